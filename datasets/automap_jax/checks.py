@@ -110,3 +110,35 @@ def warn_of_lost_state(traced, document):
                 f"{f' ({near})' if near else ''}; return its new value, or name it by constants=",
                 stacklevel=2,
             )
+
+
+# Primitives that end a gradient, but not an update "old value plus change".
+OF_GRADIENTS = {"dot_general", "conv_general_dilated", "reduce_sum", "scatter-add", "add_any"}
+VIEWS = {"transpose", "convert_element_type", "reshape", "squeeze", "copy"}
+
+
+def last_primitive(jaxpr, variable):
+    """The name of the primitive that makes a variable of a jaxpr, behind views and inner jits."""
+    for equation in reversed(jaxpr.eqns):
+        if not any(variable is made for made in equation.outvars):
+            continue
+        inner = equation.params.get("jaxpr") if equation.primitive.name in ("jit", "pjit") else None
+        if inner is not None:
+            at = [made is variable for made in equation.outvars].index(True)
+            return last_primitive(inner.jaxpr, inner.jaxpr.outvars[at])
+        if equation.primitive.name in VIEWS:
+            return last_primitive(jaxpr, equation.invars[0])
+        return equation.primitive.name
+    return None
+
+
+def warn_of_gradients(traced, document):
+    """Warns of a step that returns gradients in the place of its parameters."""
+    outputs = [row["output"] for row in document["parameters"] if row["role"] == "weight"]
+    made = [last_primitive(traced.jaxpr, traced.jaxpr.outvars[output]) for output in outputs]
+    if made and all(name in OF_GRADIENTS for name in made):
+        warnings.warn(
+            "the new values of the weights look like gradients; return the updated weights, "
+            "such as optax.apply_updates(params, updates)",
+            stacklevel=2,
+        )

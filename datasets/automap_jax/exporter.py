@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from . import graph_objects, module_proto
-from .checks import check_trains, warn_of_lost_state
+from .checks import check_trains, warn_of_gradients, warn_of_lost_state
 from .roles import Known, roles, write
 from .steps import Call, Step
 
@@ -99,7 +99,9 @@ def trace(step):
     """Traces a Step; an object that is updated without being an argument is an error that says so."""
     try:
         return jax.jit(step.function, keep_unused=True).trace(*step.arguments, **step.keywords)
-    except graph_objects.trace_error() as error:
+    except Exception as error:
+        if not graph_objects.is_trace_error(error):
+            raise
         raise ValueError(
             "the step updates an NNX object that is not among its arguments; "
             f"pass the object as an argument ({str(error).splitlines()[0]})"
@@ -137,16 +139,34 @@ def lower(
     )
 
 
+def positions(step, given, what):
+    """Positions among all arguments of a step: of those that the caller numbers, or names."""
+    if isinstance(given, (int, str)):
+        raise TypeError(f"{what}: expected a list of argument positions or names, got {given!r}")
+    names, found = step.names(), []
+    for at in given:
+        if isinstance(at, str) and at in names:
+            found.append(names.index(at))
+        elif isinstance(at, int) and 0 <= at < len(names) - step.offset:
+            found.append(at + step.offset)
+        else:
+            raise ValueError(f"{what}: the step has no argument {at!r} (it has {', '.join(names)})")
+    return tuple(found)
+
+
 def lower_traced(traced, constants, updates, data_arguments, loss, inference):
     """Lowers a Traced, as `lower` does. Positions are those of the caller's arguments."""
-    step, offset = traced.step, traced.step.offset
+    step = traced.step
+    constants = positions(step, constants, "constants")
+    data_arguments = positions(step, data_arguments, "data_arguments")
+    updates = dict(zip(positions(step, updates or (), "updates"), (updates or {}).values()))
     document = roles(
         traced.inputs,
         traced.result,
         traced.jaxpr,
-        tuple(at + offset for at in constants),
-        {at + offset: first for at, first in (updates or {}).items()},
-        data_arguments=tuple(at + offset for at in data_arguments),
+        constants,
+        updates,
+        data_arguments=data_arguments,
         loss=loss,
         argument_names=step.names(),
         known=traced.known,
@@ -154,6 +174,7 @@ def lower_traced(traced, constants, updates, data_arguments, loss, inference):
     if not inference:
         check_trains(traced, document)
         warn_of_lost_state(traced, document)
+        warn_of_gradients(traced, document)
     lowered = traced.lower(document)
     module = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
     if document["loss"] is not None and document["loss"] >= traced.first_loss:
@@ -188,6 +209,36 @@ def named_arrays(rows, values, dtypes=None, what="state"):
         row["path"]: as_numpy(leaf, dtypes and dtypes[row["number"]])
         for row, leaf in zip(rows, leaves)
     }
+
+
+def parameter_shapes(traced):
+    """Shapes of the module's parameters; a random key is the integers it holds."""
+    key_data = lambda leaf: jax.eval_shape(jax.random.key_data, leaf)
+    is_key = lambda leaf: jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    leaves = jax.tree.leaves(traced.inputs)
+    return [(key_data(leaf) if is_key(leaf) else leaf).shape for leaf in leaves]
+
+
+def check_shapes(rows, values, shapes, what):
+    """Raises ValueError for values that `automap run` would refuse: state of another shape, data that
+    is neither one batch nor several, arrays with different numbers of batches."""
+    batches = {}
+    for row, value in zip(rows, values):
+        found, wanted = np.shape(value), tuple(shapes[row["number"]])
+        if found == wanted:
+            continue
+        is_stacked = len(found) == len(wanted) + 1 and found[1:] == wanted
+        is_long = len(found) == len(wanted) > 0 and found[1:] == wanted[1:]
+        is_long = is_long and wanted[0] > 0 and found[0] % wanted[0] == 0
+        if what == "state" or not (is_stacked or is_long):
+            more = "" if what == "state" else ", or more batches in a leading dimension"
+            raise ValueError(
+                f"{what}: {row['path']} has shape {list(found)} (expected {list(wanted)}{more})"
+            )
+        batches[row["path"]] = found[0] if is_stacked else found[0] // wanted[0]
+    if len(set(batches.values())) > 1:
+        counts = ", ".join(f"{path}: {count}" for path, count in batches.items())
+        raise ValueError(f"{what}: arrays hold different numbers of batches ({counts})")
 
 
 def write_files(module, document, directory):
@@ -250,9 +301,9 @@ def export(
                        left out, the example arguments are taken where they are arrays
     data               likewise for the data; a leading dimension more holds successive batches;
                        arguments whose values it holds are data
-    constants          positions of the arguments that are neither updated nor data
+    constants          positions or names of the arguments that are neither updated nor data
     updates            {argument position: first output leaf}, where the pytrees do not tell
-    data_arguments     positions of arguments that are data although they look like state
+    data_arguments     positions or names of arguments that are data although they look like state
     loss               the output leaf that is the loss, by number, path or a part of its path;
                        left out, the floating scalar whose path says loss, else the value that
                        the step differentiates, returned or not
@@ -269,12 +320,10 @@ def export(
     lowered, module, document = lower_traced(traced, *options, inference)
     found = [row for row in document["parameters"] if row["role"] not in STATE_ROLES]
     if data is not None and len(data) > len(found):
-        apart = {at + traced.step.offset for at in (*constants, *(updates or {}))}
-        positions = arguments_of_data(traced.step.trees, data, apart)
-        positions = tuple(at - traced.step.offset for at in positions)
-        lowered, module, document = lower_traced(
-            traced, constants, updates, positions, loss, inference
-        )
+        apart = set(positions(traced.step, (*constants, *(updates or {})), "constants"))
+        found = arguments_of_data(traced.step.trees, data, apart)
+        found = tuple(at - traced.step.offset for at in found)
+        lowered, module, document = lower_traced(traced, constants, updates, found, loss, inference)
     write_files(module, document, directory)
     leaves = jax.tree.leaves(traced.step.trees)
     dtypes = [leaf.dtype for leaf in jax.tree.leaves(traced.inputs)]
@@ -284,5 +333,7 @@ def export(
             values = [leaves[row["number"]] for row in rows]
         if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in values):
             continue
-        np.savez_compressed(directory / f"{name}.npz", **named_arrays(rows, values, dtypes, name))
+        arrays = named_arrays(rows, values, dtypes, name)
+        check_shapes(rows, arrays.values(), parameter_shapes(traced), name)
+        np.savez_compressed(directory / f"{name}.npz", **arrays)
     return lowered, document

@@ -38,10 +38,11 @@ def is_never_weight(variable):
     return isinstance(variable, types)
 
 
-def trace_error():
-    """The exception type that Flax raises for an update of an object from outside of the trace."""
+def is_trace_error(error):
+    """Whether Flax raises an exception for the use of an object from outside of the trace."""
     errors = sys.modules.get("flax.errors")
-    return getattr(errors, "TraceContextError", ()) if errors else ()
+    kind = getattr(errors, "TraceContextError", ())
+    return nnx() is not None and (isinstance(error, kind) or "different trace level" in str(error))
 
 
 @dataclasses.dataclass

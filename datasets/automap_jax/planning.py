@@ -27,7 +27,7 @@ def automap(*arguments):
     """Runs the automap program; its error message becomes that of the exception."""
     program = os.environ.get("AUTOMAP", "automap")
     try:
-        done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True)
+        done = subprocess.run([program, *map(str, arguments), "--quiet"], capture_output=True, text=True)
     except OSError as error:
         raise RuntimeError(
             f"{program}: {error.strerror}; set the environment variable AUTOMAP to the path of the "

@@ -72,7 +72,10 @@ class Pairing:
         return any(used[before : before + self.sizes[position]])
 
     def pair_trees(self):
-        for position, argument in enumerate(self.arguments):
+        """Larger trees first: a tree of parameters is also a part of the optimizer's state."""
+        order = sorted(range(len(self.arguments)), key=lambda at: -self.sizes[at])
+        for position in order:
+            argument = self.arguments[position]
             if self.is_settled(position) or jax.tree_util.all_leaves([argument]):
                 continue
             wanted = signature(argument)

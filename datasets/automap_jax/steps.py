@@ -98,6 +98,12 @@ def has_objects(tree):
     return any(map(is_one, jax.tree.leaves(tree, is_leaf=is_one)))
 
 
+def has_objects_of(kind):
+    """Whether objects of a class are NNX objects or Equinox modules."""
+    bases = [graph_objects.nnx() and graph_objects.nnx().Pytree, equinox() and equinox().Module]
+    return any(base and issubclass(kind, base) for base in bases)
+
+
 def leaves_of(tree, scalars_static):
     """(leaves, whether each is an array, structure); NNX objects are leaves. Python scalars are
     static inside of Equinox modules, and everywhere with `scalars_static`."""
@@ -107,6 +113,8 @@ def leaves_of(tree, scalars_static):
         inside = scalars_static or is_equinox_module(outer)
         for leaf in jax.tree.leaves(outer, is_leaf=graph_objects.is_object):
             leaves.append(leaf)
+            if isinstance(leaf, type) and has_objects_of(leaf):
+                raise TypeError(f"{leaf.__name__}: an argument is this class; pass an object of it")
             is_array = isinstance(leaf, ARRAYS) or hasattr(leaf, "__jax_array__")
             if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "OSU":
                 is_array = False
@@ -222,6 +230,13 @@ def recorded_losses(found):
         api._check_scalar = check
 
 
+def is_distributed(step):
+    """Whether a function was made by jax.pmap."""
+    kinds = (type(step).__name__, getattr(step, "__qualname__", ""))
+    code = getattr(step, "__code__", None) or getattr(getattr(step, "_fun", None), "__code__", None)
+    return "PmapFunction" in kinds or "pmap" in getattr(code, "co_filename", "")
+
+
 def signature_of(function):
     try:
         return inspect.signature(function)
@@ -260,8 +275,16 @@ class Step:
                 "example_arguments: expected a tuple of the step's positional arguments, "
                 f"got {type(arguments).__name__}; write (argument,) for a single one"
             )
-        if not callable(step):
-            raise TypeError(f"step: expected a function, got {type(step).__name__}")
+        if not callable(step) or isinstance(step, (jax.stages.Compiled, jax.stages.Lowered)):
+            raise TypeError(
+                f"step: expected the function of the step, got {type(step).__name__}; "
+                "give the function before lower() or compile()"
+            )
+        if is_distributed(step):
+            raise TypeError(
+                "step: jax.pmap distributes it already; give the function for one device, "
+                "without pmap and its collectives"
+            )
         unwrapped = Unwrapped(step)
         self.inner, self.offset = unwrapped.function, len(unwrapped.leading)
         self.filtered = unwrapped.filtered or scalars_static
