@@ -32,7 +32,7 @@ static int32_t words_of(char words[MOST_WORDS], const char *text) {
     return count;
 }
 
-/* Whether the whole text matches; linear backtracking, since only the last '*' is tried again. */
+/* Returns true if the whole text matches. Only the last '*' is tried again, so that time is linear. */
 static bool matches_text(const char *pattern, const char *text) {
     const char *star = NULL, *retry = NULL;
     while (*text) {
@@ -85,7 +85,7 @@ void path_append_nearest(Text *text, const IrRoles *roles, const char *pattern) 
     int32_t examined = roles->parameter_count < MOST_EXAMINED ? roles->parameter_count : MOST_EXAMINED;
     for (int32_t p = 0; p < examined && length >= 0; p++) {
         if (words_of(words, roles->parameters[p].path) < 0) continue;
-        /* Of equally near paths those of weights come first. */
+        /* Weights come first among equally near paths. */
         int32_t found = 2 * distance(wanted, length, words) + (roles->parameters[p].role != IR_ROLE_WEIGHT);
         if (count == NEAREST && found >= cost[NEAREST - 1]) continue;
         int32_t at = count < NEAREST ? count++ : NEAREST - 1;

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "ir/roles.h"
 
-/* Whether the path, or its last words, match the pattern. */
+/* Returns true if the path or its last words match the pattern. */
 bool path_matches(const char *pattern, const char *path);
 
 /* Appends "; the nearest are A, B, C": the paths of parameters that differ least from the pattern. */

@@ -12,7 +12,7 @@
 #include "ir/canonical.h"
 #include "propagation/plan_parts.h"
 
-/* Numbers of one kind, of which both modules leave some out. */
+/* Old and new numbers of instructions, or of parameters. */
 typedef struct Renumbering {
     const int32_t *before, *after; /* left out in the plan's module and in the other, ascending */
     int32_t before_count, after_count;
@@ -103,7 +103,7 @@ static bool adapt_class(json_t *class, const Adapter *self) {
     return found >= 0;
 }
 
-/* Removes the rows of a list that name what is left out. */
+/* Renumbers the rows of a list and removes those of unused parameters. */
 static void adapt_instructions(json_t *list, const Adapter *self) {
     for (size_t k = 0; k < json_array_size(list);) {
         json_t *row = json_array_get(list, k), *number = json_object_get(row, "instruction");
@@ -147,7 +147,7 @@ json_t *plan_structure_to_json(const PlanContext *whole) {
     return structure;
 }
 
-/* Renumbers all stages; what is derived from them is left out, the prediction is that of the same plan. */
+/* Renumbers all stages and removes the derived parts. The prediction stays valid. */
 static AmStatus adapt_all(json_t *root, const Adapter *self, AmError *error) {
     char before[65], after[65];
     json_t *stage, *predicted = json_object_get(root, "predicted");
@@ -196,7 +196,7 @@ AmStatus plan_adapt(json_t *root, const PlanContext *whole, const char *source, 
     return status;
 }
 
-/* Whether row `number` of $.module.structure.unused is about the parameter. */
+/* Returns true if $.module.structure.unused has the parameter. */
 static bool is_unused_there(const json_t *root, size_t number) {
     const json_t *unused =
         json_object_get(json_object_get(json_object_get(root, "module"), "structure"), "unused");

@@ -12,9 +12,8 @@
 /* Returns the value of $.module.structure, or NULL without memory. */
 json_t *plan_structure_to_json(const PlanContext *whole);
 
-/* Changes the parsed plan `root` so that it refers to `whole`, if its structure hash is that of `whole` and
- * its sha256 is another one; leaves it as it is otherwise. AM_ERROR_INPUT names a faulty $.module.structure.
- */
+/* Renumbers the parsed plan `root` for `whole` if their structure hashes agree and their sha256 differ.
+ * AM_ERROR_INPUT names a faulty $.module.structure. */
 AmStatus plan_adapt(json_t *root, const PlanContext *whole, const char *source, AmError *error);
 
 /* Appends the first difference between the plan's module and `whole` that the plan can show. */
