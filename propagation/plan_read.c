@@ -397,7 +397,7 @@ static AmStatus refuse_module(const Reader *self, const json_t *root, const char
     Text difference = {0};
     plan_append_difference(&difference, root, context);
     am_fail(self->error, AM_ERROR_INPUT, self->source,
-            "$.module: the plan is for module %.100s (sha256 %.64s), not for %.100s of %s (sha256 %s)%s",
+            "$.module: the plan is for module %.100s (sha256 %.12s), not for %.100s of %s (sha256 %.12s)%s",
             self->plan->module_name, sha256, context->canonical->name, context->module->source,
             context->sha256, difference.data ? difference.data : "");
     text_free(&difference);

@@ -34,8 +34,11 @@ static void test_round_trip(void **state) {
     assert_true(am_plan_step_seconds(again) == am_plan_step_seconds(plan));
     am_plan_free(again);
     assert_int_equal(am_plan_read(&again, other, FILE_NAME, &error), AM_ERROR_INPUT);
-    assert_non_null(strstr(error.text, am_module_sha256(module)));
-    assert_non_null(strstr(error.text, am_module_sha256(other)));
+    char digits[2][13];
+    snprintf(digits[0], sizeof digits[0], "%.12s", am_module_sha256(module));
+    snprintf(digits[1], sizeof digits[1], "%.12s", am_module_sha256(other));
+    assert_non_null(strstr(error.text, digits[0]));
+    assert_non_null(strstr(error.text, digits[1]));
     remove(FILE_NAME);
     am_plan_free(plan);
     am_cluster_free(cluster);
