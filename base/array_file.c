@@ -84,8 +84,9 @@ AmStatus array_file_open(ArrayFile *file, const char *path, AmError *error) {
     FILE *stream = fopen(path, "rb");
     struct stat facts;
     if (!stream || fstat(fileno(stream), &facts) != 0) {
+        int cause = errno;
         if (stream) fclose(stream);
-        status = am_fail(error, AM_ERROR_INPUT, path, "cannot be opened: %s", strerror(errno));
+        status = am_fail_system(error, AM_ERROR_INPUT, path, cause, "cannot be opened");
         goto fail;
     }
     file->handle->stream = stream;

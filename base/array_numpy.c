@@ -12,6 +12,7 @@
  */
 #define _POSIX_C_SOURCE 200809L
 #include <ctype.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -289,7 +290,11 @@ static AmStatus npz_open(ArrayFile *file, AmError *error) {
     if (!file->handle->archive) {
         zip_error_t reason;
         zip_error_init_with_code(&reason, code);
-        AmStatus status = am_fail(error, AM_ERROR_INPUT, file->path, "is not a readable zip archive: %s",
+        int cause = zip_error_system_type(&reason) == ZIP_ET_SYS ? zip_error_code_system(&reason) : 0;
+        AmStatus code_of_it = code == ZIP_ER_MEMORY || cause == ENOMEM ? AM_ERROR_INTERNAL
+                              : cause == EMFILE || cause == ENFILE     ? AM_ERROR_RUNTIME
+                                                                       : AM_ERROR_INPUT;
+        AmStatus status = am_fail(error, code_of_it, file->path, "is not a readable zip archive: %s",
                                   zip_error_strerror(&reason));
         zip_error_fini(&reason);
         return status;

@@ -18,7 +18,7 @@ static AmStatus open_bytes(ArrayRows *rows, ArrayFile *file, const ArrayEntry *e
         int descriptor = fcntl(fileno(handle->stream), F_DUPFD_CLOEXEC, 0);
         rows->file = (FileParts){.descriptor = descriptor, .bytes = handle->size, .path = file->path};
         if (descriptor >= 0) return AM_OK;
-        return am_fail(error, AM_ERROR_RUNTIME, file->path, "cannot be opened: %s", strerror(errno));
+        return am_fail_system(error, AM_ERROR_RUNTIME, file->path, errno, "cannot be opened");
     }
     TRY(file_parts_make(&rows->file, file->path, entry->bytes, error));
     return handle->format->unpack(file, entry, &rows->file, error);

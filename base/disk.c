@@ -26,8 +26,12 @@ static int make_directory_system(const char *path, int mode) {
     return mkdir(path, (mode_t)mode);
 }
 
-const DiskCalls disk_calls = {open_system, write_system,          fsync,  close,
-                              rename,      make_directory_system, unlink, rmdir};
+static int remove_system(int folder, const char *name, bool is_directory) {
+    return unlinkat(folder, name, is_directory ? AT_REMOVEDIR : 0);
+}
+
+const DiskCalls disk_calls = {open_system, write_system,          fsync,        close,
+                              rename,      make_directory_system, remove_system};
 
 static AmStatus fail(AmError *error, const char *path, const char *what) {
     return am_fail(error, AM_ERROR_RUNTIME, path, "cannot be %s: %s", what, strerror(errno));
@@ -49,7 +53,10 @@ static AmStatus write_all(const DiskCalls *calls, int file, const char *path, co
 
 AmStatus disk_write_file(const DiskCalls *calls, const char *path, const void *bytes, int64_t count,
                          AmError *error) {
-    int file = calls->open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    enum { FLAGS = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW };
+    int file = calls->open(path, FLAGS, 0666);
+    if (file < 0 && errno == EEXIST && calls->remove(AT_FDCWD, path, false) == 0)
+        file = calls->open(path, FLAGS, 0666);
     if (file < 0) return fail(error, path, "created");
     AmStatus status = write_all(calls, file, path, bytes, count, error);
     if (status == AM_OK && calls->sync(file) < 0) status = fail(error, path, "brought to the disk");
@@ -65,11 +72,12 @@ AmStatus disk_sync_directory(const DiskCalls *calls, const char *path, AmError *
     return status;
 }
 
-AmStatus disk_make_directory(const DiskCalls *calls, const char *path, AmError *error) {
+AmStatus disk_make_directory(const DiskCalls *calls, const char *path, bool follows_link, AmError *error) {
     struct stat facts;
     if (calls->make_directory(path, 0777) == 0) return AM_OK;
     int cause = errno;
-    if (stat(path, &facts) == 0 && S_ISDIR(facts.st_mode)) return AM_OK;
+    if ((follows_link ? stat(path, &facts) : lstat(path, &facts)) == 0 && S_ISDIR(facts.st_mode))
+        return AM_OK;
     errno = cause;
     return fail(error, path, "created");
 }
@@ -78,24 +86,37 @@ AmStatus disk_rename(const DiskCalls *calls, const char *from, const char *to, A
     return calls->rename(from, to) < 0 ? fail(error, to, "put in place") : AM_OK;
 }
 
-AmStatus disk_remove(const DiskCalls *calls, const char *path, AmError *error) {
+/* Removes the files of an open directory, and closes it. */
+static AmStatus remove_files(const DiskCalls *calls, int folder, const char *path, AmError *error) {
     AmStatus status = AM_OK;
-    DIR *directory = opendir(path);
-    if (!directory) return errno == ENOENT ? AM_OK : fail(error, path, "removed");
+    DIR *directory = fdopendir(folder);
+    if (!directory) {
+        status = fail(error, path, "removed");
+        close(folder);
+        return status;
+    }
     for (struct dirent *entry; status == AM_OK && (entry = readdir(directory));) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-        size_t room = strlen(path) + strlen(entry->d_name) + 2;
-        char *name = malloc(room);
-        if (!name) {
-            status = am_fail_memory(error, (int64_t)room);
-            break;
-        }
-        snprintf(name, room, "%s/%s", path, entry->d_name);
-        if (calls->remove_file(name) < 0 && errno != ENOENT) status = fail(error, name, "removed");
-        free(name);
+        if (calls->remove(folder, entry->d_name, false) == 0 || errno == ENOENT) continue;
+        char name[4096];
+        int cause = errno;
+        snprintf(name, sizeof name, "%s/%s", path, entry->d_name);
+        errno = cause;
+        status = fail(error, name, "removed");
     }
     closedir(directory);
-    if (status == AM_OK && calls->remove_directory(path) < 0 && errno != ENOENT)
-        status = fail(error, path, "removed");
     return status;
+}
+
+AmStatus disk_remove(const DiskCalls *calls, const char *path, AmError *error) {
+    struct stat facts;
+    if (lstat(path, &facts) != 0) return errno == ENOENT ? AM_OK : fail(error, path, "removed");
+    bool is_directory = S_ISDIR(facts.st_mode);
+    if (is_directory) {
+        int folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (folder < 0) return errno == ENOENT ? AM_OK : fail(error, path, "removed");
+        TRY(remove_files(calls, folder, path, error));
+    }
+    if (calls->remove(AT_FDCWD, path, is_directory) == 0 || errno == ENOENT) return AM_OK;
+    return fail(error, path, "removed");
 }

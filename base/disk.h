@@ -8,6 +8,7 @@
 #ifndef BASE_DISK_H
 #define BASE_DISK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,21 +22,22 @@ typedef struct DiskCalls {
     int (*close)(int file);
     int (*rename)(const char *from, const char *to);
     int (*make_directory)(const char *path, int mode);
-    int (*remove_file)(const char *path);
-    int (*remove_directory)(const char *path);
+    int (*remove)(int folder, const char *name, bool is_directory); /* as unlinkat() */
 } DiskCalls;
 
 extern const DiskCalls disk_calls; /* the system's */
 
-/* Creates or replaces the file and brings its content to the disk. */
+/* Creates or replaces the file, which is never one that a symbolic link names, and brings its content to the
+ * disk. */
 AmStatus disk_write_file(const DiskCalls *calls, const char *path, const void *bytes, int64_t count,
                          AmError *error);
 /* Brings the names in a directory to the disk. */
 AmStatus disk_sync_directory(const DiskCalls *calls, const char *path, AmError *error);
-/* One that is there already is taken as it is. */
-AmStatus disk_make_directory(const DiskCalls *calls, const char *path, AmError *error);
+/* Makes a directory; one that exists is used as it is, and a symbolic link to one only if `follows_link`. */
+AmStatus disk_make_directory(const DiskCalls *calls, const char *path, bool follows_link, AmError *error);
 AmStatus disk_rename(const DiskCalls *calls, const char *from, const char *to, AmError *error);
-/* A directory and the files in it (not directories in it). What is not there is removed already. */
+/* Removes a directory and the files in it (not directories in it), or a file or symbolic link; links are not
+ * followed. A path that does not exist is removed already. */
 AmStatus disk_remove(const DiskCalls *calls, const char *path, AmError *error);
 
 #endif

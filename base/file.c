@@ -5,14 +5,17 @@
  * (RFC 8878; likewise frames). Output grows by doubling only as data arrives,
  * so memory follows what was really decoded, up to the limit of file.h.
  */
-#define _XOPEN_SOURCE 700
+#define _GNU_SOURCE /* O_TMPFILE */
 #include "base/file.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -20,8 +23,7 @@
 
 #include "base/suggest.h"
 
-enum { SMALLEST_BUFFER = 64 << 10, NAME_BYTES = 256 };
-static const size_t EXPANSION_ALWAYS_ALLOWED = (size_t)64 << 20;
+enum { SMALLEST_BUFFER = 64 << 10, NAME_BYTES = 256, ZSTD_MAXIMAL_WINDOW = 27 };
 
 typedef struct Buffer {
     char *data;
@@ -91,19 +93,28 @@ static void find_near_file(char near[NAME_BYTES], const char *path) {
 static AmStatus fail_to_open(const char *path, int reason, AmError *error) {
     char near[NAME_BYTES] = "";
     if (reason == ENOENT) find_near_file(near, path);
-    if (!near[0]) return am_fail(error, AM_ERROR_INPUT, path, "cannot be opened: %s", strerror(reason));
+    if (!near[0]) return am_fail_system(error, AM_ERROR_INPUT, path, reason, "cannot be opened");
     return am_fail(error, AM_ERROR_INPUT, path, "cannot be opened: %s; did you mean %s?", strerror(reason),
                    near);
 }
 
+/* The most bytes that a compressed file may become; a number in the environment raises the least bound. */
 static size_t expansion_limit(size_t stored) {
-    size_t limit = EXPANSION_ALWAYS_ALLOWED + stored * FILE_EXPANSION_RATIO;
-    return limit < (size_t)FILE_EXPANSION_LIMIT ? limit : (size_t)FILE_EXPANSION_LIMIT;
+    const char *text = getenv("AUTOMAP_EXPANSION_MB");
+    size_t limit = stored > SIZE_MAX / FILE_EXPANSION_RATIO ? SIZE_MAX : stored * FILE_EXPANSION_RATIO;
+    size_t always = (size_t)FILE_EXPANSION_ALWAYS;
+    long long raised = text ? atoll(text) : 0;
+    if (raised > 0 && raised < (1ll << 40)) always = (size_t)raised << 20;
+    if (limit > (size_t)FILE_EXPANSION_LIMIT) limit = (size_t)FILE_EXPANSION_LIMIT;
+    return limit > always ? limit : always;
 }
 
 static AmStatus fail_too_large(size_t stored, const char *name, AmError *error) {
-    return am_fail(error, AM_ERROR_INPUT, name, "expands beyond %zu bytes from %zu, refused",
-                   expansion_limit(stored), stored);
+    return am_fail(
+        error, AM_ERROR_INPUT, name,
+        "expands beyond %zu bytes from %zu (expected at most %d times its size; AUTOMAP_EXPANSION_MB "
+        "raises the bound)",
+        expansion_limit(stored), stored, FILE_EXPANSION_RATIO);
 }
 
 static AmStatus expand_gzip(Buffer *out, const Buffer *in, const char *name, AmError *error) {
@@ -145,6 +156,10 @@ static AmStatus expand_zstd(Buffer *out, const Buffer *in, const char *name, AmE
     if (!context) return am_fail_memory(error, SMALLEST_BUFFER);
     AmStatus status = AM_OK;
     size_t limit = expansion_limit(in->length);
+    /* The memory of a frame's window is bounded as the output is. */
+    int window = ZSTD_MAXIMAL_WINDOW;
+    while (((size_t)1 << window) > limit) window--;
+    ZSTD_DCtx_setParameter(context, ZSTD_d_windowLogMax, window);
     ZSTD_inBuffer input = {in->data, in->length, 0};
     size_t hint = 1; /* 0 at the end of a frame */
     for (bool stalled = false; input.pos < input.size || (hint && !stalled);) {
@@ -180,16 +195,10 @@ static const Compression COMPRESSIONS[] = {{"\x1f\x8b", 2, expand_gzip},
                                            {"\x28\xb5\x2f\xfd", 4, expand_zstd}};
 enum { COMPRESSION_COUNT = sizeof COMPRESSIONS / sizeof *COMPRESSIONS };
 
-AmStatus file_read(FileBytes *bytes, const char *path, AmError *error) {
-    bool standard_input = strcmp(path, "-") == 0;
-    const char *name = standard_input ? "<stdin>" : path;
+/* Reads and expands an open stream. */
+static AmStatus read_and_expand(FileBytes *bytes, FILE *stream, const char *name, AmError *error) {
     Buffer stored = {0}, expanded = {0};
     AmStatus status = AM_OK;
-    *bytes = (FileBytes){.name = name};
-    if (!*path)
-        return am_fail(error, AM_ERROR_INPUT, "", "expected the name of a file to read, found an empty one");
-    FILE *stream = standard_input ? stdin : fopen(path, "rb");
-    if (!stream) return fail_to_open(path, errno, error);
     TRY_OR_FAIL(read_stream(&stored, stream, name, error));
     bytes->stored_length = (int64_t)stored.length;
     for (int i = 0; i < COMPRESSION_COUNT; i++) {
@@ -206,9 +215,47 @@ AmStatus file_read(FileBytes *bytes, const char *path, AmError *error) {
     bytes->data[bytes->length] = '\0';
     stored = (Buffer){0};
 fail:
-    if (!standard_input) fclose(stream);
     free(stored.data);
     free(expanded.data);
+    return status;
+}
+
+AmStatus file_read(FileBytes *bytes, const char *path, AmError *error) {
+    bool standard_input = strcmp(path, "-") == 0;
+    const char *name = standard_input ? "<stdin>" : path;
+    *bytes = (FileBytes){.name = name};
+    if (!*path)
+        return am_fail(error, AM_ERROR_INPUT, "", "expected the name of a file to read, found an empty one");
+    FILE *stream = standard_input ? stdin : fopen(path, "rb");
+    if (!stream) return fail_to_open(path, errno, error);
+    AmStatus status = read_and_expand(bytes, stream, name, error);
+    if (!standard_input) fclose(stream);
+    return status;
+}
+
+AmStatus file_open_regular(int *file, const char *path, AmError *error) {
+    struct stat facts;
+    *file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (*file < 0 && errno == ELOOP)
+        return am_fail(error, AM_ERROR_INPUT, path, "is a symbolic link, expected a regular file");
+    if (*file < 0) return am_fail_system(error, AM_ERROR_INPUT, path, errno, "cannot be opened");
+    if (fstat(*file, &facts) == 0 && S_ISREG(facts.st_mode)) return AM_OK;
+    close(*file);
+    *file = -1;
+    return am_fail(error, AM_ERROR_INPUT, path, "is not a regular file");
+}
+
+AmStatus file_read_regular(FileBytes *bytes, const char *path, AmError *error) {
+    int file;
+    *bytes = (FileBytes){.name = path};
+    TRY(file_open_regular(&file, path, error));
+    FILE *stream = fdopen(file, "rb");
+    if (!stream) {
+        close(file);
+        return am_fail_memory(error, BUFSIZ);
+    }
+    AmStatus status = read_and_expand(bytes, stream, path, error);
+    fclose(stream);
     return status;
 }
 
@@ -217,8 +264,63 @@ void file_release(FileBytes *bytes) {
     *bytes = (FileBytes){0};
 }
 
-/* What a rename would replace must be a regular file or nothing; a device or
- * pipe is written in place, a symbolic link through to what it names. */
+enum { NAME_TRIES = 100, SUFFIX_ROOM = 32 };
+
+/* Writes a name beside the target that cannot be predicted into writer->part, which has room for it. */
+static bool draw_name(FileWriter *writer) {
+    uint64_t number;
+    if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number) return false;
+    snprintf(writer->part, strlen(writer->path) + SUFFIX_ROOM, "%s.part-%016llx", writer->path,
+             (unsigned long long)number);
+    return true;
+}
+
+/* A file without a name in the target's folder, which vanishes with the process; -1: the file system has
+ * none, or /proc, by which it gets its name, is missing. */
+static int open_nameless(FileWriter *writer) {
+    char link_name[SUFFIX_ROOM];
+    struct stat facts;
+    const char *slash = strrchr(writer->path, '/');
+    size_t length = slash ? (size_t)(slash - writer->path) + 1 : 0;
+    memcpy(writer->part, writer->path, length);
+    memcpy(writer->part + length, ".", 2);
+    int file = open(writer->part, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    writer->part[0] = '\0';
+    if (file < 0) return -1;
+    snprintf(link_name, sizeof link_name, "/proc/self/fd/%d", file);
+    if (lstat(link_name, &facts) == 0) return file;
+    close(file);
+    return -1;
+}
+
+/* A new file beside the target, under a name that cannot be predicted; -1 and errno. */
+static int open_beside(FileWriter *writer) {
+    int file = -1;
+    for (int k = 0; k < NAME_TRIES && file < 0; k++) {
+        if (!draw_name(writer)) return -1;
+        file = open(writer->part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        if (file < 0 && errno != EEXIST) return -1;
+    }
+    return file;
+}
+
+/* Opens the file that replaces the target; `replaced`: the target's facts, or NULL where there is none. */
+static FILE *open_part(FileWriter *writer, const struct stat *replaced) {
+    int file = open_nameless(writer);
+    writer->is_nameless = file >= 0;
+    if (file < 0) file = open_beside(writer);
+    if (file < 0) return NULL;
+    if (replaced && fchmod(file, replaced->st_mode & 0777) != 0 && errno != EPERM && errno != ENOTSUP) {
+        close(file);
+        return NULL;
+    }
+    FILE *stream = fdopen(file, "wb");
+    if (!stream) close(file);
+    return stream;
+}
+
+/* A rename replaces a regular file or nothing; a device or pipe is written in place, a symbolic link is
+ * followed to the file that it names. */
 AmStatus file_writer_begin(FileWriter *writer, const char *path, AmError *error) {
     *writer = (FileWriter){0};
     if (strcmp(path, "-") == 0) {
@@ -233,35 +335,57 @@ AmStatus file_writer_begin(FileWriter *writer, const char *path, AmError *error)
     bool in_place = exists && !S_ISREG(facts.st_mode);
     writer->path = exists && !in_place ? realpath(path, NULL) : strdup(path);
     if (!writer->path) return am_fail_memory(error, (int64_t)strlen(path));
-    const char *opened = writer->path;
     if (!in_place) {
-        size_t room = strlen(writer->path) + 32;
+        size_t room = strlen(writer->path) + SUFFIX_ROOM;
         writer->part = malloc(room);
         if (!writer->part) {
             file_writer_abandon(writer);
             return am_fail_memory(error, (int64_t)room);
         }
-        snprintf(writer->part, room, "%s.part-%ld", writer->path, (long)getpid());
-        opened = writer->part;
+        writer->part[0] = '\0';
     }
-    writer->stream = fopen(opened, "wb");
+    writer->stream = in_place ? fopen(writer->path, "wb") : open_part(writer, exists ? &facts : NULL);
     if (!writer->stream) {
-        AmStatus status = am_fail(error, AM_ERROR_USAGE, path, "cannot be written: %s", strerror(errno));
-        free(writer->part);
-        writer->part = NULL;
+        AmStatus status = am_fail_system(error, AM_ERROR_USAGE, path, errno, "cannot be written");
         file_writer_abandon(writer);
         return status;
     }
     return AM_OK;
 }
 
+/* Gives a nameless file its temporary name; false and errno. */
+static bool name_part(FileWriter *writer) {
+    char link_name[SUFFIX_ROOM];
+    snprintf(link_name, sizeof link_name, "/proc/self/fd/%d", fileno(writer->stream));
+    for (int k = 0; k < NAME_TRIES; k++) {
+        if (!draw_name(writer)) return false;
+        if (linkat(AT_FDCWD, link_name, AT_FDCWD, writer->part, AT_SYMLINK_FOLLOW) == 0) return true;
+        if (errno != EEXIST) break;
+    }
+    writer->part[0] = '\0';
+    return false;
+}
+
+/* After a failed write: true if the reader of stdout has closed it, and what it did not take is dropped. */
+static bool notes_closed_pipe(FileWriter *writer) {
+    if (errno != EPIPE || writer->stream != stdout) return false;
+    writer->is_closed = true;
+    __fpurge(stdout);
+    clearerr(stdout);
+    return true;
+}
+
 AmStatus file_writer_add(FileWriter *writer, const void *data, size_t length, AmError *error) {
     if (length == 0 || fwrite(data, 1, length, writer->stream) == length) return AM_OK;
+    if (writer->is_closed || notes_closed_pipe(writer)) return AM_OK;
     return am_fail(error, AM_ERROR_RUNTIME, writer->path, "writing failed: %s", strerror(errno));
 }
 
 AmStatus file_writer_commit(FileWriter *writer, AmError *error) {
+    errno = 0;
     bool written = fflush(writer->stream) == 0 && !ferror(writer->stream);
+    if (writer->is_closed || (!written && notes_closed_pipe(writer))) written = true;
+    if (written && writer->is_nameless) written = name_part(writer);
     if (writer->stream != stdout) written = fclose(writer->stream) == 0 && written;
     writer->stream = NULL;
     if (written && writer->part) written = rename(writer->part, writer->path) == 0;
@@ -276,9 +400,14 @@ AmStatus file_writer_commit(FileWriter *writer, AmError *error) {
     return status;
 }
 
+bool file_writer_flush(FileWriter *writer) {
+    if (writer->stream && fflush(writer->stream) != 0) notes_closed_pipe(writer);
+    return !writer->is_closed;
+}
+
 void file_writer_abandon(FileWriter *writer) {
     if (writer->stream && writer->stream != stdout) fclose(writer->stream);
-    if (writer->part) unlink(writer->part);
+    if (writer->part && writer->part[0]) unlink(writer->part);
     free(writer->part);
     free(writer->path);
     *writer = (FileWriter){0};

@@ -19,10 +19,11 @@ static const int64_t BYTES_IN_MEMORY = (int64_t)16 << 20;
 AmStatus file_parts_open(FileParts *file, const char *path, AmError *error) {
     struct stat facts;
     *file = (FileParts){.descriptor = -1, .path = path};
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0 || fstat(descriptor, &facts) != 0) {
+        int cause = errno;
         if (descriptor >= 0) close(descriptor);
-        return am_fail(error, AM_ERROR_INPUT, path, "cannot be opened: %s", strerror(errno));
+        return am_fail_system(error, AM_ERROR_INPUT, path, cause, "cannot be opened");
     }
     if (!S_ISREG(facts.st_mode)) {
         close(descriptor);

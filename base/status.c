@@ -6,6 +6,7 @@
  */
 #include "base/status.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -87,6 +88,12 @@ void am_error_locate(AmError *error, const char *text, int64_t length, int64_t a
     if (error && error->code != AM_OK && error->line == 0) locate(error, text, length, at);
 }
 
+void am_error_source(AmError *error, const char *source) {
+    if (!error || error->code != AM_ERROR_INPUT || error->source[0] || !source) return;
+    snprintf(error->source, sizeof error->source, "%s", source);
+    keep_on_one_line(error->source);
+}
+
 void am_error_prefix(AmError *error, const char *format, ...) {
     char before[sizeof error->text];
     if (!error || error->code == AM_OK) return;
@@ -107,6 +114,12 @@ void am_error_prefix(AmError *error, const char *format, ...) {
 AmStatus am_fail_memory(AmError *error, int64_t bytes) {
     return am_fail(error, AM_ERROR_INTERNAL, "", "out of memory: %lld bytes were asked for",
                    (long long)bytes);
+}
+
+AmStatus am_fail_system(AmError *error, AmStatus code, const char *source, int cause, const char *what) {
+    if (cause == ENOMEM) code = AM_ERROR_INTERNAL;
+    else if (cause == EMFILE || cause == ENFILE) code = AM_ERROR_RUNTIME;
+    return am_fail(error, code, source, "%s: %s", what, strerror(cause));
 }
 
 void am_warn(AmWarnings *warnings, const char *format, ...) {

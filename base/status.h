@@ -38,8 +38,20 @@ AmStatus am_fail_at(AmError *error, AmStatus code, const char *source, const cha
 void am_error_locate(AmError *error, const char *text, int64_t length, int64_t at);
 void am_error_prefix(AmError *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Out of memory: AM_ERROR_INTERNAL with the number of bytes asked for. */
+/* Names the file of a bad input, where the function that failed does not know it: nothing is done if the
+ * error has a source already or is not AM_ERROR_INPUT. */
+void am_error_source(AmError *error, const char *source);
+
+/* Out of memory: AM_ERROR_INTERNAL with the number of bytes that the failed allocation requested. */
 AmStatus am_fail_memory(AmError *error, int64_t bytes);
+
+/* Called by arenas, texts and the program's JSON when an allocation fails, before they report it. The program
+ * defines it and ends; a library that embeds automap has none, and NULL results and `failed` travel up. */
+void am_without_memory(int64_t bytes) __attribute__((weak, visibility("hidden")));
+
+/* A system call failed with `cause` (errno): "SOURCE: WHAT: reason". Returns `code`, but AM_ERROR_INTERNAL
+ * without memory and AM_ERROR_RUNTIME where too many files are open: then the input is not to blame. */
+AmStatus am_fail_system(AmError *error, AmStatus code, const char *source, int cause, const char *what);
 
 /* Warnings of one operation, in order, without duplicates; owned by the arena. */
 typedef struct AmWarnings {

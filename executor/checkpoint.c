@@ -278,7 +278,7 @@ static AmStatus find(Checkpoint *self, AmError *error) {
 static AmStatus open_folder(Checkpoint *self, AmError *error) {
     if (!leads(self)) return AM_OK;
     AmError own = {0};
-    if (disk_make_directory(self->writer.calls, self->writer.folder, &own) != AM_OK)
+    if (disk_make_directory(self->writer.calls, self->writer.folder, true, &own) != AM_OK)
         return am_fail(error, AM_ERROR_USAGE, own.source, "%s", own.text);
     self->lock = open(self->writer.folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (self->lock >= 0 && flock(self->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)

@@ -112,6 +112,7 @@ static AmStatus read_digest(const Reading *self, char digest[DIGEST_ROOM], json_
 static AmStatus read_integers(const Reading *self, int64_t **values, int32_t *count, json_t *object,
                               const char *key, int64_t least, const char *where) {
     json_t *list;
+    *values = NULL;
     TRY(json_get_array(&list, object, key, self->source, where, self->error));
     if (*count < 0 && json_array_size(list) <= IR_MAX_RANK) *count = (int32_t)json_array_size(list);
     if (*count < 0 || json_array_size(list) != (size_t)*count)
@@ -319,7 +320,7 @@ AmStatus checkpoint_manifest_read(CheckpointManifest *manifest, Arena *arena, co
     FileBytes bytes = {0};
     const char *source = arena_copy_string(arena, path);
     if (!source) return am_fail_memory(error, (int64_t)strlen(path));
-    AmStatus status = file_read(&bytes, path, error);
+    AmStatus status = file_read_regular(&bytes, path, error);
     if (status == AM_OK)
         status = checkpoint_manifest_parse(manifest, arena, source, bytes.data, bytes.length, error);
     file_release(&bytes);

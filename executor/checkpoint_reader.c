@@ -17,6 +17,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
+
 enum { WINDOW_BYTES = 1 << 20 };
 
 static const char step_prefix[] = "step-";
@@ -41,10 +43,13 @@ AmStatus checkpoint_list(const char *folder, int64_t **steps, int32_t *count, Am
     *count = 0;
     DIR *directory = opendir(folder);
     if (!directory && errno == ENOENT) return AM_OK;
-    if (!directory) return am_fail(error, AM_ERROR_INPUT, folder, "cannot be opened: %s", strerror(errno));
+    if (!directory) return am_fail_system(error, AM_ERROR_INPUT, folder, errno, "cannot be opened");
     for (struct dirent *entry; (entry = readdir(directory));) {
         int64_t step = step_of_name(entry->d_name);
-        if (step < 0) continue;
+        struct stat facts;
+        if (step < 0 || fstatat(dirfd(directory), entry->d_name, &facts, AT_SYMLINK_NOFOLLOW) != 0 ||
+            !S_ISDIR(facts.st_mode))
+            continue;
         if (*count == capacity) {
             capacity = capacity ? 2 * capacity : 16;
             int64_t *more = realloc(*steps, sizeof *more * (size_t)capacity);
@@ -104,10 +109,8 @@ static AmStatus open_file(CheckpointReader *reader, int32_t number, int *file, A
     file_path(path, reader, number);
     if (reader->files[slot] >= 0) close(reader->files[slot]);
     reader->numbers[slot] = -1;
-    reader->files[slot] = open(path, O_RDONLY | O_CLOEXEC);
-    if (reader->files[slot] < 0)
-        return am_fail(error, AM_ERROR_INPUT, path, "cannot be opened: %s", strerror(errno));
-    if (fstat(reader->files[slot], &facts) != 0 || !S_ISREG(facts.st_mode) || facts.st_size != bytes)
+    TRY(file_open_regular(&reader->files[slot], path, error));
+    if (fstat(reader->files[slot], &facts) != 0 || facts.st_size != bytes)
         return am_fail(error, AM_ERROR_INPUT, path, "damaged: %lld bytes long, expected %lld",
                        (long long)facts.st_size, (long long)bytes);
     reader->numbers[slot] = number;

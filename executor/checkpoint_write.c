@@ -21,9 +21,12 @@
 
 static const char part_suffix[] = ".part", old_suffix[] = ".old";
 
-static bool ends_with(const char *name, const char *suffix) {
-    size_t length = strlen(name), end = strlen(suffix);
-    return length > end && strcmp(name + length - end, suffix) == 0;
+/* "step-00000010.part" or ".old": a checkpoint that is being written or removed. */
+static bool is_unfinished(const char *name) {
+    if (strncmp(name, "step-", 5) != 0) return false;
+    size_t digits = strspn(name + 5, "0123456789");
+    const char *suffix = name + 5 + digits;
+    return digits >= 8 && (strcmp(suffix, part_suffix) == 0 || strcmp(suffix, old_suffix) == 0);
 }
 
 void checkpoint_clean(const CheckpointWriter *writer) {
@@ -31,8 +34,7 @@ void checkpoint_clean(const CheckpointWriter *writer) {
     if (!directory) return;
     for (struct dirent *entry; (entry = readdir(directory));) {
         const char *name = entry->d_name;
-        if (strncmp(name, "step-", 5) != 0) continue;
-        if (!ends_with(name, part_suffix) && !ends_with(name, old_suffix)) continue;
+        if (!is_unfinished(name)) continue;
         Arena arena = {0};
         const char *path = arena_format(&arena, "%s/%s", writer->folder, name);
         if (path) disk_remove(writer->calls, path, NULL);
@@ -46,7 +48,7 @@ AmStatus checkpoint_write_files(const CheckpointWriter *writer, const Checkpoint
                                 AmError *error) {
     const char *directory = checkpoint_directory(arena, writer->folder, share->step, part_suffix);
     if (!directory) return am_fail_memory(error, 64);
-    TRY(disk_make_directory(writer->calls, directory, error));
+    TRY(disk_make_directory(writer->calls, directory, false, error));
     for (int32_t r = 0; r < image_count; r++) {
         const CheckpointImage *image = &images[r];
         if (!image->bytes) continue;
@@ -70,7 +72,7 @@ static AmStatus check_present(const CheckpointManifest *manifest, const char *di
         struct stat facts;
         const char *path = arena_format(arena, "%s/%s", directory, manifest->files[f].name);
         if (!path) return am_fail_memory(error, 64);
-        if (stat(path, &facts) != 0 || facts.st_size != manifest->files[f].bytes)
+        if (lstat(path, &facts) != 0 || !S_ISREG(facts.st_mode) || facts.st_size != manifest->files[f].bytes)
             return am_fail(
                 error, AM_ERROR_RUNTIME, path,
                 "is not where process 0 can read it: all processes need the same checkpoint folder");
@@ -103,7 +105,7 @@ AmStatus checkpoint_commit(const CheckpointWriter *writer, const CheckpointManif
     text_free(&text);
     TRY(status);
     TRY(disk_sync_directory(writer->calls, part, error));
-    if (stat(path, &facts) == 0) TRY(remove_step(writer, manifest->step, arena, error));
+    if (lstat(path, &facts) == 0) TRY(remove_step(writer, manifest->step, arena, error));
     TRY(disk_rename(writer->calls, part, path, error));
     return disk_sync_directory(writer->calls, writer->folder, error);
 }

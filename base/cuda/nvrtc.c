@@ -6,14 +6,15 @@
 #include "base/cuda/nvrtc.h"
 
 #include <nvrtc.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/cuda/library.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/private_folder.h"
 
 /* Products and sums stay apart, as on the CPU. */
 static const char *const options[] = {"--fmad=false", "--std=c++17"};
@@ -94,7 +95,7 @@ static void digest_of(char digest[DIGEST + 1], const char *data, int64_t bytes) 
     sha256_end(&hash, digest);
 }
 
-/* Where this compilation is kept, or NULL: there is no home. Makes the folders. */
+/* Returns the file of this compilation, or NULL: there is no home, or its folder is not private. */
 static const char *cache_path(Arena *arena, const char *unit, const Target *target) {
     const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     bool given = base && base[0] == '/';
@@ -102,12 +103,11 @@ static const char *cache_path(Arena *arena, const char *unit, const Target *targ
     char *folder = given ? arena_format(arena, "%s/automap/kernels", base)
                          : arena_format(arena, "%s/.cache/automap/kernels", home);
     if (!folder) return NULL;
-    for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(folder, 0700); /* it may be there; what matters shows when a file is written */
-        *slash = '/';
-    }
-    mkdir(folder, 0700);
+    static atomic_flag was_refused = ATOMIC_FLAG_INIT;
+    const char *reason = private_folder_make(folder);
+    if (reason && strcmp(base ? base : "", "/dev/null") != 0 && !atomic_flag_test_and_set(&was_refused))
+        fprintf(stderr, "automap: warning: %s: %s; kernels are not cached\n", folder, reason);
+    if (reason) return NULL;
     char digest[DIGEST + 1],
         *key = arena_format(arena, "nvrtc %d.%d %s", target->major, target->minor, target->option);
     for (int32_t k = 0; k < OPTION_COUNT && key; k++) key = arena_format(arena, "%s %s", key, options[k]);
@@ -120,7 +120,7 @@ static const char *cache_path(Arena *arena, const char *unit, const Target *targ
 static bool read_cache(CudaImage *image, Arena *arena, const char *path) {
     FileBytes file;
     char digest[DIGEST + 1];
-    if (file_read(&file, path, NULL) != AM_OK) return false;
+    if (file_read_regular(&file, path, NULL) != AM_OK) return false;
     bool valid = file.length > DIGEST + 1;
     if (valid) {
         digest_of(digest, file.data + DIGEST + 1, file.length - DIGEST - 1);

@@ -78,17 +78,12 @@ static int make_directory_or_fail(const char *path, int mode) {
     return fails() ? -1 : disk_calls.make_directory(path, mode);
 }
 
-static int remove_file_or_fail(const char *path) {
-    return fails() ? -1 : disk_calls.remove_file(path);
+static int remove_or_fail(int folder, const char *name, bool is_directory) {
+    return fails() ? -1 : disk_calls.remove(folder, name, is_directory);
 }
 
-static int remove_directory_or_fail(const char *path) {
-    return fails() ? -1 : disk_calls.remove_directory(path);
-}
-
-static const DiskCalls failing = {open_or_fail,        write_or_fail,           sync_or_fail,
-                                  close_or_fail,       rename_or_fail,          make_directory_or_fail,
-                                  remove_file_or_fail, remove_directory_or_fail};
+static const DiskCalls failing = {open_or_fail,   write_or_fail,          sync_or_fail,  close_or_fail,
+                                  rename_or_fail, make_directory_or_fail, remove_or_fail};
 
 static int setup(void **state) {
     CheckpointCase *self = calloc(1, sizeof *self);
