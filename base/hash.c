@@ -1,5 +1,8 @@
-/* Hashes: SHA-256 by OpenSSL's EVP interface, where equal must mean equal, and
+/* Hashes: SHA-256 by OpenSSL, where equal must mean equal, and
  * a 64-bit multiply-and-fold hash for tables, where speed counts.
+ *
+ * OpenSSL's SHA256_ functions are deprecated in favour of EVP. They are used because they
+ * allocate nothing: without memory the initialization of EVP waits for itself without end.
  *
  * The table hash takes eight bytes at a time: h = (h ^ word) * K, h ^= h >> 32
  * with K odd, and ends with the length and two rounds of murmur's finalizer.
@@ -7,38 +10,29 @@
  */
 #include "base/hash.h"
 
-#include <openssl/evp.h>
+#define OPENSSL_SUPPRESS_DEPRECATED
+#include <openssl/sha.h>
 #include <string.h>
 
+_Static_assert(sizeof(SHA256_CTX) <= sizeof(Sha256), "Sha256 has room for OpenSSL's state");
+
 void sha256_begin(Sha256 *hash) {
-    EVP_MD_CTX *context = EVP_MD_CTX_new();
-    if (context && EVP_DigestInit_ex(context, EVP_sha256(), NULL) != 1) {
-        EVP_MD_CTX_free(context);
-        context = NULL;
-    }
-    hash->context = context;
+    SHA256_Init((SHA256_CTX *)hash->state);
 }
 
 void sha256_add(Sha256 *hash, const void *bytes, size_t count) {
-    if (hash->context && count) EVP_DigestUpdate(hash->context, bytes, count);
+    if (count) SHA256_Update((SHA256_CTX *)hash->state, bytes, count);
 }
 
-/* Without memory for a context the digest is the empty string, which equals
- * no digest of anything. */
 void sha256_end(Sha256 *hash, char hex[65]) {
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    unsigned int length = 0;
-    hex[0] = '\0';
-    if (hash->context && EVP_DigestFinal_ex(hash->context, digest, &length) == 1 && length == 32) {
-        static const char digits[] = "0123456789abcdef";
-        for (int i = 0; i < 32; i++) {
-            hex[2 * i] = digits[digest[i] >> 4];
-            hex[2 * i + 1] = digits[digest[i] & 15];
-        }
-        hex[64] = '\0';
+    static const char digits[] = "0123456789abcdef";
+    unsigned char digest[SHA256_DIGEST_LENGTH];
+    SHA256_Final(digest, (SHA256_CTX *)hash->state);
+    for (int i = 0; i < SHA256_DIGEST_LENGTH; i++) {
+        hex[2 * i] = digits[digest[i] >> 4];
+        hex[2 * i + 1] = digits[digest[i] & 15];
     }
-    EVP_MD_CTX_free(hash->context);
-    hash->context = NULL;
+    hex[64] = '\0';
 }
 
 static uint64_t load_little_endian(const unsigned char *bytes, size_t count) {

@@ -6,12 +6,12 @@
 #include <stdint.h>
 
 typedef struct Sha256 {
-    void *context; /* EVP_MD_CTX */
+    _Alignas(16) unsigned char state[128]; /* SHA256_CTX */
 } Sha256;
 
 void sha256_begin(Sha256 *hash);
 void sha256_add(Sha256 *hash, const void *bytes, size_t count);
-void sha256_end(Sha256 *hash, char hex[65]); /* releases the context */
+void sha256_end(Sha256 *hash, char hex[65]);
 
 uint64_t hash_bytes(const void *bytes, size_t count, uint64_t seed);
 uint64_t hash_combine(uint64_t hash, uint64_t value);

@@ -54,7 +54,6 @@ char *__real_arena_copy_string(Arena *arena, const char *text);
 char *__real_arena_vformat(Arena *arena, const char *format, va_list arguments);
 int __real_inflateInit2_(z_stream *stream, int bits, const char *version, int size);
 void *__real_ZSTD_createDCtx(void);
-void *__real_EVP_MD_CTX_new(void);
 
 void *__wrap_malloc(size_t bytes);
 void *__wrap_calloc(size_t count, size_t bytes);
@@ -71,7 +70,6 @@ char *__wrap_arena_vformat(Arena *arena, const char *format, va_list arguments)
 char *__wrap_arena_format(Arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int __wrap_inflateInit2_(z_stream *stream, int bits, const char *version, int size);
 void *__wrap_ZSTD_createDCtx(void);
-void *__wrap_EVP_MD_CTX_new(void);
 
 static void *counted(void *memory) {
     live += memory != NULL;
@@ -149,10 +147,6 @@ int __wrap_inflateInit2_(z_stream *stream, int bits, const char *version, int si
 
 void *__wrap_ZSTD_createDCtx(void) {
     return fails() ? NULL : __real_ZSTD_createDCtx();
-}
-
-void *__wrap_EVP_MD_CTX_new(void) {
-    return fails() ? NULL : __real_EVP_MD_CTX_new();
 }
 
 enum { FORM_COUNT = 3 };
