@@ -15,8 +15,13 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/status.h"
+
 enum { ALIGNMENT = 16 };
-static const size_t FIRST_BLOCK = 4096;
+#ifndef ARENA_FIRST_BLOCK /* tests: 0 gives every request a block of its own */
+#define ARENA_FIRST_BLOCK 4096
+#endif
+static const size_t FIRST_BLOCK = ARENA_FIRST_BLOCK;
 static const size_t LARGEST_BLOCK = ((size_t)4 << 20) - 64; /* with its head two huge pages */
 static const size_t LARGEST_REQUEST = (size_t)1 << 46;
 
@@ -67,6 +72,12 @@ static void *fail(Arena *arena) {
     return NULL;
 }
 
+/* As fail(), where the system has no memory, and not where the arena's own limit is reached. */
+static void *fail_without_memory(Arena *arena, size_t bytes) {
+    if (am_without_memory) am_without_memory((int64_t)bytes);
+    return fail(arena);
+}
+
 /* The next bytes of a block, zeroed if that is asked for. */
 static void *hand_out(ArenaBlock *block, size_t bytes, bool zeroed) {
     unsigned char *memory = block->data + block->used;
@@ -95,13 +106,13 @@ static void *allocate(Arena *arena, size_t bytes, bool zeroed) {
     if (arena->limit && (rounded > arena->limit || arena->used > arena->limit - rounded)) return fail(arena);
     ArenaBlock *block = arena->blocks;
     if (!block || block->capacity - block->used < rounded) {
-        size_t capacity = block ? block->capacity * 2 : FIRST_BLOCK;
+        size_t capacity = block && FIRST_BLOCK ? block->capacity * 2 : FIRST_BLOCK;
         if (capacity > LARGEST_BLOCK) capacity = LARGEST_BLOCK;
         if (capacity < rounded) capacity = rounded;
         block = take_spare(arena, rounded);
         if (!block) {
             block = block_new(capacity);
-            if (!block) return fail(arena);
+            if (!block) return fail_without_memory(arena, capacity);
             block->capacity = capacity;
         }
         block->older = arena->blocks;
@@ -143,13 +154,14 @@ void *arena_grow(Arena *arena, const void *old, size_t old_bytes, size_t new_byt
 }
 
 char *arena_copy_bytes(Arena *arena, const void *bytes, size_t count) {
+    if (!bytes && count) return fail(arena);
     char *copy = arena_alloc(arena, count + 1);
     if (copy && count) memcpy(copy, bytes, count);
     return copy;
 }
 
 char *arena_copy_string(Arena *arena, const char *text) {
-    return arena_copy_bytes(arena, text, strlen(text));
+    return text ? arena_copy_bytes(arena, text, strlen(text)) : fail(arena);
 }
 
 char *arena_vformat(Arena *arena, const char *format, va_list arguments) {

@@ -44,14 +44,16 @@ void arena_free(Arena *arena);
 #define ARENA_ARRAY(arena, type, count)     ((type *)arena_alloc((arena), sizeof(type) * (size_t)(count)))
 #define ARENA_ARRAY_RAW(arena, type, count) ((type *)arena_alloc_raw((arena), sizeof(type) * (size_t)(count)))
 
-/* Makes room for one more element of an arena array (pointer, count, capacity). */
+/* Makes room for one more element of an arena array (pointer, count, capacity). Without memory the array
+ * becomes NULL and empty, so that a loop over it ends; the arena stays failed. */
 #define ARENA_RESERVE(arena, array, count, capacity)                                      \
     do {                                                                                  \
         if ((count) == (capacity)) {                                                      \
             size_t reserve_new_ = (capacity) ? (size_t)(capacity)*2 : 8;                  \
             (array) = arena_grow((arena), (array), sizeof(*(array)) * (size_t)(capacity), \
                                  sizeof(*(array)) * reserve_new_);                        \
-            (capacity) = (int32_t)reserve_new_;                                           \
+            (capacity) = (array) ? (int32_t)reserve_new_ : 0;                             \
+            if (!(array)) (count) = 0;                                                    \
         }                                                                                 \
     } while (0)
 

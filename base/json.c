@@ -240,5 +240,7 @@ static void write_value(Text *text, const json_t *value, JsonStyle style, int de
 }
 
 void json_write(Text *text, const json_t *value, JsonStyle style) {
+    if (!value) text->failed = true;
+    if (!value) return;
     write_value(text, value, style, 0);
 }

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/status.h"
+
 /* Makes room for `more` bytes and the NUL; false once memory has run out. */
 static bool reserve(Text *text, size_t more) {
     if (text->failed) return false;
@@ -19,6 +21,7 @@ static bool reserve(Text *text, size_t more) {
     if (capacity < needed) capacity = needed;
     char *data = needed > more ? realloc(text->data, capacity) : NULL;
     if (!data) {
+        if (am_without_memory) am_without_memory((int64_t)capacity);
         text->failed = true;
         return false;
     }
@@ -35,6 +38,8 @@ void text_append_bytes(Text *text, const char *bytes, size_t count) {
 }
 
 void text_append_string(Text *text, const char *string) {
+    if (!string) text->failed = true;
+    if (!string) return;
     text_append_bytes(text, string, strlen(string));
 }
 
@@ -156,6 +161,8 @@ static void append_spaces(Text *text, size_t count) {
 
 void text_append_table(Text *text, const char *rows) {
     enum { MOST_COLUMNS = 64 };
+    if (!rows) text->failed = true;
+    if (!rows) return;
     size_t widths[MOST_COLUMNS] = {0};
     int column = 0;
     for (const char *cell = rows; *cell;) {

@@ -1,6 +1,7 @@
 /* Text: a growable string, the one way output is put together.
  * Memory comes from the C heap; text_free releases it. On allocation failure
- * `failed` is set and later appends do nothing. */
+ * `failed` is set and later appends do nothing. A NULL string or table, as one Text without
+ * memory or an arena without memory gives it, makes the Text that it is added to fail, too. */
 #ifndef BASE_TEXT_H
 #define BASE_TEXT_H
 

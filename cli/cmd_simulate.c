@@ -103,8 +103,10 @@ static AmStatus simulate(const Cli *cli, Arena *arena, PlanContext *context, jso
     if (measured) TRY(profile_attach(profile, *cluster, measured, error));
     TRY(read_options(&options, cli, arena, *cluster, error));
     if (cli_has(cli, "--verbose")) options.collectives = collectives;
-    TRY(simulate_traced(&simulation, arena, context, plan, *cluster, &options, cli_text(cli, "--trace"),
-                        error));
+    AmStatus status = simulate_traced(&simulation, arena, context, plan, *cluster, &options,
+                                      cli_text(cli, "--trace"), error);
+    am_error_source(error, cli->arguments[0]);
+    TRY(status);
     cli_warn(cli, &simulation->warnings);
     return print(cli, simulation, collectives, error);
 }

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 
@@ -61,11 +62,6 @@ AmStatus cli_output_json(const Cli *cli, json_t *root, JsonStyle style, AmError 
     return status;
 }
 
-static json_t *text_to_json(const char *string) {
-    json_t *value = json_string(string);
-    return value ? value : json_string("(not UTF-8)");
-}
-
 static json_t *error_details;
 
 void cli_explain_error(json_t *details) {
@@ -73,37 +69,79 @@ void cli_explain_error(json_t *details) {
     error_details = details;
 }
 
-void cli_print_error(const AmError *error, bool as_json) {
-    Text text = {0};
-    if (as_json) {
-        json_t *root = json_pack("{s:{s:i, s:o, s:o, s:I, s:I}}", "error", "code", (int)error->code,
-                                 "message", text_to_json(error->text), "source", text_to_json(error->source),
-                                 "line", (json_int_t)error->line, "column", (json_int_t)error->column);
-        if (error_details) json_object_update(json_object_get(root, "error"), error_details);
-        cli_explain_error(NULL);
-        json_write(&text, root, JSON_STYLE_COMPACT);
-        json_decref(root);
-        text_append_string(&text, "\n");
-    } else {
-        text_append_string(&text, "automap: ");
-        if (error->source[0]) text_append(&text, "%s:", error->source);
-        if (error->line > 0)
-            text_append(&text, "%lld:%lld:", (long long)error->line, (long long)error->column);
-        text_append(&text, "%s%s\n", error->source[0] ? " " : "", error->text);
-        if (error->excerpt[0]) text_append(&text, "  %s\n", error->excerpt);
-        /* The excerpt begins at the line's beginning unless the line is long. */
-        if (error->excerpt[0] && error->column > 0 && error->column <= (int64_t)strlen(error->excerpt) + 1)
-            text_append(&text, "  %*s^\n", (int)(error->column - 1), "");
+/* A JSON string of printable ASCII and UTF-8 without an allocation; bytes that are neither become '?'. */
+static void print_json_string(FILE *stream, const char *string) {
+    fputc('"', stream);
+    for (const unsigned char *c = (const unsigned char *)string; *c;) {
+        int more = *c < 0x80 ? 0 : *c >= 0xC2 && *c < 0xE0 ? 1 : (*c & 0xF0) == 0xE0 ? 2 : *c < 0xF5 ? 3 : -1;
+        bool is_valid = more >= 0 && (*c < 0x80 || *c >= 0xC2);
+        for (int k = 1; k <= more && is_valid; k++) is_valid = (c[k] & 0xC0) == 0x80;
+        if (is_valid && *c == 0xE0) is_valid = c[1] >= 0xA0;
+        if (is_valid && *c == 0xED) is_valid = c[1] < 0xA0;
+        if (is_valid && *c == 0xF0) is_valid = c[1] >= 0x90;
+        if (is_valid && *c == 0xF4) is_valid = c[1] < 0x90;
+        if (*c == '"' || *c == '\\') fputc('\\', stream);
+        if (!is_valid || *c < ' ') fputc('?', stream);
+        else fwrite(c, 1, (size_t)more + 1, stream);
+        c += is_valid ? more + 1 : 1;
     }
-    if (text.data) fputs(text.data, stderr);
-    text_free(&text);
+    fputc('"', stream);
+}
+
+static void print_json_error(FILE *stream, const AmError *error) {
+    Text details = {0};
+    if (error_details) json_write(&details, error_details, JSON_STYLE_COMPACT);
+    cli_explain_error(NULL);
+    fprintf(stream, "{\"error\":{\"code\":%d,\"message\":", (int)error->code);
+    print_json_string(stream, error->text);
+    fputs(",\"source\":", stream);
+    print_json_string(stream, error->source);
+    fprintf(stream, ",\"line\":%lld,\"column\":%lld", (long long)error->line, (long long)error->column);
+    bool has_details = details.data && !details.failed && details.length > 2;
+    fprintf(stream, "%s%s}\n", has_details ? "," : "", has_details ? details.data + 1 : "}");
+    text_free(&details);
+}
+
+void cli_print_error(const AmError *error, bool as_json) {
+    if (as_json) {
+        print_json_error(stderr, error);
+        return;
+    }
+    fputs("automap: ", stderr);
+    if (error->source[0]) fprintf(stderr, "%s:", error->source);
+    if (error->line > 0) fprintf(stderr, "%lld:%lld:", (long long)error->line, (long long)error->column);
+    fprintf(stderr, "%s%s\n", error->source[0] ? " " : "", error->text);
+    if (error->excerpt[0]) fprintf(stderr, "  %s\n", error->excerpt);
+    /* The excerpt begins at the line's beginning unless the line is long. */
+    if (error->excerpt[0] && error->column > 0 && error->column <= (int64_t)strlen(error->excerpt) + 1)
+        fprintf(stderr, "  %*s^\n", (int)(error->column - 1), "");
 }
 
 static volatile sig_atomic_t interrupted;
 
+/* Ends the program: outputs are renamed when they are complete, so that none is half written. */
+static void leave_interrupted(int number) {
+    static const char line[] = "automap: interrupted\n";
+    (void)number;
+    ssize_t written = write(2, line, sizeof line - 1);
+    (void)written;
+    _exit(AM_INTERRUPTED);
+}
+
 static void note_interrupt(int number) {
     interrupted = 1;
-    signal(number, SIG_DFL);
+    signal(number, leave_interrupted);
+}
+
+void cli_leave_when_interrupted(void) {
+    signal(SIGINT, leave_interrupted);
+    signal(SIGTERM, leave_interrupted);
+    signal(SIGHUP, leave_interrupted);
+    signal(SIGPIPE, SIG_IGN); /* a write to a closed pipe fails instead */
+}
+
+void cli_interrupt(void) {
+    interrupted = 1;
 }
 
 const volatile sig_atomic_t *cli_catch_interrupts(void) {

@@ -113,5 +113,10 @@ void cli_print_error(const AmError *error, bool as_json);
 
 /* From now on an interrupt sets the flag that is returned; a second one ends the program. */
 const volatile sig_atomic_t *cli_catch_interrupts(void);
+/* Sets that flag, as an interrupt does. */
+void cli_interrupt(void);
+/* Until then, and in commands that keep no state: an interrupt ends the program with exit code 130 and one
+ * line, and a closed pipe is an error of the write to it. */
+void cli_leave_when_interrupted(void);
 
 #endif

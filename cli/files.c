@@ -184,3 +184,12 @@ AmStatus cli_check_files(const Cli *cli, const char *output, AmError *error) {
     }
     return AM_OK;
 }
+
+const char *cli_main_input(const Cli *cli) {
+    if (cli_has(cli, "--import")) return cli_text(cli, "--import");
+    for (int32_t k = 0; k < cli->argument_count; k++) {
+        const char *what = argument_input(cli, k);
+        if (what && strcmp(what, "module") == 0) return cli->arguments[k];
+    }
+    return cli->argument_count > 0 ? cli->arguments[0] : NULL;
+}

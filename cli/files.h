@@ -9,4 +9,8 @@
  * to stdout. Allowed: /dev/null, folders, and -o on the plan of --init-plan, which is improved in place. */
 AmStatus cli_check_files(const Cli *cli, const char *output, AmError *error);
 
+/* The file that an error without a file is about: that of --import, the module, or the first argument; NULL:
+ * none. */
+const char *cli_main_input(const Cli *cli);
+
 #endif

@@ -1,6 +1,7 @@
 /* automap: the program. Finds the command in a table, parses its options, runs it
  * and makes its status the exit code. -h anywhere prints help. Everything else is
  * in the library or in cmd_*.c. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include "cli/files.h"
 #include "cli/help.h"
 #include "cli/hints.h"
+#include "cli/memory.h"
 #include "cli/terminal.h"
 #include "executor/mpi_wire.h"
 #ifdef AUTOMAP_HAVE_CUDA
@@ -134,13 +136,17 @@ static AmStatus run_command(int count, char **words, AmError *error) {
         cli_note(&cli, "warning: AUTOMAP_THREADS=%.40s: expected an integer of at least 1; ignored",
                  getenv("AUTOMAP_THREADS"));
     TRY(cli_check_files(&cli, NULL, error));
-    return command->run(&cli, error);
+    AmStatus status = command->run(&cli, error);
+    am_error_source(error, cli_main_input(&cli));
+    return status;
 }
 
-/* Flushes stdout; AM_ERROR_RUNTIME where writing has failed, as on a full disk. */
+/* Flushes stdout; AM_ERROR_RUNTIME where writing has failed, as on a full disk. A reader that has closed the
+ * pipe, as `head` does, needs no more. */
 static AmStatus close_output(AmStatus status) {
+    errno = 0;
     bool arrived = fflush(stdout) == 0 && !ferror(stdout);
-    if (arrived || status != AM_OK) return status;
+    if (arrived || errno == EPIPE || status != AM_OK) return status;
     fputs("automap: <stdout>: writing failed\n", stderr);
     return AM_ERROR_RUNTIME;
 }
@@ -204,6 +210,8 @@ int main(int count, char **words) {
         text_free(&text);
         return AM_ERROR_USAGE;
     }
+    cli_leave_when_interrupted();
+    cli_end_without_memory(wants_json(count, words));
     AmStatus status = answer(count - 1, words + 1, &error);
     if (status != AM_OK && error.code != AM_OK) cli_print_error(&error, wants_json(count, words));
     return leave(close_output(status));

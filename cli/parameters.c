@@ -204,6 +204,7 @@ void parameters_print(Text *text, const PlanContext *context, const char *const 
         row->path = parameter->path;
         row->count = 1;
         row->is_optimizer = parameter->role == IR_ROLE_OPTIMIZER;
+        if (columns.failed || key.failed) arena.failed = true;
         text_free(&key);
         text_free(&columns);
     }

@@ -4,11 +4,13 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "cli/common.h"
+
 void run_stream_text(RunStream *stream, const Text *text) {
     if (stream->status != AM_OK) return;
     stream->status = text->failed ? am_fail_memory(stream->error, 0)
                                   : file_writer_add(&stream->writer, text->data, text->length, stream->error);
-    if (stream->status == AM_OK) fflush(stream->writer.stream);
+    if (stream->status == AM_OK && !file_writer_flush(&stream->writer)) cli_interrupt();
 }
 
 json_t *run_number_or_null(double value) {

@@ -70,12 +70,32 @@ endforeach()
 # Its own functions come before those that allocate; libraries must be able to see them.
 set_target_properties(test_allocation_failure PROPERTIES C_VISIBILITY_PRESET default)
 foreach(name malloc calloc realloc free strdup realpath arena_alloc arena_grow arena_copy_bytes arena_copy_string arena_format
-    arena_vformat inflateInit2_ ZSTD_createDCtx EVP_MD_CTX_new)
+    arena_vformat inflateInit2_ ZSTD_createDCtx)
   target_link_options(test_allocation_failure PRIVATE -Wl,--wrap=${name})
 endforeach()
 
 # What it times would take longer beside another test.
 set_tests_properties(test_probe_collectives PROPERTIES RUN_SERIAL TRUE)
+
+# The program with an arena that gives every request a block of its own, and the module that makes allocations fail.
+if(TARGET automap AND NOT AUTOMAP_SANITIZE)
+  add_library(failing_allocator MODULE ${CMAKE_SOURCE_DIR}/tests/lowmem/failing_allocator.c)
+  set_target_properties(failing_allocator PROPERTIES C_VISIBILITY_PRESET default)
+  target_compile_options(failing_allocator PRIVATE -Wall -Wextra -Werror)
+  add_executable(automap_tight $<TARGET_OBJECTS:automap_cli> ${CMAKE_SOURCE_DIR}/base/arena.c)
+  target_compile_definitions(automap_tight PRIVATE ARENA_FIRST_BLOCK=0)
+  target_link_libraries(automap_tight PRIVATE automap_static)
+  # The leak checker needs no instrumentation, only its allocator; it does not look into mapped blocks.
+  set(CMAKE_REQUIRED_LINK_OPTIONS -fsanitize=leak)
+  check_c_source_compiles("int main(void) { return 0; }" AUTOMAP_LEAK_CHECKER)
+  unset(CMAKE_REQUIRED_LINK_OPTIONS)
+  if(AUTOMAP_LEAK_CHECKER)
+    add_executable(automap_leaks $<TARGET_OBJECTS:automap_cli> ${CMAKE_SOURCE_DIR}/base/arena.c)
+    target_compile_definitions(automap_leaks PRIVATE MAPS_BLOCKS=0)
+    target_link_libraries(automap_leaks PRIVATE automap_static)
+    target_link_options(automap_leaks PRIVATE -fsanitize=leak)
+  endif()
+endif()
 
 # It counts what the steps of a run allocate.
 foreach(name malloc calloc realloc aligned_alloc)

@@ -117,7 +117,7 @@ static Sbp slot_sbp(const Builder *self, int32_t i, AdditiveOption option, int32
 static const BoxState *slot_states(Builder *self, int32_t i, int32_t slot, const int32_t *dimensions) {
     int32_t count = label_count(&self->parts[i]);
     BoxState *states = ARENA_ARRAY(self->arena, BoxState, count);
-    for (int32_t label = 0; states && label < count; label++) {
+    for (int32_t label = 0; !self->arena->failed && label < count; label++) {
         int32_t state = 0;
         for (int32_t axis = 0; axis < self->model->boxes->axis_count && state != BOX_ANY; axis++) {
             Sbp sbp = slot_sbp(self, i, additive_option(&self->parts[i], label, axis), slot);

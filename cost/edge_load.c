@@ -69,7 +69,7 @@ double edge_loads_add(EdgeLoads *self, int32_t a, int32_t b, double bytes) {
 }
 
 double edge_loads_follow(EdgeLoads *self) {
-    if (self->way_count == 0) return 0; /* without memory */
+    if (self->arena->failed || self->way_count == 0) return 0;
     const EdgeWay *way = &self->ways[self->next_way];
     self->next_way = (self->next_way + 1) % self->way_count;
     for (int32_t k = 0; k < way->length; k++) follow_edge(self, self->way_edges[way->first + k]);

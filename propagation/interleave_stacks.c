@@ -261,8 +261,8 @@ static AmStatus redirect_writer(Program *body, Insertions *insertions, int32_t i
     int32_t value = body->instructions[i].operands[1];
     int32_t view = add_shaped(body, value, dimension);
     insertions->before[i] = body->instruction_count;
+    if (!body->arena->failed) add_view(body, value, view);
     if (body->arena->failed) return am_fail_memory(error, 0);
-    add_view(body, value, view);
     const int32_t leading[] = {array, view};
     return redirect(body, &body->instructions[i], leading, 2, dimension, place, error);
 }
@@ -274,8 +274,8 @@ static AmStatus redirect_reader(Program *body, Insertions *insertions, int32_t i
     IrAttributes *attributes = ARENA_ARRAY(body->arena, IrAttributes, 1);
     int32_t read = add_shaped(body, result, dimension);
     insertions->after[i] = body->instruction_count;
+    if (!body->arena->failed) add_view(body, read, result);
     if (body->arena->failed) return am_fail_memory(error, 0);
-    add_view(body, read, result);
     ProgramInstruction *slice = &body->instructions[i];
     *attributes = *slice->attributes;
     attributes->slice_sizes = body->values[read].shape.dimensions;

@@ -104,6 +104,7 @@ static AmStatus read_mesh(const Reader *self, Mesh *mesh, const json_t *axes, co
         if (mesh->device_count > MESH_MAX_DEVICES / size) return refuse(self, where, "too many devices");
         mesh->device_count *= (int32_t)size;
         mesh->axes[k].name = arena_copy_string(self->arena, name);
+        if (!mesh->axes[k].name) return am_fail_memory(self->error, (int64_t)strlen(name));
         mesh->axes[k].size = (int32_t)size;
         TRY(read_shares(self, &mesh->axes[k], json_object_get(object, "shares"), at));
     }

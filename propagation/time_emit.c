@@ -468,6 +468,7 @@ static AmStatus emit_turns(TimeEmitter *self, int32_t level, AmError *error) {
                              .level = level};
     time_add(self, &self->body, IR_PARAMETER, &scalar, NULL, 0, NULL); /* its shape is known at the end */
     TimeCarry *counter = add_carry(self, zero);
+    if (self->arena->failed) return am_fail_memory(error, entry_count);
     self->body.turn = counter->inside;
     const int32_t step[] = {counter->inside, time_constant(self, &self->body, DTYPE_S32, 1)};
     if (self->arena->failed) return am_fail_memory(error, entry_count);

@@ -1,0 +1,133 @@
+# labels: cpu e2e
+# timeout: 600
+# cost: 30
+"""Every command ends with exit code 0 or 1 and at most one line when an allocation fails.
+
+tests/lowmem/failing_allocator.c makes the allocations of a command fail one after the other, in a forked child
+each. The program automap_tight is automap with an arena that gives every request a block of its own, so that a
+failure reaches every allocation of the code. By default some call stacks of a few commands are tried;
+AUTOMAP_LONG=1 tries all call stacks of all commands.
+
+Usage: test_low_memory.py [NAME...]   (names of COMMANDS; default: those of the short or the long form)
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCE = os.environ.get("AUTOMAP_SOURCE", os.path.join(HERE, "..", ".."))
+BUILD = os.environ.get("AUTOMAP_BUILD", os.path.join(SOURCE, "build"))
+TIGHT = os.environ.get("AUTOMAP_TIGHT", os.path.join(BUILD, "automap_tight"))
+MODULE = os.environ.get("AUTOMAP_FAILING_ALLOCATOR", os.path.join(BUILD, "libfailing_allocator.so"))
+IS_LONG = os.environ.get("AUTOMAP_LONG") == "1"
+MODELS = os.path.join(SOURCE, "datasets", "models")
+MLP = os.path.join(MODELS, "mlp_tiny", "model.hlo.pb")
+BERT = os.path.join(MODELS, "bert_tiny", "model.hlo.pb")
+IMPORTS = os.path.join(SOURCE, "tests", "imports")
+SMALL = ["--cluster", "nominal:4", "--evaluations", "3", "-o", "out.plan.json"]
+
+# name: (arguments, share of the call stacks in the short form; 0: the long form only)
+COMMANDS = {
+    "info": (["info", MLP], 4),
+    "info-json": (["info", MLP, "--json"], 0),
+    "convert-text": (["convert", MLP, "out.hlo.txt"], 8),
+    "convert-json": (["convert", MLP, "out.hlo.json"], 0),
+    "convert-gz": (["convert", MLP, "out.hlo.pb.gz"], 0),
+    "convert-zst": (["convert", MLP, "out.hlo.txt.zst"], 0),
+    "read-text": (["convert", "model.hlo.txt", "out.hlo.pb"], 8),
+    "read-json": (["convert", "model.hlo.json", "out.hlo.pb"], 0),
+    "groups": (["groups", MLP], 6),
+    "groups-strict": (["groups", MLP, "--strict", "--json"], 0),
+    "propagate": (["propagate", MLP, "--mesh", "data=2", "--pin", "*x=data,-"], 6),
+    "lower": (["lower", MLP, "--plan", "plan.json"], 10),
+    "lower-pipeline": (["lower", MLP, "--plan", "pipeline.json", "--device", "2"], 0),
+    "cluster": (["cluster", "nominal:4", "--json"], 1),
+    "cluster-file": (["cluster", "cluster.json"], 2),
+    "import-host": (["cluster", "--import", os.path.join(IMPORTS, "hostfile"), "--device-type", "A100-80GB",
+                     "--between", "infiniband-200", "--json"], 4),
+    "import-hwloc": (["cluster", "--import", os.path.join(IMPORTS, "hwloc.xml"), "--device-type", "T4", "--json"], 4),
+    "import-nccl": (["cluster", "--import", os.path.join(IMPORTS, "nccl.xml"), "--device-type", "T4", "--json"], 0),
+    "import-matrix": (["cluster", "--import", os.path.join(IMPORTS, "matrix.txt"), "--device-type", "T4", "--json"], 0),
+    "search": (["search", MLP, *SMALL], 60),
+    "search-greedy": (["search", MLP, *SMALL, "--searcher", "greedy", "--space", "single_stage"], 0),
+    "search-anneal": (["search", MLP, *SMALL, "--searcher", "anneal"], 0),
+    "search-random": (["search", MLP, *SMALL, "--searcher", "random"], 0),
+    "search-exhaustive": (["search", MLP, "--cluster", "nominal:2", "-o", "out.plan.json", "--searcher", "exhaustive",
+                           "--space", "data"], 0),
+    "search-paper": (["search", MLP, *SMALL, "--objective", "paper", "--space", "operator"], 0),
+    "search-expert": (["search", MLP, *SMALL, "--expert", "zero3", "--json"], 0),
+    "search-pipeline": (["search", MLP, *SMALL, "--space", "hybrid", "--micro-batches", "2"], 0),
+    "simulate": (["simulate", "plan.json", MLP, "--verbose", "--trace", "t.json"], 20),
+    "simulate-pipeline": (["simulate", "pipeline.json", MLP, "--json"], 0),
+    "sweep": (["simulate", "--sweep", MLP, "--cluster", "nominal:2", "--plan", "out.plan.json"], 0),
+    "explain": (["explain", "plan.json", MLP, "--evaluations", "2"], 0),
+    "explain-html": (["explain", "pipeline.json", MLP, "--evaluations", "2", "--html", "out.html"], 0),
+    "export-shardy": (["export", "plan.json", MLP, "--format", "shardy"], 0),
+    "export-megatron": (["export", "pipeline.json", MLP, "--format", "megatron"], 0),
+    "explain-json": (["explain", "plan.json", MLP, "--evaluations", "2", "--json"], 0),
+    "export-jax": (["export", "plan.json", MLP, "--format", "jax"], 12),
+    "export-hlo": (["export", "plan.json", MLP, "--format", "hlo"], 0),
+    "export-dtensor": (["export", "plan.json", MLP, "--format", "dtensor"], 0),
+    "agent-generate": (["agent", "generate", "-o", "out.safetensors", "--count", "2"], 0),
+    "search-bert": (["search", BERT, *SMALL], 0),
+}
+
+
+def prepare(folder):
+    """Makes the input files of the commands in the folder."""
+    def automap(*arguments):
+        subprocess.run([TIGHT, *arguments], cwd=folder, check=True, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL)
+    automap("convert", MLP, "model.hlo.txt")
+    automap("convert", MLP, "model.hlo.json")
+    automap("search", MLP, "--cluster", "nominal:4", "--expert", "zero3", "-o", "plan.json")
+    automap("search", MLP, "--cluster", "nominal:4", "--expert", "even_pipeline", "-o", "pipeline.json")
+    automap("cluster", "nominal:4", "--json", "-o", "cluster.json")
+
+
+def output_of(arguments):
+    """The file that a command writes, or an empty string."""
+    return next((word for word in arguments if word.startswith("out.")), "")
+
+
+def run(folder, name, arguments, share):
+    """Runs one command; returns its counts and the report's lines about bad ends."""
+    report = os.path.join(folder, name + ".report")
+    environment = dict(os.environ, LD_PRELOAD=MODULE, FAILING_REPORT=report, FAILING_SHARE=str(share),
+                       AUTOMAP_THREADS="1", FAILING_DEPTH=os.environ.get("FAILING_DEPTH", "6"))
+    if output_of(arguments):
+        environment["FAILING_OUTPUT"] = output_of(arguments)
+    result = subprocess.run([TIGHT, *arguments], cwd=folder, env=environment, stdout=subprocess.DEVNULL,
+                            stderr=subprocess.PIPE, text=True)
+    lines = open(report).read().splitlines()
+    assert result.returncode == 0, f"{name}: exit code {result.returncode}: {result.stderr[-300:]}"
+    assert lines and lines[-1].startswith("COUNTS"), f"{name}: the report has no counts"
+    left = [file for file in os.listdir(folder) if ".part" in file]
+    assert not left, f"{name}: temporary files are left: {left}"
+    words = lines[-1].split()
+    return dict(tried=int(words[4]), bad=int(words[6])), lines[:-1]
+
+
+def main():
+    names = sys.argv[1:] or [name for name, (_, share) in COMMANDS.items() if share or IS_LONG]
+    failures = 0
+    tried = 0
+    with tempfile.TemporaryDirectory() as folder:
+        prepare(folder)
+        for name in names:
+            arguments, share = COMMANDS[name]
+            counts, lines = run(folder, name, arguments, int(os.environ.get("FAILING_SHARE", 1)) if IS_LONG else max(share, 1))
+            assert counts["tried"] > 0, f"{name}: nothing failed"
+            tried += counts["tried"]
+            failures += counts["bad"]
+            print(f"{name}: {counts['tried']} failures tried, {counts['bad']} bad ends", flush=True)
+            if counts["bad"]:
+                print("\n".join(lines[:int(os.environ.get('FAILING_LINES', '60'))]), flush=True)
+    print(f"{tried} failing allocations, {failures} bad ends")
+    return failures > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
