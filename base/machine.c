@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/cpu_features.h"
+#include "base/memory_limit.h"
 #include "base/process.h"
 
 enum { LONGEST_PATH = 4096, LONGEST_LINE = 4096 };
@@ -152,5 +153,6 @@ int32_t machine_processors(void) {
 
 int64_t machine_memory(void) {
     Limits limits = find_limits("");
-    return count_memory(&limits);
+    int64_t all = count_memory(&limits), usable = memory_limit("").bytes;
+    return usable > 0 && usable < all ? usable : all;
 }

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/memory_limit.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "executor/throughput.h"
@@ -75,16 +76,16 @@ static AmStatus agree(const Run *run, AmError *error) {
  * if all are alike the others too. On the host only: other devices refuse what they lack. */
 static AmStatus check_memory(const Run *run, int32_t opened, AmError *error) {
     const Plan *plan = run->options->plan;
-    double present = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE), needed = 0;
+    MemoryLimit limit = memory_limit("");
+    double present = (double)limit.bytes, needed = 0;
     bool are_alike = !plan || plan->stage_count == 1;
     int32_t processes = run->world ? run->world->local_count : 1;
     for (int32_t r = 0; r < opened; r++) needed += (double)run->ranks[r].memory_bytes;
     if (are_alike) needed += (double)run->ranks[opened - 1].memory_bytes * (run->rank_count - opened);
     bool on_host = run->kernels == &kernels_cpu;
     if (!on_host || present <= 0 || needed * processes <= present) return AM_OK;
-    return am_fail(error, AM_ERROR_RUNTIME, "",
-                   "%d ranks need %.1f GB of memory and this machine has %.1f GB",
-                   run->rank_count * processes, needed * processes / 1e9, present / 1e9);
+    return am_fail(error, AM_ERROR_RUNTIME, "", "%d ranks need %.3g GB of memory and %s has %.3g GB",
+                   run->rank_count * processes, needed * processes / 1e9, limit.name, present / 1e9);
 }
 
 /* Several processes need collectives that reach from one to another. */

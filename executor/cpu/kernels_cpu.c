@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/memory_limit.h"
 #include "executor/cpu/cpu.h"
 #include "executor/cpu/divide.h"
 #include "executor/cpu/team.h"
@@ -120,14 +121,14 @@ static AmStatus prepare(KernelCall *call, Arena *arena, AmError *error) {
     return kernel_call_refuse(call, "this operator cannot be run yet", error);
 }
 
-/* More than the machine has is refused rather than left to the operating system to kill. */
+/* More than the machine or a limit has is refused rather than left to the operating system to kill. */
 static AmStatus allocate(KernelDevice *device, void **memory, int64_t bytes, AmError *error) {
-    int64_t present = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    MemoryLimit limit = memory_limit("");
     (void)device;
-    if (present > 0 && bytes > present)
+    if (limit.bytes > 0 && bytes > limit.bytes)
         return am_fail(error, AM_ERROR_RUNTIME, "",
-                       "a rank needs %.1f GB of memory and this machine has %.1f GB in all",
-                       (double)bytes / 1e9, (double)present / 1e9);
+                       "a rank needs %.3g GB of memory and %s has %.3g GB in all", (double)bytes / 1e9,
+                       limit.name, (double)limit.bytes / 1e9);
     /* Large pages: first use costs less, and so does every access that is far from the last. */
     size_t page = bytes >= 2 * LARGE_PAGE ? LARGE_PAGE : 64;
     size_t whole = ((size_t)bytes / page + 1) * page;

@@ -1,0 +1,19 @@
+/* The memory that this process can use: of the machine, its control groups and its own limits. */
+#ifndef BASE_MEMORY_LIMIT_H
+#define BASE_MEMORY_LIMIT_H
+
+#include <stdint.h>
+
+typedef struct MemoryLimit {
+    int64_t bytes; /* 0: unknown */
+    const char *
+        name; /* of the smallest limit: "this machine", "its control group" or "the limit on address space" */
+} MemoryLimit;
+
+/* Returns the smallest of: physical memory; memory.max and memory.high of every control group (version 2), or
+ * memory.limit_in_bytes (version 1), from the process's group to the root; RLIMIT_AS and RLIMIT_DATA. Below
+ * memory.high nothing is killed, but above it a process is stopped for most of its time. Files are looked for
+ * below `root`, "" on a running system. */
+MemoryLimit memory_limit(const char *root);
+
+#endif
