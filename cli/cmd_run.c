@@ -39,7 +39,12 @@ typedef struct Running {
 static AmStatus open_world(const Cli *cli, Running *self, AmError *error) {
     WorldOptions options = {0};
     TRY(cli_number(cli, "--join-seconds", 0.1, 1e6, &options.join_seconds, error));
-    return world_open(&self->world, &options, error);
+    TRY(world_open(&self->world, &options, error));
+    if (self->world->is_open && self->world->process == 0)
+        cli_note(cli,
+                 "warning: anyone who reaches this machine's port can join the run: set AUTOMAP_SECRET to "
+                 "the same words for all processes");
+    return AM_OK;
 }
 
 static AmStatus read_inputs(const Cli *cli, Running *self, Plan **plan, AmError *error) {

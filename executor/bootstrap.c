@@ -32,6 +32,16 @@ void bootstrap_secret(WorldPlace *place, const char *job) {
     sha256_end(&hash, place->secret);
 }
 
+static bool is_loopback(const char *host) {
+    return strcmp(host, "localhost") == 0 || strcmp(host, "::1") == 0 || strncmp(host, "127.", 4) == 0;
+}
+
+bool bootstrap_is_open(const WorldPlace *place) {
+    const char *own = getenv("AUTOMAP_SECRET");
+    bool is_guessable = strcmp(place->launcher, "torchrun") == 0 || strcmp(place->launcher, "Slurm") == 0;
+    return is_guessable && place->count > 1 && !(own && *own) && !is_loopback(place->host);
+}
+
 AmStatus bootstrap_port(uint16_t *port, AmError *error) {
     int64_t value;
     if (!getenv("AUTOMAP_PORT")) return AM_OK;

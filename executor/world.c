@@ -210,7 +210,8 @@ AmStatus world_open(World **world, const WorldOptions *options, AmError *error) 
                     .count = place.count,
                     .local_process = place.local_process,
                     .local_count = place.local_count,
-                    .launcher = place.launcher};
+                    .launcher = place.launcher,
+                    .is_open = bootstrap_is_open(&place)};
     AmStatus status = AM_OK;
     if (place.count > 1) {
         status = make_links(self, &own);

@@ -17,6 +17,7 @@ typedef struct World {
     int32_t process, count;             /* 0 <= process < count */
     int32_t local_process, local_count; /* among those of this machine */
     const char *launcher;               /* who started them; "none": one process alone */
+    bool is_open;                       /* others on the network can join: bootstrap_is_open() */
     struct WorldLinks *links;           /* NULL: one process alone */
 } World;
 

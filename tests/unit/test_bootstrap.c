@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -181,8 +182,30 @@ static void test_mpirun(void **state) {
     expect_error(OPEN_MPI " OMPI_COMM_WORLD_LOCAL_RANK=4 OMPI_COMM_WORLD_LOCAL_SIZE=4", "LOCAL_RANK is 4");
 }
 
+static void test_open_worlds(void **state) {
+    (void)state;
+    static const char torchrun[] = "RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_PORT=29500";
+    char text[300];
+    static const struct {
+        const char *more;
+        bool is_open;
+    } cases[] = {{"MASTER_ADDR=node1", true},
+                 {"MASTER_ADDR=10.0.0.1", true},
+                 {"MASTER_ADDR=10.0.0.1 AUTOMAP_SECRET=word", false},
+                 {"MASTER_ADDR=127.0.0.1", false},
+                 {"MASTER_ADDR=localhost", false}};
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        snprintf(text, sizeof text, "%s %s", torchrun, cases[k].more);
+        WorldPlace place = read_place(text);
+        if (strstr(text, "SECRET")) setenv("AUTOMAP_SECRET", "word", 1);
+        assert_int_equal(bootstrap_is_open(&place), cases[k].is_open);
+        unsetenv("AUTOMAP_SECRET");
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_torchrun), cmocka_unit_test(test_slurm),
-                                       cmocka_unit_test(test_mpirun), cmocka_unit_test(test_node_lists)};
+                                       cmocka_unit_test(test_mpirun), cmocka_unit_test(test_node_lists),
+                                       cmocka_unit_test(test_open_worlds)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
