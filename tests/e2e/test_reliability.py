@@ -1,0 +1,259 @@
+# labels: cpu e2e
+# timeout: 300
+# cost: 20
+"""Hostile folders, scarce resources, closed pipes and interrupts: documented exit codes, one line, nothing lost."""
+
+import gzip
+import json
+import os
+import resource
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCE = os.environ.get("AUTOMAP_SOURCE", os.path.join(HERE, "..", ".."))
+AUTOMAP = os.path.abspath(os.environ.get("AUTOMAP", os.path.join(SOURCE, "build", "automap")))
+MODELS = os.path.abspath(os.path.join(SOURCE, "datasets", "models"))
+MODEL = os.path.join(MODELS, "mlp_tiny", "model.hlo.pb")
+STATE = os.path.join(MODELS, "mlp_tiny", "state.npz")
+IS_SANITIZED = bool(os.environ.get("AUTOMAP_SANITIZE"))
+
+
+def automap(*arguments, limits=(), timeout=120, **options):
+    """Runs the program; `limits` are pairs of a resource and its limit."""
+    def limit():
+        for which, most in limits:
+            resource.setrlimit(which, (most, most))
+    return subprocess.run([AUTOMAP, *arguments], capture_output=True, timeout=timeout, preexec_fn=limit, **options)
+
+
+def check(result, code, *words):
+    """Asserts the exit code and that stderr is one line with the words."""
+    text = result.stderr.decode()
+    assert result.returncode == code, f"exit {result.returncode}, expected {code}: {text[-400:]}"
+    for word in words:
+        assert word in text, f"expected {word!r} in {text!r}"
+    if code:
+        assert text.count("\n") == 1, f"expected one line: {text!r}"
+
+
+def train(*arguments, **options):
+    return automap("run", MODEL, "--plan", "none", "--state", STATE, "--data", STATE.replace("state", "data"),
+                   *arguments, **options)
+
+
+def test_address_space():
+    """OpenBLAS neither hangs nor raises a signal."""
+    codes = set()
+    for kilobytes in range(52_000, 160_000, 12_000):
+        result = automap("info", MODEL, limits=[(resource.RLIMIT_AS, kilobytes << 10)], timeout=30)
+        codes.add(result.returncode)
+        assert result.returncode in (0, 1, 127), f"{kilobytes} kB: exit {result.returncode}"  # 127: the loader
+    assert 0 in codes, codes
+
+
+def test_memory_limit():
+    """A limit is named before memory is used."""
+    with open("iota.hlo.txt", "w") as file:
+        file.write("HloModule big\n\nENTRY main {\n  ROOT i = f32[20000,20000]{1,0} iota(), iota_dimension=0\n}\n")
+    result = automap("run", "iota.hlo.txt", "--plan", "none", limits=[(resource.RLIMIT_AS, 1 << 30)])
+    check(result, 5, "GB of memory and the limit on address space has 1.07 GB")
+
+
+def test_links_in_checkpoint_folder():
+    """Names that are links lose nothing behind them."""
+    os.makedirs("ck")
+    os.makedirs("docs")
+    for name in ("step-z.part", "step-00000009.part", "step-00000009.old", "step-00000002.part"):
+        os.symlink("../docs", os.path.join("ck", name))
+    with open("docs/a", "w") as file:
+        file.write("a")
+    check(train("--steps", "2", "--checkpoint", "ck"), 0)
+    assert os.listdir("docs") == ["a"], os.listdir("docs")
+    assert stat.S_ISDIR(os.lstat("ck/step-00000002").st_mode)
+    assert os.path.islink("ck/step-z.part"), "a name that is not a checkpoint's was removed"
+    assert not os.path.lexists("ck/step-00000009.part")
+
+
+def test_pipe_in_checkpoint():
+    """A FIFO or a link in place of a file is damage, and is not waited for."""
+    check(train("--steps", "2", "--checkpoint", "ck2"), 0)
+    name = "ck2/step-00000002/rank-00000.safetensors"
+    os.rename(name, "kept")
+    os.mkfifo(name)
+    check(train("--steps", "3", "--checkpoint", "ck2", "--resume", timeout=60), 3, name, "is not a regular file")
+    os.remove(name)
+    os.symlink("../../kept", name)
+    check(train("--steps", "3", "--checkpoint", "ck2", "--resume", timeout=60), 3, name, "is a symbolic link")
+    os.remove(name)
+    os.rename("ck2/step-00000002/manifest.json", "manifest")
+    os.mkfifo("ck2/step-00000002/manifest.json")
+    check(train("--steps", "3", "--checkpoint", "ck2", "--resume", timeout=60), 3, "is not a regular file")
+
+
+def test_mode_is_kept():
+    """A replaced file keeps its mode, also behind a link; a new one follows the umask."""
+    for name, arguments in (("m.plan.json", ["search", MODEL, "--cluster", "nominal:2", "--evaluations", "2", "-o"]),
+                            ("c.json", ["cluster", "nominal:2", "--json", "-o"])):
+        with open(name, "w"):
+            pass
+        os.chmod(name, 0o600)
+        os.symlink(name, "link-" + name)
+        for target in (name, "link-" + name):
+            check(automap(*arguments, target), 0)
+            assert stat.S_IMODE(os.stat(name).st_mode) == 0o600, oct(os.stat(name).st_mode)
+            assert os.path.getsize(name) > 0 and os.path.islink("link-" + name)
+    for name in ("state.npz", "state.safetensors"):
+        with open(name, "w"):
+            pass
+        os.chmod(name, 0o640)
+        check(train("--save", name), 0)
+        assert stat.S_IMODE(os.stat(name).st_mode) == 0o640, name
+    before = os.umask(0o027)
+    check(automap("cluster", "nominal:2", "--json", "-o", "new.json"), 0)
+    os.umask(before)
+    assert stat.S_IMODE(os.stat("new.json").st_mode) == 0o640
+
+
+def test_expansion():
+    """Expansion is bounded; honest files of ratio 100 pass."""
+    with gzip.open("bomb.gz", "wb") as file:
+        for _ in range(100):
+            file.write(bytes(1 << 20))
+    stored = os.path.getsize("bomb.gz")
+    check(automap("info", "bomb.gz"), 3, "bomb.gz: expands beyond 67108864 bytes", "200 times", "AUTOMAP_EXPANSION_MB")
+    assert stored < 1 << 20
+    text = subprocess.run([AUTOMAP, "convert", MODEL, "big.hlo.txt"], check=True) and open("big.hlo.txt").read()
+    with gzip.open("honest.hlo.txt.gz", "wt") as file:
+        file.write(text + "// " + "comment " * 100_000 + "\n")
+    result = automap("info", "honest.hlo.txt.gz")
+    assert result.returncode == 0, result.stderr
+    # A frame of 8 bytes that asks for a window of 128 MB.
+    with open("window.zst", "wb") as file:
+        file.write(b"\x28\xb5\x2f\xfd\x00" + bytes([(27 - 10) << 3]) + b"\x01\x00\x00")
+    check(automap("info", "window.zst"), 3, "window.zst")
+
+
+def test_descriptors():
+    """Too few file descriptors are not the input's fault."""
+    for count in range(3, 12):
+        for arguments in (["info", MODEL], ["run", MODEL, "--plan", "none", "--state", STATE, "--data",
+                                           STATE.replace("state", "data")]):
+            result = automap(*arguments, limits=[(resource.RLIMIT_NOFILE, count)])
+            assert result.returncode in (0, 1, 5, 127), f"{count}: exit {result.returncode}: {result.stderr}"
+
+
+def test_closed_pipes():
+    """`| head` ends a command quietly and a training with its state saved."""
+    for command, code in ((["info", MODEL], 0), (["cluster", "nominal:4", "--json"], 0)):
+        reader, writer = os.pipe()
+        os.close(reader)
+        result = subprocess.run([AUTOMAP, *command], stdout=writer, stderr=subprocess.PIPE)
+        os.close(writer)
+        assert result.returncode == code, (command, result)
+        assert code or not result.stderr, result.stderr
+    reader, writer = os.pipe()
+    process = subprocess.Popen([AUTOMAP, "run", MODEL, "--plan", "none", "--state", "random", "--data",
+                                STATE.replace("state", "data"), "--steps", "1000000", "--checkpoint", "ck3"],
+                               stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    os.read(reader, 10)
+    os.close(reader)
+    errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 130, (process.returncode, errors)
+    assert any(name.startswith("step-") for name in os.listdir("ck3")), os.listdir("ck3")
+
+
+def test_interrupts():
+    """Commands without a state of their own end with 130, one line, and no temporary file."""
+    bert = os.path.join(MODELS, "bert_tiny", "model.hlo.pb")
+    check(automap("search", bert, "--cluster", "nominal:4", "--expert", "even_pipeline", "-o", "bert.plan.json",
+                  "--quiet"), 0)
+    os.makedirs("work")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for command in (["simulate", "--sweep", bert, "--cluster", "nominal:64", "-o", "work/o"],
+                        ["agent", "generate", "-o", "work/a.safetensors", "--count", "1000000"],
+                        ["agent", "evaluate", "builtin", "-o", "work/e"],
+                        ["explain", "bert.plan.json", bert, "--evaluations", "100000", "-o", "work/x"],
+                        ["cluster", "--probe", "--device", "cpu", "-o", "work/c"]):
+            process = subprocess.Popen([AUTOMAP, *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            time.sleep(0.15)
+            process.send_signal(number)
+            errors = process.communicate(timeout=60)[1].decode()
+            if process.returncode in (0, 2, 3):
+                continue  # it ended before the signal
+            assert process.returncode == 130, (command, number, process.returncode, errors)
+            assert errors.endswith("automap: interrupted\n"), errors
+            assert not os.listdir("work"), os.listdir("work")
+
+
+def test_names_in_errors():
+    """Every error about an input names its file, on the terminal and in JSON."""
+    check(automap("search", MODEL, "--cluster", "nominal:4", "--expert", "zero3", "-o", "p.json", "--quiet"), 0)
+    check(automap("cluster", "nominal:4", "--json", "-o", "cl.json"), 0)
+    plan, cluster = json.load(open("p.json")), json.load(open("cl.json"))
+    cases = []
+
+    def mutate(root, path, original):
+        """Replaces each value in turn by others."""
+        items = list(root.items()) if isinstance(root, dict) else list(enumerate(root))
+        for key, value in items:
+            if isinstance(value, (dict, list)) and len(path) < 5:
+                mutate(value, [*path, key], original)
+            for other in (None, -1, 128, "x", [], {}):
+                root[key] = other
+                cases.append(json.dumps(original))
+            root[key] = value
+
+    mutate(plan, [], plan)
+    plans, cases = cases, []
+    mutate(cluster, [], cluster)
+    share = 1 if os.environ.get("AUTOMAP_LONG") == "1" else 40
+    for name, texts, command in (("bad.json", plans, ["simulate", "bad.json", MODEL]),
+                                 ("bad.json", cases, ["cluster", "bad.json"])):
+        refused = 0
+        for k, text in enumerate(texts):
+            if k % share:
+                continue
+            with open(name, "w") as file:
+                file.write(text)
+            result = automap(*command)
+            assert result.returncode in (0, 2, 3, 4), (result.returncode, result.stderr, text)
+            if result.returncode == 3:
+                refused += 1
+                assert result.stderr.startswith(b"automap: bad.json"), result.stderr
+                source = json.loads(automap(*command, "--json").stderr)["error"]["source"]
+                assert source == "bad.json", source
+        assert refused > 2, (command, refused)
+    check(automap("propagate", MODEL, "--keep-shardings"), 3, MODEL)
+    plan["stages"][0]["devices"] = [d + 124 for d in plan["stages"][0]["devices"]]
+    with open("far.json", "w") as file:
+        json.dump(plan, file)
+    result = automap("simulate", "far.json", MODEL)
+    check(result, 3, "far.json")
+
+
+def main():
+    tests = [value for name, value in globals().items() if name.startswith("test_")]
+    for test in tests:
+        if len(sys.argv) > 1 and test.__name__ not in sys.argv[1:]:
+            continue
+        if IS_SANITIZED and test in (test_address_space, test_memory_limit):
+            continue
+        before = os.getcwd()
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            try:
+                test()
+            finally:
+                os.chdir(before)
+        print(f"{test.__name__}: as expected", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
