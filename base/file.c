@@ -304,7 +304,7 @@ static int open_beside(FileWriter *writer) {
     return file;
 }
 
-/* Opens the file that replaces the target; `replaced`: the target's facts, or NULL where there is none. */
+/* Opens the file that replaces the target; `replaced` describes the target; NULL: a new file. */
 static FILE *open_part(FileWriter *writer, const struct stat *replaced) {
     int file = open_nameless(writer);
     writer->is_nameless = file >= 0;
@@ -366,7 +366,8 @@ static bool name_part(FileWriter *writer) {
     return false;
 }
 
-/* After a failed write: true if the reader of stdout has closed it, and what it did not take is dropped. */
+/* Examines a failed write. Returns true if the reader of stdout has closed the pipe, and drops the buffered
+ * output. */
 static bool notes_closed_pipe(FileWriter *writer) {
     if (errno != EPIPE || writer->stream != stdout) return false;
     writer->is_closed = true;

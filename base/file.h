@@ -2,7 +2,8 @@
  *
  * Decompression is bounded: a compressed file may grow to FILE_EXPANSION_RATIO times its stored
  * size and at most FILE_EXPANSION_LIMIT bytes, or to FILE_EXPANSION_ALWAYS bytes if that is more. The
- * variable AUTOMAP_EXPANSION_MB replaces FILE_EXPANSION_ALWAYS. The window of a zstd frame obeys the same bound.
+ * variable AUTOMAP_EXPANSION_MB replaces FILE_EXPANSION_ALWAYS. The window of a zstd frame obeys the same
+ * bound.
  */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
@@ -52,14 +53,14 @@ typedef struct FileWriter {
     FILE *stream;
     char *path, *part; /* the target, and the file beside it; part NULL: written in place */
     bool is_nameless;  /* `part` is empty until the commit */
-    bool is_closed; /* stdout is a pipe that its reader has closed: what is added is dropped, without an error
-                     */
+    bool is_closed;    /* stdout is a closed pipe: further output is dropped, without an error
+                        */
 } FileWriter;
 
 AmStatus file_writer_begin(FileWriter *writer, const char *path, AmError *error);
 AmStatus file_writer_add(FileWriter *writer, const void *data, size_t length, AmError *error);
 AmStatus file_writer_commit(FileWriter *writer, AmError *error);
-/* Hands what was added to the system; false once the reader of stdout has closed it. */
+/* Flushes the stream. Returns false if stdout is a closed pipe. */
 bool file_writer_flush(FileWriter *writer);
 void file_writer_abandon(FileWriter *writer);
 

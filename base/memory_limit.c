@@ -32,7 +32,7 @@ static void lower(MemoryLimit *limit, int64_t bytes, const char *name) {
     *limit = (MemoryLimit){bytes, name};
 }
 
-/* Whether a comma-separated list has the word. */
+/* Returns true if a comma-separated list has the word. */
 static bool has_word(const char *list, const char *word) {
     size_t length = strlen(word);
     for (const char *at = list; *at;) {
@@ -82,7 +82,7 @@ static bool find_mount(Hierarchy *self, const char *root) {
     return is_found;
 }
 
-/* The number in FOLDER/FILE; 0: there is none, or "max". */
+/* Returns the number in FOLDER/FILE; 0 without a file or for "max". */
 static int64_t read_limit(const char *root, const char *folder, const char *name) {
     char path[LINE_ROOM], text[TEXT_ROOM] = "";
     int length = snprintf(path, sizeof path, "%s/%s", folder, name);

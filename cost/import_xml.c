@@ -94,9 +94,12 @@ static AmStatus read_tree(XmlElement **root, Arena *arena, const FileBytes *file
         int64_t left = file->length - at;
         int length = (int)(left < PIECE ? left : PIECE);
         if (XML_Parse(self.parser, file->data + at, length, left <= PIECE) == XML_STATUS_OK) continue;
+        bool has_memory = XML_GetErrorCode(self.parser) != XML_ERROR_NO_MEMORY && !arena->failed;
+        if (!has_memory) status = am_fail_memory(error, length);
         const char *fault = self.fault ? self.fault : XML_ErrorString(XML_GetErrorCode(self.parser));
-        status = am_fail_at(error, AM_ERROR_INPUT, file->name, file->data, file->length,
-                            (int64_t)XML_GetCurrentByteIndex(self.parser), "XML: %s", fault);
+        if (has_memory)
+            status = am_fail_at(error, AM_ERROR_INPUT, file->name, file->data, file->length,
+                                (int64_t)XML_GetCurrentByteIndex(self.parser), "XML: %s", fault);
     }
     XML_ParserFree(self.parser);
     *root = self.root;

@@ -88,8 +88,8 @@ def prepare(folder):
 
 
 def output_of(arguments):
-    """The file that a command writes, or an empty string."""
-    return next((word for word in arguments if word.startswith("out.")), "")
+    """The text file that a command writes, or an empty string."""
+    return next((word for word in arguments if word.startswith("out.") and word.endswith((".json", ".txt"))), "")
 
 
 def run(folder, name, arguments, share):
