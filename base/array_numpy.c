@@ -249,11 +249,19 @@ static bool npy_find(ArrayFile *file, const ArrayEntry *entry, int64_t *place) {
     return true;
 }
 
+/* Returns the status of a failure of libzip: a lack of memory or file descriptors is not the input's fault.
+ */
+static AmStatus status_of(zip_error_t *reason) {
+    int cause = zip_error_system_type(reason) == ZIP_ET_SYS ? zip_error_code_system(reason) : 0;
+    if (zip_error_code_zip(reason) == ZIP_ER_MEMORY || cause == ENOMEM) return AM_ERROR_INTERNAL;
+    return cause == EMFILE || cause == ENFILE ? AM_ERROR_RUNTIME : AM_ERROR_INPUT;
+}
+
 static AmStatus open_entry(ArrayFile *file, int64_t index, Source *source, AmError *error) {
     source->entry = zip_fopen_index(file->handle->archive, (zip_uint64_t)index, 0);
     if (source->entry) return AM_OK;
-    return am_fail(error, AM_ERROR_INPUT, file->path, "entry %" PRId64 " cannot be opened: %s", index,
-                   zip_strerror(file->handle->archive));
+    return am_fail(error, status_of(zip_get_error(file->handle->archive)), file->path,
+                   "entry %" PRId64 " cannot be opened: %s", index, zip_strerror(file->handle->archive));
 }
 
 static AmStatus npz_index_entry(ArrayFile *file, int64_t index, AmError *error) {
@@ -290,11 +298,7 @@ static AmStatus npz_open(ArrayFile *file, AmError *error) {
     if (!file->handle->archive) {
         zip_error_t reason;
         zip_error_init_with_code(&reason, code);
-        int cause = zip_error_system_type(&reason) == ZIP_ET_SYS ? zip_error_code_system(&reason) : 0;
-        AmStatus code_of_it = code == ZIP_ER_MEMORY || cause == ENOMEM ? AM_ERROR_INTERNAL
-                              : cause == EMFILE || cause == ENFILE     ? AM_ERROR_RUNTIME
-                                                                       : AM_ERROR_INPUT;
-        AmStatus status = am_fail(error, code_of_it, file->path, "is not a readable zip archive: %s",
+        AmStatus status = am_fail(error, status_of(&reason), file->path, "is not a readable zip archive: %s",
                                   zip_error_strerror(&reason));
         zip_error_fini(&reason);
         return status;

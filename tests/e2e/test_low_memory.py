@@ -11,7 +11,9 @@ AUTOMAP_LONG=1 tries all call stacks of all commands.
 Usage: test_low_memory.py [NAME...]   (names of COMMANDS; default: those of the short or the long form)
 """
 
+import ctypes
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -92,6 +94,42 @@ def output_of(arguments):
     return next((word for word in arguments if word.startswith("out.") and word.endswith((".json", ".txt"))), "")
 
 
+def fix_addresses():
+    """Switches address randomization off, so that each run of the test tries the same call stacks."""
+    ctypes.CDLL(None).personality(0x0040000)
+
+
+def run_threads(folder):
+    """Lets single allocations of trainings fail, whose threads forbid a fork; returns trials and bad ends."""
+    report = os.path.join(folder, "run.report")
+    state = os.path.join(os.path.dirname(MLP), "state.npz")
+    data = os.path.join(os.path.dirname(MLP), "data.npz")
+    tried = bad = 0
+    for plan in ("none", "plan.json", "pipeline.json"):
+        command = [TIGHT, "run", MLP, "--plan", plan, "--state", state, "--data", data, "--steps", "2", "--save",
+                   "s.safetensors", "--checkpoint", "ck", "--every", "1"]
+
+        def train(at, on):
+            shutil.rmtree(os.path.join(folder, "ck"), ignore_errors=True)
+            environment = dict(os.environ, LD_PRELOAD=MODULE, FAILING_REPORT=report, FAILING_AT=str(at),
+                               FAILING_ON=str(on))
+            return subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.PIPE, text=True, timeout=60)
+        assert train(0, 0).returncode == 0
+        total = int(open(report).read().split()[2])
+        trials = 150 if IS_LONG else 8
+        for k in range(trials):
+            at = 1 + total * (2 * k + 1) // (2 * trials)
+            for on in (0, 1):
+                result = train(at, on)
+                tried += 1
+                lines = result.stderr.count("\n")
+                if result.returncode not in (0, 1) or (result.returncode == 1 and lines != 1):
+                    bad += 1
+                    print(f"run --plan {plan}, allocation {at}, {on}: exit {result.returncode}: {result.stderr[-300:]}")
+    return tried, bad
+
+
 def run(folder, name, arguments, share):
     """Runs one command; returns its counts and the report's lines about bad ends."""
     report = os.path.join(folder, name + ".report")
@@ -100,7 +138,7 @@ def run(folder, name, arguments, share):
     if output_of(arguments):
         environment["FAILING_OUTPUT"] = output_of(arguments)
     result = subprocess.run([TIGHT, *arguments], cwd=folder, env=environment, stdout=subprocess.DEVNULL,
-                            stderr=subprocess.PIPE, text=True)
+                            stderr=subprocess.PIPE, text=True, preexec_fn=fix_addresses)
     lines = open(report).read().splitlines()
     assert result.returncode == 0, f"{name}: exit code {result.returncode}: {result.stderr[-300:]}"
     assert lines and lines[-1].startswith("COUNTS"), f"{name}: the report has no counts"
@@ -125,6 +163,10 @@ def main():
             print(f"{name}: {counts['tried']} failures tried, {counts['bad']} bad ends", flush=True)
             if counts["bad"]:
                 print("\n".join(lines[:int(os.environ.get('FAILING_LINES', '60'))]), flush=True)
+        if not sys.argv[1:]:
+            more, bad = run_threads(folder)
+            print(f"run: {more} failures tried, {bad} bad ends", flush=True)
+            tried, failures = tried + more, failures + bad
     print(f"{tried} failing allocations, {failures} bad ends")
     return failures > 0
 
