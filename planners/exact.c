@@ -21,8 +21,9 @@ typedef struct Exact {
     bool *conflicts; /* [candidate * candidate_count + other]: some tensor or operator has both */
     AllowedCandidates allowed;
     Genome genome;
-    double cutoff; /* seconds of a plan that fits, of any mesh */
-    double open;   /* the least bound of what was left out */
+    double cutoff;             /* seconds of a plan that fits, of any mesh */
+    double open;               /* the least bound of what was left out */
+    int64_t nodes, most_nodes; /* of the tree: looked at, and looked at at most */
     Genome batch[PROBLEM_BATCH];
     double batch_bound;
     int32_t waiting;
@@ -67,8 +68,9 @@ static double best_seconds(const Exact *self) {
 /* Whether the branch of what is allowed can be left out: it has nothing better, or is put off for ever. */
 static bool is_cut(Exact *self) {
     double seconds = product_bound_seconds(self->bound, &self->allowed);
+    self->nodes++;
     if (seconds >= best_seconds(self)) return true;
-    if (!problem_must_stop(self->problem)) return false;
+    if (self->nodes < self->most_nodes && !problem_must_stop(self->problem)) return false;
     self->open = fmin(self->open, seconds);
     return true;
 }
@@ -146,9 +148,10 @@ static AmStatus choose(Exact *self, int32_t axis, int32_t candidate, AmError *er
     return status;
 }
 
-AmStatus exact_search(Problem *problem, double cutoff, double *open, AmError *error) {
+AmStatus exact_search(Problem *problem, double cutoff, int64_t nodes, double *open, AmError *error) {
     Arena arena = {0};
-    Exact self = {.problem = problem, .cutoff = cutoff, .open = INFINITY, .batch_bound = INFINITY};
+    Exact self = {
+        .problem = problem, .cutoff = cutoff, .open = INFINITY, .most_nodes = nodes, .batch_bound = INFINITY};
     ProductBound *bound;
     AmStatus status = product_bound_create(&bound, &arena, problem, error);
     self.bound = bound;

@@ -57,16 +57,22 @@ AmStatus explain_add_made(Explainer *self, ChangedPlan *make, const void *maker,
                       (PlannedChange){.make = make, .maker = maker, .number = number, .result = result});
 }
 
+void explain_simulate_change(const Explainer *self, PlannedChange *change, Arena *arena, const Plan **plan,
+                             Simulation **simulation) {
+    *plan = change->plan;
+    if (!*plan) change->status = change->make(plan, arena, change->maker, change->number, &change->error);
+    if (change->status == AM_OK)
+        change->status = simulate_plan(simulation, arena, self->context, *plan, self->cluster,
+                                       self->memory_fraction, &change->error);
+}
+
 static void simulate_change(void *user, int32_t k) {
     const Explainer *self = user;
     PlannedChange *change = &self->changes[k];
     Arena arena = {0};
     Simulation *simulation;
-    const Plan *plan = change->plan;
-    if (!plan) change->status = change->make(&plan, &arena, change->maker, change->number, &change->error);
-    if (change->status == AM_OK)
-        change->status = simulate_plan(&simulation, &arena, self->context, plan, self->cluster,
-                                       CLUSTER_DEFAULT_MEMORY_FRACTION, &change->error);
+    const Plan *plan;
+    explain_simulate_change(self, change, &arena, &plan, &simulation);
     if (change->status == AM_OK)
         *change->result = (ExplainedChange){.seconds = simulation->step_seconds,
                                             .peak_bytes = simulation->fit.needed_bytes,
@@ -76,12 +82,17 @@ static void simulate_change(void *user, int32_t k) {
     arena_free(&arena);
 }
 
+int32_t explain_most_changes(const Explainer *self) {
+    int64_t most = INSTRUCTIONS_TIMES_CHANGES / self->context->canonical->instruction_count;
+    if (most < LEAST_CHANGES) most = LEAST_CHANGES;
+    if (most > MOST_CHANGES) most = MOST_CHANGES;
+    return self->change_count < most ? self->change_count : (int32_t)most;
+}
+
 static AmStatus simulate_changes(Explainer *self) {
     int64_t most = self->options->simulations;
-    if (most == 0) most = INSTRUCTIONS_TIMES_CHANGES / self->context->canonical->instruction_count;
-    if (self->options->simulations == 0 && most < LEAST_CHANGES) most = LEAST_CHANGES;
-    if (self->options->simulations == 0 && most > MOST_CHANGES) most = MOST_CHANGES;
-    int32_t count = self->change_count < most ? self->change_count : (int32_t)most;
+    int32_t count = most > 0 && most < self->change_count ? (int32_t)most : self->change_count;
+    if (most == 0) count = explain_most_changes(self);
     self->result->simulated = count;
     self->result->left_out = self->change_count - count;
     parallel_for(count, 0, simulate_change, self);
@@ -101,14 +112,14 @@ static AmStatus simulate_changes(Explainer *self) {
 /* ---- the plan ---- */
 
 static AmStatus simulate(Explainer *self) {
-    const SimulationOptions options = {.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
+    const SimulationOptions options = {.memory_fraction = self->memory_fraction};
     TRY(plan_ranks(&self->ranks, self->arena, self->context, self->plan, self->error));
     TRY(plan_costs_lower(&self->costs, self->arena, &self->ranks, self->cluster, self->error));
     TRY(plan_costs_price(self->costs, self->error));
     return simulate_costs(&self->simulation, self->arena, self->costs, &options, self->error);
 }
 
-static AmStatus explain(Explainer *self) {
+AmStatus explain_list_changes(Explainer *self) {
     TRY(simulate(self));
     *self->result = (Explanation){.step_seconds = self->simulation->step_seconds,
                                   .peak_bytes = self->simulation->fit.needed_bytes,
@@ -117,14 +128,23 @@ static AmStatus explain(Explainer *self) {
                                   .device_count = self->simulation->device_count,
                                   .micro_batches = self->plan->micro_batches,
                                   .schedule = self->plan->schedule};
-    if (self->options->with_timeline) TRY(explain_timeline(self));
     TRY(explain_stages(self));
     TRY(explain_cuts(self));
-    TRY(explain_collectives(self));
     TRY(explain_alternatives(self));
     if (self->result->cut_count > 0) TRY(explain_units(self));
     TRY(explain_exceptions(self));
-    TRY(explain_decisions(self));
+    return explain_decisions(self);
+}
+
+void explain_close(Explainer *self) {
+    for (int32_t k = 0; k < self->document_count; k++) json_decref(self->documents[k]);
+    self->document_count = 0;
+}
+
+static AmStatus explain(Explainer *self) {
+    TRY(explain_list_changes(self));
+    if (self->options->with_timeline) TRY(explain_timeline(self));
+    TRY(explain_collectives(self));
     return simulate_changes(self);
 }
 
@@ -139,12 +159,13 @@ AmStatus explain_plan(Explanation **explanation, Arena *arena, PlanContext *cont
                       .root = root,
                       .cluster = cluster,
                       .options = options,
+                      .memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION,
                       .result = ARENA_ARRAY(arena, Explanation, 1),
                       .error = error ? error : &failure};
     if (!self.result) return am_fail_memory(error, (int64_t)sizeof *self.result);
     AmStatus status = explain(&self);
     if (status == AM_OK && arena->failed) status = am_fail_memory(error, 0);
-    for (int32_t k = 0; k < self.document_count; k++) json_decref(self.documents[k]);
+    explain_close(&self);
     *explanation = self.result;
     return status;
 }

@@ -84,15 +84,17 @@ AmStatus explain_alternatives(Explainer *self) {
     int32_t micro_batches = self->plan->micro_batches;
     self->result->alternatives = ARENA_ARRAY(self->arena, ExplainedAlternative, SCHEDULE_KINDS + 3);
     if (!self->result->alternatives) return am_fail_memory(self->error, SCHEDULE_KINDS + 3);
-    if (micro_batches > 1) TRY(add_micro_batches(self, micro_batches / 2));
-    if (micro_batches * 2 <= micro_batches_limit(self->whole))
+    bool may_number = !self->keeps_micro_batches;
+    if (may_number && micro_batches > 1) TRY(add_micro_batches(self, micro_batches / 2));
+    if (may_number && micro_batches * 2 <= micro_batches_limit(self->whole))
         TRY(add_micro_batches(self, micro_batches * 2));
     bool gathers = false;
     for (int32_t s = 0; s < self->plan->stage_count; s++)
         gathers |= gathers_weights(self, &self->plan->stages[s]);
     if (gathers) TRY(add_gathered(self));
     ScheduleKind kind = plan_schedule(self->plan);
-    if (self->plan->stage_count == 1 || kind == SCHEDULE_INTERLEAVED) return AM_OK;
+    bool is_fixed = self->keeps_schedule || kind == SCHEDULE_INTERLEAVED;
+    if (self->plan->stage_count == 1 || is_fixed) return AM_OK;
     for (int32_t other = 0; other < SCHEDULE_KINDS; other++)
         if (other != (int32_t)kind && other != SCHEDULE_INTERLEAVED)
             TRY(add_schedule(self, (ScheduleKind)other));
@@ -104,6 +106,7 @@ AmStatus explain_units(Explainer *self) {
         .space = SPACE_AUTO, .memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION, .budget = {.limit = 1}};
     LayerCosts *costs;
     AmError why = {0};
+    if (self->places) return explain_moves(self, self->places, self->place_count);
     AmStatus status = layer_costs_open(&costs, self->whole, self->cluster, &settings, &why);
     if (status == AM_ERROR_INFEASIBLE) return AM_OK;
     if (status != AM_OK) {

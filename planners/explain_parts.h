@@ -27,6 +27,10 @@ typedef struct Explainer {
     const json_t *root;
     const Cluster *cluster;
     const ExplainOptions *options;
+    bool keeps_micro_batches, keeps_schedule; /* no change of these */
+    const int32_t *places;                    /* [place_count] of cuts, ascending; NULL: not found yet */
+    int32_t place_count;
+    double memory_fraction;
     PlanRanks ranks;
     PlanCosts *costs;
     Simulation *simulation;
@@ -64,6 +68,17 @@ AmStatus explain_add_change(Explainer *self, const Plan *plan, ExplainedChange *
 /* The same for a plan that is made when it is simulated; `maker` is in the arena. */
 AmStatus explain_add_made(Explainer *self, ChangedPlan *make, const void *maker, int32_t number,
                           ExplainedChange *result);
+
+/* Simulates the plan and lists its single changes, those that matter most first: numbers of micro-batches and
+ * schedules, then cuts, overrides and decisions, those of the busiest stages first. `explain` prices the
+ * first explain_most_changes() of them, and `search` climbs by the same ones (plan_climb.h). */
+AmStatus explain_list_changes(Explainer *self);
+int32_t explain_most_changes(const Explainer *self);
+/* Releases the documents that changed plans refer to. */
+void explain_close(Explainer *self);
+/* Simulates a change in `arena`: its plan and simulation, or change->status with change->error. */
+void explain_simulate_change(const Explainer *self, PlannedChange *change, Arena *arena, const Plan **plan,
+                             Simulation **simulation);
 
 /* result->spans (explain_timeline.c). */
 AmStatus explain_timeline(Explainer *self);

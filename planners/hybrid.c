@@ -90,7 +90,7 @@ static AmStatus add_guesses(Found *found, const HybridTries *self, AmError *erro
     return AM_OK;
 }
 
-/* A quarter of the evaluations that the user allows. */
+/* A quarter of the evaluations that are allowed. */
 static int32_t most_tables(const HybridTries *self) {
     int64_t most = hybrid_evaluations_left(self) / 4;
     return most < HYBRID_MOST_TABLES ? (int32_t)most : HYBRID_MOST_TABLES;
@@ -123,18 +123,20 @@ static AmStatus try_even(HybridTries *self, const Found *found, int64_t most, in
 static AmStatus try_numbers(HybridTries *self, const int32_t *numbers, int32_t count, bool has_few_turns,
                             AmError *error) {
     const SearchOptions *options = self->plans.options;
-    const HybridSettings settings = {.memory_fraction = options->memory_fraction,
-                                     .may_recompute = true,
-                                     .may_shard_storage = true,
-                                     .has_few_turns = has_few_turns,
-                                     .most_tables = most_tables(self)};
+    HybridSettings settings = {.memory_fraction = options->memory_fraction,
+                               .may_recompute = true,
+                               .may_shard_storage = true,
+                               .has_few_turns = has_few_turns,
+                               .most_tables = most_tables(self)};
     Found found;
-    if (settings.most_tables < LEAST_TABLES) return AM_OK;
+    if (settings.most_tables < LEAST_TABLES || hybrid_is_capped(self, LEAST_TABLES)) return AM_OK;
+    if (hybrid_cap_left(self) < settings.most_tables) settings.most_tables = (int32_t)hybrid_cap_left(self);
     hybrid_model_close(self->model);
     self->model = NULL;
     search_watch_phase(options->watch, SEARCH_PHASE_TABLES);
     TRY(hybrid_model_open(&self->model, self->costs, numbers, count, &settings, error));
     self->evaluations += hybrid_model_evaluations(self->model);
+    if (hybrid_is_capped(self, 1)) return AM_OK; /* perhaps without some of the tables */
     hybrid_allow_tries(self);
     search_watch_count(options->watch, hybrid_model_evaluations(self->model), NAN);
     search_watch_phase(options->watch, SEARCH_PHASE_PIPELINES);
@@ -239,7 +241,9 @@ static AmStatus share_by_speed(HybridTries *self, Plan **plan, MemoryFit *fit, A
                                 .most = hybrid_evaluations_left(self),
                                 .stop = &self->stop};
     Plan *shared;
-    if (options->is_even || !hybrid_shares_apply(*plan, search.cluster)) return AM_OK;
+    if (options->is_even || hybrid_must_stop(self)) return AM_OK;
+    if (!*plan || !hybrid_shares_apply(*plan, search.cluster)) return AM_OK;
+    if (hybrid_is_capped(self, HYBRID_SHARES_TRIED + 1)) return AM_OK;
     TRY(hybrid_shares_find(&shared, fit, &self->evaluations, self->plans.arena, *plan, &search, error));
     if (shared) *plan = shared;
     return AM_OK;
@@ -292,7 +296,7 @@ static AmStatus run(HybridTries *self, SearchResult *single, const MicroBatching
 }
 
 /* Decisions that are given are of one stage's lists on one mesh. */
-static AmStatus check_options(const SearchOptions *options, AmError *error) {
+AmStatus hybrid_check_options(const SearchOptions *options, AmError *error) {
     bool is_agent = options->searcher == SEARCHER_AGENT;
     Agent *agent;
     if (options->agent) { /* it is told at once, not where it is first needed, that it is none */
@@ -322,7 +326,6 @@ AmStatus hybrid_search(SearchResult *result, Arena *arena, PlanContext *whole, c
     double start = clock_seconds();
     *result = (SearchResult){.model_gap = NAN};
     SearchResult single = {0};
-    TRY(check_options(options, error));
     HybridTries *self = ARENA_ARRAY(arena, HybridTries, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     self->plans = (HybridPlans){.arena = arena,
@@ -342,12 +345,14 @@ AmStatus hybrid_search(SearchResult *result, Arena *arena, PlanContext *whole, c
         result->plan->evaluations = self->evaluations;
         result->evaluations = self->evaluations;
         result->interrupted = options->interrupted && *options->interrupted;
+        result->is_cut = self->is_cut || single.is_cut;
         result->is_exact = false; /* of one stage's lists at most */
         result->exact_space = NULL;
         result->bound_seconds = 0;
     }
     if (status == AM_ERROR_INFEASIBLE) {
         result->evaluations = self->evaluations;
+        result->is_cut = self->is_cut || single.is_cut;
         result->nearest = self->nearest_plan;
         result->nearest_fit = self->nearest;
     }

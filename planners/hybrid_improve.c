@@ -120,7 +120,7 @@ static AmStatus polish(HybridTries *self, const HybridTry *from, int64_t last, A
             int32_t batch = count - k < HYBRID_BATCH ? count - k : HYBRID_BATCH;
             TRY(hybrid_try_all(self, tries + k, batch, error));
             for (int32_t t = k; t < k + batch; t++)
-                if (hybrid_is_before(&tries[t], from)) from = &tries[t];
+                if (tries[t].plan && hybrid_is_before(&tries[t], from)) from = &tries[t];
         }
     }
     return AM_OK;

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "planners/hybrid_model.h"
+#include "planners/plan_climb.h"
 #include "planners/refine.h"
 
 /* A plan of one stage takes a fraction of a pipeline's time. A large module's are searched with so many
@@ -116,8 +117,9 @@ AmStatus hybrid_single_search(SearchResult *single, HybridTries *self, const Mic
         single->experts[e] = (ExpertResult){NAN, "its time by the tables is far from the best"};
     for (int32_t k = 0; k < self->try_count; k++) quote_try(self, single, self->tries[k]);
     bool is_quoted = is_left_out && self->model && !self->plans.options->is_trial;
-    if (is_quoted && !hybrid_must_stop(self)) TRY(quote_singles(self, single, error));
-    if (!is_wanted || (self->best && hybrid_must_stop(self))) return AM_OK;
+    if (is_quoted && !stop_wanted(&self->stop)) TRY(quote_singles(self, single, error));
+    if (!is_wanted || (self->is_cut && is_large(self))) return AM_OK;
+    if (self->best && !self->is_cut && hybrid_must_stop(self)) return AM_OK;
     AmError refusal = {0};
     options.space = SPACE_SINGLE_STAGE;
     options.no_proof = true; /* of one stage alone: the whole space has a bound of its own */
@@ -130,11 +132,18 @@ AmStatus hybrid_single_search(SearchResult *single, HybridTries *self, const Mic
     else if (is_large(self) && !self->best)
         options.evaluations = STAGE_EVALUATIONS * (self->most_tries + self->most_changes);
     else options.evaluations = search_evaluations_for(options.searcher, instructions);
-    if (options.evaluations < 1) return AM_OK;
+    if (self->plans.options->evaluations == 0 && !options.is_trial)
+        options.evaluations -= plan_climb_reserve(self->plans.options, options.evaluations);
+    if (options.evaluations < 1 && options.cap == 0) return AM_OK;
+    bool is_cut = self->is_cut || options.evaluations < 1 || hybrid_is_capped(self, 1);
+    if (options.is_small && !is_cut) return AM_OK;
+    if (options.cap > 0) options.cap = is_cut ? -1 : hybrid_cap_left(self); /* -1: the baselines alone */
+    if (self->best) options.rival_seconds = self->best->seconds;
     if (self->stop.deadline > 0) options.seconds = fmax(self->stop.deadline - clock_seconds(), 1e-3);
     AmStatus status =
         search(single, self->plans.arena, self->plans.whole, self->plans.cluster, &options, &refusal);
     self->evaluations += single->evaluations;
+    self->is_cut |= single->is_cut;
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) {
         if (self->refusal.code == AM_OK) self->refusal = refusal;
         if (status != AM_OK) single->plan = NULL;
@@ -155,8 +164,13 @@ AmStatus hybrid_single_refine(const SearchResult *single, HybridTries *self, AmE
     const HybridPlans *plans = &self->plans;
     Plan *plan = self->best && !hybrid_single_is_better(single, self) ? self->best->plan : NULL;
     if (!plan || plan->stage_count > 1 || plan->micro_batches > 1 || hybrid_must_stop(self)) return AM_OK;
-    TRY(refine_plan(plan, hybrid_evaluations_left(self) - hybrid_shares_reserve(self), &self->evaluations,
-                    plans->arena, plans->whole, plans->cluster, plans->options, &self->stop, error));
+    if (hybrid_is_capped(self, 1)) return AM_OK;
+    int64_t cap = plans->options->cap > 0 ? hybrid_cap_left(self) : 0;
+    bool is_cut;
+    TRY(refine_plan(plan, hybrid_evaluations_left(self) - hybrid_shares_reserve(self), cap, &is_cut,
+                    &self->evaluations, plans->arena, plans->whole, plans->cluster, plans->options,
+                    &self->stop, error));
+    self->is_cut |= is_cut;
     self->best->seconds = plan->predicted_step_seconds;
     return AM_OK;
 }

@@ -36,7 +36,18 @@ void hybrid_allow_tries(HybridTries *self) {
 }
 
 bool hybrid_must_stop(const HybridTries *self) {
-    return stop_wanted(&self->stop);
+    return self->is_cut || stop_wanted(&self->stop);
+}
+
+int64_t hybrid_cap_left(const HybridTries *self) {
+    int64_t cap = self->plans.options->cap;
+    return cap > 0 ? cap - self->evaluations : INT64_MAX;
+}
+
+bool hybrid_is_capped(HybridTries *self, int64_t more) {
+    bool is_capped = hybrid_cap_left(self) < more;
+    self->is_cut |= is_capped;
+    return is_capped;
 }
 
 void hybrid_keep_nearest(HybridTries *self, Plan *plan, const MemoryFit *fit) {
@@ -75,6 +86,7 @@ AmStatus hybrid_try_all(HybridTries *self, HybridTry *tries, int32_t count, AmEr
          k < count && self->try_count + HYBRID_BATCH <= HYBRID_MOST_TRIED && !hybrid_must_stop(self);
          k += HYBRID_BATCH) {
         int32_t batch = count - k < HYBRID_BATCH ? count - k : HYBRID_BATCH;
+        if (hybrid_is_capped(self, batch)) batch = (int32_t)hybrid_cap_left(self);
         for (int32_t t = 0; t < batch; t++) self->tries[self->try_count++] = &tries[k + t];
         TRY(simulate(self, tries + k, batch, error));
     }
@@ -113,6 +125,7 @@ bool hybrid_is_before(const HybridTry *a, const HybridTry *b) {
 }
 
 AmStatus hybrid_try_one(HybridTries *self, HybridTry *try, AmError *error) {
+    if (hybrid_is_capped(self, 1)) return AM_OK;
     self->tries[self->try_count++] = try;
     return simulate(self, try, 1, error);
 }

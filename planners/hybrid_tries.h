@@ -19,6 +19,7 @@ typedef struct HybridTries {
     Plan *nearest_plan; /* of those that do not fit the one nearest to it; or NULL */
     AmError refusal;    /* of the first pipeline that could not be made */
     int64_t evaluations;
+    bool is_cut;                      /* SearchOptions.cap has left something out: nothing may follow */
     int64_t most_tries, most_changes; /* simulated pipelines; changes of the best of them */
     int64_t most_single_changes;      /* of the best of one stage */
     StopSignal stop;
@@ -31,7 +32,12 @@ int64_t hybrid_evaluations_left(const HybridTries *self);
 int64_t hybrid_shares_reserve(const HybridTries *self);
 /* Sets how many pipelines are simulated at most, and how many changes of the best. */
 void hybrid_allow_tries(HybridTries *self);
+/* Interrupted, out of time, or cut by the cap. */
 bool hybrid_must_stop(const HybridTries *self);
+/* Evaluations that the cap leaves: INT64_MAX without one. */
+int64_t hybrid_cap_left(const HybridTries *self);
+/* Whether the cap leaves fewer than `more` evaluations; if so, the search is marked as cut. */
+bool hybrid_is_capped(HybridTries *self, int64_t more);
 ScheduleKind hybrid_wanted_schedule(const SearchOptions *options);
 
 /* Simulates one, also where the search is stopped from the start. */

@@ -19,6 +19,8 @@
 #include "planners/hybrid_stages.h"
 #include "planners/model_gap.h"
 #include "planners/paper_search.h"
+#include "planners/plan_climb.h"
+#include "planners/searching.h"
 
 /* Instructions of a module of which a pipeline is simulated in some ten milliseconds. */
 #define QUICKLY_PRICED 10000
@@ -62,21 +64,81 @@ static AmStatus prove_stages(SearchResult *result, const PlanContext *whole, con
     return has_time ? plan_model_gap(&result->model_gap, whole, cluster, plan, &space.stop, error) : AM_OK;
 }
 
-/* One search per number of micro-batches. */
-static AmStatus search_numbers(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
-                               const SearchOptions *options, const MicroBatching *settings, AmError *error) {
+/* ---- budgets ---- */
+
+/* A search is a sequence of rounds whose sizes depend on the module, the cluster and the options, never on
+ * the evaluations that are allowed: those only cut the sequence. So a larger budget prices all that a smaller
+ * one does, and its plan is at least as good. */
+typedef struct Budget {
+    int64_t cap, used; /* evaluations; cap 0: the rounds of the default budget */
+    double deadline;   /* clock_seconds(), or 0 */
+    const volatile sig_atomic_t *interrupted;
+    bool is_cut; /* the cap has left something out */
+} Budget;
+
+static Budget open_budget(const SearchOptions *options, int64_t cap) {
+    double end = options->seconds > 0 ? clock_seconds() + options->seconds : 0;
+    return (Budget){.cap = cap, .deadline = end, .interrupted = options->interrupted};
+}
+
+/* Interrupted, or out of time. */
+static bool has_ended(const Budget *budget) {
+    return stop_wanted(&(StopSignal){budget->interrupted, budget->deadline});
+}
+
+static bool is_over(const Budget *budget) {
+    return budget->is_cut || (budget->cap > 0 && budget->used >= budget->cap) || has_ended(budget);
+}
+
+/* What a part of the search may spend: its size and what the budget leaves. */
+static void allow(SearchOptions *part, const Budget *budget, int64_t size) {
+    part->evaluations = size;
+    part->is_default_limit = false;
+    part->cap = budget->cap > 0 ? budget->cap - budget->used : 0;
+    if (budget->cap > 0 && part->cap <= 0) part->cap = -1;
+    if (budget->deadline > 0) part->seconds = fmax(budget->deadline - clock_seconds(), 1e-3);
+}
+
+static void spend(Budget *budget, const SearchResult *found) {
+    budget->used += found->evaluations;
+    budget->is_cut |= found->is_cut;
+}
+
+/* Changes of the plan one by one, within the budget. */
+static AmStatus climb(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                      const SearchOptions *options, const MicroBatching *settings, Budget *budget,
+                      AmError *error) {
+    PlanClimb climb = {.whole = whole,
+                       .cluster = cluster,
+                       .options = options,
+                       .keeps_micro_batches = settings->micro_batches > 0,
+                       .stop = {budget->interrupted, budget->deadline},
+                       .cap = budget->cap > 0 ? budget->cap - budget->used : 0};
+    if (!result->plan || is_over(budget) || !plan_climb_applies(options)) return AM_OK;
+    TRY(plan_climb(&result->plan, &climb, arena, error));
+    budget->used += climb.evaluations;
+    budget->is_cut |= climb.is_cut;
+    return AM_OK;
+}
+
+/* ---- one search per number of micro-batches ---- */
+
+/* The numbers one after the other, `size` evaluations together. */
+static AmStatus search_each(SearchResult *best, double *bound, Arena *arena, PlanContext *whole,
+                            const Cluster *cluster, const SearchOptions *options,
+                            const MicroBatching *settings, int64_t size, Budget *budget, AmError *error) {
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
     int32_t count = micro_batches_numbers(numbers, whole, settings->micro_batches);
-    SearchOptions part = *options;
-    SearchResult best = {0};
     AmError first = {0};
-    int64_t evaluations = 0;
-    double seconds = 0, bound = INFINITY;
-    int64_t limit = options->evaluations > 0 ? options->evaluations : SEARCH_DEFAULT_EVALUATIONS;
-    if (count > 1) part.seconds = options->seconds / count;
-    for (int32_t k = 0; k < count && evaluations < limit; k++) {
-        int64_t left = limit - evaluations, share = left / (count - k);
-        if (count > 1) part.evaluations = share > 0 ? share : 1;
+    double start = clock_seconds();
+    *best = (SearchResult){0};
+    *bound = INFINITY;
+    for (int32_t k = 0; k < count && (k == 0 || !is_over(budget)); k++) {
+        SearchOptions part = *options;
+        allow(&part, budget, size / count > 0 ? size / count : 1);
+        if (count > 1 && options->seconds > 0) part.seconds /= count - k;
+        part.is_anytime = part.is_anytime && count == 1;
+        if (count > 1) part.climbs = NULL;
         MicroBatching here = {.micro_batches = numbers[k],
                               .relaxations = settings->relaxations,
                               .recomputed = settings->recomputed,
@@ -86,41 +148,104 @@ static AmStatus search_numbers(SearchResult *result, Arena *arena, PlanContext *
         AmError failure = {0};
         AmStatus status = plan_context_for(&context, whole, &here, &failure);
         bool cannot_split = status == AM_ERROR_INFEASIBLE;
-        if (status == AM_OK) {
-            status = search(&found, arena, context, cluster, &part, &failure);
-        }
+        if (status == AM_OK) status = search(&found, arena, context, cluster, &part, &failure);
         if (first.code == AM_OK) first = failure;
+        spend(budget, &found);
+        best->evaluations = budget->used;
         bool is_nearer = found.nearest &&
-                         (!best.nearest || found.nearest_fit.needed_bytes < best.nearest_fit.needed_bytes);
-        if (is_nearer && !best.plan) best = found;
+                         (!best->nearest || found.nearest_fit.needed_bytes < best->nearest_fit.needed_bytes);
+        if (is_nearer && !best->plan) *best = found;
         if (status != AM_OK && status != AM_ERROR_INFEASIBLE) {
             if (error && error->code == AM_OK) *error = failure;
             return status;
         }
-        if (!cannot_split) bound = least_bound(bound, &found);
-        evaluations += found.evaluations;
-        seconds += found.search_seconds;
-        bool is_better = found.plan && (!best.plan || found.plan->predicted_step_seconds <
-                                                          best.plan->predicted_step_seconds);
-        if (status == AM_OK && is_better) best = found;
+        if (!cannot_split) *bound = least_bound(*bound, &found);
+        bool is_better = found.plan && (!best->plan || found.plan->predicted_step_seconds <
+                                                           best->plan->predicted_step_seconds);
+        if (status == AM_OK && is_better) *best = found;
         if (cannot_split || found.interrupted) break;
-        if (k + 1 < count && evaluations >= limit) bound = NAN; /* of the others nothing is known */
+        if (k + 1 < count && is_over(budget)) *bound = NAN; /* of the others nothing is known */
     }
-    if (!best.plan) {
-        *result = best;
-        result->evaluations = evaluations;
-        if (error && error->code == AM_OK) *error = first;
-        return AM_ERROR_INFEASIBLE;
+    best->evaluations = budget->used;
+    best->search_seconds = clock_seconds() - start;
+    if (best->plan) return AM_OK;
+    if (error && error->code == AM_OK) *error = first;
+    return AM_ERROR_INFEASIBLE;
+}
+
+/* Adds what a round has found to what the rounds before it have. */
+static void keep_round(SearchResult *result, const SearchResult *found) {
+    SearchResult kept = *result;
+    bool is_better = found->plan &&
+                     (!kept.plan || found->plan->predicted_step_seconds < kept.plan->predicted_step_seconds);
+    bool is_nearer = found->nearest &&
+                     (!kept.nearest || found->nearest_fit.needed_fraction < kept.nearest_fit.needed_fraction);
+    bool is_first = kept.experts[0].seconds == 0 && !kept.experts[0].reason;
+    if (is_better || (!kept.plan && is_nearer) || is_first) *result = *found;
+    if (!is_better) result->plan = kept.plan;
+    if (!is_nearer) {
+        result->nearest = kept.nearest;
+        result->nearest_fit = kept.nearest_fit;
     }
-    if (count > 1 && !best.interrupted) {
-        best.plan->bound_seconds = bound;
-        best.plan->bound = isnan(bound) ? NULL : "lower";
+    for (int32_t e = 0; e < EXPERT_COUNT && !is_first; e++) {
+        const ExpertResult *old = &kept.experts[e], *now = &found->experts[e];
+        bool is_old = !isnan(old->seconds) && !(now->seconds <= old->seconds);
+        result->experts[e] = is_old ? *old : *now;
     }
-    *result = best;
-    result->evaluations = evaluations;
-    result->search_seconds = seconds;
+}
+
+/* Rounds of twice the size each until the budget ends; of one number of micro-batches they are search()'s
+ * own.
+ */
+static AmStatus search_numbers(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                               const SearchOptions *options, const MicroBatching *settings, AmError *error) {
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
+    int32_t count = micro_batches_numbers(numbers, whole, settings->micro_batches);
+    int32_t instructions = whole->canonical->instruction_count;
+    int64_t standard = search_evaluations_for(options->searcher, instructions);
+    SearchOptions part = *options;
+    int64_t size = options->evaluations;
+    bool is_one = options->searcher == SEARCHER_RANDOM && options->evaluations == 0;
+    bool is_capped = (search_method_has_rounds(options->searcher) || options->searcher == SEARCHER_EXACT) &&
+                     !options->is_trial && !is_one;
+    if (is_capped) size = standard - plan_climb_reserve(options, standard);
+    Budget budget = open_budget(options, !is_capped                 ? 0
+                                         : options->evaluations > 0 ? options->evaluations
+                                                                    : standard);
+    enum { MOST_ROUNDS = 24 };
+    double start = clock_seconds(), bound = NAN;
+    part.is_anytime = is_capped;
+    part.climbs = is_capped ? whole : NULL;
+    *result = (SearchResult){0};
+    for (int32_t round = 0;; round++, size *= 2) {
+        SearchResult found;
+        AmError failure = {0};
+        int64_t before = budget.used;
+        double round_bound;
+        part.seed = options->seed + (uint64_t)round * SEARCH_SEED_STEP;
+        AmStatus status = search_each(&found, &round_bound, arena, whole, cluster, &part, settings, size,
+                                      &budget, &failure);
+        bool is_known = status == AM_OK || status == AM_ERROR_INFEASIBLE;
+        if (status != AM_OK && (!is_known || round == 0) && error && error->code == AM_OK) *error = failure;
+        if (!is_known) return status;
+        if (isnan(bound) || round_bound > bound) bound = round_bound;
+        if (count > 1) TRY(climb(&found, arena, whole, cluster, options, settings, &budget, error));
+        keep_round(result, &found);
+        bool is_done = count == 1 || budget.cap == 0 || budget.used == before || round == MOST_ROUNDS;
+        if (is_done || is_over(&budget) || found.interrupted) break;
+    }
+    result->evaluations = budget.used;
+    if (!result->plan) return AM_ERROR_INFEASIBLE;
+    if (error) *error = (AmError){0};
+    if (count > 1 && !result->interrupted) {
+        result->plan->bound_seconds = isnan(bound) ? NAN : fmin(bound, result->plan->predicted_step_seconds);
+        result->plan->bound = isnan(bound) ? NULL : "lower";
+    }
+    result->plan->evaluations = budget.used;
+    result->search_seconds = clock_seconds() - start;
     bool is_proved = result->plan->stage_count > 1 && !options->no_proof;
-    return is_proved ? prove_stages(result, whole, cluster, options, settings, 0, error) : AM_OK;
+    return is_proved ? prove_stages(result, whole, cluster, options, settings, budget.deadline, error)
+                     : AM_OK;
 }
 
 /* A recipe of several stages with one number of micro-batches, quoted, and taken where it is the quicker
@@ -152,18 +277,20 @@ static AmStatus take_recipe(SearchResult *result, Arena *arena, PlanContext *who
     return AM_OK;
 }
 
-/* The recipes of several stages, which a search may not lose to: of one turn, and of as many as its plan has.
- */
+/* The baselines of several stages, which a search may not lose to: of one micro-batch, and of as many as its
+ * plan has. The number of a search that was cut short is not one that a larger budget comes to. */
 static AmStatus take_recipes(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
-                             const SearchOptions *options, const MicroBatching *settings, AmError *error) {
+                             const SearchOptions *options, const MicroBatching *settings, bool is_cut,
+                             AmError *error) {
     static const Expert recipes[] = {EXPERT_EVEN_PIPELINE, EXPERT_MEGATRON_3D};
     const int32_t numbers[] = {1, result->plan->micro_batches};
+    bool has_both = numbers[1] > 1 && (!is_cut || settings->micro_batches > 0);
     for (size_t r = 0; r < sizeof recipes / sizeof *recipes; r++) {
         SearchOptions recipe = *options;
         recipe.searcher = SEARCHER_EXPERT;
         recipe.expert = recipes[r];
         result->experts[recipes[r]] = (ExpertResult){.seconds = NAN};
-        for (int32_t k = 0; k < (numbers[1] > 1 ? 2 : 1); k++) {
+        for (int32_t k = 0; k < 1 + has_both; k++) {
             if (options->interrupted && *options->interrupted) return AM_OK;
             MicroBatching here = *settings;
             here.micro_batches = numbers[k];
@@ -231,7 +358,8 @@ static void take_better(SearchResult *result, const SearchResult *found, const S
  * for its cuts'. */
 static AmStatus search_one_stage(SearchResult *result, Arena *arena, PlanContext *whole,
                                  const Cluster *cluster, const SearchOptions *options,
-                                 const MicroBatching *settings, AmError *refusal, AmError *error) {
+                                 const MicroBatching *settings, Budget *budget, AmError *refusal,
+                                 AmError *error) {
     SearchOptions single = *options;
     SearchResult found = {0};
     AmError reason = {0};
@@ -239,13 +367,21 @@ static AmStatus search_one_stage(SearchResult *result, Arena *arena, PlanContext
     single.no_proof = true;
     if (single.searcher == SEARCHER_AGENT)
         single.searcher = SEARCHER_DQN; /* the agent cuts pipelines alone */
-    if (options->evaluations > 0) single.evaluations -= result->evaluations;
-    if (options->seconds > 0) single.seconds = options->seconds - result->search_seconds;
-    bool is_spent = (options->evaluations > 0 && single.evaluations < 1) ||
-                    (options->seconds > 0 && single.seconds <= 0) || result->interrupted;
-    bool is_left_out = result->plan && whole->rules->count > QUICKLY_PRICED;
-    if (is_spent || is_left_out || settings->micro_batches <= 1) return AM_OK;
-    AmStatus status = search_numbers(&found, arena, whole, cluster, &single, settings, &reason);
+    bool is_left_out = whole->rules->count > QUICKLY_PRICED && (result->plan || budget->is_cut);
+    is_left_out |= options->is_small && !is_over(budget);
+    if (is_left_out || settings->micro_batches <= 1 || has_ended(budget)) return AM_OK;
+    int64_t size = search_evaluations_for(single.searcher, whole->canonical->instruction_count);
+    if (options->evaluations > 0) size = options->evaluations - result->evaluations;
+    Budget part = *budget;
+    double bound;
+    if (result->plan) single.rival_seconds = result->plan->predicted_step_seconds;
+    if (budget->is_cut || size < 1) part.used = part.cap; /* the baselines alone */
+    int64_t before = part.used;
+    AmStatus status =
+        search_each(&found, &bound, arena, whole, cluster, &single, settings, size, &part, &reason);
+    found.evaluations = part.used - before;
+    budget->used += found.evaluations;
+    budget->is_cut |= part.is_cut;
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE) {
         take_better(result, &found, options);
         if (status != AM_OK && !result->nearest) *refusal = reason;
@@ -255,33 +391,82 @@ static AmStatus search_one_stage(SearchResult *result, Arena *arena, PlanContext
     return status;
 }
 
-/* Plans of any number of stages. */
-static AmStatus search_stages(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
-                              const SearchOptions *options, const MicroBatching *settings, AmError *error) {
+/* One round over plans of any number of stages; `size`: evaluations, 0: by the module. */
+static AmStatus stages_round(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                             const SearchOptions *options, const MicroBatching *settings, int64_t size,
+                             Budget *budget, AmError *error) {
     AmError refusal = {0};
-    double start = clock_seconds(), deadline = options->seconds > 0 ? start + options->seconds : 0;
-    *result = (SearchResult){.model_gap = NAN};
-    AmStatus status = hybrid_search(result, arena, whole, cluster, options, settings, &refusal);
+    SearchOptions part = *options;
+    allow(&part, budget, size);
+    AmStatus status = hybrid_search(result, arena, whole, cluster, &part, settings, &refusal);
     for (int32_t e = 0; e < EXPERT_COUNT && status == AM_ERROR_INFEASIBLE; e++)
         result->experts[e] = (ExpertResult){NAN, "it does not fit"};
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE) {
-        TRY(search_one_stage(result, arena, whole, cluster, options, settings, &refusal, error));
+        spend(budget, result);
+        TRY(search_one_stage(result, arena, whole, cluster, &part, settings, budget, &refusal, error));
         if (result->plan) status = AM_OK;
     }
     if (status != AM_OK) {
         if (error && error->code == AM_OK) *error = refusal;
         return status;
     }
-    result->plan->evaluations = result->evaluations;
     bool has_time = options->seconds == 0 && !result->interrupted && cluster->device_count > 1;
-    bool is_quoted = has_time && whole->rules->count <= QUICKLY_PRICED;
-    if (is_quoted) {
-        TRY(take_recipes(result, arena, whole, cluster, options, settings, error));
-    } else {
-        result->experts[EXPERT_EVEN_PIPELINE].reason = "not priced here: --expert even_pipeline does";
-        result->experts[EXPERT_MEGATRON_3D].reason = "not priced here: --expert megatron_3d does";
+    if (part.is_small && !is_over(budget)) return AM_OK;
+    if (has_time && whole->rules->count <= QUICKLY_PRICED)
+        return take_recipes(result, arena, whole, cluster, options, settings, budget->is_cut, error);
+    result->experts[EXPERT_EVEN_PIPELINE].reason = "not priced here: --expert even_pipeline does";
+    result->experts[EXPERT_MEGATRON_3D].reason = "not priced here: --expert megatron_3d does";
+    return AM_OK;
+}
+
+/* Plans of any number of stages: two small rounds, so that few evaluations find a pipeline, too; the round of
+ * the default budget; and, where more is allowed, rounds of twice the size each. A climb over single changes
+ * ends each round but the small ones. */
+static AmStatus search_stages(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                              const SearchOptions *options, const MicroBatching *settings, AmError *error) {
+    static const int64_t small[] = {24, 8}; /* evaluations of rounds -1 and -2 */
+    enum { MOST_ROUNDS = 24 };
+    double start = clock_seconds(), before_climb = 0;
+    Budget budget = open_budget(options, options->is_trial ? 0 : options->evaluations);
+    AmError refusal = {0};
+    bool is_quick = whole->rules->count <= QUICKLY_PRICED && !options->is_trial;
+    int64_t standard = 0; /* evaluations up to the end of the round of the default budget */
+    TRY(hybrid_check_options(options, error));
+    *result = (SearchResult){.model_gap = NAN};
+    for (int32_t round = is_quick ? -2 : 0;; round++) {
+        SearchOptions part = *options;
+        SearchResult found = {0};
+        AmError failure = {0};
+        int64_t before = budget.used, size = round < 0 ? small[-1 - round] : 0;
+        if (round > 0 && standard < INT64_MAX >> (round + 1)) size = standard << round;
+        if (options->is_trial) size = options->evaluations;
+        part.is_small = round < 0;
+        if (round > 0) part.seed += (uint64_t)round * SEARCH_SEED_STEP;
+        AmStatus status =
+            stages_round(&found, arena, whole, cluster, &part, settings, size, &budget, &failure);
+        bool is_known = status == AM_OK || status == AM_ERROR_INFEASIBLE;
+        if (!is_known && error && error->code == AM_OK) *error = failure;
+        if (!is_known) return status;
+        if (status != AM_OK) refusal = failure;
+        bool is_new = found.plan && found.plan->predicted_step_seconds != before_climb;
+        if (is_new && round >= 0) {
+            before_climb = found.plan->predicted_step_seconds;
+            TRY(climb(&found, arena, whole, cluster, options, settings, &budget, error));
+        }
+        keep_round(result, &found);
+        if (round == 0) standard = budget.used;
+        bool is_done = round >= 0 && (budget.cap == 0 || budget.used == before || round == MOST_ROUNDS);
+        if (is_done || is_over(&budget) || found.interrupted) break;
     }
-    if (!options->no_proof) TRY(prove_stages(result, whole, cluster, options, settings, deadline, error));
+    result->evaluations = budget.used;
+    result->interrupted = options->interrupted && *options->interrupted;
+    if (!result->plan) {
+        if (error && error->code == AM_OK) *error = refusal;
+        return AM_ERROR_INFEASIBLE;
+    }
+    result->plan->evaluations = budget.used;
+    if (!options->no_proof)
+        TRY(prove_stages(result, whole, cluster, options, settings, budget.deadline, error));
     result->search_seconds = clock_seconds() - start;
     return AM_OK;
 }

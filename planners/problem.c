@@ -423,11 +423,27 @@ bool problem_known(const Problem *self, const Genome *genome, PlanPrice *price) 
     return seen->used;
 }
 
+/* Plans that the evaluation of one genome prices at most: weights kept gathered, and gathered again. */
+static int32_t most_priced(const Problem *self) {
+    return self->may_keep ? 2 : 1;
+}
+
+bool problem_is_capped(Problem *problem, int64_t more) {
+    SearchBudget *budget = &problem->budget;
+    bool is_capped = budget->cap > 0 && budget->evaluations + more > budget->cap;
+    budget->is_cut |= is_capped;
+    return is_capped;
+}
+
 AmStatus problem_price(Problem *self, const Genome *genome, PlanPrice *price, AmError *error) {
     const MemoEntry *seen = memo_find(self->memo, genome);
     if (seen->used) {
         *price = seen->price;
         keep_best(self, genome, price);
+        return AM_OK;
+    }
+    if (problem_is_capped(self, 1)) {
+        *price = (PlanPrice){.seconds = INFINITY, .compute_seconds = INFINITY};
         return AM_OK;
     }
     Evaluation evaluation = {.genome = *genome};
@@ -462,6 +478,7 @@ AmStatus problem_price_batch(Problem *self, const Genome *genomes, int32_t count
     for (int32_t k = 0; k < count; k++) {
         if (memo_find(self->memo, &genomes[k])->used || batch_has(batch, &genomes[k])) continue;
         if (self->budget.evaluations + batch->count >= self->budget.limit) break;
+        if (problem_is_capped(self, most_priced(self) * (batch->count + 1))) break;
         batch->evaluations[batch->count++].genome = genomes[k];
     }
     /* A thread takes longer to start than a small module to be priced. */
@@ -490,6 +507,7 @@ int32_t problem_storage_kinds(const Problem *problem, int32_t axis) {
 
 bool problem_must_stop(const Problem *problem) {
     const SearchBudget *budget = &problem->budget;
+    if (budget->is_cut || (budget->cap > 0 && budget->evaluations >= budget->cap)) return true;
     if (budget->evaluations >= budget->limit || budget->repeats >= BUDGET_REPEATS * budget->limit)
         return true;
     if (budget->interrupted && *budget->interrupted) return true;

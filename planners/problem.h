@@ -65,9 +65,11 @@ typedef struct StrictCandidates {
  * meshes of a search can be worked on side by side with the same result. */
 typedef struct SearchBudget {
     int64_t evaluations; /* plans priced so far */
-    int64_t limit;
-    int64_t repeats; /* genomes that came to a plan priced before; at most BUDGET_REPEATS * limit */
-    double deadline; /* clock_seconds(), or 0 */
+    int64_t limit;       /* of the part of the search in work; independent of the cap */
+    int64_t cap;         /* of the whole search, 0: none; what it cuts is a prefix of what a larger one has */
+    bool is_cut;         /* the cap has left something out: nothing may follow */
+    int64_t repeats;     /* genomes that came to a plan priced before; at most BUDGET_REPEATS * limit */
+    double deadline;     /* clock_seconds(), or 0 */
     const volatile sig_atomic_t *interrupted; /* or NULL */
     SearchWatch *watch;                       /* receives each count and price; or NULL */
 } SearchBudget;
@@ -115,7 +117,8 @@ AmStatus problem_create(Problem **problem, const PlanContext *context, const Clu
                         AmError *error);
 void problem_free(Problem *problem);
 
-/* Prices a genome. One that comes to a plan not priced before counts as an evaluation. */
+/* Prices a genome. One that comes to a plan not priced before counts as an evaluation; beyond the cap it has
+ * infinite seconds and is not remembered. */
 AmStatus problem_price(Problem *problem, const Genome *genome, PlanPrice *price, AmError *error);
 
 /* Everything that lowering depends on beside the module and the mesh: completions of equal keys cost the
@@ -145,6 +148,8 @@ bool problem_usable(const Problem *problem, int32_t candidate, int32_t axis);
 int32_t problem_storage_kinds(const Problem *problem, int32_t axis);
 /* The budget is spent, the deadline has passed or the user has interrupted. */
 bool problem_must_stop(const Problem *problem);
+/* Whether the cap leaves fewer than `more` evaluations; if so, the budget is marked as cut. */
+bool problem_is_capped(Problem *problem, int64_t more);
 /* One number to minimise: seconds, plus a penalty that grows with the excess. */
 double plan_price_score(const PlanPrice *price);
 bool plan_price_better(const PlanPrice *a, const PlanPrice *b);

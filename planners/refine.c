@@ -203,6 +203,7 @@ static AmStatus try_jointly(Refining *self, const AdditiveChange *changes, const
     }
     *is_taken = false;
     if (count == 1 || self->problem->budget.evaluations >= self->problem->budget.limit) return AM_OK;
+    if (self->problem->budget.is_cut || problem_is_capped(self->problem, 1)) return AM_OK;
     self->joint = (Trial){0};
     TRY(change_stage(&self->joint.stage, self, joined, count, error));
     try_one(self, &self->joint);
@@ -271,6 +272,7 @@ static AmStatus refine_round(Refining *self, bool *is_changed, AmError *error) {
             const SearchBudget *budget = &self->problem->budget;
             const AdditiveChange *change = &changes[k];
             if (self->is_done[k] || budget->evaluations + self->trial_count >= budget->limit) continue;
+            if (problem_is_capped(self->problem, self->trial_count + 1)) break;
             Trial *trial = &self->trials[self->trial_count++];
             *trial = (Trial){.change = change};
             TRY(change_stage(&trial->stage, self, &change, 1, error));
@@ -346,14 +348,15 @@ static AmStatus take_stage(Plan *plan, const PlanStage *stage, Arena *arena, con
     return AM_OK;
 }
 
-AmStatus refine_plan(Plan *plan, int64_t left, int64_t *evaluations, Arena *arena, const PlanContext *context,
-                     const Cluster *cluster, const SearchOptions *options, const StopSignal *stop,
-                     AmError *error) {
+AmStatus refine_plan(Plan *plan, int64_t left, int64_t cap, bool *is_cut, int64_t *evaluations, Arena *arena,
+                     const PlanContext *context, const Cluster *cluster, const SearchOptions *options,
+                     const StopSignal *stop, AmError *error) {
     int64_t all = search_evaluations_for(options->searcher, context->canonical->instruction_count);
     int64_t most = refine_evaluations(options, all);
     const ProblemSettings settings = {.space = SPACE_SINGLE_STAGE,
                                       .memory_fraction = options->memory_fraction,
                                       .budget = {.limit = left < most ? left : most,
+                                                 .cap = cap,
                                                  .deadline = stop->deadline,
                                                  .interrupted = stop->interrupted,
                                                  .watch = options->watch}};
@@ -366,6 +369,7 @@ AmStatus refine_plan(Plan *plan, int64_t left, int64_t *evaluations, Arena *aren
     search_watch_phase(options->watch, SEARCH_PHASE_OVERRIDES);
     AmStatus status = refine_stage(&stage, &price, arena, problem, error);
     *evaluations += problem->budget.evaluations;
+    *is_cut = problem->budget.is_cut;
     if (status == AM_OK && stage.exception_count > plan->stages[0].exception_count)
         status = take_stage(plan, &stage, arena, context, cluster, options, error);
     problem_free(problem);

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "planners/bound.h"
 #include "planners/even_pipeline.h"
+#include "planners/plan_climb.h"
 #include "planners/refine.h"
 #include "planners/searching.h"
 #include "propagation/micro_batches.h"
@@ -134,9 +135,20 @@ bool searching_must_end(const Searching *self) {
 }
 
 int64_t searching_evaluations(const Searching *self) {
-    int64_t total = self->shared;
+    int64_t total = self->climbed + self->shared;
     for (int32_t k = 0; k < self->problem_count; k++) total += self->problems[k]->budget.evaluations;
     return total;
+}
+
+int64_t searching_left(const Searching *self) {
+    return self->cap > 0 ? self->cap - searching_evaluations(self) : INT64_MAX;
+}
+
+bool searching_cap(Searching *self, Problem *problem) {
+    int64_t left = searching_left(self);
+    if (left <= 0) self->is_cut = true;
+    problem->budget.cap = self->cap > 0 ? problem->budget.evaluations + left : 0;
+    return left > 0;
 }
 
 void searching_sort(Searching *self) {
@@ -180,9 +192,11 @@ static AmStatus find_any_plan(Searching *self, AmError *error) {
 }
 
 /* How far from the best plan of all meshes this one can be; a bound that is known already may be better. */
-static AmStatus prove(Searching *self, Plan *plan, AmError *error) {
+static AmStatus prove(Searching *self, Plan *plan, double start, AmError *error) {
     PlanBound bound;
-    const StopSignal stop = {.interrupted = self->options->interrupted};
+    double seconds = self->options->seconds;
+    const StopSignal stop = {.interrupted = self->options->interrupted,
+                             .deadline = seconds > 0 ? start + seconds : 0};
     Mesh meshes[SEARCH_MOST_MESHES];
     for (int32_t k = 0; k < self->problem_count; k++) meshes[k] = self->problems[k]->mesh;
     TRY(plan_bound_find(&bound, self->context, self->cluster, self->devices, meshes, self->problem_count,
@@ -213,35 +227,87 @@ static bool may_prove(const Searching *self, double start) {
 /* With what evaluations are left. */
 static AmStatus refine(Searching *self, Problem *problem, Plan *plan, AmError *error) {
     PlanPrice price = problem->best_price;
-    if (self->refining == 0 || searching_must_end(self)) return AM_OK;
+    if (self->refining == 0 || self->is_cut || searching_must_end(self)) return AM_OK;
+    if (!searching_cap(self, problem)) return AM_OK;
     problem->budget.limit = problem->budget.evaluations + self->refining;
     search_watch_phase(self->options->watch, SEARCH_PHASE_OVERRIDES);
-    return refine_stage(plan->stages, &price, self->arena, problem, error);
+    AmStatus status = refine_stage(plan->stages, &price, self->arena, problem, error);
+    self->is_cut |= problem->budget.is_cut;
+    return status;
 }
 
-/* The best plan found, or a recipe's where rounding made that the faster one. */
-static AmStatus make_plan(Searching *self, double start, AmError *error) {
+/* Keeps the plan of a round if it is better than those of the rounds before. */
+static void keep_better(Searching *self, Plan *plan, const MemoryFit *fit) {
+    bool is_better = !self->plan || (fit->fits && !self->fit.fits);
+    if (!is_better && fit->fits == self->fit.fits)
+        is_better = fit->fits ? plan->predicted_step_seconds < self->plan->predicted_step_seconds
+                              : fit->needed_fraction < self->fit.needed_fraction;
+    if (!is_better) return;
+    self->plan = plan;
+    self->fit = *fit;
+}
+
+/* Single changes of the plan. */
+static AmStatus climb(Searching *self, Plan **plan, AmError *error) {
+    PlanClimb climb = {.whole = self->options->climbs,
+                       .cluster = self->cluster,
+                       .options = self->options,
+                       .keeps_micro_batches = true,
+                       .stop = {self->options->interrupted, self->deadline},
+                       .cap = self->cap > 0 ? searching_left(self) : 0};
+    if (!climb.whole || self->is_cut || !plan_climb_applies(self->options)) return AM_OK;
+    bool is_same = (*plan)->predicted_step_seconds == self->climbed_from;
+    if (searching_left(self) <= 0 || is_same) return AM_OK;
+    self->climbed_from = (*plan)->predicted_step_seconds;
+    TRY(plan_climb(plan, &climb, self->arena, error));
+    self->climbed += climb.evaluations;
+    self->is_cut |= climb.is_cut;
+    return AM_OK;
+}
+
+/* The best genome of the round as a plan, with overrides. */
+static AmStatus end_round(Searching *self, AmError *error) {
     searching_sort(self);
     Problem *best = self->problems[0];
     Plan *plan;
     MemoryFit fit;
+    if (!best->has_best) return AM_OK;
     TRY(searching_plan(self, best, &best->best, &plan, error));
     TRY(refine(self, best, plan, error));
     TRY(searching_simulate(self, plan, &fit, error));
+    if (self->sharing > 0 && searching_left(self) < self->sharing) self->is_cut = true;
+    if (!self->is_cut) TRY(searching_share(self, &plan, &fit, error));
+    if (fit.fits) TRY(climb(self, &plan, error));
+    keep_better(self, plan, &fit);
+    return AM_OK;
+}
+
+/* What splits nothing, where a cap leaves no evaluation and no baseline fits. */
+static AmStatus keep_unsplit(Searching *self, AmError *error) {
+    const Genome nothing = {0};
+    Plan *plan;
+    MemoryFit fit;
+    TRY(searching_plan(self, self->problems[0], &nothing, &plan, error));
+    TRY(searching_simulate(self, plan, &fit, error));
+    keep_better(self, plan, &fit);
+    return AM_OK;
+}
+
+/* The best plan found, or a recipe's where rounding made that the faster one. */
+static AmStatus make_plan(Searching *self, double start, AmError *error) {
     bool takes_experts = !self->options->no_seeds && search_method_takes_experts(self->options->searcher);
     for (int32_t e = 0; e < EXPERT_COUNT && takes_experts; e++) {
         double seconds = self->result->experts[e].seconds; /* NAN: does not fit */
-        if (!self->expert_plans[e] || isnan(seconds)) continue;
-        if (fit.fits && seconds >= plan->predicted_step_seconds) continue;
-        plan = self->expert_plans[e];
-        fit.fits = true;
+        const MemoryFit fits = {.fits = true};
+        if (self->expert_plans[e] && !isnan(seconds)) keep_better(self, self->expert_plans[e], &fits);
     }
-    bool may_share = self->sharing > 0;
-    TRY(searching_share(self, &plan, &fit, error));
-    if (!fit.fits) {
+    bool may_share = self->may_share;
+    if (!self->plan) TRY(keep_unsplit(self, error));
+    Plan *plan = self->plan;
+    if (!self->fit.fits) {
         self->result->nearest = plan;
-        self->result->nearest_fit = fit;
-        return memory_fail(&fit, self->cluster, self->options->memory_fraction, error);
+        self->result->nearest_fit = self->fit;
+        return memory_fail(&self->fit, self->cluster, self->options->memory_fraction, error);
     }
     SearchResult *result = self->result;
     if (may_share) { /* shares are not enumerated */
@@ -258,7 +324,7 @@ static AmStatus make_plan(Searching *self, double start, AmError *error) {
     }
     if (may_prove(self, start)) {
         search_watch_phase(self->options->watch, SEARCH_PHASE_BOUND);
-        TRY(prove(self, plan, error));
+        TRY(prove(self, plan, start, error));
     }
     plan->evaluations = searching_evaluations(self);
     self->result->plan = plan;
@@ -328,6 +394,42 @@ static AmStatus search_pipeline(Searching *self, AmError *error) {
     return AM_OK;
 }
 
+/* A round that prices no more than this part of its size has exhausted the space. */
+enum { LEAST_NEW = 16 };
+/* Rounds grow up to this size. */
+#define MOST_SIZE ((int64_t)1 << 40)
+
+/* Sets the evaluations and the seed of a round. The first has as many as the options say, each further one as
+ * many as all before together: sizes that do not depend on the cap. */
+static void begin_round(Searching *self, SearchOptions *single, int32_t round) {
+    int64_t size = self->round_size;
+    for (int32_t k = 1; k < round && size < MOST_SIZE; k++) size *= 2;
+    single->seed = self->seed + (uint64_t)round * SEARCH_SEED_STEP;
+    self->refining = refine_evaluations(single, size);
+    self->sharing = searching_share_evaluations(self, size - self->refining);
+    self->may_share = self->sharing > 0;
+    self->limit = searching_evaluations(self) + size - self->refining - self->sharing;
+}
+
+/* One round after the other until the cap ends them or a round finds few plans that were not priced before;
+ * without a cap, one round. */
+static AmStatus run_rounds(Searching *self, SearchOptions *single, AmError *error) {
+    for (int32_t round = 0;; round++) {
+        int64_t before = searching_evaluations(self) - self->climbed;
+        begin_round(self, single, round);
+        int64_t wanted = (self->limit + self->refining - before - self->climbed) / LEAST_NEW;
+        TRY(search_method_run(self, error));
+        self->result->interrupted = searching_is_interrupted(self);
+        if (searching_must_end(self)) TRY(find_any_plan(self, error));
+        TRY(expert_quote_all(self, error));
+        TRY(end_round(self, error));
+        bool is_new = searching_evaluations(self) - self->climbed - before > wanted &&
+                      search_method_has_rounds(single->searcher);
+        bool is_left = single->is_anytime && !self->is_cut && searching_left(self) > 0;
+        if (!is_new || !is_left || searching_must_end(self)) return AM_OK;
+    }
+}
+
 AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, const Cluster *cluster,
                 const SearchOptions *options, AmError *error) {
     double start = clock_seconds();
@@ -343,14 +445,14 @@ AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, 
         .options = &single,
         .result = result,
         .devices = ARENA_ARRAY(arena, int32_t, cluster->device_count),
-        .limit = options->evaluations > 0
-                     ? options->evaluations
-                     : search_evaluations_for(options->searcher, context->canonical->instruction_count),
+        .round_size = options->evaluations > 0
+                          ? options->evaluations
+                          : search_evaluations_for(options->searcher, context->canonical->instruction_count),
+        .seed = options->seed,
+        .cap = options->cap,
         .deadline =
             options->seconds > 0 ? start + options->seconds * (options->no_proof ? 1 : SEARCHING_SHARE) : 0};
     if (!self.devices) return am_fail_memory(error, cluster->device_count);
-    self.refining = refine_evaluations(&single, self.limit);
-    self.limit -= self.refining;
     self.scratch = scratch_create();
     if (!self.scratch) return am_fail_memory(error, (int64_t)sizeof *self.scratch);
     for (int32_t d = 0; d < cluster->device_count; d++) self.devices[d] = d;
@@ -359,18 +461,15 @@ AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, 
         status = search_pipeline(&self, error);
     } else {
         TRY_OR_FAIL(create_problems(&self, error));
-        self.sharing = searching_share_evaluations(&self, self.limit);
-        if (options->evaluations > 0 && !options->is_default_limit) self.limit -= self.sharing;
         search_watch_phase(options->watch, SEARCH_PHASE_BASELINES);
-        search_watch_expect(options->watch, self.limit + self.refining + self.sharing);
+        search_watch_expect(options->watch, self.cap > 0 ? self.cap : self.round_size);
         if (method_takes_experts) TRY_OR_FAIL(expert_quote_all(&self, error));
         search_watch_phase(options->watch, SEARCH_PHASE_SINGLE_STAGE);
-        TRY_OR_FAIL(search_method_run(&self, error));
-        result->interrupted = searching_is_interrupted(&self);
-        if (searching_must_end(&self)) TRY_OR_FAIL(find_any_plan(&self, error));
-        TRY_OR_FAIL(expert_quote_all(&self, error));
+        if (options->cap >= 0) TRY_OR_FAIL(run_rounds(&self, &single, error));
+        else TRY_OR_FAIL(expert_quote_all(&self, error));
         status = make_plan(&self, start, error);
         result->evaluations = searching_evaluations(&self);
+        result->is_cut = self.is_cut;
         result->interrupted = searching_is_interrupted(&self); /* during the proof, too */
     }
     result->search_seconds = clock_seconds() - start;

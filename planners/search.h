@@ -68,16 +68,27 @@ const char *search_objective_name(SearchObjective objective); /* "time", "paper"
 #define SEARCH_LEAST_EVALUATIONS   40
 #define SEARCH_TRIAL_EVALUATIONS   16 /* of one stage, SearchOptions.is_trial */
 #define SEARCH_DEFAULT_CHUNKS      2
+#define SEARCH_SEED_STEP           7919 /* between the rounds of a search */
 
 typedef struct SearchOptions {
     SearchObjective objective; /* OBJECTIVE_PAPER: paper_search.h; by search_micro_batches() alone */
     PlanSpace space;
     Searcher searcher;
-    Expert expert;         /* SEARCHER_EXPERT only */
-    const char *called;    /* the recipe's name as the user has it, for errors; or NULL */
-    const char *mesh;      /* "data=4,model=8" or NULL: every ordered split of the devices */
-    int64_t evaluations;   /* priced plans at most; 0: the searcher's default. OBJECTIVE_PAPER: episodes */
-    bool is_default_limit; /* `evaluations` is a default: shares of mixed devices come on top */
+    Expert expert;       /* SEARCHER_EXPERT only */
+    const char *called;  /* the recipe's name as the user has it, for errors; or NULL */
+    const char *mesh;    /* "data=4,model=8" or NULL: every ordered split of the devices */
+    int64_t evaluations; /* priced plans at most; 0: the searcher's default. OBJECTIVE_PAPER: episodes */
+    /* Inside search_micro_batches(): evaluations at most of this part, where `evaluations` is its size, on
+     * which the schedule of the search depends. A part with a cap prices the first plans of the part without
+     * it, so that a larger budget is never worse. 0: none; less: none is left, baselines alone are quoted. */
+    int64_t cap;
+    double
+        rival_seconds;   /* of a plan that there is already: meshes that are slower by estimates get little */
+    PlanContext *climbs; /* every round ends in a climb over single changes (plan_climb.h), in this module as
+                            read; or NULL */
+    bool is_small;   /* a first round of pipelines alone: one stage is searched by the round that follows */
+    bool is_anytime; /* with a cap: further rounds, each of twice the size, until it is reached */
+    bool is_default_limit; /* `evaluations` is a default */
     double seconds;        /* cap on time, 0: none */
     double memory_fraction;
     uint64_t seed;
@@ -111,6 +122,7 @@ typedef struct SearchResult {
     Plan *plan; /* in the caller's arena */
     ExpertResult experts[EXPERT_COUNT];
     int64_t evaluations;
+    bool is_cut;             /* SearchOptions.cap has left something out */
     int64_t space_size;      /* SEARCHER_EXHAUSTIVE: plans in the space, else 0 */
     double bound_seconds;    /* SEARCHER_EXACT: no plan of the space takes less; else 0 */
     bool is_exact;           /* what was found is the best plan of the space */

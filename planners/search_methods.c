@@ -57,6 +57,7 @@ static AmStatus explore_problem(const Exploration *exploration, const Screening 
     const SearchOptions *options = exploration->search->options;
     Genome nothing = {0};
     double reference = exploration->reference;
+    int64_t before = problem->budget.evaluations;
     /* A search that is stopped at once makes do with one plan (search.c), else each mesh has one at least. */
     if (problem_must_stop(problem)) return AM_OK;
     if (reference == 0 || screening->count == 0) {
@@ -69,7 +70,7 @@ static AmStatus explore_problem(const Exploration *exploration, const Screening 
     if (!options->no_seeds) TRY(expert_price_seeds(problem, error));
     /* A part of the share explores, the rest climbs: meshes are told apart by what can be reached on them. */
     int64_t share = problem->budget.limit;
-    if (!options->no_polish) problem->budget.limit = share / 3 + 1;
+    if (!options->no_polish) problem->budget.limit = before + (share - before) / 3 + 1;
     TRY(exploration->explore(problem, options, reference, log, error));
     problem->budget.limit = share;
     return options->no_polish ? AM_OK : polish_climb(problem, error);
@@ -99,13 +100,35 @@ static void polish_task(void *user, int32_t k) {
     if (task->status == AM_OK) task->status = polish_walk(problem, &task->error);
 }
 
-/* Runs a task for each of the first `count` problems side by side; hands their logs on in order. */
+/* Runs the tasks side by side, or, where the cap may end them, one after the other, each with what those
+ * before have left: then the plans priced are the first ones of a search without a cap, in that order. */
+static void run_all(Exploration *exploration, int32_t count, void (*run)(void *user, int32_t k),
+                    bool evaluates) {
+    enum { MOST_OVERRUN = 2 * PROBLEM_BATCH };
+    Searching *self = exploration->search;
+    int64_t wanted = 0, left = searching_left(self);
+    for (int32_t k = 0; k < count; k++) {
+        SearchBudget *budget = &self->problems[k]->budget;
+        budget->cap = 0;
+        if (budget->limit > budget->evaluations) wanted += budget->limit - budget->evaluations + MOST_OVERRUN;
+    }
+    if (!evaluates || wanted <= left) {
+        parallel_for(count, 0, run, exploration);
+        return;
+    }
+    for (int32_t k = 0; k < count && searching_cap(self, self->problems[k]); k++) {
+        run(exploration, k);
+        self->is_cut |= self->problems[k]->budget.is_cut;
+    }
+}
+
+/* Runs a task for each of the first `count` problems; hands their logs on in order. */
 static AmStatus run_tasks(Exploration *exploration, int32_t count, void (*run)(void *user, int32_t k),
                           AmError *error) {
     const SearchOptions *options = exploration->search->options;
     AmStatus status = AM_OK;
     memset(exploration->tasks, 0, sizeof exploration->tasks);
-    parallel_for(count, 0, run, exploration);
+    run_all(exploration, count, run, run != screen_task);
     for (int32_t k = 0; k < count; k++) {
         Task *task = &exploration->tasks[k];
         if (status == AM_OK && task->status != AM_OK) {
@@ -129,6 +152,7 @@ static AmStatus run_tasks(Exploration *exploration, int32_t count, void (*run)(v
  * any. */
 static void allow(Searching *self, int32_t count, int64_t share, int64_t rest) {
     int64_t left = self->limit - searching_evaluations(self);
+    if (left < 0) left = 0;
     for (int32_t k = 0; k < self->problem_count; k++) {
         SearchBudget *budget = &self->problems[k]->budget;
         int64_t wanted = k < count ? share : rest, given = left < wanted ? left : wanted;
@@ -163,7 +187,7 @@ static double least_seconds(const Screening *screening) {
 static int32_t put_promising_first(Exploration *exploration) {
     Searching *self = exploration->search;
     Screening *screenings = exploration->screenings;
-    double best = INFINITY;
+    double rival = self->options->rival_seconds, best = rival > 0 ? rival : INFINITY;
     int32_t promising = 0;
     for (int32_t k = 0; k < self->problem_count; k++)
         if (screenings[k].count > 0) best = fmin(best, plan_price_score(&screenings[k].kept[0].estimate));
@@ -187,22 +211,29 @@ static AmStatus search_exploring(Searching *self, ExploreFunction *explore, AmEr
     Exploration *exploration;
     TRY(open_exploration(&exploration, self, explore, error));
     int32_t count = put_promising_first(exploration), rounds = 1;
+    if (count == 0) { /* by estimates the rival beats all meshes */
+        self->refining = 0;
+        allow(self, self->problem_count, 1, 0);
+        return run_tasks(exploration, self->problem_count, explore_task, error);
+    }
     for (int32_t left = count; left > 1 && !self->options->no_polish; left = (left + 1) / 2) rounds++;
-    int64_t others = self->problem_count - count;
-    allow(self, count, (self->limit - others) / ((int64_t)rounds * count) + 1, 1);
+    int64_t others = self->problem_count - count, round_limit = self->limit - searching_evaluations(self);
+    allow(self, count, (round_limit - others) / ((int64_t)rounds * count) + 1, 1);
     TRY(run_tasks(exploration, self->problem_count, explore_task, error));
     if (self->options->no_polish) return AM_OK;
-    for (int32_t left = rounds; left > 0; left--) {
+    for (int32_t left = rounds; left > 0 && !self->is_cut; left--) {
         searching_sort(self);
         if (left < rounds) count = (count + 1) / 2;
         allow(self, count, (self->limit - searching_evaluations(self)) / ((int64_t)left * count), 0);
         TRY(run_tasks(exploration, count, polish_task, error));
     }
     /* Spaces that are exhausted leave evaluations to the others. */
-    for (int32_t k = 0; k < self->problem_count; k++) {
+    for (int32_t k = 0; k < self->problem_count && !self->is_cut; k++) {
         SearchBudget *budget = &self->problems[k]->budget;
         budget->limit = budget->evaluations + self->limit - searching_evaluations(self);
+        if (!searching_cap(self, self->problems[k])) break;
         TRY(polish_walk(self->problems[k], error));
+        self->is_cut |= budget->is_cut;
     }
     return AM_OK;
 }
@@ -235,6 +266,9 @@ static AmStatus explore_starts(Problem *problem, const SearchOptions *options, d
     return AM_OK;
 }
 
+/* Nodes of a tree that may be looked at for each evaluation of its share. */
+enum { NODES_PER_EVALUATION = 500 };
+
 typedef struct ExactTask {
     AmStatus status;
     AmError error;
@@ -244,15 +278,9 @@ typedef struct ExactTask {
 typedef struct ExactTasks {
     Searching *search;
     double cutoff;
+    int64_t nodes; /* of each tree, in the pass */
     ExactTask tasks[SEARCH_MOST_MESHES];
 } ExactTasks;
-
-static void exact_task(void *user, int32_t k) {
-    ExactTasks *self = user;
-    ExactTask *task = &self->tasks[k];
-    if (isinf(task->open)) return;
-    task->status = exact_search(self->search->problems[k], self->cutoff, &task->open, &task->error);
-}
 
 /* Seconds of the best plan so far that fits. */
 static double best_seconds(const Searching *self) {
@@ -265,35 +293,67 @@ static double best_seconds(const Searching *self) {
     return seconds;
 }
 
-/* All meshes share what evaluations are left, until all trees are done, nothing is left, or a round has come
- * upon no plan that was not priced before: lists of a tiny module come to the same few plans without end. */
+static void exact_task(void *user, int32_t k) {
+    ExactTasks *self = user;
+    ExactTask *task = &self->tasks[k];
+    task->status =
+        exact_search(self->search->problems[k], self->cutoff, self->nodes, &task->open, &task->error);
+}
+
+/* One pass over the trees that are not done, each with `share` more evaluations: side by side, or one after
+ * the other where the cap may end them. */
+static AmStatus branch_once(Searching *self, ExactTasks *tasks, int64_t share, AmError *error) {
+    int32_t unfinished[SEARCH_MOST_MESHES], count = 0;
+    for (int32_t k = 0; k < self->problem_count; k++) {
+        SearchBudget *budget = &self->problems[k]->budget;
+        if (isinf(tasks->tasks[k].open)) continue;
+        unfinished[count++] = k;
+        budget->limit = budget->evaluations + share;
+        budget->repeats = 0;
+        budget->cap = 0;
+    }
+    tasks->cutoff = best_seconds(self);
+    tasks->nodes = share * NODES_PER_EVALUATION;
+    bool is_free = (share + 2 * PROBLEM_BATCH) * count <= searching_left(self);
+    if (is_free && count == self->problem_count) parallel_for(count, 0, exact_task, tasks);
+    for (int32_t k = 0; k < count && !(is_free && count == self->problem_count); k++) {
+        Problem *problem = self->problems[unfinished[k]];
+        if (!searching_cap(self, problem)) break;
+        exact_task(tasks, unfinished[k]);
+        self->is_cut |= problem->budget.is_cut;
+    }
+    for (int32_t k = 0; k < count; k++) {
+        const ExactTask *task = &tasks->tasks[unfinished[k]];
+        if (task->status == AM_OK) continue;
+        if (error && error->code == AM_OK) *error = task->error;
+        return task->status;
+    }
+    return AM_OK;
+}
+
+/* Passes over all trees, each with twice the evaluations of the one before, until all trees are done or
+ * nothing is left. Many nodes may come to few plans, so that the shares of all passes have a limit, too: the
+ * time is proportional to the cap. The sizes of the passes do not depend on it. */
 static AmStatus branch(Searching *self, ExactTasks *tasks, AmError *error) {
-    for (int64_t before = -1;;) {
-        int64_t evaluations = searching_evaluations(self), left = self->limit - evaluations;
+    enum { FIRST_SHARE = 16, MOST_GRANTED = 2 /* shares for each evaluation of the cap */ };
+    int64_t granted = 0;
+    for (int64_t share = FIRST_SHARE;; share *= 2) {
         int32_t unfinished = 0;
-        if (evaluations == before) return AM_OK;
-        before = evaluations;
         for (int32_t k = 0; k < self->problem_count; k++) unfinished += !isinf(tasks->tasks[k].open);
-        if (unfinished == 0 || left < unfinished || searching_must_end(self)) return AM_OK;
-        for (int32_t k = 0; k < self->problem_count; k++) {
-            self->problems[k]->budget.limit = self->problems[k]->budget.evaluations + left / unfinished;
-            self->problems[k]->budget.repeats = 0;
-        }
-        tasks->cutoff = best_seconds(self);
-        parallel_for(self->problem_count, 0, exact_task, tasks);
-        for (int32_t k = 0; k < self->problem_count; k++) {
-            if (tasks->tasks[k].status == AM_OK) continue;
-            if (error && error->code == AM_OK) *error = tasks->tasks[k].error;
-            return tasks->tasks[k].status;
-        }
+        bool is_spent = self->is_cut || searching_left(self) <= 0 || granted >= MOST_GRANTED * self->cap;
+        if (unfinished == 0 || is_spent || searching_must_end(self)) return AM_OK;
+        granted += share * unfinished;
+        TRY(branch_once(self, tasks, share, error));
     }
 }
 
 static AmStatus search_exact(Searching *self, ExploreFunction *explore, AmError *error) {
     SearchResult *result = self->result;
     Exploration *exploration;
+    int64_t starts = SEARCH_EXACT_EVALUATIONS / (4 * self->problem_count) + 1;
+    if (self->cap == 0) self->cap = self->limit;
     TRY(open_exploration(&exploration, self, explore, error));
-    allow(self, self->problem_count, self->limit / (4 * self->problem_count) + 1, 0);
+    allow(self, self->problem_count, starts, 0);
     TRY(run_tasks(exploration, self->problem_count, explore_task, error));
     ExactTasks *tasks = ARENA_ARRAY(self->arena, ExactTasks, 1);
     if (!tasks) return am_fail_memory(error, (int64_t)sizeof *tasks);
@@ -328,7 +388,9 @@ static AmStatus search_random(Searching *self, ExploreFunction *explore, AmError
         PlanPrice price;
         random_genome(problem, &random, &genome);
         TRY(problem_price(problem, &genome, &price, error));
-        if ((is_one && price.excess <= 0) || searching_evaluations(self) >= self->limit) break;
+        self->is_cut = searching_left(self) <= 0;
+        bool is_done = self->is_cut || searching_evaluations(self) >= self->limit;
+        if (is_done || (is_one && price.excess <= 0)) break;
     }
     return AM_OK;
 }
@@ -412,4 +474,8 @@ bool search_method_takes_experts(Searcher searcher) {
 
 bool search_method_explores(Searcher searcher) {
     return methods[searcher].run == search_exploring;
+}
+
+bool search_method_has_rounds(Searcher searcher) {
+    return methods[searcher].run == search_exploring || methods[searcher].run == search_random;
 }

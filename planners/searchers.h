@@ -30,9 +30,10 @@ AmStatus anneal_search(Problem *problem, uint64_t seed, AmError *error);
 
 /* Branch and bound over the lists that differ in what they come to: lists of at most GENOME_MAX_ENTRIES
  * candidates, with every amount of storage. `cutoff`: seconds of a plan that fits, of any mesh, or INFINITY.
+ * `nodes`: bounds that are computed at most, beside the evaluations of the problem's budget.
  * No plan of the problem takes less than the least of that, of the best plan that fits and of `*open`, which
  * is INFINITY where the whole space was searched. */
-AmStatus exact_search(Problem *problem, double cutoff, double *open, AmError *error);
+AmStatus exact_search(Problem *problem, double cutoff, int64_t nodes, double *open, AmError *error);
 
 /* Deep Q-learning on the environment of ordered lists. `log` gets a JSON line
  * per episode: evaluations, reward, best, epsilon, mean loss of its updates.

@@ -13,11 +13,20 @@ typedef struct Searching {
     const PlanContext *context;
     const Cluster *cluster;
     const SearchOptions *options;
-    Scratch *scratch; /* of all problems */
-    int64_t limit;    /* evaluations of all problems together, but for */
-    int64_t refining; /* those that come after (refine.h), */
-    int64_t sharing;  /* and those left for shares of mixed devices */
-    int64_t shared;   /* of these, used */
+    Scratch *scratch;    /* of all problems */
+    int64_t cap;         /* evaluations of the whole search, 0: none */
+    bool is_cut;         /* the cap has left something out: nothing may follow */
+    int64_t limit;       /* evaluations of all problems together up to the end of the round, but for */
+    int64_t refining;    /* those that come after (refine.h) */
+    int64_t sharing;     /* and those left for shares of mixed devices */
+    int64_t shared;      /* of these, used */
+    bool may_share;      /* there were some */
+    int64_t climbed;     /* evaluations of climbs over single changes */
+    double climbed_from; /* seconds of the last plan that was climbed from */
+    int64_t round_size;  /* evaluations of the first round */
+    uint64_t seed;
+    Plan *plan;    /* the best of all rounds, or NULL */
+    MemoryFit fit; /* its */
     double deadline;
     SearchResult *result;
     int32_t *devices; /* 0, 1, ... */
@@ -42,6 +51,11 @@ bool searching_is_interrupted(const Searching *self);
 /* Interrupted, or beyond the deadline. */
 bool searching_must_end(const Searching *self);
 int64_t searching_evaluations(const Searching *self);
+/* Evaluations that the cap leaves. */
+int64_t searching_left(const Searching *self);
+/* Sets the problem's cap to its evaluations so far and what is left of the search's; false: nothing is left,
+ * and the search is cut. */
+bool searching_cap(Searching *self, Problem *problem);
 /* Problems by their best plan so far, best first. */
 void searching_sort(Searching *self);
 
@@ -68,5 +82,7 @@ AmStatus search_method_run(Searching *self, AmError *error);
 bool search_method_takes_experts(Searcher searcher);
 /* Whether it looks for good plans, and knows of none that it is the best. */
 bool search_method_explores(Searcher searcher);
+/* Whether more evaluations are spent in rounds; an exact search has passes of its own. */
+bool search_method_has_rounds(Searcher searcher);
 
 #endif

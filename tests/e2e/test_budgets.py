@@ -1,0 +1,101 @@
+# labels: cpu e2e
+# timeout: 300
+"""A larger budget of evaluations never gives a slower plan, whatever the searcher and the space, and no search
+exceeds its budget. No single change that `explain` prices beats the plan of a search by more than 0.5 %.
+AUTOMAP_FULL: more models and budgets.
+
+Run as `AUTOMAP=build/automap python3 tests/e2e/test_budgets.py`.
+"""
+
+import json
+import os
+import pathlib
+import random
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import automap
+
+MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
+FULL = os.environ.get("AUTOMAP_FULL") == "1"
+MOST_GAIN = 0.005
+SEARCHES = (
+    ("mlp_tiny", "nominal:4", []),
+    ("mlp_tiny", "nominal:4", ["--searcher", "anneal", "--mesh", "data=2,model=2"]),
+    ("mlp_tiny", "nominal:4", ["--searcher", "greedy", "--even"]),
+    ("mlp_tiny", "nominal:4", ["--searcher", "exact"]),
+    ("mlp_tiny", "nominal:4", ["--searcher", "random", "--space", "hybrid"]),
+    ("mlp_tiny", "nominal:4", ["--space", "single_stage", "--micro-batches", "auto"]),
+    ("mlp_tiny", "whale-dp", ["--searcher", "agent"]),
+    ("vgg_tiny", "whale-pp", ["--micro-batches", "2"]),
+)
+SEARCHES += (("gpt2_tiny", "C", []), ("moe_tiny", "whale-dp", ["--space", "hybrid"])) if FULL else ()
+EXPLAINED = (("gpt2_tiny", "h100:4"), ("vgg_tiny", "h100:4"), ("adafactor_tiny", "nominal:4"))
+EXPLAINED += (("t5_tiny", "h100:4"), ("moe_tiny", "B")) if FULL else ()
+
+
+def model_file(name):
+    return next((MODELS / name).glob("model.hlo.pb*"))
+
+
+def step(name, cluster, options, most):
+    """Seconds of the plan; infinite where few evaluations find none that fits."""
+    words = ["search", model_file(name), "--cluster", cluster, "-o", os.devnull, "--json", *options]
+    done = automap(*words, *(["--evaluations", most] if most else []))
+    assert done.returncode in (0, 4), f"{words}: {done.returncode}\n{done.stderr}"
+    if done.returncode == 4:
+        return float("inf"), 0
+    found = json.loads(done.stdout)
+    assert not most or found["evaluations"] <= most + 1, f"{words}: {found['evaluations']} evaluations of {most}"
+    return found["step_seconds"], found["evaluations"]
+
+
+def check_monotone(name, cluster, options, draw):
+    least = 8 if "agent" in options else 1
+    budgets = {least, draw.randint(2, 40), draw.randint(10, 200), draw.randint(200, 1200)}
+    budgets |= {draw.randint(least, 1500) for _ in range(12 if FULL else 2)}
+    budgets = sorted(max(most, least) for most in budgets)
+    before = float("inf")
+    for most in budgets:
+        seconds = step(name, cluster, options, most)[0]
+        assert seconds <= before, f"{name} {cluster} {options}: {most} of {budgets} give {seconds}, fewer {before}"
+        before = seconds
+
+
+def check_default(name, cluster):
+    """The default budget, given as a number, is the same search; more is at least as good."""
+    seconds, spent = step(name, cluster, [], None)
+    assert step(name, cluster, [], spent)[0] == seconds
+    assert step(name, cluster, [], 2 * spent)[0] <= seconds
+
+
+def check_changes(name, cluster, work):
+    plan = work / "plan.json"
+    done = automap("search", model_file(name), "--cluster", cluster, "-o", plan)
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(automap("explain", plan, model_file(name), "--json").stdout)
+    changes = [row for row in shown["alternatives"]]
+    changes += [cut[side] for cut in shown["cuts"] for side in ("earlier", "later") if cut.get(side)]
+    changes += [row["without"] for row in shown["exceptions"]]
+    steps = [row["step_seconds"] for row in changes if row and row["fits"]]
+    steps += [row["seconds_without"] for row in shown["decisions"]
+              if row.get("peak_bytes_without", shown["peak_bytes"] + 1) <= shown["peak_bytes"]]  # fmt: skip
+    assert steps, f"{name} {cluster}: no change has a price"
+    gain = 1 - min(steps) / shown["step_seconds"]
+    assert gain <= MOST_GAIN, f"{name} {cluster}: a single change is {gain:.2%} faster than the plan"
+
+
+def main():
+    draw = random.Random(int(os.environ.get("AUTOMAP_SEED", "1")))
+    for name, cluster, options in SEARCHES:
+        check_monotone(name, cluster, options, draw)
+    check_default("mlp_tiny", "whale-pp")
+    with tempfile.TemporaryDirectory() as work:
+        for name, cluster in EXPLAINED:
+            check_changes(name, cluster, pathlib.Path(work))
+    print(f"{len(SEARCHES)} searches with growing budgets, {len(EXPLAINED)} explained plans: ok")
+
+
+if __name__ == "__main__":
+    main()
