@@ -187,7 +187,8 @@ static double least_seconds(const Screening *screening) {
 static int32_t put_promising_first(Exploration *exploration) {
     Searching *self = exploration->search;
     Screening *screenings = exploration->screenings;
-    double rival = self->options->rival_seconds, best = rival > 0 ? rival : INFINITY;
+    const double margin = 1.5; /* estimates may be wrong by so much */
+    double rival = margin * self->options->rival_seconds, best = rival > 0 ? rival : INFINITY;
     int32_t promising = 0;
     for (int32_t k = 0; k < self->problem_count; k++)
         if (screenings[k].count > 0) best = fmin(best, plan_price_score(&screenings[k].kept[0].estimate));
