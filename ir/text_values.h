@@ -36,7 +36,7 @@ typedef struct IrAttributeRow {
     bool is_lower_case;                   /* in lower case */
     const char *opcodes;                  /* separated by blanks; NULL: any */
     bool is_always_written;
-    bool has_no_zero; /* enumerations: the value 0 stands for no value and cannot be written */
+    bool has_no_zero;  /* enumerations: the value 0 stands for no value and cannot be written */
     int64_t unwritten; /* the integer that need not be printed; for computations the slot */
 } IrAttributeRow;
 
