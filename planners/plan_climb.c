@@ -6,11 +6,13 @@
  */
 #include "planners/plan_climb.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/parallel.h"
 #include "planners/explain_parts.h"
 #include "planners/layer_costs.h"
+#include "planners/search_watch.h"
 #include "propagation/micro_batches.h"
 
 enum { CLIMB_BATCH = 2, MOST_PASSES = 8 /* over as many changes as the first plan has */ };
@@ -165,6 +167,7 @@ static int32_t simulate_batch(Step *steps, Step **best, PlanClimb *self, Base *b
         const Simulation *simulation = steps[k].simulation;
         if (steps[k].change->status != AM_OK) continue;
         self->evaluations++;
+        search_watch_count(self->options->watch, 1, simulation->fit.fits ? simulation->step_seconds : NAN);
         if (!simulation->fit.fits) continue;
         if (!*best || simulation->step_seconds < (*best)->simulation->step_seconds) *best = &steps[k];
     }
@@ -208,6 +211,7 @@ AmStatus plan_climb(Plan **plan, PlanClimb *self, Arena *arena, AmError *error) 
     self->evaluations = 0;
     self->is_cut = stop_wanted(&self->stop);
     if (self->is_cut) return AM_OK;
+    search_watch_phase(self->options->watch, SEARCH_PHASE_CHANGES);
     TRY(find_places(&places, &place_count, self, arena, error));
     for (bool is_changed = true; is_changed && !self->is_cut && self->evaluations < most;) {
         AmError failure = {0};

@@ -17,8 +17,8 @@ struct SearchWatch {
 };
 
 const char *search_phase_name(SearchPhase phase) {
-    static const char *const names[SEARCH_PHASE_COUNT] = {"start",        "baselines", "tables", "pipelines",
-                                                          "single stage", "overrides", "bound"};
+    static const char *const names[SEARCH_PHASE_COUNT] = {"start",        "baselines", "tables",  "pipelines",
+                                                          "single stage", "overrides", "changes", "bound"};
     return names[phase];
 }
 

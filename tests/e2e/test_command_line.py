@@ -163,7 +163,7 @@ def test_mistakes():
         ([*search, "--color", "nevr"], 2, r"did you mean never\?"),
         ([*search, "--mesh", "2x2"], 2, r'expected AXIS=SIZE at "2x2", such as data=2,model=4'),
         ([*search, "--pin", "*kernel*=-,modle"], 2, r"did you mean model\?"),
-        ([*search, "--pin", "none*=-,model"], 2, r"automap info lists the paths"),
+        ([*search, "--pin", "none*=-,model"], 2, r"the nearest are state"),
         ([*run, "--device", "Cuda"], 2, r"did you mean cuda\?"),
         ([*run, "--comm", "NCCL"], 2, r"did you mean nccl\?"),
         ([*run, "--steps", "ten"], 2, r"--steps ten: expected an integer of at least 1"),

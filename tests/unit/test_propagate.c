@@ -250,14 +250,18 @@ static void test_keeps_shardings_of_jax(void **state) {
     plan_context_free(context);
 }
 
-/* One parameter of 8 x 6 with this sharding. */
-static PlanContext *read_one(const char *sharding) {
+/* One parameter of 8 x 6 with this sharding; NULL with the error filled where the reader refuses it. */
+static PlanContext *read_one(const char *sharding, AmError *error) {
+    const char *path = "test_propagate.one.hlo.txt";
+    PlanContext *context = NULL;
     Text text = {0};
     text_append(&text,
                 "HloModule one\n\nENTRY main {\n  a = f32[8,6] parameter(0), sharding=%s\n"
                 "  ROOT r = f32[8,6] negate(a)\n}\n",
                 sharding);
-    PlanContext *context = read_text(text.data, text.length);
+    assert_int_equal(file_write(path, text.data, text.length, error), AM_OK);
+    if (plan_context_read(&context, path, NULL, error) != AM_OK) context = NULL;
+    remove(path);
     text_free(&text);
     return context;
 }
@@ -283,27 +287,28 @@ static void test_reads_shardings(void **state) {
         {"{devices=[4,1]<=[2,2]T(1,0)}", NULL, "in their order", 0}, /* minor axis first */
         {"{devices=[4,1]0,3,1,2}", NULL, "in their order", 0},
         {"{devices=[2,2]0,3,1,2}", NULL, "no mesh", 0},
-        {"{devices=[2,1]0,0}", NULL, "each device", 0},
+        {"{devices=[2,1]0,0}", NULL, "a device twice", 0},
         {"{devices=[2,1]0,7}", NULL, "each device", 0},
-        {"{devices=[2,2]0,1}", NULL, "as many devices", 0},
-        {"{devices=[2]<=[2]}", NULL, "another rank", 0},
-        {"{devices=[2,1]<=[3]}", NULL, "do not come to", 0},
-        {"{devices=[2,1]<=[2,1]T(0,0)}", NULL, "not a permutation", 0},
-        {"{devices=[100000,100000]<=[100000,100000]}", NULL, "devices were expected", 0},
-        {"{devices=[2,0]<=[2]}", NULL, "devices were expected", 0},
+        {"{devices=[2,2]0,1}", NULL, "another number of devices", 0},
+        {"{devices=[2]<=[2]}", NULL, "1 tile dimensions, expected 2", 0},
+        {"{devices=[2,1]<=[3]}", NULL, "another number of devices", 0},
+        {"{devices=[2,1]<=[2,1]T(0,0)}", NULL, "no permutation", 0},
+        {"{devices=[100000,100000]<=[10000000000]}", NULL, "", 0},
+        {"{devices=[2,0]<=[2]}", NULL, "below 1", 0},
         {"{maximal device=1}", NULL, "maximal", 0},
         {"{manual}", NULL, "manual", 0},
         {"{devices=[1,1,2]<=[2] last_tile_dims={unreduced}}", NULL, "unreduced", 0},
         {"{replicated}", NULL, "give --mesh", 0},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        PlanContext *context = read_one(cases[k].sharding);
         Arena arena = {0};
         AmError error = {0};
         AmWarnings warnings = {.arena = &arena};
         PlanStage stage;
         SbpState *states;
-        AmStatus status = keep(&states, &stage, &arena, context, NULL, &warnings, &error);
+        PlanContext *context = read_one(cases[k].sharding, &error);
+        AmStatus status =
+            context ? keep(&states, &stage, &arena, context, NULL, &warnings, &error) : error.code;
         Text mesh = {0}, text = {0};
         if (cases[k].mesh) {
             if (status != AM_OK) fail_msg("%s: %s", cases[k].sharding, error.text);
@@ -380,7 +385,9 @@ static void test_reads_named_shardings(void **state) {
 /* A pin prevails over what the module carries, wherever it reaches. */
 static void test_pins_prevail(void **state) {
     (void)state;
-    PlanContext *context = read_one("{devices=[2,1,2]<=[4] last_tile_dim_replicate}");
+    AmError unread = {0};
+    PlanContext *context = read_one("{devices=[2,1,2]<=[4] last_tile_dim_replicate}", &unread);
+    assert_non_null(context);
     Arena arena = {0};
     AmError error = {0};
     AmWarnings warnings = {.arena = &arena};
