@@ -64,6 +64,10 @@ static AmStatus agree(const Run *run, AmError *error) {
          arena_format(arena, "%s, every %lld steps, %d kept%s", options->checkpoint_path ? "written" : "none",
                       (long long)options->checkpoint_every, (int)options->checkpoint_keep,
                       options->resume ? ", resumed" : "")},
+        {"evaluation",
+         arena_format(arena, "%s, every %lld steps",
+                      options->evaluation.context ? options->evaluation.context->sha256 : "none",
+                      (long long)options->evaluation.every)},
         {"list of results", arena_copy_string(arena, watch.data ? watch.data : "")},
     };
     bool failed = watch.failed || arena->failed;
@@ -82,10 +86,12 @@ static AmStatus check_memory(const Run *run, int32_t opened, AmError *error) {
     int32_t processes = run->world ? run->world->local_count : 1;
     for (int32_t r = 0; r < opened; r++) needed += (double)run->ranks[r].memory_bytes;
     if (are_alike) needed += (double)run->ranks[opened - 1].memory_bytes * (run->rank_count - opened);
+    needed = needed * processes + (double)evaluation_bytes(run->evaluation);
     bool on_host = run->kernels == &kernels_cpu;
-    if (!on_host || present <= 0 || needed * processes <= present) return AM_OK;
-    return am_fail(error, AM_ERROR_RUNTIME, "", "%d ranks need %.3g GB of memory and %s has %.3g GB",
-                   run->rank_count * processes, needed * processes / 1e9, limit.name, present / 1e9);
+    if (!on_host || present <= 0 || needed <= present) return AM_OK;
+    return am_fail(error, AM_ERROR_RUNTIME, "", "%d ranks%s need %.3g GB of memory and %s has %.3g GB",
+                   run->rank_count * processes, run->evaluation ? " and the evaluation" : "", needed / 1e9,
+                   limit.name, present / 1e9);
 }
 
 /* Several processes need collectives that reach from one to another. */
@@ -330,6 +336,8 @@ static AmStatus run_plan(Run *run, AmRunReport *report, AmError *error) {
     TRY(lower(run, error));
     WholeOwner owner = {.ranks = run->ranks, .rank_count = run->rank_count, .world = run->world};
     TRY(results_open(&run->results, run->context, options, &owner, run->arena, error));
+    TRY(evaluation_open(&run->evaluation, run->context, options, &owner, error));
+    if (run->evaluation) TRY(check_memory(run, run->rank_count, error));
     TRY(open_checkpoint(run, error));
     TRY(open_feeds(run, error));
     throughput_of_batch(plan_context_whole(run->context), &run->examples, &run->tokens);
@@ -374,6 +382,7 @@ AmStatus am_run(const PlanContext *context, const AmRunOptions *options, Arena *
     for (int32_t r = 0; run.devices && r < run.rank_count; r++)
         if (run.devices[r]) run.devices[r]->back_end->synchronize(run.devices[r], NULL);
     schedule_close(run.schedule);
+    evaluation_close(run.evaluation);
     feeds_close(run.feeds);
     channels_close(run.channels);
     for (int32_t r = 0; run.ranks && r < run.rank_count; r++) rank_close(&run.ranks[r]);

@@ -25,6 +25,20 @@ typedef struct AmRunWatched {
     const double *values;
 } AmRunWatched;
 
+/* An output of an evaluation: the mean over its batches, or the sum where it is an integer. */
+typedef struct AmRunEvaluatedOutput {
+    int32_t output;
+    bool is_loss, is_integer;
+    double value;
+} AmRunEvaluatedOutput;
+
+typedef struct AmRunEvaluated {
+    const AmRunEvaluatedOutput *outputs; /* [count] */
+    int32_t count;
+    int64_t batches;
+    double seconds; /* not part of a step's */
+} AmRunEvaluated;
+
 typedef struct AmRunStep {
     int64_t step; /* from 0 */
     double loss;  /* NAN where the module has none */
@@ -34,6 +48,7 @@ typedef struct AmRunStep {
     int64_t planned_bytes;    /* what this process's ranks hold by the buffer plan, scratch memory included */
     const AmRunWatched *watched; /* [watched_count], as asked for */
     int32_t watched_count;
+    const AmRunEvaluated *evaluated; /* with the values after the step; NULL: no evaluation */
 } AmRunStep;
 
 /* After a step whose loss is infinite or not a number. */
@@ -41,6 +56,14 @@ typedef enum AmRunOnNan {
     AM_RUN_STOP_ON_NAN, /* the run fails; nothing of the state is saved */
     AM_RUN_GO_ON_AFTER_NAN
 } AmRunOnNan;
+
+/* Another module that runs over held-out data during a training (evaluation.h). */
+typedef struct AmRunEvaluation {
+    const PlanContext *context;    /* NULL: none */
+    const char *const *data_paths; /* [data_count], as those of the training */
+    int32_t data_count;
+    int64_t every; /* steps from one to the next; 0: after the last step only */
+} AmRunEvaluation;
 
 typedef struct AmRunOptions {
     const Plan *plan;               /* NULL: the whole module on one device */
@@ -55,6 +78,7 @@ typedef struct AmRunOptions {
     const char *data_path;         /* as --data has it, FILE or NAME[,NAME]=FILE (feed_source.h); or NULL */
     const char *const *data_paths; /* [data_count]: more of them */
     int32_t data_count;
+    AmRunEvaluation evaluation;
     bool shuffle;         /* another order of the examples in every epoch */
     int32_t prefetch;     /* batches that are loaded ahead; 0: FEED_PREFETCH */
     uint64_t seed;        /* of "random", and of the order of the examples */

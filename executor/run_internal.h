@@ -3,6 +3,7 @@
 #define EXECUTOR_RUN_INTERNAL_H
 
 #include "executor/checkpoint.h"
+#include "executor/evaluation.h"
 #include "executor/feed.h"
 #include "executor/results.h"
 #include "executor/run.h"
@@ -32,6 +33,7 @@ typedef struct Run {
     Checkpoint *checkpoint; /* or NULL */
     int64_t first_step;     /* those before it were done by the run that is resumed */
     Results results;
+    Evaluation *evaluation;   /* or NULL */
     RunEnd end;               /* set by the leading rank between two steps */
     int64_t examples, tokens; /* of a step */
     int64_t planned_bytes;    /* of all ranks here */

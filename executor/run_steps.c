@@ -39,7 +39,7 @@ CheckpointPosition run_position_after(const Run *run, int64_t steps) {
 }
 
 /* By process 0, with what has come together there. */
-static void report_step(Run *run, double seconds) {
+static void report_step(Run *run, double seconds, const AmRunEvaluated *evaluated) {
     const Results *results = &run->results;
     double loss = results_loss(results);
     if (run->steps_done == 0) {
@@ -59,7 +59,8 @@ static void report_step(Run *run, double seconds) {
                       .tokens = run->tokens,
                       .planned_bytes = run->planned_bytes,
                       .watched = results->values + results->loss_count,
-                      .watched_count = results->watched_count - results->loss_count};
+                      .watched_count = results->watched_count - results->loss_count,
+                      .evaluated = evaluated};
     if (run->options->on_step) run->options->on_step(run->options->user, &step);
 }
 
@@ -122,16 +123,33 @@ static AmStatus end_step(void *user, Rank *rank, int64_t step, AmError *error) {
     results_take(&run->results, rank->comm->rank - run->first);
     double start = timeline_start(rank->timeline);
     rank_update(rank);
+    if (evaluation_is_due(run->evaluation, number + 1))
+        evaluation_take(run->evaluation, rank->comm->rank - run->first);
     timeline_mark(rank->timeline, TIMELINE_UPDATE, number, start);
     timeline_mark(rank->timeline, TIMELINE_STEP, number, rank->step_begin);
     return AM_OK;
 }
 
+/* By the leading rank of every process; in process 0, *evaluated is the result of an evaluation that was due.
+ * A loss that ends the run leaves nothing to evaluate. */
+static AmStatus evaluate(Run *run, const AmRunEvaluated **evaluated, AmError *error) {
+    *evaluated = NULL;
+    if (!evaluation_is_due(run->evaluation, run_steps_in_all(run) + 1)) return AM_OK;
+    TRY(evaluation_gather(run->evaluation, error));
+    if (run->world && run->world->process != 0) return AM_OK;
+    bool is_lost = run->results.loss_count > 0 && !isfinite(results_loss(&run->results));
+    if (is_lost && run->options->on_nan == AM_RUN_STOP_ON_NAN) return AM_OK;
+    return evaluation_run(run->evaluation, evaluated, error);
+}
+
 /* When all ranks of the process have ended a step, and before they begin the next. */
 static AmStatus report_and_go_on(void *user, int64_t step, AmError *error) {
     Run *run = user;
+    const AmRunEvaluated *evaluated;
     TRY(results_gather_step(&run->results, error));
-    if (!run->world || run->world->process == 0) report_step(run, clock_seconds() - run->step_begin);
+    double seconds = clock_seconds() - run->step_begin;
+    TRY(evaluate(run, &evaluated, error));
+    if (!run->world || run->world->process == 0) report_step(run, seconds, evaluated);
     run->steps_done++;
     TRY(go_between(run, run->first_step + step + 1, error));
     run->step_begin = clock_seconds(); /* from here on any rank may begin the next one */

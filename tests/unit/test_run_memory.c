@@ -56,7 +56,9 @@ static void note_memory(void *user, const AmRunStep *step) {
     held->bytes_at_end = bytes;
 }
 
-static void check_flat(const char *model, const char *mesh, int64_t steps, const char *trace_path) {
+/* `every`: steps from one evaluation of the model itself to the next; 0: none. */
+static void check_flat(const char *model, const char *mesh, int64_t steps, const char *trace_path,
+                       int64_t every) {
     char path[512], state[512], data[512];
     PlanContext *context;
     Arena arena = {0};
@@ -74,6 +76,10 @@ static void check_flat(const char *model, const char *mesh, int64_t steps, const
                             .on_step = note_memory,
                             .user = &held};
     if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
+    const char *const held_out[] = {data};
+    if (every > 0)
+        options.evaluation =
+            (AmRunEvaluation){.context = context, .data_paths = held_out, .data_count = 1, .every = every};
     if (mesh) options.plan = make_plan(&arena, context, mesh, choose_batch, 0);
     if (am_run(context, &options, &arena, &report, &error) != AM_OK) fail_msg("%s", error.text);
     assert_int_equal(held.steps, steps);
@@ -97,12 +103,12 @@ static int64_t many(int32_t otherwise) {
 
 static void test_one_device(void **state) {
     (void)state;
-    check_flat("mlp_tiny", NULL, many(10000), NULL);
+    check_flat("mlp_tiny", NULL, many(10000), NULL, 0);
 }
 
 static void test_two_ranks(void **state) {
     (void)state;
-    check_flat("mlp_tiny", "data=2", many(2000), NULL);
+    check_flat("mlp_tiny", "data=2", many(2000), NULL, 0);
 }
 
 /* The ring of the timeline is there from the beginning. */
@@ -110,23 +116,27 @@ static void test_with_a_timeline(void **state) {
     (void)state;
     char path[64];
     snprintf(path, sizeof path, "test_run_memory_%d.json", (int)getpid());
-    check_flat("mlp_tiny", "data=2", many(1000), path);
+    check_flat("mlp_tiny", "data=2", many(1000), path, 0);
+}
+
+static void test_with_evaluations(void **state) {
+    (void)state;
+    check_flat("mlp_tiny", "data=2", many(400), NULL, 7);
 }
 
 /* Loops and attention: every kernel family has its turn. */
 static void test_other_models(void **state) {
     (void)state;
-    check_flat("gpt2_tiny", "data=2", many(40), NULL);
-    check_flat("llama_tiny", NULL, many(40), NULL);
-    check_flat("vgg_tiny", NULL, many(30), NULL);
-    check_flat("moe_sorted_tiny", NULL, many(40), NULL);
+    check_flat("gpt2_tiny", "data=2", many(40), NULL, 0);
+    check_flat("llama_tiny", NULL, many(40), NULL, 0);
+    check_flat("vgg_tiny", NULL, many(30), NULL, 0);
+    check_flat("moe_sorted_tiny", NULL, many(40), NULL, 0);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_device),
-        cmocka_unit_test(test_two_ranks),
-        cmocka_unit_test(test_with_a_timeline),
+        cmocka_unit_test(test_one_device),      cmocka_unit_test(test_two_ranks),
+        cmocka_unit_test(test_with_a_timeline), cmocka_unit_test(test_with_evaluations),
         cmocka_unit_test(test_other_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
