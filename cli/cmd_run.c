@@ -29,7 +29,7 @@ static AmStatus read_watch(const Cli *cli, const PlanContext *context, int32_t *
 typedef struct Running {
     Arena arena, warnings_arena;
     World *world; /* process 0 alone prints and writes */
-    PlanContext *context;
+    PlanContext *context, *evaluation;
     json_t *root;
     RunWatch watch;
     RunProfile profile;
@@ -56,6 +56,27 @@ static AmStatus read_inputs(const Cli *cli, Running *self, Plan **plan, AmError 
         TRY(plan_read(plan, &self->root, &self->arena, self->context, plan_path, error));
     if (*plan && !json_is_true(json_object_get((*plan)->settings, "inference")))
         TRY(cli_check_trains(cli, self->context, error));
+    return AM_OK;
+}
+
+/* --eval and its options; the module of an evaluation may train nothing. */
+static AmStatus read_evaluation(const Cli *cli, Running *self, AmRunEvaluation *evaluation, AmError *error) {
+    static const char *const others[] = {"--eval-data", "--eval-every", "--eval-roles"};
+    const char *path = cli_text(cli, "--eval");
+    for (size_t k = 0; k < sizeof others / sizeof *others && !path; k++)
+        if (cli_has(cli, others[k]))
+            return am_fail(error, AM_ERROR_USAGE, "",
+                           "%s: no module to evaluate with (expected --eval MODEL)", others[k]);
+    if (!path) return AM_OK;
+    evaluation->data_count = cli_texts(cli, "--eval-data", &evaluation->data_paths);
+    if (evaluation->data_count == 0)
+        return am_fail(error, AM_ERROR_USAGE, "", "--eval: no held-out data (expected --eval-data FILE)");
+    TRY(cli_integer(cli, "--eval-every", 1, INT64_MAX, &evaluation->every, error));
+    TRY(plan_context_read(&self->evaluation, path, cli_text(cli, "--eval-roles"), error));
+    evaluation->context = self->evaluation;
+    if (self->evaluation->module->is_optimized)
+        return am_fail(error, AM_ERROR_INPUT, path, "%s", IR_OPTIMIZED_TEXT);
+    if (self->world->process == 0) cli_warn(cli, &self->evaluation->canonical->warnings);
     return AM_OK;
 }
 
@@ -137,6 +158,7 @@ static AmStatus run_all(const Cli *cli, Running *self, AmError *error) {
                             .on_note = run_watch_note,
                             .user = &self->watch,
                             .warnings = &self->warnings};
+    TRY(read_evaluation(cli, self, &options.evaluation, error));
     TRY(read_watch(cli, self->context, watch, &options.watch_count, error));
     if (writes) TRY(run_watch_open(&self->watch, cli, &options, options.resume, error));
     if (writes)
@@ -163,6 +185,7 @@ static AmStatus run(const Cli *cli, AmError *error) {
     world_close(self.world);
     json_decref(self.root);
     plan_context_free(self.context);
+    plan_context_free(self.evaluation);
     arena_free(&self.warnings_arena);
     arena_free(&self.arena);
     return status;
@@ -182,6 +205,11 @@ static const CliOption options[] = {
     {"--data", "[NAME=]FILE", "examples: arrays by path, or tokens (docs/training.md)", true},
     {"--shuffle", NULL, "new order of the examples in every epoch, by --seed", false},
     {"--prefetch", "N", "batches loaded ahead of the step (default 2)", false},
+    CLI_GROUP("evaluation"),
+    {"--eval", "MODEL", "module that runs over held-out data after the last step", false},
+    {"--eval-data", "[NAME=]FILE", "held-out examples, in the forms of --data", true},
+    {"--eval-every", "K", "an evaluation after every K steps, too", false},
+    {"--eval-roles", "FILE", "its parameter roles (default: model.roles.json beside it)", false},
     CLI_GROUP("checkpoints"),
     {"--checkpoint", "DIR", "folder of checkpoints: after the last step and on an interrupt", false},
     {"--every", "K", "a checkpoint after every K steps, too", false},

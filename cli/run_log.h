@@ -1,6 +1,6 @@
 /* run --log: one JSON object a step, in a file that others may read meanwhile.
  *
- * {"step", "loss", "seconds", "output[K]"..., "examples_per_second",
+ * {"step", "loss", "seconds", "output[K]"..., "eval", "examples_per_second",
  * "tokens_per_second", "memory": {"resident_bytes", "planned_bytes"}, "time"}:
  * null where a rate or the loss is not known, time in seconds since 1970. A line
  * is written and flushed at once. A run begins its file anew; a resumed run goes on in the file of the one

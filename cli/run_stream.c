@@ -35,6 +35,26 @@ void run_stream_json(RunStream *stream, json_t *object) {
     text_free(&text);
 }
 
+void run_evaluated_name(char name[32], const AmRunEvaluatedOutput *output) {
+    snprintf(name, 32, output->is_loss ? "loss" : "output[%d]", output->output);
+}
+
+static json_t *evaluated_to_json(const AmRunEvaluated *evaluated) {
+    json_t *object = json_object();
+    for (int32_t k = 0; k < evaluated->count; k++) {
+        const AmRunEvaluatedOutput *output = &evaluated->outputs[k];
+        char name[32];
+        run_evaluated_name(name, output);
+        bool is_exact = output->is_integer && fabs(output->value) < 0x1p53;
+        json_object_set_new(object, name,
+                            is_exact ? json_integer((json_int_t)output->value)
+                                     : run_number_or_null(output->value));
+    }
+    json_object_set_new(object, "batches", json_integer((json_int_t)evaluated->batches));
+    json_object_set_new(object, "seconds", json_real(evaluated->seconds));
+    return object;
+}
+
 json_t *run_step_to_json(const AmRunStep *step) {
     json_t *object = json_pack("{s:I, s:o, s:f}", "step", (json_int_t)step->step, "loss",
                                run_number_or_null(step->loss), "seconds", step->seconds);
@@ -43,6 +63,7 @@ json_t *run_step_to_json(const AmRunStep *step) {
         snprintf(name, sizeof name, "output[%d]", step->watched[k].output);
         json_object_set_new(object, name, watched_to_json(&step->watched[k]));
     }
+    if (step->evaluated) json_object_set_new(object, "eval", evaluated_to_json(step->evaluated));
     return object;
 }
 
@@ -61,6 +82,12 @@ void run_stream_step(RunStream *stream, const AmRunStep *step) {
         for (int64_t i = 0; i < step->watched[k].count && i < 8; i++)
             text_append(&text, " %.9g", step->watched[k].values[i]);
         if (step->watched[k].count > 8) text_append_string(&text, " ...");
+    }
+    if (step->evaluated) text_append_string(&text, "   eval");
+    for (int32_t k = 0; step->evaluated && k < step->evaluated->count; k++) {
+        char name[32];
+        run_evaluated_name(name, &step->evaluated->outputs[k]);
+        text_append(&text, "%s %s %.9g", k > 0 ? "," : "", name, step->evaluated->outputs[k].value);
     }
     text_append_string(&text, "\n");
     run_stream_text(stream, &text);

@@ -2,6 +2,7 @@
 #include "cli/run_watch.h"
 
 #include <math.h>
+#include <stdio.h>
 
 AmStatus run_watch_open(RunWatch *watch, const Cli *cli, const AmRunOptions *options, bool resumes,
                         AmError *error) {
@@ -27,7 +28,15 @@ static AmStatus write_events(RunWatch *watch, const AmRunStep *step) {
         scalars[count++] = (EventScalar){"examples_per_second", (double)step->examples / step->seconds};
     if (step->tokens > 0 && step->seconds > 0)
         scalars[count++] = (EventScalar){"tokens_per_second", (double)step->tokens / step->seconds};
-    return event_file_scalars(&watch->events, step->step, scalars, count, &watch->error);
+    TRY(event_file_scalars(&watch->events, step->step, scalars, count, &watch->error));
+    for (int32_t k = 0; step->evaluated && k < step->evaluated->count; k++) {
+        char name[32], tag[40];
+        run_evaluated_name(name, &step->evaluated->outputs[k]);
+        snprintf(tag, sizeof tag, "eval/%s", name);
+        const EventScalar scalar = {tag, step->evaluated->outputs[k].value};
+        TRY(event_file_scalars(&watch->events, step->step, &scalar, 1, &watch->error));
+    }
+    return AM_OK;
 }
 
 /* Once; the report counts the others. */

@@ -25,6 +25,8 @@ MORE = [
     [*TRAIN, "--plan", "none", "--save", "s.npz", "--log", "l.jsonl", "--tensorboard", "tb", "--trace", "t.json"],
     [*TRAIN, "--plan", "plan.json", "--checkpoint", "ck", "--every", "1", "--json"],
     [*TRAIN, "--plan", "plan.json", "--checkpoint", "ck"],
+    [*TRAIN, "--plan", "plan.json", "--eval", MLP, "--eval-data", DATA, "--eval-every", "1"],
+    [*TRAIN, "--plan", "none", "--eval", MLP, "--eval-data", STATE], [*TRAIN, "--plan", "none", "--eval", low.BERT, "--eval-data", DATA],
     [*TRAIN, "--plan", "pipeline.json", "--checkpoint", "ck", "--resume", "--steps", "5"],
     [*TRAIN, "--plan", "pipeline.json", "--profile", "profile.jsonl"],
     ["simulate", "plan.json", MLP, "--profile", "profile.jsonl"],

@@ -107,7 +107,7 @@ def run_threads(folder):
     tried = bad = 0
     for plan in ("none", "plan.json", "pipeline.json"):
         command = [TIGHT, "run", MLP, "--plan", plan, "--state", state, "--data", data, "--steps", "2", "--save",
-                   "s.safetensors", "--checkpoint", "ck", "--every", "1"]
+                   "s.safetensors", "--checkpoint", "ck", "--every", "1", "--eval", MLP, "--eval-data", data, "--eval-every", "1"]
 
         def train(at, on):
             shutil.rmtree(os.path.join(folder, "ck"), ignore_errors=True)
