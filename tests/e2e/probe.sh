@@ -39,7 +39,7 @@ expect 0 '(measured|interpolated|extrapolated), .* by the profile of a probe' si
 expect 0 '' simulate "$work/plan.json" datasets/models/mlp_tiny/model.hlo.pb --cluster nominal:2 --profile "$work/events.json" --json
 cmp -s "$work/out" "$work/nominal" && { echo "the profile changes nothing"; exit 1; }
 expect 2 'go with --probe' cluster C --profile "$work/events.json"
-expect 3 'automap-profile-1' cluster --probe --profile "$work/host.json" # before it measures
+expect 3 'expected a profile of measured operators' cluster --probe --profile "$work/host.json" # before it measures
 expect 2 'no CLUSTER goes with it' cluster C --probe
 expect 2 'go with --probe' cluster C --devices 2
 expect 2 'cannot be written' cluster --probe -o "$work/none/host.json" # before it measures

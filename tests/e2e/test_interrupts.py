@@ -92,8 +92,8 @@ def check_model(name, chance, work):
         longest = max(longest, seconds)
         if code is None and seconds == 0:
             continue  # a small space is searched through
-        if code == -signal.SIGINT and k < 3:
-            continue  # so early that the program had not begun
+        if code == 130 and k < 3 and said.endswith("automap: interrupted\n") and not plan.exists():
+            continue  # so early that the search had not begun
         if code != 130:
             failures.append(f"{name}, interrupted after {moment:.3f} s: exit {code}: {said.strip()[-200:]}")
             continue

@@ -298,11 +298,10 @@ def calls():
     yield "partition-id", "ROOT r = u32[] partition-id()"
     yield "replica-id", "ROOT r = u32[] replica-id()"
     started = "((f32[4,8]), f32[4,8], s32[])"
-    yield "async-start", (f"s = {started} async-start(x), async_execution_thread=\"host\", calls=elsewhere\n  u = {started} async-update(s)\n"
+    yield "async-start", (f"s = {started} async-start(x), async_execution_thread=\"host\", output_to_operand_aliasing={{{{1}}: (0, {{}})}}, calls=elsewhere\n  u = {started} async-update(s)\n"
                           "  ROOT r = f32[4,8] async-done(u)")
     yield "async-update", f"s = {started} custom-call-start(x), custom_call_target=\"slow\"\n  u = {started} custom-call-update(s)\n  ROOT r = f32[4,8] custom-call-done(u)"
     yield "async-done", f"s = {started} negate-start(x)\n  ROOT r = f32[4,8] negate-done(s)"
-    yield "async-start", (f"s = {started} async-start(x), output_to_operand_aliasing={{{{}}: (0, {{}})}}, calls=twice\n  ROOT r = f32[4,8] async-done(s)")
     yield "async-start", ("s = ((f32[4,8], f32[4,8]), f32[4,8], s32[]) add-start(y, x), async_execution_thread=\"t\", backend_config=\"b\", metadata={op_name=\"m\"}\n"
                           "  ROOT r = f32[4,8] add-done(s), metadata={op_name=\"m\"}")
     yield "async-start", ("s = ((f32[4,8]), f32[4,8], s32[]) call-start(x), to_apply=negative\n  ROOT r = f32[4,8] call-done(s)")
@@ -378,14 +377,19 @@ def constants():
 SHAPES = ["f32[8,128]{1,0:T(8,128)}", "bf16[8,128]{1,0:T(8,128)(2,1)}", "bf16[8,128]{0,1:T(8,128)(2,1)S(1)}", "f32[4,8]{1,0:S(5)}", "s4[4,8]{1,0:E(4)}",
           "f32[4,8]{1,0:L(2)}", "f32[<=4,8]", "f32[<=4,<=8]{0,1}", "f32[4,8]{1,0:D(D,C)}", "f32[4,8]{1,0:D(D,S)}", "f32[4,8]{1,0:SC(0:2)}",
           "f32[4,8]{1,0:T(2,128)S(3)SC(1:4)}", "f32[4,8]{1,0:M(4)}", "f32[4,8]{1,0:T(8,128)L(8)E(32)S(1)}",
-          "opaque[]", "token[]", "f32[]{:T(128)}", "f32[]{:T(128)S(1)}", "(f32[2]{0:S(1)}, (s32[]{:S(2)}, token[]))", "b(f32[4])", "b(f32[4,8]{0,1})",
-          "s1[4]", "u1[4]", "s2[4]", "u2[4]", "f8e8m0fnu[2]", "f4e2m1fn[2]", "c128[2]", "(b(f32[2]), s32[])"]
+          "opaque[]", "token[]", "f32[]{:T(128)}", "f32[]{:T(128)S(1)}", "(f32[2]{0:S(1)}, (s32[]{:S(2)}, token[]))",
+          "s1[4]", "u1[4]", "s2[4]", "u2[4]", "f8e8m0fnu[2]", "f4e2m1fn[2]", "c128[2]"]
+BUFFERS = ["b(f32[4])", "b(f32[4,8]{0,1})", "(b(f32[2]), s32[])"]  # a custom call hands on those that it takes
 
 
 def shapes():
     for shape in SHAPES:
         yield "custom-call", f"ROOT r = {shape} custom-call(x), custom_call_target=\"shape\""
         yield "parameter", f"q = {shape} parameter(4)\n  ROOT r = ({shape}) tuple(q)"
+    for shape in BUFFERS:
+        yield "parameter", f"q = {shape} parameter(4)\n  ROOT r = ({shape}) tuple(q)"
+    yield "custom-call", ('pinned = b(f32[4,8]) custom-call(x), custom_call_target="Pin", output_to_operand_aliasing={{}: (0, {})}\n'
+                          '  ROOT r = f32[4,8] custom-call(pinned), custom_call_target="Unpin", output_to_operand_aliasing={{}: (0, {})}')
 
 
 SHARDINGS = ["{replicated}", "{manual}", "{unknown}", "{unreduced}", "{maximal device=3}", "{devices=[2,1]0,1}", "{devices=[2,2]0,1,2,3}", "{devices=[2,1]<=[2]}",
