@@ -231,7 +231,7 @@ def test_names_in_errors():
                 source = json.loads(automap(*command, "--json").stderr)["error"]["source"]
                 assert source == "bad.json", source
         assert refused > 2, (command, refused)
-    check(automap("search", MODEL, "--cluster", "nominal:4", "--keep-shardings", "-o", "k.json"), 3, MODEL)
+    check(automap("search", MODEL, "--cluster", "nominal:4", "--keep-shardings", "--quiet", "-o", "k.json"), 3, MODEL)
     plan["stages"][0]["devices"] = [d + 124 for d in plan["stages"][0]["devices"]]
     with open("far.json", "w") as file:
         json.dump(plan, file)

@@ -18,7 +18,7 @@ import tempfile
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "oracle"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from xla_verdicts import ask_xla, canonical_texts, run_automap
 
 AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
