@@ -190,7 +190,7 @@ static const char *builtin_link(Import *import, const char *name) {
 
 static const char *inside_link(Import *import) {
     if (!import->measured_inside) {
-        am_warn(&import->warnings, "no file tells the link inside servers: taken to be %s",
+        am_warn(&import->warnings, "no link inside servers in the files: %s is assumed",
                 import->type->inside);
         return builtin_link(import, import->type->inside);
     }
@@ -218,17 +218,17 @@ static AmStatus check_use(Import *import, const char *inside, AmError *error) {
     const char *drawn = import->server_source ? import->server_source : "the hosts";
     if (import->measured_inside && !inside)
         return am_fail(error, AM_ERROR_INPUT, "", "a link inside servers was measured, but %s %s", drawn,
-                       import->server_source ? "tells each link" : "have one device each");
+                       import->server_source ? "describes each link" : "have one device each");
     bool is_told = import->between || import->measured_between;
     bool is_used = json_object_get(import->links, between_name(import)) != NULL;
     if (is_used && !is_told)
         am_warn(&import->warnings,
-                "no file tells the rate between servers: taken to be %s (--between names another)",
+                "no rate between servers in the files: %s is assumed (--between LINK sets another)",
                 import->type->between);
     if (is_used || !is_told) return AM_OK;
     return am_fail(error, import->between ? AM_ERROR_USAGE : AM_ERROR_INPUT, "",
                    "a link between servers was %s, but %s", import->between ? "asked for" : "measured",
-                   import->host_count == 1 ? "there is one server (a hostfile tells more)"
+                   import->host_count == 1 ? "there is one server (a hostfile adds more)"
                                            : "the rate of each card is known");
 }
 
@@ -239,33 +239,48 @@ static void take_measured_hosts(Import *import) {
     json_object_foreach(import->measured_hosts, name, ranks)
         import_add_host(import, name, strlen(name), json_integer_value(ranks));
     import->hosts_source = import->measured_source;
-    am_warn(&import->warnings, "no file tells the servers: taken to be the %d of the ranks in %s",
+    am_warn(&import->warnings, "no servers in the files: the %d of the ranks in %s are assumed",
             import->host_count, import->measured_source);
 }
 
-/* Every host has as many devices as the file that describes a server; hosts that do not say get them. */
+/* Sets the devices of a host without a number: those of the described server, else one for a name in a
+ * hostfile, as MPI counts it. */
+static AmStatus settle_host(Import *import, ImportHost *host, bool *is_assumed, AmError *error) {
+    if (host->devices > 0) return AM_OK;
+    *is_assumed |= import->device_count == 0;
+    host->devices = import->device_count > 0 ? import->device_count : 1;
+    if (import->device_count > 0 || import->has_hostfile) return AM_OK;
+    return am_fail(error, AM_ERROR_INPUT, import->hosts_source,
+                   "no number of devices for \"%s\" (expected SLURM_GPUS_PER_NODE, SLURM_GPUS_ON_NODE or "
+                   "SLURM_TASKS_PER_NODE, or a second --import that describes a server)",
+                   host->name);
+}
+
+/* Gives every host its devices; all have as many as the described server, where there is one. */
 static AmStatus settle_hosts(Import *import, AmError *error) {
     if (import->host_count == 0 && import->device_count == 0 && import->measured_hosts)
         take_measured_hosts(import);
     if (import->host_count == 0) {
         if (import->device_count == 0)
-            return am_fail(error, AM_ERROR_INPUT, "",
-                           "no imported file tells the devices: add a hostfile, a Slurm job or a topology");
+            return am_fail(
+                error, AM_ERROR_INPUT, "",
+                "no devices in the imported files (expected a hostfile, a Slurm job or a topology)");
         import_add_host(import, "", 0, import->device_count);
     }
     int64_t total = 0;
+    bool is_assumed = false;
     for (int32_t k = 0; k < import->host_count; k++) {
         ImportHost *host = &import->hosts[k];
-        if (host->devices == 0) host->devices = import->device_count;
-        if (host->devices == 0)
-            return am_fail(error, AM_ERROR_INPUT, import->hosts_source,
-                           "does not tell how many devices \"%s\" has", host->name);
+        TRY(settle_host(import, host, &is_assumed, error));
         if (import->device_count > 0 && host->devices != import->device_count)
             return am_fail(error, AM_ERROR_INPUT, import->hosts_source,
                            "\"%s\" has %d devices, but the server of %s has %d", host->name, host->devices,
                            import->server_source, import->device_count);
         total += host->devices;
     }
+    if (is_assumed)
+        am_warn(&import->warnings, "%s: names without slots have one device (\"%s slots=8\": eight)",
+                import->hosts_source, import->hosts[0].name);
     if (total > MESH_MAX_DEVICES)
         return am_fail(error, AM_ERROR_INPUT, import->hosts_source, "%lld devices, more than %d",
                        (long long)total, MESH_MAX_DEVICES);

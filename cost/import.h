@@ -45,6 +45,7 @@ typedef struct Import {
     ImportHost *hosts;
     int32_t host_count, host_capacity;
     const char *hosts_source; /* file that names them, NULL: none did */
+    bool has_hostfile;        /* hosts_source is a hostfile: a name without slots is one device */
 
     int32_t device_count; /* of a server; 0: not told */
     ImportEdge *edges;

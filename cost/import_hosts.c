@@ -292,6 +292,7 @@ AmStatus import_hostfile(Import *import, const FileBytes *file, AmError *error) 
     }
     if (import->arena->failed) return am_fail_memory(error, import->host_count);
     TRY(merge_repeated(&self));
+    import->has_hostfile = true;
     return check_hosts(&self, file->data);
 }
 

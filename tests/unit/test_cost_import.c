@@ -125,6 +125,9 @@ static void hostfiles_have_many_forms(void **state) {
         {"node[1-2,5] slots=6,login:2\n", 4, 6, 2},
         {"a\na\na\nb\nb\n", 2, 3, 2},
         {"a\nb\na\n", 2, 2, 1},
+        {"worker-1\n", 1, 1, 1},
+        {"node[1-3]\nlogin\n", 4, 1, 1},
+        {"a:8\nb\n", 2, 8, 1},
     };
     for (size_t k = 0; k < sizeof good / sizeof *good; k++) {
         Imported self;
@@ -135,6 +138,20 @@ static void hostfiles_have_many_forms(void **state) {
         assert_int_equal(self.cluster->servers[good[k].servers - 1].device_count, good[k].last);
         end(&self);
     }
+    /* A name without slots is one device, with a warning that names the remedy. */
+    Import plain;
+    Arena arena = {0};
+    AmError error = {0};
+    json_t *description = NULL;
+    assert_int_equal(import_begin(&plain, &arena, "host", NULL, &error), AM_OK);
+    assert_int_equal(import_add(&plain, write_file("a\nb\n", 4), &error), AM_OK);
+    assert_int_equal(import_finish(&description, &plain, &error), AM_OK);
+    assert_int_equal(plain.warnings.count, 2);
+    assert_non_null(
+        strstr(plain.warnings.texts[0], "names without slots have one device (\"a slots=8\": eight)"));
+    json_decref(description);
+    import_end(&plain);
+    arena_free(&arena);
     /* Plain names get the devices of the server that another file describes. */
     static const char matrix[] = "GPU0 GPU1\nGPU0 X NV18\nGPU1 NV18 X\n";
     char other[] = "/tmp/automap-names-XXXXXX";
@@ -365,7 +382,6 @@ static void what_does_not_fit_is_refused(void **state) {
     } rows[] = {
         {TEXT(""), "expected at least one host"},
         {TEXT("# nothing\n\n"), "expected at least one host"},
-        {TEXT("worker-1\n"), "does not tell how many devices \"worker-1\" has"},
         {TEXT("worker-1 worker-2\n"), "expected a line such as"},
         {TEXT("worker-1:\n"), "expected 1 to 65536 slots"},
         {TEXT("worker-1:0\n"), "expected 1 to 65536 slots"},
@@ -393,7 +409,8 @@ static void what_does_not_fit_is_refused(void **state) {
         {TEXT("SLURM_JOB_NODELIST=a[0-999999999]\n"), "more than 65536 hosts"},
         {TEXT("SLURM_JOB_NODELIST=a[0-9999][0-9999][0-9999]\n"), "more than 65536 hosts"},
         {TEXT("SLURM_JOB_NODELIST=a[1,1]\n"), "\"a1\" is named twice"},
-        {TEXT("SLURM_JOB_NODELIST=a[1-2]\n"), "does not tell how many devices \"a1\" has"},
+        {TEXT("SLURM_JOB_NODELIST=a[1-2]\n"),
+         "no number of devices for \"a1\" (expected SLURM_GPUS_PER_NODE"},
         {TEXT("SLURM_JOB_NODELIST=a[1-2]\nSLURM_TASKS_PER_NODE=4,4,4\n"), "more numbers than nodes"},
         {TEXT("SLURM_JOB_NODELIST=a[1-3]\nSLURM_TASKS_PER_NODE=4(x2)\n"), "fewer numbers than nodes"},
         {TEXT("SLURM_JOB_NODELIST=a[1-3]\nSLURM_TASKS_PER_NODE=4(y3)\n"), "expected a number for each node"},
