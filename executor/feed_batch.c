@@ -163,10 +163,11 @@ static AmStatus open_tokens(Feed *feed, const FeedSource *source, const FeedFile
                        (long long)tokens, (long long)feed->per_batch, (long long)whole,
                        (long long)(feed->stride * (feed->per_batch - 1) + whole));
     int64_t remainder = feed->examples % feed->per_batch;
+    char windows[32];
+    snprintf(windows, sizeof windows, "%lld windows", (long long)remainder);
     if (remainder > 0 && source->options->warnings)
-        am_warn(source->options->warnings,
-                "%s: the last %lld windows of %lld tokens fill no batch and are %s", file->path,
-                (long long)remainder, (long long)whole,
+        am_warn(source->options->warnings, "%s: the last %s of %lld tokens %s no batch: %s", file->path,
+                remainder == 1 ? "window" : windows, (long long)whole, remainder == 1 ? "fills" : "fill",
                 source->options->shuffle ? "left out, others in every epoch" : "dropped");
     feed->values = malloc(sizeof(int64_t) * (size_t)length);
     feed->bytes = malloc(sizeof(int64_t) * (size_t)length);

@@ -6,10 +6,12 @@
 #define _POSIX_C_SOURCE 200809L
 #include "executor/feed_source.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/suggest.h"
 #include "base/text.h"
 
 enum { NAMED_AT_MOST = 5 };
@@ -27,6 +29,23 @@ static int32_t find_parameter(const FeedSource *source, const char *name, size_t
     return -1;
 }
 
+/* Refuses the `length` bytes of `option` before "=", none of the parameters; proposes the nearest path of the
+ * data. */
+static AmStatus fail_unknown_names(const FeedSource *source, const char *option, size_t length,
+                                   AmError *error) {
+    enum { MOST_PATHS = 64 };
+    const IrRoles *roles = source->context->roles;
+    const char *paths[MOST_PATHS];
+    char name[100], hint[SUGGEST_HINT_BYTES];
+    size_t count = 0;
+    for (int32_t k = 0; k < roles->parameter_count && count < MOST_PATHS; k++)
+        if (roles->parameters[k].role == IR_ROLE_DATA) paths[count++] = roles->parameters[k].path;
+    snprintf(name, sizeof name, "%.*s", (int)length, option);
+    return am_fail(error, AM_ERROR_USAGE, "",
+                   "--data %.200s: no parameter \"%s\" (expected NAME=FILE or INPUTS,TARGETS=FILE)%s", option,
+                   name, suggest_hint(hint, name, paths, count));
+}
+
 /* NAME=FILE or NAME,NAME=FILE; what is a file as a whole has no names. A path may hold commas, so
  * that the whole of the left side is tried first. */
 static AmStatus read_names(FeedFile *file, const FeedSource *source, const char *option, AmError *error) {
@@ -42,9 +61,7 @@ static AmStatus read_names(FeedFile *file, const FeedSource *source, const char 
         file->targets = find_parameter(source, comma + 1, (size_t)(equals - comma - 1));
         if (file->inputs >= 0 && file->targets >= 0) return AM_OK;
     }
-    return am_fail(error, AM_ERROR_USAGE, "",
-                   "--data %.200s: '%.*s' is no parameter of the module, nor two with a comma between them",
-                   option, (int)(equals - option), option);
+    return fail_unknown_names(source, option, (size_t)(equals - option), error);
 }
 
 static bool takes_tokens(const FeedSource *source, int32_t k) {
@@ -223,11 +240,10 @@ AmStatus feed_source_find(FeedFile **file, const ArrayEntry **entry, FeedSource 
     if (!*file && !is_data) TRY(find_in_data(file, entry, source, parameter, error));
     if (*file || (state && strcmp(state, "random") == 0)) return AM_OK;
     bool in_data = source->data_count > 0 && (is_data || !source->has_state);
-    return am_fail(
-        error, AM_ERROR_INPUT,
-        in_data             ? source->data[0].path
-        : source->has_state ? source->state.path
-                            : "",
-        "no array named '%s' (%s, entry parameter %d) in the state or the data; --state random draws it",
-        parameter->path, ir_role_name(parameter->role), parameter->number);
+    const char *source_path = in_data ? source->data[0].path : source->has_state ? source->state.path : "";
+    return am_fail(error, AM_ERROR_INPUT, source_path,
+                   "no array named \"%s\" (%s, entry parameter %d); expected in --%s FILE, or --state random "
+                   "to draw missing arrays",
+                   parameter->path, ir_role_name(parameter->role), parameter->number,
+                   is_data ? "data" : "state");
 }

@@ -234,7 +234,7 @@ static void windows_of_tokens(void **state) {
         }
     }
     feeds_close(feeds);
-    assert_non_null(strstr(self->warnings.texts[0], "the last 1 windows of 4 tokens fill no batch"));
+    assert_non_null(strstr(self->warnings.texts[0], "the last window of 4 tokens fills no batch: "));
 }
 
 /* Named otherwise round, the second name gets the next tokens; a name alone gets windows that share their
@@ -398,11 +398,13 @@ static void bad_data(void **state) {
     refused(self, in_folder(self, "a.bin"), AM_ERROR_INPUT, "is empty");
     save_tokens(self, "a.bin", 64, 0);
     snprintf(option, sizeof option, "tokens,z=%s", in_folder(self, "a.bin"));
-    refused(self, option, AM_ERROR_USAGE, "'tokens,z' is no parameter of the module");
+    refused(self, option, AM_ERROR_USAGE,
+            "no parameter \"tokens,z\" (expected NAME=FILE or INPUTS,TARGETS=FILE)");
     snprintf(option, sizeof option, "x=%s", in_folder(self, "a.bin"));
     refused(self, option, AM_ERROR_INPUT, "holds tokens, which 'x' cannot take");
     snprintf(option, sizeof option, "tokens=%s", in_folder(self, "a.bin"));
-    refused(self, option, AM_ERROR_INPUT, "no array named 'targets'");
+    refused(self, option, AM_ERROR_INPUT,
+            "no array named \"targets\" (data, entry parameter 1); expected in --data FILE");
     save_arrays(self, "a.npz", 0);
     refused(self, in_folder(self, "a.npz"), AM_ERROR_INPUT, "feeds 'x', and so does");
     snprintf(option, sizeof option, "tokens=%s", in_folder(self, "a.npz"));
