@@ -53,7 +53,7 @@ static const Recipe recipes[EXPERT_COUNT] = {[EXPERT_MEGATRON] = {.splits_model 
                                              [EXPERT_CONTEXT_ZERO3] = {false, true, 3}};
 
 static const char *why_no_storage(const Problem *problem) {
-    if (problem->pins.count > 0) return "the pins say where parameters are stored";
+    if (problem->pins.count > 0) return "the pins set the storage of the parameters";
     return problem->space == SPACE_OPERATOR ? "the space has operators alone" : "no weight is updated";
 }
 
@@ -74,7 +74,7 @@ static AmStatus split_last_axis(const Problem *problem, const Recipe *recipe, Ge
     if (recipe->splits_model) TRY(expert_megatron(problem, last, genome, &found, error));
     if (!found)
         *reason = problem->pins.count > 0
-                      ? "the pins leave it nothing to split"
+                      ? "the pins leave no dimension to split"
                       : "no weight dimension can be split by the strict rules on the model axis";
     else if (recipe->splits_sequence && !expert_sequence(problem, last, genome))
         *reason = "no data input has a sequence that the model axis divides";
@@ -108,7 +108,7 @@ AmStatus expert_genome(const Problem *problem, Expert expert, Genome *genome, co
     }
     if (has_last) return split_last_axis(problem, recipe, genome, reason, error);
     if (!is_split && mesh->device_count > 1)
-        *reason = problem->pins.count > 0 ? "the pins leave it nothing to split"
+        *reason = problem->pins.count > 0 ? "the pins leave no dimension to split"
                                           : "no data input has a batch dimension that the devices divide";
     return AM_OK;
 }

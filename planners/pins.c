@@ -20,6 +20,22 @@ static bool is_so(const Mesh *mesh, SbpState stored, SbpState pinned) {
     return is_same;
 }
 
+/* Appends the first difference between the stored and the pinned state: an axis of one device, a split that
+ * the other pins prevent, or a split that they cause. */
+static void explain_conflict(Text *text, const Mesh *mesh, SbpState stored, SbpState pinned) {
+    int32_t axis = 0;
+    while (axis < mesh->axis_count && stored.axis[axis] == pinned.axis[axis]) axis++;
+    if (axis == mesh->axis_count) return;
+    const MeshAxis *of = &mesh->axes[axis];
+    if (of->size == 1) text_append(text, "axis %s has one device", of->name);
+    else if (sbp_is_split(pinned.axis[axis]))
+        text_append(text, "the pins of other parameters prevent %s in dimension %d", of->name,
+                    sbp_dimension(pinned.axis[axis]));
+    else
+        text_append(text, "the pins of other parameters set %s in dimension %d", of->name,
+                    sbp_dimension(stored.axis[axis]));
+}
+
 static AmStatus pin_parameter(void *data, const PropagationPin *pin, const IrParameter *parameter,
                               SbpState state, AmError *error) {
     Pinning *self = data;
@@ -33,9 +49,12 @@ static AmStatus pin_parameter(void *data, const PropagationPin *pin, const IrPar
     Text mesh = {0};
     for (int32_t axis = 0; axis < self->mesh->axis_count; axis++)
         text_append(&mesh, " %s=%d", self->mesh->axes[axis].name, self->mesh->axes[axis].size);
-    am_fail(error, AM_ERROR_INFEASIBLE, "",
-            "pin \"%s=%s\": %s cannot be so on mesh%s: an axis of one device, or at odds with another pin",
-            pin->pattern, pin->sharding, parameter->path, mesh.data ? mesh.data : "");
+    Text reason = {0};
+    explain_conflict(&reason, self->mesh, self->completion->stored[instruction], state);
+    am_fail(error, AM_ERROR_INFEASIBLE, "", "pin \"%s=%s\": %s cannot have this sharding on mesh%s: %s",
+            pin->pattern, pin->sharding, parameter->path, mesh.data ? mesh.data : "",
+            reason.data ? reason.data : "");
+    text_free(&reason);
     text_free(&mesh);
     return AM_ERROR_INFEASIBLE;
 }

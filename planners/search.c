@@ -75,7 +75,7 @@ static AmStatus create_problems(Searching *self, AmError *error) {
     }
     if (self->problem_count > 0) return AM_OK;
     return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source,
-                   "no mesh of data x model can hold the pins; the last that was tried: %s", refusal.text);
+                   "no mesh of data x model takes the pins; on the last one: %s", refusal.text);
 }
 
 void search_describe_plan(Plan *plan, const PlanContext *context, const Cluster *cluster,
@@ -377,8 +377,8 @@ static AmStatus search_pipeline(Searching *self, AmError *error) {
     if (!is_pipeline_recipe(options))
         return am_fail(
             error, AM_ERROR_USAGE, "",
-            "--space pipeline has two recipes: --expert even_pipeline or megatron_3d; --space hybrid "
-            "searches");
+            "--space pipeline: expected --expert even_pipeline or megatron_3d, or --objective paper "
+            "(--space hybrid searches pipelines)");
     for (int32_t e = 0; e < EXPERT_COUNT; e++) result->experts[e] = (ExpertResult){.seconds = NAN};
     if (!options->mesh) { /* which is that of one stage */
         TRY(create_problems(self, error));
