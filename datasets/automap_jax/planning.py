@@ -67,7 +67,8 @@ def shardings(document, arguments, output=None, devices=None):
     count = int(np.prod(shape))
     devices = list(jax.devices() if devices is None else devices)
     if len(devices) < count:
-        raise ValueError(f"the plan is for {count} devices, JAX has {len(devices)}")
+        raise ValueError(f"the plan is for {count} devices, JAX has {len(devices)} (expected a cluster of at most {len(devices)}; "
+                         f'jax.config.update("jax_num_cpu_devices", {count}) before the first use of JAX gives it as many CPU devices)')
     mesh = Mesh(np.array(devices[:count]).reshape(shape), document["mesh"]["axis_names"])
 
     def tree(like, rows, key):

@@ -226,7 +226,7 @@ def test_planning():
     refused_plan(TypeError, ["cluster", "nominal:8"], 8)
     refused_plan(TypeError, ["options"], "nominal:8", options="--seed 1")
     if "AUTOMAP" in os.environ:
-        refused_plan(ValueError, ["plan is for 2 devices, JAX has 1"], "nominal:2")
+        refused_plan(ValueError, ["plan is for 2 devices, JAX has 1", 'update("jax_num_cpu_devices", 2)'], "nominal:2")
         refused_plan(RuntimeError, ["nominl:8", "nominal:N"], "nominl:8")
     before = os.environ.get("AUTOMAP")
     os.environ["AUTOMAP"] = "/nowhere/automap"
