@@ -78,6 +78,7 @@ AmStatus disk_make_directory(const DiskCalls *calls, const char *path, bool foll
     int cause = errno;
     if ((follows_link ? stat(path, &facts) : lstat(path, &facts)) == 0 && S_ISDIR(facts.st_mode))
         return AM_OK;
+    if (cause == EEXIST) return am_fail(error, AM_ERROR_RUNTIME, path, "is a file, expected a folder");
     errno = cause;
     return fail(error, path, "created");
 }

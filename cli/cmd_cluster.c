@@ -62,6 +62,7 @@ static AmStatus probe(const Cli *cli, Cluster **cluster, Arena *arena, AmError *
     AmWarnings warnings = {.arena = arena};
     ProbeListener listener = {.progress = tell_progress, .user = &found, .warnings = &warnings};
     AmStatus status;
+    TRY(cli_check_device(cli, error));
     TRY(cli_integer(cli, "--devices", 1, 1024, &devices, error));
     if (path && strcmp(path, "-") != 0) TRY(file_check_writable(path, error));
     if (profile_path) {
@@ -103,14 +104,14 @@ static AmStatus check_options(const Cli *cli, bool probes, bool imports, AmError
     if (cli_has(cli, "--forget") && (probes || imports || cli->argument_count > 0))
         return am_fail(error, AM_ERROR_USAGE, "", "--forget: expected no CLUSTER, --probe or --import");
     if (probes && imports)
-        return am_fail(error, AM_ERROR_USAGE, "", "--probe and --import do not go together");
+        return am_fail(error, AM_ERROR_USAGE, "", "--probe and --import exclude each other");
     if ((probes || imports) && cli->argument_count > 0)
-        return am_fail(error, AM_ERROR_USAGE, "", "%s: no CLUSTER goes with it",
-                       probes ? "--probe measures this machine" : "--import makes a cluster");
+        return am_fail(error, AM_ERROR_USAGE, "", "%s: expected no CLUSTER, got %.200s",
+                       probes ? "--probe" : "--import", cli->arguments[0]);
     if (!probes && (cli_has(cli, "--device") || cli_has(cli, "--devices") || cli_has(cli, "--profile")))
-        return am_fail(error, AM_ERROR_USAGE, "", "--device, --devices and --profile go with --probe");
+        return am_fail(error, AM_ERROR_USAGE, "", "--device, --devices and --profile need --probe");
     if (!imports && (cli_has(cli, "--device-type") || cli_has(cli, "--between")))
-        return am_fail(error, AM_ERROR_USAGE, "", "--device-type and --between go with --import");
+        return am_fail(error, AM_ERROR_USAGE, "", "--device-type and --between need --import");
     return AM_OK;
 }
 

@@ -131,7 +131,7 @@ fail:
 static const CliOption options[] = {
     CLI_GROUP("shardings"),
     {"--mesh", "data=2,model=4", "axes of the mesh and their sizes", false},
-    {"--pin", "PATTERN=SHARDING", "sharding of matching parameters: 'layers/*/kernel=-,model'", true},
+    {"--pin", "PATTERN=SHARDING", "sharding of parameters: 'layers/*/mlp_in/kernel=-,model'", true},
     {"--keep-shardings", NULL, "start from the shardings of the module; --mesh is optional", false},
     {"--strict", NULL, "Auto-MAP's mode: one axis, no reshards", false},
     CLI_OPTION_ROLES,

@@ -111,6 +111,13 @@ static const char *on_nan_name(int32_t choice) {
     return choice == AM_RUN_STOP_ON_NAN ? "stop" : "warn";
 }
 
+/* Refuses options that have no effect without another one. */
+static AmStatus check_pairs(const Cli *cli, AmError *error) {
+    if (cli_has(cli, "--trace-steps") && !cli_has(cli, "--trace"))
+        return am_fail(error, AM_ERROR_USAGE, "", "--trace-steps needs --trace");
+    return AM_OK;
+}
+
 static AmStatus run_all(const Cli *cli, Running *self, AmError *error) {
     Plan *plan = NULL, predicted;
     int32_t watch[CLI_MAX_REPEATS];
@@ -125,6 +132,8 @@ static AmStatus run_all(const Cli *cli, Running *self, AmError *error) {
     TRY(cli_integer(cli, "--keep", 1, 1000000, &keep, error));
     TRY(cli_integer(cli, "--threads", 1, 256, &threads, error));
     TRY(cli_integer(cli, "--trace-steps", 1, 1000000, &trace_steps, error));
+    TRY(cli_check_device(cli, error));
+    TRY(check_pairs(cli, error));
     TRY(cli_choice(cli, "--on-nan", on_nan_name, 2, &on_nan, error));
     TRY(cli_integer(cli, "--prefetch", 1, FEED_MOST_PREFETCH, &prefetch, error));
     TRY(read_inputs(cli, self, &plan, error));

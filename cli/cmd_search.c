@@ -225,7 +225,7 @@ static json_t *number_or_null(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-/* "[data,-,model]" per parameter; "" where it is whole on every device. */
+/* "[data,-,model]" per parameter; "" where it is replicated. */
 static AmStatus sharding_columns(const char ***columns, Arena *arena, const json_t *parameters,
                                  AmError *error) {
     size_t count = json_array_size(parameters);
@@ -344,12 +344,10 @@ static void print_devices(Text *text, const PlanStage *stage) {
     }
 }
 
-/* The most that is kept in shards over some axis: ZeRO's levels. */
-static const char *kept_in_shards(const PlanStage *stage) {
-    static const char *const levels[PLAN_ENTRY_KINDS] = {[PLAN_COMPUTE] = "nothing",
-                                                         [PLAN_OPTIMIZER] = "optimizer",
-                                                         [PLAN_GRADIENTS] = "optimizer, gradients",
-                                                         [PLAN_WEIGHTS] = "optimizer, gradients, weights"};
+/* Returns ZeRO's level, the highest of all axes: 1 shards the optimizer, 2 gradients too, 3 weights too. */
+static int32_t zero_level(const PlanStage *stage) {
+    static const int32_t levels[PLAN_ENTRY_KINDS] = {
+        [PLAN_COMPUTE] = 0, [PLAN_OPTIMIZER] = 1, [PLAN_GRADIENTS] = 2, [PLAN_WEIGHTS] = 3};
     PlanEntryKind most = PLAN_COMPUTE;
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
         for (int32_t e = 0; e < stage->lists[axis].count; e++) {
@@ -363,7 +361,7 @@ static const char *kept_in_shards(const PlanStage *stage) {
 static void print_stages(Text *text, const Searched *self) {
     const Plan *plan = self->result.plan;
     Text rows = {0};
-    text_append_string(&rows, "stage\tdevices\tmesh\tin shards besides\tpeak\tbusy\n");
+    text_append_string(&rows, "stage\tdevices\tmesh\tZeRO\tpeak\tbusy\n");
     for (int32_t s = 0, first = 0; s < plan->stage_count; s++) {
         const PlanStage *stage = &plan->stages[s];
         double busy = 0;
@@ -374,7 +372,7 @@ static void print_stages(Text *text, const Searched *self) {
         print_devices(&rows, stage);
         text_append_string(&rows, "\t");
         print_mesh(&rows, &stage->mesh);
-        text_append(&rows, "\t%s\t", kept_in_shards(stage));
+        text_append(&rows, "\t%d\t", zero_level(stage));
         text_append_bytes_size(&rows, (double)fullest_device(self, s).needed_bytes);
         text_append(&rows, "\t%.0f %%\n", 100 * simulation_busy_fraction(busy, plan->predicted_step_seconds));
     }
@@ -630,7 +628,7 @@ static const CliOption options[] = {
     CLI_OPTION_NO_PROBE,
     {"--space", "SPACE", "auto (default), single_stage, operator, data, pipeline or hybrid", false},
     {"--mesh", "data=4,model=8", "mesh of a single stage (default: every split of the devices)", false},
-    {"--pin", "PATTERN=SHARDING", "sharding of matching parameters: 'layers/*/kernel=-,model'", true},
+    {"--pin", "PATTERN=SHARDING", "sharding of parameters: 'layers/*/mlp_in/kernel=-,model'", true},
     {"--keep-shardings", NULL, "shardings of the module kept in every plan", false},
     {"--even", NULL, "only single-stage plans with equal contiguous shards (exportable)", false},
     {"--no-exceptions", NULL, "no overrides for single operators", false},

@@ -85,6 +85,8 @@ AmStatus cli_number(const Cli *cli, const char *name, double least, double most,
 /* Sets *choice to the index of the argument among `count` names (at most 64). */
 AmStatus cli_choice(const Cli *cli, const char *name, const char *(*name_of)(int32_t), int32_t count,
                     int32_t *choice, AmError *error);
+/* Checks that the argument of --device is cpu or cuda. */
+AmStatus cli_check_device(const Cli *cli, AmError *error);
 /* The same for one argument of a repeatable option. */
 AmStatus cli_choice_of(const char *name, const char *text, const char *(*name_of)(int32_t), int32_t count,
                        int32_t *choice, AmError *error);

@@ -105,6 +105,10 @@ static AmStatus print_help(int count, char **words, AmError *error) {
         return print(&text, error);
     }
     TRY(find_command(&command, &used, count, words, true, error));
+    if (count > used && words[used][0] != '-')
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "help: one argument too many: %.200s (expected automap help %s)", words[used],
+                       command->name);
     help_append_command(&text, command);
     return print(&text, error);
 }

@@ -253,7 +253,9 @@ AmStatus cli_choice_of(const char *name, const char *text, const char *(*name_of
         }
         text_append(&names, "%s%s", k ? ", " : "", known[k]);
     }
-    suggest_hint(hint, text, known, count < 2 ? 0 : (size_t)(count < MOST_NAMES ? count : MOST_NAMES));
+    /* The nearest name to "gpu" by letters is "cpu". */
+    suggest_hint(hint, strcmp(text, "gpu") == 0 ? "cuda" : text, known,
+                 count < 2 ? 0 : (size_t)(count < MOST_NAMES ? count : MOST_NAMES));
     am_fail(error, AM_ERROR_USAGE, "", "%s %.100s: expected %s%s%s", name, text, count > 1 ? "one of " : "",
             names.data ? names.data : "", hint);
     text_free(&names);
@@ -277,6 +279,16 @@ static AmStatus read_choices(const Cli *cli, const char *name, const char *(*nam
         *bits |= 1u << choice;
     }
     return AM_OK;
+}
+
+static const char *device_of(int32_t k) {
+    static const char *const names[] = {"cpu", "cuda"};
+    return names[k];
+}
+
+AmStatus cli_check_device(const Cli *cli, AmError *error) {
+    int32_t device = 0;
+    return cli_choice(cli, "--device", device_of, 2, &device, error);
 }
 
 static const char *relaxation_of(int32_t k) {

@@ -175,9 +175,9 @@ static void print_left_out(Text *text, int32_t row_count, int32_t left_out, bool
     if (left_out == 0) return;
     if (!has_shardings) text_append(text, "and %d of the optimizer\n", left_out);
     else if (row_count > 0)
-        text_append(text, "and %d that %s whole on every device\n", left_out, left_out == 1 ? "is" : "are");
-    else if (left_out == 1) text_append_string(text, "the parameter is whole on every device\n");
-    else text_append(text, "all %d parameters are whole on every device\n", left_out);
+        text_append(text, "and %d replicated parameter%s\n", left_out, left_out == 1 ? "" : "s");
+    else if (left_out == 1) text_append_string(text, "the parameter is replicated\n");
+    else text_append(text, "all %d parameters are replicated\n", left_out);
 }
 
 void parameters_print(Text *text, const PlanContext *context, const char *const *sharding, bool is_verbose) {

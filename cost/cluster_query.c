@@ -114,8 +114,9 @@ static void print_link(Text *text, const Cluster *cluster, int32_t link, double 
 }
 
 void cluster_print(Text *text, const Cluster *cluster) {
-    text_append(text, "cluster %s: %d devices on %d servers\n\n", cluster->name, cluster->device_count,
-                cluster->server_count);
+    text_append(text, "cluster %s: %d device%s on %d server%s\n\n", cluster->name, cluster->device_count,
+                cluster->device_count == 1 ? "" : "s", cluster->server_count,
+                cluster->server_count == 1 ? "" : "s");
     print_types(text, cluster);
     text_append_string(text, "\n");
     Text rows = {0};

@@ -14,7 +14,8 @@ static AmStatus cpu_check(AmError *error) {
 
 #ifndef AUTOMAP_HAVE_CUDA
 AmStatus learner_cuda_check(AmError *error) {
-    return am_fail(error, AM_ERROR_RUNTIME, "", "device cuda: this build of automap has no CUDA");
+    return am_fail(error, AM_ERROR_RUNTIME, "",
+                   "device cuda: this build has no CUDA (configure it with -DAUTOMAP_CUDA=ON)");
 }
 
 AmStatus learner_cuda_create(Learner **learner, const Learner *base, AmError *error) {

@@ -291,8 +291,8 @@ AmStatus checkpoint_open(Checkpoint **checkpoint, const CheckpointOwner *owner, 
     const AmRunOptions *options = owner->options;
     *checkpoint = NULL;
     if (!options->checkpoint_path) {
-        if (options->resume || options->checkpoint_every > 0)
-            return am_fail(error, AM_ERROR_USAGE, "", "--every and --resume need --checkpoint");
+        if (options->resume || options->checkpoint_every > 0 || options->checkpoint_keep > 0)
+            return am_fail(error, AM_ERROR_USAGE, "", "--every, --keep and --resume need --checkpoint");
         return AM_OK;
     }
     Checkpoint *self = calloc(1, sizeof *self);

@@ -81,7 +81,7 @@ expect 3 'trailing\.json.*not valid JSON' cluster "$work/trailing.json"
 succeed cluster --import tests/imports/slurm.env --device-type T4 -o "$work/slurm.json"
 succeed cluster "$work/slurm.json"
 expect 2 'expected one of V100' cluster --import tests/imports/slurm.env
-expect 2 'go with --import' cluster --device-type T4
+expect 2 'need --import' cluster --device-type T4
 expect 3 'hostfile: names the hosts' cluster --import tests/imports/slurm.env --import tests/imports/hostfile --device-type T4
 
 # A shape that does not match what a state file holds.

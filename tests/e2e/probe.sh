@@ -38,12 +38,12 @@ expect 0 '(measured|interpolated|extrapolated), .* by the profile of a probe' si
   --cluster nominal:2 --profile "$work/events.json" --verbose
 expect 0 '' simulate "$work/plan.json" datasets/models/mlp_tiny/model.hlo.pb --cluster nominal:2 --profile "$work/events.json" --json
 cmp -s "$work/out" "$work/nominal" && { echo "the profile changes nothing"; exit 1; }
-expect 2 'go with --probe' cluster C --profile "$work/events.json"
-expect 3 'expected a profile of measured operators' cluster --probe --profile "$work/host.json" # before it measures
-expect 2 'no CLUSTER goes with it' cluster C --probe
-expect 2 'go with --probe' cluster C --devices 2
+expect 2 'need --probe' cluster C --profile "$work/events.json"
+expect 3 'this is a cluster, expected a profile of measured operators' cluster --probe --profile "$work/host.json" # before it measures
+expect 2 '--probe: expected no CLUSTER, got C' cluster C --probe
+expect 2 'need --probe' cluster C --devices 2
 expect 2 'cannot be written' cluster --probe -o "$work/none/host.json" # before it measures
-expect 2 'no device' cluster --probe --device tpu
+expect 2 'device tpu: expected one of cpu, cuda' cluster --probe --device tpu
 if ! CUDA_VISIBLE_DEVICES='' LD_LIBRARY_PATH='' "$AUTOMAP" cluster --probe --device cuda -o "$work/gpu.json" 2>"$work/err"; then
   [ "$(wc -l <"$work/err")" -eq 1 ] || { echo "not one line:"; cat "$work/err"; exit 1; }
   CUDA_VISIBLE_DEVICES='' expect 5 'CUDA|GPU|driver' cluster --probe --device cuda

@@ -108,6 +108,20 @@ def test_help():
     assert (nothing.returncode, nothing.stdout) == (2, "") and "usage: automap" in nothing.stderr
 
 
+def test_pin_of_help():
+    """The pin that the help shows holds for a model with layers."""
+    pin = re.search(r"--pin .*'(.*)'", automap("search", "--help").stdout).group(1)
+    done = automap("search", GPT, "--cluster", "nominal:2", "--mesh", "data=1,model=2", "--pin", pin, "--evaluations", "1", "-o", "pin.json")
+    assert done.returncode == 0 and "['mlp_in']['kernel'] " in done.stdout and "[-,model]" in done.stdout, done
+    assert re.search(r"^and \d+ replicated parameters$", done.stdout, re.M), done.stdout
+
+
+def test_stage_table():
+    done = automap("search", MLP, "--cluster", "nominal:2", "--expert", "even_pipeline", "-o", "stages.json")
+    assert done.returncode == 0 and re.search(r"^stage +devices +mesh +ZeRO +peak +busy\n +0 +0 +data=1( model=1)? +0 ", done.stdout, re.M), done
+    assert automap("cluster", "nominal:1").stdout.startswith("cluster nominal:1: 1 device on 1 server\n")
+
+
 # ---- mistakes ----
 
 def test_mistakes():
@@ -167,7 +181,22 @@ def test_mistakes():
         ([*run, "--device", "Cuda"], 2, r"did you mean cuda\?"),
         ([*run, "--comm", "NCCL"], 2, r"did you mean nccl\?"),
         ([*run, "--steps", "ten"], 2, r"--steps ten: expected an integer of at least 1"),
-        (["run", MLP, "--plan", "none"], 3, r"--state random draws it"),
+        ([*run, "--device", "gpu"], 2, r"did you mean cuda\?"),
+        ([*search, "--device", "gpu"], 2, r"did you mean cuda\?"),
+        (["cluster", "--probe", "--device", "gpu"], 2, r"--device gpu: expected one of cpu, cuda; did you mean cuda\?"),
+        ([*run, "--keep", "3"], 2, r"--every, --keep and --resume need --checkpoint"),
+        ([*run, "--trace-steps", "3"], 2, r"--trace-steps needs --trace"),
+        ([*run, "--checkpoint", GPT], 2, r"model\.hlo\.pb: is a file, expected a folder"),
+        ([*run, "--data", f"batch={folder / 'data.npz'}"], 2, r'no parameter "batch" \(expected NAME=FILE or INPUTS,TARGETS=FILE\)'),
+        (["run", GPT, "--plan", "none", "--state", "random", "--data", f"token={folder / 'data.npz'}"], 2, r"did you mean tokens\?"),
+        (["run", MLP, "--plan", "none"], 3, r'no array named "state.*expected in --state FILE, or --state random'),
+        (["run", MLP, "--plan", "none", "--state", folder / "state.npz"], 3, r"state\.npz: .*expected in --data FILE"),
+        ([*search, "--space", "pipeline"], 2, r"expected --expert even_pipeline or megatron_3d, or --objective paper"),
+        (["search", GPT, "--cluster", "nominal:2", "--mesh", "data=1,model=2", "--pin", "layers/*/kernel=-,model", "-o", "out.json"], 4,
+         r"cannot have this sharding on mesh data=1 model=2: the pins of other parameters (prevent|set) model in dimension [01]$"),
+        ([*search, "--mesh", "data=1,model=2", "--pin", "params/0/kernel=data,-"], 4, r": axis data has one device$"),
+        (["help", "search", "run"], 2, r"one argument too many: run \(expected automap help search\)"),
+        (["help", "agent", "train", "x"], 2, r"one argument too many: x \(expected automap help agent train\)"),
         # files
         (["info", folder], 3, r"is a directory, expected a file; did you mean .*model\.hlo\.pb\?"),
         (["info", WORK], 3, r"is a directory, expected a file$"),
