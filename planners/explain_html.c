@@ -171,7 +171,7 @@ static void append_memory(Text *text, const Explanation *self) {
     text_append_string(text, "<h2>Memory</h2>\n<p>");
     for (int32_t k = 0; k < 5; k++) append_key(text, classes[k], names[k]);
     text_append(text,
-                "of what a plan may use of the stage's fullest device, %g of its memory</p>\n<div "
+                "limit: %g of the memory of the stage's fullest device</p>\n<div "
                 "class=\"wide\"><svg viewBox=\"0 0 %d "
                 "%d\" role=\"img\" aria-label=\"memory of the stages\">\n",
                 self->memory_fraction, WIDTH + 40, self->stage_count * ROW);
