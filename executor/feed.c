@@ -15,7 +15,8 @@ struct Feeds {
     const PlanContext *context; /* of the whole module */
     const AmRunOptions *options;
     FeedSource source;
-    Feed *feeds; /* [count], by parameter */
+    const char *data_path; /* the first file of --data, the options'; NULL: none */
+    Feed *feeds;           /* [count], by parameter */
     int32_t count;
     FeedOrder order;
     FeedLoader loader;
@@ -79,6 +80,7 @@ static AmStatus read_all(Feeds *self, Rank *ranks, int32_t rank_count, const boo
         for (int32_t r = 0; r < rank_count && feed->once; r++) rank_set_parameter(&ranks[r], k, feed->once);
         if (feed->once) feed_close(feed);
     }
+    if (self->source.data_count > 0) self->data_path = self->source.data[0].path;
     feed_source_close(&self->source);
     return self->arena.failed ? am_fail_memory(error, self->count) : AM_OK;
 }
@@ -137,18 +139,22 @@ FeedPosition feeds_position(const Feeds *self, int64_t steps) {
 
 AmStatus feeds_seek(Feeds *self, const FeedPosition *position, AmError *error) {
     FeedOrder *order = &self->order;
+    const char *file = self->data_path;
     if (position->batches != order->batches)
-        return am_fail(error, AM_ERROR_INPUT, "",
-                       "the data holds %lld batches and held %lld: it cannot go on where it stopped",
-                       (long long)order->batches, (long long)position->batches);
+        return am_fail(
+            error, AM_ERROR_INPUT, file,
+            "the data has %lld batches, the checkpoint's data had %lld (expected the same data, or a "
+            "new folder for --checkpoint)",
+            (long long)order->batches, (long long)position->batches);
     if (order->batches == 0) return AM_OK;
     if (position->shuffled != order->shuffled)
         return am_fail(
-            error, AM_ERROR_INPUT, "", "the data is %s and was %s: it cannot go on where it stopped",
-            order->shuffled ? "shuffled" : "in order", position->shuffled ? "shuffled" : "in order");
+            error, AM_ERROR_INPUT, file, "the data is %s, the checkpoint's data was %s (expected %s)",
+            order->shuffled ? "shuffled" : "in order", position->shuffled ? "shuffled" : "in order",
+            position->shuffled ? "--shuffle" : "no --shuffle");
     if (position->epoch < 0 || position->batch < 0 || position->batch >= order->batches ||
         position->epoch > INT64_MAX / order->batches - 1)
-        return am_fail(error, AM_ERROR_INPUT, "", "epoch %lld, batch %lld of %lld is no position in the data",
+        return am_fail(error, AM_ERROR_INPUT, file, "epoch %lld, batch %lld of %lld is outside the data",
                        (long long)position->epoch, (long long)position->batch, (long long)order->batches);
     order->seed = position->seed;
     order->start = position->epoch * order->batches + position->batch;

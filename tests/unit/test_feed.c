@@ -170,11 +170,12 @@ static void bad_positions(void **state) {
         FeedPosition position;
         const char *message;
     } cases[] = {
-        {{.shuffled = true, .batches = 6}, "holds 5 batches and held 6"},
-        {{.shuffled = false, .batches = 5}, "is shuffled and was in order"},
-        {{.shuffled = true, .batches = 5, .batch = 5}, "batch 5 of 5 is no position"},
+        {{.shuffled = true, .batches = 6}, "has 5 batches, the checkpoint's data had 6"},
+        {{.shuffled = false, .batches = 5},
+         "is shuffled, the checkpoint's data was in order (expected no --shuffle)"},
+        {{.shuffled = true, .batches = 5, .batch = 5}, "batch 5 of 5 is outside the data"},
         {{.shuffled = true, .batches = 5, .epoch = -1}, "epoch -1"},
-        {{.shuffled = true, .batches = 5, .epoch = INT64_MAX}, "is no position"},
+        {{.shuffled = true, .batches = 5, .epoch = INT64_MAX}, "is outside the data"},
     };
     Feeds *feeds;
     save_arrays(self, "a.npz", 0);
@@ -185,6 +186,7 @@ static void bad_positions(void **state) {
         AmError error = {0};
         assert_int_equal(feeds_seek(feeds, &cases[k].position, &error), AM_ERROR_INPUT);
         if (!strstr(error.text, cases[k].message)) fail_msg("%s", error.text);
+        assert_non_null(strstr(error.source, "a.npz"));
     }
     feeds_close(feeds);
 }
