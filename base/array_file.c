@@ -92,14 +92,17 @@ AmStatus array_file_open(ArrayFile *file, const char *path, AmError *error) {
     file->handle->stream = stream;
     file->handle->size = (int64_t)facts.st_size;
     if (!S_ISREG(facts.st_mode)) {
-        status = am_fail(error, AM_ERROR_INPUT, path, "is not a regular file");
+        status = am_fail(error, AM_ERROR_INPUT, path, "%s",
+                         S_ISDIR(facts.st_mode) ? "is a folder, expected a file of arrays (automap convert "
+                                                  "writes checkpoints to .safetensors or .npz)"
+                                                : "is not a regular file");
         goto fail;
     }
     char start[16] = {0};
     size_t length = fread(start, 1, sizeof start, stream);
     file->handle->format = format_of(start, length);
     if (!file->handle->format) {
-        status = am_fail(error, AM_ERROR_INPUT, path, "is neither npz, npy nor safetensors");
+        status = am_fail(error, AM_ERROR_INPUT, path, "expected a file in npz, npy or safetensors format");
         goto fail;
     }
     TRY_OR_FAIL(file->handle->format->open(file, error));

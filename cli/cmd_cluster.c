@@ -100,6 +100,13 @@ fail:
     return status;
 }
 
+/* Returns whether -o ends in ".json": a table there could not be read back. */
+static bool names_cluster_file(const Cli *cli) {
+    const char *path = cli_text(cli, "-o");
+    size_t length = path ? strlen(path) : 0;
+    return length > 5 && strcmp(path + length - 5, ".json") == 0;
+}
+
 static AmStatus check_options(const Cli *cli, bool probes, bool imports, AmError *error) {
     if (cli_has(cli, "--forget") && (probes || imports || cli->argument_count > 0))
         return am_fail(error, AM_ERROR_USAGE, "", "--forget: expected no CLUSTER, --probe or --import");
@@ -126,7 +133,7 @@ static AmStatus run(const Cli *cli, AmError *error) {
     if (probes) TRY_OR_FAIL(probe(cli, &cluster, &arena, error));
     else if (imports) TRY_OR_FAIL(import_files(cli, &cluster, &arena, error));
     else TRY_OR_FAIL(cli_read_cluster(cli, &cluster, &arena, cli->arguments[0], error));
-    if (probes || imports || cli_has(cli, "--json")) {
+    if (probes || imports || cli_has(cli, "--json") || names_cluster_file(cli)) {
         status = cli_output_json(cli, cluster_to_json(cluster), JSON_STYLE_INDENTED, error);
     } else {
         Text text = {.is_styled = terminal_output_is_styled(cli)};
@@ -161,8 +168,8 @@ const CliCommand CLI_CLUSTER = {
     .least_arguments = 0,
     .most_arguments = 1,
     .options = options,
-    .notes = "Without CLUSTER the built-in clusters are listed. --json, --probe and --import give a cluster "
-             "file.\n"
+    .notes = "Without CLUSTER the built-in clusters are listed. --json, -o FILE.json, --probe and --import "
+             "give a\ncluster file. "
              "Imported are hostfiles, Slurm jobs, nccl-tests, NCCL, hwloc and nvidia-smi topologies.",
     .examples = "cluster h100:4\n"
                 "cluster --probe -o this.json\n"

@@ -116,6 +116,15 @@ def test_pin_of_help():
     assert re.search(r"^and \d+ replicated parameters$", done.stdout, re.M), done.stdout
 
 
+def test_cluster_file():
+    """-o FILE.json gives a cluster file without --json, too."""
+    for more in ([], ["--json"]):
+        assert automap("cluster", "nominal:2", "-o", "file.json", *more).returncode == 0
+        assert automap("cluster", "file.json").stdout.startswith("cluster nominal:2: 2 devices on 1 server\n"), more
+    assert automap("cluster", "nominal:2", "-o", "file.txt").returncode == 0
+    assert (WORK / "file.txt").read_text().startswith("cluster nominal:2")
+
+
 def test_stage_table():
     done = automap("search", MLP, "--cluster", "nominal:2", "--expert", "even_pipeline", "-o", "stages.json")
     assert done.returncode == 0 and re.search(r"^stage +devices +mesh +ZeRO +peak +busy\n +0 +0 +data=1( model=1)? +0 ", done.stdout, re.M), done
@@ -184,6 +193,8 @@ def test_mistakes():
         ([*run, "--device", "gpu"], 2, r"did you mean cuda\?"),
         ([*search, "--device", "gpu"], 2, r"did you mean cuda\?"),
         (["cluster", "--probe", "--device", "gpu"], 2, r"--device gpu: expected one of cpu, cuda; did you mean cuda\?"),
+        (["run", MLP, "--plan", "none", "--state", folder], 3, r"is a folder, expected a file of arrays \(automap convert writes"),
+        (["run", MLP, "--plan", "none", "--state", folder / "losses.json"], 3, r"expected a file in npz, npy or safetensors format"),
         ([*run, "--keep", "3"], 2, r"--every, --keep and --resume need --checkpoint"),
         ([*run, "--trace-steps", "3"], 2, r"--trace-steps needs --trace"),
         ([*run, "--checkpoint", GPT], 2, r"model\.hlo\.pb: is a file, expected a folder"),
