@@ -20,13 +20,14 @@ typedef struct Format {
 
 static const Format formats[] = {
     {"jax", export_jax, NULL, 0, false, false, "the shardings of intermediate values are left to XLA"},
-    {"hlo", NULL, NULL, SHARDING_TILES, true, false, "what no constraint says is left to XLA's propagation"},
+    {"hlo", NULL, NULL, SHARDING_TILES, true, false,
+     "XLA's propagation sets the shardings without a constraint"},
     {"shardy", NULL, NULL, SHARDING_SHARDY, false, false,
-     "what no constraint says is left to Shardy's propagation"},
+     "Shardy's propagation sets the shardings without a constraint"},
     {"dtensor", export_dtensor, NULL, 0, false, false,
      "placements of intermediate values are left to DTensor's operators"},
     {"megatron", export_megatron, export_megatron_print, 0, false, true,
-     "sizes of the model, data and optimizer are arguments besides"},
+     "add the arguments for the model, the data and the optimizer"},
 };
 
 static const struct {

@@ -340,7 +340,7 @@ AmStatus even_pipeline_plan(Plan **plan, const char **reason, int64_t *evaluatio
     if (options->mesh) TRY(try_given_mesh(&self, error));
     bool is_3d = has_tensor_axis(&self);
     if (is_3d && !options->mesh)
-        self.reason = "its tensor degree is that of a server, and whole servers make no 2 to 8 equal stages";
+        self.reason = "expected servers for 2 to 8 equal stages (its tensor degree is that of a server)";
     int32_t tensor = is_3d ? cluster->servers[0].device_count : 1;
     for (int32_t stages = 2; stages <= EVEN_PIPELINE_MOST_STAGES && !options->mesh; stages++) {
         if (cluster->device_count % (stages * tensor) != 0) continue;

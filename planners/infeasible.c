@@ -267,7 +267,7 @@ static AmStatus describe_binding(json_t **binding, const Relaxing *self, AmError
     memory_fail(fit, self->cluster, options->memory_fraction, &cut);
     const char *device = strstr(cut.text, "device ");
     if (!device) device = cut.text;
-    text_append(self->line, "no plan fits, of %lld looked at: ", (long long)self->failed->evaluations);
+    text_append(self->line, "no plan of %lld fits: ", (long long)self->failed->evaluations);
     text_append(self->line, "%.*s", (int)strcspn(device, ";"), device);
     if (operator) text_append(self->line, " at %.60s", operator);
     if (op_name && op_name[0]) text_append(self->line, " (%.160s)", op_name);
