@@ -136,7 +136,7 @@ AmStatus hybrid_single_search(SearchResult *single, HybridTries *self, const Mic
         options.evaluations -= plan_climb_reserve(self->plans.options, options.evaluations);
     if (options.evaluations < 1 && options.cap == 0) return AM_OK;
     bool is_cut = self->is_cut || options.evaluations < 1 || hybrid_is_capped(self, 1);
-    if (options.is_small && !is_cut) return AM_OK;
+    if (options.is_small && !is_cut && !stop_wanted(&self->stop)) return AM_OK;
     if (options.cap > 0) options.cap = is_cut ? -1 : hybrid_cap_left(self); /* -1: the baselines alone */
     if (self->best) options.rival_seconds = self->best->seconds;
     if (self->stop.deadline > 0) options.seconds = fmax(self->stop.deadline - clock_seconds(), 1e-3);
