@@ -56,18 +56,40 @@ static int compare_names(const void *left, const void *right) {
     return strcmp(*(const char *const *)left, *(const char *const *)right);
 }
 
-/* Two arrays of one name would make reading by name a matter of luck. */
-static AmStatus check_names(const ArrayFile *file, AmError *error) {
-    if (file->count < 2) return AM_OK;
-    const char **names = malloc((size_t)file->count * sizeof *names);
-    if (!names) return am_fail_memory(error, (int64_t)((size_t)file->count * sizeof *names));
+/* Sorts the names and fails with `code` if one occurs twice: reading by name would be a matter of luck. */
+static AmStatus check_distinct(const char **names, int32_t count, AmStatus code, const char *path,
+                               AmError *error) {
+    if (count > 1) qsort(names, (size_t)count, sizeof *names, compare_names);
+    for (int32_t i = 1; i < count; i++)
+        if (strcmp(names[i - 1], names[i]) == 0)
+            return am_fail(error, code, path, "array '%s' occurs twice", names[i]);
+    return AM_OK;
+}
+
+static AmStatus check_entries(const ArrayFile *file, AmError *error) {
+    size_t bytes = ((size_t)file->count + 1) * sizeof(char *);
+    const char **names = malloc(bytes);
+    if (!names) return am_fail_memory(error, (int64_t)bytes);
     for (int32_t i = 0; i < file->count; i++) names[i] = file->entries[i].name;
-    qsort(names, (size_t)file->count, sizeof *names, compare_names);
+    AmStatus status = check_distinct(names, file->count, AM_ERROR_INPUT, file->path, error);
+    free(names);
+    return status;
+}
+
+static AmStatus check_arrays(const ArrayToWrite *arrays, int32_t count, const char *path, AmError *error) {
+    size_t size = ((size_t)count + 1) * sizeof(char *);
+    const char **names = malloc(size);
+    if (!names) return am_fail_memory(error, (int64_t)size);
     AmStatus status = AM_OK;
-    for (int32_t i = 1; i < file->count && status == AM_OK; i++) {
-        if (strcmp(names[i - 1], names[i]) != 0) continue;
-        status = am_fail(error, AM_ERROR_INPUT, file->path, "array '%s' occurs twice", names[i]);
+    for (int32_t i = 0; i < count && status == AM_OK; i++) {
+        int64_t bytes;
+        names[i] = arrays[i].name;
+        if (dtype_bytes(arrays[i].type) == 0 || arrays[i].rank > ARRAY_MAX_RANK ||
+            !array_byte_count(arrays[i].type, arrays[i].dimensions, arrays[i].rank, &bytes))
+            status = am_fail(error, AM_ERROR_USAGE, path,
+                             "array '%s' has no type or size that can be written", arrays[i].name);
     }
+    if (status == AM_OK) status = check_distinct(names, count, AM_ERROR_USAGE, path, error);
     free(names);
     return status;
 }
@@ -110,7 +132,7 @@ AmStatus array_file_open(ArrayFile *file, const char *path, AmError *error) {
         status = am_fail_memory(error, (int64_t)file->arena.used);
         goto fail;
     }
-    TRY_OR_FAIL(check_names(file, error));
+    TRY_OR_FAIL(check_entries(file, error));
     return AM_OK;
 fail:
     array_file_close(file);
@@ -160,13 +182,6 @@ AmStatus array_file_write(const char *path, const ArrayToWrite *arrays, int32_t 
                           const char *const *metadata, AmError *error) {
     const ArrayFormat *format;
     TRY(format_to_write(&format, path, error));
-    for (int32_t i = 0; i < count; i++) {
-        int64_t bytes;
-        if (dtype_bytes(arrays[i].type) == 0 || arrays[i].rank > ARRAY_MAX_RANK ||
-            !array_byte_count(arrays[i].type, arrays[i].dimensions, arrays[i].rank, &bytes)) {
-            return am_fail(error, AM_ERROR_USAGE, path, "array '%s' has no type or size that can be written",
-                           arrays[i].name);
-        }
-    }
+    TRY(check_arrays(arrays, count, path, error));
     return format->write(path, arrays, count, metadata, error);
 }

@@ -21,6 +21,7 @@
 #include "base/array_format.h"
 #include "base/text.h"
 #include "base/zip_place.h"
+#include "base/zip_write.h"
 
 enum { PREFIX_BYTES = 12, LONGEST_HEADER = 1 << 20, DATA_ALIGNMENT = 64, DEFLATE_RATIO = 1032 };
 enum { UNPACKED_AT_ONCE = 1 << 20, SMALL = 64 << 20 };
@@ -389,52 +390,29 @@ static void make_header(Text *text, const ArrayToWrite *array) {
     text_free(&dict);
 }
 
-/* Adds one stored entry. libzip takes a source as one piece, so header and
- * data are joined in memory; the archive frees that piece. */
-static AmStatus add_entry(zip_t *archive, const ArrayToWrite *array, const char *path, AmError *error) {
-    Text piece = {0}, name = {0};
+static AmStatus add_entry(ZipWriter *archive, const ArrayToWrite *array, AmError *error) {
+    Text header = {0}, name = {0};
     int64_t bytes = 0;
     array_byte_count(array->type, array->dimensions, array->rank, &bytes);
-    make_header(&piece, array);
-    text_append_bytes(&piece, array->data, (size_t)bytes);
+    make_header(&header, array);
     text_append(&name, "%s.npy", array->name);
-    AmStatus status = AM_OK;
-    zip_source_t *source = NULL;
-    if (piece.failed || name.failed) {
-        status = am_fail_memory(error, bytes);
-        goto fail;
-    }
-    source = zip_source_buffer(archive, piece.data, piece.length, 1);
-    if (source) piece = (Text){0};
-    int64_t index = source ? zip_file_add(archive, name.data, source, ZIP_FL_ENC_UTF_8) : -1;
-    if (index < 0) {
-        if (source) zip_source_free(source);
-        status = am_fail(error, AM_ERROR_USAGE, path, "array '%s' cannot be added: %s", array->name,
-                         zip_strerror(archive));
-        goto fail;
-    }
-    zip_set_file_compression(archive, (zip_uint64_t)index, ZIP_CM_STORE, 0);
-    zip_file_set_dostime(archive, (zip_uint64_t)index, 0, (1 << 5) | 1,
-                         0); /* 1980-01-01: equal content, equal bytes */
-fail:
-    text_free(&piece);
+    AmStatus status = header.failed || name.failed
+                          ? am_fail_memory(error, (int64_t)header.length)
+                          : zip_writer_add(archive, name.data, header.data, header.length, array->data,
+                                           (size_t)bytes, error);
+    text_free(&header);
     text_free(&name);
     return status;
 }
 
-/* libzip writes beside the target and renames on closing. */
 static AmStatus npz_write(const char *path, const ArrayToWrite *arrays, int32_t count,
                           const char *const *metadata, AmError *error) {
     (void)metadata;
-    int code;
-    zip_t *archive = zip_open(path, ZIP_CREATE | ZIP_TRUNCATE, &code);
-    if (!archive) return am_fail(error, AM_ERROR_USAGE, path, "cannot be written (libzip error %d)", code);
-    AmStatus status = AM_OK;
-    for (int32_t i = 0; i < count; i++) TRY_OR_FAIL(add_entry(archive, &arrays[i], path, error));
-    if (zip_close(archive) == 0) return AM_OK;
-    status = am_fail(error, AM_ERROR_RUNTIME, path, "writing failed: %s", zip_strerror(archive));
-fail:
-    zip_discard(archive);
+    ZipWriter archive;
+    AmStatus status = zip_writer_begin(&archive, path, error);
+    for (int32_t i = 0; i < count && status == AM_OK; i++) status = add_entry(&archive, &arrays[i], error);
+    if (status == AM_OK) status = zip_writer_commit(&archive, error);
+    zip_writer_abandon(&archive);
     return status;
 }
 
