@@ -15,7 +15,7 @@ static AmStatus open_whole(CheckpointReader *reader, const char *directory, AmEr
     return status;
 }
 
-/* The first failure is what is reported where none is whole. */
+/* Reports the first failure if no checkpoint is whole, and a failure that is not the input's at once. */
 static AmStatus open_newest(CheckpointReader *reader, const char *folder, AmWarnings *warnings,
                             AmError *error) {
     int64_t *steps;
@@ -30,8 +30,8 @@ static AmStatus open_newest(CheckpointReader *reader, const char *folder, AmWarn
         AmError own = {0};
         const char *directory = checkpoint_directory(&arena, folder, steps[k], "");
         status = directory ? open_whole(reader, directory, &own) : am_fail_memory(&own, 64);
+        if (status != AM_ERROR_INPUT || first.code == AM_OK) first = own;
         if (status != AM_ERROR_INPUT) break;
-        if (first.code == AM_OK) first = own;
         if (k + 1 < count) am_warn(warnings, "a checkpoint is passed over: %s: %s", own.source, own.text);
     }
     if (status != AM_OK && error && error->code == AM_OK) *error = first;
