@@ -26,6 +26,8 @@ MODULE = os.environ.get("AUTOMAP_FAILING_ALLOCATOR", os.path.join(BUILD, "libfai
 IS_LONG = os.environ.get("AUTOMAP_LONG") == "1"
 MODELS = os.path.join(SOURCE, "datasets", "models")
 MLP = os.path.join(MODELS, "mlp_tiny", "model.hlo.pb")
+STATE = os.path.join(MODELS, "mlp_tiny", "state.npz")
+AGENT = os.path.join(SOURCE, "datasets", "agents", "pipeline.safetensors")
 BERT = os.path.join(MODELS, "bert_tiny", "model.hlo.pb")
 IMPORTS = os.path.join(SOURCE, "tests", "imports")
 SMALL = ["--cluster", "nominal:4", "--evaluations", "3", "-o", "out.plan.json"]
@@ -67,12 +69,21 @@ COMMANDS = {
     "explain": (["explain", "plan.json", MLP, "--evaluations", "2"], 0),
     "explain-html": (["explain", "pipeline.json", MLP, "--evaluations", "2", "--html", "out.html"], 0),
     "export-shardy": (["export", "plan.json", MLP, "--format", "shardy"], 0),
-    "export-megatron": (["export", "pipeline.json", MLP, "--format", "megatron"], 0),
+    "export-megatron": (["export", "zero1.json", MLP, "--format", "megatron"], 0),
     "explain-json": (["explain", "plan.json", MLP, "--evaluations", "2", "--json"], 0),
     "export-jax": (["export", "plan.json", MLP, "--format", "jax"], 12),
     "export-hlo": (["export", "plan.json", MLP, "--format", "hlo"], 0),
     "export-dtensor": (["export", "plan.json", MLP, "--format", "dtensor"], 0),
+    "export-dtensor-pipeline": (["export", "pipeline.json", MLP, "--format", "dtensor"], 0),
     "agent-generate": (["agent", "generate", "-o", "out.safetensors", "--count", "2"], 0),
+    "agent-generate-npz": (["agent", "generate", "-o", "out.npz", "--count", "2"], 0),
+    "agent-train": (["agent", "train", "-o", "out.safetensors", "--episodes", "2", "--report", "1", "--checkpoint",
+                     "c.safetensors"], 0),
+    "agent-evaluate": (["agent", "evaluate", AGENT, "--count", "1", "--width", "2"], 0),
+    "agent-evaluate-module": (["agent", "evaluate", AGENT, MLP, "--cluster", "nominal:2", "--stages", "2",
+                               "--width", "2"], 0),
+    "convert-npz": (["convert", "ck", "out.npz"], 0),
+    "convert-safetensors": (["convert", "ck", "out.safetensors"], 0),
     "search-bert": (["search", BERT, *SMALL], 0),
 }
 
@@ -85,8 +96,11 @@ def prepare(folder):
     automap("convert", MLP, "model.hlo.txt")
     automap("convert", MLP, "model.hlo.json")
     automap("search", MLP, "--cluster", "nominal:4", "--expert", "zero3", "-o", "plan.json")
+    automap("search", MLP, "--cluster", "nominal:4", "--expert", "zero1", "-o", "zero1.json")
     automap("search", MLP, "--cluster", "nominal:4", "--expert", "even_pipeline", "-o", "pipeline.json")
     automap("cluster", "nominal:4", "--json", "-o", "cluster.json")
+    automap("run", MLP, "--plan", "plan.json", "--state", STATE, "--data", STATE.replace("state", "data"), "--steps", "2",
+            "--checkpoint", "ck")
 
 
 def output_of(arguments):

@@ -6,6 +6,8 @@
 import gzip
 import json
 import os
+import random
+import re
 import resource
 import signal
 import stat
@@ -19,6 +21,8 @@ SOURCE = os.environ.get("AUTOMAP_SOURCE", os.path.join(HERE, "..", ".."))
 AUTOMAP = os.path.abspath(os.environ.get("AUTOMAP", os.path.join(SOURCE, "build", "automap")))
 MODELS = os.path.abspath(os.path.join(SOURCE, "datasets", "models"))
 MODEL = os.path.join(MODELS, "mlp_tiny", "model.hlo.pb")
+PROFILE = os.path.join(os.path.dirname(MODELS), "profiles", "gnmt_like.txt")
+AGENT = os.path.join(os.path.dirname(MODELS), "agents", "pipeline.safetensors")
 STATE = os.path.join(MODELS, "mlp_tiny", "state.npz")
 IS_SANITIZED = bool(os.environ.get("AUTOMAP_SANITIZE"))
 
@@ -174,10 +178,11 @@ def test_interrupts():
     check(automap("search", bert, "--cluster", "nominal:4", "--expert", "even_pipeline", "-o", "bert.plan.json",
                   "--quiet"), 0)
     os.makedirs("work")
+    struck = set()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         for command in (["simulate", "--sweep", bert, "--cluster", "nominal:64", "-o", "work/o"],
                         ["agent", "generate", "-o", "work/a.safetensors", "--count", "1000000"],
-                        ["agent", "evaluate", "builtin", "-o", "work/e"],
+                        ["agent", "evaluate", AGENT, "--count", "1000000", "-o", "work/e"],
                         ["explain", "bert.plan.json", bert, "--evaluations", "100000", "-o", "work/x"],
                         ["cluster", "--probe", "--device", "cpu", "-o", "work/c"]):
             process = subprocess.Popen([AUTOMAP, *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -191,45 +196,97 @@ def test_interrupts():
             assert process.returncode == 130, (command, number, process.returncode, errors)
             assert errors.endswith("automap: interrupted\n"), errors
             assert not os.listdir("work"), os.listdir("work")
+            struck.add(command[0] + command[1])
+    assert len(struck) >= 4, f"these commands alone were interrupted: {struck}"
+
+
+def is_writing(process):
+    """Returns true while the process has more than 1 MiB of a file of the folder work, with or without a name."""
+    folder = f"/proc/{process.pid}/fd"
+    try:
+        files = [f"{folder}/{number}" for number in os.listdir(folder)]
+        return any(os.readlink(file).startswith(os.path.abspath("work") + "/") and os.stat(file).st_size > 1 << 20
+                   for file in files)
+    except OSError:
+        return False
+
+
+def test_interrupted_archive():
+    """A signal while an archive is written leaves no part of it."""
+    os.makedirs("work")
+    struck = 0
+    for _ in range(20):
+        process = subprocess.Popen([AUTOMAP, "agent", "generate", "-o", "work/a.npz", "--count", "10000"],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and not is_writing(process):
+            continue
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+        if process.wait(timeout=60) == 130:
+            struck += 1
+            assert not os.listdir("work"), os.listdir("work")
+        for name in os.listdir("work"):
+            os.remove(os.path.join("work", name))
+        if struck == 2:
+            break
+    assert struck, "no signal came while the archive was written"
+
+
+def damaged(document, chance):
+    """A text with a word replaced, or a JSON document with a value replaced or removed, as text."""
+    if isinstance(document, str):
+        words = list(re.finditer(r"[\w.]+|\S", document))
+        word = chance.choice(words)
+        return document[:word.start()] + chance.choice(["-1", "x", "{", "1e999", "nan"]) + document[word.end():]
+    document = json.loads(json.dumps(document))
+    parent = document
+    while True:
+        key = chance.choice(list(parent) if isinstance(parent, dict) else range(len(parent)))
+        if not isinstance(parent[key], (dict, list)) or not parent[key] or chance.random() < 0.1:
+            break
+        parent = parent[key]
+    value = chance.choice([None, -1, 128, "x", [], {}, 1e300, "remove"])
+    if value == "remove":
+        del parent[key]
+    else:
+        parent[key] = value
+    return json.dumps(document)
 
 
 def test_names_in_errors():
     """Every error about an input names its file, on the terminal and in JSON."""
     check(automap("search", MODEL, "--cluster", "nominal:4", "--expert", "zero3", "-o", "p.json", "--quiet"), 0)
     check(automap("cluster", "nominal:4", "--json", "-o", "cl.json"), 0)
-    plan, cluster = json.load(open("p.json")), json.load(open("cl.json"))
-    cases = []
-
-    def mutate(root, path, original):
-        """Replaces each value in turn by others."""
-        items = list(root.items()) if isinstance(root, dict) else list(enumerate(root))
-        for key, value in items:
-            if isinstance(value, (dict, list)) and len(path) < 5:
-                mutate(value, [*path, key], original)
-            for other in (None, -1, 128, "x", [], {}):
-                root[key] = other
-                cases.append(json.dumps(original))
-            root[key] = value
-
-    mutate(plan, [], plan)
-    plans, cases = cases, []
-    mutate(cluster, [], cluster)
-    share = 1 if os.environ.get("AUTOMAP_LONG") == "1" else 40
-    for name, texts, command in (("bad.json", plans, ["simulate", "bad.json", MODEL]),
-                                 ("bad.json", cases, ["cluster", "bad.json"])):
+    check(automap("convert", MODEL, "m.hlo.json"), 0)
+    check(train("--steps", "2", "--profile", "times.json"), 0)
+    plan = json.load(open("p.json"))
+    agent = ["agent", "evaluate", AGENT, "bad.json"]
+    search = ["search", MODEL, "--cluster", "nominal:2", "--evaluations", "2", "--quiet", "-o", "o.json"]
+    rows = [("p.json", json.load, ["simulate", "bad.json", MODEL]),
+            ("cl.json", json.load, ["cluster", "bad.json"]),
+            ("m.hlo.json", json.load, ["info", "bad.json"]),
+            ("m.hlo.json", json.load, ["run", "bad.json", "--plan", "none", "--state", "random", "--quiet"]),
+            ("m.hlo.json", json.load, [*search[:1], "bad.json", *search[2:]]),
+            (MODEL.replace("hlo.pb", "roles.json"), json.load, ["info", MODEL, "--roles", "bad.json"]),
+            (MODEL.replace("hlo.pb", "roles.json"), json.load, [*search, "--roles", "bad.json"]),
+            ("times.json", json.load, ["simulate", "p.json", MODEL, "--profile", "bad.json"]),
+            (PROFILE, lambda file: file.read(), agent)]
+    chance = random.Random(5)
+    trials = 400 if os.environ.get("AUTOMAP_LONG") == "1" else 16
+    for source, read, command in rows:
+        with open(source) as file:
+            document = read(file)
         refused = 0
-        for k, text in enumerate(texts):
-            if k % share:
-                continue
-            with open(name, "w") as file:
-                file.write(text)
+        for _ in range(trials):
+            with open("bad.json", "w") as file:
+                file.write(damaged(document, chance))
             result = automap(*command)
-            assert result.returncode in (0, 2, 3, 4), (result.returncode, result.stderr, text)
+            assert result.returncode in (0, 2, 3, 4), (command, result.returncode, result.stderr)
             if result.returncode == 3:
                 refused += 1
-                assert result.stderr.startswith(b"automap: bad.json"), result.stderr
-                source = json.loads(automap(*command, "--json").stderr)["error"]["source"]
-                assert source == "bad.json", source
+                assert result.stderr.startswith(b"automap: bad.json"), (command, result.stderr)
+                error = json.loads(automap(*command, "--json").stderr.splitlines()[-1])["error"]
+                assert error["source"] == "bad.json", (command, error)
         assert refused > 2, (command, refused)
     check(automap("search", MODEL, "--cluster", "nominal:4", "--keep-shardings", "--quiet", "-o", "k.json"), 3, MODEL)
     plan["stages"][0]["devices"] = [d + 124 for d in plan["stages"][0]["devices"]]
