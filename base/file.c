@@ -20,10 +20,11 @@
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include "base/suggest.h"
 
-enum { SMALLEST_BUFFER = 64 << 10, NAME_BYTES = 256, ZSTD_MAXIMAL_WINDOW = 27 };
+enum { SMALLEST_BUFFER = 64 << 10, NAME_BYTES = 256 };
 
 typedef struct Buffer {
     char *data;
@@ -151,35 +152,49 @@ fail:
     return status;
 }
 
+/* Decodes one frame behind the output so far. Its output is its window, so that no other memory is needed,
+ * whatever window the frame names. */
+static AmStatus expand_frame(Buffer *out, ZSTD_DCtx *context, const char *frame, size_t bytes, size_t limit,
+                             size_t *code, AmError *error) {
+    unsigned long long known = ZSTD_getFrameContentSize(frame, bytes);
+    size_t room = bytes > SIZE_MAX / 8 ? SIZE_MAX / 2 : 4 * bytes + SMALLEST_BUFFER;
+    if (known != ZSTD_CONTENTSIZE_UNKNOWN && known != ZSTD_CONTENTSIZE_ERROR && known < SIZE_MAX)
+        room = (size_t)known;
+    for (;;) {
+        size_t most = limit - out->length;
+        if (room > most) room = most;
+        TRY(buffer_reserve(out, room, error));
+        *code = ZSTD_decompressDCtx(context, out->data + out->length, room, frame, bytes);
+        if (ZSTD_getErrorCode(*code) != ZSTD_error_dstSize_tooSmall || room == most) return AM_OK;
+        room = room > most / 2 ? most : 2 * room;
+    }
+}
+
 static AmStatus expand_zstd(Buffer *out, const Buffer *in, const char *name, AmError *error) {
     ZSTD_DCtx *context = ZSTD_createDCtx();
     if (!context) return am_fail_memory(error, SMALLEST_BUFFER);
     AmStatus status = AM_OK;
     size_t limit = expansion_limit(in->length);
-    /* The memory of a frame's window is bounded as the output is. */
-    int window = ZSTD_MAXIMAL_WINDOW;
-    while (((size_t)1 << window) > limit) window--;
-    ZSTD_DCtx_setParameter(context, ZSTD_d_windowLogMax, window);
-    ZSTD_inBuffer input = {in->data, in->length, 0};
-    size_t hint = 1; /* 0 at the end of a frame */
-    for (bool stalled = false; input.pos < input.size || (hint && !stalled);) {
-        TRY_OR_FAIL(buffer_reserve(out, SMALLEST_BUFFER, error));
-        ZSTD_outBuffer output = {out->data, out->capacity - 1, out->length};
-        size_t consumed = input.pos;
-        hint = ZSTD_decompressStream(context, &output, &input);
-        stalled = output.pos == out->length && input.pos == consumed;
-        out->length = output.pos;
-        if (ZSTD_isError(hint)) {
-            status = am_fail(error, AM_ERROR_INPUT, name, "byte %zu: corrupt zstd data: %s", input.pos,
-                             ZSTD_getErrorName(hint));
+    for (size_t at = 0; at < in->length;) {
+        size_t bytes = ZSTD_findFrameCompressedSize(in->data + at, in->length - at), code = bytes;
+        if (!ZSTD_isError(bytes))
+            TRY_OR_FAIL(expand_frame(out, context, in->data + at, bytes, limit, &code, error));
+        switch (ZSTD_isError(code) ? ZSTD_getErrorCode(code) : ZSTD_error_no_error) {
+        case ZSTD_error_no_error: break;
+        case ZSTD_error_dstSize_tooSmall: status = fail_too_large(in->length, name, error); goto fail;
+        case ZSTD_error_memory_allocation: status = am_fail_memory(error, SMALLEST_BUFFER); goto fail;
+        case ZSTD_error_srcSize_wrong:
+            status = am_fail(error, AM_ERROR_INPUT, name, "byte %zu: truncated zstd data", in->length);
+            goto fail;
+        default:
+            status = am_fail(error, AM_ERROR_INPUT, name, "byte %zu: corrupt zstd data: %s", at,
+                             ZSTD_getErrorName(code));
             goto fail;
         }
-        if (out->length > limit) {
-            status = fail_too_large(in->length, name, error);
-            goto fail;
-        }
+        out->length += code;
+        at += bytes;
     }
-    if (hint) status = am_fail(error, AM_ERROR_INPUT, name, "byte %zu: truncated zstd data", in->length);
+    TRY_OR_FAIL(buffer_reserve(out, 0, error));
 fail:
     ZSTD_freeDCtx(context);
     return status;

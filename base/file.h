@@ -2,8 +2,8 @@
  *
  * Decompression is bounded: a compressed file may grow to FILE_EXPANSION_RATIO times its stored
  * size and at most FILE_EXPANSION_LIMIT bytes, or to FILE_EXPANSION_ALWAYS bytes if that is more. The
- * variable AUTOMAP_EXPANSION_MB replaces FILE_EXPANSION_ALWAYS. The window of a zstd frame obeys the same
- * bound.
+ * variable AUTOMAP_EXPANSION_MB replaces FILE_EXPANSION_ALWAYS. The output is the window of a zstd frame, so
+ * that decoding takes no memory beside it.
  */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H

@@ -136,10 +136,47 @@ def test_expansion():
         file.write(text + "// " + "comment " * 100_000 + "\n")
     result = automap("info", "honest.hlo.txt.gz")
     assert result.returncode == 0, result.stderr
-    # A frame of 8 bytes that asks for a window of 128 MB.
-    with open("window.zst", "wb") as file:
-        file.write(b"\x28\xb5\x2f\xfd\x00" + bytes([(27 - 10) << 3]) + b"\x01\x00\x00")
-    check(automap("info", "window.zst"), 3, "window.zst")
+    # An honest file of ratio 100 beyond 64 MiB.
+    with gzip.open("large.hlo.txt.gz", "wb", 1) as file:
+        file.write(text.encode())
+        for k in range(80):
+            file.write(b"// " + os.urandom(5000).hex().encode() + b"a" * (1 << 20) + b"\n")
+    ratio = (80 << 20) / os.path.getsize("large.hlo.txt.gz")
+    assert 80 < ratio < 190, ratio
+    assert automap("info", "large.hlo.txt.gz").returncode == 0
+
+
+def zstd_frame(content, repeats=0):
+    """A frame that names a window of 128 MB: `repeats` blocks of 128 KiB of one byte, then the content."""
+    def block(kind, length, data, is_last=False):
+        return (is_last | kind << 1 | length << 3).to_bytes(3, "little") + data
+    frame = b"\x28\xb5\x2f\xfd\x00" + bytes([(27 - 10) << 3]) + repeats * block(1, 128 << 10, b"/")
+    for start in range(0, len(content), 128 << 10):
+        part = content[start:start + (128 << 10)]
+        frame += block(0, len(part), part)
+    return frame + block(0, 0, b"", True)
+
+
+def test_window():
+    """The window of a frame takes no memory; a small honest file may have one of 128 MB."""
+    with open("honest.hlo.pb.zst", "wb") as file:
+        content = open(MODEL, "rb").read()
+        file.write(zstd_frame(content[:5000]) + zstd_frame(content[5000:]))
+    check(automap("convert", "honest.hlo.pb.zst", "one.hlo.txt"), 0)
+    check(automap("convert", MODEL, "other.hlo.txt"), 0)
+    assert open("one.hlo.txt").read() == open("other.hlo.txt").read()
+    for repeats, words in ((400, "expected an HLO module"), (5000, "expands beyond 67108864 bytes")):
+        with open("window.zst", "wb") as file:
+            file.write(zstd_frame(b"x" * 10000, repeats))
+        process = subprocess.Popen([AUTOMAP, "info", "window.zst"], stderr=subprocess.PIPE)
+        errors = process.stderr.read().decode()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 3 and words in errors, errors[:200]
+        assert IS_SANITIZED or usage.ru_maxrss < 110 << 10, f"{repeats}: {usage.ru_maxrss} kB"
+    with open("cut.zst", "wb") as file:
+        file.write(zstd_frame(content)[:-10])
+    check(automap("info", "cut.zst"), 3, "truncated zstd data")
 
 
 def test_descriptors():
