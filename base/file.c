@@ -381,9 +381,10 @@ static bool name_part(FileWriter *writer) {
     return false;
 }
 
-/* Examines a failed write. Returns true if the reader of stdout has closed the pipe, and drops the buffered
- * output. */
+/* Examines a failed write, whose cause it keeps. Returns true if the reader of stdout has closed the pipe,
+ * and drops the buffered output. */
 static bool notes_closed_pipe(FileWriter *writer) {
+    if (!writer->cause) writer->cause = errno;
     if (errno != EPIPE || writer->stream != stdout) return false;
     writer->is_closed = true;
     __fpurge(stdout);
@@ -407,7 +408,8 @@ AmStatus file_writer_commit(FileWriter *writer, AmError *error) {
     if (written && writer->part) written = rename(writer->part, writer->path) == 0;
     AmStatus status = AM_OK;
     if (!written) {
-        status = am_fail(error, AM_ERROR_RUNTIME, writer->path, "writing failed: %s", strerror(errno));
+        status = am_fail(error, AM_ERROR_RUNTIME, writer->path, "writing failed: %s",
+                         strerror(writer->cause ? writer->cause : errno));
     } else {
         free(writer->part);
         writer->part = NULL;

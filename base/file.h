@@ -53,8 +53,8 @@ typedef struct FileWriter {
     FILE *stream;
     char *path, *part; /* the target, and the file beside it; part NULL: written in place */
     bool is_nameless;  /* `part` is empty until the commit */
-    bool is_closed;    /* stdout is a closed pipe: further output is dropped, without an error
-                        */
+    bool is_closed;    /* stdout is a closed pipe: further output is dropped, without an error */
+    int cause;         /* errno of the first failure; 0: none */
 } FileWriter;
 
 AmStatus file_writer_begin(FileWriter *writer, const char *path, AmError *error);

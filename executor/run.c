@@ -325,6 +325,16 @@ static AmStatus tell_medians(const Run *run, AmError *error) {
     return AM_OK;
 }
 
+/* Saves the last checkpoint, the state and the outputs, before anything else that may fail. `not_saved`: the
+ * failure of the checkpoint, which does not keep the state from being saved. */
+static AmStatus save_results(Run *run, AmError *not_saved, AmError *error) {
+    CheckpointPosition position = run_position_after(run, run_steps_in_all(run));
+    checkpoint_finish(run->checkpoint, run_steps_in_all(run), &position, not_saved);
+    if (run->options->save_path) TRY(results_save_state(&run->results, run->feeds, error));
+    if (run->options->outputs_path && run->steps_done > 0) TRY(results_save_outputs(&run->results, error));
+    return AM_OK;
+}
+
 static AmStatus run_plan(Run *run, AmRunReport *report, AmError *error) {
     const AmRunOptions *options = run->options;
     if (options->steps < 1)
@@ -345,14 +355,11 @@ static AmStatus run_plan(Run *run, AmRunReport *report, AmError *error) {
     TRY(schedule_start(run->schedule, error));
     TRY(run_all_ranks(run, error));
     TRY(fill_report(run, report, error));
+    AmError not_saved = {0};
+    if (run->end != RUN_NOT_FINITE) TRY(save_results(run, &not_saved, error));
     if (options->trace_path) TRY(write_trace(run, error));
     if (options->on_median) TRY(tell_medians(run, error));
     if (run->end == RUN_NOT_FINITE) return fail_not_finite(run, error);
-    CheckpointPosition position = run_position_after(run, run_steps_in_all(run));
-    AmError not_saved = {0};
-    checkpoint_finish(run->checkpoint, run_steps_in_all(run), &position, &not_saved);
-    if (options->save_path) TRY(results_save_state(&run->results, run->feeds, error));
-    if (options->outputs_path && run->steps_done > 0) TRY(results_save_outputs(&run->results, error));
     if (not_saved.code != AM_OK) {
         *error = not_saved;
         return not_saved.code;

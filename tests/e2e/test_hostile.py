@@ -338,7 +338,11 @@ def test_outputs_that_cannot_be_written(work, plan):
         assert expect(2, "expected a name ending in", *run, option, work / "x.other") == ""
     # A full disk.
     expect(5, "/dev/full", *search, "-o", "/dev/full")
-    expect(5, "/dev/full", *run, "-o", "/dev/full")
+    expect(5, "/dev/full: writing failed: No space left on device", *run, "-o", "/dev/full")
+    for option in ["-o", "--trace", "--log"]:
+        saved = work / f"kept{option}.safetensors"
+        expect(5, "/dev/full", *run, option, "/dev/full", "--save", saved)
+        assert saved.exists(), f"{option}: the state was lost"
     with open("/dev/full", "wb") as full:
         for arguments in [["--help"], ["info", MODEL], run, [*search, "-o", work / "kept.plan.json"]]:
             expect(5, "<stdout>: writing failed", *arguments, stdout=full)
