@@ -89,13 +89,19 @@ AmStatus pins_on_mesh(MeshPins *result, Arena *arena, const PlanContext *context
     PlanStage *stage = ARENA_ARRAY(arena, PlanStage, 1);
     Pinning self = {.result = result, .context = context, .mesh = mesh};
     Completion *completion;
+    Arena scratch = {0};
     if (arena->failed) return am_fail_memory(error, context->classes->count);
+    if (result->count == 0) return AM_OK;
     stage->mesh = *mesh;
     stage->is_even = is_even;
     TRY(propagation_pin_lists(stage, arena, context, pins, count, error));
     if (kept) TRY(keep_shardings(result, arena, context, stage, kept, error));
-    TRY(plan_complete(&completion, arena, context, stage, error));
-    self.completion = completion;
-    for (int32_t axis = 0; axis < mesh->axis_count; axis++) result->prefix[axis] = stage->lists[axis];
-    return propagation_for_each_pinned(context, mesh, pins, count, pin_parameter, &self, error);
+    AmStatus status = plan_complete(&completion, &scratch, context, stage, error);
+    if (status == AM_OK) {
+        self.completion = completion;
+        for (int32_t axis = 0; axis < mesh->axis_count; axis++) result->prefix[axis] = stage->lists[axis];
+        status = propagation_for_each_pinned(context, mesh, pins, count, pin_parameter, &self, error);
+    }
+    arena_free(&scratch);
+    return status;
 }

@@ -14,6 +14,10 @@
 #define IDENTITY_BYTES 65536
 
 static Factor *add_factor(RuleBuilder *builder, FactorKind kind) {
+    if (!builder->factors) {
+        builder->factors = builder->few;
+        builder->capacity = RULE_FEW_FACTORS;
+    }
     ARENA_RESERVE(builder->arena, builder->factors, builder->count, builder->capacity);
     int32_t slots = builder->operand_count + builder->result_count;
     int8_t *dimension = ARENA_ARRAY(builder->arena, int8_t, slots);
@@ -122,6 +126,16 @@ static void block_rest(RuleBuilder *builder) {
     }
 }
 
+/* Returns the factors in the arena: `few` ends with the builder. Without memory the rule has none, and the
+ * arena has failed. */
+static const Factor *keep_factors(RuleBuilder *builder) {
+    if (builder->factors != builder->few) return builder->factors;
+    Factor *kept = ARENA_ARRAY(builder->arena, Factor, builder->count);
+    if (kept) memcpy(kept, builder->few, sizeof *kept * (size_t)builder->count);
+    else builder->count = 0;
+    return kept;
+}
+
 void rule_finish(RuleBuilder *builder, FactorRule *rule) {
     if (builder->malformed) builder->count = 0;
     int32_t kept = 0;
@@ -130,10 +144,11 @@ void rule_finish(RuleBuilder *builder, FactorRule *rule) {
     }
     builder->count = kept;
     block_rest(builder);
+    const Factor *factors = keep_factors(builder);
     *rule = (FactorRule){.factor_count = builder->count,
                          .operand_count = builder->operand_count,
                          .result_count = builder->result_count,
-                         .factors = builder->factors};
+                         .factors = factors};
 }
 
 /* Whether a value of floating type is the identity. */

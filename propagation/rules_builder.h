@@ -11,14 +11,17 @@
 
 #include "propagation/rules.h"
 
+enum { RULE_FEW_FACTORS = 8 };
+
 typedef struct RuleBuilder {
     Arena *arena; /* of the finished rules */
     const IrModule *module;
     const IrInstruction *instruction;
     const IrShape **shapes; /* [operand_count + result_count] */
     int32_t operand_count, result_count;
-    Factor *factors;
+    Factor *factors; /* `few`, or of the arena; NULL before the first */
     int32_t count, capacity;
+    Factor few[RULE_FEW_FACTORS];
     bool is_major; /* the latest factor is the major part of its dimensions */
     bool malformed;
     bool unknown; /* what it does is not known: blocked, with a warning */
