@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <zip.h>
+#include <zlib.h>
 
 #include "base/array_format.h"
 #include "base/text.h"
@@ -254,7 +255,9 @@ static bool npy_find(ArrayFile *file, const ArrayEntry *entry, int64_t *place) {
  */
 static AmStatus status_of(zip_error_t *reason) {
     int cause = zip_error_system_type(reason) == ZIP_ET_SYS ? zip_error_code_system(reason) : 0;
+    bool is_zlib = zip_error_system_type(reason) == ZIP_ET_ZLIB;
     if (zip_error_code_zip(reason) == ZIP_ER_MEMORY || cause == ENOMEM) return AM_ERROR_INTERNAL;
+    if (is_zlib && zip_error_code_system(reason) == Z_MEM_ERROR) return AM_ERROR_INTERNAL;
     return cause == EMFILE || cause == ENFILE ? AM_ERROR_RUNTIME : AM_ERROR_INPUT;
 }
 
@@ -295,7 +298,10 @@ static AmStatus npz_index_entry(ArrayFile *file, int64_t index, AmError *error) 
 
 static AmStatus npz_open(ArrayFile *file, AmError *error) {
     int code;
+    errno = 0;
     file->handle->archive = zip_open(file->path, ZIP_RDONLY, &code);
+    /* libzip takes an archive for damaged when it has no memory for the directory. */
+    if (!file->handle->archive && errno == ENOMEM) code = ZIP_ER_MEMORY;
     if (!file->handle->archive) {
         zip_error_t reason;
         zip_error_init_with_code(&reason, code);

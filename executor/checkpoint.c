@@ -511,9 +511,9 @@ AmStatus checkpoint_finish(Checkpoint *self, int64_t steps, const CheckpointPosi
     }
     AmError own = {0};
     if (self->failed >= 0)
-        am_fail(&own, AM_ERROR_RUNTIME, self->failure.source,
-                "the last checkpoint, of step %lld, could not be written: %.600s", (long long)self->failed,
-                self->failure.text);
+        am_fail(&own, self->failure.code == AM_ERROR_INTERNAL ? AM_ERROR_INTERNAL : AM_ERROR_RUNTIME,
+                self->failure.source, "the last checkpoint, of step %lld, could not be written: %.600s",
+                (long long)self->failed, self->failure.text);
     return agree_on(self, own.code, &own, error);
 }
 
