@@ -52,6 +52,22 @@ static bool read_exactly(Source source, void *data, int64_t bytes) {
     return true;
 }
 
+/* Returns the status of a failure of libzip: a lack of memory or file descriptors is not the input's fault.
+ */
+static AmStatus status_of(zip_error_t *reason) {
+    int cause = zip_error_system_type(reason) == ZIP_ET_SYS ? zip_error_code_system(reason) : 0;
+    bool is_zlib = zip_error_system_type(reason) == ZIP_ET_ZLIB;
+    if (zip_error_code_zip(reason) == ZIP_ER_MEMORY || cause == ENOMEM) return AM_ERROR_INTERNAL;
+    if (is_zlib && zip_error_code_system(reason) == Z_MEM_ERROR) return AM_ERROR_INTERNAL;
+    return cause == EMFILE || cause == ENFILE ? AM_ERROR_RUNTIME : AM_ERROR_INPUT;
+}
+
+/* Fails if the source's last read failed for a lack of memory. */
+static AmStatus check_memory(Source source, const char *path, AmError *error) {
+    if (!source.entry || status_of(zip_file_get_error(source.entry)) != AM_ERROR_INTERNAL) return AM_OK;
+    return am_fail(error, AM_ERROR_INTERNAL, path, "cannot be read: out of memory");
+}
+
 /* "<f4" and the like. Kind and size decide; several types share a name, then
  * the first row counts, except that a raw byte is f8e4m3fn as documented. */
 static Dtype type_from_description(const char *text) {
@@ -146,6 +162,7 @@ static AmStatus read_header(Source source, int64_t size, ArrayEntry *entry, int6
     unsigned char prefix[PREFIX_BYTES];
     if (!read_exactly(source, prefix, 10) || memcmp(prefix, "\x93NUMPY", 6) != 0 || prefix[6] < 1 ||
         prefix[6] > 3) {
+        TRY(check_memory(source, path, error));
         return am_fail(error, AM_ERROR_INPUT, path, "array '%s' does not begin as a .npy of version 1 to 3",
                        entry->name);
     }
@@ -166,6 +183,7 @@ static AmStatus read_header(Source source, int64_t size, ArrayEntry *entry, int6
     bool good = read_exactly(source, text, length) && read_dict(text, entry, description, sizeof description);
     free(text);
     if (!good) {
+        TRY(check_memory(source, path, error));
         return am_fail(
             error, AM_ERROR_INPUT, path,
             "array '%s': header is not {'descr', 'fortran_order', 'shape'} of at most %d dimensions",
@@ -214,8 +232,10 @@ static AmStatus read_data(Source source, const ArrayEntry *entry, void *data, co
     if (!target) return am_fail_memory(error, entry->bytes);
     AmStatus status = AM_OK;
     if (!read_exactly(source, target, entry->bytes)) {
-        status =
-            am_fail(error, AM_ERROR_INPUT, path, "array '%s': its data is truncated or corrupt", entry->name);
+        status = check_memory(source, path, error);
+        if (status == AM_OK)
+            status = am_fail(error, AM_ERROR_INPUT, path, "array '%s': its data is truncated or corrupt",
+                             entry->name);
     } else if (reorder) {
         transpose_fortran(entry, target, data);
     }
@@ -249,16 +269,6 @@ static bool npy_find(ArrayFile *file, const ArrayEntry *entry, int64_t *place) {
     (void)file;
     *place = entry->location;
     return true;
-}
-
-/* Returns the status of a failure of libzip: a lack of memory or file descriptors is not the input's fault.
- */
-static AmStatus status_of(zip_error_t *reason) {
-    int cause = zip_error_system_type(reason) == ZIP_ET_SYS ? zip_error_code_system(reason) : 0;
-    bool is_zlib = zip_error_system_type(reason) == ZIP_ET_ZLIB;
-    if (zip_error_code_zip(reason) == ZIP_ER_MEMORY || cause == ENOMEM) return AM_ERROR_INTERNAL;
-    if (is_zlib && zip_error_code_system(reason) == Z_MEM_ERROR) return AM_ERROR_INTERNAL;
-    return cause == EMFILE || cause == ENFILE ? AM_ERROR_RUNTIME : AM_ERROR_INPUT;
 }
 
 static AmStatus open_entry(ArrayFile *file, int64_t index, Source *source, AmError *error) {

@@ -214,16 +214,21 @@ static bool must_fail(void) {
     return fails;
 }
 
+static void *fail(void) {
+    errno = ENOMEM;
+    return NULL;
+}
+
 void *malloc(size_t bytes) {
-    return must_fail() ? NULL : __libc_malloc(bytes);
+    return must_fail() ? fail() : __libc_malloc(bytes);
 }
 
 void *calloc(size_t count, size_t bytes) {
-    return must_fail() ? NULL : __libc_calloc(count, bytes);
+    return must_fail() ? fail() : __libc_calloc(count, bytes);
 }
 
 void *realloc(void *old, size_t bytes) {
-    return must_fail() ? NULL : __libc_realloc(old, bytes);
+    return must_fail() ? fail() : __libc_realloc(old, bytes);
 }
 
 void *mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset) {
