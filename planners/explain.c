@@ -61,9 +61,11 @@ void explain_simulate_change(const Explainer *self, PlannedChange *change, Arena
                              Simulation **simulation) {
     *plan = change->plan;
     if (!*plan) change->status = change->make(plan, arena, change->maker, change->number, &change->error);
+    const SimulationOptions options = {.memory_fraction = self->memory_fraction,
+                                       .interrupted = self->interrupted};
     if (change->status == AM_OK)
-        change->status = simulate_plan(simulation, arena, self->context, *plan, self->cluster,
-                                       self->memory_fraction, &change->error);
+        change->status = simulate_plan_with(simulation, arena, self->context, *plan, self->cluster, &options,
+                                            &change->error);
 }
 
 static void simulate_change(void *user, int32_t k) {
