@@ -166,7 +166,7 @@ static AmStatus expand_frame(Buffer *out, ZSTD_DCtx *context, const char *frame,
         TRY(buffer_reserve(out, room, error));
         *code = ZSTD_decompressDCtx(context, out->data + out->length, room, frame, bytes);
         if (ZSTD_getErrorCode(*code) != ZSTD_error_dstSize_tooSmall || room == most) return AM_OK;
-        room = room > most / 2 ? most : 2 * room;
+        room = room > most / 2 ? most : 2 * room + SMALLEST_BUFFER; /* a frame may state size 0 */
     }
 }
 

@@ -136,9 +136,9 @@ static AmStatus try_numbers(HybridTries *self, const int32_t *numbers, int32_t c
     search_watch_phase(options->watch, SEARCH_PHASE_TABLES);
     TRY(hybrid_model_open(&self->model, self->costs, numbers, count, &settings, error));
     self->evaluations += hybrid_model_evaluations(self->model);
+    search_watch_count(options->watch, hybrid_model_evaluations(self->model), NAN);
     if (hybrid_is_capped(self, 1)) return AM_OK; /* perhaps without some of the tables */
     hybrid_allow_tries(self);
-    search_watch_count(options->watch, hybrid_model_evaluations(self->model), NAN);
     search_watch_phase(options->watch, SEARCH_PHASE_PIPELINES);
     search_watch_expect(options->watch, self->most_tries + self->most_changes);
     int64_t most = 2 * self->most_tries / 3;

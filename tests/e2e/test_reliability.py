@@ -165,6 +165,10 @@ def test_window():
     check(automap("convert", "honest.hlo.pb.zst", "one.hlo.txt"), 0)
     check(automap("convert", MODEL, "other.hlo.txt"), 0)
     assert open("one.hlo.txt").read() == open("other.hlo.txt").read()
+    with open("empty.zst", "wb") as file:  # a single segment that states size 0 before a block of 34 bytes
+        file.write(bytes.fromhex("28b52ffd2000" + "110100") + b"x" * 34)
+    process = subprocess.run([AUTOMAP, "info", "empty.zst"], capture_output=True, timeout=60)
+    assert process.returncode == 3, process.stderr
     for repeats, words in ((400, "expected an HLO module"), (5000, "expands beyond 67108864 bytes")):
         with open("window.zst", "wb") as file:
             file.write(zstd_frame(b"x" * 10000, repeats))
