@@ -26,7 +26,7 @@ expect 0 '2 x host' cluster "$work/host.json"
 for key in '"f32"' '"f64"' memory_bytes_per_second kernel_launch_seconds '"dot"' '"memory"' latency_seconds; do
   grep -q "$key" "$work/host.json" || { echo "the cluster file lacks $key"; exit 1; }
 done
-expect 0 'data=2|model=2' search datasets/models/mlp_tiny/model.hlo.pb --cluster "$work/host.json" -o "$work/plan.json"
+expect 0 'data=2|model=2|2 stages' search datasets/models/mlp_tiny/model.hlo.pb --cluster "$work/host.json" -o "$work/plan.json"
 for event in 'dot f32' '"all_reduce of 2"' '"probed": true'; do
   grep -q "$event" "$work/events.json" || { echo "the profile lacks $event"; exit 1; }
 done
