@@ -12,7 +12,7 @@ trap 'rm -rf "$work"' EXIT
 expect() {
   local code=0
   "$AUTOMAP" "${@:3}" >"$work/out" 2>&1 || code=$?
-  if [ "$code" -ne "$1" ] || { [ -n "$2" ] && ! grep -qE "$2" "$work/out"; }; then
+  if [ "$code" -ne "$1" ] || { [ -n "$2" ] && ! grep -qE -e "$2" "$work/out"; }; then
     echo "automap ${*:3}: exit code $code, expected $1 and \"$2\":"
     head -20 "$work/out"
     exit 1
