@@ -332,13 +332,23 @@ static AmStatus of_transpose(Inference *self) {
     return AM_OK;
 }
 
-static AmStatus of_concatenate(Inference *self) {
+/* Returns operand 0 with its sizes and the one dimension that the attribute `dimensions` names; NULL if it is
+ * no array or has no such dimension. */
+static const Hlo__ShapeProto *array_along(Inference *self, Sizes *sizes, int64_t *along) {
     const Hlo__ShapeProto *shape = array(self, 0);
-    if (!shape || self->instruction->n_dimensions != 1) return fail(self);
-    Sizes sizes = {0};
-    int64_t along = self->instruction->dimensions[0];
-    for (size_t d = 0; d < shape->n_dimensions; d++) add_dimension(&sizes, shape, (int64_t)d);
-    if (sizes.is_wrong || along < 0 || along >= (int64_t)sizes.rank) return fail(self);
+    *sizes = (Sizes){0};
+    if (!shape || self->instruction->n_dimensions != 1) return NULL;
+    *along = self->instruction->dimensions[0];
+    for (size_t d = 0; d < shape->n_dimensions; d++) add_dimension(sizes, shape, (int64_t)d);
+    bool is_valid = !sizes->is_wrong && *along >= 0 && *along < (int64_t)sizes->rank;
+    return is_valid ? shape : NULL;
+}
+
+static AmStatus of_concatenate(Inference *self) {
+    Sizes sizes;
+    int64_t along;
+    const Hlo__ShapeProto *shape = array_along(self, &sizes, &along);
+    if (!shape) return fail(self);
     for (size_t k = 1; k < self->instruction->n_operand_ids; k++) {
         const Hlo__ShapeProto *other = array(self, k);
         if (!other || along >= (int64_t)other->n_dimensions) return fail(self);
@@ -431,12 +441,10 @@ static AmStatus of_topk(Inference *self) {
 
 /* The size that operand 1 sets is at most the present one. */
 static AmStatus of_set_dimension_size(Inference *self) {
-    const Hlo__ShapeProto *shape = array(self, 0);
-    if (!shape || self->instruction->n_dimensions != 1) return fail(self);
-    Sizes sizes = {0};
-    int64_t along = self->instruction->dimensions[0];
-    for (size_t d = 0; d < shape->n_dimensions; d++) add_dimension(&sizes, shape, (int64_t)d);
-    if (sizes.is_wrong || along < 0 || along >= (int64_t)sizes.rank) return fail(self);
+    Sizes sizes;
+    int64_t along;
+    const Hlo__ShapeProto *shape = array_along(self, &sizes, &along);
+    if (!shape) return fail(self);
     sizes.is_dynamic[along] = true;
     return set_array(self, (Dtype)shape->element_type, &sizes);
 }
