@@ -56,7 +56,7 @@ static size_t bytes_of_columns(const char *text, size_t columns) {
 void terminal_line_draw(TerminalLine *line, const char *text, double now) {
     struct winsize size;
     size_t length = strlen(text);
-    pid_t group = tcgetpgrp(2); /* -1: not the terminal of this session */
+    pid_t group = tcgetpgrp(2); /* -1: not the controlling terminal */
     bool is_in_background = group != -1 && group != getpgrp();
     if (!line->is_shown || is_in_background) return;
     /* A line that is wider than the terminal cannot be wiped out. */
