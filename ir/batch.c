@@ -1,19 +1,18 @@
-/* The batch dimension by data flow.
+/* Finds the batch dimension by data flow.
  *
- * Every dimension of every value looked at is a node; operators tie the nodes of
- * dimensions that run along each other (union-find, a plain form of the
- * dimension classes that propagation makes from factor rules). The batch runs
- * beside the work: it is in nearly every dot and convolution but contracted in
- * hardly any, and no weight has it. So among the classes that a candidate
- * parameter has and no weight, the batch is the one with the most dots and
- * convolutions that keep it less those that contract it; then the one that is
- * the leading dimension of the most candidates; then the one of the first.
+ * Each dimension of each value is a node. Operators join the nodes of dimensions that correspond
+ * (union-find; a simple form of the dimension classes that propagation derives from factor rules).
+ * The batch occurs in nearly every dot and convolution, is rarely contracted, and occurs in no
+ * weight. The batch is therefore chosen among the classes that a candidate parameter has and no
+ * weight has, by these criteria in order: the number of dots and convolutions that keep the class
+ * minus those that contract it; the number of candidates in which it is the leading dimension; the
+ * order of the candidates.
  *
- * Loops are looked into: what is carried has the dimensions of what it starts
- * with, and a slice or an update of a scanned array those that it takes whole.
+ * Loops are included: a carried value has the dimensions of its initial value, and a slice or an
+ * update of a scanned array has the dimensions that it takes whole.
  *
- * Values without a parameter among their ancestors tie nothing: one constant
- * broadcast serves unrelated users of one shape.
+ * Values without a parameter among their ancestors join no nodes, since one broadcast constant may
+ * have unrelated users of the same shape.
  */
 #include "ir/batch.h"
 
@@ -67,8 +66,8 @@ static bool contains(const int64_t *values, int64_t count, int64_t value) {
     return false;
 }
 
-/* Merged and split dimensions: the major parts run along each other. Of what was given, the batch is
- * split into parts that are both of it. */
+/* Joins the major parts of merged and split dimensions. Both parts of a split batch belong to the
+ * batch. */
 static void tie_reshape(const Batch *batch, int32_t value, int32_t operand) {
     const IrShape *to = shape_of(batch, value), *from = shape_of(batch, operand);
     if (from->type == DTYPE_TUPLE || to->type == DTYPE_TUPLE) return;
@@ -148,7 +147,8 @@ static void tie_gather(const Batch *batch, int32_t value, int32_t operand, int32
         tie(batch, operand, gather->operand_batching[k], indices, gather->indices_batching[k]);
 }
 
-/* What is carried by a loop or handed in and out of a branch, with all that it comes from. */
+/* Joins the dimensions of a value that a loop carries, or that enters or leaves a branch, with
+ * those of its sources. */
 static void tie_carried(const Batch *batch, int32_t value) {
     const IrFlowGraph *graph = batch->graph;
     for (int64_t e = graph->first_operand[value]; e < graph->first_operand[value + 1]; e++)
@@ -164,8 +164,8 @@ static void tie_tuple_element(const Batch *batch, int32_t value, const IrInstruc
     else if (maker->opcode == IR_SORT) tie_equal(batch, value, ir_dataflow_operand(batch->flow, maker, 0));
 }
 
-/* What comes from candidates alone and enters a loop with equal leading sizes is
- * scanned together: the parts of a batch whose gradients are accumulated. */
+/* Joins values that depend on candidates alone and enter a loop with equal leading sizes. The loop
+ * scans them together: they are the micro-batches whose gradients are accumulated. */
 static void tie_scanned(const Batch *batch, int32_t loop) {
     const IrInstruction *instruction = &batch->module->instructions[loop];
     int32_t tuple = ir_dataflow_operand(batch->flow, instruction, 0), before = -1;
@@ -235,7 +235,7 @@ static void tie_instruction(const Batch *batch, int32_t value) {
     }
 }
 
-/* Counts a class once per dot: what is contracted there counts against it. */
+/* Counts a class once per dot; a contraction counts negatively. */
 static void count_dimension(const Batch *batch, int32_t value, int64_t dimension, int32_t dot, int32_t sign) {
     if (batch->free[value] || dimension < 0 || dimension >= shape_of(batch, value)->rank) return;
     int32_t class = find(batch, batch->first[value] + dimension);
@@ -278,7 +278,8 @@ static int32_t choose_class(const Batch *batch, const IrComputation *entry, cons
     return best;
 }
 
-/* What follows no parameter, and what follows candidates alone; numbers the nodes. */
+/* Marks the values that depend on no parameter and those that depend on candidates alone; numbers
+ * the nodes. */
 static int64_t look_around(Batch *batch, const bool *is_candidate, bool *others) {
     const IrFlowGraph *graph = batch->graph;
     const IrComputation *entry = &batch->module->computations[batch->module->entry];

@@ -1,4 +1,4 @@
-/* The batch: which dimension of which parameter counts independent examples. */
+/* The batch dimension: the dimension of each parameter that counts independent examples. */
 #ifndef IR_BATCH_H
 #define IR_BATCH_H
 

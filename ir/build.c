@@ -1,12 +1,11 @@
-/* The builder: a HloModuleProto becomes an IrModule.
+/* The builder: makes an IrModule from a HloModuleProto.
  *
- * Ids are resolved here. Computations are known by their full id. Instructions
- * are known inside their computation by the low 32 bits of their id, which
- * covers both schemes in use: small numbers that are unique in the module, and
- * computation id * 2^32 + local id. Operands and control predecessors must be of
- * the same computation and, as XLA demands too, come before what uses them, which
- * leaves no room for cycles; computations that call one another are refused. Where a
- * compiled module has a schedule the instructions are taken in its order.
+ * The builder resolves ids. A computation is identified by its full id. An instruction is
+ * identified within its computation by the low 32 bits of its id, which covers both schemes in use:
+ * small numbers that are unique in the module, and computation id * 2^32 + local id. Operands and
+ * control predecessors must belong to the same computation and, as in XLA, precede their users;
+ * this excludes cycles. Recursive computations are refused. In a compiled module with a schedule,
+ * the instructions are read in the order of the schedule.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -77,7 +76,7 @@ static AmStatus resolve_called(const Builder *builder, IrInstruction *instructio
     return AM_OK;
 }
 
-/* Opcodes that nobody knows are kept, as long as they are words. */
+/* Unknown opcodes are kept if they have the form of an opcode. */
 static bool is_opcode(const char *opcode) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789-_";
     return opcode[0] != '\0' && opcode[strspn(opcode, letters)] == '\0';

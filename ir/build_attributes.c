@@ -1,6 +1,6 @@
-/* Attributes of a message as IrAttributes: one function per group of fields and
- * one row per opcode that has any. Arrays point into the message. Where the
- * message leaves a factor out (stride, dilation, group count), it means 1.
+/* Converts the attributes of a message to IrAttributes: one function per group of fields, and one
+ * row per opcode with attributes. Arrays point into the message. A missing factor (stride,
+ * dilation, group count) is 1.
  */
 #include "ir/build_parts.h"
 
@@ -313,7 +313,7 @@ static FillFunction *const fillers[IR_OPCODE_COUNT + 1] = {
     [IR_TRIANGULAR_SOLVE] = fill_options,
 };
 
-/* Elsewhere `dimensions` says nothing. */
+/* The opcodes for which `dimensions` is an attribute. */
 static const bool has_dimensions[IR_UNKNOWN + 1] = {
     [IR_ALL_GATHER] = true,
     [IR_ALL_GATHER_START] = true,

@@ -1,18 +1,17 @@
-/* Literals of a message as IrLiteral: one array of dtype_bytes() per element,
- * row-major.
+/* Converts the literals of a message to IrLiteral: one row-major array with dtype_bytes() per
+ * element.
  *
- * The message keeps wide types in typed arrays, narrow ones as little-endian
- * bytes, and all of them in the physical order of the literal's layout. Where
- * type and order agree already, the literal points into the message. Types
- * below a byte come as one byte per element, or packed (an older form), least
- * significant bits first; they are widened to a byte each, signed ones with
- * their sign. A literal with a shape but no values is an elided one.
+ * The message keeps wide types in typed arrays and narrow types as little-endian bytes, in the
+ * physical order of the literal's layout. Where type and order agree, the literal points into the
+ * message. Types smaller than a byte have one byte per element, or are packed (an older form) from
+ * the least significant bits; packed elements are widened to one byte with their sign. A literal
+ * with a shape but no values is elided.
  */
 #include <string.h>
 
 #include "ir/build_parts.h"
 
-/* What the message has for one element type. */
+/* The values of a message for one element type. */
 typedef struct Values {
     const void *data;
     int64_t count; /* elements */

@@ -1,7 +1,7 @@
-/* Shapes of a message as IrShape. Dimensions are not copied: they point into
- * the message. What is checked here is what every later pass relies on: known
- * types, rank at most IR_MAX_RANK, sizes >= 0 whose product in bytes stays
- * below 2^62, layouts that are permutations, tuples of bounded depth.
+/* Converts the shapes of a message to IrShape. Dimensions are not copied: they point into the
+ * message. These properties are checked, and later passes rely on them: known types, rank at most
+ * IR_MAX_RANK, sizes >= 0 with a product below 2^62 bytes, layouts that are permutations, tuples of
+ * bounded depth.
  */
 #include "ir/build_parts.h"
 

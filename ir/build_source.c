@@ -1,10 +1,9 @@
-/* Where an instruction comes from: op_name, source file and line.
+/* Reads the origin of an instruction: op_name, source file and line.
  *
- * A position is written in the metadata itself, or as stack_frame_id: the
- * innermost frame, which names a file location, which names a file (all ids
- * count from 1). Metadata that many instructions share may stand once in the
- * module's payloads, as a serialized OpMetadata that the instruction's own
- * fields override.
+ * The metadata contains the position itself, or a stack_frame_id: the innermost frame, which refers
+ * to a file location, which refers to a file (all ids count from 1). Metadata that many
+ * instructions share may be in the module's payloads, as one serialized OpMetadata; the
+ * instruction's own fields override it.
  */
 #include "ir/build_parts.h"
 

@@ -168,7 +168,7 @@ static int32_t copy_instruction(Canonicalizer *work, const Site *site, const IrI
     return index;
 }
 
-/* What had to run before a call now has to run before the root of its body. */
+/* Makes the control predecessors of an inlined call precede the root of its body. */
 static void inherit_control(Canonicalizer *work, const IrInstruction *call, const int32_t *values,
                             int32_t first, int32_t root) {
     IrInstruction *to = &work->flat[root];
@@ -272,7 +272,8 @@ static int32_t keep(Canonicalizer *work, int32_t computation) {
     return work->kept[computation];
 }
 
-/* A custom call that only says how its operand is sharded; to everything else it is a barrier. */
+/* Returns whether a custom call only annotates the sharding of its operand; other code treats it as a
+ * barrier. */
 static bool is_sharding_annotation(const IrModule *result, const IrInstruction *instruction) {
     const char *target = instruction->attributes->custom_call_target;
     return instruction->opcode == IR_CUSTOM_CALL && instruction->operand_count == 1 && target &&

@@ -24,9 +24,9 @@ typedef struct IrUnused {
     int32_t count;
 } IrUnused;
 
-/* The same hash of the module without donations and without unused parameters; the other parameters and the
- * entry's instructions are numbered anew. So JAX's keep_unused and donate_argnums do not change it. hex[0] is
- * '\0' where there is no memory. The rows live in `arena`. */
+/* Computes the hash of the module without donations and unused parameters; the remaining parameters
+ * and the entry's instructions are renumbered. JAX's keep_unused and donate_argnums therefore do
+ * not change it. hex[0] is '\0' if memory is exhausted. The rows are allocated in `arena`. */
 void ir_hash_structure(const IrModule *canonical, char hex[65], Arena *arena, IrUnused *unused);
 
 #endif

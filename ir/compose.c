@@ -1,7 +1,7 @@
-/* Composing: lists of instructions per computation, then one layout.
+/* Composition: lists of instructions per computation, then one layout.
  *
- * The layout is breadth first over what is mentioned, as the canonicalizer's is,
- * so that a computation that is mentioned once comes after its caller.
+ * The layout is in breadth-first order of references, as the canonicalizer's, so that a computation
+ * with one reference follows its caller.
  */
 #include "ir/compose.h"
 

@@ -1,9 +1,8 @@
-/* Making a canonical module computation by computation, for transformations that
- * write a module anew.
+/* Builds a canonical module computation by computation, for transformations that rewrite a module.
  *
- * Instructions are appended to computations in any order of computations, operands
- * before users; ir_compose_finish() lays them out as the canonical form wants
- * them (ir/canonical.h): the entry first, then computations as they are mentioned.
+ * Instructions are appended to computations in any order of computations, operands before users.
+ * ir_compose_finish() arranges them in the canonical order (ir/canonical.h): the entry first, then
+ * the computations in the order of their first reference.
  */
 #ifndef IR_COMPOSE_H
 #define IR_COMPOSE_H
@@ -13,7 +12,7 @@
 typedef struct IrComposed {
     const char *name;
     IrInstruction *instructions; /* operands are indices into this list, called ones of the composer */
-    int32_t *origins;            /* what the caller says each instruction serves */
+    int32_t *origins;            /* for each instruction, an origin chosen by the caller */
     int32_t count, capacity, origin_capacity;
     int32_t root;
 } IrComposed;

@@ -1,7 +1,7 @@
-/* Data flow of the canonical entry, tuples seen through.
+/* Data flow of the canonical entry, through tuples.
  *
- * A get-tuple-element of a tuple (also through opt-barrier) stands for the very
- * element, so that what is packed together is not taken to depend on each other.
+ * A get-tuple-element of a tuple (also through opt-barrier) is identified with the element itself,
+ * so that elements of one tuple do not depend on each other.
  */
 #ifndef IR_DATAFLOW_H
 #define IR_DATAFLOW_H
@@ -26,7 +26,8 @@ int32_t ir_dataflow_operand(const IrDataflow *flow, const IrInstruction *instruc
 /* Element k of the tuple that `value` is, if a tuple instruction made it, else -1. */
 int32_t ir_dataflow_element(const IrDataflow *flow, int32_t value, int64_t k);
 
-/* Hands on elements as they are: views, slices, broadcasts, conversions, tuples. */
+/* Returns whether the operator moves its elements unchanged: views, slices, broadcasts, conversions,
+ * tuples. */
 bool ir_is_movement(IrOpcode opcode);
 
 bool ir_same_dimensions(const IrShape *a, const IrShape *b); /* arrays of any types */

@@ -1,10 +1,10 @@
-/* Between files and the IR: parsers and printers of the three encodings, and
- * the builder where they meet.
+/* Conversion between files and the IR: parsers and printers of the three encodings, and the builder
+ * that they share.
  *
- * A parser turns bytes into one Hlo__HloModuleProto in the caller's arena; a
- * printer appends a message to a Text; the builder makes an IrModule of a
- * message. Parsers check the form only (syntax, lengths, types of fields); the
- * builder checks what the fields say, ir_verify that shapes fit.
+ * A parser converts bytes to one Hlo__HloModuleProto in the caller's arena. A printer appends a
+ * message to a Text. The builder makes an IrModule from a message. Parsers check only the form
+ * (syntax, lengths, types of fields); the builder checks the contents of the fields; ir_verify
+ * checks that shapes agree.
  */
 #ifndef IR_ENCODINGS_H
 #define IR_ENCODINGS_H
@@ -40,14 +40,14 @@ AmStatus ir_print_text(Text *out, const Hlo__HloModuleProto *message, AmError *e
  * the module's arena (shapes and attributes point into it). */
 AmStatus ir_build(IrModule *module, Hlo__HloModuleProto *message, AmError *error);
 
-/* The bytes of a payload: its own, or those in the module's table; NULL where there are none. */
+/* The bytes of a payload, either its own or those in the module's table; NULL if it is empty. */
 const ProtobufCBinaryData *ir_payload(const Hlo__HloModuleProto *module, const Hlo__Payload *payload);
 
 /* Checks arity and the shapes that the operators imply; names the instruction. */
 AmStatus ir_verify(IrModule *module, AmError *error);
 
-/* The byte at which ir_parse_text() found the instruction of that id in a text
- * that it has read without an error; -1 where there is none. */
+/* Returns the byte at which ir_parse_text() found the instruction with that id in a text that it
+ * has parsed without error; -1 if there is no such instruction. */
 int64_t ir_find_in_text(const char *data, int64_t length, int64_t id);
 
 #endif

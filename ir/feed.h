@@ -1,4 +1,4 @@
-/* What is fed to the hash of a module, each value in one unmistakable form. */
+/* The input of a module's hash: each value has one unambiguous encoding. */
 #ifndef IR_FEED_H
 #define IR_FEED_H
 
@@ -23,8 +23,8 @@ void ir_feed_integers(IrFeed *feed, const int64_t *values, int64_t count); /* co
 void ir_feed_bytes(IrFeed *feed, const void *bytes, size_t count);         /* count first */
 void ir_feed_string(IrFeed *feed, const char *text);                       /* NULL: "" */
 
-/* The fields of an instruction's message that change what it computes and that
- * IrAttributes does not hold; fields with their defaults add nothing. */
+/* Adds the fields of an instruction's message that affect its result and that IrAttributes does not
+ * contain; fields with default values are omitted. */
 void ir_feed_message(IrFeed *feed, const Hlo__HloInstructionProto *message);
 
 #endif

@@ -9,8 +9,8 @@
 
 #include "ir/feed.h"
 
-/* Attributes that IrAttributes does not hold but that change what an
- * instruction computes: fields of HloInstructionProto, by name. */
+/* Attributes that affect the result of an instruction and that IrAttributes does not contain:
+ * fields of HloInstructionProto, by name. */
 static const char *const MESSAGE_FIELDS[IR_FEED_FIELDS] = {
     "fusion_kind",
     "distribution",
@@ -104,7 +104,7 @@ static bool member_is_default(ProtobufCType type, const unsigned char *at) {
     return memcmp(at, zeros, member_size(type)) == 0;
 }
 
-/* A list of default scalars alone says as much as no list. */
+/* Returns whether the field has its default. A list of default scalars alone is equal to an empty list. */
 static bool field_is_default(const ProtobufCMessage *message, const ProtobufCFieldDescriptor *field) {
     Members members = field_members(message, field);
     bool is_list = field->label == PROTOBUF_C_LABEL_REPEATED;
@@ -120,7 +120,7 @@ static bool message_is_default(const ProtobufCMessage *message) {
     return true;
 }
 
-/* Nothing is added for a field that holds its default. */
+/* Adds a field; a field with its default adds no bytes. */
 static void add_field(IrFeed *feed, const ProtobufCMessage *message, const ProtobufCFieldDescriptor *field) {
     if (field_is_default(message, field)) return;
     Members members = field_members(message, field);

@@ -34,7 +34,7 @@
 /* Beyond this many steps of counting, every position of a window counts as valid. */
 #define MAX_POSITIONS 4000000
 
-/* Of an entry in the table of a tuple. */
+/* Bytes of one entry in the index table of a tuple. */
 #define POINTER_BYTES 8.0
 
 static bool is_transcendental(IrOpcode opcode) {
@@ -49,7 +49,7 @@ static bool is_transcendental(IrOpcode opcode) {
     return table[opcode];
 }
 
-/* Of a tuple's first array. */
+/* Number of elements; for a tuple, of its first array. */
 static double elements(const IrShape *shape) {
     double product = 1;
     while (shape->type == DTYPE_TUPLE) {
@@ -266,8 +266,8 @@ double ir_instruction_flops(const IrModule *canonical, int32_t i, Arena *scratch
     return flops;
 }
 
-/* Whether a transpose leaves the elements where they are, by the layouts: the
- * k-th minor dimension of the result is the k-th minor one of the operand. */
+/* Returns whether a transpose moves no element, by the layouts: the k-th minor dimension of the result
+ * corresponds to the k-th minor dimension of the operand. */
 static bool transpose_is_bitcast(const IrInstruction *transpose, const IrShape *operand,
                                  const IrShape *result) {
     for (int32_t k = 0; k < result->rank; k++) {
@@ -285,7 +285,7 @@ static double scatter_bytes(const IrInstruction *scatter, const IrShape *operand
     return bytes;
 }
 
-/* Where an operator calls computations for its own work, theirs; -1: for others. */
+/* The bytes of the computations that implement an operator; -1 for other operators. */
 static double called_bytes(const IrComputationWork *computations, const IrInstruction *instruction) {
     const int32_t *called = instruction->called;
     double bytes = 0;

@@ -1,12 +1,12 @@
 /* The work of one instruction, as XLA's cost analysis counts it.
  *
- * Two conventions meet in this project, and names keep them apart:
+ * The project uses two conventions, with different names:
  *
- *   IrWork, ir_work(), ir_module_work()   XLA's: a loop's computations count
- *       once whatever its trips, transcendental functions are apart from FLOPs,
- *       and a module is counted as it was read, dead code included
- *   ir_flops(), ir_loop_trips()           what the planner prices: arithmetic of
- *       any kind, and loops by their trips
+ *   IrWork, ir_work(), ir_module_work()   XLA's convention: the computations of a loop
+ *       count once for any number of trips, transcendental functions are separate
+ *       from FLOPs, and a module is counted as it was read, with dead code
+ *   ir_flops(), ir_loop_trips()           the planner's convention: arithmetic of any
+ *       kind, and loops multiplied by their trips
  */
 #ifndef IR_FLOPS_H
 #define IR_FLOPS_H
@@ -39,8 +39,9 @@ double ir_flops(const IrModule *canonical, const IrInstruction *instruction, con
  * has no memory. */
 double ir_instruction_flops(const IrModule *canonical, int32_t i, Arena *scratch);
 
-/* The whole of a module as read, one that has a canonical form (ir/canonical.h):
- * XLA's properties "flops", "transcendentals" and "bytes accessed". */
+/* Computes the work of a whole module as read; the module must have a canonical form
+ * (ir/canonical.h). The fields are XLA's properties "flops", "transcendentals" and "bytes
+ * accessed". */
 AmStatus ir_module_work(IrWork *total, const IrModule *module, AmError *error);
 
 /* Called by ir_canonicalize(): sets module->called_work, in the module's arena. */

@@ -17,7 +17,7 @@
 /* More callers or branches than this are not followed element by element. */
 #define MAX_FOLLOWED 8
 
-/* Where edges go: NULL while they are counted. */
+/* The arrays of edges; NULL in the pass that counts them. */
 typedef struct Edges {
     int32_t *operands;
     int64_t count;
@@ -67,7 +67,7 @@ static int32_t loop_around(const IrFlowGraph *graph, int32_t value) {
     return is_body ? caller.region : -1;
 }
 
-/* Element of the loop's body's result that stands where `value` is taken from. */
+/* The element of the result of the loop's body that corresponds to `value`. */
 static int32_t returned_element(const IrFlowGraph *graph, int32_t loop, int32_t value) {
     int64_t k = instruction_at(graph, value)->attributes->tuple_index;
     return ir_dataflow_element(graph->flow, root_of(graph, instruction_at(graph, loop)->called[0]), k);
@@ -97,7 +97,7 @@ static void add_element(const IrFlowGraph *graph, Edges *edges, int32_t tuple, i
     add_edge(edges, element >= 0 ? element : tuple);
 }
 
-/* What goes into a parameter from a place that mentions its computation; k < 0: as a whole. */
+/* Adds the edges into a parameter from one caller of its computation; k < 0: the whole parameter. */
 static void add_argument(const IrFlowGraph *graph, Edges *edges, IrCaller caller, int64_t k) {
     const IrInstruction *region = instruction_at(graph, caller.region);
     bool is_loop = region->opcode == IR_WHILE;
@@ -233,14 +233,14 @@ static int32_t push_marked(const IrFlowGraph *graph, const bool *marks) {
     return top;
 }
 
-/* What a computation is given: its parameter, or an element of it. */
+/* Returns whether the value is an input of its computation: the parameter, or an element of it. */
 static bool is_given(const IrFlowGraph *graph, int32_t value) {
     int32_t maker = ir_flow_maker(graph, value);
     return instruction_at(graph, maker >= 0 ? maker : value)->opcode == IR_PARAMETER;
 }
 
-/* Edges that marks do not pass: back to the new value of a carried element that is cut, and out of a
- * shared body, which is to what it is given for ancestors and from what it returns for dependents. */
+/* Returns whether marks do not follow an edge. Marks stop at the back edge of a cut carried element and at
+ * the border of a shared body: at its inputs for ancestors, at its results for dependents. */
 static bool is_closed(const IrFlowGraph *graph, int32_t user, int32_t operand, bool to_ancestors) {
     int32_t inner = graph->owners[user], outer = graph->owners[operand];
     if (inner == outer) return graph->is_cut[user];

@@ -1,11 +1,10 @@
-/* Data flow of the whole canonical module, through the bodies of loops and the
- * branches of conditionals.
+/* Data flow of the whole canonical module, through the bodies of loops and the branches of
+ * conditionals.
  *
- * Nodes are instructions, by their number. Element k that is taken from a loop
- * depends on element k of what the loop starts with, of what its body returns,
- * and on the condition; inside the body, the carried element k depends on the
- * first two. So what is merely carried side by side does not depend on each
- * other. Bodies of reductions, sorts and fusions are not looked into.
+ * Nodes are instructions, by their number. Element k of a loop's result depends on element k of the
+ * initial value, on element k of the body's result, and on the condition. Inside the body, the
+ * carried element k depends on the first two. Elements that a loop merely carries together are
+ * therefore independent. Bodies of reductions, sorts and fusions are not part of the graph.
  */
 #ifndef IR_FLOW_GRAPH_H
 #define IR_FLOW_GRAPH_H
@@ -35,7 +34,7 @@ typedef struct IrFlowGraph {
 /* Everything lives in `arena`; linear in the module. AM_ERROR_INTERNAL if memory ran out. */
 AmStatus ir_flow_graph_make(IrFlowGraph *graph, Arena *arena, const IrDataflow *flow, AmError *error);
 
-/* Extends marks[count] to all ancestors (or all dependents) of what is marked. */
+/* Extends marks[count] to all ancestors (or all dependents) of the marked nodes. */
 void ir_flow_mark_ancestors(const IrFlowGraph *graph, bool *marks);
 void ir_flow_mark_dependents(const IrFlowGraph *graph, bool *marks);
 /* Ancestors through floating and complex values (and tuples) alone: what derivatives go through. */
@@ -44,12 +43,12 @@ void ir_flow_mark_floating_ancestors(const IrFlowGraph *graph, bool *marks);
 /* The loop or conditional (or the parameter of its body) that `value` is an element of, or -1. */
 int32_t ir_flow_maker(const IrFlowGraph *graph, int32_t value);
 
-/* An element taken from a loop, outside of it: the value in its body that it comes from. -1 for
- * anything else, also for what the body has been given. */
+/* For an element of a loop's result: the corresponding value in the loop's body. Returns -1 for
+ * other values, also where the body's value is an input of the body. */
 int32_t ir_flow_value_in_body(const IrFlowGraph *graph, int32_t value);
 
-/* A carried element, as the parameter of the body of one loop has it: what it is in the next round,
- * and what it starts with outside. -1 for anything else. */
+/* For a carried element, given as a parameter of the body of one loop: its value in the next
+ * iteration and its initial value outside. Returns -1 for other values. */
 int32_t ir_flow_next_value(const IrFlowGraph *graph, int32_t value);
 int32_t ir_flow_start_value(const IrFlowGraph *graph, int32_t value);
 

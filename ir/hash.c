@@ -1,13 +1,12 @@
-/* The hash of a canonical module: SHA-256 over what it computes.
+/* The hash of a canonical module: SHA-256 over the parts that determine its results.
  *
- * Every value is fed to the digest as a 64-bit little-endian number or as a
- * length and bytes, so that no two modules share an encoding. Instructions are
- * hashed in canonical order and refer to their operands by index; computations
- * are hashed callees first, and an instruction refers to a computation by its
- * digest, so that neither names nor the order of computations matter. Layouts,
- * names, ids, metadata, shardings and front-end attributes are left out, and so
- * is whatever one encoding writes and another leaves to a default: also the
- * payload of a NaN, for which JSON has no word.
+ * Every value enters the digest as a 64-bit little-endian number or as a length and bytes, so that
+ * two modules never share an encoding. Instructions are hashed in canonical order and refer to
+ * their operands by index. Computations are hashed callees first, and an instruction refers to a
+ * computation by its digest; the names and the order of computations therefore do not matter.
+ * Layouts, names, ids, metadata, shardings and front-end attributes are omitted. Fields that one
+ * encoding writes and another omits as defaults are omitted too. The payload of a NaN is omitted
+ * because JSON cannot express it.
  */
 #include <string.h>
 
@@ -43,7 +42,7 @@ typedef struct LiteralDigest {
     char hex[65];
 } LiteralDigest;
 
-/* What stays the same for all computations of a module. */
+/* State shared by all computations of a module. */
 typedef struct Hasher {
     const IrModule *module;
     Digest *digests;         /* per computation */
@@ -296,7 +295,7 @@ void ir_hash(const IrModule *canonical, char hex[65]) {
     arena_free(&scratch);
 }
 
-/* Marks what an instruction of the entry reads. */
+/* Marks the values that an instruction of the entry reads. */
 static void mark_read(bool *is_read, const IrInstruction *instruction, int32_t first) {
     for (int32_t k = 0; k < instruction->operand_count; k++) is_read[instruction->operands[k] - first] = true;
     for (int32_t k = 0; k < instruction->control_count; k++) is_read[instruction->control[k] - first] = true;

@@ -1,23 +1,21 @@
 /* Trip counts of while loops.
  *
- * A loop is counted if its condition compares a linear function of one carried
- * element with another, or with a constant, and its body adds a constant to that
- * element: i = start, start + step, ... while a*i + b < 0 (or <=, !=, ==). Then
+ * A loop is counted if its condition compares a linear function of one carried element with another
+ * or with a constant, and its body adds a constant to that element: i = start, start + step, ...
+ * while a*i + b < 0 (or <=, !=, ==). Then
  *
- *     trips = ceil(-(a*start + b) / (a*step))   for "< 0", the rest alike.
+ *     trips = ceil(-(a*start + b) / (a*step))   for "< 0"; the others are analogous.
  *
- * Scalars are evaluated symbolically as scale * carried[element] + offset,
- * through tuples, barriers, copies, conversions that widen, and fusions. An
- * element that the body hands on unchanged is what it was before the loop, so a
- * bound may be carried along, also through loops further out. This covers what
- * JAX makes of scan, map, fori_loop and while_loop with a counter. Loops whose
- * counter would leave its type's range, run for ever or end by the data have no
- * count.
+ * Scalars are evaluated symbolically as scale * carried[element] + offset, through tuples,
+ * barriers, copies, widening conversions, and fusions. An element that the body returns unchanged
+ * keeps its value from before the loop, so that a bound may be carried, also through outer loops.
+ * This covers JAX's scan, map, fori_loop and counted while_loop. A loop has no count if its counter
+ * would leave the range of its type, if it never ends, or if its end depends on data.
  */
 #include "ir/loops.h"
 
-/* Scalars looked at for one loop: conditions of counted loops are short, and
- * hostile ones double at every level. It bounds the depth of recursion too. */
+/* The limit of scalars examined for one loop. Conditions of counted loops are short, and hostile
+ * ones double at every level. The limit also bounds the depth of recursion. */
 #define MAX_LOOKS 400
 
 /* Copies and barriers in a row that are seen through. */
@@ -36,10 +34,10 @@ typedef struct Linear {
     int64_t scale, offset;
 } Linear;
 
-/* Element WHOLE: the carried value is no tuple. Caller SEVERAL: more than one. */
+/* Element WHOLE: the carried value is an array. Caller SEVERAL: more than one caller. */
 enum { NONE = -2, WHOLE = -1, SEVERAL = -1 };
 
-/* A fusion that is being looked into; its parameters are its operands outside. */
+/* A fusion under evaluation; its parameters correspond to its operands outside. */
 typedef struct Frame {
     const IrInstruction *fusion;
     const struct Frame *outer;
@@ -47,7 +45,7 @@ typedef struct Frame {
 
 typedef struct Finder {
     const IrModule *module;
-    const IrInstruction *loop; /* whose trips are asked for */
+    const IrInstruction *loop; /* the loop whose trips are computed */
     int32_t *owners;           /* [instruction]: its computation */
     int32_t *callers;          /* [computation]: the one instruction that calls it, NONE or SEVERAL */
     int32_t looks_left;
@@ -62,7 +60,7 @@ static const IrInstruction *instruction_at(const Finder *finder, int32_t index) 
     return &finder->module->instructions[index];
 }
 
-/* Operators that hand on a value, or a tuple, as it is. */
+/* Returns whether the operator returns a value, or a tuple, unchanged. */
 static bool hands_on(IrOpcode opcode) {
     return opcode == IR_COPY || opcode == IR_OPT_BARRIER;
 }
@@ -73,7 +71,7 @@ static int32_t see_through(const Finder *finder, int32_t value) {
     return value;
 }
 
-/* Whether the body of `loop` gives back carried element k as it came. */
+/* Returns whether the body of `loop` returns carried element k unchanged. */
 static bool is_invariant(const Finder *finder, const IrInstruction *loop, int32_t k) {
     const IrComputation *body = &finder->module->computations[loop->called[0]];
     int32_t value = see_through(finder, body->root), parameter = body->parameters[0];

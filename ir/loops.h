@@ -13,8 +13,8 @@
 typedef struct IrLoop {
     int32_t instruction; /* the while */
     int64_t trips;       /* or IR_TRIPS_UNKNOWN: counted as one */
-    /* Where trips follow from a counter: the element of the carried tuple (-1: it is no tuple) that is
-     * start + step * turn in turn 0, 1, ...; else IR_NO_COUNTER. */
+    /* If the trips follow from a counter: the element of the carried tuple (-1: the carried value
+     * is an array) that equals start + step * k in iteration k = 0, 1, ...; else IR_NO_COUNTER. */
     int32_t counter;
     int64_t start, step;
 } IrLoop;
@@ -28,7 +28,7 @@ typedef struct IrLoops {
  * warns of every loop whose trip count is unknown, with its place in the source. */
 AmStatus ir_find_loops(IrModule *module, AmError *error);
 
-/* What is known of a while; NULL where the module was not canonicalized. */
+/* Returns the analysis of a while loop; NULL if the module was not canonicalized. */
 const IrLoop *ir_loop(const IrModule *module, int32_t instruction);
 /* Trips of a while; IR_TRIPS_UNKNOWN also where the module was not canonicalized. */
 int64_t ir_loop_trips(const IrModule *module, int32_t instruction);

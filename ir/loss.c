@@ -1,13 +1,11 @@
-/* The loss among the scalars that a step returns.
+/* Finds the loss among the scalars that a step returns.
  *
- * Candidates are floating scalars that update nothing. A loss can be
- * differentiated: the weights reach it through floating values alone, which an
- * accuracy made from comparisons does not allow. So a candidate with weights
- * goes before one without, then one with products (dots and convolutions)
- * before a norm of the weights, then the one that depends on most weights,
- * before an auxiliary loss, then the one with the fewest products, before a
- * norm of the gradients, which has the backward pass behind it. What is still
- * equal is decided by the order of the outputs.
+ * Candidates are floating scalars that update no parameter. A loss is differentiable: the weights
+ * influence it through floating values alone, unlike an accuracy computed from comparisons. The
+ * candidates are ordered by these criteria: it depends on weights; products (dots and convolutions)
+ * precede it, unlike a norm of the weights; it depends on the most weights, unlike an auxiliary
+ * loss; the fewest products precede it, unlike a norm of the gradients, which follows the backward
+ * pass. The order of the outputs decides between equal candidates.
  */
 #include "ir/loss.h"
 

@@ -29,7 +29,7 @@ typedef enum IrOpcode {
 } IrOpcode;
 
 const char *ir_opcode_name(IrOpcode opcode);
-IrOpcode ir_opcode_from_name(const char *name); /* IR_UNKNOWN if there is none */
+IrOpcode ir_opcode_from_name(const char *name); /* IR_UNKNOWN for an unknown name */
 int32_t ir_opcode_arity(IrOpcode opcode);       /* -1: any */
 /* Its rule class is ELEMENTWISE: result element i depends on element i of each operand of that shape. */
 bool ir_is_elementwise(IrOpcode opcode);
@@ -51,7 +51,7 @@ int64_t ir_shape_elements(const IrShape *shape);         /* product of the dimen
 int64_t ir_shape_bytes(const IrShape *shape);            /* tuples: sum over the leaves */
 bool ir_shape_is_unbounded(const IrShape *shape);        /* it, or a part of it, has a dimension of no size */
 bool ir_shape_equal(const IrShape *a, const IrShape *b); /* type and dimensions; layouts ignored */
-/* Whether a bitcast, which keeps elements where they lie, keeps their logical order too. */
+/* Returns whether a bitcast, which moves no element, also preserves the logical order of the elements. */
 bool ir_bitcast_is_reshape(const IrShape *operand, const IrShape *result);
 void ir_shape_append(Text *text, const IrShape *shape); /* "f32[2,3]", "(f32[], s32[4])" */
 
@@ -112,8 +112,8 @@ typedef struct IrOptions {
     const int64_t *fft_length;                             /* fft: [fft_rank] */
 } IrOptions;
 
-/* What an instruction says beside its operands. Fields that an opcode does not
- * use are zero. Attributes that no analysis reads stay in `message`. */
+/* The attributes of an instruction. Fields that an opcode does not use are zero. Attributes that no
+ * analysis reads remain in `message`. */
 typedef struct IrAttributes {
     int32_t dimension_count;
     const int64_t *dimensions; /* broadcast, transpose, reduce, concatenate, reverse, iota, sort, ... */
@@ -146,8 +146,8 @@ typedef struct IrInstruction {
     const int32_t *control;         /* control predecessors */
     const IrAttributes *attributes; /* never NULL */
     const IrLiteral *literal;       /* constants only */
-    const char *op_name;            /* metadata, "" where there is none */
-    const char *source_file;        /* "" where there is none */
+    const char *op_name;            /* from the metadata; "" if missing */
+    const char *source_file;        /* "" if missing */
     int32_t source_line;
     const struct Hlo__HloInstructionProto *message; /* where it came from */
 } IrInstruction;
@@ -191,9 +191,9 @@ typedef struct IrModule {
     "*before_optimizations* of XLA_FLAGS=\"--xla_dump_to=DIR --xla_dump_hlo_as_text\", "   \
     "jax.jit(f).lower(...).as_text(dialect=\"hlo\"), or automap_jax.export()"
 
-/* Reads a module in any of the three encodings, recognised by content (gz and
- * zst opened), and verifies it. `*module` is the caller's: ir_module_free().
- * AM_ERROR_INPUT names file, place and what was expected. */
+/* Reads a module in any of the three encodings, recognised by content (gz and zst are
+ * decompressed), and verifies it. The caller owns `*module`: ir_module_free(). AM_ERROR_INPUT
+ * reports file, place and expectation. */
 AmStatus ir_read(IrModule **module, const char *path, AmError *error);
 AmStatus ir_read_bytes(IrModule **module, const char *source, const char *data, int64_t length,
                        AmError *error);

@@ -1,20 +1,19 @@
 /* The work of whole computations and modules, as XLA's cost analysis sums it.
  *
- * Every computation is counted once, callees first, so that an instruction that
- * calls one only multiplies. Of a fusion what lives inside never reaches the
- * memory. It writes its results, of a dynamic-update-slice the update alone, and
- * reads of each parameter
+ * Every computation is counted once, callees first; an instruction that calls a computation
+ * multiplies its work. Values inside a fusion do not reach memory. A fusion writes its results (of
+ * a dynamic-update-slice, only the update) and reads from each parameter
  *
- *     the slices that slices and dynamic-slices take, the whole for each broadcast
- *     and reshape, what a fusion inside reads of it, nothing for the array that a
- *     dynamic-update-slice works in, and once the whole for all its other users;
+ *     the results of slices and dynamic-slices, the whole for each broadcast and
+ *     reshape, the reads of inner fusions, no bytes for the array that a
+ *     dynamic-update-slice updates, and the whole once for all other users;
  *
- * constants of more than one element are read too. A parameter that is a tuple
- * is read by its elements.
+ * constants of more than one element are read too. A parameter that is a tuple is read by its
+ * elements.
  */
 #include "ir/flops.h"
 
-/* Of an entry in the table of a tuple. */
+/* Bytes of one entry in the index table of a tuple. */
 #define POINTER_BYTES 8.0
 
 /* Computations that call one another over and over multiply beyond all numbers:
@@ -24,7 +23,7 @@
 typedef struct Counter {
     const IrModule *module;
     IrComputationWork *computations;
-    Arena *arena;    /* of what is kept */
+    Arena *arena;    /* for the results */
     IrShape *shapes; /* of one instruction's operands */
     bool *is_shared; /* [instruction]: read in full already, by all users that can share it */
     double *read;    /* [instruction]: bytes read of a fusion's parameter or its element */
@@ -46,7 +45,7 @@ static double output_bytes(const IrModule *module, int32_t value) {
     return (double)ir_shape_bytes(&output->shape);
 }
 
-/* What operand k of `user` reads of it, inside a fusion. */
+/* Adds the bytes that `user` reads of operand k, inside a fusion. */
 static void read_operand(Counter *counter, const IrInstruction *user, int32_t k) {
     int32_t operand = user->operands[k];
     const IrShape *shape = &counter->module->instructions[operand].shape;
@@ -65,7 +64,7 @@ static void read_operand(Counter *counter, const IrInstruction *user, int32_t k)
     }
 }
 
-/* Fills in what a fusion that calls `body` reads and writes; callees are done. */
+/* Computes the bytes that a fusion that calls `body` reads and writes; its callees are counted. */
 static AmStatus count_fused(Counter *counter, IrComputationWork *work, const IrComputation *body,
                             AmError *error) {
     const IrModule *module = counter->module;

@@ -7,8 +7,8 @@
 
 #include "base/hash.h"
 
-/* Of a longer name only the beginning is hashed and put into new names, so that
- * one long name that is copied often costs little. */
+/* The prefix of a longer name that is hashed and copied into new names. The limit bounds the cost
+ * of a long name that is copied often. */
 #define MAX_PREFIX 256
 
 typedef struct Slot {

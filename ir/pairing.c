@@ -1,33 +1,31 @@
-/* Pairing of parameters with the outputs that update them, without metadata.
+/* Pairs parameters with the outputs that update them, without metadata.
  *
- * 1. Data flow. From each output a breadth-first search goes backward through
- *    element-wise operators and views of the output's dimensions. Parameters of
- *    the output's shape that it reaches are candidates, at a distance of so many
- *    operators: w - lr * g is one from w; b * m + (1 - b) * g is two from m; with
- *    Adam the new w is also a few from m and v. Candidates are accepted nearest
- *    first, so m and v are taken by their own updates. In-place updates
- *    (dynamic-update-slice, scatter) and loop carries count as one operator;
- *    branches and bodies of loops are searched like the code around them, where
- *    a slice stands for the array of which it is one.
- * 2. Order. What is left is paired where it lies between the same neighbours in
- *    the parameters and in the outputs, on this side of the loss, with equal
- *    shapes and an equal number of candidates, if the output depends on the
- *    parameter. Random keys that are fed back need no more; what may as well be
- *    a result in the shape of its data (a prediction, a reconstruction) must be
- *    donated, or be the next of a pair in the parameters and in the outputs.
- *    Of a parameter that nothing uses, such as the state that an optimizer does
- *    not need for some weights, the new value is told by its place between two
- *    pairs, a constant also by a pair before it.
- * 3. A donation pairs what is left; before, it only breaks ties.
+ * 1. Data flow. A breadth-first search from each output follows element-wise operators
+ *    and views of the output's dimensions backward. Parameters of the output's shape
+ *    that it reaches are candidates; their distance is the number of operators between:
+ *    w - lr * g has distance one from w; b * m + (1 - b) * g has distance two from m;
+ *    in Adam the new w also has small distances from m and v. The nearest candidates are
+ *    accepted first, so that m and v are paired with their own updates. In-place updates
+ *    (dynamic-update-slice, scatter) and loop carries count as one operator. Branches and
+ *    bodies of loops are searched like the surrounding code; a slice represents its array.
+ * 2. Order. The remaining outputs and parameters are paired if they have the same
+ *    neighbouring pairs in both lists, are on the same side of the loss, have equal
+ *    shapes and equal numbers of candidates, and if the output depends on the parameter.
+ *    These conditions suffice for random keys that are returned. A result with the shape
+ *    of its data (a prediction, a reconstruction) must also be donated, or be next to a
+ *    pair in both lists. A parameter without users, such as optimizer state that some
+ *    weights do not need, is paired with the output at its place between two pairs; a
+ *    constant output also if only a pair precedes it.
+ * 3. Donations pair the rest; in earlier steps they only break ties.
  *
- * Two outputs that look like updates are not. A loss that a scalar parameter
- * multiplies: scalars whose floating value follows array parameters come last,
- * and one scalar is left for the loss. The result of a residual network without
- * loss: where nothing else is returned, an update may not depend on a dot or
- * convolution unless it is donated.
+ * Two kinds of outputs resemble updates. The first is a loss that a scalar parameter multiplies:
+ * scalars whose floating value depends on array parameters are therefore paired last, and one
+ * scalar remains for the loss. The second is the result of a residual network without a loss: if a
+ * module has no other output, an update that is not donated must not depend on a dot or a
+ * convolution.
  *
- * The search from one output is bounded and so is the sum over all outputs:
- * optimizers need some twenty steps.
+ * The search from one output is bounded, and the sum over all outputs too: optimizers need about
+ * twenty operators.
  */
 #include "ir/pairing.h"
 
@@ -35,7 +33,7 @@
 
 #define MAX_VISITS_PER_OUTPUT 4096
 #define MAX_ANCESTOR_PASSES   256
-#define MAX_BRANCHES          64 /* of a conditional, that are looked at for one value */
+#define MAX_BRANCHES          64 /* branches of a conditional that are searched for one value */
 
 typedef struct Candidate {
     int32_t parameter, output, distance;
@@ -148,8 +146,8 @@ static void add_candidate(Matcher *matcher, int32_t value, int32_t output, int32
                     matcher->alias_of[output] == parameter};
 }
 
-/* What a value inside a branch or a loop's body is outside, at first: the operand for the parameter, an
- * element of that operand for an element of it. */
+/* Returns the initial value outside for a value inside a branch or the body of a loop: the operand
+ * for the parameter, an element of that operand for an element of the parameter. */
 static int32_t outside_of_body(const Matcher *matcher, const IrInstruction *value) {
     const IrInstruction *parameter = value;
     if (value->opcode == IR_GET_TUPLE_ELEMENT)
@@ -298,7 +296,7 @@ static AmStatus drop_results(Matcher *matcher, AmError *error) {
     return AM_OK;
 }
 
-/* Whether the output depends on the parameter; not known, so no, once the passes are used up. */
+/* Returns whether the output depends on the parameter; false if the budget of searches is exhausted. */
 static bool depends_on_parameter(Matcher *matcher, int32_t output, int32_t parameter) {
     if (matcher->passes_left-- <= 0) return false;
     ArenaMark mark = arena_mark(matcher->arena);
@@ -322,8 +320,8 @@ static bool is_unused(const Matcher *matcher, int32_t parameter) {
     return matcher->graph->first_user[value] == matcher->graph->first_user[value + 1];
 }
 
-/* Whether the place of the output is that of the parameter: a donation, the next of a pair, or any
- * for unsigned integers, which are random keys. */
+/* Returns whether the position of the output matches that of the parameter: a donation, the next of a pair,
+ * or any position for unsigned integers, which are random keys. */
 static bool is_in_place(const Matcher *matcher, int32_t output, int32_t parameter) {
     const IrPairing *pairing = matcher->pairing;
     Dtype type = output_shape(matcher, output)->type;
@@ -334,8 +332,8 @@ static bool is_in_place(const Matcher *matcher, int32_t output, int32_t paramete
     return follows_pair(matcher, output, parameter) || precedes;
 }
 
-/* Whether the outputs in [from, to) and the parameters from `first` on are free and have equal shapes,
- * place by place. */
+/* Returns whether the outputs in [from, to) and the parameters from `first` on are unpaired and have equal
+ * shapes, position by position. */
 static bool correspond(const Matcher *matcher, int32_t from, int32_t to, int32_t first) {
     for (int32_t o = from; o < to; o++)
         if (matcher->pairing->output_of[first + o - from] >= 0 ||
@@ -344,10 +342,10 @@ static bool correspond(const Matcher *matcher, int32_t from, int32_t to, int32_t
     return true;
 }
 
-/* Free outputs in [from, to) and free parameters in (after, before): pairs equal
- * shapes in order where both sides have as many of that shape. What does not
- * depend on an unused parameter is its update only between two pairs with as
- * many of all shapes; a constant also directly behind a pair. */
+/* Pairs unpaired outputs in [from, to) with unpaired parameters in (after, before): equal shapes in
+ * order, where both lists have equally many of that shape. An output that does not depend on an
+ * unused parameter is its update only between two pairs with equally many entries of all shapes; a
+ * constant output also directly after a pair. */
 static void pair_gap(Matcher *matcher, int32_t from, int32_t to, int32_t after, int32_t before) {
     bool is_between_pairs =
         to < matcher->flow->output_count && to - from == before - after - 1 && (after >= 0 || from == 0);

@@ -1,4 +1,4 @@
-/* Which output holds the next value of which entry parameter. */
+/* For each entry parameter, the output that holds its next value. */
 #ifndef IR_PAIRING_H
 #define IR_PAIRING_H
 

@@ -1,26 +1,24 @@
 /* Phases: forward, recomputed, backward, optimizer.
  *
- * Forward is what the loss depends on. What remains of the ancestors of the new
- * weights and optimizer states is backward up to the gradients and optimizer
- * after them. The boundary is found in the update region of each weight: the
- * element-wise instructions and views of its dimensions that lead to its new
- * value and to those of its optimizer states. Values that enter the region from
- * elsewhere (a dot, a reduction, a transpose, a scatter) carry the gradient. If
- * they are one value, that is the gradient and the region is optimizer; views
- * that give it the weight's type and shape still belong to it. If they are
- * several (a table used twice), the gradient is the first instruction that all
- * of them pass through. Backward is what a gradient depends on; the norms of
- * clipping and trust ratios follow gradients and are optimizer.
+ * The loss depends on forward instructions only. The remaining ancestors of the new weights and
+ * optimizer states are backward up to the gradients, and optimizer after them. The boundary is
+ * found in the update region of each weight: the element-wise instructions and views of its
+ * dimensions that lead to its new value and to those of its optimizer states. Values that enter the
+ * region from outside (a dot, a reduction, a transpose, a scatter) carry the gradient. A single
+ * such value is the gradient, and the region is optimizer; views that give it the weight's type and
+ * shape are part of it. If there are several (a table used twice), the gradient is the first
+ * instruction through which all of them pass. Ancestors of a gradient are backward. The norms of
+ * clipping and trust ratios depend on gradients and are optimizer.
  *
- * Where the metadata tells, what jvp, transpose or a rematted computation is in
- * the op_name of is backward too. A name without them says nothing: sums of
- * micro-batches have none. The names of a body without them are their loop's.
+ * An instruction whose op_name contains jvp, transpose or a rematted computation is backward too. A
+ * name without these words is no evidence, since sums of micro-batches have none of them. In a body
+ * whose names have none of them, the names of its loop apply.
  *
- * Rates and bias corrections are optimizer if nothing else uses them, and
- * instructions of other outputs are forward (metrics, running statistics)
- * unless they follow a gradient. Loops are looked into: their bodies have
- * phases, also where a body updates weights, and the loop has its first one.
- * What is recomputed is found last, by value (ir/recomputed.h). Linear.
+ * Rates and bias corrections are optimizer if they have no other users. Instructions of other
+ * outputs (metrics, running statistics) are forward unless they depend on a gradient. Bodies of
+ * loops have phases too, also if a body updates weights; the loop has the first phase of its body.
+ * Recomputed instructions are found last, by value (ir/recomputed.h). The analysis takes linear
+ * time.
  */
 #include "ir/phases.h"
 
@@ -28,7 +26,7 @@
 
 #include "ir/recomputed.h"
 
-/* Branches of a conditional in which an update is looked for. */
+/* The branches of a conditional that are searched for an update. */
 #define MAX_BRANCHES 64
 
 typedef struct Phases {
@@ -45,7 +43,7 @@ typedef struct Phases {
     bool *follows_work;    /* depends on more than moved parameters */
     bool *free;            /* depends on no parameter */
     bool *named_bodies;    /* per computation: its loop is named as part of a derivative */
-    bool *before_gradient; /* a gradient, or what one depends on */
+    bool *before_gradient; /* gradients and their ancestors */
     /* update regions */
     bool *region;
     int32_t *groups;     /* union-find over the region */
@@ -57,7 +55,8 @@ typedef struct Phases {
     int32_t *results;    /* per group: the new weight, or -1 */
 } Phases;
 
-/* What only hands on values, whose phase is the first of its users'. Loops hand on what their bodies do. */
+/* Returns whether the instruction only forwards values; its phase is then the earliest of its users'. A
+ * loop forwards a value if its body does. */
 static bool is_plumbing(const IrInstruction *instruction) {
     return instruction->opcode == IR_TUPLE || instruction->opcode == IR_GET_TUPLE_ELEMENT ||
            instruction->opcode == IR_OPT_BARRIER || instruction->opcode == IR_WHILE ||
@@ -166,7 +165,7 @@ static bool mixes_with_parameter(const Phases *work, int32_t value) {
     return false;
 }
 
-/* Whether `operand` is a gradient that this view brings nearer to its weight's type and shape. */
+/* Returns whether `operand` is a gradient that this view converts towards its weight's type and shape. */
 static bool completes_gradient(const Phases *work, int32_t value, int32_t group) {
     const IrInstruction *instruction = &work->module->instructions[value];
     if (!is_view(instruction) || work->results[group] < 0) return false;
@@ -191,7 +190,7 @@ static void mark_gradients(Phases *work, bool of_weights, const bool *excluded) 
     }
 }
 
-/* Whether the metadata names the instruction as part of a derivative. */
+/* Returns whether the metadata marks the instruction as part of a derivative. */
 static bool is_named_backward(const Phases *work, int32_t value) {
     static const char *const marks[] = {"transpose(", "jvp(", "rematted_computation"};
     const IrFlowGraph *graph = work->graph;
@@ -217,7 +216,8 @@ static IrPhase phase_of_update(const Phases *work, int32_t value) {
                                                                          : IR_PHASE_BACKWARD;
 }
 
-/* Forward and the updates; then results that follow none of the updates, with what they are made from. */
+/* Marks the forward instructions and the updates, then the results that depend on no update, with
+ * their ancestors. */
 static void find_first_phases(Phases *work, const bool *live, bool *after_update, bool *of_result) {
     for (int32_t i = 0; i < work->graph->count; i++) {
         IrOpcode opcode = work->module->instructions[i].opcode;
@@ -258,7 +258,8 @@ static void hand_back_rates(Phases *work, bool *used_elsewhere) {
     }
 }
 
-/* What has no phase of its own, as tuples and their elements, takes the earliest among its users. */
+/* Assigns to instructions without a phase of their own, such as tuples and their elements, the
+ * earliest phase of their users. */
 static void settle_plumbing(Phases *work, bool *is_open) {
     for (int32_t i = 0; i < work->graph->count; i++)
         is_open[i] = is_plumbing(&work->module->instructions[i]) && work->phases[i] == IR_PHASE_OTHER;
@@ -272,7 +273,7 @@ static void settle_plumbing(Phases *work, bool *is_open) {
     }
 }
 
-/* A new value that a loop or a branch makes is made in its body: there its update is looked for. */
+/* Marks a new value. If a loop or a branch computes it, its update is searched in the body. */
 static void mark_output(Phases *work, int32_t value, bool is_weight) {
     const IrFlowGraph *graph = work->graph;
     if (work->is_output[value] && (work->is_weight[value] || !is_weight)) return;
@@ -334,13 +335,14 @@ static void mark_updates(Phases *work, bool *live) {
     ir_flow_mark_ancestors(graph, live);
 }
 
-/* Gradients by data flow, and what is named so; then all that they depend on. */
+/* Marks the gradients found by data flow and the instructions marked by metadata, then all their
+ * ancestors. */
 static void mark_before_gradients(Phases *work, bool *after_gradient) {
     grow_regions(work);
     follow_gradients(work);
     find_cuts(work);
     mark_gradients(work, true, after_gradient);
-    /* What a statistic of the optimizer takes in may be made from the gradients. */
+    /* Inputs of the optimizer's statistics may depend on gradients. */
     memcpy(after_gradient, work->before_gradient, sizeof(bool) * (size_t)work->graph->count);
     ir_flow_mark_dependents(work->graph, after_gradient);
     mark_gradients(work, false, after_gradient);

@@ -19,7 +19,7 @@ static bool is_space(char c) {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* Bytes looked at to tell text from binary. */
+/* The number of bytes examined to distinguish text from binary. */
 #define TEXT_SAMPLE 4096
 
 static bool is_text(const char *data, int64_t length) {
@@ -38,7 +38,7 @@ static ParseFunction *recognise(const char *data, int64_t length) {
     return is_text(data, length) ? ir_parse_text : ir_parse_pb;
 }
 
-/* Tells where in the file the instruction is that could not be taken. */
+/* Adds to the error the position in the file of the refused instruction. */
 static void add_place(const IrModule *module, const Hlo__HloModuleProto *message, ParseFunction *parse,
                       const char *data, int64_t length, AmError *error) {
     if (module->refused == NULL || message == NULL) return;

@@ -38,9 +38,9 @@ typedef struct CachedKey {
     const ProtobufCFieldDescriptor *field;
 } CachedKey;
 
-/* An object that was read, by how it begins. Where its whole text stands again it
- * is the same object, since an object's text shows its own end; so shapes and
- * layouts, which HLO repeats, are read once and share one message. */
+/* An object that was read, by its first bytes. If its whole text occurs again, the object is equal,
+ * since an object's text determines its own end. HLO repeats shapes and layouts; each is therefore
+ * read once and shares one message. */
 typedef struct SeenObject {
     const ProtobufCMessageDescriptor *type; /* NULL: free */
     const char *text;
@@ -451,8 +451,8 @@ static AmStatus read_message(JsonWalk *walk, const Place *place, void *message,
     return json_scan_expect(&walk->scanner, '}');
 }
 
-/* Looks for the module, or what is around it, among the members of an object;
- * `*at` is where its value begins, -1 where there is none. */
+/* Finds the module, or the object that contains it, among the members of an object; `*at` is the
+ * start of its value, -1 if it is missing. */
 static AmStatus find_inner(const JsonWalk *walk, JsonString *found, int64_t *at) {
     static const char *const keys[] = {"computations", "hloModule", "hlo_module", "hlo"};
     JsonScanner ahead = walk->scanner;

@@ -1,9 +1,9 @@
 /* The binary encoding: protobuf's wire format (ir/unpack.c).
  *
- * A file holds a HloModuleProto, or one inside a HloProto (field 1), or inside
- * a HloSnapshot (field 1 of field 1). The three share field numbers, so they
- * are told apart by looking for an instruction: computations = 3, instructions
- * = 2, opcode = 2, and the opcode must be a word of lower-case letters.
+ * A file contains a HloModuleProto, or one inside a HloProto (field 1), or inside a HloSnapshot
+ * (field 1 of field 1). The three share field numbers. They are distinguished by the position of an
+ * instruction: computations = 3, instructions = 2, opcode = 2, and the opcode must be a word of
+ * lower-case letters.
  */
 #include <string.h>
 
@@ -71,7 +71,7 @@ static void warn_of_unknown(AmWarnings *warnings, const char *source, Unknown *k
     }
 }
 
-/* What newer writers have more, of the messages that they extend most. */
+/* Warns of fields that only newer writers know, in the messages that newer versions extend most. */
 static void warn_of_unknown_fields(AmWarnings *warnings, const char *source,
                                    const Hlo__HloModuleProto *module) {
     Unknown known[MOST_UNKNOWN];

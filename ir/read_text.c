@@ -1,17 +1,16 @@
-/* HLO text to the message that binary and JSON give as well.
+/* Parses HLO text into the message that binary and JSON produce as well.
  *
- * Recursive descent over the characters: the head (ir/text_header.c), then one
- * computation after the other, callees first as XLA prints them, so that every
- * name refers to something above and one pass suffices. Instructions are read in
- * ir/text_instruction.c. A text may also be one instruction alone, whose operands
- * become parameters. Both spellings are read:
+ * The parser is a recursive descent over the characters: the header (ir/text_header.c), then one
+ * computation after the other. XLA prints callees first, so that every name refers to an earlier
+ * definition and one pass suffices. ir/text_instruction.c parses instructions. A text may also be a
+ * single instruction; its operands become parameters. Both spellings are accepted:
  *
  *   %add.3 (a: f32[2]) -> f32[2] {            add.3 {
  *     ROOT %r = f32[2]{0} negate(f32[2]{0} %a)    ROOT r = f32[2]{0} negate(a)
  *
- * Ids are numbered through the module, computations from 1 and instructions from
- * 1, which XLA of every age accepts. What the text does not carry but the binary
- * does (program shapes, default layouts) is derived.
+ * Ids are numbered through the module, from 1 for computations and for instructions, which every
+ * version of XLA accepts. The contents of the binary that the text lacks (program shapes, default
+ * layouts) are derived.
  */
 #include <string.h>
 
@@ -46,7 +45,8 @@ AmStatus ir_reader_program_shape(IrTextReader *reader, Hlo__HloComputationProto 
     return AM_OK;
 }
 
-/* (a: f32[2], b: (f32[], s32[])) -> f32[2]: `*result` is the shape behind the arrow; NULL: there is none. */
+/* (a: f32[2], b: (f32[], s32[])) -> f32[2]: `*result` is the shape after the arrow; NULL if there
+ * is no arrow. */
 static AmStatus read_program_shape(IrScanner *scanner, Hlo__ShapeProto **result) {
     Hlo__ShapeProto *written;
     *result = NULL;
@@ -234,7 +234,7 @@ static void finish_module(Hlo__HloModuleProto *module) {
     module->host_program_shape->parameter_names = program->parameter_names;
 }
 
-/* is_scheduled=true: the computations that are not fused run as they are written. */
+/* is_scheduled=true: computations outside fusions run in the order of the text. */
 static AmStatus make_schedule(IrTextReader *reader) {
     Arena *arena = reader->scanner.arena;
     Hlo__HloModuleProto *module = reader->module;

@@ -1,25 +1,24 @@
-/* Recomputation, as jax.checkpoint makes it, found by value.
+/* Finds recomputation, such as jax.checkpoint produces, by value.
  *
- * Value numbering: the class of a value is a hash of its operator, shape,
- * attributes and the classes of its operands, as in global value numbering.
- * Two values of one class are equal, so a backward instruction in the class of
- * a forward one repeats it; no metadata is needed. Reshapes of reshapes count
- * as one, barriers are seen through, and computations that reductions and loops
- * call enter by their structure, not by their names.
+ * Value numbering: the class of a value is a hash of its operator, shape, attributes and the
+ * classes of its operands, as in global value numbering. Two values of one class are equal, so that
+ * a backward instruction in the class of a forward instruction repeats it; metadata is not needed.
+ * Consecutive reshapes count as one, barriers are transparent, and computations that reductions and
+ * loops call are hashed by structure, not by name.
  *
- * In a loop's body the classes go on: an element that the body hands on as it
- * came is what it was outside; a slice of such an array is "the loop's slice"
- * of it, whatever counts the slices; and if another loop has stacked that array
- * up, one slice per round, it is the value that was stacked. So the backward
- * loop over layers repeats what the forward loop did with the same layer.
+ * Classes extend into the bodies of loops. An element that the body returns unchanged has the class
+ * of its initial value. A slice of such an array has the class "this loop's slice" of the array,
+ * whichever counter selects it. If another loop has stacked the array, one slice per iteration, the
+ * slice has the class of the stacked value. The backward loop over layers therefore repeats the
+ * forward loop's work on the same layer.
  *
- * Repeated values that hang together count where one of them is worth storing
- * (a product, a sum, a function that is dear) or is named as rematted: a square
- * or a comparison of indices that a derivative makes again is no recomputation.
+ * A connected group of repeated values counts as recomputation if one of them is worth storing (a
+ * product, a sum, an expensive function) or is named as rematted. A square or a comparison of
+ * indices that a derivative computes again is not recomputation.
  *
- * Factors of derivatives made from recomputed values repeat nothing: they are
- * backward, as they are without recomputation. A hash that two values share by
- * chance costs a wrong phase and nothing else.
+ * Factors of derivatives computed from recomputed values repeat no forward instruction: they are
+ * backward, as without recomputation. A collision of hashes causes a wrong phase and no other
+ * error.
  */
 #include "ir/recomputed.h"
 
@@ -35,8 +34,8 @@ typedef struct Classes {
     const IrModule *module;
     uint64_t *structures; /* per computation: of its root as a function of its parameters; 0: not yet */
     uint64_t *locals;     /* per instruction: the same of it */
-    uint64_t *classes;    /* per instruction; 0: not looked at */
-    int32_t *origins;     /* per instruction: what it is a reshape of, or itself */
+    uint64_t *classes;    /* per instruction; 0: not visited */
+    int32_t *origins;     /* per instruction: the origin of a chain of reshapes, or itself */
 } Classes;
 
 static uint64_t mix_numbers(uint64_t hash, const int64_t *numbers, int64_t count) {
@@ -117,7 +116,7 @@ static uint64_t mix_options(uint64_t hash, const IrOptions *options) {
     return mix_numbers(hash, options->fft_length, options->fft_rank);
 }
 
-/* Of a large constant its size and first bytes count: inlining may have copied it often. */
+/* A large constant is hashed by its size and first bytes, since inlining may have copied it often. */
 #define MAX_LITERAL_BYTES 4096
 
 static uint64_t mix_literal(uint64_t hash, const IrLiteral *literal, const IrShape *shape) {
@@ -175,7 +174,7 @@ static void take_class(Classes *work, int32_t value, int32_t other) {
     work->origins[value] = work->origins[other];
 }
 
-/* What another loop has stacked up, a slice per round, into the array `stack`: that slice; or -1. */
+/* The value that another loop has stacked, a slice per iteration, into the array `stack`; or -1. */
 static int32_t stacked_value(const Classes *work, int32_t stack) {
     int32_t made = ir_flow_value_in_body(work->graph, stack);
     if (made < 0) return -1;
@@ -186,7 +185,7 @@ static int32_t stacked_value(const Classes *work, int32_t stack) {
     return ir_dataflow_operand(work->graph->flow, update, 1);
 }
 
-/* Slices of what a loop is given whole; false for anything else. */
+/* Classifies slices of loop-invariant arrays; returns false for other values. */
 static bool classify_slice(Classes *work, int32_t value) {
     const IrInstruction *slice = &work->module->instructions[value];
     if (slice->opcode != IR_DYNAMIC_SLICE) return false;
@@ -219,7 +218,7 @@ static bool classify_carried(Classes *work, int32_t value) {
     return true;
 }
 
-/* Reshapes by what they reshape in the end, which they may give back. */
+/* Classifies reshapes by the origin of their chain; a chain may restore the origin's shape. */
 static bool classify_reshape(Classes *work, int32_t value) {
     const IrInstruction *instruction = &work->module->instructions[value];
     if (instruction->opcode != IR_RESHAPE) return false;
@@ -256,7 +255,7 @@ static void classify(Classes *work, int32_t value) {
 static void classify_computation(Classes *work, int32_t computation) {
     const IrComputation *body = &work->module->computations[computation];
     for (int32_t i = body->first; i < body->first + body->count; i++) {
-        /* What only hands on a value has that value's class, computed before. */
+        /* An instruction that only forwards a value has the class of that value, computed before. */
         int32_t source = work->graph->flow->sources[i];
         if (source != i) take_class(work, i, source);
         else classify(work, i);
@@ -330,7 +329,8 @@ static void keep_dear(const IrFlowGraph *graph, bool *is_repeated, int32_t *grou
     for (int32_t i = 0; i < graph->count; i++) is_repeated[i] &= is_worth[find_group(groups, i)];
 }
 
-/* What recomputed values are moved from, and what they take that follows no parameter. */
+/* Extends the phase to the sources that recomputed values are moved from, and to operands that
+ * depend on no parameter. */
 static void extend_to_operands(const IrFlowGraph *graph, IrPhase *phases, const bool *free) {
     for (int32_t i = graph->count - 1; i >= 0; i--) {
         const IrInstruction *instruction = &graph->module->instructions[i];

@@ -39,8 +39,8 @@ static void mark_forward(const IrRoles *roles, const IrFlowGraph *graph, bool *f
     ir_flow_mark_ancestors(graph, forward);
 }
 
-/* Steps that a loop repeats: what it carries from one to the next is not a part of the next one's
- * forward pass. Loops inside loops hand the same element on. */
+/* Cuts the carried elements of a loop that repeats whole steps: a value carried from one step to
+ * the next is not part of the next step's forward pass. Nested loops carry the same element. */
 static AmStatus cut_repeated_steps(const IrRoles *roles, IrFlowGraph *graph, Arena *scratch, AmError *error) {
     const IrModule *module = graph->module;
     int64_t *first = ARENA_ARRAY(scratch, int64_t, (int64_t)module->computation_count + 1), slots = 0;
@@ -96,8 +96,9 @@ static void find_paired_roles(IrRoles *roles, const IrFlowGraph *graph, const Ir
     }
 }
 
-/* Only a donation tells that the parameter has a new value. JAX donates by shape: what is donated and has
- * the batch of the data is data, and the result in its buffer something like a prediction. */
+/* Returns whether only a donation indicates a new value of the parameter. JAX assigns donations by shape: a
+ * donated parameter with the batch of the data is data, and the result in its buffer resembles a
+ * prediction. */
 static bool is_donated_alone(const IrParameter *parameter) {
     return parameter->output >= 0 && strcmp(parameter->paired_by, "alias") == 0;
 }
@@ -183,7 +184,8 @@ static bool is_donated(const IrModule *canonical, const IrParameter *parameter) 
     return false;
 }
 
-/* Warns of the first floating pair that only its place tells: it may be data and a result like it. */
+/* Warns of the first floating pair found only by its position: it may be data and a result of the
+ * same shape. */
 static void warn_of_order(const IrRoles *roles, IrModule *canonical) {
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         const IrParameter *parameter = &roles->parameters[p];

@@ -1,9 +1,9 @@
-/* What the entry's parameters are and what its instructions are for.
+/* Roles of the entry's parameters and phases of its instructions.
  *
- * Roles and pairing (weight, optimizer, state, data, constant) come from
- * model.roles.json where given, else from data flow, then order and shape, an
- * alias only as a tie-break. Phases come from data flow, to which op_names add, so
- * that a module without metadata is planned alike. All arrays live in the caller's arena.
+ * Roles and pairs (weight, optimizer, state, data, constant) are read from model.roles.json if it
+ * exists; otherwise they follow from data flow, then order and shape; an alias only breaks ties.
+ * Phases follow from data flow, and op_names refine them, so that a module without metadata gets
+ * the same plan. All arrays are allocated in the caller's arena.
  */
 #ifndef IR_ROLES_H
 #define IR_ROLES_H

@@ -1,4 +1,4 @@
-/* model.roles.json: what the exporter says of each parameter. */
+/* model.roles.json: the exporter's record of each parameter. */
 #ifndef IR_ROLES_FILE_H
 #define IR_ROLES_FILE_H
 

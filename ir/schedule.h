@@ -14,10 +14,10 @@ typedef struct IrSchedule {
 /* False if memory ran out. */
 bool ir_schedule_index(IrSchedule *schedule, const Hlo__HloModuleProto *module, Arena *arena);
 
-/* order[k] = position in the computation of what runs k-th. False, and nothing
- * that may be relied on, where there is no sequence for the computation or it is
- * no permutation of its instructions with operands before their users. `positions` maps the low 32 bits of
- * ids. */
+/* Sets order[k] to the position in the computation of the instruction that runs k-th. Returns
+ * false, with undefined contents of `order`, if the computation has no sequence or its sequence is
+ * no permutation of its instructions with operands before users. `positions` maps the low 32 bits
+ * of ids. */
 bool ir_schedule_order(int32_t *order, const IrSchedule *schedule,
                        const Hlo__HloComputationProto *computation, const IdMap *positions);
 

@@ -1,5 +1,5 @@
-/* Shapes: sizes, comparison and text. Layouts never matter to any: an array's
- * value is meant in its logical, row-major order.
+/* Shapes: sizes, comparison and text. These functions ignore layouts: the value of an array is
+ * defined in its logical, row-major order.
  */
 #include "ir/module.h"
 
@@ -68,7 +68,7 @@ void ir_shape_append(Text *text, const IrShape *shape) {
     text_append_string(text, is_tuple ? ")" : "]");
 }
 
-/* Whether elements lie in logical order, whatever the order of dimensions of size 1. */
+/* Returns whether elements are stored in logical order; dimensions of size 1 may have any position. */
 static bool is_row_major(const IrShape *shape) {
     int64_t before = shape->rank;
     for (int32_t d = 0; shape->minor_to_major && d < shape->rank; d++) {

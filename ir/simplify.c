@@ -1,13 +1,13 @@
-/* Simplification: one pass forward finds what each instruction stands for, one
- * pass backward finds what is needed, a third closes the gaps.
+/* Simplification: a forward pass finds the representative of each instruction, a backward pass
+ * finds the needed instructions, and a third pass closes the gaps.
  *
- * Values that hand on their operand are those whose attributes say so: a copy, a
- * conversion to the own type, a reshape to the own shape, the transpose in the
- * old order, the slice, pad, broadcast, reverse or concatenation that changes
- * nothing, and a reshape that takes another one back. Layouts have no meaning in the canonical module, except
- * to a bitcast, which goes by them. A dynamic-slice or dynamic-update-slice of the whole array can only start
- * at 0. The root of a computation stays what it is, and in the entry the elements of a root tuple too: they
- * are the outputs. In the entry what conversions, reshapes and transposes make of a parameter is made once.
+ * These instructions are equal to their operand by their attributes: a copy, a conversion to the
+ * same type, a reshape to the same shape, an identity transpose, a slice, pad, broadcast, reverse
+ * or concatenation without effect, and a reshape that reverts another. Layouts have no meaning in
+ * the canonical module, except for a bitcast. A dynamic-slice or dynamic-update-slice of the whole
+ * array can only start at 0. The root of a computation is kept; in the entry, the elements of a
+ * root tuple are kept too, since they are the outputs. In the entry, each distinct conversion,
+ * reshape or transpose of a parameter is computed once.
  */
 #include "ir/simplify.h"
 
@@ -103,7 +103,7 @@ static int32_t operand_handed_on(const IrInstruction *instructions, const IrInst
     }
 }
 
-/* Whether it is its operand's elements in their order under another shape. */
+/* Returns whether the result has the elements of the operand in the same order, in another shape. */
 static bool only_reshapes(const IrInstruction *instructions, const IrInstruction *instruction) {
     if (instruction->opcode == IR_RESHAPE) return true;
     if (instruction->opcode != IR_BROADCAST) return false;
@@ -142,7 +142,7 @@ static int32_t stands_for(const IrInstruction *instructions, int32_t i, bool is_
     return value < 0 ? i : value;
 }
 
-/* ---- what is made of parameters alone ---- */
+/* ---- values that depend on parameters alone ---- */
 
 /* Forms of parameters: each parameter, and what conversions, reshapes and transposes make of it. A module
  * that computes its forward pass once more makes them once more, behind barriers that keep the two passes
@@ -182,7 +182,8 @@ static bool is_same_form(const IrInstruction *a, const IrInstruction *b) {
     return memcmp(a->attributes->dimensions, b->attributes->dimensions, bytes) == 0;
 }
 
-/* What instruction i stands for as a form: an earlier one or itself. It stands for no other value. */
+/* The form that represents instruction i: an earlier one or itself. Other values do not represent
+ * i. */
 static int32_t stands_for_form(Forms *forms, const IrInstruction *instructions, int32_t i, bool is_output) {
     const IrInstruction *instruction = &instructions[i];
     forms->form[i] = forms->first[i] = forms->sibling[i] = -1;
@@ -203,7 +204,7 @@ static int32_t stands_for_form(Forms *forms, const IrInstruction *instructions, 
     return i;
 }
 
-/* The arrays were made for this list, by whoever made the instructions. */
+/* The arrays are private copies of this list. */
 static void translate(const int32_t *indices, int32_t count, const int32_t *values) {
     int32_t *own = (int32_t *)indices;
     for (int32_t k = 0; k < count; k++) own[k] = values[own[k]];

@@ -1,10 +1,9 @@
-/* Simplification of one computation of the canonical module: exact, and of what
- * a planner would otherwise look at in vain.
+/* Simplification of one computation of the canonical module. It is exact and removes instructions
+ * that are irrelevant to a planner.
  *
- * An instruction that hands on its operand unchanged stands for it; an element
- * taken out of a tuple that is made there stands for what was put in; what no
- * result, no side effect and no control dependency needs is dropped. Parameters,
- * barriers and whatever says how it is sharded stay.
+ * An instruction that returns its operand unchanged is replaced by it. An element taken from a
+ * tuple is replaced by the tuple's operand. An instruction is dropped if no result, side effect or
+ * control dependency needs it. Parameters, barriers and sharding annotations are kept.
  */
 #ifndef IR_SIMPLIFY_H
 #define IR_SIMPLIFY_H
@@ -25,8 +24,8 @@ typedef struct IrInstructionList {
  * ir_has_effect() holds inside. Linear; `scratch` is for the time of the call. */
 AmStatus ir_simplify(IrInstructionList *list, const bool *has_effect, Arena *scratch, AmError *error);
 
-/* Whether running it does more than to give its result: it communicates, changes
- * a state of the device, or is a custom call that says so. Not what it calls. */
+/* Returns whether the instruction has an effect beside its result: it communicates, changes a state of the
+ * device, or is a custom call with side effects. Called computations are not examined. */
 bool ir_has_effect(const IrInstruction *instruction);
 
 #endif

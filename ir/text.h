@@ -1,11 +1,9 @@
-/* HLO text, inside: what the reader and the printer of the text share.
+/* Private interface of the HLO text format: declarations that the reader and the printer share.
  *
- * Reading is recursive descent straight over the characters
- * (ir/text_scanner.c); every construct that both sides know has its two
- * functions in one file: shapes and layouts, literals, shardings, and the
- * attributes of instructions. The attributes are one table
- * (ir/text_attributes.c): a row says where in the message an attribute lives
- * and which syntax its value has, so that what is read is written the same way.
+ * The reader is a recursive descent over the characters (ir/text_scanner.c). Each construct has its
+ * read and its write function in one file: shapes and layouts, literals, shardings, and the
+ * attributes of instructions. The attributes form one table (ir/text_attributes.c): a row holds the
+ * field of the message and the syntax of the value, so that reading and writing agree.
  */
 #ifndef IR_TEXT_H
 #define IR_TEXT_H
@@ -22,8 +20,8 @@ typedef struct IrSeenShape {
 
 #define IR_SEEN_SHAPES 256
 
-/* A position in the text. Reading functions skip white space and comments
- * first, and fail with the line, the column and what was expected. */
+/* A position in the text. Reading functions first skip white space and comments. They fail with
+ * line, column and expectation. */
 typedef struct IrScanner {
     const char *source, *text;
     int64_t length, at;
@@ -50,7 +48,7 @@ bool ir_scan_accept_here(IrScanner *scanner, char letter);
 AmStatus ir_scan_expect(IrScanner *scanner, const char *mark); /* must be next */
 bool ir_scan_take_word(IrScanner *scanner, IrWord *word);      /* letters, digits, '_', '.', '-', '$' */
 AmStatus ir_scan_word(IrScanner *scanner, const char *what, IrWord *word);
-/* Whether ir_scan_word() takes all of the text, whatever follows it; else it is written in quotes. */
+/* Returns whether ir_scan_word() accepts the whole text, whatever follows it; otherwise it needs quotes. */
 bool ir_is_word(const char *text);
 /* A name without its '%' and without a ':' that ends it. */
 AmStatus ir_scan_name(IrScanner *scanner, const char *what, IrWord *name);
@@ -58,7 +56,7 @@ AmStatus ir_scan_integer(IrScanner *scanner, int64_t *value);
 AmStatus ir_scan_real(IrScanner *scanner, double *value, uint64_t *payload);
 AmStatus ir_scan_boolean(IrScanner *scanner, bool *value);
 AmStatus ir_scan_string(IrScanner *scanner, ProtobufCBinaryData *bytes); /* "..." or '...', C escapes */
-AmStatus ir_scan_braced(IrScanner *scanner, IrWord *word);               /* {...} with what is inside */
+AmStatus ir_scan_braced(IrScanner *scanner, IrWord *word);               /* {...} with its contents */
 AmStatus ir_scan_skip_value(IrScanner *scanner); /* up to the ',' that ends an attribute */
 AmStatus ir_scan_integers(IrScanner *scanner, const char *open, const char *close, size_t *count,
                           int64_t **values);
@@ -125,7 +123,7 @@ void ir_write_frontend(Text *out, const Hlo__FrontendAttributes *attributes);
 void ir_write_string(Text *out, const void *bytes, size_t count); /* quoted, with C escapes */
 void ir_write_integers(Text *out, size_t count, const int64_t *values);
 
-/* What reading one module carries along. */
+/* State of reading one module. */
 typedef struct IrTextReader {
     IrScanner scanner;
     AmWarnings *warnings;
@@ -145,7 +143,7 @@ typedef struct IrTextReader {
     int64_t find_id, found_at;             /* where the instruction `find_id` begins; 0: none is sought */
 } IrTextReader;
 
-/* What printing one module carries along. */
+/* State of printing one module. */
 typedef struct IrTextWriter {
     Text *out;
     Arena arena;
@@ -159,8 +157,8 @@ typedef struct IrTextWriter {
     AmError *error;
 } IrTextWriter;
 
-/* Positions by id; -1 where there is none. Instruction ids count by their low
- * 32 bits, since newer XLA keeps the computation in the upper half. */
+/* Positions by id; -1 if missing. Instruction ids are compared by their low 32 bits, since newer
+ * versions of XLA keep the computation in the upper half. */
 int32_t ir_writer_instruction(const IrTextWriter *writer, int64_t id);
 int32_t ir_writer_computation(const IrTextWriter *writer, int64_t id);
 
@@ -170,7 +168,7 @@ int32_t ir_writer_computation(const IrTextWriter *writer, int64_t id);
 AmStatus ir_order_instructions(IrTextWriter *writer, const int32_t **order);
 AmStatus ir_order_computations(IrTextWriter *writer, const int32_t **order);
 
-/* Reads "ROOT name = ..." or, with `has_name` false, what follows the '=' alone. */
+/* Reads "ROOT name = ..." or, if `has_name` is false, only the part after the '='. */
 AmStatus ir_read_instruction(IrTextReader *reader, bool has_name);
 /* Reads "{ instructions }" as the computation `name`, which is added to the module. */
 AmStatus ir_read_inline_computation(IrTextReader *reader, Hlo__HloComputationProto **computation);
@@ -190,8 +188,8 @@ AmStatus ir_attributes_index(IrTextReader *reader);
 AmStatus ir_read_attributes(IrTextReader *reader, Hlo__HloInstructionProto *instruction,
                             Hlo__HloInstructionProto *wrapped, bool has_any);
 
-/* Whether the opcode is of the form add-start, add-update or add-done with no
- * opcode of that name; `outer` is then async-start, ... and `operator` is add.
+/* Returns whether the opcode has the form add-start, add-update or add-done and is not itself an opcode;
+ * `outer` is then async-start, async-update or async-done, and `operator` is add.
  */
 bool ir_async_form(IrWord opcode, const char **outer, IrWord *operator);
 /* Makes the computation that an async-start runs, of `operator` alone;
@@ -202,8 +200,7 @@ AmStatus ir_async_wrap(IrTextReader *reader, Hlo__HloInstructionProto *instructi
  * `operator` of its start; errors are at `start`. */
 AmStatus ir_async_finish(IrTextReader *reader, Hlo__HloInstructionProto *instruction,
                          Hlo__HloInstructionProto *wrapped, IrWord operator, int64_t start);
-/* The instruction of that id in a computation that is being read; NULL if there
- * is none. */
+/* The instruction with that id in a computation under construction; NULL if missing. */
 Hlo__HloInstructionProto *ir_reader_instruction(const Hlo__HloComputationProto *computation, int64_t id);
 AmStatus ir_reader_add_computation(IrTextReader *reader, Hlo__HloComputationProto *computation, IrWord name);
 AmStatus ir_reader_program_shape(IrTextReader *reader, Hlo__HloComputationProto *computation, int64_t start);

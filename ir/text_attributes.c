@@ -1,12 +1,11 @@
-/* The attributes of instructions, one row each: the name in the text, the
- * syntax of the value, the field of the message, and the opcodes that have it.
+/* The attributes of instructions, one row each: the name in the text, the syntax of the value, the
+ * field of the message, and the opcodes with that attribute.
  *
- * Reading looks a name up and takes the row that fits the opcode; a name
- * without a row is skipped with a warning. Printing goes through the rows in
- * order and writes what is not the default. Afterwards reading fills in what
- * the text leaves out because it follows from the operands, so that text and
- * binary give the same message: comparison types, empty groups of dimension
- * numbers, the mark of fused computations.
+ * The reader finds the row by name and opcode; it skips a name without a row with a warning. The
+ * printer visits the rows in order and writes values that differ from the default. The reader then
+ * adds the fields that text omits because they follow from the operands: comparison types, empty
+ * groups of dimension numbers, the mark of fused computations. Text and binary thus produce the
+ * same message.
  */
 #include <string.h>
 
@@ -116,7 +115,7 @@ static const IrAttributeRow ROWS[] = {
      .opcodes = "scatter", .is_always_written = true},
     {"indices_are_sorted", &IR_SYNTAX_BOOLEAN, FIELD(indices_are_sorted), .opcodes = "gather scatter"},
     {"unique_indices", &IR_SYNTAX_BOOLEAN, FIELD(unique_indices), .opcodes = "scatter"},
-    /* What single opcodes compute. */
+    /* attributes of single opcodes */
     {"direction", &IR_SYNTAX_WORD, FIELD(comparison_direction), .opcodes = "compare"},
     {"type", &IR_SYNTAX_WORD, FIELD(comparison_type), .opcodes = "compare"},
     {"is_stable", &IR_SYNTAX_BOOLEAN, FIELD(is_stable), .opcodes = "sort"},
@@ -216,7 +215,7 @@ static const IrAttributeRow ROWS[] = {
     {"is_composite", &IR_SYNTAX_BOOLEAN, FIELD(is_composite), .opcodes = "call"},
     {"async_execution_thread", &IR_SYNTAX_STRING, FIELD(async_execution_thread),
      .opcodes = "async-start async-update async-done"},
-    /* What every instruction may have. */
+    /* attributes of every instruction */
     {"sharding", &IR_SYNTAX_SHARDING, FIELD(sharding)},
     {"frontend_attributes", &IR_SYNTAX_FRONTEND, FIELD(frontend_attributes)},
     {"control-predecessors", &IR_SYNTAX_PREDECESSORS, LIST(control_predecessor_ids)},
@@ -267,8 +266,8 @@ static const IrAttributeRow *find_row(const IrTextReader *reader, IrWord name, c
     return &ROWS[first];
 }
 
-/* The message that a pointer at `offset` leads to; made if there is none and
- * `arena` is given. */
+/* Returns the message to which the pointer at `offset` refers; if it is NULL, allocates the message
+ * in `arena`, unless `arena` is NULL. */
 static void *follow(void *message, size_t offset, const ProtobufCMessageDescriptor *type, Arena *arena) {
     void **pointer = (void **)(void *)((char *)message + offset);
     if (!*pointer && arena) *pointer = ir_new_message(arena, type);
@@ -282,7 +281,8 @@ static void *find_part(const IrAttributeRow *row, Hlo__HloInstructionProto *inst
     return part && row->inner_type ? follow(part, row->inner, row->inner_type, arena) : part;
 }
 
-/* Whether the row is not for a conditional with a selector of this type: pred has two branches by name. */
+/* Returns whether the row belongs to conditionals with another type of selector: pred has two named
+ * branches. */
 static bool is_for_other_selector(const IrTextReader *reader, const IrAttributeRow *row,
                                   const Hlo__HloInstructionProto *instruction) {
     bool is_list = row->syntax == &IR_SYNTAX_COMPUTATIONS;
@@ -381,8 +381,7 @@ static AmStatus complete(IrTextReader *reader, Hlo__HloInstructionProto *instruc
     return AM_OK;
 }
 
-/* What an asynchronous instruction keeps to itself of the attributes written at
- * it. */
+/* Returns whether an attribute belongs to the asynchronous instruction itself and not to its operator. */
 static bool is_outer(IrWord name) {
     static const char *const names[] = {"async_execution_thread",
                                         "output_to_operand_aliasing",
@@ -419,7 +418,7 @@ AmStatus ir_read_attributes(IrTextReader *reader, Hlo__HloInstructionProto *inst
     return complete(reader, instruction, start);
 }
 
-/* Whether a conditional has a pred selector and so names its two branches. */
+/* Returns whether a conditional has a pred selector and therefore two named branches. */
 static bool has_two_branches(const IrTextWriter *writer, const Hlo__HloInstructionProto *instruction) {
     if (instruction->n_called_computation_ids != 2 || instruction->n_operand_ids == 0) return false;
     int32_t selector = ir_writer_instruction(writer, instruction->operand_ids[0]);

@@ -1,5 +1,5 @@
-/* The head of HLO text: the HloModule line with the module's attributes, and the
- * tables of source positions that newer text puts behind it:
+/* The header of HLO text: the HloModule line with the module's attributes, and the tables of source
+ * positions that follow it in newer texts:
  *
  *   HloModule jit_step, is_scheduled=true, input_output_alias={ {0}: (0, {}, may-alias) },
  *       buffer_donor={ (1, {}) }, entry_computation_layout={(f32[2]{0})->f32[2]{0}}
@@ -10,14 +10,14 @@
  *   StackFrames
  *   1 {file_location_id=1 parent_frame_id=1}
  *
- * Ids count from 1. The text gives a frame's parent one higher than the binary
- * does, where 0 says that there is none.
+ * Ids count from 1. The text writes a frame's parent as one more than the binary, in which 0 means
+ * no parent.
  */
 #include <string.h>
 
 #include "ir/text.h"
 
-/* Attributes of a module that say nothing about its computation. */
+/* Attributes of a module that do not affect its computation. */
 static const char *const IGNORED[] = {
     "allow_spmd_sharding_propagation_to_parameters",
     "allow_spmd_sharding_propagation_to_output",
@@ -366,8 +366,8 @@ static void write_donors(Text *out, const Hlo__HloBufferDonorProto *donors) {
     text_append_string(out, " }");
 }
 
-/* The program shape only repeats what the instructions say, so no reader has
- * checked it: whether it can be read back. */
+/* Returns whether the program shape can be read back. It repeats information of the instructions, and no
+ * reader has checked it. */
 static bool is_sound(const Hlo__ShapeProto *shape, int32_t depth) {
     if (!shape || depth > IR_MAX_TUPLE_DEPTH) return false;
     if ((Dtype)shape->element_type == DTYPE_TUPLE) {

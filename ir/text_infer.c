@@ -31,7 +31,7 @@ static AmStatus set_shape(Inference *self, Hlo__ShapeProto *shape) {
     return shape ? AM_OK : ir_scan_memory(&self->reader->scanner);
 }
 
-/* The shape of operand k; NULL: there is none. */
+/* The shape of operand k; NULL if missing. */
 static Hlo__ShapeProto *operand(const Inference *self, size_t k) {
     if (k >= self->instruction->n_operand_ids) return NULL;
     return ir_reader_instruction(self->reader->computation, self->instruction->operand_ids[k])->shape;
@@ -43,7 +43,7 @@ static Hlo__ShapeProto *array(const Inference *self, size_t k) {
     return shape && dtype_bits((Dtype)shape->element_type) > 0 ? shape : NULL;
 }
 
-/* The result's shape of called computation k; NULL: there is none. */
+/* The shape of the result of called computation k; NULL if missing. */
 static Hlo__ShapeProto *called(const Inference *self, size_t k) {
     if (k >= self->instruction->n_called_computation_ids) return NULL;
     int64_t id = self->instruction->called_computation_ids[k];
@@ -54,7 +54,7 @@ static Hlo__ShapeProto *called(const Inference *self, size_t k) {
 
 /* ------------------------------------------------------------------- Results */
 
-/* Dimensions as they are added to an array shape. */
+/* The dimensions of an array shape under construction. */
 typedef struct Sizes {
     size_t rank;
     int64_t sizes[IR_MAX_RANK];

@@ -2,10 +2,10 @@
  *
  *   ROOT %r = f32[2]{0} add(f32[2]{0} %a, negate(%b)), metadata={...}
  *
- * The result's shape may be left out where XLA infers it (ir/text_infer.c). An
- * operand is a name, an element of a tuple (%t#1), or an instruction in place, which
- * has no attributes. Where the text is one instruction, an operand is a parameter:
- * "f32[2] %a" or "f32[2]". A written operand shape must be that of the instruction.
+ * The shape of the result may be omitted if XLA infers it (ir/text_infer.c). An operand is a name,
+ * an element of a tuple (%t#1), or a nested instruction without attributes. In a text of one
+ * instruction, an operand is a parameter: "f32[2] %a" or "f32[2]". A written operand shape must be
+ * equal to the shape of its instruction.
  */
 #include <string.h>
 
@@ -115,7 +115,7 @@ static AmStatus read_named_operand(IrTextReader *reader, Hlo__ShapeProto *writte
                         SHOWN(name));
 }
 
-/* Whether an opcode and its operands follow. */
+/* Returns whether the next tokens are an opcode and its operands. */
 static bool at_nested(const IrScanner *scanner) {
     IrScanner ahead = *scanner;
     IrWord word;

@@ -1,11 +1,10 @@
 /* Constants in HLO text: 1, {1, 2}, { { 1, 2 }, { 3, 4 } }, (1, 2), {...}.
  *
- * Values are written in logical row-major order with one pair of braces per
- * dimension; complex numbers and tuples are in parentheses. "{...}" stands for
- * values that were left out. In the message values follow the literal's own
- * layout, which is the instruction's where it is read; what is printed is looked up
- * by the strides of its layout. Memory grows with the values found in the text,
- * never with what a shape claims.
+ * Values are written in logical row-major order with one pair of braces per dimension; complex
+ * numbers and tuples are in parentheses. "{...}" represents omitted values. In the message, values
+ * follow the literal's own layout, which is the instruction's when read; the printer addresses them
+ * by the strides of the layout. Memory grows with the number of values in the text, never with the
+ * declared shape.
  */
 #include <math.h>
 #include <string.h>
@@ -13,8 +12,8 @@
 #include "base/float_format.h"
 #include "ir/text.h"
 
-/* Where a type's values are: offsets of count and array (for `bytes` fields of
- * length and data), numbers per element, bytes per number; `is_bytes` counts bytes. */
+/* The storage of a type's values: offsets of count and array (for `bytes` fields of length and
+ * data), numbers per element, bytes per number; `is_bytes` counts bytes. */
 typedef struct Storage {
     size_t count, items;
     int32_t numbers, width;
@@ -297,7 +296,7 @@ static void write_dimension(Text *out, const Source *source, size_t level, int64
     text_append_string(out, is_inner ? "}" : " }");
 }
 
-/* Strides of the literal's own layout; false if it is no permutation. */
+/* Computes the strides of the literal's own layout; false if the layout is no permutation. */
 static bool find_strides(Source *source, const Hlo__LayoutProto *layout) {
     size_t rank = source->shape->n_dimensions;
     bool has_layout = layout && layout->n_minor_to_major == rank;

@@ -152,7 +152,7 @@ static AmStatus read_maximal_mesh(IrScanner *scanner, Hlo__NamedShardingProto *s
     return ir_scan_expect(scanner, "]");
 }
 
-/* What follows the mesh. */
+/* Reads the part of a sharding after its mesh. */
 static AmStatus read_use_of_mesh(IrScanner *scanner, Hlo__NamedShardingProto *sharding) {
     while (ir_scan_accept(scanner, ",")) {
         if (ir_scan_peek(scanner) == '[') {

@@ -1,9 +1,9 @@
 /* The order in which text lists computations and instructions.
  *
- * A reader of text knows only what stands above, so operands come before their
- * users and computations before their callers. A file mostly has that order and
- * keeps it; a scheduled computation takes the order of its schedule; anything else
- * is put in order, what comes first in the file first.
+ * A reader of text accepts only references to earlier definitions, so that operands precede their
+ * users and computations their callers. Most files have that order and keep it. A scheduled
+ * computation takes the order of its schedule. Other computations are sorted; the file's order
+ * breaks ties.
  */
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "ir/schedule.h"
 #include "ir/text.h"
 
-/* Whether each node's operands and predecessors stand before it in `order`. */
+/* Returns whether the operands and predecessors of each node precede it in `order`. */
 static bool is_ordered(const int32_t *order, const IrInstruction *nodes, int32_t count, int32_t *places) {
     for (int32_t k = 0; k < count; k++) places[order[k]] = k;
     for (int32_t i = 0; i < count; i++) {
@@ -23,7 +23,7 @@ static bool is_ordered(const int32_t *order, const IrInstruction *nodes, int32_t
     return true;
 }
 
-/* `order` as it is if it is one, else another with operands first. */
+/* Keeps `order` if it is valid; otherwise computes an order with operands first. */
 static AmStatus put_in_order(IrTextWriter *writer, int32_t *order, const IrInstruction *nodes,
                              int32_t count) {
     int32_t *places = ARENA_ARRAY(&writer->arena, int32_t, count + 1);
@@ -49,7 +49,7 @@ static AmStatus find_all(IrTextWriter *writer, const int64_t *ids, size_t count,
     return AM_OK;
 }
 
-/* The sequence of the computation as positions; false where there is none. */
+/* The sequence of the computation as positions; false if it has none. */
 static AmStatus take_schedule(IrTextWriter *writer, int32_t *order, bool *has_one) {
     const Hlo__HloComputationProto *computation = writer->computation;
     int32_t count = (int32_t)computation->n_instructions;

@@ -39,7 +39,7 @@ static bool starts_with(const IrScanner *scanner, const char *mark) {
            memcmp(scanner->text + scanner->at, mark, length) == 0;
 }
 
-/* Moves behind the next `mark`; false if there is none. */
+/* Moves past the next `mark`; false if there is none left. */
 static bool skip_behind(IrScanner *scanner, const char *mark) {
     while (scanner->at < scanner->length && !starts_with(scanner, mark)) scanner->at++;
     if (scanner->at == scanner->length) return false;
@@ -53,7 +53,8 @@ static void skip_line(IrScanner *scanner) {
         scanner->at++;
 }
 
-/* Whether a '#' here begins a comment line: blanks alone precede it on its line. "#(" belongs to a layout. */
+/* Returns whether a '#' at the current position begins a comment line: only blanks precede it on its line.
+ * "#(" is part of a layout. */
 static bool at_comment_line(const IrScanner *scanner) {
     int64_t at = scanner->at;
     if (at + 1 < scanner->length && scanner->text[at + 1] == '(') return false;
@@ -219,7 +220,7 @@ static int hexadecimal(char digit) {
     return isxdigit((unsigned char)digit) ? tolower((unsigned char)digit) - 'a' + 10 : -1;
 }
 
-/* The character after a backslash, which is at text[*at]; moves *at behind it. */
+/* Decodes the character after a backslash, which is at text[*at]; moves *at past it. */
 static uint8_t unescape(const char *text, int64_t end, int64_t *at) {
     static const char letters[] = "abfnrtv", values[] = "\a\b\f\n\r\t\v";
     char letter = text[(*at)++];
@@ -378,8 +379,8 @@ bool ir_names_add(IrNames *names, Arena *arena, IrWord name, int32_t value) {
     return true;
 }
 
-/* A table much larger than what was in it is let go, so that clearing costs no
- * more than filling did. */
+/* Frees a table that is much larger than its contents, so that clearing never costs more than
+ * filling. */
 void ir_names_clear(IrNames *names) {
     if (names->capacity > 64 + 16 * names->count) *names = (IrNames){0};
     if (names->count) memset(names->entries, 0, sizeof *names->entries * (size_t)names->capacity);

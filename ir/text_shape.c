@@ -1,10 +1,9 @@
 /* Shapes in HLO text: f32[8,<=16]{1,0:T(8,128)S(1)}, (f32[2]{0}, s32[]), b(f32[4]).
  *
- * A layout lists the dimensions from minor to major, then properties in the form
- * letter(values): T tiles, L alignment of the tail, # and * types of indices and
- * pointers, E bits of an element, S memory space, SC split dimensions, M bytes
- * before a dynamic array. Other properties are skipped. Where the layout is left out
- * the default is filled in, as XLA does: the last dimension is the minor one.
+ * A layout lists the dimensions from minor to major, then properties of the form letter(values): T
+ * tiles, L alignment of the tail, # and * types of indices and pointers, E bits of an element, S
+ * memory space, SC split dimensions, M bytes before a dynamic array. Other properties are skipped.
+ * An omitted layout is the default, as in XLA: the last dimension is the minor one.
  */
 #include <ctype.h>
 #include <string.h>
@@ -262,7 +261,7 @@ static int64_t plain_length(const IrScanner *scanner) {
         for (at++; at < most && (isdigit((unsigned char)text[at]) || text[at] == ',');) at++;
         return at < most && text[at] == '}' ? at + 1 : 0;
     }
-    /* What could still be a layout further on is left to the reader. */
+    /* A possible layout further on is left to the reader. */
     if (text[at] == ' ')
         return at + 1 < most && text[at + 1] != '{' && text[at + 1] != '/' &&
                        !isspace((unsigned char)text[at + 1])
@@ -438,7 +437,7 @@ void ir_write_shape(Text *out, const Hlo__ShapeProto *shape, bool with_layout) {
         text_append_string(out, ")");
         return;
     }
-    bool is_array = dtype_bits((Dtype)shape->element_type) > 0; /* a token's dimensions say nothing */
+    bool is_array = dtype_bits((Dtype)shape->element_type) > 0; /* a token's dimensions have no meaning */
     text_append(out, "%s[", dtype_name((Dtype)shape->element_type));
     for (size_t i = 0; is_array && i < shape->n_dimensions; i++) {
         bool is_dynamic = i < shape->n_is_dynamic_dimension && shape->is_dynamic_dimension[i];

@@ -1,10 +1,10 @@
 /* Shardings in HLO text.
  *
  * A sharding is {replicated}, {manual}, {unknown}, {unreduced}, {maximal device=3},
- * {devices=[2,1]0,1}, the same as an iota {devices=[2,2]<=[2,2]T(1,0)}, one over a
- * mesh of named axes (ir/text_mesh.c), or a list of these for a tuple;
- * last_tile_dim_replicate and last_tile_dims={manual, ...} name what the trailing
- * tile dimensions mean, shard_as and shard_like a group.
+ * {devices=[2,1]0,1}, the equivalent iota {devices=[2,2]<=[2,2]T(1,0)}, a sharding over a mesh of
+ * named axes (ir/text_mesh.c), or a list of these for a tuple. last_tile_dim_replicate and
+ * last_tile_dims={manual, ...} define the trailing tile dimensions; shard_as and shard_like name a
+ * group.
  */
 #include <string.h>
 
@@ -203,7 +203,7 @@ void ir_write_sharding(Text *out, const Hlo__OpSharding *sharding) {
     bool has_devices = sharding->n_iota_reshape_dims > 0 || sharding->n_tile_assignment_devices > 0;
     if (sharding->type == HLO__OP_SHARDING__TYPE__OTHER && has_devices) {
         write_devices(out, sharding);
-    } else if (sharding->type == HLO__OP_SHARDING__TYPE__OTHER) { /* tiles without devices say nothing */
+    } else if (sharding->type == HLO__OP_SHARDING__TYPE__OTHER) { /* tiles without devices have no meaning */
         text_append_string(out, kind_name(HLO__OP_SHARDING__TYPE__UNKNOWN));
     } else if (sharding->type != HLO__OP_SHARDING__TYPE__TUPLE) {
         text_append_string(out, kind_name(sharding->type));

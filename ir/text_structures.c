@@ -17,7 +17,7 @@
 static const struct {
     const char *name;
     size_t field;
-    int64_t usual; /* what a dimension has that is not mentioned */
+    int64_t usual; /* the value of a dimension that is not listed */
     bool is_boolean;
 } WINDOW_KEYS[] = {
     {"size", offsetof(Hlo__WindowDimension, size), INT64_MIN, false},
@@ -620,8 +620,8 @@ static void write_replication(IrTextWriter *writer, const IrAttributeRow *row, c
 }
 const IrSyntax IR_SYNTAX_REPLICATION = {read_replication, write_replication, is_absent};
 
-/* domain={kind="sharding", entry={..}, exit={..}}: where shardings may differ. What
- * the text calls entry (the users' side) is the exit of the message, and so round. */
+/* domain={kind="sharding", entry={..}, exit={..}}: a border between shardings. The entry of the
+ * text (the users' side) is the exit of the message, and vice versa. */
 static AmStatus read_domain(IrTextReader *reader, const IrAttributeRow *row, void *part, void *field) {
     (void)row, (void)field;
     IrScanner *scanner = &reader->scanner;

@@ -431,7 +431,7 @@ static void write_metadata(IrTextWriter *writer, const IrAttributeRow *row, cons
     ir_write_metadata(writer->out, *(Hlo__OpMetadata *const *)field, writer->module);
     text_append_string(writer->out, "}");
 }
-/* What would be printed as {}. */
+/* Returns whether the metadata would be printed as {}. */
 static bool has_no_metadata(const IrAttributeRow *row, const void *part, const void *field) {
     (void)row, (void)part;
     const Hlo__OpMetadata *metadata = *(Hlo__OpMetadata *const *)field;
@@ -455,7 +455,7 @@ static bool has_no_frontend(const IrAttributeRow *row, const void *part, const v
 }
 const IrSyntax IR_SYNTAX_FRONTEND = {read_frontend, write_frontend, has_no_frontend};
 
-/* What has no bearing on meaning and is dropped without a word. */
+/* Reads an attribute without meaning and drops it silently. */
 static AmStatus read_ignored(IrTextReader *reader, const IrAttributeRow *row, void *part, void *field) {
     (void)row, (void)part, (void)field;
     return ir_scan_skip_value(&reader->scanner);

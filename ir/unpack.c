@@ -1,17 +1,15 @@
-/* Protobuf's wire format into protobuf-c's structures, in one pass.
+/* Decodes protobuf's wire format into protobuf-c's structures, in one pass.
  *
- * Why not protobuf-c's own unpacker: it recurses without limit, does not say
- * where a damaged file goes wrong, and allocates every string and every nested
- * message on its own, which makes a module many times as large as its file. HLO
- * repeats itself: a few shapes, layouts, opcodes and source positions make up
- * most of it. So the last short values seen are remembered by their bytes, in a
- * table with one entry per hash; a value that is found there is taken over and
- * not read again. Strings that are new stand one behind the other.
+ * protobuf-c's own unpacker is not used: it recurses without limit, does not report the position of
+ * damage, and allocates every string and nested message separately, which makes a module many times
+ * as large as its file. HLO repeats itself: a few shapes, layouts, opcodes and source positions
+ * make up most of it. The last short values are therefore cached by their bytes, in a table with
+ * one entry per hash; a cached value is reused and not decoded again. New strings are stored
+ * consecutively.
  *
- * A repeated field is counted ahead when its first element is met and gets an
- * array of that size. As protobuf demands, of a single value the last counts, of
- * a single message that is given in parts the parts are merged, and fields that
- * the schema does not have are kept as they are.
+ * A repeated field is counted when its first element is met and gets an array of that size. As
+ * protobuf requires, the last occurrence of a single value counts, the parts of a single message
+ * are merged, and fields outside the schema are preserved.
  */
 #include "ir/unpack.h"
 
@@ -112,7 +110,7 @@ static AmStatus refuse(const Unpacker *unpacker, const ProtobufCMessageDescripto
                    field ? field->name : "a field", type->short_name);
 }
 
-/* The arena has a limit here, so what it refuses is in most cases out of proportion. */
+/* The arena has a limit here; a refused allocation is in most cases out of proportion to the input. */
 static AmStatus out_of_memory(const Unpacker *unpacker, size_t bytes) {
     if (unpacker->arena->limit && unpacker->arena->used + bytes > unpacker->arena->limit)
         return am_fail(
@@ -154,7 +152,7 @@ static char *unpack_text(Unpacker *unpacker, const uint8_t *bytes, int64_t lengt
         }
     }
     if (!text) return NULL;
-    memcpy(text, bytes, (size_t)length); /* the memory behind it is zero */
+    memcpy(text, bytes, (size_t)length); /* the rest of the memory is zero */
     if (entry) *entry = (Seen){NULL, bytes, length, text};
     return text;
 }
@@ -243,8 +241,8 @@ static int64_t packed_count(const Unpacker *unpacker, const ProtobufCFieldDescri
     return length == 0 || unpacker->data[value->end - 1] < 0x80 ? count : -1;
 }
 
-/* Elements of the field from `value` on to the end of its message; what follows
- * a mistake in between is never read. */
+/* Counts the elements of the field from `value` to the end of its message; stops at an error, after
+ * which no element is read. */
 static int64_t count_ahead(const Unpacker *unpacker, const ProtobufCFieldDescriptor *field, IrWireField value,
                            int64_t at, int64_t end) {
     int64_t count = 0;
@@ -324,7 +322,7 @@ static AmStatus keep_unknown(Unpacker *unpacker, ProtobufCMessage *message, cons
     return AM_OK;
 }
 
-/* Writers give fields in the order of their numbers, so the next is looked for there first. */
+/* Writers order fields by number, so that the next field is tried first. */
 static const ProtobufCFieldDescriptor *find_field(const ProtobufCMessageDescriptor *type, unsigned *next,
                                                   uint32_t number) {
     while (*next < type->n_fields && type->fields[*next].id < number) ++*next;

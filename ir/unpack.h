@@ -4,11 +4,10 @@
 
 #include "ir/encodings.h"
 
-/* Unpacks data[start..end) as a message of `type` into `*message`, which is
- * owned by `arena` together with all that it points to. AM_ERROR_INPUT names
- * the byte of `data` and the field; also where structures would take memory out
- * of proportion to the bytes. Messages and strings that are written alike may
- * share one structure, so what was unpacked must not be changed. */
+/* Unpacks data[start..end) as a message of `type` into `*message`. `arena` owns the message and all
+ * that it refers to. AM_ERROR_INPUT reports the byte of `data` and the field; it is also returned
+ * if the structures would need memory out of proportion to the bytes. Messages and strings with
+ * equal bytes may share one structure, so that the result must not be modified. */
 AmStatus ir_unpack(void **message, Arena *arena, const ProtobufCMessageDescriptor *type, const char *source,
                    const uint8_t *data, int64_t start, int64_t end, AmError *error);
 
@@ -23,8 +22,8 @@ typedef struct IrWireField {
     bool cut;       /* the file or the message around it ends first */
 } IrWireField;
 
-/* Reads the field at `*at` and moves past it. Returns NULL, or what is wrong;
- * where a value is cut off, the field is what there is of it. */
+/* Reads the field at `*at` and moves past it. Returns NULL, or the problem; if a value is
+ * truncated, `field` holds the available part. */
 const char *ir_wire_next(const uint8_t *data, int64_t end, int64_t *at, IrWireField *field);
 
 #endif

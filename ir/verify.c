@@ -1,13 +1,12 @@
-/* The verifier: every instruction has the operands and the shape that its
- * operator implies, so that no later pass has to look.
+/* The verifier: every instruction has the operands and the shape that its operator implies, so that
+ * later passes need no checks.
  *
- * The rules are those of XLA's shape inference and of its verifier, one row
- * per opcode (verify_rows.c) and one function each, by family in verify_*.c.
- * Opcodes that nobody knows are taken as they are. Where XLA is laxer than
- * what planner and kernels can rely on, the rule says so.
+ * The rules are those of XLA's shape inference and verifier: one row per opcode (verify_rows.c) and
+ * one function each, by family in verify_*.c. Unknown opcodes are accepted. A rule that is stricter
+ * than XLA's, because planner and kernels rely on it, has a comment.
  *
- * All of an instruction's operands and called computations exist when it is
- * checked, and its tuples have bounded depth: the builder saw to both.
+ * The builder guarantees that all operands and called computations of an instruction exist, and
+ * that its tuples have bounded depth.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -57,7 +56,7 @@ static void describe(uint8_t set, char text[static 128]) {
     }
 }
 
-/* `whose` is what has the type. */
+/* `whose` names the owner of the type in the message. */
 static AmStatus verify_in_set(const Verifier *verifier, const IrInstruction *instruction, Dtype type,
                               uint8_t set, const char *whose) {
     if (verify_set_of(type) & set) return AM_OK;
@@ -68,8 +67,8 @@ static AmStatus verify_in_set(const Verifier *verifier, const IrInstruction *ins
                          expected);
 }
 
-/* Whether a dimension without a size is in the result, an operand or the signature of a called computation:
- * the instruction's sizes are then not compared. */
+/* Returns whether the result, an operand or the signature of a called computation has a dimension without a
+ * size; sizes are then not compared. */
 static bool touches_unbounded(const Verifier *verifier, const IrInstruction *instruction) {
     if (ir_shape_is_unbounded(&instruction->shape)) return true;
     for (int32_t k = 0; k < instruction->operand_count; k++)

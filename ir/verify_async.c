@@ -41,8 +41,7 @@ AmStatus verify_copy_done(const Verifier *verifier, const IrInstruction *instruc
                           &instruction->shape);
 }
 
-/* The part of a shape at a path through its tuples; NULL where there is none. A buffer counts as its array.
- */
+/* The part of a shape at a path through its tuples; NULL if missing. A buffer counts as its array. */
 static const Hlo__ShapeProto *part_of(const Hlo__ShapeProto *shape, const int64_t *path, size_t length) {
     for (size_t i = 0; i < length; i++) {
         bool is_tuple = shape->element_type == HLO__PRIMITIVE_TYPE__TUPLE;
@@ -173,7 +172,7 @@ static bool same_path(size_t a_count, const int64_t *a, size_t b_count, const in
     return is_same;
 }
 
-/* Whether two aliases are of the same part of the result or of the operand. */
+/* Returns whether two aliases refer to the same part of the result or of the operand. */
 static bool share_part(const Hlo__OutputOperandAliasing *a, const Hlo__OutputOperandAliasing *b) {
     bool is_output = same_path(a->n_output_shape_index, a->output_shape_index, b->n_output_shape_index,
                                b->output_shape_index);

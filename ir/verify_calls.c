@@ -1,7 +1,7 @@
 /* Rules of instructions that call computations, and of tuples.
  *
- * What a computation takes are the shapes of the operands, or scalars of them
- * where it is applied element by element; what it gives makes the result.
+ * The parameters of a computation have the shapes of the operands, or are scalars of their types if
+ * it is applied element by element; its result determines the instruction's shape.
  */
 #include "ir/verify_parts.h"
 
@@ -73,8 +73,8 @@ AmStatus verify_conditional(const Verifier *verifier, const IrInstruction *instr
     return AM_OK;
 }
 
-/* The computation takes a scalar of each operand and gives one of the result.
- * Scalar operands, which XLA lets pass, are none: the dimensions are alike. */
+/* The computation takes a scalar of each operand and returns a scalar of the result. XLA accepts
+ * scalar operands of map; this rule refuses them: all operands have the same dimensions. */
 AmStatus verify_map(const Verifier *verifier, const IrInstruction *instruction) {
     TRY(verify_calls(verifier, instruction, 1, instruction->operand_count));
     const IrComputation *called = verify_called(verifier, instruction, 0);
@@ -88,8 +88,8 @@ AmStatus verify_map(const Verifier *verifier, const IrInstruction *instruction) 
     return verify_root(verifier, instruction, called, &result);
 }
 
-/* The comparator takes two scalars of each operand in turn. One operand gives
- * an array, several a tuple of arrays. */
+/* The comparator takes two scalars of each operand, operand by operand. One operand gives an array,
+ * several give a tuple of arrays. */
 AmStatus verify_sort(const Verifier *verifier, const IrInstruction *instruction) {
     const IrShape *first = verify_operand(verifier, instruction, 0);
     IrShape flag = {.type = DTYPE_PRED};
@@ -130,8 +130,8 @@ static AmStatus verify_stacked(const Verifier *verifier, const IrInstruction *in
     return verify_shape(verifier, instruction, part, &expected);
 }
 
-/* Operands are inputs, one slice of which each step takes, then what is carried;
- * results are the steps' slices, then what is carried. */
+/* Operands are the inputs, of which each step takes one slice, then the carried values; results are
+ * the slices of all steps, then the carried values. */
 AmStatus verify_scan(const Verifier *verifier, const IrInstruction *instruction) {
     const IrShape *result = &instruction->shape;
     int64_t carried = instruction->message->num_carries, length = -1;

@@ -1,15 +1,14 @@
-/* Rules of collectives, which modules have after partitioning or from
- * shard_map.
+/* Rules of collectives, which occur in modules after partitioning or from shard_map.
  *
  *   all-gather:      result = operand, times the group's size in one dimension
  *   reduce-scatter:  operand = result, times the group's size in one dimension
  *   all-to-all:      one operand per member of the group, or one operand with a
  *                    dimension that the group's size divides
- *   all others:      results are as the operands
+ *   all others:      results have the shapes of the operands
  *
- * A group's size is known where the groups are listed. Without a list it is the
- * number of replicas, and with a channel and no global ids a multiple of what
- * is listed; neither is in the module, so that any fitting size passes.
+ * Listed groups determine the group's size. Without a list it is the number of replicas; with a
+ * channel and without global ids it is a multiple of the listed size. Neither number is in the
+ * module, so that any consistent size is accepted.
  */
 #include "ir/id_map.h"
 #include "ir/verify_parts.h"
@@ -238,8 +237,8 @@ AmStatus verify_all_to_all(const Verifier *verifier, const IrInstruction *instru
     return AM_OK;
 }
 
-/* Operands: what is sent, where it goes, then offsets and sizes on either side,
- * all four of one shape and type. */
+/* Operands: the data to send, the buffer for the result, then offsets and sizes on either side, all
+ * four of one shape and type. */
 AmStatus verify_ragged_all_to_all(const Verifier *verifier, const IrInstruction *instruction) {
     Groups groups;
     TRY(read_groups(verifier, instruction, &groups, true));
@@ -305,7 +304,8 @@ static AmStatus verify_source_target_pairs(const Verifier *verifier, const IrIns
     return status;
 }
 
-/* Whether `offset` has one index per dimension of `buffer`, or a tuple of such indices for each slice. */
+/* Returns whether `offset` has one index per dimension of `buffer`, or one tuple of such indices per slice.
+ */
 static bool is_offset(const IrShape *buffer, const IrShape *offset) {
     if (dtype_bits(buffer->type) == 0 || offset->type != DTYPE_TUPLE) return false;
     bool are_tuples = offset->rank > 0 && offset->elements[0].type == DTYPE_TUPLE;

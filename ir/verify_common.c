@@ -1,5 +1,5 @@
-/* What the verifier's rules share: comparing shapes and types, checking lists
- * of dimension numbers, and the signatures of called computations.
+/* Helpers of the verifier's rules: comparison of shapes and types, checks of lists of dimension
+ * numbers, and signatures of called computations.
  */
 #include <stdio.h>
 

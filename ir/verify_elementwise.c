@@ -1,9 +1,8 @@
-/* Rules of element-wise operators: operands and result have the same
- * dimensions, and types as the operator says.
+/* Rules of element-wise operators: operands and result have the same dimensions and the types that
+ * the operator implies.
  *
- * Operands of one instruction have one type. XLA can be told to let floating
- * types of different width pass; kernels take one type per instruction, so
- * that such a module is refused here.
+ * Operands of one instruction have one type. XLA optionally accepts floating types of different
+ * widths; kernels take one type per instruction, so that such a module is refused here.
  */
 #include <string.h>
 
@@ -109,8 +108,8 @@ AmStatus verify_complex(const Verifier *verifier, const IrInstruction *instructi
                        part_type(instruction->shape.type));
 }
 
-/* Of another width: the last dimension holds the parts of the wider type. Complex
- * numbers may be taken for others, which XLA refuses. */
+/* A conversion to another width: the last dimension holds the parts of the wider type. Conversions
+ * between complex numbers and other types are accepted, which XLA refuses. */
 AmStatus verify_bitcast_convert(const Verifier *verifier, const IrInstruction *instruction) {
     const IrShape *operand = verify_operand(verifier, instruction, 0), *result = &instruction->shape;
     int32_t from = dtype_bits(operand->type), to = dtype_bits(result->type);

@@ -1,12 +1,12 @@
 /* Rules of operators that address by indices.
  *
- *   gather:  batch dimensions are those of the indices without the index vector,
- *            in order; offset dimensions are the slice without the collapsed and
- *            batching ones; offset_dimensions says where in the result those are
- *   scatter: its updates are what a gather of the same form would give
+ *   gather:  the batch dimensions are those of the indices without the index vector,
+ *            in order; the offset dimensions are those of the slice without the collapsed
+ *            and batching ones; offset_dimensions gives their positions in the result
+ *   scatter: its updates have the shape that a gather of the same form returns
  *
- * A batching dimension may not be addressed by the index vector as well: XLA
- * lets it pass, and no kernel could clamp the sum.
+ * The index vector must not address a batching dimension. XLA accepts that, but no kernel could
+ * clamp the sum.
  */
 #include "ir/verify_parts.h"
 
@@ -14,8 +14,8 @@ static void append(int64_t *list, int32_t at, const int64_t *more, int32_t count
     for (int32_t i = 0; i < count; i++) list[at + i] = more[i];
 }
 
-/* Start indices follow as scalars, one per dimension, or as one vector. XLA wants
- * them of one type; kernels take each as it is. */
+/* Start indices follow as scalars, one per dimension, or as one vector. XLA requires one type for
+ * all of them; kernels accept a type per scalar. */
 static AmStatus verify_start_indices(const Verifier *verifier, const IrInstruction *instruction,
                                      int32_t first, int32_t rank) {
     int32_t count = instruction->operand_count - first;

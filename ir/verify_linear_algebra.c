@@ -52,7 +52,7 @@ typedef struct FftTypes {
     Dtype operand, result;
 } FftTypes;
 
-/* By IrFftType, single and double precision. */
+/* Indexed by IrFftType, then single or double precision. */
 static const FftTypes fft_types[4][2] = {
     [IR_FFT_FORWARD] = {{DTYPE_C64, DTYPE_C64}, {DTYPE_C128, DTYPE_C128}},
     [IR_FFT_INVERSE] = {{DTYPE_C64, DTYPE_C64}, {DTYPE_C128, DTYPE_C128}},

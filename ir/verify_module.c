@@ -51,7 +51,7 @@ static AmStatus find_users(const Verifier *verifier, Users *users) {
     return AM_OK;
 }
 
-/* What hands on an unfinished operation: tuples and control flow. */
+/* Returns whether the instruction forwards an unfinished operation: tuples and control flow. */
 static bool hands_on(const IrInstruction *instruction) {
     switch (instruction->opcode) {
     case IR_TUPLE:
@@ -157,7 +157,7 @@ static const char *find_attribute(const Hlo__FrontendAttributes *attributes, con
     return NULL;
 }
 
-/* A composite call names what it stands for, and a version of 0 or more. */
+/* A composite call has the name of its operation and a version of at least 0. */
 static AmStatus verify_composite(const Verifier *verifier, const IrInstruction *instruction) {
     if (!instruction->message->is_composite) return AM_OK;
     const char *name = find_attribute(instruction->message->frontend_attributes, "composite.name");

@@ -1,7 +1,7 @@
 /* Rules of batch normalisation.
  *
- * The operands of a batch-norm after the first (but a gradient's last) have one
- * element per feature; so have the results after the first.
+ * The operands of a batch-norm after the first (except the last of a gradient) have one element per
+ * feature, and the results after the first too.
  */
 #include "ir/verify_parts.h"
 

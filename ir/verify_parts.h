@@ -25,7 +25,7 @@ enum {
     VERIFY_UNSIGNED = 4,
     VERIFY_FLOATING = 8,
     VERIFY_COMPLEX = 16,
-    VERIFY_OTHER = 32, /* tuples, tokens, what is opaque */
+    VERIFY_OTHER = 32, /* tuples, tokens, opaque types */
     VERIFY_INTEGER = VERIFY_SIGNED | VERIFY_UNSIGNED,
     VERIFY_BITS = VERIFY_PRED | VERIFY_INTEGER,
     VERIFY_ANALYTIC = VERIFY_FLOATING | VERIFY_COMPLEX,
@@ -106,7 +106,7 @@ AmStatus verify_root(const Verifier *verifier, const IrInstruction *instruction,
  * scalar, or a tuple of them where there are several. Their number is checked. */
 AmStatus verify_combiner(const Verifier *verifier, const IrInstruction *instruction,
                          const IrComputation *computation, int32_t count);
-/* Whether two array shapes of one rank have the same order of dimensions in memory. */
+/* Returns whether two array shapes of one rank have the same order of dimensions in memory. */
 bool verify_same_layout(const IrShape *a, const IrShape *b);
 /* Is `shape`, as a message has it, the same as `expected`? Layouts are ignored. */
 bool verify_is_shape(const Hlo__ShapeProto *shape, const IrShape *expected);

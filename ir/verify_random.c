@@ -1,5 +1,5 @@
-/* Rules of random numbers. What a state may be is the generators' matter, which
- * differ by platform; that it comes out as it went in is checked here.
+/* Rules of random numbers. The valid states depend on the generator and differ between platforms;
+ * the rule requires the same shape of state in operand and result.
  */
 #include "ir/verify_parts.h"
 

@@ -140,7 +140,7 @@ static AmStatus verify_sharding(const Verifier *verifier, const IrInstruction *i
 
 /* ------------------------------------------------------------- Agreement */
 
-/* Whether two shardings surely differ: iota and a list of devices may be the same one. */
+/* Returns whether two shardings certainly differ: an iota and a list of devices may be equal. */
 static bool differ(const Hlo__OpSharding *a, const Hlo__OpSharding *b) {
     if (a->named_sharding || b->named_sharding) return false;
     if (a->type != b->type) return true;

@@ -1,12 +1,12 @@
-/* Rules of operators that reduce: over whole dimensions, over a window that
- * slides, or back from its positions.
+/* Rules of reducing operators: over whole dimensions, over a sliding window, or from the results
+ * back to the window's positions.
  *
  *   n' = (n - 1) base_dilation + 1 (0 where n = 0), plus low and high padding,
  *   which must leave it 0 or more; w' = (w - 1) window_dilation + 1;
  *   result: (n' - w') / stride + 1, or 0 where w' > n'
  *
- * Inputs, initial values and what the computation takes and gives have one
- * element type each. XLA lets their floating widths differ; no kernel does.
+ * Inputs, initial values, and the parameters and results of the computation have one element type
+ * each. XLA accepts different floating widths; no kernel does.
  */
 #include "ir/verify_parts.h"
 

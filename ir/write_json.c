@@ -29,7 +29,7 @@ static void break_line(JsonOutput *output, int32_t level) {
     if (level <= LINED_LEVELS) text_append_bytes(output->text, spaces, (size_t)level + 1);
 }
 
-/* Length of the UTF-8 sequence at `text`, or 0 if it is none. */
+/* Length of the UTF-8 sequence at `text`, or 0 if it is invalid. */
 static size_t sequence_length(const unsigned char *text) {
     if (text[0] < 0x80) return 1;
     size_t length = text[0] >= 0xF0 ? 4 : text[0] >= 0xE0 ? 3 : 2;
@@ -44,7 +44,7 @@ static size_t sequence_length(const unsigned char *text) {
 
 static void append_quoted(JsonOutput *output, const char *string) {
     append_character(output, '"');
-    const char *plain = string; /* start of what needs no escape */
+    const char *plain = string; /* start of the part without escapes */
     const char *at = string;
     while (*at != '\0') {
         size_t length = sequence_length((const unsigned char *)at);

@@ -1,9 +1,9 @@
-/* The binary encoding, written: protobuf-c packs the message straight into the
- * output text. Fields that our schema does not declare are written as read.
+/* Writes the binary encoding: protobuf-c packs the message directly into the output text. Fields
+ * outside the schema are written as read.
  *
- * XLA takes no binary in which two instructions of the module have one name, while
- * in text and JSON names count in their computation alone. What comes second gets
- * a number behind its name, in a copy of the message; the entry keeps its names.
+ * XLA refuses a binary in which two instructions of the module have one name, while names in text
+ * and JSON are unique per computation. A repeated name gets a number appended, in a copy of the
+ * message; the entry keeps its names.
  */
 #include "ir/encodings.h"
 #include "ir/text.h"
@@ -19,7 +19,7 @@ static void append(ProtobufCBuffer *buffer, size_t length, const uint8_t *data) 
     text_append_bytes(((TextBuffer *)(void *)buffer)->text, (const char *)data, length);
 }
 
-/* The position of the computation that is looked at k-th: the entry, then the others. */
+/* The position of the k-th computation in the order: the entry, then the others. */
 static size_t nth_computation(size_t k, size_t entry) {
     if (k == 0) return entry;
     return k <= entry ? k - 1 : k;

@@ -36,7 +36,7 @@ int32_t ir_writer_instruction(const IrTextWriter *writer, int64_t id) {
     return find_id(writer->instruction_ids, writer->computation->n_instructions, (uint32_t)id);
 }
 
-/* The name with nothing in it but what a name may have, and not yet in `names`. */
+/* Returns a valid form of the name that is not yet in `names`. */
 static const char *fit_name(Arena *arena, IrNames *names, const char *name, int32_t index) {
     size_t length = strlen(name);
     char *fitted = length ? arena_copy_bytes(arena, name, length) : arena_copy_string(arena, "unnamed");
