@@ -59,7 +59,7 @@ typedef struct ArrayToWrite {
 AmStatus array_file_write(const char *path, const ArrayToWrite *arrays, int32_t count,
                           const char *const *metadata, AmError *error);
 
-/* Whether safetensors has a name for the type. */
+/* Returns whether safetensors has a name for the type. */
 bool array_file_names(Dtype type);
 /* What a safetensors file begins with: the length, then the header as JSON, padded with
  * spaces so that data is aligned to 8. The arrays' data follow, one right after the other. */

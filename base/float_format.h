@@ -21,7 +21,7 @@ uint64_t float_format_convert(Dtype type, double value);
 
 double float_format_decode(Dtype type, uint64_t bits);
 
-/* Whether the code is a NaN; its sign, and its payload where that is not the usual one (else 0). */
+/* Returns whether the code is a NaN; its sign, and its payload where that is not the usual one (else 0). */
 bool float_format_nan(Dtype type, uint64_t bits, bool *negative, uint64_t *payload);
 
 #endif

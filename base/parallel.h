@@ -8,7 +8,8 @@
 /* How many threads work at most: what the environment variable AUTOMAP_THREADS says, else one per processor.
  */
 int32_t parallel_threads(void);
-/* Whether AUTOMAP_THREADS is a number of threads, or not set; what is neither is as if it were not set. */
+/* Returns whether AUTOMAP_THREADS is a number of threads, or not set; what is neither is as if it were not
+ * set. */
 bool parallel_threads_are_valid(void);
 
 /* Calls task(user, k) for every k in [0, count), each once, on at most

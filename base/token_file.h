@@ -27,7 +27,8 @@ typedef struct TokenFile {
     int64_t documents; /* Megatron's; 0: not known */
 } TokenFile;
 
-/* Whether the file is one of these, by its first bytes and its name. False too where it cannot be read. */
+/* Returns whether the file is one of these, by its first bytes and its name. False too where it cannot be
+ * read. */
 bool token_file_is(const char *path);
 
 /* AM_ERROR_INPUT names what is wrong with it, and where. Afterwards `file` is closed. */

@@ -79,7 +79,7 @@ static const PlanContext *context_of(Bench *bench, int32_t model) {
     return bench->contexts[model];
 }
 
-/* Whether the seed gives a problem whose optimum is found. */
+/* Returns whether the seed gives a problem whose optimum is found. */
 static bool make_instance(Bench *bench, Instance *instance, int32_t model, uint64_t seed) {
     AmError error = {0};
     DecisionPlan plan;
@@ -247,7 +247,7 @@ static bool is_valid(const Instance *instance) {
     return restarts >= 0.02 && restarts <= 1;
 }
 
-/* Whether a window of the same model came up before. */
+/* Returns whether a window of the same model came up before. */
 static bool is_known(const Bench *bench, const Instance *instance) {
     for (int32_t n = 0; n < bench->count; n++)
         if (bench->instances[n].model == instance->model &&

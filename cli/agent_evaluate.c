@@ -147,7 +147,7 @@ static bool is_arrays(const FileBytes *bytes) {
     return bytes->data[strspn(bytes->data, " \t\r\n")] == '{' && strstr(bytes->data, "automap-arrays-");
 }
 
-/* Whether a text begins as profile graphs do: a name, what it is, its figures. */
+/* Returns whether a text begins as profile graphs do: a name, what it is, its figures. */
 static bool is_graph(const FileBytes *bytes) {
     const char *line = bytes->data + strspn(bytes->data, "\r\n");
     const char *end = line + strcspn(line, "\n");

@@ -286,8 +286,8 @@ static void use_loops(Builder *self) {
     }
 }
 
-/* Whether operand k of i, an operator, may be partial, and that only with sums that are wide; `*narrow`: also
- * with others. A result of several readers is finished before it is read. */
+/* Returns whether operand k of i, an operator, may be partial, and that only with sums that are wide;
+ * `*narrow`: also with others. A result of several readers is finished before it is read. */
 static bool takes_wide(const Builder *self, int32_t i, int32_t k, bool *narrow) {
     const AdditivePart *part = &self->parts[i];
     bool is_carried = false;

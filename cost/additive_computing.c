@@ -36,7 +36,7 @@ static bool takes_partial(const AdditiveComputing *self, int32_t i, int32_t labe
            additive_option(&self->parts[i], label, 1).partial;
 }
 
-/* Whether a label splits so that parts read ranges of what others have. */
+/* Returns whether a label splits so that parts read ranges of what others have. */
 static bool has_halo(const AdditiveComputing *self, int32_t i, int32_t label) {
     for (int32_t axis = 0; axis < BOX_AXES; axis++) {
         int8_t factor = additive_option(&self->parts[i], label, axis).factor;
@@ -86,7 +86,7 @@ static double memory_rate(const ClusterDeviceType *type, double bytes) {
     return type->memory_bytes_per_second * best;
 }
 
-/* Whether a label's operator may run nowhere, or as part of a product. */
+/* Returns whether a label's operator may run nowhere, or as part of a product. */
 static bool vanishes(const AdditiveComputing *self, int32_t i, int32_t label) {
     const PlanContext *context = self->model->context;
     Dtype type = instruction_of(self, i)->shape.type;
@@ -129,7 +129,7 @@ static double fused_seconds(const AdditiveComputing *self, int32_t i, int32_t la
     return bytes / memory_rate(self->type, elements * width);
 }
 
-/* Whether operand k is a number in every place that is written out for this operator alone. */
+/* Returns whether operand k is a number in every place that is written out for this operator alone. */
 static bool is_filled_for(const AdditiveComputing *self, int32_t i, int32_t k) {
     const PlanContext *context = self->model->context;
     int32_t source = context->choices->operands[context->choices->first_operand[i] + k];

@@ -44,8 +44,8 @@ static double step_seconds(const Builder *self, uint32_t set, int32_t from, int3
     return per_byte[to == WHOLE ? PROGRAM_ALL_GATHER : PROGRAM_ALL_TO_ALL];
 }
 
-/* Whether the first axis alone goes from or to a dimension that the second splits: inside what is split
- * already. */
+/* Returns whether the first axis alone goes from or to a dimension that the second splits: inside what is
+ * split already. */
 static bool breaks_order(const Builder *self, uint32_t set, BoxState from, int32_t target) {
     int32_t minor = box_axis_state(from, 1);
     return self->order == BOX_AXIS_ORDER && set == 1 && minor >= FIRST_SPLIT &&

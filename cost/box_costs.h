@@ -33,7 +33,7 @@ typedef struct BoxCosts {
     float seconds[2][BOX_STATES + 1][BOX_STATES + 1];
 } BoxCosts;
 
-/* Whether of two axes that split one dimension the earlier one stays major on the way, as in lowered
+/* Returns whether of two axes that split one dimension the earlier one stays major on the way, as in lowered
  * programs, or any order will do, which never takes longer. */
 typedef enum BoxOrder { BOX_ANY_ORDER, BOX_AXIS_ORDER } BoxOrder;
 

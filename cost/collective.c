@@ -156,7 +156,7 @@ static int64_t most_received(const ProgramMovement *movement, int32_t count) {
     return most;
 }
 
-/* Whether a member receives from others than its neighbours in the group. */
+/* Returns whether a member receives from others than its neighbours in the group. */
 static bool is_far(const ProgramMovement *movement, int32_t count) {
     int64_t before = 0, start = 0, end = 0; /* of the part before k, and of part k */
     for (int32_t k = 0; k < count; k++) {

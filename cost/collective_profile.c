@@ -150,7 +150,7 @@ typedef struct Builder {
     int32_t partners; /* CollectiveWalk */
 } Builder;
 
-/* Whether b's terms are a's times one number; that number. */
+/* Returns whether b's terms are a's times one number; that number. */
 static bool is_multiple(const CollectiveStep *a, const CollectiveStep *b, double *factor) {
     if (a->term_count != b->term_count || a->term_count == 0) return false;
     *factor = b->terms[0].seconds_per_byte / a->terms[0].seconds_per_byte;

@@ -112,7 +112,7 @@ static AmStatus find_live(LiveStorage **live, int32_t *count, const Program *pro
     return AM_OK;
 }
 
-/* Whether one loop made it and another one takes it. */
+/* Returns whether one loop made it and another one takes it. */
 static bool is_in_flight(const Program *program, int32_t storage) {
     const ProgramInstruction *maker = &program->instructions[program->values[storage].instruction];
     if (maker->opcode != IR_WHILE) return false;

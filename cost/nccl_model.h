@@ -41,7 +41,7 @@ typedef struct NcclChoice {
  * In the arena. AM_ERROR_INPUT with the JSON path. */
 AmStatus nccl_model_read(NcclModel **model, Arena *arena, json_t *root, const char *source, AmError *error);
 
-/* Whether the model speaks of this kind. */
+/* Returns whether the model speaks of this kind. */
 bool nccl_model_has(ProgramCollectiveKind kind);
 /* One algorithm under one protocol; false where that is not used. */
 bool nccl_model_price(NcclChoice *choice, NcclAlgorithm algorithm, NcclProtocol protocol,

@@ -85,7 +85,7 @@ static OperatorUnit unit_of(IrOpcode opcode) {
     return opcode == IR_CONVOLUTION ? OPERATOR_CONVOLUTION : OPERATOR_VECTOR;
 }
 
-/* Whether a result lies where the operand did, which then is not copied. */
+/* Returns whether a result lies where the operand did, which then is not copied. */
 static bool is_in_place(const Program *program, int32_t operand, int32_t result) {
     int64_t offset = program->values[result].offset;
     return offset >= 0 && program->values[operand].offset == offset;

@@ -21,7 +21,7 @@ typedef struct OperatorWork {
     const ProgramStep *step;
 } OperatorWork;
 
-/* Whether two works take equally long on every device type that no measurements are known of. */
+/* Returns whether two works take equally long on every device type that no measurements are known of. */
 static inline bool operator_work_equals(const OperatorWork *a, const OperatorWork *b) {
     return a->flops == b->flops && a->bytes == b->bytes && a->unit == b->unit && a->type == b->type &&
            a->is_run == b->is_run;

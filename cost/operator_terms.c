@@ -143,7 +143,7 @@ static void add_fusion(Terms *self, const ProgramFusion *fusion) {
     }
 }
 
-/* Whether the contracted dimensions are the innermost ones. */
+/* Returns whether the contracted dimensions are the innermost ones. */
 static bool is_contracted_inside(const IrShape *operand, const int64_t *contracting, int32_t count) {
     int32_t d = operand->rank - 1;
     while (d > 0 && operand->dimensions[d] == 1) d--;

@@ -137,7 +137,7 @@ static void find_leaf(const Paths *self, int32_t i) {
     if (best >= 0) self->amount[i] = fmin(self->amount[i], amounts[best]);
 }
 
-/* Whether operators other than element-wise ones read it, or it is an output. */
+/* Returns whether operators other than element-wise ones read it, or it is an output. */
 static void find_wanted(const Paths *self) {
     const Choices *choices = self->context->choices;
     const IrRoles *roles = self->context->roles;
@@ -280,8 +280,8 @@ static void join(int32_t *group, int32_t i, int32_t j) {
     group[a > b ? a : b] = a > b ? b : a;
 }
 
-/* Whether the sum of its parts, in f32, may be rounded by a conversion of its own, which may be in one fusion
- * with any reader and so brings all of them together. */
+/* Returns whether the sum of its parts, in f32, may be rounded by a conversion of its own, which may be in
+ * one fusion with any reader and so brings all of them together. */
 static bool may_be_rounded(const PlanContext *context, int32_t i) {
     const IrInstruction *instruction = &context->canonical->instructions[i];
     return is_half(instruction->shape.type) &&

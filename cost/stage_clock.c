@@ -104,7 +104,7 @@ static AmStatus fold(StageClock *self, Arena *arena, AmError *error) {
     return AM_OK;
 }
 
-/* Whether a device is slower than its type. */
+/* Returns whether a device is slower than its type. */
 static bool has_slow_device(const StageCosts *costs, const SimulationOptions *options) {
     for (int32_t d = 0; options->slowdowns && d < costs->stage->mesh.device_count; d++)
         if (options->slowdowns[costs->stage->devices[d]] != 1) return true;

@@ -56,7 +56,7 @@ static AmStatus find_partitions(StageCosts *self, Arena *arena, AmError *error) 
     return AM_OK;
 }
 
-/* Whether a transfer has something of every device of the stage. */
+/* Returns whether a transfer has something of every device of the stage. */
 static bool has_all_devices(const StageCosts *self, const ProgramTransfer *transfer) {
     int32_t count = 0, end = self->first_rank + self->stage->mesh.device_count;
     for (int32_t k = 0; k < transfer->rank_count; k++)

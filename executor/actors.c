@@ -146,7 +146,7 @@ int64_t actors_stop_after(ActorGraph *graph, int64_t step) {
     return last;
 }
 
-/* Whether the actor's next turn belongs to the run; notes that its step has begun. */
+/* Returns whether the actor's next turn belongs to the run; notes that its step has begun. */
 static bool may_begin(ActorGraph *graph, const ActorState *state) {
     int64_t step = ACTOR_GET(state->turn) / state->actor.turns_per_step;
     if (state->actor.runs_ahead) return step <= ACTOR_GET(graph->last_step);

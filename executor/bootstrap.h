@@ -42,8 +42,8 @@ AmStatus bootstrap_read(WorldPlace *place, AmError *error);
 AmStatus bootstrap_integer(const char *name, int64_t least, int64_t most, int64_t *value, AmError *error);
 /* The secret from the launcher's name for this job and AUTOMAP_SECRET. */
 void bootstrap_secret(WorldPlace *place, const char *job);
-/* Whether others on the network can join: the launcher gives no random name for the job, AUTOMAP_SECRET is
- * not set, and process 0 listens on an address that is not of the machine itself. */
+/* Returns whether others on the network can join: the launcher gives no random name for the job,
+ * AUTOMAP_SECRET is not set, and process 0 listens on an address that is not of the machine itself. */
 bool bootstrap_is_open(const WorldPlace *place);
 /* AUTOMAP_PORT, where it is set. */
 AmStatus bootstrap_port(uint16_t *port, AmError *error);

@@ -85,7 +85,7 @@ AmStatus channels_add(ChannelSet *set, int32_t sender, int32_t receiver, int64_t
 AmStatus channels_connect(Channel *channel, ActorGraph *graph, int32_t putter, int32_t getter,
                           AmError *error);
 
-/* Whether one of its ends is in another process. */
+/* Returns whether one of its ends is in another process. */
 bool channel_is_remote(const Channel *channel);
 
 /* After actors_ready(): allocates the slots and starts the back end. */

@@ -159,7 +159,7 @@ static AmStatus check_module(const Checkpoint *self, const CheckpointReader *rea
                    reader->manifest.module, module);
 }
 
-/* Whether all processes find that all is well; the failure of one is everybody's. */
+/* Returns whether all processes find that all is well; the failure of one is everybody's. */
 static AmStatus agree_on(Checkpoint *self, AmStatus status, AmError *own, AmError *error) {
     World *world = self->owner.world;
     if (!world) {

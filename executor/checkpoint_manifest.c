@@ -128,7 +128,7 @@ static AmStatus read_integers(const Reading *self, int64_t **values, int32_t *co
     return AM_OK;
 }
 
-/* Whether the part lies in the tensor and in its file; sets its bytes. */
+/* Returns whether the part lies in the tensor and in its file; sets its bytes. */
 static bool part_fits(CheckpointPart *part, const CheckpointTensor *tensor, const CheckpointFile *file) {
     int64_t elements = 1;
     for (int32_t d = 0; d < tensor->rank; d++) {

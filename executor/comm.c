@@ -45,7 +45,7 @@ AmStatus comm_back_end_find(const CommBackEnd **result, const char *name, const 
                    is_mpi ? "MPI" : "NCCL's header");
 }
 
-/* Whether MPI can join the processes of this world: it has, or srun has prepared it. */
+/* Returns whether MPI can join the processes of this world: it has, or srun has prepared it. */
 static bool has_mpi(void) {
     return mpi_wire_name() && (mpi_wire_is_started() || getenv("PMIX_RANK") || getenv("PMI_RANK"));
 }

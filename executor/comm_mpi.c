@@ -75,7 +75,7 @@ static int64_t chunk_size(const MpiCall *self, const CommStream *stream, int64_t
 
 /* ---- preparing ---- */
 
-/* Whether every chunk is one run of memory. */
+/* Returns whether every chunk is one run of memory. */
 static bool is_direct(const MpiCall *self, const CommStream *stream) {
     for (int64_t c = 0; c < chunk_count(self, stream); c++)
         if (!comm_stream_is_run(stream, c * self->chunk_bytes, chunk_size(self, stream, c))) return false;

@@ -38,7 +38,7 @@ static inline int32_t comm_mpi_barrier_tag(const CommWorld *world) {
 /* "rank 3 was stopped because another rank failed" */
 AmStatus comm_mpi_fail_released(int32_t rank, AmError *error);
 
-/* Whether a rank here or a process has failed, so that messages may not come. */
+/* Returns whether a rank here or a process has failed, so that messages may not come. */
 bool comm_mpi_has_failed(CommWorld *world);
 /* Returns when one thread of every process has come here; `rank` is the caller. */
 AmStatus comm_mpi_meet(CommWorld *world, int32_t rank, AmError *error);

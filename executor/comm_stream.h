@@ -44,7 +44,7 @@ AmStatus comm_stream_reduced(CommStream *stream, Arena *arena, const CommCall *c
                              bool of_results, AmError *error);
 bool comm_reduces_whole(const CommCall *call);
 
-/* Whether bytes [at, at + count) are one run of memory. */
+/* Returns whether bytes [at, at + count) are one run of memory. */
 bool comm_stream_is_run(const CommStream *stream, int64_t at, int64_t count);
 /* Where byte `at` of the stream lies, and how many bytes follow it in one run (`run`); NULL: these
  * bytes mean nothing. `*box`: a box that does not begin after `at`; moved on. */

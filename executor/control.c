@@ -99,7 +99,7 @@ static AmStatus run_call(const Control *self, AmError *error) {
     return run_region(self, 0, error);
 }
 
-/* Whether the region takes the operands from first_operand[region] on. */
+/* Returns whether the region takes the operands from first_operand[region] on. */
 static bool takes_operands(const Control *self, int32_t region) {
     const Program *program = self->instruction->regions[region];
     int32_t first = self->first_operand[region];
@@ -118,7 +118,7 @@ static bool gives_results(const Control *self, int32_t region) {
     return true;
 }
 
-/* Whether the body gives the next value of every operand: as a result where it
+/* Returns whether the body gives the next value of every operand: as a result where it
  * is carried, and unchanged where it is not. */
 static bool gives_next_values(const Control *self) {
     const ProgramInstruction *instruction = self->instruction;

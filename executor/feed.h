@@ -40,7 +40,7 @@ AmStatus feeds_open(Feeds **feeds, const PlanContext *context, const AmRunOption
 /* Ends the loading; NULL is allowed. */
 void feeds_close(Feeds *feeds);
 
-/* Whether the parameter has other values in every step. */
+/* Returns whether the parameter has other values in every step. */
 bool feeds_has_batches(const Feeds *feeds, int32_t parameter);
 
 /* Where the data goes on when `steps` steps have been run since feeds_start(). */
@@ -53,7 +53,7 @@ AmStatus feeds_seek(Feeds *feeds, const FeedPosition *position, AmError *error);
 AmStatus feeds_start(Feeds *feeds, AmError *error);
 /* Places for batches; 0: nothing comes in batches, so there is nothing to load. */
 int32_t feeds_depth(const Feeds *feeds);
-/* Whether a batch is loaded so soon that no thread need be woken for it. */
+/* Returns whether a batch is loaded so soon that no thread need be woken for it. */
 bool feeds_are_small(const Feeds *feeds);
 /* An actor's turn (actors.h): loads the batch of step `turn`, counted from feeds_start(). Place `turn` modulo
  * the depth must be free: all ranks have taken what was in it. A failure is those ranks' that take the batch.

@@ -42,7 +42,7 @@ static int64_t count_batches(const ArrayEntry *entry, const IrShape *shape, int6
     return entry->dimensions[0] / shape->dimensions[0];
 }
 
-/* Whether values stored as `stored` can be a parameter of `type`. */
+/* Returns whether values stored as `stored` can be a parameter of `type`. */
 static bool type_fits(const ArrayEntry *entry, Dtype type) {
     Dtype stored = entry->type;
     if (stored == type) return true;
@@ -52,7 +52,7 @@ static bool type_fits(const ArrayEntry *entry, Dtype type) {
            stored == (dtype_is_signed(type) ? DTYPE_S8 : DTYPE_U8);
 }
 
-/* Whether all of the s8 or u8 are numbers of the narrower type. */
+/* Returns whether all of the s8 or u8 are numbers of the narrower type. */
 static bool bytes_fit(const char *data, int64_t count, Dtype type) {
     int32_t most = 1 << (dtype_bits(type) - (dtype_is_signed(type) ? 1 : 0));
     for (int64_t i = 0; i < count; i++) {

@@ -203,7 +203,7 @@ void feed_source_close(FeedSource *source) {
     source->has_state = false;
 }
 
-/* Whether a file feeds the parameter; `*entry`: with which array, NULL for tokens. */
+/* Returns whether a file feeds the parameter; `*entry`: with which array, NULL for tokens. */
 static bool feeds_parameter(FeedFile *file, const IrParameter *parameter, const ArrayEntry **entry) {
     *entry = NULL;
     if (file->is_tokens) return file->inputs == parameter->number || file->targets == parameter->number;

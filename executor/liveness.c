@@ -128,7 +128,7 @@ static void count_silence(Liveness *self, LivenessPeer *peer, double seconds) {
     shutdown(peer->control, SHUT_RDWR);
 }
 
-/* Whether the thread is to go on. The mutex is held. */
+/* Returns whether the thread is to go on. The mutex is held. */
 static bool has_work(const Liveness *self) {
     if (!self->closing) return true;
     if (clock_seconds() >= self->close_deadline) return false;

@@ -67,7 +67,7 @@ void liveness_add(Liveness *self, LivenessPeer *peer, int control, int data, con
 void liveness_complete(Liveness *self);
 /* This process has failed, for the reason that `text` gives: tells the others. */
 void liveness_abort(Liveness *self, const char *text);
-/* Whether a process has failed; fills `error` with AM_ERROR_RUNTIME and the line. */
+/* Returns whether a process has failed; fills `error` with AM_ERROR_RUNTIME and the line. */
 AmStatus liveness_check(Liveness *self, AmError *error);
 /* The same, waiting for news at most `seconds`, or until `peer` (NULL: any) has said
  * bye: for who knows that something is wrong, and not yet what. AM_OK: nobody has failed. */

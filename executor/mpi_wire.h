@@ -39,7 +39,7 @@ AmStatus mpi_wire_send(MpiRequest *request, const void *bytes, int64_t count, in
                        AmError *error);
 AmStatus mpi_wire_receive(MpiRequest *request, void *bytes, int64_t count, int32_t process, int32_t tag,
                           AmError *error);
-/* Whether the message is done: what is not under way is. */
+/* Returns whether the message is done: what is not under way is. */
 AmStatus mpi_wire_test(MpiRequest *request, bool *done, AmError *error);
 /* Gives up a message that is to be received, so that it is done, sooner or later, without having come. */
 void mpi_wire_cancel(MpiRequest *request);

@@ -20,7 +20,7 @@ static bool any_meets(const void *address, const IrShape *shape, void *const *ot
     return false;
 }
 
-/* Whether the call touches an array of which the kernel has a part that the turn chooses. */
+/* Returns whether the call touches an array of which the kernel has a part that the turn chooses. */
 static bool any_placed_meets(const ReadyStep *step, const CommCall *call) {
     for (int32_t k = 0; k < step->placed_count; k++)
         for (int32_t j = 0; j < call->operand_count + call->result_count; j++) {

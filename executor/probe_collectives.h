@@ -20,7 +20,7 @@ AmStatus probe_collectives(json_t **collectives, const ProbeRanks *ranks, double
 AmStatus probe_transfers(double *sizes, double *seconds, int32_t *count, const ProbeRanks *ranks, double end,
                          AmError *error);
 
-/* Whether two of these ranks can meet at all: one short collective. */
+/* Returns whether two of these ranks can meet at all: one short collective. */
 AmStatus probe_try_ranks(const ProbeRanks *ranks, AmError *error);
 
 #endif

@@ -76,7 +76,8 @@ static AmStatus begin_step(void *user, Rank *rank, int64_t step, AmError *error)
     return AM_OK;
 }
 
-/* Whether anybody's user asked to stop or the loss is not finite; the leading rank of every process together.
+/* Returns whether anybody's user asked to stop or the loss is not finite; the leading rank of every process
+ * together.
  */
 static AmStatus agree_to_end(Run *run, AmError *error) {
     const volatile sig_atomic_t *interrupted = run->options->interrupted;

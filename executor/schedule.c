@@ -308,7 +308,7 @@ static AmStatus add_loader(Schedule *self, AmError *error) {
     return AM_OK;
 }
 
-/* Whether the group is next in its rank's order. */
+/* Returns whether the group is next in its rank's order. */
 static AmStatus is_next(void *user, int64_t turn, bool *is_ready, AmError *error) {
     (void)turn, (void)error;
     const Group *group = user;

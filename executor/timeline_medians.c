@@ -33,7 +33,7 @@ static int compare_steps(const void *left, const void *right) {
     return (x > y) - (x < y);
 }
 
-/* Whether something began in one of the chosen steps; all began so where there are no steps. */
+/* Returns whether something began in one of the chosen steps; all began so where there are no steps. */
 static bool is_chosen(const TimelineRecord *const *steps, int64_t count, double start) {
     for (int64_t k = 0; k < count; k++)
         if (start >= steps[k]->start && start <= steps[k]->end) return true;

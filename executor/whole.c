@@ -92,7 +92,7 @@ void whole_take(WholeArray *array, int32_t r) {
                                      ir_shape_bytes(&rank->program->values[shard->value].shape));
 }
 
-/* Whether the part lies within the array and is as long as it says; `bytes` are there. */
+/* Returns whether the part lies within the array and is as long as it says; `bytes` are there. */
 static bool part_fits(const PartHeader *header, const IrShape *shape, int64_t bytes) {
     int64_t elements = 1, last = header->start_offset, whole = ir_shape_elements(shape);
     if (header->bytes > bytes || header->start_offset < 0 || header->start_offset > whole) return false;

@@ -44,7 +44,7 @@ static double reduced_elements(const Counter *self, int32_t i) {
     return results > 0 ? (double)ir_shape_elements(operand) / results : 0;
 }
 
-/* Whether an operator that is no fusion launches a kernel in every plan. */
+/* Returns whether an operator that is no fusion launches a kernel in every plan. */
 static bool is_step(const Counter *self, int32_t i) {
     if (!self->choices->live[i] || self->rules->on_demand[i]) return false;
     switch (instruction_at(self, i)->opcode) {
@@ -57,7 +57,7 @@ static bool is_step(const Counter *self, int32_t i) {
     }
 }
 
-/* Whether an element-wise operator is in some fusion in every plan. */
+/* Returns whether an element-wise operator is in some fusion in every plan. */
 static bool is_fused(const Counter *self, int32_t i) {
     return self->choices->live[i] && !self->rules->on_demand[i] && self->separation.group[i] >= 0 &&
            instruction_at(self, i)->shape.rank > 0 && !separation_may_vanish(self->context, i);

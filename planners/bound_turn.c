@@ -315,7 +315,7 @@ static double bound_widths(Case *self, double enough, TurnScratch *scratch) {
     return best;
 }
 
-/* Whether the orders of so many stages of each width can be gone through. */
+/* Returns whether the orders of so many stages of each width can be gone through. */
 static bool has_few_orders(const Case *self) {
     int64_t orders = 1;
     for (int32_t w = 0; w < self->turn->of->width_count && orders <= MOST_ORDERS; w++)

@@ -64,7 +64,7 @@ static bool is_in_turns(const Finder *self, int32_t i) {
     return self->choices->live[i] && (is_first || is_backward(self, i) || is_recomputed(self, i));
 }
 
-/* Whether it is split over the examples. */
+/* Returns whether it is split over the examples. */
 static bool has_batch(const Finder *self, int32_t i) {
     const Choices *choices = self->choices;
     for (int32_t k = choices->first_factor[i]; k < choices->first_factor[i + 1]; k++)

@@ -100,10 +100,10 @@ double chain_bytes(const ChainProblem *problem, int32_t first, int32_t end, int3
                    int32_t left);
 bool chain_fits(const ChainProblem *problem, int32_t first, int32_t end, int32_t unit, int32_t unit_end,
                 int32_t left);
-/* Whether the layers before `first` are among those before `end`, and fewer. */
+/* Returns whether the layers before `first` are among those before `end`, and fewer. */
 bool chain_follows(const Chain *chain, int32_t first, int32_t end);
 
-/* Whether the plan is one: places and units in order, nothing left out, everything in memory. */
+/* Returns whether the plan is one: places and units in order, nothing left out, everything in memory. */
 bool chain_plan_is_valid(const ChainProblem *problem, const ChainPlan *plan);
 double chain_plan_length(const ChainProblem *problem, const ChainPlan *plan);
 

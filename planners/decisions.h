@@ -90,7 +90,7 @@ void decision_meter_free(DecisionMeter *meter);
 /* Seconds of a plan, whole or in part. False: the evaluations are spent, or the
  * searcher has asked for what it knew for too long. */
 bool decision_meter_price(DecisionMeter *meter, const DecisionPlan *plan, double *seconds);
-/* Whether nothing can be priced any more. */
+/* Returns whether nothing can be priced any more. */
 bool decision_meter_is_spent(const DecisionMeter *meter);
 
 #endif

@@ -137,7 +137,7 @@ static int32_t list_strategies(const Cut *cut, int32_t i, Strategy kept[DECISION
     return count;
 }
 
-/* Whether instruction i is an operator whose split is a decision. */
+/* Returns whether instruction i is an operator whose split is a decision. */
 static bool is_operator(const PlanContext *context, int32_t i) {
     const FactorRule *rule = &context->rules->rules[i];
     const IrInstruction *instruction = &context->canonical->instructions[i];

@@ -50,7 +50,7 @@ double decision_estimate_total(const Decisions *problem, const DecisionBound bou
                                const DecisionPlan *plan, int32_t i, double seconds);
 /* Seconds of the boxing into decision i by the slopes alone. */
 double decision_estimate_boxing(const DecisionEstimate *estimate, const DecisionPlan *plan, int32_t i);
-/* Whether this very increment has been paid for. */
+/* Returns whether this very increment has been paid for. */
 bool decision_estimate_knows(const DecisionEstimate *estimate, const DecisionPlan *plan, int32_t i);
 
 #endif

@@ -65,7 +65,8 @@ static double best_seconds(const Exact *self) {
     return has_own ? fmin(self->cutoff, problem->best_price.seconds) : self->cutoff;
 }
 
-/* Whether the branch of what is allowed can be left out: it has nothing better, or is put off for ever. */
+/* Returns whether the branch of what is allowed can be left out: it has nothing better, or is put off for
+ * ever. */
 static bool is_cut(Exact *self) {
     double seconds = product_bound_seconds(self->bound, &self->allowed);
     self->nodes++;
@@ -101,7 +102,7 @@ static AmStatus store(Exact *self, int32_t axis, AmError *error) {
     return AM_OK;
 }
 
-/* Whether the axis's list stays the smallest of its kind with one more candidate at its end. */
+/* Returns whether the axis's list stays the smallest of its kind with one more candidate at its end. */
 static bool stays_normal(const Exact *self, int32_t axis, int32_t candidate) {
     const uint8_t *entries = self->genome.entries[axis];
     for (int32_t k = self->genome.count[axis] - 1; k >= 0; k--) {

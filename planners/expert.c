@@ -99,8 +99,8 @@ AmStatus expert_megatron(const Problem *problem, int32_t axis, Genome *genome, b
     return AM_OK;
 }
 
-/* Whether a product of the forward pass sums over a class against a weight: it is one of features then, as
- * the width of what a perceptron reads, where positions at most look up a table. */
+/* Returns whether a product of the forward pass sums over a class against a weight: it is one of features
+ * then, as the width of what a perceptron reads, where positions at most look up a table. */
 static bool is_of_features(const PlanContext *context, int32_t class) {
     const Rules *rules = context->rules;
     const Classes *classes = context->classes;

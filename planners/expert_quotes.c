@@ -124,7 +124,7 @@ static const char *why_too_large(Arena *arena, const MemoryFit *fit) {
     return reason;
 }
 
-/* Whether a recipe may be quoted on this mesh: data_parallel with all devices
+/* Returns whether a recipe may be quoted on this mesh: data_parallel with all devices
  * on the first axis, and zero1 to 3; megatron with the model axis inside a server. */
 static bool is_expert_mesh(const Searching *self, Expert expert, const Mesh *mesh) {
     if (self->problem_count == 1) return true;

@@ -55,7 +55,7 @@ static AmStatus add_schedule(Explainer *self, ScheduleKind kind) {
     return explain_add_change(self, plan, &row->change);
 }
 
-/* Whether it is worth a word how long the stage keeps weights that were gathered. */
+/* Returns whether it is worth a word how long the stage keeps weights that were gathered. */
 static bool gathers_weights(const Explainer *self, const PlanStage *stage) {
     if (self->context->choices->storage->reread_count > 0) return true;
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)

@@ -194,7 +194,7 @@ static void fill_alternatives(const Filler *to) {
     }
 }
 
-/* Whether a decision moves the step time or the peak by as much as the table shows. */
+/* Returns whether a decision moves the step time or the peak by as much as the table shows. */
 static bool is_felt(const Explanation *self, const ExplainedChange *without) {
     double seconds = fabs(without->seconds / self->step_seconds - 1);
     double bytes = fabs((double)without->peak_bytes / (double)self->peak_bytes - 1);

@@ -43,7 +43,7 @@ static void append_name(Text *text, const LayerName *name) {
                       (size_t)(name->path.end - name->path.behind));
 }
 
-/* Whether the stage owns parameter p. */
+/* Returns whether the stage owns parameter p. */
 static bool owns(const Explainer *self, int32_t stage, int32_t p) {
     return !self->ranks.map || self->ranks.map->owner[p] % self->plan->stage_count == stage;
 }

@@ -53,7 +53,7 @@ AmStatus export_check_even(const Mesh *mesh, SbpState state, const IrInstruction
     return AM_OK;
 }
 
-/* Whether a state splits a dimension along which the windows of a pool overlap. */
+/* Returns whether a state splits a dimension along which the windows of a pool overlap. */
 static bool splits_windows(const FactorRule *rule, SbpState state) {
     for (int32_t f = 0; f < rule->factor_count; f++)
         for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)

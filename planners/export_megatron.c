@@ -113,7 +113,7 @@ static bool has_entry(const PlanList *list, const PlanEntry *entry) {
     return false;
 }
 
-/* Whether the lists decide the same about operators, in whatever order. */
+/* Returns whether the lists decide the same about operators, in whatever order. */
 static bool same_operators(const PlanList *a, const PlanList *b) {
     for (int32_t k = 0; k < a->count; k++)
         if (a->entries[k].kind == PLAN_COMPUTE && !has_entry(b, &a->entries[k])) return false;
@@ -122,7 +122,7 @@ static bool same_operators(const PlanList *a, const PlanList *b) {
     return true;
 }
 
-/* Whether all stages have the expert's lists. */
+/* Returns whether all stages have the expert's lists. */
 static bool has_lists(const Exporter *self, const PlanStage *expert) {
     for (int32_t s = 0; s < self->plan->stage_count; s++)
         for (int32_t role = 0; role < ROLES; role++)

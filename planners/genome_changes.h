@@ -9,8 +9,8 @@
  * kept in shards. False: what was drawn cannot be done, and the genome may be changed all the same. */
 bool genome_change(const Problem *problem, Random *random, Genome *genome);
 
-/* Whether annealing goes on from a plan that is dearer by the fraction `rise` (cheaper: below 0), when the
- * fraction `used` of its steps is used up. */
+/* Returns whether annealing goes on from a plan that is dearer by the fraction `rise` (cheaper: below 0),
+ * when the fraction `used` of its steps is used up. */
 bool annealing_takes(Random *random, double rise, double used);
 
 #endif

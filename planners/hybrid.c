@@ -191,7 +191,7 @@ static AmStatus try_nearest(HybridTries *self, AmError *error) {
     return isfinite(least) ? hybrid_try_pipelines(self, &nearest, 1, error) : AM_OK;
 }
 
-/* Whether all pipelines of several turns were refused. */
+/* Returns whether all pipelines of several turns were refused. */
 static bool cannot_take_turns(const HybridTries *self) {
     bool refused = false;
     for (int32_t k = 0; k < self->try_count; k++) {

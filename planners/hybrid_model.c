@@ -22,7 +22,7 @@ static bool may_be_place(const Cluster *cluster, int32_t first, int32_t width) {
     return first % width == 0 || begins_server(cluster, first);
 }
 
-/* Whether both have as many devices of each type, and on as many servers. */
+/* Returns whether both have as many devices of each type, and on as many servers. */
 static bool same_kind(const Cluster *cluster, const HybridPlace *a, const HybridPlace *b) {
     if (a->width != b->width) return false;
     if (servers_of(cluster, a->first, a->width) != servers_of(cluster, b->first, b->width)) return false;
@@ -207,7 +207,8 @@ static double whole_turn(const HybridModel *self, const LayerTable *table) {
     return seconds;
 }
 
-/* Whether the sequence is split, too, which saves memory and moves as much: seen on the widest tensor axis.
+/* Returns whether the sequence is split, too, which saves memory and moves as much: seen on the widest tensor
+ * axis.
  */
 static AmStatus choose_sequence(HybridModel *self, bool *splits, AmError *error) {
     const HybridPlace whole = {.width = self->costs->cluster->device_count};

@@ -17,10 +17,10 @@
 /* Plans that are simulated at most for one mixed axis. */
 enum { HYBRID_SHARES_TRIED = 8 };
 
-/* Whether an axis of this mesh, on these cluster devices, is mixed and has no shares yet. */
+/* Returns whether an axis of this mesh, on these cluster devices, is mixed and has no shares yet. */
 bool hybrid_shares_axis_is_mixed(const Mesh *mesh, const int32_t *devices, const Cluster *cluster,
                                  int32_t axis);
-/* Whether some axis of some stage is mixed and has no shares yet. */
+/* Returns whether some axis of some stage is mixed and has no shares yet. */
 bool hybrid_shares_apply(const Plan *plan, const Cluster *cluster);
 
 typedef struct ShareSearch {

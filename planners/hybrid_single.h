@@ -14,7 +14,7 @@ AmStatus hybrid_single_try(HybridTries *self, const MicroBatching *settings, AmE
  * in several stages. `single`: zeroed; its plan is NULL where none was searched for or found. */
 AmStatus hybrid_single_search(SearchResult *single, HybridTries *self, const MicroBatching *settings,
                               AmError *error);
-/* Whether that has a plan that is as quick as the best try. */
+/* Returns whether that has a plan that is as quick as the best try. */
 bool hybrid_single_is_better(const SearchResult *single, const HybridTries *self);
 /* Exceptions for the best try, where that has one stage, since its lists were changed like those of
  * pipelines. */

@@ -36,7 +36,7 @@ void hybrid_allow_tries(HybridTries *self);
 bool hybrid_must_stop(const HybridTries *self);
 /* Evaluations that the cap leaves: INT64_MAX without one. */
 int64_t hybrid_cap_left(const HybridTries *self);
-/* Whether the cap leaves fewer than `more` evaluations; if so, the search is marked as cut. */
+/* Returns whether the cap leaves fewer than `more` evaluations; if so, the search is marked as cut. */
 bool hybrid_is_capped(HybridTries *self, int64_t more);
 ScheduleKind hybrid_wanted_schedule(const SearchOptions *options);
 

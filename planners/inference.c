@@ -185,7 +185,7 @@ static int compare_branches(const void *a, const void *b) {
     return x->candidate - y->candidate;
 }
 
-/* Whether one of the branches goes on from the same place and unit. */
+/* Returns whether one of the branches goes on from the same place and unit. */
 static bool is_listed(const InferenceState *states, const Branch *branches, int32_t count,
                       const Branch *branch) {
     const InferenceCandidate *candidate = &states[branch->state].candidates[branch->candidate];

@@ -83,7 +83,7 @@ double inference_whole(const InferenceState *state, double length);
 /* What the network should have said of a rest that took `length`. */
 double inference_target(const InferenceRest *rest, double length);
 
-/* Whether any partition fits the memory. */
+/* Returns whether any partition fits the memory. */
 bool inference_is_feasible(const ChainProblem *problem);
 
 #endif

@@ -12,7 +12,7 @@ typedef struct LayerPath {
 } LayerPath;
 
 LayerPath layer_path(const char *path);
-/* Whether two paths are in layers of one stack. */
+/* Returns whether two paths are in layers of one stack. */
 bool layer_path_is_same(const LayerPath *a, const LayerPath *b);
 
 /* Of the module as read: the path of the weight that a live forward operator of the entry takes, perhaps

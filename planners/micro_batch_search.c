@@ -471,7 +471,7 @@ static AmStatus search_stages(SearchResult *result, Arena *arena, PlanContext *w
     return AM_OK;
 }
 
-/* Whether a plan as it is may be what the search returns. */
+/* Returns whether a plan as it is may be what the search returns. */
 static bool may_take_initial(const SearchOptions *options) {
     bool is_narrowed = options->mesh || options->pin_count > 0 || options->kept || options->is_even ||
                        options->no_exceptions;

@@ -69,7 +69,8 @@ static void find_task(void *user, int32_t p) {
     arena_free(&arena);
 }
 
-/* Whether the model says no more of stage s, of all its chunks, than what its busiest devices are predicted.
+/* Returns whether the model says no more of stage s, of all its chunks, than what its busiest devices are
+ * predicted.
  */
 static bool holds(const Gaps *self, int32_t s) {
     const PlanRanks *ranks = self->ranks;

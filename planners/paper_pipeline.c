@@ -149,7 +149,7 @@ static void walk_turns(const Turns *turns, double *ended) {
     }
 }
 
-/* Whether a stage's devices are on several servers. */
+/* Returns whether a stage's devices are on several servers. */
 static bool is_spread(const Pipelining *self, const Stage *stage) {
     return self->cluster->server_of[stage->first_device] != self->cluster->server_of[stage->end_device - 1];
 }
@@ -188,7 +188,7 @@ static double length_of(const Pipelining *self, const Stage *stages, int32_t cou
     return length + (self->shared.micro_batches - turns.count) * longest;
 }
 
-/* Whether all stages fit; else `fit`, where given, is of the one that lacks most. */
+/* Returns whether all stages fit; else `fit`, where given, is of the one that lacks most. */
 static bool check_memory(const Pipelining *self, const Stage *stages, int32_t count, MemoryFit *fit) {
     bool fits = true;
     for (int32_t s = 0; s < count; s++) {
@@ -221,8 +221,8 @@ static AmStatus reset(Environment *environment, AmError *error) {
     return AM_OK;
 }
 
-/* Whether the next cut may be at this pivot: behind the last one, with a device, and weights in every stage
- * that it ends. */
+/* Returns whether the next cut may be at this pivot: behind the last one, with a device, and weights in every
+ * stage that it ends. */
 static bool is_legal(const Pipelining *self, int32_t pivot) {
     const PaperCut *last = self->cut_count > 0 ? &self->cuts[self->cut_count - 1] : NULL;
     const PaperChain *chain = self->shared.chain;
@@ -355,7 +355,7 @@ double paper_pipeline_shortest(const PaperPipeline *pipeline) {
 
 /* ---- making one ---- */
 
-/* Whether less crosses at a pivot than, or as much as, at both of its neighbours. */
+/* Returns whether less crosses at a pivot than, or as much as, at both of its neighbours. */
 static bool is_narrow(const PaperChain *chain, int32_t p) {
     double crossing = chain->pivots[p].crossing;
     return (p == 0 || crossing <= chain->pivots[p - 1].crossing) &&

@@ -53,8 +53,8 @@ AmStatus paper_pipeline_create(PaperPipeline **pipeline, Arena *arena, const Pap
 /* L of a pipeline that is cut so, in seconds, and whether every stage fits. */
 double paper_pipeline_seconds(const PaperPipeline *pipeline, const PaperCut *cuts, bool *fits);
 
-/* Whether the best pipeline leaves no room for one more copy of the gradients, which the paper's memory does
- * not have: what a turn makes, before it is added to the sum of those before. */
+/* Returns whether the best pipeline leaves no room for one more copy of the gradients, which the paper's
+ * memory does not have: what a turn makes, before it is added to the sum of those before. */
 bool paper_pipeline_is_tight(const PaperPipeline *pipeline);
 
 /* The shortest L of all pipelines that fit, by enumeration: for readers, no part of the search. NAN where

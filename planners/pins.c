@@ -12,7 +12,7 @@ typedef struct Pinning {
     const Completion *completion; /* of the prefixes */
 } Pinning;
 
-/* Whether a stored state splits the dimensions that a pin names; shards may be of unequal size. */
+/* Returns whether a stored state splits the dimensions that a pin names; shards may be of unequal size. */
 static bool is_so(const Mesh *mesh, SbpState stored, SbpState pinned) {
     bool is_same = true;
     for (int32_t axis = 0; axis < mesh->axis_count; axis++)

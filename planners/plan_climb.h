@@ -24,7 +24,7 @@ typedef struct PlanClimb {
     bool is_cut;         /* out: the cap or the stop signal ended the climb */
 } PlanClimb;
 
-/* Whether the options leave plans to change: no pins, no kept shardings, a searcher that explores. */
+/* Returns whether the options leave plans to change: no pins, no kept shardings, a searcher that explores. */
 bool plan_climb_applies(const SearchOptions *options);
 
 /* The part of a search's default evaluations that is left to the climb. */

@@ -129,7 +129,7 @@ uint64_t problem_completion_key(const Problem *problem, const Completion *comple
 AmStatus problem_price_completion(PlanPrice *price, const Problem *problem, Arena *scratch,
                                   const Completion *completion, AmError *error);
 
-/* Whether the genome has been priced; then what it costs. */
+/* Returns whether the genome has been priced; then what it costs. */
 bool problem_known(const Problem *problem, const Genome *genome, PlanPrice *price);
 
 /* Prices up to PROBLEM_BATCH genomes side by side; what is remembered, counted
@@ -141,14 +141,14 @@ AmStatus problem_price_batch(Problem *problem, const Genome *genomes, int32_t co
 bool problem_best_untried(Problem *problem, Genome *genome);
 void problem_set_tried(Problem *problem, const Genome *genome);
 
-/* Whether candidate k can be split on the axis at all. */
+/* Returns whether candidate k can be split on the axis at all. */
 bool problem_usable(const Problem *problem, int32_t candidate, int32_t axis);
 /* How many kinds of storage an axis of a genome may have. None beside pins, which say where
  * parameters are stored, nor in the space of operators alone. */
 int32_t problem_storage_kinds(const Problem *problem, int32_t axis);
 /* The budget is spent, the deadline has passed or the user has interrupted. */
 bool problem_must_stop(const Problem *problem);
-/* Whether the cap leaves fewer than `more` evaluations; if so, the budget is marked as cut. */
+/* Returns whether the cap leaves fewer than `more` evaluations; if so, the budget is marked as cut. */
 bool problem_is_capped(Problem *problem, int64_t more);
 /* One number to minimise: seconds, plus a penalty that grows with the excess. */
 double plan_price_score(const PlanPrice *price);

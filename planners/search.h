@@ -140,9 +140,10 @@ int64_t search_default_evaluations(Searcher searcher);
  * limit. */
 int64_t search_evaluations_for(Searcher searcher, int32_t instructions);
 
-/* Whether a search is over plans of one stage and of several (SPACE_AUTO, SPACE_HYBRID); a recipe is not. */
+/* Returns whether a search is over plans of one stage and of several (SPACE_AUTO, SPACE_HYBRID); a recipe is
+ * not. */
 bool search_spans_stages(const SearchOptions *options);
-/* Whether plans of a search may have several stages. */
+/* Returns whether plans of a search may have several stages. */
 bool search_has_stages(const SearchOptions *options);
 
 /* Some options say what only plans of one stage can keep: a mesh of all devices, pins, equal shards for

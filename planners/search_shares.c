@@ -107,7 +107,7 @@ static AmStatus find_sharers(Sharers *sharers, Searching *self, Plan *plan, cons
     return add_meshes(sharers, self, most, error);
 }
 
-/* Whether a plan with shares takes the place of one. */
+/* Returns whether a plan with shares takes the place of one. */
 static bool replaces(const Plan *shared, const MemoryFit *shared_fit, const Plan *plan,
                      const MemoryFit *fit) {
     if (!fit->fits || !shared_fit->fits)

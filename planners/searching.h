@@ -78,11 +78,11 @@ AmStatus searching_share(Searching *self, Plan **plan, MemoryFit *fit, AmError *
 
 /* Lets the searcher that the options name do its work on all problems. */
 AmStatus search_method_run(Searching *self, AmError *error);
-/* Whether a recipe's own plan may be handed out in place of what the searcher found. */
+/* Returns whether a recipe's own plan may be handed out in place of what the searcher found. */
 bool search_method_takes_experts(Searcher searcher);
-/* Whether it looks for good plans, and knows of none that it is the best. */
+/* Returns whether it looks for good plans, and knows of none that it is the best. */
 bool search_method_explores(Searcher searcher);
-/* Whether more evaluations are spent in rounds; an exact search has passes of its own. */
+/* Returns whether more evaluations are spent in rounds; an exact search has passes of its own. */
 bool search_method_has_rounds(Searcher searcher);
 
 #endif

@@ -38,7 +38,7 @@ static void count_uses(int32_t *uses, const Program *program) {
     }
 }
 
-/* Whether a value is there before instruction `before`, and no fusion makes it where it is read. */
+/* Returns whether a value is there before instruction `before`, and no fusion makes it where it is read. */
 static bool is_at_hand(const Accumulator *self, int32_t value, int32_t before) {
     int32_t maker = self->maker[value];
     if (maker < 0) return true;
@@ -53,7 +53,7 @@ static bool is_sum(const Program *program, const ProgramInstruction *instruction
            program->values[instruction->first_result].shape.type == DTYPE_F32;
 }
 
-/* Whether operand `side` of the sum is made by a product that can add the other one. */
+/* Returns whether operand `side` of the sum is made by a product that can add the other one. */
 static bool is_taken_by(const Accumulator *self, const ProgramInstruction *sum, int32_t side) {
     const Program *program = self->program;
     int32_t made = sum->operands[side], addend = sum->operands[1 - side];

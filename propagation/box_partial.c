@@ -10,8 +10,8 @@
 #include "propagation/lower_internal.h"
 #include "propagation/reduction_identity.h"
 
-/* Whether a shard that `axis` cut can be padded: what the axis splits no minor axis splits that stays, and
- * none cuts in blocks (a shard of one block beside pieces of all is no state). */
+/* Returns whether a shard that `axis` cut can be padded: what the axis splits no minor axis splits that
+ * stays, and none cuts in blocks (a shard of one block beside pieces of all is no state). */
 static bool can_pad(SbpState before, SbpState to, int32_t axis) {
     for (int32_t k = axis + 1; k < MESH_MAX_AXES; k++)
         if (before.axis[k] == before.axis[axis] && !sbp_is_partial(to.axis[k])) return false;

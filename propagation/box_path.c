@@ -55,7 +55,7 @@ static uint32_t axes_of(SbpState state, int32_t dimension) {
     return axes;
 }
 
-/* Whether every axis of `axes` is minor to all of `major`. */
+/* Returns whether every axis of `axes` is minor to all of `major`. */
 static bool is_minor(uint32_t axes, uint32_t major) {
     return major == 0 || (axes & (~0u >> __builtin_clz(major))) == 0;
 }
@@ -197,7 +197,8 @@ static int32_t blocks_of(SbpState state, uint32_t axes) {
     return 1;
 }
 
-/* Whether one halo_exchange, or a cut, on dimension d leads from one to the other, which differ there. */
+/* Returns whether one halo_exchange, or a cut, on dimension d leads from one to the other, which differ
+ * there. */
 static bool recut(SbpState from, SbpState to, int32_t dimension, BoxStep *step) {
     uint32_t before = axes_of(from, dimension), after = axes_of(to, dimension), kept = 0;
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) { /* the major ones that cut alike */
@@ -212,7 +213,7 @@ static bool recut(SbpState from, SbpState to, int32_t dimension, BoxStep *step) 
     return after == kept || blocks_of(from, before) == blocks_of(to, after);
 }
 
-/* Whether one step leads from one state to the other. */
+/* Returns whether one step leads from one state to the other. */
 static bool find_step(SbpState from, SbpState to, BoxStep *step) {
     uint32_t reduced = 0, scattered = 0, moved = 0;
     int32_t source = -1, target = -1, cut = -1;

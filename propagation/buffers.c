@@ -228,7 +228,7 @@ static int32_t first_joined(const Program *program, int32_t i) {
     return i;
 }
 
-/* Whether a loop that is joined with this one takes `storage`. */
+/* Returns whether a loop that is joined with this one takes `storage`. */
 static bool is_taken_by_joined(const Planner *self, const ProgramInstruction *instruction, int32_t storage) {
     const ProgramInstruction *instructions = self->program->instructions;
     int32_t i = (int32_t)(instruction - instructions), first = first_joined(self->program, i);
@@ -238,7 +238,7 @@ static bool is_taken_by_joined(const Planner *self, const ProgramInstruction *in
     return false;
 }
 
-/* Whether `storage` is the operand that is changed, and no other operand lies there too. */
+/* Returns whether `storage` is the operand that is changed, and no other operand lies there too. */
 static bool updates_in_place(const Planner *self, const ProgramInstruction *instruction, int32_t storage,
                              int32_t result) {
     int32_t place = changed_operand(instruction, result);
@@ -248,7 +248,7 @@ static bool updates_in_place(const Planner *self, const ProgramInstruction *inst
     return !is_taken_by_joined(self, instruction, storage);
 }
 
-/* Whether step s reads `storage` only in the place where it writes: a fusion element by element, at
+/* Returns whether step s reads `storage` only in the place where it writes: a fusion element by element, at
  * the same index and of the same width; or what changes there. */
 static bool reads_in_place(const Planner *self, const ProgramStep *step, int32_t storage, int32_t result) {
     const Program *program = self->program;

@@ -70,8 +70,8 @@ static void add_dimensions(Choice *choices, int32_t *made, const Rules *rules, c
     }
 }
 
-/* Whether a factor that is whole dimensions may be cut in blocks of them: what is computed for an element
- * depends on no other and on no place. */
+/* Returns whether a factor that is whole dimensions may be cut in blocks of them: what is computed for an
+ * element depends on no other and on no place. */
 static bool may_have_blocks(const IrInstruction *instruction, const Factor *factor) {
     bool counts = instruction->opcode == IR_IOTA || instruction->opcode == IR_RNG_BIT_GENERATOR ||
                   instruction->opcode == IR_RNG;
@@ -91,8 +91,8 @@ static void add_factors(Choice *choices, int32_t *made, const Rules *rules, cons
     }
 }
 
-/* Whether the loop does nothing with the array but to combine it with others, beginning with what every
- * part may begin with. */
+/* Returns whether the loop does nothing with the array but to combine it with others, beginning with what
+ * every part may begin with. */
 static bool is_accumulation(const Choices *self, const Rules *rules, const LoopLeaf *leaf) {
     bool is_tested = leaf->in_condition >= 0 && self->live[leaf->in_condition];
     if (leaf->in_body < 0 || is_tested || leaf->next_leaf > 0) return false;

@@ -70,7 +70,7 @@ static int32_t find(Node *nodes, int32_t node) {
     return node;
 }
 
-/* Whether some tensor has dimensions in both sets; walks the smaller one. */
+/* Returns whether some tensor has dimensions in both sets; walks the smaller one. */
 static bool share_tensor(Node *nodes, int32_t small, int32_t large) {
     int32_t member = small;
     do {

@@ -36,7 +36,7 @@ typedef struct Completer {
     Completion *result;
 } Completer;
 
-/* Whether an exception says what instruction i splits on the axis. */
+/* Returns whether an exception says what instruction i splits on the axis. */
 static bool has_given_factor(const Completer *self, int32_t i, int32_t axis) {
     return self->given_factors && self->given_factors[i] >> axis & 1;
 }
@@ -76,7 +76,7 @@ static bool store_split(Completer *self, int32_t i, int32_t axis, const Choice *
     return true;
 }
 
-/* Whether every slot of instruction i, split so far, can have this factor split too. */
+/* Returns whether every slot of instruction i, split so far, can have this factor split too. */
 static bool agrees_with_earlier(const Completer *self, int32_t i, int32_t axis, const Choice *choice) {
     const FactorRule *rule = &self->rules->rules[i];
     const Factor *factor = &rule->factors[choice->place];
@@ -282,7 +282,7 @@ static SbpReduction *partial_of(const Completer *self, int32_t i, int32_t axis) 
     return &self->result->partial[(size_t)i * MESH_MAX_AXES + (size_t)axis];
 }
 
-/* Whether the operands `whole` (bits) of instruction i are stored whole on the axis, or made so. */
+/* Returns whether the operands `whole` (bits) of instruction i are stored whole on the axis, or made so. */
 static bool are_whole(const Completer *self, int32_t i, int32_t axis, uint32_t whole) {
     const int32_t *operands = &self->choices->operands[self->choices->first_operand[i]];
     for (int32_t k = 0; whole >> k; k++)
@@ -292,8 +292,8 @@ static bool are_whole(const Completer *self, int32_t i, int32_t axis, uint32_t w
     return true;
 }
 
-/* Whether parts of the operands `beside` (bits) of instruction i can be had without moving anything: of a
- * shard by padding, unless it is cut in blocks or another axis cuts the same dimension. */
+/* Returns whether parts of the operands `beside` (bits) of instruction i can be had without moving anything:
+ * of a shard by padding, unless it is cut in blocks or another axis cuts the same dimension. */
 static bool become_parts(const Completer *self, int32_t i, int32_t axis, uint32_t beside) {
     const int32_t *operands = &self->choices->operands[self->choices->first_operand[i]];
     for (int32_t k = 0; beside >> k; k++) {
@@ -466,7 +466,7 @@ static void place_reductions(Completer *self, Arena *scratch, int32_t axis) {
     }
 }
 
-/* Whether instruction i is split over several axes, in blocks by one of them. */
+/* Returns whether instruction i is split over several axes, in blocks by one of them. */
 static bool mixes_blocks(const Completer *self, int32_t i) {
     const Completion *result = self->result;
     int32_t axes = 0;

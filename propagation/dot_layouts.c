@@ -145,7 +145,7 @@ static AmStatus write_dot(Program *program, ProgramInstruction *instruction, Dot
     return AM_OK;
 }
 
-/* Whether the order, once operands are exchanged, is the usual one. */
+/* Returns whether the order, once operands are exchanged, is the usual one. */
 static bool becomes_plain(const Dot *dot) {
     Dot copy = *dot;
     int32_t operands[2] = {0};

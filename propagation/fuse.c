@@ -86,8 +86,8 @@ static Form form_of(const Fuser *self, const ProgramInstruction *instruction) {
     return FORM_ELEMENT_WISE;
 }
 
-/* Whether i is computed again, from what the forward pass makes: a fusion of both would keep what i makes
- * until the backward pass. */
+/* Returns whether i is computed again, from what the forward pass makes: a fusion of both would keep what i
+ * makes until the backward pass. */
 static bool is_recomputed_from(const Fuser *self, int32_t producer, int32_t i) {
     const Program *program = self->program;
     const IrPhase *phases = program->roles->phases;
@@ -363,7 +363,7 @@ static AmStatus choose_redone(Fuser *self, AmError *error) {
     return AM_OK;
 }
 
-/* Whether the fusion of `leader` makes what another one makes, too. */
+/* Returns whether the fusion of `leader` makes what another one makes, too. */
 static bool redoes(const Fuser *self, int32_t leader, int32_t producer) {
     return producer >= 0 && self->leader[producer] != leader && self->is_redone[producer];
 }

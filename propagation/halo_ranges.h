@@ -50,12 +50,12 @@ typedef struct LocalAttributes {
 } LocalAttributes;
 
 bool halo_is_known(IrOpcode opcode);
-/* Whether operands must have just the elements that are read, as no attribute says
+/* Returns whether operands must have just the elements that are read, as no attribute says
  * which, or as nothing else is left to do. */
 bool halo_is_exact(const Halo *halo);
-/* Whether a slice has nothing left to do once its operand has just the elements that are read. */
+/* Returns whether a slice has nothing left to do once its operand has just the elements that are read. */
 bool halo_is_slice_done(const Halo *halos, int32_t count);
-/* Whether a convolution's window is turned round in this dimension. */
+/* Returns whether a convolution's window is turned round in this dimension. */
 bool halo_is_turned(const Halo *halo);
 /* Size of the dimension that the factor is of an operand. */
 int64_t halo_operand_size(const Halo *halo, int32_t slot);

@@ -103,7 +103,7 @@ static uint64_t strongest(const Incremental *self, int32_t node, int32_t axis) {
                               : key_at(2, self->classes.keys[axis][self->classes.set_of[node]]);
 }
 
-/* Whether an axis can split the choice beside what earlier axes split of the value. */
+/* Returns whether an axis can split the choice beside what earlier axes split of the value. */
 static bool has_room(const Incremental *self, int32_t first, const int8_t *chosen, int32_t axis,
                      const Choice *choice) {
     int64_t ways = self->mesh.axes[axis].size;
@@ -496,7 +496,7 @@ static AmStatus append_classes(PlanStage *stage, Arena *arena, const Incremental
     return AM_OK;
 }
 
-/* Whether some axis splits the value otherwise than the lists would. */
+/* Returns whether some axis splits the value otherwise than the lists would. */
 static bool is_excepted(const Incremental *self, int32_t *const *rank, int32_t i) {
     const Choices *choices = self->choices;
     for (int32_t axis = 0; axis < self->mesh.axis_count; axis++) {

@@ -80,7 +80,7 @@ typedef struct JoinedLoops {
 
 AmStatus joined_loops_open(JoinedLoops *loops, Arena *arena, Program *program, int32_t first, int32_t second,
                            int32_t turns, AmError *error);
-/* Whether operand `operand` of the second loop is such an array. */
+/* Returns whether operand `operand` of the second loop is such an array. */
 bool stack_find(LoopStack *stack, const JoinedLoops *loops, int32_t operand);
 /* Gives the stacks that may shrink as many places as are enough, of which there are two numbers at most,
  * along their first dimension, so that a place lies together. The program and both bodies are changed and

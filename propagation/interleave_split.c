@@ -42,7 +42,7 @@ static bool has_parameter(const Splitter *self, const Half *half, int32_t p) {
     return part->is_later[p] || part->is_common[p] || part->is_taken[p];
 }
 
-/* Whether the half's loop has a result for operand p. */
+/* Returns whether the half's loop has a result for operand p. */
 static bool carries(const Splitter *self, const Half *half, int32_t p) {
     const Program *body = self->loop.regions[0];
     if (body->outputs[p] == body->parameters[p]) return false;

@@ -49,8 +49,8 @@ static int32_t find_writer(const Program *body, const ProgramUses *uses, int32_t
     return writes && !uses->is_output[before] ? writer : -1;
 }
 
-/* Whether all that the body does with `value`, as which a stack of that shape shows, is to read place m in
- * turn m. */
+/* Returns whether all that the body does with `value`, as which a stack of that shape shows, is to read place
+ * m in turn m. */
 static bool is_read_by_turn(const Program *body, const ProgramUses *uses, int32_t value, const IrShape *stack,
                             int32_t dimension) {
     for (int32_t u = uses->first[value]; u < uses->first[value + 1]; u++) {
@@ -71,7 +71,8 @@ static bool is_read_by_turn(const Program *body, const ProgramUses *uses, int32_
     return true;
 }
 
-/* Whether only the second loop reads the result, and the first one's array begins as a repeated scalar. */
+/* Returns whether only the second loop reads the result, and the first one's array begins as a repeated
+ * scalar. */
 static bool is_private(const Program *program, const ProgramUses *uses, int32_t result, int32_t second,
                        int32_t initial) {
     int32_t maker = uses->maker[initial];
@@ -379,7 +380,7 @@ static void set_shape(const ProgramInstruction *loop, int32_t p, const ProgramVa
     }
 }
 
-/* Whether the array is to be another one: fewer places, or places that lie together. */
+/* Returns whether the array is to be another one: fewer places, or places that lie together. */
 static bool changes(const LoopStack *stack, int32_t turns) {
     return stack->may_shrink && (stack->kept < turns || stack->dimension > 0);
 }

@@ -66,7 +66,7 @@ static bool same_named(const Hlo__NamedShardingProto *a, const Hlo__NamedShardin
     return true;
 }
 
-/* Whether two messages say the same, as far as sharding_read() reads them. */
+/* Returns whether two messages say the same, as far as sharding_read() reads them. */
 static bool same_sharding(const Hlo__OpSharding *a, const Hlo__OpSharding *b) {
     if (a->named_sharding || b->named_sharding) return same_named(a->named_sharding, b->named_sharding);
     return a->type == b->type && a->replicate_on_last_tile_dim == b->replicate_on_last_tile_dim &&
@@ -245,7 +245,7 @@ static AmStatus append_list(Seeding *self, int32_t axis, AmError *error) {
     return AM_OK;
 }
 
-/* Whether a class that was listed before any were added splits the value on the axis. */
+/* Returns whether a class that was listed before any were added splits the value on the axis. */
 static bool is_pinned(const Seeding *self, int32_t instruction, int32_t axis, Sbp sbp) {
     if (!sbp_is_split(sbp)) return false;
     const PlanContext *context = self->context;

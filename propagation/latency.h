@@ -27,7 +27,7 @@ typedef struct ProgramLatency {
 /* A collective is near if the chain in front of it has no more than this times the work that hides it. */
 #define LATENCY_NEAR 8.0
 
-/* Whether the instruction takes long: a step may not stand still before it. */
+/* Returns whether the instruction takes long: a step may not stand still before it. */
 static inline bool program_is_work(const ProgramInstruction *instruction) {
     return instruction->region_count > 0 || instruction->kind == PROGRAM_TRANSFER ||
            instruction->opcode == IR_DOT || instruction->opcode == IR_CONVOLUTION;

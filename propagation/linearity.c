@@ -100,12 +100,12 @@ Linearity linearity_of(const IrModule *module, const IrInstruction *instruction)
     return linearity;
 }
 
-/* Whether a whole operand may stand beside parts: what is combined with itself stays what it is. */
+/* Returns whether a whole operand may stand beside parts: what is combined with itself stays what it is. */
 static bool may_repeat(SbpReduction reduction) {
     return reduction == SBP_MAX || reduction == SBP_MIN || reduction == SBP_AND || reduction == SBP_OR;
 }
 
-/* Whether what is not partial among `data` may be joined with parts. */
+/* Returns whether what is not partial among `data` may be joined with parts. */
 static bool others_fit(const IrModule *module, const IrInstruction *instruction, uint32_t others,
                        SbpReduction reduction) {
     if (may_repeat(reduction)) return true;

@@ -21,7 +21,7 @@ typedef enum Linearity {
 
 Linearity linearity_of(const IrModule *module, const IrInstruction *instruction);
 
-/* Whether the instruction, of that linearity, may take the operands `partial` (bits)
+/* Returns whether the instruction, of that linearity, may take the operands `partial` (bits)
  * as they are, parts by *reduction; *reduction becomes that of its result, and
  * `*whole` the operands (bits) that must be whole where the others are partial. */
 bool linearity_carries(const IrModule *module, const IrInstruction *instruction, Linearity linearity,

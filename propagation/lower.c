@@ -15,7 +15,7 @@
 #include "propagation/lower_chunks.h"
 #include "propagation/reduce_early.h"
 
-/* Whether operand k is a tuple as a whole, not an element of one. */
+/* Returns whether operand k is a tuple as a whole, not an element of one. */
 static bool is_tuple_operand(const Lowering *self, const IrInstruction *instruction, int32_t k) {
     return self->module->instructions[instruction->operands[k]].shape.type == DTYPE_TUPLE;
 }
@@ -64,8 +64,8 @@ static IrPhase pass_of(const Lowering *self) {
     return self->phase == IR_PHASE_RECOMPUTED ? IR_PHASE_BACKWARD : self->phase;
 }
 
-/* Whether a value that was made for one pass is not for this one: another pass, or others were gathered
- * since, so that it would be kept for a use far away. */
+/* Returns whether a value that was made for one pass is not for this one: another pass, or others were
+ * gathered since, so that it would be kept for a use far away. */
 static bool is_gone(const Lowering *self, int32_t value) {
     const LoweredState *state = &self->states[value];
     return state->gather > 0 &&
@@ -80,7 +80,7 @@ static int32_t find_state(const Lowering *self, int32_t instruction, int32_t lea
     return -1;
 }
 
-/* Whether any value holds that leaf of the instruction. */
+/* Returns whether any value holds that leaf of the instruction. */
 static bool has_leaf(const Lowering *self, int32_t instruction, int32_t leaf) {
     for (int32_t value = self->newest[instruction]; value >= 0; value = self->states[value].older)
         if (self->states[value].leaf == leaf) return true;

@@ -90,7 +90,8 @@ AmStatus lower_loop(Lowering *self, const PlannedLoop *loop, AmError *error);
 /* Lowers a planned conditional: its operands, results and branches. */
 AmStatus lower_conditional(Lowering *self, const PlannedConditional *conditional, AmError *error);
 
-/* Whether this stage has an instruction, parameter, output, array of a planned loop (lower_stages.c). */
+/* Returns whether this stage has an instruction, parameter, output, array of a planned loop (lower_stages.c).
+ */
 bool lower_holds(const Lowering *self, int32_t i);
 bool lower_holds_parameter(const Lowering *self, int32_t k);
 bool lower_holds_output(const Lowering *self, int32_t k);
@@ -115,11 +116,12 @@ ProgramInstruction *lower_add_instruction(Lowering *self);
 AmStatus lower_ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state, int32_t *value,
                        AmError *error);
 
-/* Whether what an operator makes of nothing follows from where it lies in the whole (ProgramShard). */
+/* Returns whether what an operator makes of nothing follows from where it lies in the whole (ProgramShard).
+ */
 static inline bool lower_makes_by_place(IrOpcode opcode) {
     return opcode == IR_IOTA || opcode == IR_RNG || opcode == IR_RNG_BIT_GENERATOR;
 }
-/* Whether indices of the operator say where in operand 0 it reads or writes; the
+/* Returns whether indices of the operator say where in operand 0 it reads or writes; the
  * sizes of the window that they move, with nothing split: [rank of operand 0]. */
 bool lower_moves_window(IrOpcode opcode);
 const int64_t *lower_window(Arena *arena, const IrModule *module, const IrInstruction *source);
@@ -130,13 +132,15 @@ const IrLiteral *lower_literal(Lowering *self, const IrInstruction *instruction,
 /* Attributes that speak of sizes, rewritten for the local operand, whose whole has shape `operand`. */
 const IrAttributes *lower_attributes(Lowering *self, const IrInstruction *instruction, SbpState state,
                                      const IrShape *operand);
-/* Whether the result, a value, has the elements of the operand, a value too, as they lie: on every device. */
+/* Returns whether the result, a value, has the elements of the operand, a value too, as they lie: on every
+ * device. */
 bool lower_is_view(const Lowering *self, const IrInstruction *instruction, int32_t operand, int32_t result);
 /* The groups that a convolution's shard has, which is made of whole ones. */
 AmStatus lower_local_groups(const Lowering *self, ProgramInstruction *instruction,
                             const IrInstruction *source, AmError *error);
 
-/* Whether one of the factors that instruction i splits brings operands to ranges of their own (lower_halo.c).
+/* Returns whether one of the factors that instruction i splits brings operands to ranges of their own
+ * (lower_halo.c).
  */
 bool lower_has_halo(const Lowering *self, int32_t i, const int8_t *factors);
 /* The state in which to ask for such an operand, `state` being that of plain parts: as it is stored, or
@@ -147,7 +151,7 @@ SbpState lower_halo_state(const Lowering *self, int32_t i, const int8_t *factors
 AmStatus lower_halo(Lowering *self, int32_t i, const int8_t *factors, int32_t *operands,
                     SbpState result_state, AmError *error);
 
-/* Whether instructions of this opcode run computations as programs of their own (program.h). */
+/* Returns whether instructions of this opcode run computations as programs of their own (program.h). */
 bool lower_has_regions(IrOpcode opcode);
 /* Refuses a bitcast that reads elements in another order, as those of compiled modules do. AM_ERROR_INPUT. */
 AmStatus lower_check_bitcast(const IrModule *module, int32_t i, AmError *error);

@@ -29,9 +29,9 @@ int32_t mesh_coordinate(const Mesh *mesh, int32_t device, int32_t axis);
 /* The devices that differ from `device` only on the axes of the bit mask, in
  * row-major order over those axes; returns how many, `group` has room for all. */
 int32_t mesh_group(const Mesh *mesh, int32_t device, uint32_t axes, int32_t *group);
-/* Whether no axis has shares. */
+/* Returns whether no axis has shares. */
 bool mesh_has_equal_shares(const Mesh *mesh);
-/* Whether two meshes have axes of the same sizes in the same order. */
+/* Returns whether two meshes have axes of the same sizes in the same order. */
 bool mesh_is_alike(const Mesh *mesh, const Mesh *other);
 
 #endif

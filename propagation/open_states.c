@@ -110,8 +110,8 @@ static int32_t operand_of(const Opening *self, int32_t i, int32_t k) {
     return self->choices->operands[self->choices->first_operand[i] + k];
 }
 
-/* Whether no other axis splits a dimension that the factor is in: two factors of one dimension, one in
- * blocks of it, need not be a state together. */
+/* Returns whether no other axis splits a dimension that the factor is in: two factors of one dimension, one
+ * in blocks of it, need not be a state together. */
 static bool stands_alone(const Opening *self, int32_t i, int32_t f) {
     const FactorRule *rule = rule_of(self, i);
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) {
@@ -165,7 +165,7 @@ static Sbp made_state(const Opening *self, int32_t i) {
     return d < 0 ? SBP_B : sbp_split(d);
 }
 
-/* Whether i's result is open, and as what. */
+/* Returns whether i's result is open, and as what. */
 static bool open_value(const Opening *self, int32_t i, OpenValue *value) {
     const IrInstruction *instruction = &self->context->canonical->instructions[i];
     const IrShape *shape = &instruction->shape;
@@ -242,7 +242,7 @@ static const OpenValue *pending_operand(const Opening *self, int32_t i, int32_t 
     return is_pending ? value : NULL;
 }
 
-/* Whether the operands `whole` (bits) of i are whole whatever is chosen. */
+/* Returns whether the operands `whole` (bits) of i are whole whatever is chosen. */
 static bool are_whole(const Opening *self, int32_t i, uint32_t whole) {
     for (int32_t k = 0; whole >> k; k++) {
         int32_t source = operand_of(self, i, k);
@@ -426,7 +426,7 @@ static void take(Opening *self, OpenValue *value) {
     sbp_set(&self->completion->stored[i], self->axis, value->chosen);
 }
 
-/* Whether anything is split on the axis. */
+/* Returns whether anything is split on the axis. */
 static bool is_used(const Opening *self) {
     for (int32_t n = 0; n < self->choices->decided_count; n++)
         if (self->completion->factor[place_of(self, self->choices->decided[n])] >= 0) return true;

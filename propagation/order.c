@@ -75,7 +75,7 @@ AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *err
     return AM_OK;
 }
 
-/* Whether i alone is its group and does no more than to gather, cut, view or cast. */
+/* Returns whether i alone is its group and does no more than to gather, cut, view or cast. */
 static bool may_wait(const Program *program, const int32_t *leader, const int32_t *size, int32_t i) {
     const ProgramInstruction *instruction = &program->instructions[i];
     if (leader[i] != i || size[i] != 1 || instruction->operand_count == 0) return false;

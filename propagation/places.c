@@ -54,7 +54,7 @@ static bool compare(const char *comparison, int64_t a, int64_t b) {
     }
 }
 
-/* Whether *result is what the operator makes of these. */
+/* Returns whether *result is what the operator makes of these. */
 static bool apply(const ProgramInstruction *instruction, const int64_t *operands, int64_t *result) {
     int64_t a = operands[0], b = operands[1];
     switch (instruction->opcode) {
@@ -94,7 +94,7 @@ static bool is_number(const IrShape *shape) {
 
 static const int64_t *numbers_of(PlaceFinder *self, int32_t value, int32_t depth);
 
-/* Whether numbers[turns] were found. */
+/* Returns whether numbers[turns] were found. */
 static bool find_numbers(PlaceFinder *self, int32_t value, int32_t depth, int64_t *numbers) {
     const Program *program = self->program;
     const ProgramCounter *counter = &program->counter;
@@ -133,13 +133,13 @@ static const int64_t *numbers_of(PlaceFinder *self, int32_t value, int32_t depth
 
 /* ---- where a window lies ---- */
 
-/* Whether devices may have different sizes of a dimension. What is found must hold on all of them, as all run
- * the same steps. */
+/* Returns whether devices may have different sizes of a dimension. What is found must hold on all of them, as
+ * all run the same steps. */
 static bool may_differ(const Program *program, const ProgramValue *array, int32_t dimension) {
     return program->is_uneven && sbp_ways(program->mesh, array->state, dimension) > 1;
 }
 
-/* Whether the window's elements lie together in the array. */
+/* Returns whether the window's elements lie together in the array. */
 static bool lies_together(const Program *program, const ProgramValue *array, const int64_t *window) {
     int32_t d = 0, rank = array->shape.rank;
     while (d < rank && window[d] == 1 && !may_differ(program, array, d)) d++;
@@ -157,7 +157,7 @@ static int64_t same_elements(const Program *program, const ProgramValue *array, 
     return elements;
 }
 
-/* Whether parts that begin at these elements, one for each turn, are the whole array. */
+/* Returns whether parts that begin at these elements, one for each turn, are the whole array. */
 static bool covers(Arena *arena, const int64_t *first, int64_t turns, int64_t part, int64_t whole) {
     int64_t count = whole / part, found = 0;
     if (whole % part != 0 || count > turns) return false;
@@ -214,7 +214,7 @@ static bool takes_addresses(const Program *program, const ProgramInstruction *in
     return instruction->kind == PROGRAM_COMPUTE && instruction->region_count == 0;
 }
 
-/* Whether all that use a value, or a view of it, are such, and it is no output. */
+/* Returns whether all that use a value, or a view of it, are such, and it is no output. */
 static bool has_such_users(const PlaceFinder *self, int32_t value) {
     const ProgramUses *uses = &self->uses;
     if (uses->is_output[value]) return false;
@@ -261,7 +261,7 @@ static void find_read(PlaceFinder *self, ProgramInstruction *slice) {
 
 /* ---- writing ---- */
 
-/* Whether a value has one use alone, as have all that it is a view of, down to `root`. */
+/* Returns whether a value has one use alone, as have all that it is a view of, down to `root`. */
 static bool is_used_once(const PlaceFinder *self, int32_t value, int32_t root) {
     for (;;) {
         if (users_of(self, value) != 1 || self->uses.is_output[value]) return false;
@@ -270,7 +270,7 @@ static bool is_used_once(const PlaceFinder *self, int32_t value, int32_t root) {
     }
 }
 
-/* Whether output p is `result`, perhaps as a view, and nothing else is made of it. */
+/* Returns whether output p is `result`, perhaps as a view, and nothing else is made of it. */
 static bool is_next_value(const PlaceFinder *self, int32_t p, int32_t result) {
     const Program *program = self->program;
     int32_t value = program->outputs[p];

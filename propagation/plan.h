@@ -145,7 +145,7 @@ static inline ScheduleKind plan_schedule(const Plan *plan) {
     return kind == SCHEDULE_KINDS ? SCHEDULE_GPIPE : kind;
 }
 
-/* Whether turns of the backward pass go between those of the forward pass. */
+/* Returns whether turns of the backward pass go between those of the forward pass. */
 static inline bool plan_interleaves(const Plan *plan) {
     return plan_schedule(plan) != SCHEDULE_GPIPE;
 }

@@ -280,7 +280,7 @@ static inline bool program_gathers(const ProgramInstruction *instruction) {
     return instruction->kind == PROGRAM_COLLECTIVE && instruction->collective->kind == PROGRAM_ALL_GATHER;
 }
 
-/* Whether the result is memory that is there already: nothing runs. */
+/* Returns whether the result is memory that is there already: nothing runs. */
 static inline bool program_is_view(const ProgramInstruction *instruction) {
     return instruction->kind == PROGRAM_VIEW || instruction->place;
 }
@@ -314,10 +314,10 @@ static inline int32_t program_first_together(const Program *program, int32_t s) 
     return s;
 }
 
-/* Whether an instruction, or anything inside a loop or conditional that it is, meets ranks of other stages,
- * or any other ranks (`all`). */
+/* Returns whether an instruction, or anything inside a loop or conditional that it is, meets ranks of other
+ * stages, or any other ranks (`all`). */
 bool program_instruction_meets(const ProgramInstruction *instruction, bool all);
-/* Whether anything in the program does. */
+/* Returns whether anything in the program does. */
 bool program_meets(const Program *program, bool all);
 
 /* Transposes beside dots into the dots; before program_fuse(). */
@@ -325,8 +325,8 @@ AmStatus program_absorb_transposes(Program *program, AmError *error);
 /* Sums into the products that make their terms, element-wise chains into fusions, steps in order.
  * Deterministic, linear but for the ordering heap. */
 AmStatus program_fuse(Program *program, AmError *error);
-/* Whether a fusion may compute such an operator again that an earlier one has computed, rather than read its
- * result from memory. */
+/* Returns whether a fusion may compute such an operator again that an earlier one has computed, rather than
+ * read its result from memory. */
 bool program_may_redo(IrOpcode opcode);
 /* Offsets for all values: parameters first, temporaries best-fit by lifetime,
  * in-place where a step's input dies there and is read element by element, or

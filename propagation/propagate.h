@@ -47,7 +47,7 @@ typedef struct KeptShardings KeptShardings;
  * another rank. Shardings of tuples other than those that `tuple` makes are left out. */
 AmStatus propagation_read_shardings(KeptShardings **kept, Arena *arena, const PlanContext *context,
                                     AmError *error);
-/* Whether the value that an instruction makes is among them. */
+/* Returns whether the value that an instruction makes is among them. */
 bool propagation_is_kept(const KeptShardings *kept, int32_t instruction);
 /* The mesh of fewest axes on which all of them can be; axes are x0, x1, ... unless they have names. */
 AmStatus propagation_infer_mesh(Mesh *mesh, Arena *arena, const KeptShardings *kept, AmError *error);

@@ -11,8 +11,8 @@
 
 #include "propagation/micro_batches.h"
 
-/* Whether an operator in a range is made again; loops, conditionals, custom calls, random numbers drawn from
- * a hidden state and tuples are kept. */
+/* Returns whether an operator in a range is made again; loops, conditionals, custom calls, random numbers
+ * drawn from a hidden state and tuples are kept. */
 bool recompute_covers(const PlanContext *whole, int32_t instruction);
 
 /* The rewritten canonical module; the caller frees it. `*origins` [instruction]: that of `whole` which it is,

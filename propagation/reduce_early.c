@@ -147,7 +147,7 @@ static AmStatus find_most(Scheduler *self, AmError *error) {
     return live_bytes_most(&self->most, &self->live, time, error);
 }
 
-/* Whether all collectives that it uses may be waited for late, and there are some. */
+/* Returns whether all collectives that it uses may be waited for late, and there are some. */
 static bool may_wait(const Scheduler *self, int32_t i) {
     bool found = false;
     for (int32_t e = self->graph.first[i]; e < self->graph.first[i + 1]; e++) {
@@ -159,7 +159,7 @@ static bool may_wait(const Scheduler *self, int32_t i) {
     return found;
 }
 
-/* Whether products are held back now: awaited collectives are near. */
+/* Returns whether products are held back now: awaited collectives are near. */
 static bool is_holding(const Scheduler *self) {
     return self->has_chain && self->front.hold > 0;
 }
@@ -265,7 +265,7 @@ static double sums_over_at(const Scheduler *self, int32_t i) {
     return at;
 }
 
-/* Whether the device would stand still before it. */
+/* Returns whether the device would stand still before it. */
 static bool stands_still(const Scheduler *self, int32_t i) {
     ProgramKind kind = self->program->instructions[i].kind;
     return kind != PROGRAM_COLLECTIVE && kind != PROGRAM_VIEW && inputs_at(self, i) > self->clock;
@@ -319,7 +319,7 @@ static int32_t take_in_order(Scheduler *self) {
     return filling;
 }
 
-/* Whether it waits for a collective that is under way; then it is put aside. */
+/* Returns whether it waits for a collective that is under way; then it is put aside. */
 static bool put_aside(Scheduler *self, int32_t i) {
     double over = sums_over_at(self, i);
     if (is_holding(self) && over > self->clock && self->program->instructions[i].kind != PROGRAM_VIEW) {

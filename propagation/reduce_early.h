@@ -13,10 +13,10 @@
 #define REDUCE_EARLY_BYTES     ((int64_t)128 << 20)
 #define REDUCE_EARLY_PART      64
 
-/* Whether the instruction is an all_reduce or a reduce_scatter. */
+/* Returns whether the instruction is an all_reduce or a reduce_scatter. */
 bool program_reduces(const ProgramInstruction *instruction);
-/* Whether it is one of no more bytes, or gathers what was added up so (gathers_late): one that may be waited
- * for late. */
+/* Returns whether it is one of no more bytes, or gathers what was added up so (gathers_late): one that may be
+ * waited for late. */
 bool program_reduces_beside(const Program *program, const ProgramInstruction *instruction);
 
 /* Orders the instructions of a program that is neither fused nor has buffers. Which order does not

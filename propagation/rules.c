@@ -124,7 +124,7 @@ const IrShape *rules_slot_shape(const Rules *rules, int32_t i, int32_t slot) {
                            : rules_leaf(&instruction->shape, slot - operands);
 }
 
-/* Whether few broadcasts lie between this one and a stored value. */
+/* Returns whether few broadcasts lie between this one and a stored value. */
 static bool is_short_chain(const Rules *rules, int32_t instruction) {
     for (int32_t steps = 0; steps < BROADCAST_CHAIN; steps++) {
         instruction = rules->alias[rules->module->instructions[instruction].operands[0]];
@@ -172,7 +172,7 @@ bool rules_resolve(const Rules *rules, int32_t *instruction, int32_t *leaf, int3
     }
 }
 
-/* Whether an instruction makes no array of its own: tuples, what hands values on,
+/* Returns whether an instruction makes no array of its own: tuples, what hands values on,
  * and loops, whose arrays belong to who reads them. */
 static bool is_plumbing(const Rules *rules, int32_t index, RuleClass rule) {
     const IrInstruction *instruction = &rules->module->instructions[index];

@@ -151,7 +151,7 @@ void rule_finish(RuleBuilder *builder, FactorRule *rule) {
                          .factors = factors};
 }
 
-/* Whether a value of floating type is the identity. */
+/* Returns whether a value of floating type is the identity. */
 static bool floating_is_identity(double value, SbpReduction reduction) {
     switch (reduction) {
     case SBP_ADD: return value == 0;

@@ -67,11 +67,11 @@ static inline bool rule_contains(const int64_t *values, int32_t count, int64_t v
     return false;
 }
 
-/* Whether value `instruction` holds the identity of a reduction in every
+/* Returns whether value `instruction` holds the identity of a reduction in every
  * element: a constant, possibly broadcast, reshaped, copied or converted. */
 bool rule_is_identity(const IrModule *module, int32_t instruction, SbpReduction reduction);
 
-/* Whether every part of a reduction may begin with value `instruction`: its
+/* Returns whether every part of a reduction may begin with value `instruction`: its
  * identity, or anything where combining twice is combining once. */
 bool rule_may_repeat(const IrModule *module, int32_t instruction, SbpReduction reduction);
 

@@ -107,7 +107,7 @@ static bool adds_up_exactly(Dtype type) {
     return !dtype_is_floating(type) || dtype_bits(type) >= 32;
 }
 
-/* Whether a kernel is a parameter, converted or laid out anew at most. */
+/* Returns whether a kernel is a parameter, converted or laid out anew at most. */
 static bool is_weight(const IrModule *module, int32_t kernel) {
     const IrInstruction *value = &module->instructions[kernel];
     for (int32_t steps = 0; steps < KERNEL_STEPS && value->operand_count == 1; steps++)
@@ -203,8 +203,8 @@ static bool is_trivial(const IrWindowDimension *window) {
            window->padding_high == 0 && window->window_dilation == 1 && window->base_dilation == 1;
 }
 
-/* Whether a window that is not trivial may be split: one as long as the dimension (a cumulative one) reads
- * everything anyway, and a selection's base is never dilated. */
+/* Returns whether a window that is not trivial may be split: one as long as the dimension (a cumulative one)
+ * reads everything anyway, and a selection's base is never dilated. */
 static bool is_local(const IrWindowDimension *window, int64_t size, bool is_scatter) {
     return is_splittable(window) && window->size < size && !(is_scatter && window->base_dilation > 1);
 }

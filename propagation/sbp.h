@@ -63,7 +63,7 @@ typedef struct SbpState {
     SbpCut cut[MESH_MAX_AXES]; /* of axes that split; plain elsewhere */
 } SbpState;
 
-/* Whether both states have the same, cut alike, on an axis. */
+/* Returns whether both states have the same, cut alike, on an axis. */
 static inline bool sbp_equal_on(SbpState a, SbpState b, int32_t axis) {
     if (a.axis[axis] != b.axis[axis]) return false;
     return !sbp_is_split(a.axis[axis]) ||
@@ -105,16 +105,16 @@ AmStatus sbp_parse_axis(Sbp *sbp, const char *text, AmError *error);
 /* Ways in which dimension d of a tensor is cut under `state`: product of the
  * sizes of the axes that split it. */
 int32_t sbp_ways(const Mesh *mesh, SbpState state, int32_t dimension);
-/* Whether a dimension of `size` is cut into equal parts. */
+/* Returns whether a dimension of `size` is cut into equal parts. */
 bool sbp_is_even(const Mesh *mesh, SbpState state, int32_t dimension, int64_t size);
-/* Whether the axes so far cut the dimension into just so many equal parts. */
+/* Returns whether the axes so far cut the dimension into just so many equal parts. */
 bool sbp_splits_into(const Mesh *mesh, SbpState state, int32_t dimension, int64_t size, int64_t parts);
 /* The cut of a further axis of dimension `dimension`, of `size` elements, between
  * granules of which there are outer * count: the plain cut where that comes to
  * the same. `size` is a multiple of outer * count. */
 SbpCut sbp_cut(const Mesh *mesh, SbpState state, int32_t axis, int32_t dimension, int64_t size, int64_t outer,
                int64_t count);
-/* Whether a dimension of `size` that is a factor of `granules` equal parts may be
+/* Returns whether a dimension of `size` that is a factor of `granules` equal parts may be
  * cut so: between the parts; in blocks only where every element is a part. */
 bool sbp_cuts_between(const Mesh *mesh, SbpState state, int32_t dimension, int64_t size, int64_t granules);
 /* Blocks that the state cuts a dimension in, each alike: 1, or more for a shard

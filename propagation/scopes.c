@@ -45,7 +45,7 @@ static char *words_of(const char *path) {
     return words;
 }
 
-/* Whether pattern matches a beginning of the text that ends where a word does;
+/* Returns whether pattern matches a beginning of the text that ends where a word does;
  * '*' and ".*" are any text. Only the last wildcard is ever tried again. */
 static bool matches_words(const char *pattern, const char *text) {
     const char *star = NULL, *retry = NULL;

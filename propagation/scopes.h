@@ -19,10 +19,10 @@
 
 #include "propagation/propagate.h"
 
-/* Whether the pin is one on a scope. */
+/* Returns whether the pin is one on a scope. */
 bool scopes_is_scope(const PropagationPin *pin);
 
-/* Whether a path, of an operator or of a parameter, lies in the scope that a pattern names. */
+/* Returns whether a path, of an operator or of a parameter, lies in the scope that a pattern names. */
 bool scopes_match(const char *pattern, const char *path);
 
 /* What the scopes among `pins` ask of each weight on this mesh: asked[p] is the pin that

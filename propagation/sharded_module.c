@@ -133,7 +133,7 @@ static Hlo__OpMetadata *metadata_of(ModuleWriter *writer, const IrInstruction *i
     return metadata;
 }
 
-/* Whether the module as read says here how a value lies. */
+/* Returns whether the module as read says here how a value lies. */
 static bool is_marker(const IrInstruction *instruction) {
     const char *target = instruction->message->custom_call_target;
     return instruction->opcode == IR_CUSTOM_CALL && instruction->operand_count == 1 && target &&

@@ -70,7 +70,7 @@ static StageSet choose(const Spreader *self, int32_t i) {
     return self->seeds->is_cheap[i] ? needed & allowed : stage_bit(stage_last(needed & allowed));
 }
 
-/* Whether instruction i stands for one of the arrays in the loop's body. */
+/* Returns whether instruction i stands for one of the arrays in the loop's body. */
 static bool is_reader(const PlannedLoop *loop, int32_t i) {
     for (int32_t k = 0; k < loop->leaf_count; k++)
         if (loop->leaves[k].in_body == i) return true;

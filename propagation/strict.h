@@ -47,7 +47,7 @@ int32_t strict_narrowed(const StrictProblem *problem, int32_t k);
 int32_t strict_complete(StrictProblem *problem);
 Sbp strict_state(const StrictProblem *problem, int32_t instruction);
 
-/* Whether the parameter may still be S(dimension), and whether it must be. */
+/* Returns whether the parameter may still be S(dimension), and whether it must be. */
 bool strict_may_split(const StrictProblem *problem, int32_t parameter, int32_t dimension);
 bool strict_must_split(const StrictProblem *problem, int32_t parameter, int32_t dimension);
 /* The instruction that ruled S(dimension) out from the start; -1 where the size does not divide. */

@@ -155,7 +155,7 @@ static bool allows_reduction(const StrictProblem *problem, int32_t instruction) 
     return opcode == IR_DOT || opcode == IR_GATHER || !problem->is_body[instruction];
 }
 
-/* Whether so many elements can be split. */
+/* Returns whether so many elements can be split. */
 static bool fits_axis(const StrictProblem *problem, int64_t size) {
     return problem->has_any_cut ? size >= problem->axis_size : size > 0 && size % problem->axis_size == 0;
 }
@@ -174,8 +174,8 @@ static int32_t blocks_in(const StrictProblem *problem, int32_t instruction, int3
     return found ? found->blocks : 1;
 }
 
-/* Whether a row is one: of a factor that splits dimensions (`in_blocks`: what is in their blocks), or is in
- * blocks of a dimension itself. */
+/* Returns whether a row is one: of a factor that splits dimensions (`in_blocks`: what is in their blocks), or
+ * is in blocks of a dimension itself. */
 static bool row_fits(const StrictProblem *problem, int32_t instruction, const int32_t *tensors,
                      const Factor *factor, bool in_blocks) {
     const FactorRule *rule = &problem->context->rules->rules[instruction];
@@ -261,7 +261,7 @@ static int32_t tensor_of_use(StrictProblem *problem, int32_t instruction) {
     return copy;
 }
 
-/* Whether all factors are the same dimension in all slots, so that all tensors are alike. */
+/* Returns whether all factors are the same dimension in all slots, so that all tensors are alike. */
 static bool is_pointwise(const StrictProblem *problem, const FactorRule *rule, const int32_t *tensors) {
     int32_t slots = rule->operand_count + rule->result_count;
     const IrShape *shape = NULL;
@@ -395,7 +395,7 @@ static void narrow(StrictProblem *problem, int32_t variable, Domain domain, int3
     queue_uses(problem, variable);
 }
 
-/* Whether the domains allow a row; a tensor that stands in two slots has one state. */
+/* Returns whether the domains allow a row; a tensor that stands in two slots has one state. */
 static bool row_holds(StrictProblem *problem, const Constraint *constraint, const Sbp *row) {
     const int32_t *variables = &problem->slots[constraint->first_slot];
     bool holds = true;

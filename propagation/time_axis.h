@@ -113,9 +113,9 @@ AmStatus time_find_states(TimeAxis *self, AmError *error);
 /* State of the operand (or result) of a reshape that corresponds to `state`; false if there is none. */
 bool time_reshape(TimeState *to, const IrShape *to_shape, TimeState state, const IrShape *shape,
                   int64_t turns);
-/* Whether a factor can be split over time: its whole dimension in every place. */
+/* Returns whether a factor can be split over time: its whole dimension in every place. */
 bool time_factor_usable(const TimeAxis *self, int32_t i, const Factor *factor);
-/* Whether i gives a partial value, by *reduction, if it takes its partial operands as they are. */
+/* Returns whether i gives a partial value, by *reduction, if it takes its partial operands as they are. */
 bool time_is_linear(const TimeAxis *self, int32_t i, SbpReduction *reduction);
 AmStatus time_find_levels(TimeAxis *self, AmError *error);
 AmStatus time_find_demands(TimeAxis *self, AmError *error);
@@ -127,12 +127,12 @@ int64_t time_unit(const TimeAxis *self, int32_t i, TimeState state);
 /* The state in which a split loop carries an array. */
 TimeState time_leaf_state(const TimeAxis *self, const PlannedLoop *loop, int32_t leaf);
 int32_t time_find_copy(const TimeAxis *self, int32_t instruction, int32_t leaf, TimeState state);
-/* Whether the loop of these levels computes with an estimate of the value. */
+/* Returns whether the loop of these levels computes with an estimate of the value. */
 bool time_is_estimated_for(const TimeAxis *self, int32_t producer, uint32_t levels);
 static inline int32_t time_level(const TimeAxis *self, int32_t instruction) {
     return self->level[time_component(self, instruction)];
 }
-/* Whether a turn makes (a part of) the value: it is split, partial or a split loop. */
+/* Returns whether a turn makes (a part of) the value: it is split, partial or a split loop. */
 bool time_in_loop(const TimeAxis *self, int32_t i);
 /* A refusal: AM_ERROR_INFEASIBLE with the place of instruction i and `why`. */
 AmStatus time_refuse(const TimeAxis *self, int32_t i, const char *why, const char *allow, AmError *error);

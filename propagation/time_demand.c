@@ -35,7 +35,7 @@ int32_t time_find_copy(const TimeAxis *self, int32_t instruction, int32_t leaf, 
     return -1;
 }
 
-/* Whether this operator can be made for its micro-batch alone; *factor is what it splits then. */
+/* Returns whether this operator can be made for its micro-batch alone; *factor is what it splits then. */
 static bool makes_parts(const TimeAxis *self, int32_t i, int32_t leaf, TimeState state, int32_t *factor) {
     const IrInstruction *instruction = &self->module->instructions[i];
     const FactorRule *rule = &self->rules->rules[i];

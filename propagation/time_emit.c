@@ -517,7 +517,7 @@ static int32_t segment_of(const TimeAxis *axis, int32_t i) {
     return time_in_loop(axis, i) ? time_level(axis, i) : axis->available[i];
 }
 
-/* Whether the entry itself makes the whole value, rather than a loop. */
+/* Returns whether the entry itself makes the whole value, rather than a loop. */
 static bool is_made_outside(const TimeAxis *axis, int32_t i) {
     if (!(axis->needs[i] & TIME_NEED_WHOLE) || axis->module->instructions[i].opcode == IR_PARAMETER)
         return false;

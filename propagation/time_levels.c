@@ -125,7 +125,7 @@ static void find_components(TimeAxis *self) {
 
 /* ---- levels ---- */
 
-/* Whether the turns of i's loop use their own estimate of `producer`. */
+/* Returns whether the turns of i's loop use their own estimate of `producer`. */
 static bool uses_estimate(const TimeAxis *self, int32_t i, int32_t producer) {
     return self->estimating >= 0 && self->is_estimated[producer] && time_in_loop(self, i) &&
            time_component(self, i) == self->estimating;

@@ -123,7 +123,7 @@ bool time_factor_usable(const TimeAxis *self, int32_t i, const Factor *factor) {
     return true;
 }
 
-/* Whether all split operands are split along the factor, alike; *unit is theirs. */
+/* Returns whether all split operands are split along the factor, alike; *unit is theirs. */
 static bool factor_fits(const TimeAxis *self, int32_t i, const Factor *factor, int64_t *unit) {
     const IrInstruction *instruction = &self->module->instructions[i];
     *unit = 0;
@@ -177,7 +177,7 @@ static bool split_operator(TimeAxis *self, int32_t i) {
     return false;
 }
 
-/* Whether carrying the partial operands on is worth it: nobody else wants them. */
+/* Returns whether carrying the partial operands on is worth it: nobody else wants them. */
 static bool is_private(const TimeAxis *self, int32_t i) {
     double bytes = 0;
     for (int32_t k = self->choices->first_operand[i]; k < self->choices->first_operand[i + 1]; k++) {

@@ -179,7 +179,7 @@ typedef struct Candidates {
     SbpState states[IR_MAX_RANK + 1];
 } Candidates;
 
-/* Whether a further axis may cut dimension d anywhere. */
+/* Returns whether a further axis may cut dimension d anywhere. */
 static bool is_cut_plainly(SbpState state, int32_t d) {
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
         if (state.axis[axis] == sbp_split(d) && state.cut[axis].count != 0) return false;

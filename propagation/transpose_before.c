@@ -26,7 +26,7 @@ static void count_users(Users *users, const Program *program) {
     for (int32_t k = 0; k < program->update_count; k++) users[program->updates[k].value].count++;
 }
 
-/* Whether an instruction is an all_reduce of one product. */
+/* Returns whether an instruction is an all_reduce of one product. */
 static bool sums_product(const Program *program, const ProgramInstruction *sum) {
     if (sum->kind != PROGRAM_COLLECTIVE || sum->collective->kind != PROGRAM_ALL_REDUCE ||
         sum->operand_count != 1)

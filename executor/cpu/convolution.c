@@ -86,7 +86,7 @@ static bool is_at_most_single(Dtype type) {
     return dtype_is_floating(type) && dtype_bits(type) <= 32;
 }
 
-/* Whether the plain definition can multiply these: all complex and equal, or all real. */
+/* Returns whether the plain definition can multiply these: all complex and equal, or all real. */
 static bool is_plain(const ConvolutionKernel *kernel) {
     Dtype input = kernel->input_type, weights = kernel->weights_type, output = kernel->output_type;
     if (dtype_is_complex(output)) return input == output && weights == output;

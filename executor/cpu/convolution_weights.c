@@ -267,7 +267,7 @@ static Reach find_reach(const ConvolutionKernel *kernel, int32_t spatial, int64_
     return reach;
 }
 
-/* Whether the examples and the places of all lines step evenly through both operands. */
+/* Returns whether the examples and the places of all lines step evenly through both operands. */
 static bool find_flat(const ConvolutionKernel *kernel, Gradient *plan) {
     int64_t sizes[MOST_SPATIAL + 1] = {kernel->features}, in[MOST_SPATIAL + 1] = {kernel->feature_stride};
     int64_t weights[MOST_SPATIAL + 1] = {kernel->weights_feature_stride};

@@ -24,7 +24,7 @@ AmStatus cpu_prepare_get_dimension_size(KernelCall *call, Arena *arena, AmError 
     return AM_OK;
 }
 
-/* Whether operand k of the instruction in the file is the constant `value`. */
+/* Returns whether operand k of the instruction in the file is the constant `value`. */
 static bool is_constant(const KernelCall *call, int32_t k, int64_t value) {
     const IrModule *module = call->program->module;
     int32_t origin = call->instruction->origin;

@@ -84,7 +84,7 @@ static void run_scatter(const KernelCall *call) {
     }
 }
 
-/* Whether arrays `k` of all kinds have one type, which the computation takes and gives. */
+/* Returns whether arrays `k` of all kinds have one type, which the computation takes and gives. */
 static bool fits(const KernelCall *call, const ScatterKernel *kernel, int32_t k) {
     Dtype type = call->operand_shapes[k]->type;
     int32_t count = kernel->count;

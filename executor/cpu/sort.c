@@ -13,7 +13,7 @@
 #include "executor/cpu/strided.h"
 #include "executor/cpu/wide.h"
 
-/* Whether element a stands before element b whatever their places were. */
+/* Returns whether element a stands before element b whatever their places were. */
 typedef bool Precedes(void *context, int64_t a, int64_t b);
 
 /* Sorts `count` items with the help of as many spare ones; returns which of the

@@ -22,7 +22,7 @@ typedef struct TileInput {
 /* `tile`: elements of all tiles but the last, whose first elements are multiples of it. */
 void tile_input_prepare(TileInput *input, Dtype type, const int64_t *strides, const int64_t *dimensions,
                         int32_t rank, int64_t tile);
-/* Whether it needs a staging area, of tile_staging_bytes(). */
+/* Returns whether it needs a staging area, of tile_staging_bytes(). */
 static inline bool tile_is_staged(const TileInput *input) {
     return input->access == TILE_REPEATED || input->access == TILE_STRIDED;
 }

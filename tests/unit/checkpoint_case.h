@@ -132,7 +132,7 @@ static inline void check_losses(const CheckpointCase *self, int64_t first, const
     }
 }
 
-/* Whether the folder holds that name. */
+/* Returns whether the folder holds that name. */
 static inline bool holds(const CheckpointCase *self, const char *name) {
     char path[512];
     struct stat facts;

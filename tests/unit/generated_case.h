@@ -24,7 +24,7 @@ typedef struct Generated {
     void *library;
 } Generated;
 
-/* Whether two sources are the same kernels. */
+/* Returns whether two sources are the same kernels. */
 static inline bool generated_equal(const CudaSource *a, const CudaSource *b) {
     if (a->launch_count != b->launch_count || a->upload != b->upload) return false;
     for (int32_t k = 0; k < a->launch_count; k++)

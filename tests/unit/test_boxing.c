@@ -301,7 +301,7 @@ static bool is_equal_but(const Held *a, const Held *b, int32_t dimension) {
     return true;
 }
 
-/* Whether the boxes follow one another along a dimension and are equal in the other. */
+/* Returns whether the boxes follow one another along a dimension and are equal in the other. */
 static bool is_in_line(const Held *boxes, int32_t count, int32_t dimension) {
     for (int32_t k = 1; k < count; k++)
         if (!is_equal_but(&boxes[k], &boxes[0], dimension) ||
@@ -316,7 +316,7 @@ static bool is_same(const Held *boxes, int32_t count) {
     return true;
 }
 
-/* Whether `inner` lies in the boxes, which are in line. */
+/* Returns whether `inner` lies in the boxes, which are in line. */
 static bool is_covered(const Held *inner, const Held *boxes, int32_t count, int32_t dimension) {
     int64_t start = boxes[0].start[dimension];
     int64_t end = boxes[count - 1].start[dimension] + boxes[count - 1].extent[dimension];

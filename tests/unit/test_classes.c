@@ -68,7 +68,7 @@ static int32_t named(const PlanContext *context, const char *name) {
     return -1;
 }
 
-/* Whether these weight dimensions are a class, and all the weights of it. */
+/* Returns whether these weight dimensions are a class, and all the weights of it. */
 static void assert_class(const PlanContext *context, const char *prefix, const char *const *paths,
                          const int32_t *dimensions, int32_t count) {
     char path[256];

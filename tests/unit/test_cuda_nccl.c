@@ -172,7 +172,7 @@ static void test_limit_that_is_none(void **state) {
     unsetenv("AUTOMAP_NCCL_TIMEOUT");
 }
 
-/* Whether the library can be used here; if not, why. */
+/* Returns whether the library can be used here; if not, why. */
 static bool is_present(void) {
     AmError error = {0};
     KernelDevice *device = NULL;

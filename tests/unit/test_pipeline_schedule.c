@@ -164,7 +164,7 @@ static int32_t count_slots(int32_t stages, int32_t p, int32_t q) {
     return parts > 1 ? stages + parts : apart + 1;
 }
 
-/* Whether part p can take its next turn in a pass: all that are before it have sent, none that are
+/* Returns whether part p can take its next turn in a pass: all that are before it have sent, none that are
  * behind it is full. */
 static bool may_play(const Paper *self, int32_t sent[][MOST_PARTS], int32_t taken[][MOST_PARTS], int32_t p,
                      const ScheduleTurn *turn) {
@@ -177,7 +177,8 @@ static bool may_play(const Paper *self, int32_t sent[][MOST_PARTS], int32_t take
     return true;
 }
 
-/* Whether each part can give something to all that are behind it in its pass, on other stages, in every turn.
+/* Returns whether each part can give something to all that are behind it in its pass, on other stages, in
+ * every turn.
  */
 static bool can_be_played(const Paper *self) {
     static int32_t sent[2][MOST_PARTS][MOST_PARTS], taken[2][MOST_PARTS][MOST_PARTS];

@@ -301,7 +301,8 @@ static int32_t meetings_of(int32_t *met, Arena *arena, const PlanRanks *ranks, i
     return count;
 }
 
-/* Whether all ranks meet in one order, or they would wait for ever; a line on stdout where they do not. */
+/* Returns whether all ranks meet in one order, or they would wait for ever; a line on stdout where they do
+ * not. */
 static bool meets_alike(const PlanContext *context, const char *model, uint64_t seed) {
     Arena arena = {0};
     AmError error = {0};

@@ -40,7 +40,7 @@ static int32_t range_of(const Fixture *self, int32_t instruction) {
     return r;
 }
 
-/* Whether a forward operator of another range takes the value. */
+/* Returns whether a forward operator of another range takes the value. */
 static bool leaves_range(const Fixture *self, int32_t value) {
     const PlanContext *whole = self->whole;
     if (stages_is_transparent(whole, value)) return false;

@@ -76,7 +76,7 @@ static void add_variable(Assignment *self, const Variable *variable) {
     self->combinations *= variable->option_count;
 }
 
-/* Whether an operand is made by an operator. */
+/* Returns whether an operand is made by an operator. */
 static bool takes_a_result(const PlanContext *context, int32_t i) {
     const Choices *choices = context->choices;
     for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++) {
@@ -178,7 +178,7 @@ static void print_plan(const PlanCase *one, const PlanStage *stage, const Comple
     arena_free(&arena);
 }
 
-/* Whether the stage does what was asked for; loops bring the states of what they carry together,
+/* Returns whether the stage does what was asked for; loops bring the states of what they carry together,
  * and what takes partial sums as they are splits nothing. */
 static bool is_obeyed(const PlanContext *context, const PlanStage *stage, const Completion *completion) {
     for (int32_t k = 0; k < stage->exception_count && context->rules->loop_count == 0; k++) {

@@ -155,7 +155,7 @@ static SbpState cut_over(const Mesh *mesh, int32_t axes, int64_t size, int64_t c
     return made;
 }
 
-/* Whether every device's shard starts and ends at a multiple of size / granules. */
+/* Returns whether every device's shard starts and ends at a multiple of size / granules. */
 static bool starts_between(const Mesh *mesh, SbpState states, int64_t size, int64_t granules) {
     for (int32_t device = 0; device < mesh->device_count; device++) {
         int64_t start, extent;

@@ -224,7 +224,7 @@ static inline void close_rank(RankRun *self) {
     arena_free(&self->arena);
 }
 
-/* Whether what the devices of a partial target have adds up; runs[0] is its first. */
+/* Returns whether what the devices of a partial target have adds up; runs[0] is its first. */
 static inline bool sums_are_right(const RankRun *runs, const TransferEnd *target, const IrShape *shape) {
     TransferEnd whole = *target;
     uint32_t axes = 0;
