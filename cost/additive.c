@@ -31,7 +31,7 @@ static const IrInstruction *instruction_of(const Builder *self, int32_t i) {
     return &self->module->instructions[i];
 }
 
-/* ---- what is an operator, what a source ---- */
+/* ---- operators and sources ---- */
 
 /* Has no operands that are boxed for it: a parameter, or what reads an array of a loop or branch. */
 static bool is_source(const Builder *self, int32_t i) {
@@ -112,8 +112,8 @@ static Sbp slot_sbp(const Builder *self, int32_t i, AdditiveOption option, int32
     return factor->dimension[slot] < 0 ? SBP_B : sbp_split(factor->dimension[slot]);
 }
 
-/* The states of a slot by label; those of dimensions that are not told apart are BOX_ANY. `dimensions` says
- * which of another array's dimensions they are, or NULL. */
+/* The states of a slot by label; states of dimensions that are not distinguished are BOX_ANY.
+ * `dimensions` maps them to the dimensions of another array, or is NULL. */
 static const BoxState *slot_states(Builder *self, int32_t i, int32_t slot, const int32_t *dimensions) {
     int32_t count = label_count(&self->parts[i]);
     BoxState *states = ARENA_ARRAY(self->arena, BoxState, count);
@@ -243,7 +243,7 @@ static void use_operand(Builder *self, int32_t i, int32_t k) {
                 (self->separation.is_from_memory[place] && !self->separation.is_redone[place]));
 }
 
-/* Outputs are written; what a parameter is updated with is brought into the state that it is kept in. */
+/* Outputs are written; the new value of a parameter is resharded to the state in which it is kept. */
 static void use_outputs(Builder *self) {
     const IrRoles *roles = self->context->roles;
     for (int32_t k = 0; k < roles->output_count; k++)
@@ -268,7 +268,7 @@ static void use_leaf(Builder *self, int32_t value, int32_t value_leaf, int32_t r
     add_use(self, made, self->parts[reader].tensor_node, self->parts[reader].made_in, times, true);
 }
 
-/* What a loop carries: from what it starts with, and in every turn from what the body makes. */
+/* Values that a loop carries have two sources: the initial value and, per iteration, the body. */
 static void use_loops(Builder *self) {
     for (int32_t l = 0; l < self->rules->loop_count; l++) {
         const PlannedLoop *loop = &self->rules->loops[l];
@@ -360,7 +360,7 @@ static const ClusterDeviceType *only_type(const Cluster *cluster, const Mesh *me
     return type->profile || type->operators ? NULL : type;
 }
 
-/* What plans are looked up with: uses by their sources, in the order in which they were found. */
+/* Builds the index for looking up plans: uses by their sources, in the order of discovery. */
 static AmStatus set_parts(const Builder *self, AdditiveParts *parts, AmError *error) {
     int32_t count = self->rules->count;
     const IrRoles *roles = self->context->roles;

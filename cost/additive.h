@@ -1,21 +1,24 @@
-/* The additive model: what a plan of one stage costs as a sum over operators and edges (method, section 6).
+/* The additive model: the cost of a one-stage plan as a sum over operators and edges
+ * (docs/method.md).
  *
- * It is a graph. A node is an operator, whose labels are the ways to split it (on each mesh axis a factor,
- * nothing, or operands taken partial), or a tensor that several read or that a parameter is, whose labels
- * are the states in which it is kept. A label costs seconds of computing, an edge seconds of boxing between
- * the state that one end makes and the state that the other needs. Labels are chosen freely, instruction by
- * instruction, so every completion of every lists, with whatever exceptions, is one choice of labels.
+ * The model is a graph. A node is an operator or a tensor. The labels of an operator are the ways
+ * to split it: on each mesh axis a factor, replication, or operands that stay partial. A tensor is
+ * a node if it is a parameter or has several readers; its labels are the states in which it is
+ * kept. A label costs seconds of computing. An edge costs seconds of resharding from the state that
+ * one end produces to the state that the other needs. Each instruction chooses its label freely, so
+ * that every assignment of every plan, with any overrides, is one choice of labels.
  *
- * Both figures are at most what the lowered program is priced at:
+ * Both costs are lower bounds of the price of the lowered program:
  *   products, reductions   local FLOPs and bytes by the roofline of cost/operator.c
- *   element-wise operators what a fusion cannot help: a launch for each group (separation.h); a result that
- * is needed outside is written once, and read by each group as often as its readers must be in different
- * fusions, at the memory's rate for as many bytes as a fusion of the group can move
- *   steps that move arrays concatenations and their like: local bytes and a launch
- *   everything else        nothing
- *   boxing                 box_costs.h; a tensor's boxing from the state in which it is kept is paid in equal
- *                          parts by those that need it, so that it is paid once if all need it so
- * What lies in a loop counts as often as it runs.
+ *   element-wise operators the cost that no fusion avoids: one launch for each group
+ *                          (separation.h); a result that is needed outside is written once, and each
+ *                          group reads it as often as its readers must be in different fusions, at
+ *                          the memory rate for the most bytes that one fusion can move
+ *   data movement          concatenations and similar steps: local bytes and a launch
+ *   other operators        zero
+ *   resharding             box_costs.h; the readers of a tensor share the cost of resharding it from
+ *                          the state in which it is kept, so that it is paid once if all need it
+ * Operators in a loop count once per trip.
  */
 #ifndef COST_ADDITIVE_H
 #define COST_ADDITIVE_H
@@ -35,8 +38,8 @@ typedef struct AdditiveEdge {
     int32_t made, taken;             /* nodes */
     const BoxState *made_in, *needs; /* [labels of `made`], [labels of `taken`] */
     float scale;                     /* bytes of the whole tensor, times runs */
-    float share;                     /* of that, where others read the same; 1: nobody else */
-    bool is_wide;                    /* sums are moved in elements of twice the size */
+    float share;  /* fraction of that cost, if other readers share it; 1: the only reader */
+    bool is_wide; /* sums are moved in elements of twice the size */
 } AdditiveEdge;
 
 typedef struct AdditiveModel {
@@ -60,26 +63,27 @@ typedef struct AdditiveCost {
     double kept_bytes; /* of parameters that the step updates: a device has no less than these all the time */
 } AdditiveCost;
 
-/* What a completion on that mesh costs in the model; boxing is paid once for each tensor and state needed. */
+/* The cost of an assignment on that mesh in the model; resharding is paid once for each tensor and
+ * needed state. */
 AdditiveCost additive_cost(const AdditiveModel *model, const Completion *completion);
 
-/* What a completion has each node do: labels [node], in the arena. */
+/* Computes the label of each node in an assignment: labels [node], in the arena. */
 AmStatus additive_labels(int32_t **labels, Arena *arena, const AdditiveModel *model,
                          const Completion *completion, AmError *error);
-/* The factors that a label of an operator splits on the mesh's axes, -1 for none. False: it takes operands
- * partial, which nobody can ask for. */
+/* Computes the factors that a label of an operator splits on the mesh's axes, -1 for none. Returns
+ * false if the label has partial operands, which no plan can request. */
 bool additive_label_factors(const AdditiveModel *model, int32_t node, int32_t label,
                             int32_t factors[MESH_MAX_AXES]);
 /* The state in which a label of a tensor keeps it. False: any will do, or it waits for its sum. */
 bool additive_label_state(const AdditiveModel *model, int32_t node, int32_t label, SbpState *state);
-/* Where the only reader of operator i's result takes it in a state to which it is brought by way of another:
- * the former. False: there is no such state, or it waits for its sum. */
+/* If the only reader of operator i's result reads it in a state reached by way of an intermediate
+ * state: computes the intermediate state. Returns false if there is none or it is partial. */
 bool additive_wanted_state(const AdditiveModel *model, const Completion *completion, int32_t i,
                            SbpState *state);
 
-/* A sample of the model's instructions that stands for all of them: with what is near by one of each kind, as
- * often as there are such. What a completion of the sample's context costs comes near to what one of the
- * model's costs, in a fraction of the time; it is neither above nor below it. */
+/* A representative sample of the model's instructions: one of each kind with its neighbours,
+ * weighted by the number of instructions of the kind. The cost of an assignment of the sample
+ * approximates the cost for the model in a fraction of the time; it is not a bound. */
 typedef struct AdditiveSample AdditiveSample;
 /* In the arena, which the model's outlives. */
 AmStatus additive_sample(AdditiveSample **sample, Arena *arena, const AdditiveModel *model, AmError *error);

@@ -36,7 +36,7 @@ double additive_gather(const AdditiveFold *fold, int32_t c, const AdditiveWeight
     return most > 0 ? 1.0 / most : 0;
 }
 
-/* Brings sums down to what they are by way of one state. */
+/* Lowers sums to their minimum by way of one state. */
 static void lower_all(double *sums, double base, const float *seconds, int32_t count, double weight) {
     for (int32_t k = 0; k < count; k++) {
         double value = base + weight * seconds[k];
@@ -101,7 +101,7 @@ double additive_least_phi(const AdditiveFold *fold, const Class *class) {
     return class->label_count > 0 ? least : 0;
 }
 
-/* What the messages prove. Pairs are taken with phi of end `end`. */
+/* The bound that the messages prove. Pairs use the phi of end `end`. */
 static double evaluate(const AdditiveFold *fold, int32_t end, const AdditiveWeights *weights) {
     double bound = 0;
     for (int32_t c = 0; c < fold->class_count; c++) {

@@ -1,9 +1,10 @@
-/* A lower bound of the additive model over all choices of labels, in no more memory than a few layers take.
+/* A lower bound of the additive model over all choices of labels, in the memory of a few layers.
  *
- * Tree-reweighted message passing (Kolmogorov 2006) on the dual of the linear relaxation. Repeated layers
- * are folded: nodes whose surroundings look alike to a depth of so many edges share their messages. Any
- * messages give a bound, and what they give is summed over the unfolded graph, alike nodes times their
- * number; so folding costs tightness at most, never truth.
+ * The method is tree-reweighted message passing (Kolmogorov 2006) on the dual of the linear
+ * relaxation. Repeated layers are folded: nodes with equal neighbourhoods up to a depth of several
+ * edges share their messages. Any messages give a valid bound, and the bound is summed over the
+ * unfolded graph, each folded node times its multiplicity. Folding can therefore weaken the bound
+ * but never invalidate it.
  */
 #ifndef COST_ADDITIVE_BOUND_H
 #define COST_ADDITIVE_BOUND_H
@@ -15,7 +16,8 @@ typedef struct AdditiveFold AdditiveFold;
 
 /* In the arena, which the model's outlives. */
 AmStatus additive_fold(AdditiveFold **fold, Arena *arena, const AdditiveModel *model, AmError *error);
-/* Lets additive_bound() end early, with what it has proved by then, when that is wanted; NULL: it never does.
+/* Makes additive_bound() stop early, with the bound proved so far, when `stop` requests it; NULL:
+ * never.
  */
 void additive_fold_watch(AdditiveFold *fold, const StopSignal *stop);
 /* Which nodes are alike as far as `rounds` edges away and belong to instructions of equal looks
@@ -25,8 +27,8 @@ AmStatus additive_kinds(int32_t **kinds, int32_t *kind_count, Arena *arena, cons
 /* Nodes after folding. */
 int32_t additive_fold_count(const AdditiveFold *fold);
 
-/* What a second of each kind counts. Weights that add up to 1 bound a step in which computing and boxing may
- * overlap; 1 and 1 one in which they may not. */
+/* The weight of a second of each kind. Weights that add up to 1 bound a step in which computing and
+ * resharding may overlap; weights 1 and 1 bound a step without overlap. */
 typedef struct AdditiveWeights {
     double compute, communication;
 } AdditiveWeights;
@@ -40,7 +42,7 @@ typedef struct AdditiveRelabel {
     int32_t node, label;
 } AdditiveRelabel;
 
-/* What had better be otherwise than a plan has it. */
+/* A proposed change of a plan. */
 typedef struct AdditiveChange {
     const AdditiveRelabel *relabels; /* by node */
     int32_t count;

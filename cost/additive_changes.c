@@ -1,15 +1,16 @@
-/* Where a plan is dearer than the messages prove, and what they would have instead; see additive_bound.h. */
+/* Finds the nodes where a plan costs more than the messages prove, and the cheaper labels; see
+ * additive_bound.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cost/additive_fold.h"
 
-/* What the messages say, by class and by pair. */
+/* Values of the messages, by class and by pair. */
 typedef struct Looks {
     int32_t *first; /* [class]: of its labels in `phi` */
     double *phi, *gamma, *least;
-    double *pair_least; /* looked at from end 1 as evaluate(fold, 1) does */
+    double *pair_least; /* seen from end 1, as in evaluate(fold, 1) */
 } Looks;
 
 static AmStatus open_looks(Looks *looks, Arena *arena, const AdditiveFold *fold, AmError *error) {

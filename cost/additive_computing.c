@@ -36,7 +36,7 @@ static bool takes_partial(const AdditiveComputing *self, int32_t i, int32_t labe
            additive_option(&self->parts[i], label, 1).partial;
 }
 
-/* Returns whether a label splits so that parts read ranges of what others have. */
+/* Returns whether a label splits a dimension so that shards read ranges of other shards. */
 static bool has_halo(const AdditiveComputing *self, int32_t i, int32_t label) {
     for (int32_t axis = 0; axis < BOX_AXES; axis++) {
         int8_t factor = additive_option(&self->parts[i], label, axis).factor;
@@ -69,7 +69,8 @@ static double product_seconds(const AdditiveComputing *self, int32_t i, int32_t 
     return operator_seconds(&work, self->type);
 }
 
-/* A reduction that is none of sizes 1 alone. Where each device has one element of a sum, it is a view. */
+/* Seconds of a reduction over more than dimensions of size 1. If each device has one element of a
+ * sum, the reduction is a view. */
 static double reduction_seconds(const AdditiveComputing *self, int32_t i, int32_t label) {
     double read = local_bytes(self, i, label, 0);
     double written = local_bytes(self, i, label, rule_of(self, i)->operand_count);
@@ -94,9 +95,9 @@ static bool vanishes(const AdditiveComputing *self, int32_t i, int32_t label) {
     return takes_partial(self, i, label) && separation_may_vanish(context, i);
 }
 
-/* A sum of 16 bits that takes parts: they are in f32, and so is what becomes of them, which an operator reads
- * that reads the sum on, in how many parts ever. For that the sum counts what it pays itself, as long as that
- * is no more than half of it; the other half is paid by who reads it on. */
+/* Extra bytes of a 16-bit sum with partial operands. The parts are f32, and values computed from
+ * them are f32 too, which an operator that reads the sum further on reads, in any number of parts.
+ * The sum pays its own share, at most half of that; the later reader pays the other half. */
 static double read_on_bytes(const AdditiveComputing *self, int32_t i) {
     const PlanContext *context = self->model->context;
     const IrShape *shape = &instruction_of(self, i)->shape;
@@ -111,7 +112,8 @@ static double read_on_bytes(const AdditiveComputing *self, int32_t i) {
                                                                       : 0;
 }
 
-/* What an element-wise operator moves in every fusion that it may be in; launches are not counted here. */
+/* Seconds of the bytes that an element-wise operator moves in every possible fusion; launches are
+ * not included. */
 static double fused_seconds(const AdditiveComputing *self, int32_t i, int32_t label, double width) {
     const Choices *choices = self->model->context->choices;
     int32_t first = choices->first_operand[i], result = rule_of(self, i)->operand_count;
@@ -139,8 +141,9 @@ static bool is_filled_for(const AdditiveComputing *self, int32_t i, int32_t k) {
            instruction_of(self, instruction->operands[0])->shape.rank == 0;
 }
 
-/* What moves all that it takes and makes, in a step of its own, and is no view. Where its parts read ranges
- * of what others have, an operand's range may be empty; those of a concatenation are as large as its part. */
+/* Seconds of an operator that moves all its operands and results in a step of its own, and that is
+ * no view. If its shards read ranges of other shards, the range of an operand may be empty; those
+ * of a concatenation have the size of its shard. */
 static double moved_seconds(const AdditiveComputing *self, int32_t i, int32_t label) {
     int32_t result = rule_of(self, i)->operand_count;
     double bytes = local_bytes(self, i, label, result);
@@ -163,8 +166,8 @@ static double width_of(const AdditiveComputing *self, int32_t i) {
     return bytes == 2 ? 4 : bytes; /* parts of 16-bit sums are in f32 */
 }
 
-/* The widest result of an element-wise operator. Of what is made again less than twice the bytes of such a
- * result are read (choose_redone() of propagation/fuse.c). */
+/* The widest result of an element-wise operator. A recomputed value reads less than twice the bytes
+ * of such a result (choose_redone() of propagation/fuse.c). */
 static double widest(const AdditiveComputing *self) {
     double most = 0;
     for (int32_t i = 0; i < self->model->context->choices->count; i++)
@@ -172,7 +175,7 @@ static double widest(const AdditiveComputing *self) {
     return most;
 }
 
-/* Widths are told apart so finely, for each doubling; layers that hardly differ shall be folded. */
+/* Steps per doubling at which widths are distinguished, so that nearly equal layers are folded. */
 enum { WIDTH_STEPS = 2 };
 
 /* [group]: bytes that a fusion of the group takes and makes at most, an element: what all of it makes and

@@ -1,4 +1,4 @@
-/* What the labels of an additive model's operators cost of computing; see additive.h. */
+/* Computing costs of the labels of an additive model's operators; see additive.h. */
 #ifndef COST_ADDITIVE_COMPUTING_H
 #define COST_ADDITIVE_COMPUTING_H
 

@@ -80,7 +80,7 @@ static uint64_t look_of_edge(const Folder *self, const AdditiveEdge *edge) {
     return hash_bytes(edge->needs, (size_t)nodes[edge->taken].label_count, hash);
 }
 
-/* Every node takes in what its edges lead to. */
+/* Updates the color of every node from the colors at the other ends of its edges. */
 static void refine(Folder *self) {
     const AdditiveModel *model = self->model;
     memcpy(self->next, self->color, sizeof *self->next * (size_t)model->node_count);
@@ -210,7 +210,7 @@ static AmStatus find_groups(Folder *self, AmError *error) {
     return AM_OK;
 }
 
-/* What touches each class: read off one of its nodes, as all have the same. */
+/* Finds the groups incident to each class, from one of its nodes, since all are equal. */
 static AmStatus find_incidences(Folder *self, AmError *error) {
     const AdditiveModel *model = self->model;
     AdditiveFold *fold = self->fold;
@@ -224,7 +224,7 @@ static AmStatus find_incidences(Folder *self, AmError *error) {
         first[model->edges[e].taken + 1]++;
     }
     for (int32_t n = 0; n < model->node_count; n++) first[n + 1] += first[n];
-    for (int32_t e = 0; e < model->edge_count; e++) { /* ends are told by the edge's direction */
+    for (int32_t e = 0; e < model->edge_count; e++) { /* the direction of an edge distinguishes its ends */
         touching[first[model->edges[e].made]++] = e;
         touching[first[model->edges[e].taken]++] = -1 - e;
     }
@@ -259,7 +259,7 @@ static AmStatus find_incidences(Folder *self, AmError *error) {
     return self->arena->failed ? am_fail_memory(error, most) : AM_OK;
 }
 
-/* Colors nodes by what they are and what is as many edges away as there are rounds. */
+/* Colors nodes by their kind and by their neighbourhood up to a distance of `rounds` edges. */
 static AmStatus find_colors(Folder *self, int32_t rounds, AmError *error) {
     const AdditiveModel *model = self->model;
     TRY(order_nodes(self, error));

@@ -20,8 +20,8 @@ typedef struct End {
 typedef struct Group {
     End ends[2];
     bool is_turned; /* ends[0] is the one that takes */
-    /* [states of end 0][states of end 1], unweighted: of what the boxing costs if no other reader needs it
-     * (NULL: there is none) the part that this edge pays. */
+    /* [states of end 0][states of end 1], unweighted: this edge's share of the cost of resharding
+     * that no other reader needs (NULL: zero). */
     float *seconds;
     const float *alone;
     float *slack; /* scratch */
@@ -47,7 +47,7 @@ typedef struct Class {
     const float *seconds;
 } Class;
 
-/* What an edge pays for one pair of states. */
+/* The cost of an edge for one pair of states. */
 typedef struct Cell {
     float *seconds;
     double alone, slack;
@@ -71,8 +71,8 @@ struct AdditiveFold {
 
 /* phi of a class: its cost and all that is sent to it. Returns gamma. */
 double additive_gather(const AdditiveFold *fold, int32_t c, const AdditiveWeights *weights);
-/* What a class sends along a group to the other end, by the states there: in fold->best. Unlike a message it
- * is not normalised. */
+/* Computes the message of a class along a group to the other end, by its states: in fold->best. The
+ * result is not normalised, unlike a message. */
 double *additive_send(const AdditiveFold *fold, const Group *group, int32_t end, double gamma,
                       const AdditiveWeights *weights);
 /* The least of fold->phi, which is the class's. */
@@ -90,7 +90,7 @@ typedef struct AdditiveSeed {
 /* All classes, those with most slack near them first (additive_changes.c). In the arena. */
 AmStatus additive_seeds(AdditiveSeed **seeds, int32_t *count, Arena *arena, AdditiveFold *fold,
                         const int32_t *labels, const AdditiveWeights *weights, AmError *error);
-/* The label of a class that costs least by fold->phi, beside `count` others; -1: there is none. */
+/* The cheapest label of a class by fold->phi, except `count` others; -1 if all are excluded. */
 int32_t additive_next_label(const AdditiveFold *fold, const Class *class, const int32_t *others,
                             int32_t count);
 

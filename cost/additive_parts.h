@@ -7,7 +7,7 @@
 
 enum { ADDITIVE_MOST_CARRYING = 3, ADDITIVE_NOWHERE = -1 };
 
-/* What an operator may do on one axis. */
+/* A choice of an operator on one axis. */
 typedef struct AdditiveOption {
     int8_t factor;   /* -1: none */
     uint8_t partial; /* operands (bits) that are taken partial */

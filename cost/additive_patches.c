@@ -1,11 +1,12 @@
-/* Labels that had better change together; see additive_bound.h.
+/* Groups of labels that improve a plan only if they change together; see additive_bound.h.
  *
- * Several readers of one tensor pay for its boxing once: a reader that would rather have it otherwise gains
- * nothing alone, and three that change together gain it all. So a class of alike operators is given another
- * of its best labels by the messages, and what is near answers, class by class, with what is then best for
- * it, as far as answers spread (a chain of ejections, as Lin and Kernighan 1973 exchange edges). Where all is
- * cheaper than before, what has changed is a patch. Costs are those of additive_cost() on the unfolded graph,
- * every boxing paid once; a class answers as one.
+ * Several readers of one tensor pay for its resharding once. A reader that changes alone gains
+ * nothing, while three readers that change together gain the whole cost. The method is a chain of
+ * ejections, as Lin and Kernighan 1973 exchange edges: a class of equal operators takes another of
+ * its best labels by the messages, and neighbouring classes respond, one by one, with their best
+ * label, as far as responses spread. If the total decreases, the changed labels form a patch. Costs
+ * are those of additive_cost() on the unfolded graph, each resharding paid once; the operators of a
+ * class change together.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@
 enum { MOST_SEEDS = 200, SEED_LABELS = 3, MOST_ANSWERS = 60 };
 /* Neighbours of a tensor that very many read are not all asked. */
 enum { MOST_READERS = 20 };
-/* Of the whole cost: slack that starts no patch, and what a patch has to gain. */
+/* Fractions of the total cost: slack below which no patch starts, and the least gain of a patch. */
 #define LEAST_SLACK 1e-5
 #define LEAST_GAIN  2e-5
 
@@ -38,14 +39,14 @@ typedef struct Patcher {
     const AdditiveWeights *weights;
     const int32_t *before;    /* [node]: labels of the plan */
     int32_t *labels;          /* [node]: those now */
-    double *boxing;           /* [node]: of what it makes, to all that read it */
+    double *boxing;           /* [node]: seconds of resharding its result, for all readers */
     Table made, taken, alike; /* edges by the node that makes, that takes; nodes by class */
     bool *is_uniform;         /* [class]: its nodes have one label */
     int32_t *stamps, stamp;   /* [node] */
     int32_t *touched;         /* scratch: nodes */
     int32_t *queue;           /* of classes that may answer; a ring of class_count */
     int32_t queue_first, queue_count;
-    bool *is_waiting; /* [class]: in the queue, or not to be asked */
+    bool *is_waiting; /* [class]: in the queue, or excluded */
     int32_t *changed; /* classes that have changed, each once */
     int32_t changed_count;
     bool *is_changed; /* [class] */
@@ -84,7 +85,8 @@ static double edge_seconds(const Patcher *self, int32_t e) {
     return seconds[group->ends[0].state[first] * group->ends[1].state_count + group->ends[1].state[second]];
 }
 
-/* What is boxed of what a node makes or keeps; into a state that several need but once. */
+/* Seconds of resharding the result or stored value of a node; once for each state, also if several
+ * readers need it. */
 static double boxing_of(const Patcher *self, int32_t node) {
     const AdditiveModel *model = self->model;
     uint64_t paid = 0;
@@ -167,7 +169,7 @@ static void ask(Patcher *self, int32_t node) {
     self->queue[(self->queue_first + self->queue_count++) % most] = c;
 }
 
-/* All that takes what the class makes, all that makes what it takes, and who else takes that. */
+/* Queues all readers of the class, all producers of its operands, and the other readers of those. */
 static void ask_neighbours(Patcher *self, int32_t c) {
     const AdditiveEdge *edges = self->model->edges;
     for (int32_t k = self->alike.first[c]; k < self->alike.first[c + 1]; k++) {
@@ -183,7 +185,8 @@ static void ask_neighbours(Patcher *self, int32_t c) {
     }
 }
 
-/* The class with the label, what is near it, and it again; what all that adds to the cost. */
+/* Changes the class to the label, lets its neighbours respond, then the class again; returns the
+ * change of the total cost. */
 static double chain(Patcher *self, int32_t seed, int32_t label) {
     double added = set_label(self, seed, label);
     note_change(self, seed);
@@ -205,7 +208,8 @@ static double chain(Patcher *self, int32_t seed, int32_t label) {
     return added + answer(self, seed);
 }
 
-/* Gives what has changed for nothing its label of the plan again; what that adds to the cost. */
+/* Restores the plan's label of each class that changed without gain; returns the change of the
+ * total cost. */
 static double tidy(Patcher *self) {
     double all = 0;
     for (int32_t k = 0; k < self->changed_count; k++) {
@@ -236,7 +240,7 @@ static int compare_relabels(const void *a, const void *b) {
     return (x->node > y->node) - (x->node < y->node);
 }
 
-/* What has changed, as a patch; false: there is one like it, or no memory. */
+/* Records the changed labels as a patch; false: there is an equal one, or memory is exhausted. */
 static bool make_patch(const Patcher *self, AdditiveChange *patch, const AdditiveChange *others,
                        int32_t count) {
     AdditiveRelabel *relabels = ARENA_ARRAY(self->arena, AdditiveRelabel, self->changed_count + 1);

@@ -1,8 +1,8 @@
-/* What a plan costs in the additive model; see additive.h.
+/* The cost of a plan in the additive model; see additive.h.
  *
- * A sample holds one operator or tensor of each kind, counted as often as the kind occurs. A completion of a
- * sample decides about these, and about what is at most NEIGHBOURHOOD uses away, as that is what a decision
- * looks at. Its figures are not exact where instructions that look alike from near by are not.
+ * A sample has one operator or tensor of each kind, weighted by the frequency of the kind. An
+ * assignment of a sample covers these and their neighbours up to NEIGHBOURHOOD uses away, which
+ * determine a decision. The cost is approximate if instructions with equal neighbourhoods differ.
  */
 #include "cost/additive_bound.h"
 #include "cost/additive_parts.h"
@@ -14,11 +14,12 @@
 #include "propagation/lower_internal.h"
 
 enum { KIND_ROUNDS = 3, NEIGHBOURHOOD = 1, MOST_USES = 6 };
-/* What is smaller takes no part in any choice: numbers that all layers read would bring all layers in. */
+/* Smaller values are ignored in neighbourhoods: scalars that all layers read would connect all
+ * layers. */
 #define LEAST_BYTES 4096
 
-/* The place of what a completion has instruction i do on an axis; -1: it is none of the options, as no list
- * may split so. */
+/* The index of the option that an assignment chooses for instruction i on an axis; -1 for a split
+ * outside the options, which no plan can request. */
 static int32_t find_option(const AdditiveModel *model, const Completion *completion, int32_t i,
                            int32_t axis) {
     const AdditivePart *part = &model->parts->parts[i];
@@ -36,7 +37,8 @@ static int32_t find_option(const AdditiveModel *model, const Completion *complet
     return -1;
 }
 
-/* `*is_listed` false: of what is none of the options it says that nothing is split. */
+/* Looks up the label of instruction i. `*is_listed` is false for a split outside the options; the
+ * label is then that of a replicated instruction. */
 static int32_t look_up(const AdditiveModel *model, const Completion *completion, int32_t i, bool *is_listed) {
     int32_t major = find_option(model, completion, i, 0), minor = find_option(model, completion, i, 1);
     *is_listed = major >= 0 && minor >= 0;
@@ -69,7 +71,7 @@ static BoxState needed_state(const AdditiveModel *model, const Completion *compl
     return use->needs[find_label(model, completion, taken->instruction)];
 }
 
-/* In how many parts a device keeps what lies in a state. */
+/* The number of shards in a state. */
 static double ways_of(const AdditiveModel *model, BoxState state) {
     double ways = 1;
     for (int32_t axis = 0; axis < model->boxes->axis_count && state != BOX_ANY; axis++)
@@ -114,7 +116,7 @@ AdditiveCost additive_cost(const AdditiveModel *model, const Completion *complet
     return cost;
 }
 
-/* Of the states that a tensor may be kept in the one that it is kept in, or any. */
+/* The label of the state in which the assignment keeps the tensor, or any. */
 static int32_t find_kept(const AdditiveModel *model, const Completion *completion, int32_t node) {
     int32_t i = model->nodes[node].instruction, any = 0;
     const BoxState *states = model->parts->parts[i].made_in;
@@ -188,7 +190,7 @@ struct AdditiveSample {
     int32_t count;
 };
 
-/* Puts what is one use away from a wanted instruction among the wanted; of what many use, not all users. */
+/* Adds instructions one use away from a wanted instruction; for values with many users, only some. */
 static void add_neighbours(const Choices *choices, bool *wanted, bool *before) {
     memcpy(before, wanted, (size_t)choices->count);
     for (int32_t n = 0; n < choices->decided_count; n++) {
@@ -236,7 +238,8 @@ static uint64_t look_of_choices(const Choice *choices, int32_t count, const Clas
     return look;
 }
 
-/* What lists say of an instruction depends on the ties of its dimensions and factors. */
+/* Hashes the neighbourhood of each instruction with the ties of its dimensions and factors, which
+ * determine its decisions. */
 static uint64_t *find_looks(const AdditiveModel *model, Arena *arena) {
     const Choices *choices = model->context->choices;
     const Classes *classes = model->context->classes;

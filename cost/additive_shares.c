@@ -1,14 +1,15 @@
-/* What the readers of a tensor pay for its boxing; see additive_bound.h.
+/* Distributes the cost of resharding a tensor over its readers; see additive_bound.h.
  *
- * The edges by which a tensor is read pay together for its boxing, from the state in which it is kept to each
- * that is needed once. Which of them pays how much is free, state by state, as long as they pay no more than
- * once: any shares give a bound. What an edge need not pay, since another choice is dearer there by more,
- * goes to those for which that choice counts. */
+ * The edges by which a tensor is read share the cost of resharding it from the state in which it is
+ * kept to each needed state, once. The distribution is free for each state as long as the sum is at
+ * most the cost: any shares give a valid bound. An edge whose share has slack, because another
+ * choice costs it more, passes the slack to edges for which that choice is decisive. */
 #include <math.h>
 
 #include "cost/additive_fold.h"
 
-/* Of what an edge could pay less, what it does pay less at once; and what rounding may add to shares. */
+/* The fraction of an edge's slack that is passed on at once; and the rounding error allowed in
+ * shares. */
 #define SHARE_STEP   0.5
 #define SHARE_MARGIN 1e-5
 
@@ -16,14 +17,14 @@ static int32_t maker_end(const Group *group) {
     return group->is_turned ? 1 : 0;
 }
 
-/* Of a group the cell for the state in which a tensor is kept and one that its reader needs. */
+/* The cell of a group for the state in which a tensor is kept and a state that its reader needs. */
 static int32_t cell_of(const Group *group, int32_t kept, int32_t needed) {
     int32_t minor = group->ends[1].state_count;
     return group->is_turned ? needed * minor + kept : kept * minor + needed;
 }
 
-/* How much less each cell of a group could cost, and the bound be the same: fold->slack. Messages are looked
- * at from end 1, as evaluate(fold, 1) does. */
+/* Computes fold->slack: the amount by which each cell of a group can decrease without changing the
+ * bound. Messages are seen from end 1, as in evaluate(fold, 1). */
 static void find_slack(AdditiveFold *fold, Group *group, const AdditiveWeights *weights) {
     double gamma = additive_gather(fold, group->ends[1].main, weights);
     const End *first = &group->ends[0], *second = &group->ends[1];
@@ -106,7 +107,8 @@ static void share_cells(Cell *cells, int32_t count, double weight) {
             *cells[k].seconds = (float)fmax(*cells[k].seconds + left * cells[k].alone, 0);
 }
 
-/* Classes that are nearly alike have groups in common: what one gave more may be too much for another. */
+/* Limits cells of groups that nearly equal classes share: the gain of one class may be too much for
+ * another. */
 static void limit_cells(Cell *cells, int32_t count) {
     double sum = sum_shares(cells, count);
     for (int32_t k = 0; k < count && sum > 1; k++) *cells[k].seconds *= (float)((1 - SHARE_MARGIN) / sum);

@@ -32,7 +32,8 @@ static AmStatus find_rates(Builder *self, Arena *arena, const Mesh *mesh, const 
     return AM_OK;
 }
 
-/* What the axes of `set`, all in state `from`, pay to be in state `to`; INFINITY: that is no step. */
+/* Seconds for the axes of `set`, all in state `from`, to reach state `to`; INFINITY if that is no
+ * single step. */
 static double step_seconds(const Builder *self, uint32_t set, int32_t from, int32_t to, bool is_wide) {
     const double *per_byte = self->per_byte[set];
     if (from == PARTIAL) {
@@ -44,15 +45,16 @@ static double step_seconds(const Builder *self, uint32_t set, int32_t from, int3
     return per_byte[to == WHOLE ? PROGRAM_ALL_GATHER : PROGRAM_ALL_TO_ALL];
 }
 
-/* Returns whether the first axis alone goes from or to a dimension that the second splits: inside what is
- * split already. */
+/* Returns whether the first axis alone leaves or enters a dimension that the second splits, which
+ * would nest the split inside an existing one. */
 static bool breaks_order(const Builder *self, uint32_t set, BoxState from, int32_t target) {
     int32_t minor = box_axis_state(from, 1);
     return self->order == BOX_AXIS_ORDER && set == 1 && minor >= FIRST_SPLIT &&
            (target == minor || box_axis_state(from, 0) == minor);
 }
 
-/* From each state the single steps. The tensor that a group moves is what the other axes leave of it. */
+/* Sets the single steps from each state. The tensor that a group moves is the shard left by the
+ * other axes. */
 static void set_steps(Builder *self, bool is_wide) {
     const BoxCosts *costs = self->costs;
     for (int32_t from = 0; from < BOX_STATES; from++)

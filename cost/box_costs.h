@@ -1,10 +1,10 @@
-/* Seconds that boxing takes at the least, by states alone.
+/* Lower bounds on the seconds of resharding, by states alone.
  *
- * Without latency, and at the best rate that a link ever reaches, a collective takes a time in
- * proportion to its bytes. So what it takes to bring a tensor from one state into another is its size
- * times a figure that depends on the two states only: the cheapest way over all single steps (box_path.h),
- * one axis or both at once. Which dimension may be split in what order is left out, so that the figures are
- * never above those of a lowered program.
+ * Without latency, and at the best rate of a link, a collective takes time in proportion to its
+ * bytes. The time to reshard a tensor is therefore its size times a factor that depends only on the
+ * two states: the shortest path over all single steps (box_path.h), with one or two axes per step.
+ * The order in which dimensions may be split is ignored, so that the factors never exceed the cost
+ * in a lowered program.
  */
 #ifndef COST_BOX_COSTS_H
 #define COST_BOX_COSTS_H
@@ -14,11 +14,11 @@
 
 enum {
     BOX_AXES = 2,                        /* that split anything */
-    BOX_DIMENSIONS = 6,                  /* of a tensor that are told apart */
+    BOX_DIMENSIONS = 6,                  /* dimensions of a tensor that are distinguished */
     BOX_AXIS_STATES = 2 + BOX_DIMENSIONS /* B, P, S(0), ... */
 };
 #define BOX_STATES (BOX_AXIS_STATES * BOX_AXIS_STATES)
-/* Stands for any state: what is said of it costs nothing. */
+/* Represents any state; its cost is zero. */
 #define BOX_ANY BOX_STATES
 
 /* One number for the states of the axes that split. */
@@ -28,8 +28,8 @@ typedef struct BoxCosts {
     int32_t axis_count;     /* mesh axes of more than one device */
     int32_t axes[BOX_AXES]; /* which they are */
     int32_t sizes[BOX_AXES];
-    /* Seconds per byte of the whole tensor; INFINITY: there is no way. [1]: sums are moved in elements of
-     * twice the size, as those of 16-bit products are. Row and column BOX_ANY are 0. */
+    /* Seconds per byte of the whole tensor; INFINITY: unreachable. [1]: sums are moved in elements
+     * of twice the size, as for 16-bit products. Row and column BOX_ANY are 0. */
     float seconds[2][BOX_STATES + 1][BOX_STATES + 1];
 } BoxCosts;
 
@@ -41,7 +41,7 @@ typedef enum BoxOrder { BOX_ANY_ORDER, BOX_AXIS_ORDER } BoxOrder;
 AmStatus box_costs_create(BoxCosts **costs, Arena *arena, const Mesh *mesh, const Cluster *cluster,
                           const int32_t *devices, BoxOrder order, AmError *error);
 
-/* What an axis of the mesh does to a state; axes that split nothing are left out. */
+/* The box state of a sharding state; axes that split nothing are omitted. */
 BoxState box_state_of(const BoxCosts *costs, SbpState state);
 /* The state with all axes B but for axis `k` (a place in `axes`), which has `sbp`; added up over axes. */
 BoxState box_state_part(int32_t k, Sbp sbp);

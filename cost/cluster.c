@@ -28,7 +28,7 @@
 enum { MOST_CURVE_POINTS = 64 };
 #define LEAST_FRACTION 1e-9 /* of a peak rate */
 
-/* What is being read, for messages. */
+/* The object under construction, for messages. */
 typedef struct ClusterReader {
     Cluster *cluster;
     Arena *arena;
@@ -161,7 +161,7 @@ static AmStatus read_overlap(ClusterReader *self, ClusterDeviceType *type, json_
     return AM_OK;
 }
 
-/* The element type of a key such as "dot_bf16"; DTYPE_INVALID: it is none. */
+/* The element type of a key such as "dot_bf16"; DTYPE_INVALID for other keys. */
 static Dtype type_of_key(const char *key, const char *of) {
     size_t length = strlen(of);
     if (strncmp(key, of, length) != 0 || key[length] != '_') return DTYPE_INVALID;
@@ -169,7 +169,8 @@ static Dtype type_of_key(const char *key, const char *of) {
     return type != DTYPE_INVALID && dtype_bits(type) > 0 ? type : DTYPE_INVALID;
 }
 
-/* Of products: the curve of all types, then those of single ones in its place. */
+/* Reads the curves of products: the curve of all types, then those of single types, which replace
+ * it. */
 static AmStatus read_product_curves(ClusterReader *self, ClusterCurve *curves, json_t *efficiency,
                                     const char *of, const char *where) {
     ClusterCurve all = {0};
@@ -477,7 +478,7 @@ static AmStatus fail_unknown(const char *name, AmError *error) {
                    list, near);
 }
 
-/* What has a dot or a slash is meant as a path, and so is what exists. */
+/* Returns whether the name is a path: it contains a dot or a slash, or such a file exists. */
 static bool is_path(const char *name) {
     if (strcmp(name, "-") == 0 || strpbrk(name, "./")) return true;
     FILE *probe = fopen(name, "rb");

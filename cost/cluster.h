@@ -1,12 +1,11 @@
-/* Cluster: servers of devices, the links inside and between them, and how fast
- * each is for work of a given size.
+/* Cluster: servers of devices, the links inside and between them, and their speeds for work of a
+ * given size.
  *
- * A cluster is a JSON object ("automap-cluster-1"; the units stand in the key
- * names) or the name of a built-in one. Devices are numbered server by server.
- * Links are priced one way: bytes per second of each device inside a server,
- * of the whole server between servers; what that cannot say is a graph under the
- * key `topology` (cost/topology.h). Efficiency curves say which fraction of a peak
- * is reached at a size (bytes, FLOPs).
+ * A cluster is a JSON object ("automap-cluster-1"; key names contain the units) or the name of a
+ * built-in cluster. Devices are numbered server by server. A link has a rate per direction: bytes
+ * per second of each device inside a server, of the whole server between servers. Other networks
+ * are described as a graph under the key `topology` (cost/topology.h). Efficiency curves give the
+ * fraction of a peak that is reached at a size (bytes, FLOPs).
  */
 #ifndef COST_CLUSTER_H
 #define COST_CLUSTER_H
@@ -107,11 +106,11 @@ typedef struct ClusterBuiltin {
 } ClusterBuiltin;
 /* The built-in clusters in the order in which they are listed. */
 const ClusterBuiltin *cluster_builtins(int32_t *count);
-/* Description of a built-in cluster (the caller's reference); NULL if there is
- * none of that name. AM_ERROR_USAGE: "host:" without a count from 1 to 1024. */
+/* Description of a built-in cluster (the caller's reference); NULL for an unknown name.
+ * AM_ERROR_USAGE: "host:" without a count from 1 to 1024. */
 AmStatus cluster_builtin(json_t **description, const char *name, AmError *error);
-/* Description of a device type ("A100-80GB") or link ("nvlink-a100") of the built-in
- * clusters, the caller's reference; NULL if there is none of that name. */
+/* Description of a device type ("A100-80GB") or link ("nvlink-a100") of the built-in clusters, the
+ * caller's reference; NULL for an unknown name. */
 json_t *cluster_builtin_device_type(const char *name);
 json_t *cluster_builtin_link(const char *name);
 /* The name of the k-th such device type, or link; NULL behind the last. */

@@ -267,7 +267,7 @@ static void add_rails(json_t *root, const FamilyRow *family, int servers) {
                   "spine", "link", family->rail, "width", servers));
 }
 
-/* The N of FAMILY:N; AM_ERROR_USAGE where it is none from 1 to `most`. */
+/* Reads the N of FAMILY:N; AM_ERROR_USAGE unless it is from 1 to `most`. */
 static AmStatus read_count(int *count, const char *name, const char *family, int most, AmError *error) {
     const char *digits = name + strlen(family) + 1;
     char *end;

@@ -1,4 +1,4 @@
-/* What is asked of a cluster: efficiencies, links between devices, names. */
+/* Queries of a cluster: efficiencies, links between devices, names. */
 #include <math.h>
 
 #include "cost/topology.h"

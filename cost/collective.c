@@ -1,9 +1,8 @@
-/* Collectives by alpha-beta: alpha seconds per message, beta per byte.
+/* Collective costs by the alpha-beta model: alpha seconds per message, beta seconds per byte.
  *
- * Algorithms send along the links of the cluster's graph (collective_pattern.h),
- * all groups of a partition at once, and the quickest one is taken
- * (collective_profile.h). Where servers are trees of equal links of rate B the
- * graph gives, with n devices, S bytes of whole tensor, m servers of g:
+ * Algorithms send along the links of the cluster's graph (collective_pattern.h), all groups of a
+ * partition at once, and the fastest one is taken (collective_profile.h). If servers are trees of
+ * equal links of rate B, the graph gives, with n devices, S bytes of whole tensor, m servers of g:
  *   all_reduce      2(n-1) a + 2(n-1)/n S/B       ring
  *                   2 log2(n) a + 2(n-1)/n S/B    halving and doubling
  *                   2(g-1)/g S/B_in + 2(m-1)/m S/B_out,  2(g-1) a_in + 2(m-1) a_out
@@ -13,10 +12,10 @@
  *   all_gather      half of the first three
  *   all_to_all      (g-1)/n^2 S/B_in + g(n-g)/n^2 S/B_out, (g-1) a_in + (n-g) a_out
  *   halo_exchange   min(n-1, 2) a + S/B
- * In halo_exchange S is the most that one of them receives from others (and it
- * sends about as much): ranges reach a little beyond the own part, so there are
- * two neighbours. n times a bandwidth term times B is what boxing moves in total
- * (OneFlow, table 2): 2(n-1)S, (n-1)S, (n-1)/n S.
+ * In halo_exchange, S is the most that a device receives from others; it sends about as much.
+ * Ranges reach slightly beyond the own shard, so that a device has two neighbours. n times a
+ * bandwidth term times B is the total number of bytes that resharding moves (OneFlow, table 2):
+ * 2(n-1)S, (n-1)S, (n-1)/n S.
  *
  * A link's efficiency is taken at S.
  */
@@ -48,7 +47,7 @@ static const OperatorClass curve_classes[PROGRAM_COLLECTIVE_KINDS] = {
     [PROGRAM_HALO_EXCHANGE] = OPERATOR_CLASS_ALL_GATHER,
 };
 
-/* By the curves that a probe wrote, where all is one server; false: there are none. */
+/* Looks up the curves of a probe, for a group on one server; false if the cluster has no curves. */
 static bool find_measured(double *seconds, ProgramCollectiveKind kind, double bytes,
                           const CollectiveTopology *topology, const Cluster *cluster) {
     int32_t link = cluster->only_link;
@@ -90,7 +89,8 @@ static double unprofiled_seconds(const void *user, const double *bytes) {
     return modelled_seconds(of, bytes);
 }
 
-/* What a profile calls it; by the link that the group has, or by none. False: no link is theirs alone. */
+/* The event of a collective in a profile, with or without the group's link; false if the group has
+ * no link of its own. */
 static bool event_of(StepEvent *event, const Sized *of, double bytes, bool with_link) {
     const Cluster *cluster = of->cluster;
     int32_t link = with_link ? cluster_group_link(cluster, of->topology->servers) : cluster->only_link;

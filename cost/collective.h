@@ -5,12 +5,12 @@
 #include "cost/cluster.h"
 #include "propagation/program.h"
 
-/* How a group lies in the cluster. */
+/* The position of a process group in the cluster. */
 typedef struct CollectiveTopology {
     int32_t devices;    /* n */
     int32_t servers;    /* m: servers that it has devices on */
     int32_t per_server; /* g: its devices on the server that has most of them */
-    /* What its collectives cost when all groups of the partition run them (collective_profile.h). */
+    /* Costs of its collectives when all groups of the partition run them (collective_profile.h). */
     const struct CollectiveProfile *profile;
 } CollectiveTopology;
 
@@ -29,7 +29,7 @@ typedef struct CollectivePartition {
 AmStatus collective_partition(CollectivePartition *partition, Arena *arena, const Cluster *cluster,
                               const Mesh *mesh, const int32_t *devices, uint32_t axes, AmError *error);
 
-/* Whose figure the price of a collective is. */
+/* The source of a collective's price. */
 typedef enum CollectiveBasis {
     COLLECTIVE_BY_MODEL,   /* none was measured */
     COLLECTIVE_BY_RUN,     /* a profile's, of a run */
@@ -47,8 +47,9 @@ typedef struct CollectiveEvidence {
  * `evidence`: NULL, or set where it was measured. */
 CollectiveBasis collective_measured(double *seconds, CollectiveEvidence *evidence, ProgramCollectiveKind kind,
                                     double bytes, const CollectiveTopology *topology, const Cluster *cluster);
-/* As measured, else by the quickest algorithm, or as NCCL would where the cluster says so (nccl_model.h).
- * `bytes`: S of the formulas, which collective_tensor_bytes() gives. */
+/* Seconds of a collective: the measured time, else that of the fastest algorithm, or NCCL's model
+ * if the cluster selects it (nccl_model.h). `bytes`: S of the formulas, from
+ * collective_tensor_bytes(). */
 double collective_seconds(ProgramCollectiveKind kind, double bytes, const CollectiveTopology *topology,
                           const Cluster *cluster);
 /* Adds lines on the choice and how it comes about: algorithm, messages, the busiest link of each step with
@@ -57,12 +58,13 @@ void collective_describe(Text *text, ProgramCollectiveKind kind, double bytes,
                          const CollectiveTopology *topology, const Cluster *cluster);
 /* Bytes that each of n devices sends (and receives) in a ring. */
 double collective_sent_bytes(ProgramCollectiveKind kind, double bytes, int32_t devices);
-/* What a collective instruction costs as: a halo_exchange in which a member receives from others than
- * its neighbours as an all_to_all in which every device receives as much as the one that receives most. */
+/* The kind by which a collective instruction is priced. A halo_exchange in which a member receives
+ * from others than its neighbours is priced as an all_to_all in which every device receives as much
+ * as the largest receiver. */
 ProgramCollectiveKind collective_priced_kind(const ProgramInstruction *instruction);
-/* S of a collective instruction: summed over its operands, each as large as if
- * all parts were as the largest one. Of a halo_exchange: the most that a member
- * receives from others; of one that is priced as an all_to_all, that one's S. */
+/* S of a collective instruction: summed over its operands, each as large as if all shards had the
+ * size of the largest. For a halo_exchange: the most that a member receives from others; if it is
+ * priced as an all_to_all, the S of that. */
 double collective_tensor_bytes(const Program *program, const ProgramInstruction *instruction);
 
 #endif

@@ -68,7 +68,7 @@ static AmStatus fill(Entry *entry, Arena *arena, const Cluster *cluster, AmError
     return AM_OK;
 }
 
-/* The entry, made where there is none; the lock is held. *entry is NULL where no more are kept. */
+/* Finds or makes the entry; the caller holds the lock. *entry is NULL if the cache is full. */
 static AmStatus find(Entry **entry, CollectiveCache *self, const Cluster *cluster, const Entry *wanted,
                      AmError *error) {
     size_t bytes = sizeof(int32_t) * (size_t)wanted->group_count * (size_t)wanted->group_size;

@@ -1,5 +1,5 @@
-/* What is known of a cluster's groups, kept with the cluster: a search prices the
- * same meshes on the same devices again and again. Any number of threads may ask. */
+/* A cache of the properties of a cluster's process groups, kept with the cluster: a search prices
+ * the same meshes on the same devices repeatedly. It is thread-safe. */
 #ifndef COST_COLLECTIVE_CACHE_H
 #define COST_COLLECTIVE_CACHE_H
 

@@ -1,5 +1,5 @@
-/* Why a collective takes what it takes: the algorithm, each of its steps with its
- * messages and its busiest link, and what the others would have taken. */
+/* Explains the price of a collective: the algorithm, each of its steps with messages and busiest
+ * link, and the times of the other algorithms. */
 #include "cost/collective_profile.h"
 #include "cost/nccl_model.h"
 

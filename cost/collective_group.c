@@ -1,12 +1,13 @@
-/* Islands and rings are looked for where the graph is not the tree of servers, in
- * groups of at most MOST_SEARCHED devices on one server.
+/* Finds islands and rings in graphs other than the tree of servers, for groups of at most
+ * MOST_SEARCHED devices on one server.
  *
- * Islands are the parts that hang together by routes of at most some latency (then some edges, as routes
- * are chosen), for each that there is. Rings: a depth-first search for a way through all
- * devices and back over edges from device to device that still have a link to give. What one ring takes is
- * gone for the next; the search goes for MOST_RINGS, then for fewer. Wider edges are tried first. NCCL's
- * channels are such rings: three on the hybrid cube of a DGX-1, so 6 x 20 GB/s both ways round. Edges count
- * by their number of parallel links and not by rates: what is found stays when a link gets faster.
+ * Islands are the parts connected by routes up to some latency (then some number of edges, as
+ * routes are chosen), for each value that occurs. Rings are found by a depth-first search for a
+ * cycle through all devices over direct edges with a free link. The links of a ring are not
+ * available to the next; the search tries MOST_RINGS, then fewer. Wider edges are tried first.
+ * NCCL's channels are such rings: three on the hybrid cube of a DGX-1, so 6 x 20 GB/s in both
+ * directions. Edges are weighted by their number of parallel links, not by rates, so that the rings
+ * do not change if a link becomes faster.
  */
 #include "cost/collective_group.h"
 
@@ -66,7 +67,7 @@ static AmStatus find_ways(Ways *self, Arena *arena, const Cluster *cluster, cons
     return AM_OK;
 }
 
-/* What is left of the edge between a and b; 0 where they have none. */
+/* The free links of the edge between a and b; 0 without an edge. */
 static double left_between(const Ways *self, int32_t a, int32_t b) {
     int32_t pair = a * self->count + b;
     return self->lengths[pair] == 1 ? self->left[self->edges[pair][0] / 2] : 0;
@@ -99,7 +100,7 @@ static bool close_ring(RingSearch *self, int32_t ring) {
     return false;
 }
 
-/* Places behind order[ring][length - 1]; what a hop takes is gone while those behind it are placed. */
+/* Extends order[ring][0..length); the links of a hop are reserved while the later hops are placed. */
 static bool extend_ring(RingSearch *self, int32_t ring, int32_t length) {
     Ways *ways = self->ways;
     int32_t at = self->order[ring][length - 1], count = ways->count;

@@ -1,5 +1,5 @@
-/* How a group's devices lie along the graph of the cluster: parts that are close,
- * and rings that use all links. */
+/* The position of a group's devices on the graph of the cluster: parts of close devices, and rings
+ * that use all links. */
 #ifndef COST_COLLECTIVE_GROUP_H
 #define COST_COLLECTIVE_GROUP_H
 
@@ -13,8 +13,8 @@ typedef struct CollectiveGroup {
     const int32_t *first;   /* [parts + 1] where each part's begin */
     int32_t least, most;    /* devices of a part */
     int32_t *column;        /* [parts] scratch */
-    bool is_vast;           /* too many routes to look for those to far devices; the caller says so */
-    int32_t ring_count;     /* that share no link, each good both ways; 0: not looked for */
+    bool is_vast;           /* too many routes to search those to far devices; set by the caller */
+    int32_t ring_count;     /* rings without a common link, each usable in both directions; 0: not searched */
     const int32_t *rings;   /* [ring_count * devices] cluster devices */
 } CollectiveGroup;
 

@@ -51,7 +51,7 @@ static void walk_ring(CollectiveWalk *walk, const int32_t *list, int32_t count, 
     raise_to(walk, count - 1, sum - least);
 }
 
-/* Step k: the halves of what is left go to the device at distance 2^k. */
+/* Step k: half of the remaining bytes goes to the device at distance 2^k. */
 static void walk_halving(CollectiveWalk *walk, const int32_t *list, int32_t count, int32_t step,
                          double fraction) {
     int32_t distance = 1 << step;
@@ -104,7 +104,7 @@ static void halving(CollectiveWalk *walk, const CollectiveGroup *group, int32_t 
     walk_halving(walk, group->members, group->devices, step, 1);
 }
 
-/* What the devices behind the first `least` of a part have goes to those, in turn. */
+/* Devices after the first `least` of a part send their bytes to those, round-robin. */
 static void hand_to_first(CollectiveWalk *walk, const CollectiveGroup *group, int32_t s) {
     int32_t size = part_size(group, s), heads = group->least;
     const int32_t *list = group->members + group->first[s];

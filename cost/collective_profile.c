@@ -11,7 +11,8 @@
 
 /* Groups are compared with so many different ones; a copy more does no harm. */
 enum { MOST_COMPARED = 64, MOST_EFFICIENCIES = 8 };
-/* Above so many devices in a graph that is no tree, where every route is searched for, fewer are wanted. */
+/* Above this number of devices in a general graph, which needs a search per route, fewer partners
+ * are used. */
 enum { MOST_ROUTED = 2048, FEW_PARTNERS = 2 };
 
 #define KIND(kind) (1u << (kind))

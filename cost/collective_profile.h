@@ -1,14 +1,13 @@
-/* What a group's collectives cost on the graph, made once and good for every size.
+/* Costs of a group's collectives on the graph, computed once for every size.
  *
- * A collective is done by one of several algorithms, each a few patterns one
- * after another (collective_pattern.h). Loads are in proportion to the bytes S,
- * so a step of a pattern is its latency and a term for every kind of link that
- * it crosses (edge_load.h):
+ * A collective has several algorithms, each a sequence of patterns (collective_pattern.h). Loads
+ * are proportional to the bytes S, so that a step of a pattern has a latency and a term for each
+ * kind of link that it crosses (edge_load.h):
  *     seconds = rounds x sum over steps of [latency + max over terms of b S / efficiency(S)].
- * A reduction that ends everywhere takes two rounds of ring(s), halving, hierarchical
- * or direct, one to reduce and scatter, one to gather. The quickest algorithm is
- * taken, and of the ways to see a group as islands (collective_group.h) the best for it. Where the groups of
- * a partition would choose differently each is priced as if the others did what it does.
+ * An all-reduce takes two rounds of ring(s), halving, hierarchical or direct: one to reduce and
+ * scatter, one to gather. The fastest algorithm is taken, each with the best division of the group
+ * into islands (collective_group.h). If the groups of a partition would choose different
+ * algorithms, each is priced as if the others chose the same.
  */
 #ifndef COST_COLLECTIVE_PROFILE_H
 #define COST_COLLECTIVE_PROFILE_H
@@ -48,7 +47,7 @@ typedef struct CollectiveAlgorithm {
     int32_t pattern_count;
     CollectivePatternKind patterns[COLLECTIVE_MOST_PATTERNS];
     bool is_both_ways; /* an all_reduce takes one round */
-    bool moves_whole;  /* what the pattern moves is n times as much */
+    bool moves_whole;  /* the pattern moves n times as much */
 } CollectiveAlgorithm;
 
 const CollectiveAlgorithm *collective_algorithms(int32_t *count);

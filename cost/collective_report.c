@@ -1,4 +1,4 @@
-/* Collectives of one kind over the same axes and of one size are told together. */
+/* Reports collectives; those of one kind, one size and the same axes share a line. */
 #include "cost/collective_report.h"
 
 #include <stdlib.h>

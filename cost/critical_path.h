@@ -1,6 +1,6 @@
-/* The critical path of a simulated step: the chain of events, each of which began when the one before
- * it ended, that leads from the beginning of the step to its end. What is on it decides how long
- * the step takes; what is not could be slower for nothing. */
+/* The critical path of a simulated step: the chain of events from the beginning of the step to its
+ * end, in which each event began when its predecessor ended. Events on the path determine the
+ * length of the step; other events have slack. */
 #ifndef COST_CRITICAL_PATH_H
 #define COST_CRITICAL_PATH_H
 
@@ -15,7 +15,7 @@ typedef struct RecordedEvent {
     Ticks ticks;
 } RecordedEvent;
 
-/* Events in any order, causes before what they cause. Beyond `most` nothing more is recorded. */
+/* Events in any order, causes before effects. Recording stops after `most` events. */
 typedef struct SimulationRecord {
     Arena *arena;
     RecordedEvent *events;
@@ -26,7 +26,7 @@ typedef struct SimulationRecord {
 /* Returns the event's number; -1: it is not recorded. */
 int32_t record_event(SimulationRecord *record, const RecordedEvent *event);
 
-/* What the events of one operator on one rank take of the path. */
+/* The contribution of one operator's events on one rank to the path. */
 typedef struct CriticalItem {
     const Program *program;
     int32_t step; /* program->step_count: the updates */
@@ -42,8 +42,8 @@ typedef struct CriticalPath {
     double compute_seconds, collective_seconds, transfer_seconds;
 } CriticalPath;
 
-/* Of the chain that ends with event `last`; in the arena, the record is free to go. NULL: the record was
- * full. */
+/* Finds the chain that ends with event `last`; it is allocated in the arena and does not refer to
+ * the record. NULL: the record was full. */
 AmStatus critical_path_find(CriticalPath **path, Arena *arena, const SimulationRecord *record, int32_t last,
                             AmError *error);
 

@@ -1,10 +1,9 @@
-/* Bytes on the directed edges of a cluster's graph, and which edge is busiest.
+/* Bytes on the directed edges of a cluster's graph, and the busiest edge.
  *
- * Flows from device to device are added along their routes, whoever they belong
- * to; then all are followed once more, in the same order, and every link that those
- * whose time is wanted cross is known by its busiest edge: seconds a byte would need there
- * at the link's full rate. Efficiency curves belong to links, not to edges, so the
- * time for any size follows from these few terms:
+ * Flows from device to device are added along their routes, for all groups. Then the flows of
+ * interest are followed once more, in the same order. Each link that they cross is represented by
+ * its busiest edge: seconds per byte at the link's full rate. Efficiency curves belong to links,
+ * not to edges, so that these few terms give the time for any size:
  *     max over terms of  seconds_per_byte S / efficiency(S).
  */
 #ifndef COST_EDGE_LOAD_H
@@ -35,7 +34,7 @@ typedef struct EdgeLoads {
     EdgeWay *ways;      /* [way_count] of the flows, in the order in which they were added */
     int32_t *way_edges; /* [way_edge_count] */
     int32_t *route;     /* [longest] */
-    EdgeTerm *terms;    /* [term_count] of what has been followed */
+    EdgeTerm *terms;    /* [term_count] of the flows that were followed */
     int32_t *term_of;   /* [link_count] -1: not crossed */
     int32_t touched_count, crossed_count, term_count;
     int32_t way_count, way_capacity, way_edge_count, way_edge_capacity, next_way;
@@ -49,18 +48,18 @@ double edge_loads_add(EdgeLoads *self, int32_t a, int32_t b, double bytes);
 /* Looks for the busiest edges on the way of the next flow, the first one after the last; returns its latency.
  */
 double edge_loads_follow(EdgeLoads *self);
-/* In a tree: each of `count` devices sends every other `bytes`. An edge with c of
- * them on one side carries c (count - c) bytes each way, so their routes to the
- * first one tell all. Both return the longest latency of those. */
+/* In a tree: each of `count` devices sends `bytes` to every other. An edge with c of them on one
+ * side carries c (count - c) bytes each way, so that the routes to the first device suffice. Both
+ * functions return the longest latency of those routes. */
 double edge_loads_add_pairs(EdgeLoads *self, const int32_t *devices, int32_t count, double bytes);
 double edge_loads_follow_pairs(EdgeLoads *self, const int32_t *devices, int32_t count);
-/* Forgets the terms; what is followed next makes its own. */
+/* Removes all terms; flows that are followed next create new ones. */
 void edge_loads_forget(EdgeLoads *self);
 /* Forgets everything. */
 void edge_loads_clear(EdgeLoads *self);
 
-/* Seconds of the slowest term for `bytes`; `*worst` is its number (-1: there are
- * none). `whole`: the size at which efficiencies are taken. */
+/* Seconds of the slowest term for `bytes`; `*worst` is its number (-1 without terms). `whole`: the
+ * size at which efficiencies are taken. */
 double edge_terms_seconds(const EdgeTerm *terms, int32_t count, double bytes, double whole,
                           const Cluster *cluster, int32_t *worst);
 

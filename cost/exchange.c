@@ -1,13 +1,12 @@
-/* Transfers by alpha-beta on the graph of the cluster, all pieces at once.
+/* Transfer costs by the alpha-beta model on the graph of the cluster, all pieces at once.
  *
- * A device sends, and receives, its messages one after another, each with the
- * latency of its way; the bytes of all pieces together load the links on the way:
+ * A device sends, and receives, its messages one after another, each with the latency of its route;
+ * the bytes of all pieces together load the links on the routes:
  *     max over devices of [sum of latencies of its messages]
  *   + max over directed edges of load / (B efficiency).
- * What leaves a server over one link is added up there, and both ways of a link
- * work side by side. Ranks that are one device of the cluster exchange nothing over
- * a link. A link's efficiency is taken at the bytes of the whole value, as for
- * collectives (collective.c).
+ * The bytes that leave a server over one link are added up, and both directions of a link are
+ * independent. Ranks on one device of the cluster use no link between each other. A link's
+ * efficiency is taken at the bytes of the whole value, as for collectives (collective.c).
  */
 #include "cost/exchange.h"
 

@@ -1,4 +1,4 @@
-/* Values of one size between two stages are told together. */
+/* Reports transfers; values of one size between two stages share a line. */
 #include "cost/exchange_report.h"
 
 #include <stdlib.h>

@@ -11,8 +11,8 @@ typedef struct ToldExchange {
     double count, bytes, seconds; /* of the step: how often, and in all */
 } ToldExchange;
 
-/* Adds each different transfer, longest first; those between two stages that take equally long are told
- * together. `told` [count] is put into another order. `device_of`: rank -> cluster device. */
+/* Adds each distinct transfer, longest first; transfers between two stages with equal times share a
+ * line. `told` [count] is reordered. `device_of`: rank -> cluster device. */
 AmStatus exchange_report(Text *text, Arena *arena, const Cluster *cluster, ToldExchange *told, int32_t count,
                          const int32_t *device_of, AmError *error);
 

@@ -136,7 +136,7 @@ static void walk(Walker *self, const Program *program, double times) {
     if (program_find_waits(&waits, self->arena, program, NULL) != AM_OK) return; /* the arena has failed */
     for (int32_t s = 0; s < program->step_count && !self->arena->failed; s++) {
         const ProgramStep *step = &program->steps[s];
-        /* Between a collective and what waits for it there is no region. */
+        /* No region lies between a collective and the step that waits for it. */
         append(self, program, s, times, waits[s] < 0 ? 0 : s - waits[s]);
         const ProgramInstruction *instruction =
             step->fusion < 0 ? &program->instructions[step->instruction] : NULL;

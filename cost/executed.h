@@ -1,4 +1,4 @@
-/* What a program executes in one training step, the insides of loops included. */
+/* The steps that a program executes in one training step, including those inside loops. */
 #ifndef COST_EXECUTED_H
 #define COST_EXECUTED_H
 
@@ -22,10 +22,10 @@ typedef struct ExecutedStep {
 AmStatus executed_steps(ExecutedStep **steps, int32_t *count, Arena *arena, const Program *program,
                         const ClusterDeviceType *type, AmError *error);
 
-/* steps[first, end) of a loop: they are run one after the other `turns` times, and
- * each step counts its `times` in every turn. Of joined loops (ProgramTurns) the first one's names the
- * others: their turns alternate, and it is at most `kept` ahead of the second, `kept_until_third` ahead of
- * the third, which the second is at most `kept_from_second` ahead of. */
+/* steps[first, end) of a loop: they run in sequence, `turns` times, and each step counts `times` in
+ * every iteration. If loops are joined (ProgramTurns), the first names the others: their iterations
+ * alternate. The first is at most `kept` iterations ahead of the second and `kept_until_third`
+ * ahead of the third; the second is at most `kept_from_second` ahead of the third. */
 typedef struct ExecutedSpan {
     int32_t first, end;
     int64_t turns;
@@ -36,25 +36,24 @@ typedef struct ExecutedSpan {
     const int32_t *joined;      /* [chunks->chunks * 2]: these spans */
 } ExecutedSpan;
 
-/* The same for one stage of several: a loop that meets other stages inside becomes a
- * span, outer ones before those inside. Of very many turns only EXECUTED_MOST_TURNS
- * are left, those of loops in loops multiplied, each standing for several. The program's own updates are the
- * last step. */
+/* The same for one stage of several: a loop with transfers inside becomes a span, outer spans
+ * before inner ones. At most EXECUTED_MOST_TURNS iterations remain, those of nested loops
+ * multiplied; then each represents several. The program's own updates are the last step. */
 enum { EXECUTED_MOST_TURNS = 4096 };
 AmStatus executed_stage(ExecutedStep **steps, int32_t *count, ExecutedSpan **spans, int32_t *span_count,
                         Arena *arena, const Program *program, const ClusterDeviceType *type, AmError *error);
 
-/* Of a step that is a transfer the instruction, else NULL. */
+/* The instruction of a step that is a transfer, else NULL. */
 static inline const ProgramInstruction *executed_transfer(const ExecutedStep *executed) {
     const ProgramInstruction *instruction = executed->instruction;
     return instruction && instruction->kind == PROGRAM_TRANSFER ? instruction : NULL;
 }
-/* Of a step that is a collective the instruction, else NULL. */
+/* The instruction of a step that is a collective, else NULL. */
 static inline const ProgramInstruction *executed_collective(const ExecutedStep *executed) {
     const ProgramInstruction *instruction = executed->instruction;
     return instruction && instruction->kind == PROGRAM_COLLECTIVE ? instruction : NULL;
 }
-/* What one run asks of a device; nothing for collectives and updates. */
+/* The work of one execution on a device; zero for collectives and updates. */
 void executed_work(OperatorWork *work, const ExecutedStep *executed);
 /* Seconds of one run on a device, given its work; of updates those of their copies. */
 double executed_work_seconds(const ExecutedStep *executed, const OperatorWork *work,

@@ -1,13 +1,11 @@
-/* What the imported files told, put together and completed from the built-in
- * clusters.
+/* Combines the contents of the imported files and completes them from the built-in clusters.
  *
- * Servers come from the hosts, else there is one. Where a file described the inside
- * of a server, its links become the edges of `topology`, the same for every server;
- * else the devices have the link that is usual for their type, or the one that was
- * measured. Cards of equal number are taken to meet on a rail, and rails at a spine
- * that holds up all of them; without any card the server has the link between
- * servers that was asked for, was measured or is usual. Places that lead nowhere
- * (cards of a single server, sockets without devices) are left out.
+ * Servers come from the hosts; without hosts there is one server. If a file described the inside of
+ * a server, its links become the edges of `topology`, the same for every server; otherwise the
+ * devices have the usual link of their type, or the measured one. Cards of equal number are assumed
+ * to meet on a rail, and rails at a spine without contention. A server without cards has the link
+ * between servers that was requested, measured or is usual. Vertices without use (cards of a single
+ * server, sockets without devices) are omitted.
  */
 #include "cost/import.h"
 
@@ -213,7 +211,7 @@ const char *import_between(Import *import, double share) {
     return name;
 }
 
-/* What was measured or asked for is not passed over in silence, nor what nobody told. */
+/* Reports measurements and options that have no effect, and properties that no file contains. */
 static AmStatus check_use(Import *import, const char *inside, AmError *error) {
     const char *drawn = import->server_source ? import->server_source : "the hosts";
     if (import->measured_inside && !inside)
@@ -232,7 +230,7 @@ static AmStatus check_use(Import *import, const char *inside, AmError *error) {
                                            : "the rate of each card is known");
 }
 
-/* Servers that nobody tells are those that were measured. */
+/* Takes the hosts of the measurements if no file lists servers. */
 static void take_measured_hosts(Import *import) {
     const char *name;
     json_t *ranks;
@@ -295,7 +293,7 @@ static bool is_device(const char *place) {
     return strncmp(place, "device", 6) == 0;
 }
 
-/* Edges that end at a switch which nothing else reaches are left out, until there are none. */
+/* Removes edges to switches that no other edge reaches, until none is left. */
 static void prune(Import *import) {
     for (bool changed = true; changed;) {
         changed = false;
@@ -343,7 +341,7 @@ static const char *place_name(const Import *import, const char *place, char *nam
     return name;
 }
 
-/* Where cards end on more than one rail, a spine joins these. */
+/* Joins rails by a spine if cards end on more than one. */
 static void join_rails(const Import *import, json_t *rows, AmWarnings *warnings) {
     json_t *rails = json_object();
     const char *rail, *link = NULL;

@@ -4,14 +4,13 @@
  *
  *   worker-1 slots=4 max_slots=4     DeepSpeed, Open MPI; other words NAME=VALUE are ignored
  *   worker-1:4                       Horovod, MPICH
- *   worker-1                         the devices come from another file; or, where names repeat, one each
- * line [fe80::1]:4  node[001-003,7]:4   IPv6 addresses in brackets, node lists of Slurm
+ *   worker-1                         the devices come from another file; or, if names repeat, one each
+ *   [fe80::1]:4  node[001-003,7]:4   IPv6 addresses in brackets, node lists of Slurm
  *
- * A Slurm job tells its nodes as a list
- * with ranges, node[001-003,7],login1, and the devices of each by the first of
- * SLURM_GPUS_PER_NODE ("8", "a100:8"), SLURM_GPUS_ON_NODE, SLURM_NTASKS_PER_NODE and
- * SLURM_TASKS_PER_NODE ("8(x3),4"); the lines are those of env, export -p or
- * declare -x, and other variables are passed over.
+ * A Slurm job lists its nodes with ranges, node[001-003,7],login1. The devices of each node come
+ * from the first of SLURM_GPUS_PER_NODE ("8", "a100:8"), SLURM_GPUS_ON_NODE, SLURM_NTASKS_PER_NODE
+ * and SLURM_TASKS_PER_NODE ("8(x3),4"). The lines are those of env, export -p or declare -x; other
+ * variables are ignored.
  */
 #include <ctype.h>
 #include <stdlib.h>
@@ -24,7 +23,7 @@ enum { LONGEST_HOST = 255 };
 static const char host_line[] =
     "expected a line such as \"worker-1 slots=8\", \"worker-1:8\" or \"worker-1\"";
 
-/* Where something went wrong: the file, its text and a place in it. */
+/* The position of an error: the file, its text and an offset. */
 typedef struct HostReader {
     Import *import;
     const FileBytes *file;
@@ -44,7 +43,7 @@ static AmStatus claim_hosts(Import *import, const char *source, AmError *error) 
     return AM_OK;
 }
 
-/* Digits from *at on, past which it is moved; -1: there are none, or they are too many. */
+/* Reads digits from *at and moves *at past them; -1: no digits, or too many. */
 static int64_t take_number(const char **at) {
     const char *start = *at;
     int64_t value = 0;
@@ -84,7 +83,7 @@ static AmStatus add_host(const HostReader *self, const char *at, const char *nam
     return AM_OK;
 }
 
-/* The value of NAME=value, with or without quotes, in a copy; NULL where there is none. */
+/* A copy of the value of NAME=value, without quotes; NULL if missing. */
 static const char *variable(const HostReader *self, const char *name, const char **at) {
     static const char *const heads[] = {"declare -x ", "export ", ""};
     size_t length = strlen(name);
@@ -105,7 +104,7 @@ static const char *variable(const HostReader *self, const char *name, const char
     return NULL;
 }
 
-/* One range of a node list, "001-003" or "7": what is put between prefix and the rest. */
+/* One range of a node list, "001-003" or "7". */
 typedef struct NodeRange {
     int64_t first, last;
     int width; /* digits, zeros in front of the number */
@@ -124,8 +123,8 @@ static AmStatus take_range(const HostReader *self, NodeRange *range, const char 
     return AM_OK;
 }
 
-/* The nodes of one element of the list, whose brackets from `rest` on are still to be filled in;
- * `name` holds what comes before. */
+/* Adds the nodes of one element of the list. The brackets from `rest` on are still to be expanded;
+ * `name` holds the part before. */
 static AmStatus expand_node(const HostReader *self, char *name, size_t length, const char *rest,
                             const char *at) {
     while (is_host_character(*rest)) {
@@ -172,9 +171,9 @@ static AmStatus expand_nodes(const HostReader *self, const char *list, const cha
     return check_hosts(self, at);
 }
 
-/* Reads the address at *at: "name", "user@name", "10.0.0.1", "[fe80::1]", "fe80::1" or "node[001-003,7]".
- * *length is 0 where there is none. A single colon behind a name begins its slots; several are an IPv6
- * address. */
+/* Reads the address at *at: "name", "user@name", "10.0.0.1", "[fe80::1]", "fe80::1" or
+ * "node[001-003,7]". *length is 0 without an address. A single colon after a name begins its slots;
+ * several are an IPv6 address. */
 static const char *take_address(const char **at, const char *end, size_t *length, bool *is_list) {
     const char *start = *at, *stop = start, *colon = NULL;
     int32_t colons = 0;
@@ -201,7 +200,7 @@ static const char *take_address(const char **at, const char *end, size_t *length
     return start;
 }
 
-/* Reads the words behind a host, "slots=8 max_slots=8"; *slots stays as it is where none tells them. */
+/* Reads the words after a host, "slots=8 max_slots=8"; *slots is unchanged without such a word. */
 static AmStatus take_words(const HostReader *self, const char **at, const char *end, int64_t *slots) {
     for (;;) {
         while (*at < end && isspace((unsigned char)**at)) ++*at;

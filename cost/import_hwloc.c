@@ -1,10 +1,9 @@
-/* hwloc's view of a machine (lstopo --of xml, or of this host).
+/* hwloc's description of a machine (lstopo --of xml, or of this host).
  *
- * For the device type "host" the devices are the cores; several packages are joined
- * by the link between sockets, and each core has its part of the memory. For any
- * other type they are the GPUs among the PCI devices (by class and vendor), joined by
- * the bridges above them; cards have the link between servers, for hwloc does not
- * tell their rate.
+ * For the device type "host" the devices are the cores; several packages are joined by the link
+ * between sockets, and each core has its share of the memory. For any other type the devices are
+ * the GPUs among the PCI devices (by class and vendor), joined by the bridges above them. Cards
+ * have the usual link between servers, since hwloc does not report their rate.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +43,7 @@ static bool is_card(const char *pci) {
     return strncmp(pci, "0200", 4) == 0 || strncmp(pci, "0207", 4) == 0;
 }
 
-/* hwloc gives GB/s after the encoding; 0 where the system does not tell. */
+/* hwloc gives GB/s after the encoding; 0 if the system does not report it. */
 static const char *pcie_link(HwlocReader *self, const XmlElement *object) {
     const char *speed = xml_attribute(object, "pci_link_speed");
     double rate = speed ? strtod(speed, NULL) : 0;

@@ -1,15 +1,14 @@
 /* The matrix of nvidia-smi topo -m.
  *
- * Between two devices or cards stands how far apart they are: PIX one PCIe switch,
- * PXB several, PHB the host bridge, NODE bridges of one NUMA node, SYS another node
- * (each is a group that holds those of the level below it, so groups are the closure
- * of all pairs up to a level), or NV and a number of NVLinks, which hides the rest.
- * Every group of two or more that is larger than those inside it becomes a switch:
- * up to PHB with PCIe links, above with the links between sockets. What NVLinks hide
- * is taken to meet at the top.
+ * An entry is the distance of two devices or cards: PIX one PCIe switch, PXB several, PHB the host
+ * bridge, NODE bridges of one NUMA node, SYS another node; or NV and a number of NVLinks, which
+ * hides the distance. Each level includes the levels below it, so that groups are the closure of
+ * all pairs up to a level. Every group of two or more that is larger than its subgroups becomes a
+ * switch: up to PHB with PCIe links, above with the links between sockets. Distances that NVLinks
+ * hide are assumed to be of the top level.
  *
- * Where a device has more NVLinks in its row than its type has in all, each number
- * counts the links to a switch that all share; else they are links of the pair.
+ * If a device has more NVLinks in its row than its type has in total, each number counts the links
+ * to a common switch; otherwise they are links of the pair.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -69,7 +68,7 @@ static bool is_column(const char *word) {
             strncmp(word, "ib", 2) == 0 || strncmp(word, "bnxt", 4) == 0);
 }
 
-/* "GPU0 GPU1 NIC0 CPU Affinity ...": the columns are the words up to the first that is no device. */
+/* "GPU0 GPU1 NIC0 CPU Affinity ...": the columns are the words before the first that is no device. */
 static AmStatus read_head(MatrixReader *self, const char **at) {
     char word[LONGEST_NAME + 1];
     const char *start = *at;

@@ -1,17 +1,15 @@
-/* Measurements: what nccl-tests write, as JSON (all_reduce_perf -J FILE) or as the
- * table that they print.
+/* Measurements: output of nccl-tests, as JSON (all_reduce_perf -J FILE) or as a table.
  *
- * Each row tells for a size S how many microseconds t the collective took and its
- * "bus bandwidth", which is what a rank sent over t: 2(n-1)/n S for an all-reduce,
- * (n-1)/n S for the others. With t = steps x latency + sent / (B x efficiency(S)),
- * where an all-reduce has 2(n-1) steps and the others n-1, the smallest size gives
- * the latency, the best rate of what remains is B, and the curve is the rest. On
- * several hosts the link is that of a server: with m of them, 2(m-1)/m S or
- * (m-1)/m S cross it in as many steps as a ring of m has.
+ * Each row gives for a size S the microseconds t of the collective and its "bus bandwidth", the
+ * bytes sent by a rank over t: 2(n-1)/n S for an all-reduce, (n-1)/n S for the others. With t =
+ * steps x latency + sent / (B x efficiency(S)), where an all-reduce has 2(n-1) steps and the others
+ * n-1, the smallest size gives the latency, the best remaining rate is B, and the quotient is the
+ * curve. On several hosts the link is that of a server: with m of them, 2(m-1)/m S or (m-1)/m S
+ * cross it in as many steps as a ring of m has.
  *
- * Of "out_of_place" and "in_place" the first that is there counts. "devices" tells
- * the ranks and their hosts; in the table that is the lines "# Rank 0 ... on HOST".
- * Where no other file tells the servers, these are: each host with its ranks.
+ * Of "out_of_place" and "in_place", the first that exists counts. "devices" lists the ranks and
+ * their hosts; in the table these are the lines "# Rank 0 ... on HOST". If no other file lists
+ * servers, they are the servers: each host with its ranks.
  */
 #include <math.h>
 #include <stdio.h>
@@ -37,12 +35,12 @@ typedef struct MeasurementReader {
     json_t *host_names;  /* name -> ranks */
 } MeasurementReader;
 
-/* Where a row is wrong: its JSON path, or its line. */
+/* The position of a wrong row: its JSON path, or its line. */
 static AmStatus fail_at(const MeasurementReader *self, const char *where, const char *expected) {
     return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s: expected %s", where, expected);
 }
 
-/* One size: microseconds, and GB/s of S and of what a rank sent. */
+/* Adds one size: microseconds, and GB/s of S and of the bytes that a rank sent. */
 static AmStatus add_row(MeasurementReader *self, const char *where, double bytes, double microseconds,
                         double algorithm, double bus) {
     if (!(bytes >= 0 && bytes <= 0x1p53)) return fail_at(self, where, "\"size\", bytes");
@@ -155,7 +153,8 @@ static AmStatus read_table(MeasurementReader *self, const FileBytes *file) {
     return AM_OK;
 }
 
-/* Of the largest size, whose figures have the most digits: nearer to 2(n-1)/n than to (n-1)/n. */
+/* Decides by the largest size, whose figures have the most digits: nearer to 2(n-1)/n than to
+ * (n-1)/n. */
 static bool is_all_reduce(const MeasurementReader *self) {
     double one = (self->ranks - 1.0) / self->ranks;
     return self->rows[self->row_count - 1].sent_per_byte > 1.5 * one;

@@ -58,8 +58,8 @@ static const XmlElement *child(const XmlElement *element, const char *name) {
     return NULL;
 }
 
-/* What attributes may be, if they are there. NCCL writes 0, -1 or a word where the system tells no rate, and
- * a width of 255. */
+/* Valid values of attributes. NCCL writes 0, -1 or a word for a rate that the system does not
+ * report, and a width of 255. */
 static const struct {
     const char *element, *attribute;
     double least, most;
@@ -77,7 +77,7 @@ static bool is_unknown(const char *text) {
     return false;
 }
 
-/* "16.0 GT/s PCIe": a number, and behind a space what it counts. */
+/* "16.0 GT/s PCIe": a number, and its unit after a space. */
 static AmStatus check_numbers(const NcclReader *self, const XmlElement *element) {
     for (size_t k = 0; k < sizeof ranges / sizeof *ranges; k++) {
         const char *text = xml_attribute(element, ranges[k].attribute);

@@ -1,7 +1,7 @@
-/* XML by expat, as a tree: elements with their attributes, text passed over.
+/* XML by expat, as a tree of elements with their attributes; text is ignored.
  *
- * Entities of a document's own are refused and depth and number of elements are
- * bounded, so that a small file cannot become a large tree.
+ * A document's own entities are refused, and depth and number of elements are bounded, so that a
+ * small file cannot become a large tree.
  */
 #include <stdio.h>
 #include <string.h>

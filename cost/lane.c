@@ -1,5 +1,5 @@
-/* Two streams of a device: see lane.h. Collectives between two joins are kept in a list, so that what was
- * computed beside them can be told from what was not. */
+/* Two streams of a device: see lane.h. Collectives between two joins are kept in a list, to
+ * separate overlapped from exposed communication. */
 #include "cost/lane.h"
 
 AmStatus lane_open(Lane *lane, Arena *arena, int32_t most, bool overlaps, AmError *error) {

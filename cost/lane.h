@@ -1,9 +1,10 @@
-/* The streams of one device: what it computes, and the collectives that it takes part in meanwhile.
+/* The streams of one device: its computation, and the collectives in which it takes part.
  *
- * Steps are computed one after the other, collectives take place one after the other. A
- * collective begins when all steps before it are done; the steps behind it go on, and one that needs
- * it waits (propagation/waits.h). Where the device type does not overlap the two they take turns.
- * At the borders of loops and conditionals and at transfers everything under way is waited for.
+ * Steps are computed one after the other, and collectives take place one after the other. A
+ * collective begins when all steps before it are done; later steps continue, and a step that needs
+ * the collective waits for it (propagation/waits.h). On a device type without overlap the two
+ * alternate. At the borders of loops and conditionals and at transfers, the device waits for all
+ * collectives.
  */
 #ifndef COST_LANE_H
 #define COST_LANE_H
@@ -30,7 +31,7 @@ typedef struct Lane {
     Moment compute, network; /* until when each stream is busy */
     LaneTotals totals;
     bool overlaps;
-    LaneCollective *under_way; /* in order; those before `passed` have ended before what is computed now */
+    LaneCollective *under_way; /* in order; those before `passed` ended before the current computation */
     int32_t count, capacity, passed;
 } Lane;
 

@@ -1,5 +1,6 @@
-/* Work and keys of what was measured; see measured_events.h. How many devices take part is in a collective's
- * key and no size: between two numbers of them nothing is known. */
+/* Work and keys of measurements; see measured_events.h. The number of devices is part of a
+ * collective's key and not a size: measurements are not interpolated between two numbers of
+ * devices. */
 #include "cost/measured_events.h"
 
 #include <assert.h>
@@ -42,7 +43,7 @@ AmStatus measured_add_collective(Profile *profile, const char *device_type, Prof
     return status;
 }
 
-/* What follows "KIND of " in a collective's key; NULL: it is none. */
+/* The text after "KIND of " in a collective's key; NULL for other keys. */
 static const char *after_kind(const char *key) {
     for (int32_t k = 0; k < PROGRAM_COLLECTIVE_KINDS; k++) {
         const char *name = program_collective_name((ProgramCollectiveKind)k);
@@ -52,7 +53,7 @@ static const char *after_kind(const char *key) {
     return NULL;
 }
 
-/* A number of 1 to 7 digits without sign or leading zeros; *end is behind it. -1: there is none. */
+/* Reads a number of 1 to 7 digits without sign or leading zeros; *end is after it. -1: no number. */
 static int32_t read_count(const char *text, const char **end) {
     int32_t count = 0;
     size_t digits = strspn(text, "0123456789");

@@ -1,4 +1,4 @@
-/* What was measured of a program's steps and collectives, as events of a profile. */
+/* Measurements of a program's steps and collectives, as events of a profile. */
 #ifndef COST_MEASURED_EVENTS_H
 #define COST_MEASURED_EVENTS_H
 
@@ -9,7 +9,7 @@
  * left out. AM_ERROR_INTERNAL: no memory. */
 AmStatus measured_add_step(Profile *profile, const char *device_type, ProfileSource source,
                            const Program *program, int32_t step, double seconds, AmError *error);
-/* Which collective it is, and of what it was measured. */
+/* The identity of a measured collective. */
 typedef struct MeasuredCollective {
     ProgramCollectiveKind kind;
     int32_t devices;
@@ -22,11 +22,12 @@ typedef struct MeasuredCollective {
 AmStatus measured_add_collective(Profile *profile, const char *device_type, ProfileSource source,
                                  const MeasuredCollective *of, double seconds, AmError *error);
 
-/* The event of such a collective: its key is "all_reduce of 4 over nvlink in 1 server", or "all_reduce of 4"
- * without a link. False: there is no memory. Release the key with text_free(). */
+/* Makes the event of such a collective: its key is "all_reduce of 4 over nvlink in 1 server", or
+ * "all_reduce of 4" without a link. Returns false if memory is exhausted. Release the key with
+ * text_free(). */
 bool measured_collective(StepEvent *event, const MeasuredCollective *of);
-/* What is wrong with an event that begins as a collective's does ("a number of devices from 2 on"); NULL:
- * nothing, or it is none. */
+/* The error in an event whose key begins like a collective's ("a number of devices from 2 on");
+ * NULL for valid and for other events. */
 const char *measured_collective_fault(const char *key, int32_t size_count);
 
 #endif

@@ -1,12 +1,11 @@
 /* Memory by kind, from the lifetimes of the buffer plan.
  *
- * Parameters count by their role. A temporary lives from the step that makes
- * its storage to the last step that reads it. It is a gradient if it comes from
- * a backward instruction whose value goes to an update: one with a user in the
- * optimizer's phase, and, upwards, what reaches such an instruction only
- * through operators that keep its elements (element-wise, transpose, reshape,
- * convert). A gradient's partial sums and shards have its origin and count too.
- * What the update itself makes on the way counts with the activations.
+ * Parameters count by their role. A temporary lives from the step that allocates it to the last
+ * step that reads it. It is a gradient if it comes from a backward instruction whose value reaches
+ * an update: an instruction with a user in the optimizer's phase, or, upwards, one that reaches
+ * such an instruction only through operators that keep its elements (element-wise, transpose,
+ * reshape, convert). Partial sums and shards of a gradient have its origin and count as gradients.
+ * Temporaries of the update itself count as activations.
  */
 #include "cost/memory.h"
 
@@ -79,7 +78,7 @@ typedef struct LiveStorage {
     int64_t offset;
 } LiveStorage;
 
-/* By place; of those in one place what was made last comes first. */
+/* Orders by offset; at one offset the latest allocation comes first. */
 static int by_offset(const void *a, const void *b) {
     const LiveStorage *x = a, *y = b;
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
@@ -87,8 +86,8 @@ static int by_offset(const void *a, const void *b) {
     return (x->value > y->value) - (x->value < y->value);
 }
 
-/* What is alive at the peak step besides parameters, in the program's arena: where a result takes an
- * operand's place, the result. */
+/* Lists the live values at the peak step besides parameters, in the program's arena: a result that
+ * overwrites an operand replaces it. */
 static AmStatus find_live(LiveStorage **live, int32_t *count, const Program *program, AmError *error) {
     Arena *arena = program->arena;
     int32_t *made = ARENA_ARRAY(arena, int32_t, program->value_count + 1), kept = 0;
@@ -209,8 +208,8 @@ static const Program *fullest_region(const ProgramInstruction *instruction) {
     return fullest;
 }
 
-/* Adds what is alive in a program at its peak, and in the loops that run then; the instant is that of the
- * last and innermost one. */
+/* Adds the live values of a program at its peak, and of the loops that run then; the instant is
+ * that of the last and innermost one. */
 static AmStatus add_program(MemoryPeak *peak, const Program *program, const uint8_t *gradients,
                             AmError *error) {
     LiveStorage *live;

@@ -13,7 +13,8 @@ typedef struct MemoryUse {
     int64_t gradients_bytes; /* weights' gradients that are alive at the peak */
     int64_t
         activation_bytes; /* all else: activations, temporaries of the update, data, state, constants, gaps */
-    int64_t in_flight_bytes;  /* what the forward pass keeps for the backward pass, of all micro-batches */
+    int64_t
+        in_flight_bytes; /* values kept from the forward pass for the backward pass, of all micro-batches */
     int64_t collective_bytes; /* what collectives fill: gathered weights, reduced values */
 } MemoryUse;
 
@@ -26,8 +27,8 @@ int64_t memory_peak(const Program *program);
  * arena; NULL: no memory. */
 uint8_t *memory_find_gradients(Arena *arena, const IrModule *module, const IrRoles *roles);
 
-/* What a device's allocation holds at program->peak_step. `gradients` may be NULL. Scratch memory is
- * taken from the program's arena and given back. */
+/* Computes the use of a device's memory at program->peak_step. `gradients` may be NULL. Scratch
+ * memory is taken from the program's arena and released. */
 AmStatus memory_use(MemoryUse *use, const Program *program, const uint8_t *gradients, AmError *error);
 
 typedef enum MemoryKind {
@@ -59,7 +60,7 @@ typedef struct MemoryPeak {
     int32_t tensor_count;
 } MemoryPeak;
 
-/* When the allocation is fullest, and what takes most of it. Scratch memory as above. */
+/* Finds the peak of the allocation and its largest values. Scratch memory as above. */
 AmStatus memory_find_peak(MemoryPeak *peak, const Program *program, AmError *error);
 
 /* The device that decides whether a program of `peak_bytes` fits. */
@@ -73,12 +74,13 @@ typedef struct MemoryFit {
 /* The limit is `fraction` of the memory of the smallest listed device. */
 MemoryFit memory_fit(int64_t peak_bytes, const Cluster *cluster, const int32_t *devices, int32_t count,
                      double fraction);
-/* Appends "4.24 GB of 77.3 GB (0.9 of 85.9 GB)": what a device needs, may use, and has. */
+/* Appends "4.24 GB of 77.3 GB (0.9 of 85.9 GB)": the need, the limit, and the size of a device's
+ * memory. */
 void memory_append_use(Text *text, int64_t needed, int64_t limit, int64_t memory);
-/* The least memory fraction of three digits at which what is needed fits; above 1 there is none. */
+/* The least memory fraction of three digits with which the plan fits; above 1: none. */
 double memory_enough_fraction(const MemoryFit *fit, const Cluster *cluster);
-/* AM_ERROR_INFEASIBLE in one line: the device, what it needs, what it has, and
- * what would be enough for the same plan. */
+/* AM_ERROR_INFEASIBLE in one line: the device, its need, its memory, and a sufficient fraction for
+ * the same plan. */
 AmStatus memory_fail(const MemoryFit *fit, const Cluster *cluster, double fraction, AmError *error);
 
 #endif

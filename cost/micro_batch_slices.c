@@ -1,5 +1,6 @@
-/* Loops over micro-batches are the loops of the entry that run as often as the plan has micro-batches. A loop
- * of very many slices is passed on as it was simulated, so that a trace stays readable.
+/* Loops over micro-batches are the loops of the entry with as many trips as the plan has
+ * micro-batches. A loop with very many slices is passed on as simulated, so that a trace stays
+ * readable.
  */
 #include "cost/micro_batch_slices.h"
 

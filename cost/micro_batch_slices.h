@@ -1,8 +1,9 @@
-/* Slices of a plan of one stage in micro-batches, one micro-batch after another.
+/* Slices of a one-stage plan in micro-batches, one micro-batch after another.
  *
- * The simulation runs each step of a loop over micro-batches once and counts it M times: all M forward
- * passes, then all M backward passes. The loop itself runs F B F B. The slices of such a loop are kept until
- * it ends and passed on M times, each in a part of 1 / M of the loop's time. Other slices pass at once.
+ * The simulation runs each step of a loop over micro-batches once and counts it M times: all M
+ * forward passes, then all M backward passes. The loop itself runs F B F B. The slices of such a
+ * loop are kept until it ends and are passed on M times, each in 1 / M of the loop's time. Other
+ * slices are passed on at once.
  */
 #ifndef COST_MICRO_BATCH_SLICES_H
 #define COST_MICRO_BATCH_SLICES_H
@@ -35,7 +36,7 @@ AmStatus micro_batch_slices_open(MicroBatchSlices *self, Arena *arena, const Pla
                                  const PlanRanks *ranks, const SimulationObserver *observer, AmError *error);
 /* Passes a slice to the observer, or keeps it. */
 void micro_batch_slices_add(MicroBatchSlices *self, const SimulatedSlice *slice);
-/* Passes on what is kept. */
+/* Passes on the kept slices. */
 void micro_batch_slices_end(MicroBatchSlices *self);
 
 #endif

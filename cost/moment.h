@@ -26,7 +26,8 @@ static inline double seconds_of_ticks(Ticks ticks) {
 /* A time since the step began. */
 typedef struct Moment {
     Ticks at;
-    int32_t event; /* of a record (critical_path.h) that ends then; -1: none, or there is no record */
+    int32_t
+        event; /* the event of a record (critical_path.h) that ends at that time; -1: none, or no record */
 } Moment;
 
 static const Moment MOMENT_BEGIN = {0, -1};

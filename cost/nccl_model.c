@@ -23,7 +23,7 @@ static const double hop_seconds[NCCL_ALGORITHMS][NCCL_TRANSPORTS][NCCL_PROTOCOLS
                    [NCCL_NETWORK] = {5.0 * US, 8.5 * US, 14 * US}},
 };
 
-/* Of the bus bandwidth: what data fills of what is sent. */
+/* The fraction of the bus bandwidth that carries data. */
 static const double protocol_share[NCCL_PROTOCOLS] = {0.5, 0.92, 1};
 static const double tree_share = 0.92;
 
@@ -100,7 +100,8 @@ static double seconds_per_byte(const CollectiveTopology *topology, CollectivePat
     return seconds;
 }
 
-/* What each device of a ring could send at most if rings through all links of the servers were joined. */
+/* The largest rate at which each device of a ring could send if rings through all links of the
+ * servers were joined. */
 static double bus_bandwidth(const CollectiveTopology *topology, const Cluster *cluster) {
     double n = topology->devices, m = topology->servers, g = topology->per_server;
     if (m < 2 || !topology->profile->moves[PATTERN_ACROSS_RING].is_possible) {

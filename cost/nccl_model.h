@@ -3,24 +3,22 @@
  *
  * For every algorithm (ring, tree) and protocol (LL, LL128, Simple)
  *     seconds = latency + S / bandwidth,
- * and the least of them counts, with n devices, m servers of g, S bytes of whole
- * tensor:
+ * and the least counts, with n devices, m servers of g, S bytes of whole tensor:
  *   ring latency    base + (steps - crossing) hop_inside + crossing hop_network,
  *                   steps 2(n-1), of which 2(m-1) cross; half of both for reduce_scatter and all_gather
  *   tree latency    base + 2 ((g-1) hop_inside + log2(m) hop_network)      (all_reduce only)
  *   bandwidth       bus x n / steps (ring), bus x 0.92 / 2 (tree); x 0.5 under LL, x 0.92 under LL128
- * Bus is what rings through all links of a server at once can carry: the least of
- * what rings inside servers and rings of equal places between them reach on the
- * cluster's graph, contention included, at the links' efficiency for large sizes.
- * LL on one server is held to a rate that its generation of GPUs sets. LL128 needs NVLink.
- * Other kinds of collectives are priced as without this model.
+ * Bus is the rate of rings through all links of a server at once: the minimum over rings inside
+ * servers and rings of equal positions between them on the cluster's graph, with contention, at the
+ * links' efficiency for large sizes. LL on one server is limited to a rate of its generation of
+ * GPUs. LL128 needs NVLink. Other kinds of collectives are priced as without this model.
  */
 #ifndef COST_NCCL_MODEL_H
 #define COST_NCCL_MODEL_H
 
 #include "cost/collective.h"
 
-/* What a hop inside a server goes over. */
+/* The medium of a hop inside a server. */
 typedef enum NcclTransport { NCCL_NVLINK, NCCL_PCI, NCCL_NETWORK, NCCL_TRANSPORTS } NcclTransport;
 typedef enum NcclAlgorithm { NCCL_RING, NCCL_TREE, NCCL_ALGORITHMS } NcclAlgorithm;
 typedef enum NcclProtocol { NCCL_LL, NCCL_LL128, NCCL_SIMPLE, NCCL_PROTOCOLS } NcclProtocol;
@@ -41,7 +39,7 @@ typedef struct NcclChoice {
  * In the arena. AM_ERROR_INPUT with the JSON path. */
 AmStatus nccl_model_read(NcclModel **model, Arena *arena, json_t *root, const char *source, AmError *error);
 
-/* Returns whether the model speaks of this kind. */
+/* Returns whether the model covers this kind. */
 bool nccl_model_has(ProgramCollectiveKind kind);
 /* One algorithm under one protocol; false where that is not used. */
 bool nccl_model_price(NcclChoice *choice, NcclAlgorithm algorithm, NcclProtocol protocol,

@@ -1,23 +1,20 @@
-/* Time of an operator by the roofline: what is slower, arithmetic or memory.
+/* Time of an operator by the roofline model: the slower of arithmetic and memory.
  *
  *     seconds = launch + max( FLOPs / (peak x e(FLOPs)), bytes / (rate x e(bytes)) )
  *
- * since a kernel overlaps its loads with its arithmetic but cannot begin before
- * it is launched. The peak is that of the operands' type; e is the efficiency
- * curve of the device ("Peak is not time"): large products fill the matrix
- * units, small ones do not. Only dots and convolutions have matrix units;
- * everything else runs on the vector units, whose rate is that of f32 (of f64
- * for 64-bit types) whatever the narrow types reach in products.
+ * A kernel overlaps its loads with its arithmetic but cannot begin before it is launched. The peak
+ * is that of the operands' type; e is the efficiency curve of the device: large products fill the
+ * matrix units, small ones do not. Only dots and convolutions use matrix units; other operators run
+ * on the vector units at the f32 rate (f64 for 64-bit types), also for narrow types.
  *
- * Bytes are those that must pass the memory once: every operand and result in
- * full, except where an operator touches part of an operand (gather, slice:
- * as much as it writes, and the indices; a dynamic-update-slice in place as much
- * as it changes) or needs none of it. A fusion reads
- * each input once, a broadcast input (stride 0) in its own small size, and
- * writes its outputs; what lives inside it never reaches the memory.
+ * Bytes are those that must cross the memory interface once: every operand and result in full,
+ * except if an operator touches part of an operand (gather, slice: as many bytes as it writes, and
+ * the indices; a dynamic-update-slice in place: the bytes that it changes) or none of it. A fusion
+ * reads each input once, a broadcast input (stride 0) in its own small size, and writes its
+ * outputs; its internal values do not reach memory.
  *
- * Of a loop or conditional only what it copies itself is counted here; what it
- * runs are steps of their own (cost/executed.h).
+ * A loop or conditional counts only the bytes that it copies itself; its body consists of steps of
+ * their own (cost/executed.h).
  */
 #include "cost/operator.h"
 
@@ -91,8 +88,8 @@ static bool is_in_place(const Program *program, int32_t operand, int32_t result)
     return offset >= 0 && program->values[operand].offset == offset;
 }
 
-/* What a loop or conditional moves itself: a loop into its results what it
- * starts with, where that does not lie there; a conditional what a branch gives. */
+/* Bytes that a loop or conditional copies itself: a loop its initial values into its results,
+ * unless they are in place; a conditional the results of a branch. */
 static double copied_bytes(const Program *program, const ProgramInstruction *instruction) {
     double bytes = 0;
     for (int32_t k = 0; k < instruction->result_count; k++) {

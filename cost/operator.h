@@ -11,7 +11,7 @@ typedef enum OperatorUnit {
     OPERATOR_CONVOLUTION /* the same by the curve "convolution" */
 } OperatorUnit;
 
-/* What a step asks of a device, whichever device that is. */
+/* The work of a step, independent of the device. */
 typedef struct OperatorWork {
     double flops, bytes; /* bytes read plus written */
     OperatorUnit unit;

@@ -1,12 +1,11 @@
-/* From steps to classes and sizes. A fusion is what the tile interpreter runs:
+/* Maps steps to classes and sizes. A fusion is executed by the tile interpreter:
  *
- *   fusion(n) + further inputs, each by how it lies + further outputs
- *             + operators, each by its kind, one cheap one of them being in fusion(n)
+ *   fusion(n) + further inputs, each by its layout + further outputs
+ *             + operators, each by its kind; one cheap operator is part of fusion(n)
  *
- * All others are one class, a scatter also a move of its operand. Element types:
- * moves count bytes (an element of the curves has four), 64-bit arithmetic twice,
- * narrow floating types have classes of their own or are rounded after each
- * operator, which "cheap_bf16" - "cheap" says.
+ * Every other step is one class; a scatter also moves its operand. Element types: moves count bytes
+ * (an element of the curves has four), 64-bit arithmetic counts twice, narrow floating types have
+ * classes of their own or are rounded after each operator, which costs "cheap_bf16" - "cheap".
  */
 #include "cost/operator_terms.h"
 
@@ -152,7 +151,7 @@ static bool is_contracted_inside(const IrShape *operand, const int64_t *contract
     return false;
 }
 
-/* The same of narrow types; files of before these were told apart have the first alone. */
+/* The class of a narrow type; files without separate classes have only the first. */
 static OperatorClass narrow_dot(const OperatorCurves *curves, OperatorClass class) {
     OperatorClass narrow = class == OPERATOR_CLASS_DOT_NT   ? OPERATOR_CLASS_DOT_BF16_NT
                            : class == OPERATOR_CLASS_DOT_TN ? OPERATOR_CLASS_DOT_BF16_TN
@@ -187,7 +186,7 @@ static double cells_read(const IrWindowDimension *window, int64_t operand, int64
     if (cells > 4096 || places < 1) return (double)cells / (double)dilation;
     for (int64_t place = 0; place < places; place++)
         for (int64_t k = 0; k < cells; k++) {
-            /* Of many places those at both ends. */
+            /* Samples the positions at both ends if there are many. */
             int64_t o = place < places / 2 ? place : results - places + place;
             int64_t at = o * window->stride + k * window->window_dilation - window->padding_low;
             all += at >= 0 && at <= end && at % dilation == 0;
@@ -250,8 +249,8 @@ static void add_reduce(Terms *self, const ProgramInstruction *of) {
             results, reduced, 0, 0);
 }
 
-/* Elements that are together in both arrays: the innermost dimensions that have the same sizes, and what is
- * inside of the first other one. */
+/* Elements that are contiguous in both arrays: the innermost dimensions of equal sizes, and the
+ * part inside the first dimension that differs. */
 static double kept_together(const IrShape *a, const IrShape *b) {
     double run = 1;
     int32_t rank = a->rank < b->rank ? a->rank : b->rank;
@@ -329,7 +328,7 @@ static void add_window(Terms *self, const ProgramInstruction *of) {
     bool selects = of->opcode == IR_SELECT_AND_SCATTER;
     const IrShape *operand = operand_of(self, of, 0);
     const IrShape *placed = selects ? operand_of(self, of, 1) : result_of(self, of);
-    double cells = 1, side = 1; /* what lies side by side has the same cells */
+    double cells = 1, side = 1; /* adjacent elements share their cells */
     for (int32_t k = 0; k < of->attributes->window_count && k < operand->rank && k < placed->rank; k++) {
         cells *= cells_read(&of->attributes->window[k], operand->dimensions[k], placed->dimensions[k]);
         side = of->attributes->window[k].size > 1 ? 1 : side * (double)placed->dimensions[k];

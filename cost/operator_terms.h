@@ -1,4 +1,4 @@
-/* What a step consists of in classes of operators (operator_curves.h). */
+/* The decomposition of a step into classes of operators (operator_curves.h). */
 #ifndef COST_OPERATOR_TERMS_H
 #define COST_OPERATOR_TERMS_H
 

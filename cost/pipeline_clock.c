@@ -1,7 +1,7 @@
-/* Stages run one at a time, each until it has to wait for another one; whoever gives,
- * takes or comes to a meeting wakes the stage at the other end. The order in which stages
- * are run does not matter: a stage's moments depend on its own past and on what has come
- * through channels, in order. */
+/* Stages run one at a time, each until it has to wait for another. A stage that sends, receives or
+ * reaches a meeting wakes the stage at the other end. The order in which stages run does not affect
+ * the result: a stage's times depend on its own past and on the values received through channels,
+ * in order. */
 #include "cost/pipeline_clock.h"
 
 /* A span that is being run. */

@@ -1,15 +1,15 @@
-/* The stages of a pipeline in time: who waits for whom.
+/* The stages of a pipeline in time.
  *
- * A stage is a list of pieces: stretches that it computes, and transfers, by which it meets
- * another stage in a channel. Spans of pieces are taken several times, the turns of a loop; of
- * spans that are joined the turns go in one given order, which is the schedule (GPipe needs
- * none, 1F1B, interleaved and zero-bubble schedules are such orders). A channel without
- * slots is a meeting: it starts when the later stage has come and ends for both together.
- * In a channel with slots the giver goes on while one is free, the value travels on
- * the link between the two stages, one after the other, and the taker waits until it is there.
+ * A stage is a list of pieces: computation, and transfers, by which it meets another stage in a
+ * channel. Spans of pieces repeat as the iterations of a loop. The iterations of joined spans
+ * follow one given order, the schedule (GPipe needs none; 1F1B, interleaved and zero-bubble
+ * schedules are such orders). A channel without slots is a meeting: it starts when the later stage
+ * arrives and ends for both together. In a channel with slots the sender continues while a slot is
+ * free, values travel on the link between the two stages one after the other, and the receiver
+ * waits for them.
  *
- * What a piece takes, and how many devices a stage has, is the worker's business: the simulator's
- * (simulate.c), or in tests a table of durations. Time: one visit for every piece and turn.
+ * The worker determines the duration of a piece and the number of devices of a stage: the simulator
+ * (simulate.c), or in tests a table of durations. Time: one visit per piece and iteration.
  */
 #ifndef COST_PIPELINE_CLOCK_H
 #define COST_PIPELINE_CLOCK_H
@@ -45,7 +45,7 @@ typedef struct PipelineStage {
     int32_t piece_count, span_count;
 } PipelineStage;
 
-/* What the stages do. `piece` is a number in the stage's pieces. */
+/* The work of the stages. `piece` is a number in the stage's pieces. */
 typedef struct PipelineWorker {
     /* Computes the piece from where the stage is. */
     void (*compute)(void *user, int32_t stage, int32_t piece);
@@ -55,8 +55,8 @@ typedef struct PipelineWorker {
     void (*wait)(void *user, int32_t stage, int32_t piece, Moment until);
     /* They met: busy for `ticks` up to `end`. */
     void (*meet)(void *user, int32_t stage, int32_t piece, Moment end, Ticks ticks);
-    /* A value is under way from `start` for `ticks`, to the taker or in a meeting; returns the event. NULL:
-     * nobody wants to know. */
+    /* A value travels from `start` for `ticks`, to the receiver or in a meeting; returns the event.
+     * NULL: no observer. */
     int32_t (*travel)(void *user, int32_t channel, int32_t giver_piece, Moment start, Ticks ticks);
     void *user;
 } PipelineWorker;

@@ -1,18 +1,19 @@
-/* Price of a step: what a device takes for its operators and collectives, one stream of each (lane.h).
+/* Price of a step: the time of a device for its operators and collectives, one stream of each
+ * (lane.h).
  *
- * On devices that do not overlap the two it is the sum of all operators, collectives and copies of
- * updates. Where devices of several types run equal programs the slowest type counts, because every
- * collective waits for it; where the groups of a collective lie differently in the cluster, the
- * slowest group does. What a loop runs counts as often as it runs. With equal devices this is what
- * the simulation gives, to the last bit. Memory is the program's allocation, which the buffer planner
- * has already packed by lifetimes, and what a loop's body holds.
+ * On devices without overlap it is the sum of all operators, collectives and copies of updates. If
+ * devices of several types run equal programs, the slowest type counts, because every collective
+ * waits for it. If the groups of a collective differ in their position in the cluster, the slowest
+ * group counts. Steps in a loop count once per trip. With equal devices the price equals the
+ * simulated time, to the last bit. Memory is the program's allocation, packed by the buffer planner
+ * by lifetimes, and the allocation of loop bodies.
  */
 #include "cost/price.h"
 
 #include "cost/lane.h"
 #include "cost/memory.h"
 
-/* What one pricing derives from mesh, cluster and devices. */
+/* State derived from mesh, cluster and devices for one pricing. */
 typedef struct Pricer {
     const Program *program;
     const Cluster *cluster;

@@ -31,7 +31,7 @@ typedef struct StepPrice {
 AmStatus price_program(StepPrice *price, const Program *program, const Cluster *cluster,
                        const int32_t *devices, AmError *error);
 
-/* What one run of a step costs. */
+/* The cost of one execution of a step. */
 typedef struct StepCost {
     ExecutedStep executed; /* which it is, and how often it runs */
     double seconds;        /* on the slowest device, or in the slowest group */

@@ -126,8 +126,8 @@ static bool has_sizes(const Sample *sample, const StepEvent *event) {
            memcmp(sample->sizes, event->sizes, sizeof(double) * (size_t)event->size_count) == 0;
 }
 
-/* The sample of these sizes from there; `*sample` is made with a count of 0 where there is none, and NULL
- * where the event has MOST_SAMPLES of them. */
+/* Finds the sample of these sizes; `*sample` is created with a count of 0 if missing, and is NULL
+ * if the event has MOST_SAMPLES of them. */
 static AmStatus find_sample(Sample **sample, Profile *profile, const char *device_type, ProfileSource source,
                             const StepEvent *of, double work, AmError *error) {
     ProfileType *type = make_type(profile, device_type);
@@ -204,11 +204,11 @@ static double distance(const Sample *sample, const StepEvent *event) {
 /* A collective's time is known for sizes up to four times as large or small as one that was measured. */
 #define MOST_SCALED 4.0 /* squared octaves */
 
-/* What scales a sample to other sizes: a function of them, or work. */
+/* The function that scales a sample to other sizes: a callback, or work. */
 typedef struct Scaling {
     ProfileScale *scale; /* NULL: work */
     const void *user;
-    double wanted; /* of the event that is asked for */
+    double wanted; /* of the event in the query */
 } Scaling;
 
 static double scale_of(const Scaling *self, const Sample *sample) {
@@ -277,7 +277,7 @@ void profile_around(const ProfileType *type, ProfileSource source, const StepEve
     if (isinf(*above)) *above = *below;
 }
 
-/* What is being read, for messages. */
+/* The file under construction, for messages. */
 typedef struct Reader {
     Profile *profile;
     const char *source;

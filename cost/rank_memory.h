@@ -1,8 +1,8 @@
-/* What each rank's memory holds where the shards of a stage differ in size.
+/* The memory of each rank if the shards of a stage differ in size.
  *
- * A stage of equal shares is priced by its first device, whose shards are the largest: that decides its time
- * and whether it fits. What the others hold is only known by lowering them too, one by one, which is for the
- * plan that is shown and not for those that are tried.
+ * A stage of equal shares is priced by its first device, whose shards are the largest; it
+ * determines the time and the fit. The memory of the other ranks needs a lowering for each, which
+ * is done for the final plan and not for candidates.
  */
 #ifndef COST_RANK_MEMORY_H
 #define COST_RANK_MEMORY_H
@@ -13,8 +13,8 @@
 /* [rank_count]; in the arena. Ranks are lowered side by side. */
 AmStatus rank_memory(MemoryUse **uses, Arena *arena, const PlanRanks *ranks, AmError *error);
 
-/* Writes them into plan->predicted, which is of all the plan's devices; what it predicts besides stays. In
- * the arena. */
+/* Writes the values to plan->predicted, for all the plan's devices; other predictions are
+ * unchanged. Allocates in the arena. */
 AmStatus rank_memory_predict(Plan *plan, Arena *arena, const PlanContext *whole, AmError *error);
 
 #endif

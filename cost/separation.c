@@ -1,11 +1,11 @@
-/* Paths over steps of their own, 64 of these at a time; see separation.h.
+/* Paths over separate steps, 64 steps at a time; see separation.h.
  *
- * Readers of one value are in different steps for the same reason, so that a chain of them, each waiting for
- * a step that waits for the one before, reads it as often as the chain is long. The longest chain pays.
+ * Readers of one value that are in different steps form chains: each waits for a step that waits
+ * for the previous reader. The value is read once per reader of a chain. The longest chain counts.
  *
- * Of each instruction one word says which of 64 such steps wait for it, and one which it waits for; both are
- * found in one pass over the module. Where the words of an operand and of its reader meet, there is a path
- * from the one to the other over that step.
+ * One word per instruction marks which of 64 steps wait for it, and another word for which of them
+ * it waits; one pass over the module finds both. If the words of an operand and of its reader
+ * intersect, a path leads from the one to the other over that step.
  */
 #include "cost/separation.h"
 
@@ -56,8 +56,8 @@ bool separation_may_vanish(const PlanContext *context, int32_t i) {
     return is_widening(context->canonical, i) || separation_may_be_taken(context, i);
 }
 
-/* Runs as a step of its own in every plan: is no view, is not made where it is used, and no transpose, which
- * may become part of a product. */
+/* Returns whether the instruction is a step of its own in every plan. Views, values recomputed at
+ * their users, and transposes, which may become part of a product, are excluded. */
 static bool is_step(const PlanContext *context, int32_t i) {
     const IrModule *module = context->canonical;
     if (context->rules->on_demand[i] || separation_is_element_wise(module, i)) return false;
@@ -89,7 +89,7 @@ typedef struct Reader {
 typedef struct Paths {
     Arena *arena;
     const PlanContext *context;
-    uint64_t *is_one;     /* [instruction]: its own bit, if it is among the steps looked at */
+    uint64_t *is_one;     /* [instruction]: its own bit, if it is among the current steps */
     uint64_t *waited_for; /* [instruction]: steps that wait for it */
     uint64_t *waits_for;  /* [instruction]: steps that it waits for */
     bool *is_cut;         /* place in choices->operands: reader and operand are never in one fusion */
@@ -101,13 +101,14 @@ typedef struct Paths {
     Reader *readers;
 } Paths;
 
-/* What a fusion may make again, it reads at least one of the operands for, or what that is made of: the one
- * of which the most must be read stands for it. Nothing is claimed of what is made of nothing. */
+/* A reader that recomputes a value in its fusion reads at least one of the value's operands, or
+ * their sources; the one with the most bytes represents it. Values without operands cost nothing. */
 enum { NOT_REDONE = -1, OF_NOTHING = -2 };
 enum { MOST_OPERANDS = 3 };
 
-/* What is in memory in every plan (mark_wanted() of propagation/fuse.c), and made of no less than it has
- * itself, is not made again: choose_redone() would save nothing, and nobody looks beyond it. */
+/* Returns whether the value is in memory in every plan (mark_wanted() of propagation/fuse.c) and
+ * has no more bytes than its sources. Such a value is not recomputed, since choose_redone() would
+ * save nothing, and its sources are not examined. */
 static bool is_kept(const Paths *self, int32_t i, double made_of) {
     return self->is_wanted[i] && made_of >= self->context->choices->array_bytes[i];
 }
@@ -190,7 +191,7 @@ static bool reads(const Paths *self, int32_t i, int32_t place) {
            paid_value(self, place) != OF_NOTHING;
 }
 
-/* Readers by what they read, in the order of the program. */
+/* Lists readers by the values that they read, in the order of the program. */
 static AmStatus list_readers(Paths *self, AmError *error) {
     const Choices *choices = self->context->choices;
     int32_t count = self->context->rules->count;
@@ -214,7 +215,7 @@ static bool is_between(const Paths *self, int32_t before, int32_t after) {
     return (self->waited_for[before] & self->waits_for[after]) != 0;
 }
 
-/* What the steps that are looked at separate. */
+/* Marks the operands that the current steps separate from their readers. */
 static void separate(const Paths *self, bool *is_from_memory) {
     const Choices *choices = self->context->choices;
     for (int32_t i = 0; i < choices->count; i++)
@@ -231,8 +232,8 @@ static void separate(const Paths *self, bool *is_from_memory) {
     }
 }
 
-/* The longest chain of the readers of one group that take a value from memory, of such that run in every plan
- * where there is a choice: of what vanishes the others read what it would have read. */
+/* Finds the longest chain among the readers of one group that take a value from memory, preferring
+ * readers that run in every plan: if another vanishes, its users read the value instead. */
 static void choose_chain(const Reader *readers, int32_t count, int32_t group, Separation *separation,
                          const PlanContext *context) {
     enum { LINK = MOST_READERS + 1 }; /* one more reader counts more than all that run */
@@ -310,7 +311,8 @@ static void find_groups(const Paths *self, int32_t *group) {
         if (group[i] >= 0) group[i] = find_group(group, i);
 }
 
-/* Of numbers nothing is said, which may be indices that nobody reads. */
+/* Returns whether the instruction runs in every plan. Scalars are excluded: they may be indices
+ * without readers. */
 static bool runs_always(const Separation *separation, const PlanContext *context, int32_t i) {
     return separation->group[i] >= 0 && context->canonical->instructions[i].shape.rank > 0 &&
            !separation_may_vanish(context, i);
@@ -343,8 +345,8 @@ static void count_ranges(int32_t *launches, const Separation *separation, const 
         }
 }
 
-/* A launch for each group that runs, and where its readers are in a chain as many; at its first operator that
- * is decided about, or, if there is none, that is made on demand. */
+/* Counts a launch for each group that runs, or as many as the longest chain of its readers; at the
+ * group's first decided operator, or else at its first operator made on demand. */
 static AmStatus count_launches(Separation *separation, Arena *arena, const PlanContext *context,
                                AmError *error) {
     const Choices *choices = context->choices;

@@ -1,13 +1,14 @@
-/* Which element-wise operators can be in one fusion with what they read, in no plan.
+/* Finds the element-wise operators that share a fusion with their operand in no plan.
  *
- * A fusion is one step. So an operator cannot be in one with its operand if what it reads otherwise has to
- * wait for a step that is no fusion's and itself waits for that operand: exp(x - max(x)) reads x after the
- * reduction has. Then x passes the memory, whatever the plan is.
+ * A fusion is one step. An operator therefore cannot share a fusion with its operand if another of
+ * its operands depends on a step outside fusions that itself depends on the first operand: exp(x -
+ * max(x)) reads x after the reduction. Then x passes through memory in every plan.
  *
- * program_fuse() puts two operators into one fusion only where element-wise operators of the same fusion lead
- * from the one to the other. So what such operands connect that may be in one fusion is a group, whatever a
- * fusion has of its own is of one group, and each group launches a fusion at least. What a fusion makes again
- * may be of other groups; these have launched fusions before, for what separates them.
+ * program_fuse() puts two operators into one fusion only if element-wise operators of the fusion
+ * connect them. A group is a set of operators connected by operands that may share a fusion. The
+ * operators of a fusion that it does not recompute belong to one group, and each group launches at
+ * least one fusion. Recomputed operators may belong to other groups, which have launched fusions
+ * before, because of the separation.
  */
 #ifndef COST_SEPARATION_H
 #define COST_SEPARATION_H
@@ -25,20 +26,21 @@ bool separation_may_be_taken(const PlanContext *context, int32_t instruction);
 /* Some plan may not run it at all: such a sum, or the conversion of parts that are in f32 already. */
 bool separation_may_vanish(const PlanContext *context, int32_t instruction);
 
-/* By place in context->choices->operands, where the reader is element-wise and the operand is not made on
+/* By position in context->choices->operands, for element-wise readers whose operand is not made on
  * demand. */
 typedef struct Separation {
     bool *is_from_memory; /* the reader takes the operand from memory: no fusion has both */
     bool *is_paid;        /* and no other reader for which that is said reads it in the same step */
-    /* The reader may make the operand again itself (program_may_redo()): then it is not in memory for it, and
-     * what is paid for, of the operand's bytes this share, is what it would be made of. */
+    /* The reader may recompute the operand (program_may_redo()): it then does not read the operand
+     * from memory, and pays this fraction of the operand's bytes for the sources. */
     bool *is_redone;
     float *share;
-    /* By instruction: of an element-wise one the first of its group, else -1; and the fusions that a group
-     * launches at least, at one of its operators that runs in every plan. */
+    /* By instruction: the first operator of the group of an element-wise operator, else -1; and the
+     * least number of fusions that a group launches, at one of its operators that runs in every
+     * plan. */
     int32_t *group, *launches;
-    /* By instruction: an element-wise operator of its group reads its result that runs in every plan, or, of
-     * a conversion that may vanish, does so with what that makes. */
+    /* By instruction: an element-wise operator of its group that runs in every plan reads its
+     * result; or, for a conversion that may vanish, the result of the conversion's operand. */
     bool *is_read_on;
 } Separation;
 

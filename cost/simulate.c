@@ -1,10 +1,9 @@
-/* Simulation of one step: every device has streams, stages meet in transfers.
+/* Simulation of one step: every device has streams, and stages meet in transfers.
  *
- * The lowered programs are walked, nothing else: a stage's steps are priced and cut into
- * pieces (stage_costs.c), its devices go through the pieces (stage_clock.c), and
- * pipeline_clock.c lets the stages wait for one another, so that the filling and draining of a
- * pipeline, and who waits in between, come out by themselves. The step is over when the last
- * device is done; what a device neither computed nor communicated in it, it was idle.
+ * The simulation walks the lowered programs only: a stage's steps are priced and cut into pieces
+ * (stage_costs.c), its devices execute the pieces (stage_clock.c), and pipeline_clock.c makes the
+ * stages wait for one another. Fill and drain of a pipeline and waiting times result from that. The
+ * step ends with the last device; a device is idle when it neither computes nor communicates.
  */
 #include "cost/simulate.h"
 
@@ -22,7 +21,7 @@ enum { MOST_EVENTS = 2000000 };
 
 /* A value that one stage sends another, in every turn. */
 typedef struct TransferChannel {
-    const IrShape *shape; /* with the two stages it says which value it is */
+    const IrShape *shape; /* identifies the value, together with the two stages */
     const ProgramTransfer *transfer;
     const ExecutedStep *giving, *taking; /* the first of the stages' steps that it is */
     ExchangePrice price;
@@ -40,7 +39,7 @@ struct PlanCosts {
     TransferChannel *transfers; /* [channel] */
     int32_t channel_count, channel_capacity, transfer_capacity;
     int32_t *newest;        /* [stage]: the last channel into which it gives, or -1 */
-    int64_t *channel_bytes; /* [rank]: slots of what it takes */
+    int64_t *channel_bytes; /* [rank]: bytes of the slots of its incoming channels */
     double flops;           /* of the module */
     AmWarnings warnings;
 };
@@ -89,7 +88,8 @@ AmStatus plan_costs_lower(PlanCosts **result, Arena *arena, const PlanRanks *ran
     return AM_OK;
 }
 
-/* A taker has slots for what comes from each giver, of the executor's alignment (executor/channel.h). */
+/* Counts the slots of a receiver for each sender, with the executor's alignment
+ * (executor/channel.h). */
 static AmStatus count_slots(PlanCosts *self, const ProgramTransfer *transfer, AmError *error) {
     enum { SLOT_ALIGNMENT = 64 };
     ArenaMark mark = arena_mark(self->arena);
@@ -302,7 +302,7 @@ static void describe_devices(Simulation *simulation, Arena *arena, const PlanCos
         stage_costs_add_collectives(&costs->stages[s], simulation->collectives);
 }
 
-/* Of the device with least room. */
+/* Finds the peak of the device with the least free memory. */
 static AmStatus find_peak(Simulation *simulation, const PlanCosts *costs, AmError *error) {
     return memory_find_peak(&simulation->peak, plan_costs_program(costs, simulation->fullest), error);
 }

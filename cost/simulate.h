@@ -1,4 +1,4 @@
-/* Simulation of a plan: what every device does during one step. */
+/* Simulation of a plan: the activity of every device during one step. */
 #ifndef COST_SIMULATE_H
 #define COST_SIMULATE_H
 
@@ -16,9 +16,9 @@ typedef struct SimulatedDevice {
     MemoryUse memory;
     int64_t channel_bytes; /* slots of transfers that come in, besides */
     int64_t needed_bytes;  /* both: the peak of the allocation and these slots */
-    int64_t limit_bytes;   /* what a plan may use: the memory fraction of */
-    int64_t memory_bytes;  /* what the device has */
-    double flops;          /* that it computes, with what other devices compute too */
+    int64_t limit_bytes;   /* the limit for plans: memory fraction times */
+    int64_t memory_bytes;  /* the memory of the device */
+    double flops;          /* that it computes, including work that other devices repeat */
 } SimulatedDevice;
 
 /* Between stages, all of a step together. */
@@ -61,11 +61,11 @@ typedef struct SimulatedSlice {
     int32_t rank;
     const struct ExecutedStep *executed; /* its step may be the updates that end the program */
     double start, end;
-    int32_t micro_batch; /* in a loop over micro-batches of a plan of one stage; else 0 */
+    int32_t micro_batch; /* in a loop over micro-batches of a one-stage plan; else 0 */
     double times;        /* runs of the step that this slice stands for */
 } SimulatedSlice;
 
-/* Is told of every slice; what one stream of a rank does comes in order. */
+/* Receives every slice; the slices of one stream of a rank arrive in order. */
 typedef struct SimulationObserver {
     void (*on_slice)(void *user, const SimulatedSlice *slice);
     void *user;
@@ -76,7 +76,8 @@ typedef struct SimulationOptions {
     const SimulationObserver *observer;
     bool with_details; /* find the critical path, for which every turn is simulated step by step, and what
                           fills the memory */
-    double jitter; /* steps of operators take longer by chance: by this fraction on average, exponentially */
+    double
+        jitter; /* operators take longer at random: by this fraction on average, exponentially distributed */
     uint64_t seed;
     Text *collectives; /* or NULL: gets how each different collective and transfer is priced */
     const volatile sig_atomic_t
@@ -84,7 +85,7 @@ typedef struct SimulationOptions {
     const double *slowdowns; /* [device of the cluster]: how many times longer it takes; NULL: none */
 } SimulationOptions;
 
-/* The lowered programs of a plan with their prices: what a simulation walks, as often as one likes. */
+/* The lowered programs of a plan with their prices: the input of any number of simulations. */
 typedef struct PlanCosts PlanCosts;
 
 /* Lowers and prices the plan on the cluster (the plan's own or another one; it must have the devices that
@@ -92,9 +93,9 @@ typedef struct PlanCosts PlanCosts;
 AmStatus plan_costs_lower(PlanCosts **costs, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
                           AmError *error);
 AmStatus plan_costs_price(PlanCosts *costs, AmError *error);
-/* The program of a rank, as it was lowered. */
+/* The lowered program of a rank. */
 const Program *plan_costs_program(const PlanCosts *costs, int32_t rank);
-/* Simulates one step. A plan that does not fit is simulated all the same; see `fit`. */
+/* Simulates one step. A plan that does not fit is simulated too; see `fit`. */
 AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *costs,
                         const SimulationOptions *options, AmError *error);
 

@@ -13,7 +13,7 @@ static double busy_fraction(const Simulation *simulation, const SimulatedDevice 
     return simulation_busy_fraction(device->compute_seconds, simulation->step_seconds);
 }
 
-/* Of useful work, all devices together. */
+/* FLOPs per second of useful work, all devices together. */
 static double flops_per_second(const Simulation *simulation) {
     return simulation->step_seconds > 0 ? simulation->flops / simulation->step_seconds : 0;
 }
@@ -34,7 +34,7 @@ static json_t *device_to_json(const Simulation *simulation, const SimulatedDevic
         "idle_seconds", device->idle_seconds, "busy_fraction", busy_fraction(simulation, device));
 }
 
-/* What a step is, and the name that it has in the user's program. */
+/* The kind of a step, and its name in the user's program. */
 typedef struct StepName {
     char operator_name[64];
     const char *op_name;

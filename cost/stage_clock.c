@@ -8,7 +8,7 @@ static const ClusterDeviceType *type_of(const StageClock *self, int32_t lane) {
     return cluster_device_type(self->costs->cluster, self->costs->stage->devices[lane]);
 }
 
-/* How much longer than priced a step takes on a lane: the device's slowness, and by chance. */
+/* The factor by which a step on a lane exceeds its price: the device's slowness, and jitter. */
 static double stretch(StageClock *self, int32_t lane) {
     const SimulationOptions *options = self->options;
     double factor = options->slowdowns ? options->slowdowns[self->costs->stage->devices[lane]] : 1;
@@ -22,7 +22,7 @@ static int32_t tell(const StageClock *self, int32_t lane, const ExecutedStep *ex
                     Ticks ticks) {
     if (!self->watch || ticks <= 0) return start.event;
     int32_t event = -1, last = self->lane_count == 1 ? self->costs->stage->mesh.device_count - 1 : lane;
-    /* Of lanes that stand for several devices the first one's event counts. */
+    /* If a lane represents several devices, the first one's event counts. */
     for (int32_t device = last; device >= lane; device--)
         event = self->watch->on_step(self->watch->user, self->first_rank + device, executed, start, ticks);
     return event;
@@ -88,7 +88,7 @@ static void run_folded(Lane *lane, const ProgramEvents *events, const Ticks *tic
     lane_join(lane);
 }
 
-/* What pieces take, each run once from nothing on the only lane. */
+/* Computes the duration of each piece, run once from an idle start on the only lane. */
 static AmStatus fold(StageClock *self, Arena *arena, AmError *error) {
     const StagePieces *of_all = &self->costs->of_all;
     const Ticks *ticks = stage_costs_ticks(self->costs, 0);
@@ -141,7 +141,7 @@ void stage_clock_compute(StageClock *self, int32_t piece) {
     lane->totals.hidden += folded->totals.hidden;
 }
 
-/* The next lane that takes part in a transfer, from `*next` on; false: there is none. */
+/* Finds the next lane that takes part in a transfer, from `*next` on; false if there is none. */
 static bool takes_part(const StageClock *self, const ProgramTransfer *transfer, int32_t *next, Lane **lane) {
     if (self->lane_count == 1) {
         *lane = &self->lanes[0];

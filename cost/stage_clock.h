@@ -1,6 +1,7 @@
-/* The devices of one stage in a simulation: a lane each, or one for all where they do the same at the
- * same time. Pieces are computed step by step, or, where nobody watches and nothing varies, as one number
- * that was worked out once: time then grows with the distinct pieces and not with steps times turns. */
+/* The devices of one stage in a simulation: one lane each, or one for all if they do the same at
+ * the same time. Pieces are simulated step by step, or, without observers and variation, as one
+ * precomputed duration: time then grows with the number of distinct pieces and not with steps times
+ * iterations. */
 #ifndef COST_STAGE_CLOCK_H
 #define COST_STAGE_CLOCK_H
 
@@ -8,13 +9,14 @@
 #include "cost/simulate.h"
 #include "cost/stage_costs.h"
 
-/* Is told what devices do; returns the number of the event, or -1. `start.event` is what it waited for. */
+/* Receives the events of devices; returns the number of the event, or -1. `start.event` is the
+ * event for which it waited. */
 typedef struct StageWatch {
     int32_t (*on_step)(void *user, int32_t rank, const ExecutedStep *executed, Moment start, Ticks ticks);
     void *user;
 } StageWatch;
 
-/* What a piece takes of a lane from a join to a join. */
+/* The effect of a piece on a lane from join to join. */
 typedef struct FoldedPiece {
     Ticks ticks;
     LaneTotals totals;

@@ -1,14 +1,14 @@
 /* Prices of a stage's events; see stage_costs.h.
  *
- * With equal shares all devices run the program of the stage's first device, so it is
- * lowered once; unequal shares are lowered for each device. Steps inside a loop that meets no other
- * stage count all their times at once: a loop's turns take equally long, and at its borders everything
- * is waited for, so that times a turn is what the turns take.
+ * With equal shares all devices run the program of the stage's first device, which is lowered once;
+ * unequal shares are lowered for each device. Steps inside a loop without transfers are counted for
+ * all trips at once: iterations take equally long, and the device waits at the loop's borders, so
+ * that the time of an iteration times the trips is exact.
  */
 #include "cost/stage_costs.h"
 
-/* A program on a device type: [step]. Each different work is priced once; measured curves and profiles tell
- * more apart than works do, and are asked step by step. */
+/* Prices a program on a device type: [step]. Each distinct work is priced once; measured curves and
+ * profiles distinguish more than works do and are evaluated step by step. */
 static AmStatus price_program_on(Ticks *ticks, const ProgramEvents *events, Arena *arena,
                                  const ClusterDeviceType *type, AmError *error) {
     ArenaMark mark = arena_mark(arena);
@@ -115,7 +115,7 @@ static AmStatus price_collectives(StageCosts *self, Arena *arena, AmError *error
     return AM_OK;
 }
 
-/* The program of device `device`, and what it executes. */
+/* Lowers the program of device `device` and lists its events. */
 static AmStatus lower_program(StageCosts *self, Arena *arena, const PlanRanks *ranks, int32_t device,
                               const uint8_t *gradients, AmError *error) {
     const ClusterDeviceType *type = cluster_device_type(self->cluster, self->stage->devices[0]);

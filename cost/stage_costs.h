@@ -1,5 +1,5 @@
-/* What the programs of a stage cost: the seconds of every event in its list (stage_events.h). Worked out
- * once, whatever happens in time. */
+/* Costs of a stage's programs: the seconds of every event in its list (stage_events.h), computed
+ * once and independent of the simulated time. */
 #ifndef COST_STAGE_COSTS_H
 #define COST_STAGE_COSTS_H
 
@@ -19,8 +19,8 @@ typedef struct StageCosts {
     StagePieces of_all;  /* alike for all devices */
     Ticks **ticks;       /* [program][cluster type * step_count + step] all times; 0 for transfers, and for
                             collectives unless the stage is uniform */
-    Ticks **collectives; /* [step][group of the partition, or the only one where the stage is uniform]:
-                            all times; NULL where the step is none */
+    Ticks **collectives; /* [step][group of the partition, or the only one if the stage is uniform]: all
+                            times; NULL if the step is no collective */
     bool is_uniform;     /* all devices do the same at the same time */
     CollectivePartition partitions[1 << MESH_MAX_AXES]; /* by axes; of those that are used */
     uint32_t axes_used[1 << MESH_MAX_AXES];
@@ -31,10 +31,10 @@ typedef struct StageCosts {
  * memory_find_gradients() of the module. */
 AmStatus stage_costs_lower(StageCosts *self, Arena *arena, const PlanRanks *ranks, int32_t stage,
                            const Cluster *cluster, const uint8_t *gradients, AmError *error);
-/* Prices what has been lowered. */
+/* Prices the lowered programs. */
 AmStatus stage_costs_price(StageCosts *self, Arena *arena, AmError *error);
 
-/* Of a device of the stage. */
+/* The events of a device of the stage. */
 static inline const ProgramEvents *stage_costs_of(const StageCosts *self, int32_t device) {
     return &self->programs[self->is_equal ? 0 : device];
 }

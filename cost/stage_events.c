@@ -1,5 +1,6 @@
-/* Lists of events; see stage_events.h. Works are told apart by their figures, in a hash table: a model
- * repeats its layers, so that of some thousand steps a few dozen differ (the events of DistSim, section 4).
+/* Lists of events; see stage_events.h. Works are compared by their figures, in a hash table: a
+ * model repeats its layers, so that a few dozen of some thousand steps differ (the events of
+ * DistSim, section 4).
  */
 #include "cost/stage_events.h"
 
@@ -9,7 +10,7 @@
 #include "cost/collective.h"
 #include "propagation/pipeline_schedule.h"
 
-/* Turns of the spans around each step, multiplied; in the arena. */
+/* The product of the trips of the spans around each step; in the arena. */
 static double *count_turns(Arena *arena, const ExecutedSpan *spans, int32_t span_count, int32_t step_count) {
     double *turns = ARENA_ARRAY(arena, double, step_count + 1);
     for (int32_t s = 0; turns && s < step_count; s++) turns[s] = 1;
@@ -79,7 +80,7 @@ static AmStatus list_works(ProgramEvents *self, Arena *arena, AmError *error) {
     return AM_OK;
 }
 
-/* The turns of joined spans in their order: of those that may go on the first one does (ProgramTurns). */
+/* Orders the iterations of joined spans: the first span that may proceed runs (ProgramTurns). */
 static AmStatus join_spans(PipelineSpan *spans, int32_t number, const ExecutedSpan *joined, Arena *arena,
                            AmError *error) {
     const int32_t members[] = {number, joined->second, joined->third};

@@ -1,6 +1,7 @@
-/* What the programs of a stage do in a step, apart from what it costs: the steps that they execute with their
- * work, and the pieces between which the stage meets others (pipeline_clock.h). It follows from the lowered
- * programs and is made with them, once; prices (stage_costs.h) are then found for the different events alone.
+/* The events of a stage's programs in a step, without costs: the executed steps with their work,
+ * and the pieces between which the stage meets others (pipeline_clock.h). They follow from the
+ * lowered programs and are built once with them; prices (stage_costs.h) are then computed for
+ * distinct events only.
  */
 #ifndef COST_STAGE_EVENTS_H
 #define COST_STAGE_EVENTS_H
@@ -17,7 +18,7 @@ typedef struct ProgramEvents {
     ExecutedStep *steps; /* the program's own updates are the last one */
     int32_t step_count;
     double *turns;       /* [step] of the spans around it, multiplied */
-    int32_t *work_of;    /* [step]: its work, or what it is in place of one */
+    int32_t *work_of;    /* [step]: its work, or the marker that replaces it */
     OperatorWork *works; /* the different ones; each names the first step that has it */
     int32_t *first_step; /* [work]: this one */
     int32_t work_count;
@@ -26,7 +27,7 @@ typedef struct ProgramEvents {
     MemoryUse memory;
 } ProgramEvents;
 
-/* Executed steps [first, end): one transfer, or what is between. */
+/* Executed steps [first, end): one transfer, or the steps between two transfers. */
 typedef struct StagePiece {
     int32_t first, end;
     const ProgramTransfer *transfer; /* or NULL */
@@ -39,9 +40,9 @@ typedef struct StagePieces {
     int32_t most_collectives; /* in a piece */
 } StagePieces;
 
-/* Lists what a program executes; everything lives in the arena. Of conditionals the branch that takes longest
- * on `type`. `gradients`: memory_find_gradients() of its module. `pieces`, or NULL, gets what all devices
- * have alike. */
+/* Lists the steps that a program executes; all memory is from the arena. A conditional counts as
+ * its slowest branch on `type`. `gradients`: memory_find_gradients() of its module. `pieces`,
+ * unless NULL, receives the pieces, which all devices share. */
 AmStatus stage_events_list(ProgramEvents *self, StagePieces *pieces, Arena *arena, const Program *program,
                            const ClusterDeviceType *type, const uint8_t *gradients, AmError *error);
 

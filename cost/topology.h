@@ -1,20 +1,18 @@
 /* Topology: the links of a cluster as a graph.
  *
- * Vertices 0..device_count-1 are the devices, those behind them switches of any
- * kind (NVSwitch, PCIe switch, network card, rail, upper level). An edge is a
- * full-duplex link: it carries bytes_per_second each way at once, and whoever
- * crosses it shares that. Edge e is crossed forwards as the directed edge 2e
- * (from -> to) and backwards as 2e+1.
+ * Vertices 0..device_count-1 are the devices, the other vertices are switches of any kind
+ * (NVSwitch, PCIe switch, network card, rail, upper level). An edge is a full-duplex link: it
+ * carries bytes_per_second in each direction at once, shared by all flows. Edge e is the directed
+ * edge 2e forwards (from -> to) and 2e+1 backwards.
  *
- * What `servers` and `between_servers` of a cluster file say is the tree
+ * The keys `servers` and `between_servers` of a cluster file describe the tree
  *
  *     device -- (link of its server) -- serverS/switch -- (between_servers) -- network
  *
- * where a server of one device has no switch. There a link's latency is that of a
- * whole message, so a device's edge takes half of its link's latency a_in, and a
- * server's edge what is missing to half of a_out: a route inside a server takes
- * a_in and one between servers max(a_in, a_out), as in the formulas of
- * cost/collective.c. The key `topology` adds edges and switches, each with its
+ * in which a server of one device has no switch. A link's latency is that of a whole message there,
+ * so that a device's edge has half of its link's latency a_in, and a server's edge the missing part
+ * of half of a_out: a route inside a server takes a_in and one between servers max(a_in, a_out), as
+ * in the formulas of cost/collective.c. The key `topology` adds edges and switches, each with its
  * link's whole latency (cost/topology_read.c; docs/clusters.md).
  */
 #ifndef COST_TOPOLOGY_H
@@ -44,18 +42,17 @@ typedef struct Topology {
     struct TopologyRoutes *routes;
 } Topology;
 
-/* The graph of a cluster whose links and servers are read; `description` is the
- * value of the key `topology`, or NULL. Where that is to say them, the slowest link
- * becomes the one inside a server and between servers. Lives in the arena. AM_ERROR_INPUT: an edge
- * is wrong (with its JSON path), or two devices have no route between them. */
+/* Builds the graph of a cluster whose links and servers are read; `description` is the value of the
+ * key `topology`, or NULL. If the graph describes them, the slowest link becomes the link inside a
+ * server and between servers. Allocates in the arena. AM_ERROR_INPUT: an edge is wrong (with its
+ * JSON path), or two devices have no route between them. */
 AmStatus topology_build(Topology **topology, Arena *arena, Cluster *cluster, json_t *description,
                         const char *source, AmError *error);
 
-/* The directed edges from device a to device b in order, `longest` at most; none
- * where a == b. Of all routes the one with the least latency, then the fewest
- * edges, then the lowest edge where two arrive alike. Takes the time of the route
- * in a tree; else that of a search through the graph, unless a route from `a` was
- * asked for lately. Any number of threads may ask. */
+/* The directed edges from device a to device b in order, at most `longest`; none if a == b. The
+ * route has the least latency, then the fewest edges, then the lowest edge at a tie. In a tree the
+ * time is that of the route; else that of a search through the graph, unless the cache has routes
+ * from `a`. Thread-safe. */
 void topology_route(const Topology *topology, int32_t a, int32_t b, int32_t *edges, int32_t *count);
 
 static inline int32_t topology_edge_start(const Topology *topology, int32_t directed) {
@@ -86,7 +83,7 @@ int32_t topology_add_switch(TopologyDraft *draft, const char *name);
 /* Takes the link's bandwidth `width` times. */
 void topology_add_edge(TopologyDraft *draft, int32_t from, int32_t to, int32_t link, double width,
                        double latency_seconds);
-/* Adds what the key `topology` says. */
+/* Adds the edges and switches of the key `topology`. */
 AmStatus topology_read(TopologyDraft *draft, json_t *description, const char *source, AmError *error);
 
 /* Makes routes findable; topology_build() ends with it. */

@@ -13,14 +13,14 @@ typedef struct TopologyVariables {
     int64_t values[TOPOLOGY_MOST_VARIABLES];
 } TopologyVariables;
 
-/* The value of text[0..length): numbers, variables, parentheses and, binding from
- * loosest to tightest, || && (== != < <= > >=) (+ -) (* / %) and the sign. Division
- * rounds towards zero, comparisons give 0 or 1. Returns NULL, or what is wrong. */
+/* Evaluates text[0..length): numbers, variables, parentheses and, from loosest to tightest, || &&
+ * (== != < <= > >=) (+ -) (* / %) and the sign. Division rounds towards zero, comparisons give 0 or
+ * 1. Returns NULL, or the error. */
 const char *topology_expression(int64_t *value, const char *text, size_t length,
                                 const TopologyVariables *variables);
 
-/* Copies `format` with every {EXPRESSION} replaced by its value, which must not be
- * negative, to `name`. Returns NULL, or what is wrong. */
+/* Copies `format` to `name` with every {EXPRESSION} replaced by its value, which must not be
+ * negative. Returns NULL, or the error. */
 const char *topology_format(char *name, size_t capacity, const char *format,
                             const TopologyVariables *variables);
 

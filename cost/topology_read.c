@@ -28,7 +28,7 @@ typedef struct TopologyReader {
     TopologyDraft *draft;
     const char *source;
     AmError *error;
-    int32_t table_size;    /* a power of two, more than twice what the tables hold */
+    int32_t table_size;    /* a power of two, more than twice the number of entries */
     int32_t *switch_table; /* switches by name: vertices, 0 where free (no switch is vertex 0) */
     uint64_t *pair_table;  /* edges by their ends: lower end << 32 | higher end, 0 where free */
 } TopologyReader;
@@ -48,7 +48,7 @@ static AmStatus fail_at(TopologyReader *self, const EdgeRow *row, const char *ke
     return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s.%s: %s", row->path, key, fault);
 }
 
-/* The same for one choice of the variables: tells which. */
+/* The same for one choice of the variables, which the message contains. */
 static AmStatus fail_for(TopologyReader *self, const EdgeRow *row, const char *key, const char *name,
                          const char *fault) {
     char choice[128] = "";
@@ -135,7 +135,7 @@ static AmStatus read_row(TopologyReader *self, EdgeRow *row, json_t *object) {
                    link);
 }
 
-/* A number without sign or leading zeros; -1: there is none. */
+/* Reads a number without sign or leading zeros; -1 if there is none. */
 static int64_t take_number(const char **text) {
     int64_t value = 0;
     const char *start = *text;

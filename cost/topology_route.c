@@ -1,13 +1,12 @@
 /* Routes through the graph of a cluster.
  *
- * In a tree there is one route: both ends climb towards the root until they meet.
- * Any other graph is searched from the device where the route starts (Dijkstra,
- * by latency, then edges, then the lowest edge), which gives the last edge of the
- * routes to all vertices: the first time only to those that are no farther than the
- * one that was asked for, since groups tend to be near one another. Some of these
- * lists are kept, the one that was asked for longest ago makes room: memory grows
- * with the vertices, not with the pairs of devices. Latencies are compared as whole picoseconds, so that two
- * routes over the same links in another order are equally long whatever the rounding.
+ * In a tree the route is unique: both ends climb towards the root until they meet. Another graph is
+ * searched from the device where the route starts (Dijkstra, by latency, then edges, then the
+ * lowest edge), which gives the last edge of the routes to all vertices; the first search stops at
+ * the distance of the requested device, since groups tend to be close. Some of these lists are
+ * cached, least recently used first out: memory grows with the vertices, not with the pairs of
+ * devices. Latencies are compared as whole picoseconds, so that two routes over the same links in
+ * another order are equal despite rounding.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -30,7 +29,7 @@ typedef struct Reached {
     int32_t vertex;
 } Reached;
 
-/* An edge as a search needs it: where it leads and what it takes. */
+/* An edge in a search: its end and its cost. */
 typedef struct Crossing {
     int64_t picoseconds;
     int32_t edge, end;
@@ -45,9 +44,9 @@ typedef struct TopologyRoutes {
     int32_t *last;        /* [slot_count * vertex_count] */
     int32_t *start;       /* [slot_count] the device whose routes it holds, -1: none */
     int32_t *slot_of;     /* [device_count] -1: not kept */
-    uint64_t *asked, now; /* [slot_count] when it was asked for */
+    uint64_t *asked, now; /* [slot_count] time of the last query */
     Crossing *crossings;  /* [2 * edge_count] in the order of `leaving` */
-    /* Of the search under way: */
+    /* State of the current search: */
     Distance *distance; /* [vertex_count] */
     Reached *heap;      /* [2 * edge_count + 1] nearest first; a vertex that got nearer is there again */
     int32_t heap_count;

@@ -1,7 +1,7 @@
-/* Useful work: instructions of the planned computations, each by the times it runs.
+/* Useful work: instructions of the planned computations, each times its executions.
  *
- * A loop that is planned through counts by what is in its body and condition; one
- * that is not, as its computations once, times its trips.
+ * A loop that is planned through counts by the contents of its body and condition; another loop
+ * counts as its computations once, times its trips.
  */
 #include "cost/useful.h"
 

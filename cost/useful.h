@@ -1,4 +1,4 @@
-/* What a training step has to get done, however it is cut. */
+/* The work of a training step, independent of its partitioning. */
 #ifndef COST_USEFUL_H
 #define COST_USEFUL_H
 
@@ -9,8 +9,8 @@ typedef struct UsefulWork {
     double bytes; /* operands plus results, instruction by instruction */
 } UsefulWork;
 
-/* Of the whole module: loops by their trips (once where these are unknown), of
- * a conditional the dearest branch. AM_ERROR_INTERNAL without memory. */
+/* Computes the work of the whole module: loops by their trips (once if unknown), conditionals by
+ * their most expensive branch. AM_ERROR_INTERNAL if memory is exhausted. */
 AmStatus useful_work(UsefulWork *work, const Rules *rules, AmError *error);
 
 #endif
