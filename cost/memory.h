@@ -8,13 +8,11 @@
 /* The first four kinds add up to peak_bytes; the last two are in the activations. */
 typedef struct MemoryUse {
     int64_t peak_bytes;
-    int64_t weights_bytes;   /* parameters of role weight */
-    int64_t optimizer_bytes; /* parameters of role optimizer */
-    int64_t gradients_bytes; /* weights' gradients that are alive at the peak */
-    int64_t
-        activation_bytes; /* all else: activations, temporaries of the update, data, state, constants, gaps */
-    int64_t
-        in_flight_bytes; /* values kept from the forward pass for the backward pass, of all micro-batches */
+    int64_t weights_bytes;    /* parameters of role weight */
+    int64_t optimizer_bytes;  /* parameters of role optimizer */
+    int64_t gradients_bytes;  /* weights' gradients that are alive at the peak */
+    int64_t activation_bytes; /* the rest: activations, temporaries, data, state, constants, gaps */
+    int64_t in_flight_bytes;  /* kept for the backward pass, of all micro-batches */
     int64_t collective_bytes; /* what collectives fill: gathered weights, reduced values */
 } MemoryUse;
 

@@ -26,8 +26,7 @@ static inline double seconds_of_ticks(Ticks ticks) {
 /* A time since the step began. */
 typedef struct Moment {
     Ticks at;
-    int32_t
-        event; /* the event of a record (critical_path.h) that ends at that time; -1: none, or no record */
+    int32_t event; /* of a record (critical_path.h), ends at that time; -1: none */
 } Moment;
 
 static const Moment MOMENT_BEGIN = {0, -1};

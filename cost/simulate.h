@@ -76,8 +76,7 @@ typedef struct SimulationOptions {
     const SimulationObserver *observer;
     bool with_details; /* find the critical path, for which every turn is simulated step by step, and what
                           fills the memory */
-    double
-        jitter; /* operators take longer at random: by this fraction on average, exponentially distributed */
+    double jitter;     /* mean random delay of operators, as a fraction, exponential */
     uint64_t seed;
     Text *collectives; /* or NULL: gets how each different collective and transfer is priced */
     const volatile sig_atomic_t

@@ -1,16 +1,17 @@
-/* Sums taken into the products that make one of their terms.
+/* Folds additions into the products that compute one of their terms.
  *
  *   p = dot(a, b); s = add(c, p)   becomes   s = dot(a, b, c)
  *
- * A gradient that is summed up turn by turn comes so: over micro-batches, or over the time steps of a loop.
- * As a step of its own the sum would read what the product has just written, and write as much once more;
- * any library of products adds to an array instead. The result may lie where the addend did (buffers.c).
- * Sums of several products come so, too, and what a residual block adds to its input.
+ * A gradient that accumulates over iterations has this form: over micro-batches, or over the time
+ * steps of a loop. A separate addition would read the product's result and write the same number of
+ * bytes again; every matrix library can add to an array instead. The result may overwrite the
+ * addend (buffers.c). Sums of several products and residual additions have this form too.
  *
- * No bit changes, as the addition rounds after the product has. So only f32 is taken: a product of 16 bits
- * is rounded before it is added, which one that adds would not do. What a fusion computes with other
- * operators is left alone: there the addition costs nothing. Whatever needs the product waits for the addend
- * now; nothing else does but the sum, so that no group of steps comes to wait for itself.
+ * Results do not change in any bit, since the addition rounds after the product. The pass is
+ * limited to f32: a 16-bit product is rounded before the addition, which an accumulating product
+ * would omit. An addition inside a fusion with other operators is left alone, because it costs
+ * nothing there. The product now waits for the addend. Only the sum uses the product, so that no
+ * group of steps can wait for itself.
  */
 #include "propagation/accumulate.h"
 
@@ -25,8 +26,8 @@ typedef struct Accumulator {
     int32_t *next;  /* [instruction]: the next member of its group, or -1 */
 } Accumulator;
 
-/* By instructions, outputs and updates. From the last instruction on: a view that nobody needs, as an
- * absorbed transpose leaves it, is no user. */
+/* Counts uses by instructions, outputs and updates, from the last instruction on. A view without
+ * users, such as an absorbed transpose, is not counted. */
 static void count_uses(int32_t *uses, const Program *program) {
     for (int32_t k = 0; k < program->roles->output_count; k++)
         if (program->outputs[k] >= 0) uses[program->outputs[k]]++;
@@ -66,7 +67,7 @@ static bool is_taken_by(const Accumulator *self, const ProgramInstruction *sum, 
            is_at_hand(self, addend, self->maker[made]);
 }
 
-/* The product makes the sum where it stands; the sum becomes a view that nobody reads. */
+/* Makes the product compute the sum; the sum becomes a view without readers. */
 static AmStatus take(Program *program, ProgramInstruction *sum, int32_t side, AmError *error) {
     static const IrAttributes nothing = {0};
     ProgramInstruction *dot = &program->instructions[program->values[sum->operands[side]].instruction];

@@ -4,10 +4,9 @@
 
 #include "propagation/program.h"
 
-/* Of the groups that fusions would be made of (`leader` [instruction]: the group's smallest member; `size`
- * [leader]: its members) those that are nothing but such sums. *taken [instruction], in the arena: the sums,
- * which are views that nobody reads now and groups of their own; NULL: there are none, and nothing has
- * changed. */
+/* Folds such sums among the groups of the future fusions (`leader` [instruction]: the group's
+ * smallest member; `size` [leader]: its number of members). *taken [instruction], in the arena: the
+ * folded sums, which become views without readers and groups of their own; NULL if nothing changed. */
 AmStatus program_accumulate_products(bool **taken, Program *program, int32_t *leader, int32_t *size,
                                      AmError *error);
 

@@ -14,7 +14,8 @@ static const int64_t *group_parts(Lowering *self, uint32_t axes, SbpState state,
                             dimension, size);
 }
 
-/* What each member of a halo_exchange is to have, counted from where the group's first part starts. */
+/* Computes the range that each member of a halo_exchange needs, relative to the start of the
+ * group's first shard. */
 static void find_ranges(Lowering *self, ProgramMovement *movement, const ProgramCollective *collective,
                         const IrShape *global, SbpState from, const BoxStep *step) {
     const Mesh *mesh = self->program->mesh;
@@ -196,7 +197,7 @@ AmStatus box_value(Lowering *self, int32_t i, int32_t leaf, const IrShape *globa
                        self->module->instructions[i].name);
     for (int32_t k = 0; k < path->count; k++) {
         const BoxStep *step = &path->steps[k];
-        bool moves = step->kind != PROGRAM_ALL_REDUCE; /* which works on any shard as it is */
+        bool moves = step->kind != PROGRAM_ALL_REDUCE; /* an all_reduce works on any shard */
         bool in_blocks = moves && (has_blocks(state) || has_blocks(step->state));
         TRY(in_blocks ? emit_step_in_blocks(self, i, leaf, global, state, step, value, error)
                       : emit_step(self, i, leaf, global, state, step, value, error));

@@ -1,17 +1,17 @@
-/* Making a value partial: the last step of boxing to P(op), which moves nothing.
+/* Makes a value partial: the last step of a reshard to P(op), which moves no data.
  *
- * From S(d): every device pads its shard with the operator's identity to what it
- * holds with that axis left out. From B: the first device along the axis keeps
- * the value, the others have the identity. Several axes at once are one pad and
- * one choice. (OneFlow, table 2: S -> P and B -> P cost nothing on the same devices.)
+ * From S(d): every device pads its shard with the operator's identity to the shard that it would
+ * have without that axis. From B: the first device along the axis keeps the value, the others have
+ * the identity. Several axes at once are one pad and one selection. (OneFlow, table 2: S -> P and B
+ * -> P cost nothing on the same devices.)
  */
 #include <string.h>
 
 #include "propagation/lower_internal.h"
 #include "propagation/reduction_identity.h"
 
-/* Returns whether a shard that `axis` cut can be padded: what the axis splits no minor axis splits that
- * stays, and none cuts in blocks (a shard of one block beside pieces of all is no state). */
+/* Returns whether a shard that `axis` split can be padded: no remaining minor axis splits the same
+ * dimension, and no axis splits in blocks (a shard of one block beside pieces of all is no state). */
 static bool can_pad(SbpState before, SbpState to, int32_t axis) {
     for (int32_t k = axis + 1; k < MESH_MAX_AXES; k++)
         if (before.axis[k] == before.axis[axis] && !sbp_is_partial(to.axis[k])) return false;

@@ -1,27 +1,26 @@
-/* The way from one state of a tensor to another: the sequence of collectives that
- * moves least (OneFlow section 3.2, "boxing"), by Dijkstra's algorithm over states.
+/* Finds the cheapest path from one state of a tensor to another: the sequence of collectives that
+ * moves the fewest bytes (OneFlow section 3.2, "boxing"), by Dijkstra's algorithm over states.
  *
- * A state gives every mesh axis B, P or S(d); of axes that split one dimension the
- * earlier is major. One step does to some axes, all at once, one of:
+ * A state gives every mesh axis B, P or S(d); among axes that split one dimension the earlier is
+ * major. One step changes some axes, all at once, by one of:
  *   all_reduce      P -> B
  *   reduce_scatter  P -> S(d), the axes minor to those that split d
  *   all_to_all      S(d) -> S(e), minor ones of d, and minor to those that split e
  *   all_gather      S(d) -> B, minor ones of d
- *   halo_exchange   what the minor ones of d cut is cut another way, by any axes
- *   a local cut     B -> S(d), minor to those that split d: moves nothing
- * An axis stays as it is unless it has to change or splits a dimension that one
- * that has to does; so there are few states, and mostly one step is all there is.
- * Weights take all parts of an axis for equal; of equal ways the one with fewer
- * collectives is taken.
+ *   halo_exchange   the minor axes of d split it differently, by any axes
+ *   a local slice   B -> S(d), minor to those that split d: moves nothing
+ * An axis keeps its state unless it has to change or splits a dimension that a changing axis
+ * splits. There are therefore few states, and one step usually suffices. Weights assume equal
+ * shards along an axis; among paths of equal weight the one with fewer collectives is taken.
  */
 #include <string.h>
 
 #include "propagation/box_path.h"
 
-/* Dimensions of a tensor that are looked at beside those that the two states split. */
+/* Dimensions of a tensor that are tried beside those that the two states split. */
 enum { MOST_DIMENSIONS = 8, MOST_OPTIONS = MOST_DIMENSIONS + 3, MOST_STATES = MOST_OPTIONS * MOST_OPTIONS };
 
-/* What a collective weighs by being one: far less than any tensor that is moved. */
+/* The weight of a collective itself: far below the weight of any moved tensor. */
 #define STEP_WEIGHT 1e-7
 
 /* One axis in one state. */
@@ -74,7 +73,7 @@ static double share(const Mesh *mesh, SbpState state) {
     return 1.0 / group_size(mesh, axes);
 }
 
-/* Where the device's part of dimension d starts, in parts of the size that they all have. */
+/* The start of the device's shard of dimension d, in units of the common shard size. */
 static int64_t part_of(const Mesh *mesh, int32_t device, uint32_t axes) {
     int64_t part = 0;
     for (int32_t axis = 0; axis < mesh->axis_count; axis++)
@@ -168,8 +167,8 @@ static uint32_t moving_axes(SbpState from, SbpState to) {
     return moving;
 }
 
-/* What the axes may be on the way: as at either end, whole, or where two have to
- * change, split evenly along a dimension that no axis that stays splits. */
+/* Lists the intermediate states of the axes: the states at both ends, replicated, or, if two axes
+ * have to change, an even split of a dimension that no unchanged axis splits. */
 static void find_options(Search *self, SbpState from, SbpState to) {
     uint32_t moving = moving_axes(from, to);
     int32_t ways = group_size(self->mesh, moving);
@@ -312,7 +311,7 @@ bool box_find_path(BoxPath *path, const Mesh *mesh, const IrShape *global, SbpSt
     if (!sbp_equal(from, to)) {
         bool is_one_axis = __builtin_popcount(moving_axes(from, to)) == 1;
         path->count = 1;
-        /* Of one axis that stands alone, one step is the cheapest way, if it is one. */
+        /* For a single axis, one step is the cheapest path, if one exists. */
         if (!is_one_axis || !find_step(from, to, &path->steps[0])) {
             find_options(&self, from, to);
             if (self.count > MOST_STATES || !search(&self, from, to, path)) return false;

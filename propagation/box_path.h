@@ -6,7 +6,7 @@
 
 enum { BOX_MOST_STEPS = 12, BOX_CUT = -1 };
 
-/* A collective over `axes`, on `dimension` (and `other`); `state` is what it leads to. */
+/* A collective over `axes`, on `dimension` (and `other`); `state` is the resulting state. */
 typedef struct BoxStep {
     int32_t kind;  /* ProgramCollectiveKind, or BOX_CUT: a local cut */
     uint32_t axes; /* bits */
@@ -21,7 +21,8 @@ typedef struct BoxPath {
     double weight; /* share of the whole tensor that a device receives */
 } BoxPath;
 
-/* False where there is no way: nothing becomes partial. `global` is the whole shape. */
+/* Finds the cheapest path. Returns false if no path exists: no collective makes a value partial.
+ * `global` is the whole shape. */
 bool box_find_path(BoxPath *path, const Mesh *mesh, const IrShape *global, SbpState from, SbpState to);
 
 /* Share of the whole tensor that a device receives when boxing from one state

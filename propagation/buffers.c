@@ -1,17 +1,15 @@
-/* Buffers: one allocation per device, a place in it for every value.
+/* Buffers: one allocation per device, with an offset for every value.
  *
- * Parameters come first and keep their place from step to step. A temporary
- * lives from the step that makes it to the last step that reads it or a view of
- * it. Places are found step by step: results are put best-fit into the free
- * gaps, then operands that died are freed and their gaps joined. Three ways to
- * work in place: what comes from a part of an array that a loop's turn chooses, or
- * goes there, has no memory of its own (places.h); a result takes over an operand
- * that dies there and is read where the result is written (a fusion's element by
- * element, the array that a dynamic-update-slice changes, what a product is added
- * to, what a loop carries); and a parameter's new value is written over the old
- * one where nobody reads that later. What a loop, conditional or call makes inside
- * has a place for as long as that step lasts.
- * Two joined loops are one moment: what either needs is there for both.
+ * Parameters come first and keep their offset from step to step. A temporary lives from the step
+ * that computes it to the last step that reads it or a view of it. Offsets are assigned step by
+ * step: results are placed best-fit into the free gaps, then operands that died are freed and their
+ * gaps joined. Three cases work in place. A slice of an array that an iteration selects, read or
+ * written, has no memory of its own (places.h). A result overwrites an operand that dies there and
+ * is read at the same position as the result is written: element by element in a fusion, the array
+ * of a dynamic-update-slice, the addend of a product, a loop-carried value. The new value of a
+ * parameter is written over the old one if no later step reads that. Values inside a loop,
+ * conditional or call keep their offset as long as that step runs. Two joined loops count as one
+ * moment: the values of both live at the same time.
  */
 #include <string.h>
 
@@ -34,7 +32,7 @@ typedef struct Planner {
     int32_t *made_at;   /* [value]: step that makes it, counted alike */
     bool *outside;      /* [value]: made where the caller wants it */
     int32_t *kept_first,
-        *kept_next; /* [step], [value]: what is freed after a step that does not read it; -1 */
+        *kept_next; /* [step], [value]: values freed after a step that does not read them; -1 */
     Gap *gaps;      /* by offset, disjoint, not adjacent */
     int32_t gap_count, gap_capacity;
     int64_t end; /* high-water mark */
@@ -161,8 +159,9 @@ static void find_storage_and_lifetimes(Planner *self) {
             self->last_use[self->storage[program->outputs[k]]] = program->step_count;
 }
 
-/* What a sum over devices or a gather reads is not written over while it may be under way: up to the first
- * step that uses its result, of a sum until as many more have begun as go on side by side (reduce_early.h).
+/* Keeps the operands of a sum over devices or a gather while it may be running: up to the first
+ * step that uses its result; for a sum, until as many more have begun as run concurrently
+ * (reduce_early.h).
  */
 static AmStatus keep_under_way(Planner *self, AmError *error) {
     const Program *program = self->program;
@@ -212,8 +211,8 @@ static void find_outside(Planner *self) {
     }
 }
 
-/* The operand that becomes `result` where it lies: the array of a dynamic-update-slice, what a product is
- * added to, the value that a loop carries; -1: none. */
+/* The operand that `result` overwrites in place: the array of a dynamic-update-slice, the addend of
+ * a product, the value that a loop carries; -1: none. */
 static int32_t changed_operand(const ProgramInstruction *instruction, int32_t result) {
     if (instruction->opcode == IR_DYNAMIC_UPDATE_SLICE) return 0;
     if (instruction->opcode == IR_DOT && instruction->operand_count > 2) return 2;
@@ -221,7 +220,7 @@ static int32_t changed_operand(const ProgramInstruction *instruction, int32_t re
     return is_loop ? instruction->carried[result - instruction->first_result] : -1;
 }
 
-/* The first of the loops that instruction i is joined with; i itself where there are none. */
+/* The first of the loops that instruction i is joined with; i itself if it is not joined. */
 static int32_t first_joined(const Program *program, int32_t i) {
     for (int32_t first = i; first >= 0 && program->instructions[first].opcode == IR_WHILE; first--)
         if (first < i && program_joined(program, first) > i - first) return first;
@@ -276,8 +275,8 @@ static const ProgramStep *step_that_makes(const Planner *self, int32_t value) {
     return step;
 }
 
-/* A new value that can be written straight over the parameter it replaces:
- * nobody reads the old one later, and the step itself reads it in place. */
+/* Places new values directly over the parameters that they replace, if no later step reads the old
+ * value and the step itself reads it in place. */
 static void place_updates(Planner *self) {
     Program *program = self->program;
     for (int32_t v = 0; v < program->value_count; v++) self->update_of[v] = -1;
@@ -350,7 +349,8 @@ static void give_workspace(Planner *self, const ProgramStep *step) {
     if (instruction->workspace_bytes > 0) give(self, instruction->workspace, instruction->workspace_bytes);
 }
 
-/* After the last step: new values that lie in a parameter which another update overwrites. */
+/* Places staging memory for new values that are stored in a parameter which another update
+ * overwrites; it is used after the last step. */
 static AmStatus place_staging(Planner *self, AmError *error) {
     Program *program = self->program;
     bool *updated = ARENA_ARRAY(self->arena, bool, program->value_count + 1);
@@ -385,7 +385,7 @@ static void place_steps(Planner *self, int32_t s, int32_t together) {
         give_workspace(self, step);
 }
 
-/* What is not needed after them. */
+/* Frees the values that later steps do not need. */
 static void free_steps(Planner *self, int32_t s, int32_t together) {
     const Program *program = self->program;
     for (const ProgramStep *step = &program->steps[s]; step < &program->steps[s + together]; step++) {
@@ -398,7 +398,7 @@ static void free_steps(Planner *self, int32_t s, int32_t together) {
             self->last_use[storage] = -2;
         }
         for (int32_t k = 0; k < step_results(program, step); k++) {
-            /* A result that nobody reads (one leaf of several) is free again. */
+            /* A result without readers (one leaf of several) is freed at once. */
             int32_t result = step_result(program, step, k);
             if (self->storage[result] == result && self->last_use[result] == -1)
                 give(self, program->values[result].offset, program->values[result].bytes);

@@ -23,8 +23,8 @@ static void use_branches(Choices *self, const PlannedConditional *conditional) {
             use(self, conditional->branches[k].made[r], -1);
 }
 
-/* Backwards through each planned computation; a loop comes before what it runs,
- * whose results are all needed if it is. */
+/* Marks live instructions backwards through each planned computation. A loop precedes its body and
+ * condition; if it is live, all their results are. */
 static void mark_live(Choices *self, const Rules *rules, const IrRoles *roles) {
     const IrModule *module = rules->module;
     for (int32_t k = 0; k < roles->output_count; k++) use(self, rules->alias[roles->outputs[k]], -1);
@@ -70,8 +70,8 @@ static void add_dimensions(Choice *choices, int32_t *made, const Rules *rules, c
     }
 }
 
-/* Returns whether a factor that is whole dimensions may be cut in blocks of them: what is computed for an
- * element depends on no other and on no place. */
+/* Returns whether a factor of whole dimensions may be split in blocks: each computed element
+ * depends on no other element and on no position. */
 static bool may_have_blocks(const IrInstruction *instruction, const Factor *factor) {
     bool counts = instruction->opcode == IR_IOTA || instruction->opcode == IR_RNG_BIT_GENERATOR ||
                   instruction->opcode == IR_RNG;
@@ -91,8 +91,8 @@ static void add_factors(Choice *choices, int32_t *made, const Rules *rules, cons
     }
 }
 
-/* Returns whether the loop does nothing with the array but to combine it with others, beginning with what
- * every part may begin with. */
+/* Returns whether the loop only combines the array with other values, starting from a value that
+ * every shard may start from. */
 static bool is_accumulation(const Choices *self, const Rules *rules, const LoopLeaf *leaf) {
     bool is_tested = leaf->in_condition >= 0 && self->live[leaf->in_condition];
     if (leaf->in_body < 0 || is_tested || leaf->next_leaf > 0) return false;

@@ -1,10 +1,9 @@
-/* What completion chooses from, laid out flat.
+/* The choices of an assignment, in flat arrays.
  *
- * A search completes one module thousands of times; what depends on the module
- * alone is found once: which instructions are live and who uses them, how many
- * bytes they have, and for each the dimensions and factors that some list might
- * split. All arrays are by canonical instruction; what is in no planned
- * computation is not live.
+ * A search makes thousands of assignments for one module. Properties that depend only on the module
+ * are computed once: the live instructions and their users, their bytes, and for each the
+ * dimensions and factors that a plan may split. All arrays are by canonical instruction;
+ * instructions outside the planned computations are not live.
  */
 #ifndef PROPAGATION_CHOICES_H
 #define PROPAGATION_CHOICES_H
@@ -32,17 +31,17 @@ typedef struct Accumulation {
 typedef struct Choices {
     int32_t count;
     int32_t decided_count;
-    int32_t *decided;       /* [decided_count]: live and not made on demand; ascending, but what a loop
-                               runs comes before the loop */
-    bool *live;             /* reaches an output */
-    int32_t *uses;          /* live uses as an operand or output */
-    int32_t *user;          /* the last of them, -1 for an output */
-    uint8_t *linearity;     /* Linearity */
-    bool *takes_tuple;      /* an operand is a tuple as a whole, not an element of one */
-    double *bytes;          /* of the whole result */
-    double *array_bytes;    /* of its first leaf, of which states speak */
-    int32_t *first_operand; /* [count + 1] ranges in operands */
-    int32_t *operands;      /* producing instructions, tuples seen through */
+    int32_t *decided;   /* [decided_count]: live and not made on demand; ascending, but the body and condition
+                           of a loop come before the loop */
+    bool *live;         /* reaches an output */
+    int32_t *uses;      /* live uses as an operand or output */
+    int32_t *user;      /* the last of them, -1 for an output */
+    uint8_t *linearity; /* Linearity */
+    bool *takes_tuple;  /* an operand is a tuple as a whole, not an element of one */
+    double *bytes;      /* of the whole result */
+    double *array_bytes;                     /* of its first leaf, to which states refer */
+    int32_t *first_operand;                  /* [count + 1] ranges in operands */
+    int32_t *operands;                       /* producing instructions, tuples seen through */
     int32_t *first_dimension, *first_factor; /* [count + 1] ranges in dimensions and in factors */
     Choice *dimensions, *factors;            /* none of values made on demand */
     Accumulation *accumulations;
@@ -55,8 +54,8 @@ typedef struct Choices {
 AmStatus choices_build(Choices **choices, Arena *arena, const Rules *rules, const Classes *classes,
                        const IrRoles *roles, AmError *error);
 
-/* The array that an instruction's states speak of: its result, or of a tuple the
- * first leaf; a tuple of nothing stays one. */
+/* The array to which an instruction's states refer: its result, or the first leaf of a tuple; an
+ * empty tuple is returned itself. */
 const IrShape *choices_array_shape(const IrInstruction *instruction);
 
 #endif

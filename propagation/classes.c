@@ -22,7 +22,7 @@ typedef struct Node {
     bool has_weight;           /* a weight has a dimension in it */
 } Node;
 
-/* What is gathered of each set, under its root. */
+/* Properties collected for each set, under its root. */
 typedef struct SetFacts {
     int64_t divisor, least; /* of the factors' sizes: greatest common divisor, smallest */
     bool matters;           /* has a parameter, or an operator that is not element-wise */
@@ -111,8 +111,8 @@ static int32_t round_of(const IrInstruction *instruction, const Factor *factor) 
 
 enum { ROUNDS = 5 };
 
-/* A shift ties only what windows reach as well. What a weight has a dimension of
- * (positions made into features, learned positions) is not split because an image is. */
+/* Ties two dimensions of a shift if windows reach them as well. A dimension of a weight (positions
+ * turned into features, learned positions) is not split because an image is. */
 static void tie_halo(Node *nodes, const Factor *factor, int32_t a, int32_t b) {
     bool is_spatial = nodes[find(nodes, a)].is_spatial || nodes[find(nodes, b)].is_spatial;
     if (nodes[find(nodes, a)].has_weight || nodes[find(nodes, b)].has_weight) return;
@@ -181,7 +181,8 @@ static void tie_values(ClassBuilder *builder, int32_t a, int32_t a_leaf, int32_t
         node_of(builder->classes, rules, b, b_leaf, b_dimension));
 }
 
-/* What a loop starts with, reads, computes next and gives in the end is one tensor. */
+/* Ties the initial value, the parameter, the next value and the final value of a carried array:
+ * they are one tensor. */
 static void tie_carried(ClassBuilder *builder) {
     const Rules *rules = builder->rules;
     for (int32_t k = 0; k < rules->loop_count; k++) {
@@ -205,7 +206,8 @@ static void tie_arrays(ClassBuilder *builder, const IrShape *shape, int32_t a, i
         if (shape->dimensions[d] > 1) tie_values(builder, a, a_leaf, b, 0, d);
 }
 
-/* What goes into a branch is what is read there, and what all branches give is the conditional's. */
+/* Ties a branch's inputs with the values read inside, and the results of all branches with the
+ * conditional's. */
 static void tie_branches(ClassBuilder *builder) {
     const Rules *rules = builder->rules;
     for (int32_t c = 0; c < rules->conditional_count; c++) {
@@ -359,8 +361,8 @@ static void gather_tensors(ClassBuilder *builder) {
     }
 }
 
-/* A batch that is cut into micro-batches (reshaped, then scanned) is split by
- * what is left of each: dimensions of a data input in another form. */
+/* If a batch is divided into micro-batches (reshaped, then scanned), it is split by the remainder
+ * of each: by dimensions of a data input in another form. */
 static void gather_reshaped_data(ClassBuilder *builder) {
     const Rules *rules = builder->rules;
     bool *is_data = ARENA_ARRAY(&builder->scratch, bool, rules->count);
@@ -421,7 +423,7 @@ static int32_t find_factor_class(const Classes *classes, const Rules *rules, int
     int32_t strand = -1;
     if (!factor_may_split(&rule->factors[factor])) return -1;
     if (rule->factors[factor].kind ==
-        FACTOR_PERMUTATION) { /* what is computed decides, wherever it is read */
+        FACTOR_PERMUTATION) { /* the definition decides, wherever the value is read */
         int32_t node = node_of_slot(classes, rules, instruction, &rule->factors[factor], rule->operand_count);
         return node < 0 ? -1 : classes->class_of[node];
     }
@@ -467,7 +469,7 @@ static void add_blocks(ClassBlocks *kept, int32_t *count, ClassBlocks added) {
     kept[place] = added;
 }
 
-/* Which classes lie in blocks of others, by the factors that are in blocks of a slot. */
+/* Lists the classes that form blocks of others, by the factors in blocks of a slot. */
 static AmStatus index_blocks(Classes *classes, const Rules *rules, Arena *scratch, Arena *arena,
                              AmError *error) {
     size_t most = (size_t)classes->count * CLASS_MAX_BLOCKS;

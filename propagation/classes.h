@@ -1,15 +1,14 @@
-/* Dimension classes: what is split together unless something is moved
- * (method: union-find over the ties of all factor rules).
+/* Dimension classes: dimensions that are split together unless data moves (docs/method.md:
+ * union-find over the ties of all factor rules).
  *
- * Node (instruction, dimension) belongs to a class if its size is above 1 and
- * the instruction is not made on demand. A dimension of an on-demand value
- * resolves to the dimension of the value it was broadcast from, or to nothing.
+ * Node (instruction, dimension) belongs to a class if its size is above 1 and the instruction is
+ * not made on demand. A dimension of an on-demand value resolves to the dimension of the value that
+ * was broadcast, or to none.
  *
- * A tensor has at most one dimension in a class, because one axis can split
- * only one of them. Where ties would join two (attention scores: query and key
- * positions; a square weight of a residual block), the tie is cut and leaves
- * two strands. Dots of activations are cut first, so that the key strand is the
- * scores alone and splitting the sequence gathers keys and values.
+ * A tensor has at most one dimension in a class, because an axis can split only one of them. A tie
+ * that would join two (attention scores: query and key positions; a square weight of a residual
+ * block) is cut and leaves two strands. Dots of activations are cut first, so that the key strand
+ * consists of the scores alone, and splitting the sequence gathers keys and values.
  */
 #ifndef PROPAGATION_CLASSES_H
 #define PROPAGATION_CLASSES_H
@@ -58,18 +57,18 @@ typedef struct Classes {
 AmStatus classes_build(Classes **classes, Arena *arena, const Rules *rules, const IrRoles *roles,
                        AmError *error);
 
-/* Class of (instruction, dimension); on-demand values are followed to what they
- * were broadcast from. -1: none. */
+/* Class of (instruction, dimension); an on-demand value resolves to the value that was broadcast.
+ * -1: none. */
 int32_t classes_of(const Classes *classes, const Rules *rules, int32_t instruction, int32_t dimension);
-/* The class that splitting factor f of instruction i belongs to; -1: none. Of a
- * cut tie it is the strand, which has fewer tensor dimensions. */
+/* The class to which splitting factor f of instruction i belongs; -1: none. For a cut tie it is the
+ * strand, which has fewer tensor dimensions. */
 static inline int32_t classes_of_factor(const Classes *classes, int32_t instruction, int32_t factor) {
     return classes->class_of_factor[classes->first_factor[instruction] + factor];
 }
-/* Of the classes that lie in blocks of dimensions of `size` of a class (or -1), the one in the fewest; NULL:
- * none. */
+/* Among the classes in blocks of dimensions of `size` of a class (or -1), the one with the fewest
+ * blocks; NULL: none. */
 const ClassBlocks *classes_in_blocks(const Classes *classes, int32_t class_index, int64_t size);
-/* Finds a class by name; -1 if there is none. */
+/* Finds a class by name; -1 if missing. */
 int32_t classes_find(const Classes *classes, bool by_parameter, int32_t number, int32_t dimension);
 
 #endif

@@ -1,16 +1,13 @@
-/* Completion: from the ordered lists of a stage to a decision for every
- * instruction (method, section 2).
+/* Assignment: derives a decision for every instruction from the ordered lists of a stage
+ * (docs/method.md).
  *
- * On each axis a tensor is stored split along its dimension whose class stands
- * first in the axis's list, and an operator splits the factor whose class
- * stands first among all its factors, contracted ones included. A size that
- * does not divide is split unevenly, between the granules that all dimensions of
- * the class have (heads, not elements of heads); one smaller than the axis is
- * passed over, tensor by tensor. Storage entries come after that (storage.h),
- * then what the users of a value agree on (settle.h).
- * Partial results are then carried down linear chains of single use to the
- * cheapest place to finish
- * them: an exact choice, since such chains form trees.
+ * On each axis a tensor is stored split along the dimension whose class comes first in the axis's
+ * list. An operator splits the factor whose class comes first among all its factors, including
+ * contracted ones. A size that does not divide is split unevenly, between the granules common to
+ * all dimensions of the class (heads, not elements of heads); a size below that of the axis is
+ * skipped, tensor by tensor. Storage entries (storage.h) are applied next, then the common needs of
+ * a value's users (settle.h). Partial results are then carried along linear chains of single use to
+ * the cheapest place to reduce them; that choice is exact, since such chains form trees.
  */
 #include <limits.h>
 #include <string.h>
@@ -36,13 +33,13 @@ typedef struct Completer {
     Completion *result;
 } Completer;
 
-/* Returns whether an exception says what instruction i splits on the axis. */
+/* Returns whether an override determines the factor that instruction i splits on the axis. */
 static bool has_given_factor(const Completer *self, int32_t i, int32_t axis) {
     return self->given_factors && self->given_factors[i] >> axis & 1;
 }
 
-/* Of `size` elements, which a class cuts between `granules`: how many granules a
- * further axis cuts them between, so that there are `ways` parts; 0: too few. */
+/* For `size` elements that a class splits between `granules`: the number of granules between which
+ * a further axis splits them into `ways` parts; 0: too few. */
 static int64_t choose_granules(int64_t size, int64_t granules, int64_t ways) {
     int64_t chosen = granules >= ways && size % granules == 0 ? granules : size >= ways ? size : 0;
     return chosen <= INT32_MAX ? chosen : 0;
@@ -88,7 +85,7 @@ static bool agrees_with_earlier(const Completer *self, int32_t i, int32_t axis, 
         for (int32_t earlier = 0; earlier < axis && d >= 0; earlier++) {
             int8_t f = self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)earlier];
             if (f < 0 || rule->factors[f].dimension[slot] != d) continue;
-            /* What a halo brings is counted in the whole dimension. */
+            /* The elements of a halo are counted in the whole dimension. */
             if (f != choice->place && (factor->halo || rule->factors[f].halo)) return false;
             int32_t outer = factor_blocks(&rule->factors[f], slot) * cuts[earlier].outer;
             ways *= self->stage->mesh.axes[earlier].size;
@@ -123,7 +120,7 @@ static bool take_factor(Completer *self, int32_t i, int32_t axis, const Choice *
     return true;
 }
 
-/* The same as store_split() in place of what the axis splits so far. */
+/* As store_split(), but replaces the axis's current split. */
 static bool replace_stored(Completer *self, int32_t i, int32_t axis, const Choice *choice) {
     SbpState *state = &self->result->stored[i], before = *state;
     sbp_set(state, axis, SBP_B);
@@ -176,7 +173,7 @@ static double factor_boxing(const Completer *self, int32_t i, int32_t f, int32_t
     return total;
 }
 
-/* Of factors whose classes stand equally early, the one that moves least. */
+/* Among factors whose classes come equally early, chooses the one that moves the fewest bytes. */
 static void choose_factor(Completer *self, int32_t i, int32_t axis) {
     const Choices *choices = self->choices;
     const int8_t *chosen = &self->result->factor[(size_t)i * MESH_MAX_AXES];
@@ -192,7 +189,7 @@ static void choose_factor(Completer *self, int32_t i, int32_t axis) {
     }
 }
 
-/* The first of some choices that is of a dimension or factor; where there is none, one without a class. */
+/* The first of some choices of a dimension or factor; a choice without a class if all are others. */
 static Choice choice_of(const Choice *choices, int32_t from, int32_t to, int32_t place, int64_t size) {
     for (int32_t k = from; k < to; k++)
         if (choices[k].place == place) return choices[k];
@@ -306,8 +303,8 @@ static bool become_parts(const Completer *self, int32_t i, int32_t axis, uint32_
     return true;
 }
 
-/* What bringing the operands `beside` (bits) of instruction i where its factor needs them costs, up to a
- * common factor: where it takes no parts. */
+/* The cost of resharding the operands `beside` (bits) of instruction i to the states that its
+ * factor needs, up to a common factor. */
 static double beside_weight(const Completer *self, int32_t i, int32_t axis, uint32_t beside) {
     const int32_t *operands = &self->choices->operands[self->choices->first_operand[i]];
     int8_t chosen = self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis];
@@ -328,8 +325,8 @@ static bool is_worth_splitting(const Completer *self, int32_t i) {
     return opcode == IR_DOT || opcode == IR_CONVOLUTION;
 }
 
-/* What finishing i's partial result on the axis costs, up to a common factor; `is_wide`: its parts are in
- * f32. */
+/* The cost of reducing i's partial result on the axis, up to a common factor; `is_wide`: its parts
+ * are in f32. */
 static double finish_weight(const Completer *self, int32_t i, int32_t axis, bool is_wide) {
     Sbp stored = self->result->stored[i].axis[axis];
     double bytes = self->choices->bytes[i];
@@ -342,16 +339,16 @@ static bool stays_here(const Completer *self, int32_t i) {
     return !self->map || (self->map->needed[i] & ~self->map->held[i]) == 0;
 }
 
-/* `source` is a partial result on the axis that nobody but u uses. */
+/* Returns whether `source` is a partial result on the axis with u as its only user. */
 static bool is_private_partial(const Completer *self, const double *best, int32_t u, int32_t source) {
     return stays_here(self, source) && best[source] >= 0 && self->choices->uses[source] == 1 &&
            self->choices->user[source] == u;
 }
 
-/* What placing the reductions of one axis finds out of every instruction. */
+/* Per-instruction results of placing the reductions of one axis. */
 typedef struct Placing {
     double *best;     /* cheapest finish at or above i; < 0: not P */
-    bool *may_carry;  /* i can take its P operands as they are */
+    bool *may_carry;  /* i can use its P operands without a reduction */
     bool *carry_wins; /* and finishing at i is cheaper than above */
     bool *carried;    /* i's user takes i's result unfinished */
     bool *is_wide;    /* i is of a 16-bit type, and its parts are in f32 */
@@ -389,7 +386,7 @@ static void weigh_reduction(const Completer *self, Placing *placing, int32_t i, 
         is_wide |= placing->is_wide[operands[k]];
     }
     if (!partial) return;
-    /* What a loop carries is of its own type. */
+    /* A carried value has its own type. */
     if (is_wide && lower_is_half(instruction) && choices->accumulation_of[i] >= 0) return;
     uint32_t beside = linearity_beside(instruction, partial, reduction);
     if (!(is_wide ? linearity_carries_wide : linearity_carries)(self->module, instruction,
@@ -408,7 +405,7 @@ static void weigh_reduction(const Completer *self, Placing *placing, int32_t i, 
     placing->best[i] = here < above ? here : above;
 }
 
-/* An accumulated array may be partial in the loop as what is added to it is. */
+/* Lets an accumulated array be partial in the loop, as its addends are. */
 static void open_accumulations(const Completer *self, Placing *placing, int32_t axis) {
     for (int32_t k = 0; k < self->choices->accumulation_count; k++) {
         int32_t reader = self->choices->accumulations[k].reader;
@@ -419,8 +416,8 @@ static void open_accumulations(const Completer *self, Placing *placing, int32_t 
     }
 }
 
-/* Where all that is added is partial the loop leaves its result so: one
- * reduction in place of one in each iteration. */
+/* If all addends are partial, the loop's result stays partial: one reduction replaces one per
+ * iteration. */
 static void close_accumulation(Completer *self, Placing *placing, int32_t next, int32_t axis) {
     const Choices *choices = self->choices;
     if (choices->accumulation_of[next] < 0 || !placing->may_carry[next]) return;
@@ -481,8 +478,8 @@ static bool mixes_blocks(const Completer *self, int32_t i) {
     return in_blocks && axes > 1;
 }
 
-/* Open states, and what storage entries keep in shards, are chosen axis by axis. Of two that cannot be
- * together the later one is given up: whole. */
+/* Resolves collisions between open states and storage entries, which are chosen axis by axis: the
+ * later of two incompatible choices becomes replicated. */
 static void part_collisions(Completer *self) {
     for (int32_t k = 0; k < self->choices->decided_count; k++) {
         int32_t i = self->choices->decided[k], axis;

@@ -1,4 +1,4 @@
-/* What a plan's names refer to, read and derived in one go. */
+/* Reads and derives everything to which a plan's names refer. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

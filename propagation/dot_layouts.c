@@ -1,16 +1,15 @@
-/* Transposes taken into the products beside them.
+/* Folds transposes into adjacent products.
  *
- * A product reads its operands and writes its result in any order of their
- * dimensions (program.h), so a transpose next to one moves data for nothing:
+ * A product reads its operands and writes its result in any order of their dimensions (program.h),
+ * so that an adjacent transpose moves data unnecessarily:
  *
- *   transpose -> dot   the dot names the dimensions of what was transposed
- *   dot -> transpose   the dot makes the transposed array, if nobody else needs
- *                      the other one
+ *   transpose -> dot   the dot uses the dimensions of the untransposed operand
+ *   dot -> transpose   the dot computes the transposed array, if the other one has no
+ *                      further user
  *
- * A result whose last dimension is one of the left operand has its operands
- * exchanged, so that the right one's come last again; where the dimensions are
- * then in the usual order, the dot is a plain one. A transpose that nobody needs
- * any more becomes a view, which takes no time.
+ * If the last dimension of the result belongs to the left operand, the operands are exchanged, so
+ * that the right one's come last again; a dot whose dimensions are then in the usual order is a
+ * plain dot. A transpose without users becomes a view, which takes no time.
  */
 #include <string.h>
 
@@ -51,7 +50,7 @@ static ProgramInstruction *maker(const Program *program, int32_t value, IrOpcode
     return i >= 0 && is_compute(&program->instructions[i], opcode) ? &program->instructions[i] : NULL;
 }
 
-/* Of these types every back end makes results in any order. */
+/* Returns whether every back end computes results of this type in any order. */
 static bool takes_orders(const Program *program, const ProgramInstruction *dot) {
     Dtype left = shape_of(program, dot->operands[0])->type, right = shape_of(program, dot->operands[1])->type;
     Dtype result = shape_of(program, dot->first_result)->type;
@@ -162,7 +161,7 @@ static void become_view(ProgramInstruction *transpose) {
     transpose->attributes = &nothing;
 }
 
-/* Operand `side` of the dot is read as it was before its transpose. */
+/* Makes the dot read operand `side` without its transpose. */
 static AmStatus absorb_operand(Absorber *self, ProgramInstruction *instruction, int32_t side,
                                AmError *error) {
     Program *program = self->program;
@@ -196,7 +195,7 @@ static AmStatus absorb_operand(Absorber *self, ProgramInstruction *instruction, 
     return AM_OK;
 }
 
-/* The dot makes what its only user would have made of it. */
+/* Makes the dot compute the result of its only user, a transpose. */
 static AmStatus absorb_result(Absorber *self, ProgramInstruction *transpose, AmError *error) {
     Program *program = self->program;
     int32_t value = transpose->operands[0], result = transpose->first_result;

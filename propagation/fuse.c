@@ -1,18 +1,17 @@
-/* Fusion of element-wise chains, for the price and for both back ends.
+/* Fusion of element-wise chains, for prices and both back ends.
  *
- * The level of an instruction is the number of times a path to it leaves one
- * index space for another (or passes something that cannot be fused). Element-
- * wise instructions of one level and shape that feed one another form a fusion:
- * a path that left the group and came back would have raised the level, so
- * running the group as one step is always legal. What depends on parameters
- * alone is at the level of its users. Broadcasts, iotas and scalar
- * constants are not members: every fusion reads them in its own way (a stride
- * of 0, a counter, a number), and they take memory only where something else
- * needs them whole.
+ * The level of an instruction is the number of times that a path to it changes the index space or
+ * passes an operator that cannot be fused. Connected element-wise instructions of one level and
+ * shape form a fusion. A path that left the group and returned would have raised the level, so that
+ * a group can always run as one step. Values that depend on parameters alone have the level of
+ * their users. Broadcasts, iotas and scalar constants are not members: every fusion reads them in
+ * its own form (a stride of 0, a counter, a number), and they need memory only if another operator
+ * reads them whole.
  *
- * What one fusion makes and later ones read may be cheaper to make again there than to read: a conversion of
- * 16-bit scores, a quotient that only the gradient needs. Such an instruction is redone in every fusion that
- * reads it, from what it is made of, and takes memory only where something else needs it.
+ * A fusion's result that later fusions read may be cheaper to recompute there than to read: a
+ * conversion of 16-bit scores, a quotient that only the gradient needs. Such an instruction is
+ * recomputed from its sources in every fusion that reads it, and needs memory only if another
+ * operator reads it.
  */
 #include <string.h>
 
@@ -41,13 +40,13 @@ typedef struct Fuser {
     ProgramGraph graph;
     bool *inner;            /* [edge of the graph]: inside one index space */
     uint8_t *form;          /* [instruction]: Form */
-    const bool *unused;     /* [instruction]: nobody reads its result (places.h); NULL: of none */
+    const bool *unused;     /* [instruction]: its result has no readers (places.h); NULL: none */
     int32_t *level;         /* [instruction] */
     int32_t *leader;        /* [instruction]: smallest member of its group */
     int32_t *size;          /* [leader]: members */
     bool *needed;           /* [value]: takes memory, as somebody outside its step reads it */
     int32_t *slot;          /* [value]: its slot in the fusion being built, -1 elsewhere */
-    int32_t *constant_slot; /* [instruction]: the same for cloned constants and iotas, and what is redone */
+    int32_t *constant_slot; /* [instruction]: also for cloned constants, iotas, recomputed values */
     bool *wanted;           /* [value]: is in memory, as far as is known */
     bool *is_redone;        /* [instruction]: other fusions make its result themselves */
     bool *is_used;          /* [instruction]: by its own fusion */
@@ -86,8 +85,8 @@ static Form form_of(const Fuser *self, const ProgramInstruction *instruction) {
     return FORM_ELEMENT_WISE;
 }
 
-/* Returns whether i is computed again, from what the forward pass makes: a fusion of both would keep what i
- * makes until the backward pass. */
+/* Returns whether i recomputes values of the forward pass from `producer`: a fusion of both would
+ * keep i's results until the backward pass. */
 static bool is_recomputed_from(const Fuser *self, int32_t producer, int32_t i) {
     const Program *program = self->program;
     const IrPhase *phases = program->roles->phases;
@@ -132,8 +131,9 @@ static int32_t level_of_update(const Fuser *self, const int32_t *update_of, int3
     return self->form[producer] == FORM_ELEMENT_WISE ? self->level[producer] : self->level[producer] - 1;
 }
 
-/* What is made of parameters and constants alone could run at any time: its level becomes the highest that
- * its users leave, so that it is computed where it is used (an optimizer's decayed mean, a mask). */
+/* Raises the levels of values that depend on parameters and constants alone, which could run at any
+ * time: to the highest level that their users allow, so that they are computed at their use (an
+ * optimizer's decayed mean, a mask). */
 static AmStatus raise_levels(Fuser *self, AmError *error) {
     const Program *program = self->program;
     int32_t *bound = ARENA_ARRAY(self->arena, int32_t, self->count + 1);
@@ -213,11 +213,11 @@ static Outside look_outside(const Fuser *self, int32_t value) {
     return outside;
 }
 
-/* ---- what is redone ---- */
+/* ---- recomputed values ---- */
 
 enum { MOST_REDONE = 8, NEAR = 32 /* instructions */ };
 
-/* What redoing an instruction in another fusion takes. */
+/* The cost of recomputing an instruction in another fusion. */
 typedef struct Redoing {
     int32_t values[MOST_REDONE], value_count;             /* that are read */
     int32_t instructions[MOST_REDONE], instruction_count; /* that are redone */
@@ -225,8 +225,8 @@ typedef struct Redoing {
     bool is_possible;
 } Redoing;
 
-/* Bytes of a value, beside those of others of its fusion. Where shards differ in size all count for equally
- * long, or devices would come to different programs. */
+/* Bytes of a value relative to others of its fusion. Shards of different sizes count as equal;
+ * otherwise devices would get different programs. */
 static double value_bytes(const Fuser *self, int32_t value) {
     const IrShape *shape = value_shape(self, value);
     return (double)(self->program->is_uneven ? dtype_bytes(shape->type) : ir_shape_bytes(shape));
@@ -255,8 +255,8 @@ static bool is_wanted(const Fuser *self, int32_t i) {
     return self->wanted[self->program->instructions[i].first_result];
 }
 
-/* Stays as it is, however late it is read: no parameter, which takes its new value, and nothing that a reader
- * writes over. */
+/* Returns whether a value stays unchanged until late readers: it is no parameter, which takes its
+ * new value, and no reader overwrites it. */
 static bool is_lasting(const Fuser *self, int32_t value) {
     int32_t producer = producer_of(self, value);
     for (int32_t u = producer < 0 ? 0 : self->graph.first_user[producer];
@@ -278,7 +278,7 @@ static void read_value(const Fuser *self, Redoing *redoing, int32_t value) {
     redoing->bytes += value_bytes(self, value);
 }
 
-/* Follows what instruction i is made of to what is in memory anyway. */
+/* Follows the sources of instruction i to values that are in memory anyway. */
 static void follow(const Fuser *self, Redoing *redoing, int32_t i) {
     const ProgramInstruction *instruction = &self->program->instructions[i];
     if (!program_may_redo(instruction->opcode) || redoing->instruction_count == MOST_REDONE)
@@ -313,7 +313,7 @@ static int32_t count_readers(const Fuser *self, int32_t i, bool *is_near) {
     return count;
 }
 
-/* What is read by others than fusions, or by way of a broadcast, or leaves the program. */
+/* Marks values that other steps than fusions read, also through a broadcast, and outputs. */
 static void mark_wanted(Fuser *self) {
     const Program *program = self->program;
     for (int32_t k = 0; k < program->roles->output_count; k++)
@@ -335,8 +335,8 @@ static void mark_wanted(Fuser *self) {
     }
 }
 
-/* From the last to the first, so that what a value would be redone from is looked at with all that it is
- * wanted for. What is in memory anyway is redone only where it is read soon, as its operands live on until
+/* Chooses the recomputed values, from the last to the first, so that all uses of a value's sources
+ * are known. A value in memory is recomputed only if it is read soon, since its operands live until
  * then. */
 static AmStatus choose_redone(Fuser *self, AmError *error) {
     self->wanted = ARENA_ARRAY(self->arena, bool, self->program->value_count + 1);
@@ -368,7 +368,7 @@ static bool redoes(const Fuser *self, int32_t leader, int32_t producer) {
     return producer >= 0 && self->leader[producer] != leader && self->is_redone[producer];
 }
 
-/* What the fusion of `leader` reads, or redoes. */
+/* Marks the values that the fusion of `leader` reads or recomputes. */
 static void mark_read(Fuser *self, int32_t leader, int32_t value) {
     int32_t producer = producer_of(self, value);
     if (producer >= 0 && self->leader[producer] == leader) {
@@ -383,7 +383,7 @@ static void mark_read(Fuser *self, int32_t leader, int32_t value) {
     }
 }
 
-/* Of a fusion, but nobody reads it any more. */
+/* Returns whether a member of a fusion has no readers left. */
 static bool is_left_out(const Fuser *self, int32_t i) {
     return self->form[i] == FORM_ELEMENT_WISE && !self->is_used[i] &&
            !self->needed[self->program->instructions[i].first_result];
@@ -403,7 +403,7 @@ static void mark_needed(Fuser *self, const int32_t *order) {
             int32_t value = instruction->operands[k], producer = producer_of(self, value);
             if (instruction->unset && instruction->unset[k] && producer >= 0 &&
                 self->form[producer] == FORM_CLONED)
-                continue; /* zeros that nobody sees */
+                continue; /* zeros without readers */
             if (self->form[i] != FORM_ELEMENT_WISE) self->needed[value] = true;
             else mark_read(self, self->leader[i], value);
         }
@@ -491,7 +491,7 @@ static int32_t add_clone(Fuser *self, Building *building, int32_t i) {
     return self->constant_slot[i] = add_op(self, building, &op);
 }
 
-/* Where the fusion of `leader` has a value: of its own members, redone, or read. */
+/* The slot of a value in the fusion of `leader`: a member, recomputed, or read. */
 static int32_t operand_slot(Fuser *self, Building *building, int32_t leader, int32_t value);
 
 static int32_t add_redone(Fuser *self, Building *building, int32_t leader, int32_t i) {
@@ -611,7 +611,7 @@ static void join_loops(Program *program) {
         }
 }
 
-/* Groups of sums that products take are none any more. */
+/* Removes the groups of sums that were folded into products. */
 static AmStatus accumulate_products(Fuser *self, AmError *error) {
     bool *taken;
     TRY(program_accumulate_products(&taken, self->program, self->leader, self->size, error));

@@ -18,7 +18,7 @@
 
 typedef struct Run {
     int32_t first, end; /* places of the old order; what stands at `end` uses it */
-    int32_t begin;      /* place in front of which it begins */
+    int32_t begin;      /* position before which it begins */
     int64_t bytes;      /* that it gathers */
 } Run;
 
@@ -42,7 +42,7 @@ static int64_t gathered_bytes(const Program *program, int32_t i) {
     return bytes;
 }
 
-/* Those that gather something for a group. */
+/* Lists the gathers of each group. */
 static void list_runs(Mover *self, const int32_t *order, const bool *late) {
     int32_t count = self->graph->count;
     for (int32_t place = 0; place < count; place++) {
@@ -124,8 +124,9 @@ static void pass(Clock *clock, const Program *program, int32_t i) {
     if (clock->latency.is_awaited[i]) clock->now = clock->network;
 }
 
-/* Where products wait for collectives (tensor and context parallelism), gathers that stand before these in
- * the queue would be waited for as well. So a run begins where there is time for it, no sooner than it may.
+/* Finds positions for the gathers. If products wait for collectives (tensor and context
+ * parallelism), gathers queued before these would delay them. A run therefore begins where the
+ * network has time for it, and not before its inputs exist.
  */
 static AmStatus find_gaps(Mover *self, Arena *arena, const bool *late, AmError *error) {
     Clock clock;
@@ -143,7 +144,7 @@ static AmStatus find_gaps(Mover *self, Arena *arena, const bool *late, AmError *
     return AM_OK;
 }
 
-/* Places i after what it needs of late. */
+/* Places i after the late instructions that it needs. */
 static void place(Mover *self, int32_t i) {
     const ProgramGraph *graph = self->graph;
     for (int32_t e = graph->first[i]; e < graph->first[i + 1]; e++)

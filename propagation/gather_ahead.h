@@ -6,16 +6,17 @@
 
 #include "propagation/order.h"
 
-/* Of bytes that are gathered and not used yet: so many, or of all that is gathered so this part if that is
- * more (a layer of a large model), but no more than another part of all. One gather may be ahead in any case,
- * if with the one before it that is no more than the larger of the first two. */
+/* The limit of bytes that are gathered and not yet used: this many, or this fraction of all
+ * gathered bytes if that is more (a layer of a large model), but at most another fraction of all.
+ * One gather may always be ahead, if it and the one before it are together at most the larger of
+ * the first two. */
 #define GATHER_AHEAD_BYTES     ((int64_t)128 << 20)
 #define GATHER_AHEAD_PART      64
 #define GATHER_AHEAD_MOST_PART 8
 
-/* Changes an order of groups (program_order(); `leader` [instruction] as there) in which what is `late`
- * [instruction] stands right before the group that first uses it: such gathers, with what they are made of,
- * go in front of the users of earlier ones. Which order does not depend on what part of a tensor a rank has.
+/* Changes an order of groups (program_order(); `leader` [instruction] as there) in which `late`
+ * instructions come directly before the first group that uses them: such gathers, with their
+ * sources, move before the users of earlier ones. The order does not depend on the shard of a rank.
  */
 AmStatus program_gather_ahead(int32_t *order, Arena *arena, const Program *program, const ProgramGraph *graph,
                               const int32_t *leader, const bool *late, AmError *error);

@@ -1,8 +1,8 @@
-/* Linkage groups: which dimensions of which weights are decided together.
+/* Linkage groups: dimensions of weights that are decided together.
  *
- * In Auto-MAP's own mode (strict.h) by its rules; otherwise a group is a
- * dimension class seen from the weights, and two groups exclude one another on
- * one axis if they split different dimensions of one weight.
+ * Auto-MAP's own mode (strict.h) uses its rules. Otherwise a group is a dimension class restricted
+ * to weights, and two groups exclude each other on one axis if they split different dimensions of
+ * one weight.
  */
 #ifndef PROPAGATION_GROUPS_H
 #define PROPAGATION_GROUPS_H
@@ -62,7 +62,7 @@ AmStatus groups_exclude(LinkageGroups *groups, Arena *arena, Exclusions *exclusi
 
 /* The orders in which groups are decided. */
 typedef enum GroupOrder {
-    GROUPS_BY_MEMBER, /* as they are numbered: by their first member */
+    GROUPS_BY_MEMBER, /* by their first member */
     GROUPS_BY_SIZE,   /* Auto-MAP's: most dimensions first */
     GROUPS_BY_IMPACT, /* most FLOPs of products that they split first, then most bytes of weights */
     GROUP_ORDER_COUNT

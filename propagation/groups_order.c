@@ -1,9 +1,8 @@
 /* The order in which linkage groups are decided.
  *
- * Auto-MAP sorts by size, so that the first decisions leave the fewest open. By
- * impact: what a decision bears on is the arithmetic that it divides by the axis, the
- * FLOPs of the products of its classes in one step, and the memory and gradient
- * traffic of its weights, their bytes.
+ * Auto-MAP sorts by size, so that the first decisions leave the fewest open. The order by impact
+ * uses the arithmetic that a decision divides by the axis, the FLOPs of the products of its classes
+ * in one step, and the memory and gradient traffic of its weights, their bytes.
  */
 #include <stdlib.h>
 

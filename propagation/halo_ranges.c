@@ -17,7 +17,7 @@ static HaloRange clip(int64_t first, int64_t last, int64_t size) {
     return last < first ? (HaloRange){0, 0} : (HaloRange){first, last - first + 1};
 }
 
-/* What a part reads. */
+/* The range that a shard reads. */
 static HaloRange range_of(const HaloMap *map, HaloRange part) {
     if (part.extent == 0) return (HaloRange){0, 0};
     if (map->is_reversed) return (HaloRange){map->size - part.start - part.extent, part.extent};

@@ -1,16 +1,15 @@
-/* What a part of a split dimension reads (internal to lowering): slice, pad,
- * concatenate, reverse, convolution and windows in space.
+/* Ranges that a shard of a split dimension reads (internal to lowering): slice, pad, concatenate,
+ * reverse, convolution and spatial windows.
  *
- * Place j of a part reads the elements i of an operand's dimension with
+ * Position j of a shard reads the elements i of an operand's dimension with
  *
  *     0 <= base i + low - step j <= span
  *
- * (a window: step is its stride, span its reach less one, base its base dilation,
- * low its padding), so a part reads one range of elements. A convolution's
- * reduction over its window is the same with kernel places for result places. A
- * select-and-scatter goes from its part to the windows that reach into it, and from
- * these to all that they see. What lies outside of a range is outside of the whole
- * or is not read, so padding means the same as it did.
+ * (a window: step is its stride, span its extent minus one, base its base dilation, low its
+ * padding), so that a shard reads one range of elements. A convolution's reduction over its window
+ * is the same with kernel positions for result positions. A select-and-scatter leads from its shard
+ * to the windows that overlap it, and from these to all their elements. Elements outside a range
+ * are outside the whole or are not read, so that padding keeps its meaning.
  */
 #ifndef PROPAGATION_HALO_RANGES_H
 #define PROPAGATION_HALO_RANGES_H
@@ -50,16 +49,16 @@ typedef struct LocalAttributes {
 } LocalAttributes;
 
 bool halo_is_known(IrOpcode opcode);
-/* Returns whether operands must have just the elements that are read, as no attribute says
- * which, or as nothing else is left to do. */
+/* Returns whether operands must have exactly the elements that are read, because no attribute
+ * selects them, or because no other work remains. */
 bool halo_is_exact(const Halo *halo);
-/* Returns whether a slice has nothing left to do once its operand has just the elements that are read. */
+/* Returns whether a slice is complete once its operand has exactly the elements that are read. */
 bool halo_is_slice_done(const Halo *halos, int32_t count);
 /* Returns whether a convolution's window is turned round in this dimension. */
 bool halo_is_turned(const Halo *halo);
 /* Size of the dimension that the factor is of an operand. */
 int64_t halo_operand_size(const Halo *halo, int32_t slot);
-/* What the parts read of operand `slot`: fills its ranges. */
+/* Computes the ranges that the shards read of operand `slot`. */
 void halo_find_ranges(Halo *halo, int32_t slot);
 /* The attributes of the instruction on the own part and ranges. */
 void halo_localise(LocalAttributes *local, const Halo *halo);

@@ -1,11 +1,10 @@
-/* Propagation kept up to date; see incremental.h.
+/* Incremental propagation; see incremental.h.
  *
- * A claim is what a seed has on a dimension of a value: its key, made of level,
- * priority and seed, is the smaller the stronger. Level 0 is kept at the node
- * (value, dimension), level 1 at the strand, the nodes that element-wise operators
- * and views tie, level 2 at the class. Of each axis only the strongest key of a node,
- * strand or class is kept, and a value's state follows from the keys of its own
- * dimensions alone: so a new seed changes at most three keys, and what it reaches are
+ * A claim is the effect of a seed on a dimension of a value. Its key is made of level, priority and
+ * seed; a smaller key is stronger. Level 0 is stored at the node (value, dimension), level 1 at the
+ * strand, the nodes that element-wise operators and views tie, level 2 at the class. Per axis, only
+ * the strongest key of a node, strand or class is kept, and a value's state follows from the keys
+ * of its own dimensions alone. A new seed therefore changes at most three keys, and affects only
  * the members of the sets whose keys changed.
  */
 #include "propagation/incremental.h"
@@ -18,7 +17,7 @@
 #define OWN_SHIFT   40
 #define NOT_CHOSEN  (-1)
 
-/* A key or a state as it was before. */
+/* A key or a state before a change. */
 typedef struct Change {
     void *place;
     uint64_t before;
@@ -421,7 +420,7 @@ static int compare_ranked(const void *left, const void *right) {
     return (a->key > b->key) - (a->key < b->key);
 }
 
-/* Of a seeded value the class that is split comes before those that are refused there. */
+/* At a seeded value, the class that is split precedes those that are refused there. */
 typedef struct Before {
     int32_t kept, refused; /* classes */
 } Before;

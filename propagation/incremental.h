@@ -1,18 +1,17 @@
-/* Propagation of decisions to a fixed point, kept up to date one by one.
+/* Propagation of decisions to a fixed point, updated incrementally.
  *
- * A seed says: this axis splits this dimension of this value. From there the
- * split spreads forward and backward along all ties of the factor rules, that
- * is over the dimension's class (classes.h). Where several seeds reach different
- * dimensions of one value on one axis, one is kept by priority:
+ * A seed states: this axis splits this dimension of this value. The split spreads forward and
+ * backward along all ties of the factor rules, that is over the dimension's class (classes.h). If
+ * several seeds reach different dimensions of one value on one axis, one wins by priority:
  *   0  a seed on the value itself
  *   1  a seed that reaches it through element-wise operators and views alone
- *   2  a seed that reaches it through products, reductions and everything else
- * then by the seed's own priority, then by the first (instruction, dimension).
- * The others are conflicts, with the bytes that they cost. What is kept is a
- * function of the set of seeds, in whatever order they came.
+ *   2  a seed that reaches it through products, reductions and other operators
+ * then by the seed's own priority, then by the first (instruction, dimension). The others are
+ * conflicts, with their cost in bytes. The result is a function of the set of seeds, independent of
+ * their order.
  *
- * A change touches only the values that it reaches; every change is written to
- * a log, so that changes are undone as a stack, besides being taken back singly.
+ * A change visits only the values that it reaches. Every change is logged, so that changes can be
+ * undone as a stack, or removed singly.
  */
 #ifndef PROPAGATION_INCREMENTAL_H
 #define PROPAGATION_INCREMENTAL_H
@@ -36,7 +35,7 @@ void incremental_free(Incremental *incremental);
  * split the dimension. Memory for the log may run out: incremental_failed(). */
 bool incremental_add(Incremental *incremental, int32_t axis, int32_t instruction, int32_t dimension,
                      int32_t priority);
-/* Takes one back; false where there is none. */
+/* Removes a seed; false if there is no such seed. */
 bool incremental_remove(Incremental *incremental, int32_t axis, int32_t instruction, int32_t dimension);
 
 /* The log's length, and back to it: undoes all changes since. */
@@ -46,7 +45,7 @@ bool incremental_failed(const Incremental *incremental);
 
 /* How a value lies; cuts are those that completion makes of such a split. */
 SbpState incremental_state(const Incremental *incremental, int32_t instruction);
-/* Values looked at by the last change. */
+/* The number of values that the last change visited. */
 int32_t incremental_touched(const Incremental *incremental);
 
 /* A dimension that a seed reaches and the axis does not split, because it splits
@@ -57,7 +56,7 @@ typedef struct IncrementalConflict {
     double bytes; /* that an all-to-all sends in all between the two, (n - 1) / n of the value */
 } IncrementalConflict;
 
-/* By instruction, axis, dimension; in the arena. */
+/* Lists conflicts by instruction, axis, dimension; in the arena. */
 AmStatus incremental_conflicts(IncrementalConflict **conflicts, int32_t *count, Arena *arena,
                                const Incremental *incremental, AmError *error);
 

@@ -74,7 +74,7 @@ AmStatus interleave_pairs(LoopPair **pairs, int32_t *count, Arena *arena, const 
 
 /* ---- one pair in one program ---- */
 
-/* What joining a pair is about: one stage under one schedule. */
+/* The parameters of joining a pair: one stage under one schedule. */
 typedef struct Joining {
     const Rules *rules;
     const LoopPair *pair;
@@ -186,7 +186,7 @@ static int32_t find_loop(const Program *program, int32_t origin) {
     return -1;
 }
 
-/* What of the second loop's body can wait; nothing but under zb_h1. */
+/* Finds the part of the second loop's body that can wait; empty except under zb_h1. */
 static AmStatus find_waiting(WaitingPart *part, const JoinedLoops *loops, const Joining *joining,
                              AmError *error) {
     *part = (WaitingPart){.count = 0};

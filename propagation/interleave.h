@@ -1,21 +1,21 @@
-/* Turns of the backward pass between turns of the forward pass: 1F1B and ZB-H1.
+/* Interleaves the forward and the backward loop of a pipeline: 1F1B and ZB-H1.
  *
- * A pipeline's step in micro-batches has a loop for the forward pass and one for
- * the backward pass (micro_batches.h, separate_backward). Run one after the other
- * they are GPipe: all turns of what the backward pass needs are kept. On stage s of
- * S, turn m of the second loop needs no more than the first one's turn m, so that
- * they may alternate: the first runs at most min(M, S - s) turns ahead (DAPPLE), and
- * no more is kept. No stage may keep fewer turns than the one after it, or both would
- * wait for one another.
+ * A pipeline's step in micro-batches has a loop for the forward pass and one for the backward pass
+ * (micro_batches.h, separate_backward). Run one after the other they are GPipe: the values that the
+ * backward pass needs are kept for all micro-batches. On stage s of S, iteration m of the second
+ * loop needs at most the first one's iteration m, so that they may alternate: the first runs at
+ * most min(M, S - s) iterations ahead (DAPPLE), and only these are kept. No stage may keep fewer
+ * iterations than its successor; otherwise both would wait for each other.
  *
  *   GPipe, stage 0 of 2, M = 4     F0 F1 F2 F3 B0 B1 B2 B3     4 places
  *   1F1B                           F0 F1 B0 F2 B1 F3 B2 B3     2 places
  *
- * Under ZB-H1 the second loop is two: what of a turn of it can wait is a third one (interleave_weights.h).
+ * Under ZB-H1 the second loop becomes two: the part of an iteration that can wait is a third loop
+ * (interleave_weights.h).
  *
- * As stages are in different turns, a transfer inside such a loop has slots: the
- * giver goes on while up to |s - t| + 1 values are under way to stage t, which is
- * enough for all to come to an end and for transfers to take place beside the work.
+ * Stages run different iterations at a time, so that a transfer inside such a loop has slots: the
+ * sender continues while up to |s - t| + 1 values are in flight to stage t. That suffices for
+ * progress and for transfers to overlap with computation.
  */
 #ifndef PROPAGATION_INTERLEAVE_H
 #define PROPAGATION_INTERLEAVE_H
@@ -30,22 +30,23 @@ typedef struct LoopPair {
     int32_t turns;
 } LoopPair;
 
-/* The loops whose turns alternate, in order: loops of one trip count, more than 1, of which the
- * second takes what the first has made. A loop is in one pair at most. In the arena. */
+/* Finds the loops whose iterations alternate, in order: loops of one trip count above 1, of which
+ * the second reads results of the first. A loop is in one pair at most. In the arena. */
 AmStatus interleave_pairs(LoopPair **pairs, int32_t *count, Arena *arena, const Rules *rules, AmError *error);
 
-/* Joins the loops of each pair in a program that is neither fused nor has buffers, but for its regions, for
- * schedule 1f1b or zb_h1: they stand side by side, what passes between them has as many places as
- * stage `stage` keeps turns, and transfers inside have slots. AM_ERROR_INFEASIBLE: the second
- * needs what only all turns of the first have made; named with its place in the source. */
+/* Joins the loops of each pair in a program without fusions and buffers (except in its regions),
+ * for schedule 1f1b or zb_h1: they become adjacent, the values between them have as many places as
+ * stage `stage` keeps iterations, and transfers inside have slots. AM_ERROR_INFEASIBLE: the second
+ * needs results of all iterations of the first; the message names the instruction and its source
+ * line. */
 AmStatus program_interleave(Program *program, const Rules *rules, const StageMap *map, int32_t stage,
                             ScheduleKind schedule, AmError *error);
 
-/* What passes between the loops of each pair of such a program, for schedule gpipe: turn by turn in places
- * that lie together each. Does nothing where there are no pairs. */
+/* Makes the values between the loops of each pair of such a program contiguous per iteration, for
+ * schedule gpipe. Does nothing without pairs. */
 AmStatus program_gather_stacks(Program *program, const Rules *rules, AmError *error);
 
-/* Where each value is made and used, and edits of the list of instructions (interleave_edit.c). */
+/* Definitions and uses of each value, and edits of the list of instructions (interleave_edit.c). */
 typedef struct ProgramUses {
     int32_t *maker;         /* [value]: instruction, or -1 */
     int32_t *first, *users; /* value v is used by instructions users[first[v]] .. users[first[v + 1] - 1] */
@@ -60,14 +61,14 @@ AmStatus program_relist(Program *program, const int32_t *list, int32_t count, Am
 /* Fuses and places a region anew after it was changed. */
 AmStatus program_finish_again(Program *region, AmError *error);
 
-/* What passes from the first loop to the second, turn by turn (interleave_stacks.c): operand `operand` of
- * the second is, through views, result `result` of the first, an array in which turn m writes
- * and reads place m of dimension `dimension`. */
+/* A value that passes from the first loop to the second, one place per iteration
+ * (interleave_stacks.c): operand `operand` of the second is, through views, result `result` of the
+ * first, an array in which iteration m writes and reads place m of dimension `dimension`. */
 typedef struct LoopStack {
     int32_t operand, result;
     int32_t dimension;
     int32_t kept;    /* places that are enough */
-    bool may_shrink; /* nobody else has it, and it begins as a scalar that is repeated */
+    bool may_shrink; /* it has no other user, and its initial value is a repeated scalar */
 } LoopStack;
 
 /* A pair in one program, and who uses what there and in the bodies. */
@@ -82,9 +83,9 @@ AmStatus joined_loops_open(JoinedLoops *loops, Arena *arena, Program *program, i
                            int32_t turns, AmError *error);
 /* Returns whether operand `operand` of the second loop is such an array. */
 bool stack_find(LoopStack *stack, const JoinedLoops *loops, int32_t operand);
-/* Gives the stacks that may shrink as many places as are enough, of which there are two numbers at most,
- * along their first dimension, so that a place lies together. The program and both bodies are changed and
- * have other instruction numbers. */
+/* Reduces the stacks that may shrink to the sufficient number of places, of which there are at most
+ * two, along their first dimension, so that a place is contiguous. The program and both bodies
+ * change and get other instruction numbers. */
 AmStatus stacks_shrink(JoinedLoops *loops, const LoopStack *stacks, int32_t count, AmError *error);
 
 #endif

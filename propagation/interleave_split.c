@@ -1,8 +1,10 @@
-/* Cuts a loop in two: both loops are made of copies of its regions. See interleave_weights.h.
+/* Splits a loop in two (loop fission): both loops consist of copies of its regions. See
+ * interleave_weights.h.
  *
- * A value x of shape s that crosses gets an array [kept, s], which begins as zeros and which B carries: after
- * x is made B writes it to the place of its turn; before x is used W reads it from there. In W's body the
- * name of x is then that of what was read, so that nothing else changes. */
+ * A value x of shape s that crosses gets an array [kept, s], which is initially zero and which B
+ * carries. B writes x to the place of its iteration after computing it; W reads it from there
+ * before its first use. In W's body the name of x then refers to the value read, so that nothing
+ * else changes. */
 #include <string.h>
 
 #include "propagation/interleave_weights.h"
@@ -240,7 +242,7 @@ static void emit_earlier(const Splitter *self, Half *half, const int32_t *number
     }
 }
 
-/* Reads what an instruction needs right before it, once. */
+/* Reads the crossing values that an instruction needs right before it, once. */
 static void emit_later(const Splitter *self, Half *half, int32_t *number) {
     const Program *from = self->loop.regions[0];
     for (int32_t i = 0; i < from->instruction_count; i++) {
@@ -305,8 +307,8 @@ static void emit_zeros(const Splitter *self, int32_t array) {
     emit(program, PROGRAM_COMPUTE, IR_BROADCAST, &zero, 1, array, NULL);
 }
 
-/* Adds the half's loop. `given`: [crossing] what the arrays begin as; `results`: [crossing] of B what they
- * have become, set here. */
+/* Adds the loop of one half. `given`: [crossing] the initial values of the arrays; `results`:
+ * [crossing] their final values in B, set here. */
 static void emit_loop(const Splitter *self, const Half *half, const int32_t *given, int32_t *results,
                       int32_t *renamed) {
     Program *program = self->program;

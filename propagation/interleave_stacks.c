@@ -1,9 +1,9 @@
-/* What passes from turn to turn of two loops: found by its form, and given fewer places.
+/* Finds the stacks that pass values between two loops, by their form, and reduces their places.
  *
- * The first loop's body writes place m of an array in its turn m by a dynamic-update-slice and
- * does nothing else with it; the second one's reads place m in its turn m by dynamic-slices,
- * through reshapes that may stand outside of the loop as well. So turn m may as well be in place
- * m mod kept, once turn m - kept has been read.
+ * The first loop's body writes place m of an array in iteration m by a dynamic-update-slice and
+ * does nothing else with the array. The second one's reads place m in iteration m by
+ * dynamic-slices, through reshapes that may also be outside the loop. Iteration m may therefore use
+ * place m mod kept, once iteration m - kept has been read.
  */
 #include <string.h>
 
@@ -20,8 +20,8 @@ static int32_t viewed(const Program *program, const ProgramUses *uses, int32_t v
     return value;
 }
 
-/* The dimension whose index is the loop's turn, its parameter 0; -1 unless it is one and all of `window` but
- * that, of which there is 1 of `turns`, is as large as the array. */
+/* The dimension whose index is the loop's counter, its parameter 0. Returns -1 unless there is
+ * exactly one and all other dimensions of `window` are as large as the array. */
 static int32_t turn_dimension(const Program *body, const ProgramInstruction *slice, int32_t first_index,
                               const int64_t *window, int32_t turns) {
     const IrShape *array = &body->values[slice->operands[0]].shape;
@@ -49,8 +49,8 @@ static int32_t find_writer(const Program *body, const ProgramUses *uses, int32_t
     return writes && !uses->is_output[before] ? writer : -1;
 }
 
-/* Returns whether all that the body does with `value`, as which a stack of that shape shows, is to read place
- * m in turn m. */
+/* Returns whether the body only reads place m in iteration m of `value`, which is a view of a stack
+ * of that shape. */
 static bool is_read_by_turn(const Program *body, const ProgramUses *uses, int32_t value, const IrShape *stack,
                             int32_t dimension) {
     for (int32_t u = uses->first[value]; u < uses->first[value + 1]; u++) {
@@ -184,8 +184,8 @@ static AmStatus add_place(Program *body, int32_t kept, int32_t *place, AmError *
     return AM_OK;
 }
 
-/* A slice's operands become `leading`, [first], and then its indices, of which that of `dimension` becomes
- * `place` and comes first. */
+/* Replaces a slice's operands by `leading`, [first], and then its indices; the index of `dimension`
+ * becomes `place` and comes first. */
 static AmStatus redirect(Program *body, ProgramInstruction *slice, const int32_t *leading, int32_t first,
                          int32_t dimension, int32_t place, AmError *error) {
     int32_t *operands = ARENA_ARRAY(body->arena, int32_t, slice->operand_count + 1), count = 0;
@@ -228,11 +228,11 @@ static void add_view(Program *body, int32_t value, int32_t result) {
                              .called_second = -1};
 }
 
-/* Where the views at the end of a body's list belong: next to the slices that they were added for. */
+/* The positions of views at the end of a body's list: next to the slices for which they were added. */
 typedef struct Insertions {
     int32_t count;   /* instructions that were there before */
     int32_t *before; /* [instruction]: a view that goes before it, or -1 */
-    int32_t *after;  /* [instruction]: one that goes behind it, or -1 */
+    int32_t *after;  /* [instruction]: the one to insert after it, or -1 */
 } Insertions;
 
 static AmStatus begin_insertions(Insertions *insertions, const Program *body, AmError *error) {
@@ -268,7 +268,7 @@ static AmStatus redirect_writer(Program *body, Insertions *insertions, int32_t i
     return redirect(body, &body->instructions[i], leading, 2, dimension, place, error);
 }
 
-/* The same for the read: what was read is a view of what is. */
+/* The same for the read: the former value becomes a view of the new one. */
 static AmStatus redirect_reader(Program *body, Insertions *insertions, int32_t i, int32_t dimension,
                                 int32_t array, int32_t place, AmError *error) {
     int32_t result = body->instructions[i].first_result;
@@ -302,7 +302,7 @@ static AmStatus redirect_readers(Program *body, Insertions *insertions, const Pr
     return AM_OK;
 }
 
-/* Leaves out the views and repeated scalars that nobody reads, from the last to the first. */
+/* Removes views and repeated scalars without readers, from the last to the first. */
 static AmStatus drop_unused(Program *program, AmError *error) {
     int32_t count = program->instruction_count, kept = 0;
     int32_t *list = ARENA_ARRAY(program->arena, int32_t, count + 1);
@@ -369,7 +369,7 @@ static AmStatus read_directly(Program *program, int32_t loop, int32_t operand, i
     return AM_OK;
 }
 
-/* What the loop carries as parameter p of its regions has that shape and state. */
+/* Sets shape and state of the carried value that is parameter p of the loop's regions. */
 static void set_shape(const ProgramInstruction *loop, int32_t p, const ProgramValue *like) {
     Program *body = loop->regions[0], *condition = loop->regions[1];
     ProgramValue *values[] = {&body->values[body->parameters[p]], &body->values[body->outputs[p]],
@@ -380,7 +380,7 @@ static void set_shape(const ProgramInstruction *loop, int32_t p, const ProgramVa
     }
 }
 
-/* Returns whether the array is to be another one: fewer places, or places that lie together. */
+/* Returns whether the array changes: fewer places, or contiguous places. */
 static bool changes(const LoopStack *stack, int32_t turns) {
     return stack->may_shrink && (stack->kept < turns || stack->dimension > 0);
 }

@@ -1,5 +1,5 @@
-/* What can wait: by sweeps from the users to the makers. See interleave_weights.h. Producers stand before
- * their users in a body. */
+/* Finds the part of the backward pass that can wait, by sweeps from users to producers. See
+ * interleave_weights.h. Producers precede their users in a body. */
 #include "propagation/interleave_weights.h"
 
 typedef struct Finder {
@@ -45,7 +45,7 @@ static bool is_cheap(const Program *body, const ProgramInstruction *instruction)
     return ir_is_elementwise(instruction->opcode) && body->values[instruction->first_result].shape.rank == 0;
 }
 
-/* Worth a turn of its own. */
+/* Returns whether the instruction is worth an iteration of its own. */
 static bool is_heavy(const ProgramInstruction *instruction) {
     static const IrOpcode opcodes[] = {IR_DOT, IR_RAGGED_DOT, IR_CONVOLUTION, IR_SCATTER, IR_CUSTOM_CALL};
     if (instruction->kind == PROGRAM_COLLECTIVE || instruction->region_count > 0) return true;
@@ -56,7 +56,7 @@ static bool is_heavy(const ProgramInstruction *instruction) {
 
 /* ---- sweeps ---- */
 
-/* What the condition reads, and the number of the turn, is carried by both. */
+/* Marks the values that both halves carry: those that the condition reads, and the counter. */
 static AmStatus find_common(Finder *self, Arena *arena, AmError *error) {
     ProgramUses uses;
     TRY(program_uses(&uses, arena, self->condition, error));
@@ -79,7 +79,8 @@ static void find_free(Finder *self) {
     }
 }
 
-/* B runs what leads to a transfer, to what has no result but an effect, and to what is marked. */
+/* Marks the instructions of B: ancestors of transfers and of effects without a result, and marked
+ * instructions. */
 static void sweep_now(Finder *self) {
     for (bool has_changed = true; has_changed;) {
         has_changed = false;
@@ -128,7 +129,7 @@ static void find_later(Finder *self) {
     }
 }
 
-/* What W runs, copies and takes. */
+/* Marks the instructions that W runs, copies and reads. */
 static void sweep_late(Finder *self) {
     WaitingPart *part = self->part;
     for (int32_t i = self->count - 1; i >= 0; i--) {
@@ -151,7 +152,7 @@ static void sweep_late(Finder *self) {
     }
 }
 
-/* What B has no use for, neither carried nor read, is not its operand. */
+/* Removes operands of B that it neither carries nor reads. */
 static void find_kept(Finder *self) {
     WaitingPart *part = self->part;
     for (int32_t p = 0; p < self->parameters; p++)

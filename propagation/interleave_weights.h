@@ -1,18 +1,18 @@
-/* Zero-bubble: the part of a backward turn that can wait (Qi et al. 2023, ZB-H1).
+/* Zero-bubble: the part of a backward iteration that can wait (Qi et al. 2023, ZB-H1).
  *
- * A turn of the backward pass does two things: it brings the gradient to the stage before,
- * which waits for it, and it adds up gradients of weights, for which nobody waits before the last
- * turn. So the loop of the backward pass is cut in two (loop fission), by what the instructions of its body
- * lead to:
+ * An iteration of the backward pass does two things: it sends the gradient to the previous stage,
+ * which waits for it, and it accumulates gradients of weights, which are not needed before the last
+ * iteration. The loop of the backward pass is therefore split in two (loop fission), by the users
+ * of the instructions of its body:
  *
- *   second (B)   what leads to a transfer, and to what later turns of that need
- *   third  (W)   what leads to nothing but arrays that are carried along, with a product of matrices, a
- *                convolution, a scatter or a collective on the way; without, it stays with B
+ *   second (B)   ancestors of a transfer, and of values that later iterations of it need
+ *   third  (W)   ancestors of carried arrays alone, through a matrix product, a convolution,
+ *                a scatter or a collective; without one of these they stay in B
  *
- * Both count turns. W takes what B has made from stacks, turn m in place m modulo their number, as
- * interleave_stacks.c knows them between F and B; what is cheap to make of what never changes, such as a
- * slice of what F left, W makes itself. W adds up in the order of B's turns, so results are the same bit for
- * bit.
+ * Both count iterations. W reads the results of B from stacks, iteration m in place m modulo their
+ * number, as interleave_stacks.c uses them between F and B. Values that are cheap to compute from
+ * invariant arrays, such as a slice of a result of F, are recomputed in W. W accumulates in the
+ * order of B's iterations, so that results are bit-identical.
  */
 #ifndef PROPAGATION_INTERLEAVE_WEIGHTS_H
 #define PROPAGATION_INTERLEAVE_WEIGHTS_H
@@ -35,9 +35,9 @@ typedef struct WaitingPart {
  * chain of carried arrays. */
 AmStatus waiting_part_find(WaitingPart *part, Arena *arena, const ProgramInstruction *loop, AmError *error);
 
-/* Cuts loop `*second` of a program, which stands right behind `*first`, in two that stand there; what passes
- * between them has `kept` places. The program has other instruction numbers then. Regions must be finished
- * again. */
+/* Splits loop `*second` of a program, which directly follows `*first`, into two adjacent loops; the
+ * values between them have `kept` places. Instruction numbers of the program change, and regions
+ * must be finished again. */
 AmStatus waiting_part_split(Program *program, int32_t *first, int32_t *second, int32_t *third,
                             const WaitingPart *part, int32_t kept, int32_t turns, AmError *error);
 

@@ -1,11 +1,10 @@
 /* Seeds from the shardings that a module carries (`--keep-shardings`).
  *
- * Completion knows ordered lists of classes, so the lists are sought that bring
- * the shardings about: on each axis the classes that some value splits, a class
- * before another where a value has both and splits the first. What completion
- * still decides otherwise becomes an exception of the value. A value is named by
- * the instruction that makes it, tuples and annotations seen through; values
- * made on demand take the state of their use and seed nothing.
+ * An assignment follows from ordered lists of classes. This file finds lists that reproduce the
+ * given shardings: on each axis the classes that some value splits, a class before another if a
+ * value has both and splits the first. A value for which the lists give another state gets an
+ * override. A value is identified by the instruction that computes it, through tuples and
+ * annotations; values made on demand take the state of their use and seed nothing.
  */
 #include <string.h>
 
@@ -158,7 +157,7 @@ AmStatus propagation_infer_mesh(Mesh *mesh, Arena *arena, const KeptShardings *k
     return sharding_infer_mesh(mesh, arena, tiles, kept->different_count, error);
 }
 
-/* What is sought: the state of every kept value. */
+/* The goal: the state of every kept value. */
 typedef struct Seeding {
     PlanStage *stage;
     Arena *arena;

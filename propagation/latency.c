@@ -5,12 +5,12 @@
 
 #include "propagation/lower_internal.h"
 
-/* What a device computes while it sends, or reads and writes, a byte: about 1,000 to 4,000 and 50 to 200 for
- * cards of the last ten years and what connects them inside a server. */
+/* Operations of a device per byte sent, and per byte read or written: about 1,000 to 4,000 and 50
+ * to 200 for GPUs of the last ten years and their links inside a server. */
 #define OPERATIONS_PER_SENT_BYTE 2048.0
 #define OPERATIONS_PER_BYTE      64.0
 
-/* How many awaited collectives are looked at: those of a layer, or a few. */
+/* The number of awaited collectives considered: those of one layer, or a few. */
 enum { MOST_NEAR = 16 };
 
 /* Between a stored weight and where it is gathered. */
@@ -34,8 +34,8 @@ static double elements_of(const LiveBytes *live, int32_t value) {
     return bytes > 0 ? (double)live->bytes[value] / (double)bytes : 0;
 }
 
-/* Of a product [b, m, k] x [b, k, n]: the square of b m k n is the product of what both take and it makes,
- * over b. */
+/* Operations of a product [b, m, k] x [b, k, n]: the square of b m k n is the product of the sizes
+ * of both operands and the result, over b. */
 static double product_operations(const LiveBytes *live, const ProgramInstruction *instruction) {
     const Program *program = live->program;
     double elements = elements_of(live, instruction->first_result), batch = 1;

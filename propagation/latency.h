@@ -1,10 +1,10 @@
-/* What a program's order can hide: collectives that later products wait for, and what could be computed
- * meanwhile.
+/* The communication that a program's order can hide: collectives that later products wait for, and
+ * the work available meanwhile.
  *
- * Tensor parallelism adds up and gathers activations between products. The chain from one such collective to
- * the next has nothing to do while it is under way; gradients of weights, which no later collective needs,
- * do. Times are estimated in operations of a product, alike on every cluster and every rank: it is their
- * ratios that count, and an order that suits one machine suits others nearly as well.
+ * Tensor parallelism reduces and gathers activations between products. The chain from one such
+ * collective to the next has no work while it runs; gradients of weights, which no later collective
+ * needs, do. Times are estimated in operations of a product, equally on every cluster and every
+ * rank: only their ratios matter, and an order that suits one machine suits others nearly as well.
  */
 #ifndef PROPAGATION_LATENCY_H
 #define PROPAGATION_LATENCY_H
@@ -16,7 +16,7 @@ typedef struct ProgramLatency {
     int32_t
         awaited_count; /* collectives that a product, a loop or a transfer waits for; 0: all else is unset */
     const int32_t *awaited;
-    const double *work; /* [instruction] estimated operations; of a collective what its time is worth */
+    const double *work; /* [instruction] estimated operations; for a collective the equivalent of its time */
     const double *chain_before;   /* [instruction]: work of the chain in front of it */
     const bool *is_awaited;       /* [instruction]: in `awaited` */
     const bool *is_chain;         /* [instruction]: in `awaited` or needed by one, or by a transfer */
@@ -33,22 +33,22 @@ static inline bool program_is_work(const ProgramInstruction *instruction) {
            instruction->opcode == IR_DOT || instruction->opcode == IR_CONVOLUTION;
 }
 
-/* Of the program as it stands, in its arena. Gathers of stored weights are no chain's (gather_ahead.h).
- * `live` is begun where there are awaited collectives. */
+/* Analyses the program in its current order, in its arena. Gathers of stored weights belong to no
+ * chain (gather_ahead.h). `live` is initialised if there are awaited collectives. */
 AmStatus program_latency(ProgramLatency *latency, LiveBytes *live, const Program *program,
                          const ProgramGraph *graph, AmError *error);
 
-/* How far the chain has come, and what is near ahead of it. */
+/* The progress of the chain, and its near future. */
 typedef struct LatencyFront {
     int32_t after, place; /* the last instruction that has been passed; the next in `awaited` */
-    double hold;          /* operations to hold back so that with what can begin until then there are
-                             enough for the time of the next awaited collectives */
-    double longest;       /* operations of the chain between two of them, at most */
+    double hold;    /* operations to hold back so that these and the work that becomes ready cover the time of
+                       the next awaited collectives */
+    double longest; /* operations of the chain between two of them, at most */
 } LatencyFront;
 
 /* All up to instruction `after` has been passed. */
 void latency_front_pass(LatencyFront *front, const ProgramLatency *latency, int32_t after);
-/* Operations of the chain until the next awaited collective; infinite where there is none. */
+/* Operations of the chain until the next awaited collective; infinite without one. */
 double latency_front_distance(const LatencyFront *front, const ProgramLatency *latency);
 
 #endif

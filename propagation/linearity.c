@@ -1,18 +1,17 @@
-/* Which operators partial values pass, exactly.
+/* Operators through which partial values pass exactly.
  *
- *   sums      pass what is linear: moving, adding, scaling by a whole value; a second
- *             operand that is moved beside them must be partial too, or zero, which
- *             every part may add; one that is added to them can be made partial at no cost
- *   maxima    pass what never falls: moving, conversions without wrap, rounding to
- *   (minima)  whole numbers; max(max_i a_i, b) = max_i max(a_i, b), so that a second
- *             operand may be whole
- *   and, or   pass moving and themselves, as maxima do
- *   products  pass moving alone: another factor would be counted in every part
+ *   sums      pass linear operators: moves, additions, scaling by a replicated value; a second
+ *             operand that is moved with them must be partial too, or zero, which every part may
+ *             add; an addend can be made partial at no cost
+ *   maxima    pass monotone operators: moves, conversions without wrap, rounding to integers;
+ *   (minima)  max(max_i a_i, b) = max_i max(a_i, b), so that a second operand may be replicated
+ *   and, or   pass moves and themselves, as maxima do
+ *   products  pass moves alone: another factor would count in every part
  *
- * Integers wrap, and a type that rounds or wraps on the way would do so to every
- * part: conversions of sums are not passed. Negation of the least integer wraps.
- * Sums of 16-bit products are exact in that their parts are in f32: they are moved, added and negated in f32
- * and rounded when they are finished.
+ * Integers wrap, and a type that rounds or wraps in between would do so in every part: conversions
+ * of sums do not pass. Negation of the least integer wraps. Sums of 16-bit products are exact in
+ * that their parts are f32: they are moved, added and negated in f32 and rounded when they are
+ * reduced.
  */
 #include "propagation/linearity.h"
 
@@ -100,12 +99,12 @@ Linearity linearity_of(const IrModule *module, const IrInstruction *instruction)
     return linearity;
 }
 
-/* Returns whether a whole operand may stand beside parts: what is combined with itself stays what it is. */
+/* Returns whether a replicated operand may be combined with parts: the reduction is idempotent. */
 static bool may_repeat(SbpReduction reduction) {
     return reduction == SBP_MAX || reduction == SBP_MIN || reduction == SBP_AND || reduction == SBP_OR;
 }
 
-/* Returns whether what is not partial among `data` may be joined with parts. */
+/* Returns whether the operands of `data` that are not partial may be combined with parts. */
 static bool others_fit(const IrModule *module, const IrInstruction *instruction, uint32_t others,
                        SbpReduction reduction) {
     if (may_repeat(reduction)) return true;

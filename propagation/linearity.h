@@ -21,19 +21,19 @@ typedef enum Linearity {
 
 Linearity linearity_of(const IrModule *module, const IrInstruction *instruction);
 
-/* Returns whether the instruction, of that linearity, may take the operands `partial` (bits)
- * as they are, parts by *reduction; *reduction becomes that of its result, and
- * `*whole` the operands (bits) that must be whole where the others are partial. */
+/* Returns whether the instruction, of that linearity, may use the operands `partial` (bits) without
+ * a reduction, partial by *reduction; *reduction becomes that of its result, and `*whole` the
+ * operands (bits) that must be replicated if the others are partial. */
 bool linearity_carries(const IrModule *module, const IrInstruction *instruction, Linearity linearity,
                        uint32_t partial, SbpReduction *reduction, uint32_t *whole);
 
-/* The same of sums of a 16-bit type whose parts are in f32 (lower_is_half_product()): exact operators alone,
- * made in f32. A conversion to f32 hands them on as they are. */
+/* The same for sums of a 16-bit type whose parts are in f32 (lower_is_half_product()): exact
+ * operators alone, computed in f32. A conversion to f32 returns them unchanged. */
 bool linearity_carries_wide(const IrModule *module, const IrInstruction *instruction, Linearity linearity,
                             uint32_t partial, SbpReduction *reduction, uint32_t *whole);
 
-/* The operands (bits) of which parts have to be made before the instruction can take the operands `partial`
- * as they are: what is added to a sum of parts, or subtracted, is added by one device alone. */
+/* The operands (bits) that must be made partial before the instruction can use the operands
+ * `partial` without a reduction: an addend of a sum of parts is added by one device alone. */
 uint32_t linearity_beside(const IrInstruction *instruction, uint32_t partial, SbpReduction reduction);
 
 #endif

@@ -1,4 +1,5 @@
-/* Views share what they are views of. What a fusion will keep to itself counts as well, in every order alike.
+/* Views share memory with their origin. Values inside future fusions are counted too, equally in
+ * every order.
  */
 #include "propagation/live_bytes.h"
 

@@ -6,7 +6,7 @@
 
 typedef struct LiveBytes {
     const Program *program;
-    int32_t *root;  /* [value]: itself, or what it is a view of */
+    int32_t *root;  /* [value]: itself, or the origin of a view */
     int64_t *bytes; /* [value] of equal parts (program_even_bytes) */
 } LiveBytes;
 
@@ -15,8 +15,8 @@ AmStatus live_bytes_find(LiveBytes *live, const Program *program, AmError *error
 /* Bytes that instruction i makes, and those that it takes, but of parameters. */
 int64_t live_bytes_made(const LiveBytes *live, int32_t i);
 int64_t live_bytes_taken(const LiveBytes *live, int32_t i);
-/* How full it is at most, parameters aside, if each instruction i runs at time[i], no sooner than what it
- * takes and less than the number of instructions. */
+/* The peak of the memory without parameters if each instruction i runs at time[i], which is after
+ * its operands and below the number of instructions. */
 AmStatus live_bytes_most(int64_t *most, const LiveBytes *live, const int32_t *time, AmError *error);
 
 #endif

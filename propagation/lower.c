@@ -1,10 +1,9 @@
-/* Lowering: the program of one device, from a completion.
+/* Lowering: makes the program of one device from an assignment.
  *
- * Instructions are visited in canonical order. Each asks for its operands in
- * the states that its factors need; ask_for() finds such a value, boxes one
- * (once per tensor and state) or, for values made on demand, emits the
- * instruction anew in just that state. Nothing is emitted that no output
- * needs. See box.c for the collectives between states.
+ * Instructions are visited in canonical order. Each requests its operands in the states that its
+ * factors need. ask_for() finds such a value, reshards one (once per tensor and state) or, for
+ * values made on demand, emits the instruction again in that state. Instructions that no output
+ * needs are not emitted. box.c chooses the collectives between states.
  */
 #include "propagation/lower_internal.h"
 
@@ -59,7 +58,7 @@ ProgramInstruction *lower_add_instruction(Lowering *self) {
     return instruction;
 }
 
-/* The backward pass uses what it has computed once more. */
+/* The pass of the current instruction; the backward pass uses its recomputed values. */
 static IrPhase pass_of(const Lowering *self) {
     return self->phase == IR_PHASE_RECOMPUTED ? IR_PHASE_BACKWARD : self->phase;
 }
@@ -103,8 +102,8 @@ static SbpState result_place_state(const Lowering *self, int32_t i, Split split,
     return state;
 }
 
-/* How result `leaf` of i is stored: as decided for the first, and of others as
- * they are made, sums being finished. */
+/* The state in which result `leaf` of i is stored: as decided for the first, and as computed, with
+ * sums reduced, for others. */
 static SbpState stored_state(const Lowering *self, int32_t i, int32_t leaf) {
     const Completion *completion = self->completion;
     if (leaf <= 0) return completion->stored[i];
@@ -151,8 +150,8 @@ static AmStatus ask_for_tuple(Lowering *self, int32_t producer, int32_t *operand
     return AM_OK;
 }
 
-/* Operand k in the state that the chosen factors need; a carrier takes the
- * operands that were left unfinished for it as they are, and parts of what it adds to them. */
+/* The state of operand k that the chosen factors need. A carrier uses the operands that stayed
+ * partial for it without a reduction, and its addends as parts. */
 static SbpState operand_state(const Lowering *self, int32_t i, Split split, uint8_t carries, int32_t k) {
     int32_t axes = self->program->mesh->axis_count;
     SbpState state = place_state(self, i, split, k);
@@ -192,7 +191,7 @@ static AmStatus ask_for_operands(Lowering *self, int32_t i, Split split, uint8_t
     return AM_OK;
 }
 
-/* What depends on where the shard of operand 0 lies in the whole. */
+/* Sets the attributes that depend on the position of operand 0's shard in the whole. */
 static void place_operand(Lowering *self, ProgramInstruction *instruction, const IrInstruction *source,
                           SbpState state) {
     const IrShape *shape =
@@ -233,7 +232,8 @@ static AmStatus emit_conversion(Lowering *self, int32_t i, int32_t leaf, const I
     return self->arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }
 
-/* Where one of an instruction's operands has its parts in f32, all have; `*is_wide`: that is so. */
+/* If one operand of an instruction has f32 parts, converts all; `*is_wide` is set to whether one
+ * has. */
 static AmStatus widen_operands(Lowering *self, const IrInstruction *source, int32_t *operands, bool *is_wide,
                                AmError *error) {
     *is_wide = false;
@@ -273,7 +273,7 @@ static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, Am
     }
     ProgramInstruction *instruction = lower_add_instruction(self);
     bool view = operand_count > 0 && lower_is_view(self, source, operands[0], first_result);
-    view |= is_wide && source->opcode == IR_CONVERT; /* of what is in f32 already */
+    view |= is_wide && source->opcode == IR_CONVERT; /* of a value that is f32 already */
     instruction->kind = view ? PROGRAM_VIEW : PROGRAM_COMPUTE;
     instruction->opcode = source->opcode;
     instruction->origin = i;
@@ -298,8 +298,8 @@ static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, Am
     return lower_whole_regions(instruction, self->arena, self->module, error);
 }
 
-/* On each axis, the factor of an on-demand instruction that gives `state`;
- * where there is none the axis is left whole and false is returned. */
+/* Finds, on each axis, the factor of an on-demand instruction that gives `state`; without one the
+ * axis stays replicated and false is returned. */
 static bool factors_for(const Lowering *self, int32_t i, int32_t leaf, SbpState state, int8_t *factors,
                         SbpCut *cuts) {
     const FactorRule *rule = &self->rules->rules[i];
@@ -384,9 +384,9 @@ AmStatus lower_ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state, 
     return AM_OK;
 }
 
-/* The state in which a sum of `shape` that is to be whole on the `axes` (bits) is rounded: split by them
- * along the first dimension that divides and that nothing splits, so that no more than halves are gathered;
- * else `state`, what it is to be. */
+/* The state in which a sum of `shape` that becomes replicated on the `axes` (bits) is rounded:
+ * split by them along the first unsplit dimension that divides, so that only 16-bit values are
+ * gathered; else `state`, its final state. */
 static SbpState rounding_state(const Lowering *self, const IrShape *shape, SbpState state, uint32_t axes) {
     const Mesh *mesh = self->program->mesh;
     int64_t ways = 1;

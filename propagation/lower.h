@@ -6,7 +6,7 @@
 #include "propagation/program.h"
 #include "propagation/stages.h"
 
-/* What a stage's lists mean for every instruction (method, section 2). */
+/* The meaning of a stage's lists for every instruction (docs/method.md). */
 typedef struct Completion {
     const PlanStage *stage;
     int8_t *factor;        /* [instruction * MESH_MAX_AXES]: factor split on the axis, -1 none */
@@ -35,14 +35,14 @@ SbpState completion_carried(const Completion *completion, const LoopLeaf *leaf);
 AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context, const Completion *completion,
                     int32_t device, AmError *error);
 
-/* Lowers one stage of several, all of which are completed: what it computes, and the
- * transfers that it takes part in, in the order of the module; but for gpipe
- * the passes' loops are joined (interleave.h). */
+/* Lowers one stage of several, all of which are assigned: its computation, and its transfers, in
+ * the order of the module; except for gpipe the loops of the passes are joined (interleave.h). */
 AmStatus plan_lower_stage(Program **program, Arena *arena, const PlanContext *context, const StageMap *map,
                           Completion *const *completions, int32_t stage, int32_t device,
                           ScheduleKind schedule, AmError *error);
 
-/* The same for a stage in chunks (lower_chunks.h): `map` and `completions` are of all stages' chunks. */
+/* The same for a stage in chunks (lower_chunks.h): `map` and `completions` are of the chunks of all
+ * stages. */
 AmStatus plan_lower_chunks(Program **program, Arena *arena, const PlanContext *context, const StageMap *map,
                            Completion *const *completions, int32_t stage, int32_t device,
                            ScheduleKind schedule, AmError *error);

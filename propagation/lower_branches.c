@@ -1,13 +1,13 @@
-/* Lowering a planned conditional: its branches as programs for one device.
+/* Lowers a planned conditional: its branches become programs for one device.
  *
- * What goes into a branch is brought before the conditional into the state in
- * which the branch reads it, whichever branch is taken; each branch gives every
- * result in the one state that it has afterwards. The selector is whole, so that
- * all ranks take the same branch and meet in the collectives inside.
+ * Inputs of a branch are resharded before the conditional to the state in which the branch reads
+ * them, whichever branch is taken; each branch returns every result in its one state after the
+ * conditional. The selector is replicated, so that all ranks take the same branch and meet in its
+ * collectives.
  */
 #include "propagation/lower_internal.h"
 
-/* The state of a value that `reader` stands for; whole where nobody reads it. */
+/* The state of a value that `reader` represents; replicated without a reader. */
 static SbpState read_state(const Lowering *self, int32_t reader) {
     return reader < 0 ? (SbpState){.axis = {SBP_B}} : self->completion->stored[reader];
 }

@@ -30,7 +30,7 @@ AmStatus plan_of_chunks(const Plan **parts, Arena *arena, const Plan *plan, AmEr
 typedef struct Source {
     const Program *program;
     int32_t at;          /* the next instruction */
-    int32_t first_value; /* what its values' numbers are raised by */
+    int32_t first_value; /* the offset of its values' numbers */
 } Source;
 
 typedef struct Merger {
@@ -62,8 +62,8 @@ static AmStatus take(Merger *self, Source *source, AmError *error) {
     return AM_OK;
 }
 
-/* The same outside of joined loops, of which others meet other stages one chunk after the other, as those do
- * not. */
+/* The same outside joined loops. Other loops with transfers follow one chunk after the other;
+ * joined loops do not. */
 static AmStatus take_plain(Merger *self, Source *source, AmError *error) {
     const ProgramInstruction *instruction = &source->program->instructions[source->at];
     if (instruction->opcode == IR_WHILE && program_instruction_meets(instruction, false))
@@ -75,7 +75,7 @@ static AmStatus take_plain(Merger *self, Source *source, AmError *error) {
     return take(self, source, error);
 }
 
-/* The number of a source's next transfer before instruction `end`; -1: there is none. */
+/* The number of a source's next transfer before instruction `end`; -1: none. */
 static int64_t next_transfer(const Source *source, int32_t end) {
     for (int32_t i = source->at; i < end; i++)
         if (source->program->instructions[i].kind == PROGRAM_TRANSFER)
@@ -98,8 +98,8 @@ static void join_transfer(Program *program) {
     program->instruction_count--;
 }
 
-/* What stands before the next loops, all transfers in the order of their numbers: of those that two chunks
- * share the giving end first. */
+/* Merges the instructions before the next loops, all transfers in the order of their numbers; for a
+ * transfer between two chunks the sending end comes first. */
 static AmStatus merge_plain(Merger *self, AmError *error) {
     for (;;) {
         int64_t least = -1;

@@ -1,12 +1,13 @@
 /* Stages in chunks: interleaved 1F1B (Narayanan et al. 2021).
  *
- * A stage has V parts of the model in place of one: chunk c of stage s of S is part c S + s, so that what a
- * part gives goes to the next stage, and from the last one to the first. A bubble is then as long as a
- * chunk's turns, not a stage's. Each part is lowered as if it were a stage of its own, on its stage's ranks;
- * what a rank runs is their programs in one: the forward loops of all chunks and then the backward loops
- * stand side by side and are joined, what was before them comes before, and what was after them after.
+ * A stage has V parts of the model instead of one: chunk c of stage s of S is part c S + s, so that
+ * the results of a part go to the next stage, and from the last stage to the first. A bubble is
+ * then as long as the iterations of a chunk, not of a stage. Each part is lowered as a stage of its
+ * own, on its stage's ranks. The program of a rank combines theirs: the forward loops of all chunks
+ * and then the backward loops are adjacent and joined; instructions before and after them stay
+ * before and after.
  *
- * Transfers outside of the loops keep the order in which all stages meet. One from a part to another part
+ * Transfers outside the loops keep the order in which all stages meet. A transfer to another part
  * of the same stage becomes a copy on the device.
  */
 #ifndef PROPAGATION_LOWER_CHUNKS_H

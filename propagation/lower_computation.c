@@ -1,12 +1,11 @@
-/* Lowering a called computation: a loop's body or condition, a branch, a fusion.
+/* Lowers a called computation: a loop's body or condition, a branch, a fusion.
  *
- * Such a computation is a program of its own on one device, everything whole.
- * Tuples are taken apart: the parameters of the program are the leaves of the
- * computation's parameters in order, its outputs the leaves of the root, and
- * tuple, get-tuple-element and opt-barrier only pass leaves on. Instructions
- * that the root does not need are left out. Where the computation is repeated,
- * output k is the next value of parameter k, exactly as a training step's
- * outputs are the next values of its state.
+ * Such a computation is a program of its own on one device, with everything replicated. Tuples are
+ * flattened: the parameters of the program are the leaves of the computation's parameters in order,
+ * its outputs are the leaves of the root, and tuple, get-tuple-element and opt-barrier only forward
+ * leaves. Instructions that the root does not need are omitted. If the computation is repeated,
+ * output k is the next value of parameter k, exactly as a training step's outputs are the next
+ * values of its state.
  */
 #include "propagation/lower_internal.h"
 #include "propagation/rules.h"

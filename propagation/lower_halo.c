@@ -1,14 +1,12 @@
-/* Halos: lowering of factors whose parts read ranges of the operands' dimensions.
+/* Halos: lowering of factors whose shards read ranges of the operands' dimensions.
  *
- * Each device computes its part of the result's dimension, which reads a range of
- * elements of an operand's (halo_ranges.h). Every operand is brought from the parts
- * in which it lies to these ranges by one halo_exchange, or by a local slice where
- * every range is within its part; then the operator runs with the attributes that
- * the ranges call for. An operand that is at hand whole stays so, and what was
- * exchanged for one user serves the next one that reads the same. All devices emit
- * the same instructions: what is decided here depends on the ranges of all members
- * of the group. select-and-scatter computes all that its windows see, and is cut to
- * the part afterwards.
+ * Each device computes its shard of the result's dimension, which reads a range of elements of an
+ * operand's (halo_ranges.h). Every operand is resharded to these ranges by one halo_exchange, or by
+ * a local slice if every range is within the own shard; then the operator runs with the attributes
+ * that the ranges imply. A replicated operand stays so, and an exchanged value serves all users
+ * that read the same ranges. All devices emit the same instructions: decisions depend on the ranges
+ * of all members of the group. select-and-scatter computes all elements that its windows cover, and
+ * is then sliced to the shard.
  */
 #include <string.h>
 
@@ -17,7 +15,7 @@
 
 /* ---- bringing an operand to its ranges ---- */
 
-/* Where the members of a halo's group have dimension d of a value. */
+/* The shards of dimension d of a value on the members of a halo's group. */
 static HaloRange *find_parts(Lowering *self, const Halo *halo, SbpState state, int32_t d, int64_t size) {
     HaloRange *parts = ARENA_ARRAY(self->arena, HaloRange, halo->count);
     for (int32_t m = 0; parts && m < halo->count; m++)
@@ -82,7 +80,7 @@ static bool is_same_exchange(const ProgramMovement *a, const ProgramMovement *b,
            memcmp(a->range_extent, b->range_extent, bytes) == 0;
 }
 
-/* What the same exchange of the value has made before, or -1. */
+/* The result of an earlier equal exchange of the value, or -1. */
 static int32_t find_exchanged(const Lowering *self, int32_t value, const ProgramMovement *movement,
                               int32_t count) {
     const Program *program = self->program;
@@ -172,8 +170,8 @@ static bool is_brought(const FactorRule *rule, const Factor *factor, int32_t slo
     return factor->dimension[slot] >= 0 && slot != part_slot(rule, factor);
 }
 
-/* Where the parts of the instruction's result, or of its kernel, lie: in `state`. A window that is turned
- * round meets the end of its kernel first. */
+/* The shards of the instruction's result, or of its kernel, in `state`. A reversed window meets the
+ * end of its kernel first. */
 static HaloRange *find_own_parts(Lowering *self, const Halo *halo, SbpState state) {
     int32_t slot = part_slot(halo->rule, halo->factor), d = halo->factor->dimension[slot];
     bool is_kernel = slot < halo->rule->operand_count;
@@ -239,7 +237,8 @@ static LocalAttributes *copy_attributes(Lowering *self, const IrInstruction *sou
     return local;
 }
 
-/* What a factor does to the result of a select-and-scatter: `starts` of the part in what is computed. */
+/* Computes the slice of a select-and-scatter's result for a factor: `starts` of the shard in the
+ * computed range. */
 static bool find_cut(const Halo *halo, int64_t *starts) {
     bool is_cut = false;
     for (int32_t m = 0; m < halo->count; m++) is_cut |= halo->ranges[m].extent != halo->parts[m].extent;

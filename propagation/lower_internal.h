@@ -1,4 +1,4 @@
-/* What lower.c and box.c share: the state of one lowering. */
+/* The state of one lowering, shared by lower.c and box.c. */
 #ifndef PROPAGATION_LOWER_INTERNAL_H
 #define PROPAGATION_LOWER_INTERNAL_H
 
@@ -15,10 +15,10 @@
 /* The same for values made on the way that stand for nothing. */
 #define LOWERED_HELPER (-4)
 
-/* Sums over devices are in f32 for products of 16-bit types: the partial
- * product is made in f32, added in f32 and rounded once, as on one device. What
- * carries such parts (linearity_carries_wide()) is made in f32 as well, and is rounded where
- * it is finished. */
+/* Sums over devices are in f32 for products of 16-bit types: the partial product is computed in
+ * f32, added in f32 and rounded once, as on one device. Operators that carry such parts
+ * (linearity_carries_wide()) are computed in f32 as well, and their result is rounded at the
+ * reduction. */
 static inline bool lower_is_half(const IrInstruction *instruction) {
     return instruction->shape.type == DTYPE_BF16 || instruction->shape.type == DTYPE_F16;
 }
@@ -46,8 +46,7 @@ typedef struct LoweredStages {
     Completion *const *completions; /* [stage_count] */
     int32_t stage;
     ScheduleKind schedule;
-    StageSet
-        *awaited; /* [instruction]: stages that its transfer, or that of what it hands on, is put off for */
+    StageSet *awaited; /* [instruction]: stages for which its transfer, or that of its source, is delayed */
 } LoweredStages;
 
 /* One program being made: the stage's, or that of a loop's body or condition. */
@@ -81,8 +80,8 @@ AmStatus lower_begin(Lowering *self, const IrRoles *roles, int32_t count, AmErro
 AmStatus lower_instructions(Lowering *self, int32_t computation, AmError *error);
 /* Merges, fuses and gives buffers to a program that has its parameters and outputs. */
 AmStatus lower_finish(Lowering *self, AmError *error);
-/* Finishes a partial value of (instruction i, leaf) where it arises, but for what
- * is left to its user. */
+/* Reduces a partial value of (instruction i, leaf) at its definition, except the part that is left
+ * to its user. */
 AmStatus lower_finish_partial(Lowering *self, int32_t i, int32_t leaf, int32_t value, AmError *error);
 /* Lowers a planned loop: its operands, results and regions. */
 AmStatus lower_loop(Lowering *self, const PlannedLoop *loop, AmError *error);
@@ -99,9 +98,9 @@ bool lower_carries(const Lowering *self, const PlannedLoop *loop, int32_t k);
 /* The arrays of a loop that this stage carries, ascending; `*count` of them, in the arena. */
 AmStatus lower_list_carried(const Lowering *self, const PlannedLoop *loop, int32_t **leaves, int32_t *count,
                             AmError *error);
-/* Transfers. All stages call these for all instructions, in one order. `lower_made`: instruction i is there,
- * and is sent before somebody needs it. `lower_meet`: i is about to be made; what it takes is sent with all
- * that waits. `lower_transfers`: all that waits is sent. */
+/* Transfers. All stages call these for all instructions, in one order. `lower_made`: instruction i
+ * is computed, and is sent before its first user. `lower_meet`: i is about to be computed; its
+ * operands are sent together with all delayed values. `lower_transfers`: sends all delayed values. */
 AmStatus lower_made(Lowering *self, int32_t i, AmError *error);
 AmStatus lower_meet(Lowering *self, int32_t i, AmError *error);
 AmStatus lower_transfers(Lowering *self, AmError *error);
@@ -116,24 +115,26 @@ ProgramInstruction *lower_add_instruction(Lowering *self);
 AmStatus lower_ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state, int32_t *value,
                        AmError *error);
 
-/* Returns whether what an operator makes of nothing follows from where it lies in the whole (ProgramShard).
+/* Returns whether the result of an operator without operands depends on the position of the shard
+ * in the whole (ProgramShard).
  */
 static inline bool lower_makes_by_place(IrOpcode opcode) {
     return opcode == IR_IOTA || opcode == IR_RNG || opcode == IR_RNG_BIT_GENERATOR;
 }
-/* Returns whether indices of the operator say where in operand 0 it reads or writes; the
- * sizes of the window that they move, with nothing split: [rank of operand 0]. */
+/* Returns whether indices of the operator select the position in operand 0 where it reads or
+ * writes; the sizes of the window that they move, without splits: [rank of operand 0]. */
 bool lower_moves_window(IrOpcode opcode);
 const int64_t *lower_window(Arena *arena, const IrModule *module, const IrInstruction *source);
-/* Where a shard of a tensor of that shape lies in the whole; `window` as lower_window() says, or NULL. */
+/* The position of a shard of a tensor of that shape in the whole; `window` as in lower_window(), or
+ * NULL. */
 const ProgramShard *lower_shard(Lowering *self, const IrShape *shape, SbpState state, const int64_t *window);
 /* The part of a constant that this device holds, row-major. */
 const IrLiteral *lower_literal(Lowering *self, const IrInstruction *instruction, SbpState state);
-/* Attributes that speak of sizes, rewritten for the local operand, whose whole has shape `operand`. */
+/* Attributes that contain sizes, rewritten for the local operand, whose whole has shape `operand`. */
 const IrAttributes *lower_attributes(Lowering *self, const IrInstruction *instruction, SbpState state,
                                      const IrShape *operand);
-/* Returns whether the result, a value, has the elements of the operand, a value too, as they lie: on every
- * device. */
+/* Returns whether the result, a value, has the elements of the operand, also a value, in the same
+ * memory order, on every device. */
 bool lower_is_view(const Lowering *self, const IrInstruction *instruction, int32_t operand, int32_t result);
 /* The groups that a convolution's shard has, which is made of whole ones. */
 AmStatus lower_local_groups(const Lowering *self, ProgramInstruction *instruction,
@@ -143,11 +144,12 @@ AmStatus lower_local_groups(const Lowering *self, ProgramInstruction *instructio
  * (lower_halo.c).
  */
 bool lower_has_halo(const Lowering *self, int32_t i, const int8_t *factors);
-/* The state in which to ask for such an operand, `state` being that of plain parts: as it is stored, or
- * whole. */
+/* The state in which to request such an operand, `state` being that of plain shards: its stored
+ * state, or replicated. */
 SbpState lower_halo_state(const Lowering *self, int32_t i, const int8_t *factors, int32_t slot,
                           SbpState state);
-/* Emits such an instruction. Its operands, in the states asked for, are replaced by what is brought. */
+/* Emits such an instruction. Its operands, in the requested states, are replaced by the resharded
+ * values. */
 AmStatus lower_halo(Lowering *self, int32_t i, const int8_t *factors, int32_t *operands,
                     SbpState result_state, AmError *error);
 

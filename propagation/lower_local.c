@@ -1,7 +1,6 @@
-/* What local instructions say beside their operands: sizes of shards, parts of
- * constants, windows that indices move, and groups. A convolution in groups, split by its groups, has as many
- * of them as its shard of the input holds: a group's features, or its part of the batch, are what they are in
- * the whole.
+/* Local attributes of instructions: sizes of shards, parts of constants, windows that indices move,
+ * and groups. A convolution in groups, split by its groups, has as many as its shard of the input
+ * holds; a group's features, or its part of the batch, are unchanged.
  */
 #include "propagation/lower_internal.h"
 #include "propagation/rules_builder.h"
@@ -91,8 +90,8 @@ const IrLiteral *lower_literal(Lowering *self, const IrInstruction *instruction,
     return part;
 }
 
-/* The bounds of a slice of a dimension of which `local` elements are here: all of
- * them, or those of one of the equal blocks of which a piece each is here. */
+/* The bounds of a slice of a dimension with `local` elements on this device: all of them, or those
+ * of one of the equal blocks of which it has a piece each. */
 static void localise_bounds(int64_t *start, int64_t *limit, int64_t size, int64_t local) {
     int64_t block = *limit - *start, piece = local / (size / block);
     *start = *start / block * piece;
@@ -152,8 +151,8 @@ static int64_t most_elements(const Lowering *self, const IrShape *whole, int32_t
     return elements;
 }
 
-/* A broadcast that adds only dimensions of size 1 is a reshape, and so is a
- * reduction over such; on every device, or instructions would differ. */
+/* Returns whether a broadcast or a reduction only adds or removes dimensions of size 1, which makes
+ * it a reshape; on every device, since all devices have the same instructions. */
 static bool changes_ones_only(const Lowering *self, const IrInstruction *instruction, int32_t operand,
                               int32_t result) {
     const ProgramValue *values = self->program->values;

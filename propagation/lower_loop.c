@@ -1,10 +1,9 @@
-/* Lowering a planned loop: its body and condition as programs for one device.
+/* Lowers a planned loop: its body and condition become programs for one device.
  *
- * Each carried array has one state (completion_carried). What the loop starts
- * with is brought into it before, the body brings its new value into it at the
- * end of every iteration, and the condition, whose answer all devices need,
- * gives it whole. Collectives that this takes are in the regions themselves. A
- * stage among others takes part with the arrays that it carries.
+ * Each carried array has one state (completion_carried). The initial value is resharded to it
+ * before the loop, and the body reshards the new value to it at the end of every iteration. The
+ * condition, whose result all devices need, returns a replicated value. The collectives for this
+ * are in the regions themselves. One stage of several takes part with the arrays that it carries.
  */
 #include "propagation/lower_internal.h"
 #include "propagation/places.h"
@@ -16,7 +15,7 @@ typedef struct CarriedLoop {
     int32_t *leaves; /* [count] in loop->leaves, ascending */
 } CarriedLoop;
 
-/* The parameters of a region: every array of the loop, whoever reads it. */
+/* The parameters of a region: every array of the loop, also without readers. */
 static AmStatus lower_carried(Lowering *self, const CarriedLoop *carried, int32_t computation,
                               AmError *error) {
     Program *program = self->program;

@@ -1,7 +1,7 @@
-/* The memo of a lowering: tables in which an entry has one place, by the hash of what it is about, and
- * a new one takes the place of an old one. Arrays of repeated layers are few in sizes and states, so that
- * nearly every question has been asked before; and what has equal sizes is then in one memory, which makes it
- * quick to see later that sizes are equal. Sizes are compared, not where they lie.
+/* The memo of a lowering: hash tables in which an entry has one slot, and a new entry replaces an
+ * old one. Arrays of repeated layers have few sizes and states, so that nearly every query repeats.
+ * Equal sizes then share memory, which makes later comparisons fast. Sizes are compared by value,
+ * not by address.
  */
 #include "propagation/lower_memo.h"
 

@@ -1,4 +1,4 @@
-/* What one lowering has found out about shapes and ways between states, and will ask again. */
+/* A cache of shapes and paths between states within one lowering. */
 #ifndef PROPAGATION_LOWER_MEMO_H
 #define PROPAGATION_LOWER_MEMO_H
 
@@ -17,7 +17,7 @@ typedef struct KnownPath {
     const int64_t *global; /* [rank]; NULL: the place is free */
     int32_t rank;
     SbpState from, to;
-    const BoxPath *path; /* NULL: there is no way */
+    const BoxPath *path; /* NULL: no path */
 } KnownPath;
 
 /* The devices that a collective is among. */
@@ -26,7 +26,7 @@ typedef struct KnownGroup {
     int32_t count;
 } KnownGroup;
 
-/* What each member of a group has of a dimension. */
+/* The shard of a dimension on each member of a group. */
 typedef struct KnownParts {
     const int64_t *parts; /* [members]; NULL: the place is free */
     uint32_t axes;        /* of the group */
@@ -45,12 +45,12 @@ typedef struct LowerMemo {
     KnownParts parts[LOWER_MEMO_PARTS];
 } LowerMemo;
 
-/* The shard of `device` of an array that is not a tuple; it lasts until another is asked for. NULL: no
- * memory. */
+/* The shard of `device` of an array that is not a tuple; valid until the next call. NULL: memory is
+ * exhausted. */
 const LocalShape *lower_memo_shape(LowerMemo *memo, Arena *arena, const Mesh *mesh, int32_t device,
                                    const IrShape *global, SbpState state);
 
-/* The cheapest way between two states of an array; NULL: there is none, or no memory. */
+/* The cheapest path between two states of an array; NULL: no path, or memory is exhausted. */
 const BoxPath *lower_memo_path(LowerMemo *memo, Arena *arena, const Mesh *mesh, const IrShape *global,
                                SbpState from, SbpState to);
 

@@ -1,11 +1,11 @@
-/* What one stage among others holds, and what it sends and receives.
+/* The values that one stage of several holds, sends and receives.
  *
- * A value that another stage needs is sent before the first operator that takes it there
- * is made, together with all that was made until then: a stage that has to wait in a
- * transfer for the other one has done its own part by then, and waits once. All stages
- * walk over the module alike and find the same places, so that all ranks meet transfers
- * in one order and sends may wait. Both ends are the states in which the stages store the
- * value; what moves inside a stage is collectives of that stage.
+ * A value that another stage needs is sent before its first user there is computed, together with
+ * all values computed until then: a stage that has to wait in a transfer has finished its own part
+ * by then, and waits once. All stages walk over the module in the same way and find the same
+ * positions, so that all ranks meet transfers in one order and sends may wait. Both ends are the
+ * states in which the stages store the value; resharding inside a stage uses collectives of that
+ * stage.
  */
 #include "propagation/lower_internal.h"
 #include "propagation/transfer.h"

@@ -1,17 +1,16 @@
-/* Merging of collectives: many small ones (one per gradient) become few.
+/* Buckets: merges many small collectives (one per gradient) into few.
  *
- * All_reduces and reduce_scatters are merged, and all_gathers that end in outputs
- * (new weights) or gather what was added up and rounded in shards. Other all_gathers are not:
- * one of a stored weight depends on nothing, and would be taken to the start of the step with
- * all the others.
- * Two collectives of one kind over the same axes that lie on no common path may be one. The
- * level of an instruction over an axis set and kind is the number of such collectives on
- * the longest path to it; equal levels exclude a path, and since levels only
- * grow along paths, merging all of equal level keeps the program acyclic. Axis
- * sets are treated one after the other, on the program as merged so far. A
- * bucket holds at most MERGE_BYTES, so that gradients do not all have to be
- * kept until the last one is there. Instructions are then put in an order that
- * respects their operands, by their old place otherwise.
+ * All_reduces and reduce_scatters are merged, and all_gathers that end in outputs (new weights) or
+ * gather a sum that was reduced and rounded in shards. Other all_gathers are not merged: a gather
+ * of a stored weight has no dependencies and would move to the start of the step with all others.
+ *
+ * Two collectives of one kind over the same axes without a path between them may become one. The
+ * level of an instruction over an axis set and kind is the number of such collectives on the
+ * longest path to it. Equal levels exclude a path, and levels only grow along paths, so that
+ * merging all of equal level keeps the program acyclic. Axis sets are processed one after the
+ * other, on the program as merged so far. A bucket holds at most MERGE_BYTES, so that not all
+ * gradients live until the last one exists. Instructions are then reordered after their operands,
+ * otherwise by their old position.
  */
 #include "propagation/lower_internal.h"
 
@@ -36,7 +35,7 @@ static const ProgramValue *result_of(const Program *program, const ProgramInstru
 
 enum { MERGE_CLASSES = 4 << MESH_MAX_AXES }; /* kinds that merge, by axes */
 
-/* The sum that an all_gather gathers, which was rounded in shards; NULL: there is none. */
+/* The sum, rounded in shards, that an all_gather gathers; NULL for other gathers. */
 static const ProgramInstruction *gathered_sum(const Program *program, const ProgramGraph *graph,
                                               const ProgramInstruction *gather) {
     int32_t rounding = graph->maker[gather->operands[0]];
@@ -70,7 +69,8 @@ int64_t program_even_bytes(const Program *program, const ProgramValue *value) {
     return ir_shape_elements(whole) * dtype_bytes(value->shape.type) / ways;
 }
 
-/* What a bucket counts: the larger side of the collective, of a gathered sum that of the sum. */
+/* The bytes that count in a bucket: the larger side of the collective, for a gathered sum that of
+ * the sum. */
 static int64_t moved_bytes(const Program *program, const ProgramGraph *graph,
                            const ProgramInstruction *instruction) {
     const ProgramInstruction *sum = gathered_sum(program, graph, instruction);
@@ -80,7 +80,7 @@ static int64_t moved_bytes(const Program *program, const ProgramGraph *graph,
     return result > operand ? result : operand;
 }
 
-/* One collective that does what the `count` members at `order` do. */
+/* Makes one collective that replaces the `count` members at `order`. */
 static AmStatus join_movements(ProgramInstruction *target, const Program *program, const int32_t *order,
                                int32_t count, AmError *error) {
     if (!target->collective->movements) return AM_OK;

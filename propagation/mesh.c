@@ -79,7 +79,7 @@ int32_t mesh_group(const Mesh *mesh, int32_t device, uint32_t axes, int32_t *gro
     }
     int32_t count = 1;
     group[0] = first;
-    /* From the last axis to the first: what is there so far is the fastest part. */
+    /* From the last axis to the first: the part so far is the fastest. */
     for (int32_t k = mesh->axis_count - 1; k >= 0; k--) {
         if (!(axes >> k & 1)) continue;
         int32_t stride = axis_stride(mesh, k), inner = count;

@@ -1,6 +1,6 @@
-/* Mesh: the devices of a stage, arranged in named axes, row-major, last axis
- * fastest. A dimension split over axis k is cut into `size` shards; shares (fractions that sum to 1,
- * or NULL for equal parts) say how large each is.
+/* Mesh: the devices of a stage, arranged in named axes, row-major, last axis fastest. A dimension
+ * split over axis k has `size` shards; shares (fractions that sum to 1, or NULL for equal shards)
+ * give their relative sizes.
  */
 #ifndef PROPAGATION_MESH_H
 #define PROPAGATION_MESH_H

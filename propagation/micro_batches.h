@@ -1,10 +1,10 @@
-/* Micro-batches: time as one more axis (architecture, decision 4).
+/* Micro-batches: time as one more mesh axis.
  *
- * A module is rewritten, exactly, so that its step runs in M turns over parts of
- * the batch: what is split over time is computed once a turn, partial sums are
- * added up from turn to turn, everything else is computed once before the turns
- * or after them. The result is an ordinary module with one or more loops of M
- * turns, which everything after plan_read plans, prices and runs as any other.
+ * A module is rewritten, exactly, so that its step runs in M iterations over parts of the batch.
+ * Values that are split over time are computed once per iteration, partial sums are accumulated
+ * over the iterations, and other values are computed once before or after the iterations. The
+ * result is an ordinary module with one or more loops of M iterations, which all later stages of
+ * the program plan, price and run as any other.
  */
 #ifndef PROPAGATION_MICRO_BATCHES_H
 #define PROPAGATION_MICRO_BATCHES_H
@@ -24,7 +24,7 @@ typedef enum Relaxation {
         RELAXATION_COUNT
 } Relaxation;
 const char *relaxation_name(Relaxation relaxation);
-/* RELAXATION_COUNT if there is none of that name. */
+/* RELAXATION_COUNT for an unknown name. */
 Relaxation relaxation_from_name(const char *name);
 
 /* Forward operators that the backward pass makes again (recompute.h): first, end, in the instructions of the
@@ -38,20 +38,21 @@ typedef struct MicroBatching {
     int32_t micro_batches;       /* >= 1 */
     RecomputedRanges recomputed; /* before the batch is cut up */
     uint32_t relaxations;        /* bits by Relaxation */
-    /* The backward pass has turns of its own, after all of the forward pass: fill and drain of a pipeline.
-     * What passes from one to the other is kept for all turns. Not where they cannot be told apart. */
+    /* The backward pass has iterations of its own, after all of the forward pass: fill and drain of
+     * a pipeline. Values between the passes are kept for all iterations. Without effect if the
+     * passes cannot be distinguished. */
     bool separate_backward;
 } MicroBatching;
 
-/* The context of the module `base` rewritten in micro-batches. It refers to `base`, which must outlive
- * it and is as it was read, or with recomputation: sha256, and so plans, are the original's; original[i] is
- * the instruction of the original that i was made for. Parameters and outputs keep their numbers.
- * AM_ERROR_INFEASIBLE: the module cannot be split so exactly; the text names the
- * operator, its place in the source and the relaxation that would allow it. */
+/* The context of the module `base` rewritten in micro-batches. It refers to `base`, which must
+ * outlive it and is as read, or with recomputation: sha256, and thus plans, are the original's;
+ * original[i] is the instruction of the original from which i was derived. Parameters and outputs
+ * keep their numbers. AM_ERROR_INFEASIBLE: the module cannot be split exactly; the message names
+ * the operator, its source line and the relaxation that would allow it. */
 AmStatus plan_context_split(PlanContext **split, const PlanContext *base, const MicroBatching *settings,
                             AmError *error);
 
-/* The context of the module with recomputation, of which the batch may then be split. */
+/* The context of the module with recomputation, whose batch may then be split. */
 AmStatus plan_context_recompute(PlanContext **context, const PlanContext *whole,
                                 const RecomputedRanges *ranges, AmError *error);
 
@@ -72,7 +73,7 @@ AmStatus micro_batches_state_relaxations(Plan *plan, Arena *arena, const PlanCon
 int32_t plan_number_of(const PlanContext *context, int32_t instruction);
 int32_t plan_instruction_of(const PlanContext *context, int32_t number); /* -1: none serves it */
 
-/* The most micro-batches worth trying: the size of the batch; 1 where there is none. */
+/* The largest useful number of micro-batches: the size of the batch; 1 without a batch. */
 int64_t micro_batches_limit(const PlanContext *whole);
 
 /* Numbers of micro-batches that a search tries, returned with their count: the one that was `asked` for, or,

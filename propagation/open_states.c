@@ -1,22 +1,21 @@
-/* Open states by dynamic programming; see open_states.h.
+/* Chooses open states by dynamic programming; see open_states.h.
  *
- * An open value has states B and S(d); an operator that splits nothing yet takes
- * the factor that gives the state, and so needs its operands accordingly. Upwards
- * in program order, least[v][s] is what it costs to have value v made in state s,
- * with the open values that only it uses in their best states:
+ * An open value has states B and S(d). An operator that splits nothing yet takes the factor that
+ * gives the state, which determines its operands. Upwards in program order, least[v][s] is the cost
+ * of computing value v in state s, with the open values that only it uses in their best states:
  *
  *     least[v][s] = move(made -> s) + sum over operands u of
  *                   min over t of (least[u][t] + move(t -> need of v in s for u))
  *
- * A partial sum need not be finished where it arises: pending[v] is what it costs
- * to have v partial, if operators from its source to v carry that (linearity.h),
- * and move(partial -> s) on top of it is another way to make v.
+ * A partial sum need not be reduced at its definition: pending[v] is the cost of having v partial,
+ * if the operators from its source to v carry it (linearity.h), and move(partial -> s) in addition
+ * is another way to compute v.
  *
- * Downwards, users before what they use, each value takes the state that is cheapest
- * together with the different states that its users need (each is made once).
- * With several users the sum above counts the moves alone, which is a guess, so
- * every connected part is priced in the end and left whole if that is as cheap. Move
- * costs are bytes that a device sends, by the formulas of collectives.
+ * Downwards, users before their operands, each value takes the state that is cheapest together with
+ * the distinct states that its users need (each is computed once). With several users the sum above
+ * counts only the moves, which is an estimate. Every connected part is therefore priced at the end
+ * and stays replicated if that is as cheap. Move costs are the bytes that a device sends, by the
+ * formulas of collectives.
  */
 #include "propagation/open_states.h"
 
@@ -33,21 +32,21 @@
 typedef struct OpenValue {
     int32_t instruction;
     bool is_operator; /* it may choose its factor; else only where its result is kept is open */
-    Sbp made;         /* what the chosen factor makes */
+    Sbp made;         /* the result state of the chosen factor */
     Sbp chosen;
     uint8_t states;              /* those that it may have (bits) */
     int8_t factors[MOST_STATES]; /* of an operator: the one that gives the state */
     double least[MOST_STATES];   /* of those states */
-    uint8_t carried;             /* states (bits) that are best made from what is pending */
-    SbpReduction reduction;      /* of what is pending */
+    uint8_t carried;             /* states (bits) that are best computed from the pending value */
+    SbpReduction reduction;      /* of the pending value */
     uint32_t partial;            /* operands (bits) that are pending, too, */
-    uint32_t beside;             /* and those of which parts are made (linearity_beside()) */
+    uint32_t beside;             /* and those that are made partial (linearity_beside()) */
     double pending;              /* of having it partial; < 0: it is not */
     double finished;    /* of finishing all partial sums in it if everything open is whole; < 0: none */
     bool carries_whole; /* and it is best finished here then */
-    bool is_wide;       /* what is pending, or made partial, has elements of twice the size */
+    bool is_wide;       /* the pending or partial value has elements of twice the size */
     bool left;          /* its user takes it partial */
-    double change;      /* of a part: what the chosen states cost less what leaving it whole does */
+    double change;      /* for a part: the cost of the chosen states minus that of staying replicated */
 } OpenValue;
 
 typedef struct Opening {
@@ -72,7 +71,7 @@ static double move(const Opening *self, Sbp have, Sbp want, double bytes) {
     return want == SBP_B ? (n - 1) / n * bytes : (n - 1) / (n * n) * bytes;
 }
 
-/* What finishing a partial sum costs. */
+/* The cost of reducing a partial sum. */
 static double finish(const Opening *self, const OpenValue *value, Sbp want) {
     double bytes = self->choices->bytes[value->instruction], n = self->parts;
     if (value->is_wide && !sbp_is_partial(want)) /* added up in parts, gathered as halves */
@@ -80,7 +79,7 @@ static double finish(const Opening *self, const OpenValue *value, Sbp want) {
     return move(self, sbp_partial(SBP_ADD), want, bytes);
 }
 
-/* What it costs to have in state `want` what is made in state `made`. */
+/* The cost of resharding from state `made` to state `want`. */
 static double made_to(const Opening *self, const OpenValue *value, Sbp made, Sbp want) {
     return sbp_is_partial(made) ? finish(self, value, want)
                                 : move(self, made, want, self->choices->bytes[value->instruction]);
@@ -138,7 +137,7 @@ static int8_t factor_for(const Opening *self, int32_t i, int32_t d) {
     return -1;
 }
 
-/* Operators that may split what the lists say nothing about: they cost little themselves. */
+/* Operators that may be split without an entry in the lists: their own cost is small. */
 static bool follows_its_values(IrOpcode opcode) {
     switch (opcode) {
     case IR_COPY:
@@ -173,7 +172,7 @@ static bool open_value(const Opening *self, int32_t i, OpenValue *value) {
     if (stored.axis[self->axis] != SBP_B || instruction->opcode == IR_GET_TUPLE_ELEMENT) return false;
     if (instruction->operand_count == 0 || rule_of(self, i)->result_count != 1) return false;
     if (shape->type == DTYPE_TUPLE) return false;
-    if (self->choices->accumulation_of[i] >= 0) return false; /* what is added up is left partial */
+    if (self->choices->accumulation_of[i] >= 0) return false; /* an accumulated value stays partial */
     const PlanException *exception = exception_of(self, i);
     if (exception && exception->has_states) return false;
     bool is_given = exception && exception->has_factors && exception->factors[self->axis] != PLAN_NO_OVERRIDE;
@@ -194,7 +193,7 @@ static bool open_value(const Opening *self, int32_t i, OpenValue *value) {
     return true;
 }
 
-/* What user i in state `state` needs operand k to be; cuts that are not even count as whole. */
+/* The state of operand k that user i needs in state `state`; uneven splits count as replicated. */
 static Sbp need_of(const Opening *self, int32_t i, int32_t k, Sbp state) {
     const OpenValue *value = value_of(self, i);
     if (value && value->is_operator) {
@@ -212,7 +211,7 @@ static Sbp need_of(const Opening *self, int32_t i, int32_t k, Sbp state) {
     return (Sbp)(*fixed - 1);
 }
 
-/* What operand `source` costs in the state that is needed. */
+/* The cost of operand `source` in the needed state. */
 static double cost_of_operand(const Opening *self, int32_t source, Sbp need) {
     const OpenValue *value = value_of(self, source);
     double bytes = self->choices->array_bytes[source], least = -1;
@@ -253,7 +252,8 @@ static bool are_whole(const Opening *self, int32_t i, uint32_t whole) {
     return true;
 }
 
-/* What of the value's operands is pending, and whether it can be so with them. */
+/* Computes which of the value's operands are pending, and whether the value can be pending with
+ * them. */
 static void weigh_pending(const Opening *self, OpenValue *value) {
     int32_t i = value->instruction;
     const IrInstruction *instruction = &self->context->canonical->instructions[i];
@@ -319,7 +319,7 @@ static void weigh(Opening *self, OpenValue *value) {
     }
 }
 
-/* What the different needs of a value's users cost if it is in `state`. */
+/* The cost of the distinct needs of a value's users if it is in `state`. */
 static double cost_of_needs(const Opening *self, int32_t i, Sbp state) {
     uint32_t needs = self->needs[i];
     double total = 0;
@@ -329,7 +329,7 @@ static double cost_of_needs(const Opening *self, int32_t i, Sbp state) {
     return total;
 }
 
-/* Tells the operands of i what it needs of them; `carries`: it takes partial ones as they are. */
+/* Records the needs of i at its operands; `carries`: it uses partial ones without a reduction. */
 static void tell_operands(const Opening *self, int32_t i, Sbp state, bool carries) {
     uint32_t partial = carries ? value_of(self, i)->partial : 0;
     uint32_t beside = carries ? value_of(self, i)->beside : 0;
@@ -352,7 +352,7 @@ static void clear_needs(const Opening *self) {
     }
 }
 
-/* The cheapest state of an open value together with what its users need. */
+/* The cheapest state of an open value together with the needs of its users. */
 static Sbp cheapest(const Opening *self, const OpenValue *value) {
     int32_t i = value->instruction;
     Sbp best = SBP_B;
@@ -367,7 +367,7 @@ static Sbp cheapest(const Opening *self, const OpenValue *value) {
     return best;
 }
 
-/* From the last user to the first value. Whether anything is not left whole. */
+/* Chooses states from the last user to the first value. Returns whether a value is not replicated. */
 static bool choose(const Opening *self) {
     bool is_split = false;
     clear_needs(self);
@@ -383,7 +383,7 @@ static bool choose(const Opening *self) {
     return is_split;
 }
 
-/* What one open value costs in `state`, apart from open operands. */
+/* The cost of one open value in `state`, without its open operands. */
 static double own_cost(const Opening *self, const OpenValue *value, Sbp state, bool carries) {
     int32_t i = value->instruction;
     Sbp made = carries ? sbp_partial(SBP_ADD) : value->made;
@@ -398,8 +398,8 @@ static double own_cost(const Opening *self, const OpenValue *value, Sbp state, b
     return total;
 }
 
-/* Adds `sign` times what the states really cost to the account of each part: the chosen ones, or with
- * everything open whole. */
+/* Adds `sign` times the exact cost of the states to the account of each part: the chosen states, or
+ * with all open values replicated. */
 static void account(Opening *self, double sign, bool whole) {
     clear_needs(self);
     for (int32_t n = self->choices->decided_count - 1; n >= 0; n--) {

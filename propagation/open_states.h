@@ -1,14 +1,14 @@
-/* The cheapest states of what the lists leave open on an axis. */
+/* Finds the cheapest states of values that the lists leave open on an axis. */
 #ifndef PROPAGATION_OPEN_STATES_H
 #define PROPAGATION_OPEN_STATES_H
 
 #include "propagation/lower.h"
 
-/* Chooses for every result that is whole on an axis, and for every element-wise
- * operator, view or reduction that splits nothing there, the state in which least
- * is moved: exactly where open values form trees (each has one user), and never
- * dearer than leaving them whole elsewhere. Ties leave things whole. Exceptions
- * keep what they say. AM_ERROR_INTERNAL without memory. */
+/* Chooses the state with the fewest moved bytes for every result that is replicated on an axis, and
+ * for every element-wise operator, view or reduction that splits nothing there. The choice is exact
+ * if open values form trees (each has one user), and elsewhere never more expensive than
+ * replication. Ties keep values replicated. Overrides are respected. AM_ERROR_INTERNAL if memory is
+ * exhausted. */
 AmStatus open_states_choose(Completion *completion, Arena *scratch, const PlanContext *context,
                             AmError *error);
 

@@ -1,10 +1,9 @@
-/* Kahn's algorithm over groups of instructions, always taking the group whose
- * first member comes first: deterministic, and as near to the given order as
- * the groups allow. A group's members keep their own relative order, which
- * respects operands inside the group since it is the program's order. What
- * depends on parameters alone and makes them larger or cuts them, gathers of stored weights above all,
- * could run at any time; it stands right before its first user, or the groups that
- * others wait for would let all of it go ahead and fill the memory. */
+/* Kahn's algorithm over groups of instructions, always taking the group whose first member comes
+ * first: deterministic, and as close to the given order as the groups allow. The members of a group
+ * keep their relative order, which respects operands inside the group since it is the program's
+ * order. Values that depend on parameters alone and enlarge or slice them, mainly gathers of stored
+ * weights, could run at any time. They come directly before their first user; otherwise all of them
+ * would run before the groups that wait for others, and fill the memory. */
 #include "propagation/order.h"
 
 #include <string.h>
@@ -51,7 +50,7 @@ AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *err
             producers[edges++] = last_meeting;
             next_user[last_meeting + 2]++;
         }
-        /* What joined loops take is there when the first of them begins. */
+        /* The operands of joined loops must exist when the first of them begins. */
         for (int32_t j = 1; j < program_joined(program, i); j++)
             for (int32_t k = 0; k < instruction[j].operand_count; k++) {
                 int32_t producer = maker[instruction[j].operands[k]];
@@ -118,7 +117,7 @@ static AmStatus order_groups(int32_t *order, Arena *arena, const Program *progra
     int32_t *waiting = ARENA_ARRAY(arena, int32_t, count + 1); /* [leader]: operands still to come */
     int32_t *next_member = ARENA_ARRAY(arena, int32_t, count + 1);
     int32_t *last_member = ARENA_ARRAY(arena, int32_t, count + 1);
-    int32_t *awaited = ARENA_ARRAY(arena, int32_t, count + 1); /* the leader, or -1 for what is late */
+    int32_t *awaited = ARENA_ARRAY(arena, int32_t, count + 1); /* the leader, or -1 for late instructions */
     ReadySet ready;
     ready_make(&ready, arena, count);
     bool *late = find_late(arena, program, graph, leader);
@@ -149,7 +148,7 @@ static AmStatus order_groups(int32_t *order, Arena *arena, const Program *progra
             }
         }
     }
-    for (int32_t i = 0; i < count; i++) { /* what nobody but the caller uses */
+    for (int32_t i = 0; i < count; i++) { /* values without users except the caller */
         if (!late[i]) continue;
         place_late(order, &placed, late, graph, i);
         late[i] = false;

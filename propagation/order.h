@@ -4,12 +4,11 @@
 
 #include "propagation/program.h"
 
-/* Which instructions make the operands of which: instruction i needs
- * producers[first[i]] .. producers[first[i + 1] - 1] (parameters need nobody)
- * and is needed by users[first_user[i]] .. users[first_user[i + 1] - 1].
- * Transfers, and loops and conditionals with transfers inside, keep the order
- * that all ranks have in common: each needs the one before, as its last producer. The first of two
- * joined loops needs what the second takes, too. */
+/* Dependencies of instructions: instruction i needs producers[first[i]] .. producers[first[i + 1] -
+ * 1] (parameters have none), and users[first_user[i]] .. users[first_user[i + 1] - 1] need i.
+ * Transfers, and loops and conditionals with transfers inside, keep the common order of all ranks:
+ * each needs its predecessor, as its last producer. The first of two joined loops also needs the
+ * operands of the second. */
 typedef struct ProgramGraph {
     int32_t count;
     const int32_t *first, *producers;  /* [count + 1], instructions */

@@ -1,8 +1,8 @@
-/* The orders of turns. See pipeline_schedule.h.
+/* The orders of iterations. See pipeline_schedule.h.
  *
- * All but GPipe's have one form: some turns of F ahead, then one of F and one of B while there are
- * any; each schedule says how many are ahead, which micro-batch and chunk the k-th turn is of, and
- * how far W stays behind.
+ * All schedules but GPipe have one form: some iterations of F, then alternately one of F and one of
+ * B. Each schedule defines how many iterations of F come first, the micro-batch and chunk of the
+ * k-th iteration, and the delay of W.
  */
 #include "propagation/pipeline_schedule.h"
 
@@ -27,7 +27,8 @@ typedef struct Writer {
     int32_t done[SCHEDULE_PASSES]; /* turns that are written */
 } Writer;
 
-/* Micro-batches go through the chunks in groups of S; the last group takes what is left over as well. */
+/* The size of the last group. Micro-batches go through the chunks in groups of S; the last group
+ * includes the remainder. */
 static int32_t last_group(const Writer *self) {
     return self->micro_batches >= self->stages ? self->micro_batches / self->stages - 1 : 0;
 }
@@ -36,7 +37,7 @@ static int32_t group_size(const Writer *self, int32_t group) {
     return group < last_group(self) ? self->stages : self->micro_batches - group * self->stages;
 }
 
-/* Writes the next turn of a pass. */
+/* Appends the next iteration of a pass. */
 static void put(Writer *self, SchedulePass pass) {
     int32_t k = self->done[pass]++, group = k / self->chunks / self->stages;
     if (group > last_group(self)) group = last_group(self);
@@ -49,7 +50,7 @@ static void put(Writer *self, SchedulePass pass) {
                        .micro_batch = first + k % size};
 }
 
-/* Turns of F before the first that is followed by one of B. */
+/* The number of iterations of F before the first that is followed by one of B. */
 static int32_t turns_ahead(const Writer *self, ScheduleKind kind, int32_t stage) {
     int32_t all = self->micro_batches * self->chunks, behind = self->stages - stage - 1, ahead = behind;
     if (kind == SCHEDULE_GPIPE) ahead = all;

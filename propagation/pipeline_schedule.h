@@ -1,19 +1,19 @@
-/* Pipeline schedules: in which order a stage takes the turns of its passes.
+/* Pipeline schedules: the order in which a stage runs the iterations of its passes.
  *
- * S stages, M micro-batches, V chunks of the model on each stage (chunk c of stage s is part
- * c S + s of the model; V is 1 but for the interleaved schedule). F forward, B backward, W
- * the gradients of weights, which are part of B but for ZB-H1.
+ * S stages, M micro-batches, V chunks of the model on each stage (chunk c of stage s is part c S +
+ * s of the model; V is 1 except in the interleaved schedule). F forward, B backward, W the
+ * gradients of weights, which are part of B except in ZB-H1.
  *
  *   gpipe              all F, then all B                                     in flight M
- *   1f1b               S - s turns of F, then B and F in turn (DAPPLE)       min(M, S - s)
- *   interleaved_1f1b   groups of S micro-batches, chunk after chunk; 2 (S - s - 1) + (V - 1) S turns of F
- *                      before the first pair of F and B (Narayanan et al. 2021)
- *   zb_h1              1f1b with W s turns behind B: W fills what would be idle as the pipeline drains, and
- *                      what is kept until W is at most what stage 0 keeps (Qi et al. 2023)
+ *   1f1b               S - s iterations of F, then B and F alternate (DAPPLE)    min(M, S - s)
+ *   interleaved_1f1b   groups of S micro-batches, chunk after chunk; 2 (S - s - 1) + (V - 1) S
+ *                      iterations of F before the first pair of F and B (Narayanan et al. 2021)
+ *   zb_h1              1f1b with W s iterations after B: W fills the idle time while the pipeline
+ *                      drains, and at most as much is kept until W as on stage 0 (Qi et al. 2023)
  *
- * With equal stages that do not wait for transfers a step takes M (F + B + W) and a bubble: (S - 1)(F + B +
- * W) for gpipe and 1f1b, a V-th of it for interleaved_1f1b where S divides M, and (S - 1)(F + max(B - W, 0))
- * for zb_h1 where M is at least S.
+ * With equal stages that do not wait for transfers a step takes M (F + B + W) and a bubble: (S -
+ * 1)(F + B + W) for gpipe and 1f1b, 1/V of it for interleaved_1f1b if S divides M, and (S - 1)(F +
+ * max(B - W, 0)) for zb_h1 if M is at least S.
  */
 #ifndef PROPAGATION_PIPELINE_SCHEDULE_H
 #define PROPAGATION_PIPELINE_SCHEDULE_H
@@ -39,16 +39,16 @@ typedef enum SchedulePass {
     SCHEDULE_PASSES
 } SchedulePass;
 
-/* One turn of one pass: a chunk of the stage works on a micro-batch. */
+/* One iteration of one pass: a chunk of the stage processes a micro-batch. */
 typedef struct ScheduleTurn {
     SchedulePass pass;
     int32_t chunk, micro_batch;
 } ScheduleTurn;
 
-/* The turns of stage `stage` of `stages` in their order, in the arena: micro_batches x chunks of each pass
- * that the schedule has. Taken in these orders by all stages, no turn waits for ever, as long as what is sent
- * holds nobody up. AM_ERROR_USAGE: a number below 1, a stage that is none, or chunks that the schedule
- * does not have. */
+/* The iterations of stage `stage` of `stages` in their order, in the arena: micro_batches x chunks
+ * of each pass of the schedule. If all stages follow these orders and sends do not block, no stage
+ * deadlocks. AM_ERROR_USAGE: a number below 1, an invalid stage, or chunks that the schedule does
+ * not support. */
 AmStatus schedule_turns(ScheduleTurn **turns, int32_t *count, Arena *arena, ScheduleKind kind, int32_t stages,
                         int32_t stage, int32_t micro_batches, int32_t chunks, AmError *error);
 

@@ -1,4 +1,4 @@
-/* Places: what indices are turn by turn, and which slices are views; see places.h. */
+/* Values of indices per iteration, and the slices that become views; see places.h. */
 #include "propagation/places.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ typedef struct PlaceFinder {
     Arena *arena;
     ProgramUses uses;
     int32_t *parameter; /* [value]: its number, or -1 */
-    int64_t **numbers;  /* [value] what it is in every turn; NULL: not known */
+    int64_t **numbers;  /* [value] its value in every iteration; NULL: unknown */
     bool *is_tried;     /* [value] */
 } PlaceFinder;
 
@@ -36,7 +36,7 @@ void program_set_counter(Program *body, int32_t loop, const int32_t *leaves) {
                                              .step = found->step};
 }
 
-/* ---- what scalars are, turn by turn ---- */
+/* ---- values of scalars per iteration ---- */
 
 static bool fits(Dtype type, int64_t number) {
     int32_t bits = dtype_bits(type) - dtype_is_signed(type);
@@ -54,7 +54,7 @@ static bool compare(const char *comparison, int64_t a, int64_t b) {
     }
 }
 
-/* Returns whether *result is what the operator makes of these. */
+/* Evaluates the operator; returns whether *result is known. */
 static bool apply(const ProgramInstruction *instruction, const int64_t *operands, int64_t *result) {
     int64_t a = operands[0], b = operands[1];
     switch (instruction->opcode) {
@@ -122,7 +122,7 @@ static bool find_numbers(PlaceFinder *self, int32_t value, int32_t depth, int64_
     return true;
 }
 
-/* What a value is in every turn, [turns]; NULL: that is not known. */
+/* The value of a scalar in every iteration, [turns]; NULL: unknown. */
 static const int64_t *numbers_of(PlaceFinder *self, int32_t value, int32_t depth) {
     if (self->is_tried[value] || !is_number(&self->program->values[value].shape)) return self->numbers[value];
     self->is_tried[value] = true;
@@ -133,13 +133,13 @@ static const int64_t *numbers_of(PlaceFinder *self, int32_t value, int32_t depth
 
 /* ---- where a window lies ---- */
 
-/* Returns whether devices may have different sizes of a dimension. What is found must hold on all of them, as
- * all run the same steps. */
+/* Returns whether devices may have different sizes of a dimension. The analysis must hold on all
+ * devices, since all run the same steps. */
 static bool may_differ(const Program *program, const ProgramValue *array, int32_t dimension) {
     return program->is_uneven && sbp_ways(program->mesh, array->state, dimension) > 1;
 }
 
-/* Returns whether the window's elements lie together in the array. */
+/* Returns whether the window's elements are contiguous in the array. */
 static bool lies_together(const Program *program, const ProgramValue *array, const int64_t *window) {
     int32_t d = 0, rank = array->shape.rank;
     while (d < rank && window[d] == 1 && !may_differ(program, array, d)) d++;
@@ -214,7 +214,7 @@ static bool takes_addresses(const Program *program, const ProgramInstruction *in
     return instruction->kind == PROGRAM_COMPUTE && instruction->region_count == 0;
 }
 
-/* Returns whether all that use a value, or a view of it, are such, and it is no output. */
+/* Returns whether all users of a value, or of a view of it, are of this kind, and it is no output. */
 static bool has_such_users(const PlaceFinder *self, int32_t value) {
     const ProgramUses *uses = &self->uses;
     if (uses->is_output[value]) return false;
@@ -362,7 +362,7 @@ AmStatus program_find_unset(Program *program, AmError *error) {
     return AM_OK;
 }
 
-/* ---- indices that nobody reads any more ---- */
+/* ---- indices without remaining readers ---- */
 
 AmStatus program_unused_indices(bool **unused, const Program *program, AmError *error) {
     bool has_places = false;

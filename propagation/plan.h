@@ -1,8 +1,8 @@
-/* A plan: how a module is trained on a cluster, and its file.
+/* A plan: the distribution of a training step on a cluster, and its file.
  *
- * Lowering is a pure function of the module and of `stages`, `micro_batches`,
- * `schedule` and `relaxations`; everything else is derived for readers or says
- * how the plan was found. Memory is the caller's arena.
+ * Lowering is a pure function of the module and of `stages`, `micro_batches`, `schedule` and
+ * `relaxations`. Other fields are derived for readers or describe the search. Memory is the
+ * caller's arena.
  */
 #ifndef PROPAGATION_PLAN_H
 #define PROPAGATION_PLAN_H
@@ -16,8 +16,8 @@
 #include "propagation/pipeline_schedule.h"
 #include "propagation/sbp.h"
 
-/* What an entry of a list is about: all tensors and operators, or where the
- * values of one role are kept (storage.h). */
+/* The subject of a list entry: all tensors and operators, or the storage of values of one role
+ * (storage.h). */
 typedef enum PlanEntryKind { PLAN_COMPUTE, PLAN_WEIGHTS, PLAN_GRADIENTS, PLAN_OPTIMIZER } PlanEntryKind;
 #define PLAN_ENTRY_KINDS 4
 const char *plan_entry_kind_name(PlanEntryKind kind); /* "compute", "weights", ... */
@@ -69,8 +69,8 @@ typedef struct PlanStage {
     Mesh mesh;
     bool is_even; /* no dimension is cut unevenly, between granules or in blocks: what does not divide is
                      whole */
-    bool keeps_gathered; /* weights are gathered once a step and kept for the backward pass; else what storage
-                            entries keep in shards is redone, and what the module reads again to recompute */
+    bool keeps_gathered; /* weights are gathered once a step and kept for the backward pass; else values that
+                            storage entries keep in shards are gathered again, also for recomputation */
     PlanList lists[MESH_MAX_AXES];
     PlanException *exceptions;
     int32_t exception_count;
@@ -108,10 +108,10 @@ typedef struct Plan {
     double bound_seconds;              /* NAN: none */
     const char *bound;                 /* "lower", "exact" or NULL */
     json_t *settings;                  /* object or NULL */
-    const struct PlanContext *context; /* what its names refer to; NULL: whatever it is used with */
+    const struct PlanContext *context; /* the context of its names; NULL: that of its use */
 } Plan;
 
-/* What a plan's names refer to: one canonical module and what was derived from it. */
+/* The context of a plan's names: one canonical module and its derived properties. */
 typedef struct PlanContext {
     Arena arena;      /* owns rules, classes and roles */
     IrModule *module; /* as read */
@@ -121,14 +121,15 @@ typedef struct PlanContext {
     Rules *rules;
     Classes *classes;
     Choices *choices; /* what completions choose from */
-    /* Of a context whose module was rewritten (micro_batches.h, recompute.h): that of the module as read, and
-     * what it was made from, the same or that with recomputation. */
+    /* For a context whose module was rewritten (micro_batches.h, recompute.h): the context of the
+     * module as read, and the one from which it was made, which is the same or the one with
+     * recomputation. */
     const struct PlanContext *whole; /* or NULL */
     const struct PlanContext *base;
     int32_t *original;       /* [instruction]: the instruction of `whole` that it serves */
     int32_t micro_batches;   /* 0 where whole is NULL */
     uint32_t relaxations;    /* bits by Relaxation: those that were needed */
-    bool separate_backward;  /* as it was asked for */
+    bool separate_backward;  /* the requested setting */
     int32_t (*recompute)[2]; /* [recompute_count]: as in PlanStage, of all stages */
     int32_t recompute_count;
     struct PlanContext *splits; /* contexts made from this one, which it owns; then `next_split` */
@@ -139,13 +140,13 @@ typedef struct PlanContext {
 static inline const PlanContext *plan_context_whole(const PlanContext *context) {
     return context->whole ? context->whole : context;
 }
-/* Of a plan of several stages; gpipe for one. */
+/* The schedule of a plan; gpipe for one stage. */
 static inline ScheduleKind plan_schedule(const Plan *plan) {
     ScheduleKind kind = plan->schedule ? schedule_kind_find(plan->schedule) : SCHEDULE_GPIPE;
     return kind == SCHEDULE_KINDS ? SCHEDULE_GPIPE : kind;
 }
 
-/* Returns whether turns of the backward pass go between those of the forward pass. */
+/* Returns whether iterations of the backward pass alternate with those of the forward pass. */
 static inline bool plan_interleaves(const Plan *plan) {
     return plan_schedule(plan) != SCHEDULE_GPIPE;
 }
@@ -168,10 +169,9 @@ AmStatus plan_to_json(json_t **root, const Plan *plan, const PlanContext *contex
 /* Writes what that gave. */
 AmStatus plan_write_json(const json_t *root, const char *path, AmError *error);
 AmStatus plan_write(const Plan *plan, const PlanContext *context, const char *path, AmError *error);
-/* Reads and checks against the module, which is `context` as read: another module
- * is refused with both names and hashes. What the plan is used with is
- * plan->context: that of its micro-batches, which `context` owns. cluster_description stays valid while *root
- * is held. */
+/* Reads a plan and checks it against the module, which is `context` as read: another module is
+ * refused with both names and hashes. The context for using the plan is plan->context: that of its
+ * micro-batches, which `context` owns. cluster_description stays valid while *root is held. */
 AmStatus plan_read(Plan **plan, json_t **root, Arena *arena, PlanContext *context, const char *path,
                    AmError *error);
 /* The same of a document in memory, which must outlive the plan; `source` names it in errors. */

@@ -17,9 +17,10 @@ int32_t plan_stage_of(const Plan *plan, int32_t instruction);
 /* The instruction that a class is named by. */
 const IrInstruction *plan_class_instruction(const PlanContext *context, const DimensionClass *class);
 
-/* Of a JSON value in its canonical form: 64 digits. */
+/* The hash of a JSON value in its canonical form: 64 digits. */
 AmStatus plan_json_sha256(char hex[65], const json_t *value, AmError *error);
-/* Of what a plan file decides: stages, micro-batches, schedule and relaxations. Its prediction is of these.
+/* The hash of a plan file's decisions: stages, micro-batches, schedule and relaxations. Its
+ * prediction refers to these.
  */
 AmStatus plan_decided_sha256(char hex[65], const json_t *root, AmError *error);
 

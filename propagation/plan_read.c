@@ -1,9 +1,8 @@
 /* Reads plan files ("automap-plan-1") and checks them against the module.
  *
- * Nothing in the file is trusted: keys must be known, indices lie within the
- * module and the mesh, ranges cover every instruction once, and the derived
- * parts must be what the stages give (apart from paths, op names and sources,
- * which a text module may lack).
+ * The file is not trusted: keys must be known, indices must be within the module and the mesh,
+ * ranges must cover every instruction once, and derived parts must agree with the stages (except
+ * paths, op names and sources, which a text module may lack).
  */
 #include <math.h>
 #include <string.h>
@@ -531,7 +530,8 @@ static AmStatus read_relaxations(const Reader *self, uint32_t *relaxations, json
     return AM_OK;
 }
 
-/* What all stages recompute: their names are read in a context that has it. */
+/* Collects the recomputed ranges of all stages: their names are resolved in a context with
+ * recomputation. */
 static AmStatus collect_recomputed(Reader *self, const json_t *root) {
     const json_t *stages = json_object_get(root, "stages"), *stage, *pair;
     RecomputedRanges *ranges = &self->recomputed;

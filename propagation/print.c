@@ -139,7 +139,7 @@ static void print_shapes(Text *text, const Program *program, const ProgramInstru
     if (instruction->result_count > 1) text_append_string(text, ")");
 }
 
-/* Where a region is whole on every device it has no mesh to speak of. */
+/* Prints a state. A region that is replicated on every device has no mesh. */
 static void print_state(Text *text, const Program *program, SbpState state) {
     if (!program->mesh) return;
     text_append_string(text, "  @ ");

@@ -1,14 +1,13 @@
-/* The lowered program: what one device does in a step. The cost model prices
- * exactly this and the executor runs exactly this (architecture, decision 5).
+/* The lowered program: the work of one device in a step. The cost model prices this program, and
+ * the executor runs this program.
  *
- * Values are arrays with local shapes. Instructions are HLO operators on local
- * values, or collectives among the devices of a group. A loop, conditional or
- * call has the computations that it runs as programs of their own, its regions,
- * for the same device of the same mesh, collectives included. After lowering,
- * program_fuse() gathers element-wise chains into fusions and orders the steps;
- * program_plan_buffers() gives every value its place in one allocation. All
- * devices of a stage have the same instructions in the same order and differ
- * in starts and extents only, so collectives meet.
+ * Values are arrays with local shapes. Instructions are HLO operators on local values, or
+ * collectives among the devices of a group. A loop, conditional or call has the computations that
+ * it runs as programs of their own, its regions, for the same device of the same mesh, collectives
+ * included. After lowering, program_fuse() gathers element-wise chains into fusions and orders the
+ * steps; program_plan_buffers() assigns every value an offset in one allocation. All devices of a
+ * stage have the same instructions in the same order and differ in starts and extents only, so that
+ * collectives match.
  */
 #ifndef PROPAGATION_PROGRAM_H
 #define PROPAGATION_PROGRAM_H
@@ -46,8 +45,9 @@ typedef struct ProgramMovement {
     const int64_t *range_start, *range_extent; /* [group_count]; halo_exchange only */
 } ProgramMovement;
 
-/* A halo_exchange's piece: the elements of member `to`'s range that lie in member `from`'s part. Returns how
- * many there are; *start is the first of them in the whole dimension, *part_start that of the part. */
+/* A piece of a halo_exchange: the elements of member `to`'s range within member `from`'s shard.
+ * Returns their number; *start is the first of them in the whole dimension, *part_start that of the
+ * shard. */
 int64_t program_halo_piece(const ProgramMovement *movement, int32_t from, int32_t to, int64_t *start,
                            int64_t *part_start);
 
@@ -67,16 +67,15 @@ typedef struct ProgramPiece {
     const int64_t *extent; /* [rank of the array] */
 } ProgramPiece;
 
-/* What one rank does in a transfer of a value between two sets of devices (transfer.h).
- * On a device that gives there is one operand, on one that takes one result, on
- * one that does both there are both. What one rank sends another comes in the
- * same order on both sides. All ranks run transfers in one global order: a rank
- * may wait in one until the others that take part are there. */
+/* The role of one rank in a transfer of a value between two sets of devices (transfer.h). A sending
+ * device has one operand, a receiving device one result, a device in both roles has both. Messages
+ * from one rank to another have the same order on both sides. All ranks run transfers in one global
+ * order: a rank may wait in one until the other participants arrive. */
 typedef struct ProgramTransfer {
     int32_t send_count, receive_count;
     const ProgramPiece *sends, *receives;
     int32_t rank_count;
-    const int32_t *ranks; /* that have a piece of it, ascending; this one may be none of them */
+    const int32_t *ranks; /* with a piece of it, ascending; this rank may be absent */
     int32_t slots;        /* values that may be under way at once; 0: givers wait for takers */
     int64_t number;       /* the same at both ends; transfers from one rank to another differ in it */
     int32_t giver, taker; /* stages, or parts of a model whose stages are in chunks */
@@ -84,26 +83,27 @@ typedef struct ProgramTransfer {
     const struct TransferRoute *route; /* transfer.h: between which ends, in which states */
 } ProgramTransfer;
 
-/* Where a shard lies in the whole: of what iota and random numbers make, and of
- * operand 0 of gather, scatter and the dynamic slices, whose indices count in the
- * whole. A gather or dynamic-slice gives zeros for what is outside the shard,
- * after clamping in the whole; a scatter or dynamic-update-slice leaves it out.
- * NULL in an instruction whose shard is the whole. */
+/* The position of a shard in the whole: for results of iota and random numbers, and for operand 0
+ * of gather, scatter and the dynamic slices, whose indices refer to the whole. A gather or
+ * dynamic-slice gives zeros outside the shard, after clamping in the whole; a scatter or
+ * dynamic-update-slice skips positions outside. NULL in an instruction whose shard is the whole. */
 typedef struct ProgramShard {
     const int64_t *start;  /* [rank] */
     const int64_t *global; /* [rank] whole sizes */
-    const int64_t *window; /* [rank] of operand 0: sizes of the window that indices move, where nothing is
-                              split; NULL where there is none */
+    const int64_t *window; /* [rank] of operand 0: sizes of the window that indices move, in unsplit
+                              dimensions; NULL without a window */
 } ProgramShard;
 
-/* A loop of `count` turns whose transfers have slots; `second` < 0 where it is alone. Else two such loops, of
- * which the second takes in its turn m what the first made in its turn m (interleave.h), or three: the third
- * takes what both have made in their turns m (interleave_weights.h). They are next to one another in the
- * steps and run as one: the first one's turn f may begin when the second has ended turn f - kept, and the
- * third turn f - kept_until_third, and then goes before theirs; the second's turn b when the third has ended
- * turn b - kept_from_second, and then goes before the third's. What passes from one loop to another has as
- * many places, turn m in m modulo that. Where the stage is in chunks (lower_chunks.h) all first loops stand
- * side by side and then all second ones, and the order of their turns is that of schedule_turns(). */
+/* A loop of `count` iterations whose transfers have slots; `second` < 0 if it is not joined.
+ * Otherwise two such loops, of which the second reads in its iteration m the results of the first
+ * one's iteration m (interleave.h), or three: the third reads the results of both in iteration m
+ * (interleave_weights.h). They are adjacent in the steps and run as one. The first one's iteration
+ * f may begin when the second has ended iteration f - kept, and the third iteration f -
+ * kept_until_third; it then has priority. The second's iteration b may begin when the third has
+ * ended iteration b - kept_from_second; it then has priority over the third. Values between two
+ * loops have that many places, iteration m in m modulo the number. If the stage is in chunks
+ * (lower_chunks.h), all first loops are adjacent, followed by all second ones, and schedule_turns()
+ * gives the order of their iterations. */
 typedef struct ProgramTurns {
     int32_t second, third; /* instructions, or -1 */
     bool is_backward;      /* alone, it is the one that would be second */
@@ -114,14 +114,14 @@ typedef struct ProgramTurns {
     int32_t stage, stage_count;                 /* of several chunks */
 } ProgramTurns;
 
-/* Where a part of an array lies that the turn of the loop around chooses (places.h). */
+/* The position of a slice of an array that the iteration of the enclosing loop selects (places.h). */
 typedef struct ProgramPlace {
     int64_t turns;
     const int64_t *offset; /* [turns]: bytes from the array's first */
     bool covers;           /* the turns' parts together are the array */
 } ProgramPlace;
 
-/* What counts the turns of a loop, in its body: `value` is start + step * turn. */
+/* The counter of a loop, in its body: `value` is start + step * iteration. */
 typedef struct ProgramCounter {
     int32_t value;
     int64_t turns; /* 0: nothing is known to */
@@ -157,11 +157,11 @@ typedef struct ProgramInstruction {
      * parameters of its branches, branch by branch. */
     int32_t region_count;
     struct Program **regions;
-    /* while: result r is what operand carried[r] has become. An operand that is in
-     * no result is given on by the body as it is: the regions may read it in place. */
+    /* while: result r is the final value of operand carried[r]. An operand without a result is
+     * returned unchanged by the body: the regions may read it in place. */
     const int32_t *carried;
-    /* while: [operand] the body writes all of it, and nobody reads it before: what it starts as is neither
-     * made nor copied. NULL: of none. Set by program_fuse. */
+    /* while: [operand] the body overwrites all of it before any read: its initial value is neither
+     * computed nor copied. NULL: none. Set by program_fuse. */
     const bool *unset;
     /* Regions: a place in the allocation for the values that they make, while the
      * step runs; set by program_plan_buffers. A region's offsets behind its
@@ -195,7 +195,7 @@ typedef struct ProgramValue {
     SbpState state;
     /* set by program_fuse and program_plan_buffers */
     ProgramValueKind kind;
-    int32_t storage;           /* value whose memory it is: itself, or what it is a view of */
+    int32_t storage;           /* value that owns the memory: itself, or the origin of a view */
     const ProgramPlace *place; /* it is that part of the storage; NULL: the whole */
     int64_t offset, bytes;     /* in the device's allocation; -1 for internal values */
 } ProgramValue;
@@ -228,15 +228,15 @@ typedef struct ProgramFusion {
     const int32_t *output_slots, *output_values; /* [output_count] */
 } ProgramFusion;
 
-/* What runs, in order: one instruction, or one fusion. Views do not appear. */
+/* The executed steps, in order: one instruction, or one fusion. Views have no step. */
 typedef struct ProgramStep {
     int32_t instruction; /* or -1 */
     int32_t fusion;      /* or -1 */
 } ProgramStep;
 
-/* After the last step a parameter takes its new value: where the planner could
- * not put it in place, `value` is copied to the parameter's memory; by way of
- * `staging` where it lies in a parameter that is updated too. */
+/* After the last step a parameter takes its new value: if the planner could not place it there,
+ * `value` is copied to the parameter's memory; through `staging` if it is stored in a parameter
+ * that is updated too. */
 typedef struct ProgramUpdate {
     int32_t parameter; /* entry parameter number */
     int32_t value;
@@ -264,8 +264,8 @@ typedef struct Program {
     int32_t step_count;
     ProgramUpdate *updates;
     int32_t update_count;
-    /* A branch or called computation: what it makes as outputs is made where the
-     * caller has its results and has no place here (offset -1). */
+    /* A branch or called computation: its outputs are written directly to the caller's results and
+     * have no memory here (offset -1). */
     bool outputs_outside;
     /* Shards differ in size from device to device, which may then fuse differently: collectives keep their
      * order. */

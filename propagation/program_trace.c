@@ -18,7 +18,7 @@ TraceStream program_trace_stream(const Program *program, int32_t step) {
     return transfer->send_count > 0 ? TRACE_SEND : TRACE_RECEIVE;
 }
 
-/* Of what goes out, or comes in where nothing does. */
+/* The bytes that leave the device, or enter it if none leave. */
 static double moved_bytes(const Program *program, const ProgramInstruction *instruction) {
     double bytes = 0;
     for (int32_t k = 0; k < instruction->operand_count; k++)
@@ -28,7 +28,7 @@ static double moved_bytes(const Program *program, const ProgramInstruction *inst
     return bytes;
 }
 
-/* Where it comes from in the user's program. */
+/* Adds the origin in the user's program. */
 static void add_origin(TraceSlice *slice, TraceNote *notes, const PlanContext *context,
                        const Program *program, int32_t origin, char *source, size_t room) {
     const IrModule *module = program->module;

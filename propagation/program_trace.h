@@ -1,5 +1,4 @@
-/* What a trace says of a step of a program: the same words for a step that was
- * measured and for one that was predicted. */
+/* Trace entries for steps of a program: measured and predicted steps have the same names. */
 #ifndef PROPAGATION_PROGRAM_TRACE_H
 #define PROPAGATION_PROGRAM_TRACE_H
 
@@ -9,14 +8,14 @@
 
 /* The stream on which the step appears. */
 TraceStream program_trace_stream(const Program *program, int32_t step);
-/* Writes what a step is, as "dot" or "add (fusion of 3)"; returns the instruction of program->module that it
- * stands for. */
+/* Writes the name of a step, as "dot" or "add (fusion of 3)"; returns the instruction of
+ * program->module that it represents. */
 int32_t program_trace_name(char *name, size_t room, const Program *program, int32_t step);
 
-/* Adds the slice to the text: its device and times are set, stream, name and category become
- * those of the step, with notes of where it comes from in the user's program, of a collective its
- * bytes and ranks, and of `times` that it runs where that is not 1. `context`: what the program was lowered
- * from. */
+/* Appends the slice to the text. Device and times are set by the caller; stream, name and category
+ * become those of the step, with notes on its origin in the user's program, for a collective its
+ * bytes and ranks, and the number of executions `times` if it is not 1. `context`: the context from
+ * which the program was lowered. */
 void program_trace_append(Text *text, const TraceSlice *slice, const PlanContext *context,
                           const Program *program, int32_t step, double times);
 

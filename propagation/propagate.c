@@ -31,7 +31,7 @@ static int32_t find_axis(const Mesh *mesh, const char *name, size_t length) {
     return -1;
 }
 
-/* Refuses at[0..length) of a sharding, with the axis of the nearest name where there is none of this one. */
+/* Refuses at[0..length) of a sharding; an unknown axis is reported with the nearest name. */
 static AmStatus fail_axis(const Mesh *mesh, const char *text, const char *at, size_t length, AmError *error) {
     const char *names[MESH_MAX_AXES];
     char name[64], hint[SUGGEST_HINT_BYTES] = "";
@@ -112,8 +112,8 @@ static AmStatus fail_unmatched(const PlanContext *context, const PropagationPin 
     return AM_ERROR_USAGE;
 }
 
-/* Applies one pin with a sharding. Of an optimizer's state that the pattern matches beside weights, arrays of
- * another rank, such as factored moments, are left out. */
+/* Applies one pin with a sharding. If the pattern matches weights and optimizer state, state of
+ * another rank, such as factored moments, is skipped. */
 static AmStatus apply_pin(const PlanContext *context, const Mesh *mesh, const PropagationPin *pin,
                           PropagationPinFunction *apply, void *data, AmError *error) {
     SbpState state;

@@ -51,10 +51,10 @@ AmStatus propagation_read_shardings(KeptShardings **kept, Arena *arena, const Pl
 bool propagation_is_kept(const KeptShardings *kept, int32_t instruction);
 /* The mesh of fewest axes on which all of them can be; axes are x0, x1, ... unless they have names. */
 AmStatus propagation_infer_mesh(Mesh *mesh, Arena *arena, const KeptShardings *kept, AmError *error);
-/* Appends to the lists of `stage`, after any pins, what makes completion find
- * these shardings, and as exceptions those that it does not find by itself; a
- * pinned class stays as pinned. Dimensions that do not divide stay whole, with a
- * warning. AM_ERROR_INPUT names a value whose sharding is no state on the mesh. */
+/* Appends to the lists of `stage`, after any pins, the entries that reproduce these shardings, and
+ * overrides for those that the lists do not reproduce; a pinned class stays pinned. Dimensions that
+ * do not divide stay replicated, with a warning. AM_ERROR_INPUT names a value whose sharding is no
+ * state on the mesh. */
 AmStatus propagation_keep_shardings(PlanStage *stage, Arena *arena, const PlanContext *context,
                                     const KeptShardings *kept, AmWarnings *warnings, AmError *error);
 

@@ -1,9 +1,8 @@
 /* From a plan to the program of each of its ranks.
  *
- * Ranks are numbered over the stages in order: mesh device d of stage s is rank
- * first_rank[s] + d. What all ranks need is worked out once; then each is
- * lowered by itself, in any order and in different threads, each with an arena
- * of its own.
+ * Ranks are numbered over the stages in order: mesh device d of stage s is rank first_rank[s] + d.
+ * Data common to all ranks is computed once; then each rank is lowered separately, in any order and
+ * in different threads, each with an arena of its own.
  */
 #ifndef PROPAGATION_RANKS_H
 #define PROPAGATION_RANKS_H
@@ -16,7 +15,7 @@ typedef struct PlanRanks {
     const PlanContext *context;
     const Plan *plan;
     const Plan *parts; /* the plan, or where its stages are in chunks one stage for each (lower_chunks.h) */
-    StageMap *map;     /* of several stages, of the parts; NULL: the only one has everything */
+    StageMap *map;     /* of several stages or chunks; NULL: the only stage has everything */
     Completion **completions; /* [parts->stage_count] */
     int32_t *first_rank;      /* [stage_count + 1]; the last is the number of ranks */
     int32_t stage_count, rank_count;

@@ -1,15 +1,14 @@
-/* HLO sharding attributes as SBP states; see sharding.c for the other way.
+/* Reads HLO sharding attributes as SBP states; see sharding.c for the reverse direction.
  *
- * A sharding is an array of devices: a list, iota that is reshaped and
- * transposed, or named axes of a mesh, which is iota over the axes, transposed
- * to the order in which the dimensions name them. Read backwards it says for
- * each device which part of each dimension it holds.
+ * A sharding is an array of devices: a list, an iota that is reshaped and transposed, or named axes
+ * of a mesh, which is an iota over the axes, transposed to the order in which the dimensions name
+ * them. The inverse gives for each device its part of each dimension.
  *
- * A mesh numbers devices row-major, so a state is found by one step along each
- * axis from device 0, and then checked on every device. To infer a mesh, axes
- * are taken from the fastest to the slowest: device 0, s, 2 s, ... hold parts
- * 0, e, 2 e, ... of one dimension as long as they lie on one axis, or on several
- * that split jointly. The shortest such run among all shardings is an axis.
+ * A mesh numbers devices row-major, so that a state follows from one step along each axis from
+ * device 0, and is then checked on every device. A mesh is inferred from the fastest axis to the
+ * slowest: devices 0, s, 2 s, ... hold parts 0, e, 2 e, ... of one dimension as long as they are on
+ * one axis, or on several axes that split jointly. The shortest such run among all shardings is an
+ * axis.
  */
 #include "propagation/read_sharding.h"
 
@@ -160,7 +159,7 @@ static int32_t part_of(const DeviceTiles *tiles, int32_t device, int32_t dimensi
     return tiles->place[device] / tiles->stride[dimension] % tiles->tiles[dimension];
 }
 
-/* The dimension of which `device` holds another part than device 0: -1 none, -2 several. */
+/* The dimension of which `device` has another part than device 0: -1 none, -2 several. */
 static int32_t moved_dimension(const DeviceTiles *tiles, int32_t device) {
     int32_t moved = -1;
     for (int32_t d = 0; d < tiles->rank; d++) {

@@ -1,12 +1,12 @@
-/* Shardy's shardings; see read_shardy.h.
+/* Reads Shardy's shardings; see read_shardy.h.
  *
  *   module       xla.sdy.meshes="{mesh = #sdy.mesh<["data"=2, "model"=4]>}"
  *   parameter    xla.sdy.sharding="#sdy.sharding<@mesh, [{"data"}, {?}]>"
  *   operator     xla.sdy.sharding="#sdy.sharding_per_value<[<@mesh, [{"data"}p1, {}]>]>"
  *
- * Each dimension names its axes, major first; '?' leaves it open to more, p1 is
- * a priority in Shardy's own propagation: neither matters to a seed, and what
- * follows the dimensions (axes that stay replicated) neither.
+ * Each dimension names its axes, major first. '?' leaves it open to more axes, and p1 is a priority
+ * in Shardy's own propagation. A seed ignores both, and the part after the dimensions (axes that
+ * stay replicated).
  */
 #include "propagation/read_shardy.h"
 
@@ -35,7 +35,7 @@ static bool accept(Reader *reader, const char *token) {
     return true;
 }
 
-/* A name in quotes, which may be escaped; NULL if there is none. */
+/* A name in quotes, which may be escaped; NULL without a name. */
 static const char *read_name(Reader *reader) {
     if (!accept(reader, "\"")) return NULL;
     size_t length = strcspn(reader->at, "\"\\");

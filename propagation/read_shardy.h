@@ -6,9 +6,8 @@
 #include "base/status.h"
 #include "ir/hlo.pb-c.h"
 
-/* What an instruction says in Shardy's way, as a sharding over named axes; *message
- * is NULL where it says nothing. AM_ERROR_INPUT for what is no such sharding, or
- * one of parts of axes or of several values. */
+/* The Shardy sharding of an instruction, as a sharding over named axes; *message is NULL without
+ * one. AM_ERROR_INPUT for other text, and for shardings of sub-axes or of several values. */
 AmStatus shardy_read(Hlo__OpSharding **message, Arena *arena, const Hlo__HloModuleProto *module,
                      const Hlo__HloInstructionProto *instruction, AmError *error);
 

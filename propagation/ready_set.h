@@ -1,7 +1,7 @@
-/* A set of small numbers of which the smallest is taken out again and again.
+/* A set of small numbers with fast extraction of the smallest.
  *
- * The numbers are bits of words that are summed up, 64 by 64, by the bits of a smaller set of words, so that
- * the smallest is found in a step per level.
+ * The numbers are bits of words. A smaller set of words summarises them, 64 bits per bit, so that
+ * the smallest is found in one step per level.
  */
 #ifndef PROPAGATION_READY_SET_H
 #define PROPAGATION_READY_SET_H
@@ -36,7 +36,7 @@ static inline void ready_add(ReadySet *set, int32_t item) {
     }
 }
 
-/* Takes the smallest item out; -1: there is none. */
+/* Takes the smallest item out; -1 if the set is empty. */
 static inline int32_t ready_take(ReadySet *set) {
     uint32_t item = 0;
     if (set->words[set->level_count - 1][0] == 0) return -1;

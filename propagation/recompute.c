@@ -1,7 +1,7 @@
-/* Recomputation: see recompute.h. Copies stand right before the first backward operator that
- * takes them, and operators run in order, so they are made then and no sooner. What enters a range is
- * kept, and so it is not made again by the range that it comes from either: the backward pass of a layer
- * takes the layer's input, and would make the whole layer before again for it. */
+/* Recomputation: see recompute.h. Copies come directly before the first backward operator that uses
+ * them; operators run in order, so that they are not computed earlier. Inputs of a range are kept,
+ * and are therefore not recomputed by their own range either: the backward pass of a layer needs
+ * the layer's input, and would otherwise recompute the whole previous layer for it. */
 #include "propagation/recompute.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ typedef struct Emitter {
     const IrModule *from;
     IrComposer composer;
     Arena *arena;
-    int32_t *range_of;    /* [entry instruction]: the range that it is made again with, or -1 */
+    int32_t *range_of;    /* [entry instruction]: the range in which it is recomputed, or -1 */
     int32_t *own, *again; /* [entry instruction]: it, and its copy, in the entry that is made; or -1 */
     int32_t *computation; /* [computation]: the one that is made, or -1 */
     bool *is_copy;        /* [instruction of the entry that is made] */
@@ -66,8 +66,8 @@ static int32_t emit(Emitter *self, int32_t i, const int32_t *operands, bool is_c
     return index;
 }
 
-/* The copy of i, made with those of the operands in its range. A range's operators are in order, so
- * what is not there yet is made from the first to the last, without recursion. */
+/* The copy of i, with copies of its operands in the same range. A range's operators are in order,
+ * so that missing copies are made from the first to the last, without recursion. */
 static int32_t make_again(Emitter *self, int32_t i, bool *wanted) {
     if (self->again[i] >= 0) return self->again[i];
     int32_t range = self->range_of[i], first = i;
@@ -113,8 +113,8 @@ static void emit_entry(Emitter *self, bool *wanted) {
     if (!self->arena->failed) self->composer.computations[0].root = self->own[entry->root];
 }
 
-/* Which range each operator is made again with: none where its value is taken by a forward operator outside,
- * since that keeps it. */
+/* Assigns the range in which each operator is recomputed: none if a forward operator outside uses
+ * its value, which is then kept. */
 static AmStatus assign_ranges(Emitter *self, const RecomputedRanges *ranges, AmError *error) {
     int32_t entry = self->whole->rules->entry_count;
     const IrInstruction *instructions = self->from->instructions;

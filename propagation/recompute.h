@@ -1,18 +1,18 @@
-/* Recomputation: forward values that the backward pass makes again instead of keeping.
+/* Recomputation: forward values that the backward pass computes again instead of keeping them.
  *
- * A module is rewritten, exactly: for a range of forward operators, what the
- * backward pass takes of them it takes of copies, made right before they are needed from what
- * enters the range, which alone is kept. So a range is what others call a checkpoint
- * segment, a layer for instance. The copies are of phase "recomputed"; as in a module that was
- * traced with jax.checkpoint, pipelines compute them on the stage of the forward operator.
+ * A module is rewritten, exactly: for a range of forward operators, the backward pass uses copies,
+ * computed directly before their use from the inputs of the range, which alone are kept. A range is
+ * what is elsewhere called a checkpoint segment, for instance a layer. The copies have phase
+ * "recomputed"; as in a module traced with jax.checkpoint, pipelines compute them on the stage of
+ * the forward operator.
  */
 #ifndef PROPAGATION_RECOMPUTE_H
 #define PROPAGATION_RECOMPUTE_H
 
 #include "propagation/micro_batches.h"
 
-/* Returns whether an operator in a range is made again; loops, conditionals, custom calls, random numbers
- * drawn from a hidden state and tuples are kept. */
+/* Returns whether an operator in a range is recomputed; loops, conditionals, custom calls, random
+ * numbers drawn from a hidden state and tuples are kept. */
 bool recompute_covers(const PlanContext *whole, int32_t instruction);
 
 /* The rewritten canonical module; the caller frees it. `*origins` [instruction]: that of `whole` which it is,

@@ -1,33 +1,37 @@
-/* Order of sums over devices, gradients above all, and of what is computed while a collective is under way.
+/* Orders sums over devices, mainly of gradients, and the computation that overlaps with a
+ * collective.
  *
- * A module often lists the weight gradients after the whole backward pass, parameter by parameter, and
- * each update right behind its gradient. A device would then communicate and compute in turns. Here
+ * A module often lists the weight gradients after the whole backward pass, parameter by parameter,
+ * and each update directly after its gradient. A device would then alternate between communication
+ * and computation. The order here is
  *
- *   what only a sum needs            is computed as soon as it can be, and the sum begins
- *   users of a sum that no other     wait until REDUCE_EARLY_UNDER_WAY more sums have begun,
- *   sum, product or loop needs       or nothing else is left
+ *   operands of a sum only           as early as possible; the sum then begins
+ *   users of a sum that no other     after REDUCE_EARLY_UNDER_WAY more sums have begun, or
+ *   sum, product or loop needs       when no other work is left
  *   (updates)
  *
- * and all else keeps its order. What gathers a gradient that was added up in shards begins as early
- * and is waited for as late. Large sums are waited for at once. Gradients that wait for their updates fill
- * no more memory than these sums have, and what the weight gradients are made of dies earlier.
+ * and other instructions keep their order. A gather of a gradient that was reduced in shards begins
+ * as early and is awaited as late. Large sums are awaited at once. Gradients that wait for their
+ * updates use at most the memory of these sums, and the operands of the weight gradients die
+ * earlier.
  *
- * Where products wait for collectives (tensor parallelism; latency.h), a device would stand still before
- * each of them, as nothing is left to compute by then. So the order is a list schedule on an estimated clock:
+ * If products wait for collectives (tensor parallelism; latency.h), a device would be idle before
+ * each of them, since no work is left by then. The order is then a list schedule on an estimated
+ * clock:
  *
- *   the chain that leads to such       keeps its order and goes first
+ *   the chain that leads to such       keeps its order and has priority
  *   collectives
- *   products that only sums need       are held back near such a collective, as many as its time takes,
- *   (weight gradients)                 and computed when the chain would stand still
- *   later parts of the chain           go ahead when nothing is held back: another branch, another
+ *   products that only sums need       are held back near such a collective, to cover its time, and
+ *   (weight gradients)                 computed when the chain would be idle
+ *   later parts of the chain           run if no product is held back: another branch, another
  *                                      layer's recomputation
- *   sums and gathers that nothing      begin where the chain has a long way to its next collective, as
- *   waits for soon                     collectives take place one after the other
- *   users of such sums                 come when these are over, by the clock
+ *   sums and gathers without           begin where the next collective of the chain is far, since
+ *   near users                         collectives take place one after the other
+ *   users of such sums                 run when these have ended, by the clock
  *
- * What is held back or computed ahead takes a small part of the memory at most. Programs without such a
- * chain, as pure data parallelism has them, are ordered by the first table alone. Time: that of sets of small
- * numbers, per instruction (ready_set.h).
+ * Instructions that are held back or run early use at most a small fraction of the memory. Programs
+ * without such a chain, as in pure data parallelism, follow the first table alone. Time per
+ * instruction: that of sets of small numbers (ready_set.h).
  */
 #include "propagation/reduce_early.h"
 
@@ -38,7 +42,7 @@
 #include "propagation/lower_internal.h"
 #include "propagation/ready_set.h"
 
-/* What is ready, by the rule that it follows. */
+/* The rule by which a ready instruction is scheduled. */
 typedef enum Urgency {
     FOR_SUM,
     IN_ORDER,
@@ -50,11 +54,11 @@ typedef enum Urgency {
     URGENCIES
 } Urgency;
 
-/* How many instructions are looked at for one that can be computed while the first one waits. */
+/* The number of instructions examined for one that can run while the first one waits. */
 enum { MOST_LOOKED_AT = 64 };
 
-/* The part of the memory that may be filled with what is computed early, and with what products, and sums,
- * take that are held back. */
+/* The fraction of the memory for values computed early, and for operands of products and sums that
+ * are held back. */
 enum { EARLY_PART = 64, HELD_PART = 16 };
 
 /* How many more times its estimate a sum is given before its users come: gradients are added up between
@@ -74,7 +78,7 @@ typedef struct Scheduler {
     int32_t *held_until;                   /* [place in the queue]: sums that have begun by then */
     int32_t sums;                          /* that have begun */
     int32_t *order, placed;
-    bool has_chain;        /* there are awaited collectives; else what follows is not used */
+    bool has_chain;        /* there are awaited collectives; else the following fields are unused */
     double clock, network; /* operations until now, and until the last awaited collective ends */
     double *there_at;      /* [instruction]: when its result is there, 0: with the instruction */
     double *late_at;       /* [instruction]: the same of sums that may be waited for late */
@@ -134,7 +138,8 @@ static void find_roles(Scheduler *self) {
     }
 }
 
-/* How full the memory is where only sums begin early: what they need is computed with its last producer. */
+/* The peak of the memory if only sums begin early: their operands are computed with the last
+ * producer. */
 static AmStatus find_most(Scheduler *self, AmError *error) {
     const ProgramGraph *graph = &self->graph;
     int32_t *time = ARENA_ARRAY(self->program->arena, int32_t, graph->count + 1);
@@ -181,7 +186,7 @@ static int32_t take_filling(Scheduler *self) {
     return next;
 }
 
-/* The next of what is held back, if there is more than there is use for. */
+/* The next of the held-back instructions, if there are more than needed. */
 static int32_t take_excess(Scheduler *self) {
     bool is_large = self->filling_count > 1 && self->filling_bytes > self->most / HELD_PART;
     if (self->filling_count == 0 || (!is_large && self->filling < self->front.hold)) return -1;
@@ -210,7 +215,7 @@ static void move_all(Scheduler *self, Urgency from, Urgency to) {
     for (int32_t i; (i = ready_take(&self->ready[from])) >= 0;) ready_add(&self->ready[to], i);
 }
 
-/* Nothing is held back any more. */
+/* Releases all held-back instructions. */
 static void release(Scheduler *self) {
     if (self->late_until < INFINITY) move_all(self, LATE, FOR_SUM);
     self->late_until = INFINITY;
@@ -271,8 +276,8 @@ static bool stands_still(const Scheduler *self, int32_t i) {
     return kind != PROGRAM_COLLECTIVE && kind != PROGRAM_VIEW && inputs_at(self, i) > self->clock;
 }
 
-/* What is ready and near behind `first`, which the device would stand still before; `first` itself where
- * there is nothing. */
+/* A ready instruction soon after `first` that can run while the device would wait for `first`;
+ * `first` itself without one. */
 static int32_t take_meanwhile(Scheduler *self, int32_t first) {
     const double *before = self->latency.chain_before;
     int32_t looked_at[MOST_LOOKED_AT] = {first}, count = 1, found = -1;
@@ -364,8 +369,8 @@ static int32_t take(Scheduler *self) {
     return self->held_first < self->held_count ? self->held[self->held_first++] : -1;
 }
 
-/* The front is behind all of the chain that has been placed without a gap. What is ahead of it changes with
- * products and collectives. */
+/* Moves the front past the contiguous part of the chain that has been placed. Products and
+ * collectives change the part ahead of it. */
 static void advance(Scheduler *self) {
     const ProgramLatency *latency = &self->latency;
     int32_t after = self->front.after;

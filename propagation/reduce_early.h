@@ -6,17 +6,17 @@
 
 #include "propagation/program.h"
 
-/* How many more sums begin before the result of one is used by what nothing waits for; of sums of so many
- * bytes at most, or of this part of all that is summed up if that is more (a layer of a large model), since
- * meanwhile what they take and give has its memory. */
+/* The number of sums that begin before the result of one is used by an instruction that is not
+ * urgent; for sums of at most this many bytes, or of this fraction of all reduced bytes if that is
+ * more (a layer of a large model), since their operands and results occupy memory meanwhile. */
 #define REDUCE_EARLY_UNDER_WAY 2
 #define REDUCE_EARLY_BYTES     ((int64_t)128 << 20)
 #define REDUCE_EARLY_PART      64
 
 /* Returns whether the instruction is an all_reduce or a reduce_scatter. */
 bool program_reduces(const ProgramInstruction *instruction);
-/* Returns whether it is one of no more bytes, or gathers what was added up so (gathers_late): one that may be
- * waited for late. */
+/* Returns whether the instruction is such a sum of at most that size, or gathers a value reduced in
+ * this way (gathers_late), and may be awaited late. */
 bool program_reduces_beside(const Program *program, const ProgramInstruction *instruction);
 
 /* Orders the instructions of a program that is neither fused nor has buffers. Which order does not

@@ -1,12 +1,10 @@
-/* Factor rules of a module: class of every opcode, and which values are made on
- * demand (architecture, decision 2).
+/* Factor rules of a module: the rule class of every opcode, and the values that are made on demand.
  *
- * One scalar broadcast, constant or iota feeds unrelated users of the same
- * shape (JAX shares the zeros of relu among all layers). Such values cost
- * nothing to make in any state. A value without a parameter among its ancestors
- * is free; a broadcast is on demand, and resolves to what it was broadcast from.
- * Chains of broadcasts and of barriers are followed for a bounded number of
- * steps, so that no module takes time out of proportion.
+ * One scalar broadcast, constant or iota has unrelated users of the same shape (JAX shares the
+ * zeros of relu among all layers). Such values cost nothing in any state. A value without a
+ * parameter among its ancestors is free. A broadcast is on demand, and resolves to its operand.
+ * Chains of broadcasts and of barriers are followed for a bounded number of steps, so that no
+ * module takes disproportionate time.
  */
 #include "propagation/rules.h"
 
@@ -99,8 +97,8 @@ static void (*const class_function[RULE_CLASS_COUNT])(RuleBuilder *) = {
     [RULE_PARAMETER] = rule_each_dimension,
 };
 
-/* What is not made anew for every use, even of constants alone: it is dear, draws
- * numbers that differ each time, or gives several arrays. */
+/* Values that are not recomputed for every use, even if they depend on constants alone: they are
+ * expensive, draw random numbers, or consist of several arrays. */
 static const bool is_made_once[RULE_CLASS_COUNT] = {
     [RULE_PARAMETER] = true,  [RULE_BLOCKED] = true,     [RULE_SORT] = true,
     [RULE_TOPK] = true,       [RULE_FFT] = true,         [RULE_CHOLESKY] = true,
@@ -248,7 +246,7 @@ AmStatus rules_build(Rules **rules, Arena *arena, IrModule *canonical, AmError *
                      .entry_count = canonical->computations[canonical->entry].count};
     if (arena->failed) return am_fail_memory(error, (int64_t)sizeof(FactorRule) * count);
     TRY(values_begin(&resolver, built, arena, error));
-    /* What a loop runs comes after the loop, and is to be known first. */
+    /* The computations of a loop come after the loop, and must be known first. */
     for (int32_t c = canonical->computation_count - 1; c >= 0; c--)
         if (built->is_planned[c])
             TRY(build_computation(built, &resolver, arena, canonical, c, shapes, is_blocked, error));

@@ -1,12 +1,11 @@
-/* Factor rules: what each operator does, einsum-like (architecture, decision 2).
+/* Factor rules: the semantics of each operator in einsum form.
  *
- * A rule lists an instruction's factors. A factor has a size and, in every
- * operand and result, the dimension that it is (or none). Splitting a factor
- * n ways means splitting all these dimensions alike. A factor whose size does
- * not divide cannot be split evenly. A permutation's dimensions have sizes of
- * their own; its size is the result's. In a merged dimension (reshape h*e) the
- * major part is a factor, of the major part's size, and what is minor to it is one
- * that is split in each of the major part's blocks.
+ * A rule lists an instruction's factors. A factor has a size and, in every operand and result, at
+ * most one corresponding dimension. Splitting a factor n ways splits all these dimensions n ways. A
+ * factor whose size does not divide cannot be split evenly. The dimensions of a permutation have
+ * sizes of their own; its size is the result's. In a merged dimension (reshape h*e) the major part
+ * is a factor, of the major part's size, and the part minor to it is a factor that is split in each
+ * block of the major part.
  *
  *     dot ([b,m,k],[b,k,n])->[b,m,n] reduce k(add)
  */
@@ -24,7 +23,7 @@ typedef enum FactorKind {
     FACTOR_BLOCKED      /* must be whole */
 } FactorKind;
 
-/* How far what a part of the result reads lies from the same part of an operand. */
+/* The offset between a shard of the result and the range that it reads of an operand. */
 typedef enum FactorHalo {
     HALO_NONE,
     HALO_FAR,    /* anywhere, for all that is known: concatenation, reversal, a large shift */
@@ -65,18 +64,17 @@ typedef struct FactorRule {
 /* Loops that run more often than this count as this often. */
 #define RULES_MOST_TIMES 1e15
 
-/* One array that a planned loop carries. Its state is one for all that hold it:
- * what the loop starts with is brought into it, each iteration ends in it, and
- * the loop's result is in it. */
+/* One array that a planned loop carries. All values that hold it have one state: the initial value
+ * is resharded to it, each iteration ends in it, and the loop's result has it. */
 typedef struct LoopLeaf {
     const IrShape *shape;
     int32_t initial, initial_leaf;             /* the caller's value that it starts with */
     int32_t next, next_leaf;                   /* the body's value that it takes next */
-    int32_t in_body, in_condition, afterwards; /* instruction that reads it there, or -1: nobody does */
-    bool is_invariant;                         /* next is what it was: it stands for the initial value */
+    int32_t in_body, in_condition, afterwards; /* instruction that reads it there, or -1 without a reader */
+    bool is_invariant;                         /* the next value is equal: it represents the initial value */
 } LoopLeaf;
 
-/* Whose state is the array's: one of those that read it, or -1 where nobody does. */
+/* The instruction whose state is the array's: one of its readers, or -1 without readers. */
 static inline int32_t rules_leaf_speaker(const LoopLeaf *leaf) {
     if (leaf->in_body >= 0) return leaf->in_body;
     return leaf->afterwards >= 0 ? leaf->afterwards : leaf->in_condition;
@@ -95,14 +93,14 @@ typedef struct BranchLeaf {
     const IrShape *shape;
     int32_t given, given_leaf; /* the caller's value */
     int32_t parameter;         /* of the branch; its leaf is this leaf's number in the branch */
-    int32_t reader;            /* instruction that reads it in the branch, or -1: nobody does */
+    int32_t reader;            /* instruction that reads it in the branch, or -1 without a reader */
 } BranchLeaf;
 
 typedef struct PlannedBranch {
     int32_t computation;
     int32_t leaf_count;
     BranchLeaf *leaves;
-    int32_t *made, *made_leaf; /* [result_count]: what the branch gives */
+    int32_t *made, *made_leaf; /* [result_count]: the results of the branch */
 } PlannedBranch;
 
 /* A conditional that is planned through its branches: all give each result in one
@@ -112,26 +110,23 @@ typedef struct PlannedConditional {
     int32_t branch_count, result_count;
     PlannedBranch *branches;
     const IrShape **result_shapes; /* [result_count] */
-    int32_t *afterwards; /* [result_count]: the conditional itself where it gives one array, else who reads
-                            that element of its tuple, or -1: nobody does */
+    int32_t *afterwards; /* [result_count]: the conditional itself if it returns one array, else the reader of
+                            that element of its tuple, or -1 without a reader */
 } PlannedConditional;
 
-/* Rules of the planned computations of a canonical module, by its instruction
- * numbers; all in the arena. Planned are the entry and, from there on, the body
- * and the condition of every while on a tuple and the branches of every
- * conditional, unless they serve elsewhere too.
- * Instructions of other computations have no rule, and are their own alias.
- * Tuple plumbing (tuple, get-tuple-element, opt-barrier on tuples) has no rule:
- * `alias` resolves it. Where the tuple is a planned loop's or conditional's, in the
- * body or branch or after it, the first get-tuple-element of an array stands for
- * it, and has a rule. */
+/* Rules of the planned computations of a canonical module, by its instruction numbers; all in the
+ * arena. Planned are the entry and, recursively, the body and the condition of every while on a
+ * tuple and the branches of every conditional, unless they have other callers too. Instructions of
+ * other computations have no rule, and are their own alias. Tuple plumbing (tuple,
+ * get-tuple-element, opt-barrier on tuples) has no rule: `alias` resolves it. For the tuple of a
+ * planned loop or conditional, in the body or branch or after it, the first get-tuple-element of an
+ * array represents it, and has a rule. */
 typedef struct Rules {
     const IrModule *module;
     FactorRule *rules; /* per instruction */
-    /* Where array value (instruction i, leaf 0) really comes from: itself, or
-     * through tuple, get-tuple-element and opt-barrier the producing
-     * instruction; `leaf` is which result of that. Of equal small constants the
-     * first stands for all. */
+    /* The origin of array value (instruction i, leaf 0): itself, or through tuple,
+     * get-tuple-element and opt-barrier the producing instruction; `leaf` selects one of its
+     * results. Equal small constants are represented by the first. */
     int32_t *alias, *leaf;
     bool *is_free;       /* no parameter among the ancestors: costs nothing in any state */
     bool *on_demand;     /* free, or a broadcast: made per use in the state that the use needs, so it ties
@@ -140,11 +135,11 @@ typedef struct Rules {
     int32_t entry_count; /* those of the entry, which are the first */
     bool *is_planned;    /* [computation] */
     double *times;       /* [computation]: runs of a planned one in a step; loops of unknown trip count: 1 */
-    PlannedLoop *loops;  /* callers before what they call */
+    PlannedLoop *loops;  /* callers before callees */
     int32_t loop_count;
     int32_t *loop_of;   /* [instruction]: the planned loop that it is, or -1 */
     int32_t *region_of; /* [computation]: the planned loop whose body or condition it is, or -1 */
-    PlannedConditional *conditionals; /* callers before what they call */
+    PlannedConditional *conditionals; /* callers before callees */
     int32_t conditional_count;
     int32_t *conditional_of; /* [instruction]: the planned conditional that it is, or -1 */
     int32_t *branch_of;      /* [computation]: the planned conditional whose branch it is, or -1 */
@@ -175,9 +170,9 @@ static inline const PlannedConditional *rules_conditional(const Rules *rules, in
 /* Replaces (instruction, leaf), in a planned computation, by the value that it
  * stands for: what made it, or who stands for an array of a loop. */
 void rules_find_value(const Rules *rules, int32_t *instruction, int32_t *leaf);
-/* How far operand value `instruction` is made on demand: follows broadcasts from
- * dimension *dimension of *instruction (its alias first) to the dimension of the
- * value that is stored. False: there is none, any state costs nothing. */
+/* Resolves an operand that is made on demand: follows broadcasts from dimension *dimension of
+ * *instruction (its alias first) to the dimension of the stored value. Returns false without one;
+ * any state is then free. */
 bool rules_resolve(const Rules *rules, int32_t *instruction, int32_t *leaf, int32_t *dimension);
 
 /* "([b,m,k],[b,k,n])->[b,m,n] reduce k(add)" */

@@ -1,13 +1,12 @@
-/* Rules of operators that need some dimensions whole and treat the others one by
- * one: sort, top-k, Fourier transforms, factorisations, LAPACK custom calls, batch
- * normalisation, random numbers and questions about sizes.
+/* Rules of operators that need some dimensions replicated and process the others independently:
+ * sort, top-k, Fourier transforms, factorisations, LAPACK custom calls, batch normalisation, random
+ * numbers and size queries.
  *
- * Most have batch dimensions alone: leading dimensions that all operands and
- * results share. A triangular solve also takes the columns of its right side
- * apart (the rows, where the matrix stands on the right). Batch normalisation is
- * a problem of its own for each feature. Random bits follow from a counter, so
- * that a device makes those of its shard as they are in the whole
- * (executor/cpu/random_bits.c); the state is whole everywhere.
+ * Most have batch dimensions alone: leading dimensions that all operands and results share. A
+ * triangular solve also processes the columns of its right side independently (the rows, if the
+ * matrix is on the right). Batch normalisation is an independent problem for each feature. Random
+ * bits follow from a counter, so that a device computes those of its shard as in the whole
+ * (executor/cpu/random_bits.c); the state is replicated.
  */
 #include <string.h>
 
@@ -93,7 +92,8 @@ void rule_random_bits(RuleBuilder *builder) {
     }
 }
 
-/* The size of one dimension, which must be whole; or operand 0 with a size that says nothing new. */
+/* The size of one dimension, which must be replicated; or operand 0 with a size equal to the old
+ * one. */
 void rule_dimension_size(RuleBuilder *builder) {
     const IrAttributes *attributes = builder->instruction->attributes;
     int32_t result = rule_result(builder);
@@ -109,7 +109,7 @@ void rule_dimension_size(RuleBuilder *builder) {
     }
 }
 
-/* Operand 0 as it is: what else there is only orders or says something. */
+/* Operand 0 unchanged: other operands only order or annotate. */
 void rule_hand_on(RuleBuilder *builder) {
     int32_t result = rule_result(builder);
     if (!rule_expect(builder, builder->result_count == 1 && builder->operand_count > 0 &&

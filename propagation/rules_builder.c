@@ -1,15 +1,15 @@
-/* Writing down factors, and recognising the identity of a reduction.
+/* Writes factors, and recognises the identity of a reduction.
  *
- * Blocked factors need not be told apart, so that what must be whole is kept
- * as at most one factor per dimension number: the size of a rule is then
- * bounded by the rank times the number of slots, whatever the operator.
+ * Blocked factors are not distinguished, so that dimensions that must be replicated have at most
+ * one factor per dimension number: the size of a rule is bounded by the rank times the number of
+ * slots, for every operator.
  */
 #include "propagation/rules_builder.h"
 
 #include <math.h>
 #include <string.h>
 
-/* How far, and through how large a constant, an identity is looked for. */
+/* The number of steps, and the size of a constant, up to which an identity is searched. */
 #define IDENTITY_STEPS 32
 #define IDENTITY_BYTES 65536
 
@@ -106,7 +106,7 @@ static bool is_covered(const RuleBuilder *builder, int32_t slot, int32_t dimensi
     return false;
 }
 
-/* What no factor names must be whole. */
+/* Blocks all dimensions without a factor, which must be replicated. */
 static void block_rest(RuleBuilder *builder) {
     int32_t slots = builder->operand_count + builder->result_count, rank = 0;
     for (int32_t slot = 0; slot < slots; slot++) {

@@ -1,10 +1,9 @@
-/* How the functions of the rule classes write down factors (internal to rules*.c).
+/* The interface by which the functions of the rule classes write factors (internal to rules*.c).
  *
- * A function starts a factor with rule_factor() and then says with rule_put()
- * which dimension it is in each slot. Slots count the operands first, then the
- * results. What a function leaves out must be whole; rule_finish() says so by
- * blocked factors. Dimensions of size 1 never matter. An instruction whose
- * attributes contradict its shapes is blocked as a whole rather than trusted.
+ * A function starts a factor with rule_factor() and sets its dimension in each slot with
+ * rule_put(). Slots count the operands first, then the results. Dimensions without a factor must be
+ * replicated; rule_finish() adds blocked factors for them. Dimensions of size 1 never matter. An
+ * instruction whose attributes contradict its shapes is blocked as a whole.
  */
 #ifndef PROPAGATION_RULES_BUILDER_H
 #define PROPAGATION_RULES_BUILDER_H
@@ -24,7 +23,7 @@ typedef struct RuleBuilder {
     Factor few[RULE_FEW_FACTORS];
     bool is_major; /* the latest factor is the major part of its dimensions */
     bool malformed;
-    bool unknown; /* what it does is not known: blocked, with a warning */
+    bool unknown; /* its semantics are unknown: blocked, with a warning */
 } RuleBuilder;
 
 /* Starts a factor; its size is that of the first dimension put into it, and

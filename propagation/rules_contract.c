@@ -1,12 +1,11 @@
 /* Rules of operators that combine elements: dot, convolution, reduce, windows.
  *
- * Dot: batch, lhs-free and rhs-free dimensions are parallel; a contracted pair
- * is a reduction. Convolution is a dot over features; its roles come from the
- * dimension numbers alone, so the weight gradient (f01b_i01o->01bf) contracts
- * the batch by the same function. Spatial dimensions are split with halos. Of a convolution in groups, of
- * features or of the batch, the groups are a factor: the major part of what they divide. A reduce splits over
- * a reduced
- * dimension if its init value is one that every part may apply.
+ * Dot: batch, lhs-free and rhs-free dimensions are parallel; a contracted pair is a reduction.
+ * Convolution is a dot over features; its roles come from the dimension numbers alone, so that the
+ * weight gradient (f01b_i01o->01bf) contracts the batch by the same function. Spatial dimensions
+ * are split with halos. In a convolution in groups, of features or of the batch, the groups are a
+ * factor: the major part of the dimension that they divide. A reduce splits over a reduced
+ * dimension if its initial value is one that every part may apply.
  */
 #include "ir/hlo.pb-c.h"
 #include "propagation/rules_builder.h"
@@ -123,11 +122,11 @@ static FactorHalo window_halo(const IrWindowDimension *window) {
     return is_patch ? HALO_PATCH : HALO_OVERLAP;
 }
 
-/* Spatial dimension k of a convolution: the result's places are split, each part
- * reading what its windows reach. Of a kernel's gradient, whose window is the
- * larger, the places in the window are, each part adding up its own, if sums of
- * parts are as exact as the operator's own. What may be such a gradient, of a small
- * image, ties nothing: the kernel's places are not the image's. */
+/* Spatial dimension k of a convolution: the result's positions are split, and each shard reads the
+ * elements that its windows reach. In a kernel's gradient, whose window is the larger, the
+ * positions in the window are split, and each shard sums its own, if sums of parts are as exact as
+ * the operator's own. A convolution that may be such a gradient, of a small image, ties nothing:
+ * the kernel's positions are not the image's. */
 static void convolution_spatial(RuleBuilder *builder, const IrConvolution *convolution,
                                 const IrWindowDimension *window, int32_t k) {
     int64_t places = rule_size(builder, rule_result(builder), convolution->output_spatial[k]);

@@ -12,7 +12,7 @@
  */
 #include "propagation/rules_builder.h"
 
-/* What each dimension of indices and slices stands for. */
+/* The role of each dimension of indices and slices. */
 typedef struct IndexMap {
     int32_t slice_of_operand[IR_MAX_RANK]; /* window dimensions: slice dimension, else -1 */
     int32_t slice_of_indices[IR_MAX_RANK]; /* slice dimension, -1 for the index vector */

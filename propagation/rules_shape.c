@@ -1,15 +1,13 @@
-/* Rules of operators that compute element by element or only move elements:
- * element-wise, broadcast, reshape, transpose, slices, pad, concatenate, reverse.
+/* Rules of operators that compute element by element or only move elements: element-wise,
+ * broadcast, reshape, transpose, slices, pad, concatenate, reverse.
  *
- * A reshape keeps the row-major order. Operand dimension i and result dimension
- * j that start at the same place (equal products of the dimensions before them)
- * share their major part: cutting either n ways cuts the other n ways into the
- * same elements iff n divides both, so the factor's size is their greatest
- * common divisor (b,t,h*e -> b,t,h,e gives h). A dimension that lies within a
- * larger one of the other side is a factor in each of the blocks before it (e in
- * the h blocks of h*e), and so is an aligned slice (q in the three of q, k, v).
- * Where elements change their places along a dimension by a fixed map it is a
- * permutation; dynamic slices, whose map is known at run time, know their places.
+ * A reshape keeps the row-major order. Operand dimension i and result dimension j with equal
+ * products of the dimensions before them share their major part: splitting either n ways splits the
+ * other n ways into the same elements iff n divides both, so that the factor's size is their
+ * greatest common divisor (b,t,h*e -> b,t,h,e gives h). A dimension inside a larger one of the
+ * other side is a factor in each of the blocks before it (e in the h blocks of h*e), and an aligned
+ * slice too (q in the three of q, k, v). If elements move along a dimension by a fixed map, it is a
+ * permutation; dynamic slices, whose map is known at run time, carry their positions.
  */
 #include <stdlib.h>
 
@@ -175,8 +173,8 @@ void rule_slice(RuleBuilder *builder) {
     }
 }
 
-/* A dimension that is taken as a whole starts at 0, whatever the start says. Of
- * another a shard gives what of the slice falls into it, and zeros for the rest. */
+/* A dimension that is read completely starts at 0 for any start index. In another dimension a shard
+ * returns its part of the slice, and zeros elsewhere. */
 void rule_dynamic_slice(RuleBuilder *builder) {
     const IrAttributes *attributes = builder->instruction->attributes;
     if (!rule_expect(builder,

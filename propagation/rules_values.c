@@ -1,14 +1,14 @@
-/* Where array values come from: through tuples, and into and out of loops.
+/* Origins of array values: through tuples, and into and out of loops.
  *
- * A value is (instruction, leaf). Tuple, get-tuple-element and opt-barrier only
- * hand values on, so each is resolved to the value that it stands for; sources
- * of tuples are remembered, and a step goes back one level of nesting at most.
+ * A value is (instruction, leaf). Tuple, get-tuple-element and opt-barrier only forward values;
+ * each is resolved to its origin. Sources of tuples are cached, so that a step goes back at most
+ * one level of nesting.
  *
- * A while whose body and condition serve nothing else is planned through: its
- * carried arrays are taken one by one. Inside and after it such an array is
- * known by the first get-tuple-element that reads it. An array that the body
- * hands on unchanged (a weight, a scanned input) is the initial value itself to
- * everything after the loop. Conditionals: rules_branches.c.
+ * A while whose body and condition have no other caller is planned through: its carried arrays are
+ * handled one by one. Inside and after it, such an array is represented by the first
+ * get-tuple-element that reads it. An array that the body returns unchanged (a weight, a scanned
+ * input) is identical to its initial value for all later instructions. Conditionals:
+ * rules_branches.c.
  */
 #include "propagation/rules_values.h"
 
@@ -172,8 +172,8 @@ AmStatus values_begin(ValueResolver *self, Rules *rules, Arena *arena, AmError *
 
 /* ---- values ---- */
 
-/* Where a tuple value comes from, through barriers and elements of tuples. It
- * is found from what its operand's was: one step, however long the chain. */
+/* The origin of a tuple value, through barriers and elements of tuples. It follows from the origin
+ * of its operand in one step, for chains of any length. */
 static int32_t tuple_source(const Rules *rules, int32_t instruction) {
     const IrModule *module = rules->module;
     const IrInstruction *value = &module->instructions[instruction];
@@ -276,8 +276,8 @@ static void resolve_reader(Rules *rules, int32_t instruction, int32_t from, int3
     rules->leaf[instruction] = reader ? 0 : leaf;
 }
 
-/* What a planned loop's arrays start with. An invariant one stands for that only
- * where that has a name of its own. */
+/* Finds the initial values of a planned loop's arrays. An invariant array represents its initial
+ * value only if that has a name of its own. */
 static void find_initial(const Rules *rules, PlannedLoop *loop) {
     for (int32_t k = 0; k < loop->leaf_count; k++) {
         LoopLeaf *leaf = &loop->leaves[k];
@@ -314,7 +314,7 @@ void values_resolve(ValueResolver *self, int32_t computation, int32_t instructio
         resolve_reader(rules, instruction, from, leaf);
 }
 
-/* What a planned loop's body gives, when all of the body is known. */
+/* Finds the next values that a planned loop's body computes, once all of the body is known. */
 static void find_next(const Rules *rules, PlannedLoop *loop) {
     const IrComputation *body = &rules->module->computations[loop->body];
     for (int32_t k = 0; k < loop->leaf_count; k++) {

@@ -1,4 +1,4 @@
-/* Where array values come from (internal to rules*.c): tuples, planned loops and conditionals. */
+/* Origins of array values (internal to rules*.c): tuples, planned loops and conditionals. */
 #ifndef PROPAGATION_RULES_VALUES_H
 #define PROPAGATION_RULES_VALUES_H
 
@@ -16,13 +16,13 @@ AmStatus values_begin(ValueResolver *resolver, Rules *rules, Arena *arena, AmErr
 /* Sets alias and leaf of an instruction of this planned computation. Instructions
  * go in order, and bodies and conditions before their callers. */
 void values_resolve(ValueResolver *resolver, int32_t computation, int32_t instruction);
-/* After all of a planned computation: what a loop's body or a branch gives. */
+/* Ends a planned computation: resolves the results of a loop's body or a branch. */
 void values_end_computation(ValueResolver *resolver, int32_t computation);
 
-/* Conditionals (rules_branches.c): whether one is planned through its branches;
- * plans it; the place for who reads leaf `leaf` of `instruction`, the conditional
- * or the parameter of `computation`, or NULL; what goes into the branches, all
- * before the conditional being known; what a branch gives, all of it being known. */
+/* Conditionals (rules_branches.c): whether one is planned through its branches; planning it; the
+ * slot for the reader of leaf `leaf` of `instruction`, the conditional or the parameter of
+ * `computation`, or NULL; the inputs of the branches, once all instructions before the conditional
+ * are known; the results of a branch, once it is known. */
 bool branches_can_be_planned(const IrModule *module, const IrInstruction *conditional,
                              const int32_t *mentions);
 void branches_plan(Rules *rules, Arena *arena, int32_t computation, int32_t instruction);

@@ -1,10 +1,9 @@
-/* SBP states: names, text and the shards they mean (OneFlow section 3.1).
+/* SBP states: names, text and the shards that they define (OneFlow section 3.1).
  *
- * s granules over n equal parts give the first s mod n parts one granule more
- * than the others: part k starts at k * (s / n) + min(k, s mod n).
- * With shares f_0..f_{n-1} part k starts at round(s * (f_0 + ... + f_{k-1})).
- * Axes that split one dimension jointly cut in turn, the earlier axis first:
- * each cuts the part that the axes before it left, between its own granules.
+ * s granules over n equal shards give the first s mod n shards one granule more than the others:
+ * shard k starts at k * (s / n) + min(k, s mod n). With shares f_0..f_{n-1}, shard k starts at
+ * round(s * (f_0 + ... + f_{k-1})). Axes that split one dimension jointly split successively, the
+ * earlier axis first: each splits the part left by the axes before it, between its own granules.
  */
 #include "propagation/sbp.h"
 
@@ -104,7 +103,7 @@ int32_t sbp_ways(const Mesh *mesh, SbpState state, int32_t dimension) {
     return ways;
 }
 
-/* Where part k of `size` elements starts on this axis; k = axis->size gives the end. */
+/* The start of shard k of `size` elements on this axis; k = axis->size gives the end. */
 static int64_t part_start(const MeshAxis *axis, int64_t size, int32_t k) {
     if (k == axis->size) return size;
     if (!axis->shares) {

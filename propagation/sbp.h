@@ -1,10 +1,9 @@
-/* SBP (OneFlow section 3.1): how a tensor lies on each mesh axis.
+/* SBP (OneFlow section 3.1): the state of a tensor on each mesh axis.
  *
- * B: whole on every device. S(d): cut along dimension d. P(op): every device
- * holds a partial value, the operator combines them. A state has one of these
- * per axis; several axes that split one dimension cut it jointly, the earlier
- * axis major. Where an axis cuts a dimension is its SbpCut: heads of 64 elements
- * are cut between heads, also where their number does not divide.
+ * B: replicated on every device. S(d): split along dimension d. P(op): every device holds a partial
+ * value, the operator combines them. A state has one of these per axis; several axes that split one
+ * dimension split it jointly, the earlier axis major. The SbpCut of a split defines its granules:
+ * heads of 64 elements are split between heads, also if their number does not divide.
  */
 #ifndef PROPAGATION_SBP_H
 #define PROPAGATION_SBP_H
@@ -109,9 +108,8 @@ int32_t sbp_ways(const Mesh *mesh, SbpState state, int32_t dimension);
 bool sbp_is_even(const Mesh *mesh, SbpState state, int32_t dimension, int64_t size);
 /* Returns whether the axes so far cut the dimension into just so many equal parts. */
 bool sbp_splits_into(const Mesh *mesh, SbpState state, int32_t dimension, int64_t size, int64_t parts);
-/* The cut of a further axis of dimension `dimension`, of `size` elements, between
- * granules of which there are outer * count: the plain cut where that comes to
- * the same. `size` is a multiple of outer * count. */
+/* The cut of a further axis of dimension `dimension`, of `size` elements, between outer * count
+ * granules: the plain cut if it is equivalent. `size` is a multiple of outer * count. */
 SbpCut sbp_cut(const Mesh *mesh, SbpState state, int32_t axis, int32_t dimension, int64_t size, int64_t outer,
                int64_t count);
 /* Returns whether a dimension of `size` that is a factor of `granules` equal parts may be

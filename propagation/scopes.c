@@ -1,9 +1,9 @@
 /* Hints on scopes; see scopes.h.
  *
- * Names are compared as paths of words: JAX wraps a component in the transforms
- * that it went through, "transpose(jvp(layer))", and writes a parameter's path
- * as a Python expression; what is neither letter, digit, '_' nor '-' parts
- * words, and the names of transforms before '(' are dropped.
+ * Names are compared as paths of words. JAX wraps a component in its transforms,
+ * "transpose(jvp(layer))", and writes a parameter's path as a Python expression. Characters other
+ * than letters, digits, '_' and '-' separate words, and the names of transforms before '(' are
+ * dropped.
  */
 #include "propagation/scopes.h"
 
@@ -83,7 +83,7 @@ typedef struct Resolver {
     const Mesh *mesh;
     const PropagationPin *pins;
     int32_t count;
-    bool **holds;       /* [pin]: [parameter] lies in its scope; NULL where the pin is none on a scope */
+    bool **holds;       /* [pin]: [parameter] is in its scope; NULL for a pin without a scope */
     int32_t *size;      /* [pin]: weights in its scope */
     int32_t *weight_of; /* [instruction]: the weight that it is a view of, or -1 */
     int32_t *axis;      /* [pin]: that split(...) names, or -1 */
@@ -97,7 +97,8 @@ static bool is_view(IrOpcode opcode) {
            opcode == IR_DYNAMIC_SLICE;
 }
 
-/* A body is after its caller, so that what a loop starts with is known before what reads it. */
+/* Finds views. A body follows its caller, so that initial values of a loop are known before their
+ * readers. */
 static void find_views(Resolver *self) {
     const PlanContext *context = self->context;
     const Rules *rules = context->rules;
@@ -223,7 +224,7 @@ static bool may_take(const Resolver *self, const LinkageGroup *group, int32_t ax
     return !is_excluded[number];
 }
 
-/* Splits what lies in scopes of one axis: groups by size, the largest first. */
+/* Splits the weights in scopes of one axis: groups by size, the largest first. */
 static AmStatus split_axis(Resolver *self, int32_t axis, AmError *error) {
     LinkageGroups *groups;
     TRY(strict_groups(&groups, self->arena, self->context, self->mesh->axes[axis].size, STRICT_STATE, error));

@@ -12,7 +12,7 @@ SbpState settle_operand_state(const Completion *completion, const PlanContext *c
     return split_state(context->rules, &completion->stage->mesh, i, split_of(completion, i), k);
 }
 
-/* What the users of a value want of it, as far as they have been asked. */
+/* The common need of a value's users, as far as they have been visited. */
 typedef struct Wish {
     SbpState state;
     int32_t users;
@@ -66,7 +66,7 @@ AmStatus settle_wanted(Completion *completion, Arena *scratch, const PlanContext
         for (int32_t k = first; k < choices->first_operand[i + 1]; k++) {
             Wish *wish = &wishes[choices->operands[k]];
             uint8_t whole = whole_axes(completion, choices->operands[k]);
-            /* What i does not split it takes whole. */
+            /* i needs the dimensions replicated that it does not split. */
             wish->differs |= whole & (uint8_t)~split;
             if (whole & ~wish->differs) ask(wish, settle_operand_state(completion, context, i, k - first));
             else wish->users++;

@@ -4,11 +4,11 @@
 
 #include "propagation/lower.h"
 
-/* Stores as S(d) every result that the lists leave whole on an axis and that all
- * who use it want as S(d). Never dearer: what brings it there from whole is a
- * local cut, so it may as well go there at once. A partial sum is then finished
- * by a reduce_scatter in place of an all_reduce and a cut. Exceptions keep what
- * they say. AM_ERROR_INTERNAL without memory. */
+/* Stores as S(d) every result that the lists leave replicated on an axis and that all its users
+ * need as S(d). This is never more expensive: the change from replicated to S(d) is a local slice,
+ * so that the value may be computed there at once. A partial sum is then reduced by a
+ * reduce_scatter instead of an all_reduce and a slice. Overrides are respected. AM_ERROR_INTERNAL
+ * if memory is exhausted. */
 AmStatus settle_wanted(Completion *completion, Arena *scratch, const PlanContext *context, AmError *error);
 
 /* The state in which instruction i takes operand k by its factors. */

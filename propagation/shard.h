@@ -1,11 +1,11 @@
-/* Where the elements of a shard lie in the whole array. */
+/* The positions of a shard's elements in the whole array. */
 #ifndef PROPAGATION_SHARD_H
 #define PROPAGATION_SHARD_H
 
 #include "propagation/sbp.h"
 
-/* A dimension of which a piece of each of several blocks is held (SbpCut) counts
- * as two, blocks and pieces. Offsets and strides are in elements. */
+/* A dimension with a piece of each of several blocks on a device (SbpCut) counts as two, blocks and
+ * pieces. Offsets and strides are in elements. */
 typedef struct ShardLayout {
     int32_t rank; /* dimensions, counted so */
     int64_t dimensions[IR_MAX_RANK];

@@ -25,7 +25,7 @@ typedef struct ModuleWriter {
     const SbpState *states;
 } ModuleWriter;
 
-/* A computation that is being written: its instructions and what stands behind them. */
+/* A computation under construction: its instructions, and those to append. */
 typedef struct ComputationWriter {
     ModuleWriter *writer;
     const IrComputation *computation;
@@ -49,8 +49,8 @@ static Hlo__OpSharding *array_sharding(ModuleWriter *writer, SbpState state, int
     return sharding_message(writer->arena, writer->mesh, state, rank, writer->how->spelling);
 }
 
-/* The planned loop whose arrays this tuple holds: the loop itself, the parameter
- * of its body or condition, or what the body gives; or NULL. */
+/* The planned loop whose arrays this tuple holds: the loop itself, the parameter of its body or
+ * condition, or the body's result; or NULL. */
 static const PlannedLoop *loop_of_tuple(const PlanContext *context, int32_t number, int32_t instruction) {
     const Rules *rules = context->rules;
     const IrComputation *computation = &context->canonical->computations[number];
@@ -70,8 +70,8 @@ static SbpState carried_state(const ModuleWriter *writer, const LoopLeaf *leaf) 
     return speaker >= 0 ? writer->states[speaker] : (SbpState){.axis = {SBP_B}};
 }
 
-/* Who speaks for leaf `leaf` of a tuple that a planned conditional gives, or one of its branches, or takes;
- * false: the tuple is none of these. */
+/* Finds the representative of leaf `leaf` of a tuple that is the result or an input of a planned
+ * conditional or of one of its branches; false for other tuples. */
 static bool find_branch_speaker(const PlanContext *context, int32_t number, int32_t instruction, int32_t leaf,
                                 int32_t *speaker) {
     const Rules *rules = context->rules;
@@ -147,7 +147,7 @@ static int64_t value_id(const ComputationWriter *self, int32_t index) {
     return self->is_constrained[place] ? id + self->computation->count : id;
 }
 
-/* Shardings that other systems read, on what is a parameter, an output or says so itself. */
+/* Adds the shardings that other systems read to parameters, outputs and annotated instructions. */
 static void annotate(ComputationWriter *self, Hlo__HloInstructionProto *message, int32_t index) {
     ModuleWriter *writer = self->writer;
     const IrInstruction *instruction = &writer->context->canonical->instructions[index];

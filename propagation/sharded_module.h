@@ -13,7 +13,7 @@ typedef struct ShardedModule {
      * them only the entry's parameters and outputs are annotated. NULL: every planned
      * instruction has a sharding of its own. */
     const bool *is_constrained;
-    const SbpState *outputs; /* [operands of the entry's root tuple], or NULL: as they are computed */
+    const SbpState *outputs; /* [operands of the entry's root tuple], or NULL: as computed */
 } ShardedModule;
 
 AmStatus propagation_sharded_text(Text *text, const PlanContext *context, const ShardedModule *how,

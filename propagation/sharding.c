@@ -1,11 +1,10 @@
 /* SBP states as HLO sharding attributes: device arrays, and their text.
  *
- * HLO says which device holds which tile as an array of devices: one dimension
- * per tensor dimension, then one for the devices that hold the same tile. That
- * array is the mesh, iota over [axis sizes], with its axes permuted to
- * (axes of dimension 0, axes of dimension 1, ..., partial axes, whole axes) and
- * reshaped. Neighbouring axes that stay together are written as one, so that
- * the natural order is plainly <=[devices].
+ * HLO assigns tiles to devices by an array of devices: one dimension per tensor dimension, then one
+ * for the devices with the same tile. That array is the mesh, an iota over [axis sizes], with its
+ * axes permuted to (axes of dimension 0, axes of dimension 1, ..., partial axes, replicated axes)
+ * and reshaped. Adjacent axes that stay together are written as one, so that the natural order is
+ * simply <=[devices].
  */
 #include "propagation/sharding.h"
 

@@ -15,8 +15,8 @@ typedef enum ShardingSpelling {
 Hlo__OpSharding *sharding_message(Arena *arena, const Mesh *mesh, SbpState state, int32_t rank,
                                   ShardingSpelling spelling);
 
-/* Frontend attributes with `key` = `value` beside those of `from` (may be NULL)
- * that do not speak of shardings; `key` NULL: these alone. NULL where there are none. */
+/* Frontend attributes with `key` = `value` and those of `from` (may be NULL) that do not describe
+ * shardings; `key` NULL: these alone. NULL if the result is empty. */
 Hlo__FrontendAttributes *sharding_frontend(Arena *arena, const Hlo__FrontendAttributes *from, const char *key,
                                            const char *value);
 

@@ -1,9 +1,9 @@
-/* Sharing: repeated layers say the same again and again.
+/* Sharing: equal data of repeated layers is stored once.
  *
- * A module of 20,000 instructions has a few hundred different shapes, factor lists and attributes. Completion
- * and lowering read all of them for every plan, and what they wait for is memory: shared, everything that
- * they read beside the instructions themselves stays in the nearest cache. Arrays are found by their bytes
- * in a hash table with open addressing; the first of equal ones stands for all.
+ * A module of 20,000 instructions has a few hundred different shapes, factor lists and attributes.
+ * Assignment and lowering read all of them for every plan, and memory latency dominates: shared
+ * data stays in the nearest cache. Arrays are found by their bytes in a hash table with open
+ * addressing; the first represents all equal ones.
  */
 #include "propagation/share.h"
 
@@ -13,7 +13,7 @@
 
 typedef struct SharedArray {
     const void *bytes;
-    size_t unit, count; /* of an element, which tells arrays of different types apart, and of all; bytes */
+    size_t unit, count; /* of an element, which distinguishes arrays of different types, and of all; bytes */
     uint64_t hash;
 } SharedArray;
 

@@ -4,9 +4,9 @@
 
 #include "propagation/rules.h"
 
-/* Lets equal dimensions, attributes and factors of the instructions be the same memory, the module's in the
- * module's arena, and tells the factors the extents of their dimensions. What was there does not change.
- * AM_ERROR_INTERNAL without memory. */
+/* Makes equal dimensions, attributes and factors of the instructions share memory, the module's in
+ * the module's arena, and stores the extents of their dimensions in the factors. Existing values do
+ * not change. AM_ERROR_INTERNAL if memory is exhausted. */
 AmStatus rules_share(Rules *rules, IrModule *canonical, Arena *arena, AmError *error);
 
 #endif

@@ -1,8 +1,8 @@
 /* From split factors to states; see split.h.
  *
- * A slot's dimension is cut between the factor's granules, in as many blocks as
- * the factor is in there times those that the factor itself is cut in. Where a
- * halo gives a slot a size of its own, its elements are the granules.
+ * A slot's dimension is split between the factor's granules, in as many blocks as the factor has
+ * there times the blocks of the factor itself. If a halo gives a slot a size of its own, its
+ * elements are the granules.
  */
 #include "propagation/split.h"
 

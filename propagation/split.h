@@ -1,5 +1,5 @@
-/* What an instruction splits, and the states that this asks of its operands and
- * gives its results: the one place that turns factors into states. */
+/* The split factors of an instruction, and the resulting states of its operands and results. Only
+ * this file derives states from factors. */
 #ifndef PROPAGATION_SPLIT_H
 #define PROPAGATION_SPLIT_H
 
@@ -12,7 +12,7 @@ typedef struct Split {
     const SbpCut *cuts;
 } Split;
 
-/* What completion has chosen for instruction i; borrowed from it. */
+/* The split that the assignment has chosen for instruction i; borrowed from it. */
 Split split_of(const Completion *completion, int32_t i);
 /* State of slot `place` of instruction i, operands first and then results, if it is split so. */
 SbpState split_state(const Rules *rules, const Mesh *mesh, int32_t i, Split split, int32_t place);

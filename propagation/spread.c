@@ -1,9 +1,8 @@
-/* The fixed point over a module as read: seeds, order, computations that are called; see spread.h.
+/* The fixed point over a module as read: seeds, order, called computations; see spread.h.
  *
- * A computation that a while, conditional or call runs is tied to it: the
- * parameter and root of a while's body and the parameter of its condition have the
- * sharding of the while, roots of branches that of the conditional, parameters
- * those of the operands. What is given stays.
+ * A computation that a while, conditional or call runs is tied to it: the parameter and root of a
+ * while's body and the parameter of its condition have the sharding of the while, roots of branches
+ * that of the conditional, parameters those of the operands. Given shardings do not change.
  */
 #include "propagation/spread.h"
 #include "ir/encodings.h"
@@ -80,7 +79,7 @@ static AmStatus order_computation(Spread *self, const IrComputation *computation
     ArenaMark mark = arena_mark(self->arena);
     Frame *stack = ARENA_ARRAY(self->arena, Frame, computation->count + 1);
     if (!stack) return am_fail_memory(error, computation->count);
-    for (int32_t pass = 0; pass < 2; pass++) /* the second for what is only used in a circle: none */
+    for (int32_t pass = 0; pass < 2; pass++) /* the second pass visits instructions in cycles */
         for (int32_t k = 0; k < computation->count; k++) {
             int32_t root = computation->first + k, depth = 0;
             bool is_used = self->first_user[root] < self->first_user[root + 1];
@@ -359,7 +358,7 @@ static void tell_related(Spread *self, int32_t i) {
     if (argument >= 0) copy_related(self, i, argument);
 }
 
-/* Ties what is given at the start: all get the first sharding of the group. */
+/* Ties given shardings at the start: all members get the first sharding of the group. */
 static void tie_given(Spread *self) {
     for (int32_t i = 0; i < self->module->instruction_count; i++) {
         const IrInstruction *instruction = spread_instruction(self, i);

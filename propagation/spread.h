@@ -1,10 +1,10 @@
 /* Propagation of the shardings that a module carries, on the module as it was read.
  *
- * Shardings flow from operands and from users to a fixed point, at four levels: first
- * through elementwise operators and views, then through products, reductions and the like,
- * then backward through broadcasts, then forward. A sharding is replaced by one with more
- * parts that refines it, or from level 1 on by the refinement of both. These are the
- * levels and the order of XLA's sharding propagation, so that the result is the same.
+ * Shardings flow from operands and from users to a fixed point, at four levels: first through
+ * element-wise operators and views, then through products, reductions and similar operators, then
+ * backward through broadcasts, then forward. A sharding is replaced by one with more parts that
+ * refines it, or from level 1 on by the refinement of both. These are the levels and the order of
+ * XLA's sharding propagation, so that the result is the same.
  */
 #ifndef PROPAGATION_SPREAD_H
 #define PROPAGATION_SPREAD_H

@@ -332,7 +332,7 @@ static bool elementwise_result(Spread *self, int32_t i) {
     return is_changed;
 }
 
-/* A manual value makes what is computed from it manual. */
+/* A manual operand makes the result manual. */
 static bool takes_manual(Spread *self, int32_t i, bool *is_changed) {
     const IrInstruction *instruction = spread_instruction(self, i);
     IrOpcode opcode = instruction->opcode;
@@ -360,7 +360,7 @@ static bool takes_manual(Spread *self, int32_t i, bool *is_changed) {
     return false;
 }
 
-/* What cannot be split is replicated beside a replicated operand. */
+/* A result that cannot be split is replicated if an operand is replicated. */
 static bool unsplit_result(Spread *self, int32_t i) {
     const IrInstruction *instruction = spread_instruction(self, i);
     bool has_effect =

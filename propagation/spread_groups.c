@@ -51,7 +51,7 @@ AmStatus spread_read_groups(Spread *self, AmError *error) {
         self->group_of[i] = -1;
         if (!message || !message->is_shard_group) continue;
         int32_t member = i;
-        /* An annotation that says nothing else stands for its operand. */
+        /* An annotation without other information represents its operand. */
         if (spread_is_target(instruction, "Sharding") && instruction->operand_count == 1 &&
             message->type == HLO__OP_SHARDING__TYPE__UNKNOWN &&
             spread_instruction(self, instruction->operands[0])->opcode != IR_PARAMETER)
@@ -117,7 +117,7 @@ bool spread_from_group(Spread *self, int32_t i) {
     return is_changed;
 }
 
-/* The refinement of the members' shardings, or the first if there is none. */
+/* The refinement of the members' shardings, or the first without one. */
 static const Tiles *common_sharding(Spread *self, int32_t first) {
     const Tiles *common = NULL, *chosen = NULL;
     bool is_common = true;

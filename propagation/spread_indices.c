@@ -1,10 +1,10 @@
 /* Shardings through gather and scatter; see spread.h.
  *
- * Dimensions correspond in three ways. Those of the indices that count slices
- * are those of the result (the updates) that number them. Those of the operand of which a slice has all
- * are those of the result inside a slice. And those of the operand that the
- * indices run over in order, one position for each slice, are those of the indices: explicitly as
- * batching dimensions, or where the index is an iota.
+ * Dimensions correspond in three ways. Dimensions of the indices that enumerate slices correspond
+ * to those of the result (the updates) that enumerate them. Dimensions of the operand that a slice
+ * covers completely correspond to those of the result inside a slice. Dimensions of the operand
+ * that the indices traverse in order, one position for each slice, correspond to those of the
+ * indices: explicitly as batching dimensions, or if the index is an iota.
  */
 #include "propagation/spread_internal.h"
 
@@ -15,12 +15,12 @@ typedef struct ParallelDimensions {
     int32_t operand[IR_MAX_RANK], indices[IR_MAX_RANK], slices[IR_MAX_RANK];
 } ParallelDimensions;
 
-/* A gather or scatter with the correspondence of its dimensions; -1 where there is none. */
+/* A gather or scatter with the correspondence of its dimensions; -1: none. */
 typedef struct Indexing {
     const IrGather *gather;
     const IrShape *operand, *indices, *slices; /* slices: the result of a gather, the updates of a scatter */
     int32_t indices_to_slices[IR_MAX_RANK];
-    int32_t operand_to_slices[IR_MAX_RANK]; /* of which a slice has all */
+    int32_t operand_to_slices[IR_MAX_RANK]; /* covered completely by a slice */
     ParallelDimensions parallel;
 } Indexing;
 
@@ -187,7 +187,7 @@ bool spread_gather_result(Spread *self, int32_t i) {
     return is_changed;
 }
 
-/* Merges two shardings of which the first is tried first. */
+/* Merges two shardings, the first with priority. */
 static const Tiles *first_with(Spread *self, const Tiles *first, const Tiles *second) {
     if (first->kind != TILES_TILED) return second;
     const Tiles *merged = tiles_merge(&self->pool, second, first, tiles_count(first) + 1);

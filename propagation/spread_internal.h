@@ -19,7 +19,7 @@ struct Spread {
     const IrShape **shapes;           /* of the leaves */
     const Tiles **leaves;             /* of an instruction all NULL or none */
     bool *is_given;                   /* [instructions] */
-    const Hlo__OpSharding **spelling; /* [instructions]: as it was given; NULL: by tiles */
+    const Hlo__OpSharding **spelling; /* [instructions]: in the given form; NULL: by tiles */
     int32_t *first_user;              /* [instructions + 1] in `users` */
     int32_t *users;                   /* each once, in the order of the module */
     int32_t *used_as;      /* of `users`: number of the first operand that it is, or -1 - number if several */
@@ -58,7 +58,7 @@ static inline bool spread_has(const Spread *self, int32_t i) {
     return spread_leaf_count(self, i) > 0 && self->leaves[self->first_leaf[i]] != NULL;
 }
 
-/* The sharding of an array; NULL if there is none. */
+/* The sharding of an array; NULL if it has none. */
 static inline const Tiles *spread_array(const Spread *self, int32_t i) {
     return spread_leaf_count(self, i) == 1 ? self->leaves[self->first_leaf[i]] : NULL;
 }

@@ -180,7 +180,8 @@ static bool product_result(Spread *self, int32_t i, const Product *product) {
     return true;
 }
 
-/* Returns whether the window is small against the result, so that the input is what is worth splitting. */
+/* Returns whether the window is small compared to the result, so that splitting the input is
+ * useful. */
 static bool has_small_kernel(const Spread *self, const IrInstruction *instruction) {
     const IrConvolution *conv = instruction->attributes->convolution;
     const IrShape *rhs = &spread_instruction(self, instruction->operands[1])->shape;
@@ -226,7 +227,8 @@ bool spread_product_result(Spread *self, int32_t i) {
     return is_split || is_grouped ? window_product_result(self, i) : product_result(self, i, &product);
 }
 
-/* From the result, and along what it has not, from the other operand. */
+/* The sharding from the result, and from the other operand for dimensions without a counterpart
+ * there. */
 const Tiles *spread_product_operand(Spread *self, int32_t user, int32_t operand) {
     const IrInstruction *instruction = spread_instruction(self, user);
     if (operand > 1) return NULL;

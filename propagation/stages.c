@@ -1,16 +1,15 @@
-/* From the stages that compute to the stages that hold and need: passes backwards
- * over all planned computations, until nothing changes.
+/* From the stages that compute to the stages that hold and need values: passes backwards over all
+ * planned computations until a fixed point.
  *
- * An instruction's operands are needed where it is computed. What has no seed is
- * computed where it is needed: by every stage that needs it if it is cheap, else by
- * one. A loop is on every stage that has or needs something of its body. Of the
- * arrays that it carries
- *   - those that the condition reads are on all stages of the loop, whatever they are,
- *     so that every stage counts its turns;
- *   - those that never change are on the stages that read them: sent once, not in every turn;
+ * An instruction's operands are needed on the stages that compute it. An instruction without a seed
+ * is computed on the stages that need it: on all of them if it is cheap, else on one. A loop is on
+ * every stage that has or needs a value of its body. Among the arrays that it carries
+ *   - those that the condition reads are on all stages of the loop, so that every stage counts its
+ *     iterations;
+ *   - invariant ones are on the stages that read them: sent once, not in every iteration;
  *   - others are on the stages that compute their next value.
- * A conditional is computed as one operator is, with its branches.
- * Needs only grow, so the passes end; loops in loops take some, others two.
+ * A conditional is computed as one operator, with its branches. Needs only grow, so that the passes
+ * end; nested loops take several passes, other modules two.
  */
 #include "propagation/stages.h"
 
@@ -51,7 +50,7 @@ int32_t stages_stand_in(const PlanContext *context, const StageMap *map, int32_t
     return forward;
 }
 
-/* Other stages have no use for a value that is made again: they take the first one. */
+/* Adds a need. A recomputed value is used only on its own stage; other stages use the original. */
 static void need(Spreader *self, int32_t i, StageSet where) {
     int32_t forward = self->seeds->held[i] ? stages_repeated(self->context, i) : -1;
     if (forward >= 0) {
@@ -61,7 +60,7 @@ static void need(Spreader *self, int32_t i, StageSet where) {
     add(self, &self->map->needed[i], where);
 }
 
-/* Where an instruction without a seed is computed. */
+/* The stages on which an instruction without a seed is computed. */
 static StageSet choose(const Spreader *self, int32_t i) {
     StageSet needed = self->map->needed[i], allowed = self->seeds->allowed[i];
     if (needed == 0) return 0;

@@ -1,22 +1,20 @@
-/* Stages: which stage of a plan computes, holds and needs what (method, section 4).
+/* Stages: the stage of a plan on which each value is computed, held and needed.
  *
- * A plan says which forward operators each stage has; stages_assign() finds a
- * stage for everything else of the planned computations, bodies of loops
- * included. A program is right whatever the assignment, since a value that is
- * needed where it is not held is sent there; the assignment
- * keeps what is sent small and its direction one: up the stages in the forward
- * pass, down in the backward pass.
+ * A plan assigns forward operators to stages; stages_assign() finds a stage for every other
+ * instruction of the planned computations, including bodies of loops. A program is correct for any
+ * such assignment, since a value that is needed elsewhere is sent. The assignment keeps transfers
+ * small and their direction uniform: up the stages in the forward pass, down in the backward pass.
  *
  *   weight, its optimizer state and update   where the weight is first used
- *   recomputed forward operators             where the forward operator is; other stages take what
- *                                            that has sent them
- *   what ends in one weight's gradient       at that weight, where its inputs are there anyway
- *   other backward operators                 the last stage, not after their gradient operands', where
- *                                            the forward values and weights that they take are
+ *   recomputed forward operators             where the forward operator is; other stages use the
+ *                                            original, which is sent
+ *   ancestors of one weight's gradient       at that weight, if their inputs are available there
+ *   other backward operators                 the last stage, at most that of their gradient operands,
+ *                                            with the forward values and weights that they use
  *   scalars over several stages              the first of these (global norm, is-finite)
  *   helpers, casts of weights, counters      at their users; cheap ones at all of them
  *
- * Values made on demand (Rules) are made wherever they are used.
+ * Values made on demand (Rules) are computed wherever they are used.
  */
 #ifndef PROPAGATION_STAGES_H
 #define PROPAGATION_STAGES_H
@@ -42,8 +40,8 @@ static inline int32_t stage_last(StageSet set) {
     return 63 - __builtin_clzll(set);
 }
 
-/* What is held by several stages is computed by each of them alike. A stage that needs
- * what it does not hold gets it from the first that does. */
+/* A value that several stages hold is computed equally by each of them. A stage that needs a value
+ * that it does not hold gets it from the first that does. */
 typedef struct StageMap {
     int32_t stage_count; /* where stages are in chunks, of these: chunk c of stage s is number c S + s */
     int32_t chunks;      /* of each stage, mostly 1 */
@@ -56,7 +54,7 @@ typedef struct StageMap {
     int32_t *output;     /* [output]: its only stage, that of the parameter that it updates */
 } StageMap;
 
-/* What a pass over the module begins with: the stages that compute instructions. */
+/* The input of a pass over the module: the stages that compute instructions. */
 typedef struct StageSeeds {
     StageSet *held;    /* [instruction]: empty where its users decide */
     StageSet *allowed; /* [instruction] of those: stages that have its operands; empty: any */
@@ -84,7 +82,8 @@ int32_t stages_repeated(const PlanContext *context, int32_t i);
 /* The forward instruction whose value a stage takes for that of recomputed instruction i, or i. */
 int32_t stages_stand_in(const PlanContext *context, const StageMap *map, int32_t i, int32_t stage);
 
-/* Hands on what is held elsewhere: tuples, their elements, values made on demand. */
+/* Returns whether the instruction forwards a value held elsewhere: tuples, their elements, values
+ * made on demand. */
 bool stages_is_transparent(const PlanContext *context, int32_t instruction);
 
 #endif

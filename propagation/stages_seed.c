@@ -1,17 +1,17 @@
-/* The stages that compute what a plan's ranges say, and what follows from them
- * (stages.h has the rules, method, section 4 their reasons).
+/* The stages that compute the operators of a plan's ranges, and direct consequences (stages.h has
+ * the rules).
  *
- * Three sweeps over the entry. Forwards, every forward operator takes its range's
- * stage; backwards, what they read becomes available there, which tells where a weight
- * is first used; forwards again, the other operators, in an order in which their operands
- * are known. A value is available where it is computed and where forward operators read
- * it, since it is sent there anyway. What a loop runs is where the loop is.
+ * Three sweeps over the entry. Forwards, every forward operator takes its range's stage. Backwards,
+ * its operands become available there, which determines the first use of a weight. Forwards again,
+ * the other operators are assigned, in an order in which their operands are known. A value is
+ * available where it is computed and where forward operators read it, since it is sent there
+ * anyway. The computations of a loop have the stage of the loop.
  *
- * A backward operator has gradient operands, which come down the stages, and others
- * (forward values, weights, helpers). It is computed on the last stage, not after the first
- * of its gradient operands', on which all the others are available. So a derivative by
- * an activation is computed where the weight is, and one by a weight where both the
- * activation and the gradient are at hand.
+ * A backward operator has gradient operands, which come down the stages, and others (forward
+ * values, weights, helpers). It is computed on the last stage, at most the first of its gradient
+ * operands', on which all the others are available. A derivative by an activation is therefore
+ * computed at the weight, and one by a weight where both the activation and the gradient are
+ * available.
  */
 #include "propagation/stages.h"
 
@@ -65,7 +65,7 @@ static bool is_computed(const Seeder *self, int32_t i) {
            opcode != IR_GET_TUPLE_ELEMENT;
 }
 
-/* Where operand o can be had without sending anything that the forward pass does not send. */
+/* The stages on which operand o is available without an additional transfer. */
 static StageSet available(const Seeder *self, int32_t o) {
     if (self->rules->is_free[o]) return EVERYWHERE;
     bool is_open = self->parameter_of[o] >= 0 && self->available[o] == 0;
@@ -184,7 +184,7 @@ static int32_t last_up_to(StageSet set, int32_t most) {
     return set ? stage_last(set) : -1;
 }
 
-/* Where most of what a backward operator takes beside gradients is. */
+/* The stage with the largest part of a backward operator's operands other than gradients. */
 static StageSet largest_available(const Seeder *self, int32_t i) {
     StageSet found = EVERYWHERE;
     double most = -1;
@@ -197,7 +197,7 @@ static StageSet largest_available(const Seeder *self, int32_t i) {
     return found;
 }
 
-/* At the forward operator whose value it makes again; false if there is none. */
+/* Seeds a recomputation at the stage of its forward operator; false for other operators. */
 static bool seed_recomputed(Seeder *self, int32_t i) {
     int32_t forward = self->roles->repeats ? self->roles->repeats[i] : -1;
     if (forward < 0 || forward >= self->count || self->at[forward] < 0) return false;
@@ -247,7 +247,7 @@ static void seed_optimizer(Seeder *self, int32_t i) {
     self->seeds->is_cheap[i] = scalar;
 }
 
-/* What hands on is where what it hands on is. */
+/* Gives a forwarding instruction the stage of its source. */
 static void pass_on(Seeder *self, int32_t i) {
     self->available[i] = available_to(self, i);
     self->at[i] = operand_stage(self, i, true, false);

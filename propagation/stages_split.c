@@ -1,9 +1,10 @@
-/* The stages of a module that was rewritten to run in micro-batches, from those of the original.
+/* The stages of a module that was rewritten in micro-batches, from those of the original.
  *
- * An instruction that does what its original does is on the stages of that, and so is the sum of it over the
- * turns. What the rewriting has added is cheap and only cuts, stacks and counts: it is where its users are,
- * as far as the original is there. So a value that one stage makes for the backward pass of another is sent
- * in the turn that makes it, and stacked where it is read.
+ * An instruction derived from an original has its stages, and the accumulated sum over the
+ * iterations too. Instructions that the rewriting has added are cheap and only slice, stack and
+ * count: they are on the stages of their users, as far as the original is there. A value that one
+ * stage computes for the backward pass of another is therefore sent in the iteration that computes
+ * it, and stacked at its readers.
  */
 #include "propagation/stages.h"
 

@@ -59,7 +59,7 @@ static void add_attributes(Text *key, const ProgramInstruction *instruction, int
     if (attributes->custom_call_target) text_append(key, " %s", attributes->custom_call_target);
 }
 
-/* What a to_apply does: its operators, in order. */
+/* Adds the operators of a to_apply computation, in order. */
 static void add_called(Text *key, const IrModule *module, int32_t computation) {
     if (computation < 0 || !module) return;
     const IrComputation *called = &module->computations[computation];
@@ -89,7 +89,7 @@ static void add_instruction(StepEvent *event, const Program *program, const Prog
     if (of->shard) text_append_string(key, " of a shard");
 }
 
-/* 'b': the same along the dimension; 'd': as it lies in a dense array of the index space; 's': otherwise. */
+/* 'b': the same along the dimension; 'd': as in a dense array of the index space; 's': otherwise. */
 static void add_strides(Text *key, const ProgramFusion *fusion, const ProgramFusionInput *input) {
     int64_t dense = 1;
     char letters[IR_MAX_RANK + 1] = "";

@@ -149,8 +149,9 @@ static bool never_follows(IrOpcode opcode) {
     return opcode == IR_DOT || opcode == IR_CONVOLUTION || opcode == IR_GATHER || opcode == IR_SCATTER;
 }
 
-/* What instruction i's factors should split on the axis: its result where that is
- * kept in shards, else its largest operand that is. `slot` counts as in Factor; `source` is who has it. */
+/* Finds the value that instruction i's factors should follow on the axis: its result if that is
+ * stored in shards, else its largest operand that is. `slot` counts as in Factor; `source` is the
+ * owner. */
 static bool find_kept(const Storage *self, int32_t i, int32_t axis, int32_t *slot, int32_t *source) {
     const Choices *choices = self->context->choices;
     const SbpState *stored = self->completion->stored;
@@ -204,8 +205,8 @@ void storage_choose_factors(const Storage *self) {
     }
 }
 
-/* The state of instruction i of a weight that an exception stores as `wanted`: split where that is, else as
- * it was where that does not collide. */
+/* The state of instruction i of a weight that an override stores as `wanted`: split in the same
+ * way, else unchanged unless that collides. */
 static SbpState followed_state(const Storage *self, int32_t i, const SbpState *wanted) {
     const StorageRoles *roles = self->roles;
     const Mesh *mesh = &self->completion->stage->mesh;
@@ -230,7 +231,7 @@ static SbpState followed_state(const Storage *self, int32_t i, const SbpState *w
     return state;
 }
 
-/* Splits instruction i by how its result, or what it takes, is stored. */
+/* Splits instruction i by the storage of its result or its operands. */
 static void choose_factors_anew(const Storage *self, int32_t i) {
     const Mesh *mesh = &self->completion->stage->mesh;
     if (never_follows(self->context->canonical->instructions[i].opcode)) return;
@@ -301,7 +302,7 @@ AmStatus storage_apply_places(Completion *completion, const PlanContext *context
                        "boxing of %s: no loop reads it unchanged, so it has no place before one",
                        context->canonical->instructions[i].name);
     }
-    /* A broadcast is made where it is used: it goes with what it is made of. */
+    /* A broadcast is computed at its use: it follows its operand. */
     for (int32_t i = 0; i < context->rules->count; i++) {
         const IrInstruction *instruction = &context->canonical->instructions[i];
         if (context->rules->on_demand[i] && instruction->opcode == IR_BROADCAST)

@@ -1,12 +1,11 @@
-/* Storage entries of a stage's lists: ZeRO (method, section 2).
+/* Storage entries of a stage's lists: ZeRO (docs/method.md).
  *
- * A storage entry says where values of a role are kept, not how anything is
- * computed: [batch, *:optimizer] is ZeRO 1, with *:gradients ZeRO 2, with
- * *:weights ZeRO 3. On each axis a weight, its gradient and its optimizer state
- * are split along one dimension of the weight: that of the entry's class, or for
- * "*" the largest that no compute entry splits and that divides (unevenly only
- * where none does and the weight is large). Views, casts
- * and the optimizer's element-wise operators run on the shards.
+ * A storage entry defines where values of a role are stored, not how they are computed: [batch,
+ * *:optimizer] is ZeRO 1, with *:gradients ZeRO 2, with *:weights ZeRO 3. On each axis a weight,
+ * its gradient and its optimizer state are split along one dimension of the weight: that of the
+ * entry's class, or for "*" the largest that no compute entry splits and that divides (unevenly
+ * only if none divides and the weight is large). Views, casts and the optimizer's element-wise
+ * operators run on the shards.
  */
 #ifndef PROPAGATION_STORAGE_H
 #define PROPAGATION_STORAGE_H
@@ -23,8 +22,8 @@ typedef struct Storage {
 
 bool storage_is_used(const PlanStage *stage);
 
-/* From the states that compute entries give, which stand in `completion`: what
- * is split besides. Everything lives in the arena. */
+/* Computes the additional splits from the states of compute entries in `completion`. Allocates in
+ * the arena. */
 AmStatus storage_begin(Storage *self, Arena *arena, const PlanContext *context, Completion *completion,
                        AmError *error);
 
@@ -37,8 +36,8 @@ void storage_choose_states(const Storage *self);
 /* Factors of the operators that run where such values are kept. */
 void storage_choose_factors(const Storage *self);
 
-/* Where an exception says how a weight is stored, its gradient, its optimizer state and what makes them are
- * split alike. */
+/* If an override determines the storage of a weight, splits its gradient, its optimizer state and
+ * their producers in the same way. */
 AmStatus storage_follow_exceptions(const Storage *self, Arena *arena, AmError *error);
 
 /* The places of boxing that the stage names. AM_ERROR_INPUT: no such instruction, or one that no loop

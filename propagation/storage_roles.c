@@ -1,10 +1,9 @@
 /* Roles of values; see storage_roles.h.
  *
- * Three passes. Weights go down through their views, callers before the loops
- * that read them. Then, from the new weights upwards, optimizer and gradient
- * values are met, dimension by dimension through the factor rules. A last pass
- * downwards takes in what the optimizer derives besides (squares for a norm,
- * factored statistics) and pairs new state with old.
+ * Three passes. Weights are followed down through their views, callers before the loops that read
+ * them. Then, from the new weights upwards, optimizer and gradient values are found, dimension by
+ * dimension through the factor rules. A last pass downwards adds other values that the optimizer
+ * derives (squares for a norm, factored statistics) and pairs new state with old.
  */
 #include "propagation/storage_roles.h"
 
@@ -128,7 +127,7 @@ static bool passes_gradient(IrOpcode opcode) {
     }
 }
 
-/* What instruction i, of a role, makes of its operands. */
+/* Assigns roles to the operands of instruction i, from its own role. */
 static void claim_operands(Finder *self, int32_t i) {
     const IrPhase *phases = self->roles->phases;
     for (int32_t k = 0; k < operand_count(self, i); k++) {
@@ -206,7 +205,7 @@ static void find_gradients(Finder *self) {
     }
 }
 
-/* What else the optimizer makes goes where its largest operand is. */
+/* Gives other values of the optimizer the role of their largest operand. */
 static void find_derived(Finder *self) {
     const IrRoles *roles = self->roles;
     for (int32_t i = 0; i < self->rules->entry_count; i++) {

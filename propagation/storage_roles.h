@@ -1,13 +1,11 @@
-/* Roles of values, for storage entries (method, section 2): what a weight, its
- * gradient and its optimizer state are, by data flow.
+/* Roles of values for storage entries (docs/method.md): weights, gradients and optimizer state, by
+ * data flow.
  *
- * Weight side: a weight and its views and casts to types that are no wider, in
- * the loops that read it too. Gradient: from what makes it (a product, a
- * reduction, a scatter) through element-wise operators and views to the
- * optimizer, accumulation in loops included, as long as nobody else uses it.
- * Optimizer: from there to the new weight and the new state. Every such value
- * follows a weight: its dimensions are dimensions of that weight, so that all
- * of them can be kept in the same shards.
+ * Weight side: a weight and its views and casts to types that are no wider, also in the loops that
+ * read it. Gradient: from its producer (a product, a reduction, a scatter) through element-wise
+ * operators and views to the optimizer, including accumulation in loops, without other users.
+ * Optimizer: from there to the new weight and the new state. Every such value follows a weight: its
+ * dimensions are dimensions of that weight, so that all of them can be stored in the same shards.
  */
 #ifndef PROPAGATION_STORAGE_ROLES_H
 #define PROPAGATION_STORAGE_ROLES_H
@@ -25,7 +23,8 @@ typedef struct StorageRoles {
     int32_t *first;    /* [instruction]: dimension d of instruction i is first[i] + d in `dimension` */
     int8_t *dimension; /* the weight's dimension that it is, or -1 */
     bool *is_added_up; /* [instruction]: a gradient that a loop goes on adding to */
-    bool *is_reread; /* [instruction]: of the entry a weight, a view or cast that what is recomputed reads */
+    bool *is_reread; /* [instruction]: of the entry a weight, a view or cast that recomputed instructions read
+                      */
     int32_t reread_count;
 } StorageRoles;
 

@@ -1,11 +1,11 @@
-/* Linkage groups in Auto-MAP's own mode: what one decision about a weight
- * decides with it, what it rules out, and the most that fits together.
+/* Linkage groups in Auto-MAP's own mode: the decisions that one decision about a weight implies,
+ * those that it excludes, and the largest compatible set.
  *
- * Each dimension that the root fixed point left is tried once. Its closure is
- * the dimensions that must then be split too, its exclusions those that no
- * longer may. Equal closures are one group; two groups exclude one another iff
- * the exclusions of one meet the closure of the other. The largest choice is a
- * maximum independent set, and is confirmed by fixing all of it jointly.
+ * Each dimension that the root fixed point left is tried once. Its closure is the set of dimensions
+ * that must then be split too, its exclusions those that no longer may. Equal closures are one
+ * group; two groups exclude each other iff the exclusions of one intersect the closure of the
+ * other. The largest choice is a maximum independent set, and is confirmed by fixing all of it
+ * jointly.
  */
 #include "propagation/strict.h"
 

@@ -14,8 +14,8 @@
 #include "propagation/groups.h"
 #include "propagation/plan.h"
 
-/* What may be split: the state (data is B), the same by any cut, unevenly and in
- * blocks (sbp.h) too, or the data (state is B: auto data parallelism). */
+/* The values that may be split: the state (data is B), the same by any cut, unevenly and in blocks
+ * (sbp.h) too, or the data (state is B: auto data parallelism). */
 typedef enum StrictRoots { STRICT_STATE, STRICT_STATE_ANY_CUT, STRICT_DATA } StrictRoots;
 
 /* Dimension d + STRICT_IN_BLOCKS is dimension d cut in the fewest blocks that a class has in it. */
@@ -34,8 +34,8 @@ int32_t strict_partition(StrictProblem *problem, int32_t parameter, int32_t dime
 int32_t strict_replicate(StrictProblem *problem, int32_t parameter, int32_t dimension);
 void strict_undo(StrictProblem *problem);
 
-/* What the decisions since the last undo have narrowed: variables, some more than once.
- * A variable stands for parameters that must be alike; there are `strict_variables()`. */
+/* The variables that decisions since the last undo have narrowed, some more than once. A variable
+ * represents parameters with equal state; their number is `strict_variables()`. */
 int32_t strict_variables(const StrictProblem *problem);
 int32_t strict_variable(const StrictProblem *problem, int32_t parameter);
 int32_t strict_narrowed_count(const StrictProblem *problem);

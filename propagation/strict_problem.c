@@ -75,8 +75,8 @@ static bool has_product(const IrModule *module, const IrComputation *computation
     return false;
 }
 
-/* What a loop computes that the loss depends on is all of its body, and comes
- * before the products of the next iteration. */
+/* Adds the whole body of a loop on which the loss depends; it precedes the products of the next
+ * iteration. */
 static void enter_loop(StrictProblem *problem, const PlannedLoop *loop, bool *is_forward) {
     const IrModule *module = problem->context->canonical;
     bool is_followed =
@@ -87,7 +87,7 @@ static void enter_loop(StrictProblem *problem, const PlannedLoop *loop, bool *is
     }
 }
 
-/* What the branches of a conditional that the loss follows from give. */
+/* Adds the results of the branches of a conditional on which the loss depends. */
 static void enter_branches(StrictProblem *problem, const PlannedConditional *conditional, bool *is_forward,
                            bool is_body) {
     for (int32_t k = 0; conditional && k < conditional->branch_count; k++)
@@ -97,7 +97,7 @@ static void enter_branches(StrictProblem *problem, const PlannedConditional *con
         }
 }
 
-/* is_body[r]: r is an ancestor of the loss, and so is a dot or convolution after r. */
+/* is_body[r]: r and a later dot or convolution are ancestors of the loss. */
 static AmStatus find_body(StrictProblem *problem, AmError *error) {
     const Rules *rules = problem->context->rules;
     const IrModule *module = rules->module;
@@ -107,7 +107,7 @@ static AmStatus find_body(StrictProblem *problem, AmError *error) {
     if (!problem->is_body || !is_forward) return am_fail_memory(error, 2 * (int64_t)rules->count);
     if (roles->loss < 0) memset(is_forward, true, (size_t)rules->count);
     else is_forward[rules->alias[roles->outputs[roles->loss]]] = true;
-    for (int32_t c = 0; c < module->computation_count; c++) { /* loops before what they run */
+    for (int32_t c = 0; c < module->computation_count; c++) { /* loops before their computations */
         const IrComputation *computation = &module->computations[c];
         for (int32_t i = computation->first + computation->count - 1;
              rules->is_planned[c] && i >= computation->first; i--) {
@@ -160,8 +160,8 @@ static bool fits_axis(const StrictProblem *problem, int64_t size) {
     return problem->has_any_cut ? size >= problem->axis_size : size > 0 && size % problem->axis_size == 0;
 }
 
-/* The fewest blocks that a class has in a dimension of a slot; 1: there are none; 0: made in whatever state
- * is asked for. */
+/* The fewest blocks of a class in a dimension of a slot; 1: no blocks; 0: made on demand in any
+ * state. */
 static int32_t blocks_in(const StrictProblem *problem, int32_t instruction, int32_t slot, int32_t dimension) {
     const Rules *rules = problem->context->rules;
     const Classes *classes = problem->context->classes;
@@ -174,8 +174,8 @@ static int32_t blocks_in(const StrictProblem *problem, int32_t instruction, int3
     return found ? found->blocks : 1;
 }
 
-/* Returns whether a row is one: of a factor that splits dimensions (`in_blocks`: what is in their blocks), or
- * is in blocks of a dimension itself. */
+/* Returns whether a row is valid: of a factor that splits dimensions (`in_blocks`: their blocks),
+ * or that is in blocks of a dimension itself. */
 static bool row_fits(const StrictProblem *problem, int32_t instruction, const int32_t *tensors,
                      const Factor *factor, bool in_blocks) {
     const FactorRule *rule = &problem->context->rules->rules[instruction];
@@ -331,8 +331,8 @@ static void join_carried(StrictProblem *problem, const PlannedLoop *loop) {
     }
 }
 
-/* What goes into a branch is one tensor with what is read there, and what the branches give with the
- * result. */
+/* Joins the inputs of a branch with their readers, and the results of the branches with the
+ * conditional's. */
 static void join_branches(StrictProblem *problem, const PlannedConditional *conditional) {
     for (int32_t k = 0; k < conditional->branch_count; k++) {
         const PlannedBranch *branch = &conditional->branches[k];
@@ -559,7 +559,7 @@ int32_t strict_replicate(StrictProblem *problem, int32_t parameter, int32_t dime
     return decide(problem, parameter, ~bit_of(sbp_split(dimension)));
 }
 
-/* Takes back what was decided after the trail had `count` entries. */
+/* Undoes decisions made after the trail had `count` entries. */
 static void undo_to(StrictProblem *problem, int32_t count) {
     while (problem->trail_count > count) {
         Trail last = problem->trail[--problem->trail_count];

@@ -1,11 +1,10 @@
-/* Repeated layers (method, section 1): classes with isomorphic neighbourhoods
- * are tied, so that one decision serves all layers.
+/* Repeated layers: classes with isomorphic neighbourhoods are tied, so that one decision serves all
+ * layers.
  *
- * Colour refinement: an instruction's colour is a hash of its operator, shape
- * and dimension attributes; one round adds the colours of its operands, in
- * order, and of its users, as a multiset. More rounds would reach from the
- * first and last layer into what lies around them and tell those apart. A
- * class's signature is the multiset of (colour, dimension) of its tensors and
+ * Colour refinement: an instruction's colour is a hash of its operator, shape and dimension
+ * attributes; one round adds the colours of its operands, in order, and of its users, as a
+ * multiset. More rounds would extend from the first and last layer into their surroundings and
+ * distinguish those. A class's signature is the multiset of (colour, dimension) of its tensors and
  * of (colour, factor) of its operators. Equal signatures are tied.
  */
 #include "propagation/ties.h"

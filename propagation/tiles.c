@@ -153,7 +153,8 @@ static bool is_unsplit(const Rest *rest) {
     return true;
 }
 
-/* Finds the parts of each target dimension such that the tiles keep their order; false if there are none. */
+/* Finds the parts of each target dimension such that the tiles keep their order; false if
+ * impossible. */
 static bool walk(int32_t *parts, const Tiles *from, const IrShape *source, const IrShape *target) {
     Rest rest = {.count = 0};
     for (int32_t d = source->rank - 1; d >= 0; d--) {

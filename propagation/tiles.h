@@ -40,8 +40,8 @@ AmStatus tiles_pool_create(TilesPool *pool, Arena *arena, AmError *error);
 /* Returns the pool's sharding with these fields and devices (count at `devices`, which is changed). */
 const Tiles *tiles_keep(TilesPool *pool, Tiles *tiles, int32_t *devices);
 
-/* Reads the sharding of one array. Unreduced parts are read as copies, an unknown sharding as replicated.
- * AM_ERROR_INPUT for an array of devices that is none. */
+/* Reads the sharding of one array. Unreduced parts are read as copies, an unknown sharding as
+ * replicated. AM_ERROR_INPUT for an invalid array of devices. */
 AmStatus tiles_read(const Tiles **tiles, TilesPool *pool, const Hlo__OpSharding *message, AmError *error);
 /* Returns the sharding as a message in the arena of the pool, as iota where it is one; NULL without memory.
  */

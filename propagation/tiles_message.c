@@ -250,7 +250,7 @@ static bool find_blocks(Blocks *blocks, const int32_t *list, int32_t count) {
     return true;
 }
 
-/* Writes the list as iota; false if it is none. */
+/* Writes the list as an iota; false if it is not an iota. */
 static bool write_iota(Arena *arena, Hlo__OpSharding *message, const int32_t *list, int32_t count) {
     Blocks blocks;
     int32_t place[MAX_DIMENSIONS];

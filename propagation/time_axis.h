@@ -56,7 +56,7 @@ typedef struct TimeAxis {
     int32_t *first_state; /* [instruction + 1]: range in states, one for each leaf */
     TimeState *states;
     int8_t *factor;              /* [instruction]: that it splits, -1 none */
-    bool *carries;               /* [instruction]: takes partial operands as they are */
+    bool *carries;               /* [instruction]: uses partial operands without a reduction */
     bool *gathers;               /* [instruction]: takes split operands whole */
     bool *is_split;              /* [planned loop]: runs in the turns */
     bool *is_derived;            /* [instruction of the entry]: depends on a weight */
@@ -66,14 +66,14 @@ typedef struct TimeAxis {
     int32_t *reader_conditional; /* [instruction]: the planned conditional, an instruction, that it reads one
                                     array of afterwards (reader_leaf), or -1 */
     /* time_levels.c, by instruction of the entry */
-    int32_t *component; /* union-find of what must be in one loop */
+    int32_t *component; /* union-find of values that must be in one loop */
     int32_t *level;     /* [component's representative]: its loop */
     int32_t *available; /* whole values: loops that must be over before */
     bool *is_estimated; /* relaxed: a loop computes with its own estimate of it */
     int32_t estimating; /* the component that may, or -1 */
     /* time_demand.c */
     bool *averages;      /* [instruction]: a mean of the turns' estimates stands for it outside */
-    bool *is_demanded;   /* [planned loop]: its regions were looked at */
+    bool *is_demanded;   /* [planned loop]: its regions were visited */
     uint8_t *needs;      /* [instruction]: bits of TimeNeed */
     uint32_t *in_levels; /* [instruction]: loops that make its split or partial value; 1 inside regions */
     int32_t *first_copy; /* [instruction], or -1 */
@@ -105,17 +105,17 @@ bool time_is_plumbing(const TimeAxis *self, int32_t i);
 bool time_is_reader(const TimeAxis *self, int32_t i);
 /* Arrays that a planned loop or conditional gives afterwards; 0 for any other instruction. */
 int32_t time_given_count(const TimeAxis *self, int32_t i);
-/* Who stands for array `leaf` of those, or -1: nobody reads it. */
+/* The representative of array `leaf` of these, or -1 without readers. */
 int32_t time_given_reader(const TimeAxis *self, int32_t i, int32_t leaf);
 
 /* Finds states of all values from the batch dimensions of the data. */
 AmStatus time_find_states(TimeAxis *self, AmError *error);
-/* State of the operand (or result) of a reshape that corresponds to `state`; false if there is none. */
+/* State of the operand (or result) of a reshape that corresponds to `state`; false if none does. */
 bool time_reshape(TimeState *to, const IrShape *to_shape, TimeState state, const IrShape *shape,
                   int64_t turns);
 /* Returns whether a factor can be split over time: its whole dimension in every place. */
 bool time_factor_usable(const TimeAxis *self, int32_t i, const Factor *factor);
-/* Returns whether i gives a partial value, by *reduction, if it takes its partial operands as they are. */
+/* Returns whether i gives a partial value, by *reduction, from partial operands. */
 bool time_is_linear(const TimeAxis *self, int32_t i, SbpReduction *reduction);
 AmStatus time_find_levels(TimeAxis *self, AmError *error);
 AmStatus time_find_demands(TimeAxis *self, AmError *error);

@@ -1,11 +1,10 @@
-/* What is needed where, backwards from the outputs.
+/* Finds where values are needed, backwards from the outputs.
  *
- * A whole value is made once, outside the loops, as soon as the sums that it
- * depends on are finished; a split or partial one in the loop of its component,
- * or in every loop that wants it. A loop cuts its part out of a whole value, or,
- * where the operator allows it, makes just that part: dropout's random bits are
- * never there for the whole batch. Values made on demand (propagation/rules.h)
- * are made in the loop itself.
+ * A replicated value is computed once, outside the loops, as soon as the sums on which it depends
+ * are reduced; a split or partial one in the loop of its component, or in every loop that needs it.
+ * A loop slices its part out of a whole value or, if the operator allows it, computes just that
+ * part: dropout's random bits never exist for the whole batch. Values made on demand
+ * (propagation/rules.h) are computed in the loop itself.
  */
 #include "propagation/time_axis.h"
 
@@ -35,7 +34,8 @@ int32_t time_find_copy(const TimeAxis *self, int32_t instruction, int32_t leaf, 
     return -1;
 }
 
-/* Returns whether this operator can be made for its micro-batch alone; *factor is what it splits then. */
+/* Returns whether this operator can be computed for its micro-batch alone; *factor is then its
+ * split factor. */
 static bool makes_parts(const TimeAxis *self, int32_t i, int32_t leaf, TimeState state, int32_t *factor) {
     const IrInstruction *instruction = &self->module->instructions[i];
     const FactorRule *rule = &self->rules->rules[i];
@@ -201,7 +201,7 @@ TimeState time_leaf_state(const TimeAxis *self, const PlannedLoop *loop, int32_t
     return state;
 }
 
-/* What reads an array after a loop needs the loop: in the turns, or as it was. */
+/* Marks a loop as needed by a reader of its arrays after it: per iteration, or unchanged. */
 static void want_for_reader(TimeAxis *self, int32_t i) {
     int32_t loop = self->reader_loop[i], from = self->rules->loops[loop].instruction;
     bool is_data = time_state(self, i, 0)->kind == TIME_SPLIT && !self->is_derived[i];
@@ -236,7 +236,7 @@ static void find_demands_of(TimeAxis *self, int32_t computation) {
     const IrComputation *body = &self->module->computations[computation];
     for (int32_t i = body->first + body->count - 1; i >= body->first; i--) {
         if (!self->choices->live[i] || self->rules->alias[i] != i || time_is_plumbing(self, i)) continue;
-        /* Cutting a part out takes the whole; it is asked for before its operands are. */
+        /* Slicing a part needs the whole value, which is requested before its operands are. */
         for (int32_t c = self->first_copy[i]; c >= 0; c = self->copies[c].next)
             if (self->copies[c].state.kind == TIME_SPLIT && !self->copies[c].is_made)
                 want_whole(self, i, self->copies[c].leaf);

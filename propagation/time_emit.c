@@ -1,10 +1,9 @@
-/* Writing the module of the turns: before, loop, between, loop, ..., after.
+/* Writes the module in micro-batches: before, loop, between, loop, ..., after.
  *
- * The entry's whole values are written segment by segment, each as soon as the
- * loops that it depends on are over; a loop of M turns carries a counter, the
- * sums and stacks that it makes, and what it reads. A sum of 16-bit floating
- * values is kept in f32, and products that are summed are made in f32, so that it
- * is rounded once, as on one device.
+ * The entry's whole values are written segment by segment, each as soon as the loops on which it
+ * depends have ended. A loop of M iterations carries a counter, the sums and stacks that it
+ * computes, and its inputs. A sum of 16-bit floating values is kept in f32, and products that are
+ * summed are computed in f32, so that the sum is rounded once, as on one device.
  */
 #include <string.h>
 
@@ -13,7 +12,7 @@
 
 static const TimeState whole_state = {.kind = TIME_WHOLE};
 
-/* ---- computations that are taken over as they are ---- */
+/* ---- computations that are copied unchanged ---- */
 
 static int32_t copy_computation(TimeEmitter *self, int32_t computation);
 
@@ -135,7 +134,7 @@ static int32_t tuple_in(TimeEmitter *self, const TimeBlock *block, int32_t i, in
 
 /* ---- operators ---- */
 
-/* Attributes that speak of operand 0's sizes, for its local ones. */
+/* Attributes that contain operand 0's sizes, rewritten for its local ones. */
 static const IrAttributes *localise(TimeEmitter *self, const IrInstruction *instruction, const IrShape *whole,
                                     const IrShape *local) {
     const IrAttributes *given = instruction->attributes;
@@ -285,7 +284,7 @@ static void emit_loop(TimeEmitter *self, const TimeBlock *block, const PlannedLo
     }
 }
 
-/* What instruction i gives in the turns: its own value and copies. */
+/* Emits the values of instruction i in the iterations: its own value and copies. */
 static void emit_inside(TimeEmitter *self, TimeBlock *block, int32_t i) {
     const TimeAxis *axis = self->axis;
     uint32_t bit = time_in_entry(axis, i) ? 1u << block->level : 1;
@@ -400,7 +399,7 @@ static int32_t add_result(TimeEmitter *self, int32_t i, ResultKind kind) {
     return carry;
 }
 
-/* What follows the loop for a result. */
+/* Emits the instructions after the loop for a result. */
 static void finish_result(TimeEmitter *self, int32_t i, ResultKind kind, int32_t result) {
     const TimeAxis *axis = self->axis;
     const IrShape *whole = &axis->module->instructions[i].shape;

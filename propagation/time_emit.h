@@ -5,7 +5,8 @@
 #include "ir/compose.h"
 #include "propagation/time_axis.h"
 
-/* Where instructions go: the entry, the body of a loop of turns, or a region of a loop in it. */
+/* The destination of instructions: the entry, the body of a loop over micro-batches, or a region of
+ * a loop in it. */
 typedef struct TimeBlock {
     int32_t computation;
     int32_t turn;   /* s32[]: which micro-batch; -1 in the entry */
@@ -40,7 +41,7 @@ typedef struct TimeEmitter {
     int32_t *copied; /* [computation of the original]: its copy, -1 */
 } TimeEmitter;
 
-/* ---- time_emit_parts.c: what has no counterpart in the original ---- */
+/* ---- time_emit_parts.c: instructions without a counterpart in the original ---- */
 
 /* Appends an operator with operands of the block; attributes may be NULL. */
 int32_t time_add(TimeEmitter *self, const TimeBlock *block, IrOpcode opcode, const IrShape *shape,
@@ -55,7 +56,7 @@ int32_t time_constant(TimeEmitter *self, const TimeBlock *block, Dtype type, dou
 int32_t time_filled(TimeEmitter *self, const TimeBlock *block, const IrShape *shape, SbpReduction reduction);
 int32_t time_convert(TimeEmitter *self, const TimeBlock *block, int32_t value, Dtype type);
 int32_t time_element(TimeEmitter *self, const TimeBlock *block, int32_t tuple, int32_t index);
-/* Leaf `leaf` of a value, which is itself where it is no tuple. */
+/* Leaf `leaf` of a value; an array is its own leaf. */
 int32_t time_leaf(TimeEmitter *self, const TimeBlock *block, int32_t value, int32_t leaf);
 int32_t time_tuple(TimeEmitter *self, const TimeBlock *block, const int32_t *values, int32_t count);
 /* Cuts the micro-batch's part out of a whole value. */

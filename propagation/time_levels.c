@@ -1,19 +1,18 @@
-/* Which loop makes what: levels.
+/* Assigns values to loops: levels.
  *
- * What is split or partial and depends on a weight is made in one loop only,
- * since making it again would mean all the work again: such values are joined to
- * components by the splits that pass between them. What depends on data, keys and
- * constants alone (the padding mask of a masked mean) is made again in every loop
- * that wants it. A loop runs after the loops whose finished sums it needs:
+ * A value that is split or partial and depends on a weight is computed in one loop only, since
+ * another computation would repeat all the work: such values are joined to components by the splits
+ * that pass between them. Values that depend on data, keys and constants alone (the padding mask of
+ * a masked mean) are computed again in every loop that needs them. A loop runs after the loops
+ * whose reduced sums it needs:
  *
- *     level(c) = max over what c takes of: level of the sum's component + 1
+ *     level(c) = max over operands of c of: level of the sum's component + 1
  *
- * Where the backward pass is to have turns of its own, splits that pass to it
- * join nothing: they are stacked, and its loop runs later.
+ * If the backward pass has iterations of its own, splits that pass to it join nothing: they are
+ * stacked, and its loop runs later.
  *
- * A component that needs its own finished sum has no level: the module cannot be
- * split exactly. Where a relaxation allows it, that component computes with an
- * estimate of the sum from its own micro-batch.
+ * A component that needs its own reduced sum has no level: the module cannot be split exactly. If a
+ * relaxation allows it, that component uses an estimate of the sum from its own micro-batch.
  */
 #include "propagation/time_axis.h"
 
@@ -125,7 +124,7 @@ static void find_components(TimeAxis *self) {
 
 /* ---- levels ---- */
 
-/* Returns whether the turns of i's loop use their own estimate of `producer`. */
+/* Returns whether the iterations of i's loop use their own estimate of `producer`. */
 static bool uses_estimate(const TimeAxis *self, int32_t i, int32_t producer) {
     return self->estimating >= 0 && self->is_estimated[producer] && time_in_loop(self, i) &&
            time_component(self, i) == self->estimating;
@@ -201,7 +200,7 @@ static void find_cause(TimeAxis *self, int32_t i, int32_t producer, int32_t leaf
     if (cause >= 0 && recurrence->cause[i] < 0) recurrence->cause[i] = cause;
 }
 
-/* Follows the component's finished sums; what they reach in it again is `found`. */
+/* Follows the component's reduced sums; `found` is the instruction by which they reach it again. */
 static AmStatus find_recurrence(TimeAxis *self, Recurrence *recurrence, AmError *error) {
     recurrence->cause = ARENA_ARRAY(self->arena, int32_t, self->rules->entry_count + 1);
     if (!recurrence->cause) return am_fail_memory(error, self->rules->entry_count);

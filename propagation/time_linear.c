@@ -1,15 +1,14 @@
-/* Which operators hand a partial sum on over time: those that do over devices
- * (propagation/linearity.h), with three differences. An array of a loop that is
- * zero so far counts as a part, as zeros do. Conversions of sums to a wider
- * floating type pass, since the turns are added in the wider one. In the entry,
- * products wait for the sum: what they multiply by may be known after the turns
- * only.
+/* Operators that carry a partial sum over time: those that carry it over devices
+ * (propagation/linearity.h), with three differences. An array of a loop that is zero so far counts
+ * as a part, as zeros do. Conversions of sums to a wider floating type pass, since the sum over
+ * iterations has the wider type. In the entry, products wait for the sum: their other factor may be
+ * known only after the iterations.
  */
 #include "propagation/linearity.h"
 #include "propagation/rules_builder.h"
 #include "propagation/time_axis.h"
 
-/* What the operands of an instruction are, as bits. */
+/* The kinds of an instruction's operands, as bits. */
 typedef struct Parts {
     uint32_t partial, zero, split;
     SbpReduction reduction;

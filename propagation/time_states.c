@@ -1,20 +1,19 @@
 /* States over time, forward from the data's batch dimensions.
  *
- * An operator with split operands splits the factor that all of them are part of;
- * whole operands are cut to match, which costs nothing. Where no factor fits, it
- * takes its operands whole: data are whole before the turns, and of other values
- * the parts are put together after them (time_levels.c says whether that is in
- * time). Partial sums are finished where they arise, unless their only user is
- * linear and no larger. In the body of a loop nothing can be finished, so that
- * there every user of a partial sum must be linear. Loops are fixed points: an
- * array that starts whole may become split, one that starts at zero partial.
+ * An operator with split operands splits their common factor; replicated operands are sliced to
+ * match, which costs nothing. Without a common factor it uses its operands whole: data are whole
+ * before the iterations, and the parts of other values are concatenated after them (time_levels.c
+ * decides whether that is in time). Partial sums are reduced at their definition, unless their only
+ * user is linear and no larger. In the body of a loop no sum can be reduced, so that every user of
+ * a partial sum there must be linear. Loops are fixed points: an array that starts replicated may
+ * become split, one that starts at zero partial.
  */
 #include <math.h>
 
 #include "propagation/rules_builder.h"
 #include "propagation/time_axis.h"
 
-/* Instructions looked at in the fixed points of loops, per instruction of the module. */
+/* The limit of visited instructions in the fixed points of loops, per instruction of the module. */
 #define STEPS_PER_INSTRUCTION 64
 
 static const TimeState whole = {.kind = TIME_WHOLE};
@@ -148,7 +147,7 @@ static bool is_plain_reshape(const TimeAxis *self, int32_t i) {
            !operand->minor_to_major && !instruction->shape.minor_to_major;
 }
 
-/* Splits what the split operands are part of; false if no factor is that. */
+/* Splits the common factor of the split operands; false without such a factor. */
 static bool split_operator(TimeAxis *self, int32_t i) {
     const FactorRule *rule = &self->rules->rules[i];
     int64_t unit;
@@ -177,7 +176,7 @@ static bool split_operator(TimeAxis *self, int32_t i) {
     return false;
 }
 
-/* Returns whether carrying the partial operands on is worth it: nobody else wants them. */
+/* Returns whether carrying the partial operands is useful: they have no other users. */
 static bool is_private(const TimeAxis *self, int32_t i) {
     double bytes = 0;
     for (int32_t k = self->choices->first_operand[i]; k < self->choices->first_operand[i + 1]; k++) {
@@ -331,9 +330,9 @@ static double class_flops(const PlanContext *context, int32_t class) {
     return is_examples ? context->classes->classes[class].flops : 0;
 }
 
-/* Of the classes of data dimensions that have much of the products, the one that is
- * the first dimension of most inputs, and the earliest of those; *size is the
- * dimension's, 0 where there is none. Class -1: dimensions that nothing else has. */
+/* Among the classes of data dimensions that occur in many products, the one that is the first
+ * dimension of most inputs, and the earliest of those; *size is the dimension's, 0 without one.
+ * Class -1: dimensions of no other tensor. */
 static int32_t batch_class(const PlanContext *context, int64_t *size) {
     int32_t best = -1, most = -1;
     double flops = 0;

@@ -1,22 +1,20 @@
-/* Transfers: the route, then who gives what to whom.
+/* Transfers: the route, then the pieces between ranks.
  *
- * Routes. With T the bytes of the whole value, p1 devices that give and p2 that
- * take, all of OneFlow's table 2 for disjoint sets comes from three parts:
- *   a partial source is cut by a reduce_scatter among the p1:        (p1-1) T
- *   every part goes across to every device that is to hold it:       T, or p2 T
- *   a target that is whole takes shards and gathers them in the p2:  T + (p2-1) T
- * P->S is p1 T, P->B (p1+p2-1) T, S->B and B->B p2 T, S->S and B->S T. Where
- * direct sends cost as many bytes as shards and a gathering, the shards win: they
- * cross once between the meshes, which is the slower link. Sums are made among
- * the devices that have them, in group order, so they depend on nothing else. A
- * scalar has no dimension to cut: it is summed by all_reduce and sent to all.
- * A value that is to be partial comes in shards, which pad themselves (box_partial.c):
- * S->P and B->P are T, P->P is p1 T. Overlapping sets may need less: what a device has it does not receive.
- * Every combination of cuts is tried, and counted exactly where the sets overlap.
+ * Routes. With T the bytes of the whole value, p1 sending devices and p2 receiving devices, all of
+ * OneFlow's table 2 for disjoint sets follows from three parts:
+ *   a partial source is reduced by a reduce_scatter among the p1:      (p1-1) T
+ *   every part is sent to every device that will hold it:              T, or p2 T
+ *   a replicated target receives shards and gathers them in the p2:    T + (p2-1) T
+ * P->S is p1 T, P->B (p1+p2-1) T, S->B and B->B p2 T, S->S and B->S T. If direct sends cost as many
+ * bytes as shards and a gather, the shards win: they cross only once between the meshes, which is
+ * the slower link. Sums are reduced among their own devices, in group order, and so depend on
+ * nothing else. A scalar has no dimension to split: it is reduced by all_reduce and sent to all. A
+ * value that becomes partial arrives in shards, which are padded (box_partial.c): S->P and B->P are
+ * T, P->P is p1 T. Overlapping sets may need less: a device does not receive data that it has.
+ * Every combination of splits is tried, and counted exactly if the sets overlap.
  *
- * Pieces. Devices that hold the same part of the source form a class. The k-th
- * device that needs something of a class takes it from member k mod (number of
- * members), so that copies share the load.
+ * Pieces. Devices that hold the same part of the source form a class. The k-th device that needs a
+ * part of a class receives it from member k mod (number of members), so that copies share the load.
  */
 #include "propagation/transfer.h"
 
@@ -91,10 +89,10 @@ static uint32_t copied_axes(const TransferEnd *end) {
     return axes;
 }
 
-/* Called for every box that one rank gives another; a rank that has what it needs gives it to itself. */
+/* Called for every box that one rank sends another; a rank that has its data sends it to itself. */
 typedef void Visit(void *user, Matcher *matcher, int32_t giver, int32_t taker);
 
-/* The boxes of what was matched last, in row-major order. */
+/* Visits the boxes of the last match, in row-major order. */
 static void visit_boxes(Matcher *self, Visit *visit, void *user, int32_t giver, int32_t taker) {
     int32_t index[IR_MAX_RANK] = {0}, rank = self->shape->rank, d;
     for (int32_t k = 0; k < rank; k++) self->overlaps[k] = self->found[self->first[k]];

@@ -1,11 +1,10 @@
-/* Boxing between two sets of devices (OneFlow section 3.2, table 2): a value
- * that lies on one mesh in one state is wanted on another mesh in another.
+/* Resharding between two sets of devices (OneFlow section 3.2, table 2): a value in one state on
+ * one mesh is needed in another state on another mesh.
  *
- * The two sets may be disjoint (two stages of a pipeline), overlap, or be the
- * same. A transfer has three parts: the source boxes inside its own mesh, the
- * pieces go across, the target boxes inside its own. All of it follows from the
- * shape and the two ends alone, so that both sides, lowered for themselves,
- * agree; collectives that are needed on the way belong to one mesh.
+ * The two sets may be disjoint (two stages of a pipeline), overlap, or be equal. A transfer has
+ * three parts: the source reshards inside its own mesh, the pieces are sent, the target reshards
+ * inside its own mesh. All parts follow from the shape and the two ends alone, so that both sides,
+ * lowered separately, agree; each collective belongs to one mesh.
  */
 #ifndef PROPAGATION_TRANSFER_H
 #define PROPAGATION_TRANSFER_H
@@ -19,8 +18,8 @@ typedef struct TransferEnd {
     SbpState state;
 } TransferEnd;
 
-/* What goes across: `source` and `target` are the ends that were asked for, with
- * the states between which the pieces go (never partial). */
+/* The transferred pieces: `source` and `target` are the requested ends, with the states between
+ * which the pieces are sent (never partial). */
 typedef struct TransferRoute {
     TransferEnd source, target;
     double bytes; /* moved in all, collectives included: whole tensors (T of table 2) */
@@ -31,9 +30,8 @@ typedef struct TransferRoute {
 AmStatus transfer_route(TransferRoute *route, const IrShape *shape, const TransferEnd *source,
                         const TransferEnd *target, AmError *error);
 
-/* What `rank` sends and receives on a route; in the arena. A rank that is in
- * neither set does nothing. Of several copies of a part those give in turn; a
- * rank that has a part already takes its own. */
+/* The pieces that `rank` sends and receives on a route; in the arena. A rank in neither set does
+ * nothing. Several copies of a part send alternately; a rank that has a part uses its own. */
 AmStatus transfer_pieces(const ProgramTransfer **transfer, Arena *arena, const IrShape *shape,
                          const TransferRoute *route, int32_t rank, AmError *error);
 
@@ -47,9 +45,9 @@ typedef struct TransferPair {
 AmStatus transfer_pairs(TransferPair **pairs, int32_t *count, Arena *arena, const IrShape *shape,
                         const TransferRoute *route, AmError *error);
 
-/* Lowering, giving side: (instruction i, leaf), which this stage has in state
- * `source`, goes to `target`. Boxes it to what the route wants and adds the
- * transfer, on every device of the stage. */
+/* Lowering, sending side: (instruction i, leaf), which this stage has in state `source`, goes to
+ * `target`. Reshards it to the state of the route and adds the transfer, on every device of the
+ * stage. */
 AmStatus lower_send(Lowering *self, int32_t i, int32_t leaf, SbpState source, const TransferEnd *target,
                     AmError *error);
 /* Lowering, taking side: adds the transfer and boxes to state `target`, in which

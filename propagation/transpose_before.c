@@ -1,11 +1,11 @@
-/* Transposes of sums over devices go before the sum.
+/* Moves transposes of sums over devices before the sum.
  *
  *   dot -> all_reduce -> transpose   becomes   dot -> transpose -> all_reduce
  *
- * Gradients of weights come so: the product that makes them is transposed as the user's program
- * wrote it, and the sum over the batch's devices stands between. Moved before it, the transpose vanishes
- * in the product (dot_layouts.c), as it does on one device; both orders add the same elements.
- * Only where nobody else needs what is moved past: the product as it was, and the sum of it.
+ * Gradients of weights have this form: the product is transposed as in the user's program, and the
+ * sum over the batch's devices is in between. Moved before it, the transpose is folded into the
+ * product (dot_layouts.c), as on one device; both orders add the same elements. The pass requires
+ * that the product and its sum have no other users.
  */
 #include "propagation/lower_internal.h"
 
@@ -42,7 +42,8 @@ static bool has_sums_of_products(const Program *program) {
     return false;
 }
 
-/* The transpose that is the only user of instruction i, an all_reduce of one product; NULL: there is none. */
+/* The transpose that is the only user of instruction i, an all_reduce of one product; NULL
+ * otherwise. */
 static ProgramInstruction *transpose_after(const Program *program, const Users *users, int32_t i) {
     const ProgramInstruction *sum = &program->instructions[i];
     if (!sums_product(program, sum)) return NULL;
@@ -62,7 +63,7 @@ static SbpState permuted(SbpState state, const int64_t *dimensions, int32_t rank
     return result;
 }
 
-/* The two exchange what they are, and keep their places and results. */
+/* Exchanges the operations of the two, which keep their positions and results. */
 static void exchange(Program *program, ProgramInstruction *sum, ProgramInstruction *transpose) {
     ProgramInstruction moved = *transpose;
     const ProgramValue *after = &program->values[transpose->first_result];

@@ -67,7 +67,7 @@ static int32_t find_wait(const WaitFinder *self, const ProgramStep *step) {
     return wait;
 }
 
-/* What was waited for, and all before it, is no longer under way. */
+/* Marks the awaited collective, and all before it, as ended. */
 static void retire(WaitFinder *self, int32_t collective) {
     int32_t done = 0;
     while (done < self->count && self->under_way[done].collective <= collective) done++;

@@ -1,11 +1,12 @@
-/* Which steps of a program wait for which collectives, where a device communicates while it computes.
+/* The collectives for which each step of a program waits, on devices that communicate while they
+ * compute.
  *
- * A collective is issued in its place in the order, after all steps before it, and the steps behind
- * it go on. A later step must wait if it reads what the collective writes, or writes what
- * the collective reads or writes; the memory of values is shared over time, so the question is
- * put to addresses (executor/overlap.h asks it of the bound calls). Collectives take place one
- * after the other, so waiting for one is waiting for all before it. A step with
- * regions of its own and a transfer wait for all that is under way.
+ * A collective is issued at its position in the order, after all steps before it, and later steps
+ * continue. A later step must wait if it reads a result of the collective, or writes its operands
+ * or results. Values share memory over time, so that addresses decide (executor/overlap.h does the
+ * same for bound calls). Collectives take place one after the other, so that waiting for one means
+ * waiting for all before it. A step with regions of its own and a transfer wait for all running
+ * collectives.
  */
 #ifndef PROPAGATION_WAITS_H
 #define PROPAGATION_WAITS_H
