@@ -1,11 +1,10 @@
-/* Arena: blocks from the C heap, newest first, each twice the size of the one
- * before it up to 4 MiB; a request that is larger gets a block of its own size.
+/* Arena: blocks from the C heap, newest first, each twice the size of the previous one up to 4 MiB;
+ * a larger request gets a block of its own size.
  *
- * Blocks come zeroed from calloc, so fresh memory costs nothing until it is
- * touched; what a release gives back is kept and zeroed again when it is handed out,
- * just before it is written, so that every allocation starts as zeros. The largest blocks
- * are mapped, and the system is asked for huge pages: touching a module's memory
- * for the first time page by page takes a third of the time that reading it does.
+ * Blocks come zeroed from calloc, so that fresh memory costs nothing until it is touched. Released
+ * memory is kept and zeroed again on allocation, just before it is written, so that every
+ * allocation is zero. The largest blocks are mapped with huge pages: the first touch of a module's
+ * memory page by page takes a third of the time of reading the module.
  */
 #define _GNU_SOURCE /* MAP_ANONYMOUS, madvise */
 #include "base/arena.h"
@@ -28,11 +27,11 @@ static const size_t LARGEST_REQUEST = (size_t)1 << 46;
 typedef struct ArenaBlock {
     struct ArenaBlock *older;
     size_t capacity, used;
-    size_t touched; /* what is behind was never handed out and holds zeros */
+    size_t touched; /* memory behind it was never allocated and is zero */
     _Alignas(16) unsigned char data[];
 } ArenaBlock;
 
-/* Leak checkers do not look for pointers in what is mapped. */
+/* Leak checkers do not search mapped memory for pointers. */
 #if defined(__SANITIZE_ADDRESS__)
 #define MAPS_BLOCKS 0
 #elif defined(__has_feature)
@@ -78,7 +77,7 @@ static void *fail_without_memory(Arena *arena, size_t bytes) {
     return fail(arena);
 }
 
-/* The next bytes of a block, zeroed if that is asked for. */
+/* The next bytes of a block, zeroed on request. */
 static void *hand_out(ArenaBlock *block, size_t bytes, bool zeroed) {
     unsigned char *memory = block->data + block->used;
     size_t end = block->used + bytes;

@@ -29,7 +29,7 @@ typedef struct ArenaMark {
 } ArenaMark;
 
 void *arena_alloc(Arena *arena, size_t bytes);
-/* The same for what is written before it is read: it holds anything. */
+/* The same with undefined contents, for memory that is written before it is read. */
 void *arena_alloc_raw(Arena *arena, size_t bytes);
 /* Grows memory that arena_alloc returned; old content is copied. */
 void *arena_grow(Arena *arena, const void *old, size_t old_bytes, size_t new_bytes);
@@ -38,7 +38,7 @@ char *arena_copy_bytes(Arena *arena, const void *bytes, size_t count); /* NUL-te
 char *arena_format(Arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
 char *arena_vformat(Arena *arena, const char *format, va_list arguments);
 ArenaMark arena_mark(const Arena *arena);
-void arena_release(Arena *arena, ArenaMark mark); /* takes back what was allocated since the mark */
+void arena_release(Arena *arena, ArenaMark mark); /* frees all allocations since the mark */
 void arena_free(Arena *arena);
 
 #define ARENA_ARRAY(arena, type, count)     ((type *)arena_alloc((arena), sizeof(type) * (size_t)(count)))

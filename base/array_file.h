@@ -54,15 +54,15 @@ typedef struct ArrayToWrite {
     const void *data;
 } ArrayToWrite;
 
-/* By suffix: .safetensors or .npz. Written aside, then renamed. `metadata` is
- * pairs key, value, ..., NULL (safetensors only) or NULL. */
+/* Writes a file by suffix: .safetensors or .npz. The file is written under another name, then
+ * renamed. `metadata` is pairs key, value, ..., NULL (safetensors only) or NULL. */
 AmStatus array_file_write(const char *path, const ArrayToWrite *arrays, int32_t count,
                           const char *const *metadata, AmError *error);
 
 /* Returns whether safetensors has a name for the type. */
 bool array_file_names(Dtype type);
-/* What a safetensors file begins with: the length, then the header as JSON, padded with
- * spaces so that data is aligned to 8. The arrays' data follow, one right after the other. */
+/* The beginning of a safetensors file: the length, then the header as JSON, padded with spaces so
+ * that data is aligned to 8. The arrays' data follow without gaps. */
 AmStatus array_file_header(Text *header, const ArrayToWrite *arrays, int32_t count,
                            const char *const *metadata, const char *path, AmError *error);
 

@@ -1,8 +1,7 @@
-/* What array_file.c and the formats behind it share; nobody else includes it.
+/* Private interface of array_file.c and its formats.
  *
- * A format fills file->entries from an index that it checks against the size
- * of the file, and reads one entry at a time. Writers get arrays that
- * array_file_write has already checked.
+ * A format fills file->entries from an index that it checks against the size of the file, and reads
+ * one entry at a time. Writers get arrays that array_file_write has already checked.
  */
 #ifndef BASE_ARRAY_FORMAT_H
 #define BASE_ARRAY_FORMAT_H
@@ -15,8 +14,8 @@
 typedef struct ArrayFormat {
     AmStatus (*open)(ArrayFile *file, AmError *error);
     AmStatus (*read)(ArrayFile *file, const ArrayEntry *entry, void *data, AmError *error);
-    /* Where the entry's bytes lie in the file as they are stored, row- or column-major; false: they do
-     * not lie there plainly. */
+    /* The offset of the entry's bytes in the file, in row- or column-major order; false: they are
+     * not stored as plain bytes. */
     bool (*find)(ArrayFile *file, const ArrayEntry *entry, int64_t *place);
     /* The same bytes, one after the other; NULL where find() is always true. */
     AmStatus (*unpack)(ArrayFile *file, const ArrayEntry *entry, FileParts *to, AmError *error);

@@ -1,14 +1,12 @@
 /* Numpy's .npy, and .npz: a zip archive with one .npy per array.
  *
- * A .npy is "\x93NUMPY", two version bytes, the header's length (u16 in version
- * 1, u32 in 2 and 3), a Python dict literal with exactly the keys 'descr',
- * 'fortran_order' and 'shape', and the data. The literal is read by a parser
- * for just that form. Arrays of structures, text, dates and objects have no
- * element type here: they are listed as INVALID. Big-endian data is refused.
+ * A .npy is "\x93NUMPY", two version bytes, the header's length (u16 in version 1, u32 in 2 and 3),
+ * a Python dict literal with exactly the keys 'descr', 'fortran_order' and 'shape', and the data. A
+ * parser for that form alone reads the literal. Arrays of structures, text, dates and objects have
+ * no element type here: they are listed as INVALID. Big-endian data is refused.
  *
- * Sizes that an archive claims are held against what its bytes can expand to
- * (deflate makes at most 1032 bytes of one), so that no caller allocates by a
- * number that was made up.
+ * Sizes in an archive are compared with the largest expansion of its bytes (deflate makes at most
+ * 1032 bytes of one), so that no caller allocates by an invented number.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <ctype.h>
@@ -33,7 +31,7 @@ static const char *const TYPE_NAMES[DTYPE_COUNT] = {
 #undef NUMPY_NAME
 };
 
-/* Where an array's bytes come from: a file, or one entry of an archive. */
+/* The source of an array's bytes: a file, or one entry of an archive. */
 typedef struct Source {
     FILE *stream;
     zip_file_t *entry;
@@ -68,8 +66,8 @@ static AmStatus check_memory(Source source, const char *path, AmError *error) {
     return am_fail(error, AM_ERROR_INTERNAL, path, "cannot be read: out of memory");
 }
 
-/* "<f4" and the like. Kind and size decide; several types share a name, then
- * the first row counts, except that a raw byte is f8e4m3fn as documented. */
+/* The type of "<f4" and similar. Kind and size decide. If several types share a name, the first row
+ * counts, except that a raw byte is f8e4m3fn as documented. */
 static Dtype type_from_description(const char *text) {
     if (strchr("<|=", text[0]) == NULL || !text[0]) return DTYPE_INVALID;
     if (strcmp(text + 1, "V1") == 0 || strcmp(text + 1, "f1") == 0) return DTYPE_F8E4M3FN;
@@ -356,7 +354,7 @@ static AmStatus npz_read(ArrayFile *file, const ArrayEntry *entry, void *data, A
     return status;
 }
 
-/* Small ones are unpacked all the same: that checks their checksum too. */
+/* Small ones are unpacked too: that checks their checksum. */
 static bool npz_find(ArrayFile *file, const ArrayEntry *entry, int64_t *place) {
     const struct ArrayFileHandle *handle = file->handle;
     FileParts parts = {.descriptor = fileno(handle->stream), .bytes = handle->size, .path = file->path};

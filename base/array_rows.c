@@ -24,7 +24,7 @@ static AmStatus open_bytes(ArrayRows *rows, ArrayFile *file, const ArrayEntry *e
     return handle->format->unpack(file, entry, &rows->file, error);
 }
 
-/* Where element `at` of one index of the first dimension, counted column-major, is in row-major order. */
+/* The row-major position of element `at` of one index of the first dimension, counted column-major. */
 static int64_t place_in_slice(const ArrayEntry *entry, int64_t at, int64_t elements) {
     int64_t place = 0, stride = elements;
     for (int32_t d = 1; d < entry->rank; d++) {
@@ -35,8 +35,8 @@ static int64_t place_in_slice(const ArrayEntry *entry, int64_t at, int64_t eleme
     return place;
 }
 
-/* Row-major slices first .. first + count - 1 of the first dimension, from the columns, in which `count`
- * elements lie together for every index of the other dimensions. */
+/* Reads row-major slices first .. first + count - 1 of the first dimension from a column-major
+ * array, in which `count` elements are contiguous for every index of the other dimensions. */
 static AmStatus gather_columns(const ArrayRows *rows, const ArrayEntry *entry, int64_t first, int64_t count,
                                char *column, char *slices, AmError *error) {
     int64_t width = dtype_bytes(entry->type), slice_bytes = entry->bytes / entry->dimensions[0];

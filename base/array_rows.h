@@ -1,10 +1,9 @@
-/* Some rows of an array in a file, read by place: memory in proportion to what is asked for.
+/* Reads rows of an array in a file by position: memory is proportional to the rows read.
  *
- * A row is one of the equal parts into which the array's elements, in row-major order,
- * are cut: what one index of the first dimension has, or less. Arrays that lie in their
- * file as plain bytes are read there (pread, so a file may be larger than memory).
- * Others, deflated or column-major ones, are first written as such to a file of their own
- * that nobody else sees.
+ * A row is one of the equal parts of the array's elements in row-major order: the elements of one
+ * index of the first dimension, or fewer. Arrays stored as plain bytes are read in their file
+ * (pread, so that a file may be larger than memory). Other arrays, deflated or column-major, are
+ * first written as plain bytes to a private temporary file.
  */
 #ifndef BASE_ARRAY_ROWS_H
 #define BASE_ARRAY_ROWS_H
@@ -24,8 +23,8 @@ AmStatus array_rows_open(ArrayRows *rows, ArrayFile *file, const ArrayEntry *ent
                          AmError *error);
 void array_rows_close(ArrayRows *rows);
 
-/* Rows first .. first + count - 1 into data (count * row_bytes); allocates nothing. AM_ERROR_RUNTIME: the
- * file cannot be read, or is no longer as long as it was. */
+/* Reads rows first .. first + count - 1 into data (count * row_bytes); allocates nothing.
+ * AM_ERROR_RUNTIME: the file cannot be read, or its length has changed. */
 AmStatus array_rows_read(const ArrayRows *rows, int64_t first, int64_t count, void *data, AmError *error);
 
 #endif

@@ -99,7 +99,7 @@ static AmStatus read_metadata(ArrayFile *file, json_t *object, AmError *error) {
     return AM_OK;
 }
 
-/* By offset; of equal offsets the empty array comes first. */
+/* Orders by offset; at equal offsets the empty array comes first. */
 static int compare_places(const void *left, const void *right) {
     const ArrayEntry *a = left, *b = right;
     if (a->location != b->location) return a->location < b->location ? -1 : 1;

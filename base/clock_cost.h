@@ -1,5 +1,5 @@
-/* What measuring takes: seconds between two readings of clock_seconds() with nothing in between, the least of
- * some. */
+/* The overhead of a measurement: seconds between two consecutive readings of clock_seconds(), the
+ * minimum of several. */
 #ifndef BASE_CLOCK_COST_H
 #define BASE_CLOCK_COST_H
 double clock_cost(void);

@@ -1,5 +1,5 @@
-/* What the processor that runs this can do: tables of kernels name the function that says whether a row's
- * vectors are there, widest first; the last row asks for nothing.
+/* Features of the current processor. Tables of kernels name the function that tests for a row's
+ * vectors, widest first; the last row has no requirement.
  */
 #ifndef BASE_CPU_FEATURES_H
 #define BASE_CPU_FEATURES_H

@@ -1,7 +1,7 @@
 /* Digests of data on disk: XXH3 with 128 bits (libxxhash), as 32 hexadecimal digits.
  *
- * They find what a disk, a copy or a crash has changed, at the speed of memory; they do
- * not prove who wrote it (SHA-256 in base/hash.h names modules and plans).
+ * They detect changes by a disk, a copy or a crash, at the speed of memory. They do not prove the
+ * origin of the data (SHA-256 in base/hash.h identifies modules and plans).
  */
 #ifndef BASE_DIGEST_H
 #define BASE_DIGEST_H

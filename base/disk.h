@@ -33,7 +33,7 @@ AmStatus disk_write_file(const DiskCalls *calls, const char *path, const void *b
                          AmError *error);
 /* Brings the names in a directory to the disk. */
 AmStatus disk_sync_directory(const DiskCalls *calls, const char *path, AmError *error);
-/* Makes a directory; one that exists is used as it is, and a symbolic link to one only if `follows_link`. */
+/* Makes a directory; an existing one is used, and a symbolic link to one only if `follows_link`. */
 AmStatus disk_make_directory(const DiskCalls *calls, const char *path, bool follows_link, AmError *error);
 AmStatus disk_rename(const DiskCalls *calls, const char *from, const char *to, AmError *error);
 /* Removes a directory and the files in it (not directories in it), or a file or symbolic link; links are not

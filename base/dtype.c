@@ -37,7 +37,7 @@ int64_t dtype_bytes(Dtype type) {
     return (dtype_bits(type) + 7) / 8;
 }
 
-/* The first letter of HLO's names tells the kind: f32, bf16, s8, u4, c64. */
+/* The first letter of HLO's names is the kind: f32, bf16, s8, u4, c64. */
 bool dtype_is_floating(Dtype type) {
     return dtype_bits(type) > 0 && (dtype_name(type)[0] == 'f' || type == DTYPE_BF16);
 }

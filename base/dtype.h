@@ -1,6 +1,5 @@
-/* Element types, shared by the IR, array files and kernels. One row per type:
- * enum name, HLO name, number in XLA's PrimitiveType, bits, numpy's name,
- * safetensors' name ("" where there is none). Facts: facts of the formats. */
+/* Element types, shared by the IR, array files and kernels. One row per type: enum name, HLO name,
+ * number in XLA's PrimitiveType, bits, numpy's name, safetensors' name ("" if it has none). */
 #ifndef BASE_DTYPE_H
 #define BASE_DTYPE_H
 

@@ -1,12 +1,11 @@
 /* TensorBoard event files: scalars by step, readable while they are written.
  *
- * A file is a sequence of TFRecords: length (8 bytes, little-endian), masked
- * CRC-32C of these 8 bytes, that many bytes, masked CRC-32C of them. Each is one
- * Event message of TensorFlow's event.proto, of which four fields are used:
- * wall_time = 1 (double), step = 2, file_version = 3 ("brain.Event:2", first
- * record), summary = 5 {value = 1 {tag = 1, simple_value = 2 (float)}}, and
- * session_log = 7 {status = 1: START}, which makes readers drop what an earlier
- * file of the folder has from that step on.
+ * A file is a sequence of TFRecords: length (8 bytes, little-endian), masked CRC-32C of these 8
+ * bytes, that many bytes, masked CRC-32C of them. Each is one Event message of TensorFlow's
+ * event.proto, with these fields: wall_time = 1 (double), step = 2, file_version = 3
+ * ("brain.Event:2", first record), summary = 5 {value = 1 {tag = 1, simple_value = 2 (float)}}, and
+ * session_log = 7 {status = 1: START}, which makes readers drop the values of earlier files of the
+ * folder from that step on.
  */
 #ifndef BASE_EVENT_FILE_H
 #define BASE_EVENT_FILE_H

@@ -1,9 +1,8 @@
 /* Files: whole reads, transparent decompression, atomic writes.
  *
- * A compressed file is known by its first bytes: 1f 8b is gzip (RFC 1952; a
- * file may be several members, one after the other), 28 b5 2f fd is zstd
- * (RFC 8878; likewise frames). Output grows by doubling only as data arrives,
- * so memory follows what was really decoded, up to the limit of file.h.
+ * The first bytes identify a compressed file: 1f 8b is gzip (RFC 1952; a file may have several
+ * members), 28 b5 2f fd is zstd (RFC 8878; likewise frames). Output grows by doubling only as data
+ * arrives, so that memory is proportional to the decoded data, up to the limit of file.h.
  */
 #define _GNU_SOURCE /* O_TMPFILE */
 #include "base/file.h"

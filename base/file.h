@@ -42,13 +42,13 @@ void file_release(FileBytes *bytes);
  * path cannot be created; AM_ERROR_RUNTIME: writing failed half-way (the old file is untouched). */
 AmStatus file_write(const char *path, const void *data, size_t length, AmError *error);
 
-/* AM_ERROR_USAGE if file_write() to the path could not begin; to be asked before
- * hours of work whose result would be lost. Leaves nothing behind. */
+/* AM_ERROR_USAGE if file_write() to the path could not begin; to be called before hours of work
+ * whose result would be lost. Leaves no file. */
 AmStatus file_check_writable(const char *path, AmError *error);
 
-/* The same in parts, never compressed: begin, add any number of times, then
- * commit (renames) or abandon (removes what was written). Each call may be made
- * after a failed one; abandon after commit does nothing. */
+/* The same in parts, never compressed: begin, add any number of times, then commit (renames) or
+ * abandon (removes the written part). Each call may follow a failed one; abandon after commit does
+ * nothing. */
 typedef struct FileWriter {
     FILE *stream;
     char *path, *part; /* the target, and the file beside it; part NULL: written in place */

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What a made file may take of memory; larger ones go to disk. */
+/* The largest temporary file in memory; larger ones go to disk. */
 static const int64_t BYTES_IN_MEMORY = (int64_t)16 << 20;
 
 AmStatus file_parts_open(FileParts *file, const char *path, AmError *error) {

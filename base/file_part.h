@@ -1,8 +1,7 @@
-/* A file that stays open and is read part by part, by place.
+/* A file that stays open and is read part by part, by position.
  *
- * Any number of threads may read; nothing is kept in memory. A file that is
- * written to meanwhile would give a mixture: its length is looked at with every
- * read, and a change ends the reading.
+ * Reading is thread-safe, and no data is kept in memory. A file that is written to meanwhile would
+ * give a mixture: its length is checked with every read, and a change is an error.
  */
 #ifndef BASE_FILE_PART_H
 #define BASE_FILE_PART_H
@@ -19,7 +18,7 @@ typedef struct FileParts {
 
 /* AM_ERROR_INPUT: cannot be opened, or is no regular file. Afterwards `descriptor` is -1. */
 AmStatus file_parts_open(FileParts *file, const char *path, AmError *error);
-/* An empty file that nobody else sees and that vanishes when it is closed, for `bytes` to be added: a few
+/* Makes an empty private file that is removed when it is closed, for `bytes` to be added: a few
  * megabytes stay in memory, more goes to TMPDIR or /tmp. AM_ERROR_RUNTIME: cannot be made. */
 AmStatus file_parts_make(FileParts *file, const char *path, int64_t bytes, AmError *error);
 /* Appends; `bytes` of the file grows. */

@@ -1,10 +1,10 @@
-/* Floating values of every width as bits: f64 down to f4, for the readers and
- * printers of literals and for kernels.
+/* Floating values of every width as bits: f64 down to f4, for the readers and printers of literals
+ * and for kernels.
  *
- * A format is its exponent and mantissa widths, its bias and what it does at the
- * top: IEEE ones have infinities and NaNs, "fn" ones a single NaN and no
- * infinity, "fnuz" ones neither infinity nor negative zero, whose code is NaN,
- * f4 has finite numbers only. Rounding is to nearest, ties to even.
+ * A format is defined by its exponent and mantissa widths, its bias and its largest codes: IEEE
+ * formats have infinities and NaNs, "fn" formats a single NaN and no infinity, "fnuz" formats
+ * neither infinity nor negative zero, whose code is NaN, f4 has finite numbers only. Rounding is to
+ * nearest, ties to even.
  */
 #ifndef BASE_FLOAT_FORMAT_H
 #define BASE_FLOAT_FORMAT_H
@@ -15,8 +15,8 @@
  * usual one). False: the format has no such number. `type` is floating. */
 bool float_format_encode(Dtype type, double value, uint64_t payload, uint64_t *bits);
 
-/* As HLO's convert: what is too large becomes infinity, in formats without one
- * NaN, and in those without either the largest number. */
+/* Converts as HLO's convert: an overflow becomes infinity, in formats without infinity NaN, and in
+ * formats without either the largest number. */
 uint64_t float_format_convert(Dtype type, double value);
 
 double float_format_decode(Dtype type, uint64_t bits);

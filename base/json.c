@@ -1,10 +1,9 @@
-/* JSON: jansson behind the project's errors, and a writer of our own.
+/* JSON: jansson with the project's errors, and a separate writer.
  *
- * The writer exists because jansson's prints reals with a fixed number of
- * digits: ours gives the shortest decimal that reads back equal, for files that
- * people read, and a canonical form (sorted keys, no spaces, every number as
- * %.17g of its double) for hashing. Text is UTF-8 and stays as it is; only
- * quotes, backslashes and control characters are escaped.
+ * jansson prints reals with a fixed number of digits. This writer prints the shortest decimal that
+ * reads back equal, for files that people read, and a canonical form (sorted keys, no spaces, every
+ * number as %.17g of its double) for hashing. Text is UTF-8 and is not changed; only quotes,
+ * backslashes and control characters are escaped.
  */
 #include "base/json.h"
 
@@ -31,7 +30,7 @@ AmStatus json_parse(json_t **root, const char *source, const char *text, size_t 
     return json_fail_syntax(error, source, text, (int64_t)length, at, fault.text);
 }
 
-/* The member, or an error that says what was expected in its place. */
+/* The member, or an error with the expected type. */
 static AmStatus require(json_t **value, json_t *object, const char *key, const char *expected,
                         const char *source, const char *where, AmError *error) {
     if (!json_is_object(object)) {
@@ -132,7 +131,7 @@ AmStatus json_only_keys(json_t *object, const char *const *keys, const char *sou
 
 static void write_string(Text *text, const char *string, size_t length) {
     text_append_string(text, "\"");
-    size_t plain = 0; /* start of what is not written yet */
+    size_t plain = 0; /* start of the unwritten part */
     for (size_t i = 0; i < length; i++) {
         unsigned char c = (unsigned char)string[i];
         if (c >= ' ' && c != '"' && c != '\\') continue;

@@ -18,7 +18,8 @@
  * depth bounded. Syntax errors carry line and column. The caller json_decref()s. */
 AmStatus json_parse(json_t **root, const char *source, const char *text, size_t length, AmError *error);
 
-/* What is said of a syntax error at byte `at`: line and column, no excerpt, so that it is one line. */
+/* Reports a syntax error at byte `at`: line and column, no excerpt, so that the message is one
+ * line. */
 AmStatus json_fail_syntax(AmError *error, const char *source, const char *text, int64_t length, int64_t at,
                           const char *what);
 

@@ -49,7 +49,7 @@ bool json_scan_word(JsonScanner *scanner, const char *word) {
     return true;
 }
 
-/* Bytes of the UTF-8 character that begins here, 0 if it is none (RFC 3629). */
+/* Bytes of the UTF-8 character that begins here, 0 if it is invalid (RFC 3629). */
 static int64_t character_length(const unsigned char *text, int64_t left) {
     unsigned char first = text[0];
     int64_t length = first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
@@ -86,8 +86,8 @@ static void append_character(Text *text, uint32_t code) {
     text_append_bytes(text, bytes, count);
 }
 
-/* The escape behind a backslash at `*at`; characters beyond the basic plane are
- * two of them. Returns what is wrong, or NULL. */
+/* Reads the escape after a backslash at `*at`; characters beyond the basic plane are two escapes.
+ * Returns the error, or NULL. */
 static const char *read_escape(JsonScanner *scanner, int64_t *at) {
     static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
     const char *text = scanner->text;

@@ -1,9 +1,8 @@
-/* JSON read value by value, straight from the text: for documents whose tree
- * would take many times their size in memory.
+/* Reads JSON value by value from the text: for documents whose tree would take many times their
+ * size in memory.
  *
- * A scanner stands before a value or a mark. Every function skips white space
- * first and refuses what is not JSON (RFC 8259) with line and column. Strings
- * are checked to be UTF-8; NUL is refused in them.
+ * A scanner is positioned before a value or a mark. Every function skips white space first and
+ * refuses text that violates RFC 8259, with line and column. Strings must be UTF-8 without NUL.
  */
 #ifndef BASE_JSON_SCAN_H
 #define BASE_JSON_SCAN_H
@@ -35,7 +34,7 @@ typedef struct JsonNumber {
     double real;
 } JsonNumber;
 
-/* The first character of what comes next, 0 at the end. */
+/* The next character after white space, 0 at the end. */
 char json_scan_peek(JsonScanner *scanner);
 /* Takes the mark ('{', ',', ...) if it is next. */
 bool json_scan_accept(JsonScanner *scanner, char mark);
@@ -53,7 +52,7 @@ AmStatus json_scan_fail(const JsonScanner *scanner, int64_t at, const char *what
 
 #define JSON_SCAN_DEPTH 2048
 
-/* A number as JSON writes it; false: it is none. Whole, it ends at `length`. */
+/* Parses a number in JSON's syntax; false if there is none. A complete number ends at `length`. */
 bool json_parse_number(JsonNumber *number, const char *text, int64_t length, int64_t *end);
 
 #endif

@@ -10,10 +10,10 @@ typedef struct MemoryLimit {
         name; /* of the smallest limit: "this machine", "its control group" or "the limit on address space" */
 } MemoryLimit;
 
-/* Returns the smallest of: physical memory; memory.max and memory.high of every control group (version 2), or
- * memory.limit_in_bytes (version 1), from the process's group to the root; RLIMIT_AS and RLIMIT_DATA. Below
- * memory.high nothing is killed, but above it a process is stopped for most of its time. Files are looked for
- * below `root`, "" on a running system. */
+/* Returns the smallest of: physical memory; memory.max and memory.high of every control group
+ * (version 2), or memory.limit_in_bytes (version 1), from the process's group to the root;
+ * RLIMIT_AS and RLIMIT_DATA. Above memory.high the kernel does not kill a process but stops it for
+ * most of its time. Files are read below `root`, "" on a running system. */
 MemoryLimit memory_limit(const char *root);
 
 #endif

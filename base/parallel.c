@@ -36,7 +36,7 @@ static long processors(void) {
     return count;
 }
 
-/* What AUTOMAP_THREADS asks for; 0: nothing, -1: no number of threads. */
+/* The value of AUTOMAP_THREADS; 0: not set, -1: no valid number of threads. */
 static long wanted_threads(void) {
     const char *text = getenv("AUTOMAP_THREADS");
     if (!text || !*text) return 0;

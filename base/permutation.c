@@ -1,7 +1,7 @@
 /* Swap-or-not: see permutation.h.
  *
- * The authors' bound falls by a factor of (q + N) / 2N, to the power r / 2, for r rounds
- * and q places looked at: 6 log2 N rounds and some more for small N, where they cost nothing.
+ * The authors' bound falls by a factor of (q + N) / 2N, to the power r / 2, for r rounds and q
+ * queries: 6 log2 N rounds and some more for small N, where they cost nothing.
  */
 #include "base/permutation.h"
 

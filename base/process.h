@@ -4,10 +4,9 @@
 
 #include <stdint.h>
 
-/* Bytes of memory that are in use and not swapped out; 0 where the system does
- * not tell. Allocates nothing. */
+/* Bytes of resident memory; 0 if the system does not report it. Allocates nothing. */
 int64_t process_resident_bytes(void);
-/* The most that it ever was; 0 where the system does not tell. */
+/* The peak of the resident memory; 0 if the system does not report it. */
 int64_t process_peak_resident_bytes(void);
 /* Processors that the calling thread may run on; at least 1. */
 int32_t process_processors(void);

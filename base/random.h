@@ -1,9 +1,8 @@
-/* Random numbers, two kinds, both the same on every machine.
+/* Two kinds of random numbers, equal on every machine.
  *
- * Random is a sequential generator (xoshiro256++ seeded by splitmix64) for
- * searches. random_at() is counter-based: the value of element `index` of
- * stream `stream` under `seed`, independent of the order in which elements are
- * asked for, so that a sharded tensor draws the same values as a whole one.
+ * Random is a sequential generator (xoshiro256++ seeded by splitmix64) for searches. random_at() is
+ * counter-based: the value of element `index` of stream `stream` under `seed`, independent of the
+ * order of calls, so that a sharded tensor draws the same values as a whole one.
  */
 #ifndef BASE_RANDOM_H
 #define BASE_RANDOM_H

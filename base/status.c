@@ -1,8 +1,7 @@
 /* Errors: filling an AmError, and collecting warnings.
  *
- * The first error wins: what is reported is the cause, not what its failure
- * led to on the way up. Messages that do not fit are cut at a character
- * boundary, never in the middle of a UTF-8 sequence.
+ * The first error wins: the report is the cause, not a consequence on the way up. Messages that do
+ * not fit are cut at a character boundary, never in the middle of a UTF-8 sequence.
  */
 #include "base/status.h"
 
@@ -50,9 +49,9 @@ AmStatus am_fail(AmError *error, AmStatus code, const char *source, const char *
     return code;
 }
 
-/* Copies the line around byte `at` as the excerpt. Of a long line only a
- * window is kept; `column` stays the column in the file, so the window starts
- * at the line's beginning whenever the place still fits. */
+/* Copies the line around byte `at` as the excerpt. Only a window of a long line is kept; `column`
+ * is the column in the file, so that the window starts at the line's beginning if the position
+ * still fits. */
 static void locate(AmError *error, const char *text, int64_t length, int64_t at) {
     if (at > length) at = length;
     if (at < 0) at = 0;

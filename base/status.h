@@ -23,8 +23,8 @@
         if (status != AM_OK) goto fail; \
     } while (0)
 
-/* Fills `error` (may be NULL) unless it already holds one; returns `code`.
- * `source` names the file ("" where none is meant). */
+/* Fills `error` (may be NULL) unless it already holds one; returns `code`. `source` names the file
+ * ("" for none). */
 AmStatus am_fail(AmError *error, AmStatus code, const char *source, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
@@ -33,8 +33,8 @@ AmStatus am_fail(AmError *error, AmStatus code, const char *source, const char *
 AmStatus am_fail_at(AmError *error, AmStatus code, const char *source, const char *text, int64_t length,
                     int64_t at, const char *format, ...) __attribute__((format(printf, 7, 8)));
 
-/* Adds what was not known where an error was made: its place in a text, found
- * as by am_fail_at(), or words to stand before its own. No error, nothing done. */
+/* Adds information that was unknown at the error's origin: its position in a text, found as by
+ * am_fail_at(), or words before its own. Without an error, does nothing. */
 void am_error_locate(AmError *error, const char *text, int64_t length, int64_t at);
 void am_error_prefix(AmError *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

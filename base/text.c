@@ -90,8 +90,8 @@ typedef struct Unit {
     const char *name;
 } Unit;
 
-/* Picks the largest unit in which the value, as rounded, is at least 1; the
- * table is in descending order and its last row takes what is smaller. */
+/* Selects the largest unit in which the rounded value is at least 1; the table is in descending
+ * order, and its last row covers smaller values. */
 static void append_in_units(Text *text, double value, const Unit *units, int count) {
     if (!isfinite(value)) {
         text_append_string(text, isnan(value) ? "nan" : value < 0 ? "-inf" : "inf");

@@ -2,12 +2,12 @@
  *
  *   raw         u16 after u16, as nanoGPT writes them; with the suffix .u32, u32 after u32
  *   llm.c       a header of 256 int32: 20240520, 1, count, then u16; 20240801, 7, count, then u32
- *   Megatron    NAME.bin holds the documents one after the other, NAME.idx says how many of
- *               which type there are; either may be named
+ *   Megatron    NAME.bin holds the documents one after the other, NAME.idx their number, lengths and
+ *               type; either may be named
  *   numpy       a .npy of one dimension, of integers
  *
- * All numbers are little-endian. A file is known by what it begins with; raw ones, which
- * begin with anything, by the suffix .bin, .u16 or .u32.
+ * All numbers are little-endian. The first bytes identify a file; raw files, which have no header,
+ * need the suffix .bin, .u16 or .u32.
  */
 #ifndef BASE_TOKEN_FILE_H
 #define BASE_TOKEN_FILE_H
@@ -31,7 +31,7 @@ typedef struct TokenFile {
  * read. */
 bool token_file_is(const char *path);
 
-/* AM_ERROR_INPUT names what is wrong with it, and where. Afterwards `file` is closed. */
+/* Opens a file. AM_ERROR_INPUT names the problem and its position; `file` is then closed. */
 AmStatus token_file_open(TokenFile *file, const char *path, AmError *error);
 void token_file_close(TokenFile *file);
 

@@ -38,7 +38,7 @@ static int character_length(const unsigned char *byte) {
     return 0;
 }
 
-/* A JSON string; what is no UTF-8 becomes the replacement character. */
+/* Appends a JSON string; invalid UTF-8 becomes the replacement character. */
 static void append_string(Text *text, const char *string) {
     const unsigned char *byte = (const unsigned char *)string;
     text_append_bytes(text, "\"", 1);

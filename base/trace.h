@@ -1,13 +1,11 @@
-/* Chrome traces: what several devices did when, as JSON that Perfetto
- * (https://ui.perfetto.dev) and chrome://tracing open.
+/* Chrome traces: the activities of several devices over time, as JSON for Perfetto
+ * (https://ui.perfetto.dev) and chrome://tracing.
  *
- * A device is a process of the trace, a stream of it a thread; slices ("ph":"X")
- * of one stream may lie inside one another but not overlap otherwise: what is under
- * way at the same time takes lanes beside one another. Times are
- * seconds from any origin and are rounded to whole nanoseconds at both ends, so
- * that what lies inside stays inside. Events are text that is written as it comes:
- * memory does not grow with their number. A measured and a predicted trace have
- * the same form, so that the two can be laid side by side.
+ * A device is a process of the trace, a stream of it a thread. Slices ("ph":"X") of one stream may
+ * be nested but not overlap otherwise: concurrent slices use adjacent lanes. Times are seconds from
+ * any origin and are rounded to whole nanoseconds at both ends, so that nested slices stay nested.
+ * Events are written as they come: memory does not grow with their number. A measured and a
+ * predicted trace have the same form, for comparison.
  */
 #ifndef BASE_TRACE_H
 #define BASE_TRACE_H
@@ -40,8 +38,8 @@ typedef struct TraceNote {
 typedef struct TraceSlice {
     int32_t device;
     TraceStream stream;
-    int32_t lane;                /* of what is under way at the same time, below TRACE_LANES */
-    const char *name, *category; /* category: NULL or "" where there is none */
+    int32_t lane;                /* lane among concurrent slices, below TRACE_LANES */
+    const char *name, *category; /* category: NULL or "" if it has none */
     double start, end;           /* seconds */
     const TraceNote *notes;
     int32_t note_count;

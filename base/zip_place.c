@@ -60,7 +60,7 @@ static bool find_directory(const FileParts *file, uint64_t *place) {
     return true;
 }
 
-/* What a central header says of an entry. */
+/* An entry's fields in a central header. */
 typedef struct Stored {
     uint64_t length, packed, local;
 } Stored;

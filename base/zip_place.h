@@ -1,8 +1,8 @@
-/* Where a stored entry of a zip archive lies in its file, so that parts of it can be read.
+/* The position of a stored entry of a zip archive in its file, for reading parts of it.
  *
- * The archive's end record (or, beyond 4 GiB, the zip64 one) says where the central
- * directory is; its headers lead to the local ones, behind which the data begins
- * (PKWARE's application note, 4.3). An entry that is deflated or encrypted has no such place.
+ * The archive's end record (or, beyond 4 GiB, the zip64 one) has the position of the central
+ * directory; its headers refer to the local ones, after which the data begins (PKWARE's application
+ * note, 4.3). A deflated or encrypted entry has no such position.
  */
 #ifndef BASE_ZIP_PLACE_H
 #define BASE_ZIP_PLACE_H
@@ -11,8 +11,8 @@
 
 #include "base/file_part.h"
 
-/* Place and length of entry number `index`'s data. False where it is not stored as it is, or where the
- * archive is not plain enough to tell. */
+/* Position and length of entry number `index`'s data. False if it is compressed or encrypted, or if
+ * the archive uses unsupported features. */
 bool zip_find_stored(const FileParts *file, int64_t index, int64_t *place, int64_t *length);
 
 #endif

@@ -22,7 +22,7 @@ enum {
 static const uint64_t WIDE = 0xFFFFFFFFu, MANY = 0xFFFFu;
 static const uint32_t REGULAR_FILE = 0100666u << 16; /* with the mode rw-rw-rw- */
 
-/* What both headers of an entry say. */
+/* The common fields of both headers of an entry. */
 typedef struct Entry {
     const char *name;
     size_t name_bytes;

@@ -1,7 +1,8 @@
-/* Tables of agent evaluate (see agent_evaluate.h). Files are arrays ("automap-arrays-1", or the sets of agent
- * generate, one row each), profile graphs or modules; graphs and modules run on --cluster, one stage for each
- * server unless --stages says otherwise. The agent cuts a graph in its linear order, and is graded against
- * the optimum of that; the optimum over the graph's downsets stands beside it where they can be listed.
+/* Tables of agent evaluate (see agent_evaluate.h). Files are arrays ("automap-arrays-1", or the
+ * sets of agent generate, one row each), profile graphs or modules; graphs and modules run on
+ * --cluster, one stage per server unless --stages is given. The agent cuts a graph in its linear
+ * order and is compared with the optimum of that order, and with the optimum over the graph's
+ * downsets if they can be listed.
  */
 #include "cli/agent_evaluate.h"
 
@@ -23,7 +24,7 @@
 #define MODEL_MICRO_BATCHES   8 /* that the batches of most modules have */
 #define WEIGHT_FACTOR         4 /* weights, gradients and Adam's two moments */
 
-/* What a file is graded with, and the rows so far. */
+/* The settings of an evaluation, and the rows so far. */
 typedef struct Evaluation {
     const Cli *cli;
     Agent *agent;
@@ -33,7 +34,7 @@ typedef struct Evaluation {
     json_t *list;
 } Evaluation;
 
-/* A file's chain and what is known of its graph. */
+/* A file's chain and the properties of its graph. */
 typedef struct Subject {
     const char *name, *space; /* NULL: arrays */
     Chain chain;
@@ -147,7 +148,7 @@ static bool is_arrays(const FileBytes *bytes) {
     return bytes->data[strspn(bytes->data, " \t\r\n")] == '{' && strstr(bytes->data, "automap-arrays-");
 }
 
-/* Returns whether a text begins as profile graphs do: a name, what it is, its figures. */
+/* Returns whether a text begins as profile graphs do: a name, a kind, its figures. */
 static bool is_graph(const FileBytes *bytes) {
     const char *line = bytes->data + strspn(bytes->data, "\r\n");
     const char *end = line + strcspn(line, "\n");
@@ -155,7 +156,8 @@ static bool is_graph(const FileBytes *bytes) {
     return separator && separator < end;
 }
 
-/* What agent generate writes: an archive, or a header whose length has no high bytes. */
+/* Returns whether the file is an output of agent generate: an archive, or a header whose length has
+ * no high bytes. */
 static bool is_sets(const FileBytes *bytes) {
     if (bytes->length < 9) return false;
     return memcmp(bytes->data, "PK\x03\x04", 4) == 0 || memcmp(bytes->data + 4, "\0\0\0\0{", 5) == 0;

@@ -1,4 +1,5 @@
-/* automap cluster: the built-in clusters, one of any kind, this machine measured, or what other tools know.
+/* automap cluster: the built-in clusters, a cluster of any kind, this machine measured, or imports
+ * from other tools.
  */
 #include "base/file.h"
 #include "cli/common.h"
@@ -30,7 +31,7 @@ static AmStatus list_clusters(const Cli *cli, AmError *error) {
 
 static const double probe_seconds = 35;
 
-/* What a probe measures, as events of a profile. */
+/* Measurements of a probe, as events of a profile. */
 typedef struct ProbeProfile {
     const Cli *cli;
     ProfileFile file;
@@ -53,7 +54,7 @@ static AmStatus add_collective(void *user, const char *type, ProgramCollectiveKi
                                    error);
 }
 
-/* The measured cluster; read as any other, so that what is written can be read. */
+/* The measured cluster; read as any other, so that the written file is readable. */
 static AmStatus probe(const Cli *cli, Cluster **cluster, Arena *arena, AmError *error) {
     int64_t devices = 0;
     json_t *description = NULL;
@@ -82,7 +83,7 @@ fail:
     return status;
 }
 
-/* The cluster that the imported files tell; read as any other. */
+/* The cluster of the imported files; read as any other. */
 static AmStatus import_files(const Cli *cli, Cluster **cluster, Arena *arena, AmError *error) {
     const char *const *paths;
     int32_t count = cli_texts(cli, "--import", &paths);

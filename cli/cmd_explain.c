@@ -1,10 +1,10 @@
-/* automap explain: why a plan is what it is. */
+/* automap explain: the reasons for a plan's decisions. */
 #include "base/file.h"
 #include "cli/common.h"
 #include "cli/terminal.h"
 #include "planners/explain.h"
 
-/* --html: a page of its own, beside what goes to the output. */
+/* --html: a separate page, in addition to the output. */
 static AmStatus write_page(const Cli *cli, const Explanation *explanation, const char *title,
                            AmError *error) {
     const char *path = cli_text(cli, "--html");

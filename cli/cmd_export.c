@@ -7,7 +7,7 @@
 #include "planners/export_megatron.h"
 #include "planners/whole_layers.h"
 
-/* One format: how the plan is written, as JSON or as text, and what the user should know. */
+/* One format: the function that writes the plan, as JSON or as text, and its notes for the user. */
 typedef struct Format {
     const char *name;
     AmStatus (*write_json)(json_t **root, const PlanContext *context, const Plan *plan, AmError *error);
@@ -87,7 +87,7 @@ static AmStatus simulate_step(double *seconds, Arena *arena, const PlanContext *
     return AM_OK;
 }
 
-/* Moves the plan's cuts between layers, and says what that does to the step. */
+/* Moves the plan's cuts between layers, and reports the effect on the step. */
 static AmStatus move_cuts(const Cli *cli, const Format *format, Arena *arena, const PlanContext *context,
                           Plan **plan, AmError *error) {
     Plan *moved;

@@ -19,8 +19,8 @@ typedef struct Opcode {
     int32_t phases[PHASE_COUNT];
 } Opcode;
 
-/* Counts over the canonical module; work counts loops by their trips (as they
- * are priced; XLA's cost analysis counts a body once). */
+/* Counts over the canonical module. A loop's work counts once per trip, as in prices; XLA's cost
+ * analysis counts a body once. */
 typedef struct Info {
     Opcode *opcodes; /* by number, most first */
     int32_t opcode_count;

@@ -72,7 +72,7 @@ static AmStatus find_states(const Cli *cli, SbpState **states, PlanStage *stage,
     return propagate(states, arena, context, stage, error);
 }
 
-/* Spreads pinned states over the module as it was read. */
+/* Propagates pinned states over the module as it was read. */
 static AmStatus spread_from_pins(const Cli *cli, Text *text, Arena *arena, PlanContext **context,
                                  json_t **conflicts, AmError *error) {
     PlanStage stage = {0};

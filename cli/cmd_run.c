@@ -88,8 +88,8 @@ static AmStatus write_results(const Cli *cli, Running *self, const AmRunReport *
     return run_watch_commit(&self->watch, error);
 }
 
-/* The plan with what it predicts. In the file that is of other decisions where it was changed by hand, and is
- * then made anew; the plan itself stays, since processes compare it. */
+/* The plan with its prediction. If the file was edited by hand, its prediction belongs to other
+ * decisions and is computed again; the plan itself is unchanged, since processes compare it. */
 static AmStatus predict(Running *self, Plan *predicted, const Plan *plan, AmError *error) {
     const SimulationOptions options = {.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION,
                                        .with_details = true};

@@ -30,7 +30,7 @@ typedef struct Searched {
     MicroBatching micro_batching;
     PropagationPin pins[CLI_MAX_REPEATS];
     SearchResult result;
-    json_t *initial_root, *plan_root; /* files of the plan to start from, and of what was found */
+    json_t *initial_root, *plan_root; /* files of the initial plan, and of the result */
     const char *plan_file;
     double import_seconds;
     Text log;
@@ -100,7 +100,7 @@ static AmStatus read_options(const Cli *cli, SearchOptions *options, AmError *er
     return AM_OK;
 }
 
-/* What the options leave of all spaces, and the option that does. The shardings to keep are not read yet. */
+/* The spaces that the options allow, and the limiting option. Shardings to keep are not read yet. */
 static AmStatus narrow(const Cli *cli, SearchOptions *options, const char **narrowed_by, AmError *error) {
     const char *option = search_narrow(options);
     bool is_joint = search_spans_stages(options);
@@ -195,7 +195,7 @@ static const char *default_plan_file(Arena *arena, const char *model) {
     return stem ? arena_format(arena, "%s.plan.json", stem) : NULL;
 }
 
-/* What the search was told, for the plan file; nothing that depends on the clock. */
+/* The settings of the search, for the plan file; independent of the clock. */
 static json_t *settings_to_json(const SearchOptions *options) {
     json_t *settings = json_pack("{s:o, s:f, s:s?}", "evaluations",
                                  options->evaluations > 0 ? json_integer(options->evaluations) : json_null(),
@@ -274,7 +274,7 @@ static void print_times(Text *text, const Searched *self) {
     text_free(&rows);
 }
 
-/* What a device needs, with its transfer slots, and what it has. */
+/* The need of a device, with its transfer slots, and its memory. */
 typedef struct DeviceMemory {
     const PlanDevicePrediction *device;
     int64_t needed_bytes, limit_bytes, memory_bytes;
@@ -287,7 +287,7 @@ static DeviceMemory memory_of(const Searched *self, const PlanDevicePrediction *
                           cluster_device_type(self->cluster, in_cluster)->memory_bytes};
 }
 
-/* Of the stages' devices the one that the plan fills most of, as simulate has it; `only`: of this stage, or
+/* The device with the largest fraction of used memory, as in simulate; `only`: of this stage, or
  * -1. */
 static DeviceMemory fullest_device(const Searched *self, int32_t only) {
     const Plan *plan = self->result.plan;
@@ -380,7 +380,7 @@ static void print_stages(Text *text, const Searched *self) {
     text_free(&rows);
 }
 
-/* A gap above this says nothing of the plan. */
+/* The largest gap that is informative about the plan. */
 #define MOST_USEFUL_GAP 10.0
 
 static void print_bound(Text *text, const Plan *plan) {
@@ -484,7 +484,7 @@ static void log_episode(void *user, const char *line) {
     text_append((Text *)user, "%s\n", line);
 }
 
-/* The plan goes to -o; what was found to stdout, unless the plan is there. */
+/* Writes the plan to -o, and the report to stdout unless the plan is there. */
 static AmStatus report(const Cli *cli, Searched *self, AmError *error) {
     FILE *stream = strcmp(self->plan_file, "-") == 0 ? stderr : stdout;
     Text text = {.is_styled = !cli_has(cli, "--json") && terminal_is_styled(cli, stream)};

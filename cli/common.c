@@ -29,7 +29,7 @@ AmStatus cli_read_model(const Cli *cli, int32_t argument, PlanContext **context,
         *context = NULL;
         return AM_ERROR_INPUT;
     }
-    cli_warn(cli, &(*context)->canonical->warnings); /* with those of the module as it was read */
+    cli_warn(cli, &(*context)->canonical->warnings); /* with those of the module as read */
     return AM_OK;
 }
 

@@ -77,7 +77,7 @@ bool cli_has(const Cli *cli, const char *name);
 /* All arguments of a repeatable option; returns their number. */
 int32_t cli_texts(const Cli *cli, const char *name, const char *const **values);
 AmStatus cli_need(const Cli *cli, const char *name, const char **value, AmError *error);
-/* Leave *value as it is where the option is not given. */
+/* Leave *value unchanged if the option is not given. */
 AmStatus cli_integer(const Cli *cli, const char *name, int64_t least, int64_t most, int64_t *value,
                      AmError *error);
 AmStatus cli_number(const Cli *cli, const char *name, double least, double most, double *value,

@@ -7,11 +7,11 @@
 
 #include "propagation/plan.h"
 
-/* What is done with the file that an option names. */
+/* The use of a file that an option names. */
 typedef struct FileUse {
     const char *option;
     const char *command; /* NULL: every other */
-    const char *input;   /* what is read from it; NULL: it is written */
+    const char *input;   /* the content to read; NULL: the file is written */
     const char *word;    /* an argument that is no file, or NULL */
     bool is_improved;    /* -o may replace it */
 } FileUse;
@@ -110,7 +110,7 @@ static AmStatus add_output(Outputs *outputs, const char *option, const char *pat
     return AM_OK;
 }
 
-/* Where the result goes without -o; NULL where that does not meet other outputs. */
+/* The default path of the result without -o; NULL if it cannot collide with other outputs. */
 static const char *default_output(const Cli *cli) {
     return is_command(cli, "simulate") || is_command(cli, "explain") ? "-" : NULL;
 }
@@ -132,7 +132,7 @@ static AmStatus find_outputs(Outputs *outputs, const Cli *cli, const char *resul
 
 /* ---- inputs ---- */
 
-/* What is no regular file is a name, a stream or a folder, or is not there: reading it says so. */
+/* Checks an input. Names, streams, folders and missing files are left to the reader's own error. */
 static AmStatus check_input(const Outputs *outputs, const char *path, const char *what, bool is_improved,
                             AmError *error) {
     Place place = place_of(path);
@@ -145,7 +145,7 @@ static AmStatus check_input(const Outputs *outputs, const char *path, const char
     return AM_OK;
 }
 
-/* What the argument is that is read; NULL for what is no input. */
+/* The content of an argument that is read; NULL for other arguments. */
 static const char *argument_input(const Cli *cli, int32_t argument) {
     if (is_command(cli, "agent evaluate")) return argument == 0 ? "agent" : "file";
     if (is_command(cli, "convert")) return argument == 0 ? "module" : NULL;

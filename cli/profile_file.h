@@ -6,12 +6,13 @@
 
 typedef struct ProfileFile {
     const char *path;
-    Profile *added; /* what is measured now */
-    Profile *known; /* what the file held */
+    Profile *added; /* new measurements */
+    Profile *known; /* the previous contents of the file */
 } ProfileFile;
 
-/* Reads the file where there is one. AM_ERROR_INPUT: it is no profile; AM_ERROR_USAGE: it cannot be written.
- * Release with profile_file_close(), also after an error; one of zeros is fine there. */
+/* Reads the file if it exists. AM_ERROR_INPUT: it is no profile; AM_ERROR_USAGE: it cannot be
+ * written. Release with profile_file_close(), also after an error; a zeroed struct is allowed
+ * there. */
 AmStatus profile_file_open(ProfileFile *self, const char *path, AmError *error);
 /* Writes both: of equal events the least seconds. */
 AmStatus profile_file_write(ProfileFile *self, AmError *error);

@@ -24,7 +24,7 @@ static AmStatus check(RunLog *log, bool done, AmError *error) {
     return am_fail(error, AM_ERROR_RUNTIME, log->path, "writing failed: %s", strerror(errno));
 }
 
-/* Returns whether a whole line of the log tells of a step before `step`. */
+/* Returns whether a whole line of the log is of a step before `step`. */
 static bool is_before(const char *line, ssize_t length, int64_t step) {
     json_t *object = line[length - 1] == '\n' ? json_loadb(line, (size_t)length, 0, NULL) : NULL;
     const json_t *value = json_object_get(object, "step");

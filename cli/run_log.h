@@ -16,8 +16,8 @@
 
 typedef struct RunLog {
     const char *path; /* the caller's */
-    FILE *file;       /* NULL: there is no log */
-    bool is_cut;      /* what does not belong to the run is gone */
+    FILE *file;       /* NULL: no log */
+    bool is_cut;      /* lines that do not belong to the run are removed */
 } RunLog;
 
 /* AM_ERROR_USAGE: the file cannot be written. */

@@ -23,8 +23,8 @@ static const char *link_of(const RunProfile *self, int32_t stage, const ProgramC
     return link >= 0 ? cluster->links[link].name : NULL;
 }
 
-/* What a collective takes is what it takes the rank that comes last, which is the one that waits least. Where
- * ranks share processors even that one waits, for the others to be given theirs. */
+/* Seconds of a collective: those of the last rank to arrive, which waits least. If ranks share
+ * processors, that rank too waits for the others to be scheduled. */
 static AmStatus meet(RunProfile *self, int32_t rank, const Program *program, int32_t step, double seconds,
                      AmError *error) {
     const ProgramInstruction *instruction = &program->instructions[program->steps[step].instruction];
@@ -55,7 +55,7 @@ static AmStatus meet(RunProfile *self, int32_t rank, const Program *program, int
     return AM_OK;
 }
 
-/* Those of which every rank has told. */
+/* Adds the collectives that every rank has reported. */
 static AmStatus add_met(RunProfile *self, AmError *error) {
     for (int32_t k = 0; k < self->met_count; k++) {
         const MetCollective *met = &self->met[k];

@@ -16,7 +16,7 @@ typedef struct MetCollective {
 } MetCollective;
 
 typedef struct RunProfile {
-    ProfileFile file;        /* its path is NULL where nothing is asked for */
+    ProfileFile file;        /* its path is NULL without a profile */
     const char **type_of;    /* [rank]: names of the device types; the arena's */
     const int32_t *stage_of; /* [rank] */
     const Plan *plan;        /* or NULL */
@@ -28,8 +28,8 @@ typedef struct RunProfile {
     Arena *arena;
 } RunProfile;
 
-/* Reads the file where there is one, and asks for the medians in `options`, whose plan says what type each
- * rank's device is; without a plan it is called as the device ("host" for cpu). */
+/* Reads the file if it exists, and requests the medians in `options`, whose plan has the type of
+ * each rank's device; without a plan the type is the name of the device ("host" for cpu). */
 AmStatus run_profile_open(RunProfile *self, Arena *arena, const char *path, AmRunOptions *options,
                           AmError *error);
 /* Writes it. */

@@ -1,16 +1,15 @@
 /* The report of a run; see run_report.h.
  *
- * The peak of a device is what its buffer plan takes, which the executor
- * allocates in one piece: measured and predicted are the same number unless one
- * of the two is wrong. Scratch memory depends on the kernels and is not
- * predicted, and resident memory is the whole process's, files and threads
- * included: both stand beside the table.
+ * The peak of a device is the size of its buffer plan, which the executor allocates in one piece:
+ * measured and predicted peak are equal unless one of them is wrong. Scratch memory depends on the
+ * kernels and is not predicted; resident memory is that of the whole process, with files and
+ * threads. Both are reported after the table.
  */
 #include "cli/run_report.h"
 
 #include <math.h>
 
-/* Measured by predicted; NAN where that says nothing. */
+/* Measured over predicted; NAN if one of them is not meaningful. */
 static double ratio(double measured, double predicted) {
     return predicted > 0 ? measured / predicted : NAN;
 }
@@ -60,7 +59,7 @@ static void append_ratio(Text *rows, double measured, double predicted) {
     if (predicted > 0) text_append(rows, "\t%.4g", ratio(measured, predicted));
 }
 
-/* Scratch memory is not predicted: it depends on the kernels, so it stands beside the table. */
+/* Scratch memory depends on the kernels and is not predicted; it is reported after the table. */
 static void append_scratch(Text *text, const AmRunReport *report) {
     int64_t most = 0;
     for (int32_t d = 0; d < report->device_count; d++)

@@ -1,4 +1,4 @@
-/* What a run came to: measured next to predicted, in the form of the stream. */
+/* The result of a run: measured next to predicted, in the format of the stream. */
 #ifndef CLI_RUN_REPORT_H
 #define CLI_RUN_REPORT_H
 
@@ -6,7 +6,7 @@
 
 /* One JSON object. `plan`: NULL where nothing was predicted. */
 void run_report_json(RunStream *stream, const AmRunReport *report, const Plan *plan);
-/* A table, then what has no prediction. */
+/* Writes a table, then the values without a prediction. */
 void run_report_text(RunStream *stream, const AmRunReport *report, const Plan *plan);
 
 #endif

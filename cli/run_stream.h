@@ -1,5 +1,5 @@
-/* What `run` writes to stdout or -o: a line for every step as it happens, then the
- * report. A failure to write is kept in `status`; what comes after it is dropped. */
+/* The output of `run` on stdout or -o: a line for every step as it happens, then the report. A
+ * failed write is kept in `status`; later output is dropped. */
 #ifndef CLI_RUN_STREAM_H
 #define CLI_RUN_STREAM_H
 

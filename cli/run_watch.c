@@ -1,4 +1,4 @@
-/* Who is told of a step; see run_watch.h. */
+/* Observers of steps; see run_watch.h. */
 #include "cli/run_watch.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
-/* Everything that watches a run: each is told of every step, in the thread of
- * process 0 that leads. One that fails is told no more; the run goes on, as what
- * it computes is worth more than the watching, and the failure is reported at its end. */
+/* The observers of a run: each receives every step, in the leading thread of process 0. An observer
+ * that fails receives no further steps. The run continues, since its result is worth more than the
+ * log, and the failure is reported at its end. */
 #ifndef CLI_RUN_WATCH_H
 #define CLI_RUN_WATCH_H
 
@@ -21,17 +21,17 @@ typedef struct RunWatch {
     AmError error;
 } RunWatch;
 
-/* --json, -o, --log, --tensorboard; before the run, so that what cannot be written is told at once.
- * `options` are those of the run; `resumes`: it goes on with an earlier one. */
+/* Opens --json, -o, --log, --tensorboard before the run, so that unwritable files are reported at
+ * once. `options` are those of the run; `resumes`: it continues an earlier one. */
 AmStatus run_watch_open(RunWatch *watch, const Cli *cli, const AmRunOptions *options, bool resumes,
                         AmError *error);
 void run_watch_step(void *watch, const AmRunStep *step); /* AmRunOptions.on_step */
 void run_watch_note(void *watch, const char *text);      /* AmRunOptions.on_note */
 /* After the run: nothing is drawn any more. */
 void run_watch_end(RunWatch *watch);
-/* The stream becomes the file it was meant for; the first failure of any. */
+/* Renames the stream to its file; returns the first failure of any observer. */
 AmStatus run_watch_commit(RunWatch *watch, AmError *error);
-/* After commit, or without it; drops what was not committed. */
+/* Closes after commit, or without it; drops uncommitted output. */
 void run_watch_close(RunWatch *watch);
 
 #endif

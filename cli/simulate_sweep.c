@@ -1,5 +1,5 @@
-/* simulate --sweep: what was found, as a table and as JSON. Strategies that cannot be are listed below the
- * table, numbers of micro-batches with the same reason together. */
+/* simulate --sweep: the results, as a table and as JSON. Infeasible strategies are listed below the
+ * table; numbers of micro-batches with the same reason share a line. */
 #include "cli/simulate_sweep.h"
 
 #include <string.h>

@@ -14,8 +14,8 @@
         "--relax", "NAME", "permitted change of meaning, as in search", true                    \
     }
 
-/* Returns whether it is asked for. AM_ERROR_USAGE where arguments or options are not those of a sweep, or not
- * those of a plan. */
+/* Returns whether a sweep is requested. AM_ERROR_USAGE if arguments or options belong neither to a
+ * sweep nor to a plan. */
 AmStatus simulate_sweep_wanted(bool *wanted, const Cli *cli, AmError *error);
 
 /* `automap simulate --sweep MODEL --cluster C`. */

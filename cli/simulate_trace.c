@@ -6,7 +6,7 @@
 #include "cost/executed.h"
 #include "propagation/program_trace.h"
 
-/* What a rank has shown so far. */
+/* The state of a rank's lanes. */
 typedef struct SimulateLanes {
     uint32_t streams; /* trace_bit() */
     double busy_until[TRACE_STREAMS][TRACE_LANES];
@@ -27,7 +27,7 @@ static void write(SimulateTrace *trace) {
     trace->text.length = 0;
 }
 
-/* The first lane on which nothing is under way; where there is none, what overlaps is cut off. */
+/* Selects the first free lane; without one, the overlapping part is cut off. */
 static void choose_lane(SimulateLanes *lanes, TraceSlice *slice) {
     double *busy_until = lanes->busy_until[slice->stream];
     while (slice->lane + 1 < TRACE_LANES && busy_until[slice->lane] > slice->start) slice->lane++;

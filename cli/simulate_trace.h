@@ -16,7 +16,7 @@ typedef struct SimulateTrace {
     AmError *error;
 } SimulateTrace;
 
-/* `context`: what the plan is used with. */
+/* `context`: the context of the plan's names. */
 AmStatus simulate_trace_open(SimulateTrace *trace, Arena *arena, const char *path, const PlanContext *context,
                              const Plan *plan, AmError *error);
 void simulate_trace_slice(void *trace, const SimulatedSlice *slice); /* SimulationObserver.on_slice */

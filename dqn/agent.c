@@ -1,5 +1,5 @@
-/* Agent: acting and observing (see agent.h). What it learns with, it leaves to
- * a learner; a failure of that one is kept and ends all work.
+/* Agent: acting and observing (see agent.h). A learner does the learning; its failure is kept and
+ * ends all work.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -213,7 +213,7 @@ AmStatus agent_explore(Agent *agent, double epsilon_start, double epsilon_end, i
     return AM_OK;
 }
 
-/* A legal action, each with the same probability; -1 if there is none. */
+/* A legal action with uniform probability; -1 without one. */
 static int32_t random_action(Agent *agent, const uint8_t *mask) {
     int32_t actions = agent->shape.action_count, legal = 0;
     if (!mask) return (int32_t)random_below(&agent->random, actions);

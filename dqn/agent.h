@@ -1,9 +1,8 @@
-/* Agent: deep Q-learning over vectors with all parts of Rainbow (Hessel et al.
- * 2018), each with its switch. Auto-MAP section 5.1 has double DQN, dueling heads
- * and prioritized replay on; n-step returns, noisy layers (noise.h) and
- * distributions of the return (distribution.h) are the others.
+/* Agent: deep Q-learning over vectors with all parts of Rainbow (Hessel et al. 2018), each with its
+ * switch. Auto-MAP section 5.1 uses double DQN, dueling heads and prioritized replay; n-step
+ * returns, noisy layers (noise.h) and distributions of the return (distribution.h) are the others.
  *
- * It knows nothing of programs or plans. An episode is
+ * It is independent of programs and plans. An episode is
  *
  *   while not done:
  *       action = agent_act(agent, observation, mask, false)
@@ -12,20 +11,18 @@
  *       agent_learn(agent, 1)
  *   agent_end_episode(agent)
  *
- * Several environments may be walked in turn by one agent: agent_act_many chooses
- * for all of them in one pass, and every step says which one it is of.
+ * One agent may alternate between several environments: agent_act_many chooses for all of them in
+ * one pass, and every step contains the number of its environment.
  *
- * Networks, replay and updates live on a device (learner.h). Given the same
- * settings, seed and calls the agent does the same, bit for bit, on the same kind
- * of processor; agent_save and agent_load continue such a run as if it had not
- * been interrupted. An agent is used by one thread at a time. With `threaded` it learns
- * on a thread of its own while the caller acts with the newest parameters at hand:
- * how far learning has come then depends on the machine's speed, and nothing is
- * reproducible. By default learning and acting alternate.
+ * Networks, replay and updates are on a device (learner.h). With the same settings, seed and calls
+ * the agent gives the same results, bit for bit, on the same kind of processor; agent_save and
+ * agent_load continue such a run as if it had not been interrupted. An agent is used by one thread
+ * at a time. With `threaded` it learns on a thread of its own while the caller acts with the newest
+ * published parameters: the progress of learning then depends on the machine's speed, and results
+ * are not reproducible. By default learning and acting alternate.
  *
- * A device may fail at any call. The first failure stays: from then on nothing
- * is done, agent_act gives -1, and agent_check and every call with an AmError
- * return it.
+ * A device may fail at any call. The first failure persists: afterwards no work is done, agent_act
+ * returns -1, and agent_check and every call with an AmError return the failure.
  */
 #ifndef DQN_AGENT_H
 #define DQN_AGENT_H
@@ -64,23 +61,22 @@ typedef struct AgentSettings {
     bool double_q, dueling;
     bool noisy;           /* dense layers with learnt noise; epsilon may then be 0 */
     int32_t atoms;        /* 0: the mean return; else 2 .. NETWORK_MAX_ATOMS of its distribution, */
-    double v_min, v_max;  /* from the least to the largest return that can be told apart */
-    int32_t environments; /* walked in turn: 1 .. AGENT_MAX_ENVIRONMENTS */
+    double v_min, v_max;  /* the smallest and the largest return that the distribution represents */
+    int32_t environments; /* alternating: 1 .. AGENT_MAX_ENVIRONMENTS */
     uint64_t seed;
 } AgentSettings;
 
 #define AGENT_MAX_ENVIRONMENTS 4096
 
-/* Auto-MAP's settings (its section 5.1), with gamma 1: with gamma 0.6 the
- * optimal policy of a cost objective is not the cheapest plan. v_min and v_max are
- * -10 and 10, read where atoms are asked for (51 are usual). */
+/* Auto-MAP's settings (its section 5.1), with gamma 1: with gamma 0.6 the optimal policy of a cost
+ * objective is not the cheapest plan. v_min and v_max are -10 and 10, used if atoms are requested
+ * (51 are usual). */
 AgentSettings agent_default_settings(void);
 
 typedef struct Agent Agent;
 
-/* A new agent with random weights; agent_free releases it. AM_ERROR_USAGE names
- * a setting that is out of range, AM_ERROR_RUNTIME says why the device cannot be
- * used. */
+/* Makes an agent with random weights; agent_free releases it. AM_ERROR_USAGE names a setting out of
+ * range, AM_ERROR_RUNTIME the reason why the device cannot be used. */
 AmStatus agent_create(Agent **agent, const AgentSettings *settings, int32_t observation_size,
                       int32_t action_count, AmError *error);
 void agent_free(Agent *agent);
@@ -102,10 +98,9 @@ AmStatus agent_explore(Agent *agent, double epsilon_start, double epsilon_end, i
  * exploration schedule or the random numbers, by the means of noisy layers. */
 int32_t agent_act(Agent *agent, const float *observation, const uint8_t *mask, bool greedy);
 
-/* agent_act for observations[count, observation_size] and masks[count,
- * action_count] (NULL: all are legal) in one forward pass. Greedy actions are
- * those of `count` calls; so are the others, unless layers are noisy: a call is
- * one draw of noise. */
+/* agent_act for observations[count, observation_size] and masks[count, action_count] (NULL: all are
+ * legal) in one forward pass. Greedy actions equal those of `count` calls; other actions too,
+ * unless layers are noisy: a call makes one draw of noise. */
 AmStatus agent_act_many(Agent *agent, const float *observations, const uint8_t *masks, int32_t count,
                         bool greedy, int32_t *actions, AmError *error);
 
@@ -127,10 +122,9 @@ typedef struct AgentStep {
 /* AM_ERROR_USAGE for an action or environment out of range or numbers that are not finite. */
 AmStatus agent_observe(Agent *agent, const AgentStep *step, AmError *error);
 
-/* The episode stops here, whether or not its last step was terminal. Steps
- * that wait for their n-step return are stored; without a termination they
- * bootstrap from the state the episode stopped in. Of several environments, the
- * episodes of all, or of the one given. */
+/* Ends the episode, whether or not its last step was terminal. Steps that wait for their n-step
+ * return are stored; without a termination they bootstrap from the last state. With several
+ * environments, ends the episodes of all, or of the given one. */
 void agent_end_episode(Agent *agent);
 void agent_end_episode_of(Agent *agent, int32_t environment);
 

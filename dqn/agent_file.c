@@ -1,16 +1,14 @@
 /* Saving and loading an agent.
  *
- * One function walks over the state and either appends every field to a Text or
- * takes it from the bytes, so that both directions agree by construction. The
- * form is a magic number, the settings and sizes, then the arrays, in this
- * machine's byte order (the magic number tells, and its last digit counts the
- * versions of the form). Only replay rows in use are kept. The sum tree is
- * rebuilt from its leaves, which gives the same inner nodes because each is the
- * sum of its two children. The device is no part of the state: what one saved,
- * another continues.
+ * One function walks over the state and either appends every field to a Text or reads it from the
+ * bytes, so that both directions agree by construction. The format is a magic number, the settings
+ * and sizes, then the arrays, in this machine's byte order (the magic number shows it, and its last
+ * digit is the version of the format). Only replay rows in use are kept. The sum tree is rebuilt
+ * from its leaves, which gives the same inner nodes because each is the sum of its two children.
+ * The device is not part of the state: an agent saved on one device continues on another.
  *
- * What is read is not trusted: memory is asked for in proportion to the length,
- * and everything that later code relies on is checked.
+ * Input is not trusted: memory is allocated in proportion to the length, and all values on which
+ * later code relies are checked.
  */
 #include <math.h>
 #include <string.h>
@@ -79,7 +77,7 @@ static void transfer_settings(Stream *stream, AgentSettings *settings) {
     TRANSFER(stream, settings->seed);
 }
 
-/* The header comes before the agent exists: it says how large that one is. */
+/* The header comes before the agent exists and contains its size. */
 static void transfer_header(Stream *stream, uint64_t *magic, AgentSettings *settings,
                             int32_t *observation_size, int32_t *action_count) {
     transfer(stream, magic, sizeof(*magic));
@@ -88,7 +86,7 @@ static void transfer_header(Stream *stream, uint64_t *magic, AgentSettings *sett
     transfer(stream, action_count, sizeof(*action_count));
 }
 
-/* The counters that come before the arrays say how large those are. */
+/* The counters come before the arrays and contain their sizes. */
 static void transfer_counters(Stream *stream, LearnerState *state) {
     TRANSFER(stream, state->updates);
     TRANSFER(stream, state->adam_steps);
@@ -186,7 +184,7 @@ static bool are_masses(const double *numbers, int32_t count) {
     return true;
 }
 
-/* What the learner takes for granted. */
+/* Checks the invariants of the learner. */
 static bool state_is_sound(const LearnerState *state, const NetworkShape *shape, int32_t capacity) {
     const float most = 3.402823466e+38f; /* any finite number */
     size_t parameters = (size_t)state->parameter_count, rows = (size_t)state->count;

@@ -1,4 +1,4 @@
-/* What an agent holds; for agent.c, agent_file.c and the tests. */
+/* The state of an agent; for agent.c, agent_file.c and the tests. */
 #ifndef DQN_AGENT_STATE_H
 #define DQN_AGENT_STATE_H
 
@@ -8,7 +8,7 @@
 #include "dqn/n_step.h"
 
 struct Agent {
-    Arena arena; /* owns what follows except the learner */
+    Arena arena; /* owns the following fields except the learner */
     AgentSettings settings;
     NetworkShape shape;
     Learner *learner;    /* networks, replay, updates */

@@ -18,7 +18,7 @@
 
 #include "dqn/network.h"
 
-/* Rewards and returns have to lie within [least, most] to be told apart. */
+/* Rewards and returns are represented in [least, most] and clamped outside. */
 typedef struct Atoms {
     int32_t count; /* 2 .. NETWORK_MAX_ATOMS */
     double least, most;

@@ -1,22 +1,20 @@
-/* Learner: everything of an agent that lives where the arithmetic is done.
+/* Learner: the part of an agent that is stored on the computing device.
  *
- * It owns the online and the target parameters, Adam's moments, the replay with
- * its priorities, and the random numbers of sampling; the agent keeps what
- * belongs to acting (exploration, n-step returns). Back ends: dqn/cpu
- * (OpenBLAS), dqn/cuda (the whole update as one graph on the device). Both draw
- * the same samples: stratum i of update t takes random_uniform_at(seed, t, i).
+ * It owns the online and the target parameters, Adam's moments, the replay with its priorities, and
+ * the random numbers of sampling; the agent owns the state of acting (exploration, n-step returns).
+ * Back ends: dqn/cpu (OpenBLAS), dqn/cuda (the whole update as one graph on the device). Both draw
+ * the same samples: stratum i of update t uses random_uniform_at(seed, t, i).
  *
- * One update (Rainbow's parts, Hessel et al. 2018): draw a batch by priority; Q
- * of the states and of the next states by the online network, of the next
- * states by the target network; double-DQN targets; weighted Huber loss, or cross
- * entropy between distributions of the return (distribution.h); Adam; new
- * priorities from the unweighted errors; every target_update updates the target
- * becomes a copy of the online network. Noisy networks draw their noise (noise.h)
- * once an update each, under the number of the update.
+ * One update (Rainbow's parts, Hessel et al. 2018): draw a batch by priority; Q of the states and
+ * of the next states by the online network, of the next states by the target network; double-DQN
+ * targets; weighted Huber loss, or cross entropy between distributions of the return
+ * (distribution.h); Adam; new priorities from the unweighted errors; every target_update updates
+ * the target becomes a copy of the online network. Noisy networks draw their noise (noise.h) once
+ * an update each, under the number of the update.
  *
- * Calls may return before a device has done the work. Nothing is read back by
- * learner_add and learner_learn; what went wrong on a device comes out of a
- * later call that reads. After a failed call only learner_free is allowed.
+ * Calls may return before a device has done the work. learner_add and learner_learn read nothing
+ * back; a failure on a device is returned by a later call that reads. After a failed call only
+ * learner_free is allowed.
  */
 #ifndef DQN_LEARNER_H
 #define DQN_LEARNER_H
@@ -48,8 +46,8 @@ typedef enum DqnUpdate {
     DQN_UPDATE_BLOCK      /* many in one block of threads; a network with convolutions: OWN_GRAPH */
 } DqnUpdate;
 
-/* AM_OK if a learner can be made there; else AM_ERROR_RUNTIME with one line
- * that says why: a build without CUDA, no driver, no device. */
+/* AM_OK if a learner can be made there; else AM_ERROR_RUNTIME with the reason in one line: a build
+ * without CUDA, no driver, no device. */
 AmStatus dqn_device_check(DqnDevice device, AmError *error);
 
 /* Ranges are the caller's to check (agent.c). */
@@ -95,8 +93,8 @@ typedef struct LearnerMethods {
     AmStatus (*set_state)(Learner *learner, const LearnerState *state, AmError *error);
 } LearnerMethods;
 
-/* What all back ends begin with. The counters are known without asking the
- * device, since they depend on the calls alone. */
+/* The common part of all back ends. The counters need no query of the device, since they depend on
+ * the calls alone. */
 struct Learner {
     const LearnerMethods *methods;
     const char *description; /* how updates are made; static */
@@ -147,8 +145,8 @@ AmStatus learner_set_parameters(Learner *learner, const float *parameters, AmErr
 /* Memory of a state of `count` transitions; the arena owns it. */
 AmStatus learner_state_create(LearnerState *state, Arena *arena, const Learner *learner, int32_t count,
                               AmError *error);
-/* `state` was created with the learner's count (get), or by its own (set). The
- * same learner after a set does what the one of the get would have done. */
+/* `state` was created with the learner's count (get), or by its own (set). After a set the learner
+ * continues exactly as the one of the get would have. */
 AmStatus learner_get_state(Learner *learner, LearnerState *state, AmError *error);
 AmStatus learner_set_state(Learner *learner, const LearnerState *state, AmError *error);
 

@@ -19,7 +19,7 @@
 #include "base/status.h"
 #include "dqn/transition.h"
 
-/* Where finished transitions go; their arrays live until it returns. */
+/* The destination of finished transitions; their arrays are valid until it returns. */
 typedef struct NStepSink {
     AmStatus (*store)(void *user, const Transition *transition, AmError *error);
     void *user;
@@ -43,7 +43,7 @@ AmStatus n_step_create(NStep *queue, Arena *arena, int32_t n, double gamma, int3
 /* Makes room for `count` waiting steps; old steps are kept. */
 AmStatus n_step_reserve(NStep *queue, Arena *arena, int32_t count, AmError *error);
 
-/* Takes one step and stores what it completes. `next_observation` and `next_mask`
+/* Takes one step and stores the transitions that it completes. `next_observation` and `next_mask`
  * (NULL: all legal) are not read if `terminal`. */
 AmStatus n_step_observe(NStep *queue, Arena *arena, const NStepSink *sink, const float *observation,
                         int32_t action, double reward, const float *next_observation,

@@ -1,5 +1,5 @@
-/* Network: a multilayer perceptron with a dueling head, over flat buffers; in
- * front of it, where the observation holds arrays, 1-D convolutions over them.
+/* Network: a multilayer perceptron with a dueling head, over flat buffers; before it, if the
+ * observation contains arrays, 1-D convolutions over them.
  *
  *   convolution:  x_i[f, o] = relu(sum_{c, w} K_i[f, c, w] x_{i-1}[c, o stride + w] + k_i[f])
  *   hidden:  h_0 = observation, or (x_last flattened, the rest of the observation),
@@ -7,30 +7,26 @@
  *   head:    [v, a_1 .. a_A] = h_last W + b
  *   values:  Q_j = v + a_j - mean(a_1 .. a_A)         (Wang et al. 2016, formula 9)
  *
- * The mean runs over all actions, masked or not, so that acting, training and
- * targets see the same function. Without dueling the head gives Q directly.
+ * The mean runs over all actions, masked or not, so that acting, training and targets use the same
+ * function. Without dueling the head gives Q directly.
  *
- * With `atoms` the head gives that many numbers for the state and for each
- * action instead of one, and the formula holds for each of them: the logits of
- * the distributions of distribution.h.
+ * With `atoms` the head gives that many numbers for the state and for each action instead of one,
+ * and the formula holds for each of them: the logits of the distributions of distribution.h.
  *
- * With `noisy` a second number stands behind every dense weight and bias, the
- * deviation of its noise: noise.h. Behind the parameters above, the means, come
- * the deviations in the same order. A pass takes means alone, or the means with
- * the noise of one draw added.
+ * With `noisy` every dense weight and bias has a second number, the deviation of its noise:
+ * noise.h. The deviations follow the parameters above, the means, in the same order. A pass uses
+ * the means alone, or the means with the noise of one draw added.
  *
- * A Network is only the shape and the place of every layer in one flat buffer;
- * the online and target parameters, their gradients and Adam's moments are
- * buffers of `parameter_count` numbers in that layout. Work is asked for in
- * batches. A back end supplies network_forward, network_backward and
- * adam_update (dqn/cpu: OpenBLAS on one thread).
+ * A Network is only the shape and the offset of every layer in one flat buffer; the online and
+ * target parameters, their gradients and Adam's moments are buffers of `parameter_count` numbers in
+ * that layout. Work is requested in batches. A back end supplies network_forward, network_backward
+ * and adam_update (dqn/cpu: OpenBLAS on one thread).
  *
- * A planner uses it in one of two forms. Fixed heads: one output per action of
- * the whole problem. Candidate features: the observation describes one
- * candidate (size, cost, conflicts, ...) and the outputs are what may be done
- * with it (leave, take, take on the second axis). An episode then visits the
- * candidates in turn, every candidate of every problem shares the same weights,
- * and many are ranked in one batch by Q(take) - Q(leave).
+ * A planner uses it in one of two forms. Fixed heads: one output per action of the whole problem.
+ * Candidate features: the observation describes one candidate (size, cost, conflicts, ...) and the
+ * outputs are its possible choices (leave, take, take on the second axis). An episode then visits
+ * the candidates one after the other, every candidate of every problem shares the same weights, and
+ * many are ranked in one batch by Q(take) - Q(leave).
  */
 #ifndef DQN_NETWORK_H
 #define DQN_NETWORK_H
@@ -61,8 +57,8 @@ typedef struct NetworkConvolution {
 
 typedef struct NetworkShape {
     int32_t observation_size, action_count;
-    /* With convolutions an observation begins with arrays [channels, length];
-     * what follows goes past the convolutions to the first dense layer. */
+    /* With convolutions an observation begins with arrays [channels, length]; the rest bypasses the
+     * convolutions and enters the first dense layer. */
     int32_t convolution_count; /* 0 .. NETWORK_MAX_CONVOLUTIONS */
     int32_t channels, length;  /* not read without convolutions */
     NetworkConvolution convolutions[NETWORK_MAX_CONVOLUTIONS];
@@ -104,10 +100,9 @@ static inline int64_t network_deviation(const Network *network, int64_t offset) 
     return network->mean_count + offset - network->dense;
 }
 
-/* What a forward pass leaves for the backward pass, for up to `capacity` rows.
- * maps[i] is [capacity, filters[i].output_row], the last one with the rest of
- * the observation behind it: the input of the first dense layer. outputs[i] is
- * [capacity, layers[i].outputs]. */
+/* Values of a forward pass for the backward pass, for up to `capacity` rows. maps[i] is [capacity,
+ * filters[i].output_row], the last one followed by the rest of the observation: the input of the
+ * first dense layer. outputs[i] is [capacity, layers[i].outputs]. */
 typedef struct NetworkPass {
     int32_t capacity;
     Real *maps[NETWORK_MAX_CONVOLUTIONS];

@@ -1,15 +1,15 @@
-/* Noisy layers: exploration that is learnt (Fortunato et al. 2018, factorised
- * Gaussian noise, formulas 9 to 11). For a dense layer of p inputs and q outputs
+/* Noisy layers: learned exploration (Fortunato et al. 2018, factorised Gaussian noise, formulas 9
+ * to 11). For a dense layer of p inputs and q outputs
  *
  *   W[i, j] = mean + deviation f(e_i) f(e'_j),    b[j] = mean + deviation f(e'_j),
  *   f(e) = sign(e) sqrt|e|,
  *
- * with p + q normal numbers instead of p q + q. A draw holds f of them for every
- * dense layer of a network; it is a function of a seed, a stream and a number
- * (random_normal_at), so nothing of it needs to be saved.
+ * with p + q normal numbers instead of p q + q. A draw holds f of them for every dense layer of a
+ * network; it is a function of a seed, a stream and a number (random_normal_at), so that it need
+ * not be saved.
  *
- * The derivative by a deviation is that by its mean times the noise between them:
- * forward and backward passes know nothing of noise, they take the sum.
+ * The derivative by a deviation is that by its mean times the noise between them: forward and
+ * backward passes use the sum and are independent of the noise.
  */
 #ifndef DQN_NOISE_H
 #define DQN_NOISE_H
@@ -21,7 +21,7 @@ typedef struct Noise {
     Real *means; /* [mean_count]: the means with the noise added */
 } Noise;
 
-/* What draws are made for; each has its own numbers. */
+/* The purpose of a draw; each has its own numbers. */
 typedef enum NoiseStream { NOISE_ONLINE, NOISE_TARGET, NOISE_ACTING } NoiseStream;
 
 /* Memory for one draw and its sum; the arena owns it. */

@@ -1,9 +1,9 @@
-/* Transition: what the replay keeps and an update learns from.
+/* Transition: the record that the replay stores and an update learns from.
  *
- * It covers one or more steps of an episode: `reward` is their discounted sum
- * and `discount` what the value of `next_observation` is multiplied by, gamma^k
- * for the k steps covered, or 0 after a termination: then the next observation
- * and mask are not read. The legal actions of the next state are kept with it.
+ * It covers one or more steps of an episode: `reward` is their discounted sum and `discount` the
+ * factor of the value of `next_observation`, gamma^k for the k steps covered, or 0 after a
+ * termination: then the next observation and mask are not read. It includes the legal actions of
+ * the next state.
  */
 #ifndef DQN_TRANSITION_H
 #define DQN_TRANSITION_H

@@ -35,9 +35,9 @@ typedef enum AmStatus {
     AM_INTERRUPTED = 130     /* the caller asked to stop; the best result so far is returned */
 } AmStatus;
 
-/* The error of the last call: problem, place and expectation. `line` and `column` count
- * from 1 and are 0 where there is no text; `excerpt` is then empty. For binary
- * input `text` names the byte, for JSON the path. */
+/* The error of the last call: problem, position and expectation. `line` and `column` count from 1
+ * and are 0 without a text; `excerpt` is then empty. For binary input `text` names the byte, for
+ * JSON the path. */
 typedef struct AmError {
     AmStatus code;
     char source[512];
@@ -46,15 +46,15 @@ typedef struct AmError {
     char excerpt[256];
 } AmError;
 
-/* Opaque: a module with what was derived from it, a cluster, a plan of the two. */
+/* Opaque: a module with its derived data, a cluster, a plan of the two. */
 typedef struct AmModule AmModule;
 typedef struct AmCluster AmCluster;
 typedef struct AmPlan AmPlan;
 
 AM_API const char *am_version(void); /* static */
 
-/* Reads an HLO module (binary, JSON or text, by content). `roles_path`: what the
- * parameters are, or NULL. On success *module is the caller's: am_module_free(). */
+/* Reads an HLO module (binary, JSON or text, by content). `roles_path`: the roles of the
+ * parameters, or NULL. On success the caller owns *module: am_module_free(). */
 AM_API AmStatus am_module_read(AmModule **module, const char *path, const char *roles_path, AmError *error);
 AM_API void am_module_free(AmModule *module);                /* NULL is allowed */
 AM_API const char *am_module_name(const AmModule *module);   /* the module's */

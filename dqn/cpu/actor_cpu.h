@@ -1,6 +1,5 @@
-/* What acting needs on the CPU: values from parameters that are given with every
- * call, in memory of its own, so that acting and learning may run beside each
- * other on two threads. */
+/* Acting on the CPU: values from parameters that every call passes, in memory of its own, so that
+ * acting and learning may run concurrently on two threads. */
 #ifndef DQN_CPU_ACTOR_CPU_H
 #define DQN_CPU_ACTOR_CPU_H
 

@@ -82,7 +82,7 @@ static void gather_batch(LearnerCpu *learner, int64_t update) {
     }
 }
 
-/* What a pass takes: the parameters, or the sum of a noisy network's in `noise`. */
+/* The input of a pass: the parameters, or the sum of a noisy network's in `noise`. */
 static const float *means_of(const LearnerCpu *learner, const float *parameters, Noise *noise,
                              NoiseStream stream, int64_t update) {
     const Network *network = &learner->base.network;

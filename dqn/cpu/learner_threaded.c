@@ -1,13 +1,12 @@
 /* A CPU learner on a thread of its own, while its owner acts.
  *
- * The owner leaves transitions in a bank and asks for updates; the thread takes
- * the bank that is full so far in exchange for the empty one, stores what it
- * holds, makes one update, and publishes the parameters. Acting takes the newest
- * published ones. How many updates lie between two actions depends on time: what
- * is learnt is not reproducible, unless nothing is acted by while updates wait.
+ * The owner stores transitions in a bank and requests updates. The thread exchanges the filled bank
+ * for an empty one, stores its transitions, makes one update, and publishes the parameters. Acting
+ * uses the newest published ones. The number of updates between two actions depends on time:
+ * results are not reproducible, unless the owner does not act while updates are pending.
  *
- * The owner may be MOST_BEHIND updates ahead, then it waits; it also waits where it
- * asks for what only the finished work tells: losses, parameters, states.
+ * The owner may be MOST_BEHIND updates ahead and then waits; it also waits for values that depend
+ * on finished work: losses, parameters, states.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -28,7 +27,7 @@ typedef struct Bank {
 
 typedef struct LearnerThreaded {
     Learner base;
-    Arena arena;    /* owns what follows but the inner learner */
+    Arena arena;    /* owns the following fields except the inner learner */
     Learner *inner; /* the thread's while it works, else the owner's */
     pthread_t thread;
     bool started;

@@ -62,7 +62,7 @@ static inline void dueling_gradients(const Real *value_gradients, int32_t batch,
     }
 }
 
-/* Loops over one atom are none once the compiler knows it. */
+/* A constant number of atoms lets the compiler remove loops over one atom. */
 static void dueling_forward(const Real *head, int32_t batch, int32_t actions, int32_t atoms, Real *values) {
     if (atoms == 1) dueling_values(head, batch, actions, 1, values);
     else dueling_values(head, batch, actions, atoms, values);

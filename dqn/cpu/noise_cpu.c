@@ -18,7 +18,7 @@ AmStatus noise_create(Noise *noise, Arena *arena, const Network *network, AmErro
     return noise->means ? AM_OK : am_fail_memory(error, network->mean_count * (int64_t)sizeof(Real));
 }
 
-/* factors[count] = f(e) of the numbers from `index` on, which moves behind them. */
+/* factors[count] = f(e) of the numbers from `index` on; advances `index`. */
 static void draw_factors(Real *factors, int32_t count, uint64_t seed, uint64_t number, uint64_t *index) {
     for (int32_t k = 0; k < count; k++) {
         double normal = random_normal_at(seed, number, (*index)++);

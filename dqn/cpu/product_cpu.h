@@ -2,12 +2,11 @@
  *
  *   out[r, c] = start[c] + sum_k a[r, k] b[k, c]
  *
- * At the sizes of a planner (hundreds of kiloflops) general libraries spend as
- * much time on preparing a product as on computing it; here nothing is copied but
- * what a vector cannot read in place. Every result is one chain of fused
- * multiply-adds in the order of k, whatever the number of rows, the width of the
- * vectors and the place in a tile. So a row of a batch has the bits that it has
- * alone, and all processors with such an instruction give the same.
+ * At the sizes of a planner (hundreds of kiloflops) general libraries spend as much time on
+ * preparing a product as on computing it. Here data is copied only if a vector cannot read it in
+ * place. Every result is one chain of fused multiply-adds in the order of k, for any number of
+ * rows, width of the vectors and position in a tile. A row of a batch therefore has the same bits
+ * as alone, and all processors with such an instruction give the same.
  */
 #ifndef DQN_CPU_PRODUCT_CPU_H
 #define DQN_CPU_PRODUCT_CPU_H
