@@ -184,7 +184,7 @@ static void fill_registers(ActorGraph *graph) {
     }
 }
 
-/* What a worker needs to run: its actors, lists of them, and an inbox. */
+/* Prepares a worker: its actors, lists of them, and an inbox. */
 static AmStatus prepare_worker(ActorGraph *graph, int32_t w, AmError *error) {
     ActorWorker *worker = &graph->workers[w];
     Arena *arena = &graph->arena;

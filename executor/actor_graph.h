@@ -1,9 +1,8 @@
-/* What an actor graph is made of, for the files that build, prove, run and describe it.
+/* The data of an actor graph, for the files that build, verify, run and describe it.
  *
- * Every counter has one thread that writes it: what a producer counts its worker
- * does, what a consumer counts the consumer's. They are atomic, without order, so that
- * any thread may read them to describe the graph; what orders memory between workers are
- * the inboxes.
+ * Every counter has one writing thread: the producer's worker writes the producer's counters, the
+ * consumer's worker the consumer's. They are atomic without ordering, so that any thread may read
+ * them to describe the graph; the inboxes order memory between workers.
  */
 #ifndef EXECUTOR_ACTOR_GRAPH_H
 #define EXECUTOR_ACTOR_GRAPH_H
@@ -20,8 +19,8 @@ typedef struct ActorEdge {
     /* never changes */
     int32_t producer, consumer;
     int32_t quota, initial;
-    int32_t gather; /* registers that a turn of the consumer takes; one of gather and spread is 1 */
-    int32_t spread; /* turns of the consumer that a register feeds */
+    int32_t gather; /* registers per firing of the consumer; one of gather and spread is 1 */
+    int32_t spread; /* firings of the consumer per register */
     bool is_grant;  /* from a leader to a follower: full when the leader's turn begins */
     int32_t mirror; /* the leader's edge that stands for this one of its follower; -1 */
     /* the producer's worker writes */
@@ -105,7 +104,7 @@ static inline ActorWorker *actor_worker(const ActorGraph *graph, int32_t actor) 
 /* actor_graph.c: an edge without checks. */
 AmStatus actor_graph_add_edge(ActorGraph *graph, ActorEdge edge, int32_t *index, AmError *error);
 
-/* actor_liveness.c: leaders wait for what their followers wait for, and grant their turns. */
+/* actor_liveness.c: makes leaders wait for the inputs of their followers, whose firings they grant. */
 AmStatus actor_liveness_mirror(ActorGraph *graph, AmError *error);
 /* Lets one step fire on paper, raising quotas. */
 AmStatus actor_liveness_prove(ActorGraph *graph, AmError *error);
@@ -113,13 +112,13 @@ AmStatus actor_liveness_prove(ActorGraph *graph, AmError *error);
 /* actors.c: keeps the first failure, releases and wakes everybody. */
 void actor_graph_fail(ActorGraph *graph, const char *actor, const AmError *error);
 
-/* actor_stall.c: what a waiting worker has seen of the others. */
+/* actor_stall.c: a waiting worker's observations of the others. */
 typedef struct ActorWatch {
     int64_t seen; /* sum of activities */
     double since; /* when it was first so */
 } ActorWatch;
 
-/* Whether, and how long, nothing has been in work anywhere; fails the graph once it is too long. */
+/* Checks for a stall: no worker is active. Fails the graph if it lasts too long. */
 void actor_stall_check(ActorGraph *graph, ActorWatch *watch);
 
 #endif

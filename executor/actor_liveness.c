@@ -1,22 +1,21 @@
-/* That an actor graph cannot stop: proved before it runs.
+/* Proves before a run that an actor graph cannot deadlock.
  *
  * An actor graph is a marked graph (a Petri net in which each place has one producer and one
- * consumer; Commoner, Holt, Even, Pnueli 1971) with rates: registers that are full are tokens of an arc
- * from producer to consumer, free ones tokens of an arc back. Firing one
- * actor never takes from another what lets it fire, so in which order those fire that may
- * does not change who can fire at all; and a step in which every actor does its turns
- * leads back to the first marking. Hence if one step can be fired in one order, then
- * every number of steps can in every order in which workers choose: the simulation below is the proof
- * (Lee, Messerschmitt 1987). Where it stops for want of a free register, one is added; where it
- * stops otherwise, there is a cycle whose actors all wait for one another.
+ * consumer; Commoner, Holt, Even, Pnueli 1971) with rates: full registers are tokens of an arc from
+ * producer to consumer, free ones tokens of an arc back. Firing one actor never disables another,
+ * so that the order of firings does not determine which actors can fire; and a step in which every
+ * actor makes all its firings leads back to the first marking. If one step can be fired in one
+ * order, then any number of steps can be fired in every order that workers choose: the simulation
+ * below is the proof (Lee, Messerschmitt 1987). If it stops because no register is free, one is
+ * added; if it stops otherwise, the actors of a cycle wait for each other.
  *
- * Followers are bound to their leaders' order, which the simulation cannot know. They cannot stop either, if
- * whatever holds a follower up holds up its leader too: consider the oldest grant
- * that has not been used. Its leader fired, so all that it waited for had fired before, on leaders, and
- * by older grants, which are all used, on followers too. So nothing holds its follower up, and it stands
- * first in its worker's row. That condition is made true here, by edges to and from the leader ("mirrors").
- * Where req goes out within a turn (actors_fill()) "fired" is "began": a turn that has begun waits for none
- * but its leader's and that one's other followers, whose grants are as old.
+ * Followers are bound to their leaders' order, which the simulation does not model. They cannot
+ * deadlock either, if every cause that delays a follower also delays its leader. Consider the
+ * oldest unused grant. Its leader fired, so that all its inputs had fired before, on leaders, and
+ * by older grants, which are all used, on followers too. The follower is therefore enabled, and it
+ * is first in its worker's queue. Edges to and from the leader ("mirrors") establish that condition
+ * here. If req is sent within a firing (actors_fill()), "fired" means "began": a firing that has
+ * begun waits only for its leader's and that one's other followers, whose grants are as old.
  */
 #include <string.h>
 
@@ -118,7 +117,7 @@ static void fire(ActorGraph *graph, const ActorState *state) {
     }
 }
 
-/* A simulated step: turns that are left to each actor, and those that are to be looked at. */
+/* A simulated step: the remaining firings of each actor, and the actors to examine. */
 typedef struct Paper {
     int32_t *left, *stack, depth;
     bool *is_stacked;
@@ -147,7 +146,7 @@ static void fire_all(ActorGraph *graph, Paper *paper) {
     }
 }
 
-/* Adds registers to the first actor that lacks nothing else; false: there is none. */
+/* Adds registers to the first actor that needs only these; false if there is none. */
 static bool raise_quota(ActorGraph *graph, Paper *paper) {
     for (int32_t a = 0; a < graph->actor_count; a++) {
         const ActorState *state = &graph->actors[a];

@@ -1,10 +1,9 @@
-/* Stalls: noticed by those who wait, and named.
+/* Stalls: detected and reported by waiting workers.
  *
- * There is no thread that watches. A worker that waits wakes now and then and adds up
- * what all workers count: the count of each is even while it waits and grows
- * whenever it begins or ends waiting. If all are even, no inbox of one that waits holds a message and the sum
- * is what it was, then nothing has happened since, nothing is in work, and nothing ever
- * will but for what comes from outside the graph.
+ * No watchdog thread is needed. A waiting worker wakes periodically and sums the counters of all
+ * workers: each counter is even while its worker waits and grows when waiting begins or ends. If
+ * all are even, no inbox of a waiting worker holds a message and the sum is unchanged, then no
+ * worker is active, and none will be except through events outside the graph.
  */
 #include <stdio.h>
 
@@ -50,7 +49,7 @@ void actor_stall_check(ActorGraph *graph, ActorWatch *watch) {
     actor_graph_fail(graph, NULL, &error);
 }
 
-/* What an actor waits for; false: for nothing that the graph knows. */
+/* Describes the event for which an actor waits; false if the graph has no such event. */
 static bool describe_wait(const ActorGraph *graph, const ActorState *state, char *text, int32_t size) {
     for (int32_t k = 0; k < state->in_count; k++) {
         const ActorEdge *edge = &graph->edges[state->in_edges[k]];

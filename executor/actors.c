@@ -1,15 +1,15 @@
-/* Running the workers of an actor graph (actors.h).
+/* Runs the workers of an actor graph (actors.h).
  *
- * A worker takes its messages, which change the counters of its actors' edges; an actor whose
- * last missing register has come joins the heap of those that may fire; the best of them
- * does its turn, after which its registers go on: by messages to other workers, at once
- * where both ends are its own. A turn costs in proportion to the actor's edges, however many
- * actors there are. A worker without anything to fire sleeps in its inbox and looks now and
- * then whether everybody does (actor_stall.c).
+ * A worker takes its messages, which change the counters of its actors' edges. An actor whose last
+ * missing register has arrived joins the heap of enabled actors; the best of them fires, after
+ * which its registers are passed on: by messages to other workers, at once if both ends are its
+ * own. The cost of a firing is proportional to the actor's edges, for any number of actors. A
+ * worker without an enabled actor sleeps in its inbox and periodically checks for a stall
+ * (actor_stall.c).
  *
- * The last step. Steps flow without a barrier, so an actor may be in a step that others
- * have not reached. Beginning a step that nobody has begun is therefore done under the graph's mutex, and so
- * is stopping: the run ends after the highest step that has begun, which all can finish.
+ * The last step. Steps flow without a barrier, so that an actor may be in a step that others have
+ * not reached. The first actor of a step therefore begins it under the graph's mutex, and stopping
+ * uses the mutex too: the run ends after the highest step that has begun, which all can finish.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <sched.h>
@@ -60,7 +60,7 @@ static int32_t first_granted(const ActorWorker *worker) {
     return worker->grant_count > 0 ? worker->grants[worker->grant_head] : -1;
 }
 
-/* Lists an actor that may fire: in the heap, or among those whose gates are asked. */
+/* Lists an enabled actor: in the heap, or among those whose gates are polled. */
 static void list_if_ready(ActorWorker *worker, int32_t a) {
     ActorState *state = &worker->graph->actors[a];
     if (state->missing > 0 || state->is_listed || ACTOR_GET(state->turn) >= state->end_turn) return;
@@ -183,7 +183,7 @@ static int32_t count_missing(const ActorGraph *graph, const ActorState *state) {
     return missing;
 }
 
-/* What an actor's turn fills goes to its consumer. */
+/* Passes the registers that a firing fills to the consumer. */
 static void fill(ActorWorker *worker, int32_t e) {
     ActorEdge *edge = &worker->graph->edges[e];
     ACTOR_SET(edge->free, ACTOR_GET(edge->free) - 1);
@@ -199,7 +199,7 @@ void actors_fill(ActorGraph *graph, int32_t e) {
     fill(worker, e);
 }
 
-/* What a turn has filled, but for what was told before its end. */
+/* Passes the registers that a firing has filled, except those passed before its end. */
 static void fill_rest(ActorWorker *worker, const ActorState *state) {
     ActorEdge *edges = worker->graph->edges;
     for (int32_t k = 0; k < state->out_count; k++) {
@@ -209,7 +209,7 @@ static void fill_rest(ActorWorker *worker, const ActorState *state) {
     }
 }
 
-/* What it has read goes back to its producer, once no further turn reads it. */
+/* Returns registers to their producer after their last read. */
 static void give_back(ActorWorker *worker, int32_t e) {
     ActorEdge *edge = &worker->graph->edges[e];
     if (++edge->fed < edge->spread) return;
@@ -231,7 +231,7 @@ static AmStatus act(ActorGraph *graph, int32_t a, AmError *error) {
     return status;
 }
 
-/* One turn of an actor. */
+/* Fires an actor once. */
 static AmStatus fire(ActorWorker *worker, int32_t a, AmError *error) {
     ActorGraph *graph = worker->graph;
     ActorState *state = &graph->actors[a];

@@ -1,26 +1,23 @@
-/* Actors with credits: who may work now (OneFlow, section 4).
+/* Actors with credits (OneFlow, section 4).
  *
- * An actor does one thing, turn after turn, in the thread of its worker. An edge
- * joins a producer to a consumer by a fixed number of registers, its quota: a
- * turn of the producer fills one and sends req, a turn of the consumer waits for
- * what it needs and sends ack when it needs it no more. An actor fires when all its
- * in-registers are full and it has a free register on every edge that leaves
- * it; of those that may, a worker takes the one with the best priority. There is no
- * other scheduler and no barrier: pipeline schedules come out of quotas (S - s
- * registers between forward and backward of stage s: 1F1B; M: GPipe) and of
- * priorities, and memory is bounded by the quotas. docs/actors.md has the theory.
+ * An actor repeats one action in the thread of its worker; a firing is one repetition. An edge
+ * joins a producer to a consumer by a fixed number of registers, its quota: a firing of the
+ * producer fills one and sends req, a firing of the consumer waits for its inputs and sends ack
+ * after its last read. An actor is enabled when all its input registers are full and every outgoing
+ * edge has a free register; among its enabled actors a worker takes the one with the best priority.
+ * There is no other scheduler and no barrier: pipeline schedules result from quotas (S - s
+ * registers between forward and backward of stage s: 1F1B; M: GPipe) and from priorities, and the
+ * quotas bound memory. docs/actors.md has the theory.
  *
- * Rates: an actor has `turns_per_step` turns in a step (1, or the number of
- * micro-batches). On an edge one end's must divide the other's: either each register
- * feeds several turns of the consumer, which gives it back after the last, or
- * each turn of the consumer takes several registers and gives them all back.
- * Turns are counted from 0 over the whole run.
+ * Rates: an actor has `turns_per_step` firings in a step (1, or the number of micro-batches). On an
+ * edge one end's must divide the other's: either each register feeds several firings of the
+ * consumer, which returns it after the last, or each firing of the consumer takes several registers
+ * and returns them all. Firings are counted from 0 over the whole run.
  *
- * Use: actors_open(), actors_add(), actors_connect(), actors_ready(); then every
- * worker in a thread of its own by actors_run_worker(), graph-owned workers by
- * actors_start() and actors_finish(); actors_close(). The building functions are
- * for one thread; what may be called later says so. Nothing is allocated while
- * workers run.
+ * Use: actors_open(), actors_add(), actors_connect(), actors_ready(); then every worker in a thread
+ * of its own by actors_run_worker(), graph-owned workers by actors_start() and actors_finish();
+ * actors_close(). The building functions are for one thread; functions for later calls state so.
+ * Nothing is allocated while workers run.
  */
 #ifndef EXECUTOR_ACTORS_H
 #define EXECUTOR_ACTORS_H
@@ -35,15 +32,16 @@ typedef struct ActorGraph ActorGraph;
 typedef struct ActorGraphOptions {
     int32_t worker_count; /* threads of the caller: workers 0 .. worker_count - 1 */
     int64_t steps;        /* every actor does turns_per_step * steps turns; 0: until actors_stop_after() */
-    /* Nothing is in work and nothing has fired for so long: the run fails and the error
-     * names who waits for what; 0: 10 s. */
+    /* The time without active workers and firings after which the run fails; the error names the
+     * actors that wait and their inputs; 0: 10 s. */
     double stall_seconds;
-    /* The same where somebody waits for what is outside the graph (actors_gate()); 0: for ever. */
+    /* The same if an actor waits for an event outside the graph (actors_gate()); 0: unlimited. */
     double outside_seconds;
-    /* Called once, by the worker that failed (or by actors_abort()), before the others are told:
-     * to release those that wait inside act(), such as by CommBackEnd.abort. May be NULL. */
+    /* Called once, by the worker that failed (or by actors_abort()), before the others are
+     * notified: it releases workers that wait inside act(), such as by CommBackEnd.abort. May be
+     * NULL. */
     void (*on_failure)(void *user);
-    /* Called after each turn by the actor's worker, with the times at which act() began and ended
+    /* Called after each firing by the actor's worker, with the times at which act() began and ended
      * (clock_seconds()). May be NULL. */
     void (*on_turn)(void *user, int32_t actor, int64_t turn, double begin, double end);
     void *user;
@@ -54,10 +52,11 @@ typedef struct Actor {
     int32_t worker;
     int32_t priority;       /* the smallest fires first; then the earlier step, then the order of adding */
     int32_t turns_per_step; /* 1 .. ACTORS_MAX_TURNS */
-    /* This actor's turns beyond the last step do no harm (data that was fetched in advance), so it may begin
-     * steps that nobody will finish: actors_stop_after() does not wait for it. */
+    /* Firings of this actor after the last step have no effect (data fetched in advance), so that
+     * it may begin steps that are never finished: actors_stop_after() does not wait for it. */
     bool runs_ahead;
-    /* One turn. What it reads is full, what it writes is free. A failure ends the run. */
+    /* One firing. Its input registers are full, its output registers are free. A failure ends the
+     * run. */
     AmStatus (*act)(void *user, int64_t turn, AmError *error);
     void *user;
 } Actor;
@@ -73,23 +72,24 @@ AmStatus actors_add_worker(ActorGraph *graph, const char *name, int32_t *worker,
 
 AmStatus actors_add(ActorGraph *graph, const Actor *actor, int32_t *index, AmError *error);
 
-/* Registers from producer to consumer. `initial` of them are full before the first turn: turn t of the
- * consumer then needs the producer's turn t - initial (edges that close a cycle, such as updated
- * weights, have 1). A quota that would block, such as fewer than a turn of the consumer takes, is raised by
- * actors_ready(). `edge` may be NULL. AM_ERROR_USAGE where the rates do not divide one another. */
+/* Adds registers from producer to consumer. `initial` of them are full before the first firing:
+ * firing t of the consumer then needs the producer's firing t - initial (edges that close a cycle,
+ * such as updated weights, have 1). actors_ready() raises a quota that would block, such as one
+ * below the registers of a firing. `edge` may be NULL. AM_ERROR_USAGE if no rate divides the other. */
 AmStatus actors_connect(ActorGraph *graph, int32_t producer, int32_t consumer, int32_t quota, int32_t initial,
                         int32_t *edge, AmError *error);
 
-/* `follower` fires in the order in which `leader` and the other leaders of that worker fired: each turn of
- * the leader grants one as it begins. So what meets inside act() - the collectives of a stage's devices -
- * comes in one order on all of them. Both have the same turns_per_step. All that a worker follows is led by
- * one other worker, which follows nobody. actors_ready() has the leader wait for whatever a follower of it
- * waits for. */
+/* Makes `follower` fire in the order in which `leader` and the other leaders of that worker fired:
+ * each firing of the leader grants one as it begins. The collectives of a stage's devices inside
+ * act() therefore have one order on all of them. Both have the same turns_per_step. All leaders of
+ * a worker belong to one other worker, which has no leader. actors_ready() makes the leader wait
+ * for all inputs of its followers. */
 AmStatus actors_follow(ActorGraph *graph, int32_t follower, int32_t leader, AmError *error);
 
-/* The actor also waits until ready() says so: for what the graph does not see, such as a message from another
- * process. Asked again and again by the actor's worker once all else is there (so cheap to ask), and not
- * any more after it has said yes for that turn. May be called several times for one actor. */
+/* Makes the actor also wait until ready() returns true: for events outside the graph, such as a
+ * message from another process. The actor's worker polls it once all other inputs are there, so
+ * that it must be cheap, and not again after it has returned true for that firing. May be called
+ * several times for one actor. */
 typedef AmStatus ActorReady(void *user, int64_t turn, bool *is_ready, AmError *error);
 AmStatus actors_gate(ActorGraph *graph, int32_t actor, ActorReady *ready, void *user, AmError *error);
 
@@ -108,9 +108,9 @@ int32_t actors_quota(const ActorGraph *graph, int32_t edge);
 int32_t actors_out_register(const ActorGraph *graph, int32_t edge);
 int32_t actors_in_register(const ActorGraph *graph, int32_t edge, int32_t k);
 
-/* Inside act(): what this turn fills on the edge is full already, so that its consumer may begin beside the
- * rest of the turn; once a turn, and no register of the edge is asked for after it. Nothing happens where the
- * consumer has the same worker. */
+/* Inside act(): marks the output of this firing on the edge as full, so that its consumer may begin
+ * during the rest of the firing; once per firing, and without later writes to the register. Without
+ * effect if the consumer has the same worker. */
 void actors_fill(ActorGraph *graph, int32_t edge);
 
 /* Runs a worker in the calling thread until its actors have done their last turn. AM_ERROR_RUNTIME: an
@@ -128,11 +128,12 @@ AmStatus actors_finish(ActorGraph *graph, AmError *error);
 int64_t actors_stop_after(ActorGraph *graph, int64_t step);
 /* Ends the run now: `error` is its first failure if there was none. Any thread. */
 void actors_abort(ActorGraph *graph, const AmError *error);
-/* AM_ERROR_RUNTIME or what the first failure was, with its text; AM_OK if there is none. Any thread. */
+/* Returns AM_ERROR_RUNTIME or the status of the first failure, with its text; AM_OK without one.
+ * Any thread. */
 AmStatus actors_failure(ActorGraph *graph, AmError *error);
 
-/* What is going on, for people: "'F1' is in turn 7; 'B0' turn 3 waits for 'B1' turn 3". At most four actors.
- * Any thread. */
+/* Describes the state for people: "'F1' is in turn 7; 'B0' turn 3 waits for 'B1' turn 3". At most
+ * four actors. Any thread. */
 void actors_describe(const ActorGraph *graph, char *text, int32_t size);
 
 #endif

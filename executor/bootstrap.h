@@ -1,14 +1,13 @@
-/* Where a process stands among those that run a plan together, and where they meet.
+/* The number of a process in a run of several processes, and their meeting point.
  *
- * Launchers tell it in the environment; bootstrap_read() knows, in this order:
+ * Launchers set environment variables; bootstrap_read() recognises, in this order:
  *   torchrun  RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT
  *   mpirun    OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE (Open MPI), or PMI_RANK,
  *             PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS (MPICH); MPI carries the address
  *   Slurm     SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, first host of the node list
- * and takes a process without any of them for a run of its own. Processes that
- * come from one launch share a secret: a digest of the job's name (from MPI a
- * random number) and of AUTOMAP_SECRET, which a user sets where others can reach
- * the port. AUTOMAP_PORT replaces the port of torchrun and Slurm.
+ * and treats a process without any of them as a run of its own. Processes of one launch share a
+ * secret: a digest of the job's name (from MPI a random number) and of AUTOMAP_SECRET, which a user
+ * sets if others can reach the port. AUTOMAP_PORT replaces the port of torchrun and Slurm.
  */
 #ifndef EXECUTOR_BOOTSTRAP_H
 #define EXECUTOR_BOOTSTRAP_H

@@ -1,10 +1,8 @@
-/* mpirun: the environment tells each process its number, and MPI carries process
- * 0's address.
+/* mpirun: the environment contains each process's number, and MPI carries process 0's address.
  *
- * What the processes then say to one another goes over their own connections,
- * whose failures do not end in MPI's abort; tensors may travel by MPI
- * (comm_mpi.c). A program built without MPI says so where mpirun started it,
- * instead of running the whole plan once per process.
+ * The processes then use their own connections, whose failures do not end in MPI's abort; tensors
+ * may travel by MPI (comm_mpi.c). A program built without MPI reports an error when mpirun starts
+ * it, instead of running the whole plan once per process.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +12,7 @@
 #include "executor/bootstrap.h"
 #include "executor/mpi_wire.h"
 
-/* What a launcher calls its variables. */
+/* A launcher's names of its variables. */
 typedef struct Names {
     const char *process, *count, *local_process, *local_count;
 } Names;
@@ -25,8 +23,8 @@ static const Names mpich = {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCA
 
 static const double share_seconds = 60;
 
-/* mpirun of Open MPI; mpiexec of MPICH and its kin, which says how many processes
- * are on this host. Under srun PMI_SIZE alone is Slurm's. */
+/* The names of Open MPI's mpirun, or of MPICH's mpiexec and its derivatives, which set the number
+ * of processes on this host. Under srun, PMI_SIZE alone is Slurm's. */
 static const Names *find_names(void) {
     if (getenv(open_mpi.count) && getenv(open_mpi.process)) return &open_mpi;
     if (!getenv(mpich.count) || !getenv(mpich.process)) return NULL;
@@ -37,14 +35,14 @@ bool bootstrap_mpi_is_present(void) {
     return find_names() != NULL;
 }
 
-/* What process 0 tells the others; port 0: it has failed. */
+/* Process 0's message to the others; port 0: it has failed. */
 typedef struct Address {
     char host[BOOTSTRAP_HOST];
     char job[BOOTSTRAP_SECRET];
     int32_t port;
 } Address;
 
-/* A name for this run that nobody else has. */
+/* Draws a unique name for this run. */
 static void draw_job(char job[BOOTSTRAP_SECRET]) {
     unsigned char bytes[32] = {0};
     if (getentropy(bytes, sizeof bytes) != 0) return;

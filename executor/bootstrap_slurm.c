@@ -1,10 +1,9 @@
 /* Slurm: tasks of one step that srun started.
  *
- * A batch script itself has SLURM_PROCID=0 and the job's SLURM_NTASKS although
- * nobody else runs yet; only a step has SLURM_STEP_ID. Process 0 is on the first
- * host of the step's node list, which Slurm writes in brackets and ranges. The
- * port is derived from the job and the step, so that all know it and two steps
- * on one host rarely meet.
+ * A batch script itself has SLURM_PROCID=0 and the job's SLURM_NTASKS although no other task runs
+ * yet; only a step has SLURM_STEP_ID. Process 0 is on the first host of the step's node list, which
+ * Slurm writes with brackets and ranges. The port is derived from the job and the step, so that all
+ * processes agree and two steps on one host rarely collide.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -34,7 +33,7 @@ static bool is_name(char c) {
     return isalnum((unsigned char)c) || c == '-' || c == '_' || c == '.';
 }
 
-/* Each pair of brackets stands for its first number, as it is written. */
+/* Each pair of brackets is replaced by its first number, as written. */
 AmStatus bootstrap_first_node(char host[BOOTSTRAP_HOST], const char *list, AmError *error) {
     size_t length = 0;
     const char *at = list;

@@ -1,20 +1,17 @@
-/* Channels: how the payload of a transfer goes from rank to rank, turn by turn.
+/* Channels: carry the payload of a transfer from rank to rank, once per iteration.
  *
- * A channel is an edge of the actor graph with memory behind it: `quota` slots,
- * those of a ring, of which turn t uses slot t modulo the quota. The sender packs its
- * message into the slot and the receiver reads it there. Between ranks of one process
- * the slots are the receiver's memory, nothing is copied on the way, and the
- * edge's req and ack are all the protocol (comm_local). Between processes the edge
- * has only one end in each graph; what the other end would say is asked
- * of the back end by a gate (ChannelBackEnd.put_ready, get_ready), as with MPI's
- * requests.
+ * A channel is an edge of the actor graph with memory: `quota` slots of a ring; iteration t uses
+ * slot t modulo the quota. The sender packs its message into the slot and the receiver reads it
+ * there. Between ranks of one process the slots are the receiver's memory, without a copy, and the
+ * edge's req and ack are the whole protocol (comm_local). Between processes the edge has only one
+ * end in each graph; a gate polls the back end instead of the other end (ChannelBackEnd.put_ready,
+ * get_ready), as with MPI's requests.
  *
- * Use: channels_open(); channels_add() for every channel that has an end here;
- * channels_connect() while the graph is built; actors_ready(); channels_start(), which
- * allocates (quotas are known then); inside act() channel_put() and
- * channel_put_end(), or channel_get() and channel_get_end(); channels_close().
- * The memory of a turn's slot is ordered by the messages between the workers: what is
- * packed before put_end() is seen after get().
+ * Use: channels_open(); channels_add() for every channel with an end here; channels_connect() while
+ * the graph is built; actors_ready(); channels_start(), which allocates (quotas are known then);
+ * inside act() channel_put() and channel_put_end(), or channel_get() and channel_get_end();
+ * channels_close(). The messages between the workers order the memory of a slot: data packed before
+ * put_end() is visible after get().
  */
 #ifndef EXECUTOR_CHANNEL_H
 #define EXECUTOR_CHANNEL_H
@@ -47,7 +44,7 @@ struct ChannelBackEnd {
     AmStatus (*start)(ChannelSet *set, AmError *error);
     /* No thread uses the channels any more. NULL: nothing to do. */
     void (*close)(ChannelSet *set);
-    /* Whether the slot of `turn` may be filled: what was sent from it before has arrived. */
+    /* Whether the slot of `turn` is free: its previous message has arrived. */
     ActorReady *put_ready; /* user: the Channel */
     /* The slot is filled: send it. */
     AmStatus (*put_end)(Channel *channel, int64_t turn, AmError *error);
@@ -58,7 +55,7 @@ struct ChannelBackEnd {
 };
 
 struct ChannelSet {
-    const ChannelBackEnd *remote;   /* of channels with an end elsewhere; NULL: there are none */
+    const ChannelBackEnd *remote;   /* for channels with an end elsewhere; NULL: none */
     int32_t first_rank, rank_count; /* of this process */
     void *user;                     /* the remote back end's: communicator, tags, ... */
     Arena arena;
@@ -91,7 +88,7 @@ bool channel_is_remote(const Channel *channel);
 /* After actors_ready(): allocates the slots and starts the back end. */
 AmStatus channels_start(ChannelSet *set, AmError *error);
 
-/* Where the message of a turn is packed, and read. In the actors' act() alone. */
+/* The slot for the message of an iteration: to pack, and to read. Inside the actors' act() only. */
 void *channel_put(Channel *channel, int64_t turn);
 AmStatus channel_put_end(Channel *channel, int64_t turn, AmError *error);
 const void *channel_get(Channel *channel, int64_t turn);

@@ -113,7 +113,7 @@ static AmStatus start(ChannelSet *set, AmError *error) {
     return world->has_thread ? AM_OK : am_fail(error, AM_ERROR_RUNTIME, "", "cannot start a thread");
 }
 
-/* Messages that are sent arrive; those that were asked for beyond the last turn do not come. */
+/* Waits for sent messages to arrive; receives requested beyond the last iteration are cancelled. */
 static void close_channel(Channel *channel) {
     const MpiChannel *self = channel->state;
     CommWorld *world = world_of(channel->set);
@@ -134,7 +134,7 @@ static void close_all(ChannelSet *set) {
     if (comm_mpi_has_failed(world)) return;
     for (int32_t k = 0; k < set->count; k++)
         if (set->channels[k]->state) close_channel(set->channels[k]);
-    /* Who goes on may send with these tags again, when nobody waits for the messages of this set any more. */
+    /* A process that continues may reuse these tags once no process waits for messages of this set. */
     comm_mpi_meet(world, world->first, NULL);
 }
 

@@ -1,9 +1,9 @@
-/* The state of a run's checkpoints: what is resumed, images, the worker; see checkpoint.h.
+/* The state of a run's checkpoints: resuming, images, the worker; see checkpoint.h.
  *
- * One save is in work at a time. Its turn goes IDLE -> FILES (the worker writes this process's
- * files) -> WRITTEN -> (process 0) COMMIT -> DONE -> IDLE; one process alone goes from FILES to
- * DONE. The leader moves it on from WRITTEN, when all processes have come there, and from DONE,
- * where it hears of the outcome.
+ * One save is active at a time. Its state goes IDLE -> FILES (the worker writes this process's
+ * files) -> WRITTEN -> (process 0) COMMIT -> DONE -> IDLE; a single process goes from FILES to
+ * DONE. The leader advances it from WRITTEN, when all processes are there, and from DONE, where it
+ * takes the outcome.
  */
 #define _DEFAULT_SOURCE
 #include "executor/checkpoint.h"
@@ -37,8 +37,8 @@ struct Checkpoint {
     int64_t first_step;
     CheckpointImage *images;  /* [rank_count] */
     int32_t *tensors;         /* [parameter]: its tensor, or -1 */
-    CheckpointManifest form;  /* tensors without parts: what every save begins with */
-    int64_t saved, failed;    /* steps of the last save that is in place, that failed; -1: none */
+    CheckpointManifest form;  /* tensors without parts: the start of every save */
+    int64_t saved, failed;    /* steps of the last save in place, and of the last failed one; -1: none */
     AmError failure;          /* of the last save, if it failed */
     atomic_bool is_abandoned; /* see abandon() */
     _Atomic int32_t to_take;  /* ranks that have not copied their parts yet */
@@ -93,7 +93,7 @@ static void *work(void *argument) {
     return NULL;
 }
 
-/* Waits until the worker has nothing to do; returns where the save in work has come to. */
+/* Waits until the worker is idle; returns the state of the save. */
 static Turn await_worker(Checkpoint *self) {
     pthread_mutex_lock(&self->mutex);
     while (self->turn == TURN_FILES || self->turn == TURN_COMMIT)
@@ -109,7 +109,7 @@ static void hand_over(Checkpoint *self, Turn turn) {
     pthread_mutex_unlock(&self->mutex);
 }
 
-/* ---- What the user is told ---- */
+/* ---- Messages for the user ---- */
 
 static bool leads(const Checkpoint *self) {
     return !self->owner.world || self->owner.world->process == 0;
@@ -149,7 +149,7 @@ static void settle(Checkpoint *self) {
     hand_over(self, TURN_IDLE);
 }
 
-/* ---- Opening and what is resumed ---- */
+/* ---- Opening and resuming ---- */
 
 static AmStatus check_module(const Checkpoint *self, const CheckpointReader *reader, AmError *error) {
     const char *module = plan_context_whole(self->owner.context)->sha256;
@@ -227,7 +227,8 @@ static AmStatus list_steps(Checkpoint *self, int64_t **steps, int32_t *count, Am
     return status;
 }
 
-/* What was not whole keeps its files under a name that is no checkpoint's. */
+/* Renames an incomplete checkpoint, so that its files are kept under a name that is no
+ * checkpoint's. */
 static void put_aside(Checkpoint *self, const int64_t *steps, int32_t count) {
     for (int32_t k = 0; k < count && leads(self); k++) {
         AmError own = {0};
@@ -273,8 +274,8 @@ static AmStatus find(Checkpoint *self, AmError *error) {
     return AM_OK;
 }
 
-/* The folder is this run's as long as its process lives, or as it is open; where it cannot be locked
- * (some network file systems), the user has to see to it. */
+/* Locks the folder for this run while its process lives, or until it is closed. If it cannot be
+ * locked (some network file systems), the user has to prevent concurrent use. */
 static AmStatus open_folder(Checkpoint *self, AmError *error) {
     if (!leads(self)) return AM_OK;
     AmError own = {0};
@@ -313,9 +314,9 @@ AmStatus checkpoint_open(Checkpoint **checkpoint, const CheckpointOwner *owner, 
     return AM_OK;
 }
 
-/* Where another process has failed, this one's files will never be a checkpoint, and it is to end soon,
- * whatever the disk does: after ABANDON_SECONDS the worker is left to itself, and what it uses with it. True:
- * it is. */
+/* After a failure of another process, the files of this one never become a checkpoint, and it must
+ * end soon regardless of the disk: after ABANDON_SECONDS the worker is abandoned together with its
+ * memory. Returns whether it is abandoned. */
 static bool abandon(Checkpoint *self) {
     struct timespec until;
     if (!self->owner.world || world_check(self->owner.world, NULL) == AM_OK) return false;
@@ -461,7 +462,7 @@ static AmStatus finish_save(Checkpoint *self, AmError *error) {
     return AM_OK;
 }
 
-/* Makes ready what is saved next; the worker is idle. */
+/* Prepares the next save; the worker is idle. */
 static AmStatus prepare_save(Checkpoint *self, int64_t steps, const CheckpointPosition *position,
                              AmError *error) {
     arena_free(&self->save_arena);
@@ -527,7 +528,7 @@ int checkpoint_news(Checkpoint *self) {
     return news;
 }
 
-/* What every process has written, put together in process 0. */
+/* Combines the files that every process has written, in process 0. */
 static AmStatus add_shares(Checkpoint *self, const WorldPart *parts, AmError *error) {
     for (int32_t p = 1; p < self->owner.world->count; p++) {
         CheckpointManifest share;

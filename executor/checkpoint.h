@@ -1,17 +1,15 @@
-/* Checkpoints of a run: written while the steps go on, and resumed from (docs/checkpoints.md).
+/* Checkpoints of a run: written while the steps continue, and used to resume (docs/checkpoints.md).
  *
- * At the end of a step that is to be saved every rank copies its parts into the image of its
- * file; a worker writes the files, so that training waits for a copy and no more. A
- * checkpoint is there when its directory has its name: everything else has been brought to the
- * disk before. With several processes each writes its ranks' files, and process 0 puts the
- * checkpoint in place after all have.
+ * At the end of a step that is saved, every rank copies its parts into the image of its file; a
+ * worker writes the files, so that training waits only for a copy. A checkpoint exists once its
+ * directory has its name; everything else is on disk before. Each of several processes writes its
+ * ranks' files, and process 0 puts the checkpoint in place after all have written.
  *
- * A write that fails is told at once and tried again with the next checkpoint; the run
- * goes on, the checkpoints before stay, and the run fails at its end if the last one could not
- * be written.
+ * A failed write is reported at once and repeated with the next checkpoint. The run continues,
+ * earlier checkpoints remain, and the run fails at its end if the last one could not be written.
  *
- * All functions take NULL for a run without checkpoints. "Leader": one thread of every process,
- * the same one always.
+ * All functions accept NULL for a run without checkpoints. "Leader": one thread of every process,
+ * always the same.
  */
 #ifndef EXECUTOR_CHECKPOINT_H
 #define EXECUTOR_CHECKPOINT_H
@@ -32,15 +30,15 @@ typedef struct CheckpointOwner {
     int32_t rank_count, first, device_count;
 } CheckpointOwner;
 
-/* Finds what is to be resumed; NULL where options->checkpoint_path is. AM_ERROR_USAGE: there are
- * checkpoints and --resume is not given. AM_ERROR_INPUT: the newest is another module's, or none is
- * whole. All processes together; checkpoint_close() also after a failure of this. */
+/* Finds the checkpoint to resume; NULL if options->checkpoint_path is. AM_ERROR_USAGE: there are
+ * checkpoints and --resume is not given. AM_ERROR_INPUT: the newest belongs to another module, or
+ * none is complete. All processes together; checkpoint_close() also after a failure. */
 AmStatus checkpoint_open(Checkpoint **checkpoint, const CheckpointOwner *owner, AmError *error);
 /* Lets a write that is in work end; for 3 s at most where another process has failed. */
 void checkpoint_close(Checkpoint *checkpoint);
 
-/* What is resumed: the number of the first step (0: nothing is), the place in the data, and
- * whether parameter k is in it. */
+/* The resumed state: the number of the first step (0: not resumed), the position in the data, and
+ * whether parameter k is included. */
 int64_t checkpoint_first_step(const Checkpoint *checkpoint);
 CheckpointPosition checkpoint_position(const Checkpoint *checkpoint);
 bool checkpoint_holds(const Checkpoint *checkpoint, int32_t parameter);
@@ -49,8 +47,8 @@ bool checkpoint_holds(const Checkpoint *checkpoint, int32_t parameter);
  * [parameter]: not part of the state): fills the ranks' parts and lays the images out. */
 AmStatus checkpoint_start(Checkpoint *checkpoint, const bool *is_fed, AmError *error);
 
-/* Leader, between steps, when `steps` are done: tells of a write that has failed, and where these steps are
- * to be saved waits for the write before. `position`: where in the data the next step begins. */
+/* Leader, between steps, after `steps` steps: reports a failed write, and if these steps are saved,
+ * waits for the previous write. `position`: the position in the data of the next step. */
 AmStatus checkpoint_before(Checkpoint *checkpoint, int64_t steps, const CheckpointPosition *position,
                            AmError *error);
 /* Every rank after that and before the next step, rank `r` of this process: its part of the state, if it is
@@ -61,8 +59,8 @@ void checkpoint_take(Checkpoint *checkpoint, int32_t r, int64_t steps);
 AmStatus checkpoint_finish(Checkpoint *checkpoint, int64_t steps, const CheckpointPosition *position,
                            AmError *error);
 
-/* Several processes agree at every step on what is to be done; what this one has to say to it,
- * in bits (CHECKPOINT_WRITTEN: its files are). When all have, all call checkpoint_collect(). */
+/* Several processes agree at every step on the next action; this process's contribution, in bits
+ * (CHECKPOINT_WRITTEN: its files are written). When all have it, all call checkpoint_collect(). */
 #define CHECKPOINT_WRITTEN 2
 int checkpoint_news(Checkpoint *checkpoint);
 AmStatus checkpoint_collect(Checkpoint *checkpoint, AmError *error);

@@ -4,9 +4,9 @@
 
 #include "base/status.h"
 
-/* `path`: a checkpoint's own directory, or a folder of checkpoints, of which the newest that is whole is
- * taken; those that are passed over are warned of. `out`: .safetensors or .npz. AM_ERROR_INPUT: there is
- * none, or it is damaged. */
+/* Exports a checkpoint. `path`: a checkpoint's own directory, or a folder of checkpoints, of which
+ * the newest complete one is taken; skipped ones cause warnings. `out`: .safetensors or .npz.
+ * AM_ERROR_INPUT: none is complete, or it is damaged. */
 AmStatus checkpoint_export(const char *path, const char *out, AmWarnings *warnings, AmError *error);
 
 #endif

@@ -1,8 +1,8 @@
-/* The file of one rank in memory: what a checkpoint writes while the steps go on.
+/* The file of one rank in memory, which a checkpoint writes while the steps continue.
  *
- * It is laid out once, before the first step: a safetensors header, then every part that
- * the rank speaks for. At a step's end the rank copies its parts in; a worker writes the
- * whole image in one go.
+ * Its layout is fixed before the first step: a safetensors header, then every part that the rank
+ * represents. At a step's end the rank copies its parts in; a worker writes the whole image at
+ * once.
  */
 #ifndef EXECUTOR_CHECKPOINT_IMAGE_H
 #define EXECUTOR_CHECKPOINT_IMAGE_H
@@ -23,7 +23,7 @@ typedef struct CheckpointImage {
     int32_t slice_count;
 } CheckpointImage;
 
-/* Where the rank's part of parameter k lies: start, extent and blocks of every dimension. */
+/* The position of the rank's part of parameter k: start, extent and blocks of every dimension. */
 void checkpoint_part_of(const Rank *rank, int32_t k, int64_t *start, int64_t *extent, int64_t *blocks);
 
 /* `tensors` [parameter]: the tensor that it is saved as, or -1. Slices live in the arena.
@@ -31,7 +31,7 @@ void checkpoint_part_of(const Rank *rank, int32_t k, int64_t *start, int64_t *ex
 AmStatus checkpoint_image_open(CheckpointImage *image, Arena *arena, Rank *rank, const int32_t *tensors,
                                AmError *error);
 void checkpoint_image_close(CheckpointImage *image);
-/* The parts as they are now; by the rank's thread. */
+/* Copies the current parts; called by the rank's thread. */
 void checkpoint_image_take(CheckpointImage *image);
 
 /* Adds the file `name` and its parts, digests included, to a manifest of the same tensors. */

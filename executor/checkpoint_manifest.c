@@ -1,8 +1,8 @@
 /* Printing, reading and checking manifests; see checkpoint_manifest.h.
  *
- * The digest stands at the end as `,"digest":"..."}` and is that of all bytes before it;
- * it is compared before anything else is believed. What passes is still checked in full:
- * a digest says that nothing has changed, not that it was right.
+ * The digest comes last as `,"digest":"..."}` and covers all bytes before it; it is compared before
+ * other fields are used. A manifest with a valid digest is still checked in full: a digest proves
+ * that the text is unchanged, not that it is correct.
  */
 #include "executor/checkpoint_manifest.h"
 
@@ -16,7 +16,7 @@
 enum { LONGEST_NAME = 64, MOST_RANKS = 1 << 20, TAIL_BYTES = 46 };
 static const int64_t MOST_BYTES = (int64_t)1 << 60;
 
-/* What is being read, for messages. */
+/* The file under construction, for messages. */
 typedef struct Reading {
     CheckpointManifest *manifest;
     Arena *arena;
@@ -128,7 +128,7 @@ static AmStatus read_integers(const Reading *self, int64_t **values, int32_t *co
     return AM_OK;
 }
 
-/* Returns whether the part lies in the tensor and in its file; sets its bytes. */
+/* Returns whether the part is within the tensor and its file; sets its bytes. */
 static bool part_fits(CheckpointPart *part, const CheckpointTensor *tensor, const CheckpointFile *file) {
     int64_t elements = 1;
     for (int32_t d = 0; d < tensor->rank; d++) {

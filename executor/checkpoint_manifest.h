@@ -1,10 +1,9 @@
-/* manifest.json of a checkpoint: what was saved, in which file each part of each tensor
- * lies, and a digest of everything (docs/checkpoints.md).
+/* manifest.json of a checkpoint: its contents, the file of each part of each tensor, and a digest
+ * of everything (docs/checkpoints.md).
  *
- * A part is what one rank speaks for: of every dimension a piece that starts at `start` in
- * each of `blocks` equal blocks, `extent` elements in all. The parts of a tensor are
- * disjoint and make the whole. The file ends with the digest of all text before it, so that
- * no bit of it can change unnoticed.
+ * A part belongs to one rank: in every dimension a piece that starts at `start` in each of `blocks`
+ * equal blocks, `extent` elements in all. The parts of a tensor are disjoint and cover it. The file
+ * ends with the digest of all text before it, so that every changed bit is detected.
  */
 #ifndef EXECUTOR_CHECKPOINT_MANIFEST_H
 #define EXECUTOR_CHECKPOINT_MANIFEST_H
@@ -41,7 +40,7 @@ typedef struct CheckpointTensor {
     int32_t part_count;
 } CheckpointTensor;
 
-/* Where in the data the next step begins. */
+/* The position in the data of the next step. */
 typedef struct CheckpointPosition {
     uint64_t seed;
     int64_t epoch, batch;
@@ -75,7 +74,7 @@ AmStatus checkpoint_manifest_read(CheckpointManifest *manifest, Arena *arena, co
  * AM_ERROR_INTERNAL where they do not match. */
 AmStatus checkpoint_manifest_add(CheckpointManifest *manifest, Arena *arena, const CheckpointManifest *other,
                                  AmError *error);
-/* checkpoint_manifest_parse() for what one process has: tensors need not be complete. */
+/* checkpoint_manifest_parse() for the parts of one process: tensors need not be complete. */
 AmStatus checkpoint_manifest_parse_share(CheckpointManifest *share, Arena *arena, const char *source,
                                          const char *text, int64_t length, AmError *error);
 

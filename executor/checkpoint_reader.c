@@ -1,9 +1,9 @@
 /* Finding, verifying and reading checkpoints; see checkpoint_reader.h.
  *
- * Resharding: a part covers, of every dimension, pieces that lie at equal distances. What
- * the reader wants and what a part has meet in runs of every dimension; each combination of
- * runs is a box, which is read row by row, a row being as many of the last dimensions as lie
- * together on both sides. Short rows are taken from a window of the file.
+ * Resharding: a part covers, of every dimension, pieces at equal distances. The requested elements
+ * and a part's elements intersect in runs of every dimension. Each combination of runs is a box,
+ * which is read row by row; a row consists of as many of the last dimensions as are contiguous on
+ * both sides. Short rows are taken from a window of the file.
  */
 #define _XOPEN_SOURCE 700
 #include "executor/checkpoint_reader.h"
@@ -96,7 +96,7 @@ static void file_path(char path[4096], const CheckpointReader *reader, int32_t n
     snprintf(path, 4096, "%s/%s", reader->directory, reader->manifest.files[number].name);
 }
 
-/* The file's descriptor, which stays the reader's. Its length must be what the manifest says. */
+/* Opens a file; the reader owns the descriptor. The length must agree with the manifest. */
 static AmStatus open_file(CheckpointReader *reader, int32_t number, int *file, AmError *error) {
     int slot = number % CHECKPOINT_OPEN_FILES;
     if (reader->numbers[slot] == number) {
@@ -136,7 +136,7 @@ static AmStatus read_bytes(CheckpointReader *reader, int32_t number, int64_t off
     return AM_OK;
 }
 
-/* `count` bytes that may lie beside those that are read next; `end`: nothing behind it is wanted. */
+/* Reads `count` bytes, possibly adjacent to the next read; bytes after `end` are not needed. */
 static AmStatus read_row(CheckpointReader *reader, int32_t number, int64_t offset, int64_t count, int64_t end,
                          void *to, AmError *error) {
     if (count >= WINDOW_BYTES / 4) return read_bytes(reader, number, offset, count, to, error);
@@ -213,7 +213,7 @@ AmStatus checkpoint_reader_verify(CheckpointReader *reader, int32_t first, int32
     return AM_OK;
 }
 
-/* Elements of one dimension that lie together both in what is wanted and in what a part has. */
+/* Elements of one dimension that are contiguous both in the request and in a part. */
 typedef struct Run {
     int64_t to, from, length; /* positions in the wanted piece and in the part */
 } Run;
@@ -274,7 +274,7 @@ static int32_t find_row(const Box *box, const CheckpointPart *part, const int64_
     return d > 0 ? d : 0;
 }
 
-/* All that one part has of what is wanted; adds its elements to *found. */
+/* Reads the intersection of one part with the request; adds its elements to *found. */
 static AmStatus read_part(CheckpointReader *reader, const CheckpointTensor *tensor,
                           const CheckpointPart *part, const int64_t *extent, const Runs *runs, char *local,
                           int64_t *found, AmError *error) {

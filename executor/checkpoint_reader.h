@@ -31,7 +31,7 @@ const char *checkpoint_directory(Arena *arena, const char *folder, int64_t step,
 AmStatus checkpoint_reader_open(CheckpointReader *reader, const char *directory, AmError *error);
 void checkpoint_reader_close(CheckpointReader *reader);
 /* Compares all bytes of the files with their digests: every `stride`-th file from `first` on.
- * AM_ERROR_INPUT names the file and what is damaged in it. */
+ * AM_ERROR_INPUT names the file and the damaged part. */
 AmStatus checkpoint_reader_verify(CheckpointReader *reader, int32_t first, int32_t stride, AmError *error);
 
 /* Fills `local`, the part of the tensor that start, extent and blocks say (checkpoint_manifest.h),

@@ -65,7 +65,8 @@ AmStatus checkpoint_write_files(const CheckpointWriter *writer, const Checkpoint
     return disk_sync_directory(writer->calls, directory, error);
 }
 
-/* Files of other processes must be here: a folder that only looks the same has none of them. */
+/* Checks that the files of other processes are here: a different folder of the same name has none
+ * of them. */
 static AmStatus check_present(const CheckpointManifest *manifest, const char *directory, Arena *arena,
                               AmError *error) {
     for (int32_t f = 0; f < manifest->file_count; f++) {

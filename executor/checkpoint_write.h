@@ -11,11 +11,11 @@ typedef struct CheckpointWriter {
     const DiskCalls *calls;
     const char *folder; /* of all checkpoints */
     int32_t keep;       /* how many of them */
-    /* Set when nobody waits for the files any more: then nothing but the images is looked at. */
+    /* Set when the files are no longer needed: afterwards only the images are accessed. */
     const atomic_bool *is_abandoned;
 } CheckpointWriter;
 
-/* Removes what was never finished. Best effort. */
+/* Removes unfinished checkpoints. Best effort. */
 void checkpoint_clean(const CheckpointWriter *writer);
 /* Step 1, every process: its ranks' files, aside. Adds them to `share`, whose tensors are all there. */
 AmStatus checkpoint_write_files(const CheckpointWriter *writer, const CheckpointImage *images,

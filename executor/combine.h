@@ -1,7 +1,7 @@
-/* What the members of a reduction bring, made one.
+/* Combines the contributions to a reduction.
  *
- * Every back end on the host reduces by this function, so that a plan's results are the same
- * bits whether its ranks are threads or processes.
+ * Every back end on the host reduces by this function, so that a plan's results have the same bits
+ * whether its ranks are threads or processes.
  */
 #ifndef EXECUTOR_COMBINE_H
 #define EXECUTOR_COMBINE_H

@@ -53,7 +53,7 @@ static bool has_mpi(void) {
 AmStatus comm_back_end_choose(const CommBackEnd **result, const char *name, const KernelBackEnd *kernels,
                               const World *processes, AmError *error) {
     bool on_host = kernels == &kernels_cpu;
-    if (!processes) /* one process, whose ranks need nobody else */
+    if (!processes) /* a single process, whose ranks are all local */
         return comm_back_end_find(result, !name || (on_host && strcmp(name, "mpi") == 0) ? "local" : name,
                                   kernels, error);
     if (name && strcmp(name, "local") == 0)
@@ -149,7 +149,7 @@ AmStatus comm_prepare(CommCall **result, Arena *arena, Comm *comm, const Program
         return am_fail(error, AM_ERROR_INTERNAL, "", "rank %d is not in the group of its own collective",
                        comm->rank);
     *result = call;
-    if (call->transfer && call->transfer->slots > 0) return AM_OK; /* a stream: nobody meets */
+    if (call->transfer && call->transfer->slots > 0) return AM_OK; /* a stream has no meeting */
     if (call->position >= 0)
         TRY(comm->back_end->join(comm, call->ranks, call->rank_count, &call->group, error));
     return comm->back_end->prepare ? comm->back_end->prepare(comm, call, error) : AM_OK;

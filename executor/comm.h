@@ -1,20 +1,17 @@
-/* Collectives: one interface for several back ends (architecture, decision 9).
- * executor/comm_local.c, ranks as threads of one process, is the first;
- * comm_mpi.c joins processes on the host; for CUDA there are
+/* Collectives: one interface for several back ends. executor/comm_local.c, ranks as threads of one
+ * process, is the first; comm_mpi.c joins processes on the host; for CUDA there are
  * executor/cuda/comm_local_cuda.c and comm_nccl.c.
  *
- * Every rank holds a Comm. Before the first training step each collective of
- * the program becomes a CommCall (shapes and group resolved), then the runner
- * binds addresses, every rank's thread calls start(), and every step runs the
- * call. Results do not depend on timing: reductions go in group order, floating
- * ones accumulate in double and are rounded once (NCCL, which chooses its own
- * order, is the exception). When one rank fails the others are released: their
- * collectives return AM_ERROR_RUNTIME instead of waiting for ever.
+ * Every rank holds a Comm. Before the first training step each collective of the program becomes a
+ * CommCall (shapes and group resolved), then the runner binds addresses, every rank's thread calls
+ * start(), and every step runs the call. Results do not depend on timing: reductions are in group
+ * order, floating ones accumulate in double and are rounded once (except NCCL, which chooses its
+ * own order). When one rank fails, the others are released: their collectives return
+ * AM_ERROR_RUNTIME instead of waiting.
  *
- * On a device that works by itself run() only issues the collective: it takes
- * place after all that was issued to the device before, and beside what is
- * issued later until wait(). The runner (overlap.c) waits before the first step
- * that touches the memory of the call.
+ * On an asynchronous device run() only issues the collective: it runs after all work issued to the
+ * device before, and concurrently with later work until wait(). The runner (overlap.c) waits before
+ * the first step that accesses the memory of the call.
  */
 #ifndef EXECUTOR_COMM_H
 #define EXECUTOR_COMM_H
@@ -33,7 +30,7 @@ typedef struct CommCall {
     const int32_t *ranks;                /* [rank_count]: the group, or those that a transfer joins */
     int32_t rank_count;
     int32_t group;    /* the back end's name of it */
-    int32_t position; /* of this rank in it; -1 where a transfer has nothing to do with others */
+    int32_t position; /* of this rank in it; -1 for a transfer without other ranks */
     int32_t operand_count, result_count;
     const IrShape **operand_shapes, **result_shapes; /* local */
     void **operands, **results;
@@ -57,23 +54,23 @@ typedef struct CommBackEnd {
     /* After the call's join(), addresses not being bound yet: fills scratch_bytes
      * and prepared. AM_ERROR_INPUT where the back end cannot do it. NULL: nothing to do. */
     AmStatus (*prepare)(Comm *comm, CommCall *call, AmError *error);
-    /* By each rank in a thread of its own, after its last join() and with all
-     * addresses bound; NULL: nothing to do. */
+    /* Called by each rank in a thread of its own, after its last join() and with all addresses
+     * bound; NULL: no action. */
     AmStatus (*start)(Comm *comm, AmError *error);
     AmStatus (*run)(Comm *comm, const CommCall *call, AmError *error);
-    /* What is issued to the device from now on comes after this call and all
-     * before it. NULL: run() has done it all. */
+    /* Orders work issued to the device from now on after this call and all before it. NULL: run()
+     * is synchronous. */
     void (*wait)(Comm *comm, const CommCall *call);
     /* Waits until the collectives that were issued are done, or cannot be done any
      * more; to be called before the device is synchronized. NULL: that does it. */
     AmStatus (*await)(Comm *comm, AmError *error);
-    /* Whether ranks may have transfers with slots (stream.h), and how those to other processes travel; NULL:
-     * there are none. */
+    /* Whether ranks may have transfers with slots (stream.h), and the transport to other processes;
+     * NULL: none. */
     bool has_channels;
     const struct ChannelBackEnd *channels;
     bool meets_on_host; /* run() waits for other ranks, so it cannot be recorded (KernelBackEnd.begin) */
     AmStatus (*barrier)(Comm *comm, AmError *error); /* of all ranks */
-    /* Releases all ranks from what they wait for; any rank, any number of times. */
+    /* Releases all ranks from waiting; may be called by any rank, any number of times. */
     void (*abort)(Comm *comm);
 } CommBackEnd;
 
@@ -91,12 +88,13 @@ AmStatus comm_prepare(CommCall **call, Arena *arena, Comm *comm, const Program *
                       const ProgramInstruction *instruction, AmError *error);
 void comm_bind(CommCall *call, const ProgramInstruction *instruction, void *const *addresses, void *scratch);
 
-/* What piece k of what `taker_rank` receives in a transfer is for its giver: pieces between two
- * ranks come in the same order in both lists. AM_ERROR_INTERNAL: the two do not mean the same. */
+/* Finds the sender's piece for piece k of `taker_rank`'s received pieces in a transfer: pieces
+ * between two ranks have the same order in both lists. AM_ERROR_INTERNAL: the lists disagree. */
 AmStatus comm_find_given(const ProgramPiece **given, const CommCall *giver, const CommCall *taker,
                          int32_t taker_rank, int32_t k, AmError *error);
 
-/* Where a piece of a row-major array of that shape begins; fills the array's strides[rank], in elements. */
+/* The address of a piece of a row-major array of that shape; fills the array's strides[rank], in
+ * elements. */
 char *comm_piece_place(void *array, const IrShape *shape, const ProgramPiece *piece, int64_t *strides);
 
 /* "all_reduce", ... or "transfer". */
@@ -107,8 +105,8 @@ const char *comm_call_name(const CommCall *call);
 AmStatus comm_back_end_find(const CommBackEnd **back_end, const char *name, const KernelBackEnd *kernels,
                             AmError *error);
 
-/* The same for the processes of a run (NULL: there is one alone); `name` NULL: what suits them.
- * AM_ERROR_USAGE says what would. */
+/* The same for the processes of a run (NULL: a single one); `name` NULL: the default for them.
+ * AM_ERROR_USAGE lists the suitable ones. */
 AmStatus comm_back_end_choose(const CommBackEnd **back_end, const char *name, const KernelBackEnd *kernels,
                               const World *processes, AmError *error);
 

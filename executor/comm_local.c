@@ -22,12 +22,12 @@ typedef struct CommWorld {
     Arena arenas[]; /* [size]: of each rank's calls */
 } CommWorld;
 
-/* What member `position` of the group runs at this moment. */
+/* The call that member `position` of the group is running. */
 static const CommCall *call_of(const RendezvousGroup *group, int32_t position) {
     return group->brought[position];
 }
 
-/* What a member needs to know of a call beforehand. */
+/* The prepared data of a call for one member. */
 typedef struct LocalCall {
     RendezvousGroup *group;
     bool by_letters;      /* an all_reduce that takes one meeting */

@@ -1,22 +1,21 @@
 /* Collectives by MPI: ranks in any number of processes, on the host's memory.
  *
- * A call becomes lanes when it is prepared: a lane is the stream of bytes
- * (comm_stream.h) between this rank and one other in one direction, cut into
- * chunks of which at most two are under way. All lanes of a call go on at the same
- * time; no message is waited for alone. A member of a reduction that has a chunk
- * from everybody adds them up in group order, wide, as comm_local does, so the
- * results are the same bits; meanwhile the next chunk arrives. An all_reduce is
- * a reduction of one part by each member, whose chunks go to the others as soon as
- * they are reduced: each member sends 2 (n - 1) / n of the operands, whatever
- * their size, from memory of two chunks for each of the others.
+ * A prepared call consists of lanes: a lane is the stream of bytes (comm_stream.h) between this
+ * rank and one other in one direction, cut into chunks, of which at most two are in flight. All
+ * lanes of a call progress concurrently; no message is awaited alone. A member of a reduction with
+ * a chunk from every other member adds them in group order, in the wide type, as comm_local does,
+ * so that the results have the same bits; the next chunk arrives meanwhile. An all_reduce is a
+ * reduction of one part by each member, whose chunks are sent to the others as soon as they are
+ * reduced: each member sends 2 (n - 1) / n of the operands, for any size, from memory of two chunks
+ * for each of the others.
  *
- * Where a chunk of a stream is one run of memory MPI sends from it and receives
- * into it, else it is packed. Results may be the operands' memory in an
- * all_reduce, so a chunk of a result is received only after the chunk of the
- * operand that lay there has been sent: lanes wait for one another by gates.
+ * If a chunk of a stream is contiguous in memory, MPI sends from it and receives into it; otherwise
+ * it is packed. Results may share the operands' memory in an all_reduce, so that a chunk of a
+ * result is received only after the operand's chunk at the same place has been sent: gates order
+ * the lanes.
  *
- * Whoever waits polls, and looks whether another rank or process has failed. Then
- * nothing of MPI is touched any more (mpi_wire_end).
+ * A waiting rank polls, and checks for failures of other ranks or processes. After a failure MPI is
+ * not called again (mpi_wire_end).
  */
 #include "executor/comm_mpi.h"
 
@@ -82,7 +81,7 @@ static bool is_direct(const MpiCall *self, const CommStream *stream) {
     return true;
 }
 
-/* Takes the stream over; an empty one is no lane. */
+/* Adds a lane for the stream; an empty stream has none. */
 static void add_lane(MpiCall *self, const Comm *comm, CommCall *call, const Lane *lane, int32_t peer,
                      int32_t phase) {
     const CommWorld *world = comm->world;
@@ -187,7 +186,7 @@ static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
 
 /* ---- running ---- */
 
-/* Where a chunk is for MPI: in the arrays, or in the lane's buffer. */
+/* The memory of a chunk for MPI: in the arrays, or in the lane's buffer. */
 static char *chunk_place(const MpiCall *self, const CommCall *call, const Lane *lane, int64_t chunk) {
     int32_t box = 0;
     int64_t run;
@@ -211,7 +210,7 @@ static void use_chunk(const MpiCall *self, const CommCall *call, Lane *lane) {
                            chunk_size(self, &lane->stream, chunk), chunk_place(self, call, lane, chunk));
 }
 
-/* Begins and ends what it can; `moved`: that was something. */
+/* Starts and completes operations; sets `moved` if there was progress. */
 static AmStatus move_lane(const MpiCall *self, const CommCall *call, Lane *lane, bool *moved,
                           AmError *error) {
     int64_t count = chunk_count(self, &lane->stream);
@@ -292,7 +291,7 @@ bool comm_mpi_has_failed(CommWorld *world) {
     return atomic_load(&world->failed) || world_check(world->processes, NULL) != AM_OK;
 }
 
-/* Between two looks at what is under way: the processor goes to who else wants it, at length later. */
+/* Pauses between two polls: yields the processor, then sleeps for longer intervals. */
 static AmStatus rest(CommWorld *world, int32_t rank, int64_t *idle, AmError *error) {
     bool has_failed = ++*idle % 128 == 0 ? comm_mpi_has_failed(world) : atomic_load(&world->failed);
     if (has_failed) return comm_mpi_fail_released(rank, error);
@@ -338,7 +337,8 @@ static AmStatus finish_message(CommWorld *world, int32_t rank, MpiRequest *reque
     }
 }
 
-/* In log2 n rounds: in round k everybody tells the process 2^k behind that all 2^k before are here. */
+/* A barrier in log2 n rounds: in round k every process notifies the process 2^k after it that all
+ * 2^k before have arrived. */
 AmStatus comm_mpi_meet(CommWorld *world, int32_t rank, AmError *error) {
     int32_t process = world->processes->process, count = world->processes->count;
     int32_t tag = comm_mpi_barrier_tag(world);

@@ -1,8 +1,7 @@
-/* What the collectives (comm_mpi.c) and the channels (channel_mpi.c) of one process share.
+/* Shared data of the collectives (comm_mpi.c) and the channels (channel_mpi.c) of one process.
  *
- * Tags tell apart what one process sends another: with r ranks in each process, from * r + to is a
- * pair of ranks; pairs of collectives come first, twice, then the barrier, then
- * channels.
+ * Tags distinguish messages between two processes: with r ranks in each process, from * r + to is a
+ * pair of ranks; pairs of collectives come first, twice, then the barrier, then channels.
  */
 #ifndef EXECUTOR_COMM_MPI_H
 #define EXECUTOR_COMM_MPI_H
@@ -26,7 +25,8 @@ typedef struct CommWorld {
     bool has_thread;
 } CommWorld;
 
-/* Number of a pair of ranks, of which one at least is this process's; `process`: where the other is. */
+/* Number of a pair of ranks, of which at least one belongs to this process; `process`: that of the
+ * other. */
 static inline int32_t comm_mpi_pair(const CommWorld *world, int32_t from, int32_t to) {
     return from % world->count * world->count + to % world->count;
 }

@@ -1,9 +1,9 @@
-/* What one rank gives another in a collective or transfer, as a stream of bytes.
+/* The data from one rank to another in a collective or transfer, as a stream of bytes.
  *
- * A stream is a list of boxes: parts of arrays, in row-major order, each beginning
- * at a multiple of 16 bytes. Giver and taker list the same boxes in the same order,
- * each as they lie in its own arrays, so a stream can be cut anywhere at a multiple
- * of 16 and travel in pieces of one size, whatever the arrays' number and shapes.
+ * A stream is a list of boxes: parts of arrays, in row-major order, each beginning at a multiple of
+ * 16 bytes. Sender and receiver list the same boxes in the same order, each with the layout of its
+ * own arrays, so that a stream can be cut anywhere at a multiple of 16 and sent in pieces of one
+ * size, for any number and shapes of arrays.
  */
 #ifndef EXECUTOR_COMM_STREAM_H
 #define EXECUTOR_COMM_STREAM_H
@@ -26,9 +26,9 @@ typedef struct CommStream {
     bool of_results; /* boxes of the call's results; else of its operands */
 } CommStream;
 
-/* What this rank gives the member at `position` of a collective's group (itself included), and what
- * it takes from it. In reductions every member gives each what that one is to reduce, and `taken` is where
- * the reduced stream belongs. Of an all_reduce each member reduces a part of all arrays taken
+/* The streams from this rank to the member at `position` of a collective's group (itself included),
+ * and back. In reductions every member sends each the part that it reduces, and `taken` is the
+ * destination of the reduced stream. In an all_reduce each member reduces a part of all arrays
  * together: see comm_stream_reduced(). */
 AmStatus comm_stream_given(CommStream *stream, Arena *arena, const CommCall *call, int32_t position,
                            AmError *error);
@@ -46,8 +46,8 @@ bool comm_reduces_whole(const CommCall *call);
 
 /* Returns whether bytes [at, at + count) are one run of memory. */
 bool comm_stream_is_run(const CommStream *stream, int64_t at, int64_t count);
-/* Where byte `at` of the stream lies, and how many bytes follow it in one run (`run`); NULL: these
- * bytes mean nothing. `*box`: a box that does not begin after `at`; moved on. */
+/* The address of byte `at` of the stream, and the length of the contiguous run from it (`run`);
+ * NULL: padding. `*box`: a box that does not begin after `at`; advanced. */
 char *comm_stream_place(const CommStream *stream, const CommCall *call, int64_t at, int64_t *run,
                         int32_t *box);
 /* Bytes [at, at + count) to and from one piece of memory; `box` as above. */

@@ -1,18 +1,15 @@
-/* Control flow: while, conditional, and fusions and calls as the file has them.
+/* Control flow: while, conditional, and fusions and calls of the module.
  *
- * A loop is a training step in the small. Its carried values are its results:
- * the operands are copied there once, unless they lie there already, and the
- * body's parameters are these places, which the body updates, by itself where
- * the buffer plan allows it. What is not carried is read where the operand lies.
- * The condition takes the same parameters, and so finds them in the same places.
- * Branches and called computations read the operands in place and make their
- * outputs in the results; what is no output of theirs alone is copied there.
- * Regions never run at the same time and share the memory for what else they
- * make: a place in the caller's buffer plan.
+ * A loop resembles a training step. Its carried values are its results: the operands are copied
+ * there once, unless they are in place, and the body's parameters are these addresses, which the
+ * body updates, in place if the buffer plan allows it. Other values are read at the operand's
+ * address. The condition has the same parameters at the same addresses. Branches and called
+ * computations read the operands in place and write their outputs to the results; values that are
+ * not outputs of theirs alone are copied there. Regions never run concurrently and share the memory
+ * for their other values: an allocation in the caller's buffer plan.
  *
- * What a condition or a selector gave is read by the host, on any device. All
- * ranks read the same, so collectives inside meet as often on every rank; one
- * that fails ends the loop.
+ * The host reads the result of a condition or a selector, on any device. All ranks read the same
+ * value, so that collectives inside match on every rank; a failing rank ends the loop.
  */
 #include "executor/control.h"
 
@@ -38,7 +35,7 @@ static void copy_to_result(const Control *self, int32_t k, const void *from) {
                                         ir_shape_bytes(result_shape(self, k)));
 }
 
-/* Reads what the device has made, when all that it waits for is done or has failed. */
+/* Reads a value from the device, after all work before it is done or has failed. */
 static AmStatus read_value(const Control *self, void *to, const void *from, int64_t bytes, AmError *error) {
     if (self->comm && self->comm->back_end->await) TRY(self->comm->back_end->await(self->comm, error));
     self->device->back_end->copy_out(self->device, to, from, bytes);

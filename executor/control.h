@@ -1,6 +1,5 @@
-/* Control flow: loops, conditionals and calls, for every back end. They run
- * other programs, their regions, and copy; what they compute themselves is
- * nothing. */
+/* Control flow: loops, conditionals and calls, for every back end. They run other programs, their
+ * regions, and copy values; they compute nothing themselves. */
 #ifndef EXECUTOR_CONTROL_H
 #define EXECUTOR_CONTROL_H
 
@@ -29,8 +28,8 @@ AmStatus control_prepare(Control **control, Arena *arena, KernelDevice *device, 
 AmStatus control_bind(Control *control, void *const *addresses, const ReadyMemory *memory, AmError *error);
 AmStatus control_run(const Control *control, AmError *error);
 
-/* A loop turn by turn: carried values begin; then ready_run_steps() of the body, as often as it has
- * turns. */
+/* A loop iteration by iteration: initialises the carried values; then ready_run_steps() of the
+ * body, once per iteration. */
 void control_enter(const Control *loop);
 static inline ReadyProgram *control_body(const Control *loop) {
     return loop->regions[0];

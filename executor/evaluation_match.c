@@ -12,8 +12,8 @@ static bool separates(char c) {
     return strchr("[]()'\"./, ", c) != NULL;
 }
 
-/* Moves *end to the beginning of the last word of path[0 .. *end - 1]. Returns its length, or 0 where no
- * word is left. */
+/* Moves *end to the beginning of the last word of path[0 .. *end - 1]. Returns its length, or 0
+ * without a word. */
 static size_t take_last_word(const char *path, size_t *end) {
     while (*end > 0 && separates(path[*end - 1])) --*end;
     size_t last = *end;

@@ -70,7 +70,7 @@ static AmStatus align_examples(Feeds *self, AmError *error) {
     return AM_OK;
 }
 
-/* What stays the same goes to the ranks at once, parameter by parameter. */
+/* Sends constant parameters to the ranks at once, one by one. */
 static AmStatus read_all(Feeds *self, Rank *ranks, int32_t rank_count, const bool *is_resumed,
                          AmError *error) {
     for (int32_t k = 0; k < self->count; k++) {

@@ -132,7 +132,7 @@ static int64_t values_of(Dtype type) {
     return bits >= 63 ? INT64_MAX : (int64_t)1 << bits;
 }
 
-/* The vocabulary: what the inputs index; the targets are of the same one. */
+/* Finds the vocabulary: the dimension that the inputs index; the targets have the same one. */
 static AmStatus find_limit(Feed *feed, const FeedSource *source, const FeedFile *file, AmError *error) {
     int64_t vocabulary = 0;
     feed->limit = values_of(feed->shape->type);
@@ -143,8 +143,8 @@ static AmStatus find_limit(Feed *feed, const FeedSource *source, const FeedFile 
     return AM_OK;
 }
 
-/* A window is what one row of inputs and one of targets need: T + 1 tokens, or, of inputs alone, T. Windows
- * share their ends. */
+/* Opens windows of tokens. A window has T + 1 tokens for one row of inputs and one of targets, or T
+ * for inputs alone. Adjacent windows share one token. */
 static AmStatus open_tokens(Feed *feed, const FeedSource *source, const FeedFile *file, AmError *error) {
     const IrShape *shape = feed->shape;
     int64_t length = shape->dimensions[shape->rank - 1], whole = length + (file->targets >= 0 ? 1 : 0);

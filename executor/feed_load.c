@@ -33,7 +33,8 @@ static AmStatus find_cuts(FeedLoad *load, FeedLoader *loader, Arena *arena, AmEr
     return AM_OK;
 }
 
-/* A whole cut is what the batch is read into; without one it is read beside the places. */
+/* Reads a batch directly into a shard that is the whole batch; otherwise reads it into separate
+ * memory. */
 static AmStatus place_cuts(FeedLoad *load, FeedLoader *loader, AmError *error) {
     int64_t width = dtype_bytes(load->feed->shape->type);
     bool has_whole = false;

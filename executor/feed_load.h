@@ -1,9 +1,9 @@
-/* Batches and the places they are loaded into. For the feeding's own files.
+/* Batches and their buffers. Private to feeding.
  *
- * Batch t goes to place t mod depth. A place holds every parameter's batch in the shards
- * of this process's ranks, each distinct one once, so that a rank only copies its own to
- * its device. Who calls is to see that a place is not loaded into before all ranks
- * have taken from it: as an actor, by a quota of `depth` registers.
+ * Batch t goes to place t mod depth. A place holds every parameter's batch in the shards of this
+ * process's ranks, each distinct one once, so that a rank only copies its own to its device. The
+ * caller ensures that all ranks have read a place before it is reused: as an actor, by a quota of
+ * `depth` registers.
  */
 #ifndef EXECUTOR_FEED_LOAD_H
 #define EXECUTOR_FEED_LOAD_H
@@ -13,7 +13,7 @@
 
 /* Which examples are whose batch. */
 typedef struct FeedOrder {
-    int64_t batches, examples, per_batch; /* of an epoch; examples and per_batch: of what is shuffled */
+    int64_t batches, examples, per_batch; /* of an epoch; examples and per_batch: of the shuffled data */
     uint64_t seed;
     bool shuffled;
     int64_t start; /* batches before the first step, of all epochs */
@@ -59,7 +59,7 @@ void feed_loader_close(FeedLoader *loader);
 
 /* Loads the first batch. */
 AmStatus feed_loader_start(FeedLoader *loader, const FeedOrder *order, Arena *arena, AmError *error);
-/* Loads batch `step`; what fails is told to those who take it. One call at a time, in order. */
+/* Loads batch `step`; readers receive a failure. One call at a time, in order. */
 void feed_loader_load(FeedLoader *loader, int64_t step);
 /* Batch `step`, which is loaded, to rank r. AM_ERROR_RUNTIME: it could not be. */
 AmStatus feed_loader_take(FeedLoader *loader, int32_t r, int64_t step, AmError *error);

@@ -1,12 +1,10 @@
-/* --state random: values from what the module does with a parameter.
+/* --state random: values derived from a parameter's use in the module.
  *
- * Weights of rank 2 or more are normal / sqrt(fan-in), the fan-in being the
- * product of the dimensions that the first dot or convolution contracts; those
- * of rank 1 are ones where they multiply and zeros where they are added. Other
- * state is zero. Integer data is uniform below the smallest dimension that it
- * indexes (a gather's, or the width of the one-hot it is compared with),
- * floating data normal. Element i of parameter k is drawn from the counter
- * (seed, k, i).
+ * Weights of rank 2 or more are normal / sqrt(fan-in), where the fan-in is the product of the
+ * dimensions that the first dot or convolution contracts; those of rank 1 are ones if they multiply
+ * and zeros if they are added. Other state is zero. Integer data is uniform below the smallest
+ * dimension that it indexes (a gather's, or the width of the one-hot with which it is compared),
+ * floating data normal. Element i of parameter k is drawn from the counter (seed, k, i).
  */
 #include <math.h>
 #include <stdlib.h>
@@ -16,7 +14,7 @@
 #include "executor/cpu/wide.h"
 #include "executor/feed.h"
 
-/* What users say about a value that reaches them through views. */
+/* Properties of a value derived from its users, also through views. */
 typedef struct Usage {
     double fan_in;       /* of the first dot or convolution; 0: none */
     int32_t first_scale; /* first multiply or divide, INT32_MAX: none */
@@ -78,7 +76,7 @@ static void note_index(Usage *usage, int64_t size) {
     if (size > 0 && (usage->least_index == 0 || size < usage->least_index)) usage->least_index = size;
 }
 
-/* What one user says; returns whether the value goes on through it. */
+/* Adds the evidence of one user; returns whether the user forwards the value. */
 static bool note_user(Usage *usage, const IrModule *module, int32_t u, int32_t from, bool integer) {
     const IrInstruction *user = &module->instructions[u];
     switch (user->opcode) {
@@ -161,7 +159,8 @@ AmStatus feed_draw(void *data, const PlanContext *context, int32_t number, uint6
     return AM_OK;
 }
 
-/* The only index of a gather, or what is compared with a count: then it is known which dimension is meant. */
+/* Limits a value that is the only index of a gather, or is compared with an iota: the dimension is
+ * then known. */
 static void note_limit(Usage *usage, const IrModule *module, const IrInstruction *user, int32_t from) {
     if (user->opcode == IR_COMPARE) note_index(usage, one_hot_width(module, user, from));
     if (user->opcode != IR_GATHER || user->operands[1] != from) return;

@@ -1,7 +1,6 @@
-/* Which file feeds which parameter: see feed_source.h.
+/* Assigns files to parameters: see feed_source.h.
  *
- * Data parameters are looked for in the data files first, all others in the state
- * file first.
+ * Data parameters are searched in the data files first, all others in the state file first.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "executor/feed_source.h"
@@ -46,8 +45,8 @@ static AmStatus fail_unknown_names(const FeedSource *source, const char *option,
                    name, suggest_hint(hint, name, paths, count));
 }
 
-/* NAME=FILE or NAME,NAME=FILE; what is a file as a whole has no names. A path may hold commas, so
- * that the whole of the left side is tried first. */
+/* Parses NAME=FILE or NAME,NAME=FILE; an argument that is an existing file has no names. A path may
+ * contain commas, so that the whole left side is tried first. */
 static AmStatus read_names(FeedFile *file, const FeedSource *source, const char *option, AmError *error) {
     const char *equals = strchr(option, '=');
     file->path = option;
@@ -74,7 +73,7 @@ static bool same_shape(const IrShape *a, const IrShape *b) {
     return a->rank == b->rank && memcmp(a->dimensions, b->dimensions, sizeof(int64_t) * (size_t)a->rank) == 0;
 }
 
-/* By its name: what the module is to predict. */
+/* Returns whether the name is that of prediction targets. */
 static bool names_targets(const char *path) {
     static const char *const words[] = {"target", "label", "next"};
     for (size_t k = 0; k < sizeof words / sizeof *words; k++)
@@ -82,7 +81,8 @@ static bool names_targets(const char *path) {
     return strcmp(path, "y") == 0;
 }
 
-/* Where no names are given: the integer data parameters, if they are one, or two of one shape. */
+/* Finds the parameters of a token file without names: the integer data parameters, if there is one,
+ * or two of one shape. */
 static AmStatus find_token_parameters(FeedFile *file, const FeedSource *source, AmError *error) {
     const IrRoles *roles = source->context->roles;
     int32_t found[3], count = 0;

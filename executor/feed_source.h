@@ -1,9 +1,9 @@
-/* The files of a run, and one parameter's examples in them. For the feeding's own files.
+/* The files of a run, and one parameter's examples in them. Private to feeding.
  *
- * --data NAME[,NAME]=FILE says which parameters a file feeds; without names an array
- * goes by its own name, and a token file to the integer data parameters: `inputs`
- * gets tokens i .. i + T - 1 of every window and `targets`, where there is one, the next ones,
- * T being the last dimension. Windows follow one another so that every token but the first is a target once.
+ * --data NAME[,NAME]=FILE names the parameters that a file feeds. Without names an array feeds the
+ * parameter of its own name, and a token file the integer data parameters: `inputs` gets tokens i
+ * .. i + T - 1 of every window and `targets`, if there is one, the next ones, T being the last
+ * dimension. Windows are consecutive, so that every token but the first is a target once.
  */
 #ifndef EXECUTOR_FEED_SOURCE_H
 #define EXECUTOR_FEED_SOURCE_H
@@ -23,14 +23,14 @@ typedef struct Feed {
     int64_t examples;  /* of them all, a remainder that fills no batch included */
     int64_t per_batch;
     bool in_order;       /* one value a step, such as a learning rate: never shuffled */
-    int64_t batch_bytes; /* as it is stored, or as the parameter holds it: whatever is more */
+    int64_t batch_bytes; /* stored, or in the parameter's type: the larger one */
     Dtype stored;
     bool has_rows, has_tokens;
     ArrayRows rows;   /* one for each example */
     TokenFile tokens; /* windows of `window` tokens, `shift` after the first of the window */
     int64_t window, stride, shift, limit;
     int64_t *values; /* [window] */
-    void *bytes;     /* the window as it is stored */
+    void *bytes;     /* the window in its stored form */
 } Feed;
 
 static inline bool feed_in_batches(const Feed *feed) {
@@ -57,8 +57,8 @@ typedef struct FeedSource {
 AmStatus feed_source_open(FeedSource *source, const PlanContext *context, const AmRunOptions *options,
                           Arena *arena, AmError *error);
 void feed_source_close(FeedSource *source); /* also after a failure */
-/* The file that feeds a parameter and the array in it, NULL where it holds tokens. `*file` is NULL where the
- * parameter is to be drawn. AM_ERROR_INPUT: nobody has it, or two data files do. */
+/* Finds the file that feeds a parameter and the array in it, NULL for tokens. `*file` is NULL if
+ * the parameter is drawn at random. AM_ERROR_INPUT: no file has it, or two data files do. */
 AmStatus feed_source_find(FeedFile **file, const ArrayEntry **entry, FeedSource *source, int32_t parameter,
                           AmError *error);
 

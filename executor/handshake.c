@@ -20,7 +20,7 @@ enum { VERSION = 1, NONCE = 32, PROOF = 64, REFUSAL = 256, MOST_CALLERS = 128 };
 
 /* Time for a stranger to say who it is, and for process 0 to answer. */
 static const double caller_seconds = 5, answer_seconds = 15;
-/* How long process 0, when it fails, still tells late ones why. */
+/* The time for which a failed process 0 still reports the reason to late processes. */
 static const double dismissal_seconds = 1;
 static const char magic[8] = "automap";
 
@@ -46,7 +46,8 @@ typedef struct Welcome {
     char refusal[REFUSAL]; /* why */
 } Welcome;
 
-/* Of who knows the secret and both random numbers; `side` keeps one's proof from being the other's. */
+/* Computes the proof of a process that has the secret and both random numbers; `side` distinguishes
+ * the two directions. */
 static void prove(char proof[PROOF], const char *side, const WorldPlace *place, const Challenge *challenge,
                   const Hello *hello) {
     char hex[PROOF + 1];

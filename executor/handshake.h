@@ -1,12 +1,11 @@
-/* How processes of one run find one another: process 0 listens, the others join.
+/* The handshake of a run's processes: process 0 listens, the others join.
  *
- * Process 0 answers every connection with a challenge (magic, version, a random
- * number); who joins says which process of how many it is, adds a random number of its
- * own and proves by SHA-256 over all of this that it has the run's secret; process
- * 0 proves the same in its welcome. Each process joins twice, with a control and
- * a data connection. All messages have fixed sizes, strangers have little time and
- * their number is bounded, so that nothing that comes to the port costs memory or
- * keeps the others waiting. What is sent is neither encrypted nor secret.
+ * Process 0 answers every connection with a challenge (magic, version, a random number). A joining
+ * process sends its number, the number of processes and a random number of its own, and proves by
+ * SHA-256 over all of this that it has the run's secret; process 0 proves the same in its welcome.
+ * Each process joins twice, with a control and a data connection. All messages have fixed sizes,
+ * unknown connections have a short time limit and a bounded number, so that traffic on the port
+ * neither uses memory nor delays the others. Messages are not encrypted.
  */
 #ifndef EXECUTOR_HANDSHAKE_H
 #define EXECUTOR_HANDSHAKE_H
@@ -22,9 +21,9 @@ typedef struct HandshakeJoined {
     char host[LIVENESS_HOST];
 } HandshakeJoined;
 
-/* Another process: connects to place->host and place->port until the deadline (a
- * time of clock_seconds()). AM_ERROR_RUNTIME: nobody there, a stranger, another
- * run; the text names both sides. The caller closes *connection. */
+/* Another process: connects to place->host and place->port until the deadline (a time of
+ * clock_seconds()). AM_ERROR_RUNTIME: no listener, no automap process, or another run; the text
+ * names both sides. The caller closes *connection. */
 AmStatus handshake_join(int *connection, const WorldPlace *place, HandshakeChannel channel, double deadline,
                         AmError *error);
 

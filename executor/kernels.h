@@ -1,13 +1,13 @@
-/* Kernels: what runs the steps of a lowered program. One interface for several
- * back ends (architecture, decision 9): executor/cpu and executor/cuda.
+/* Kernels: the implementation of a lowered program's steps. One interface for several back ends:
+ * executor/cpu and executor/cuda.
  *
- * Every rank opens a device. A step that is neither a collective (comm.h) nor
- * control flow (control.h) becomes a KernelCall once, before the first training step: prepare() checks that
- * the back end can run it, works out everything that depends on shapes alone and says how much scratch memory
- * it wants. The runner then binds addresses and calls finish(), which compiles and uploads what the calls
- * need. Every training step calls run(), which allocates nothing and cannot fail; it may return before the
- * work is done, which the device does in the order of the calls. A device that fails later says so in
- * synchronize().
+ * Every rank opens a device. A step that is neither a collective (comm.h) nor control flow
+ * (control.h) becomes a KernelCall once, before the first training step: prepare() checks that the
+ * back end supports it, computes everything that depends on shapes alone and returns the needed
+ * scratch memory. The runner then binds addresses and calls finish(), which compiles and uploads
+ * the code and data of the calls. Every training step calls run(), which allocates nothing and
+ * cannot fail; it may return before the work is done, which the device does in the order of the
+ * calls. A later failure of the device is returned by synchronize().
  */
 #ifndef EXECUTOR_KERNELS_H
 #define EXECUTOR_KERNELS_H
@@ -16,7 +16,7 @@
 
 typedef struct KernelBackEnd KernelBackEnd;
 
-/* What a rank computes on; a back end's own device begins with this. */
+/* The device of a rank; a back end's own struct begins with this. */
 typedef struct KernelDevice {
     const KernelBackEnd *back_end;
 } KernelDevice;
@@ -33,7 +33,7 @@ struct KernelCall {
     void *scratch;                                   /* scratch_bytes, aligned to 64 */
     int64_t scratch_bytes;
     const void *compiled; /* what prepare() worked out; in its arena */
-    /* What is worked out anew when the addresses are there; or NULL. */
+    /* Computes values that depend on addresses; or NULL. */
     void (*bind)(const KernelCall *call);
     void (*run)(const KernelCall *call);
 };
@@ -43,7 +43,7 @@ typedef struct KernelOptions {
     int32_t threads;      /* that share a kernel's work on the host; 0: its processors over ranks_here */
     int32_t ranks_here;   /* on this machine, of all processes; 0: this one alone */
     bool tf32;            /* f32 products may round their operands to 10 bits of fraction */
-    AmWarnings *warnings; /* what prepare() has to tell; or NULL */
+    AmWarnings *warnings; /* warnings of prepare(); or NULL */
 } KernelOptions;
 
 /* All functions but open() may be called by any one thread at a time. */
@@ -51,8 +51,8 @@ struct KernelBackEnd {
     const char *name; /* "cpu" */
     AmStatus (*open)(KernelDevice **device, const KernelOptions *options, AmError *error);
     void (*close)(KernelDevice *device);
-    /* Fills scratch_bytes, compiled and run. AM_ERROR_INPUT names opcode and
-     * place where there is no kernel. */
+    /* Fills scratch_bytes, compiled and run. AM_ERROR_INPUT names opcode and position of an
+     * unsupported step. */
     AmStatus (*prepare)(KernelCall *call, Arena *arena, AmError *error);
     /* After all calls of a device are prepared and bound; NULL: nothing to do. */
     AmStatus (*finish)(KernelDevice *device, AmError *error);
@@ -63,12 +63,11 @@ struct KernelBackEnd {
     void (*copy_in)(KernelDevice *device, void *to, const void *host, int64_t bytes);
     void (*copy_out)(KernelDevice *device, void *host, const void *from, int64_t bytes);
     void (*copy_within)(KernelDevice *device, void *to, const void *from, int64_t bytes);
-    /* A stretch is work that is the same in every step and in which the host
-     * waits for nothing. begin(): true, it was replayed from *record and is not
-     * to be issued again; false, it is issued now, between begin() and end(),
-     * which may record it. end(): false, what was issued had to be recorded, could
-     * not be and has not run, so it is to be issued once more, from begin() on.
-     * *record starts as NULL; close() releases it. Both or neither are NULL. */
+    /* A stretch is work that is equal in every step and during which the host does not wait.
+     * begin() returns true if it was replayed from *record and is not issued again; false if it is
+     * issued now, between begin() and end(), which may record it. end() returns false if the issued
+     * work had to be recorded, could not be and has not run; it is then issued once more, from
+     * begin() on. *record starts as NULL; close() releases it. Both or neither are NULL. */
     bool (*begin)(KernelDevice *device, void **record);
     bool (*end)(KernelDevice *device, void **record);
     /* Waits for all that was issued; reports what failed since the last time. */
@@ -80,8 +79,8 @@ extern const KernelBackEnd kernels_cuda; /* in a build with CUDA */
 /* The host with one thread: needs no opening, and any number of callers share it. */
 extern KernelDevice kernel_device_cpu;
 
-/* The back end of that name ("cpu", "cuda"). AM_ERROR_RUNTIME: this build has none; AM_ERROR_USAGE:
- * there is none. */
+/* The back end of that name ("cpu", "cuda"). AM_ERROR_RUNTIME: this build lacks it; AM_ERROR_USAGE:
+ * the name is unknown. */
 AmStatus kernel_back_end_find(const KernelBackEnd **back_end, const char *name, AmError *error);
 
 /* Makes the call of one step: shapes, then the back end's

@@ -45,7 +45,7 @@ static void send_notice(LivenessPeer *peer, uint32_t kind, int32_t process, cons
     if (sent != (ssize_t)sizeof notice) shutdown(peer->control, SHUT_RDWR);
 }
 
-/* "bye" and no word more. The mutex is held. */
+/* Sends only "bye". The mutex is held. */
 static void say_bye(Liveness *self, LivenessPeer *peer) {
     if (!is_connected(peer) || peer->said_bye) return;
     send_notice(peer, NOTICE_BYE, self->process, "");
@@ -53,7 +53,8 @@ static void say_bye(Liveness *self, LivenessPeer *peer) {
     shutdown(peer->control, SHUT_WR);
 }
 
-/* The first failure: all are told the line, with the reason alone where it is our own. The mutex is held. */
+/* Records the first failure and sends the line to all, only the reason for our own. The mutex is
+ * held. */
 static void fail(Liveness *self, int32_t process, const char *line) {
     if (self->failed) return;
     self->failed = true;
@@ -102,7 +103,7 @@ static void take_notice(Liveness *self, LivenessPeer *peer) {
     }
 }
 
-/* Reads what has come. The mutex is held. */
+/* Reads arrived notices. The mutex is held. */
 static void read_notices(Liveness *self, LivenessPeer *peer) {
     for (;;) {
         ssize_t got = recv(peer->control, (char *)&peer->inbox + peer->inbox_bytes,
@@ -146,7 +147,7 @@ static void wait_for_news(Liveness *self, struct pollfd *polled, double seconds)
     pthread_mutex_lock(&self->mutex);
 }
 
-/* Once, without the mutex: what is called may ask whether a process has failed. */
+/* Notifies the owner once, without the mutex, since the callback may query failures. */
 static void tell_owner(Liveness *self) {
     if (!self->failed || self->told || !self->on_failure) return;
     void (*on_failure)(void *) = self->on_failure;

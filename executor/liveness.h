@@ -1,12 +1,10 @@
-/* Who is alive: the control connections between the processes of one run.
+/* Liveness: the control connections between the processes of one run.
  *
- * Process 0 holds one to every other process, which holds one to process 0. A
- * thread in every process watches them. On them go notices of one size: "I am
- * here" several times in the silence that is allowed, "failed" with the process
- * and the reason, and "bye" before an orderly end. A connection that ends
- * without "bye", or that stays silent for too long, is a failed process. Process
- * 0 tells everybody of every failure; the first one is what all report. A failure
- * ends the data connections, so that nobody waits on them any longer.
+ * Process 0 has one to every other process. A thread in every process watches them. They carry
+ * notices of one size: a heartbeat several times per allowed silence, "failed" with the process and
+ * the reason, and "bye" before an orderly end. A connection that ends without "bye", or that stays
+ * silent for too long, is a failed process. Process 0 forwards every failure to all; all report the
+ * first one. A failure ends the data connections, so that no process keeps waiting on them.
  */
 #ifndef EXECUTOR_LIVENESS_H
 #define EXECUTOR_LIVENESS_H
@@ -65,12 +63,12 @@ AmStatus liveness_start(Liveness *self, int32_t process, LivenessPeer *peers, in
 void liveness_add(Liveness *self, LivenessPeer *peer, int control, int data, const char *host);
 /* All have joined. */
 void liveness_complete(Liveness *self);
-/* This process has failed, for the reason that `text` gives: tells the others. */
+/* Reports a failure of this process with the reason `text` to the others. */
 void liveness_abort(Liveness *self, const char *text);
 /* Returns whether a process has failed; fills `error` with AM_ERROR_RUNTIME and the line. */
 AmStatus liveness_check(Liveness *self, AmError *error);
-/* The same, waiting for news at most `seconds`, or until `peer` (NULL: any) has said
- * bye: for who knows that something is wrong, and not yet what. AM_OK: nobody has failed. */
+/* The same, but waits for notices at most `seconds`, or until `peer` (NULL: any) has sent "bye":
+ * for a caller that detects a failure without its reason. AM_OK: no process has failed. */
 AmStatus liveness_explain(Liveness *self, const LivenessPeer *peer, double seconds, AmError *error);
 /* Has `on_failure` called once by the watching thread when a process has failed;
  * NULL: no longer, and not in work either when this returns. Not to be called by it. */

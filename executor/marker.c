@@ -1,7 +1,7 @@
-/* Markers: which custom calls are such, and the copy that one is.
+/* Markers: custom calls that only annotate, and the one that is a copy.
  *
- * Frontends name shardings, layouts and memory spaces by custom calls; on one
- * device, or after partitioning, they say nothing any more.
+ * Frontends name shardings, layouts and memory spaces by custom calls; on one device, or after
+ * partitioning, they have no effect.
  */
 #include "executor/marker.h"
 

@@ -53,8 +53,8 @@ static AmStatus check(int code, const char *what, AmError *error) {
     return am_fail(error, AM_ERROR_RUNTIME, "", "MPI: %s: %.300s", what, text);
 }
 
-/* MPICH's launcher tells of a lost process by SIGUSR1, upon which MPICH asks the launcher for
- * particulars and ends with it; the processes know by themselves. */
+/* MPICH's launcher reports a lost process by SIGUSR1; MPICH then queries the launcher and ends with
+ * it. The processes detect failures themselves. */
 static void ignore_notices(void) {
     struct sigaction action;
     if (sigaction(SIGUSR1, NULL, &action) == 0 && action.sa_handler != SIG_DFL) signal(SIGUSR1, SIG_IGN);

@@ -1,11 +1,10 @@
-/* MPI, as little of it as is needed: messages between processes that never wait.
+/* A minimal interface to MPI: non-blocking messages between processes.
  *
- * Messages and their completion are asked for, not waited for, so that whoever
- * waits can look after failures in between; the processes watch one another
- * elsewhere (world.h). Any thread may call: calls take place one after the other.
- * Messages from one process to another with the same tag arrive in the order in
- * which they were sent. mpi_wire.c is the only file that includes mpi.h; a build
- * without MPI has these functions too, and refuses to start.
+ * Messages and their completion are polled, so that a waiting process can check for failures in
+ * between; the processes monitor each other elsewhere (world.h). Any thread may call: calls are
+ * serialised. Messages from one process to another with the same tag arrive in the order in which
+ * they were sent. mpi_wire.c is the only file that includes mpi.h; a build without MPI has these
+ * functions too, and refuses to start.
  */
 #ifndef EXECUTOR_MPI_WIRE_H
 #define EXECUTOR_MPI_WIRE_H
@@ -15,7 +14,7 @@
 
 #include "base/status.h"
 
-/* A message under way; {0} is none. */
+/* A message in flight; {0}: none. */
 typedef struct MpiRequest {
     uintptr_t handle;
     bool active;
@@ -39,17 +38,17 @@ AmStatus mpi_wire_send(MpiRequest *request, const void *bytes, int64_t count, in
                        AmError *error);
 AmStatus mpi_wire_receive(MpiRequest *request, void *bytes, int64_t count, int32_t process, int32_t tag,
                           AmError *error);
-/* Returns whether the message is done: what is not under way is. */
+/* Tests whether the message is done; {0} is done. */
 AmStatus mpi_wire_test(MpiRequest *request, bool *done, AmError *error);
 /* Gives up a message that is to be received, so that it is done, sooner or later, without having come. */
 void mpi_wire_cancel(MpiRequest *request);
-/* Has MPI carry on what is under way, which it does inside its functions alone. */
+/* Lets MPI progress pending operations, which it does only inside its functions. */
 void mpi_wire_progress(void);
 
-/* Ends MPI where it was started, once and as the last thing that a process does: true when nothing of it is
- * left. `orderly`: every process comes here; else, after a failure, MPI is left as it is, because its end
- * waits for all processes, and the process should end by _exit(). An orderly end that takes longer than
- * `seconds`, as when a process died in between, calls give_up(), which must not return. */
+/* Ends MPI if it was started, once and as the last action of a process: true when MPI has ended.
+ * `orderly`: every process calls this; otherwise, after a failure, MPI is not ended, because its
+ * end waits for all processes, and the process should end by _exit(). An orderly end that takes
+ * longer than `seconds`, as when a process died meanwhile, calls give_up(), which must not return. */
 bool mpi_wire_end(bool orderly, double seconds, void (*give_up)(void));
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "executor/control.h"
 
-/* Turns of which a stretch is recorded by itself, where addresses differ. */
+/* Iterations of which a stretch is recorded separately, if addresses differ. */
 enum { MOST_RECORDS = 64 };
 
 static bool meet(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes) {
@@ -20,7 +20,8 @@ static bool any_meets(const void *address, const IrShape *shape, void *const *ot
     return false;
 }
 
-/* Returns whether the call touches an array of which the kernel has a part that the turn chooses. */
+/* Returns whether the call accesses an array of which the kernel uses a slice selected by the
+ * iteration. */
 static bool any_placed_meets(const ReadyStep *step, const CommCall *call) {
     for (int32_t k = 0; k < step->placed_count; k++)
         for (int32_t j = 0; j < call->operand_count + call->result_count; j++) {

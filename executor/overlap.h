@@ -1,13 +1,11 @@
-/* Overlap: which steps of a program wait for which collectives, and which stretches
- * of steps a device may record.
+/* Overlap: the collectives for which each step of a program waits, and the stretches of steps that
+ * a device may record.
  *
- * A collective is issued as soon as its operands are (the device orders it after
- * everything issued before) and the host goes on. A later kernel must wait if it
- * reads what the collective writes, or writes what the collective reads or
- * writes; the memory of values is shared over time, so the question is put to
- * addresses and not to values. Control flow has memory and collectives of its
- * own: it waits for all that is under way. Collectives of one rank take place
- * one after the other: waiting for one is waiting for all before it.
+ * A collective is issued as soon as its operands are (the device orders it after everything issued
+ * before) and the host continues. A later kernel must wait if it reads a result of the collective,
+ * or writes its operands or results. Values share memory over time, so that addresses decide.
+ * Control flow has memory and collectives of its own: it waits for all pending work. Collectives of
+ * one rank run one after the other: waiting for one means waiting for all before it.
  */
 #ifndef EXECUTOR_OVERLAP_H
 #define EXECUTOR_OVERLAP_H
@@ -41,8 +39,8 @@ typedef struct ReadyStretch {
     const int32_t *record_of; /* [turn]; NULL: all turns are alike */
 } ReadyStretch;
 
-/* Sets `wait` of all steps, which are bound, and what is left to wait for after
- * the last. Time: steps x collectives under way x operands. */
+/* Sets `wait` of all steps, which are bound, and the remaining waits after the last. Time: steps x
+ * pending collectives x operands. */
 AmStatus overlap_find_waits(ReadyStep *steps, int32_t count, const CommCall **last, AmError *error);
 
 /* Cuts the steps where the host waits: at control flow that reads results and, if

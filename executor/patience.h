@@ -1,13 +1,11 @@
-/* Patience: how long a thread looks again and again for what another one is about to do,
- * before it sleeps.
+/* Patience: the time for which a thread polls for an event of another thread before it sleeps.
  *
- * To wake a thread that sleeps takes 10 to 100 us where the processor has gone to
- * sleep too, as long as what a step of a small model computes between two meetings; and it
- * varies more than anything else in a step. So who waits looks first for `spins` rounds, while
- * its processor does nothing else, then for PATIENCE_SECONDS more, offering the processor to
- * others each time, and only then sleeps: who has waited for so long loses little
- * by being woken. Where threads share processors `spins` is 0: the one that waits makes room
- * at once for the one that it waits for.
+ * Waking a sleeping thread takes 10 to 100 us if the processor sleeps too, as long as the
+ * computation of a small model between two meetings; and it varies more than any other part of a
+ * step. A waiting thread therefore polls for `spins` rounds, then for PATIENCE_SECONDS more,
+ * yielding the processor each time, and only then sleeps: after so long a wait the cost of waking
+ * is small. If threads share processors `spins` is 0: the waiting thread yields at once to the
+ * thread for which it waits.
  *
  *     for (Patience patience = patience_begin(spins); patience_lasts(&patience);)
  *         if (it is there) return;

@@ -32,8 +32,8 @@ const ProbePace probe_short_pace = {.series = 3,
 
 static const double link_seconds = 3;  /* there is so much time for a link, however late it is */
 static const double most_seconds = 10; /* for its collectives, and never less than for a link */
-/* What takes how much of the time, about, for who is told of progress: the kernels that tell peaks, with
- * those that ranks run (or, of devices without, by themselves), and the link. */
+/* Approximate fractions of the time, for progress: the kernels that determine peaks, with those
+ * that ranks run (or, on devices without ranks, alone), and the link. */
 static const double peaks_part = 0.12, devices_part = 0.85;
 
 typedef struct Series {
@@ -111,7 +111,8 @@ static double rate_of(const Series *series, int32_t k, double launch) {
     return series->sizes[k] / fmax(series->seconds[k] - launch, 0.1 * series->seconds[k]);
 }
 
-/* Of runs that are long beside a launch; what is left of the others is mostly noise. */
+/* The best rate among runs that are long compared with a launch; in short ones the remainder is
+ * mostly noise. */
 static double best_rate(const Series *series, double launch) {
     double best = 0;
     for (int32_t k = 0; k < series->count; k++)
@@ -137,7 +138,7 @@ static json_t *curve(const Series *series, double launch) {
     return points;
 }
 
-/* Where kernels are measured as ranks run them, too, the listener is told of those. */
+/* Reports the products to the listener, also as ranks run them if those are measured too. */
 static AmStatus tell_products(Probe *self, Dtype type, const Growth *growth, const Series *series) {
     int64_t side = growth->first;
     if (self->back_end->operators) return AM_OK;
@@ -218,7 +219,7 @@ static json_t *link_of(const Probe *self, const Series *series, double latency) 
                      "latency_seconds", number(latency), "efficiency", curve(series, latency));
 }
 
-/* From the open device to another: what the smallest copy takes is latency. */
+/* Measures copies from the open device to another: the time of the smallest copy is latency. */
 static AmStatus measure_copies(Probe *self, int32_t peer, json_t **link) {
     static const Growth bytes = {1 << 12, 1 << 28, 8, 1, 1, 2, 1};
     double latency;
@@ -286,7 +287,7 @@ static AmStatus measure_servers(Probe *self, json_t *types, json_t *servers, int
     return AM_OK;
 }
 
-/* The first of the ways in which ranks can meet; false, with warnings: there is none. */
+/* Finds the first back end by which ranks can meet; false, with warnings, if there is none. */
 static bool find_ranks(Probe *self, ProbeRanks *ranks, int32_t count) {
     for (int32_t way = 0; self->back_end->find_ranks(ranks, way, count * self->share, count); way++) {
         AmError error = {0};
@@ -439,7 +440,7 @@ AmStatus probe_measure_host(json_t **measurement, double seconds, const ProbeLis
     if (ranks > 1) TRY_OR_FAIL(measure_host_collectives(&self, link, ranks));
     begin_part(&self, begun, seconds, 0.72, 0.84);
     if (2 * ranks <= PROBE_MOST_RANKS) TRY_OR_FAIL(measure_host_collectives(&self, shared, 2 * ranks));
-    /* The last, as what has no time here is taken from `together`. */
+    /* The last part; time that is not used here comes from `together`. */
     begin_part(&self, begun, seconds, 0.84, 1);
     TRY_OR_FAIL(measure_host_operators(&self, alone, 1));
     self.listener.from = 1;

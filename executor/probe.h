@@ -1,13 +1,12 @@
-/* Measuring this host and its GPUs: the rates that a cluster file holds.
+/* Measures this host and its GPUs: the rates of a cluster file.
  *
  * A back end times four kinds of work on a device (executor/cpu/probe_cpu.c and
- * executor/cuda/probe_cuda.c): products of square matrices, an element-wise
- * operator, a kernel that does nothing, and copies to another device; it says how
- * ranks on its devices meet, for collectives (probe_collectives.h) and, where a device
- * works by itself, for transfers in the place of copies. From them
- * probe_measure() works out what the cost model asks for (cost/operator.c,
- * seconds = launch + max(FLOPs / (peak e), bytes / (rate e))): peaks are the best
- * rates seen, curves the fraction of the peak at each size, launches taken off.
+ * executor/cuda/probe_cuda.c): products of square matrices, an element-wise operator, an empty
+ * kernel, and copies to another device. It also defines how ranks on its devices meet, for
+ * collectives (probe_collectives.h) and, on an asynchronous device, for transfers instead of
+ * copies. From these probe_measure() computes the parameters of the cost model (cost/operator.c,
+ * seconds = launch + max(FLOPs / (peak e), bytes / (rate e))): peaks are the best rates, curves the
+ * fraction of the peak at each size, without launches.
  */
 #ifndef EXECUTOR_PROBE_H
 #define EXECUTOR_PROBE_H
@@ -21,19 +20,19 @@
 
 typedef struct ProbeBackEnd ProbeBackEnd;
 
-/* What is measured; a back end's own device begins with this. */
+/* The measured device; a back end's own struct begins with this. */
 typedef struct ProbeDevice {
     const ProbeBackEnd *back_end;
     char name[128];
     int64_t memory_bytes; /* of the device */
-    int64_t usable_bytes; /* what one measurement may allocate */
+    int64_t usable_bytes; /* allocation limit of one measurement */
 } ProbeDevice;
 
-/* Work is done `repeats` times, one right after the other; *seconds is the time
- * of all. The first call of a size makes ready what it needs. */
+/* Work is done `repeats` times in succession; *seconds is the total. The first call of a size
+ * prepares it. */
 struct ProbeBackEnd {
     const char *name;
-    /* AM_ERROR_RUNTIME: why there is none. */
+    /* AM_ERROR_RUNTIME: the reason why there is none. */
     AmStatus (*count)(int32_t *count, AmError *error);
     AmStatus (*open)(ProbeDevice **device, int32_t index, AmError *error);
     void (*close)(ProbeDevice *device);

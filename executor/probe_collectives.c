@@ -1,6 +1,7 @@
-/* What is measured of collectives, in which order and time, and the curves that come of it: see
- * probe_collectives.h. The time is shared evenly between the counts of ranks and in each of them between what
- * is left, small sizes first, so that what time lacks for is a whole count, or the largest sizes. */
+/* Selects and orders the measurements of collectives and derives their curves: see
+ * probe_collectives.h. The time is shared evenly between the counts of ranks and in each of them
+ * between the remaining cases, small sizes first, so that a lack of time omits a whole count, or
+ * the largest sizes. */
 #include "executor/probe_collectives.h"
 
 #include <math.h>
@@ -15,7 +16,7 @@ enum { ARRAYS = 3 }; /* of a size that a rank may have: operand, result, and a p
 static const ProgramCollectiveKind kinds[KINDS] = {PROGRAM_ALL_REDUCE, PROGRAM_ALL_GATHER,
                                                    PROGRAM_REDUCE_SCATTER, PROGRAM_ALL_TO_ALL};
 
-/* What was measured so far. */
+/* The measurements so far. */
 typedef struct Measured {
     const ProbeListener *listener;
     int32_t size_count, group_count;
@@ -24,7 +25,7 @@ typedef struct Measured {
     double seconds[MOST_GROUPS][KINDS][PROBE_MOST_COLLECTIVE_SIZES];
 } Measured;
 
-/* The next larger number of ranks that divides them, above all of them where there is none. */
+/* The next larger number of ranks that divides them, above all of them if there is none. */
 static int32_t next_group(int32_t size, int32_t ranks) {
     for (int32_t next = size + 1; next <= ranks; next++)
         if (ranks % next == 0) return next;
@@ -45,7 +46,7 @@ static void tell(void *user, int32_t done) {
     probe_progress(self->listener, (self->met + of_group) / self->planned);
 }
 
-/* Sizes of which every kind was measured. */
+/* The number of sizes for which every kind was measured. */
 static int32_t count_complete(const ProbeCase *cases, int32_t sizes) {
     for (int32_t c = 0; c < KINDS * sizes; c++)
         if (cases[c].seconds < 0) return c / KINDS;

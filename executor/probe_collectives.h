@@ -1,5 +1,5 @@
-/* Collectives of ranks measured by kind, count of ranks and size: "collectives" of a link; and transfers from
- * one rank to another by size, which tell the link's rate. */
+/* Measures collectives of ranks by kind, count of ranks and size: "collectives" of a link; and
+ * transfers from one rank to another by size, which determine the link's rate. */
 #ifndef EXECUTOR_PROBE_COLLECTIVES_H
 #define EXECUTOR_PROBE_COLLECTIVES_H
 
@@ -8,11 +8,12 @@
 
 enum { PROBE_MOST_COLLECTIVE_SIZES = 16 };
 
-/* The object, which the caller owns: seconds over [ranks of a group, bytes of the whole tensor] for every
- * kind. All ranks take part, in as many groups as there are: groups of 2, 4 and so on, as divide their
- * number, up to all. Sizes that take more than `most_bytes` are left out, and after `end` (clock_seconds())
- * what is left of the groups, or, of the first, of the sizes; an empty object where that is all. Of one kind
- * and count no size is dearer than a larger one. AM_ERROR_RUNTIME: the ranks cannot meet. */
+/* Returns an object owned by the caller: seconds over [ranks of a group, bytes of the whole tensor]
+ * for every kind. All ranks take part, in as many groups as possible: groups of 2, 4 and so on that
+ * divide their number, up to all. Sizes that take more than `most_bytes` are omitted, and after
+ * `end` (clock_seconds()) the remaining groups, or, for the first group, sizes; the object is empty
+ * if nothing was measured. For one kind and count no size costs more than a larger one.
+ * AM_ERROR_RUNTIME: the ranks cannot meet. */
 AmStatus probe_collectives(json_t **collectives, const ProbeRanks *ranks, double end,
                            const ProbeListener *listener, AmError *error);
 

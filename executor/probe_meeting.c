@@ -18,8 +18,8 @@ enum {
     MOST_IN_A_ROW = 20,
     LEAST_IN_A_ROW = 4,
     WARM_RUNS = 3
-};                                         /* the third replays what the second recorded */
-static const int64_t long_bytes = 1 << 20; /* of which LEAST_IN_A_ROW will do */
+};                                         /* the third replays the recording of the second */
+static const int64_t long_bytes = 1 << 20; /* above this size LEAST_IN_A_ROW suffices */
 static const double agreement = 1.05;
 
 typedef struct Member Member;
@@ -36,7 +36,7 @@ typedef struct Meeting {
     bool is_off;            /* not all could be started */
     _Atomic int32_t failed; /* the rank that failed first; -1 */
     pthread_barrier_t together;
-    /* By the first rank, while the others wait. */
+    /* Written by the first rank, while the others wait. */
     int32_t current;        /* case */
     int32_t turns;          /* of the next series; 0: no more of this case */
     int32_t series;         /* of this case, that are done */
@@ -54,7 +54,7 @@ struct Member {
     Arena arena;
     CommCall **calls; /* [case_count] */
     void **records;   /* [case_count] of calls in a row (KernelBackEnd.begin) */
-    char *memory;     /* of the device; the calls' in turn */
+    char *memory;     /* of the device; shared by the calls */
     void *watch;
     ProbeWalk walk;                                    /* of the host; none with a stopwatch */
     double last, begins[MOST_TURNS], ends[MOST_TURNS]; /* of the series' turns */
@@ -123,7 +123,7 @@ static void add_transfer(ProgramInstruction *instruction, Arena *arena, const Sh
     instruction->result_count = takes;
 }
 
-/* What the cases need of a rank's memory. */
+/* The memory of a rank for the cases. */
 typedef struct Needs {
     int64_t operand, result, scratch;
 } Needs;
@@ -209,14 +209,14 @@ static AmStatus start(Member *member) {
     return comm->back_end->start ? comm->back_end->start(comm, &member->error) : AM_OK;
 }
 
-/* What a rank computes before it meets the others. */
+/* The computation of a rank before it meets the others. */
 static void compute(Member *member, const CommCall *call) {
     int64_t bytes = ir_shape_bytes(call->operand_shapes[0]);
     for (int64_t k = 0; k < bytes; k += PROBE_CACHE_LINE) member->memory[k] = 0;
     probe_walk(&member->walk, WALK_BYTES);
 }
 
-/* By the host's clock. */
+/* Times by the host's clock. */
 static AmStatus run_turns(Member *member, const CommCall *call, int32_t turns) {
     Comm *comm = &member->meeting->comms[member->rank];
     member->last = clock_seconds();
@@ -258,7 +258,7 @@ static AmStatus issue_row(Member *member, const CommCall *call) {
     return AM_OK;
 }
 
-/* By the stopwatch of the device, once what is in a row has been recorded. */
+/* Times by the stopwatch of the device, after a sequence has been recorded. */
 static AmStatus run_queued(Member *member, const CommCall *call, int32_t turns) {
     const ProbeStopwatch *stopwatch = member->meeting->ranks->stopwatch;
     double seconds = 0;
@@ -273,7 +273,7 @@ static AmStatus run_queued(Member *member, const CommCall *call, int32_t turns) 
     return AM_OK;
 }
 
-/* Of a group that begins at that rank, in which each has its own processor. */
+/* The time of a group that begins at that rank, in which each rank has its own processor. */
 static double time_in_step(const Meeting *meeting, int32_t first, int32_t turns) {
     double samples[MOST_TURNS];
     for (int32_t k = 0; k < turns; k++) {
@@ -287,7 +287,8 @@ static double time_in_step(const Meeting *meeting, int32_t first, int32_t turns)
     return probe_median(samples, turns) - meeting->clock_seconds;
 }
 
-/* Of one rank, which shares its processor: a mean, since some turns go by before the others are given theirs.
+/* The time of one rank that shares its processor: a mean, since some iterations pass before the
+ * others are scheduled.
  */
 static double time_shared(const Meeting *meeting, const Member *member, int32_t turns) {
     double computing = 0, last = member->last;
@@ -316,7 +317,7 @@ static double time_series(const Meeting *meeting) {
     return fmax(sum * n / count, 1e-8);
 }
 
-/* The others are released from what they wait for. */
+/* Records a failure and releases the others from waiting. */
 static void note_failure(Member *member) {
     Meeting *meeting = member->meeting;
     Comm *comm = &meeting->comms[member->rank];
@@ -334,7 +335,7 @@ static int32_t least_turns(const Meeting *meeting) {
     return meeting->ranks->stopwatch ? LEAST_QUEUED_TURNS : LEAST_TURNS;
 }
 
-/* By the first rank, before the first series of a case. */
+/* Called by the first rank, before the first series of a case. */
 static void begin_case(Meeting *meeting) {
     double now = clock_seconds(), left = meeting->end - now;
     meeting->cases[meeting->current].seconds = -1;
@@ -346,7 +347,7 @@ static void begin_case(Meeting *meeting) {
     meeting->patience = fmin(patience, left / (meeting->case_count - meeting->current));
 }
 
-/* By the first rank, when all have ended a series: whether, and how long, the next one is. */
+/* Called by the first rank, when all have ended a series: decides on the next one and its length. */
 static void plan_next(Meeting *meeting) {
     double seconds = time_series(meeting), spent = clock_seconds() - meeting->begun;
     double *least = &meeting->cases[meeting->current].seconds;

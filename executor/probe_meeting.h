@@ -1,22 +1,24 @@
-/* Collectives and transfers between ranks, timed as `automap run` runs them: its kernels' devices, its
- * communicators, a thread for each rank. What is timed of which sizes is the
- * caller's (probe_collectives.h), how is this file's.
+/* Times collectives and transfers between ranks as `automap run` runs them: with its kernels'
+ * devices, its communicators, and a thread for each rank. The caller chooses the cases and sizes
+ * (probe_collectives.h); this file defines the method.
  *
- * Where run() has done it all when it returns (the CPU) every rank computes a little before each collective,
- * as in a training step: it writes its operand anew and goes through other memory. A collective's time is
- * from when the last one of a group has come to it until the last one has ended it,
+ * On a synchronous back end (the CPU) every rank computes a little before each collective, as in a
+ * training step: it rewrites its operand and reads other memory. A collective lasts from the
+ * arrival of the last rank of a group until the last one has ended it,
  *
- *   seconds = median over turns (latest end - latest begin),
+ *   seconds = median over iterations (latest end - latest begin),
  *
- * so it is what a step takes longer where ranks are in step; what one waits for another that computes longer
- * is the computing's. Where ranks share processors even the last one waits, until the others are given
- * theirs; then it is what is left of a turn when the computing of all who share a processor is taken off,
+ * which is the additional time of a step with synchronous ranks; waiting for a rank that computes
+ * longer belongs to computing. If ranks share processors, even the last one waits until the others
+ * are scheduled; the time is then the rest of an iteration without the computing of all ranks on
+ * the processor,
  *
- *   seconds = mean(turn) - sharing * mean(computing).
+ *   seconds = mean(iteration) - sharing * mean(computing).
  *
- * A device that works by itself (a GPU) gets some in a row, recorded as in a step, between two readings of a
- * stopwatch in its queue; the time of one is its part of them, on the rank of a group that was busy with them
- * the shortest, which is the one that came last. The least of some series counts.
+ * An asynchronous device (a GPU) runs a sequence of them, recorded as in a step, between two
+ * readings of a stopwatch in its queue; the time of one is its share, on the rank of a group that
+ * was busy for the shortest time, which is the one that arrived last. The minimum over several
+ * series counts.
  */
 #ifndef EXECUTOR_PROBE_MEETING_H
 #define EXECUTOR_PROBE_MEETING_H
@@ -25,8 +27,9 @@
 
 enum { PROBE_MOST_RANKS = 64 };
 
-/* Reads the time in a device's queue: after what was issued to it before. All but open() note failures on the
- * device, but for read(), which is called when the device has been synchronized. */
+/* Reads the time in a device's queue: after all work issued before. Functions other than open()
+ * record failures on the device, except read(), which is called after the device has been
+ * synchronized. */
 typedef struct ProbeStopwatch {
     AmStatus (*open)(void **watch, KernelDevice *device, AmError *error);
     void (*begin)(void *watch);
@@ -39,7 +42,7 @@ typedef struct ProbeStopwatch {
 typedef struct ProbeRanks {
     const KernelBackEnd *kernels;
     const CommBackEnd *comm;
-    const ProbeStopwatch *stopwatch; /* of devices that work by themselves; NULL: the host's clock tells */
+    const ProbeStopwatch *stopwatch; /* of asynchronous devices; NULL: the host's clock is used */
     int32_t count;                   /* at most PROBE_MOST_RANKS */
     double sharing;                  /* ranks of a processor of the host; 1: each has its own */
     const int64_t *sizes;            /* bytes of whole tensors, ascending, 0 behind the last */
@@ -56,10 +59,10 @@ typedef struct ProbeCase {
     double seconds; /* found; below 0: there was no time for it */
 } ProbeCase;
 
-/* Times the cases one after the other, by all ranks in groups of `group_size`, which divides their number.
- * `end` (clock_seconds()): none is begun later, and until then they share the time. `told` is called in
- * between with how many are done; NULL: nobody is told. AM_ERROR_RUNTIME: the ranks cannot meet, or a thread
- * cannot be started. */
+/* Times the cases one after the other, by all ranks in groups of `group_size`, which divides their
+ * number. No case begins after `end` (clock_seconds()), and cases share the time until then. `told`
+ * is called in between with the number of finished cases; NULL: no callback. AM_ERROR_RUNTIME: the
+ * ranks cannot meet, or a thread cannot be started. */
 AmStatus probe_meet(const ProbeRanks *ranks, int32_t group_size, ProbeCase *cases, int32_t count, double end,
                     void (*told)(void *user, int32_t done), void *user, AmError *error);
 

@@ -1,18 +1,17 @@
-/* The classes of probe_texts.c, each at all its sizes, by the kernels themselves.
+/* Times the classes of probe_texts.c, each at all its sizes, with the executor's kernels.
  *
- * A module becomes a program and is prepared as a rank would; then every thread
- * runs its own copy, all of them at once, so that what ranks share (caches,
- * memory) is in the figures. In a step no kernel follows on itself: its code, its
- * description and half of its arrays have left the nearest caches since it last
- * ran. So before each sample other kernels run (probe_between) and WALK_BYTES of
- * other memory are read and written. A series is the median of some samples; a time
- * is the least of some series, until the least comes again or the patience ends; of
- * several threads it is their mean. What more of a dimension takes, less of it does not exceed.
+ * A module becomes a program and is prepared as by a rank; then every thread runs its own copy, all
+ * at once, so that the figures include contention for caches and memory. In a step a kernel rarely
+ * follows itself: its code, its description and half of its arrays have left the nearest caches
+ * since its last run. Before each sample other kernels therefore run (probe_between) and WALK_BYTES
+ * of other memory are read and written. A series is the median of some samples; a time is the
+ * minimum of some series, until the minimum repeats or the patience ends; several threads are
+ * averaged. Times are made monotone in each dimension.
  *
- * Where a core's other thread works for somebody else, all takes up to 1.7 times as long, for some 10 ms. The
- * kernels between the samples are always the same, so what they take tells: first they are run alone for a
- * while, and what a tenth of their series stays below is calm. A series in which they take longer is scaled
- * by that, and the mean of such counts where there is none without.
+ * If another process uses a core's second thread, all times grow by up to 1.7 for some 10 ms. The
+ * kernels between the samples are always the same and detect this: they first run alone for a
+ * while, and the tenth percentile of their series defines a calm state. A series in which they take
+ * longer is scaled by the ratio, and the mean of such series counts if no series is calm.
  */
 #define _GNU_SOURCE /* pthread_getaffinity_np */
 #include "executor/probe_operators.h"
@@ -38,7 +37,7 @@
 enum { MOST_SERIES = 12, MOST_RANKS = 64, SAMPLES = 12 };
 enum { WALK_BYTES = 3 << 14, MOST_LEARNT = 2000 };
 static const double medium_seconds = 1e-4, long_seconds = 2e-3; /* of one run */
-static const double most_stretch = 1.1;     /* of what is between the samples, in a series that is calm */
+static const double most_stretch = 1.1;     /* of the work between the samples, in a calm series */
 static const int64_t most_sparse = 1 << 20; /* elements */
 static const double least_available = 0.75;
 static const double agreement = 1.03; /* two series as close as that are believed */
@@ -55,7 +54,7 @@ typedef struct Station {
     double available; /* the part of that time that the thread had a processor */
 } Station;
 
-/* Where modules are run: by all ranks at once. */
+/* The environment of a measurement: all ranks run at once. */
 typedef struct Bench {
     Station stations[MOST_RANKS];
     int32_t ranks;
@@ -121,7 +120,7 @@ static AmStatus open_program(ReadyProgram **ready, char **memory, Arena *arena, 
     return ready_run(*ready, error);
 }
 
-/* What other steps of a program leave of the caches. Returns the seconds of the kernels. */
+/* Evicts caches as other steps of a program do. Returns the seconds of the kernels. */
 static double disturb(Station *station) {
     double begin = clock_seconds();
     (void)ready_run(station->between, NULL);
@@ -130,7 +129,7 @@ static double disturb(Station *station) {
     return seconds;
 }
 
-/* The median of some samples; of long runs few will do. `*stretch`: of what is between. */
+/* The median of some samples; few suffice for long runs. `*stretch`: of the work between. */
 static double run_series(Worker *worker, bool is_late, double *stretch) {
     Station *station = worker->station;
     double samples[SAMPLES], between[SAMPLES];
@@ -147,7 +146,7 @@ static double run_series(Worker *worker, bool is_late, double *stretch) {
     return fmax(probe_median(samples, count) - worker->trial->bench->clock_seconds, 1e-9);
 }
 
-/* One run, to know how many make a series. */
+/* Times one run, to choose the length of a series. */
 static double time_run(Worker *worker) {
     double begin = clock_seconds();
     (void)ready_run(worker->ready, NULL);
@@ -165,7 +164,7 @@ static void measure_series(Worker *worker, bool is_late) {
     worker->seconds = fmin(worker->seconds, seconds);
 }
 
-/* By the first thread, when all have ended their series: whether there is another one. */
+/* Called by the first thread, when all have ended their series: decides on another one. */
 static bool goes_on(const Trial *trial, double spent, int32_t series, bool is_late) {
     bool is_done = true;
     for (int32_t k = 0; k < trial->bench->ranks; k++) is_done &= trial->workers[k].is_done;
@@ -351,7 +350,7 @@ static double thread_seconds(void) {
                : 0;
 }
 
-/* What the kernels between samples take when nothing disturbs them. */
+/* Measures the kernels between samples without disturbance. */
 static void *learn(void *argument) {
     Station *station = argument;
     double begun = clock_seconds(), used = thread_seconds();
@@ -430,7 +429,7 @@ AmStatus probe_operators(json_t **operators, int32_t ranks, int32_t threads, dou
     Bench *bench = calloc(1, sizeof *bench);
     AmStatus status = bench ? AM_OK : am_fail_memory(error, sizeof *bench);
     *operators = json_object();
-    openblas_set_num_threads(1); /* as in a run: the team divides what it divides */
+    openblas_set_num_threads(1); /* as in a run: the team divides the work */
     if (bench) bench->pace = pace;
     if (status == AM_OK) status = module_open(&between, probe_between, strlen(probe_between), error);
     if (status == AM_OK) status = open_bench(bench, between.program, ranks, threads, error);

@@ -8,10 +8,11 @@
 #include "executor/probe_pace.h"
 #include "propagation/program.h"
 
-/* Who is told of what a probe does, in the caller's thread; each function may be NULL. */
+/* The listener of a probe, called in the caller's thread; each function may be NULL. */
 typedef struct ProbeListener {
     void (*progress)(void *user, double done); /* how much is done, from 0 to 1 */
-    /* What step `step` of a program took on a device of this type; an event where step_event() says so. */
+    /* The time of step `step` of a program on a device of this type; an event if step_event()
+     * returns true. */
     AmStatus (*operator)(void *user, const char *type, const Program *program, int32_t step, double seconds,
                          AmError *error);
     /* A collective of so many bytes among so many ranks. */
@@ -21,10 +22,10 @@ typedef struct ProbeListener {
     AmWarnings *warnings; /* what could not be measured, and why; or NULL */
     /* The probe's to set: */
     const char *type;  /* of the device that is measured */
-    double from, part; /* what is measured at present: where it begins in the whole, and its part of it */
+    double from, part; /* the current measurement: its start within the whole, and its fraction of it */
 } ProbeListener;
 
-/* So much is done of what is measured at present, from 0 to 1. */
+/* Reports the finished fraction of the current measurement, from 0 to 1. */
 void probe_progress(const ProbeListener *listener, double done);
 
 /* The object, which the caller owns: the CPU's kernels, as run by `ranks` ranks of `threads` threads each
@@ -34,7 +35,7 @@ void probe_progress(const ProbeListener *listener, double done);
 AmStatus probe_operators(json_t **operators, int32_t ranks, int32_t threads, double end,
                          const ProbePace *pace, const ProbeListener *listener, AmError *error);
 
-/* Tells the listener of a product side x side by side x side that was measured otherwise. */
+/* Reports a product side x side by side x side that was measured by other means. */
 AmStatus probe_tell_product(const ProbeListener *listener, Dtype type, int64_t side, double seconds,
                             AmError *error);
 

@@ -1,5 +1,5 @@
-/* What probes of kernels and of collectives have in common: the middle of samples, and caches as other steps
- * of a program leave them. */
+/* Common helpers of probes of kernels and of collectives: the median of samples, and caches in the
+ * state that other steps of a program leave. */
 #ifndef EXECUTOR_PROBE_SAMPLES_H
 #define EXECUTOR_PROBE_SAMPLES_H
 

@@ -1,10 +1,9 @@
-/* What is run for each class (the classes are those of cost/operator_curves.h).
+/* The modules that are run for each class (the classes are those of cost/operator_curves.h).
  *
- * A cost inside a fusion shows as a difference: a chain of CHAIN operators on one
- * input has one input and one output as a chain of one has, and so CHAIN - 1 times
- * an operator more; a sum of CHAIN inputs has as many operators as a chain that
- * adds the same input again and again. Sizes are steps of 4 or 8: costs are nearly
- * polynomial in them, and what lies in between is interpolated.
+ * A cost inside a fusion is measured as a difference: a chain of CHAIN operators on one input has
+ * one input and one output as a chain of one has, and so CHAIN - 1 more operators; a sum of CHAIN
+ * inputs has as many operators as a chain that adds the same input repeatedly. Sizes are steps of 4
+ * or 8: costs are nearly polynomial in them, and values in between are interpolated.
  */
 #include "executor/probe_texts.h"
 
@@ -218,7 +217,7 @@ static void product_both_turned(Text *text, const char *type, const int64_t *n) 
     append_product(text, type, n, true, true);
 }
 
-/* Of that many positions: images of 8 x 8, or, where those would be many, of 16 x 16. */
+/* The side of images with that many positions: 8 x 8, or 16 x 16 if those would be many. */
 static int64_t image_side(int64_t positions) {
     return positions >= 16 * 256 ? 16 : 8;
 }
@@ -242,7 +241,7 @@ static void convolution(Text *text, const char *operation, const int64_t *n) {
     end(text);
 }
 
-/* The gradient to the weights of such a one, without padding: what is read counts. */
+/* The gradient for the weights of such a convolution, without padding: the input is counted. */
 static void weights_gradient(Text *text, const char *operation, const int64_t *n) {
     int64_t image = image_side(n[0]), images = over(n[0], image * image), side = n[1] >= 9 ? 3 : 1;
     int64_t in = n[2], out = n[3], whole = image + side - 1;
@@ -289,7 +288,7 @@ static void reduce_columns(Text *text, const char *operation, const int64_t *n) 
     end(text);
 }
 
-/* Of n elements runs of r stay together: [32, n / 32 / r, r] -> [n / 32 / r, 32, r]. */
+/* Transposes n elements in runs of r: [32, n / 32 / r, r] -> [n / 32 / r, 32, r]. */
 static void transpose(Text *text, const char *operation, const int64_t *n) {
     int64_t rows = 16, run = n[1], columns = over(n[0], rows * run);
     (void)operation;

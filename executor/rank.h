@@ -29,15 +29,16 @@ typedef struct Rank {
 /* Prepares the program, allocates and binds. The program lives in rank->arena;
  * device and comm stay the caller's. */
 AmStatus rank_open(Rank *rank, KernelDevice *device, Comm *comm, Program *program, AmError *error);
-/* After rank_open(): what it does is recorded, with room for the last `steps` steps. */
+/* After rank_open(): records the rank's activities, with space for the last `steps` steps. */
 AmStatus rank_watch(Rank *rank, int64_t steps, AmError *error);
-/* Once before the first run, in the rank's own thread: what needs the other ranks, or takes time. */
+/* Once before the first run, in the rank's own thread: actions that involve other ranks, or take
+ * time. */
 AmStatus rank_start(Rank *rank, AmError *error);
 void rank_close(Rank *rank);
 
 /* Whole array on the host -> this rank's shard of parameter k. */
 void rank_set_parameter(Rank *rank, int32_t k, const void *whole);
-/* This rank's shard of parameter k, row-major, as it is. */
+/* Sets this rank's shard of parameter k, row-major, unchanged. */
 void rank_set_shard(Rank *rank, int32_t k, const void *shard);
 /* This rank's shard -> its place in the whole array, unless another rank speaks for it. */
 void rank_get_parameter(Rank *rank, int32_t k, void *whole);
@@ -45,7 +46,7 @@ void rank_get_output(Rank *rank, int32_t k, void *whole);
 
 /* Runs the program once, without the updates. */
 AmStatus rank_run(Rank *rank, AmError *error);
-/* The end of a run by steps (schedule.h): waits for what was issued. */
+/* Ends a run by steps (schedule.h): waits for issued work. */
 AmStatus rank_finish(Rank *rank, AmError *error);
 /* Parameters take over their new values. */
 void rank_update(Rank *rank);

@@ -111,7 +111,7 @@ char *ready_place(const Program *program, const ReadyMemory *memory, int64_t off
     return memory->values + (memory->parameters ? offset - program->parameter_bytes : offset);
 }
 
-/* What two outputs have in common is made in the first one's place. */
+/* Values common to two outputs are computed in the first one's memory. */
 static void find_addresses(ReadyProgram *self, const ReadyMemory *memory) {
     const Program *program = self->program;
     for (int32_t k = 0; k < program->roles->parameter_count && memory->parameters; k++)

@@ -1,11 +1,10 @@
-/* A program made ready to run on one device: what a rank does in a training
- * step, and what a loop, conditional or call does inside of it.
+/* A program prepared to run on one device: the work of a rank in a training step, and of a loop,
+ * conditional or call inside it.
  *
- * Every step of the program is a kernel, a collective or control flow, prepared
- * once. The values have addresses that ready_bind() sets: the parameters of a
- * region lie where the caller's values lie, so that only what the region makes
- * itself takes memory. Kernels work one after the other and so do collectives:
- * all programs inside one another share the scratch memory of both.
+ * Every step of the program is a kernel, a collective or control flow, prepared once. ready_bind()
+ * sets the addresses of values: the parameters of a region are at the caller's values, so that only
+ * values computed in the region need memory. Kernels run one after the other, and collectives too:
+ * nested programs share the scratch memory of both.
  */
 #ifndef EXECUTOR_READY_H
 #define EXECUTOR_READY_H
@@ -46,8 +45,8 @@ AmStatus ready_prepare(ReadyProgram **ready, Arena *arena, KernelDevice *device,
                        const Program *program, bool repeats, AmError *error);
 /* Once, before the first run. */
 AmStatus ready_bind(ReadyProgram *ready, const ReadyMemory *memory, AmError *error);
-/* Allocates memory for a program whose parameters lie in it (allocation, scratch,
- * comm_scratch) and binds it; the caller releases it through the device. */
+/* Allocates memory for a program with its parameters (allocation, scratch, comm_scratch) and binds
+ * it; the caller releases it through the device. */
 AmStatus ready_allocate(ReadyProgram *ready, char **memory, AmError *error);
 /* From now on every step of it, and of the programs inside, is recorded. A device that works by itself is
  * then waited for after each, so that its times are those of single operators, without overlap. */
@@ -69,7 +68,7 @@ AmStatus ready_run(ReadyProgram *ready, AmError *error);
 /* Steps first .. end - 1 of it; the updates come after the last one. For who takes the steps apart
  * (schedule.h): joined loops are run by their turns, and so not by this. */
 AmStatus ready_run_steps(const ReadyProgram *ready, int32_t first, int32_t end, AmError *error);
-/* The same inside of what is recorded: it does not wait on the host. */
+/* The same inside a recording: it does not wait on the host. */
 AmStatus ready_issue(const ReadyProgram *ready, AmError *error);
 
 #endif

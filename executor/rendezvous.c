@@ -1,10 +1,10 @@
 /* Meetings: see rendezvous.h.
  *
- * A member adds itself to the arrived; the last one begins the next round, which is what the others
- * watch. They watch it as long as their patience lasts (patience.h), as ranks that do equal work
- * come at nearly the same time, and then sleep at a condition. Who begins
- * a round wakes only if somebody sleeps: both look at what the other one has written after
- * writing their own (sequentially consistent), so one of them sees it.
+ * A member increments the number of arrivals; the last one begins the next round, for which the
+ * others poll. They poll as long as their patience lasts (patience.h), since ranks with equal work
+ * arrive at nearly the same time, and then sleep at a condition. The last member wakes the others
+ * only if one sleeps: both sides read the other's variable after writing their own (sequentially
+ * consistent), so that one of them sees the other.
  */
 #include "executor/rendezvous.h"
 
@@ -19,7 +19,8 @@
 
 enum { SPINS = 2000, CACHE_LINE = 64 };
 
-/* What those who come write lies in another line than what those who wait watch. */
+/* Variables written by arriving members are in another cache line than those polled by waiting
+ * ones. */
 typedef struct RendezvousMeeting {
     _Atomic int32_t arrived;
     char padding[CACHE_LINE];

@@ -1,15 +1,14 @@
-/* Rendezvous: where ranks that are threads of one process meet.
+/* Rendezvous: the meetings of ranks that are threads of one process.
  *
- * A group is a list of ranks in a fixed order. Its members show one another
- * something (`brought`), meet, use what the others brought, and meet again
- * before anybody changes it. Groups may be joined at any time and meet
- * independently of one another. A failure sets one flag and wakes everybody:
- * whoever waits, or comes later and would have to wait, gets AM_ERROR_RUNTIME.
+ * A group is a list of ranks in a fixed order. Its members publish data (`brought`), meet, use the
+ * data of the others, and meet again before any member changes it. Groups may be joined at any time
+ * and meet independently of each other. A failure sets one flag and wakes all: members that wait,
+ * or arrive later, get AM_ERROR_RUNTIME.
  *
- * What is small needs one meeting instead of two: a member copies it into its letter, all
- * meet and read one another's letters. Each has two, used in turn by the number of the meeting, so
- * that the next one is written while slower members still read this one; by the time the first
- * is written again all have come to the meeting between, and so have read it.
+ * Small data needs one meeting instead of two: a member copies it into its letter, all meet and
+ * read the letters of the others. Each has two, used alternately by the number of the meeting, so
+ * that the next one is written while slower members still read this one; before the first is
+ * written again, all have come to the meeting in between and have read it.
  */
 #ifndef EXECUTOR_RENDEZVOUS_H
 #define EXECUTOR_RENDEZVOUS_H
@@ -25,7 +24,7 @@ typedef struct RendezvousGroup {
     int32_t *ranks;       /* [count] */
     const void **brought; /* [count], by position in the group; written by its owner before it meets */
     int32_t name;
-    char *letters; /* [2][count], each letter_bytes long; NULL: there are none */
+    char *letters; /* [2][count], each letter_bytes long; NULL: none */
     int64_t letter_bytes;
     struct RendezvousMeeting *meeting;
     struct RendezvousGroup *next;

@@ -108,7 +108,7 @@ AmStatus results_save_outputs(Results *results, AmError *error) {
     return array_file_write(results->options->outputs_path, arrays, roles->output_count, NULL, error);
 }
 
-/* A parameter as it is now, whole in process 0. */
+/* Gathers the current value of a parameter in process 0. */
 static AmStatus gather_parameter(Results *results, WholeArray *array, const IrParameter *parameter,
                                  int32_t number, AmError *error) {
     const IrShape *shape = &results->context->canonical->instructions[parameter->instruction].shape;

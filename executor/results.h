@@ -1,5 +1,5 @@
-/* What a run gives back: the loss and watched outputs of every step, the outputs
- * of the last one, the final state. All of it comes together in process 0. */
+/* The results of a run: the loss and watched outputs of every step, the outputs of the last one,
+ * the final state. They are collected in process 0. */
 #ifndef EXECUTOR_RESULTS_H
 #define EXECUTOR_RESULTS_H
 
@@ -23,14 +23,14 @@ AmStatus results_open(Results *results, const PlanContext *context, const AmRunO
                       const WholeOwner *owner, Arena *arena, AmError *error);
 void results_close(Results *results);
 
-/* What rank r has after a step, before its updates; by its thread. */
+/* Takes the values of rank r after a step, before its updates; called by its thread. */
 void results_take(Results *results, int32_t r);
 /* After every rank has: fills values[] in process 0. One thread of every process. */
 AmStatus results_gather_step(Results *results, AmError *error);
 double results_loss(const Results *results); /* of the step; NAN where the module has none */
 
-/* Process 0 writes options->outputs_path and options->save_path, where they are asked
- * for; all processes together. The state is everything but what came in batches. */
+/* Process 0 writes options->outputs_path and options->save_path, if given; all processes together.
+ * The state consists of all parameters except batches. */
 AmStatus results_save_outputs(Results *results, AmError *error);
 AmStatus results_save_state(Results *results, const Feeds *feeds, AmError *error);
 

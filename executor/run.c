@@ -1,5 +1,5 @@
-/* Running a module: what is opened before the first step and closed after the last; the steps are
- * run_steps.c's.
+/* Runs a module: opens resources before the first step and closes them after the last; run_steps.c
+ * runs the steps.
  */
 #include "executor/run_internal.h"
 
@@ -76,8 +76,9 @@ static AmStatus agree(const Run *run, AmError *error) {
     return world_agree(run->world, facts, sizeof facts / sizeof *facts, error);
 }
 
-/* Ranks that fit one by one may still be too many for the machine together: those that are open, and
- * if all are alike the others too. On the host only: other devices refuse what they lack. */
+/* Checks the memory of the ranks together: ranks that fit one by one may exceed the machine. Counts
+ * the open ranks, and if all are equal the others too. On the host only: other devices refuse
+ * allocations. */
 static AmStatus check_memory(const Run *run, int32_t opened, AmError *error) {
     const Plan *plan = run->options->plan;
     MemoryLimit limit = memory_limit("");
@@ -188,7 +189,7 @@ static AmStatus lower(Run *run, AmError *error) {
     return AM_OK;
 }
 
-/* What is resumed comes before what the files of state and data say. */
+/* Opens the checkpoint; resumed values precede those of the files of state and data. */
 static AmStatus open_checkpoint(Run *run, AmError *error) {
     char *plan = ARENA_ARRAY(run->arena, char, 65);
     if (!plan) return am_fail_memory(error, 65);
@@ -206,7 +207,8 @@ static AmStatus open_checkpoint(Run *run, AmError *error) {
     return AM_OK;
 }
 
-/* State and data; what is resumed is not read from their files, and the data goes on where it was. */
+/* Opens state and data; resumed parameters are not read from their files, and the data continues at
+ * its position. */
 static AmStatus open_feeds(Run *run, AmError *error) {
     int32_t count = run->context->roles->parameter_count;
     bool *is_resumed = ARENA_ARRAY(run->arena, bool, count + 1),
@@ -305,7 +307,7 @@ static AmStatus write_trace(const Run *run, AmError *error) {
     return timeline_write_trace(&trace, error);
 }
 
-/* Of whose steps the medians are told. */
+/* The rank whose medians are reported. */
 typedef struct MedianRank {
     const AmRunOptions *options;
     int32_t rank;

@@ -1,12 +1,11 @@
 /* Running a module: training steps under a plan, or on one device.
  *
- * The module is lowered for every device of the plan; each device is a rank, a
- * thread with one allocation. Several processes may share a plan: each has the
- * same number of consecutive ranks and reads the files itself, and what the run
- * gives back comes to process 0, which alone reports and writes. State and data come from files of named
- * arrays (interface, "run") and are cut into the ranks' shards; every step feeds the next batch, runs the
- * program, reads what is watched and takes over the updates. Nothing is allocated between the first step and
- * the last.
+ * The module is lowered for every device of the plan; each device is a rank, a thread with one
+ * allocation. Several processes may share a plan: each has the same number of consecutive ranks and
+ * reads the files itself, and the results come to process 0, which alone reports and writes. State
+ * and data come from files of named arrays (docs/training.md) and are cut into the ranks' shards.
+ * Every step feeds the next batch, runs the program, reads watched outputs and applies the updates.
+ * Nothing is allocated between the first step and the last.
  */
 #ifndef EXECUTOR_RUN_H
 #define EXECUTOR_RUN_H
@@ -92,7 +91,7 @@ typedef struct AmRunOptions {
     AmStatus (*on_median)(void *user, int32_t rank, const Program *program, int32_t step, double seconds,
                           AmError *error);
     void *median_user;
-    int64_t median_steps; /* how many are looked at */
+    int64_t median_steps; /* the number of steps considered */
     AmRunOnNan on_nan;
     const char *checkpoint_path; /* folder of checkpoints (checkpoint.h); or NULL */
     int64_t checkpoint_every;    /* steps from one to the next; 0: after the last step only */
@@ -106,7 +105,8 @@ typedef struct AmRunOptions {
     AmWarnings *warnings; /* or NULL */
 } AmRunOptions;
 
-/* By the end of this one everything that steps need is there: what the process holds then should not grow. */
+/* After this step all resources of steps are allocated: the memory of the process should not grow
+ * afterwards. */
 #define RUN_EARLY_STEP 10
 
 typedef struct AmRunReport {
@@ -121,14 +121,15 @@ typedef struct AmRunReport {
     int64_t *peak_bytes;         /* [device_count]: the allocation without scratch memory; in the arena */
     int64_t peak_resident_bytes; /* the most that process 0 ever held */
     int64_t channel_bytes;       /* process 0's slots of transfers between stages, beside the allocations */
-    int64_t *scratch_bytes;      /* [device_count]: what the kernels took beside it; in the arena */
+    int64_t *scratch_bytes; /* [device_count]: scratch memory of the kernels, in addition; in the arena */
 } AmRunReport;
 
-/* All processes of options->world together, with the same module, plan and options
- * (checked; files may lie elsewhere); the report is process 0's. A failure here ends
- * the others with AM_ERROR_RUNTIME. AM_ERROR_INPUT: no kernel for an operator, a parameter that no file
- * names, a shape that does not match (both named). AM_ERROR_RUNTIME: a rank failed, or the loss
- * was not finite (on_nan). AM_INTERRUPTED: stopped; what was asked to be saved is saved and the report holds.
+/* Runs the module in all processes of options->world together, with the same module, plan and
+ * options (checked; paths of files may differ); the report is process 0's. A failure in one process
+ * ends the others with AM_ERROR_RUNTIME. AM_ERROR_INPUT: no kernel for an operator, a parameter
+ * that no file names, a shape that does not match (both named). AM_ERROR_RUNTIME: a rank failed, or
+ * the loss was not finite (on_nan). AM_INTERRUPTED: stopped; requested results are saved and the
+ * report is valid.
  */
 AmStatus am_run(const PlanContext *context, const AmRunOptions *options, Arena *arena, AmRunReport *report,
                 AmError *error);

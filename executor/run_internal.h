@@ -1,4 +1,4 @@
-/* What the parts of a run share: run.c, which opens and closes it, and run_steps.c. */
+/* Shared data of a run's parts: run.c, which opens and closes it, and run_steps.c. */
 #ifndef EXECUTOR_RUN_INTERNAL_H
 #define EXECUTOR_RUN_INTERNAL_H
 
@@ -54,10 +54,10 @@ static inline int64_t run_steps_in_all(const Run *run) {
     return run->first_step + run->steps_done;
 }
 
-/* Where in the data the step after `steps` begins. */
+/* The position in the data of the step after `steps`. */
 CheckpointPosition run_position_after(const Run *run, int64_t steps);
 
-/* The actors of all ranks, with what the run does before, after and between steps. */
+/* Builds the actors of all ranks, with the run's own actions before, after and between steps. */
 AmStatus run_open_schedule(Run *run, AmError *error);
 /* All steps of all ranks, each in its thread; the first failure. */
 AmStatus run_all_ranks(Run *run, AmError *error);

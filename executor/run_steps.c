@@ -1,12 +1,11 @@
 /* The steps of a run.
  *
- * The first of this process's ranks leads: it runs in the caller's thread, so
- * that on_step is called there, and speaks for the process among the others;
- * every other rank has a thread of its own. What they do when is the actors'
- * business (schedule.h): when all ranks have ended a step the leading one gathers
- * what is told of it, the leaders of all processes agree whether to go on, and
- * process 0 reports; then the ranks begin the next step. A rank that fails releases
- * the others, of all processes; the first failure is what is reported.
+ * The first of this process's ranks leads: it runs in the caller's thread, so that on_step is
+ * called there, and represents the process among the others; every other rank has a thread of its
+ * own. The actors order their work (schedule.h): when all ranks have ended a step, the leader
+ * gathers its results, the leaders of all processes agree whether to continue, and process 0
+ * reports; then the ranks begin the next step. A failing rank releases the others, in all
+ * processes; the first failure is reported.
  */
 #include "executor/run_internal.h"
 
@@ -38,7 +37,7 @@ CheckpointPosition run_position_after(const Run *run, int64_t steps) {
                                 .shuffled = position.shuffled};
 }
 
-/* By process 0, with what has come together there. */
+/* Called by process 0, with the collected results. */
 static void report_step(Run *run, double seconds, const AmRunEvaluated *evaluated) {
     const Results *results = &run->results;
     double loss = results_loss(results);
@@ -66,7 +65,7 @@ static void report_step(Run *run, double seconds, const AmRunEvaluated *evaluate
 
 static AmStatus begin_step(void *user, Rank *rank, int64_t step, AmError *error) {
     Run *run = user;
-    /* The loss of the step before is known to be fit for what is to be kept of it. */
+    /* The previous step's loss was finite, so that its state may be saved. */
     checkpoint_take(run->checkpoint, rank->comm->rank - run->first, run->first_step + step);
     double start = timeline_start(rank->timeline);
     rank->step_begin = start;
@@ -107,7 +106,7 @@ static AmStatus agree_to_end(Run *run, AmError *error) {
     return AM_OK;
 }
 
-/* What all ranks have in common between two steps; by the leading one of a process. */
+/* The common actions of all ranks between two steps; called by the leader of a process. */
 static AmStatus go_between(Run *run, int64_t next, AmError *error) {
     CheckpointPosition position = run_position_after(run, next);
     TRY(agree_to_end(run, error));
@@ -131,8 +130,8 @@ static AmStatus end_step(void *user, Rank *rank, int64_t step, AmError *error) {
     return AM_OK;
 }
 
-/* By the leading rank of every process; in process 0, *evaluated is the result of an evaluation that was due.
- * A loss that ends the run leaves nothing to evaluate. */
+/* Called by the leader of every process; in process 0, *evaluated is the result of a due
+ * evaluation. A loss that ends the run is not evaluated. */
 static AmStatus evaluate(Run *run, const AmRunEvaluated **evaluated, AmError *error) {
     *evaluated = NULL;
     if (!evaluation_is_due(run->evaluation, run_steps_in_all(run) + 1)) return AM_OK;

@@ -45,7 +45,7 @@ static RankGroups *groups_of(const Group *group) {
     return &group->schedule->ranks[group->rank - group->schedule->options.ranks];
 }
 
-/* ---- what an actor does ---- */
+/* ---- actions of actors ---- */
 
 static AmStatus run_turn(const Group *group, int64_t turn, AmError *error) {
     if (group->begins && turn % group->turns == 0) control_enter(group->loop);
@@ -174,7 +174,8 @@ typedef struct LoopGroups {
     int32_t first, last;
 } LoopGroups;
 
-/* A turn of loop `to` needs that turn of `from`, which is at most `kept` turns ahead of its end. */
+/* Connects two loops: an iteration of `to` needs the same iteration of `from`, which is at most
+ * `kept` iterations ahead of its end. */
 static AmStatus connect_loops(Schedule *self, const RankGroups *list, LoopGroups from, LoopGroups to,
                               int32_t kept, AmError *error) {
     const Group *groups = list->groups;
@@ -244,7 +245,7 @@ static AmStatus add_rank(Schedule *self, int32_t r, AmError *error) {
     return connect(self, &list->groups[list->count - 1], &list->groups[0], 1, 1, error);
 }
 
-/* All ranks end a step, one tells of it, all begin the next. */
+/* Adds the end of a step: all ranks end it, one reports, all begin the next. */
 static AmStatus add_report(Schedule *self, AmError *error) {
     int32_t actor;
     Actor reporter = {.name = "report of the step",
@@ -323,7 +324,7 @@ static void append_turn(TurnOrder *order, const RankGroups *list, int32_t kind, 
         if (list->groups[g].kind == kind && list->groups[g].chunk == chunk) order->actors[order->count++] = g;
 }
 
-/* Of a stage in chunks it is that of the schedule. */
+/* Orders the iterations of a stage in chunks by the schedule. */
 static AmStatus order_chunks(Schedule *self, RankGroups *list, const ProgramTurns *turns, AmError *error) {
     static const int32_t kind_of_pass[] = {FORWARD, BACKWARD, WEIGHTS};
     ScheduleTurn *all;
@@ -403,7 +404,7 @@ AmStatus schedule_open(Schedule **result, const ScheduleOptions *options, AmErro
 void schedule_close(Schedule *self) {
     if (!self) return;
     if (self->has_loader) {
-        actors_stop_after(self->graph, -1); /* what is loaded for steps that nobody begins */
+        actors_stop_after(self->graph, -1); /* loads for steps that never begin */
         actors_finish(self->graph, NULL);
     }
     actors_close(self->graph);

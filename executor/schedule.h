@@ -1,21 +1,24 @@
-/* The actors of a process's ranks: a step cut into what runs in one go.
+/* The actors of a process's ranks: a step divided into uninterrupted groups.
  *
- * Each rank is a worker. Its program is cut at joined loops (propagation/interleave.h)
- * into groups of instructions, and each group is an actor: what comes before the loops,
- * the turns of the forward pass, those of the backward pass (and of its part that can wait), what
- * comes after them with the updates. A loop's body is cut again where it receives after it has
- * sent, so that a group begins when all that it receives is there. Registers are the schedule:
+ * Each rank is a worker. Its program is cut at joined loops (propagation/interleave.h) into groups
+ * of instructions, and each group is an actor: the part before the loops, the iterations of the
+ * forward pass, those of the backward pass (and of its part that can wait), the part after them
+ * with the updates. A loop's body is cut again where it receives after it has sent, so that a group
+ * begins when all its inputs are there. Registers implement the schedule:
  *
- *   begin -> F0                a step's first group is done; given back after its M turns
- *   F -> B                     `kept` of them: how far the forward pass may be ahead (1F1B: min(M, S - s))
- *   F -> W, B -> W             ZB-H1's gradients of weights, which give their places back: min(M, S), min(M,
- * s + 1) B -> end, F -> end         all turns are done end -> begin               one, full at first: the
- * weights end -> report -> begin     of every rank: what is told of a step, and whether there is another one
+ *   begin -> F0                a step's first group is done; returned after its M iterations
+ *   F -> B                     `kept` of them: the lead of the forward pass (1F1B: min(M, S - s))
+ *   F -> W, B -> W             ZB-H1's gradients of weights, which return their places: min(M, S),
+ *                              min(M, s + 1)
+ *   B -> end, F -> end         all iterations are done
+ *   end -> begin               one, initially full: the weights
+ *   end -> report -> begin     of every rank: the report of a step, and the decision to continue
  *   data -> begin              as many as batches are loaded ahead
- *   put -> get (channel.h)     slots of what one stage sends another
+ *   put -> get (channel.h)     slots of the transfers between stages
  *
- * The backward pass goes first where both may go, and what can wait last. Devices of one stage run
- * collectives together, so they follow their first one's order. A rank without joined loops is one actor.
+ * The backward pass has priority over the forward pass, and the part that can wait comes last.
+ * Devices of one stage run collectives together, so that they follow their first one's order. A
+ * rank without joined loops is one actor.
  */
 #ifndef EXECUTOR_SCHEDULE_H
 #define EXECUTOR_SCHEDULE_H
@@ -38,8 +41,8 @@ typedef struct ScheduleOptions {
     AmStatus (*report)(void *user, int64_t step, AmError *error);
     void (*on_failure)(void *user); /* releases ranks that wait for one another */
     void *user;
-    /* Gets ready what the ranks' begin() of step `turn` needs: an actor in a thread of its own, at most
-     * `load_places` turns ahead of the last step that has ended. */
+    /* Prepares the inputs of the ranks' begin() of step `turn`: an actor in a thread of its own, at
+     * most `load_places` steps ahead of the last step that has ended. */
     AmStatus (*load)(void *load_user, int64_t turn, AmError *error);
     void *load_user;
     int32_t load_places; /* 0: nothing is to be loaded */

@@ -110,8 +110,8 @@ static bool wait_for(int connection, short events, double deadline) {
     }
 }
 
-/* A port among those that the system gives to outgoing connections may be
- * connected to itself while nobody listens. */
+/* Returns whether a connection is connected to itself, which can happen at a port of the ephemeral
+ * range without a listener. */
 static bool is_connected_to_itself(int connection) {
     struct sockaddr_storage here = {0}, there = {0};
     socklen_t here_length = sizeof here, there_length = sizeof there;

@@ -21,8 +21,8 @@ AmStatus socket_listen(int *listener, const char *host, uint16_t *port, AmError 
 /* The next connection that waits, or -1. */
 int socket_accept(int listener);
 
-/* Connects, trying again until the deadline while nobody listens there.
- * AM_ERROR_RUNTIME: the last reason. The caller closes *connection. */
+/* Connects, retrying until the deadline without a listener. AM_ERROR_RUNTIME: the last reason. The
+ * caller closes *connection. */
 AmStatus socket_connect(int *connection, const char *host, uint16_t port, double deadline, AmError *error);
 
 /* All `count` bytes or false: the connection ended, broke, or the deadline passed. */

@@ -85,7 +85,7 @@ AmStatus stream_prepare(Stream **result, Arena *arena, Comm *comm, const Program
     return AM_OK;
 }
 
-/* Between the array and the message, in the direction that `puts` tells. */
+/* Copies between the array and the message; `puts` is the direction. */
 static void copy_pieces(const Stream *stream, const StreamEnd *end, void *array, char *message) {
     const IrShape *shape = shape_of(stream, end->puts);
     int64_t strides[IR_MAX_RANK], packed[IR_MAX_RANK];

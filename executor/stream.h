@@ -1,7 +1,6 @@
-/* Transfers inside joined loops (propagation/interleave.h): stages are in different
- * turns, so a value is packed into a slot of a channel and read from there, in
- * place of a meeting of both. What goes from one rank to another in one transfer is
- * one message, its pieces in the order of the plan.
+/* Transfers inside joined loops (propagation/interleave.h): stages are in different iterations, so
+ * that a value is packed into a slot of a channel and read from there, without a meeting. The data
+ * from one rank to another in one transfer is one message, its pieces in the order of the plan.
  */
 #ifndef EXECUTOR_STREAM_H
 #define EXECUTOR_STREAM_H
@@ -9,7 +8,7 @@
 #include "executor/channel.h"
 #include "executor/comm.h"
 
-/* What a transfer has to do with one other rank. */
+/* The part of a transfer that involves one other rank. */
 typedef struct StreamEnd {
     Channel *channel;
     int32_t peer;
@@ -37,7 +36,7 @@ typedef struct StreamList {
 AmStatus stream_prepare(Stream **stream, Arena *arena, Comm *comm, const Program *program,
                         const ProgramInstruction *instruction, AmError *error);
 
-/* Inside the actor's turn: puts what it sends, gets what it receives. */
+/* Inside the actor's firing: sends its outgoing values, receives its incoming ones. */
 AmStatus stream_run(Stream *stream, AmError *error);
 
 #endif

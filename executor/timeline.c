@@ -34,7 +34,7 @@ static int64_t count_records(const Program *program) {
 }
 
 AmStatus timeline_open(Timeline **result, const Program *program, int64_t steps, AmError *error) {
-    enum { BESIDE_OPERATORS = 16 }; /* step, feed, updates, and what others have to tell */
+    enum { BESIDE_OPERATORS = 16 }; /* step, feed, updates, and other records */
     int64_t of_step = count_records(program) + BESIDE_OPERATORS, capacity = FEWEST_RECORDS;
     int64_t wanted = steps < TIMELINE_MOST_RECORDS / of_step ? steps * of_step : TIMELINE_MOST_RECORDS;
     while (capacity < wanted) capacity *= 2;

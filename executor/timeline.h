@@ -1,9 +1,9 @@
-/* Timeline: what one rank did when, kept for the last steps of a run.
+/* Timeline: the activities of one rank over time, for the last steps of a run.
  *
- * Records go into a ring that is there before the first step; when it is full,
- * the oldest are overwritten. A rank without a timeline measures nothing: its
- * functions take NULL and do nothing. Several threads of a rank may record at once. Times
- * are those of clock_seconds(), which threads of one machine share.
+ * Records go into a ring that is allocated before the first step; when it is full, the oldest are
+ * overwritten. A rank without a timeline measures nothing: the functions accept NULL. Several
+ * threads of a rank may record concurrently. Times are those of clock_seconds(), which threads of
+ * one machine share.
  */
 #ifndef EXECUTOR_TIMELINE_H
 #define EXECUTOR_TIMELINE_H
@@ -44,8 +44,8 @@ void timeline_close(Timeline *timeline);
 
 enum { TIMELINE_MOST_RECORDS = 1 << 18 };
 
-/* Tells the median seconds of each step of each program, control flow left out, from the records that are
- * still there and of the fastest tenth of their training steps. After the run. */
+/* Reports the median seconds of each step of each program, except control flow, from the remaining
+ * records of the fastest tenth of their training steps. After the run. */
 typedef AmStatus TimelineMedian(void *user, const Program *program, int32_t step, double seconds,
                                 AmError *error);
 AmStatus timeline_medians(const Timeline *timeline, TimelineMedian *tell, void *user, AmError *error);

@@ -1,8 +1,10 @@
-/* Medians of what a timeline recorded, by step of a program, in the fastest tenth of the training steps.
+/* Medians of a timeline's records, by step of a program, in the fastest tenth of the training
+ * steps.
  *
- * Where a processor's core is shared with what is not seen from here, such as another machine's thread, all
- * is slower for some 10 ms and then fast again, and the median of all runs would tell how often. Steps are
- * chosen as a whole, so that what varies inside them by itself is in the figures as it is.
+ * If a processor's core is shared with invisible work, such as another machine's thread, everything
+ * is slower for some 10 ms and then fast again, and the median of all runs would reflect its
+ * frequency. Training steps are selected as a whole, so that variations inside them remain in the
+ * figures.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -32,7 +32,7 @@ static Span find_span(const Timeline *timeline, int64_t steps) {
         span.start = record->start;
         found++;
     }
-    /* What was overwritten is older than what is there, but for what encloses it. */
+    /* Overwritten records are older than the remaining ones, except enclosing ones. */
     span.is_cut =
         span.first > 0 && span.count > span.first && record_at(timeline, span.first)->start > span.start;
     return span;
@@ -87,7 +87,7 @@ static void append_rank(Text *text, const TimelineTrace *trace, const Rank *rank
                 rank->comm->rank);
 }
 
-/* What all processes have of their rank number r, into the file; `text` is this one's. */
+/* Writes the records of all processes' rank number r to the file; `text` is this process's. */
 static AmStatus add_all(const TimelineTrace *trace, Trace *file, const Text *text, WorldPart *parts,
                         AmError *error) {
     World *world = trace->world;

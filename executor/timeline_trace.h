@@ -1,10 +1,9 @@
 /* The timelines of all ranks as one Chrome trace (base/trace.h).
  *
- * Each rank is a device of the trace; operators carry what the user wrote:
- * op_name, source line and phase. Process 0 writes, the others send it their
- * events as text, rank by rank. The clocks of different machines differ: every
- * process counts from the moment at which the first of its ranks began the first
- * step shown, which all ranks begin together.
+ * Each rank is a device of the trace; operators have the user's names: op_name, source line and
+ * phase. Process 0 writes, the others send it their events as text, rank by rank. The clocks of
+ * different machines differ: every process counts from the moment at which the first of its ranks
+ * began the first shown step, which all ranks begin together.
  */
 #ifndef EXECUTOR_TIMELINE_TRACE_H
 #define EXECUTOR_TIMELINE_TRACE_H

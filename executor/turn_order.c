@@ -16,7 +16,7 @@ typedef struct Paper {
     int32_t *left;        /* [actor_count]: turns */
 } Paper;
 
-/* `with_room`: also free registers for what it makes. */
+/* Returns whether an actor can fire; `with_room`: it also needs free output registers. */
 static bool can_fire(const Paper *paper, int32_t a, bool with_room) {
     if (paper->left[a] == 0) return false;
     for (int32_t e = 0; e < paper->edge_count; e++) {
@@ -27,7 +27,7 @@ static bool can_fire(const Paper *paper, int32_t a, bool with_room) {
     return true;
 }
 
-/* The best that can fire; -1: there is none. */
+/* The best actor that can fire; -1: none. */
 static int32_t choose(const Paper *paper, bool with_room) {
     int32_t best = -1;
     for (int32_t a = 0; a < paper->actor_count; a++)

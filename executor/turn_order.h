@@ -1,14 +1,14 @@
-/* One order of a rank's turns, for stages whose devices are in several processes.
+/* A fixed order of a rank's iterations, for stages whose devices are in several processes.
  *
- * Devices of a stage meet in collectives, so they must take their turns in one order. In
- * one process those that follow take the leader's (actors_follow); between
- * processes there is nobody to follow, and each rank works the order out by itself,
- * from what all of them know: the actors of a rank, the registers between them and their
- * priorities. On paper what comes from other stages is always there and the forward
- * pass goes first, so it fills its registers before the first turn of the backward
- * pass: that is 1F1B as it is usually drawn, S - s forward turns at stage s and then one of each
- * kind in turn (and ZB-H1, whose gradients of weights come when nothing else may go on), which no schedule of
- * the other stages can block (stage s - 1 has one forward turn more before its first backward turn).
+ * Devices of a stage meet in collectives, so that they must have one order. In one process,
+ * followers use the leader's order (actors_follow); between processes each rank computes the order
+ * itself, from common knowledge: the actors of a rank, the registers between them and their
+ * priorities. In this simulation inputs from other stages are always available and the forward pass
+ * has priority, so that it fills its registers before the first iteration of the backward pass:
+ * that is the usual 1F1B, S - s forward iterations at stage s and then one of each kind alternately
+ * (and ZB-H1, whose gradients of weights come when no other iteration can run), which no schedule
+ * of the other stages can block (stage s - 1 has one forward iteration more before its first
+ * backward iteration).
  */
 #ifndef EXECUTOR_TURN_ORDER_H
 #define EXECUTOR_TURN_ORDER_H
@@ -32,8 +32,8 @@ typedef struct TurnOrder {
     int32_t next; /* moved on by who runs the turns */
 } TurnOrder;
 
-/* In the arena. Where a step cannot go on for want of free registers some are added, as
- * actors_ready() does; AM_ERROR_USAGE: it cannot go on otherwise. */
+/* Computes the order, in the arena. If a step lacks free registers some are added, as in
+ * actors_ready(); AM_ERROR_USAGE: it is blocked otherwise. */
 AmStatus turn_order_find(TurnOrder *order, Arena *arena, const TurnActor *actors, int32_t actor_count,
                          const TurnEdge *edges, int32_t edge_count, AmError *error);
 

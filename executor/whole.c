@@ -6,7 +6,7 @@
 
 #include "executor/cpu/strided.h"
 
-/* Before the elements of a part, which lie packed behind it up to a multiple of 64 bytes. */
+/* The header of a part; its elements follow, packed up to a multiple of 64 bytes. */
 typedef struct PartHeader {
     int64_t bytes;        /* with this header and the padding */
     int64_t start_offset; /* of the first element in the whole, in elements */

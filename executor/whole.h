@@ -1,9 +1,8 @@
-/* Whole arrays out of the shards that ranks hold, in whatever process they are.
+/* Gathers whole arrays from the shards of ranks in any process.
  *
- * Every part of a parameter or output has one rank that speaks for it (rank.h).
- * Process 0 has the whole array: its own ranks' parts go straight to their places.
- * Another process packs the parts of its ranks, each behind a header that says where
- * it belongs, and sends them when all are asked to gather. */
+ * Every part of a parameter or output has one representative rank (rank.h). Process 0 has the whole
+ * array: its own ranks' parts go straight to their positions. Another process packs the parts of
+ * its ranks, each after a header with its position, and sends them when all gather. */
 #ifndef EXECUTOR_WHOLE_H
 #define EXECUTOR_WHOLE_H
 
@@ -35,10 +34,10 @@ void whole_close(WholeArray *array);
 /* Finds out which arrays process 0 can put together alone. All processes, same arrays. */
 AmStatus whole_find_places(WholeArray *arrays, int32_t count, World *world, AmError *error);
 
-/* The part of rank r, as it is now; by that rank's thread. */
+/* Takes the current part of rank r; called by that rank's thread. */
 void whole_take(WholeArray *array, int32_t r);
-/* What was taken everywhere goes to process 0, where `whole` is complete afterwards. By one
- * thread of every process, all for the same array. */
+/* Sends the parts taken in all processes to process 0, where `whole` is complete afterwards. Called
+ * by one thread of every process, all for the same array. */
 AmStatus whole_gather(WholeArray *array, AmError *error);
 
 #endif

@@ -25,7 +25,7 @@ enum { MESSAGE_READY = 1, MESSAGE_BROADCAST, MESSAGE_GATHER };
 enum { MOST_FACT_BYTES = 1 << 16, MOST_VERDICT = 512 };
 
 static const double default_join_seconds = 60, default_silence_seconds = 30;
-/* How long a broken data connection waits for the control connection to say why. */
+/* The time for which a broken data connection waits for a reason on the control connection. */
 static const double reason_seconds = 2;
 /* The same for a collective that has failed: long for news, short for a user. */
 static const double explanation_seconds = 0.5;
@@ -142,7 +142,7 @@ static AmStatus receive_bytes(World *world, const LivenessPeer *peer, void *byte
     return fail_message(world, peer, error);
 }
 
-/* Process 0 tells the others that all are here; from then on silence is failure. */
+/* Process 0 notifies the others that all have joined; from then on silence is failure. */
 static AmStatus begin(World *world, double seconds, AmError *error) {
     WorldLinks *links = world->links;
     int64_t none;
@@ -181,7 +181,7 @@ static AmStatus connect_all(World *world, WorldPlace *place, const WorldOptions 
         status = world->process == 0 ? serve(links, place, listener, seconds, error)
                                      : join(links, place, seconds, error);
     if (listener >= 0) close(listener);
-    /* Process 0 began after nobody joined it before: it may wait as long again. */
+    /* Process 0 began without a joining process before: it may wait as long again. */
     return status == AM_OK ? begin(world, seconds + reason_seconds, error) : status;
 }
 
@@ -310,7 +310,8 @@ static AmStatus list_facts(Text *text, const WorldFact *facts, int32_t count, Am
     return AM_OK;
 }
 
-/* Where a process's values differ from those of process 0: a line, else an empty one. */
+/* Compares a process's values with those of process 0: a line about a difference, else an empty
+ * one. */
 static void compare_facts(char verdict[MOST_VERDICT], const WorldPart *part, int32_t process,
                           const WorldFact *facts, int32_t count) {
     const char *at = part->bytes, *end = at + part->count;
@@ -344,7 +345,7 @@ AmStatus world_agree(World *world, const WorldFact *facts, int32_t count, AmErro
     TRY(world_broadcast(world, verdict, sizeof verdict, error));
     verdict[MOST_VERDICT - 1] = '\0';
     if (!*verdict) return AM_OK;
-    /* Who is first to leave must not cut off the others before they know why. */
+    /* A process that leaves first must not disconnect the others before they have the reason. */
     world_barrier(world, NULL);
     return am_fail(error, AM_ERROR_INPUT, "", "%s", verdict);
 }

@@ -1,12 +1,11 @@
-/* The processes that run one plan together, and what they say to one another.
+/* The processes that run one plan together, and their messages.
  *
- * A star: process 0 has a connection to every other process. Operations are
- * collective: every process calls the same ones in the same order, one thread of
- * it at a time. They are meant for what is small or rare - an address, a decision,
- * the shards of a state that is saved - while tensors travel by the back ends of
- * executor/comm.h. A process that fails tells the others, one that dies is
- * noticed (executor/liveness.h): every operation then returns AM_ERROR_RUNTIME
- * with a line that names that process, and nothing waits for ever.
+ * A star: process 0 has a connection to every other process. Operations are collective: every
+ * process calls the same ones in the same order, one thread of it at a time. They are meant for
+ * small or rare data - an address, a decision, the shards of a saved state - while tensors travel
+ * by the back ends of executor/comm.h. A failing process notifies the others, and a dead one is
+ * detected (executor/liveness.h): every operation then returns AM_ERROR_RUNTIME with a line that
+ * names that process, and no process waits indefinitely.
  */
 #ifndef EXECUTOR_WORLD_H
 #define EXECUTOR_WORLD_H
@@ -37,7 +36,7 @@ void world_close(World *world);
 /* `count` bytes of process 0 to all; the same count everywhere. */
 AmStatus world_broadcast(World *world, void *bytes, int64_t count, AmError *error);
 
-/* What process 0 got from each process, itself included. */
+/* The data that process 0 received from each process, itself included. */
 typedef struct WorldPart {
     void *bytes; /* C heap; NULL where count is 0 */
     int64_t count;
