@@ -2,16 +2,15 @@
  *
  * Over all dimensions but the feature's, N elements per feature, in double:
  *   training:  mean m and variance v = mean((x - m)^2); y = scale (x - m) r + offset
- *   inference: the same with the m and v that are given
+ *   inference: the same with given m and v
  *   gradient:  with x' = (x - m) r and the output's gradient g,
  *              d offset = sum g, d scale = sum g x',
  *              d x = scale r (g - d offset / N - x' d scale / N)
- * where r = 1 / sqrt(v + epsilon) (Ioffe and Szegedy, "Batch Normalization", ICML 2015).
- * Each step is y = of_x x + of_g g + term with numbers of the feature, after one or
- * two passes that add up. The team divides the features; blocks of them are read in
- * rows as they lie, so that each sum has the order of the elements.
- * Operands: (x, scale, offset), (x, scale, offset, m, v), (x, scale, m, v, g).
- * Results: (y, m, v), y, (d x, d scale, d offset).
+ * where r = 1 / sqrt(v + epsilon) (Ioffe and Szegedy, "Batch Normalization", ICML 2015). Each step
+ * is y = of_x x + of_g g + term with numbers of the feature, after one or two summing passes. The
+ * team divides the features; blocks of them are read in rows in memory order, so that each sum has
+ * the order of the elements. Operands: (x, scale, offset), (x, scale, offset, m, v), (x, scale, m,
+ * v, g). Results: (y, m, v), y, (d x, d scale, d offset).
  */
 #include <math.h>
 #include <string.h>
@@ -31,7 +30,7 @@ typedef struct BatchNormKernel {
     bool has_gradient; /* operand 4 is g */
 } BatchNormKernel;
 
-/* A block of features and what is known of each. */
+/* A block of features and their numbers. */
 typedef struct Block {
     const KernelCall *call;
     const BatchNormKernel *kernel;
@@ -171,7 +170,7 @@ static void differentiate_block(Block *block) {
     write(block, 2, block->sum);
 }
 
-/* One run of a call: what is done with each block of features. */
+/* One run of a call: the function for each block of features. */
 typedef struct Task {
     const KernelCall *call;
     void (*work)(Block *block);

@@ -1,9 +1,8 @@
-/* bitcast-convert between types of different widths: an element becomes several
- * narrower ones, or the other way round, the lowest bits first.
+/* bitcast-convert between types of different widths: an element becomes several narrower ones, or
+ * vice versa, the lowest bits first.
  *
- * In memory elements of less than a byte have one to themselves, so bits are
- * taken out of and put into bytes; where both types fill their bytes the memory
- * stays as it is.
+ * In memory an element of less than a byte occupies a byte, so that bits are extracted from and
+ * inserted into bytes; if both types fill their bytes the memory is unchanged.
  */
 #include <string.h>
 

@@ -1,8 +1,8 @@
-/* convolution: what it is, and the table that chooses how it is computed.
+/* convolution: its description, and the table of algorithms.
  *
- * Floats of 32 bits go to the first algorithm of the table that fits; narrower
- * floating types are widened to f32, computed in the same way and rounded once;
- * all others run by the definition (convolution_plain.c).
+ * Floats of 32 bits use the first suitable algorithm of the table; narrower floating types are
+ * widened to f32, computed in the same way and rounded once; all others run by the definition
+ * (convolution_plain.c).
  */
 #include "executor/cpu/convolution.h"
 
@@ -15,8 +15,8 @@
 enum { CONVERSION_GRAIN = 4096 }; /* elements that are converted by one member of the team */
 
 const ConvolutionAlgorithm *const convolution_algorithms[] = {
-    &convolution_indirect, /* features lie together: forward passes and gradients to the input */
-    &convolution_weights,  /* the batch lies together: gradients to the weights */
+    &convolution_indirect, /* contiguous features: forward passes and gradients to the input */
+    &convolution_weights,  /* contiguous batch: gradients to the weights */
     &convolution_columns,  /* any layout */
 };
 const int32_t convolution_algorithm_count = sizeof convolution_algorithms / sizeof *convolution_algorithms;

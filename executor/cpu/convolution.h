@@ -31,7 +31,7 @@ typedef struct ConvolutionKernel {
     int64_t rows, depth; /* output positions, products that are added up for each */
     int64_t groups, group_features, group_input_step; /* group g reads from g * group_input_step on */
     Dtype input_type, weights_type, output_type;
-    int64_t wide_input_at, wide_weights_at, wide_output_at; /* scratch offsets of what is widened to f32 */
+    int64_t wide_input_at, wide_weights_at, wide_output_at; /* scratch offsets of arrays widened to f32 */
     const ConvolutionAlgorithm *algorithm;
     const void *plan; /* the algorithm's own, in the call's arena */
 } ConvolutionKernel;
@@ -40,7 +40,7 @@ typedef struct ConvolutionKernel {
 struct ConvolutionAlgorithm {
     const char *name;
     bool (*fits)(const ConvolutionKernel *kernel);
-    /* Sets kernel->plan and adds what it needs to call->scratch_bytes. */
+    /* Sets kernel->plan and adds its need to call->scratch_bytes. */
     AmStatus (*prepare)(ConvolutionKernel *kernel, KernelCall *call, Arena *arena, AmError *error);
     void (*run)(const KernelCall *call, const float *in, const float *weights, float *out);
 };

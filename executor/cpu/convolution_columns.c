@@ -1,14 +1,12 @@
 /* convolution by columns and a matrix product, for any layout and window.
  *
- * Rows are output positions (batch and spatial dimensions in the order in which
- * the output lies in memory), the depth is (kernel position, input feature) in
- * the order in which the weights lie. Column buffers of at most COLUMN_ELEMENTS
- * are filled for a block of rows and of depth and multiplied with the weights;
- * blocks along the depth accumulate. Where the input runs fastest along the
- * features a buffer is [rows, depth], where it runs fastest along the batch it is
- * [depth, rows], so that copies are runs. Position p of a window reads
- * output*stride + kernel*window_dilation - padding_low, if that is a multiple of
- * the base dilation and inside. Groups are computed one after the other. The team
+ * Rows are output positions (batch and spatial dimensions in the memory order of the output), the
+ * depth is (kernel position, input feature) in the memory order of the weights. Column buffers of
+ * at most COLUMN_ELEMENTS are filled for a block of rows and of depth and multiplied with the
+ * weights; blocks along the depth accumulate. If the input runs fastest along the features a buffer
+ * is [rows, depth], if it runs fastest along the batch it is [depth, rows], so that copies are
+ * runs. Position p of a window reads output*stride + kernel*window_dilation - padding_low, if that
+ * is a multiple of the base dilation and inside. Groups are computed one after the other. The team
  * divides the blocks of rows, and each member has buffers of its own.
  */
 #include <cblas.h>
@@ -60,7 +58,7 @@ static void decode(int64_t *index, int64_t at, const int64_t *sizes, int32_t ran
     }
 }
 
-/* What an output position, or a position of the window, adds to the place that is read. */
+/* The offset that an output position, or a position of the window, adds to the read address. */
 typedef struct Part {
     int64_t at;                    /* offset by the batch, or by the feature */
     int64_t position[IR_MAX_RANK]; /* in each spatial dimension, before base dilation */

@@ -1,21 +1,19 @@
-/* convolution by tiles of output positions and features, straight from the image.
+/* convolution by tiles of output positions and features, directly from the image.
  *
- * Rows of a product are output positions, its columns output features, its depth
- * the window's cells and their features. Where the features lie together, each
- * cell is one segment of a row (tile.h), so that no columns are gathered (the
- * indirect convolution of Dukhan, 2019); a place that is padding is read from
- * zeros, and a cell that is padding in all rows of a tile is left out. Images of
- * few features are first copied with their padding around them; then neighbouring
- * cells lie together and are one segment.
+ * Rows of a product are output positions, its columns output features, its depth the window's cells
+ * and their features. If the features are contiguous, each cell is one segment of a row (tile.h),
+ * so that no columns are gathered (the indirect convolution of Dukhan, 2019). Padding is read from
+ * zeros, and a cell that is padding in all rows of a tile is skipped. Images with few features are
+ * first copied with their padding; adjacent cells are then contiguous and form one segment.
  *
- * With a dilated base (the gradient of a strided convolution) the cells that fall
- * between the input's elements depend on the output position modulo a period
- * alone. Positions are therefore sorted into phases, and each has its own cells.
+ * With a dilated base (the gradient of a strided convolution) the cells between the input's
+ * elements depend only on the output position modulo a period. Positions are therefore sorted into
+ * phases, each with its own cells.
  *
- * The weights are packed once in panels as wide as a tile, [group, panel, cell,
- * feature, column]. Blocks of rows times panels times stretches of the depth keep
- * what is read again in the second-level cache; the sums of a stretch are added
- * to those of the stretches before. The team divides the blocks of rows.
+ * The weights are packed once in panels as wide as a tile, [group, panel, cell, feature, column].
+ * Blocks of rows times panels times stretches of the depth keep repeated data in the second-level
+ * cache; the sums of a stretch are added to those of the stretches before. The team divides the
+ * blocks of rows.
  */
 #include <string.h>
 
@@ -41,14 +39,14 @@ enum {
 /* Shares of the second-level cache, in bytes. */
 enum { ROWS_BYTES = 384 * 1024, PANELS_BYTES = 640 * 1024 };
 
-/* Where the image is read: as it lies, or a copy with its padding. */
+/* The source of the image: the operand, or a copy with its padding. */
 typedef struct Image {
     int64_t sizes[MOST_SPATIAL], strides[MOST_SPATIAL], batch_stride, group_step;
     int64_t low[MOST_SPATIAL]; /* places of padding before the first */
 } Image;
 
-/* One cell of the window in a phase, or the first of several that lie together: where it reads, relative to
- * the phase's position 0. */
+/* One cell of the window in a phase, or the first of several contiguous ones: its address relative
+ * to the phase's position 0. */
 typedef struct Cell {
     int64_t at[MOST_SPATIAL], offset; /* index in each spatial dimension; elements */
     int64_t number;                   /* in the packed weights */
@@ -87,7 +85,7 @@ typedef struct Task {
 
 /* An output position. */
 typedef struct Row {
-    int64_t base, at[MOST_SPATIAL]; /* what its cells' offsets and indices are added to */
+    int64_t base, at[MOST_SPATIAL]; /* the base of its cells' offsets and indices */
     int64_t out;
     bool is_inside; /* with its whole window */
 } Row;
@@ -252,7 +250,7 @@ static void multiply_block(const Task *task, const Phase *phase, int64_t group, 
     }
 }
 
-/* Copies one line of places at a time: zeros, what the image has, zeros. */
+/* Copies one line at a time: zeros, the image's elements, zeros. */
 static void pad_part(void *user, int32_t part, int32_t parts) {
     const Task *task = user;
     const ConvolutionKernel *kernel = task->kernel;
@@ -363,7 +361,7 @@ static int64_t list_cells(const ConvolutionKernel *kernel, const Image *image, c
     return count;
 }
 
-/* Joins cells that lie together in the copy of the image and in the weights. */
+/* Joins cells that are contiguous in the copy of the image and in the weights. */
 static void join_cells(const ConvolutionKernel *kernel, Phase *phase, Cell *cells) {
     int64_t run = 1, step = kernel->features;
     while (run < phase->cells && cells[run].offset == cells[run - 1].offset + step &&
@@ -396,7 +394,7 @@ static void describe_phase(const ConvolutionKernel *kernel, const Indirect *plan
     if (plan->is_padded && kernel->groups == 1) join_cells(kernel, phase, plan->cells + phase->first_cell);
 }
 
-/* Decides whether the image is copied with its padding, and describes what is read. */
+/* Decides whether the image is copied with its padding, and describes the source. */
 static void plan_image(const ConvolutionKernel *kernel, const KernelCall *call, Indirect *plan) {
     const IrShape *input = call->operand_shapes[0];
     int64_t together = input->dimensions[kernel->form->input_feature], elements = together, padded = together;
@@ -479,7 +477,8 @@ static void plan_blocks(const ConvolutionKernel *kernel, Indirect *plan, int32_t
     }
 }
 
-/* Without a window all places of all examples are rows of one matrix, if they lie in one order on both sides.
+/* Without a window all positions of all examples are rows of one matrix, if they have one order on
+ * both sides.
  */
 static void join_places(ConvolutionKernel *kernel) {
     int64_t sizes[MOST_SPATIAL + 1] = {kernel->batch}, in[MOST_SPATIAL + 1] = {kernel->batch_stride};

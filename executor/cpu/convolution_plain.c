@@ -1,13 +1,13 @@
 /* convolution by its definition, one output element at a time, for any type.
  *
- * Types that no faster way covers run here, with sums in wide numbers; and it is
- * what the tests compare the faster ways with.
+ * Types without a faster algorithm run here, with sums in wide numbers. The tests use it as the
+ * reference for the faster algorithms.
  */
 #include "executor/cpu/convolution.h"
 #include "executor/cpu/strided.h"
 #include "executor/cpu/wide.h"
 
-/* What one output element adds up: wide numbers, or the parts of complex ones. */
+/* The sum of one output element: wide numbers, or the parts of complex ones. */
 typedef struct Sum {
     Wide wide;
     double real, imaginary;

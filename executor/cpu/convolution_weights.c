@@ -1,17 +1,16 @@
-/* convolution whose batch lies together in the input: gradients to the weights.
+/* convolution with a contiguous batch in the input: gradients to the weights.
  *
- * JAX's f01b_i01o->01bf: the "batch" are the input features (i), the "features"
- * that are added up are the examples (n), the window covers the whole image of the
- * gradient. So for every output position t (a cell of the weights) the result is
- * the product [i, positions] x [positions, f] over all examples and places, both of
- * whose operands are read as they lie: row i of a tile is x[n, place(t), i], B is
- * dy[n, place, f]. Lines of places that the last spatial dimension runs along are
- * the segments (tile.h); what would read padding is cut off, so that it costs
- * nothing. Without any window all lines are one.
+ * JAX's f01b_i01o->01bf: the "batch" are the input features (i), the contracted "features" are the
+ * examples (n), the window covers the whole image of the gradient. For every output position t (a
+ * cell of the weights) the result is therefore the product [i, positions] x [positions, f] over all
+ * examples and positions, both of whose operands are read in place: row i of a tile is x[n,
+ * position(t), i], B is dy[n, position, f]. Lines along the last spatial dimension are the segments
+ * (tile.h); reads of padding are cut off, so that they cost nothing. Without a window all lines are
+ * one.
  *
- * The depth is walked through in chunks that stay in the second-level cache while
- * all tiles of the result are added to. The team divides (position t, rows i).
- * Where the features do not fill whole vectors a chunk of B is packed first.
+ * The depth is processed in chunks that stay in the second-level cache while all tiles of the
+ * result are updated. The team divides (position t, rows i). If the features do not fill whole
+ * vectors a chunk of B is packed first.
  */
 #include <string.h>
 
@@ -41,7 +40,7 @@ typedef struct Gradient {
     bool is_flat; /* all lines are one; its steps: */
     int64_t flat_step, flat_weights_step;
     int64_t positions, lines, line_places, lines_per_chunk;
-    int64_t panel_width, panels, width; /* width: of packed B; 0: B is read as it lies */
+    int64_t panel_width, panels, width; /* width: of packed B; 0: B is read in place */
     int32_t tile_rows, members;
     int64_t row_tiles;
     int64_t packed_at, packed_bytes; /* scratch offset; of each member */
@@ -61,7 +60,7 @@ typedef struct Chunk {
     const float *columns; /* packed B, or NULL */
 } Chunk;
 
-/* Where line `line` begins: elements from the operand's start; its spatial indices but the last. */
+/* The start of line `line`: elements from the operand's start; its spatial indices except the last. */
 static void find_line(const ConvolutionKernel *kernel, int64_t line, int64_t *index, int64_t *example,
                       int64_t *weights_at) {
     *weights_at = 0;
@@ -80,7 +79,7 @@ static inline void copy_places(float *packed, int64_t width, const float *from, 
         memcpy(packed + k * width, from + k * step, sizeof(float) * (size_t)features);
 }
 
-/* Copies a chunk of B together: [place][width]; what is beyond the last column stays as it is. Few features
+/* Packs a chunk of B: [position][width]; memory after the last column is unchanged. Few features
  * are copied without a call. */
 static void pack_chunk(const Task *task, float *packed, int64_t group, const Chunk *chunk) {
     const ConvolutionKernel *kernel = task->kernel;
@@ -100,7 +99,7 @@ static void pack_chunk(const Task *task, float *packed, int64_t group, const Chu
     }
 }
 
-/* What the tiles of one output position share. */
+/* Common data of the tiles of one output position. */
 typedef struct Position {
     int64_t index[MOST_SPATIAL]; /* of the result */
     int64_t segments, depth, row_step, column_step;

@@ -1,9 +1,8 @@
 /* The CPU back end's kernels, one pair per family of operators.
  *
- * prepare() works out everything that depends on shapes and attributes alone
- * (call->compiled, in the arena), sets call->run and call->scratch_bytes, or
- * refuses. The table opcode -> prepare is in kernels_cpu.c. Each file's head
- * says what the family computes and how.
+ * prepare() computes everything that depends on shapes and attributes alone (call->compiled, in the
+ * arena), sets call->run and call->scratch_bytes, or refuses. The table opcode -> prepare is in
+ * kernels_cpu.c. Each file's head describes the operators of the family and their algorithms.
  */
 #ifndef EXECUTOR_CPU_CPU_H
 #define EXECUTOR_CPU_CPU_H

@@ -1,6 +1,5 @@
-/* Divided copies: slices of the largest dimension for boxes, stretches of
- * elements for what is dense. Types are converted through runs of elements that
- * stay in the first cache.
+/* Divided copies: slices of the largest dimension for boxes, stretches of elements for dense
+ * arrays. Types are converted in runs of elements that stay in the first-level cache.
  */
 #include "executor/cpu/divide.h"
 
@@ -9,7 +8,7 @@
 #include "executor/cpu/element.h"
 #include "executor/cpu/strided.h"
 
-/* What a thread copies in a nanosecond, in bytes, when it goes on for long. */
+/* Bytes that a thread copies per nanosecond in a long copy. */
 static const double copy_rate = 6;
 enum { RUN = 1024, GRAIN = 4096, MOST_ELEMENT = 16 };
 
@@ -38,7 +37,7 @@ void divided_copy(KernelDevice *device, void *out, const int64_t *out_strides, c
     int64_t elements = strided_elements(dimensions, rank);
     int32_t parts = team_parts(device, (double)(elements * element_bytes) / copy_rate);
     Copy copy = {out, in, out_strides, in_strides, dimensions, rank, 0, element_bytes, elements};
-    /* The outermost dimension that gives every part a share, so that slices lie together. */
+    /* The outermost dimension that gives every part a share, so that slices are contiguous. */
     while (copy.divided < rank && dimensions[copy.divided] < parts) copy.divided++;
     if (parts == 1 || copy.divided == rank)
         strided_copy(out, out_strides, in, in_strides, dimensions, rank, element_bytes);

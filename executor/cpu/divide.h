@@ -1,4 +1,4 @@
-/* Copies and conversions divided over a rank's team. What they write does not depend on the division. */
+/* Copies and conversions divided over a rank's team. Results do not depend on the division. */
 #ifndef EXECUTOR_CPU_DIVIDE_H
 #define EXECUTOR_CPU_DIVIDE_H
 
@@ -12,8 +12,8 @@ void divided_copy_bytes(KernelDevice *device, void *out, const void *in, int64_t
 void divided_fill(KernelDevice *device, void *out, const void *value, int64_t count, int64_t element_bytes);
 /* Dense elements of one type as another; real types only. */
 void divided_convert(KernelDevice *device, void *out, Dtype to, const void *in, Dtype from, int64_t count);
-/* The elements of a box, from where they lie in their type (`from`, `strides`) to dense ones of another
- * (`pack`), or back. Real types only. */
+/* Copies the elements of a box (`from`, `strides`) to dense ones of another type (`pack`), or back.
+ * Real types only. */
 void divided_pack(KernelDevice *device, void *dense, Dtype to, const void *box, Dtype from,
                   const int64_t *strides, const int64_t *dimensions, int32_t rank);
 void divided_unpack(KernelDevice *device, void *box, Dtype to, const int64_t *strides, const void *dense,

@@ -1,16 +1,16 @@
 /* dot: batched matrix products in any layout.
  *
- * dot_plan.c finds the products, each of one row, column and contracted
- * dimension, with loops around them. Sums in f32 are computed by tiles
- * (product.h), which read f32, f16 and bf16 as they lie; where those do not
- * suit, as for large products of few rows, and for f64, c64 and c128, by OpenBLAS, which reads matrices
- * transposed or not; integers run in a plain loop that wraps in 64 bits.
+ * dot_plan.c finds the products, each of one row, column and contracted dimension, with loops
+ * around them. Sums in f32 are computed by tiles (product.h), which read f32, f16 and bf16 in
+ * place. OpenBLAS, which reads matrices transposed or not, computes f64, c64 and c128, and products
+ * that do not suit tiles, such as large products of few rows. Integers run in a plain loop that
+ * wraps in 64 bits.
  *
- * A unit is a block of a product's result, computed by one thread. OpenBLAS's
- * units depend on the shapes alone; tiles give the same bits in any units.
+ * A unit is a block of a product's result, computed by one thread. OpenBLAS's units depend on the
+ * shapes alone; tiles give the same bits in any units.
  *
- * A third operand is added to the product. Tiles do so when they write their
- * sums; any other product is made apart and added then.
+ * A third operand is added to the product. Tiles add it when they write their sums; any other
+ * product is computed separately and then added.
  */
 #include <cblas.h>
 #include <string.h>
@@ -43,7 +43,7 @@ typedef struct DotKernel {
     DotPlan plan;
     Dtype type; /* in which it is multiplied: f32, f64, c64, c128, or integers as s64 */
     Dtype types[DOT_ARRAYS], held[DOT_ARRAYS];         /* as given; as products read and write them */
-    int64_t bytes[DOT_ARRAYS], scratch_at[DOT_ARRAYS]; /* of an element as held; of what is packed */
+    int64_t bytes[DOT_ARRAYS], scratch_at[DOT_ARRAYS]; /* of an element in memory; of packed arrays */
     int64_t row_block, column_block, row_blocks, column_blocks, units;
     ProductPlan product; /* multiply_tiles() */
     int64_t product_at;  /* scratch of its parts */
@@ -257,7 +257,8 @@ static void divide_product(DotKernel *kernel, int64_t most_blocks) {
     kernel->units = plan->products * counts[0] * counts[1];
 }
 
-/* What a product by tiles gives does not depend on its blocks: there are as many as the team needs. */
+/* The result of a product by tiles does not depend on its blocks: there are as many as the team
+ * needs. */
 static void plan_units(DotKernel *kernel, const KernelDevice *device) {
     const DotPlan *plan = &kernel->plan;
     int64_t team = team_size(device), most_blocks = MOST_BLOCKS;

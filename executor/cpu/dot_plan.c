@@ -1,6 +1,6 @@
-/* Plans of dots: every choice of what is packed, which operand's order the
- * contracted dimensions follow, which sides change places, and which dimensions
- * a product takes, priced by an estimate of its time.
+/* Plans of dots: every choice of the packed operands, of the operand whose order the contracted
+ * dimensions follow, of exchanged sides, and of the dimensions of a product, priced by an estimate
+ * of its time.
  */
 #include "executor/cpu/dot_plan.h"
 
@@ -9,8 +9,8 @@
 
 #include "executor/cpu/strided.h"
 
-/* Nanoseconds: of starting one product, of copying one element before or after, of a multiplication with an
- * addition, of packing an element and of transposing one as it is packed. */
+/* Nanoseconds: of starting one product, of copying one element before or after, of a multiplication
+ * with an addition, of packing an element and of transposing one while packing. */
 static const double product_cost = 150, copy_cost = 0.7, multiply_cost = 0.016, pack_cost = 0.15,
                     turn_cost = 0.4, few_rows = 40;
 
@@ -65,7 +65,7 @@ static void collect(Axes *axes, const IrDot *dot, const IrShape *left, const IrS
     }
 }
 
-/* Contracted dimensions in the order in which they lie in one operand. */
+/* Orders contracted dimensions by the memory order of one operand. */
 static void order_depth(Axes *axes, int32_t by) {
     DotAxis *list = axes->list[DEPTH];
     for (int32_t k = 1; k < axes->rank[DEPTH]; k++)
@@ -125,7 +125,8 @@ static void join(Axes *axes) {
     }
 }
 
-/* Gives a dimension that a matrix lacks, or has once, the stride that makes it one; false: it is none. */
+/* Gives a missing or single dimension the stride that makes the pair a matrix; false if that is
+ * impossible. */
 static bool is_matrix(DotAxis *major, DotAxis *minor, int32_t array) {
     if (major->size == 1) major->strides[array] = minor->strides[array] == 1 ? minor->size : 1;
     if (minor->size == 1) minor->strides[array] = major->strides[array] == 1 ? major->size : 1;
@@ -133,14 +134,14 @@ static bool is_matrix(DotAxis *major, DotAxis *minor, int32_t array) {
     return (steps[0] == 1 || steps[1] == 1) && steps[0] <= INT_MAX && steps[1] <= INT_MAX;
 }
 
-/* The result's columns must lie together. */
+/* The result's columns must be contiguous. */
 static bool is_result(DotAxis *row, DotAxis *column) {
     if (column->size == 1) column->strides[DOT_RESULT] = 1;
     if (row->size == 1) row->strides[DOT_RESULT] = column->size;
     return column->strides[DOT_RESULT] == 1 && row->strides[DOT_RESULT] <= INT_MAX;
 }
 
-/* A product of row dimension `r` and column dimension `c` (-1: there is none), all else loops. */
+/* A product of row dimension `r` and column dimension `c` (-1: none); the others are loops. */
 static bool describe(DotPlan *plan, const Axes *axes, int32_t r, int32_t c) {
     static const DotAxis one = {.size = 1};
     if (axes->rank[DEPTH] > 1) return false;
@@ -161,8 +162,8 @@ static bool describe(DotPlan *plan, const Axes *axes, int32_t r, int32_t c) {
     return true;
 }
 
-/* Products of few rows or columns leave much of a register unused. Columns that lie along the depth are
- * transposed as they are packed, others packed where many rows use them. */
+/* Products of few rows or columns leave much of a register unused. Columns along the depth are
+ * transposed while packing, others are packed if many rows use them. */
 static double estimate(const DotPlan *plan) {
     double cost = 0;
     double rows = (double)plan->row.size, columns = (double)plan->column.size;

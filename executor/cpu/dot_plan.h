@@ -1,15 +1,14 @@
-/* How a dot becomes matrix products: which dimensions are a matrix's, which are
- * gone through one product after the other, and what is packed before.
+/* The decomposition of a dot into matrix products: the dimensions of a matrix, the dimensions of
+ * the loops around it, and the operands packed before.
  *
- * The dimensions of a dot are batch, left free (rows), right free (columns) and
- * contracted (depth), each with a stride in the left operand, the right operand
- * and the result. Dimensions of one kind that step as one in all arrays are
- * one. A product takes one dimension of rows, one of columns and the depth; all
- * others are loops around it, so that operands and result are used as they lie
- * in whatever order their dimensions are. Where too little would be left for a
- * product, or strides are not those of a matrix, an operand is packed, or the
- * product made apart and copied. The least estimated time decides. Types are no
- * matter here: what is converted keeps its layout unless it is packed as well.
+ * The dimensions of a dot are batch, left free (rows), right free (columns) and contracted (depth),
+ * each with a stride in the left operand, the right operand and the result. Dimensions of one kind
+ * that step as one in all arrays are merged. A product takes one dimension of rows, one of columns
+ * and the depth; all others are loops around it, so that operands and result are used in place in
+ * any order of dimensions. If too little would remain for a product, or strides are not those of a
+ * matrix, an operand is packed, or the product is computed separately and copied. The least
+ * estimated time decides. Types do not matter here: a converted operand keeps its layout unless it
+ * is packed as well.
  */
 #ifndef EXECUTOR_CPU_DOT_PLAN_H
 #define EXECUTOR_CPU_DOT_PLAN_H
@@ -23,10 +22,10 @@ typedef struct DotAxis {
     int64_t size, strides[DOT_ARRAYS];
 } DotAxis;
 
-/* What is copied between where an array lies and where products use it, dimension by dimension. */
+/* A copy between an array and the memory that products use, dimension by dimension. */
 typedef struct DotCopy {
     int32_t rank;
-    int64_t sizes[IR_MAX_RANK], far[IR_MAX_RANK], near[IR_MAX_RANK]; /* strides as it lies, packed */
+    int64_t sizes[IR_MAX_RANK], far[IR_MAX_RANK], near[IR_MAX_RANK]; /* strides in the array, and packed */
 } DotCopy;
 
 typedef struct DotPlan {

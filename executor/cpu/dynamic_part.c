@@ -12,7 +12,7 @@
 #include "executor/cpu/strided.h"
 #include "executor/cpu/wide.h"
 
-/* What of the window falls into the shard. */
+/* The intersection of the window with the shard. */
 typedef struct Overlap {
     int64_t window_at, shard_at; /* offsets in elements */
     int64_t dimensions[IR_MAX_RANK];

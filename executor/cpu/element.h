@@ -14,14 +14,14 @@
 
 #define ELEMENT_TILE 1024
 
-/* Where a tile lies in the index space of a fusion; for iota. */
+/* The position of a tile in the index space of a fusion; for iota. */
 typedef struct ElementTile {
     int64_t first;
     int32_t rank;
     const int64_t *dimensions;
 } ElementTile;
 
-/* What a loop needs beside its operands. */
+/* Parameters of a loop besides its operands. */
 typedef struct ElementParameter {
     Dtype from, to;                       /* convert, bitcast-convert, iota (to) */
     Dtype random;                         /* stochastic-convert: of the random bits */
@@ -35,13 +35,13 @@ typedef struct ElementParameter {
 typedef void ElementLoop(void *out, const void *a, const void *b, const void *c, int64_t count,
                          const ElementParameter *parameter, const ElementTile *tile);
 
-/* The loop of an operator on operands of `type` (pred, integers, f32, f64), NULL if there is none. */
+/* The loop of an operator on operands of `type` (pred, integers, f32, f64), NULL if unsupported. */
 ElementLoop *element_floating_loop(IrOpcode opcode, Dtype type);
 ElementLoop *element_integer_loop(IrOpcode opcode, Dtype type);
 /* On s2, s4, u2 and u4, held as s8 or u8; `from` is the narrow type. */
 ElementLoop element_narrow_leading_zeros, element_narrow_popcnt, element_narrow_shift_right,
     element_narrow_shift_arithmetic, element_narrow_mulhi;
-/* Where operands or the result are complex. */
+/* For complex operands or results. */
 ElementLoop *element_complex_loop(IrOpcode opcode, Dtype from, Dtype to);
 ElementLoop *element_complex_compare_loop(const char *direction, Dtype type); /* "EQ", "NE" */
 /* `direction` "EQ" ...; `total_order` ranks NaN and signed zeros of floating types. */

@@ -21,7 +21,7 @@ void element_convert(LOOP_ARGUMENTS) {
     }
 }
 
-/* Rounds towards zero, or away from it with the probability of what was cut off. */
+/* Rounds towards zero, or away from it with the probability of the discarded part. */
 void element_stochastic_convert(LOOP_ARGUMENTS) {
     (void)c, (void)tile;
     Wide run[WIDE_RUN], random[WIDE_RUN];
@@ -64,7 +64,7 @@ static Dtype held_as(Dtype type) {
     return dtype_is_floating(type) ? DTYPE_F32 : dtype_is_signed(type) ? DTYPE_S8 : DTYPE_U8;
 }
 
-/* Down to the bits as they are in memory, and up again as the other type. */
+/* Converts to the bits in memory, and back as the other type. */
 void element_bitcast_narrow(LOOP_ARGUMENTS) {
     (void)b, (void)c, (void)tile;
     uint16_t bits[WIDE_RUN];
@@ -78,7 +78,8 @@ void element_bitcast_narrow(LOOP_ARGUMENTS) {
     }
 }
 
-/* Where an iota stands: the value of its dimension, and how many elements of that value were made. */
+/* The state of an iota: the value of its dimension, and the number of elements made with that
+ * value. */
 typedef struct IotaPlace {
     int64_t value, made;
 } IotaPlace;

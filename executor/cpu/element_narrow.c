@@ -1,6 +1,5 @@
-/* Operators on integers of less than a byte that have to do with their bits:
- * they are held as s8 or u8, of which the low bits alone count; the program
- * rounds the result to them.
+/* Bit operators on integers of less than a byte: they are held as s8 or u8, of which only the low
+ * bits count; the program rounds the result to them.
  */
 #include "executor/cpu/element.h"
 #include "executor/cpu/integer_bits.h"

@@ -143,7 +143,7 @@ static ElementLoop *find_loop(Builder *builder, const ProgramFusionOp *op, Dtype
     }
     case IR_SELECT: return element_select_loop(to);
     case IR_CLAMP: return element_clamp_loop(to);
-    case IR_CONVERT: /* narrow integers saturate at their own bounds; in memory they are as they are held */
+    case IR_CONVERT: /* narrow integers saturate at their own bounds; in memory they have their held form */
         *parameter = new_parameter(builder, from, dtype_is_integer(op->type) ? op->type : to);
         return element_convert_loop((*parameter)->from, (*parameter)->to);
     case IR_BITCAST_CONVERT:
@@ -205,7 +205,7 @@ static bool add_constant(Builder *builder, const ProgramFusionOp *op, int32_t sl
     return true;
 }
 
-/* Adds the loops of operator `index`; false if there is none. */
+/* Adds the loops of operator `index`; false if unsupported. */
 static bool add_op(Builder *builder, const ProgramFusionOp *op, int32_t index) {
     int32_t slot = builder->program->input_count + index;
     if (op->operand_count < 0 || op->operand_count > 3 || !is_supported(op->type)) return false;
@@ -389,7 +389,7 @@ AmStatus element_computation_read(ElementComputation *result, Arena *arena, cons
             return am_fail(error, AM_ERROR_INPUT, module->source,
                            "no kernel for '%s' in the computation %s (instruction %s)",
                            instruction->opcode_name, body->name, instruction->name);
-        /* Of a scalar a bitcast is nothing but that. */
+        /* A bitcast of a scalar is a bitcast-convert. */
         *op = (ProgramFusionOp){.opcode = instruction->opcode == IR_BITCAST ? IR_BITCAST_CONVERT
                                                                             : instruction->opcode,
                                 .type = instruction->shape.type,

@@ -1,8 +1,7 @@
-/* gather: windows of the operand at the places that indices name.
+/* gather: windows of the operand at positions given by indices.
  *
- * Indices are clamped so that the window lies inside the whole operand. Where
- * this device holds a shard of it, what falls outside the shard is 0, so that
- * the sum over the shards is the whole result.
+ * Indices are clamped so that the window is inside the whole operand. If this device holds a shard
+ * of it, elements outside the shard are 0, so that the sum over the shards is the whole result.
  */
 #include <string.h>
 

@@ -1,8 +1,8 @@
-/* What gather and scatter share: which part of an operand an index vector names.
+/* Common code of gather and scatter: the part of an operand that an index vector selects.
  *
- * Positions are the dimensions of the indices without the index vector; at
- * each of them a window of the operand is read or written. Indices count in
- * the whole tensor; where the operand is a shard, a window is clipped to it.
+ * Positions are the dimensions of the indices without the index vector; at each of them a window of
+ * the operand is read or written. Indices refer to the whole tensor; if the operand is a shard, a
+ * window is clipped to it.
  */
 #ifndef EXECUTOR_CPU_INDEX_MAP_H
 #define EXECUTOR_CPU_INDEX_MAP_H

@@ -1,4 +1,4 @@
-/* What operators on integers have to do with the number of significant bits. */
+/* Integer operators that depend on the number of significant bits. */
 #ifndef EXECUTOR_CPU_INTEGER_BITS_H
 #define EXECUTOR_CPU_INTEGER_BITS_H
 
@@ -13,7 +13,7 @@ static inline int32_t ones(uint64_t x, int32_t bits) {
     return __builtin_popcountll(bits == 64 ? x : x & (((uint64_t)1 << bits) - 1));
 }
 
-/* The significant bits of a count or of what is shifted right logically. */
+/* The significant bits of a count or of the operand of a logical right shift. */
 static inline uint64_t low(uint64_t x, int32_t bits) {
     return bits == 64 ? x : x & (((uint64_t)1 << bits) - 1);
 }

@@ -116,7 +116,7 @@ static AmStatus prepare(KernelCall *call, Arena *arena, AmError *error) {
         return cpu_prepare_topk(call, arena, error);
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
         if (rows[k].opcode == opcode) return rows[k].prepare(call, arena, error);
-    /* Element programs refuse what they lack. */
+    /* Element programs refuse unsupported operators. */
     if (ir_is_elementwise(opcode)) return cpu_prepare_single(call, arena, error);
     return kernel_call_refuse(call, "this operator cannot be run yet", error);
 }
@@ -129,7 +129,7 @@ static AmStatus allocate(KernelDevice *device, void **memory, int64_t bytes, AmE
         return am_fail(error, AM_ERROR_RUNTIME, "",
                        "a rank needs %.3g GB of memory and %s has %.3g GB in all", (double)bytes / 1e9,
                        limit.name, (double)limit.bytes / 1e9);
-    /* Large pages: first use costs less, and so does every access that is far from the last. */
+    /* Large pages reduce the cost of the first use, and of every distant access. */
     size_t page = bytes >= 2 * LARGE_PAGE ? LARGE_PAGE : 64;
     size_t whole = ((size_t)bytes / page + 1) * page;
     *memory = aligned_alloc(page, whole);

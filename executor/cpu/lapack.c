@@ -181,7 +181,7 @@ static void plan_memory(LapackKernel *kernel, KernelCall *call) {
         kernel->results[r].at = at;
         at += kernel_align(kernel->results[r].bytes);
     }
-    /* Nothing is read or written but the answers and a status. */
+    /* Reads and writes only the results and a status. */
     double status[2] = {0};
     for (int32_t k = 0; k < MOST_PIECES; k++) job.operands[k] = job.results[k] = status;
     job.is_query = true;

@@ -22,7 +22,7 @@ typedef struct MatrixKernel {
     const IrOptions *options;
 } MatrixKernel;
 
-/* Real and complex numbers are the same to what follows: `parts` doubles each. */
+/* The following code treats real and complex numbers alike: `parts` doubles each. */
 static int32_t parts_of(Dtype type) {
     return dtype_is_complex(type) ? 2 : 1;
 }
@@ -152,7 +152,7 @@ static void run_triangular_solve(const KernelCall *call) {
     }
 }
 
-/* Batches and size of operand 0; refuses what is no batch of square matrices. */
+/* Batches and size of operand 0; refuses operands that are no batch of square matrices. */
 static AmStatus prepare_square(MatrixKernel **result, KernelCall *call, Arena *arena, AmError *error) {
     MatrixKernel *kernel = ARENA_ARRAY(arena, MatrixKernel, 1);
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);

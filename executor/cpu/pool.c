@@ -41,7 +41,8 @@ typedef struct Stretch {
     int64_t first, count, channel, channels;
 } Stretch;
 
-/* What cell k of the line reaches of a stretch; returns the offset in the line of the first place. */
+/* The part of a stretch that cell k of the line reaches; returns the offset in the line of the
+ * first position. */
 static int64_t reach(const Pool *pool, const Stretch *stretch, int64_t k, int64_t *skip,
                      VectorPlaces *places) {
     int32_t d = pool->rank - 1;
@@ -69,8 +70,8 @@ static int64_t line_offset(const Pool *pool, const int64_t *position, const int6
     return offset;
 }
 
-/* What is done with each cell and the places of a stretch that it reaches: `image` elements from the image's
- * start, `packed` elements from the stretch's. */
+/* Called for each cell and the positions of a stretch that it reaches: `image` elements from the
+ * image's start, `packed` elements from the stretch's. */
 typedef void Visit(const Task *task, void *state, int64_t image, int64_t packed, int32_t cell,
                    const VectorPlaces *places);
 
@@ -152,7 +153,7 @@ bool pool_reduce(const Pool *pool, const KernelCall *call) {
     return true;
 }
 
-/* What the places of a stretch have chosen. */
+/* The cells that the positions of a stretch have selected. */
 typedef struct Choice {
     float best[STRETCH];
     int32_t chosen[STRETCH];

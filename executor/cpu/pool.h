@@ -6,10 +6,10 @@
 
 typedef struct Pool Pool;
 
-/* *pool is NULL where the reduce-window, or, with `selects`, the select-and-scatter, is none of those
- * covered; else call->scratch_bytes grows by what it works in. */
+/* Prepares a reduce-window, or, with `selects`, a select-and-scatter. *pool is NULL for unsupported
+ * ones; otherwise call->scratch_bytes grows by the working memory. */
 AmStatus pool_prepare(Pool **pool, KernelCall *call, bool selects, Arena *arena, AmError *error);
-/* False: nothing is done, as the padding would not leave the initial value as it is. */
+/* Returns false, without effect, if the padding would change the initial value. */
 bool pool_reduce(const Pool *pool, const KernelCall *call);
 void pool_select_and_scatter(const Pool *pool, const KernelCall *call);
 

@@ -1,7 +1,6 @@
-/* The host measured by what the CPU back end is made of: products by OpenBLAS,
- * loops over memory, and copies by threads in turn; see executor/probe.h. It is
- * one device, whose cores work together in products; a loop runs in one thread,
- * as an element-wise operator of a rank does.
+/* Measures the host with the parts of the CPU back end: products by OpenBLAS, loops over memory,
+ * and alternating copies by two threads; see executor/probe.h. The host is one device, whose cores
+ * share products; a loop runs in one thread, as an element-wise operator of a rank does.
  */
 #include <cblas.h>
 #include <pthread.h>
@@ -85,7 +84,7 @@ static __attribute__((noinline)) void scale_add(float *y, const float *x, float 
     for (int64_t i = 0; i < count; i++) y[i] = a * x[i] + y[i];
 }
 
-/* The compiler must believe that something happens, or there is no call. */
+/* An opaque side effect keeps the compiler from removing the call. */
 static __attribute__((noinline)) void nothing(const float *y) {
     __asm__ volatile("" : : "r"(y) : "memory");
 }
@@ -109,7 +108,7 @@ static AmStatus host_launch(ProbeDevice *device, int32_t repeats, double *second
     return AM_OK;
 }
 
-/* Two threads copy in turn, each when the other has told it to, as one stage's rank tells the next one's. */
+/* Two threads copy alternately, each after a signal of the other, as the ranks of two stages do. */
 typedef struct Turns {
     Inbox inboxes[2];
     int32_t repeats, spins;

@@ -1,16 +1,14 @@
-/* Products by tiles: the loops of Goto and van de Geijn (2008), "Anatomy of
- * high-performance matrix multiplication".
+/* Products by tiles: the loops of Goto and van de Geijn (2008), "Anatomy of high-performance matrix
+ * multiplication".
  *
- * A block of the right operand, depth_block x column_block, is packed in panels
- * as wide as a tile and stays in a shared cache; blocks of the left operand,
- * row_block x depth_block, are packed for the second-level cache; a tile's rows
- * then pass by one panel. Rows that lie along the depth are packed row by row,
- * others [depth][rows of a tile]. What is used by too few tiles to pay for the
- * copy is read as it lies.
+ * A block of the right operand, depth_block x column_block, is packed in panels as wide as a tile
+ * and stays in a shared cache; blocks of the left operand, row_block x depth_block, are packed for
+ * the second-level cache; a tile's rows then pass by one panel. Rows along the depth are packed row
+ * by row, others [depth][rows of a tile]. Data used by too few tiles to pay for the copy is read in
+ * place.
  *
- * A product that is added to an array is made whole before: sums over some of
- * the blocks along the depth stay in scratch memory, for a stretch of rows at a
- * time.
+ * A product that is added to an array is completed before: sums over some of the blocks along the
+ * depth stay in scratch memory, for a stretch of rows at a time.
  */
 #include "executor/cpu/product.h"
 
@@ -32,7 +30,7 @@ enum {
 
 /* Narrow products with fewer multiplications are small ones. */
 static const double small_work = 1e6;
-enum { SMALL_DEPTH = 4096 }; /* at most: bounds what is packed */
+enum { SMALL_DEPTH = 4096 }; /* at most: bounds the packed data */
 /* Rows that a tile may compute in vain, as a share. */
 static const double slack = 1.03;
 enum { LEAST_VECTORS = 3 };
@@ -148,7 +146,7 @@ static void pack_columns_along(const ProductPlan *plan, float *to, const char *f
     }
 }
 
-/* `groups`: of rows that will pass by. A panel that is read as it lies has whole vectors. */
+/* `groups`: of rows that use the panels. A panel that is read in place has whole vectors. */
 static Panels panels_of(const ProductPlan *plan, const char *from, int64_t count, int64_t depth,
                         int64_t groups, char *scratch) {
     int64_t width = plan->vectors * plan->tile->width;
@@ -161,7 +159,7 @@ static Panels panels_of(const ProductPlan *plan, const char *from, int64_t count
     return (Panels){packed, width * depth, width, count};
 }
 
-/* Where a block of sums goes: row 0, column 0; see TileWork. */
+/* The destination of a block of sums: row 0, column 0; see TileWork. */
 typedef struct Target {
     float *out;
     int64_t step; /* elements from one row to the next, of the addend too */
@@ -216,8 +214,8 @@ static void multiply_small(const ProductPlan *plan, float *out, const float *lef
     plan->tile->multiply(&product);
 }
 
-/* The block from row `i` and column `j` on, the depth from `k` on. Of a product that is added to an array
- * what is not whole yet goes to `partial`, whose rows are column_block apart. */
+/* The destination of the block from row `i` and column `j` on, the depth from `k` on. For a product
+ * that is added to an array, incomplete sums go to `partial`, whose rows are column_block apart. */
 static Target target_of(const ProductPlan *plan, float *out, const float *addend, float *partial, int64_t i,
                         int64_t j, int64_t k) {
     int64_t at = i * plan->out_stride + j;

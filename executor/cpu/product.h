@@ -1,11 +1,10 @@
-/* Matrix products of f32 by tiles (tile.h), their operands packed as they are read.
+/* Matrix products of f32 by tiles (tile.h), whose operands are packed while they are read.
  *
- * out[i][j] = sum over k of left[i][k] * right[k][j]; f16 and bf16 become f32
- * while they are packed. A sum goes along the depth in order, by stretches that
- * depend on the depth alone: neither how a product is cut in blocks of rows and
- * columns nor who computes them changes a bit. Small products, as of attention's heads, come by the
- * hundred: they take no lock, which OpenBLAS does for its buffer, so that ranks
- * do not wait for one another.
+ * out[i][j] = sum over k of left[i][k] * right[k][j]; f16 and bf16 become f32 while they are
+ * packed. A sum follows the depth in order, by stretches that depend on the depth alone: neither
+ * the division of a product into blocks of rows and columns nor the thread that computes them
+ * changes a bit. Small products, as of attention's heads, occur by the hundred: they take no lock,
+ * unlike OpenBLAS for its buffer, so that ranks do not wait for each other.
  */
 #ifndef EXECUTOR_CPU_PRODUCT_H
 #define EXECUTOR_CPU_PRODUCT_H
@@ -14,8 +13,8 @@
 #include "executor/cpu/element.h"
 #include "executor/cpu/tile.h"
 
-/* An operand as it lies: elements from one row (of the right: column) and from one depth to the next; one of
- * the two is 1. */
+/* An operand in place: the distance in elements from one row (of the right: column), and from one
+ * depth, to the next; one of the two is 1. */
 typedef struct ProductSide {
     Dtype type;
     int64_t stride, depth_stride;
@@ -26,12 +25,12 @@ typedef struct ProductPlan {
     int64_t depth, out_stride; /* elements from one row of the result to the next */
     const TileKind *tile;
     int32_t vectors;                              /* of a panel of columns */
-    int64_t row_block, column_block, depth_block; /* what is packed at a time */
+    int64_t row_block, column_block, depth_block; /* packed at a time */
     int64_t columns_at, line_at;                  /* scratch offsets behind the packed rows */
     int64_t partial_at, partial_rows;             /* sums that are not whole yet; product_plan_addend() */
     int64_t scratch_bytes;
     ElementLoop *widen[2]; /* of left and right to f32; NULL: they are */
-    bool is_small;         /* computed as it lies, strip by strip of columns; nothing of the above is used */
+    bool is_small;         /* computed in place, strip by strip of columns; the fields above are unused */
 } ProductPlan;
 
 /* Plans products by this kind of tile, of at most so many rows and columns. False: another way is better, as

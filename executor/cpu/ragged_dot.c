@@ -38,7 +38,7 @@ static int64_t offset_of(const int64_t *index, const int64_t *strides, int32_t r
     return at;
 }
 
-/* Where group g begins and ends; groups that reach over the end are cut off. */
+/* The bounds of group g; groups beyond the end are cut off. */
 static void find_group(const KernelCall *call, int64_t g, int64_t length, int64_t *start, int64_t *end) {
     const void *sizes = call->operands[2];
     Dtype type = call->operand_shapes[2]->type;

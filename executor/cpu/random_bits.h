@@ -1,5 +1,5 @@
-/* What an rng-bit-generator is to make, for every back end: random_bits.c says
- * how the bits follow from it. */
+/* The description of an rng-bit-generator's result, for every back end: random_bits.c defines the
+ * bits. */
 #ifndef EXECUTOR_CPU_RANDOM_BITS_H
 #define EXECUTOR_CPU_RANDOM_BITS_H
 

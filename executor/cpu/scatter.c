@@ -1,10 +1,9 @@
 /* scatter: updates combined into windows of the operand.
  *
- * A window that does not lie inside the whole operand is skipped, and so is
- * what falls outside this device's shard. Updates are combined in the order of
- * their positions, one after the other, by the operator's own computation (whose
- * arguments are the current values of all operands, then the updates), so that
- * repeated indices accumulate and the result does not depend on timing.
+ * A window that is not inside the whole operand is skipped, and elements outside this device's
+ * shard too. Updates are combined in the order of their positions, one after the other, by the
+ * operator's own computation (whose arguments are the current values of all operands, then the
+ * updates), so that repeated indices accumulate and the result does not depend on timing.
  */
 #include <string.h>
 
@@ -19,7 +18,7 @@ typedef struct Scattered {
     int64_t element_bytes, operand_bytes;
     /* In the scratch memory, after the program's. */
     int64_t current_at, update_at;
-    int64_t made_at; /* one operand's: current_at; of several, each may follow from what others were */
+    int64_t made_at; /* one operand: current_at; several: a new value may depend on the old ones of all */
 } Scattered;
 
 typedef struct ScatterKernel {

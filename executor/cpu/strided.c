@@ -137,7 +137,7 @@ void strided_copy(void *out, const int64_t *out_strides, const void *in, const i
         memcpy(out, in, (size_t)element_bytes);
         return;
     }
-    /* Where the source runs fastest along another dimension, that one joins the tile. */
+    /* If the source runs fastest along another dimension, that one joins the tile. */
     int32_t inner = rank - 1, fast = -1;
     if (to[inner] == 1 && from[inner] != 1 && from[inner] != 0)
         for (int32_t d = 0; d < inner; d++)

@@ -1,15 +1,12 @@
 /* Teams: parts are claimed by one atomic word per member.
  *
- * The word of a member holds the number of the work (generation) and the next
- * part of the member's stretch; whoever claims a part exchanges it for its
- * successor, so a thread that wakes too late, with the description of a work
- * that is over, claims nothing. The caller waits for parts that were begun,
- * never for a thread: a member that the system has put aside costs nothing but
- * its help.
+ * The word of a member holds the number of the work (generation) and the next part of the member's
+ * stretch. A thread claims a part by exchanging it for its successor, so that a thread that wakes
+ * too late, with the description of finished work, claims nothing. The caller waits for parts that
+ * were begun, never for a thread: a descheduled member costs only its help.
  *
- * Members wait for work spinning for some 50 us, as kernels follow one another
- * closely, and then sleep; so does the caller for the last parts. Where there
- * are more threads than processors nobody spins.
+ * Members poll for work for some 50 us, as kernels follow each other closely, and then sleep; the
+ * caller does so for the last parts. With more threads than processors no thread polls.
  */
 #define _GNU_SOURCE
 #include "executor/cpu/team.h"
@@ -34,7 +31,7 @@ typedef struct Member {
     struct Team *team;
     int32_t index;
     pthread_t thread;
-    char padding[CACHE_LINE]; /* neighbours' words lie in other lines */
+    char padding[CACHE_LINE]; /* words of neighbours are in other cache lines */
 } Member;
 
 typedef struct Team {
@@ -251,7 +248,8 @@ void team_run(KernelDevice *device, Work *work, void *user, int32_t parts) {
     for (int32_t k = 0; k < team->size; k++) {
         Member *member = &team->members[k];
         uint64_t tag = (uint64_t)generation << 32, first = (uint64_t)((int64_t)parts * k / team->size);
-        /* Who still looks at the work before finds its stretch closed before it can see another end. */
+        /* A thread with an older description finds its stretch closed before it can see another
+         * end. */
         atomic_store_explicit(&member->next, tag | INT32_MAX, memory_order_relaxed);
         atomic_store_explicit(&member->end, (int32_t)((int64_t)parts * (k + 1) / team->size),
                               memory_order_release);

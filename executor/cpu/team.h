@@ -1,12 +1,10 @@
 /* The team of a CPU rank: the threads that share the work of its kernels.
  *
- * A rank's own thread is one of them. team_run() gives out the parts of one
- * piece of work: every member begins with a stretch of neighbouring parts of
- * its own, so that the same thread finds the same rows in its cache from kernel
- * to kernel, and then takes what others have not begun. A kernel divides its
- * results, never a sum, or adds fixed chunks in order: what it gives does not
- * depend on the size of the team or on timing. Work of less than about 20 us is
- * not worth dividing.
+ * A rank's own thread is a member. team_run() distributes the parts of one piece of work: every
+ * member begins with a stretch of adjacent parts of its own, so that the same thread finds the same
+ * rows in its cache from kernel to kernel, and then takes unclaimed parts of others. A kernel
+ * divides its results, never a sum, or adds fixed chunks in order: its result does not depend on
+ * the size of the team or on timing. Work of less than about 20 us is not worth dividing.
  */
 #ifndef EXECUTOR_CPU_TEAM_H
 #define EXECUTOR_CPU_TEAM_H
@@ -19,14 +17,15 @@ AmStatus team_open(KernelDevice **device, const KernelOptions *options, AmError 
 /* In the rank's own thread, before the first step. Pins the members, one to a processor, where the
  * teams of all ranks here fill the processors exactly. Threads that cannot be had are done without. */
 AmStatus team_start(KernelDevice *device, AmError *error);
-/* Ends the threads; where the caller was pinned by team_start(), it is no longer. */
+/* Ends the threads; unpins the caller if team_start() pinned it. */
 void team_close(KernelDevice *device);
 
 /* Threads of the device, from 1 on; the shared kernel_device_cpu has one. */
 int32_t team_size(const KernelDevice *device);
 
 /* Runs work(user, part, parts) for every part in [0, parts), each once, and returns when all are
- * done; allocates nothing. By the rank's own thread; inside of a part it runs the parts one by one. */
+ * done; allocates nothing. Called by the rank's own thread; inside a part it runs the parts one by
+ * one. */
 void team_run(KernelDevice *device, void (*work)(void *user, int32_t part, int32_t parts), void *user,
               int32_t parts);
 

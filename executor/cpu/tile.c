@@ -1,6 +1,6 @@
-/* The kinds of tiles: one inclusion of the loop and one row of the table each.
- * Products are fused into additions where the processor does that, and said so: what a compiler fuses by
- * itself is not the same in every loop, and results must not depend on which of them computes a part.
+/* The kinds of tiles: one inclusion of the loop and one row of the table each. Products are fused
+ * into additions if the processor supports that, explicitly: implicit fusion by a compiler differs
+ * between loops, and results must not depend on the loop that computes a part.
  */
 #include "executor/cpu/tile.h"
 

@@ -1,18 +1,15 @@
 /* Tiles of products: the inner loop of the convolutions.
  *
- * A tile is a few rows by a few vectors of columns of a product out = A B that
- * stay in registers while the depth is walked through. The depth comes in
- * segments: in segment s row r is read from rows[s][r] on, `row_step` elements
- * from one depth to the next, and B from columns[s] on, `column_step` elements
- * from one depth to the next. So neither operand has to be copied together: a
- * window's cells are segments of the features at a place of the image (the
- * indirect convolution of Dukhan, 2019, "The Indirect Convolution Algorithm"),
- * and the rows of images are segments of a gradient to the weights.
+ * A tile is a few rows by a few vectors of columns of a product out = A B that stay in registers
+ * over the depth. The depth comes in segments: in segment s row r is read from rows[s][r] on,
+ * `row_step` elements from one depth to the next, and B from columns[s] on, `column_step` elements
+ * from one depth to the next. Neither operand has to be packed: a window's cells are segments of
+ * the features at a position of the image (the indirect convolution of Dukhan, 2019, "The Indirect
+ * Convolution Algorithm"), and the rows of images are segments of a gradient to the weights.
  *
- * Widths are chosen once, from what the processor has: 16 floats (AVX-512), 8
- * (AVX2 with fused multiply-add) or 4. Products may be fused with their
- * additions; every sum goes along the depth in order, so that it does not
- * depend on where a tile lies.
+ * The width is chosen once, by the processor: 16 floats (AVX-512), 8 (AVX2 with fused multiply-add)
+ * or 4. Products may be fused with their additions; every sum follows the depth in order, so that
+ * it does not depend on the position of a tile.
  */
 #ifndef EXECUTOR_CPU_TILE_H
 #define EXECUTOR_CPU_TILE_H
@@ -22,9 +19,9 @@
 
 enum { TILE_MOST_ROWS = 8, TILE_MOST_VECTORS = 4, TILE_MOST_WIDTH = 16 };
 enum { TILE_MOST_COLUMNS = TILE_MOST_VECTORS * TILE_MOST_WIDTH };
-enum { TILE_PREFETCHED = 8 }; /* depths that B is asked for ahead */
+enum { TILE_PREFETCHED = 8 }; /* prefetch distance of B, in depths */
 
-/* Where a segment begins: for each row of the shape (one that is not wanted may repeat another), and in B. */
+/* The start of a segment: for each row of the shape (an unneeded one may repeat another), and in B. */
 typedef struct TileSegment {
     const float *rows[TILE_MOST_ROWS];
     const float *columns;
@@ -36,10 +33,10 @@ typedef struct TileWork {
     int64_t row_step, column_step;    /* elements, from one depth to the next */
     int64_t row_shift, column_shift;  /* elements, added to the addresses of all segments */
     float *out;                       /* row 0, column 0 */
-    int64_t out_rows[TILE_MOST_ROWS]; /* elements from `out` to each row that is wanted */
-    int32_t first_row, end_row;       /* rows that are wanted */
+    int64_t out_rows[TILE_MOST_ROWS]; /* elements from `out` to each needed row */
+    int32_t first_row, end_row;       /* needed rows */
     int32_t columns;                  /* that are wanted; B is read in whole vectors */
-    bool accumulate;                  /* adds to what is there */
+    bool accumulate;                  /* adds to the existing values */
     /* out = addend + (earlier + product), or addend + product where `earlier` is NULL, in place of what
      * `accumulate` says; row 0, column 0 of both, the addend's rows as far from one another as those of out.
      * NULL: nothing is added. */
@@ -60,7 +57,7 @@ typedef struct TileProduct {
 
 enum { TILE_STRIP = 2 }; /* vectors of columns that a small product computes at a time */
 
-/* What the processor is best used with. */
+/* The best kind of tile for the processor. */
 typedef struct TileKind {
     const char *name;
     bool (*is_here)(void);

@@ -1,6 +1,6 @@
-/* Inputs of fusions. Where a tile must be packed, it goes by blocks of whole rows
- * along the two innermost dimensions, with a loop for each kind of row: one
- * element repeated (a broadcast along inner dimensions) or a dense run.
+/* Inputs of fusions. A packed tile is copied by blocks of whole rows along the two innermost
+ * dimensions, with a loop for each kind of row: one repeated element (a broadcast along inner
+ * dimensions) or a dense run.
  */
 #include "executor/cpu/tile_input.h"
 
@@ -36,7 +36,7 @@ void tile_input_begin(const TileInput *input, const void *memory, int64_t most, 
                      input->element_bytes);
 }
 
-/* Where the elements of an input stand. */
+/* The position of an input's elements. */
 typedef struct Place {
     int64_t index[IR_MAX_RANK], offset;
 } Place;

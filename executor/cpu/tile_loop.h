@@ -2,15 +2,15 @@
  *
  *   NAME(word)   the name of a function or type of this kind
  *   WIDTH        floats of a vector
- *   TARGET       what the compiler may use, or nothing
+ *   TARGET       the instruction set for the compiler, or nothing
  *   TILES        the tiles as TILE(rows, vectors)
  *   ADD_PRODUCT(sum, a, b)  a number times a vector, added to another
  *   STRIP_ROWS   rows that a small product computes at a time
- *   LOAD_PART(from, count), STORE_PART(to, vector, count)   the first floats of a vector, where the processor
+ *   LOAD_PART(from, count), STORE_PART(to, vector, count)   the first floats of a vector, if the processor
  *                has instructions for that
  *
- * and undefines them. Rows and vectors are constants where the loop is inlined,
- * so that the sums stay in registers.
+ * and undefines them. Rows and vectors are constants where the loop is inlined, so that the sums
+ * stay in registers.
  */
 typedef float NAME(Vector) __attribute__((vector_size(WIDTH * 4), aligned(4), may_alias));
 
@@ -101,7 +101,7 @@ static inline TARGET __attribute__((always_inline)) NAME(Square)
 #define PICK __builtin_shuffle
 #endif
 
-/* Of every square of 2 x 2 blocks, those beside the diagonal change places. */
+/* Exchanges the off-diagonal blocks of every square of 2 x 2 blocks. */
 static inline TARGET __attribute__((always_inline)) void NAME(exchange)(NAME(Square) * square,
                                                                         const int32_t block) {
     NAME(Lanes) low, high;
@@ -156,7 +156,7 @@ static inline TARGET __attribute__((always_inline)) void NAME(store_first)(float
 #define STORE_FIRST NAME(store_first)
 #endif
 
-/* Some rows of a strip: `right` has whole vectors, `last` columns of the last one are wanted. */
+/* Some rows of a strip: `right` has whole vectors, `last` columns of the last one are needed. */
 static inline TARGET __attribute__((always_inline)) void
 NAME(multiply_rows)(const TileProduct *of, const float *left, const float *right, int64_t right_step,
                     float *out, const int32_t rows, const int32_t vectors, int64_t last) {
@@ -193,7 +193,7 @@ NAME(multiply_strip)(const TileProduct *of, const float *right, int64_t right_st
     (of, of->left + i * of->left_row, right, right_step, out + i * of->out_row, 1, vectors, last);
 }
 
-/* A strip's columns, packed [depth][whole vectors]. What is behind the last column is any number. */
+/* Packs a strip's columns, [depth][whole vectors]. Values after the last column are undefined. */
 static inline TARGET __attribute__((always_inline)) void NAME(pack_strip)(float *to, const TileProduct *of,
                                                                           const float *from, int64_t columns,
                                                                           const int32_t vectors) {

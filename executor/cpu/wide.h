@@ -1,9 +1,8 @@
 /* Wide values: elements of any type as double, int64_t or uint64_t.
  *
- * Reductions, collectives and conversions load a run of elements, work on it
- * wide and store it back. Floating sums are therefore accumulated in double
- * whatever the type (long sums lose nothing and hardly depend on the order),
- * integers wrap exactly as in their own width.
+ * Reductions, collectives and conversions load a run of elements, process it in the wide type and
+ * store it. Floating sums are therefore accumulated in double for every type (long sums lose no
+ * accuracy and hardly depend on the order), integers wrap exactly as in their own width.
  */
 #ifndef EXECUTOR_CPU_WIDE_H
 #define EXECUTOR_CPU_WIDE_H

@@ -76,8 +76,8 @@ static AmStatus build_pair(ElementProgram **program, KernelCall *call, Arena *ar
     return AM_OK;
 }
 
-/* The operator of a variadic reduce-window: current values of all inputs, then
- * what the window holds. */
+/* Builds the operator of a variadic reduce-window: current values of all inputs, then the window's
+ * elements. */
 static AmStatus build_combine(WindowKernel *kernel, KernelCall *call, Arena *arena, AmError *error) {
     static const char reason[] = "its computation is not of two elements of every input";
     int32_t count = call->result_count;
@@ -158,7 +158,7 @@ AmStatus cpu_prepare_reduce_window(KernelCall *call, Arena *arena, AmError *erro
     return pool_prepare(&kernel->pool, call, false, arena, error);
 }
 
-/* Moves `best` and `offsets` to a cell wherever the computation does not select what is there. */
+/* Moves `best` and `offsets` to a cell wherever the computation does not select the current one. */
 static void select_cell(const KernelCall *call, const char *candidate, int64_t at, int64_t count) {
     const WindowKernel *kernel = call->compiled;
     char *scratch = call->scratch, *best = scratch + kernel->best_at;

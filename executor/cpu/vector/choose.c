@@ -1,8 +1,8 @@
 /* Loops that compare and choose: compare, select, clamp.
  *
- * compare on floating types is unordered (with a NaN only NE holds) unless a
- * total order is asked for: -NaN < -Inf < ... < -0 < +0 < ... < NaN, which is
- * the order of the bits read as sign and magnitude.
+ * compare on floating types is unordered (with a NaN only NE holds) unless the instruction requests
+ * a total order: -NaN < -Inf < ... < -0 < +0 < ... < NaN, which is the order of the bits read as
+ * sign and magnitude.
  */
 #include <string.h>
 
@@ -125,7 +125,7 @@ ElementLoop *VECTOR_NAME(vector_select)(Dtype type) {
     }
 }
 
-/* clamp(least, x, most) = min(max(least, x), most), each of which propagates NaN. */
+/* clamp(least, x, most) = min(max(least, x), most); both propagate NaN. */
 #define DEFINE_CLAMP(NAME, TYPE)                                     \
     static void clamp_##NAME(LOOP_ARGUMENTS) {                       \
         (void)parameter, (void)tile;                                 \

@@ -16,7 +16,8 @@
         }                                                        \
     }
 
-/* What fits goes through; the rest is chosen at the end, so that no conversion is undefined. */
+/* Values in range are converted; others are selected at the end, so that no conversion is
+ * undefined. */
 static inline int32_t saturate(float x) {
     float inside = x > -0x1p31f && x < 0x1p31f ? x : 0.0f;
     int32_t value = (int32_t)inside;

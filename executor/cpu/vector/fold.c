@@ -1,8 +1,7 @@
 /* Folds of packed elements: rows to one value each, rows onto one another.
  *
- * A row is folded in 32 lanes (element i in lane i mod 32), the lanes in a tree,
- * what is left over one by one: the same order on every processor. Rows are
- * folded onto accumulators four at a time.
+ * A row is folded in 32 lanes (element i in lane i mod 32), the lanes in a tree, the rest one by
+ * one: the same order on every processor. Rows are folded onto accumulators four at a time.
  */
 #include <string.h>
 
@@ -77,8 +76,8 @@ static inline Eight choose(Mask first, Eight a, Eight b) {
     return (Eight)(((Mask)a & first) | ((Mask)b & ~first));
 }
 
-/* Rows of maxima or minima, which propagate NaN. Nothing branches on which of two is larger, as no processor
- * foresees that. */
+/* Rows of maxima or minima, which propagate NaN. The code has no branches on the comparison, which
+ * processors cannot predict. */
 #define DEFINE_EXTREMES(NAME, SIGN)                                                                  \
     static inline Eight NAME##_of(Eight a, Eight b) {                                                \
         return choose(((a)SIGN(b)) | ((a) != (a)), a, b);                                            \

@@ -57,8 +57,8 @@ static inline float exp_reduced(float r) {
     return r * r * p + r;
 }
 
-/* Below -103.98 it is 0, above 88.73 infinite; what is out of range is computed at 0, far from subnormal
- * numbers, which are slow. 2^n in two factors, as it may be subnormal or reach 2^128. */
+/* Below -103.98 it is 0, above 88.73 infinite; values out of range are computed at 0, far from
+ * subnormal numbers, which are slow. 2^n in two factors, as it may be subnormal or reach 2^128. */
 static inline float vector_exp(float x) {
     int32_t n;
     float inside = x < -104.0f ? 0.0f : x;

@@ -1,6 +1,5 @@
-/* Copies past the caches: a large result is written without its memory being
- * read first, and without driving out what is still needed. Where there are no
- * such stores it is a plain copy.
+/* Copies that bypass the caches: a large result is written without reading its memory first, and
+ * without evicting useful data. Without such store instructions it is a plain copy.
  */
 #include <string.h>
 

@@ -48,12 +48,13 @@ typedef struct VectorPlaces {
 } VectorPlaces;
 
 typedef void VectorPoolFold(float *out, const float *in, const VectorPlaces *places);
-/* Where `chosen` is negative, or the best so far is not to be kept, the cell's number and value are noted. */
+/* If `chosen` is negative, or the best value so far is replaced, records the cell's number and
+ * value. */
 typedef void VectorPoolChoose(float *best, int32_t *chosen, const float *in, int32_t cell,
                               const VectorPlaces *places);
 typedef struct VectorPool {
     VectorPoolFold *maximum, *minimum, *sum;          /* out = out op in */
-    VectorPoolChoose *choose_at_least, *choose_above; /* kept is what is >= or > the other */
+    VectorPoolChoose *choose_at_least, *choose_above; /* keep the value that is >= or > the other */
     /* out += source where the cell was chosen */
     void (*add_chosen)(float *out, const int32_t *chosen, const float *source, int32_t cell,
                        const VectorPlaces *places);
@@ -70,8 +71,8 @@ typedef struct VectorLoops {
     ElementLoop *(*convert)(Dtype from, Dtype to);
     ElementLoop *round_bf16, *round_f16;
     const VectorFold *(*fold)(SbpReduction reduction, Dtype type);
-    /* Row r of `length` elements repeats in[r*stride], and less than 64 bytes are written behind the last
-     * row; or copies what lies from in + r*stride on. False: not for elements of this size. */
+    /* Row r of `length` elements repeats in[r*stride], and less than 64 bytes are written after the
+     * last row; or copies the elements from in + r*stride on. False: unsupported size of elements. */
     VectorRows *spread_rows, *copy_rows;
     /* A copy past the caches; the end of a series of them makes them visible to other threads. */
     void (*stream)(void *out, const void *in, int64_t bytes);
