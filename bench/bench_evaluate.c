@@ -1,4 +1,4 @@
-/* Benchmark of one evaluation: completing, lowering and pricing a plan of one stage.
+/* Benchmark of one evaluation: completing, lowering and pricing a one-stage plan.
  *
  * A search does little else. For every model given the same 24 plans are taken, on three meshes of 32 devices
  * of the built-in cluster C: lists of up to four candidates of each axis drawn with a fixed seed, and

@@ -2,7 +2,7 @@
  * parallelism, 1F1B.
  *   4 x 8      4 stages of 8 devices, cluster C
  *   16 x 64    16 stages of 64 devices, 128 servers like those of cluster C
- * Columns: lowering of all stages, with the lists of their events; prices of every operator, collective and
+ * Columns: lowering across stages, with the lists of their events; prices of every operator, collective and
  * transfer; the events of a step as a search asks for them, folded; both together; and the same step by step,
  * with the critical path. Targets: prices and events in 1 ms, and in 20 ms. Medians of RUNS, in processor
  * time of the only thread; run in the source folder.

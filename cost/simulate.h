@@ -38,7 +38,7 @@ typedef struct SimulatedTransfer {
 typedef struct Simulation {
     const char *module_name, *cluster_name;
     double step_seconds;
-    int32_t device_count; /* devices of all stages, in order */
+    int32_t device_count; /* devices across stages, in order */
     SimulatedDevice *devices;
     CollectivePrice collectives[PRICE_COLLECTIVE_KINDS]; /* of each stage's first device, added */
     TransferTotal transfers;

@@ -1,4 +1,4 @@
-/* The devices of one stage in a simulation: one lane each, or one for all if they do the same at
+/* The devices of a stage in a simulation: one lane each, or one for all if they do the same at
  * the same time. Pieces are simulated step by step, or, without observers and variation, as one
  * precomputed duration: time then grows with the number of distinct pieces and not with steps times
  * iterations. */

@@ -17,7 +17,7 @@
  *   put -> get (channel.h)     slots of the transfers between stages
  *
  * The backward pass has priority over the forward pass, and the part that can wait comes last.
- * Devices of one stage run collectives together, so that they follow their first one's order. A
+ * Devices of a stage run collectives together, so that they follow their first one's order. A
  * rank without joined loops is one actor.
  */
 #ifndef EXECUTOR_SCHEDULE_H

@@ -14,7 +14,7 @@ BorderLoss border_loss_create(Arena *arena, const BorderInterval *intervals, int
     return self;
 }
 
-/* near[b][j]: of intervals that contain b and begin at b - j or behind it. */
+/* near[b][j]: weight of the intervals that contain b and begin at b - j or later. */
 void border_loss_weigh(BorderLoss *self, const double *weights) {
     memset(self->near, 0, sizeof *self->near * (size_t)(self->places * BORDER_LONGEST));
     self->always = 0;

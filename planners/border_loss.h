@@ -1,6 +1,6 @@
-/* What a few borders can meet: of intervals of places with weights the most that so many places lie in, each
- * interval counted once however many do. Cuts between stages are such places; what a cut may divide from the
- * path of a pipeline are such intervals (bound_pipelines.c). */
+/* The largest weight that a few borders can intersect: given weighted intervals of places, the most
+ * that a number of places lie in, each interval counted once. Cuts between stages are such places;
+ * the parts of a pipeline's path that a cut may divide are such intervals (bound_pipelines.c). */
 #ifndef PLANNERS_BORDER_LOSS_H
 #define PLANNERS_BORDER_LOSS_H
 
@@ -17,16 +17,16 @@ typedef struct BorderLoss {
     const BorderInterval *intervals; /* [count] */
     double *near;                    /* scratch */
     double *most[2];
-    double always; /* of intervals too long to be told apart */
+    double always; /* of intervals too long to be distinguished */
 } BorderLoss;
 
-/* In the arena. Places of intervals are in [0, places). `arena->failed` where there is no memory. */
+/* Allocates in the arena. Places of intervals are in [0, places). `arena->failed` if memory is
+ * exhausted. */
 BorderLoss border_loss_create(Arena *arena, const BorderInterval *intervals, int32_t count, int32_t places);
 
 /* Weights of at least 0 for each interval. */
 void border_loss_weigh(BorderLoss *self, const double *weights);
-/* What no place, and some place, can be without: at most so much for one place; and for any number of them.
- */
+/* Upper limits of the loss: for any one place; and for any number of places. */
 double border_loss_of_one(const BorderLoss *self);
 /* At least what `points` places meet; exact where no interval is longer than BORDER_LONGEST. Time: points x
  * places x BORDER_LONGEST. */

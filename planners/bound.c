@@ -11,7 +11,7 @@
 
 enum { SWEEPS = 40, MODEL_GAP_SWEEPS = 400, MOST_WEIGHTS = 8, FIRST_WEIGHT = 2 };
 
-/* Of computing; the rest is communication's. */
+/* Weights of computing; communication has the rest. */
 static const double compute_weights[MOST_WEIGHTS] = {1, 0.85, 0.7, 0.55, 0.45, 0.35, 0.25, 0.1};
 
 /* The model may round other than the simulator. */
@@ -83,7 +83,7 @@ static void bound_task(void *user, int32_t k) {
     arena_free(&arena);
 }
 
-/* What the plan is predicted to compute and communicate, of the device that does most. */
+/* The plan's predicted computing and communication, of the busiest device. */
 static AdditiveCost predicted_cost(const Plan *plan) {
     AdditiveCost cost = {0};
     for (int32_t d = 0; d < plan->device_count; d++) {
@@ -94,7 +94,7 @@ static AdditiveCost predicted_cost(const Plan *plan) {
     return cost;
 }
 
-/* The plan's mesh, and what is asked about it: side by side, each with messages of its own. */
+/* The plan's mesh and its queries, bounded concurrently, each with messages of its own. */
 typedef struct OwnBound {
     Bounding *bounding;
     AdditiveFold *folds[2];
@@ -110,10 +110,10 @@ static void bound_own_task(void *user, int32_t k) {
             plan_bound_weighted(self->folds[1], overlaps_of(bounding), bounding->enough, &bounding->start);
 }
 
-/* What the additive model is worth on the plan's mesh. */
+/* The validity of the additive model on the plan's mesh. */
 typedef enum Trust {
     TRUST_NONE,     /* it says more of the plan than the simulator */
-    TRUST_NO_MODEL, /* there is none of such devices */
+    TRUST_NO_MODEL, /* the model does not support such devices */
     TRUST_HOLDS
 } Trust;
 
@@ -159,7 +159,7 @@ static AmStatus bound_others(Bounding *self, int32_t mesh_count, PlanBound *boun
     return AM_OK;
 }
 
-/* No plan of one stage launches fewer kernels. */
+/* Adds the launches: every one-stage plan launches at least as many kernels. */
 static AmStatus bound_launching(PlanBound *bound, const PlanContext *context, const Cluster *cluster,
                                 AmError *error) {
     BoundLaunches launches;

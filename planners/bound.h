@@ -1,13 +1,13 @@
-/* How good a plan of one stage can be at best: a lower bound of the step over every plan of a space, visited
- * or not (method, section 6).
+/* A lower bound of the step over every one-stage plan of a space (docs/method.md).
  *
- * The space is every choice of states and factors, operator by operator, on every mesh that is given, in the
- * micro-batches that the context has; it holds all plans by lists, with storage, pins and exceptions.
+ * The space is every choice of states and factors, operator by operator, on every given mesh, in
+ * the micro-batches of the context; it contains all plans by lists, with storage, pins and
+ * overrides.
  *
  *   gap        the simulated step over the bound. The step is at least as long as any weighted mean of all
- *              computing and all communication, so the best weights count; where devices do not overlap the
- *              two, their sum.
- *   model gap  the plan's computing and boxing in the additive model over the bound of their sum on its mesh
+ *              computing and all communication, so that the best weights count; without overlap, their sum.
+ *   model gap  the plan's computing and resharding in the additive model over the bound of their sum on its
+ * mesh
  */
 #ifndef PLANNERS_BOUND_H
 #define PLANNERS_BOUND_H
@@ -21,9 +21,9 @@ typedef struct PlanBound {
     double model_gap; /* at least the distance to the exact optimum of the model on the plan's mesh; NAN */
 } PlanBound;
 
-/* `plan` has one stage, on one of the meshes, and has been simulated; mesh device d is cluster device
- * devices[d]. When `stop` is wanted, little or nothing is claimed. The meshes are bounded side by side; the
- * result does not depend on the number of threads. AM_ERROR_INTERNAL: no memory. */
+/* `plan` has one stage, on one of the meshes, and has been simulated; mesh device d is cluster
+ * device devices[d]. If `stop` is set, the bound is weak or 0. The meshes are bounded concurrently;
+ * the result does not depend on the number of threads. AM_ERROR_INTERNAL: memory is exhausted. */
 AmStatus plan_bound_find(PlanBound *bound, const PlanContext *context, const Cluster *cluster,
                          const int32_t *devices, const Mesh *meshes, int32_t mesh_count, const Plan *plan,
                          const StopSignal *stop, AmError *error);

@@ -6,7 +6,7 @@
 
 enum { LONGEST = 8, MOST_STEPS_AND_PLACES = 1 << 20, HALVINGS = 16, COUNTS = PATH_PASSES * BOUND_ORDERS };
 
-/* How far above the best bound the next one is looked for. */
+/* The relative increase over the best bound that the next step aims for. */
 #define CLIMB 0.005
 
 /* Classes that are together at a place or across a border. */
@@ -21,9 +21,9 @@ struct CutTables {
     ClassSeconds *seconds; /* [bundle * width_count + width] */
     int32_t bundle_count, bundle_capacity;
     int32_t *members, member_count, member_capacity; /* classes */
-    int32_t *at;                                     /* [place]: the bundle of what is there */
-    /* [place * longest + k]: of what the border behind the place may divide and is at the k places before it
-     * or there. */
+    int32_t *at;                                     /* [place]: the bundle of the items there */
+    /* [place * longest + k]: of the items that the border after the place may divide, at the k
+     * places up to it. */
     int32_t *across;
     int32_t longest;   /* places that borders of one item lie between */
     int32_t *free;     /* [class]: how many are on any stage */
@@ -36,7 +36,7 @@ struct CutTables {
 typedef struct Filler {
     CutTables *tables;
     Arena *arena;
-    int32_t *first, *next; /* [place], [placed]: what is at a place is chained */
+    int32_t *first, *next; /* [place], [placed]: lists of the items at a place */
     int32_t *slots, slot_count;
 } Filler;
 
@@ -61,7 +61,7 @@ static int32_t find_bundle(Filler *self, int32_t first_member) {
     return tables->bundle_count++;
 }
 
-/* Of what begins at a place: all, or what reaches over the border behind `border`. */
+/* Adds the items that begin at a place: all, or those that cross the border after `border`. */
 static void add_members(Filler *self, int32_t place, int32_t border) {
     CutTables *tables = self->tables;
     for (int32_t k = self->first[place]; k >= 0; k = self->next[k]) {
@@ -152,8 +152,8 @@ AmStatus cut_tables_create(CutTables **created, Arena *arena, const CutWork *wor
 /* A stage of some width between two states. */
 typedef struct Step {
     int32_t stage, width, from, to;
-    double pays[COUNTS];   /* what a second of each pass and order counts there */
-    double across[COUNTS]; /* and where it lies across a border */
+    double pays[COUNTS];   /* weight of a second of each pass and order there */
+    double across[COUNTS]; /* and for items across a border */
 } Step;
 
 /* The least that a second of one pass and order counts on stages of a width, or across their borders. */
@@ -171,7 +171,7 @@ typedef struct Search {
     /* [state]: what paths of stages before count of the passing, at the least. */
     double *above[PATH_KINDS][PATH_PASSES];
     double *across; /* [class]: the least that it pays across a border */
-    double *least;  /* [state * (places + 1) + places]: of what is on the stages so far */
+    double *least;  /* [state * (places + 1) + places]: least payment of the stages so far */
     /* Scratch. */
     double *bundle_across, *of_bundles; /* [bundle] */
     double *sums, *before, *before_any; /* [places + 1] */
@@ -219,7 +219,7 @@ static void find_steps(Search *self) {
 
 /* ---- heights ---- */
 
-/* What all work would count on stages of a place and width. */
+/* The counts of all work on stages of a place and width. */
 typedef struct StageCounts {
     double once, above, more;
 } StageCounts;
@@ -280,7 +280,7 @@ static void set_balanced_heights(Search *self, const CutMix *mix) {
     arena_release(&self->arena, mark);
 }
 
-/* ---- what is paid ---- */
+/* ---- payments ---- */
 
 /* Sets what counts above each state: the least over the ways there. */
 static void set_above(Search *self) {
@@ -374,7 +374,8 @@ static void find_least_of_class(const Search *self, const LeastCounts *least, in
     }
 }
 
-/* What pays the least wherever it is: across borders, and all that may be on any stage, which is returned. */
+/* Finds the items with the least payment anywhere: across borders, and those of any stage, which
+ * are returned. */
 static double find_least(Search *self) {
     const CutTables *tables = self->tables;
     double sum = 0;
@@ -395,7 +396,8 @@ static double find_least(Search *self) {
 
 /* ---- the path ---- */
 
-/* What all before each place pays on a stage, and what less a border behind it makes that pay. */
+/* Sums the payments of all items before each place on a stage, and the reductions by a border after
+ * it. */
 static void find_sums(Search *self, const Step *step) {
     const CutTables *tables = self->tables;
     for (int32_t b = 0; b < tables->bundle_count; b++)
@@ -406,7 +408,7 @@ static void find_sums(Search *self, const Step *step) {
     for (int32_t b = 0; b < tables->bundle_count; b++) self->of_bundles[b] -= self->bundle_across[b];
 }
 
-/* Of the least that is paid before a stage that of what is paid with it. */
+/* Extends the least payments before a stage by those of the stage. */
 static void take_step(Search *self, const Step *step) {
     const CutTables *tables = self->tables;
     int32_t places = tables->work->places, longest = tables->longest;
@@ -441,15 +443,14 @@ static double search_cuts(Search *self) {
 
 /* ---- better heights ---- */
 
-/* A stage of the pipeline that pays the least: what it takes in a turn. */
+/* A stage of the cheapest pipeline: its seconds per iteration. */
 typedef struct PathStage {
     const Step *step;
     int32_t first, end; /* places */
     ClassSeconds seconds;
 } PathStage;
 
-/* The place at which a stage that ends with place `end` - 1 begins, if what is paid with it is to be least.
- */
+/* The first place of a stage that ends with place `end` - 1, for the least payment. */
 static double find_first(Search *self, const Step *step, int32_t end, int32_t *first) {
     const CutTables *tables = self->tables;
     int32_t places = tables->work->places, longest = tables->longest;
@@ -468,7 +469,8 @@ static double find_first(Search *self, const Step *step, int32_t end, int32_t *f
     return least;
 }
 
-/* What the stage takes; of what its border may divide the part that counts as much as that pays there. */
+/* Computes the stage's seconds; items that its border may divide count by the fraction that they
+ * pay there. */
 static void fill_stage(const Search *self, PathStage *stage) {
     const CutTables *tables = self->tables;
     int32_t widths = tables->work->width_count, w = stage->step->width, length = stage->end - stage->first;
@@ -516,8 +518,8 @@ static double path_seconds(const Search *self, const PathStage *path, int32_t ki
     return sum;
 }
 
-/* By how much what a pipeline pays rises with the heights of the states that it passes; returns the sum of
- * its squares. */
+/* The derivatives of a pipeline's payment by the heights of its states; returns the sum of their
+ * squares. */
 static double find_slopes(const Search *self, const PathStage *path, double *slopes[PATH_KINDS]) {
     int32_t last = self->state_count - 1, used = 0;
     double mean = 0, squares = 0;
@@ -554,8 +556,8 @@ static void move_heights(Search *self, double *const slopes[PATH_KINDS], double 
         for (int32_t k = 1; k <= last && sum > 0; k++) self->heights[kind][k] /= sum;
 }
 
-/* Heights are moved so that the pipeline that pays the least would pay a little more than the best bound so
- * far (Polyak's steps); what is best is returned. */
+/* Moves heights so that the cheapest pipeline would pay slightly more than the best bound so far
+ * (Polyak's steps); returns the best bound. */
 static double climb(Search *self, int32_t moves, double enough) {
     PathStage *path = ARENA_ARRAY(&self->arena, PathStage, self->stages);
     double *slopes[PATH_KINDS], bound = search_cuts(self), best = bound;

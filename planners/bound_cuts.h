@@ -1,17 +1,17 @@
-/* What a pipeline pays at the least, wherever it is cut, and whatever widths its stages have in whatever
- * order: a bound of its step (docs/optimality.md, Pipelines, 6).
+/* The least payment of a pipeline over all cuts, and over all widths of its stages in any order: a
+ * bound of its step (docs/optimality.md, Pipelines, 6).
  *
- * A state is what the stages so far are: how many, on how many devices together. Each kind of path has a
- * height at each state: 0 at the first, never less at a later one, and at the last state all kinds have 1
- * together. A path that stays on a stage counts by as much as its height rises there, so that the counts of
- * every pipeline add up to 1 and its step is at least the mean of its paths. What stage s takes in a turn
- * then counts
+ * A state describes the stages so far: their number, and the number of their devices. Each kind of
+ * path has a height at each state: 0 at the first, monotone, and at the last state all kinds have 1
+ * together. A path that stays on a stage has as weight the increase of its height there, so that
+ * the weights of every pipeline add up to 1 and its step is at least the mean of its paths. The
+ * seconds of stage s in an iteration then count
  *
- *     once at the last state's height, above at what heights rose on the stages before, more at the rise
+ *     once at the last state's height, above at the increase on earlier stages, more at the increase here
  *
- * (pipeline_paths.h), which is known by its state, its width and its places alone. So the least over all cuts
- * is a shortest path over states and places. An item that a border may divide counts where the stage of its
- * first place ends before it does: the least that it pays anywhere, across a border.
+ * (pipeline_paths.h), which depend on its state, its width and its places alone. The least over all
+ * cuts is therefore a shortest path over states and places. An item that a border may divide counts
+ * with its least payment anywhere, if the stage of its first place ends before it does.
  */
 #ifndef PLANNERS_BOUND_CUTS_H
 #define PLANNERS_BOUND_CUTS_H
@@ -20,12 +20,12 @@
 #include "planners/bound_groups.h"
 #include "planners/pipeline_paths.h"
 
-/* What stages of one width take for a class in one turn. */
+/* The seconds of a class in one iteration on stages of one width. */
 typedef struct ClassSeconds {
     double of[PATH_PASSES][BOUND_ORDERS];
 } ClassSeconds;
 
-/* What is counted of each path; adds up to 1. */
+/* The weight of each path; adds up to 1. */
 typedef struct PathMix {
     double share[PATH_KINDS];
 } PathMix;
@@ -50,9 +50,9 @@ typedef struct CutTables CutTables;
 
 AmStatus cut_tables_create(CutTables **tables, Arena *arena, const CutWork *work, AmError *error);
 
-/* The bound for a number of stages with a choice of heights, and with those that so many `moves` then find,
- * or the first that is `enough`. 0: there is too much to be looked at, or no memory; INFINITY: no widths add
- * up to all devices. */
+/* The bound for a number of stages with a choice of heights, improved by `moves` steps, or until it
+ * is `enough`. 0: the problem is too large, or memory is exhausted; INFINITY: no widths add up to
+ * all devices. */
 double cut_tables_bound(const CutTables *tables, int32_t stages, const CutMix *mix, int32_t moves,
                         double enough);
 

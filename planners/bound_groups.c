@@ -104,7 +104,7 @@ static void add_window(Windows *windows, int32_t first_member, BorderInterval bo
 
 AmStatus bound_windows_find(Windows *windows, const BoundGroups *self, int32_t places, AmError *error) {
     int32_t count = self->placed_count, window_count = places > 0 ? self->places / places + 1 : 0;
-    int32_t *last = ARENA_ARRAY(self->arena, int32_t, window_count + 1); /* what is in a window is chained */
+    int32_t *last = ARENA_ARRAY(self->arena, int32_t, window_count + 1); /* lists of the items in a window */
     int32_t *before = ARENA_ARRAY(self->arena, int32_t, count + 1);
     windows->members = ARENA_ARRAY(self->arena, int32_t, count + 1);
     windows->classes = ARENA_ARRAY(self->arena, WindowClass, count + 1);

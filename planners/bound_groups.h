@@ -1,5 +1,5 @@
-/* The work of a bound over pipelines in groups, and these in windows (docs/optimality.md, Pipelines, 2 and
- * 4): what is alike is one class, and counted.
+/* The work of a bound over pipelines in groups, and these in windows (docs/optimality.md,
+ * Pipelines, 2 and 4): equal work is one class with a count.
  */
 #ifndef PLANNERS_BOUND_GROUPS_H
 #define PLANNERS_BOUND_GROUPS_H
@@ -7,7 +7,7 @@
 #include "planners/border_loss.h"
 #include "planners/bound_work.h"
 
-/* Of one item or several. */
+/* The work of one item or several. */
 typedef struct DifferentWork {
     OperatorWork work;
     double seconds; /* where that is not run */
@@ -65,15 +65,15 @@ typedef struct BoundGroups {
     GroupPart *parts;
     int32_t part_count, part_capacity;
     Placed *placed;
-    int32_t placed_count, places; /* of the forward spine, and one behind it */
+    int32_t placed_count, places; /* of the forward spine, and one after it */
 } BoundGroups;
 
-/* Of a work, in an arena; both are set. */
+/* Derives the groups of a work, in an arena; both are set. */
 AmStatus bound_groups_find(BoundGroups *self, AmError *error);
 /* Windows of so many places, or, where that is 0, every group by itself. */
 AmStatus bound_windows_find(Windows *windows, const BoundGroups *self, int32_t places, AmError *error);
 
-/* Of a class, for signatures that are sums over those of several. */
+/* Mixes a class for signatures that are sums over several classes. */
 static inline uint64_t bound_scramble(uint64_t x) {
     x = (x ^ x >> 31) * 0x7fb5d329728ea185u;
     x = (x ^ x >> 27) * 0x81dadef4bc2dd44du;

@@ -141,8 +141,8 @@ static AmStatus find_unplanned(Counter *self, AmError *error) {
     return status;
 }
 
-/* The instruction of the entry inside which a planned computation runs; NOWHERE: the entry itself; IN_BRANCH:
- * a branch, of which only the dearest runs. */
+/* The instruction of the entry that contains a planned computation; NOWHERE: the entry itself;
+ * IN_BRANCH: a branch, of which only the most expensive runs. */
 static int32_t entry_loop_of(const Counter *self, int32_t computation) {
     int32_t found = NOWHERE;
     while (computation != self->module->entry) {
@@ -194,7 +194,7 @@ static void take_path(Counter *self, int32_t i, int32_t from) {
     self->alone[i] = fmax(self->alone[i], self->alone[from]);
 }
 
-/* What a loop hands on waits for all that its body reads. */
+/* A loop's results wait for all inputs of its body. */
 static void pass_loop(Counter *self, int32_t i) {
     const PlannedLoop *loop = &self->rules->loops[self->after[i]];
     const LoopLeaf *own = &loop->leaves[self->after_leaf[i]];

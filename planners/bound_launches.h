@@ -21,7 +21,7 @@ typedef struct BoundLaunches {
         seconds; /* of a launch on the quickest device type; 0: nothing is claimed, as steps are measured */
 } BoundLaunches;
 
-/* Of a context as it was read, or of one in micro-batches (then `total` counts all of them). */
+/* Counts for a context as read, or in micro-batches (then `total` covers all of them). */
 AmStatus bound_launches_find(BoundLaunches *launches, const PlanContext *context, const Cluster *cluster,
                              AmError *error);
 

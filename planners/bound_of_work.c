@@ -1,4 +1,4 @@
-/* What all operators take, whoever computes them; see bound_pipelines.h. */
+/* The time of all operators on any devices; see bound_pipelines.h. */
 #include <math.h>
 
 #include "cost/additive.h"
@@ -23,7 +23,7 @@ static double least_label(const AdditiveNode *node) {
     return least;
 }
 
-/* What each operator takes on one device of a type, whole: seconds[node]. NULL where nothing is claimed. */
+/* The time of each whole operator on one device of a type: seconds[node]. NULL without a claim. */
 static AmStatus whole_seconds(double **seconds, int32_t *count, Arena *arena, const PlanContext *whole,
                               const Cluster *cluster, int32_t device, AmError *error) {
     const Mesh alone = {.axis_count = 1, .axes = {{.name = "data", .size = 1}}, .device_count = 1};
@@ -56,8 +56,8 @@ static AmStatus bound_work(PlanBound *bound, Arena *arena, const PlanContext *wh
         if (weight[t] == 0) weight[t] = all > 0 ? 1 / all : 1;
         weights += weight[t];
     }
-    /* Of a step of T seconds all devices together have weights x T; each operator takes of that the least
-     * that some type takes for it. */
+    /* In a step of T seconds all devices together have weights x T; each operator needs at least
+     * the least of its times over all types. */
     double least = 0;
     for (int32_t n = 0; n < count; n++) {
         double here = INFINITY;

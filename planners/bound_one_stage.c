@@ -1,4 +1,4 @@
-/* The bound of one stage in any turns; see bound_one_stage.h. */
+/* The bound of one-stage plans in any number of micro-batches; see bound_one_stage.h. */
 #include "planners/bound_one_stage.h"
 
 #include <math.h>
@@ -33,7 +33,7 @@ static bool is_fused(const PlanContext *whole, const AdditiveNode *node) {
     return !node->is_tensor && opcode != IR_DOT && opcode != IR_CONVOLUTION && opcode != IR_REDUCE;
 }
 
-/* Whatever of the forward pass is made again. */
+/* Makes operands from the forward pass free, since they may be recomputed. */
 static AmStatus free_recomputed(AdditiveModel *model, Arena *arena, AmError *error) {
     const PlanContext *whole = model->context;
     for (int32_t e = 0; e < model->edge_count; e++) {

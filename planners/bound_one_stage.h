@@ -1,13 +1,14 @@
-/* How good a plan of one stage can be at best in any number of micro-batches and with any recomputation: a
- * lower bound of the step over all meshes of all devices, with their communication.
+/* A lower bound of the step over one-stage plans in any number of micro-batches and with any
+ * recomputation: over all meshes of all devices, with their communication.
  *
- * It is the additive model's (cost/additive.h) of the module as it was read, and holds for turns as well:
- * products and reductions in M parts take no less in all where efficiencies rise with size; what passes
- * between devices is as many bytes in all, at the best rate; weights are brought to where they are read, and
- * their gradients added up, once at the least.
+ * It is the additive model's (cost/additive.h) of the module as read, and holds for micro-batches
+ * as well: products and reductions in M parts take at least as long in total if efficiencies grow
+ * with size; resharding moves the same number of bytes in total, at the best rate; weights are
+ * gathered, and their gradients reduced, at least once.
  *
- * A value that is made again may lie otherwise than at first. So what takes a forward value outside of the
- * forward pass takes it for nothing, and a forward operator that fuses counts as if it were split best.
+ * A recomputed value may have another state than the original. Operators outside the forward pass
+ * therefore use forward values for free, and a forward operator that fuses counts with its best
+ * split.
  */
 #ifndef PLANNERS_BOUND_ONE_STAGE_H
 #define PLANNERS_BOUND_ONE_STAGE_H
@@ -16,9 +17,9 @@
 #include "cost/cluster.h"
 #include "propagation/plan.h"
 
-/* Of devices of one type whose efficiencies rise, in as many equal servers as may be. `enough`: a bound
- * beyond that is as good as any. `*seconds` is 0 where nothing is claimed. The meshes are bounded side by
- * side; the result does not depend on the number of threads. */
+/* For devices of one type with growing efficiencies, divided into the largest number of equal
+ * servers. `enough`: a bound above which no improvement is needed. `*seconds` is 0 without a claim.
+ * The meshes are bounded concurrently; the result does not depend on the number of threads. */
 AmStatus plan_bound_one_stage(double *seconds, const PlanContext *whole, const Cluster *cluster,
                               double enough, const StopSignal *stop, AmError *error);
 

@@ -1,14 +1,14 @@
 /* The bound over pipelines; see bound_pipelines.h and docs/optimality.md.
  *
- * For a number of micro-batches M and of stages S the step T is at least, for every stage s, what one turn of
- * all stages takes and what s does in its other turns while the rest of the pipeline waits for it. So for any
- * weights over the stages that add up to at most 1,
+ * For a number of micro-batches M and of stages S the step T is at least, for every stage s, the
+ * time of one iteration across stages plus the time of s in its other iterations while the rest of
+ * the pipeline waits for it. For any weights over the stages that add up to at most 1,
  *
  *     T >= sum over groups of items, on stage s of d devices: passed + turns(s) weight(s, d) seconds(d)
  *
- * and the least that each group may pay somewhere is a bound for all cuts at once. Weights are a function of
- * a stage's place and width; they are chosen so that every stage would be worth the same, as large as the
- * widths that add up to all devices allow, which a dynamic program says.
+ * and the least payment of each group anywhere is a bound for all cuts at once. Weights are a
+ * function of a stage's position and width. They are chosen so that every stage has equal value, as
+ * large as the widths that add up to all devices allow, by a dynamic program.
  */
 #include "planners/bound_pipelines.h"
 
@@ -120,8 +120,7 @@ static void case_task(void *user, int32_t k) {
     try_next(((BoundCase **)user)[k]);
 }
 
-/* Those that are lowest, in which something is left to try and which are below all in which nothing is; in
- * no order. */
+/* Finds the lowest cases with untried choices that are below all cases without; in no order. */
 static int32_t find_lowest(BoundCase *cases, int32_t count, BoundCase *lowest[ROUND]) {
     double least = INFINITY;
     int32_t found = 0;
@@ -141,8 +140,8 @@ static int32_t find_lowest(BoundCase *cases, int32_t count, BoundCase *lowest[RO
     return found;
 }
 
-/* The least over all numbers of several stages and of turns. The lowest are bounded further, until one of
- * them cannot be. */
+/* The least bound over all numbers of stages above one and of micro-batches. The lowest are refined,
+ * until one of them has no further choices. */
 static double bound_cases(BoundCase *cases, int32_t count, const StopSignal *stop) {
     BoundCase *lowest[ROUND];
     double least = INFINITY;
@@ -195,7 +194,7 @@ static bool is_simple(const Cluster *cluster) {
            cluster->device_count <= BOUND_MOST_DEVICES;
 }
 
-/* Of the work what is alike and what is near. */
+/* Groups equal and neighbouring work. */
 static AmStatus find_parts(BoundPipelines *self, AmError *error) {
     TRY(bound_groups_find(&self->groups, error));
     for (int32_t k = 0; k < BOUND_WINDOW_KINDS; k++)

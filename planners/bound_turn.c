@@ -122,7 +122,7 @@ static double sum_counts(const double (*counts)[BOUND_ORDERS], const ClassSecond
     return sum;
 }
 
-/* What stages before a class's add to its passing. */
+/* The contribution of the stages before a class's to its path. */
 static double sum_above(const double above[PATH_PASSES], const ClassSeconds *seconds) {
     double sum = 0;
     for (int32_t pass = 0; pass < PATH_PASSES; pass++)
@@ -198,7 +198,8 @@ static double heaviest(const Case *self) {
     return self->is_counted ? heaviest_of_order(self) : heaviest_of_any(self);
 }
 
-/* What a class pays on a stage of some width; `*lost`: what it does not where it lies across a border. */
+/* The payment of a class on a stage of some width; `*lost`: the part lost if it lies across a
+ * border. */
 static double class_pays(const Case *self, int32_t c, int32_t s, int32_t w, double *lost) {
     const PathCounts *counts = &self->counts[s];
     const BoundTurn *turn = self->turn;
@@ -217,7 +218,7 @@ static double class_pays(const Case *self, int32_t c, int32_t s, int32_t w, doub
     return pays;
 }
 
-/* With the weights that are set: what every class pays where. */
+/* Computes the payments of every class on every stage, with the current weights. */
 static void set_pays(const Case *self, TurnScratch *scratch) {
     const BoundPipelines *of = self->turn->of;
     for (int32_t c = 0; c < of->groups.class_count; c++) {
@@ -236,7 +237,7 @@ static void set_pays(const Case *self, TurnScratch *scratch) {
     }
 }
 
-/* What a window pays at the least where no border divides it; `*apart`: how much less where one does. */
+/* The least payment of a window that no border divides; `*apart`: the reduction if one does. */
 static double window_pays(const Case *self, const Windows *windows, const WindowClass *window,
                           const TurnScratch *scratch, double *apart) {
     const BoundPipelines *of = self->turn->of;
@@ -272,9 +273,9 @@ static void set_balanced_weights(Case *self) {
     set_weights(self, low);
 }
 
-/* What all windows of a kind pay, less what borders between stages may divide: at most what S - 1 places of
- * the spine meet, each window and each passing once. Not worked out where less or more of it is of no use:
- * `best` is known already and `enough` is enough. */
+/* The payment of all windows of a kind, minus the largest part that borders between stages may
+ * divide: S - 1 places of the spine, each window and each path once. Omitted if the result cannot
+ * matter: below `best`, or above `enough`. */
 static double bound_windows(const Case *self, int32_t kind, double best, double enough,
                             TurnScratch *scratch) {
     const BoundPipelines *of = self->turn->of;

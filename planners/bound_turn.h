@@ -16,19 +16,19 @@ enum {
     BOUND_WINDOW_KINDS = 2
 };
 
-/* Those that are tried for a schedule; the last one is PATH_WORK's. */
+/* The mixes tried for a schedule; the last one is PATH_WORK's. */
 typedef struct PathMixes {
     int32_t count;
     PathMix mixes[BOUND_MOST_MIXES];
 } PathMixes;
 
-/* Those that are tried for all cuts and widths at once. */
+/* The mixes tried for all cuts and widths at once. */
 typedef struct CutMixes {
     int32_t count;
     CutMix mixes[BOUND_MOST_MIXES];
 } CutMixes;
 
-/* What all numbers of micro-batches have in common. */
+/* Data common to all numbers of micro-batches. */
 typedef struct BoundPipelines {
     Arena *arena;
     const PlanContext *whole;
@@ -41,7 +41,7 @@ typedef struct BoundPipelines {
     const PathMixes *mixes;            /* of every schedule that the space has */
     const CutMixes *cut_mixes;
     int32_t width_count, most_stages;
-    BoundLaunches launches; /* of the module as it was read */
+    BoundLaunches launches; /* of the module as read */
 } BoundPipelines;
 
 /* The tables of a number of micro-batches M: what classes take by width. */

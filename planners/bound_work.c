@@ -24,8 +24,8 @@ typedef struct Finder {
     int32_t *weight; /* [instruction]: the only weight whose update it leads to, NO_ or SEVERAL_WEIGHTS */
     int32_t *parameter_of; /* [instruction], or -1 */
     int32_t *group_of;     /* [parameter], or -1 */
-    /* By instruction, of one pass: place on the spine or -1, FLOPs of the longest path to it, the operand by
-     * which that comes, and the places of BoundItem. */
+    /* By instruction, for one pass: place on the spine or -1, FLOPs of the longest path to it, the
+     * operand on that path, and the places of BoundItem. */
     int32_t *place;
     double *longest;
     int32_t *best, *after, *until;
@@ -54,7 +54,8 @@ static bool is_forward(const Finder *self, int32_t i) {
     return phase == IR_PHASE_FORWARD || phase == IR_PHASE_OTHER;
 }
 
-/* The module itself makes it again: in turns of the backward pass, where nothing of that is waited for. */
+/* Returns whether the module itself recomputes it: in iterations of the backward pass, without a
+ * dependency on them. */
 static bool is_recomputed(const Finder *self, int32_t i) {
     return self->roles->phases[i] == IR_PHASE_RECOMPUTED;
 }
@@ -194,7 +195,7 @@ static void place_item(const Finder *self, BoundItem *item, int32_t i) {
     }
 }
 
-/* Of weights, and waits for gradients. */
+/* Returns whether the instruction updates weights and depends on gradients. */
 static bool is_update(const Finder *self, int32_t i) {
     return self->choices->live[i] && self->follows[i] && self->roles->phases[i] == IR_PHASE_OPTIMIZER;
 }
@@ -305,8 +306,9 @@ static void find_pass(Finder *self, const AdditiveModel *model, bool backward) {
 
 /* ---- what nothing waits for ---- */
 
-/* By the rules of propagation/stages.h a backward operator is not behind its gradient operands, and not
- * before what of these, of other operands and of the only weight that it leads to comes first. */
+/* The first possible place. By the rules of propagation/stages.h a backward operator is not after
+ * its gradient operands, and not before the first of these, of other operands and of the only
+ * weight to which it leads. */
 static int32_t least_place(const Finder *self, const int32_t *first_use, int32_t i) {
     int32_t parameter = self->parameter_of[i], least = NEVER;
     if (self->context->rules->is_free[i]) return NEVER;
@@ -343,7 +345,8 @@ static AmStatus place_sums(Finder *self, AmError *error) {
     return AM_OK;
 }
 
-/* The forward pass's spine ends where the backward pass's begins: with what its first product waits for. */
+/* Lists the items. The forward spine ends where the backward spine begins: with the operands of its
+ * first product. */
 static void find_items(Finder *self, const AdditiveModel *model) {
     int32_t *spine_count = self->work->spine_count, first = -1;
     find_following(self);
@@ -400,9 +403,9 @@ static void find_backward_places(const BoundWork *work, const int32_t *of_groups
 }
 
 static void find_item_borders(BoundItem *item, const int32_t *of_groups, const int32_t *of_backward) {
-    /* Others may be on any stage before that of what they wait for. */
+    /* Other items may be on any stage before that of their operands. */
     bool is_located = item->group >= 0 && of_groups[2 * item->group] >= 0;
-    bool is_sum = item->is_backward && item->first >= 0; /* what nothing waits for tells no first place */
+    bool is_sum = item->is_backward && item->first >= 0; /* without users it has no first place */
     if (item->order == BOUND_BEHIND && !is_located && !is_sum) item->order = BOUND_ANYWHERE;
     if (item->order == BOUND_ANYWHERE || item->order == BOUND_AFTER) return;
     int32_t first = is_sum ? item->first : item->is_backward ? of_backward[2 * item->until] : item->after;

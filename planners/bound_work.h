@@ -1,19 +1,21 @@
-/* What a step asks of whoever computes it, whatever the plan: the work that a bound over pipelines adds up.
+/* The work of a step, independent of the plan, for a bound over pipelines.
  *
- * An item is a product, a reduction, or what element-wise operators move. Items of one group are on one stage
- * in every pipeline: a weight's forward product and those that give its gradient and its input's (method,
- * section 4), and its update. Other items without the batch are left out: they need not be done in every
- * turn.
+ * An item is a product, a reduction, or the moved bytes of element-wise operators. Items of one
+ * group are on one stage in every pipeline: a weight's forward product, the products for its
+ * gradient and its input's gradient, and its update. Other items without the batch are omitted:
+ * they need not run in every iteration.
  *
- * Items of one pass are ordered by its spine, the longest path of products: an item lies between the last
- * product of the spine that it waits for and the first that waits for it. So a stage that has a part of the
- * spine has to wait for all items before that, but for those that lie across its border.
+ * Items of one pass are ordered by its spine, the longest path of products: an item lies between
+ * the last product of the spine on which it depends and the first that depends on it. A stage with
+ * a part of the spine therefore has to wait for all items before that part, except those across its
+ * border.
  *
- * Stages are told by the forward spine: stage(0) <= stage(1) <= ..., and border b lies between b and b + 1. A
- * forward product is on a stage between those of its neighbours in the module's order, which is what is cut.
- * A product of the backward spine is where its weight's forward product is, or not after the stage of one
- * before it and not before that of one behind it. So an item has borders [first, end), and where none of
- * these divides stages it is on the stage of `first`, and on its pass if it is between others.
+ * Stages are identified by the forward spine: stage(0) <= stage(1) <= ..., and border b lies
+ * between b and b + 1. A forward product is on a stage between those of its neighbours in the
+ * module's order. A product of the backward spine is on the stage of its weight's forward product,
+ * or not after the stage of a product before it and not before that of one after it. An item
+ * therefore has borders [first, end). If none of these divides stages, it is on the stage of
+ * `first`, and on its pass if it lies between others.
  */
 #ifndef PLANNERS_BOUND_WORK_H
 #define PLANNERS_BOUND_WORK_H
@@ -35,8 +37,8 @@ typedef enum BoundOrder {
 
 typedef struct BoundItem {
     OperatorWork work; /* of the whole batch on one device */
-    double seconds;    /* or, where that is not run, what it takes there at the least */
-    double sum_bytes;  /* of its result, where that is the sum over the batch that is a weight's gradient */
+    double seconds;    /* or, if it is not executed, its least time there */
+    double sum_bytes;  /* of its result, if that is a weight's gradient summed over the batch */
     int32_t group;     /* or -1 */
     bool is_backward;
     BoundOrder order;
@@ -50,7 +52,7 @@ typedef struct BoundWork {
     int32_t spine_count[2]; /* products, of the forward and of the backward pass */
 } BoundWork;
 
-/* In the arena; of the context as it was read, for a device's type. `*known` false: nothing is claimed of
+/* Allocates in the arena; for the context as read and a device's type. `*known` false: no claim for
  * such a type (cost/additive.h). */
 AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanContext *whole,
                          const Cluster *cluster, int32_t device, AmError *error);

@@ -142,12 +142,13 @@ double chain_plan_length(const ChainProblem *problem, const ChainPlan *plan) {
     return rest;
 }
 
-/* A stage on its way through its order: min(M, S - s) forward passes, then backward and forward in turns. */
+/* A stage on its way through its order: min(M, S - s) forward passes, then alternately backward and
+ * forward. */
 typedef struct Walker {
     ChainStage stage;
     int32_t forwards, backwards, in_flight;
-    double free;                                /* when it is done with what it did last */
-    double link_forward, link_backward;         /* when the link to the next stage is free, either way */
+    double free;                        /* end of its last action */
+    double link_forward, link_backward; /* times at which the link to the next stage is free, per direction */
     double *arrived_forward, *arrived_backward; /* [micro_batches] when its inputs are there; NAN: not yet */
 } Walker;
 

@@ -1,8 +1,8 @@
-/* Chain: a network as layers in a row, and what a pipeline over it takes.
+/* Chain: a network as a sequence of layers, and the time of a pipeline over it.
  *
- * A stage is the layers between two places of the chain on consecutive units of devices, the
- * micro-batch shared out by their rates (data parallel replicas inside a stage, as PipeDream and
- * DAPPLE have). Of a stage with work w, weights W and activations A to its successor:
+ * A stage is the layers between two places of the chain on consecutive units of devices; the
+ * micro-batch is divided by their rates (data parallel replicas inside a stage, as in PipeDream and
+ * DAPPLE). For a stage with work w, weights W and activations A to its successor:
  *
  *   t = w / sum of rates,  c = A / link to the next stage,  r = 2 (n - 1) / n W / slowest link inside
  *
@@ -10,12 +10,13 @@
  *
  *   E_s = max(M (t_s + 2 c_s) + r_s,  t_s + 2 c_s + E_{s+1})
  *
- * As 1F1B keeps S - s micro-batches in flight, a stage waits for what it sends and for the gradient that
- * comes back: with equal stages the period is t + 2 c (S - 1) / S. The length is a model: what the plan takes
- * by events is chain_simulate(), the exact recursion of 1F1B.
+ * Since 1F1B keeps S - s micro-batches in flight, a stage waits for its transfer and for the
+ * returning gradient: with equal stages the period is t + 2 c (S - 1) / S. The length is a model;
+ * chain_simulate() is the exact recursion of 1F1B by events.
  *
- * Places need not be in a row: those of a graph are its downsets (profile_graph.h), the stage between two of
- * them is their difference. All sums are over a place, so that a stage is a difference of two rows.
+ * Places need not be in sequence: those of a graph are its downsets (profile_graph.h), and the
+ * stage between two of them is their difference. All sums are over a place, so that a stage is a
+ * difference of two rows.
  */
 #ifndef PLANNERS_CHAIN_H
 #define PLANNERS_CHAIN_H
@@ -36,7 +37,7 @@ typedef struct Chain {
     double *stored;             /* bytes kept of a micro-batch until its backward pass, up to there */
     double *weight;             /* bytes of weights up to there */
     double *activation;         /* bytes of a micro-batch over a cut there; 0 at both ends */
-    /* Of a graph: the nodes before each place, `words` of 64 bits each; NULL: every place follows
+    /* For a graph: the nodes before each place, `words` of 64 bits each; NULL: every place follows
      * those before it. Places are sorted by work. */
     const uint64_t *sets;
     int32_t words;
@@ -114,8 +115,8 @@ double chain_simulate(const ChainProblem *problem, const ChainPlan *plan);
 
 /* Equal numbers of layers and units each. */
 void chain_even_plan(const ChainProblem *problem, ChainPlan *plan);
-/* Equal numbers of units; each stage from the left has the layers whose work comes nearest to its share of
- * what is left.
+/* Equal numbers of units; each stage from the left takes layers with work closest to its share of
+ * the rest.
  */
 void chain_greedy_plan(const ChainProblem *problem, ChainPlan *plan);
 

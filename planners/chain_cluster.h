@@ -17,14 +17,15 @@ AmStatus chain_cluster_units(ChainProblem *problem, const Cluster *cluster, int3
 /* Arrays of layers, "automap-arrays-1":
  *
  *   {"format": "automap-arrays-1", "computation": [...], "activation": [...], "weight": [...], "devices": 8
- * or [1, 0.5, ...]}
+ *   or [1, 0.5, ...]}
  *
- * computation: of each layer, of a micro-batch on a device of rate 1, forward and backward; activation: what
- * is sent behind each layer; weight: of each layer; in one unit of time, activations and weights as they take
- * on a link between servers. Sums, coarsening and scaling are the reader's. devices: how many, or their
- * rates. Optional: "stages" (2), "micro_batches" (8), "per_server" (all devices), "inside" (how many times as
- * fast as the link between servers, 10). Fills all but the groups of the problem. AM_ERROR_INPUT names the
- * place in the file. */
+ * computation: of each layer, of a micro-batch on a device of rate 1, forward and backward;
+ * activation: the transfer after each layer; weight: of each layer; in one unit of time,
+ * activations and weights as they take on a link between servers. The reader computes sums,
+ * coarsening and scaling. devices: their number, or their rates. Optional: "stages" (2),
+ * "micro_batches" (8), "per_server" (all devices), "inside" (the ratio of the links inside and
+ * between servers, 10). Fills all but the groups of the problem. AM_ERROR_INPUT names the position
+ * in the file. */
 AmStatus chain_arrays_parse(Chain *chain, ChainProblem *problem, Arena *arena, const char *source,
                             const char *text, int64_t length, AmError *error);
 

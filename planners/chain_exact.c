@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* The best rest from a place on, with what its first stage takes. */
+/* The best remainder from a place on, with the time of its first stage. */
 typedef struct Cell {
     double length;
     int32_t place, unit; /* where its first stage ends */
@@ -13,7 +13,7 @@ typedef struct Table {
     const ChainProblem *problem;
     int32_t places, units;
     Cell *cells; /* [stages left][unit][place] */
-    /* Of a graph: successors[starts[i], starts[i + 1]) follow place i; NULL: all behind it. */
+    /* For a graph: successors[starts[i], starts[i + 1]) follow place i; NULL: all after it. */
     int32_t *successors;
     int64_t *starts;
     int64_t priced;

@@ -1,16 +1,14 @@
-/* Decisions: a search problem that can be stated in one table, to compare searchers on.
+/* Decisions: a search problem in one table, for comparing searchers.
  *
- * Decision i takes one of a few strategies k. A plan costs the seconds of every
- * decision's own strategy plus, for each pair of decisions that exchange data,
- * those of the boxing between their strategies, and must keep within so many
- * bytes in sum. Pairs are few, so that the exact optimum is known
- * (decisions_exact.h).
+ * Decision i takes one of a few strategies k. The cost of a plan is the seconds of every decision's
+ * own strategy plus, for each pair of decisions that exchange data, the seconds of resharding
+ * between their strategies; a plan must keep within a number of bytes in total. Pairs are few, so
+ * that the exact optimum is known (decisions_exact.h).
  *
- * Searchers may read the graph and the bytes, those that are held and those that
- * boxing moves: they follow from shapes alone. Of the seconds they know what they
- * paid for: each plan, whole or in part, that is priced for the first time is one
- * evaluation of the meter, whatever it is wanted for (an increment is the price
- * of a partial plan with one decision more). Asking again costs nothing.
+ * Searchers may read the graph and the bytes, stored and moved, which follow from shapes alone.
+ * They learn seconds only by paying for them: each plan, whole or in part, that is priced for the
+ * first time is one evaluation of the meter, for any purpose (an increment is the price of a
+ * partial plan with one more decision). Repeated queries are free.
  */
 #ifndef PLANNERS_DECISIONS_H
 #define PLANNERS_DECISIONS_H
@@ -24,7 +22,7 @@
 enum { DECISIONS_MOST = 32, DECISIONS_MOST_STRATEGIES = 8, DECISIONS_MOST_EDGES = 128, DECISIONS_LOADS = 4 };
 #define DECISION_OPEN (-1)
 
-/* What two decisions exchange; `from` < `to`. */
+/* The exchange of two decisions; `from` < `to`. */
 typedef struct DecisionEdge {
     int32_t from, to;
     double seconds[DECISIONS_MOST_STRATEGIES][DECISIONS_MOST_STRATEGIES]; /* by strategy of from, of to */
@@ -43,7 +41,7 @@ typedef struct Decisions {
     double least_after[DECISIONS_MOST + 1]; /* least bytes of decisions i and later in sum */
 } Decisions;
 
-/* Sorts the edges and fills what follows from the rest. */
+/* Sorts the edges and fills derived fields. */
 void decisions_complete(Decisions *decisions);
 
 typedef struct DecisionPlan {
@@ -52,7 +50,7 @@ typedef struct DecisionPlan {
 
 DecisionPlan decision_plan_open(void);
 bool decision_plan_is_whole(const Decisions *decisions, const DecisionPlan *plan);
-/* Seconds, charged to nobody; an edge counts when both its decisions are taken. */
+/* Seconds, without charge; an edge counts when both its decisions are taken. */
 double decision_plan_seconds(const Decisions *decisions, const DecisionPlan *plan);
 /* Bytes in sum, open decisions by their least: a plan above `memory` cannot be completed. */
 double decision_plan_bytes(const Decisions *decisions, const DecisionPlan *plan);
@@ -87,8 +85,8 @@ typedef struct DecisionMeter {
 AmStatus decision_meter_create(DecisionMeter *meter, const Decisions *decisions, int64_t limit,
                                AmError *error);
 void decision_meter_free(DecisionMeter *meter);
-/* Seconds of a plan, whole or in part. False: the evaluations are spent, or the
- * searcher has asked for what it knew for too long. */
+/* Seconds of a plan, whole or in part. Returns false if the evaluations are used up, or if the
+ * searcher has repeated known queries for too long. */
 bool decision_meter_price(DecisionMeter *meter, const DecisionPlan *plan, double *seconds);
 /* Returns whether nothing can be priced any more. */
 bool decision_meter_is_spent(const DecisionMeter *meter);

@@ -8,14 +8,14 @@
 /* A new agent for any decision problem; agent_free() releases it. */
 AmStatus decision_agent_create(Agent **agent, uint64_t seed, AmError *error);
 
-/* Episodes until the meter is spent: epsilon falls over the budget, and again over what is left of it each
- * time that the policy has settled, some times at most; the agent goes on learning. Started from an agent
- * that has learned on other problems, this is the searcher; one after the other on many problems, it is how
- * that agent is trained. */
+/* Runs episodes until the meter is used up: epsilon falls over the budget, and again over the rest
+ * of it each time that the policy has settled, a limited number of times; the agent keeps learning.
+ * Started from an agent trained on other problems, this is the searcher; run on many problems one
+ * after the other, it trains that agent. */
 AmStatus decision_agent_search(DecisionMeter *meter, Agent *agent, AmError *error);
 
-/* The same episodes without a network: always the first rank, or a random one as often as the agent explores.
- * What the observation alone is worth. */
+/* The same episodes without a network: always the first rank, or a random one as often as the agent
+ * explores. It measures the value of the observation alone. */
 AmStatus decision_rank_search(DecisionMeter *meter, uint64_t seed, AmError *error);
 
 #endif

@@ -1,13 +1,11 @@
 /* Windows of modules as decision problems.
  *
- * A strategy is a factor (or none) per mesh axis that divides evenly; of those
- * the most_bytes are kept. Its seconds are the roofline's for the part of one
- * device (cost/operator.h), its bytes those of the result and of the parameters
- * that it reads, these four times (gradient and Adam's moments beside them).
- * Between two operators of the window the array goes from the state that the one
- * leaves it in into the state that the other wants, axis after axis, by the
- * collective that does so (OneFlow, table 2), whose seconds are the cluster's;
- * values from outside the window are wherever they are wanted. */
+ * A strategy is a factor (or none) per mesh axis that divides evenly; the most_bytes ones are kept.
+ * Its seconds are the roofline's for the shard of one device (cost/operator.h), its bytes those of
+ * the result and of the parameters that it reads, these four times (gradient and Adam's moments).
+ * Between two operators of the window the array is resharded from the state of the producer to the
+ * state that the reader needs, axis after axis, by the corresponding collective (OneFlow, table 2),
+ * whose seconds are the cluster's; values from outside the window are in any needed state. */
 #include "planners/decisions_cut.h"
 
 #include <math.h>
@@ -43,7 +41,7 @@ typedef struct Cut {
     Strategy strategies[CUT_MOST][DECISIONS_MOST_STRATEGIES];
 } Cut;
 
-/* What axis makes of a slot of an operator that splits this factor over it. */
+/* The state of an operator's slot if an axis splits this factor. */
 static Sbp slot_state(const FactorRule *rule, int8_t factor, int32_t slot) {
     if (factor == WHOLE) return SBP_B;
     int8_t dimension = rule->factors[factor].dimension[slot];
@@ -232,8 +230,8 @@ static int32_t list_near(const Cut *cut, Random *random, int32_t near[MOST_NEAR]
     return count;
 }
 
-/* A window grows from the middle of what is near by the operator that exchanges most with it, the nearest
- * among equals. False: what exchanges anything has come to its end. */
+/* Grows a window from its centre by the neighbouring operator with the largest exchange, the
+ * nearest among equals. Returns false when no operator exchanges data with the window. */
 static bool find_window(Cut *cut, Decisions *decisions, Random *random) {
     int32_t near[MOST_NEAR], links[MOST_NEAR] = {0}, count = list_near(cut, random, near), size = 0;
     int32_t next = count / 2;

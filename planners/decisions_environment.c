@@ -36,7 +36,7 @@ static void rank(DecisionEnvironment *self) {
     }
 }
 
-/* Seconds of the whole plan, in hope; what they are once it is whole. */
+/* Optimistic seconds of the whole plan; exact once it is complete. */
 static double hoped(const DecisionEnvironment *self) {
     return self->rank_count > 0 ? self->ranks[0].hopeful : self->seconds;
 }

@@ -1,17 +1,16 @@
 /* Decision problems as an environment for deep Q-learning.
  *
- * An episode takes the decisions in order. Before each, the strategies that can
- * still be completed within the memory are ranked by what the whole plan would
- * come to (decisions_estimate.h); action r takes the strategy of rank r, so that
- * one network serves every problem. The observation says of each rank how far it
- * is believed to be behind the first, how far in hope, whether its price is
- * known, what it would move and hold; nothing in it was not paid for but bytes.
- * The taken strategy's increment is priced: one evaluation, unless the same
- * partial plan was priced before.
+ * An episode takes the decisions in order. Before each, the strategies that can still be completed
+ * within the memory are ranked by the estimated seconds of the whole plan (decisions_estimate.h);
+ * action r takes the strategy of rank r, so that one network serves every problem. The observation
+ * has for each rank its estimated distance from the first, its optimistic distance, whether its
+ * price is known, and the bytes moved and stored; except for bytes, all of it was paid for. The
+ * taken strategy's increment is priced: one evaluation, unless the same partial plan was priced
+ * before.
  *
- * Reward: minus the increment, shaped by what is believed to follow (Ng et al.
- * 1999: a potential leaves the best policy what it is), in mean increments. Over
- * an episode it comes to the belief at its start minus the plan's seconds.
+ * Reward: minus the increment, shaped by the estimate of the remainder (Ng et al. 1999: a potential
+ * does not change the best policy), in mean increments. Over an episode it sums to the estimate at
+ * its start minus the plan's seconds.
  */
 #ifndef PLANNERS_DECISIONS_ENVIRONMENT_H
 #define PLANNERS_DECISIONS_ENVIRONMENT_H
@@ -30,7 +29,7 @@ typedef struct DecisionRank {
     int8_t strategy;
     bool is_known;
     double likely, hopeful; /* seconds of the whole plan */
-    double boxing;          /* seconds of what it moves, as believed */
+    double boxing;          /* estimated seconds of its resharding */
     double bytes;
 } DecisionRank;
 
@@ -43,7 +42,7 @@ typedef struct DecisionEnvironment {
     int32_t position, rank_count;
     double seconds; /* of the decisions taken */
     DecisionRank ranks[DECISIONS_MOST_STRATEGIES];
-    double most_behind; /* mean increments, in hope: what is further behind the first rank is masked */
+    double most_behind; /* optimistic mean increments; ranks further behind the first are masked */
 } DecisionEnvironment;
 
 #define DECISION_MOST_BEHIND 0.5 /* unless the caller changes it */

@@ -1,8 +1,8 @@
 /* Regression on increments: see decisions_estimate.h.
  *
- * With K the kernel of the samples and y what they are above the mean, the
- * posterior mean of a term is its prior variance times the sum of (K^-1 y) over the
- * samples that it is in. K's Cholesky factor grows by a row with every sample. */
+ * With K the kernel of the samples and y their values above the mean, the posterior mean of a term
+ * is its prior variance times the sum of (K^-1 y) over the samples that contain it. K's Cholesky
+ * factor grows by a row with every sample. */
 #include "planners/decisions_estimate.h"
 
 #include <math.h>
@@ -133,8 +133,8 @@ AmStatus decision_estimate_add(DecisionEstimate *estimate, const DecisionPlan *p
     return AM_OK;
 }
 
-/* Seconds of a sample without those that the bytes it moves explain. What is above a whole plan is not told
- * apart: it is in no better plan. */
+/* Seconds of a sample without those that its moved bytes explain. Values above a whole plan are
+ * clamped: no better plan contains them. */
 static double unexplained(const DecisionEstimate *estimate, const DecisionSample *sample) {
     double explained = 0;
     for (int32_t load = 0; load < DECISIONS_LOADS; load++)
@@ -266,7 +266,7 @@ typedef struct Moments {
 /* Samples count by how small they are beside `unit`, as relative errors matter; above `most` not at all. */
 static void add_moments(Moments *moments, const DecisionSamples *self, double unit, double most) {
     double value = 0, moved[DECISIONS_LOADS] = {0}, weights = 0;
-    for (int32_t turn = 0; turn < 2; turn++) /* first the means, then what is beside them */
+    for (int32_t turn = 0; turn < 2; turn++) /* first the means, then the other fields */
         for (int32_t s = 0; s < self->count; s++) {
             const DecisionSample *sample = &self->samples[s];
             if (sample->value > most) continue;

@@ -1,16 +1,16 @@
-/* What paid prices say about those that were not paid for.
+/* Estimates of unpaid prices from paid ones.
  *
- * The increment of decision i is modelled as Bayesian linear regression with
- * Gaussian priors (a Gaussian process of the kernel below; Rasmussen and Williams
- * 2006, chapter 2), each decision by itself:
+ * The increment of decision i is modelled as Bayesian linear regression with Gaussian priors (a
+ * Gaussian process of the kernel below; Rasmussen and Williams 2006, chapter 2), each decision by
+ * itself:
  *
  *     increment(k, a, b, ..) = mean + own(k) + sum over edges (from(a) + pair(a, k) + slope moved(a, k))
  *
- * where the slopes, seconds per byte and per boxing over each kind of link, are common to all decisions.
- * The posterior means of its terms are a decision problem of their own, on the
- * same graph and with the same bytes, whose cheapest completions can be computed
- * (decisions_exact.h): what the searcher believes to be ahead. A second problem
- * takes from every term a share of what it may still be wrong by.
+ * where the slopes, seconds per byte and per reshard over each kind of link, are common to all
+ * decisions. The posterior means of its terms form a decision problem of their own, on the same
+ * graph and with the same bytes, whose cheapest completions can be computed (decisions_exact.h):
+ * the searcher's estimate of the remainder. A second problem subtracts from every term a fraction
+ * of its uncertainty.
  */
 #ifndef PLANNERS_DECISIONS_ESTIMATE_H
 #define PLANNERS_DECISIONS_ESTIMATE_H
@@ -39,13 +39,13 @@ void decision_estimate_free(DecisionEstimate *estimate);
 /* Decision i, whose earlier neighbours are taken as in `plan`, was paid this increment for. */
 AmStatus decision_estimate_add(DecisionEstimate *estimate, const DecisionPlan *plan, int32_t i,
                                double increment, AmError *error);
-/* Brings everything up to date with what was added; `best`: seconds of the best plan, or INFINITY. */
+/* Updates all estimates with the added samples; `best`: seconds of the best plan, or INFINITY. */
 void decision_estimate_update(DecisionEstimate *estimate, double best);
 /* The increment of decision i of `plan` by one of the two problems. */
 double decision_increment(const Decisions *decisions, const DecisionPlan *plan, int32_t i);
-/* What the whole plan comes to at least by one of the two problems and its bounds, the decisions up to i
- * being taken: their `seconds` before i by itself, i's increment and the least of what follows within the
- * memory (by Lagrange's bound). */
+/* A lower bound of the whole plan by one of the two problems and its bounds, with the decisions up
+ * to i taken: their `seconds` before i, i's increment and the least remainder within the memory (by
+ * Lagrange's bound). */
 double decision_estimate_total(const Decisions *problem, const DecisionBound bounds[ESTIMATE_PRICES],
                                const DecisionPlan *plan, int32_t i, double seconds);
 /* Seconds of the boxing into decision i by the slopes alone. */

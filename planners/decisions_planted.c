@@ -1,11 +1,10 @@
 /* Planted decision problems.
  *
- * Every strategy leaves its result in one of three layouts. Neighbours in the
- * same layout exchange nothing but what is small; others pay for boxing, in
- * proportion to the size of what they exchange. Strategies that are quick need
- * memory. So a plan is a few stretches, each in one layout: to move a stretch
- * into another layout step by step costs more before it costs less, which is
- * what holds back searches that change one decision at a time.
+ * Every strategy leaves its result in one of three layouts. Neighbours in the same layout exchange
+ * little; others pay for resharding, in proportion to the size of the exchange. Fast strategies
+ * need memory. A good plan is therefore a few stretches, each in one layout: moving a stretch to
+ * another layout step by step costs more before it costs less, which blocks searches that change
+ * one decision at a time.
  */
 #include "planners/decisions_planted.h"
 

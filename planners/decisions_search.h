@@ -4,7 +4,8 @@
 
 #include "planners/decisions.h"
 
-/* A random plan that fits: decisions in random order, each uniform among what can be completed. */
+/* A random plan that fits: decisions in random order, each uniform among those that can be
+ * completed. */
 typedef struct Random Random;
 DecisionPlan decision_random_plan(const Decisions *decisions, Random *random);
 

@@ -1,9 +1,8 @@
 /* A run of deep Q-learning: episodes of any environment by an agent.
  *
- * Auto-MAP section 4.1: the agent acts, the environment answers with a reward and
- * the next state, the step goes to the replay, and every few steps the network is
- * updated. What ends a run is the caller's business: it is asked before every
- * episode, with the last one in hand.
+ * Auto-MAP section 4.1: the agent acts, the environment returns a reward and the next state, the
+ * step goes to the replay, and every few steps the network is updated. The caller ends the run: its
+ * callback is called before every episode, with the last one.
  */
 #ifndef PLANNERS_DQN_RUN_H
 #define PLANNERS_DQN_RUN_H
@@ -25,7 +24,7 @@ typedef struct DqnRunOptions {
     int32_t steps_per_update; /* updates come after every so many steps; 0: no updates */
     /* Asked before every episode, with the last one; NULL is refused, as nothing else ends a run. */
     bool (*must_stop)(void *user, const DqnEpisode *last);
-    /* Whether the next episode is by the policy alone; NULL: none is. */
+    /* Whether the next episode is by the policy alone; NULL: never. */
     bool (*is_greedy)(void *user, const DqnEpisode *last);
     /* After every episode; or NULL. */
     void (*on_episode)(void *user, const DqnEpisode *episode);

@@ -1,8 +1,8 @@
-/* Environment: a search problem as the agent sees it, vectors only.
+/* Environment: a search problem for the agent, as vectors only.
  *
- * Every searcher that decides step by step works on this interface; what an
- * action means is the environment's business. Rewards are differences of cost,
- * relative to data parallelism, so that they add up to the improvement.
+ * Every searcher that decides step by step uses this interface; the environment defines the meaning
+ * of an action. Rewards are differences of cost, relative to data parallelism, so that they add up
+ * to the improvement.
  */
 #ifndef PLANNERS_ENVIRONMENT_H
 #define PLANNERS_ENVIRONMENT_H
@@ -27,10 +27,9 @@ struct Environment {
     int32_t observation_size, action_count;
 };
 
-/* Operator partitioning, auto data parallelism and their product on one stage,
- * by the candidates that the problem was created with. On each axis the
- * candidates come in turn, largest linkage group first, and are taken (1: put
- * at the end of the axis's list) or left (0). Freed by the arena of `problem`. */
+/* Operator partitioning, auto data parallelism and their product on one stage, by the candidates of
+ * the problem. On each axis the candidates come one after the other, largest linkage group first,
+ * and are taken (1: appended to the axis's list) or left (0). Freed by the arena of `problem`. */
 AmStatus lists_environment_create(Environment **environment, Problem *problem, double reference_seconds,
                                   AmError *error);
 #define LISTS_OBSERVATION_SIZE 18

@@ -1,7 +1,7 @@
-/* Estimates: what a genome comes to by the additive model of a sample of the module (cost/additive.h), at
- * some hundredth of the time that its price takes. Seconds are computing plus boxing, which keeps the order
- * of axes that split one dimension as programs do; of memory only what parameters take is seen. Good for
- * choosing what to price, not for telling what it costs. */
+/* Estimates: the cost of a genome by the additive model of a sample of the module
+ * (cost/additive.h), in about a hundredth of the time of its price. Seconds are computing plus
+ * resharding, which respects the order of axes that split one dimension as programs do; memory
+ * covers only parameters. Estimates select the genomes to price; they are not prices. */
 #ifndef PLANNERS_ESTIMATE_H
 #define PLANNERS_ESTIMATE_H
 
@@ -13,8 +13,8 @@ typedef struct Estimator Estimator;
 AmStatus estimator_open(Estimator **estimator, const Problem *problem, AmError *error);
 void estimator_close(Estimator *estimator);
 
-/* The compute_seconds, communication_seconds, seconds and excess of `price`; other fields are 0. What was
- * asked for before is remembered. */
+/* Fills compute_seconds, communication_seconds, seconds and excess of `price`; other fields are 0.
+ * Results are cached. */
 AmStatus estimate_genome(PlanPrice *price, Estimator *estimator, const Genome *genome, AmError *error);
 
 #endif

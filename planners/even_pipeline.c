@@ -1,7 +1,7 @@
-/* Even pipelines. The forward operators stand in the order of the module, so that any place between two
- * of them is a cut. FLOPs up to a place grow with it; stage s is to begin where they reach s / S of all.
- * Among the places within a tenth of a stage of that, the one at which least crosses is taken: values
- * made before it that a forward operator behind it reads, each once.
+/* Even pipelines. The forward operators have the order of the module, so that any place between two
+ * of them is a cut. FLOPs up to a place grow with it; stage s should begin where they reach s / S
+ * of all. Among the places within a tenth of a stage of that, the one with the fewest crossing
+ * bytes is taken: values computed before it that a forward operator after it reads, each once.
  */
 #include "planners/even_pipeline.h"
 
@@ -20,7 +20,7 @@ typedef struct Cutter {
     const PlanContext *context;
     const IrModule *module;
     int32_t count;     /* instructions of the entry */
-    double *flops;     /* [count]: of forward operators, loops with what they run */
+    double *flops;     /* [count]: of forward operators; loops include their computations */
     double *crossing;  /* [count + 1]: bytes that cross a cut before instruction i */
     int32_t *last_use; /* [count]: the last forward operator that reads it, -1: none */
 } Cutter;
@@ -79,9 +79,9 @@ static void find_crossing(Cutter *self) {
     for (int32_t i = 1; i <= self->count; i++) self->crossing[i] += self->crossing[i - 1];
 }
 
-/* The first instruction behind the cut, after `least`, with work on its left since `least` and on its right
- * an operator for each of `behind` parts; -1: there is none. `left` operators with work are in all behind
- * `least`. */
+/* The first instruction after the cut, after `least`, with work on its left since `least` and on
+ * its right an operator for each of `behind` parts; -1: none. `left` operators with work follow
+ * `least` in total. */
 static int32_t find_cut(const Cutter *self, int32_t least, double done, double target, double tolerance,
                         int32_t left, int32_t behind) {
     int32_t best = -1, passed = 0;
@@ -197,8 +197,7 @@ AmStatus even_pipeline_stages(PlanStage **stages, Arena *arena, const PlanStage 
     return AM_OK;
 }
 
-/* Prices a plan under the schedule that is asked for; else as 1F1B where the module allows it, or as GPipe.
- */
+/* Prices a plan under the requested schedule; else as 1F1B if the module allows it, or as GPipe. */
 static AmStatus price_schedules(Pipelines *self, Plan *plan, Simulation **simulation, AmError *error) {
     const char *wanted = self->options->schedule;
     LoopPair *pairs;
@@ -244,7 +243,8 @@ static AmStatus find_lists(Pipelines *self, const Problem *problem, Genome *geno
     return AM_OK;
 }
 
-/* A plan that is complete but for its schedule. Where there can be none, other numbers of stages may do. */
+/* Prices a plan that is complete but for its schedule. If it is infeasible, other numbers of stages
+ * may be feasible. */
 static AmStatus try_plan(Pipelines *self, Plan *plan, AmError *error) {
     Simulation *simulation;
     AmError refusal = {0};

@@ -1,13 +1,13 @@
 /* Exact search: branch and bound over the ordered lists of a mesh.
  *
- * Which candidates an axis's list holds is decided first, one after the other, in or out; then their order.
- * Only one list of each kind is looked at: two candidates decide about each other only where a tensor or an
- * operator has dimensions of both, so that neighbours in a list that share none may change places. Of the
- * lists that come to the same the lexicographically smallest stands for all (the normal form of
- * partially commutative words: no candidate could move to the left past larger ones that it shares nothing
- * with). How much is stored in shards, which no product depends on, comes last. A branch is cut where its
- * products alone (product_bound.h) take as long as the best plan that fits. Where evaluations end before the
- * tree does, the least bound of what is left open is a bound of the whole.
+ * The members of an axis's list are decided first, one after the other, in or out; then their
+ * order. Only one list of each equivalence class is visited: two candidates interact only if a
+ * tensor or an operator has dimensions of both, so that adjacent candidates without a common one
+ * may be exchanged. The lexicographically smallest list represents its class (the normal form of
+ * partially commutative words: no candidate could move left past larger ones with which it does not
+ * interact). Storage in shards, on which no product depends, comes last. A branch is cut if its
+ * products alone (product_bound.h) take as long as the best plan that fits. If evaluations end
+ * before the tree, the least bound of the open branches is a bound of the whole.
  */
 #include <math.h>
 #include <string.h>
@@ -22,8 +22,8 @@ typedef struct Exact {
     AllowedCandidates allowed;
     Genome genome;
     double cutoff;             /* seconds of a plan that fits, of any mesh */
-    double open;               /* the least bound of what was left out */
-    int64_t nodes, most_nodes; /* of the tree: looked at, and looked at at most */
+    double open;               /* the least bound of the open branches */
+    int64_t nodes, most_nodes; /* of the tree: visited, and their limit */
     Genome batch[PROBLEM_BATCH];
     double batch_bound;
     int32_t waiting;
@@ -65,8 +65,7 @@ static double best_seconds(const Exact *self) {
     return has_own ? fmin(self->cutoff, problem->best_price.seconds) : self->cutoff;
 }
 
-/* Returns whether the branch of what is allowed can be left out: it has nothing better, or is put off for
- * ever. */
+/* Returns whether a branch is left out: its bound is no better, or it is postponed indefinitely. */
 static bool is_cut(Exact *self) {
     double seconds = product_bound_seconds(self->bound, &self->allowed);
     self->nodes++;

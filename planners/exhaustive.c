@@ -24,8 +24,7 @@ int64_t exhaustive_size(const Problem *problem) {
     return total;
 }
 
-/* Prices the genome as it is on this axis and all before, then all ways to
- * extend the axis's list. */
+/* Prices the genome as it is on this axis and all before, then all extensions of the axis's list. */
 static AmStatus extend(Problem *problem, Genome *genome, int32_t axis, AmError *error) {
     if (axis == problem->mesh.axis_count) {
         PlanPrice price;

@@ -26,7 +26,7 @@ bool expert_batch(const Problem *problem, int32_t axis, Genome *genome) {
         votes[candidate]++;
         if (best < 0 || votes[candidate] > votes[best]) best = candidate;
     }
-    /* A batch cut into micro-batches: what is left of it in the products. */
+    /* For a batch in micro-batches: its remainder in the products. */
     for (int32_t k = 0; k < problem->candidate_count && best < 0; k++) {
         const Candidate *candidate = &problem->candidates[k];
         bool splits = candidate->splits_data && !candidate->splits_weights && candidate->flops_share > 0;
@@ -82,7 +82,7 @@ static AmStatus find_strict_candidates(StrictCandidates *strict, const Problem *
     TRY(choose_strictly(&even, problem, axis, STRICT_STATE, error));
     any = even;
     if (!problem->is_even) TRY(choose_strictly(&any, problem, axis, STRICT_STATE_ANY_CUT, error));
-    /* Heads or a vocabulary whose number does not divide, and fused projections, are split all the same. */
+    /* Heads or a vocabulary whose number does not divide, and fused projections, are split too. */
     const StrictChoice *choice = any.elements > even.elements ? &any : &even;
     memcpy(strict->chosen, choice->chosen, sizeof strict->chosen);
     strict->is_known = true;
@@ -99,8 +99,9 @@ AmStatus expert_megatron(const Problem *problem, int32_t axis, Genome *genome, b
     return AM_OK;
 }
 
-/* Returns whether a product of the forward pass sums over a class against a weight: it is one of features
- * then, as the width of what a perceptron reads, where positions at most look up a table. */
+/* Returns whether a product of the forward pass contracts a class against a weight: the class is
+ * then one of features, such as the input width of a perceptron, while positions are used at most
+ * in a table lookup. */
 static bool is_of_features(const PlanContext *context, int32_t class) {
     const Rules *rules = context->rules;
     const Classes *classes = context->classes;

@@ -1,4 +1,4 @@
-/* Expert plans as genomes: what an engineer would write down without a search. */
+/* Baselines as genomes: plans that an engineer would write without a search. */
 #ifndef PLANNERS_EXPERT_H
 #define PLANNERS_EXPERT_H
 
@@ -8,14 +8,14 @@
  * dimension that most data inputs share. False if no data input can be split. */
 bool expert_batch(const Problem *problem, int32_t axis, Genome *genome);
 
-/* The largest set of linkage groups that Auto-MAP's strict rules allow on an
- * axis of this size: heads, MLP width and vocabulary of a transformer
- * (Megatron-LM), the fully connected head of VGG. False if there is none. */
+/* The largest set of linkage groups that Auto-MAP's strict rules allow on an axis of this size:
+ * heads, MLP width and vocabulary of a transformer (Megatron-LM), the fully connected head of VGG.
+ * False if there is none. */
 AmStatus expert_megatron(const Problem *problem, int32_t axis, Genome *genome, bool *found, AmError *error);
 
-/* At the end of the axis's list the classes of the second dimension of data
- * inputs: what else is whole is split by sequence (Megatron-LM's sequence
- * parallelism). Features are none. False if there is none that the list does not have. */
+/* Appends to the axis's list the classes of the second dimension of data inputs: values that are
+ * otherwise replicated are split by sequence (Megatron-LM's sequence parallelism). Feature classes
+ * are excluded. False if the list already has all of them. */
 bool expert_sequence(const Problem *problem, int32_t axis, Genome *genome);
 
 #endif

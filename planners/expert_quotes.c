@@ -36,7 +36,7 @@ static int32_t server_size(const Cluster *cluster) {
     return size;
 }
 
-/* What makes up a recipe beside the batch: what the model axis splits, */
+/* The parts of a baseline besides the batch: the classes of the model axis, */
 typedef struct Recipe {
     bool splits_model, splits_sequence; /* without the model: context parallelism */
     uint8_t storage;                    /* kinds of storage where the batch is */
@@ -57,7 +57,7 @@ static const char *why_no_storage(const Problem *problem) {
     return problem->space == SPACE_OPERATOR ? "the space has operators alone" : "no weight is updated";
 }
 
-/* What the recipe keeps in shards over an axis; why it cannot, or NULL. */
+/* Sets the baseline's storage over an axis; returns the obstacle, or NULL. */
 static const char *store_over(const Problem *problem, const Recipe *recipe, int32_t axis, Genome *genome) {
     int32_t most = problem_storage_kinds(problem, axis);
     if (problem->mesh.axes[axis].size == 1) return NULL;
@@ -65,8 +65,8 @@ static const char *store_over(const Problem *problem, const Recipe *recipe, int3
     return recipe->storage > most ? why_no_storage(problem) : NULL;
 }
 
-/* What the last axis splits of a recipe with a model axis: Megatron-LM's classes, the sequence behind them;
- * the sequence alone, and then storage lies over this axis, too. */
+/* Sets the list of the last axis of a baseline with a model axis: Megatron-LM's classes followed by
+ * the sequence; or the sequence alone, and then storage also uses this axis. */
 static AmStatus split_last_axis(const Problem *problem, const Recipe *recipe, Genome *genome,
                                 const char **reason, AmError *error) {
     int32_t last = problem->mesh.axis_count - 1;
@@ -170,7 +170,7 @@ static AmStatus begin_quotation(Quotation *self, Searching *search, Expert exper
     return AM_OK;
 }
 
-/* After an interrupt, or out of time, only what was asked for by name is priced. */
+/* After an interrupt, or out of time, only a baseline requested by name is priced. */
 static bool is_wanted(const Searching *search, int32_t expert) {
     const SearchOptions *options = search->options;
     bool is_named = options->searcher == SEARCHER_EXPERT && (int32_t)options->expert == expert;
@@ -214,7 +214,7 @@ static AmStatus end_quotation(Searching *search, Expert expert, const Quotation 
     return AM_OK;
 }
 
-/* Those of experts `first` to `end` that are not quoted yet. */
+/* Prices the baselines in [first, end) that are not priced yet. */
 static AmStatus quote(Searching *self, int32_t first, int32_t end, AmError *error) {
     Quoting *quoting = calloc(1, sizeof *quoting);
     if (!quoting) return am_fail_memory(error, (int64_t)sizeof *quoting);

@@ -1,5 +1,5 @@
-/* Why a plan is what it is: what each stage holds and does, what each decision, cut and number is worth
- * against the next best, and which collectives and transfers it has. */
+/* Explanations of a plan: the contents and work of each stage, the value of each decision, cut and
+ * number against the next best, and the collectives and transfers. */
 #ifndef PLANNERS_EXPLAIN_H
 #define PLANNERS_EXPLAIN_H
 
@@ -8,13 +8,12 @@
 #include "base/text.h"
 #include "cost/simulate.h"
 
-/* What becomes of the step where one thing is otherwise: everything is completed, lowered and simulated
- * anew. */
+/* The effect of one change on the step: everything is assigned, lowered and simulated again. */
 typedef struct ExplainedChange {
     double seconds; /* of the step */
     int64_t peak_bytes;
-    bool is_known;      /* else `reason` says why there is no figure */
-    bool fits;          /* the memory of every device */
+    bool is_known;      /* otherwise `reason` explains the missing figure */
+    bool fits;          /* in the memory of every device */
     const char *reason; /* "" where it was left out because there are too many */
 } ExplainedChange;
 
@@ -66,26 +65,26 @@ typedef struct ExplainedStage {
     double compute_seconds, communication_seconds, hidden_seconds, idle_seconds;
     int32_t fullest; /* rank */
     MemoryUse memory;
-    int64_t channel_bytes; /* transfer slots, */
-    int64_t needed_bytes, limit_bytes,
-        memory_bytes; /* the peak with them; what a plan may use of; the device's */
+    int64_t channel_bytes;                           /* transfer slots, */
+    int64_t needed_bytes, limit_bytes, memory_bytes; /* the peak with them; the limit; the device's memory */
 } ExplainedStage;
 
 /* A place to which a cut could go. */
 typedef struct ExplainedMove {
-    int32_t instruction; /* the first behind it; -1: there is none */
+    int32_t instruction; /* the first after it; -1: none */
     const char *op_name, *source;
     ExplainedChange change;
 } ExplainedMove;
 
-/* Between two parts of the model, mostly stages. What crosses it goes up in the forward pass and down in the
- * backward pass; seconds are those of all values, which may be under way at once. */
+/* A border between two parts of the model, usually stages. Values cross it upwards in the forward
+ * pass and downwards in the backward pass; seconds are the sum over all values, whose transfers may
+ * overlap. */
 typedef struct ExplainedCut {
     int32_t part;        /* before it; where stages are in chunks, chunk c of stage s is part c S + s */
-    int32_t stages[2];   /* before and behind it */
-    int32_t instruction; /* the first behind it */
-    const char *op_name, *source; /* of the first operator behind it that has a name */
-    const char *weight;           /* path of the first weight that an operator behind it takes, or "" */
+    int32_t stages[2];   /* before and after it */
+    int32_t instruction; /* the first after it */
+    const char *op_name, *source; /* of the first operator after it that has a name */
+    const char *weight;           /* path of the first weight that an operator after it uses, or "" */
     TransferTotal up, down;
     ExplainedMove earlier, later; /* one unit */
 } ExplainedCut;
@@ -109,7 +108,7 @@ typedef enum ExplainedWork {
     EXPLAINED_FORWARD,
     EXPLAINED_BACKWARD,
     EXPLAINED_UPDATE,
-    EXPLAINED_OTHER, /* constants, and what is made of constants alone */
+    EXPLAINED_OTHER, /* constants, and values that depend on constants alone */
     EXPLAINED_COLLECTIVE,
     EXPLAINED_TRANSFER,
     EXPLAINED_WORKS
@@ -144,7 +143,7 @@ typedef struct Explanation {
     ExplainedChange without_exceptions; /* without any, where there are some */
     ExplainedCollective *collectives;   /* by stage, most time first */
     int32_t collective_count;
-    ExplainedSpan *spans; /* by stage, where the timeline was asked for */
+    ExplainedSpan *spans; /* by stage, if the timeline was requested */
     int32_t span_count;
     int32_t simulated, left_out; /* changes */
 } Explanation;

@@ -21,7 +21,7 @@ static ExplainedAlternative *add_alternative(Explainer *self, const char *what, 
     return row;
 }
 
-/* The document with another number of micro-batches, without what is derived or told of the old one. */
+/* The document with another number of micro-batches, without derived fields and the old prediction. */
 static json_t *other_document(const Explainer *self, int32_t micro_batches) {
     json_t *root = json_copy((json_t *)self->root);
     json_object_set_new(root, "micro_batches", json_integer(micro_batches));

@@ -1,8 +1,8 @@
-/* The collectives of a plan by what they serve.
+/* The collectives of a plan by purpose.
  *
- * They are those of the lowered program of each stage's first device, priced one by one; a merged one is
- * shared out over the operators that it serves, by bytes. Numbers in op names are ignored when they are added
- * up, so that repeated layers come together.
+ * They are those of the lowered program of each stage's first device, priced one by one; a merged
+ * collective is divided over its tensors, by bytes. Numbers in op names are ignored when they are
+ * added up, so that repeated layers share a row.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static const char *axes_text(const Explainer *self, const Mesh *mesh, uint32_t a
     return text ? text : "";
 }
 
-/* The collectives of one stage, step by step. */
+/* The collectives of a stage, step by step. */
 typedef struct StageCollectives {
     int32_t stage, first_row; /* of the result: this stage's */
     StepCost *costs;
@@ -53,7 +53,8 @@ static void add_tensor(Explainer *self, const StageCollectives *of, int32_t step
     row->seconds += share * cost->executed.times * cost->seconds;
 }
 
-/* All tensors of one collective; only those of one kind are merged, so their results tell the shares. */
+/* Adds all tensors of one collective; only those of one kind are merged, so that their results
+ * determine the shares. */
 static void add_collective(Explainer *self, const StageCollectives *of, int32_t step) {
     const ExecutedStep *executed = &of->costs[step].executed;
     const ProgramInstruction *instruction = executed_collective(executed);

@@ -1,7 +1,7 @@
-/* Where a plan cuts the model, and what goes from part to part.
+/* The cuts of a plan, and the transfers from part to part.
  *
- * A cut lies between two ranges of forward operators that stand next to one another and are on different
- * stages. Where stages are in chunks, each chunk is a part of its own: chunk c of stage s is part c S + s.
+ * A cut lies between two adjacent ranges of forward operators on different stages. If stages are in
+ * chunks, each chunk is a part of its own: chunk c of stage s is part c S + s.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,7 @@ static void add_total(TransferTotal *total, const TransferTotal *more) {
     total->seconds += more->seconds;
 }
 
-/* What passes between the parts up to `cut->part` and those behind. */
+/* Adds the transfers between the parts up to `cut->part` and those after it. */
 static void add_crossing(const Explainer *self, ExplainedCut *cut) {
     const Simulation *simulation = self->simulation;
     for (int32_t k = 0; k < simulation->value_count; k++) {

@@ -1,9 +1,10 @@
-/* What each decision of a plan is worth.
+/* The value of each decision of a plan.
  *
- * It is the difference that taking the decision out of its list makes to the simulated step: everything else
- * is completed anew, so the figure contains what the other entries make of the freedom. Entries for classes
- * that repeated layers share are one decision; those of layers that a stage does not have are none of its.
- * The stages that are busiest come first, since they decide how long the step takes.
+ * It is the change of the simulated step if the decision is removed from its list: everything else
+ * is assigned again, so that the figure includes the effect of the other entries on the freed
+ * dimensions. Entries for classes that repeated layers share are one decision; those of layers on
+ * other stages are omitted. The busiest stages come first, since they determine the length of the
+ * step.
  */
 #include <stdlib.h>
 #include <string.h>

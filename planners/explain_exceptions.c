@@ -1,16 +1,16 @@
-/* The exceptions of a plan: operators that do otherwise than its lists say, and what that is worth.
+/* The overrides of a plan: operators that differ from its lists, and their value.
  *
- * Those that are alike in repeated layers (one opcode, name but for its numbers, source line, shape and
- * split) are one row. It says how they are split and what the lists alone would have them do, on the axes
- * where the two differ; its change is the plan without these exceptions. One more change is the plan without
- * any.
+ * Equal overrides in repeated layers (one opcode, name except numbers, source line, shape and
+ * split) share a row. It contains their split and the split by the lists alone, on the axes where
+ * the two differ; its change is the plan without these overrides. One more change is the plan
+ * without any.
  */
 #include <string.h>
 
 #include "planners/explain_parts.h"
 #include "propagation/micro_batches.h"
 
-/* The operators of one stage with exceptions of one row. */
+/* The operators of a stage with overrides of one row. */
 typedef struct Alike {
     const PlanException *first;
     int32_t stage;
@@ -25,7 +25,7 @@ typedef struct Lister {
 
 /* ---- words ---- */
 
-/* The factor that an operator splits: a dimension of its result, or what it sums over. */
+/* Appends the factor that an operator splits: a dimension of its result, or a contracted one. */
 static void append_factor(Text *text, const FactorRule *rule, int32_t factor) {
     const int8_t *dimension = factor < 0 ? NULL : rule->factors[factor].dimension;
     int32_t slot = rule->operand_count, end = slot + rule->result_count;
@@ -51,7 +51,7 @@ static const char *words_of(const Explainer *self, Text *text) {
     return words;
 }
 
-/* What the row's operators do on an axis, and, where the lists are known, in place of what. */
+/* Describes the split of the row's operators on an axis, and, if known, the split by the lists. */
 static void describe_axis(const Lister *self, const Alike *alike, int32_t axis, Text *how, Text *instead) {
     const PlanException *exception = alike->first;
     const Completion *lists = self->lists[alike->stage];
@@ -180,7 +180,7 @@ static AmStatus add_changes(const Lister *self) {
     return AM_OK;
 }
 
-/* What the lists alone say of each stage with exceptions. */
+/* Assigns each stage with overrides by its lists alone. */
 static AmStatus complete_lists(const Lister *self) {
     const Explainer *explainer = self->explainer;
     for (int32_t s = 0; s < explainer->plan->stage_count; s++) {

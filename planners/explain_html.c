@@ -1,8 +1,8 @@
-/* An explanation as a page that needs nothing else: pictures as SVG, then the sections as tables.
+/* An explanation as a self-contained page: pictures as SVG, then the sections as tables.
  *
- * The timeline has a row for each stage: what its first device computes above, in the colour of the pass and
- * with the number of the turn, and below it, thinner, collectives and transfers. White is waiting. Colours
- * are told apart by lightness too, and every box says in a tooltip what it is.
+ * The timeline has a row for each stage: the computation of its first device on top, in the colour
+ * of the pass and with the number of the micro-batch, and below it, thinner, collectives and
+ * transfers. White is idle time. Colours also differ in lightness, and every box has a tooltip.
  */
 #include <string.h>
 

@@ -7,7 +7,8 @@
 /* Changes below this share are not listed. */
 #define LEAST_CHANGE 0.0005
 
-/* As many rows of the transfers of a pair of parts, and of the collectives of a stage, unless all are wanted.
+/* The limit of rows for the transfers of a pair of parts, and for the collectives of a stage,
+ * unless all are requested.
  */
 enum { MOST_OF_PAIR = 4, MOST_OF_STAGE = 8 };
 
@@ -32,7 +33,7 @@ static void append_bytes(Text *rows, double bytes) {
     text_append_string(rows, "\t");
 }
 
-/* What an operator is and where it stands: the last two columns. */
+/* Appends an operator's name and source: the last two columns. */
 static void append_place(Text *rows, const char *op_name, const char *source) {
     append_name(rows, op_name);
     text_append_string(rows, "\t");
@@ -167,7 +168,7 @@ static void fill_transfers(const Filler *to) {
 
 /* ---- changes ---- */
 
-/* step, slower by, peak; or that there is no figure. */
+/* Appends step, slowdown, peak; or a note that there is no figure. */
 static void append_change(const Filler *to, const ExplainedChange *change) {
     if (!change->is_known) {
         text_append(to->rows, "%s\t\t", change->reason[0] ? "no such plan" : "not simulated");

@@ -1,7 +1,7 @@
-/* What each stage of a plan holds and does; see explain.h.
+/* The contents and work of each stage of a plan; see explain.h.
  *
- * Times and memory are those of the simulation. The weights of a stage are named as its user would: a path is
- * cut behind its first number, which counts layers, and layers in a row make a range.
+ * Times and memory are those of the simulation. The weights of a stage have the user's names: a
+ * path is cut after its first number, which counts layers, and consecutive layers form a range.
  */
 #include <string.h>
 

@@ -1,9 +1,9 @@
-/* What the first device of every stage does when, for a picture.
+/* The activities of the first device of every stage over time, for a picture.
  *
- * Operators in a row that serve one pass make one span, until the step list begins anew: that is the next
- * turn. In a loop of turns all serve the loop's pass, elsewhere their phase says which. Collectives and
- * transfers have a lane of their own, since they may run beside operators. What is shorter than a picture can
- * show becomes part of what it follows.
+ * Consecutive operators of one pass form one span, until the step list starts again: that is the
+ * next micro-batch. In a loop over micro-batches all have the loop's pass, elsewhere their phase
+ * determines it. Collectives and transfers have a lane of their own, since they may overlap with
+ * operators. Events too short to be visible become part of their predecessor.
  */
 #include <math.h>
 
@@ -17,7 +17,7 @@ enum { MOST_PAUSE = 4 };
 
 enum { COMPUTE_LANE, MEETING_LANE, LANES };
 
-/* What one lane of a stage does, as it comes. */
+/* The events of one lane of a stage, in order. */
 typedef struct StageLane {
     ExplainedSpan *spans;
     int32_t count, capacity;
@@ -40,9 +40,9 @@ typedef struct PassBody {
 typedef struct Timeline {
     Explainer *explainer;
     Arena arena;
-    Arena of_simulation; /* which gives back what was allocated meanwhile */
+    Arena of_simulation; /* which releases temporary allocations */
     StageLane *lanes;    /* [stage * LANES] */
-    PassLoop *loops;     /* of all stages */
+    PassLoop *loops;     /* across stages */
     int32_t loop_count, loop_capacity;
     PassBody *bodies;
     int32_t body_count, body_capacity;
@@ -60,7 +60,7 @@ static void add_body(Timeline *self, const Program *program, int32_t loop) {
             add_body(self, program->instructions[i].regions[r], loop);
 }
 
-/* Of joined loops those of the forward pass come first, one for each chunk. */
+/* Finds joined loops: those of the forward pass come first, one for each chunk. */
 static void find_loops(Timeline *self, const Program *program) {
     for (int32_t first = 0, count; first < program->instruction_count; first += count) {
         const ProgramTurns *turns = program->instructions[first].turns;
@@ -112,7 +112,7 @@ static PassLoop *loop_of(const Timeline *self, const ExecutedStep *executed) {
     return NULL;
 }
 
-/* What a slice is, as a span of its own. */
+/* The span of a slice. */
 static ExplainedSpan span_of(const Timeline *self, int32_t stage, const SimulatedSlice *slice) {
     ExplainedSpan span = {
         .stage = stage, .start = slice->start, .end = slice->end, .turn = slice->micro_batch};
@@ -151,8 +151,8 @@ static void on_slice(void *user, const SimulatedSlice *slice) {
     if (!self->arena.failed) lane->spans[lane->count++] = span;
 }
 
-/* Adds a lane's spans to the result: those too short to be seen go to what they follow, and what goes on
- * behind such a one is the same span. */
+/* Adds a lane's spans to the result: invisible ones join their predecessor, and a continuation
+ * after one is the same span. */
 static void add_lane(const Timeline *self, const StageLane *lane) {
     Explanation *result = self->explainer->result;
     int32_t first = result->span_count;

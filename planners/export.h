@@ -1,12 +1,13 @@
-/* What all exports of shardings share: which plans they can hold, and how outputs lie. */
+/* Common code of all exports of shardings: the plans that they can represent, and the states of
+ * outputs. */
 #ifndef PLANNERS_EXPORT_H
 #define PLANNERS_EXPORT_H
 
 #include "propagation/plan.h"
 
-/* AM_ERROR_INFEASIBLE, with the reason, for what one sharding a tensor cannot
- * say: several stages, more than one micro-batch, unequal shares, devices out of
- * mesh order. `form` names the target in messages ("shardings for JAX"). */
+/* AM_ERROR_INFEASIBLE, with the reason, for a plan that one sharding per tensor cannot represent:
+ * several stages, more than one micro-batch, unequal shares, devices out of mesh order. `form`
+ * names the target in messages ("shardings for JAX"). */
 AmStatus export_check_plan(const Plan *plan, const char *form, AmError *error);
 
 /* The same for forms that hold stages and micro-batches: unequal shares alone. */
@@ -22,8 +23,8 @@ AmStatus export_check_even(const Mesh *mesh, SbpState state, const IrInstruction
 AmStatus export_check_pools(const PlanContext *context, const SbpState *states, const char *form,
                             AmError *error);
 
-/* The instruction whose state output k takes: the parameter that it updates, so
- * that a step's result can be fed to the next step as it is; else what makes it. */
+/* The instruction whose state output k takes: the parameter that it updates, so that a step's
+ * result can be passed to the next step unchanged; else its producer. */
 int32_t export_output_source(const PlanContext *context, int32_t output);
 
 #endif

@@ -1,10 +1,10 @@
 /* A plan for PyTorch; see export_dtensor.h.
  *
- * A stage has a device mesh of its own, whose ranks are devices of the cluster, and the parameters that it
- * owns, each with one placement per mesh dimension: Shard(d) or Replicate(), major first, as DTensor has
- * them. Where stages are in chunks the rows are chunks: number c S + s is chunk c of stage s, as the looped
- * schedules of torch.distributed.pipelining count them. A row tells where it begins: the operator and the
- * first weight behind the cut.
+ * A stage has a device mesh of its own, whose ranks are devices of the cluster, and the parameters
+ * that it owns, each with one placement per mesh dimension: Shard(d) or Replicate(), major first,
+ * as in DTensor. If stages are in chunks the rows are chunks: number c S + s is chunk c of stage s,
+ * as the looped schedules of torch.distributed.pipelining count them. A row contains the beginning
+ * of its part: the operator and the first weight after the cut.
  */
 #include "planners/export_dtensor.h"
 
@@ -70,7 +70,7 @@ static AmStatus add_parameters(json_t *parameters, const PlanRanks *ranks, int32
     return AM_OK;
 }
 
-/* What stands at an instruction of the module as read. */
+/* The operator and source at an instruction of the module as read. */
 static json_t *place_to_json(const PlanContext *whole, int32_t instruction) {
     int32_t named = layer_first_operator(whole, instruction);
     const IrInstruction *at = named >= 0 ? &whole->canonical->instructions[named] : NULL;
@@ -80,7 +80,7 @@ static json_t *place_to_json(const PlanContext *whole, int32_t instruction) {
                      plan_string_to_json(layer_first_weight(whole, instruction)));
 }
 
-/* What the part computes again in the backward pass: where each piece begins and ends. */
+/* The ranges that the part recomputes in the backward pass: begin and end of each. */
 static json_t *recomputed_to_json(const PlanContext *whole, const PlanStage *part) {
     json_t *rows = json_array();
     for (int32_t r = 0; r < part->recompute_count; r++)

@@ -1,5 +1,5 @@
-/* A plan for PyTorch: DTensor placements of every parameter, and of several stages the table that
- * torch.distributed.pipelining needs. */
+/* A plan for PyTorch: DTensor placements of every parameter, and for several stages the table for
+ * torch.distributed.pipelining. */
 #ifndef PLANNERS_EXPORT_DTENSOR_H
 #define PLANNERS_EXPORT_DTENSOR_H
 

@@ -1,8 +1,8 @@
 /* A plan for JAX; see export_jax.h.
  *
- * Entry d of a spec lists the mesh axes that split dimension d, major first, or
- * is null. An output that updates a parameter lies as the parameter does, so
- * that a step's result can be fed to the next step as it is.
+ * Entry d of a spec lists the mesh axes that split dimension d, major first, or is null. An output
+ * that updates a parameter has the parameter's sharding, so that a step's result can be passed to
+ * the next step unchanged.
  */
 #include "planners/export_jax.h"
 

@@ -29,7 +29,7 @@ typedef struct Exporter {
     const PlanContext *context;
     const Plan *plan;
     PlanRanks ranks;
-    int32_t axes[ROLES]; /* of the plan's meshes; -1: there is none of the name */
+    int32_t axes[ROLES]; /* of the plan's meshes; -1: no axis of that name */
     int32_t sizes[ROLES];
     int32_t zero_level;
     bool splits_sequence;
@@ -168,7 +168,7 @@ static AmStatus check_lists(Exporter *self, const Cluster *cluster) {
     return status;
 }
 
-/* Only optimizer state over the data axis, and that of all stages or of none. */
+/* Accepts only optimizer state over the data axis, on all stages or on none. */
 static AmStatus check_storage(Exporter *self) {
     const Plan *plan = self->plan;
     for (int32_t s = 0; s < plan->stage_count; s++) {
@@ -226,7 +226,7 @@ static AmStatus fail_inside(const Exporter *self, const LayerPath *path, int32_t
         path->end, path->path, a % self->plan->stage_count, b % self->plan->stage_count);
 }
 
-/* The part of each layer, and that what is in no layer is at an end. */
+/* Finds the part of each layer, and checks that weights outside layers are at an end. */
 static AmStatus find_parts(Exporter *self, const LayerPath *stack, int32_t *part_of, int32_t *count) {
     const IrRoles *roles = self->context->roles;
     int32_t last = self->ranks.parts->stage_count - 1;

@@ -1,12 +1,13 @@
-/* Random single changes of lists: what annealing goes by. */
+/* Random single changes of lists: the moves of annealing. */
 #ifndef PLANNERS_GENOME_CHANGES_H
 #define PLANNERS_GENOME_CHANGES_H
 
 #include "base/random.h"
 #include "planners/problem.h"
 
-/* On a random axis a candidate inserted, removed, replaced or moved, also to another axis, or another amount
- * kept in shards. False: what was drawn cannot be done, and the genome may be changed all the same. */
+/* Inserts, removes, replaces or moves a candidate on a random axis, also to another axis, or
+ * changes the storage in shards. Returns false if the drawn change is impossible; the genome may be
+ * changed nevertheless. */
 bool genome_change(const Problem *problem, Random *random, Genome *genome);
 
 /* Returns whether annealing goes on from a plan that is dearer by the fraction `rise` (cheaper: below 0),

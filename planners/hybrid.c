@@ -13,7 +13,7 @@
 #include "propagation/micro_batches.h"
 
 enum { MOST_FOUND = 24, MOST_GUESSES = 4, MOST_EVEN = 2, MOST_VARIED = 2, LEAST_TABLES = 2 };
-/* Of the seconds, where they are limited: plans of one stage come after the pipelines. */
+/* Of the seconds, where they are limited: one-stage plans come after the pipelines. */
 #define PIPELINES_SHARE 0.6
 
 /* ---- plans to begin with ---- */
@@ -260,7 +260,7 @@ static AmStatus repair_by_shares(HybridTries *self, Plan **plan, AmError *error)
 
 /* ---- all of it ---- */
 
-/* `single`: the plan of one stage, or none. Pipelines have until self->stop's deadline, all of it until
+/* `single`: the one-stage plan, or none. Pipelines have until self->stop's deadline, all of it until
  * `end`. */
 static AmStatus run(HybridTries *self, SearchResult *single, const MicroBatching *settings, double end,
                     AmError *error) {
@@ -295,7 +295,7 @@ static AmStatus run(HybridTries *self, SearchResult *single, const MicroBatching
                    "no hybrid plan fits by the tables of its layers");
 }
 
-/* Decisions that are given are of one stage's lists on one mesh. */
+/* Given decisions apply to one-stage lists on one mesh. */
 AmStatus hybrid_check_options(const SearchOptions *options, AmError *error) {
     bool is_agent = options->searcher == SEARCHER_AGENT;
     Agent *agent;
@@ -346,7 +346,7 @@ AmStatus hybrid_search(SearchResult *result, Arena *arena, PlanContext *whole, c
         result->evaluations = self->evaluations;
         result->interrupted = options->interrupted && *options->interrupted;
         result->is_cut = self->is_cut || single.is_cut;
-        result->is_exact = false; /* of one stage's lists at most */
+        result->is_exact = false; /* within one-stage lists */
         result->exact_space = NULL;
         result->bound_seconds = 0;
     }

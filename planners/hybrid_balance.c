@@ -102,7 +102,7 @@ bool hybrid_balance(const HybridModel *model, HybridPipeline *pipeline, const Hy
     return moved;
 }
 
-/* Makes the recursion come to what was simulated. */
+/* Scales the recursion to the simulated value. */
 static void normalise(HybridScales *scales, const HybridModel *model, const HybridPipeline *pipeline,
                       double seconds) {
     Arena arena = {0};

@@ -1,8 +1,8 @@
-/* Cuts moved by what a simulation showed.
+/* Moves cuts by the results of a simulation.
  *
- * The tables miss what lowering a stage by itself adds or saves, a few percent that differ from stage to
- * stage. So each stage's seconds and bytes are scaled by simulated over told, and the cuts are moved, a unit
- * or two at a time, as long as 1F1B's recursion gets shorter. */
+ * The tables miss costs of lowering a stage separately, a few percent that differ from stage to
+ * stage. Each stage's seconds and bytes are therefore scaled by simulated over estimated, and the
+ * cuts are moved, a unit or two at a time, while 1F1B's recursion gets shorter. */
 #ifndef PLANNERS_HYBRID_BALANCE_H
 #define PLANNERS_HYBRID_BALANCE_H
 
@@ -12,8 +12,8 @@ typedef struct HybridScales {
     double seconds[HYBRID_MOST_STAGES], bytes[HYBRID_MOST_STAGES]; /* of each stage; 1: as the tables say */
 } HybridScales;
 
-/* What was simulated of a pipeline over what the tables say: seconds that each stage's devices are busy, in
- * proportion, so that 1F1B's recursion comes to the simulated `seconds`; and bytes at their peaks. */
+/* The ratios of a simulated pipeline to the tables: busy seconds of each stage's devices, scaled so
+ * that 1F1B's recursion equals the simulated `seconds`; and peak bytes. */
 void hybrid_scales(HybridScales *scales, const HybridModel *model, const HybridPipeline *pipeline,
                    double seconds, const double *busy, const double *peak_bytes);
 

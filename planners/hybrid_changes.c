@@ -8,8 +8,8 @@
 
 /* ---- lists ---- */
 
-/* Stages that are idle for longer than this part of the busiest one's time are left as they are: that they
- * take less time makes no step shorter. */
+/* Stages that are busy for less than this fraction of the busiest one's time are not changed, since
+ * they do not limit the step. */
 #define WORTH_CHANGING 0.75
 
 typedef struct Lister {

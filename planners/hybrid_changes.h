@@ -1,18 +1,19 @@
-/* What the best simulated pipelines are changed by, beyond what the tables know of.
+/* Changes of the best simulated pipelines beyond the tables.
  *
- * Lists: a stage's storage level, an entry put into one of its lists, taken out or replaced, one change at a
- * time; each comes to another plan, which is simulated in full. Stages that are busiest are changed first,
- * and of candidates those that split most.
+ * Lists: a stage's storage level, an entry inserted into one of its lists, removed or replaced, one
+ * change at a time; each gives another plan, which is simulated in full. The busiest stages are
+ * changed first, and candidates with the largest split first.
  *
- * Chunks: for interleaved 1F1B a stage's share of the work is dealt to several parts of the model, which are
- * cut between layers alone, since in the middle of one a part would need what an earlier part makes.
+ * Chunks: for interleaved 1F1B a stage's share of the work is distributed over several parts of the
+ * model, which are cut between layers alone, since inside a layer a part would need values of an
+ * earlier part.
  */
 #ifndef PLANNERS_HYBRID_CHANGES_H
 #define PLANNERS_HYBRID_CHANGES_H
 
 #include "planners/hybrid_plan.h"
 
-/* What one stage of a try splits instead. */
+/* The changed split of a stage of a candidate. */
 typedef struct HybridChange {
     int32_t stage;
     Genome genome;

@@ -1,10 +1,10 @@
-/* The recipes of several stages by the tables: stages of equal FLOPs on equally many devices each, the batch
- * over all devices of a stage, or over servers with Megatron-LM's lists inside them.
+/* Multi-stage baselines by the tables: stages of equal FLOPs on equally many devices each,
+ * the batch over all devices of a stage, or over servers with Megatron-LM's lists inside them.
  *
- * The dynamic program of hybrid_stages.h may rank them behind others by what the tables are wrong by; they
- * are what a search may not lose to, so that the best are simulated whatever their rank, with the very cuts
- * of even_pipeline.h. Their units end where such a cut is nearest, for what the tables tell of them and for
- * cuts that are moved from there on.
+ * The dynamic program of hybrid_stages.h may rank them behind others because of errors of the
+ * tables. A search must not lose to them, so that the best are simulated for any rank, with the
+ * exact cuts of even_pipeline.h. Their units end nearest to such a cut, for the tables and for
+ * later moves of cuts.
  */
 #ifndef PLANNERS_HYBRID_EVEN_H
 #define PLANNERS_HYBRID_EVEN_H

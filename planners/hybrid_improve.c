@@ -39,8 +39,8 @@ AmStatus hybrid_move_cuts(HybridTries *self, int64_t last, AmError *error) {
     return AM_OK;
 }
 
-/* The best pipeline under the schedule that was asked for, of those that others were tried with or of the
- * others; NULL: there is none. */
+/* The best pipeline under the requested schedule, among those tried with other schedules or among
+ * the rest; NULL: none. */
 static HybridTry *best_varied(const HybridTries *self, bool is_varied) {
     HybridTry *best = NULL;
     for (int32_t k = 0; k < self->try_count; k++) {
@@ -126,7 +126,7 @@ static AmStatus polish(HybridTries *self, const HybridTry *from, int64_t last, A
     return AM_OK;
 }
 
-/* The best try of one stage, or of several, that fits. */
+/* The best one-stage or multi-stage candidate that fits. */
 static const HybridTry *best_of_kind(const HybridTries *self, bool has_stages) {
     const HybridTry *best = NULL;
     for (int32_t k = 0; k < self->try_count; k++) {
@@ -142,8 +142,8 @@ static bool is_near_best(const HybridTries *self, const HybridTry *try) {
     return try && try->seconds < near * self->best->seconds;
 }
 
-/* Changes lists and moves cuts of the best pipelines in turn, as long as either finds something to try; other
- * cuts that are quicker than those before get the other schedules, too. */
+/* Alternately changes lists and moves cuts of the best pipelines while either has candidates left;
+ * new cuts that are faster than the old ones get the other schedules, too. */
 static AmStatus improve_pipelines(HybridTries *self, int64_t last, AmError *error) {
     enum { TURN = 4 };
     for (int32_t before = -1;

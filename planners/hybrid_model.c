@@ -48,8 +48,8 @@ static int32_t count_places(const Cluster *cluster, int32_t width) {
     return count;
 }
 
-/* The least width of which, and of all larger ones, there are no more places than can be listed: of a large
- * cluster narrow stages are left out, which many devices would be idle beside. */
+/* The least width for which, with all larger ones, the number of places is within the limit: on a
+ * large cluster narrow stages are omitted, which would leave many devices idle. */
 static int32_t least_width(const Cluster *cluster) {
     int32_t least = cluster->device_count, places = 0;
     for (int32_t width = least; width >= 1; width--) {
@@ -90,7 +90,7 @@ bool hybrid_model_place(const HybridModel *self, int32_t first, int32_t width, H
     return false;
 }
 
-/* How the devices of a class lie along the axes of each tensor degree. */
+/* Describes the position of a class's devices along the axes of each tensor degree. */
 static AmStatus describe_class(HybridModel *self, PlaceClass *class, AmError *error) {
     const Cluster *cluster = self->costs->cluster;
     int32_t width = class->place.width;
@@ -189,7 +189,7 @@ static void list_tables(HybridModel *self, bool splits_sequence) {
             }
 }
 
-/* What a table's turn takes inside a server, all units together. */
+/* The seconds of a table's iteration inside a server, all units together. */
 static double whole_turn(const HybridModel *self, const LayerTable *table) {
     Arena scratch = {0};
     const HybridRecipe recipe = {.tensor = table->tensor, .splits_sequence = table->splits_sequence};
@@ -337,7 +337,7 @@ bool stage_pricing_open(StagePricing *pricing, const HybridModel *self, Arena *a
         *passes[collective->pass] +=
             collective->times * collective_of(self, pricing, axis, collective->kind, collective->bytes);
     }
-    /* Two points of what the reduction of gradients takes. */
+    /* Two points of the reduction of gradients. */
     if (pricing->data > 1) {
         const double small = 1e6, large = 1e9;
         double a = collective_of(self, pricing, 0, PROGRAM_ALL_REDUCE, small);
@@ -390,7 +390,7 @@ void stage_sums_cost(const HybridModel *self, const StagePricing *pricing, const
     }
     if (recipe->storage < 2) cost->rest += recipe->storage == 1 || turns > 1 ? reduce : 0;
     if (recipe->storage == 2) cost->rest += reduce / 2;
-    /* Of one micro-batch it is hidden behind what is left of the backward pass. */
+    /* With one micro-batch it overlaps with the rest of the backward pass. */
     if (turns == 1 && recipe->storage == 0) cost->rest += fmax(reduce - 0.7 * sums->backward, 0.1 * reduce);
     double kept = bytes.kept + entering;
     double working = 2 * bytes.working;
@@ -399,7 +399,7 @@ void stage_sums_cost(const HybridModel *self, const StagePricing *pricing, const
         working += sums->most_segment_kept;
         cost->backward += sums->forward;
     }
-    /* Of one micro-batch gradients are used as they come. */
+    /* With one micro-batch gradients are used as they are computed. */
     double gradients_there = turns > 1 || pricing->data > 1 ? bytes.gradients : 0.5 * bytes.gradients;
     cost->fixed_bytes = bytes.weights + bytes.optimizer + gradients_there + working;
     cost->turn_bytes = kept;
@@ -436,14 +436,14 @@ double hybrid_transfer_seconds(const HybridModel *self, int32_t micro_batches, i
 
 /* ---- pipelines ---- */
 
-/* When the turns of a stage's passes end: [turn]. */
+/* The end of each iteration of a stage's passes: [turn]. */
 typedef struct StageTurns {
     double *forward, *backward;
     int32_t forwards, backwards; /* that are done */
     double free;
 } StageTurns;
 
-/* 1F1B: min(M, S - s) turns forward, then one backward and one forward in turn. */
+/* 1F1B: min(M, S - s) iterations forward, then alternately one backward and one forward. */
 static bool next_is_forward(const StageTurns *stage, int32_t ahead, int32_t turns) {
     return stage->forwards < turns && stage->forwards - stage->backwards < ahead;
 }

@@ -41,7 +41,7 @@ typedef struct UnitCost {
     double forward, backward, update;
     LayerBytes bytes;
     double checkpoint_bytes; /* of a turn that recomputation keeps, if the unit's segment ends in the stage */
-    bool ends_segment;       /* a checkpoint is behind it */
+    bool ends_segment;       /* followed by a checkpoint */
 } UnitCost;
 
 typedef struct StagePricing {
@@ -53,7 +53,7 @@ typedef struct StagePricing {
     UnitCost *units;
 } StagePricing;
 
-/* Of the units of one stage. Segments are what recomputation makes again at once. */
+/* Sums over the units of a stage. A segment is a range that is recomputed at once. */
 typedef struct StageSums {
     double forward, backward, update;
     LayerBytes bytes;
@@ -76,11 +76,12 @@ void stage_sums_add(StageSums *sums, const UnitCost *unit);
 void stage_sums_cost(const HybridModel *model, const StagePricing *pricing, const StageSums *sums,
                      int32_t first_unit, HybridCost *cost);
 
-/* What crosses a cut between a stage that ends before `device` and the one that begins there, in one turn. */
+/* The transfer across a cut between a stage that ends before `device` and the one that begins
+ * there, in one iteration. */
 double hybrid_transfer_seconds(const HybridModel *model, int32_t micro_batches, int32_t cut, int32_t device,
                                bool returns);
 
-/* 1F1B with unequal stages, exact: what goes up into stage s takes up[s], what comes down from it down[s]. */
+/* 1F1B with unequal stages, exact: values up to stage s take up[s], values down from it down[s]. */
 double hybrid_clock(const HybridCost *costs, const double *up, const double *down, int32_t stages,
                     int32_t turns);
 

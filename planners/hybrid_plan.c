@@ -155,7 +155,7 @@ void hybrid_plans_close(HybridPlans *plans) {
 
 /* ---- stages ---- */
 
-/* What the tensor axis splits, found once for each degree. */
+/* Finds the list of the tensor axis, once for each degree. */
 static AmStatus find_tensor(HybridContext *context, const Problem *problem, const HybridRecipe *recipe,
                             const Genome **genome, AmError *error) {
     int32_t key = recipe->tensor * 2 + recipe->splits_sequence;
@@ -319,7 +319,7 @@ static void simulate_task(void *user, int32_t k) {
     }
 }
 
-/* What was predicted is kept by the plans' arena; all else of a simulation is given back. */
+/* Copies the prediction to the plans' arena; the rest of the simulation is released. */
 static AmStatus keep_prediction(const HybridPlans *self, HybridTry *try, AmError *error) {
     if (try->status == AM_OK && try->plan) {
         size_t bytes = sizeof *try->plan->predicted * (size_t)try->plan->device_count;

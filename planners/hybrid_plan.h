@@ -8,12 +8,12 @@
 #include "planners/search.h"
 #include "propagation/micro_batches.h"
 
-/* What plans are made with: one for each number of micro-batches and recomputation. */
+/* The context for making plans: one for each number of micro-batches and recomputation. */
 typedef struct HybridContext {
     int32_t micro_batches;
     bool has_stages;
     const PlanContext *context;
-    bool alternates; /* turns of the backward pass may go between those of the forward pass */
+    bool alternates; /* iterations of the backward pass may alternate with those of the forward pass */
     Problem *problem;
     Genome tensors[2 * 8]; /* by the model's tensor degree and whether the sequence is split: its axis 1 */
     int32_t tensor_sizes[2 * 8];
@@ -37,13 +37,12 @@ typedef struct HybridPlans {
     const LayerCosts *costs;
     const SearchOptions *options;
     uint32_t relaxations;
-    const volatile sig_atomic_t
-        *interrupted; /* what is in work may be left; NULL: it is wanted all the same */
+    const volatile sig_atomic_t *interrupted; /* pending work may be abandoned; NULL: never */
     HybridContext *contexts[HYBRID_MOST_CONTEXTS];
     int32_t context_count;
 } HybridPlans;
 
-/* Where a pipeline's stages are in chunks: chunk c of stage s has the units from c S + s on. */
+/* For a pipeline with chunks: chunk c of stage s has the units from c S + s on. */
 typedef struct HybridChunks {
     int32_t count; /* of each stage; 0 or 1: the stages are as the pipeline says */
     int32_t units[STAGES_MOST + 1];
@@ -51,18 +50,18 @@ typedef struct HybridChunks {
 
 /* One pipeline, simulated. */
 typedef struct HybridTry {
-    const Plan *given; /* a plan from elsewhere; then nothing else says what is tried. Or NULL */
+    const Plan *given; /* an external plan, which replaces the other fields; or NULL */
     HybridPipeline pipeline;
     ScheduleKind schedule; /* wanted; GPipe where the module allows no other */
-    bool is_strict;        /* there is no plan, rather than one with another schedule */
+    bool is_strict;        /* fail instead of using another schedule */
     bool is_varied;        /* other schedules were tried */
     bool is_apart; /* made without the tables, or of other lists than theirs: its cuts are not moved */
     HybridChunks chunks;
     const int32_t *cuts; /* [stage_count + 1] instructions at which stages of one chunk begin; NULL: where
                           * their units do */
     const Genome
-        *genomes; /* [stage_count] what the stages split; NULL: what their recipes say. Set with plan */
-    Plan *plan;   /* NULL: there is none, and `error` says why */
+        *genomes; /* [stage_count] lists of the stages; NULL: those of their recipes. Set with plan */
+    Plan *plan;   /* NULL: infeasible, and `error` has the reason */
     double seconds;
     MemoryFit fit;
     double busy[HYBRID_MOST_STAGES];       /* seconds in which the stage's busiest device does something */
@@ -85,8 +84,8 @@ AmStatus hybrid_plans_problem(Problem *problem, HybridPlans *plans, const Hybrid
  * does not allow, or that was interrupted, has no plan. */
 AmStatus hybrid_plans_simulate(HybridPlans *plans, HybridTry *tries, int32_t count, AmError *error);
 
-/* A line for the log, where there is one: the pipeline, what the tables say of it and what was simulated;
- * `evaluations` so far. */
+/* Writes a line to the log, if there is one: the pipeline, its estimate by the tables and its
+ * simulation; `evaluations` so far. */
 void hybrid_plans_log(const HybridPlans *plans, const HybridTry *try, int64_t evaluations);
 
 bool hybrid_same_pipeline(const HybridPipeline *a, const HybridPipeline *b);

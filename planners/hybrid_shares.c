@@ -15,14 +15,16 @@
 
 enum { ROUNDS = 3, BISECTIONS = 60, LINE_POINTS = HYBRID_SHARES_TRIED - ROUNDS };
 
-/* Of the way from equal shares to balanced ones. */
+/* Fractions of the way from equal shares to balanced ones. */
 static const double line_points[LINE_POINTS] = {0.3, 0.6, 0.8, 1.2, 1.5};
 
 /* The least share, of an equal one. */
 #define LEAST_SHARE 0.02
-/* Of the FLOPs of the class with most of them, those of a class that sets the unit of shares. */
+/* The least FLOPs, relative to the class with the most, of a class that determines the unit of
+ * shares. */
 #define FAIR_PART 0.2
-/* The least slope of a line of seconds, of what its last point says if all of it depended on the share. */
+/* The least slope of a line of seconds, relative to its last point if all of it depended on the
+ * share. */
 #define LEAST_SLOPE 0.1
 
 static int32_t type_of(const Cluster *cluster, int32_t device) {
@@ -79,7 +81,7 @@ typedef struct ShareClass {
     double seconds, slope, most_share;
 } ShareClass;
 
-/* The axis of one stage, where it is mixed. */
+/* The axis of a stage, if it is mixed. */
 typedef struct SharedStage {
     int32_t size; /* coordinates; 0: the axis is not mixed here */
     int32_t class_count;
@@ -113,8 +115,9 @@ typedef struct Sharing {
     ShareTry batch[LINE_POINTS];
 } Sharing;
 
-/* The smallest dimension class that the axis splits for a fair part of its FLOPs: its shares are whole units
- * then, and so are those of the dimensions that are multiples of it. 0: the axis splits no FLOPs. */
+/* The smallest dimension class that the axis splits with a sufficient part of its FLOPs: its shares
+ * are whole units, and those of dimensions that are multiples of it too. 0: the axis splits no
+ * FLOPs. */
 static int64_t unit_of(const Plan *plan, const PlanStage *stage, int32_t axis) {
     const Classes *classes = plan->context->classes;
     const PlanList *list = &stage->lists[axis];
@@ -153,7 +156,7 @@ static AmStatus open_stage(SharedStage *self, const Sharing *sharing, const Plan
     return AM_OK;
 }
 
-/* The rank of a stage's device: devices of all stages in the order in which they are met first. */
+/* The rank of a stage's device: devices across stages in the order of first occurrence. */
 static int32_t rank_of(const Plan *plan, int32_t stage, int32_t device) {
     int32_t wanted = plan->stages[stage].devices[device], rank = 0;
     for (int32_t s = 0; s <= stage; s++)
@@ -216,8 +219,8 @@ static double share_at(const SharedStage *self, const ShareClass *class, double 
     return fmax(fmin(share, class->most_share), least);
 }
 
-/* Shares [coordinate] by which all classes that have memory left end at once. Where all together lack memory,
- * shares follow memory. */
+/* Computes shares [coordinate] with which all classes with free memory end at once. If all together
+ * lack memory, shares follow memory. */
 static void balance(SharedStage *self, double *shares) {
     double low = 0, high = 0, room = 0;
     for (int32_t c = 0; c < self->class_count; c++) {

@@ -1,4 +1,4 @@
-/* Plans of one stage in the hybrid space; see hybrid_single.h. */
+/* One-stage plans in the hybrid space; see hybrid_single.h. */
 #include "planners/hybrid_single.h"
 
 #include <math.h>
@@ -8,9 +8,9 @@
 #include "planners/plan_climb.h"
 #include "planners/refine.h"
 
-/* A plan of one stage takes a fraction of a pipeline's time. A large module's are searched with so many
- * evaluations for each simulated pipeline, where no pipeline fits; a small module's as if there were no
- * pipelines. */
+/* Evaluations of one-stage plans per simulated pipeline: such a plan takes a fraction of a
+ * pipeline's time. A large module's plans are searched with this number only if no pipeline fits; a
+ * small module's independently of pipelines. */
 enum { STAGE_EVALUATIONS = 8 };
 enum { ALWAYS_SEARCHED = 10000 }; /* instructions */
 
@@ -22,7 +22,7 @@ HybridPipeline hybrid_single_pipeline(const HybridTries *self, const HybridRecip
     return pipeline;
 }
 
-/* The recipes of one stage that fit by the tables, quickest first; slower than `most_seconds` none. */
+/* Lists the one-stage recipes that fit by the tables, fastest first, up to `most_seconds`. */
 static int32_t list_singles(const HybridTries *self, HybridPipeline *found, int32_t most,
                             double most_seconds) {
     HybridPlace place;
@@ -89,8 +89,8 @@ static void quote_try(const HybridTries *self, SearchResult *single, const Hybri
     if (is_quoted && !(quoted->seconds <= try->seconds)) *quoted = (ExpertResult){.seconds = try->seconds};
 }
 
-/* Of a large module the quickest recipes of one stage are simulated to be quoted, however far from the best
- * plan they are. They are no evaluations. */
+/* Simulates a large module's fastest one-stage recipes as baselines, however far they are from
+ * the best plan. They do not count as evaluations. */
 static AmStatus quote_singles(HybridTries *self, SearchResult *single, AmError *error) {
     enum { LISTED = 16, QUOTED = 2 };
     HybridPipeline found[LISTED];
@@ -122,7 +122,7 @@ AmStatus hybrid_single_search(SearchResult *single, HybridTries *self, const Mic
     if (self->best && !self->is_cut && hybrid_must_stop(self)) return AM_OK;
     AmError refusal = {0};
     options.space = SPACE_SINGLE_STAGE;
-    options.no_proof = true; /* of one stage alone: the whole space has a bound of its own */
+    options.no_proof = true; /* one-stage only: the whole space has a bound of its own */
     if (options.searcher == SEARCHER_EXHAUSTIVE || options.searcher == SEARCHER_AGENT)
         options.searcher = SEARCHER_DQN;
     int32_t instructions = self->plans.whole->canonical->instruction_count;

@@ -1,5 +1,5 @@
-/* Plans of one stage and one micro-batch, which the hybrid space has besides its pipelines. Docs:
- * docs/hybrid.md, step 5. */
+/* One-stage plans and one micro-batch, which belong to the hybrid space besides its pipelines.
+ * Docs: docs/hybrid.md, step 5. */
 #ifndef PLANNERS_HYBRID_SINGLE_H
 #define PLANNERS_HYBRID_SINGLE_H
 

@@ -1,9 +1,10 @@
 /* The dynamic program over stages; see hybrid_stages.h.
  *
- * For one number of micro-batches M and a limit on the longest turn, least[s][p][u] is the least sum of turns
- * of s stages that have the units from u on and the devices from p on. Stages are added at the front, so that
- * s says how many turns the first of them keeps. The limit goes up from the least that is possible
- * in steps of 1.05, as long as (M - 1) limits and the least sum of all may be less than the best found.
+ * For one number of micro-batches M and a limit on the longest iteration, least[s][p][u] is the
+ * least sum of iterations of s stages with the units from u on and the devices from p on. Stages
+ * are added at the front, so that s determines the number of iterations that the first of them
+ * keeps. The limit increases from the least possible one in steps of 1.05, while (M - 1) limits
+ * plus the least sum of all may be less than the best found.
  */
 #include "planners/hybrid_stages.h"
 
@@ -33,7 +34,7 @@ typedef struct Finder {
     int32_t micro_batches, most_stages, units, devices;
     HybridRecipe recipes[MOST_RECIPES];
     int32_t recipe_count;
-    StagePricing *pricings; /* [class * MOST_RECIPES + recipe]; units NULL: there is none */
+    StagePricing *pricings; /* [class * MOST_RECIPES + recipe]; units NULL: none */
     BestStage *best;        /* [((class * most_stages + kept - 1) * units + u) * (units + 1) + j] */
     double *transfer;       /* [device * (units + 1) + cut]: up and down */
     double *least;          /* [(s * (devices + 1) + p) * (units + 1) + u] */
@@ -69,7 +70,7 @@ static AmStatus open_pricings(Finder *self, AmError *error) {
             const HybridRecipe *recipe = &self->recipes[r], *before = recipe - 1;
             bool is_same = r > 0 && before->tensor == recipe->tensor &&
                            before->splits_sequence == recipe->splits_sequence;
-            if (is_same) { /* only what is stored and kept is another */
+            if (is_same) { /* only storage and kept values differ */
                 *pricing = pricing[-1];
                 pricing->recipe = *recipe;
             } else if (!stage_pricing_open(pricing, model, &self->arena, self->micro_batches, c, recipe)) {
@@ -141,7 +142,7 @@ static size_t state_of(const Finder *self, int32_t stages, int32_t device, int32
            (size_t)unit;
 }
 
-/* Adds a stage on a place before the pipelines of one stage less that begin behind it. */
+/* Adds a stage on a place before the pipelines with one stage less that begin after it. */
 static void add_stage(Finder *self, int32_t stages, int32_t number, double limit, bool finds_limit) {
     const HybridPlace *place = &self->model->places[number];
     int32_t behind = place->first + place->width;
@@ -241,7 +242,8 @@ static void keep(HybridPipeline *kept, int32_t *count, int32_t most, const Hybri
     ++*count;
 }
 
-/* Keeps what the program found, of each number of stages; returns the least that it minimises. */
+/* Collects the results of the program, for each number of stages; returns the minimum of its
+ * objective. */
 static double collect(Finder *self, double limit) {
     double least = INFINITY;
     for (int32_t s = 1; s <= self->most_stages; s++) {

@@ -1,16 +1,18 @@
-/* What stages cost by the tables of layer_costs.h, and the best pipelines of them.
+/* The cost of stages by the tables of layer_costs.h, and the best pipelines of them.
  *
- * A recipe is how a stage works inside: its tensor degree (Megatron-LM's lists, with or without the
- * sequence), the batch over the rest of its devices, ZeRO's level, and whether it recomputes. A place is a
- * run of devices. By these, its units, M and the number of stages behind it, a stage's seconds and bytes are
- * sums over its units, and its collectives are priced by how the place lies in the cluster.
+ * A recipe defines the inside of a stage: its tensor degree (Megatron-LM's lists, with or without
+ * the sequence), the batch over the rest of its devices, ZeRO's level, and recomputation. A place
+ * is a run of devices. For these, its units, M and the number of stages after it, a stage's seconds
+ * and bytes are sums over its units, and its collectives are priced by the position of the place in
+ * the cluster.
  *
- * hybrid_stages_find() is exact for: the stages in order of the devices, each on a place that begins at a
- * multiple of its width (or of a server), each with the quickest recipe that fits with min(M, stages from it
- * to the last) turns kept; minimised is sum t + transfers + (M - 1) max(t + rest / M), where t is a turn's
- * forward and backward pass and `rest` what comes after all turns, over a grid of 1.05 for the maximum. That
- * is neither 1F1B's time nor a bound on it (method, section 6), so the pipelines found are ordered by 1F1B's
- * recursion, and the best of these are simulated (hybrid.h).
+ * hybrid_stages_find() is exact for: the stages in order of the devices, each on a place that
+ * begins at a multiple of its width (or of a server), each with the fastest recipe that fits with
+ * min(M, stages from it to the last) kept iterations. It minimises sum t + transfers + (M - 1)
+ * max(t + rest / M), where t is an iteration's forward and backward pass and `rest` the time after
+ * all iterations, over a grid of 1.05 for the maximum. That is neither 1F1B's time nor a bound on
+ * it, so that the pipelines found are ordered by 1F1B's recursion, and the best of these are
+ * simulated (hybrid.h).
  */
 #ifndef PLANNERS_HYBRID_STAGES_H
 #define PLANNERS_HYBRID_STAGES_H
@@ -80,9 +82,8 @@ double hybrid_pipeline_seconds(const HybridModel *model, const HybridPipeline *p
 /* The place [first, first + width), with its class; false where no stage may be there. */
 bool hybrid_model_place(const HybridModel *model, int32_t first, int32_t width, HybridPlace *place);
 
-/* The best `most` different pipelines, quickest first, of all numbers of micro-batches. `*count` may be 0.
- * `least`, or NULL: [number] the least that was found of what is minimised, at most 1.05 times the least of
- * all. */
+/* The best `most` different pipelines, fastest first, over all numbers of micro-batches. `*count`
+ * may be 0. `least`, or NULL: [number] the least objective found, at most 1.05 times the minimum. */
 AmStatus hybrid_stages_find(const HybridModel *model, HybridPipeline *pipelines, int32_t most, int32_t *count,
                             double *least, AmError *error);
 

@@ -21,7 +21,7 @@ typedef struct HybridTries {
     int64_t evaluations;
     bool is_cut;                      /* SearchOptions.cap has left something out: nothing may follow */
     int64_t most_tries, most_changes; /* simulated pipelines; changes of the best of them */
-    int64_t most_single_changes;      /* of the best of one stage */
+    int64_t most_single_changes;      /* of the best one-stage plan */
     StopSignal stop;
 } HybridTries;
 

@@ -1,6 +1,6 @@
-/* Relaxations are tried by searches of their own with few evaluations, which the recipes use up for the
- * greater part; a plan that fits is proof, and a search that finds none proves nothing. Pipelines are
- * searched as they would be asked for, since fewer evaluations are of other ones. */
+/* Each relaxation is tried by a short search, whose evaluations mostly go to baselines. A plan that
+ * fits is a proof; a search without one proves nothing. Pipelines are searched only if they are
+ * requested, since few evaluations of other searches are pipelines. */
 #include "planners/infeasible.h"
 
 #include <math.h>
@@ -10,8 +10,8 @@
 #include "planners/export.h"
 
 #define MOST_STEPS   4    /* of devices and micro-batches, each twice the one before */
-#define REFINEMENTS  4    /* bisections between what no plan fits and what one does */
-#define REFINED_WORK 4000 /* instructions of a module at most, for which they are made */
+#define REFINEMENTS  4    /* bisections between an infeasible and a feasible value */
+#define REFINED_WORK 4000 /* the largest number of a module's instructions for which they are made */
 
 typedef struct Relaxing {
     Arena *arena;

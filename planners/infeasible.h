@@ -1,17 +1,17 @@
-/* Why no plan fits, and what would: the report beside exit code 4.
+/* Reports the reason why no plan fits, and sufficient changes: the report of exit code 4.
  *
- * The plan that came nearest names the device, its bytes, the operator at which its memory is fullest and the
- * largest tensors then. Then what could give way is relaxed by itself, in growing steps, until a short
- * search finds a plan that fits: memory, devices, micro-batches, and ZeRO where the space
- * leaves it out; of small modules the steps are bisected. What no search has found a plan for is not named.
+ * The plan closest to the limit names the device, its bytes, the operator at its peak and the
+ * largest tensors then. Each possible change is then relaxed separately, in growing steps, until a
+ * short search finds a plan that fits: memory, devices, micro-batches, and ZeRO if the space
+ * excludes it; for small modules the steps are bisected. A change without a plan is not reported.
  */
 #ifndef PLANNERS_INFEASIBLE_H
 #define PLANNERS_INFEASIBLE_H
 
 #include "planners/micro_batch_search.h"
 
-/* `nearest` and `fit`: of the search that failed, SearchResult's. *report is the caller's reference:
- *   {"evaluations": plans that were looked at,
+/* `nearest` and `fit`: of the failed search, SearchResult's. *report is the caller's reference:
+ *   {"evaluations": examined plans,
  *    "binding": {"device", "name", "needed_bytes", "limit_bytes", "memory_peak": as of simulate --json},
  *    "relaxations": [{"kind", "change", "step_seconds"}]}
  * and `line` gets the same in one line. Memory is the arena's. An interrupt ends the list. */

@@ -174,7 +174,7 @@ AmStatus inference_choose(InferenceBatch *batch, Agent *agent, int32_t *chosen,
 /* A way to go on from one of the partial plans. */
 typedef struct Branch {
     int32_t state, candidate;
-    double whole, length; /* of the pipeline, as the agent values it, and of what is still open */
+    double whole, length; /* of the pipeline by the agent's estimate, and of its open part */
 } Branch;
 
 static int compare_branches(const void *a, const void *b) {

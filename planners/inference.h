@@ -1,11 +1,12 @@
-/* Pipelines by inference: what a trained agent says about a chain, in milliseconds.
+/* Pipelines by inference: a trained agent's cuts of a chain, in milliseconds.
  *
- * Stages are chosen from the left by the smallest Q of their environment (inference_environment.h), the best
- * `width` partial plans side by side, all at different places: a beam; with 1 the policy alone. No plan is
- * improved afterwards. A longer chain is coarsened to 128 layers first (Auto-MAP section 4.5.1).
+ * Stages are chosen from the left by the smallest Q of their environment (inference_environment.h),
+ * with a beam of the best `width` partial plans, all at different places; with 1 the policy alone.
+ * No plan is improved afterwards. A longer chain is coarsened to 128 layers first (Auto-MAP section
+ * 4.5.1).
  *
- * A trained agent is a file of named arrays with the network's parameters; what it was trained with stands in
- * the file's metadata.
+ * A trained agent is a file of named arrays with the network's parameters; the file's metadata
+ * describes its training.
  */
 #ifndef PLANNERS_INFERENCE_H
 #define PLANNERS_INFERENCE_H
@@ -19,7 +20,8 @@
 /* Settings of agents of this environment, with the default sizes of their network. */
 AgentSettings inference_settings(void);
 
-/* Reads a file that inference_agent_write wrote; agent_free releases the agent. AM_ERROR_INPUT: it is none.
+/* Reads a file of inference_agent_write; agent_free releases the agent. AM_ERROR_INPUT: the file is
+ * no agent.
  */
 AmStatus inference_agent_read(Agent **agent, const char *path, AmError *error);
 /* The agent that the library was built with, datasets/agents/pipeline.safetensors. */
@@ -35,7 +37,7 @@ AmStatus inference_plan(ChainPlan *plan, const ChainProblem *problem, Agent *age
 /* Many episodes side by side, for training and for the plan of one. */
 typedef struct InferenceBatch {
     InferenceState *states;
-    InferenceRest **asked;     /* [rows]: the network is asked about them */
+    InferenceRest **asked;     /* [rows]: the inputs of the network */
     float *features, *outputs; /* of each of them */
     int32_t count;
 } InferenceBatch;

@@ -1,9 +1,9 @@
-/* Arrays that pipelines are learned on (Auto-MAP sections 3.5 and 4.5).
+/* Arrays for training pipeline agents (Auto-MAP sections 3.5 and 4.5).
  *
- * A set is computation C, activation A and weight W of a made-up network, and the devices that it
- * runs on. C and W are prefix sums, A is what a cut costs, as it is; all three are taken at 128 even points
- * and scaled together, so that the largest number is 1: C in seconds of a micro-batch on a device of rate 1,
- * A in seconds of its transfer on the link between servers, W in seconds on that link.
+ * A set is computation C, activation A and weight W of a generated network, and its devices. C and
+ * W are prefix sums, A is the cost of a cut; all three are taken at 128 even points and scaled
+ * together, so that the largest number is 1: C in seconds of a micro-batch on a device of rate 1, A
+ * in seconds of its transfer on the link between servers, W in seconds on that link.
  *
  * Every number is a function of (seed, index). Of each array is drawn, independently:
  *   noise     uniform [0, 1], normal (0.5, 0.2) cut to [0.02, inf), exponential, or binomial (8, 0.5) / 8
@@ -11,12 +11,13 @@
  *             weights grow); repeated blocks of 2 to 16 layers, each like the first up to 2 % noise
  *   lumps     0 to 2 layers that weigh 4 to 24 times the mean (embeddings, classifiers)
  *   length    128 to 1024 layers before they are coarsened
- * The mean transfer is exp(U(log 0.001, log 0.3)) / 8 of all computation, all weights exp(U(log 0.01, log
- * 3)). Devices: 1 to 64 servers of 1, 2, 4 or 8, 2 to 64 in all; links inside 1, 4, 10 or 40 times as fast as
- * between; in half of the sets all rates are 1, else each server's is one of two or three of U(0.3, 1). At
- * most 16 units of equal size. Stages: 2 to 8, in two of five sets one for each server where that many are;
- * micro-batches 2 to 64, powers of 2. In half of the sets memory is short: 1 to 1.6 times what the fullest
- * device needs when layers are shared out by work, or more where nothing would fit.
+ * The mean transfer is exp(U(log 0.001, log 0.3)) / 8 of all computation, all weights exp(U(log
+ * 0.01, log 3)). Devices: 1 to 64 servers of 1, 2, 4 or 8, 2 to 64 in all; links inside 1, 4, 10 or
+ * 40 times as fast as between; in half of the sets all rates are 1, else each server's is one of
+ * two or three of U(0.3, 1). At most 16 units of equal size. Stages: 2 to 8, in two of five sets
+ * one for each server if there are that many; micro-batches 2 to 64, powers of 2. In half of the
+ * sets memory is short: 1 to 1.6 times the need of the fullest device when layers are shared by
+ * work, or more if no plan would fit.
  */
 #ifndef PLANNERS_INFERENCE_ARRAYS_H
 #define PLANNERS_INFERENCE_ARRAYS_H
@@ -49,9 +50,9 @@ void inference_empty_set(InferenceSet *set, int32_t places);
  * AM_ERROR_USAGE: counts that do not go together. */
 AmStatus inference_make_units(InferenceSet *set, AmError *error);
 
-/* The chain at INFERENCE_POINTS places, one of each even part: where least is sent, as a cut there is as good
- * as any nearby. A chain that has no more is taken as it is. places[k] is the place of `chain` that place k
- * of the result is. */
+/* Coarsens the chain to INFERENCE_POINTS places, one of each even part: the one with the least
+ * transfer, since a cut there is as good as any nearby. A shorter chain is unchanged. places[k] is
+ * the place of `chain` for place k of the result. */
 AmStatus inference_coarsen(Chain *coarse, int32_t places[INFERENCE_POINTS + 1], const Chain *chain,
                            Arena *arena, AmError *error);
 

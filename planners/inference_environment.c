@@ -9,7 +9,7 @@
 /* Candidates whose stage or whose balanced rest is longer than this times the best are masked. */
 static const double radius = 1.4;
 
-/* Where (left, unit, place 0) stands in the arrays of a table. */
+/* The index of (left, unit, place 0) in the arrays of a table. */
 static int64_t index_of(const ChainProblem *problem, int32_t left, int32_t unit) {
     return ((int64_t)left * (problem->unit_count + 1) + unit) * (problem->chain->count + 2);
 }

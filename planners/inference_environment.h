@@ -1,26 +1,27 @@
 /* The environment of pipelines by inference (Auto-MAP sections 3.5 and 4.5).
  *
- * A state is a chain of at most 128 layers with units of devices, and the stages chosen so far from the left.
- * An action names where the next stage ends, in layers and in units of devices; actions that leave no way to
- * finish within the memory are masked, by an exact table of what can still be finished, and so are those far
- * off the balance of work, Auto-MAP's radius. The agent sees an action by features of what it leaves behind:
- * the rest of the chain, the devices and the number of stages for it. All of them are ratios, so one network
- * serves every length of chain, every number of devices and every mix of rates.
+ * A state is a chain of at most 128 layers with units of devices, and the stages chosen so far from
+ * the left. An action is the end of the next stage, in layers and in units of devices. Actions from
+ * which no plan within the memory can be completed are masked, by an exact table, and those far
+ * from the balance of work too, by Auto-MAP's radius. The agent sees an action by features of its
+ * remainder: the rest of the chain, the devices and the number of stages for it. All of them are
+ * ratios, so that one network serves every length of chain, every number of devices and every mix
+ * of rates.
  *
  * The length of a pipeline (chain.h) is
  *
  *   Q(action) = max(M (t + 2 c) + r, t + 2 c + V(rest)),   V(rest) = estimate(rest) (1 + output / 5)
  *
- * t, c and r being those of the stage just chosen, and V what the network has learned that the rest will take
- * when the agent goes on. The reward of a stage is how much longer the step becomes, E_{s+1} - E_s, so that
- * the return behind an action is E_{s+1}; it is learned relative to the estimate. The estimate is the
- * shortest of four splits of the rest that only share out work; the others are features. The rest of a single
- * stage has a known length.
+ * where t, c and r belong to the stage just chosen, and V is the learned length of the rest under
+ * the agent's policy. The reward of a stage is the increase of the step, E_{s+1} - E_s, so that the
+ * return after an action is E_{s+1}; it is learned relative to the estimate. The estimate is the
+ * shortest of four splits of the rest that only distribute work; the others are features. The rest
+ * of a single stage has a known length.
  *
- * A rest is the same for every partial plan that leaves it behind, so its features and what the network says
- * of it are kept in a table that all states of an episode share, whoever is first to need them.
+ * A rest is equal for every partial plan that leads to it, so that its features and the network's
+ * output for it are kept in a table that all states of an episode share.
  *
- * There is no search here: every stage is chosen once.
+ * The environment does not search: every stage is chosen once.
  */
 #ifndef PLANNERS_INFERENCE_ENVIRONMENT_H
 #define PLANNERS_INFERENCE_ENVIRONMENT_H
@@ -32,16 +33,17 @@
 #define INFERENCE_CANDIDATES   64 /* at most, of one step */
 #define INFERENCE_OUTPUT_SCALE 5
 
-/* What an action leaves behind: a number of stages on the layers from a place and the units from one on. */
+/* The remainder of an action: a number of stages on the layers from a place and the units from one
+ * on. */
 typedef struct InferenceRest {
     double estimate; /* its length where a single stage is left */
     bool is_known;   /* that is: the network is not asked */
-    bool is_valued;  /* the network was asked, or need not be: output is what it said */
+    bool is_valued;  /* output is valid: evaluated by the network, or known */
     double output;
     float features[INFERENCE_FEATURES];
 } InferenceRest;
 
-/* One action, and what is known of it. */
+/* One action and its properties. */
 typedef struct InferenceCandidate {
     int32_t place, unit; /* where the stage ends */
     ChainStage stage;
@@ -80,7 +82,7 @@ AmStatus inference_step(InferenceState *state, int32_t candidate, AmError *error
 double inference_length(const InferenceState *state, int32_t candidate);
 double inference_whole(const InferenceState *state, double length);
 
-/* What the network should have said of a rest that took `length`. */
+/* The target output of the network for a rest of length `length`. */
 double inference_target(const InferenceRest *rest, double length);
 
 /* Returns whether any partition fits the memory. */

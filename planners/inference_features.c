@@ -11,7 +11,7 @@ enum { EQUAL, ALIGNED, FIRST, LAST, ALLOTMENTS };
 enum { BALANCED = ALLOTMENTS, NEAR, WIDE, SPLITS };
 #define CORRECTIONS 2
 
-/* The rest, and what its stages have beside their places. */
+/* The rest, and further properties of its stages. */
 typedef struct Rest {
     const ChainProblem *problem;
     int32_t place, unit, left;
@@ -152,7 +152,7 @@ static void put(float **features, double value) {
     *(*features)++ = (float)fmin(4, fmax(-4, value));
 }
 
-/* Transfers and reductions of the split priced last, over what a stage has time for. */
+/* Transfers and reductions of the split priced last, over the available time of a stage. */
 static void put_waits(float **features, const Rest *rest, double level) {
     double micro_batches = rest->problem->micro_batches, transfers = 0, worst = 0, reductions = 0,
            largest = 0;
@@ -179,7 +179,7 @@ static void put_waits(float **features, const Rest *rest, double level) {
     put(features, last->reduce / level);
 }
 
-/* What the chain behind the place is like, apart from any split. */
+/* Features of the chain after the place, independent of a split. */
 static void put_chain(float **features, const Rest *rest, double level) {
     const ChainProblem *problem = rest->problem;
     const Chain *chain = problem->chain;

@@ -1,12 +1,13 @@
-/* What the inference agent sees of the rest of a chain: splits that only share out work, and ratios to them.
+/* The inference agent's observation of the rest of a chain: splits that only distribute work, and
+ * ratios to them.
  *
- * The rest is `left` stages over the layers behind `place` on the units from `unit` on. Units are allotted in
- * four ways: equal numbers; the same with boundaries moved to those of servers; all that are not needed
- * elsewhere to the first stage; or to the last one. On each, work is shared out by rate, then twice again
- * less what the transfers and reductions of the split before take from it, every cut the cheapest within an
- * eighth of a stage. With equal numbers there are also the nearest place to a balance of work, and the
- * cheapest cuts within an eighth and a quarter of a stage of it. Each split is priced by the chain's length;
- * the shortest of those that fit the memory is the estimate.
+ * The rest is `left` stages over the layers after `place` on the units from `unit` on. Units are
+ * allotted in four ways: equal numbers; the same with boundaries moved to those of servers; all
+ * surplus units to the first stage; or to the last one. On each, work is distributed by rate, then
+ * twice again minus the time of the transfers and reductions of the split before, every cut the
+ * cheapest within an eighth of a stage. With equal numbers there are also the nearest place to a
+ * balance of work, and the cheapest cuts within an eighth and a quarter of a stage of it. Each
+ * split is priced by the chain's length; the shortest of those that fit the memory is the estimate.
  */
 #ifndef PLANNERS_INFERENCE_FEATURES_H
 #define PLANNERS_INFERENCE_FEATURES_H

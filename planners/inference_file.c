@@ -31,7 +31,7 @@ static const Column columns[] = {COLUMN(computation, DTYPE_F32, INFERENCE_POINTS
                                  COLUMN(per_server, DTYPE_S32, 0)};
 #define COLUMN_COUNT ((int32_t)(sizeof(columns) / sizeof(*columns)))
 
-/* Makes room for `count` rows of a column; NULL: there is none. */
+/* Reserves memory for `count` rows of a column; NULL if memory is exhausted. */
 static void *reserve(InferenceFile *file, const Column *column, int64_t count, Arena *arena) {
     int64_t numbers = count * (column->width ? column->width : 1);
     char *place = (char *)file + column->place;
@@ -123,7 +123,7 @@ static bool is_number(double value) {
     return value >= 0 && value <= MOST_NUMBER;
 }
 
-/* One point of the set's chain; false: a number is none, or a sum falls. */
+/* Reads one point of the set's chain; false: a value is no number, or a sum decreases. */
 static bool take_point(InferenceSet *set, const InferenceFile *file, int64_t at, int32_t i) {
     Chain *chain = &set->chain;
     double computation = file->computation[at];
@@ -138,7 +138,7 @@ static bool take_point(InferenceSet *set, const InferenceFile *file, int64_t at,
            chain->stored[i] >= chain->stored[i - 1];
 }
 
-/* The devices of the set; false: there are none, or one has no rate. */
+/* Reads the devices of the set; false: there are none, or one has no rate. */
 static bool take_devices(InferenceSet *set, const InferenceFile *file, int32_t row) {
     const float *rates = file->rates + (int64_t)row * INFERENCE_DEVICES;
     set->device_count = 0;

@@ -1,10 +1,10 @@
-/* Files of generated sets (inference_arrays.h), as .npz or .safetensors: what the agent is trained on, to
- * look at and to grade agents on.
+/* Files of generated sets (inference_arrays.h), as .npz or .safetensors: the training data of the
+ * agent, for inspection and for evaluating agents.
  *
- * One row for each of N sets, all of f32 but for the counts, which are s32:
- *   computation, activation, weight, stored [N, 128]  sums up to behind each point, but for activation: what
- *                                                     a cut there costs; stored: kept of a micro-batch
- *   rates [N, 64]                                     of the devices, 0 behind the last one
+ * One row for each of N sets, all f32 except the counts, which are s32:
+ *   computation, activation, weight, stored [N, 128]  sums up to each point, except activation: the cost
+ *                                                     of a cut there; stored: kept per micro-batch
+ *   rates [N, 64]                                     of the devices, 0 after the last one
  *   inside, memory [N]                                link inside a server, memory of a device
  *   stages, micro_batches, per_server [N]
  */

@@ -70,7 +70,7 @@ fail:
     return status;
 }
 
-/* The pipeline with the plan's cuts; false where a stage may not lie on its devices. */
+/* The pipeline with the plan's cuts; false if a stage is not allowed on its devices. */
 static bool place_stages(HybridPipeline *pipeline, const HybridModel *model, const ChainProblem *problem,
                          const ChainPlan *plan) {
     int32_t device = 0;

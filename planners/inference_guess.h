@@ -1,10 +1,10 @@
-/* The inference agent's pipelines of a module: first guesses of the hybrid search.
+/* The inference agent's pipelines of a module: initial candidates of the hybrid search.
  *
- * The units of layer_costs.h become the layers of a chain, with the seconds and bytes of a stage of equal
- * width without a tensor axis; the cluster's servers, or equal parts of them, the units of devices. For each
- * number of micro-batches and of stages the agent cuts both at once; cuts of devices at which no stage may
- * lie are passed over. Every stage then works by the recipe of the model's that is quickest for all of them
- * and fits.
+ * The units of layer_costs.h become the layers of a chain, with the seconds and bytes of a stage of
+ * equal width without a tensor axis; the cluster's servers, or equal parts of them, become the
+ * units of devices. For each number of micro-batches and of stages the agent cuts both at once;
+ * cuts of devices where no stage is allowed are skipped. Every stage then uses the fastest recipe
+ * of the model that fits all of them.
  */
 #ifndef PLANNERS_INFERENCE_GUESS_H
 #define PLANNERS_INFERENCE_GUESS_H

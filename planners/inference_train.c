@@ -19,7 +19,7 @@ static const struct {
 } phases[] = {{0.6, 1e-3}, {0.9, 3e-4}, {1, 1e-4}};
 #define PHASES ((int32_t)(sizeof(phases) / sizeof(*phases)))
 
-/* What a checkpoint begins with; the agent follows. */
+/* The header of a checkpoint; the agent follows. */
 typedef struct Head {
     char magic[8];
     uint64_t seed;
@@ -137,7 +137,7 @@ static AmStatus run_round(Trainer *trainer, AmError *error) {
     return AM_OK;
 }
 
-/* Stores what an episode chose since it explored last. */
+/* Stores the choices of an episode since its last exploration. */
 static AmStatus store(Trainer *trainer, int32_t k, AmError *error) {
     const InferenceState *state = &trainer->batch.states[k];
     const ChainPlan *plan = &state->plan;

@@ -23,7 +23,7 @@
 typedef struct InferenceProgress {
     int64_t episodes, episode_count;
     double loss;     /* mean of the updates since the last report */
-    double estimate; /* mean return over the estimate of what was stored since then */
+    double estimate; /* mean return over the estimate of the transitions stored since then */
     Agent *agent;
 } InferenceProgress;
 
@@ -39,9 +39,9 @@ typedef struct InferenceTraining {
     SearchWatch *watch; /* counts the episodes; or NULL */
 } InferenceTraining;
 
-/* The trained agent; agent_free releases it. When interrupted it writes the checkpoint and gives the agent as
- * it is, with
- * `*done` the episodes that it had. AM_ERROR_INPUT: the checkpoint is not of this training. */
+/* Returns the trained agent; agent_free releases it. When interrupted it writes the checkpoint and
+ * returns the agent in its current state, with `*done` finished episodes. AM_ERROR_INPUT: the
+ * checkpoint belongs to another training. */
 AmStatus inference_train(Agent **agent, int64_t *done, const InferenceTraining *training, AmError *error);
 
 #endif

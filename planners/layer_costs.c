@@ -16,7 +16,8 @@
 
 /* ---- units ---- */
 
-/* Of each of the places within half a unit of where the work is k / count done, that where least crosses. */
+/* Cuts units: among the places within half a unit of k / count of the work, the one with the fewest
+ * crossing bytes. */
 static AmStatus cut_units(LayerCosts *self, AmError *error) {
     PipelineWork work;
     TRY(even_pipeline_work(&work, &self->arena, self->context, error));
@@ -47,7 +48,8 @@ static AmStatus cut_units(LayerCosts *self, AmError *error) {
                    "it has too few forward operators to cut");
 }
 
-/* The units as stages of a device each, which says where all else belongs. */
+/* Assigns the units as stages of one device each, which determines the place of all other
+ * instructions. */
 static AmStatus assign_units(LayerCosts *self, AmError *error) {
     int32_t count = self->unit_count;
     PlanStage *stages = ARENA_ARRAY(&self->arena, PlanStage, count);
@@ -68,7 +70,8 @@ static int32_t unit_of(const LayerCosts *self, int32_t instruction) {
     return held ? stage_first(held) : -1;
 }
 
-/* What crosses each cut: values from where they are made to the last (or first) unit that needs them. */
+/* Counts the bytes across each cut: values from their definition to the last (or first) unit that
+ * needs them. */
 static AmStatus count_crossing(LayerCosts *self, AmError *error) {
     const PlanContext *context = self->context;
     self->crossing = ARENA_ARRAY(&self->arena, double, self->unit_count + 1);
@@ -106,7 +109,8 @@ static AmStatus find_checkpoints(LayerCosts *self, AmError *error) {
     return AM_OK;
 }
 
-/* What recomputation keeps: values by the unit that makes them, if they go beyond the next checkpoint. */
+/* Counts the values that recomputation keeps, by the unit that computes them, if they are used
+ * after the next checkpoint. */
 static AmStatus count_checkpoints(LayerCosts *self, AmError *error) {
     const PlanContext *context = self->context;
     TRY(find_checkpoints(self, error));
@@ -211,7 +215,7 @@ static bool find_genome(const LayerCosts *self, const Problem *problem, const La
     return found && (problem->mesh.axes[0].size == 1 || expert_batch(problem, 0, genome));
 }
 
-/* Where a step belongs. What has no place of its own is where the step before is. */
+/* The place of a step. A step without one has the place of its predecessor. */
 typedef struct StepPlace {
     int32_t unit;
     LayerPass pass;
@@ -242,7 +246,7 @@ static AmStatus add_collective(const LayerCosts *self, LayerTable *table, const 
     int32_t origin = executed->instruction->origin;
     bool is_update = place->pass == LAYER_UPDATE || (origin >= 0 && self->gradients[origin]);
     double bytes = collective_tensor_bytes(executed->program, executed->instruction);
-    /* What follows from the weights, and numbers that are added up once for all turns. */
+    /* Values that depend on the weights alone, and scalars that are summed once for all iterations. */
     if (over_batch && (is_update || bytes < 64)) return AM_OK;
     ARENA_RESERVE(&table->arena, table->collectives, table->collective_count, table->collective_capacity);
     if (table->arena.failed) return am_fail_memory(error, table->collective_count);
@@ -274,7 +278,7 @@ static int32_t read_value(const Program *program, const ProgramStep *step, int32
     return k < instruction->operand_count ? instruction->operands[k] : -1;
 }
 
-/* What the backward pass reads of the forward pass, and what a step needs at once. */
+/* Counts the forward values that the backward pass reads, and the peak need of a step. */
 static AmStatus count_activations(const LayerCosts *self, LayerTable *table, Arena *scratch,
                                   const Program *program, const StepPlace *places, AmError *error) {
     bool *is_counted = ARENA_ARRAY(scratch, bool, program->value_count + 1);
@@ -298,7 +302,7 @@ static AmStatus count_activations(const LayerCosts *self, LayerTable *table, Are
     return AM_OK;
 }
 
-/* Weights and what the optimizer keeps of them, at the units that have them. */
+/* Counts weights and their optimizer state, at the units that have them. */
 static void count_parameters(const LayerCosts *self, LayerTable *table, const Program *program) {
     const IrRoles *roles = self->context->roles;
     for (int32_t k = 0; k < roles->parameter_count; k++) {

@@ -1,12 +1,13 @@
-/* What the layers of a module cost, by the way in which a stage would hold them.
+/* The cost of a module's layers, by the way in which a stage would hold them.
  *
- * The forward operators stand in the order of the module. They are cut into at most LAYER_MOST_UNITS units
- * of about equal FLOPs, each cut where least crosses within its reach; stages_assign() says to which unit
- * everything else belongs. A table is the whole module completed and lowered once, for one device of a mesh
- * of `local batches` x tensor: splitting a batch of B over M micro-batches and d devices gives a device the
- * shapes that splitting it over M d devices does. So a table serves every stage of that tensor degree and
- * those local examples, whatever its micro-batches, devices and units. Its seconds are by device type;
- * collectives are listed and priced where it is known how the devices lie.
+ * The forward operators have the order of the module. They are cut into at most LAYER_MOST_UNITS
+ * units of about equal FLOPs, each at the cheapest cut within its range; stages_assign() determines
+ * the unit of all other instructions. A table is the whole module assigned and lowered once, for
+ * one device of a mesh of `local batches` x tensor: splitting a batch of B over M micro-batches and
+ * d devices gives a device the shapes of splitting it over M d devices. A table therefore serves
+ * every stage of that tensor degree and those local examples, for any micro-batches, devices and
+ * units. Its seconds are by device type; collectives are listed, and priced once the position of
+ * the devices is known.
  */
 #ifndef PLANNERS_LAYER_COSTS_H
 #define PLANNERS_LAYER_COSTS_H
@@ -20,7 +21,8 @@
 
 typedef enum LayerPass { LAYER_FORWARD, LAYER_BACKWARD, LAYER_UPDATE, LAYER_PASSES } LayerPass;
 
-/* Of a unit in one turn; those that reduce gradients are left out, since they follow from `gradients`. */
+/* A collective of a unit in one iteration; reductions of gradients are omitted, since they follow
+ * from `gradients`. */
 typedef struct LayerCollective {
     ProgramCollectiveKind kind;
     LayerPass pass;
@@ -49,7 +51,7 @@ typedef struct LayerTable {
     Arena arena;
 } LayerTable;
 
-/* What the tensor axis splits at one degree. */
+/* The lists of the tensor axis at one degree. */
 typedef struct LayerTensor {
     int32_t size;
     bool splits_sequence, found;
@@ -68,14 +70,14 @@ typedef struct LayerCosts {
     double
         *crossing; /* [unit_count + 1] bytes of the whole batch that go up over a cut in the forward pass */
     double *returning; /* and down in the backward pass */
-    /* Where little crosses: a stage that recomputes keeps what crosses these cuts, and makes again what is
-     * between them, a layer or its half at a time. */
+    /* Cuts with few crossing bytes: a stage with recomputation keeps the values across these cuts,
+     * and recomputes those in between, a layer or its half at a time. */
     bool *is_checkpoint;      /* [unit_count + 1] */
     double *checkpoint_bytes; /* [unit_count] of the whole batch, made in the unit, that cross the next one */
     StageMap *map;            /* of units */
     uint8_t *gradients;       /* memory_find_gradients() */
     struct Scratch *scratch;
-    StopSignal stop; /* set by the caller; where it says so, tables are left unfilled, as if not found */
+    StopSignal stop; /* set by the caller; when it requests a stop, tables stay empty */
     LayerTensor tensors[LAYER_MOST_TENSORS];
     int32_t tensor_count;
 } LayerCosts;
@@ -85,7 +87,7 @@ AmStatus layer_costs_open(LayerCosts **costs, const PlanContext *context, const 
                           const ProblemSettings *settings, AmError *error);
 void layer_costs_close(LayerCosts *costs);
 
-/* Fills the tables, whose first three members say which they are, side by side. */
+/* Fills the tables concurrently; their first three members identify them. */
 AmStatus layer_costs_fill(const LayerCosts *costs, LayerTable *tables, int32_t count, int32_t threads,
                           AmError *error);
 void layer_tables_free(LayerTable *tables, int32_t count);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Operators between a weight and what takes it. */
+/* Operators between a weight and its reader. */
 enum { MOST_VIEWS = 8 };
 
 static bool is_digit(char c) {

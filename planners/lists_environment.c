@@ -1,8 +1,7 @@
-/* The environment of ordered lists (method, sections 2 and 7): candidate after
- * candidate, axis after axis, take or leave. Every prefix is a plan, so the
- * reward of a decision is what it saves at once. The observation speaks of the
- * candidate (size, weights, FLOPs) and of the plan so far, not of identities,
- * so that one network serves every module and mesh. */
+/* The environment of ordered lists (docs/method.md): candidate after candidate, axis after axis,
+ * take or leave. Every prefix is a plan, so that the reward of a decision is its immediate saving.
+ * The observation describes the candidate (size, weights, FLOPs) and the plan so far without
+ * identities, so that one network serves every module and mesh. */
 #include <math.h>
 
 #include "planners/environment.h"
@@ -79,7 +78,7 @@ static void mask(const Environment *environment, uint8_t *legal) {
     bool is_open =
         self->axis < self->problem->mesh.axis_count && self->genome.count[self->axis] < GENOME_MAX_ENTRIES;
     legal[0] = 1;
-    legal[1] = is_open && !problem_must_stop(self->problem); /* then the episode ends with what it has */
+    legal[1] = is_open && !problem_must_stop(self->problem); /* the episode then ends with its current plan */
 }
 
 static AmStatus step(Environment *environment, int32_t action, double *reward, bool *done, AmError *error) {

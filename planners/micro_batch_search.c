@@ -1,6 +1,6 @@
 /* The spaces that a search spans, and the number of micro-batches.
  *
- * Plans of any number of stages are hybrid_search()'s, with the plans of one stage and one micro-batch among
+ * Plans of any number of stages are hybrid_search()'s, with the one-stage plans and one micro-batch among
  * them; what is not in its space is searched beside it and the quickest wins. In the other spaces there is
  * one search for each number of micro-batches. More micro-batches keep fewer activations and pay for it with
  * smaller kernels and more launches, so that the fastest number is the smallest that fits, or nearly so; all
@@ -40,7 +40,7 @@ static ScheduleKind weakest_schedule(const SearchOptions *options, const Plan *p
 }
 
 /* Says of a plan what no plan of any number of stages takes less than, in the number of micro-batches and by
- * the schedule that the user asked for or by any; and of one stage how far it is from the best of the
+ * the schedule that the user asked for or by any; and of a stage how far it is from the best of the
  * additive model on its mesh. */
 static AmStatus prove_stages(SearchResult *result, const PlanContext *whole, const Cluster *cluster,
                              const SearchOptions *options, const MicroBatching *settings, double deadline,
@@ -248,7 +248,7 @@ static AmStatus search_numbers(SearchResult *result, Arena *arena, PlanContext *
                      : AM_OK;
 }
 
-/* A recipe of several stages with one number of micro-batches, quoted, and taken where it is the quicker
+/* A recipe of multiple stages with one number of micro-batches, quoted, and taken where it is the quicker
  * plan.
  */
 static AmStatus take_recipe(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
@@ -277,7 +277,7 @@ static AmStatus take_recipe(SearchResult *result, Arena *arena, PlanContext *who
     return AM_OK;
 }
 
-/* The baselines of several stages, which a search may not lose to: of one micro-batch, and of as many as its
+/* The baselines of multiple stages, which a search may not lose to: of one micro-batch, and of as many as its
  * plan has. The number of a search that was cut short is not one that a larger budget comes to. */
 static AmStatus take_recipes(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                              const SearchOptions *options, const MicroBatching *settings, bool is_cut,
@@ -302,7 +302,7 @@ static AmStatus take_recipes(SearchResult *result, Arena *arena, PlanContext *wh
     return AM_OK;
 }
 
-/* A given plan of one stage, as it is, where nothing better was found. */
+/* A given one-stage plan, as it is, where nothing better was found. */
 static AmStatus take_initial(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                              const SearchOptions *options, const MicroBatching *settings, AmError *error) {
     const Plan *initial = options->initial;
@@ -352,7 +352,7 @@ static void take_better(SearchResult *result, const SearchResult *found, const S
     if (is_better) result->plan->space = plan_space_name(options->space);
 }
 
-/* Plans of one stage with a number of micro-batches that is asked for: hybrid_search() has their lists for
+/* One-stage plans with a number of micro-batches that is asked for: hybrid_search() has their lists for
  * one micro-batch alone. Of large modules its tables must do where they have a plan. `*refusal`: why there is
  * none, of both searches, where it is not for want of memory: one stage is refused for the module's sake, not
  * for its cuts'. */

@@ -5,7 +5,7 @@
 #include "planners/search.h"
 #include "propagation/micro_batches.h"
 
-/* SPACE_AUTO, unless search_narrow() makes it less, is plans of one stage and of several; a given plan
+/* SPACE_AUTO, unless search_narrow() makes it less, is one-stage plans and of several; a given plan
  * (options->initial, whose number of devices must be the cluster's: AM_ERROR_INPUT) is among them.
  * settings->micro_batches 0: all powers of two that divide the batch, which share
  * the evaluations; the fastest plan that fits wins, of equal ones that of fewer

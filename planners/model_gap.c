@@ -27,7 +27,7 @@ typedef struct Gaps {
     StageGap *stages; /* [parts] */
 } Gaps;
 
-/* The context with decisions about what a stage holds alone. */
+/* The context with the decisions that a stage holds alone. */
 static AmStatus stage_context(PlanContext *part, Choices *choices, Arena *arena, const PlanRanks *ranks,
                               int32_t stage, AmError *error) {
     const Choices *all = ranks->context->choices;
@@ -69,8 +69,8 @@ static void find_task(void *user, int32_t p) {
     arena_free(&arena);
 }
 
-/* Returns whether the model says no more of stage s, of all its chunks, than what its busiest devices are
- * predicted.
+/* Returns whether the model's cost of stage s, with all its chunks, is at most the predicted time
+ * of its busiest devices.
  */
 static bool holds(const Gaps *self, int32_t s) {
     const PlanRanks *ranks = self->ranks;

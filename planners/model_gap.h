@@ -6,11 +6,11 @@
 #include "cost/cluster.h"
 #include "propagation/plan.h"
 
-/* Computing plus boxing of the plan in the additive model over a lower bound of the least that any choice of
- * labels comes to, less 1; of several stages the sums of both over all stages, each with what it holds, on
- * its own mesh. `plan` has been simulated. `*gap` NAN: nothing is claimed of one of the meshes
- * (cost/additive.h), or the model says more of a stage than the simulator does, or `stop` is wanted.
- * AM_ERROR_INTERNAL: no memory.
+/* Computing plus resharding of the plan in the additive model over a lower bound of its minimum
+ * over all labels, less 1; for several stages the sums of both over all stages, each with its own
+ * values, on its own mesh. `plan` has been simulated. `*gap` NAN: the model does not support one of
+ * the meshes (cost/additive.h), or exceeds the simulated time of a stage, or `stop` is set.
+ * AM_ERROR_INTERNAL: memory is exhausted.
  */
 AmStatus plan_model_gap(double *gap, const PlanContext *whole, const Cluster *cluster, const Plan *plan,
                         const StopSignal *stop, AmError *error);

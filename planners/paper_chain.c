@@ -29,7 +29,7 @@ static void find_outer(Builder *self) {
     const Rules *rules = self->context->rules;
     const IrModule *module = self->context->canonical;
     for (int32_t i = 0; i < module->instruction_count; i++) self->outer[i] = i < self->count ? i : -1;
-    for (int32_t c = 0; c < module->computation_count; c++) { /* loops before what they run */
+    for (int32_t c = 0; c < module->computation_count; c++) { /* loops before their computations */
         const IrComputation *body = &module->computations[c];
         if (!rules->is_planned[c] || rules->region_of[c] < 0) continue;
         int32_t outer = self->outer[rules->loops[rules->region_of[c]].instruction];
@@ -68,7 +68,7 @@ static void find_places(Builder *self) {
             int32_t operand = choices->operands[k], place = self->place[operand];
             bool is_given = is_forward(self, operand) ||
                             self->context->canonical->instructions[operand].opcode == IR_PARAMETER;
-            /* Constants that several layers share say nothing. */
+            /* Constants shared by several layers have no place. */
             if (place < 0 || rules->is_free[operand] || rules->on_demand[operand]) continue;
             if (is_given && place > last) last = place;
             if (!is_given && (first < 0 || place < first)) first = place;
@@ -78,7 +78,7 @@ static void find_places(Builder *self) {
     }
 }
 
-/* ---- what it costs ---- */
+/* ---- costs ---- */
 
 static int32_t origin_of(const ExecutedStep *executed) {
     if (executed->instruction) return executed->instruction->origin;
@@ -131,8 +131,8 @@ static AmStatus add_seconds(Builder *self, Arena *scratch, AmError *error) {
     return AM_OK;
 }
 
-/* Every turn adds a weight's gradient to what the turns before have left; the module as read has one turn.
- * The product that makes it adds: what it is added to is read besides. */
+/* Every iteration adds a weight's gradient to the sum so far; the module as read has one iteration.
+ * The product that computes the gradient accumulates, and reads the sum in addition. */
 static void add_accumulation(Builder *self) {
     const IrRoles *roles = self->context->roles;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
@@ -178,7 +178,7 @@ static bool is_product(const Builder *self, int32_t i) {
     return is_forward(self, i) && (opcode == IR_DOT || opcode == IR_CONVOLUTION || opcode == IR_WHILE);
 }
 
-/* What weights and the optimizer hold, at the operators that take the weights first. */
+/* Adds the memory of weights and the optimizer at the first operators that use the weights. */
 static void add_weights(const Builder *self, double *bytes, int32_t *weights, double *state_per_byte) {
     const IrRoles *roles = self->context->roles;
     double all = 0, state = 0;
@@ -194,7 +194,8 @@ static void add_weights(const Builder *self, double *bytes, int32_t *weights, do
     *state_per_byte = all > 0 ? state / all : 0;
 }
 
-/* The cut with least crossing in every gap between products, with what lies before it. */
+/* Finds the cut with the fewest crossing bytes in every gap between products, with the sums before
+ * it. */
 static AmStatus find_pivots(Builder *self, Arena *scratch, AmError *error) {
     PaperChain *chain = self->chain;
     double *bytes = ARENA_ARRAY(scratch, double, self->count + 1), state_per_byte;

@@ -1,13 +1,14 @@
-/* A module as the chain that Auto-MAP cuts into a pipeline (its sections 3.4 and 4.4): the forward operators
- * in the order of the module, what is computed, kept and held up to each pivot, and what crosses there.
+/* A module as the chain that Auto-MAP cuts into a pipeline (its sections 3.4 and 4.4): the forward
+ * operators in the order of the module, with computation, kept values and memory up to each pivot,
+ * and the bytes across it.
  *
- * Seconds are of one turn on one device that has its share of a micro-batch: the module is lowered once, with
- * the batch cut into as many parts, and every step of that program counts at the forward operator that it
- * belongs to: a backward operator at the last forward value (or weight) that it takes. Where there are
- * several micro-batches every weight's gradient is added up besides.
+ * Seconds are of one iteration on one device with its share of a micro-batch: the module is lowered
+ * once, with the batch split into that many parts, and every step of that program counts at its
+ * forward operator: a backward operator at the last forward value (or weight) that it uses. With
+ * several micro-batches every weight's gradient is accumulated in addition.
  *
- * Between two products (dots, convolutions, loops) nothing is computed that is worth moving, so that of the
- * cuts there only the one at which least crosses is a pivot.
+ * Between two products (dots, convolutions, loops) no computation is worth moving, so that among
+ * the cuts there only the one with the fewest crossing bytes is a pivot.
  */
 #ifndef PLANNERS_PAPER_CHAIN_H
 #define PLANNERS_PAPER_CHAIN_H
@@ -16,13 +17,13 @@
 
 typedef enum PaperPass {
     PAPER_FORWARD,
-    PAPER_BACKWARD,  /* what the stage before waits for */
-    PAPER_GRADIENTS, /* of weights, which come behind that in a turn */
+    PAPER_BACKWARD,  /* for which the previous stage waits */
+    PAPER_GRADIENTS, /* of weights, which follow it in an iteration */
     PAPER_UPDATE,
     PAPER_PASSES
 } PaperPass;
 
-/* A cut before `instruction`, and what lies before it. */
+/* A cut before `instruction`, and the sums before it. */
 typedef struct PaperPivot {
     int32_t instruction;
     double crossing;              /* bytes of the whole batch that go over it in the forward pass */
@@ -42,16 +43,17 @@ typedef struct PaperChain {
     PaperPivot *pivots; /* [count], by instruction */
     int32_t count;
     PaperPivot whole; /* the end of the module */
-    int32_t parts;    /* of the batch, of which a device has one in a turn */
+    int32_t parts;    /* of the batch; a device has one in an iteration */
 } PaperChain;
 
-/* Of the module as read, whose micro-batches `devices` devices share. Everything lives in the arena.
- * AM_ERROR_INFEASIBLE for a module without a batch or without two products to cut between. */
+/* Builds the chain of the module as read, whose micro-batches `devices` devices share. Allocates in
+ * the arena. AM_ERROR_INFEASIBLE for a module without a batch or without two products to cut
+ * between. */
 AmStatus paper_chain_build(PaperChain **chain, Arena *arena, const PlanContext *context,
                            const Cluster *cluster, int32_t micro_batches, int32_t devices, AmError *error);
 
-/* The paths of the weights that are first used last before a pivot and first behind it: near which layers it
- * lies. NULL: there is none. */
+/* The paths of the weights that are first used last before a pivot and first after it: its
+ * neighbouring layers. NULL: none. */
 void paper_chain_layers(const char **before, const char **behind, const PlanContext *context,
                         int32_t instruction);
 

@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 
-/* What differs between the three tasks. Epsilon falls over `decay` steps. */
+/* The differences of the three tasks. Epsilon falls over `decay` steps. */
 typedef struct TaskSettings {
     double learning_rate;
     int64_t decay;
@@ -55,7 +55,7 @@ static AgentSettings settings_for(const TaskSettings *task, const SearchOptions 
     return settings;
 }
 
-/* Takes note of an episode of the policy: whether it earns what the best one did. */
+/* Records whether an episode of the policy earns as much as the best one. */
 static void judge(Learning *self, const DqnEpisode *last) {
     double least = self->result->best - self->task->tolerance * fabs(self->result->best);
     self->settled = last->reward >= least ? self->settled + 1 : 0;

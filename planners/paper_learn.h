@@ -1,9 +1,9 @@
-/* Learning in Auto-MAP's own mode: its hyper-parameters (section 5.1) and the rule that ends it.
+/* Learning in Auto-MAP's own mode: its hyper-parameters (section 5.1) and its stopping rule.
  *
- * After every episode that explores, the policy plays one alone. The run is over when the policy has
- * settled: so many of its episodes in a row were worth as much as the best that has been seen at all (of
- * pipelines, whose lengths differ little, within 0.5 %), after a least number of steps. What the best
- * possible strategy is plays no part in it.
+ * After every exploring episode, the policy plays one alone. The run ends when the policy has
+ * settled: a number of its consecutive episodes earned as much as the best episode of all (for
+ * pipelines, whose lengths differ little, within 0.5 %), after a least number of steps. The optimal
+ * strategy is not used.
  */
 #ifndef PLANNERS_PAPER_LEARN_H
 #define PLANNERS_PAPER_LEARN_H

@@ -47,7 +47,7 @@ static bool must_split(const Partitioning *self, int32_t d) {
     return strict_must_split(self->problem, member_of(self, d).parameter, member_of(self, d).dimension);
 }
 
-/* Of a weight or data input; 0 for what is no array or of another role. */
+/* The rank of a weight or data input; 0 for other values. */
 static int32_t rank_of(const Partitioning *self, int32_t parameter, IrRole role) {
     const IrParameter *entry = &self->context->roles->parameters[parameter];
     const IrShape *shape = &self->context->canonical->instructions[entry->instruction].shape;

@@ -1,16 +1,16 @@
-/* Auto-MAP's environment of operator partitioning and of auto data parallelism
- * (its sections 3.2, 3.3, 4.2 and 4.3).
+/* Auto-MAP's environment of operator partitioning and of auto data parallelism (its sections 3.2,
+ * 3.3, 4.2 and 4.3).
  *
- * The decision vector has a place for every dimension of every weight (or data
- * input): 1 partitioned over the axis, 0 replicated, -1 undecided. One decision is
- * taken a step, to partition or to replicate; the strict engine (strict.h) infers
- * what follows, on its undo trail. A dimension that is decided is worth 0.4 if
- * partitioned and 0.1 if replicated; a conflict costs 1 and ends the episode.
+ * The decision vector has an entry for every dimension of every weight (or data input): 1
+ * partitioned over the axis, 0 replicated, -1 undecided. One decision is taken per step, to
+ * partition or to replicate; the strict engine (strict.h) infers the consequences, on its undo
+ * trail. A decided dimension earns 0.4 if partitioned and 0.1 if replicated; a conflict costs 1 and
+ * ends the episode.
  *
- * Weights are decided by linkage groups, the largest first: the dimensions that
- * splitting any of them splits as well are one decision, and what a decision rules
- * out is replicated with it. Data inputs have no linkage groups (section 4.3): every
- * dimension is a decision, also one that cannot be split.
+ * Weights are decided by linkage groups, the largest first: dimensions that are split together are
+ * one decision, and the dimensions that a decision excludes are replicated with it. Data inputs
+ * have no linkage groups (section 4.3): every dimension is a decision, also one that cannot be
+ * split.
  */
 #ifndef PLANNERS_PAPER_PARTITION_H
 #define PLANNERS_PAPER_PARTITION_H

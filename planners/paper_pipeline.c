@@ -16,7 +16,7 @@
 #define WALKED_TURNS 64
 
 typedef struct Stage {
-    const PaperPivot *first, *end; /* what lies before its begin and its end */
+    const PaperPivot *first, *end; /* the sums before its begin and its end */
     int32_t first_device, end_device;
 } Stage;
 
@@ -42,7 +42,7 @@ static const PaperPivot nothing;
 
 /* ---- prices ---- */
 
-/* One turn of a pass of a stage, whose devices share the micro-batch. */
+/* One iteration of a pass of a stage, whose devices share the micro-batch. */
 static double turn_seconds(const Pipelining *self, const Stage *stage, PaperPass pass) {
     double shares = (double)self->shared.chain->parts / self->shared.micro_batches;
     return (stage->end->seconds[pass] - stage->first->seconds[pass]) * shares /
@@ -56,7 +56,7 @@ static size_t ordinal_of(const Pipelining *self, const PaperPivot *pivot) {
     return pivot == &chain->whole ? (size_t)chain->count + 1 : (size_t)(pivot - chain->pivots) + 1;
 }
 
-/* Where a stage's cuts are says on which devices it is. */
+/* The cuts of a stage determine its devices. */
 static double all_reduce_seconds(const Pipelining *self, const Stage *stage) {
     size_t width = (size_t)self->shared.chain->count + 2;
     double *known = &self->reduced[ordinal_of(self, stage->first) * width + ordinal_of(self, stage->end)];
@@ -103,7 +103,7 @@ static int32_t list_stages(const Pipelining *self, Stage *stages, const PaperCut
     return count + 1;
 }
 
-/* One turn of every stage, and the activations over the cut behind it, one way. */
+/* One iteration of every stage, and the activations over the cut after it, one way. */
 typedef struct Turns {
     double forward[STAGES_MOST], backward[STAGES_MOST], gradients[STAGES_MOST], transfer[STAGES_MOST];
     int32_t stages, count; /* turns */
@@ -122,7 +122,7 @@ static bool is_backward(const Turns *turns, int32_t stage, int32_t k, int32_t *t
     return true;
 }
 
-/* When each stage has ended its last turn. Stages do what they do in order, as soon as what it takes is
+/* The end of each stage's last iteration. Stages execute in order, as soon as their inputs are
  * there. */
 static void walk_turns(const Turns *turns, double *ended) {
     double made[STAGES_MOST][WALKED_TURNS], returned[STAGES_MOST][WALKED_TURNS]; /* -1: not yet */
@@ -164,7 +164,8 @@ static double reduced_after(const Pipelining *self, const Stage *stages, int32_t
     return seconds;
 }
 
-/* L of the stages; see the header. Of very many turns the last ones are as long as the longest stage. */
+/* L of the stages; see the header. Of very many iterations the last ones are as long as the longest
+ * stage. */
 static double length_of(const Pipelining *self, const Stage *stages, int32_t count) {
     Turns turns = {.stages = count, .count = self->shared.micro_batches};
     double ended[STAGES_MOST], longest = 0, length = 0;
@@ -280,7 +281,7 @@ static void observe(const Environment *environment, float *observation) {
         if (is_legal(self, window->pivots[k])) describe(self, window->pivots[k], &observation[k], width);
 }
 
-/* All cuts are made: what the pipeline is worth. */
+/* The reward of the pipeline when all cuts are made. */
 static double finish(Pipelining *self) {
     PaperPipeline *shared = &self->shared;
     Stage stages[STAGES_MOST];
@@ -362,7 +363,7 @@ static bool is_narrow(const PaperChain *chain, int32_t p) {
            (p + 1 == chain->count || crossing <= chain->pivots[p + 1].crossing);
 }
 
-/* The pivots whose device cut is near a boundary: the narrow ones, or where there are none, all. */
+/* The pivots whose device cut is near a boundary: the narrow ones, or all if there are none. */
 static AmStatus fill_window(Pipelining *self, Window *window, int32_t boundary, AmError *error) {
     const PaperChain *chain = self->shared.chain;
     window->pivots = ARENA_ARRAY(self->arena, int32_t, chain->count);

@@ -1,22 +1,25 @@
 /* Auto-MAP's environment of pipelines by online training (its sections 3.4 and 4.4).
  *
- * Devices stand in a row, server by server. A step cuts the chain at a pivot; the devices before it are as
- * many as the part of all arithmetic that lies before it, rounded. Pivots are kept only where that device
- * cut lies within a radius of the boundary of a server, and cut k lies around boundary k; a stage has a
- * weight at least. Of these, ours: only those at which no more crosses than at the pivots next to them. What
- * is observed, of every pivot of the cut's window if it were taken now: seconds of the all-reduces of all
- * stages, seconds of the largest transfer, and the ratio of the shortest to the longest stage. Pivots that
- * may not be taken are masked (their value is -infinity).
+ * Devices form a sequence, server by server. A step cuts the chain at a pivot; the number of
+ * devices before it is proportional to the arithmetic before it, rounded. Pivots are kept only if
+ * that device cut is within a radius of the boundary of a server, and cut k is near boundary k; a
+ * stage has at least one weight. An addition to the paper: only pivots with at most as many
+ * crossing bytes as their neighbours. The observation has for every pivot of the cut's window, if
+ * it were taken now: seconds of the all-reduces across stages, seconds of the largest transfer, and
+ * the ratio of the shortest to the longest stage. Forbidden pivots are masked (their value is
+ * -infinity).
  *
- * When all cuts are made the reward is 1 / L, or -1 / sqrt(L) where a stage does not fit in its devices'
- * memory; L is the length of the pipeline, in units of that of a perfect one without transfers:
+ * When all cuts are made the reward is 1 / L, or -1 / sqrt(L) if a stage does not fit in its
+ * devices' memory; L is the length of the pipeline, in units of that of a perfect one without
+ * transfers:
  *
  *   L = max_s (e_s + max(A_s / w_s, A_s - B_s) + update_s)
  *
- * where e_s is when stage s has ended its last turn in 1F1B: F_s, B_s and the transfers between stages,
- * walked through turn by turn. The stage before takes what it needs of B_s before the gradients of weights,
- * the rest of it, are made. The all-reduces of a stage's w_s gradients, A_s seconds in all, begin as its last
- * backward turn yields them and go on beside it; the last one has to wait for its end.
+ * where e_s is the end of stage s's last iteration in 1F1B: F_s, B_s and the transfers between
+ * stages, simulated iteration by iteration. The previous stage gets its input from B_s before the
+ * gradients of weights, the rest of it, are computed. The all-reduces of a stage's w_s gradients,
+ * A_s seconds in total, begin as its last backward iteration yields them and overlap with it; the
+ * last one has to wait for its end.
  */
 #ifndef PLANNERS_PAPER_PIPELINE_H
 #define PLANNERS_PAPER_PIPELINE_H
@@ -29,7 +32,7 @@
 
 typedef struct PaperCut {
     int32_t pivot;  /* in the chain */
-    int32_t device; /* the first one behind it */
+    int32_t device; /* the first one after it */
 } PaperCut;
 
 typedef struct PaperPipeline {
@@ -53,8 +56,8 @@ AmStatus paper_pipeline_create(PaperPipeline **pipeline, Arena *arena, const Pap
 /* L of a pipeline that is cut so, in seconds, and whether every stage fits. */
 double paper_pipeline_seconds(const PaperPipeline *pipeline, const PaperCut *cuts, bool *fits);
 
-/* Returns whether the best pipeline leaves no room for one more copy of the gradients, which the paper's
- * memory does not have: what a turn makes, before it is added to the sum of those before. */
+/* Returns whether the best pipeline has no memory for one more copy of the gradients, which the
+ * paper's memory model omits: the result of an iteration before it is accumulated. */
 bool paper_pipeline_is_tight(const PaperPipeline *pipeline);
 
 /* The shortest L of all pipelines that fit, by enumeration: for readers, no part of the search. NAN where

@@ -9,7 +9,7 @@
 #include "propagation/micro_batches.h"
 #include "propagation/stages.h"
 
-/* Devices [first, end) share the batch, and `storage` kinds of what is kept from step to step. */
+/* Devices [first, end) share the batch, and `storage` kinds of persistent values. */
 static AmStatus make_stage(PlanStage *stage, Arena *arena, const PlanContext *context, const Cluster *cluster,
                            int32_t first, int32_t end, int32_t storage, AmError *error) {
     const Mesh mesh = {

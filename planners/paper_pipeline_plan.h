@@ -6,12 +6,12 @@
 #include "cost/memory.h"
 #include "planners/search.h"
 
-/* Where stage s + 1 begins: instructions of the module as read, and devices of the cluster. */
+/* The beginning of stage s + 1: instructions of the module as read, and devices of the cluster. */
 typedef struct PaperStageCuts {
     int32_t count;
     const int32_t *instructions, *devices;
-    int32_t storage; /* what the devices of a stage have in shards: 0 nothing, 1 the optimizer's state, 2 and
-                        gradients, 3 and weights (ZeRO 1 to 3) */
+    int32_t storage; /* values that the devices of a stage keep in shards: 0 none, 1 the optimizer's state, 2
+                        and gradients, 3 and weights (ZeRO 1 to 3) */
 } PaperStageCuts;
 
 /* Writes and simulates the plan; `context` is that of the micro-batches. `fit`: whether it fits. The schedule

@@ -1,4 +1,4 @@
-/* What a search in Auto-MAP's own mode found, as JSON and as text; see paper_search.h. */
+/* The result of a search in Auto-MAP's own mode, as JSON and as text; see paper_search.h. */
 #include <math.h>
 
 #include "planners/paper_search.h"

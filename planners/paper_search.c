@@ -1,8 +1,8 @@
-/* Auto-MAP's own mode: from what the DQN decided to a plan; see paper_search.h.
+/* Auto-MAP's own mode: from the DQN's decisions to a plan; see paper_search.h.
  *
- * Operator partitioning is over the devices of one server, the batch over the servers. A strategy becomes
- * the axis's list: the dimension classes of what it splits, by parameter. Auto data parallelism is over all
- * devices.
+ * Operator partitioning is over the devices of one server, the batch over the servers. A strategy
+ * becomes the axis's list: the dimension classes of its splits, by parameter. Auto data parallelism
+ * is over all devices.
  */
 #include "planners/paper_search.h"
 
@@ -101,7 +101,7 @@ static AmStatus make_stage(const PaperSearching *self, PlanStage *stage, const P
 
 /* ---- operator partitioning and auto data parallelism ---- */
 
-/* What the strategy is beside what could be: for readers, after the search. */
+/* Compares the strategy with the optimum: for readers, after the search. */
 static AmStatus report_partition(PaperSearching *self, const PaperPartition *partition, StrictRoots roots,
                                  AmError *error) {
     PaperReport *report = self->report;
@@ -205,9 +205,9 @@ static AmStatus report_cuts(PaperSearching *self, const PaperPipeline *pipeline,
 
 #define PAPER_STORAGE 2 /* ZeRO 2 */
 
-/* The plan of the cuts that were found, in micro-batches. The paper's memory is weights, gradients, state and
- * activations; what else a step needs may not fit beside them: then the devices of a stage have gradients and
- * state in shards (ZeRO 2), which leaves the cuts as they are. */
+/* The plan of the cuts found, in micro-batches. The paper's memory is weights, gradients, state and
+ * activations; the other needs of a step may not fit in addition: then the devices of a stage keep
+ * gradients and state in shards (ZeRO 2), which does not change the cuts. */
 static AmStatus price_pipeline(PaperSearching *self, const PaperPipeline *pipeline, AmError *error) {
     MicroBatching settings = *self->settings;
     const PlanContext *context;
@@ -268,7 +268,7 @@ static AmStatus search_pipeline(PaperSearching *self, AmError *error) {
 
 /* ---- the mode ---- */
 
-/* What the paper's decision vectors have no place for. */
+/* Refuses options that the paper's decision vectors cannot represent. */
 static AmStatus refuse_options(const SearchOptions *options, AmError *error) {
     const char *option = options->pin_count > 0 ? "--pin"
                          : options->kept        ? "--keep-shardings"

@@ -1,6 +1,6 @@
-/* Search in Auto-MAP's own mode (`search --objective paper`): operator partitioning, auto data parallelism
- * and pipelines as the paper states, rewards and learns them. What comes out is an ordinary plan, priced by
- * the simulator like any other; the price plays no part in what is learned.
+/* Search in Auto-MAP's own mode (`search --objective paper`): operator partitioning, auto data
+ * parallelism and pipelines with the paper's states, rewards and learning. The result is an
+ * ordinary plan, priced by the simulator; the price is not used in learning.
  */
 #ifndef PLANNERS_PAPER_SEARCH_H
 #define PLANNERS_PAPER_SEARCH_H
@@ -12,14 +12,14 @@
 
 /* A cut of a pipeline, for readers. */
 typedef struct PaperCutReport {
-    int32_t instruction, device; /* the first ones behind it */
-    double part;                 /* of the arithmetic, before it */
+    int32_t instruction, device; /* the first ones after it */
+    double part;                 /* fraction of the arithmetic before it */
     double crossing;             /* bytes of the whole batch */
     const char *name, *op_name;  /* of the instruction */
     const char *before, *behind; /* paths of the weights next to it, or NULL */
 } PaperCutReport;
 
-/* What a search in this mode found, beside the plan. */
+/* The result of a search in this mode, besides the plan. */
 typedef struct PaperReport {
     PlanSpace space;
     PaperLearning learning;

@@ -59,7 +59,7 @@ static AmStatus pin_parameter(void *data, const PropagationPin *pin, const IrPar
     return AM_ERROR_INFEASIBLE;
 }
 
-/* What the kept shardings split is decided, and so is every dimension of a kept parameter. */
+/* Excludes the decisions of kept shardings: their splits, and every dimension of a kept parameter. */
 static AmStatus keep_shardings(MeshPins *result, Arena *arena, const PlanContext *context, PlanStage *stage,
                                const KeptShardings *kept, AmError *error) {
     AmWarnings warnings = {.arena = arena};

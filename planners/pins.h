@@ -1,11 +1,10 @@
 /* A user's own decisions in a search (`search --pin`), on one mesh.
  *
- * A pin says of every dimension of the parameters that it matches over which
- * axes it is split. So the classes of these dimensions are nobody else's to
- * decide: the pinned ones stand first in the lists of their axes in every plan,
- * and none of them is offered to a searcher. What is tied to them follows. The
- * shardings that the module carries (`--keep-shardings`) are decisions of the same
- * kind; a value that the lists would store otherwise keeps its own as an exception.
+ * A pin defines for every dimension of the parameters that it matches the axes over which it is
+ * split. The classes of these dimensions are therefore decided: the pinned ones come first in the
+ * lists of their axes in every plan, and searchers do not get them as candidates. Tied dimensions
+ * follow. The shardings that the module carries (`--keep-shardings`) are decisions of the same
+ * kind; a value that the lists would store otherwise keeps its own sharding by an override.
  */
 #ifndef PLANNERS_PINS_H
 #define PLANNERS_PINS_H

@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-/* Of every turn in which the stage stays: `between` of them lead on, all others may come before the first of
- * these or behind the last. */
+/* For every iteration in which the path stays on the stage: `between` of them lead on, all others
+ * may come before the first of these or after the last. */
 static void set_backward(PathCounts *counts, double between, double behind, double anywhere, double across) {
     counts->more[PATH_BACKWARD][BOUND_SPINE] = counts->more[PATH_BACKWARD][BOUND_BETWEEN] = between;
     counts->more[PATH_BACKWARD][BOUND_BEHIND] = fmax(behind, 0);
@@ -20,7 +20,7 @@ static void set_forward(PathCounts *counts, double turns) {
 
 PathCounts path_counts(PathKind kind, int32_t stages, int32_t micro_batches, int32_t stage) {
     double turns = micro_batches, left = fmax(turns - (stages - stage), 0);
-    bool is_first = stage == 0; /* nobody waits for it: what it does last ends the step */
+    bool is_first = stage == 0; /* without a waiting stage: its last work ends the step */
     PathCounts counts = {0};
     if (kind == PATH_WORK) {
         set_forward(&counts, turns);
@@ -41,7 +41,7 @@ PathCounts path_counts(PathKind kind, int32_t stages, int32_t micro_batches, int
     if (kind == PATH_LAST && left > 0) {
         counts.above[PATH_FORWARD] = counts.above[PATH_BACKWARD] = 1;
         set_backward(&counts, left, left, left - 1, left - 1);
-        /* The path leaves the stage with what its last turn sends. */
+        /* The path leaves the stage with the transfer of its last iteration. */
         for (int32_t order = 0; order < BOUND_ORDERS; order++)
             if (order != BOUND_SPINE) counts.across[PATH_FORWARD][order] = left - 1;
         counts.more[PATH_FORWARD][BOUND_BEHIND] = counts.more[PATH_FORWARD][BOUND_ANYWHERE] = left - 1;

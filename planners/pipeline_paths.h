@@ -1,24 +1,28 @@
-/* Paths through the turns of a pipeline: a step takes at least as long as any of them (method, section 6).
+/* Paths through the iterations of a pipeline: a step takes at least as long as any of them
+ * (docs/optimality.md).
  *
- * A path follows the first micro-batch up the stages, stays on one stage s for turns of its own, and follows
- * a micro-batch down to the end. F is a turn of the forward pass, B what the stage before waits for in one of
- * the backward pass, W the rest of it. In the order of turns of propagation/pipeline_schedule.h, with
- * a = min(M, S - s) turns of F before the first B:
+ * A path follows the first micro-batch up the stages, stays on one stage s for some iterations, and
+ * follows a micro-batch down to the end. F is an iteration of the forward pass, B the part of a
+ * backward iteration for which the previous stage waits, W the rest of it. In the order of
+ * iterations of propagation/pipeline_schedule.h, with a = min(M, S - s) iterations of F before the
+ * first B:
  *
- *   PATH_WORK      all turns of s, and what comes after                    any schedule
- *   PATH_TURNS     sum F, B of the stages after s, then on s its other M - a F and M B, B of the stages
- *                  before s                                                1f1b, gpipe
- *   PATH_LAST      sum F, B of the stages after s, M - a turns F and B on s up to its last F; that
- * micro-batch through all stages after s and back, and down           1f1b, gpipe PATH_WEIGHTS   as
- * PATH_TURNS, where W may be min(M, s + 1) turns behind B   1f1b, gpipe, zb_h1 PATH_STAYS     sum F, B of the
- * stages after s, M - a F, M B and M W on s, and what comes after
+ *   PATH_WORK      all iterations of s, and the work after them            any schedule
+ *   PATH_TURNS     sum F, B of the stages after s, then on s its other M - a F and M B, B of the
+ *                  stages before s                                         1f1b, gpipe
+ *   PATH_LAST      sum F, B of the stages after s, M - a iterations F and B on s up to its last F;
+ *                  that micro-batch through all stages after s and back, and down
+ *                                                                          1f1b, gpipe
+ *   PATH_WEIGHTS   as PATH_TURNS, where W may be min(M, s + 1) iterations after B
+ *                                                                          1f1b, gpipe, zb_h1
+ *   PATH_STAYS     sum F, B of the stages after s, M - a F, M B and M W on s, and the work after them
  *                                                                          1f1b, gpipe, zb_h1
  *
- * Where M <= a PATH_LAST is PATH_TURNS. GPipe has no place for a last micro-batch that comes back before
- * others, but its step is at least the mean of its paths that stay on v for all turns, of each pass, by
+ * If M <= a PATH_LAST is PATH_TURNS. GPipe has no last micro-batch that returns before others, but
+ * its step is at least the mean of its paths that stay on v for all iterations, of each pass, by
  * weights 1 / (M - 1) for v after s and the rest for s, which is PATH_LAST.
  *
- * What ends a turn may be behind what is sent, what begins it before what is waited for: BoundOrder.
+ * The end of an iteration may come after its transfer, its beginning before its input: BoundOrder.
  */
 #ifndef PLANNERS_PIPELINE_PATHS_H
 #define PLANNERS_PIPELINE_PATHS_H

@@ -1,4 +1,4 @@
-/* Problem: the plans of one stage on one mesh, and what each costs.
+/* Problem: the one-stage plans on one mesh, and what each costs.
  *
  * A genome is a plan in the small: for each mesh axis an ordered list of
  * candidates, and what is stored in shards besides. A candidate is a set of tied dimension classes (repeated
@@ -34,8 +34,8 @@ typedef struct Genome {
 #define GENOME_STORAGE_KINDS 3
 
 typedef enum PlanSpace {
-    SPACE_AUTO,         /* every space; of a problem, all plans of one stage */
-    SPACE_SINGLE_STAGE, /* all plans of one stage */
+    SPACE_AUTO,         /* every space; of a problem, all one-stage plans */
+    SPACE_SINGLE_STAGE, /* all one-stage plans */
     SPACE_OPERATOR,
     SPACE_DATA,
     SPACE_PIPELINE,

@@ -1,8 +1,8 @@
 /* From a profile graph to the places of a chain (see profile_graph.h): its downsets, or one order.
  *
- * Downsets are listed breadth first from the empty one, each with one more node than the one it comes from,
- * and kept once, by hash. What has to be sent at a cut is what any node before it gives to any node behind
- * it, once.
+ * Downsets are listed breadth first from the empty one, each with one more node than its
+ * predecessor, and kept once, by hash. The transfer at a cut consists of the results of nodes
+ * before it that any node after it reads, each once.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -146,7 +146,7 @@ static AmStatus chain_in_a_row(Chain *chain, Arena *arena, const ProfileGraph *g
         double *const sums[] = {chain->forward, chain->backward, chain->stored, chain->weight};
         for (int32_t k = 0; k < 4; k++) sums[k][place] = sums[k][place - 1];
         add_node(chain, place, node);
-        /* What it gives is under way at every cut from behind it to its last use; differences first. */
+        /* Its result crosses every cut from after it to its last use; differences first. */
         int32_t last = last_use[graph->order[place - 1]];
         if (last < place) continue;
         chain->activation[place] += node->activation;

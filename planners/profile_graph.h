@@ -1,17 +1,20 @@
-/* Profile graphs: the text form in which PipeDream and DAPPLE publish measured networks.
+/* Profile graphs: the text format in which PipeDream and DAPPLE publish measured networks.
  *
- *   node1 -- Input -- forward_compute_time=0.000, backward_compute_time=0.000, activation_size=602112.0,
- * parameter_size=0.000 node2 -- Conv2d(3, 64) -- forward_compute_time=1.250, backward_compute_time=2.500,
- * activation_size=..., parameter_size=... <tab>node1 -- node2
+ *   node1 -- Input -- forward_compute_time=0.000, backward_compute_time=0.000,
+ *     activation_size=602112.0, parameter_size=0.000
+ *   node2 -- Conv2d(3, 64) -- forward_compute_time=1.250, backward_compute_time=2.500,
+ *     activation_size=..., parameter_size=...
+ *   <tab>node1 -- node2
  *
- * A line is a node: its name, what it is, and its figures: milliseconds of a micro-batch, bytes of what it
- * gives and of its weights (a list "[8.0; 16.0]" counts as its sum; a last field "stage_id=N" is passed
- * over). A line that begins with a tab is an edge from a producer to a consumer. Order is free; names stand
- * for themselves.
+ * A line (here broken) is a node: its name, its kind, and its figures: milliseconds of a
+ * micro-batch, bytes of its result and of its weights (a list "[8.0; 16.0]" counts as its sum; a
+ * last field "stage_id=N" is ignored). A line that begins with a tab is an edge from a producer to
+ * a consumer. The order is free; names are arbitrary.
  *
- * For a pipeline the graph becomes a chain of places. All its downsets, where there are at most
- * PROFILE_MOST_DOWNSETS: a partition is then any sequence of stages none of which needs a later one. Else one
- * topological order, ties by the order in the file, which can hide better partitions; `space` names which.
+ * For a pipeline the graph becomes a chain of places. If it has at most PROFILE_MOST_DOWNSETS
+ * downsets, these are the places: a partition is then any sequence of stages of which none needs a
+ * later one. Otherwise they form one topological order, ties by the order in the file, which can
+ * miss better partitions; `space` names the choice.
  */
 #ifndef PLANNERS_PROFILE_GRAPH_H
 #define PLANNERS_PROFILE_GRAPH_H

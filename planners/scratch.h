@@ -1,9 +1,8 @@
-/* Scratch memory for evaluations: as many arenas as plans are priced at once.
+/* Scratch memory for evaluations: as many arenas as plans are priced concurrently.
  *
- * Pricing a plan of a large module fills tens of megabytes for a few milliseconds. The problems of a search
- * share what they use: never more arenas than parallel_threads(),
- * whoever asks beyond that waits. An evaluation
- * holds one arena and asks for no other meanwhile, so that nobody waits for ever.
+ * Pricing a plan of a large module fills tens of megabytes for a few milliseconds. The problems of
+ * a search share the arenas, at most parallel_threads(); further requests wait. An evaluation holds
+ * one arena and requests no other meanwhile, so that no deadlock occurs.
  */
 #ifndef PLANNERS_SCRATCH_H
 #define PLANNERS_SCRATCH_H

@@ -14,7 +14,7 @@ enum { MOST_WORK = 4000000 };
 /* Estimates nearer than this are of lists that come to the same, or might as well. */
 #define LEAST_DIFFERENCE 1e-6
 
-/* What a plan is thought to take. */
+/* The estimated cost of a plan. */
 typedef enum ScreenScore {
     SCREEN_SUM,    /* computing and communication one after the other */
     SCREEN_HIDDEN, /* all but a part of the shorter one of the two hidden behind the other */
@@ -57,7 +57,7 @@ static AmStatus score_genome(Screen *self, const Genome *genome, double *score, 
     return AM_OK;
 }
 
-/* From one genome, by estimates: annealing, or only ever to what is better. */
+/* Walks from one genome by estimates: annealing, or hill climbing. */
 static AmStatus walk(Screen *self, const Genome *start, bool is_climb, Random *random, AmError *error) {
     Genome genome = *start;
     double score;
@@ -100,7 +100,7 @@ static bool has(const Screening *screening, const Genome *genome) {
     return false;
 }
 
-/* The best by each score in turn. */
+/* Merges the best by each score alternately. */
 static void merge(Screening *screening, const Screen *self) {
     for (int32_t k = 0; k < SCREEN_MOST_OF_SCORE; k++)
         for (ScreenScore by = 0; by < SCREEN_SCORES; by++)

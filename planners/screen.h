@@ -1,8 +1,8 @@
-/* Screening: annealing over a problem's genomes by estimates alone (estimate.h), of which the best few are
- * then priced: by the sum of computing and communication, and by what is left where most of the shorter of
- * the two is hidden. It is where every searcher starts from, beside the recipes: some hundred estimates take
- * the time of some ten prices, and see what no searcher comes across in so few. Estimates are no evaluations;
- * what is priced in the end is. */
+/* Screening: annealing over a problem's genomes by estimates alone (estimate.h), whose best few are
+ * then priced: by the sum of computing and communication, and by the rest if most of the shorter of
+ * the two is hidden. Every searcher starts from it, besides the baselines: some hundred estimates
+ * take the time of some ten prices, and find plans that searchers do not find in so few. Estimates
+ * do not count as evaluations; final prices do. */
 #ifndef PLANNERS_SCREEN_H
 #define PLANNERS_SCREEN_H
 
@@ -15,7 +15,7 @@ typedef struct Screened {
     PlanPrice estimate;
 } Screened;
 
-/* What screening thinks best of, best first. None where there are no estimates. */
+/* The best genomes by screening, best first. Empty without estimates. */
 typedef struct Screening {
     Screened kept[SCREEN_MOST_KEPT];
     int32_t count;
@@ -24,7 +24,7 @@ typedef struct Screening {
 /* Ends early when problem_must_stop(). */
 AmStatus screen_search(Screening *screening, Problem *problem, uint64_t seed, AmError *error);
 
-/* Prices what it has kept, until problem_must_stop(). */
+/* Prices the kept genomes, until problem_must_stop(). */
 AmStatus screen_price(const Screening *screening, Problem *problem, AmError *error);
 
 #endif

@@ -369,7 +369,7 @@ const char *search_narrow(SearchOptions *options) {
     return NULL;
 }
 
-/* Several stages: the recipe alone, beside those of one stage on all devices. */
+/* Several stages: the recipe alone, beside those of a stage on all devices. */
 static AmStatus search_pipeline(Searching *self, AmError *error) {
     SearchResult *result = self->result;
     const SearchOptions *options = self->options;
@@ -380,7 +380,7 @@ static AmStatus search_pipeline(Searching *self, AmError *error) {
             "--space pipeline: expected --expert even_pipeline or megatron_3d, or --objective paper "
             "(--space hybrid searches pipelines)");
     for (int32_t e = 0; e < EXPERT_COUNT; e++) result->experts[e] = (ExpertResult){.seconds = NAN};
-    if (!options->mesh) { /* which is that of one stage */
+    if (!options->mesh) { /* which is that of a stage */
         TRY(create_problems(self, error));
         TRY(expert_quote_all(self, error));
     }

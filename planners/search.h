@@ -66,7 +66,7 @@ const char *search_objective_name(SearchObjective objective); /* "time", "paper"
 #define SEARCH_EXACT_EVALUATIONS   5000    /* the default of SEARCHER_EXACT */
 #define SEARCH_DEFAULT_WORK        2000000 /* plans times instructions */
 #define SEARCH_LEAST_EVALUATIONS   40
-#define SEARCH_TRIAL_EVALUATIONS   16 /* of one stage, SearchOptions.is_trial */
+#define SEARCH_TRIAL_EVALUATIONS   16 /* of a stage, SearchOptions.is_trial */
 #define SEARCH_DEFAULT_CHUNKS      2
 #define SEARCH_SEED_STEP           7919 /* between the rounds of a search */
 
@@ -96,8 +96,8 @@ typedef struct SearchOptions {
     const char *agent; /* file of the pipeline inference agent; NULL: the one built in */
     bool no_seeds;     /* start without the expert plans */
     bool no_polish;
-    bool no_proof; /* gap and model gap are not wanted */
-    bool is_trial; /* whether something fits is asked, not what is best: few plans of one stage */
+    bool no_proof;              /* gap and model gap are not wanted */
+    bool is_trial;              /* whether something fits is asked, not what is best: few one-stage plans */
     const PropagationPin *pins; /* [pin_count]: decisions that every plan keeps */
     int32_t pin_count;
     const char *schedule;      /* of pipelines (pipeline_schedule.h), or NULL: 1f1b where it can be */
@@ -140,13 +140,13 @@ int64_t search_default_evaluations(Searcher searcher);
  * limit. */
 int64_t search_evaluations_for(Searcher searcher, int32_t instructions);
 
-/* Returns whether a search is over plans of one stage and of several (SPACE_AUTO, SPACE_HYBRID); a recipe is
+/* Returns whether a search is over one-stage plans and of several (SPACE_AUTO, SPACE_HYBRID); a recipe is
  * not. */
 bool search_spans_stages(const SearchOptions *options);
 /* Returns whether plans of a search may have several stages. */
 bool search_has_stages(const SearchOptions *options);
 
-/* Some options say what only plans of one stage can keep: a mesh of all devices, pins, equal shards for
+/* Some options say what only one-stage plans can keep: a mesh of all devices, pins, equal shards for
  * another system, a searcher of lists. Makes SPACE_AUTO what they leave of it, and a recipe's space its own;
  * returns the option that all other spaces are left out for ("--mesh"), or NULL. */
 const char *search_narrow(SearchOptions *options);
@@ -155,7 +155,7 @@ const char *search_narrow(SearchOptions *options);
 void search_describe_plan(Plan *plan, const PlanContext *context, const Cluster *cluster,
                           const SearchOptions *options);
 
-/* The best plan of one stage that the options allow (SPACE_AUTO: SPACE_SINGLE_STAGE), or the recipe of a
+/* The best one-stage plan that the options allow (SPACE_AUTO: SPACE_SINGLE_STAGE), or the recipe of a
  * pipeline; search_micro_batches() is for every space.
  * AM_ERROR_INFEASIBLE if nothing fits: the text names the device, the bytes
  * needed and the limit of the plan that came nearest; or if some pin can hold on

@@ -1,4 +1,4 @@
-/* Unequal shares of mixed devices in plans of one stage.
+/* Unequal shares of mixed devices in one-stage plans.
  *
  * Searchers price lists with equal shares, which all devices of a mesh can run as one program. What is best
  * with equal shares need not be best with unequal ones, so the best plans of several meshes and data

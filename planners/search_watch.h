@@ -1,7 +1,7 @@
 /* The state of a search, for an observer in another thread.
  *
- * The searchers write, through the functions below, which all accept NULL; the observer polls
- * search_watch_read(). Nothing of a search depends on the watch.
+ * The searchers write through the functions below, which all accept NULL; the observer polls
+ * search_watch_read(). A search does not depend on the watch.
  */
 #ifndef PLANNERS_SEARCH_WATCH_H
 #define PLANNERS_SEARCH_WATCH_H

@@ -1,6 +1,5 @@
-/* The searchers. All of them price genomes of one problem through
- * problem_price(), so they share its memory, its budget and its best plan, and
- * stop when problem_must_stop() says so. */
+/* The searchers. All of them price genomes of one problem through problem_price(), so that they
+ * share its memory, its budget and its best plan, and stop when problem_must_stop() returns true. */
 #ifndef PLANNERS_SEARCHERS_H
 #define PLANNERS_SEARCHERS_H
 
@@ -28,11 +27,11 @@ AmStatus greedy_search(Problem *problem, AmError *error);
 /* Simulated annealing from the best plan so far, which there must be. */
 AmStatus anneal_search(Problem *problem, uint64_t seed, AmError *error);
 
-/* Branch and bound over the lists that differ in what they come to: lists of at most GENOME_MAX_ENTRIES
- * candidates, with every amount of storage. `cutoff`: seconds of a plan that fits, of any mesh, or INFINITY.
- * `nodes`: bounds that are computed at most, beside the evaluations of the problem's budget.
- * No plan of the problem takes less than the least of that, of the best plan that fits and of `*open`, which
- * is INFINITY where the whole space was searched. */
+/* Branch and bound over the distinct lists: lists of at most GENOME_MAX_ENTRIES candidates, with
+ * every amount of storage. `cutoff`: seconds of a plan that fits, on any mesh, or INFINITY.
+ * `nodes`: the limit of computed bounds, besides the evaluations of the problem's budget. No plan
+ * of the problem takes less than the minimum of `cutoff`, of the best plan that fits and of
+ * `*open`, which is INFINITY if the whole space was searched. */
 AmStatus exact_search(Problem *problem, double cutoff, int64_t nodes, double *open, AmError *error);
 
 /* Deep Q-learning on the environment of ordered lists. `log` gets a JSON line

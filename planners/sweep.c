@@ -1,6 +1,6 @@
-/* Sweep; see sweep.h. Work is shared where strategies have it in common: the module is analysed once, cut
- * once per number of stages, and rewritten once per number of micro-batches (twice where strategies of
- * several stages want the backward pass apart). Both are done side by side, and then all strategies are.
+/* Sweep; see sweep.h. Strategies share common work: the module is analysed once, cut once per
+ * number of stages, and rewritten once per number of micro-batches (twice if strategies of several
+ * stages need a separate backward pass). Both run concurrently, and then all strategies do.
  */
 #include "planners/sweep.h"
 
@@ -21,7 +21,7 @@
 #define MOST_TENSORS 64 /* tensor degrees */
 #define MOST_CHUNKS  SEARCH_DEFAULT_CHUNKS
 
-/* What Megatron-LM splits over a number of devices. */
+/* Megatron-LM's split over a number of devices. */
 typedef struct SweepTensor {
     int32_t size;
     bool found;
@@ -33,8 +33,8 @@ typedef struct SweepContext {
     const PlanContext *context;
     PlanContext *owned; /* the same, where it is not the whole module's */
     int32_t micro_batches;
-    bool has_stages; /* the backward pass has turns of its own */
-    bool alternates; /* and they may go between those of the forward pass */
+    bool has_stages; /* the backward pass has iterations of its own */
+    bool alternates; /* and they may alternate with those of the forward pass */
     Arena arena;
     Problem *problem;     /* candidates; of all meshes the same, as there are no pins */
     SweepTensor *tensors; /* [tensor_count], by size */
@@ -43,7 +43,7 @@ typedef struct SweepContext {
     double seconds, recipe_seconds;
 } SweepContext;
 
-/* Where stages begin, for each number of them. */
+/* The beginnings of stages, for each number of them. */
 typedef struct SweepCuts {
     bool found;
     int32_t cuts[STAGES_MOST + 1];
@@ -54,7 +54,7 @@ typedef struct SweepTask {
     ScheduleKind schedule; /* SCHEDULE_KINDS: 1f1b where it can be */
     const SweepContext *in;
     Arena arena;    /* holds row.reason */
-    Arena *scratch; /* what is needed meanwhile */
+    Arena *scratch; /* temporary allocations */
     AmStatus status;
     AmError error;
     SweepSeconds seconds;
@@ -160,14 +160,14 @@ static AmStatus find_all_cuts(Sweeping *self, Arena *arena, AmError *error) {
     return has_chunks ? find_cuts(self, SEARCH_DEFAULT_CHUNKS, arena, error) : AM_OK;
 }
 
-/* Degrees beyond what can be asked for have no strategies. */
+/* Degrees beyond the allowed ones have no strategies. */
 static void list_tensors(Sweeping *self) {
     int32_t devices = self->cluster->device_count;
     for (int32_t tensor = 1; tensor <= devices && self->tensor_count < MOST_TENSORS; tensor++)
         if (devices % tensor == 0) self->tensor_sizes[self->tensor_count++] = tensor;
 }
 
-/* One for each schedule that is asked for. */
+/* Adds one task for each requested schedule. */
 static AmStatus add_tasks(Sweeping *self, Arena *arena, const SweepTask *task, int32_t *capacity,
                           AmError *error) {
     bool is_one = task->row.stages == 1 || self->options->schedules == 0;
@@ -205,7 +205,7 @@ static AmStatus list_tasks(Sweeping *self, Arena *arena, AmError *error) {
 
 /* ---- one strategy ---- */
 
-/* The mesh of one stage and its lists. `task->row.reason` is set where the module does not allow them. */
+/* The mesh of a stage and its lists. `task->row.reason` is set if the module does not allow them. */
 static AmStatus find_stage(const Sweeping *self, SweepTask *task, PlanStage *inside, AmError *error) {
     SweepRow *row = &task->row;
     Problem problem = *task->in->problem;
@@ -258,7 +258,7 @@ static AmStatus simulate_schedule(const Sweeping *self, SweepTask *task, Plan *p
     return status;
 }
 
-/* By the task's schedule; or as 1F1B where turns can alternate, else as GPipe. */
+/* Simulates by the task's schedule; else as 1F1B if passes can alternate, or as GPipe. */
 static AmStatus simulate_strategy(const Sweeping *self, SweepTask *task, Plan *plan, Simulation **simulation,
                                   AmError *error) {
     AmError refusal = {0};
@@ -371,7 +371,7 @@ static AmStatus collect(Sweep *result, const Sweeping *self, Arena *arena, AmErr
     return AM_OK;
 }
 
-/* The first number of micro-batches that is refused is told, or ends the sweep if it is the only one. */
+/* Reports the first refused number of micro-batches, or ends the sweep if it is the only one. */
 static AmStatus check_contexts(Sweep *result, const Sweeping *self, Arena *arena, AmError *error) {
     for (int32_t k = 0; k < self->context_count; k++) {
         const SweepContext *context = &self->contexts[k];

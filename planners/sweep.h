@@ -22,7 +22,7 @@ typedef struct SweepRow {
     bool fits;
 } SweepRow;
 
-/* Where the time of a sweep went, of all threads together. */
+/* The distribution of a sweep's time, of all threads together. */
 typedef struct SweepSeconds {
     double split;    /* the module rewritten in micro-batches, and analysed */
     double recipe;   /* which dimensions are split */
@@ -34,8 +34,8 @@ typedef struct SweepSeconds {
 typedef struct SweepOptions {
     int32_t micro_batches; /* one number, or 0: every power of two that divides the batch */
     uint32_t relaxations;  /* bits by Relaxation */
-    uint32_t schedules;    /* bits by ScheduleKind, a row for each of several stages; 0: 1f1b, or gpipe where
-                              turns cannot alternate */
+    uint32_t schedules;    /* bits by ScheduleKind, a row for each of multiple stages; 0: 1f1b, or gpipe if
+                              passes    cannot alternate */
     double memory_fraction;
     int32_t threads;    /* 0: one per processor */
     SearchWatch *watch; /* counts the strategies; or NULL */
@@ -47,7 +47,7 @@ typedef struct Sweep {
     int64_t batch;  /* 1 where the module has none */
     SweepRow *rows; /* those that fit, fastest first; those that do not; those that cannot be */
     int32_t row_count;
-    int32_t refused; /* the module cannot be rewritten in this number of micro-batches; 0: there is none */
+    int32_t refused;     /* the module cannot be rewritten in this number of micro-batches; 0: none */
     const char *refusal; /* why */
     SweepSeconds seconds;
     double wall_seconds;

@@ -102,7 +102,7 @@ static int compare_numbers(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-/* Where ranges begin, but for the first. */
+/* Lists the beginnings of ranges, except the first. */
 static AmStatus list_cuts(Mover *self) {
     const Plan *plan = self->plan;
     int32_t count = 0;
@@ -152,8 +152,8 @@ static AmStatus match(Mover *self) {
     return AM_OK;
 }
 
-/* Of the progressions of places, each `step` layers behind the one before, the one that is nearest. Where
- * parts are chunks the first and the last one have as many layers as the others, too. */
+/* Finds the nearest progression of places, each `step` layers after the previous one. If parts are
+ * chunks, the first and the last one have as many layers as the others, too. */
 static AmStatus match_evenly(Mover *self) {
     int32_t cuts = self->cut_count, places = self->place_count;
     bool in_chunks = plan_schedule(self->plan) == SCHEDULE_INTERLEAVED;

@@ -98,7 +98,7 @@ typedef struct Plan {
     const char **relaxations;
     int32_t relaxation_count;
     double predicted_step_seconds;
-    PlanDevicePrediction *predicted; /* per device of all stages, in order */
+    PlanDevicePrediction *predicted; /* per device across stages, in order */
     int32_t device_count;
     bool is_changed; /* read from a file whose decisions are not those that `predicted` is of */
     /* how it was found */
@@ -130,7 +130,7 @@ typedef struct PlanContext {
     int32_t micro_batches;   /* 0 where whole is NULL */
     uint32_t relaxations;    /* bits by Relaxation: those that were needed */
     bool separate_backward;  /* the requested setting */
-    int32_t (*recompute)[2]; /* [recompute_count]: as in PlanStage, of all stages */
+    int32_t (*recompute)[2]; /* [recompute_count]: as in PlanStage, across stages */
     int32_t recompute_count;
     struct PlanContext *splits; /* contexts made from this one, which it owns; then `next_split` */
     struct PlanContext *next_split;

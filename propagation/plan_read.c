@@ -23,7 +23,7 @@ typedef struct Reader {
     const char *source;
     Plan *plan;
     bool *taken;                 /* [MESH_MAX_DEVICES]: devices that a stage has named */
-    RecomputedRanges recomputed; /* of all stages, in order */
+    RecomputedRanges recomputed; /* across stages, in order */
     AmError *error;
 } Reader;
 
@@ -530,7 +530,7 @@ static AmStatus read_relaxations(const Reader *self, uint32_t *relaxations, json
     return AM_OK;
 }
 
-/* Collects the recomputed ranges of all stages: their names are resolved in a context with
+/* Collects the recomputed ranges across stages: their names are resolved in a context with
  * recomputation. */
 static AmStatus collect_recomputed(Reader *self, const json_t *root) {
     const json_t *stages = json_object_get(root, "stages"), *stage, *pair;
