@@ -111,7 +111,7 @@ void am_error_prefix(AmError *error, const char *format, ...) {
 }
 
 AmStatus am_fail_memory(AmError *error, int64_t bytes) {
-    return am_fail(error, AM_ERROR_INTERNAL, "", "out of memory: %lld bytes were asked for",
+    return am_fail(error, AM_ERROR_INTERNAL, "", "out of memory: cannot allocate %lld bytes",
                    (long long)bytes);
 }
 

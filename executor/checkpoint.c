@@ -268,7 +268,7 @@ static AmStatus find(Checkpoint *self, AmError *error) {
             if (error) *error = first;
             return first.code;
         }
-        note_error(self, "warning: a checkpoint is passed over", &own);
+        note_error(self, "warning: a checkpoint is skipped", &own);
     }
     if (self->owner.options->resume) note(self, "no checkpoint to resume from: starting anew");
     return AM_OK;

@@ -32,7 +32,7 @@ static AmStatus open_newest(CheckpointReader *reader, const char *folder, AmWarn
         status = directory ? open_whole(reader, directory, &own) : am_fail_memory(&own, 64);
         if (status != AM_ERROR_INPUT || first.code == AM_OK) first = own;
         if (status != AM_ERROR_INPUT) break;
-        if (k + 1 < count) am_warn(warnings, "a checkpoint is passed over: %s: %s", own.source, own.text);
+        if (k + 1 < count) am_warn(warnings, "a checkpoint is skipped: %s: %s", own.source, own.text);
     }
     if (status != AM_OK && error && error->code == AM_OK) *error = first;
     free(steps);

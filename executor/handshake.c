@@ -101,7 +101,7 @@ static AmStatus introduce(int connection, const WorldPlace *place, HandshakeChan
     if (!is_ours(welcome.magic) || welcome.is_refused)
         return am_fail(error, AM_ERROR_RUNTIME, "", "process 0 on %s port %u refused process %d: %s",
                        place->host, (unsigned)place->port, (int)place->process,
-                       is_ours(welcome.magic) ? refusal : "an answer that is none");
+                       is_ours(welcome.magic) ? refusal : "an invalid answer");
     prove(proof, "welcome", place, &challenge, &hello);
     if (memcmp(proof, welcome.proof, PROOF) != 0)
         return am_fail(error, AM_ERROR_RUNTIME, "", "what listens on %s port %u is process 0 of another run",

@@ -87,7 +87,7 @@ static void take_notice(Liveness *self, LivenessPeer *peer) {
     const LivenessNotice *notice = &peer->inbox;
     char text[LIVENESS_TEXT];
     if (notice->magic != NOTICE_MAGIC) {
-        fail_peer(self, peer, "sent what is no notice");
+        fail_peer(self, peer, "sent an invalid notice");
         shutdown(peer->control, SHUT_RDWR);
         return;
     }

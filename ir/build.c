@@ -93,7 +93,7 @@ static AmStatus build_instruction(const Builder *builder, IrInstruction *instruc
         if (instruction->name == NULL) return am_fail_memory(builder->error, 64);
     }
     if (message->opcode[0] == '\0') return build_refuse(builder, message, "it has no opcode");
-    if (!is_opcode(message->opcode)) return build_refuse(builder, message, "its opcode is no word");
+    if (!is_opcode(message->opcode)) return build_refuse(builder, message, "its opcode is not a word");
     const ProtobufCBinaryData *config = ir_payload(builder->message, message->backend_config_payload);
     if (config != NULL && message->backend_config.len == 0) { /* as XLA itself does when it reads */
         message->backend_config = *config;

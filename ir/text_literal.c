@@ -334,7 +334,7 @@ static AmStatus write_array(Text *out, const Hlo__ShapeProto *shape, const Hlo__
     if (source.type == DTYPE_C64) source.type = DTYPE_F32;
     if (source.type == DTYPE_C128) source.type = DTYPE_F64;
     if (!find_strides(&source, literal->shape ? literal->shape->layout : NULL)) {
-        return am_fail(error, AM_ERROR_INPUT, "", "the layout of a constant is no permutation");
+        return am_fail(error, AM_ERROR_INPUT, "", "the layout of a constant is not a permutation");
     }
     write_dimension(out, &source, 0, 0);
     return AM_OK;

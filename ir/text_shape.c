@@ -173,7 +173,8 @@ static AmStatus read_layout(IrScanner *scanner, Hlo__ShapeProto *shape) {
         int64_t dimension;
         TRY(ir_scan_integer(scanner, &dimension));
         bool is_new = dimension >= 0 && dimension < (int64_t)shape->n_dimensions && !(seen >> dimension & 1);
-        if (!is_new) return ir_scan_fail(scanner, start, "this layout is no permutation of the dimensions");
+        if (!is_new)
+            return ir_scan_fail(scanner, start, "this layout is not a permutation of the dimensions");
         seen |= 1u << dimension;
         layout->minor_to_major[count++] = dimension;
         if (!ir_scan_accept(scanner, ",")) break;

@@ -83,7 +83,7 @@ const char *ir_wire_next(const uint8_t *data, int64_t end, int64_t *at, IrWireFi
     field->cut = length > (uint64_t)(end - *at);
     *at = field->cut ? end : *at + (int64_t)length;
     field->end = *at;
-    return field->cut ? "a value longer than what is left of the file or message" : NULL;
+    return field->cut ? "a value longer than the rest of the file or message" : NULL;
 }
 
 /* How a single value of the type is written. */

@@ -60,7 +60,7 @@ static void describe(uint8_t set, char text[static 128]) {
 static AmStatus verify_in_set(const Verifier *verifier, const IrInstruction *instruction, Dtype type,
                               uint8_t set, const char *whose) {
     if (verify_set_of(type) & set) return AM_OK;
-    if (dtype_bits(type) == 0) return verify_refuse(verifier, instruction, "%s is no array", whose);
+    if (dtype_bits(type) == 0) return verify_refuse(verifier, instruction, "%s is not an array", whose);
     char expected[128];
     describe(set, expected);
     return verify_refuse(verifier, instruction, "%s has the type %s, expected %s", whose, dtype_name(type),

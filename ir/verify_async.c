@@ -135,7 +135,7 @@ AmStatus verify_async_done(const Verifier *verifier, const IrInstruction *instru
 
 static AmStatus verify_token(const Verifier *verifier, const IrInstruction *instruction, int32_t k) {
     if (verify_operand(verifier, instruction, k)->type == DTYPE_TOKEN) return AM_OK;
-    return verify_refuse(verifier, instruction, "operand %d is no token", k);
+    return verify_refuse(verifier, instruction, "operand %d is not a token", k);
 }
 
 /* XLA does not compare the shapes; what forwards the operand does rely on it. */

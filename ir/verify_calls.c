@@ -114,7 +114,7 @@ static AmStatus verify_stacked(const Verifier *verifier, const IrInstruction *in
                                const IrShape *whole, const IrShape *part, int64_t along, int64_t *length) {
     int64_t sizes[IR_MAX_RANK];
     if (dtype_bits(whole->type) == 0 || along < 0 || along >= whole->rank) {
-        return verify_refuse(verifier, instruction, "it scans dimension %lld of what has none",
+        return verify_refuse(verifier, instruction, "it scans dimension %lld of a value without dimensions",
                              (long long)along);
     }
     if (*length < 0) *length = whole->dimensions[along];

@@ -349,7 +349,7 @@ static AmStatus verify_in_place(const Verifier *verifier, const IrInstruction *i
 static AmStatus verify_arrays(const Verifier *verifier, const IrInstruction *instruction) {
     for (int32_t k = 0; k < instruction->operand_count; k++) {
         if (dtype_bits(verify_operand(verifier, instruction, k)->type) > 0) continue;
-        return verify_refuse(verifier, instruction, "operand %d is no array", k);
+        return verify_refuse(verifier, instruction, "operand %d is not an array", k);
     }
     return AM_OK;
 }

@@ -26,7 +26,7 @@ static AmStatus verify_start_indices(const Verifier *verifier, const IrInstructi
         bool is_vector = count == 1 && index->rank == 1 && index->dimensions[0] == rank;
         if (is_vector) return AM_OK;
         if (index->rank != 0)
-            return verify_refuse(verifier, instruction, "start index %d is no scalar", k - first);
+            return verify_refuse(verifier, instruction, "start index %d is not a scalar", k - first);
     }
     if (count == rank) return AM_OK;
     return verify_refuse(verifier, instruction, "it has %d start indices, expected %d", count, rank);

@@ -65,7 +65,7 @@ AmStatus verify_fft(const Verifier *verifier, const IrInstruction *instruction) 
     const IrShape *operand = verify_operand(verifier, instruction, 0);
     int type = (int)options->fft_type, rank = options->fft_rank;
     if (type < IR_FFT_FORWARD || type > IR_FFT_INVERSE_REAL)
-        return verify_refuse(verifier, instruction, "its fft_type %d is none of the four", type);
+        return verify_refuse(verifier, instruction, "its fft_type %d is unknown (expected 0 to 3)", type);
     if (rank < 1 || rank > 3 || rank > operand->rank) {
         return verify_refuse(verifier, instruction, "it has %d lengths, expected 1 to 3 of the %d dimensions",
                              rank, operand->rank);

@@ -126,7 +126,7 @@ AmStatus verify_pad(const Verifier *verifier, const IrInstruction *instruction) 
                   *value = verify_operand(verifier, instruction, 1);
     if (instruction->shape.rank != operand->rank)
         return verify_refuse(verifier, instruction, "it changes the rank");
-    if (value->rank != 0) return verify_refuse(verifier, instruction, "its padding value is no scalar");
+    if (value->rank != 0) return verify_refuse(verifier, instruction, "its padding value is not a scalar");
     TRY(verify_type(verifier, instruction, value->type, operand->type));
     int64_t sizes[IR_MAX_RANK];
     for (int32_t i = 0; i < operand->rank; i++) {

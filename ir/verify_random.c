@@ -25,7 +25,8 @@ AmStatus verify_rng_bit_generator(const Verifier *verifier, const IrInstruction 
     const IrShape *result = &instruction->shape;
     int algorithm = (int)instruction->message->rng_algorithm;
     if (algorithm < IR_RANDOM_DEFAULT || algorithm > IR_RANDOM_PHILOX)
-        return verify_refuse(verifier, instruction, "its algorithm %d is none of the three", algorithm);
+        return verify_refuse(verifier, instruction, "its algorithm %d is unknown (expected 0 to 2)",
+                             algorithm);
     if (dtype_bits(result->type) > 0) return AM_OK;
     bool has_bits =
         result->type == DTYPE_TUPLE && result->rank == 2 && dtype_bits(result->elements[1].type) > 0;

@@ -335,7 +335,7 @@ static const struct {
 } sections[] = {
     {"Stages", fill_stages},
     {"Memory of each stage's fullest device", fill_memory},
-    {"What the stages have", fill_contents},
+    {"Stages", fill_contents},
     {"Cuts", fill_cuts},
     {"Transfers between stages", fill_transfers},
     {"Other settings", fill_alternatives},

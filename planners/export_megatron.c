@@ -77,7 +77,7 @@ static AmStatus check_devices(const Exporter *self) {
                            s);
         if (stage->exception_count > 0 || stage->boxing_count > 0)
             return am_fail(self->error, AM_ERROR_INFEASIBLE, "",
-                           FORM " cannot say what the plan decides about single operators of stage %d", s);
+                           FORM " cannot represent the plan's overrides of stage %d", s);
         for (int32_t d = 0; d < stage->mesh.device_count; d++, next++)
             if (stage->devices[d] != next)
                 return am_fail(self->error, AM_ERROR_INFEASIBLE, "",
@@ -240,8 +240,8 @@ static AmStatus find_parts(Exporter *self, const LayerPath *stack, int32_t *part
             if (part == 0 || part == last) continue;
             return am_fail(
                 self->error, AM_ERROR_INFEASIBLE, "",
-                "Megatron-LM has what is in no layer on the first and the last stage, and the plan has "
-                "%s on stage %d",
+                "Megatron-LM places parameters outside layers on the first and the last stage, and the "
+                "plan has %s on stage %d",
                 parameter->path, part % self->plan->stage_count);
         }
         if (path.number >= MOST_LAYERS)

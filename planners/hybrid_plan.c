@@ -270,7 +270,8 @@ static AmStatus make_plan(HybridPlans *self, HybridTry *try, AmError *error) {
     plan->stages = stages;
     plan->stage_count = pipeline->stage_count;
     if (!context->alternates && try->is_strict && try->schedule != SCHEDULE_GPIPE)
-        return am_fail(error, AM_ERROR_INFEASIBLE, "", "the turns of its passes cannot alternate");
+        return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                       "its forward and backward micro-batches cannot alternate");
     if (!context->alternates) try->schedule = SCHEDULE_GPIPE;
     if (plan->stage_count > 1) plan->schedule = schedule_kind_name(try->schedule);
     try->genomes = genomes;

@@ -180,7 +180,7 @@ static AmStatus index_names(Reader *reader) {
         int32_t *place = find(reader, graph->nodes[k].name);
         if (*place) {
             char what[128];
-            snprintf(what, sizeof(what), "node %.100s stands there twice", graph->nodes[k].name);
+            snprintf(what, sizeof(what), "node %.100s is listed twice", graph->nodes[k].name);
             return fail(reader, reader->lines[k], what);
         }
         *place = k + 1;
@@ -199,7 +199,7 @@ static AmStatus resolve_edges(Reader *reader) {
         for (int32_t k = 0; k < 2; k++) {
             ends[k] = *find(reader, reader->ends[2 * edge + k]) - 1;
             if (ends[k] < 0)
-                return fail(reader, line, k ? "its consumer is no node" : "its producer is no node");
+                return fail(reader, line, k ? "its consumer is not a node" : "its producer is not a node");
         }
         if (ends[0] == ends[1]) return fail(reader, line, "expected an edge between two nodes");
         graph->producers[edge] = ends[0];
@@ -259,7 +259,7 @@ static AmStatus sort_nodes(Reader *reader) {
         for (int32_t k = starts[node]; k < starts[node + 1]; k++) {
             int32_t consumer = graph->consumers[list[k]];
             if (seen[consumer] == node + 1)
-                return fail(reader, reader->text + reader->places[list[k]], "this edge stands there twice");
+                return fail(reader, reader->text + reader->places[list[k]], "this edge is listed twice");
             seen[consumer] = node + 1;
             if (--waiting[consumer] == 0) heap_add(heap, &heap_count, consumer);
         }

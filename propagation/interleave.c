@@ -154,7 +154,7 @@ static AmStatus find_stacks(LoopStack *stacks, int32_t *count, const JoinedLoops
         LoopStack *stack = &stacks[*count];
         if (!stack_find(stack, loops, k))
             return refuse(loops->program, joining->schedule, maker, "the backward pass needs",
-                          ", which takes all turns of the forward pass", error);
+                          ", which needs all micro-batches of the forward pass", error);
         stack->kept = part->count > 0 && part->is_taken[k] ? joining->kept_until_third : joining->kept;
         ++*count;
     }

@@ -179,7 +179,7 @@ static AmStatus find_states(Seeding *self, AmWarnings *warnings, AmError *error)
         const IrInstruction *instruction = &self->context->canonical->instructions[value->instruction];
         if (!is_state[value->sharding])
             return fail_at(error, self->context, value->instruction,
-                           "its sharding is none that axes of the mesh, in their order, can give");
+                           "its sharding is not a split over axes of the mesh in their order");
         self->states[v] = found[value->sharding];
         const IrShape *shape = choices_array_shape(instruction);
         for (int32_t d = 0; d < shape->rank; d++) {

@@ -145,11 +145,10 @@ static AmStatus merge_loops(Merger *self, bool *found, AmError *error) {
     }
     *found = left > 0;
     if (left > 0 && have < self->count)
-        return am_fail(
-            error, AM_ERROR_INFEASIBLE, program->module->source,
-            "schedule interleaved_1f1b: a chunk of stage %d has nothing to do in one of the passes; "
-            "schedule 1f1b allows it",
-            self->stage);
+        return am_fail(error, AM_ERROR_INFEASIBLE, program->module->source,
+                       "schedule interleaved_1f1b: a chunk of stage %d is empty in one of the passes; "
+                       "schedule 1f1b allows it",
+                       self->stage);
     if (left == 0) return AM_OK;
     for (int32_t k = 0; k < 2; k++)
         for (int32_t c = 0; c < self->count; c++) TRY(take(self, &self->sources[c], error));

@@ -589,7 +589,8 @@ static AmStatus check_derived(const Reader *self, json_t *root, const char *name
             if (!json_equal(json_object_get(json_array_get(given, k), *key),
                             json_object_get(json_array_get(derived, k), *key)))
                 return am_fail(self->error, AM_ERROR_INPUT, self->source,
-                               "%s[%zu].%s: not what the plan's stages give", at, k, *key);
+                               "%s[%zu].%s: differs from the value derived from the plan's stages", at, k,
+                               *key);
     return AM_OK;
 }
 

@@ -173,7 +173,7 @@ static AmStatus read_scopes(Resolver *self, AmError *error) {
         if (self->size[k] > 0) continue;
         Text nearest = {0};
         path_append_nearest(&nearest, self->context->roles, self->pins[k].pattern);
-        am_fail(error, AM_ERROR_USAGE, "", "pin: no weight lies in the scope \"%s\"%s", self->pins[k].pattern,
+        am_fail(error, AM_ERROR_USAGE, "", "pin: no weight is in the scope \"%s\"%s", self->pins[k].pattern,
                 nearest.data ? nearest.data : "");
         text_free(&nearest);
         return AM_ERROR_USAGE;

@@ -511,7 +511,7 @@ static AmStatus rule_out(StrictProblem *problem, StrictRoots roots, AmError *err
     int32_t conflict = propagate(problem);
     problem->is_recording_root = false;
     if (conflict >= 0)
-        return am_fail(error, AM_ERROR_INTERNAL, "", "strict mode refuses the module as it is");
+        return am_fail(error, AM_ERROR_INTERNAL, "", "strict mode does not support the module");
     return problem->arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }
 

@@ -228,8 +228,7 @@ static AmStatus refuse_recurrence(const TimeAxis *self, const Recurrence *recurr
     int32_t cause = recurrence->found;
     if (self->gathers[cause])
         return time_refuse(self, cause, "needs all examples of the batch at once", NULL, error);
-    return time_refuse(self, cause,
-                       "combines the whole batch, and what is computed for each example depends on it",
+    return time_refuse(self, cause, "combines the whole batch, and values of each example depend on it",
                        time_state(self, cause, 0)->reduction == SBP_ADD ? batch_statistics : NULL, error);
 }
 

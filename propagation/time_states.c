@@ -271,7 +271,7 @@ static AmStatus find_loop_states(TimeAxis *self, const PlannedLoop *loop, AmErro
             TimeState before = now[l];
             if (!join(self, leaf, &now[l], *time_state(self, leaf->next, leaf->next_leaf)))
                 return time_refuse(self, loop->instruction,
-                                   "carries an array that depends on the batch in a way that is no sum", NULL,
+                                   "carries an array that depends on the batch otherwise than by a sum", NULL,
                                    error);
             changed |= !time_equal(before, now[l]);
         }
@@ -279,7 +279,7 @@ static AmStatus find_loop_states(TimeAxis *self, const PlannedLoop *loop, AmErro
     TRY(find_states_of(self, loop->condition, error));
     int32_t root = self->rules->alias[self->module->computations[loop->condition].root];
     if (is_split && time_state(self, root, 0)->kind != TIME_WHOLE)
-        return time_refuse(self, loop->instruction, "ends by what is in the batch", NULL, error);
+        return time_refuse(self, loop->instruction, "ends by a condition on the batch", NULL, error);
     for (int32_t l = 0; l < loop->leaf_count; l++) set_leaf(self, loop, l, now[l], true);
     return AM_OK;
 }

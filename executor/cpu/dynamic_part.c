@@ -74,7 +74,7 @@ static void run_update(const KernelCall *call) {
 AmStatus cpu_prepare_dynamic_part(KernelCall *call, Arena *arena, AmError *error) {
     (void)arena;
     if (!call->instruction->shard->window)
-        return kernel_call_refuse(call, "its shard does not say how large the window is", error);
+        return kernel_call_refuse(call, "its shard lacks the size of the window", error);
     call->run = call->instruction->opcode == IR_DYNAMIC_SLICE ? run_slice : run_update;
     return AM_OK;
 }

@@ -94,7 +94,7 @@ expect 0 'sharding=\{replicated\}' propagate "$model" --keep-shardings
 expect 2 'exclude each other' propagate "$model" --keep-shardings --strict --mesh x0=4
 expect 0 "\\['params'\\]\\[0\\]\\['kernel'\\].*\\[-,model\\]" search "$model" --cluster nominal:4 --pin "*'params'*[0]*kernel*=-,model" -o "$work/c.json"
 expect 0 'model' search "$model" --cluster nominal:4 --mesh data=2,model=2 --pin 'params/*=split(model)' --pin 'params/2=replicate' -o "$work/c.json"
-expect 2 'no weight lies in the scope' search "$model" --cluster nominal:4 --pin 'layer_9=replicate' -o "$work/c.json"
+expect 2 'no weight is in the scope' search "$model" --cluster nominal:4 --pin 'layer_9=replicate' -o "$work/c.json"
 expect 0 'the pins leave no dimension' search "$model" --cluster nominal:2 --mesh data=2 --pin '*kernel*=-,-' --pin '*bias*=-' -o "$work/c.json"
 expect 4 'pin "2/kernel=-,model": dimension 1 .* has size 10 \(expected a multiple of 4\)' search "$model" --even --cluster nominal:4 --mesh data=1,model=4 --pin '2/kernel=-,model' -o "$work/c.json"
 expect 4 'has size 10 \(expected at least 16\)' search "$model" --cluster nominal:16 --mesh model=16 --pin '2/kernel=-,model' -o "$work/c.json"

@@ -167,7 +167,7 @@ static void test_older_one_is_taken(void **state) {
     assert_int_equal(truncate(path, 100), 0);
     assert_int_equal(checkpoint_case_run(run, options, CHECKPOINT_STEPS), AM_OK);
     check_losses(run, 2, "from the older one");
-    assert_non_null(strstr(run->notes, "warning: a checkpoint is passed over"));
+    assert_non_null(strstr(run->notes, "warning: a checkpoint is skipped"));
     assert_non_null(strstr(run->notes, path));
     assert_true(holds(run, "step-00000004.damaged"));
     assert_true(holds(run, "step-00000006") && holds(run, "step-00000008"));

@@ -129,7 +129,7 @@ static void test_refusals(void **state) {
         AmStatus status;
         const char *says;
     } cases[] = {
-        {{"nowhere=replicate"}, AM_ERROR_USAGE, "no weight lies in the scope"},
+        {{"nowhere=replicate"}, AM_ERROR_USAGE, "no weight is in the scope"},
         {{"layers=split(rows)"}, AM_ERROR_USAGE, "expected split(AXIS)"},
         {{"layers=split(model"}, AM_ERROR_USAGE, "expected split(AXIS)"},
         {{"layers/0=replicate", "layers/*/mlp_in=split(model)"}, AM_ERROR_USAGE, "neither lies inside"},
