@@ -1,19 +1,22 @@
 /* A module for LD_PRELOAD that makes allocations fail, one after the other.
  *
- * Before an allocation that is to fail the process forks: in the child malloc, calloc, realloc or an
- * anonymous mmap returns NULL, once or from then on, and the child's end is judged; the parent waits and goes
- * on as if nothing had happened. One run of a command so tests all its allocations. By default only the first
- * FAILING_REPEATS allocations of each call stack fail. Settings come from the environment:
+ * Before an allocation that will fail the process forks. In the child malloc, calloc, realloc or an
+ * anonymous mmap returns NULL, once or from then on, and the child's end is checked; the parent
+ * waits and continues. One run of a command thus tests all its allocations. By default only the
+ * first FAILING_REPEATS allocations of each call stack fail. Settings come from the environment:
  *
  *   FAILING_REPORT   file for the result: one line of counts; before it one line per failure with both stacks
  *   FAILING_DEPTH    frames of a call stack that count (default 12)
  *   FAILING_REPEATS  failures per call stack (default 1; 0: every allocation fails)
  *   FAILING_SHARE    of N call stacks one is tried (default 1: each)
- *   FAILING_OUTPUT   text file that must be complete, up to its last line end, if it exists after a child's
- * failure FAILING_AT       plain mode for programs of several threads: allocation number N fails in this
- * process, no fork FAILING_ON       1: plain mode fails from N on
+ *   FAILING_OUTPUT   text file that must be complete, up to its last line end, if it exists after a
+ *                    child's failure
+ *   FAILING_AT       plain mode for programs of several threads: allocation number N fails in this
+ *                    process, without a fork
+ *   FAILING_ON       1: plain mode fails from N on
  *
- * A child must end with exit code 0, or with 1 to 5 and one line (at most three with an excerpt) on stderr.
+ * A child must end with exit code 0, or with 1 to 5 and one line (at most three with an excerpt) on
+ * stderr.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -106,7 +109,7 @@ static bool is_complete(const char *path) {
     return is_read && last == '\n';
 }
 
-/* Judges a child's end; what it wrote to stderr is in `errors`. */
+/* Checks a child's end; its output on stderr is in `errors`. */
 static void judge(int status, int errors) {
     static char text[4096];
     char why[64] = "";
@@ -131,7 +134,7 @@ static void judge(int status, int errors) {
     write_stack(state.report, state.frames, state.frame_count);
 }
 
-/* An open regular file, which the child shares: what it does to it is taken back. */
+/* An open regular file, which the child shares: the child's changes are undone. */
 typedef struct OpenFile {
     off_t offset, bytes;
     bool is_written;

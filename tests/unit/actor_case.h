@@ -32,7 +32,8 @@ static inline void *case_run_worker(void *argument) {
     return NULL;
 }
 
-/* Runs all workers to their end; `workers` [count] tells how each ended. Gives the first failure. */
+/* Runs all workers to their end; `workers` [count] receives the end of each. Returns the first
+ * failure. */
 static inline AmStatus case_run(ActorGraph *graph, CaseWorker *workers, int32_t count, AmError *error) {
     assert_int_equal(actors_start(graph, error), AM_OK);
     for (int32_t w = 0; w < count; w++) {

@@ -42,7 +42,7 @@ static inline int64_t clock_pass(VirtualClock *clock, int32_t worker, int64_t du
     return begin;
 }
 
-/* What all workers count if each is in an act or waits for messages, else -1. */
+/* The sum of all workers' counters if each is in an act or waits for messages, else -1. */
 static inline int64_t clock_settled(VirtualClock *clock, const ActorGraph *graph) {
     int64_t sum = 0;
     for (int32_t w = 0; w < graph->worker_count; w++) {
@@ -55,7 +55,7 @@ static inline int64_t clock_settled(VirtualClock *clock, const ActorGraph *graph
     return sum;
 }
 
-/* Lets the earliest act out, if all is settled; false: there is none and all is settled. */
+/* Releases the earliest act, if all is settled; false: all is settled and no act is left. */
 static inline bool clock_step(VirtualClock *clock, const ActorGraph *graph) {
     pthread_mutex_lock(&clock->mutex);
     int64_t first = clock_settled(clock, graph), second = clock_settled(clock, graph);

@@ -1,5 +1,5 @@
-/* Partial values and what they pass on their way: one producer of each kind, named p, and
- * operators on p, named r, as HLO text with sizes left open (rule_cases.h). */
+/* Partial values and the operators through which they pass: one producer of each kind, named p, and
+ * operators on p, named r, as HLO text with open sizes (rule_cases.h). */
 #ifndef TESTS_UNIT_CARRIER_CASES_H
 #define TESTS_UNIT_CARRIER_CASES_H
 
@@ -138,7 +138,7 @@ static const CarrierCase carrier_cases[] = {
 };
 enum { CARRIER_CASE_COUNT = sizeof carrier_cases / sizeof *carrier_cases };
 
-/* The entry of a producer with an operator on what it makes; false where the types do not match. */
+/* The entry of a producer with an operator on its result; false if the types do not match. */
 static inline bool carrier_case_entry(char *out, const CarrierCase *producer, const CarrierCase *carrier) {
     const char *type = producer->types[0] == 'f'   ? "f32"
                        : producer->types[0] == 'h' ? "bf16"

@@ -1,5 +1,5 @@
-/* A chain of five states whose values are known, for tests of the agent: the
- * environment, its value iteration, a walk that learns, and what an agent holds. */
+/* A chain of five states with known values, for tests of the agent: the environment, its value
+ * iteration, a learning run, and the state of an agent. */
 #ifndef TESTS_UNIT_CHAIN_CASE_H
 #define TESTS_UNIT_CHAIN_CASE_H
 
@@ -86,7 +86,7 @@ static inline double walk(Agent *agent, Random *random, int32_t steps) {
     return losses;
 }
 
-/* What the agent's learner holds, in host memory that the arena owns. */
+/* The state of the agent's learner, in host memory owned by the arena. */
 static inline LearnerState state_of(Agent *agent, Arena *arena) {
     LearnerState result;
     AmError error = {0};

@@ -1,9 +1,8 @@
-/* Collectives of any back end against what they mean, worked out on the host from
- * whole arrays. Every rank is a thread; it prepares all cases, starts once and
- * runs them one after the other without waiting on the host in between. Right
- * after the wait for a collective its results are put aside and its operands
- * overwritten, which is wrong wherever a member still reads them. Values are
- * small integers, so every sum is exact in every type. */
+/* Collectives of any back end against their definition, computed on the host from whole arrays.
+ * Every rank is a thread; it prepares all cases, starts once and runs them one after the other
+ * without waiting on the host in between. Directly after the wait for a collective its results are
+ * saved and its operands overwritten, which is wrong while a member still reads them. Values are
+ * small integers, so that every sum is exact in every type. */
 #ifndef TESTS_UNIT_COMM_CASE_H
 #define TESTS_UNIT_COMM_CASE_H
 
@@ -49,7 +48,7 @@ typedef struct CaseCall {
     CommCall call;
 } CaseCall;
 
-/* Memory of a rank that is being laid out: the device's, and on the host what it is to hold. */
+/* Memory of a rank under construction: the device's, and on the host its contents. */
 typedef struct CaseMemory {
     char *base, *host; /* NULL: bytes are counted only */
     int64_t bytes;
@@ -256,7 +255,7 @@ static inline AmStatus case_run_all(CaseRank *self) {
     return AM_OK;
 }
 
-/* Prepares, starts and runs all cases; where nobody meets on the host, as a recorded stretch. */
+/* Prepares, starts and runs all cases; without meetings on the host, as a recorded stretch. */
 static inline AmStatus case_work(CaseRank *self) {
     Comm *comm = self->comm;
     const KernelBackEnd *kernels = comm->device->back_end;
@@ -313,8 +312,7 @@ static inline void case_release(CaseRank *self) {
     free(self->calls);
 }
 
-/* Where a run of cases takes place: the ranks first .. first + count - 1 of `size`, which are this process's.
- */
+/* The place of a run of cases: ranks first .. first + count - 1 of `size` belong to this process. */
 typedef struct CasePlace {
     const KernelBackEnd *kernels;
     const CommBackEnd *collectives;
@@ -435,7 +433,7 @@ static inline void case_check_all(const KernelBackEnd *kernels, const CommBackEn
     }
 }
 
-/* One rank gives up half-way: it says why, and the others are released. */
+/* One rank fails half-way: it reports the reason, and the others are released. */
 static inline void case_check_failure(const KernelBackEnd *kernels, const CommBackEnd *collectives) {
     CommCase cases[8];
     CaseRank all[CASE_MOST_RANKS];

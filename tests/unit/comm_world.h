@@ -40,7 +40,7 @@ static AmStatus comm_world_join(Comm *comm, const int32_t *ranks, int32_t count,
     return AM_OK;
 }
 
-/* What this process brings: C heap. */
+/* Packs this process's data; C heap. */
 static char *comm_world_pack(const CommWorld *world, int64_t *bytes) {
     int32_t operands = world->calls[0]->operand_count;
     *bytes = (int64_t)sizeof(int64_t) * world->count * operands;

@@ -1,6 +1,5 @@
-/* A module given as HLO text, run on a CUDA device: what the tests of the CUDA
- * back end share. With the stand-in libraries (tests/cuda/stand_in) no GPU is
- * needed, and calls are counted. */
+/* Common code of the CUDA back end's tests: runs a module given as HLO text on a CUDA device. With
+ * the stand-in libraries (tests/cuda/stand_in) no GPU is needed, and calls are counted. */
 #ifndef TESTS_UNIT_CUDA_CASE_H
 #define TESTS_UNIT_CUDA_CASE_H
 

@@ -1,4 +1,4 @@
-/* A device, a stream and arrays on both sides: what the tests of base/cuda share. */
+/* Common code of the tests of base/cuda: a device, a stream and arrays on both sides. */
 #ifndef TESTS_UNIT_DEVICE_CASE_H
 #define TESTS_UNIT_DEVICE_CASE_H
 
@@ -22,7 +22,7 @@ typedef struct DeviceCase {
     AmError error;
 } DeviceCase;
 
-/* Values of some type on the device, and what the host knows of them as doubles. */
+/* Values of some type on the device, and their values as doubles on the host. */
 typedef struct DeviceArray {
     Dtype type;
     int64_t count;

@@ -1,5 +1,5 @@
-/* A module that is fed and ranks that hold its parameters, for the tests of feeding: what a rank
- * gets is looked at in its memory, nothing is computed. */
+/* A module with fed parameters and its ranks, for the tests of feeding: the tests read the memory
+ * of a rank; nothing is computed. */
 #ifndef TESTS_UNIT_FEED_CASE_H
 #define TESTS_UNIT_FEED_CASE_H
 

@@ -283,9 +283,10 @@ static inline void generated_fill_operand(void *data, const KernelCall *call, in
     }
 }
 
-/* Runs source `k` beside the CPU's kernel on random values, in f32 with `corners` or without, and compares
- * every result: within `tolerance` times generated_tolerance() of its size, or of 1: the two sides round
- * elementary functions differently, and what is left of a difference of two keeps that. */
+/* Runs source `k` beside the CPU's kernel on random values, in f32 with `corners` or without, and
+ * compares every result: within `tolerance` times generated_tolerance() of its size, or of 1. The
+ * two sides round elementary functions differently, and a small difference of two large values
+ * keeps that error. */
 static inline void generated_compare(const Generated *self, int32_t k, bool corners, double tolerance,
                                      Random *random) {
     KernelCall *call = self->calls[k];

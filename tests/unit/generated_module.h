@@ -1,5 +1,5 @@
-/* Generated kernels of the entry computation of modules given as HLO text, run
- * beside the CPU's: what the tests of operators with attributes share. */
+/* Common code of tests of operators with attributes: runs generated kernels of the entry
+ * computation of modules given as HLO text, and the CPU's kernels. */
 #ifndef TESTS_UNIT_GENERATED_MODULE_H
 #define TESTS_UNIT_GENERATED_MODULE_H
 
@@ -27,7 +27,7 @@ static inline void generated_add_text(GeneratedModules *self, const char *text) 
     if (self->generated.count == before) fail_msg("no new kernel of\n%s", text);
 }
 
-/* NVRTC, where there is one, has nothing to say about the kernels. */
+/* Compiles the kernels by NVRTC, if it exists, which must not report anything. */
 static inline void generated_compile_for_devices(Generated *self) {
     static const int32_t architectures[] = {80, 90};
     const char *unit;

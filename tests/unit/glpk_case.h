@@ -35,7 +35,7 @@ static inline double glpk_optimum(const char *path) {
     return optimum;
 }
 
-/* Of the program that `write` writes in CPLEX's LP format. */
+/* Solves the program that `write` writes in CPLEX's LP format. */
 static inline double glpk_solve(void (*write)(FILE *file, const void *problem), const void *problem) {
     char folder[] = "/tmp/automap-glpk-XXXXXX", program[64], solution[64], command[256];
     assert_non_null(mkdtemp(folder));

@@ -1,6 +1,6 @@
-/* One instruction or fusion on hand-made values, run by the CPU back end: what
- * the kernel tests share. Memory is zeroed and never shared between values, so
- * that a sanitizer sees every access that is out of place. */
+/* Common code of the kernel tests: runs one instruction or fusion on given values by the CPU back
+ * end. Memory is zeroed and never shared between values, so that a sanitizer detects every invalid
+ * access. */
 #ifndef TESTS_UNIT_KERNEL_CASE_H
 #define TESTS_UNIT_KERNEL_CASE_H
 

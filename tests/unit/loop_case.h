@@ -7,7 +7,7 @@
 #include "propagation/lower.h"
 #include "runner_case.h"
 
-/* Whole numbers from -2 to 2, made of what the state file or the seed gives. */
+/* Integers from -2 to 2, derived from the state file or the seed. */
 #define LOOP_WHOLE(name, shape)                                                \
     "  " name "_scale = " shape " broadcast(eight), dimensions={}\n"           \
     "  " name "_scaled = " shape " multiply(" name "_given, " name "_scale)\n" \
@@ -206,7 +206,7 @@ static inline void loop_same_steps(const Program *a, const Program *b) {
             loop_same_steps(a->instructions[k].regions[r], b->instructions[k].regions[r]);
 }
 
-/* The number of collectives in loops; the allocation that the plan foresees is what a rank has taken. */
+/* The number of collectives in loops; a rank's allocation has the size in the plan. */
 static inline int32_t loop_inspect(const PlanContext *context, const Plan *plan, const AmRunReport *report) {
     Arena arena = {0};
     Completion *completion;

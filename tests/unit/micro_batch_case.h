@@ -33,7 +33,7 @@ static const char batch_dense[] =
         BATCH_GRADIENT("g", "x", "y") "  updated = f32[6,8] add(w, g)\n" BATCH_LOSS(
             "y") "  ROOT r = (f32[6,8], f32[]) tuple(updated, loss) }\n";
 
-/* Every example is weighed by the number of those that count; a column says which do. */
+/* Every example is weighted by the number of examples that count; a column marks them. */
 static const char batch_masked_mean[] =
     "HloModule masked\n" BATCH_ADD "ENTRY step {\n" BATCH_INPUTS BATCH_LAYER(
         "y", "x",
@@ -137,7 +137,7 @@ static const char batch_two_passes[] =
         BATCH_GRADIENT("d", "x", "z") "  updated = f32[6,8] add(w, d)\n" BATCH_LOSS(
             "z") "  ROOT r = (f32[6,8], f32[]) tuple(updated, loss) }\n";
 
-/* What takes all examples may do so after the turns. */
+/* An operator on all examples may run after the micro-batches. */
 static const char batch_sorted[] =
     "HloModule sorted\n" BATCH_ADD BATCH_LESS "ENTRY step {\n" BATCH_INPUTS BATCH_LAYER("y", "x", "w")
         BATCH_GRADIENT("g", "x", "y") "  updated = f32[6,8] add(w, g)\n" BATCH_LOSS(

@@ -1,4 +1,4 @@
-/* A model of the zoo with what is derived from it: what tests that plan one share. */
+/* Common code of tests that plan a model of the zoo: the model and its derived data. */
 #ifndef TESTS_UNIT_MODEL_CASE_H
 #define TESTS_UNIT_MODEL_CASE_H
 

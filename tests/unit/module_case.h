@@ -1,5 +1,5 @@
-/* A module given as HLO text, its entry run once on values made by hand: what
- * the tests of operators with computations share. */
+/* Common code of tests of operators with computations: runs the entry of a module given as HLO text
+ * once on given values. */
 #ifndef TESTS_UNIT_MODULE_CASE_H
 #define TESTS_UNIT_MODULE_CASE_H
 

@@ -24,7 +24,7 @@
 
 enum { PLAN_MOST_RANKS = 16, PLAN_MOST_ARRAYS = 16 };
 
-/* One module, what its parameters hold and what one device makes of them. */
+/* One module, the values of its parameters and the results of one device. */
 typedef struct PlanCase {
     PlanContext *context;
     char *parameters[PLAN_MOST_ARRAYS], *expected[PLAN_MOST_ARRAYS], *got;

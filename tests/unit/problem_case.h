@@ -1,4 +1,5 @@
-/* A model of the zoo, a built-in cluster and a mesh of its first devices, as a problem of plans of one stage.
+/* A model of the zoo, a built-in cluster and a mesh of its first devices, as a problem of one-stage
+ * plans.
  */
 #ifndef TESTS_UNIT_PROBLEM_CASE_H
 #define TESTS_UNIT_PROBLEM_CASE_H

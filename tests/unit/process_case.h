@@ -29,7 +29,7 @@ const char *__tsan_default_options(void) {
 }
 #endif
 
-/* One process of a test: what it is, what it does, and how it ended. */
+/* One process of a test: its number, its function, and its end. */
 typedef struct Child {
     WorldPlace place;
     double delay, join_seconds, silence_seconds;

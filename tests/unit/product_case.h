@@ -110,7 +110,7 @@ typedef struct ConvolutionCase {
     int64_t input[5], kernel[5];
     IrWindowDimension window[3];          /* zero strides and dilations are 1 */
     int64_t feature_groups, batch_groups; /* 0: 1 */
-    const char *form;                     /* cuDNN's function; NULL: none of them */
+    const char *form;                     /* cuDNN's function; NULL: none */
     int32_t kernels;                      /* generated ones that it takes on a GPU */
 } ConvolutionCase;
 

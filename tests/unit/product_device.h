@@ -1,5 +1,5 @@
-/* Cases of product_case.h on a CUDA device, beside the CPU: what the tests of
- * dot and of convolution share. All are compiled together. */
+/* Common code of the tests of dot and of convolution: runs the cases of product_case.h on a CUDA
+ * device and on the CPU. All are compiled together. */
 #ifndef TESTS_UNIT_PRODUCT_DEVICE_H
 #define TESTS_UNIT_PRODUCT_DEVICE_H
 

@@ -87,7 +87,7 @@ static inline int32_t region_sum(int32_t ranks, int32_t (*all)[REGION_SIZE], int
     return sum;
 }
 
-/* What every rank is to have, element by element. */
+/* The expected values of every rank, element by element. */
 static inline void region_expected(int32_t ranks, int32_t (*x)[REGION_SIZE]) {
     int32_t w[REGION_MOST_RANKS][REGION_SIZE], next[REGION_MOST_RANKS][REGION_SIZE];
     for (int32_t r = 0; r < ranks; r++)
@@ -221,7 +221,7 @@ static inline void region_check(const KernelBackEnd *kernels, const CommBackEnd 
     }
 }
 
-/* The collective that fails: the first one of the second turn of the outer loop. */
+/* The failing collective: the first one of the second iteration of the outer loop. */
 enum { REGION_FAILING_RANK = 1, REGION_FAILING_RUN = 5 };
 static int32_t region_runs_until_failure;
 static const CommBackEnd *region_real;

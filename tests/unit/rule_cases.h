@@ -1,7 +1,6 @@
-/* Small modules, one or more for every opcode that has a factor rule, as HLO text
- * with sizes left open: <a>, <b+1>, <2*a*b> stand for numbers, worked out for the
- * sizes that a test gives (a, b, c and d). "index..." parameters hold what may point
- * into arrays, "positive..." 1 to 4, "sign..." -1 and 1, others -3 to 3. */
+/* Small modules, one or more for every opcode with a factor rule, as HLO text with open sizes: <a>,
+ * <b+1>, <2*a*b> are evaluated for the sizes of a test (a, b, c and d). "index..." parameters
+ * contain valid indices, "positive..." 1 to 4, "sign..." -1 and 1, others -3 to 3. */
 #ifndef TESTS_UNIT_RULE_CASES_H
 #define TESTS_UNIT_RULE_CASES_H
 

@@ -85,7 +85,8 @@ static inline void compare_states(const char *saved_path, const char *expected_p
     array_file_close(&expected);
 }
 
-/* A plan of one stage on `mesh` ("data=2,model=2"): axis k splits the classes that bit k of choose() names.
+/* Chooses splits of a one-stage plan on `mesh` ("data=2,model=2"): axis k splits the classes for
+ * which choose() returns true.
  */
 typedef bool Choose(const Classes *classes, int32_t class_index, int32_t axis, uint64_t seed);
 
@@ -117,7 +118,7 @@ static inline bool choose_batch(const Classes *classes, int32_t c, int32_t axis,
     return axis == 0 && c == first;
 }
 
-/* Any class, by chance. */
+/* Random classes. */
 static inline bool choose_some(const Classes *classes, int32_t c, int32_t axis, uint64_t seed) {
     (void)classes;
     return random_at(seed, (uint64_t)axis, (uint64_t)c) % 4 == 0;

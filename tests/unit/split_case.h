@@ -1,6 +1,6 @@
-/* A module given as HLO text, split over a mesh by chosen factors and run by
- * ranks as threads: every shard of every output is, bit for bit, that part of
- * what one device gives. Parameters hold small whole numbers. */
+/* Splits a module given as HLO text over a mesh by chosen factors and runs it by ranks as threads:
+ * every shard of every output equals, bit for bit, the corresponding part of one device's result.
+ * Parameters contain small integers. */
 #ifndef TESTS_UNIT_SPLIT_CASE_H
 #define TESTS_UNIT_SPLIT_CASE_H
 
@@ -27,7 +27,7 @@ typedef struct SplitArrays {
     void *data[SPLIT_MOST_ARRAYS];
 } SplitArrays;
 
-/* The parameters, and what one device makes of them. */
+/* The parameters, and the results of one device. */
 typedef struct SplitCase {
     PlanContext context;
     SplitArrays parameters, expected;
@@ -171,8 +171,8 @@ static inline int32_t split_instruction(const SplitCase *self, const char *name)
     return -1;
 }
 
-/* Runs a plan, whose stages have their meshes and decisions; `what` is told when it
- * fails. `watch`: what to look at in the program of rank 0, or NULL. */
+/* Runs a plan, whose stages have their meshes and decisions; a failure reports `what`. `watch`: a
+ * check of rank 0's program, or NULL. */
 static inline void split_check_plan(SplitCase *self, const Plan *plan, const char *what,
                                     void (*watch)(const Program *)) {
     SplitRank all[SPLIT_MOST_RANKS];

@@ -1,4 +1,5 @@
-/* What stages of a small model cost on a cluster: what tests of the dynamic program over stages share. */
+/* Common code of tests of the dynamic program over stages: costs of the stages of a small model on
+ * a cluster. */
 #ifndef TESTS_UNIT_STAGES_CASE_H
 #define TESTS_UNIT_STAGES_CASE_H
 
@@ -37,7 +38,7 @@ static inline void close_stages(StagesCase *self) {
     arena_free(&self->arena);
 }
 
-/* The quickest recipe for a stage, by what the program minimises. */
+/* The fastest recipe for a stage, by the objective of the program. */
 static inline bool best_stage(const StagesCase *self, int32_t micro_batches, HybridStage *stage, int32_t kept,
                               HybridCost *best) {
     double limit = self->model->classes[stage->place.class].limit;

@@ -74,8 +74,8 @@ static void test_what_is_taken_in(void **state) {
         {"  v = f32[3,2] dot(a, b), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
          "  s = f32[3,2] add(d, v)\n  ROOT r = f32[3,2] subtract(c, s)\n",
          0, -2, 1, false},
-        /* The product is needed as it is, the sum in a fusion, the addend made in one, or everywhere the
-           same. */
+        /* The product itself has a user, the sum is in a fusion, the addend is computed in one, or
+         * all elements are equal. */
         {"  s = f32[3,2] add(c, d)\n  u = f32[2,3] transpose(d), dimensions={1,0}\n"
          "  w = f32[2,3] transpose(s), dimensions={1,0}\n  ROOT r = f32[2,3] add(w, u)\n",
          0, 2, 1, true},
@@ -100,7 +100,8 @@ static void test_what_is_taken_in(void **state) {
     }
 }
 
-/* What a block adds to its input, which a fusion of its own has made: n + n (n' n) of n = |a'b|. */
+/* A residual addition to a block's input, computed by a fusion of its own: n + n (n' n) of n =
+ * |a'b|. */
 static void test_residual_sums_are_taken(void **state) {
     float n[6], q[4] = {0}, expected[6];
     (void)state;
@@ -135,8 +136,8 @@ static void test_other_types_are_left(void **state) {
     }
 }
 
-/* Sums of bf16 products in f32, turn by turn, and of their transposes: the loop's only step beside the
- * counting is a product, which adds to what is carried where that lies. */
+/* Sums of bf16 products in f32 over iterations, and of their transposes: the loop's only step
+ * besides the counter is a product, which accumulates into the carried array in place. */
 static void test_a_carried_sum_stays_in_its_place(void **state) {
     static const char text[] =
         "HloModule m\n"

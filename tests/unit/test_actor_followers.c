@@ -1,6 +1,6 @@
-/* Followers fire in their leader's order: acts that meet in barriers - all devices, or those that
- * follow, as in a mesh of two axes - under random delays; leaders that wait for what their
- * followers wait for; quotas that are raised for both. */
+/* Followers fire in their leader's order: acts that meet in barriers (all devices, or those that
+ * follow, as in a mesh of two axes) under random delays; leaders that wait for their followers'
+ * inputs; quotas that are raised for both. */
 #include "actor_case.h"
 
 #include <sched.h>
@@ -39,8 +39,8 @@ static AmStatus meet(void *user, int64_t turn, AmError *error) {
     return AM_OK;
 }
 
-/* Two stages of three devices: forward, backward, and two free groups between which a device alone would
- * choose by chance. Every device of the second stage takes from another one of the first. */
+/* Two stages of three devices: forward, backward, and two free groups with a random choice on a
+ * single device. Every device of the second stage receives from another one of the first. */
 static void test_followers_meet(void **state) {
     (void)state;
     static const char *const names[GROUPS] = {"forward", "backward", "left", "right"};
@@ -85,7 +85,8 @@ static AmStatus nothing(void *user, int64_t turn, AmError *error) {
     return AM_OK;
 }
 
-/* The follower's "a" needs what its "b" leads to; its leader, which needs nothing, would begin with "a". */
+/* The follower's "a" needs a result of its "b"; its leader, which needs nothing, would begin with
+ * "a". */
 static void test_leaders_wait_too(void **state) {
     (void)state;
     AmError error = {0};
@@ -105,8 +106,8 @@ static void test_leaders_wait_too(void **state) {
     actors_close(graph);
 }
 
-/* The leader's two turns of "a" come before "b", which a flush makes wait: it needs two registers, and so
- * does the follower, which has no flush but must fire in that order. */
+/* The leader's two firings of "a" come before "b", which waits for a flush: it needs two registers,
+ * and the follower too, which has no flush but must fire in that order. */
 static void test_quotas_of_followers(void **state) {
     (void)state;
     AmError error = {0};

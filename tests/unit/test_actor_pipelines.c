@@ -148,8 +148,8 @@ static void test_gpipe(void **state) {
     }
 }
 
-/* Backward in two: B gives the gradient that the stage before waits for, W those of the weights, which wait
- * for nobody and fill the gaps. Memory is that of 1F1B where a register is kept until W. */
+/* Backward in two: B computes the gradient for which the previous stage waits, W those of the
+ * weights, which fill the gaps. Memory is that of 1F1B if a register is kept until W. */
 static int64_t run_zero_bubble(Pipeline *pipeline, int32_t stages, int32_t turns, int32_t more) {
     int32_t forward[MAX_STAGES], backward[MAX_STAGES];
     begin(pipeline, stages, turns);

@@ -1,6 +1,5 @@
-/* What actors refuse and how they end: cycles that are named, quotas
- * that are raised, stalls that are named, failures that end all, the last step, gates,
- * own threads, the order of one worker. */
+/* Errors and ends of actors: cycles that are named, quotas that are raised, stalls that are named,
+ * failures that end all, the last step, gates, own threads, the order of one worker. */
 #include "actor_case.h"
 
 #include <sched.h>
@@ -221,7 +220,7 @@ typedef struct Slow {
     atomic_llong turns;
 } Slow;
 
-/* Opens for a turn at a time. */
+/* Opens for one firing at a time. */
 static AmStatus now_and_then(void *user, int64_t turn, bool *is_ready, AmError *error) {
     (void)error;
     Slow *slow = user;
@@ -276,7 +275,7 @@ static void test_order_of_one_worker(void **state) {
     actors_close(graph);
 }
 
-/* What people are told of a graph that has not begun, in any room. */
+/* The description of a graph before its start, in buffers of any size. */
 static void test_description(void **state) {
     (void)state;
     char text[400];

@@ -1,6 +1,6 @@
-/* Actors by chance: 10^6 messages through random graphs - rates, quotas, cycles with
- * initial registers, 1 to 8 workers, delays - of which none is lost, early, or out of order, in which no
- * quota is exceeded and which all end. */
+/* Random actor graphs: 10^6 messages with rates, quotas, cycles with initial registers, 1 to 8
+ * workers, delays. No message is lost, early, or out of order, no quota is exceeded, and all runs
+ * end. */
 #include "actor_case.h"
 #include "sample.h"
 
@@ -40,7 +40,7 @@ static void delay(CaseActor *actor) {
         for (volatile int64_t k = kind * 10; k > 0; k--) {}
 }
 
-/* What stands in the registers of a turn: those of the producer's turns that it needs, and no others. */
+/* Checks the registers of a firing: those of the producer's firings that it needs, and no others. */
 static AmStatus check_in(CaseEdge *edge, const CaseGraph *graph, int64_t turn, AmError *error) {
     for (int32_t k = 0; k < edge->gather; k++) {
         int64_t expected = turn / edge->spread * edge->gather + k - edge->initial;

@@ -1,6 +1,6 @@
-/* The additive model and its bound. What they claim is checked against the lowered program of random plans:
- * the model never says more of a plan than its price, and no plan costs less than the bound. On trees the
- * bound is the optimum, which is counted out there by brute force. */
+/* The additive model and its bound, compared with the lowered program of random plans: the model's
+ * cost of a plan never exceeds its price, and no plan costs less than the bound. On trees the bound
+ * is the optimum, found by brute force. */
 #include <math.h>
 #include <string.h>
 
@@ -180,9 +180,9 @@ static double least_of_star(const AdditiveModel *model, int32_t *labels, int32_t
     return least;
 }
 
-/* A tensor's readers pay for its boxing together. However the shares are moved between them, the bound stays
- * below the least; and it comes near to it, also where one reader alone needs what others do not, of which
- * equal shares would see a quarter. */
+/* A tensor's readers share the cost of its resharding. For any distribution of shares the bound
+ * stays below the minimum; and it comes near to it, also if one reader alone needs another state,
+ * for which equal shares would count a quarter. */
 static void test_readers_share_a_boxing(void **state) {
     (void)state;
     enum { NODES = 5, LABELS = 3, ROUNDS = 40 };
@@ -232,7 +232,7 @@ static void test_layers_are_folded(void **state) {
     close_case(&self);
 }
 
-/* What a search prints: no plan that it finds is better than the bound of a shorter one. */
+/* The output of a search: no plan that it finds is better than the bound of a shorter one. */
 static void test_bounds_hold_for_searches(void **state) {
     (void)state;
     static const char *const models[] = {"mlp_tiny", "gpt2_tiny", "vgg_tiny"};
@@ -288,8 +288,8 @@ static void test_work_bounds_pipelines(void **state) {
     assert_true(fabs(bounds[0] / bounds[1] - 2) < 0.01);
 }
 
-/* Of a pipeline the model gap is of all its stages: nothing negative, and more where a stage splits nothing,
- * though the other has not changed. */
+/* The model gap of a pipeline covers all its stages: it is not negative, and grows if a stage
+ * splits nothing, though the other has not changed. */
 static void test_stages_have_a_model_gap(void **state) {
     (void)state;
     Arena arena = {0};

@@ -1,6 +1,6 @@
-/* What the additive model counts of computing, term by term: nowhere more than the lowered program takes, for
- * plans by chance of a module for every operator and of partial sums before every operator that may pass them
- * on; and of modules made for one term all that there is. */
+/* The additive model's computing costs, term by term: never above those of the lowered program, for
+ * random plans of a module for every operator, and of partial sums before every operator that may
+ * carry them; and exact for modules made for one term. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -78,8 +78,8 @@ static bool compare(double *model_seconds, double *price_seconds, Arena *arena, 
 
 /* ---- never more ---- */
 
-/* Factors by chance, and now and then a state in which something is kept. `is_partial`: sums over what is
- * split where there may be, and for the rest mostly what the lists, which are empty, make of them. */
+/* Random factors, and sometimes a stored state. `is_partial`: sums over split dimensions where
+ * possible, otherwise mostly the default of empty lists. */
 static void choose(PlanStage *stage, const PlanContext *context, bool is_partial, Random *random) {
     const Choices *choices = context->choices;
     stage->exception_count = 0;
@@ -135,7 +135,8 @@ static int32_t check_plans(const char *name, const char *entry, const int64_t *s
     return checked;
 }
 
-/* Small ones, where launches count, large ones, where bytes do, and such as hardly divide. */
+/* Small sizes, for which launches count, large ones, for which bytes count, and sizes with few
+ * divisors. */
 static const int64_t sizes[][4] = {{6, 8, 12, 4}, {768, 384, 128, 256}, {7, 10, 5, 9}};
 enum { SIZE_COUNT = sizeof sizes / sizeof *sizes };
 
@@ -166,7 +167,7 @@ static void test_never_above_partial_sums(void **state) {
     assert_true(checked > 1000);
 }
 
-/* What may be fused, made again, rounded or left out otherwise than it is written. */
+/* Operators that may be fused, recomputed, rounded or omitted. */
 static const RuleCase fused_cases[] = {
     {"two readers of a product of 16 bits",
      "p = bf16[4096,512] parameter(0) q = bf16[512,256] parameter(1)\n"
@@ -253,7 +254,7 @@ static const RuleCase exact_cases[] = {
      "ROOT r = f32[4096,512] exponential(c)"},
 };
 
-/* Little is left out: what a broadcast takes, and the rates of widths that are rounded. */
+/* Few costs are omitted: those of a broadcast, and the rates of rounded widths. */
 static void test_all_that_there_is(void **state) {
     (void)state;
     for (size_t k = 0; k < sizeof exact_cases / sizeof *exact_cases; k++) {
@@ -275,13 +276,13 @@ static void test_all_that_there_is(void **state) {
 
 /* ---- one node ---- */
 
-/* An operator of a module on two devices, its factor, and what it moves there. All is so large that a memory
- * of cluster C has its last rate, and a launch is next to nothing. */
+/* An operator of a module on two devices, its factor, and its moved bytes there. All sizes are so
+ * large that a memory of cluster C has its last rate, and a launch is negligible. */
 typedef struct NodeCase {
     RuleCase of;
     IrOpcode opcode;
-    int32_t
-        dimension; /* of the result, split; -1: products contract what is split, and it takes their parts */
+    int32_t dimension; /* of the result, split; -1: products contract the split dimension, and it uses their
+                          parts */
     double bytes;
 } NodeCase;
 
@@ -290,8 +291,9 @@ typedef struct NodeCase {
     "p = f32[65536,2048] parameter(0) e = f32[65536,2048] exponential(p)\n" \
     "v = f32[65536,2048] reverse(e), dimensions={0} ROOT r = f32[65536,2048] add(e, v)"
 
-/* Along what is reversed a device's part reads a range of others', which may be empty elsewhere: the operand
- * is not counted then. A sum of 16 bits pays half of what is read on of its parts. */
+/* Along a reversed dimension a device's shard reads a range of others', which may be empty
+ * elsewhere: the operand is not counted then. A 16-bit sum pays half of the later reads of its
+ * parts. */
 static const NodeCase node_cases[] = {
     {{"turned rows", TURNED}, IR_REVERSE, 0, HALF},
     {{"columns", TURNED}, IR_REVERSE, 1, 2 * HALF},

@@ -1,15 +1,13 @@
-/* Memory that runs out: the n-th allocation of a task fails, for n = 1, 2, ...
- * until the task gets by. Every time the answer must be the error "out of
- * memory" in one line, or the right result where the task could do without; and
- * whatever was allocated must be free again.
+/* Memory exhaustion: the n-th allocation of a task fails, for n = 1, 2, ... until the task
+ * succeeds. The result must be the error "out of memory" in one line, or the right result if the
+ * task does not need the memory; and all allocations must be freed.
  *
- * The program is linked with --wrap (cmake/AutomapTests.cmake): calls of the
- * allocating functions below from our own code come here first. An arena asks
- * the heap only now and then, so the arena's own functions are failed too: each
- * place that allocates is tried. Jansson allocates through our functions, zlib,
- * zstd and OpenSSL are failed where a context is made. What the C library
- * allocates for itself is out of reach, and jansson takes a lack of memory while
- * it reads for an error of syntax; no module is read with it.
+ * The program is linked with --wrap (cmake/AutomapTests.cmake): calls of the allocating functions
+ * below from our own code come here first. An arena rarely allocates from the heap, so that the
+ * arena's own functions fail too: each allocation is tried. Jansson allocates through our
+ * functions, zlib, zstd and OpenSSL fail when a context is made. Allocations inside the C library
+ * cannot fail here, and jansson reports a lack of memory while reading as a syntax error; no module
+ * is read with it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,7 +31,7 @@
 /* Allocations until one fails; 0 or less: none does. From then on `lasting` fails all. */
 static int64_t countdown;
 static bool armed, lasting, fired;
-static bool is_right; /* what a task gave that got by */
+static bool is_right; /* the result of a successful task */
 static int64_t live;  /* blocks of the heap that were not freed */
 
 static bool fails(void) {
@@ -151,7 +149,7 @@ void *__wrap_ZSTD_createDCtx(void) {
 
 enum { FORM_COUNT = 3 };
 
-/* What the tasks work on, made before anything fails. */
+/* Inputs of the tasks, made before failures begin. */
 typedef struct Input {
     IrModule *module, *canonical;
     char hash[65];
@@ -211,7 +209,7 @@ static AmStatus task_hash(const Input *input, int32_t which, AmError *error) {
     char hash[65];
     (void)which;
     ir_hash(input->canonical, hash);
-    if (!hash[0]) return am_fail_memory(error, 0); /* how ir_hash() says so */
+    if (!hash[0]) return am_fail_memory(error, 0); /* ir_hash()'s report of exhausted memory */
     is_right = strcmp(hash, input->hash) == 0;
     return AM_OK;
 }

@@ -60,7 +60,7 @@ static void test_refusals(void **state) {
     am_plan_free(NULL);
 }
 
-/* Fills an error with what a caller's stack may hold. */
+/* Fills an error with arbitrary stack contents. */
 static AmError dirty_error(void) {
     AmError error;
     memset(&error, '%', sizeof error);

@@ -167,7 +167,8 @@ static void change_while_reading(void **state) {
     array_file_close(&file);
 }
 
-/* Where libzip says an entry lies stored, its bytes are; a deflated one has no place. */
+/* Checks the bytes at the offsets of entries that libzip reports as stored; a deflated entry has no
+ * offset. */
 static void places_in_archives(void **state) {
     (void)state;
     FileParts file;

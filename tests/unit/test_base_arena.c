@@ -49,7 +49,7 @@ static void arrays_grow(void **state) {
     for (int32_t i = 0; i < 10000; i++) {
         ARENA_RESERVE(&arena, numbers, count, capacity);
         numbers[count++] = i;
-        if (i % 1000 == 0) arena_alloc(&arena, 8); /* in the way of growing in place */
+        if (i % 1000 == 0) arena_alloc(&arena, 8); /* prevents growth in place */
     }
     for (int32_t i = 0; i < 10000; i++) assert_int_equal(numbers[i], i);
     arena_free(&arena);

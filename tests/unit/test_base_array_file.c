@@ -1,4 +1,4 @@
-/* Array files: what is written reads back; damaged headers fail cleanly. */
+/* Array files: written arrays read back; damaged headers fail cleanly. */
 #define _XOPEN_SOURCE 700
 #include <setjmp.h>
 #include <stdarg.h>

@@ -77,7 +77,7 @@ static void test_an_empty_trace_is_json(void **state) {
     json_decref(events);
 }
 
-/* Bytes by chance, cut characters and surrogates among them. */
+/* Random bytes, including cut characters and surrogates. */
 static void test_any_bytes_are_a_name(void **state) {
     (void)state;
     static const char *const hard[] = {"\xc3",     "\xed\xa0\x80", "\xf4\x90\x80\x80",

@@ -40,7 +40,7 @@ static const char attention[] =
     "r = f32[2,5,6,4] transpose(t), dimensions={0,2,1,3} m = f32[2,5,24] reshape(r)\n"
     "ROOT y = f32[2,5,8] dot(m, o), lhs_contracting_dims={2}, rhs_contracting_dims={0}\n";
 
-/* What the program of one rank moves. */
+/* The collectives of one rank's program. */
 static int32_t collectives_of[PROGRAM_HALO_EXCHANGE + 1];
 
 static void count_collectives(const Program *program) {
@@ -179,8 +179,8 @@ static void test_grouped_queries(void **state) {
     arena_free(&arena);
 }
 
-/* Parts of z are made, to be added to sums over axis b, where axis a cuts the addition in blocks: z lies
- * along the same dimension in one block. */
+/* Parts of z are computed and added to sums over axis b, while axis a splits the addition in
+ * blocks: z is split along the same dimension in one block. */
 static const char sum_in_blocks[] =
     "a = f32[12,8] parameter(0) b = f32[8,6] parameter(1) c = f32[8,6] parameter(2) d = f32[12,6] "
     "parameter(3)\n"

@@ -1,4 +1,4 @@
-/* Where a process stands, from the variables of torchrun and Slurm. */
+/* The number of a process, from the variables of torchrun and Slurm. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -173,7 +173,8 @@ static void test_mpirun(void **state) {
         assert_string_equal(read_place(OPEN_MPI " " SLURM " SLURM_STEP_ID=2").launcher, "mpirun");
         assert_string_equal(read_place(MPICH_LOCAL " " SLURM " SLURM_STEP_ID=2").launcher, "mpirun");
     }
-    /* One process alone needs no MPI; under srun PMI_* are Slurm's, under torchrun nobody's. */
+    /* A single process needs no MPI; under srun PMI_* belong to Slurm, under torchrun they are
+     * ignored. */
     assert_null(read_place("PMI_RANK=0 PMI_SIZE=1").share);
     assert_string_equal(read_place(MPICH " " SLURM " SLURM_STEP_ID=2").launcher, "Slurm");
     assert_string_equal(read_place(MPICH_LOCAL " " TORCHRUN).launcher, "torchrun");

@@ -1,5 +1,6 @@
-/* Launches that no plan saves: counted by hand for a perceptron, and never more than any plan of launch-heavy
- * models takes: random ones of one stage, in micro-batches too, and the pipelines of hybrid searches. */
+/* Launches that no plan saves: counted by hand for a perceptron, and at most those of any plan of
+ * launch-heavy models: random one-stage plans, in micro-batches too, and the pipelines of hybrid
+ * searches. */
 #include "planners/bound_launches.h"
 
 #include "model_case.h"
@@ -71,7 +72,7 @@ static void check_search(Checked *self, PlanContext *context, const Cluster *clu
     arena_free(&arena);
 }
 
-/* `least_part`: of the best plan's step, which the bound of one stage is at least. */
+/* `least_part`: the least ratio of the one-stage bound to the best plan's step. */
 static void check(const char *model, const char *name, double least_part) {
     Arena arena = {0};
     AmError error = {0};

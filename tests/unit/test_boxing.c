@@ -1,7 +1,7 @@
-/* Boxing on one set of devices: every pair of states on meshes of one and two axes,
- * shapes that divide and that do not, and cuts between granules and in blocks. The program is run by threads
- * on whole numbers; its bytes are those of OneFlow's table 2, and of the cheapest sequence of collectives,
- * which is searched for here by what each device holds, not by names of states. */
+/* Resharding on one set of devices: every pair of states on meshes of one and two axes, shapes that
+ * divide and that do not, and cuts between granules and in blocks. Threads run the program on
+ * integers. Its bytes are those of OneFlow's table 2, and of the cheapest sequence of collectives,
+ * which this test searches by the elements on each device, not by names of states. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -55,7 +55,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-/* ---- what the devices hold ---- */
+/* ---- elements on the devices ---- */
 
 /* The box of elements that a device has in a state. */
 typedef struct Held {
@@ -131,7 +131,7 @@ typedef struct RankRun {
     Fixture *fixture;
     const Mesh *mesh;
     SbpState from, to;
-    bool is_finished; /* what is made partial is finished again, and so looked at */
+    bool is_finished; /* a partial result is reduced again, and so checked */
     int32_t instruction;
     Comm *comm;
     bool is_right;
@@ -277,7 +277,7 @@ static int32_t state_count(const Mesh *mesh) {
     return count;
 }
 
-/* One device among those with which it exchanges: what it has before and after. */
+/* One device among those with which it exchanges: its elements before and after. */
 typedef struct Members {
     int32_t count;
     Held before[MOST_RANKS], after[MOST_RANKS];
@@ -316,7 +316,7 @@ static bool is_same(const Held *boxes, int32_t count) {
     return true;
 }
 
-/* Returns whether `inner` lies in the boxes, which are in line. */
+/* Returns whether the boxes, which are adjacent, cover `inner`. */
 static bool is_covered(const Held *inner, const Held *boxes, int32_t count, int32_t dimension) {
     int64_t start = boxes[0].start[dimension];
     int64_t end = boxes[count - 1].start[dimension] + boxes[count - 1].extent[dimension];
@@ -361,7 +361,7 @@ static double received_in_one(const Mesh *mesh, SbpState from, SbpState to, uint
     return least;
 }
 
-/* Elements that all devices receive in one collective or local cut; INFINITY: there is none. */
+/* Elements that all devices receive in one collective or local slice; INFINITY: no such step. */
 static double one_step(const Mesh *mesh, SbpState from, SbpState to, const IrShape *shape) {
     double least = INFINITY;
     for (uint32_t axes = 0; axes < 1u << mesh->axis_count; axes++) {
@@ -454,7 +454,7 @@ static void test_two_axes(void **state) {
     check_mesh(*state, "x=3,y=2", SBP_MAX);
 }
 
-/* Every seventh pair of states on three axes; AUTOMAP_FULL=1: all. The results alone are looked at. */
+/* Every seventh pair of states on three axes; AUTOMAP_FULL=1: all. Only the results are checked. */
 static void test_three_axes(void **state) {
     Fixture *fixture = *state;
     const char *full = getenv("AUTOMAP_FULL");
@@ -482,8 +482,8 @@ static void test_three_axes(void **state) {
 
 enum { CUT_OPTIONS = 7 };
 
-/* State number k of those whose axes are B, P, or S(0) and S(1) between elements, granules or in blocks;
- * false where it is none: all axes that split a dimension cut the same blocks. */
+/* State number k among those whose axes are B, P, or S(0) and S(1) between elements, granules or in
+ * blocks; false if invalid: all axes that split a dimension split the same blocks. */
 static bool cut_state_number(SbpState *state, const Mesh *mesh, int32_t k, const IrShape *shape) {
     static const struct {
         int8_t dimension;

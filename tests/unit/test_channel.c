@@ -90,7 +90,7 @@ static void test_ranks_of_one_process(void **state) {
 /* The wire between two sets: turns that were sent and slots that were read, per channel number. */
 typedef struct Wire {
     atomic_llong sent[PIPES], read[PIPES];
-    Channel *receiving[PIPES]; /* the receiver's end; its slots are what is sent to */
+    Channel *receiving[PIPES]; /* the receiver's end, with the slots */
     int32_t closed;
 } Wire;
 

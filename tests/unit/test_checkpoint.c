@@ -1,4 +1,4 @@
-/* Runs that save and resume: the same plan, other plans, interrupts, what is refused. */
+/* Runs that save and resume: the same plan, other plans, interrupts, refusals. */
 #include "checkpoint_case.h"
 
 static int setup(void **state) {

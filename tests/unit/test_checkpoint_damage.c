@@ -155,7 +155,8 @@ static void test_run_is_refused(void **state) {
     }
 }
 
-/* With an older one the run goes on from that, says so, and puts the damaged one aside. */
+/* With an older checkpoint the run continues from that one, reports it, and renames the damaged
+ * one. */
 static void test_older_one_is_taken(void **state) {
     Damage *self = *state;
     CheckpointCase *run = &self->run;

@@ -1,5 +1,5 @@
-/* Writing that fails: at every call that a save makes, once and from there on, with every cause.
- * The checkpoint before always loads afterwards, and the run says what could not be done.
+/* Failing writes: at every call of a save, once and from there on, with every cause. The previous
+ * checkpoint always loads afterwards, and the run reports the failure.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@ static const Fault FAULTS[] = {{"disk full", ENOSPC, false, false},
                                {"short write", 0, true, false}};
 enum { FAULT_COUNT = sizeof FAULTS / sizeof *FAULTS };
 
-/* What the calls do; of the worker's thread and the run's, one at a time. */
+/* The behaviour of the calls; of the worker's thread and the run's, one at a time. */
 static struct {
     const Fault *fault;
     int at, calls; /* the call that fails, counted from 0; calls so far */
@@ -35,7 +35,7 @@ static bool is_at_fault(void) {
     return call == now.at || now.fault->goes_on;
 }
 
-/* A call that does not write: what makes writes short is no fault of it. */
+/* A call other than a write: short writes do not affect it. */
 static bool fails(void) {
     if (!is_at_fault() || now.fault->is_short) return false;
     now.failures++;
@@ -62,7 +62,7 @@ static int sync_or_fail(int file) {
     return fails() ? -1 : 0;
 }
 
-/* The file is closed all the same, as the system does. */
+/* The file is closed nevertheless, as by the system. */
 static int close_or_fail(int file) {
     bool is_fault = fails();
     int cause = errno, closed = disk_calls.close(file);
@@ -116,7 +116,7 @@ static AmStatus run_with_fault(CheckpointCase *self, const Plan *plan, const Fau
     return status;
 }
 
-/* What is left resumes, at the step of the last save that succeeded or later. */
+/* The remaining files resume, at the step of the last successful save or later. */
 static void check_resumes(CheckpointCase *self, const Plan *plan, const char *what, AmStatus before) {
     AmRunOptions options = {.plan = plan, .checkpoint_path = self->folder, .resume = true, .disk = &failing};
     if (checkpoint_case_run(self, options, CHECKPOINT_STEPS) != AM_OK)

@@ -13,7 +13,7 @@ static AmStatus parse(const char *format, const char *change, CheckpointManifest
     return checkpoint_manifest_parse(manifest, arena, "m.json", text, length, error);
 }
 
-/* Each row has one place in which %s stands: the right text, then others with what they are refused for. */
+/* Each row has one place for %s: the right text, then wrong ones with their error. */
 typedef struct Row {
     const char *format, *right;
     struct {
@@ -90,7 +90,7 @@ static void test_what_makes_no_sense_is_refused(void **state) {
     }
 }
 
-/* What two processes have, printed, parsed and put together, is the whole. */
+/* The parts of two processes, printed, parsed and combined, are the whole. */
 static void test_shares_make_a_whole(void **state) {
     (void)state;
     Arena arena = {0};

@@ -39,7 +39,7 @@ static Layout random_layout(Random *random, const int64_t *dimensions, int32_t r
     return layout;
 }
 
-/* Where element `at` of a part lies in the whole. */
+/* The position in the whole of element `at` of a part. */
 static int64_t place_of(const Part *part, const int64_t *dimensions, int32_t rank, int64_t at) {
     int64_t place = 0, stride = 1;
     for (int32_t d = rank - 1; d >= 0; d--) {
@@ -58,7 +58,7 @@ static int64_t elements_of(const Part *part, int32_t rank) {
     return elements;
 }
 
-/* Element e of the whole has the value e + 1; every part lies in one of two files. */
+/* Element e of the whole has the value e + 1; every part is in one of two files. */
 static void write_checkpoint(Layout *layout, const int64_t *dimensions, int64_t whole) {
     int32_t count = layout->part_count;
     CheckpointPart parts[MOST_PARTS];

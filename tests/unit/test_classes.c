@@ -106,7 +106,7 @@ static void test_t5(void **state) {
         assert_class(context, decoder, cross, attention_dimensions, 4);
         assert_class(context, decoder, mlp, mlp_dimensions, 3);
     }
-    /* Heads, not their elements, are what a fused dimension can be cut into. */
+    /* A fused dimension can be split between heads, not inside them. */
     int32_t heads = class_of(context, "state['params']['encoder'][0]['attention']['query']['kernel']", 1);
     assert_int_equal(context->classes->classes[heads].size, 8);
     int32_t batch = class_of(context, "inputs", 0);
@@ -136,7 +136,7 @@ static void test_bert_with_fused_bias(void **state) {
     plan_context_free(context);
 }
 
-/* Repeated layers are tied, and what is not repeated is not. */
+/* Repeated layers are tied, and unique ones are not. */
 static void check_ties(const char *model, int32_t layers, int32_t expected) {
     PlanContext *context = read_model(model);
     int32_t with_weights = 0, heads_tie = -1, cross_tie = -1, encoder_tie = -1;

@@ -135,7 +135,7 @@ static void closed_forms_inside_a_server(void **state) {
     close_cluster(&self);
 }
 
-/* n x the bandwidth term x B is what the boxing table moves in all. */
+/* n x the bandwidth term x B is the total of the resharding table. */
 static void bandwidth_terms_are_the_boxing_tables(void **state) {
     (void)state;
     Fixture self;
@@ -235,8 +235,8 @@ static void rails_are_not_shared(void **state) {
     close_cluster(&own);
 }
 
-/* Devices joined by links of their own: rings that share none of them. In a full mesh of four there are three
- * links a device and one ring takes two. */
+/* Devices joined by private links: rings without a common link. A full mesh of four has three links
+ * per device, and one ring uses two. */
 static void rings_use_all_links(void **state) {
     (void)state;
     static const char mesh[] =
@@ -306,7 +306,7 @@ static void prices_are_monotone(void **state) {
     close_cluster(&quick);
 }
 
-/* The same where links are said by edges: islands and rings stay what they are when one kind of link gets
+/* The same with links listed as edges: islands and rings do not change if one kind of link gets
  * faster than the other. */
 static void islands_are_monotone(void **state) {
     (void)state;
@@ -321,7 +321,7 @@ static void islands_are_monotone(void **state) {
         "\"link\": \"in\", \"width\": 3},"
         "{\"for\": {\"p\": [0, 4]}, \"from\": \"server0/device{2*p+1}\", \"to\": "
         "\"server0/device{(2*p+2)%8}\", \"link\": \"out\"}",
-        /* Pairs below switches, two of which hang on each of two sockets. */
+        /* Pairs below switches, two of them on each of two sockets. */
         "{\"for\": {\"d\": [0, 8]}, \"from\": \"server0/device{d}\", \"to\": \"p{d/2}\", \"link\": \"in\"},"
         "{\"for\": {\"p\": [0, 4]}, \"from\": \"p{p}\", \"to\": \"socket{p/2}\", \"link\": \"in\"},"
         "{\"from\": \"socket0\", \"to\": \"socket1\", \"link\": \"out\"}"};

@@ -1,6 +1,6 @@
-/* Collectives by MPI, on 2 to 8 ranks in one or two to a process: on integers against
- * what they mean, on floating and complex numbers against comm_local bit for bit,
- * transfers between two meshes, and arrays of many chunks. */
+/* Collectives by MPI, on 2 to 8 ranks in one or two per process: on integers against their
+ * definition, on floating and complex numbers against comm_local bit for bit, transfers between two
+ * meshes, and arrays of many chunks. */
 #include "mpi_case.h"
 
 #include "comm_case.h"
@@ -188,7 +188,7 @@ typedef struct TransferRank {
     int32_t given, count; /* devices of the source; pairs */
 } TransferRank;
 
-/* Every pair of states, one after the other: whoever is ready goes on to the next. */
+/* Every pair of states, one after the other: a finished rank starts the next. */
 static void *run_transfers(void *argument) {
     TransferRank *self = argument;
     RankRun *run = &self->run;

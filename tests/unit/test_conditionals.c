@@ -1,5 +1,5 @@
-/* Conditionals planned through their branches: split over devices they give what
- * one device gives, whichever branch is taken, with collectives inside. */
+/* Conditionals planned through their branches: split over devices they give one device's results
+ * for either branch, with collectives inside. */
 #include <stdio.h>
 
 #include "split_case.h"
@@ -115,7 +115,7 @@ static void test_arrays_in_a_loop(void **state) {
     split_close(&self);
 }
 
-/* A branch that two conditionals share stays whole, and so do they. */
+/* A branch that two conditionals share stays replicated, with both conditionals. */
 static void test_shared_branches_stay_whole(void **state) {
     (void)state;
     static const char text[] = "HloModule test\nf { x = f32[8] parameter(0) ROOT y = f32[8] add(x, x) }\n"

@@ -32,7 +32,7 @@
     "\"memory_bytes\": 16e9, \"memory_bytes_per_second\": 9e11, \"flops_per_second\": " member
 #define CURVE(points) TYPES(TYPE ", \"efficiency\": {\"dot\": " points "}")
 
-/* Members of the object, and what must be said of them. */
+/* Members of the object, and the expected error. */
 static const struct {
     const char *members, *message;
 } faults[] = {

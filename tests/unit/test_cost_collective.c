@@ -1,5 +1,5 @@
-/* Collectives of the groups of a mesh: two servers by hand, groups that share links, what is remembered,
- * bytes of instructions. */
+/* Collectives of the groups of a mesh: two servers by hand, groups with common links, cached
+ * prices, bytes of instructions. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -97,8 +97,7 @@ static void two_servers_are_hierarchical(void **state) {
     /* 3/4 of the own S/8 to the others of the server, then half of it across, where four meet. */
     assert_close(priced(fixture, "hierarchical", PROGRAM_ALL_TO_ALL, S, all),
                  3 * a + 3. / 32 * in + b + 4. / 16 * out);
-    /* One ring: seven ways of each round, of which it leaves out a short one; the server's link carries 7/8.
-     */
+    /* One ring: seven hops per round without a short one; the server's link carries 7/8. */
     assert_close(priced(fixture, "ring", PROGRAM_ALL_REDUCE, S, all), 2 * (5 * a + 2 * b) + 1.75 * out);
     /* Two trees over two servers: each sends half of S up and half down, while chains pass it on inside. */
     assert_close(priced(fixture, "tree", PROGRAM_ALL_REDUCE, S, all), 2 * (3 * a + b) + 1 * out);
@@ -206,7 +205,8 @@ static void a_halo_is_priced_by_the_most_received(void **state) {
                  2 * link->latency_seconds +
                      S / (link->bytes_per_second * cluster_efficiency(&link->efficiency, S)));
     assert_int_equal(collective_priced_kind(&instruction), PROGRAM_HALO_EXCHANGE);
-    /* Reversed, nobody has anything of its own, and all that the outer ones receive comes from afar. */
+    /* Reversed, no rank has its own elements, and the outer ones receive everything from distant
+     * ranks. */
     movement.range_start = (const int64_t[]){12, 8, 4, 0};
     movement.range_extent = movement.parts;
     assert_int_equal(collective_priced_kind(&instruction), PROGRAM_ALL_TO_ALL);
@@ -214,8 +214,8 @@ static void a_halo_is_priced_by_the_most_received(void **state) {
     assert_close(collective_sent_bytes(PROGRAM_ALL_TO_ALL, S, 4), 4 * 10 * 4);
 }
 
-/* A run's figure counts before the link's curve, that before a probe's, and all before the model; at other
- * sizes what is measured goes with the price without it. */
+/* A run's figure precedes the link's curve, that a probe's, and both the model; at other sizes
+ * measurements scale with the modelled price. */
 static void what_was_measured_counts(void **state) {
     (void)state;
     static const char text[] =
@@ -256,7 +256,7 @@ static void what_was_measured_counts(void **state) {
     tear_down((void *[]){&one});
 }
 
-/* Four devices on as many servers as are asked for, with a profile; the device type is "d". */
+/* Four devices on a given number of servers, with a profile; the device type is "d". */
 static void open_profiled(Fixture *self, Profile **profile, int32_t servers, const char *edges,
                           const char *collectives) {
     char text[2048];
@@ -325,7 +325,7 @@ static void a_measured_link_counts_where_it_is(void **state) {
     }
 }
 
-/* What was measured, and what comes from figures around it or on one side. */
+/* Measured prices, and prices interpolated between measurements or extrapolated on one side. */
 static void prices_tell_what_was_measured(void **state) {
     (void)state;
     static const struct {

@@ -1,4 +1,4 @@
-/* Imports: each kind of file, several together, and what is refused. */
+/* Imports: each kind of file, several together, and refusals. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -173,8 +173,7 @@ static void assert_table(Imported *self, const char *part) {
     text_free(&text);
 }
 
-/* Tables and names have the rate of all parallel links; so has the table of a file that counts them in
- * `width`. */
+/* Tables and names have the rate of all parallel links, also in a file that counts them in `width`. */
 static void parallel_links_count(void **state) {
     (void)state;
     Imported self;
@@ -354,7 +353,7 @@ static void measurements_give_a_curve(void **state) {
     assert_true(fabs(link->latency_seconds - 20e-6) < 1e-9);
     assert_true(fabs(link->bytes_per_second - 12e9) < 1e7);
     end(&self);
-    /* Alone it tells the servers, too: the hosts of its ranks. */
+    /* Without other files it also defines the servers: the hosts of its ranks. */
     assert_int_equal(IMPORT(&self, "A100-80GB", NULL, SAMPLE("all_reduce.json")), AM_OK);
     assert_int_equal(self.cluster->server_count, 1);
     assert_int_equal(self.cluster->device_count, 4);

@@ -271,7 +271,7 @@ static void too_little_memory_is_one_line(void **state) {
     assert_true(memory_fit(950000, fixture->cluster, devices_in_order, 2, 0.9).fits);
 }
 
-/* What devices repeat is executed, not achieved: the rate is that of the module's own work. */
+/* Repeated work on devices is executed, not achieved: the rate is that of the module's own work. */
 static void the_rate_counts_useful_work(void **state) {
     Fixture *fixture = *state;
     plan_batch(fixture, "data=4");
@@ -280,7 +280,7 @@ static void the_rate_counts_useful_work(void **state) {
     Simulation *repeated = simulate(fixture);
     assert_true(split->flops > 0);
     assert_true(repeated->flops == split->flops);
-    /* Fusions redo a little of what others make. */
+    /* Fusions recompute a few values of others. */
     assert_true(repeated->executed_flops >= 4 * repeated->flops);
     assert_true(repeated->executed_flops < 4.01 * repeated->flops);
     assert_true(split->executed_flops < repeated->executed_flops);

@@ -1,5 +1,5 @@
-/* Profiles of measured events, and curves of operator classes: what is read, what is refused, and what lies
- * in between. */
+/* Profiles of measured events, and curves of operator classes: reading, refusals, and
+ * interpolation. */
 #define _DEFAULT_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -66,7 +66,7 @@ static void a_profile_is_written_and_read(void **state) {
     assert_true(profile_seconds(type, PROFILE_RUN, &one, 100, &seconds));
     assert_true(fabs(seconds - 2e-6) < 1e-12); /* the mean of a run, and the least of two */
     assert_true(profile_seconds(type, PROFILE_RUN, &between, 400, &seconds));
-    assert_true(fabs(seconds - 8e-6) < 1e-10); /* both tell the same rate */
+    assert_true(fabs(seconds - 8e-6) < 1e-10); /* both have the same rate */
     assert_false(profile_seconds(type, PROFILE_RUN, &unknown, 100, &seconds));
     assert_false(profile_seconds(type, PROFILE_PROBE, &unknown, 100, &seconds));
     assert_true(profile_seconds(type, PROFILE_PROBE, &one, 100, &seconds));
@@ -83,7 +83,8 @@ static void a_profile_is_written_and_read(void **state) {
     arena_free(&arena);
 }
 
-/* Less than one FLOP or byte says nothing about other sizes; seconds divided by it could be infinite. */
+/* Less than one FLOP or byte does not scale to other sizes; seconds divided by it could be
+ * infinite. */
 static void work_below_one_does_not_scale(void **state) {
     (void)state;
     Profile *profile;
@@ -192,7 +193,7 @@ static const OperatorCurves *read_curves(Arena *arena, const char *text, AmStatu
     return curves;
 }
 
-/* 5 + 2 a + 3 b + 7 a b is linear in each of the sizes, so that four points tell all of it. */
+/* 5 + 2 a + 3 b + 7 a b is linear in each of the sizes, so that four points determine it. */
 static void sums_of_products_are_exact_in_between(void **state) {
     (void)state;
     Arena arena = {0};
