@@ -1,5 +1,5 @@
-/* Simulation of plans of several stages: who waits for whom, the filling and draining
- * of a pipeline, the price of a transfer, and devices of unequal shares. */
+/* Simulation of plans of multiple stages: waiting, fill and drain of a pipeline, the price of a
+ * transfer, and devices of unequal shares. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +28,7 @@ static const char two_speeds[] =
     "\"servers\": [{\"device_type\": \"fast\", \"devices\": 2, \"link\": \"in\"},"
     "{\"device_type\": \"slow\", \"devices\": 2, \"link\": \"in\"}], \"between_servers\": \"out\"}";
 
-/* Eight turns of two equal products, which two stages share; and a product over a batch. */
+/* Eight iterations of two equal products, divided over two stages; and a product over a batch. */
 static const char pipeline_text[] =
     "HloModule pipeline\n\n"
     "body {\n"
@@ -116,7 +116,8 @@ static void use_stages(Fixture *self, const char *mesh, int32_t *first, int32_t 
         (Plan){.module_name = "pipeline", .micro_batches = 1, .stages = self->stages, .stage_count = 2};
 }
 
-/* The first product of every turn, and what it takes, on stage 0, the second and the sum on stage 1. */
+/* The first product of every iteration, and its operands, on stage 0, the second and the sum on
+ * stage 1. */
 static Simulation *simulate_halves(Fixture *self) {
     const PlanContext *context = self->context;
     const IrModule *module = context->canonical;
@@ -165,7 +166,7 @@ static void check_sums(const Simulation *simulation) {
     }
 }
 
-/* M turns of two equal stages take M + 1 times one, not 2 M. */
+/* M micro-batches on two equal stages take M + 1 times one, not 2 M. */
 static void a_pipeline_fills_and_drains(void **state) {
     Fixture *self = *state;
     static int32_t first[] = {0}, second[] = {1};
@@ -235,7 +236,7 @@ static void a_transfer_costs_its_slowest_link(void **state) {
     Fixture *self = *state;
     const double bytes = 512 * 512 * 4;
     static const int32_t apart[] = {0, 1, 2, 3}, crossed[] = {0, 2, 1, 3}, together[] = {0, 1, 0, 1};
-    /* Halves in turn from each device, both through their servers' one link. */
+    /* Each device sends halves alternately, both through their servers' one link. */
     ExchangePrice price = price_of(self, apart, SBP_B, sbp_split(0));
     assert_close(price.bytes, bytes);
     assert_close(price.seconds, 1e-5 + bytes / 1e8);

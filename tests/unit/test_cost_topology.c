@@ -173,8 +173,9 @@ static void rails_join_equal_ranks(void **state) {
     assert_int_equal(graph.topology->vertex_count, 32 + 4 + 8 + 1);
     assert_string_equal(route_text(&graph, 3, 27, NULL), "server0/device3 rail3 server3/device3");
     assert_string_equal(route_text(&graph, 0, 7, NULL), "server0/device0 server0/nvswitch server0/device7");
-    /* To another rank of another server: over the own rail and the other server's switch. Turning in the own
-     * server is as long; the lower of the edges that arrive decides, whatever was asked for before. */
+    /* To another rank of another server: over the own rail and the other server's switch. A turn in
+     * the own server has the same length; the lower of the arriving edges decides, independently of
+     * earlier queries. */
     const char *crossing = route_text(&graph, 0, 15, NULL);
     assert_string_equal(route_text(&graph, 0, 15, NULL), crossing);
     assert_string_equal(crossing, "server0/device0 rail0 server1/device0 server1/nvswitch server1/device7");
@@ -208,7 +209,7 @@ static void a_hybrid_cube_mesh_has_neighbours(void **state) {
     free_graph(&graph);
 }
 
-/* Edges beside those that servers give: an upper level that is narrower than what is below it. */
+/* Edges in addition to those of servers: an upper level that is narrower than the levels below it. */
 static void edges_add_to_what_servers_say(void **state) {
     (void)state;
     Graph graph;
@@ -236,7 +237,7 @@ static void edges_add_to_what_servers_say(void **state) {
     free_graph(&graph);
 }
 
-/* A ring of 16,384 single devices, for 256 of which routes are kept; more ask, twice. */
+/* A ring of 16,384 single devices, with cached routes for 256 of them; more are queried, twice. */
 static void many_devices_are_routed_in_little_memory(void **state) {
     (void)state;
     Graph graph;
@@ -381,7 +382,7 @@ static void faults_are_named(void **state) {
     }
 }
 
-/* Every example of the document is read, with the figures that it tells. */
+/* Reads every example of the document and compares its figures. */
 static void the_examples_of_the_document_are_right(void **state) {
     (void)state;
     FileBytes file = {0};

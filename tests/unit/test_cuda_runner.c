@@ -153,7 +153,7 @@ static void test_everything_is_released(void **state) {
     }
 }
 
-/* Out of memory: one line that says how much is wanted and how much there is. */
+/* Out of memory: one line with the requested and the free amount. */
 static void test_a_model_that_does_not_fit(void **state) {
     (void)state;
     static const char module[] = "HloModule m\n\nENTRY main {\n"

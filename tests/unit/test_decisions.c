@@ -245,7 +245,8 @@ static void learning_keeps_the_budget_and_repeats_itself(void **state) {
     arena_free(&arena);
 }
 
-/* On a problem of few plans a policy settles soon; what it has left it spends further behind the first rank.
+/* On a problem with few plans a policy settles soon; it spends the rest further behind the first
+ * rank.
  */
 static void a_settled_policy_looks_further(void **state) {
     (void)state;

@@ -1,13 +1,13 @@
-/* The exact optimum of decision problems beside GLPK's, run as a process on the same problem stated as a
- * mixed integer program.
+/* The exact optimum of decision problems compared with GLPK's, run as a process on the same problem
+ * as a mixed integer program.
  *
- * x[i][k] says that decision i takes strategy k, y[e][a][b] that the two ends of edge e take a and b:
+ * x[i][k]: decision i takes strategy k; y[e][a][b]: the two ends of edge e take a and b:
  *
  *   min  sum seconds[i][k] x[i][k] + sum seconds[e][a][b] y[e][a][b]
  *   sum_k x[i][k] = 1,   sum_b y[e][a][b] = x[from][a],   sum_a y[e][a][b] = x[to][b],
  *   sum bytes[i][k] x[i][k] <= memory,   x binary, y >= 0
  *
- * Skipped (77) where there is no glpsol.
+ * Skipped (77) without glpsol.
  */
 #include "glpk_case.h"
 
@@ -84,7 +84,7 @@ static void exact_is_what_glpk_finds(void **state) {
         constrained += unlimited < seconds;
         arena_free(&arena);
     }
-    assert_true(constrained > INSTANCES / 2); /* the memory is what makes them hard */
+    assert_true(constrained > INSTANCES / 2); /* the memory limit makes them hard */
 }
 
 int main(void) {

@@ -83,7 +83,7 @@ static void test_every_order(void **state) {
             }
 }
 
-/* What somebody else needs stays as it is. */
+/* Values with other users do not change. */
 static void test_other_users(void **state) {
     (void)state;
     const char *text = "HloModule m\nENTRY e {\n"

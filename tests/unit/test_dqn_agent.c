@@ -93,9 +93,9 @@ static void the_target_is_copied_by_count_of_updates(void **state) {
     agent_free(agent);
 }
 
-/* New priorities are |delta| + epsilon without the importance weight: half of the
- * transitions have six times the mass of the others, so weights differ. What
- * was drawn is known: the strata's uniforms depend on seed, update and row. */
+/* New priorities are |delta| + epsilon without the importance weight: half of the transitions have
+ * six times the mass of the others, so that weights differ. The drawn transitions are known: the
+ * strata's uniforms depend on seed, update and row. */
 static void an_update_sets_unweighted_priorities(void **state) {
     (void)state;
     AgentSettings settings = chain_settings();

@@ -1,6 +1,5 @@
-/* Many environments and two threads: choices in a batch are those one by one, to the
- * last bit; steps of several environments do not mix; a learner on a thread of its
- * own makes the updates that it is asked for. */
+/* Many environments and two threads: choices in a batch equal single ones, to the last bit; steps
+ * of several environments do not mix; a learner on a thread of its own makes the requested updates. */
 #include <math.h>
 
 #include "chain_case.h"
@@ -99,7 +98,7 @@ static void exploring_choices_in_a_batch_are_those_one_by_one(void **state) {
     for (int32_t i = 0; i < 2; i++) agent_free(agents[i]);
 }
 
-/* Steps of two environments in turn give the returns of each alone. */
+/* Alternating steps of two environments give the returns of each alone. */
 static void steps_of_environments_do_not_mix(void **state) {
     (void)state;
     AgentSettings settings = chain_settings();
@@ -123,8 +122,8 @@ static void steps_of_environments_do_not_mix(void **state) {
         }
     agent_end_episode_of(agent, 7); /* is none */
     agent_end_episode_of(agent, 0);
-    /* Stored as they were known: after the second step of each, and so on; the
-     * termination of environment 1 stores the newest first. */
+    /* Stored when known: after the second step of each, and so on; the termination of environment 1
+     * stores the newest first. */
     const double rewards[6] = {1 + 1, 100 + 100, 2 + 1.5, 300, 200 + 150, 3};
     const double discounts[6] = {0.25, 0.25, 0.25, 0, 0, 0.5};
     LearnerState stored = state_of(agent, &arena);
@@ -140,8 +139,8 @@ static void steps_of_environments_do_not_mix(void **state) {
     agent_free(agent);
 }
 
-/* Where nothing is acted while updates wait, a thread does what would have been
- * done without it. More transitions than its banks hold, more updates than may wait. */
+/* If the owner does not act while updates wait, a thread gives the results of no thread. More
+ * transitions than its banks hold, more updates than may wait. */
 static void a_thread_makes_the_same_updates(void **state) {
     (void)state;
     for (int32_t noisy = 0; noisy < 2; noisy++) {
@@ -176,8 +175,8 @@ static void a_thread_makes_the_same_updates(void **state) {
     }
 }
 
-/* Acting beside learning, which no run repeats, still learns the chain; what is
- * saved goes on without a thread. */
+/* Acting during learning, which is not reproducible, still learns the chain; a saved agent
+ * continues without a thread. */
 static void the_chain_is_learnt_beside_acting(void **state) {
     (void)state;
     AgentSettings settings = chain_settings();

@@ -1,6 +1,5 @@
-/* The candidate-features form: the observation describes one candidate and the
- * two actions leave or take it. What is learnt on small problems ranks the
- * candidates of a larger one that was never seen. */
+/* The candidate-features form: the observation describes one candidate and the two actions leave or
+ * take it. An agent trained on small problems ranks the candidates of a larger, unseen one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -62,8 +62,7 @@ static double loss(Problem *problem) {
     return sum;
 }
 
-/* Targets: distributions where there are atoms, else numbers some of which are
- * beyond Huber's bend. */
+/* Targets: distributions with atoms, else numbers, some of which are beyond Huber's threshold. */
 static void fill(Problem *problem, Random *random) {
     int32_t outputs = problem->network.action_outputs;
     for (int32_t i = 0; i < BATCH * MOST_OBSERVATIONS; i++) problem->observations[i] = random_normal(random);

@@ -1,9 +1,9 @@
-/* The ten details of Rainbow that implementations get wrong, a test for each. What
- * stands behind "Fails with" is the mistake; every test was seen to fail with it.
+/* The ten details of Rainbow that implementations get wrong, a test for each. "Fails with" names
+ * the mistake; every test was seen to fail with it.
  *
- * Most look at one update of a network without hidden layers, whose values are
- * known: its replay holds one transition, alpha is 1 and the learning rate 0, so
- * that the priority after an update is |target - value| + epsilon. */
+ * Most examine one update of a network without hidden layers, with known values: its replay holds
+ * one transition, alpha is 1 and the learning rate 0, so that the priority after an update is
+ * |target - value| + epsilon. */
 #include "chain_case.h"
 #include "dqn/loss.h"
 #include "dqn/replay.h"

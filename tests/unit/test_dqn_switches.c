@@ -1,7 +1,6 @@
-/* Every switch of the agent alone and all of them together: the chain of five
- * states is learnt to its value-iteration answer, and a saved agent goes on to the
- * last bit. Noise is the same for equal numbers, is not in greedy choices, and a
- * device that lacks a switch says so. */
+/* Every switch of the agent alone and all of them together: the agent learns the value-iteration
+ * result of the chain of five states, and a saved agent continues to the last bit. Noise is the
+ * same for equal numbers and absent in greedy choices, and a device without a switch reports it. */
 #include "chain_case.h"
 #include "dqn/noise.h"
 #include "sample.h"
@@ -36,8 +35,8 @@ static void the_chain_is_learnt_with_every_switch(void **state) {
     }
 }
 
-/* Left leads to a better state than right does, but may not be taken there: what
- * a forbidden action would be worth is not learnt by, with any switch. */
+/* Left leads to a better state than right does, but is forbidden there: with every switch, the
+ * value of a forbidden action is not used in learning. */
 static void masks_of_next_states_bind_with_every_switch(void **state) {
     (void)state;
     const float here[STATES] = {1}, there[STATES] = {0, 1};

@@ -66,7 +66,7 @@ static void test_doubles(void **state) {
                  (const void *[]){whole}, widened, sizeof widened);
 }
 
-/* 1 / (inf + i nan) is 0 as in XLA; the size of what has a NaN is NaN. */
+/* 1 / (inf + i nan) is 0 as in XLA; the absolute value of a number with a NaN is NaN. */
 static void test_special_values(void **state) {
     (void)state;
     const float x[] = {1, 0, INFINITY, 0}, y[] = {INFINITY, NAN, 2, 0}, quotients[] = {0, 0};

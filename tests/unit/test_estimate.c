@@ -1,5 +1,5 @@
-/* Estimates come near to what the whole additive model says of the same plan, deciding about a part of the
- * module, and a search that is screened by them begins with better plans than the recipes'. */
+/* Estimates approximate the additive model's cost of the same plan with decisions for a part of the
+ * module, and a screened search begins with better plans than the baselines. */
 #include <math.h>
 
 #include "problem_case.h"
@@ -15,7 +15,7 @@
 #include "propagation/lower.h"
 #include "sample.h"
 
-/* By what fraction the estimate of a genome differs from the whole model's figure. */
+/* The relative difference between the estimate of a genome and the whole model's figure. */
 static double difference(ProblemCase *self, Estimator *estimator, const AdditiveModel *model,
                          const Genome *genome) {
     AmError error = {0};
@@ -68,7 +68,7 @@ static void assert_ok(AmStatus status) {
     assert_int_equal(status, AM_OK);
 }
 
-/* What is remembered of a genome or of an axis is what a problem that was asked nothing else says. */
+/* Cached estimates of a genome or of an axis equal those of a fresh problem. */
 static void test_remembered(void **state) {
     (void)state;
     ProblemCase self;
@@ -105,7 +105,7 @@ static void test_remembered(void **state) {
     problem_case_close(&self);
 }
 
-/* With as many evaluations: what is priced after screening, and the recipes. */
+/* With equal evaluations: prices after screening, and the baselines. */
 static void test_screening_beats_recipes(void **state) {
     (void)state;
     static const char *const models[] = {"bert_tiny", "t5_tiny", "moe_tiny"};
@@ -128,8 +128,9 @@ static void test_screening_beats_recipes(void **state) {
     assert_true(better >= sample_of(2, 1));
 }
 
-/* Of two axes that split one dimension the first stays major: it can leave or join only beside the second, as
- * the lowered program's way between the same states has more than one step. Elsewhere order costs nothing. */
+/* If two axes split one dimension, the first stays major: it can leave or join only together with
+ * the second, since the lowered program's path between the same states has more than one step.
+ * Elsewhere order costs nothing. */
 static void test_axes_keep_their_order(void **state) {
     (void)state;
     AmError error = {0};
@@ -159,7 +160,7 @@ static void test_axes_keep_their_order(void **state) {
             assert_true(more >= less * (1 - 1e-6F));
             if (!is_fit) continue;
             dearer += more > less * (1 + 1e-6F);
-            /* What moves nothing by these figures moves nothing in a program, and the other way round. */
+            /* These figures are zero exactly for changes without data movement in a program. */
             assert_true((box_weight(&self.mesh, shape, states[0], states[1]) > 0) == (more > 0));
         }
     assert_true(dearer > 0);

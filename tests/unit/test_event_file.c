@@ -36,7 +36,7 @@ static void test_sums(void **state) {
     assert_int_equal(crc32c("", 0), 0);
 }
 
-/* One field of a message: returns what is after it. */
+/* One field of a message, and its end. */
 typedef struct Field {
     int number;
     uint64_t value; /* varint, fixed, or the length */
@@ -67,7 +67,7 @@ static Field read_field(const unsigned char **at) {
     return field;
 }
 
-/* What a record says. */
+/* The contents of a record. */
 typedef struct Event {
     int64_t step;
     double wall_time;

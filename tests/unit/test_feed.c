@@ -1,5 +1,5 @@
-/* Feeding: what every rank gets at every step, in order and shuffled, whatever the ranks; positions; and what
- * is wrong with data told in one line. */
+/* Feeding: the batch of every rank at every step, in order and shuffled, for any ranks; positions;
+ * and errors in data in one line. */
 #define _XOPEN_SOURCE 700
 #include "feed_case.h"
 
@@ -115,7 +115,7 @@ static void shuffled_epochs(void **state) {
         for (int32_t other = 0; other < epoch; other++)
             first_batches_alike += memcmp(examples[epoch * 5], examples[other * 5], sizeof *examples) == 0;
     }
-    assert_int_equal(first_batches_alike, 0); /* of 15 pairs, one in 175560 by chance */
+    assert_int_equal(first_batches_alike, 0); /* of 15 pairs, one in 175560 at random */
     int32_t most = 0;
     for (int32_t e = 0; e < EXAMPLES; e++) most = left_out[e] > most ? left_out[e] : most;
     assert_true(most < EPOCHS); /* not the same two in every epoch */
@@ -135,7 +135,7 @@ static void ranks_and_depth_do_not_matter(void **state) {
     assert_memory_not_equal(alone, other, sizeof alone);
 }
 
-/* From any step, a second run goes on with what the first would have had. */
+/* From any step, a second run continues with the first one's data. */
 static void positions(void **state) {
     FeedCase *self = *state;
     int32_t whole[STEPS][BATCH];
@@ -191,7 +191,7 @@ static void bad_positions(void **state) {
     feeds_close(feeds);
 }
 
-/* What is not tokens, of the parameter's own shape: the same at every step. */
+/* Data other than tokens, with the parameter's own shape: the same at every step. */
 static void save_others(const FeedCase *self) {
     static const float x[BATCH * WIDTH], rate[1];
     const int64_t image[2] = {BATCH, WIDTH};
@@ -307,7 +307,7 @@ static void file_that_changes(void **state) {
 
 enum { THREADED_STEPS = 400 };
 
-/* A rank's actor: takes its batch, looks at it, and dawdles by chance. */
+/* A rank's actor: takes its batch, checks it, and delays at random. */
 typedef struct Taker {
     FeedCase *self;
     Feeds *feeds;

@@ -1,7 +1,8 @@
-/* Repeated layers decide as one, and are priced one by one: what the search prices a plan at is what the
- * program that is lowered from it takes, collective by collective. Three prices are compared to the last bit:
- * that of the search, the simulation with all turns folded, and one that walks every step of every turn; the
- * collectives of the program are added up here a fourth time. Takes every model with AUTOMAP_FULL=1. */
+/* Repeated layers decide as one, and are priced one by one: the search's price of a plan is the
+ * time of the program lowered from it, collective by collective. Three prices are compared to the
+ * last bit: that of the search, the simulation with all iterations folded, and one that walks every
+ * step of every iteration; the collectives of the program are added up here a fourth time. Covers
+ * every model with AUTOMAP_FULL=1. */
 #include <dirent.h>
 #include <math.h>
 #include <stdlib.h>

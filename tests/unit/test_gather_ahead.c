@@ -1,5 +1,5 @@
-/* Gathers of stored weights begin before the steps in front of their users, within a limit, and nothing else
- * changes places: on programs by chance, and on a model whose weights are stored in shards. */
+/* Gathers of stored weights begin before the steps that precede their users, within a limit, and no
+ * other instruction moves: on random programs, and on a model whose weights are stored in shards. */
 #include "model_case.h"
 
 #include "base/random.h"
@@ -100,7 +100,7 @@ static void make_program(Made *self, Arena *arena, Random *random) {
     close_program(self);
 }
 
-/* Of a place: what has been gathered before it and is used behind it or there; how many arrays. */
+/* The bytes gathered before a place and used at it or later; the number of arrays. */
 static int64_t bytes_ahead(const Made *self, int32_t place, int32_t *count) {
     int64_t bytes = 0;
     *count = 0;
@@ -132,7 +132,7 @@ static void check_order(const Made *self, const int32_t *before) {
         if (self->instructions[i].collective == &gather) all += self->sizes[i];
         if (self->late[i]) continue;
         while (self->late[before[next]]) next++;
-        assert_int_equal(i, before[next++]); /* what is not late keeps its order */
+        assert_int_equal(i, before[next++]); /* other instructions keep their order */
     }
     for (int32_t k = 0; k < self->count; k++) {
         int32_t ahead;
@@ -164,7 +164,7 @@ static void test_programs_by_chance(void **state) {
     assert_true(moved > 1000);
 }
 
-/* A gather that may begin before a sum that is waited for begins behind it, where there is time. */
+/* A gather that may begin before an awaited sum begins after it, where there is time. */
 static void test_a_sum_goes_first(void **state) {
     (void)state;
     static Made made;
@@ -191,8 +191,7 @@ static void test_a_sum_goes_first(void **state) {
     arena_free(&arena);
 }
 
-/* Weights in shards: most of their gathers are hidden, which are none where each waits for its user's turn.
- */
+/* Weights in shards: most of their gathers are hidden, but none if each waits for its user. */
 static void test_communication_is_hidden(void **state) {
     (void)state;
     SearchOptions options = {

@@ -1,6 +1,6 @@
-/* Every element-wise operator on every type, with corner cases: the generated
- * kernel, compiled for the host, beside the CPU's; and what the CPU refuses is
- * refused. AUTOMAP_FULL: NVRTC compiles them too. Skipped (77) in a build without CUDA. Needs no GPU. */
+/* Every element-wise operator on every type, with corner cases: the generated kernel, compiled for
+ * the host, compared with the CPU's; operators that the CPU refuses are refused. AUTOMAP_FULL:
+ * NVRTC compiles them too. Skipped (77) in a build without CUDA. Needs no GPU. */
 #include <stdio.h>
 
 #include "automap_features.h"

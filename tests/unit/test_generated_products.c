@@ -149,7 +149,7 @@ static void test_pack(void **state) {
     generated_free(&generated);
 }
 
-/* What the CPU refuses is refused here. */
+/* Operators that the CPU refuses are refused. */
 static void test_refusals(void **state) {
     (void)state;
     static const DotCase row = {"complex", DTYPE_C64, DTYPE_C64, DTYPE_C64, {2, 3}, {3, 2}, 0,

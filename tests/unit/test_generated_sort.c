@@ -23,12 +23,12 @@ static const char *const sorts[] = {
                                          "  ROOT r = bf16[100,8] sort(x), dimensions={1}, to_apply=f }\n",
     ORDER("u64", "LT") "ENTRY e { x = u64[1] parameter(0)\n"
                        "  ROOT r = u64[1] sort(x), dimensions={0}, to_apply=f }\n",
-    /* Equal keys keep the order of what goes with them. */
+    /* Equal keys keep the order of their values. */
     "f { a = pred[] parameter(0) b = pred[] parameter(1) c = f64[] parameter(2) d = f64[] parameter(3)\n"
     "  ROOT r = pred[] compare(a, b), direction=LT }\n"
     "ENTRY e { k = pred[700,2] parameter(0) v = f64[700,2] parameter(1)\n"
     "  ROOT r = (pred[700,2], f64[700,2]) sort(k, v), dimensions={0}, is_stable=true, to_apply=f }\n",
-    /* By the second operand where the first is equal. */
+    /* The second operand decides between equal first ones. */
     "f { a = s8[] parameter(0) b = s8[] parameter(1) c = u16[] parameter(2) d = u16[] parameter(3)\n"
     "  e = pred[] compare(a, b), direction=EQ l = pred[] compare(a, b), direction=LT\n"
     "  m = pred[] compare(c, d), direction=GT ROOT r = pred[] select(e, m, l) }\n"

@@ -46,7 +46,7 @@ static void check_unit(KernelCase *self, const char *name, const CudaSource *sou
     compare_with_file(name, unit);
 }
 
-/* select(x > bias, x * scale, row + 10 + 7) over [300, 7]; an operator that nobody reads is left out. */
+/* select(x > bias, x * scale, row + 10 + 7) over [300, 7]; an operator without readers is omitted. */
 static void test_chain_with_broadcasts(void **state) {
     (void)state;
     KernelCase *c = case_new(IR_ADD);
@@ -182,7 +182,7 @@ static void test_names(void **state) {
     for (int32_t k = 0; k < 4; k++) case_free(cases[k]);
 }
 
-/* What is left to libraries and to the host is all that is not generated. */
+/* Operators without generated kernels are exactly those of libraries and of the host. */
 static void test_coverage(void **state) {
     (void)state;
     static const IrOpcode others[] = {IR_DOT,  IR_CONVOLUTION, IR_WHILE, IR_CONDITIONAL,

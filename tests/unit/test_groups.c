@@ -72,8 +72,8 @@ static void test_pairs(void **state) {
     arena_free(&arena);
 }
 
-/* A long chain of which neighbours exclude one another: too large to be proved, chosen
- * heaviest first; and many pairs, which are. */
+/* A long chain in which neighbours exclude one another: too large for a proof, chosen heaviest
+ * first; and many pairs, which are proved. */
 static void test_many(void **state) {
     (void)state;
     static int32_t first[MANY + 1], others[2 * MANY];

@@ -1,6 +1,6 @@
-/* Factors with halos: slices, pads, concatenations, reversals, convolutions and
- * windows whose dimension is split give what one device gives, bit for bit, with
- * operands that lie in parts and operands that lie whole. */
+/* Factors with halos: slices, pads, concatenations, reversals, convolutions and windows with a
+ * split dimension give one device's results, bit for bit, with split operands and replicated
+ * operands. */
 #include <stdio.h>
 
 #include "planners/export_jax.h"
@@ -28,7 +28,7 @@ typedef struct Case {
     int32_t factors; /* of r that have a halo */
 } Case;
 
-/* Which of an instruction's arrays lie in parts; the others are whole. */
+/* The split arrays of an instruction; the others are replicated. */
 typedef enum Stored { STORED_WHOLE, STORED_OPERANDS, STORED_RESULT, STORED_ALL, STORED_COUNT } Stored;
 
 static int32_t exchanges;
@@ -166,7 +166,7 @@ static void test_concatenations(void **state) {
     CHECK(cases);
 }
 
-/* Operands that are made where they are wanted, or are the same one twice. */
+/* Operands that are made on demand, or are identical. */
 static void test_operands_at_hand(void **state) {
     (void)state;
     static const Case cases[] = {
@@ -295,7 +295,7 @@ static void test_selections(void **state) {
     CHECK(cases);
 }
 
-/* The same convolution three times, each on what the last one made. */
+/* The same convolution three times, each on the result of the previous one. */
 static void test_a_loop(void **state) {
     (void)state;
     static const Case its = {

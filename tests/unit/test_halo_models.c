@@ -45,7 +45,7 @@ static void test_unet(void **state) {
     check_model("unet_tiny");
 }
 
-/* What an expert would write: neighbours exchange halos, sums are reduced, nothing is gathered. */
+/* An engineer's plan: neighbours exchange halos, sums are reduced, nothing is gathered. */
 static void test_nothing_is_gathered(void **state) {
     (void)state;
     int32_t counts[PROGRAM_COLLECTIVE_KINDS] = {0};

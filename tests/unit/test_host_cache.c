@@ -128,7 +128,7 @@ static void damaged_files_are_not_used(void **state) {
         assert_true(has_warning("it is not used"));
     }
     host_cache_close(&cache);
-    keep(&machine, HOST_MEASUREMENT); /* what is measured anew replaces it */
+    keep(&machine, HOST_MEASUREMENT); /* a new measurement replaces it */
     assert_true(is_kept(&machine));
     /* The same hash in the name, but of another machine; and a measurement without a part. */
     Machine second = machine;
@@ -169,7 +169,7 @@ static void links_are_not_followed(void **state) {
     assert_int_equal(stat(real, &facts), 0);
     assert_int_equal(facts.st_size, 0);
     assert_true(is_kept(&machine));
-    /* So does a link in the place of the lock. */
+    /* A link instead of the lock file is refused too. */
     char lock[4200];
     snprintf(lock, sizeof lock, "%s/automap/%s", base, cache.lock_name);
     assert_int_equal(symlink(real, lock), 0);
@@ -209,7 +209,7 @@ static void unusable_folders_keep_nothing(void **state) {
     open_cache(&cache, &machine);
     assert_true(has_warning("is not a folder"));
     host_cache_close(&cache);
-    /* Without HOME there is none. */
+    /* Without HOME there is no cache. */
     char *home = getenv("HOME") ? strdup(getenv("HOME")) : NULL;
     char *cache_home = getenv("XDG_CACHE_HOME") ? strdup(getenv("XDG_CACHE_HOME")) : NULL;
     unsetenv("HOME");
@@ -225,7 +225,8 @@ static void unusable_folders_keep_nothing(void **state) {
     json_decref(measurement);
 }
 
-/* Keeps a measurement as a command does: once, by whoever has the lock. Returns 1 where it measured. */
+/* Keeps a measurement as a command does: once, by the process that has the lock. Returns 1 if it
+ * measured. */
 static int measure_once(void) {
     HostCache cache;
     json_t *found = NULL;

@@ -1,5 +1,5 @@
-/* host:N from a measurement: ranks up to the processors, between one and all of them, and more than them;
- * what a measurement must have; the machine from copies of the files of the system. */
+/* host:N from a measurement: ranks up to the processors, between one and all of them, and more than
+ * them; the required parts of a measurement; the machine from copies of the files of the system. */
 #define _DEFAULT_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

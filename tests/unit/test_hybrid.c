@@ -1,5 +1,5 @@
-/* Hybrid plans: never slower than even pipelines, the same whatever is asked twice, and each figure is that
- * of the plan simulated by itself. */
+/* Hybrid plans: never slower than even pipelines, deterministic, and each figure equals that of the
+ * plan simulated separately. */
 #include "cluster_case.h"
 
 #include <math.h>
@@ -103,7 +103,7 @@ static void test_repeats(void **state) {
     close_case(&self);
 }
 
-/* Nothing fits into next to no memory. */
+/* No plan fits into nearly no memory. */
 static void test_infeasible(void **state) {
     (void)state;
     ClusterCase self;
@@ -119,7 +119,8 @@ static void test_infeasible(void **state) {
     close_case(&self);
 }
 
-/* Stopped from the start, a search that is given a pipeline has that one, and without one says so. */
+/* Stopped from the start, a search with a given pipeline returns that one, and a search without one
+ * reports it. */
 static void test_given(void **state) {
     (void)state;
     ClusterCase self;

@@ -1,5 +1,5 @@
-/* The dynamic program over stages: against all pipelines of up to three stages one by one, and 1F1B's
- * recursion against what is known of equal stages. */
+/* The dynamic program over stages: compared with all pipelines of up to three stages one by one,
+ * and 1F1B's recursion compared with known results of equal stages. */
 #include "stages_case.h"
 
 #include <math.h>
@@ -41,7 +41,7 @@ static void enumerate(Enumeration *self, int32_t unit, int32_t device, int32_t l
     }
 }
 
-/* What the program minimises, of one pipeline. */
+/* The objective of the program for one pipeline. */
 static double value_of(const StagesCase *self, const HybridPipeline *pipeline) {
     double sum = 0, most = 0;
     for (int32_t s = 0; s < pipeline->stage_count; s++) {
@@ -101,7 +101,7 @@ static void test_equal_stages(void **state) {
     assert_true(fabs(hybrid_clock(costs, none, none, 4, 8) - (3.0 * 11 + 5)) < 1e-9);
 }
 
-/* Tables hold what the module needs: a stage of all units has all weights. */
+/* Tables contain the module's needs: a stage of all units has all weights. */
 static void test_tables(void **state) {
     (void)state;
     StagesCase self;
@@ -122,7 +122,7 @@ static void test_tables(void **state) {
     close_stages(&self);
 }
 
-/* Of each width all places are there, up to that of all devices; of a large cluster narrow ones are not. */
+/* All places of each width exist, up to that of all devices; narrow ones of a large cluster do not. */
 static void test_places(void **state) {
     (void)state;
     static const struct {

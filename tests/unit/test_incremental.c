@@ -1,6 +1,5 @@
-/* Propagation kept up to date: the same in any order of seeds, equal to what the
- * definition says, equal to propagation from nothing after any changes, and undone
- * exactly. */
+/* Incremental propagation: independent of the order of seeds, equal to the definition, equal to
+ * propagation from scratch after any changes, and undone exactly. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -198,8 +197,8 @@ static int32_t instruction_of(const PlanContext *context, const char *path) {
     return -1;
 }
 
-/* Rows and columns of one weight on one axis: the seed of the better priority is kept
- * there, and what the other one costs is said. */
+/* Rows and columns of one weight on one axis: the seed of the better priority is kept there, and
+ * the cost of the other is reported. */
 static void test_conflict(void **state) {
     (void)state;
     PlanContext *context = read_model("mlp_tiny");

@@ -1,5 +1,5 @@
-/* Where nothing fits, the report names the device, the moment and the largest tensors, and what would fit;
- * each relaxation has the step of a plan that a search found. */
+/* If no plan fits, the report names the device, the moment and the largest tensors, and sufficient
+ * changes; each relaxation has the step of a plan that a search found. */
 #include "planners/infeasible.h"
 #include "search_case.h"
 
@@ -93,7 +93,7 @@ static void test_memory_fraction(void **state) {
     end(&self);
 }
 
-/* A mesh that is asked for has the devices that it has. */
+/* A requested mesh has its own number of devices. */
 static void test_given_mesh(void **state) {
     (void)state;
     const SearchOptions options = {

@@ -69,7 +69,8 @@ static void plans_of_an_untrained_agent_are_valid(void **state) {
     agent_free(agent);
 }
 
-/* The mask allows exactly what can be finished: by brute force on a short chain with little memory. */
+/* The mask allows exactly the plans that can be finished: by brute force on a short chain with
+ * little memory. */
 static bool can_finish(const ChainProblem *problem, ChainPlan *plan, int32_t s) {
     if (s == plan->stages) return chain_plan_is_valid(problem, plan);
     for (int32_t place = plan->places[s] + 1; place <= problem->chain->count; place++)
@@ -106,7 +107,7 @@ static void infeasible_is_said_exactly(void **state) {
     assert_true(feasible > 5 && feasible < 55);
 }
 
-/* What is coarsened keeps its sums, and a plan of a long chain cuts it at places of its own. */
+/* A coarsened chain keeps its sums, and a plan of a long chain cuts it at its own places. */
 static void long_chains_are_coarsened(void **state) {
     (void)state;
     Arena arena = {0};
@@ -190,8 +191,7 @@ static bool nearly(double found, double expected) {
     return fabs(found - expected) <= 1e-6 * fabs(expected);
 }
 
-/* What was written is read again, up to f32; rows that are no sets, and files without an array, are refused.
- */
+/* Written sets are read again, up to f32; invalid rows, and files without an array, are refused. */
 static void sets_are_written_and_read(void **state) {
     static const char *const suffixes[] = {"npz", "safetensors"};
     (void)state;

@@ -105,7 +105,8 @@ static const ProgramInstruction *joined_loop(const Program *program, int32_t s, 
     return &program->instructions[program->steps[s + k].instruction];
 }
 
-/* Arrays of `first` that `second` takes, all of which have a dimension of `places` and are whole. */
+/* Arrays of `first` that `second` reads, all of which have a dimension of `places` and are
+ * replicated. */
 static int32_t count_taken(const Program *program, const ProgramInstruction *first,
                            const ProgramInstruction *second, int32_t places) {
     int32_t taken = 0;
@@ -129,7 +130,7 @@ static int32_t count_steps(const ProgramInstruction *loop, ProgramKind kind, IrO
     return count;
 }
 
-/* One backward loop, and what it is cut into: the same work, once, and transfers in the second alone. */
+/* One backward loop, and its two parts: the same work, once, and transfers in the second alone. */
 static void check_three(const Program *two, const Program *three, int32_t stage) {
     int32_t s = find_joined(two), z = find_joined(three);
     const ProgramInstruction *whole = joined_loop(two, s, 1), *first = joined_loop(three, z, 0);
@@ -251,12 +252,13 @@ static void test_faster_and_smaller(void **state) {
     assert_true(alternating->predicted_step_seconds < filling->predicted_step_seconds);
     for (int32_t d = 0; d < STAGES; d++)
         assert_true(alternating->predicted[d].peak_bytes < filling->predicted[d].peak_bytes);
-    /* What is kept shrinks from stage to stage. */
+    /* Kept values shrink from stage to stage. */
     assert_true(alternating->predicted[STAGES - 1].peak_bytes < alternating->predicted[1].peak_bytes);
     close_case(&self);
 }
 
-/* Loops of one module pair up once; without turns of its own for the backward pass there is no pair. */
+/* Loops of one module form one pair; without separate iterations of the backward pass there is no
+ * pair. */
 static void test_pairs(void **state) {
     (void)state;
     Fixture self;

@@ -140,7 +140,7 @@ static void calls_are_inlined(void **state) {
     ir_module_free(module);
 }
 
-/* What depends on nothing stays where the file has it. */
+/* Independent instructions keep their order in the file. */
 static const char shuffled[] =
     "{\"name\": \"shuffled\", \"entryComputationName\": \"main\", \"entryComputationId\": \"1\", "
     "\"computations\": [{"

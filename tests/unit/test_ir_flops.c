@@ -13,7 +13,7 @@
 #include "ir/canonical.h"
 #include "ir/flops.h"
 
-/* Instructions are made here, not read: only what the count looks at is filled. */
+/* Instructions are made here, not read: only the fields that the count uses are filled. */
 static const IrShape scalar = {.type = DTYPE_F32};
 
 static IrShape shape_of(int32_t rank, const int64_t *dimensions) {
@@ -198,7 +198,7 @@ static void conventions_are_apart(void **state) {
     ir_module_free(read);
 }
 
-/* What lives inside a fusion moves no bytes; a part is read where a slice takes it. */
+/* Values inside a fusion move no bytes; a slice reads a part. */
 static void fusions_move_their_ends(void **state) {
     (void)state;
     assert_work("HloModule fused\n"

@@ -18,7 +18,8 @@
 enum { FORM_COUNT = 3, SLOWEST_SECONDS = 1 };
 static const char *const FORM_NAMES[] = {"binary", "JSON", "text"};
 
-/* Reads and canonicalizes; whether both went well. A refusal must say why in one line. */
+/* Reads and canonicalizes; returns whether both succeeded. A refusal must have one line with the
+ * reason. */
 static bool is_taken(const char *bytes, size_t length, const char *form, const char *what, size_t at) {
     IrModule *module = NULL, *canonical = NULL;
     AmError error = {0};

@@ -1,5 +1,5 @@
-/* Encodings: the same module from binary and JSON in all their variants, and
- * damaged files of either kind, which must end in one line that says where.
+/* Encodings: the same module from binary and JSON in all their variants, and damaged files of
+ * either kind, which must end in one line with the position.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -209,7 +209,7 @@ static const char old_json[] =
 
 static void json_variants_mean_the_same(void **state) {
     (void)state;
-    Text numeric = {0}; /* element types as numbers only: "11" is no name */
+    Text numeric = {0}; /* element types as numbers only: "11" is not a name */
     for (const char *c = old_json; *c != '\0'; c++) {
         if (strncmp(c, "\"11\"", 4) == 0) {
             text_append_string(&numeric, "11");

@@ -26,7 +26,7 @@ typedef struct Case {
     AmError error;
 } Case;
 
-/* What is taken away from a module before it is looked at. */
+/* The parts removed from a module before its analysis. */
 typedef enum Stripped { NOTHING, METADATA, DONATIONS, BOTH, STRIPPED_COUNT } Stripped;
 
 static void strip(IrModule *module, Stripped stripped) {
@@ -73,7 +73,7 @@ static void assert_same_phases(const char *model, const Case *c, const IrPhase *
                      c->canonical->instructions[i].op_name, ir_phase_name(found[i]), ir_phase_name(told[i]));
 }
 
-/* Without the file and without what was stripped, everything is as the exporter says. */
+/* Without the file and the removed parts, the analysis agrees with the exporter. */
 static void check_model(const char *model, Stripped stripped) {
     char path[512];
     Case c, whole;
@@ -102,8 +102,9 @@ static bool is_product(const IrInstruction *instruction) {
     return instruction->opcode == IR_DOT || instruction->opcode == IR_CONVOLUTION;
 }
 
-/* What the op_names say for sure: transposed is not the optimizer's, and what a checkpoint recomputes is
- * recomputed. Returns how many products are. */
+/* Checks the phases implied by op_names: transposed instructions are not the optimizer's, and
+ * instructions recomputed by a checkpoint are recomputed. Returns the number of recomputed
+ * products. */
 static int check_names(const char *model) {
     char path[512];
     Case c;
@@ -128,8 +129,8 @@ static int check_names(const char *model) {
     return recomputed;
 }
 
-/* Data flow alone finds what the exporter knows from the pytrees, also without op_names and donations. Of one
- * example alone it cannot tell which size is the batch's. */
+/* Data flow alone finds the roles that the exporter takes from the pytrees, also without op_names
+ * and donations. With a single example it cannot identify the batch dimension. */
 static void every_model_as_exported(void **state) {
     (void)state;
     DIR *directory = opendir(MODELS);
@@ -139,7 +140,7 @@ static void every_model_as_exported(void **state) {
         char path[512];
         if (entry->d_name[0] == '.' || access(roles_file(entry->d_name, path), R_OK) != 0) continue;
         if (strcmp(entry->d_name, "gpt2_batch1") == 0) continue;
-        /* Of the full-size models, which are compressed, only what is hardest. */
+        /* Of the full-size models, which are compressed, only the hardest case. */
         bool is_large = strstr(model_file(entry->d_name, path), ".zst") != NULL;
         if (is_large && sample_of(1, 0) == 0) continue;
         for (int stripped = is_large ? BOTH : NOTHING; stripped < STRIPPED_COUNT; stripped++)
@@ -296,7 +297,7 @@ static void loss_scale(void **state) {
     close_case(&c);
 }
 
-/* What is no element-wise update is paired by its place; unused parameters are constants. */
+/* Updates that are not element-wise are paired by position; unused parameters are constants. */
 static void keys_pair_by_order(void **state) {
     (void)state;
     Case c;
@@ -307,7 +308,7 @@ static void keys_pair_by_order(void **state) {
         "  new_key = u32[2]{0} reverse(key), dimensions={0}\n"
         "  dws = f32[4,4]{1,0} multiply(dw, rates)\n  new_w = f32[4,4]{1,0} subtract(w, dws)\n"
         "  ROOT all = (u32[2]{0}, f32[4,4]{1,0}, f32[]) tuple(new_key, new_w, loss)\n}\n");
-    /* Before the weight in the outputs but behind it in the parameters: nothing is certain. */
+    /* Before the weight in the outputs but after it in the parameters: the pair is uncertain. */
     assert_parameter(&c, 2, "constant", -1);
     close_case(&c);
     open_text(&c, "HloModule keys\n\n" SQUARES
@@ -352,7 +353,7 @@ static void results_like_data_update_nothing(void **state) {
     }
 }
 
-/* A state that its place alone tells is named in a warning, unless it is donated. */
+/* A state found only by its position causes a warning, unless it is donated. */
 static void places_alone_are_warned_of(void **state) {
     (void)state;
     static const char body[] =
@@ -374,8 +375,8 @@ static void places_alone_are_warned_of(void **state) {
     close_case(&c);
 }
 
-/* Of several scalars the one that can be minimised is taken, wherever it stands; a warning tells where
- * nothing decides and where none depends on a weight. */
+/* Among several scalars the one that can be minimised is taken, at any position; a warning reports
+ * undecided cases and scalars without a weight. */
 static void loss_among_scalars(void **state) {
     (void)state;
     static const struct {
@@ -448,8 +449,8 @@ static void updates_inside_branches(void **state) {
     close_case(&c);
 }
 
-/* What is applied once more to the same values, behind a barrier, is recomputed; the factor of the
- * derivative that is made from it is backward. Names of another kind change nothing. */
+/* Operators applied again to the same values, after a barrier, are recomputed; the factor of the
+ * derivative computed from them is backward. Names of another kind change nothing. */
 static void repeated_values_are_recomputed(void **state) {
     (void)state;
     static const char body[] =
@@ -529,7 +530,7 @@ static void steps_in_a_loop(void **state) {
     close_case(&c);
 }
 
-/* Two loops with one body: what goes into the second does not come out of the first. */
+/* Two loops with one body: inputs of the second are not results of the first. */
 static void shared_bodies_keep_apart(void **state) {
     (void)state;
     static const char loop[] =
@@ -605,7 +606,7 @@ static void unused_state_pairs_by_its_place(void **state) {
     close_case(&c);
 }
 
-/* Loops that carry tuples in tuples, and that swap what they carry for ever: no pass goes round with them. */
+/* Loops that carry nested tuples, and that swap their values forever: no pass loops with them. */
 static void odd_loops_come_to_an_end(void **state) {
     (void)state;
     Case c;
@@ -677,7 +678,7 @@ static void inference_pairs_nothing(void **state) {
     close_case(&c);
 }
 
-/* Every mistake is refused with the place in the file and what was expected. */
+/* Every mistake is refused with the position in the file and the expectation. */
 static void bad_roles_files_are_refused(void **state) {
     (void)state;
     static const struct {

@@ -1,4 +1,4 @@
-/* What simplification folds and drops, and what it must leave alone. */
+/* Instructions that simplification folds and drops, and those that it must keep. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -89,7 +89,7 @@ static void effects_stay(void **state) {
                  "custom_call_has_side_effect=true\n"
                  "  ROOT y = f32[4] negate(x)\n",
                  "x() t() told(x t) twice(x x) loud(twice) y*(x)");
-    /* Also inside of what is called. */
+    /* Also inside called computations. */
     assert_computation("HloModule m\n\nbody {\n  x = f32[4] parameter(0)\n  t = token[] after-all()\n"
                        "  told = token[] outfeed(x, t), outfeed_shape=f32[4]{0}\n"
                        "  ROOT y = f32[4] negate(x)\n}\n\n"
@@ -216,7 +216,7 @@ static void bodies_are_simplified(void **state) {
                        "ENTRY main {\n  x = f32[4] parameter(0)\n  zero = f32[] constant(0)\n"
                        "  ROOT sum = f32[] reduce(x, zero), dimensions={0}, to_apply=add_up\n}\n",
                        1, "a() b() e*(a b)");
-    /* What a loop hands on to itself is no output of the module. */
+    /* A value that a loop passes to itself is not an output of the module. */
     assert_computation(
         "HloModule m\n\nbody {\n  t = (f32[4], f32[4]) parameter(0)\n"
         "  x = f32[4] get-tuple-element(t), index=0\n  y = f32[4] sine(x)\n"
@@ -254,7 +254,7 @@ static void reshapes_back_are_folded(void **state) {
                  "x() a(x) y*(a)");
 }
 
-/* What a second pass makes of parameters behind a barrier is what the first one made of them. */
+/* A second pass's forms of parameters after a barrier equal the first one's. */
 static void forms_of_parameters_are_shared(void **state) {
     (void)state;
     assert_entry("  w = f32[4,2] parameter(0)\n"
@@ -268,7 +268,7 @@ static void forms_of_parameters_are_shared(void **state) {
                  "  s = bf16[2,4] add(u, v)\n"
                  "  ROOT r = bf16[2,4] negate(s)\n",
                  "w() c(w) v(c) s(v v) r*(s)");
-    /* Another type, another order, another parameter, an output, what is computed. */
+    /* Another type, another order, another parameter, an output, a computed value. */
     assert_entry("  w = f32[4,4] parameter(0)\n"
                  "  z = f32[4,4] parameter(1)\n"
                  "  c = bf16[4,4] convert(w)\n"

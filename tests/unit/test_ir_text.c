@@ -1,6 +1,5 @@
-/* HLO text: what is read equals what is printed and read again, byte for byte;
- * both spellings give one message; values keep their bits; errors name the
- * place; hostile text is refused without harm. */
+/* HLO text: reading, printing and reading again gives equal bytes; both spellings give one message;
+ * values keep their bits; errors name the position; hostile text is refused without harm. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -308,7 +307,7 @@ static void test_unknown_attributes_are_skipped_with_a_warning(void **state) {
     arena_free(&arena);
 }
 
-/* What is read, printed and read again is the same, and holds `expected`. */
+/* Reading, printing and reading again gives the same text, which contains `expected`. */
 static void check_line(const char *head, const char *line, const char *expected) {
     Arena arena = {0};
     AmWarnings warnings = {.arena = &arena};
@@ -406,7 +405,7 @@ static void test_names_are_made_fit_and_unique(void **state) {
     arena_free(&arena);
 }
 
-/* Messages from elsewhere may refer to what is not there; printing says so. */
+/* Messages from elsewhere may have dangling references; printing reports them. */
 static void test_dangling_references_are_not_printed(void **state) {
     (void)state;
     Arena arena = {0};
@@ -439,7 +438,7 @@ static void test_truncated_texts(void **state) {
     for (int64_t length = 0; length < bytes.length; length += 7) {
         Arena arena = {0};
         Hlo__HloModuleProto *message = NULL;
-        char *prefix = malloc((size_t)length + 1); /* no NUL behind it */
+        char *prefix = malloc((size_t)length + 1); /* without a terminating NUL */
         memcpy(prefix, bytes.data, (size_t)length);
         AmError own = {0};
         AmStatus status = ir_parse_text(&message, &arena, NULL, "prefix", prefix, length, &own);

@@ -1,7 +1,6 @@
-/* The verifier: one line of HLO text per case, right ones that must pass and
- * wrong ones with what the error must say. Every case has the operands and the
- * computations of tests/verify/module.hlo.txt. Element-wise operators are tried
- * with every kind of element type, by the table's own rows.
+/* The verifier: one line of HLO text per case, valid ones that must pass and invalid ones with the
+ * expected error. Every case has the operands and the computations of tests/verify/module.hlo.txt.
+ * Element-wise operators are tried with every kind of element type, by the table's own rows.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -480,7 +479,7 @@ static const Case cases[] = {
      "it constrains the layouts of 0 operands, expected 1"},
     {"f32[9] custom-call(m), custom_call_target=\"f\", output_to_operand_aliasing={{}: (0, {})}",
      "it lets a result share the memory of operand 0, which has not its shape"},
-    /* Taken as they are. */
+    /* Accepted. */
     {"f32[2,3] all-reduce(m), replica_groups={}, to_apply=add", NULL},
     {"f32[9] not-known(m)", NULL},
     {"(f32[2,3], u32[], token[]) send(m, o), channel_id=1", ALONE},

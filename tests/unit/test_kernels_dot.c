@@ -246,7 +246,8 @@ static float *run_added(Dtype type, const int64_t *sizes, bool across, bool is_a
     return out;
 }
 
-/* By tiles and by OpenBLAS, of several stretches along the depth, in blocks, of nothing. */
+/* By tiles and by OpenBLAS, with several stretches along the depth, in blocks, with empty
+ * dimensions. */
 static void test_a_third_operand_is_added(void **state) {
     (void)state;
     static const int64_t sizes[][4] = {{1, 30, 70, 20},    {2, 3, 5, 4},     {3, 2, 90, 7}, {1, 40, 5, 900},

@@ -3,7 +3,7 @@
 
 #include "module_case.h"
 
-/* Output 0 of a module within 1e-6 of what is expected. */
+/* Checks output 0 of a module within 1e-6 of the expectation. */
 static void check_near(const char *text, const void *const *parameters, const float *expected, int count) {
     ModuleCase c;
     if (module_open(&c, text) != AM_OK) fail_msg("%s", c.error.text);

@@ -44,7 +44,7 @@ static void test_rng(void **state) {
     }
 }
 
-/* 1.25 goes up where the bits are below a quarter of their range; what is too large saturates. */
+/* 1.25 is rounded up if the bits are below a quarter of their range; values out of range saturate. */
 static void test_stochastic_convert(void **state) {
     (void)state;
     const float x[] = {1.25f, 1.25f, -1.25f, -1.25f, 3e9f, NAN};
@@ -79,7 +79,7 @@ static void test_bits_of_less_than_a_byte(void **state) {
                  (const void *[]){signed_halves}, x, sizeof x);
 }
 
-/* Of -1, 1, -8 and 0 in s4. */
+/* For -1, 1, -8 and 0 in s4. */
 static void test_operators_on_bits_of_narrow_integers(void **state) {
     (void)state;
     const int8_t x[] = {-1, 1, -8, 0}, zeros[] = {0, 3, 0, 4}, ones[] = {4, 1, 1, 0},

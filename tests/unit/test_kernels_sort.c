@@ -3,7 +3,7 @@
 
 #include "module_case.h"
 
-/* By key along dimension 0, descending; equal keys keep their order, the second operand follows. */
+/* Sorts along dimension 0, descending; equal keys keep their order, the second operand follows. */
 static void test_sort_of_pairs(void **state) {
     (void)state;
     const char *text =

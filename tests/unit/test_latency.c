@@ -1,5 +1,6 @@
-/* What is computed while products wait for collectives: on chains of tensor-parallel layers, on programs of
- * data parallelism, whose order follows one rule, on programs by chance and on a model of the zoo. */
+/* The computation while products wait for collectives: on chains of tensor-parallel layers, on
+ * data-parallel programs, whose order follows one rule, on random programs and on a model of the
+ * zoo. */
 #include "model_case.h"
 
 #include "base/random.h"
@@ -33,7 +34,7 @@ static void begin(Made *self, Arena *arena) {
                                .instructions = self->instructions}};
 }
 
-/* Of what `a` and `b` made, -1: nothing more. */
+/* Adds an instruction on the results of `a` and `b`, -1: no operand. */
 static int32_t add(Made *self, Kind kind, int32_t a, int32_t b) {
     static const ProgramCollective sum = {.kind = PROGRAM_ALL_REDUCE}, gather = {.kind = PROGRAM_ALL_GATHER};
     static const ProgramTransfer transfer;
@@ -65,7 +66,7 @@ static int32_t add(Made *self, Kind kind, int32_t a, int32_t b) {
     return i;
 }
 
-/* order[place]: the instruction of the list as it was. */
+/* order[place]: the instruction of the original list. */
 static void find_order(Made *self, int32_t *order) {
     AmError error = {0};
     if (program_reduce_early(&self->program, &error) != AM_OK) fail_msg("%s", error.text);
@@ -95,8 +96,8 @@ static void add_weight(Made *self, int32_t gradient, int32_t input) {
     add(self, ELEMENT_WISE, add(self, SUM, add(self, PRODUCT, gradient, input), -1), -1);
 }
 
-/* A forward pass that keeps its inputs, and a backward pass with the gradients of weights behind it, or
- * each behind its layer. */
+/* A forward pass that keeps its inputs, and a backward pass followed by the gradients of weights,
+ * or each gradient after its layer. */
 static void make_layers(Made *self, Arena *arena, int32_t layers, bool is_split, bool is_behind) {
     int32_t gradients[MOST], inputs[MOST];
     begin(self, arena);

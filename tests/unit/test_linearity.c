@@ -1,5 +1,5 @@
-/* Partial values through operators: what passes them reduces once, afterwards, and
- * gives bit for bit what one device gives; what does not pass them is not given them. */
+/* Partial values through operators: operators that carry them reduce once, afterwards, and give one
+ * device's results bit for bit; other operators do not get them. */
 #include <stdio.h>
 
 #include "split_case.h"
@@ -99,7 +99,7 @@ static void test_sums(void **state) {
         /* One device alone adds a whole operand. */
         {SUM "u = f32[8,6] add(s, y)" SMALL("f32"), 4},
         {SUM "u = f32[8,6] subtract(y, s)" SMALL("f32"), 4},
-        /* Not: a second operand would be counted in every part, and what is not linear. */
+        /* Refused: a second operand would count in every part; and non-linear operators. */
         {SUM "u = f32[8,6] divide(y, s)" SMALL("f32"), 1},
         {SUM "u = f32[8,6] select(m, s, y)" SMALL("f32"), 1},
         {SUM "u = f32[8,12] concatenate(y, s), dimensions={1}" SMALL("f32"), 1},
@@ -229,7 +229,7 @@ static void watch_loop(const Program *program) {
     }
 }
 
-/* What a loop combines of parts is reduced when it is over, whatever the reduction. */
+/* A loop's combination of parts is reduced after the loop, for every reduction. */
 static void test_loops(void **state) {
     (void)state;
     static const struct {

@@ -16,8 +16,8 @@
 
 #define MODELS SOURCE_DIR "/datasets/models/"
 
-/* Rows of x times w, scaled by the running count: w and x are handed on as they
- * are, sum adds up, rows is filled row by row, last is replaced. */
+/* Rows of x times w, scaled by the running count: w and x are invariant, sum accumulates, rows is
+ * filled row by row, last is replaced. */
 static const char text[] =
     "HloModule m\n"
     "body {\n"
@@ -167,9 +167,9 @@ static void layers_of_a_scan_are_one_decision(void **state) {
     assert_true(class >= 0);
     assert_int_equal(classes_of(context->classes, context->rules, moment, 1), class);
     assert_int_equal(classes_of(context->classes, context->rules, other, 2), class);
-    /* Megatron's split of the feed-forward block: the forward body adds its results, the backward body what
-     * it gives to the layer before: two products in f32, which are added and scattered as one. Both are
-     * rounded in parts and gathered as 16 bits. Nothing is moved outside. */
+    /* Megatron's split of the feed-forward block: the forward body adds its results, the backward
+     * body its gradient for the previous layer: two products in f32, which are added and scattered
+     * as one. Both are rounded in shards and gathered as 16 bits. No data moves outside. */
     Program *program = lower(context, &arena, "model=2", class);
     assert_int_equal(context->rules->loop_count, 2);
     const ProgramInstruction *forward = loop_of(program, 0), *backward = loop_of(program, 1);

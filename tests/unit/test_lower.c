@@ -223,8 +223,8 @@ static void test_buffers_do_not_overlap(void **state) {
     }
 }
 
-/* Values whose lifetimes do not meet lie in one place: what temporaries take
- * together is at least twice the room made for them. */
+/* Values with disjoint lifetimes share memory: the temporaries together are at least twice as large
+ * as their allocation. */
 static void test_temporaries_share_memory(void **state) {
     (void)state;
     static const char *const models[] = {"gpt2_tiny", "t5_tiny", "vgg_tiny"};
@@ -364,7 +364,8 @@ static void test_sums_of_half_products_are_rounded_once(void **state) {
     close_half_case(&self);
 }
 
-/* What such sums pass is made in f32 throughout, what is added beside them included, and moved once. */
+/* Operators that carry such sums are computed in f32 throughout, including their addends, and moved
+ * once. */
 static void test_sums_of_half_products_go_on_in_f32(void **state) {
     (void)state;
     HalfCase self;

@@ -1,6 +1,6 @@
-/* The memo of a lowering says what is found without it, however often its places have been taken by others:
- * shards, ways between states, groups and parts of random arrays on random meshes; and equal rules of a
- * module are one. */
+/* The memo of a lowering gives the results without it, however often its entries are replaced:
+ * shards, paths between states, groups and parts of random arrays on random meshes; and equal rules
+ * of a module are shared. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,8 +1,7 @@
-/* Memory at run time is the buffer plan's, to the byte: what a rank takes from its back
- * end, what its values occupy of it, what its steps touch, and what the cost model says, for
- * every small model of datasets/models on one device, split, and in micro-batches. A rank's
- * memory is enlarged by a guard, and what no value owns is marked: both must
- * be untouched after two steps. */
+/* Memory at run time equals the buffer plan, to the byte: a rank's allocation from its back end,
+ * the memory of its values, the accesses of its steps, and the cost model's figure, for every small
+ * model of datasets/models on one device, split, and in micro-batches. A rank's memory is enlarged
+ * by a guard, and unowned bytes are marked: both must be unchanged after two steps. */
 #include "runner_case.h"
 
 #include <cblas.h>
@@ -16,7 +15,7 @@
 
 enum { MOST_RANKS = 4, GUARD_BYTES = 4096, MARK = 0xa5 };
 
-/* A device that counts what is taken from it. */
+/* A device that counts its allocations. */
 typedef struct Counted {
     KernelBackEnd back_end;
     KernelDevice *device;
@@ -171,7 +170,8 @@ static int64_t check_plan(const char *model, const PlanContext *context, const P
     return bytes;
 }
 
-/* On one device, split by the batch, split by chance, and in two turns where the model allows them. */
+/* On one device, split by the batch, split at random, and in two micro-batches if the model allows
+ * them. */
 static int32_t check_model(const char *model) {
     static const Split splits[] = {
         {"data=2", choose_batch, 0}, {"data=3", choose_batch, 0}, {"data=2,model=2", choose_some, 1}};

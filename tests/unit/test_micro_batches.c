@@ -1,6 +1,6 @@
-/* Micro-batches: modules rewritten to run in turns over parts of the batch. All
- * numbers are whole and small, so that every number of turns, on any mesh, equals
- * the module as it is bit for bit; what cannot be split exactly is refused. */
+/* Micro-batches: modules rewritten to run in parts of the batch. All numbers are small integers, so
+ * that every number of micro-batches, on any mesh, equals the original module bit for bit; modules
+ * that cannot be split exactly are refused. */
 #include "loop_case.h"
 #include "micro_batch_case.h"
 #include "propagation/micro_batches.h"

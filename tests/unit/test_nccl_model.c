@@ -1,5 +1,5 @@
-/* NCCL's tuning model against sums by hand, its key in a cluster file, and the words
- * in which a choice is told. */
+/* NCCL's tuning model against sums by hand, its key in a cluster file, and the description of a
+ * choice. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

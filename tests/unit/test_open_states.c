@@ -1,6 +1,6 @@
-/* The states that completion gives to what is left open, against every assignment of states: random trees of
- * element-wise operators and views between products whose factors are given, of f32 and of bf16, whose sums
- * are moved in f32. */
+/* The states that the assignment gives to open values, compared with every choice of states: random
+ * trees of element-wise operators and views between products with given factors, of f32 and of
+ * bf16, whose sums are moved in f32. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,8 @@
 #define CASES       sample_of(240, 60) /* of each other type one */
 #define MOST_VALUES 8
 
-/* A tree: `leaves` products p0, p1, ..., then operators o0, o1, ..., the last of which goes into a product.
+/* A tree: `leaves` products p0, p1, ..., then operators o0, o1, ..., the last of which is an
+ * operand of a product.
  */
 typedef struct Tree {
     int32_t leaves, operators;
@@ -107,7 +108,7 @@ static double sent_bytes(const PlanContext *context, const PlanStage *stage) {
     return total;
 }
 
-/* The factor of a product: 0 its rows, 1 its columns, 2 what it contracts, 3 none. */
+/* The factor of a product: 0 its rows, 1 its columns, 2 the contracted dimension, 3 none. */
 static int32_t factor_of(const PlanContext *context, int32_t i, int32_t which) {
     const FactorRule *rule = &context->rules->rules[i];
     for (int32_t f = 0; f < rule->factor_count; f++) {
@@ -193,8 +194,8 @@ static void test_equals_every_assignment(void **state) {
     assert_true(split > CASES / 4); /* leaving everything whole would not do */
 }
 
-/* The gradient of a flat weight, in 16 bits: what one axis cuts in a row another may not cut in blocks,
- * whatever classes the axes split. */
+/* The gradient of a flat weight, in 16 bits: one axis's split in a row excludes a split in blocks
+ * by another, whatever classes the axes split. */
 static void test_axes_agree_on_blocks(void **state) {
     (void)state;
     PlanContext *context =

@@ -73,8 +73,8 @@ static void test_older_first(void **state) {
     const CommCall *last = NULL;
     add(&s, true, 0, 16);
     add(&s, true, 32, 48);
-    add(&s, false, 64, 0);  /* overwrites what the first reads */
-    add(&s, false, 48, 80); /* reads what the second writes */
+    add(&s, false, 64, 0);  /* overwrites the first one's operand */
+    add(&s, false, 48, 80); /* reads the second one's result */
     assert_int_equal(overlap_find_waits(s.steps, s.count, &last, NULL), AM_OK);
     assert_ptr_equal(s.steps[2].wait, &s.collectives[0]);
     assert_ptr_equal(s.steps[3].wait, &s.collectives[1]);

@@ -43,7 +43,7 @@ static SearchResult search_zoo(Arena *arena, PlanContext *context, PlanSpace spa
     return result;
 }
 
-/* Table 5: dimensions of weights, and what the DQN partitions of them over a server's 8 devices. */
+/* Table 5: dimensions of weights, and those that the DQN partitions over a server's 8 devices. */
 static void test_published_counts(void **state) {
     (void)state;
     static const struct {
@@ -186,7 +186,7 @@ static void test_rewards(void **state) {
     assert_false(conflict);
     assert_true(partition->best.partitioned > 0);
     assert_int_equal(partition->best.partitioned + partition->best.replicated, partition->dimension_count);
-    /* What was replicated by decision is worth 0.3 more a dimension where it is partitioned. */
+    /* A dimension replicated by decision earns 0.3 more if it is partitioned. */
     assert_true(fabs(everything - nothing - 0.3 * partition->best.partitioned) < 1e-9);
     /* The image's channels are read whole: splitting them is a conflict, at once. */
     PaperPartition *data = partition_of(&arena, context, 2, STRICT_DATA);

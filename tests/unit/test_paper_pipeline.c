@@ -1,5 +1,5 @@
-/* Pipelines in Auto-MAP's own mode: the chain adds up, the environment keeps to the paper's windows and
- * rewards, and what the DQN settles on is near the shortest of all pipelines. */
+/* Pipelines in Auto-MAP's own mode: the chain adds up, the environment follows the paper's windows
+ * and rewards, and the DQN's result is near the shortest of all pipelines. */
 #include <math.h>
 #include <string.h>
 
@@ -47,8 +47,8 @@ static PaperPipeline *pipeline_of(Fixture *fixture, double memory_fraction) {
     return pipeline;
 }
 
-/* What lies before pivots grows, and at the end is all of the module: every weight, backward about twice
- * forward, and what adds gradients up.
+/* Sums before pivots increase, and at the end cover all of the module: every weight, backward about
+ * twice forward, and the accumulation of gradients.
  */
 static void test_chain(void **state) {
     const Fixture *fixture = *state;
@@ -75,8 +75,8 @@ static void test_chain(void **state) {
         assert_true(a->seconds[PAPER_FORWARD] < b->seconds[PAPER_FORWARD]);
         assert_true(a->kept_bytes <= b->kept_bytes && b->crossing > 0);
     }
-    /* 64 sequences of 64 tokens, 512 wide: between two layers of the encoder they alone cross, and what the
-     * decoder has made so far. */
+    /* 64 sequences of 64 tokens, 512 wide: between two layers of the encoder only these cross, and
+     * the decoder's values so far. */
     const char *before, *behind;
     int32_t boundaries = 0;
     for (int32_t k = 0; k < chain->count; k++) {
@@ -131,7 +131,7 @@ static void test_windows(void **state) {
     }
 }
 
-/* Where nothing fits every episode earns -1/sqrt(L), and the nearest miss is told. */
+/* If no plan fits every episode earns -1/sqrt(L), and the nearest miss is reported. */
 static void test_out_of_memory(void **state) {
     PaperPipeline *pipeline = pipeline_of(*state, 0.005);
     Environment *environment = &pipeline->base;

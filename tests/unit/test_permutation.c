@@ -42,7 +42,7 @@ static void the_same_key_gives_the_same_order(void **state) {
         by_seed += place == permutation_at(&other_seed, k);
         by_epoch += place == permutation_at(&other_epoch, k);
     }
-    assert_true(by_seed < 10 && by_epoch < 10); /* one is expected, by chance */
+    assert_true(by_seed < 10 && by_epoch < 10); /* one is expected at random */
 }
 
 /* The number of an order among all of them (Lehmer's code). */
@@ -76,7 +76,8 @@ static void all_orders_come_alike_often(void **state) {
     }
 }
 
-/* Where one place goes, and where its neighbour goes from it, in a count that is no power of two. */
+/* The image of one place, and its distance from the image of its neighbour, in a count that is no
+ * power of two. */
 static void places_and_distances_are_uniform(void **state) {
     (void)state;
     enum { COUNT = 37, TRIALS = 37 * 60 };

@@ -17,14 +17,14 @@ enum { MOST_STAGES = 8, MOST_TURNS = 24, MOST_CHUNKS = 3, MOST_PIECES = 9 * MOST
 typedef struct Case {
     ScheduleKind kind;
     int32_t stages, turns, chunks, slots;
-    Ticks forward[MOST_STAGES], backward[MOST_STAGES], weights[MOST_STAGES]; /* of a turn of a chunk */
+    Ticks forward[MOST_STAGES], backward[MOST_STAGES], weights[MOST_STAGES]; /* of a chunk's iteration */
     Ticks transfer;
 } Case;
 
 typedef struct Line {
     PipelinePiece pieces[MOST_PIECES];
     PipelineSpan spans[3 * MOST_CHUNKS];
-    Ticks ticks[MOST_PIECES]; /* of what is computed */
+    Ticks ticks[MOST_PIECES]; /* of the computation */
     Moment now;
 } Line;
 
@@ -199,8 +199,8 @@ static void unequal_stages_take_the_recursion(void **state) {
     }
 }
 
-/* max(sum_s t_s + 2c(S-1), max_s [M t_s + sum_{u<s}(F_u + B_u) + 2cs]). Where W is apart it may all come
- * while the last B goes up: then W and the B of the stages below do not add up. */
+/* max(sum_s t_s + 2c(S-1), max_s [M t_s + sum_{u<s}(F_u + B_u) + 2cs]). If W is separate it may all
+ * run while the last B goes up: then W and the B of the stages below do not add up. */
 static Ticks lower_bound(const Case *test) {
     Ticks down = 0, up = 0, bound = 0, c = test->transfer;
     for (int32_t s = 0; s < test->stages; s++) {
@@ -221,7 +221,8 @@ static void no_schedule_beats_the_bound(void **state) {
     random_seed(&random, 2);
     for (int32_t k = 0; k < 4000; k++) {
         Case test = random_case(&random, (ScheduleKind)(k % SCHEDULE_KINDS));
-        /* Between chunks a value goes back to the first stage: of one stage nothing travels. */
+        /* Between chunks a value goes back to the first stage: with a single stage there is no
+         * transfer. */
         if (test.stages == 1) test.transfer = 0;
         if (run(&test) < lower_bound(&test))
             fail_msg("case %d: %s, %d stages, %d turns", k, schedule_kind_name(test.kind), test.stages,
@@ -252,7 +253,7 @@ static void links_and_slots_are_waited_for(void **state) {
     (void)state;
     Case test = {.kind = SCHEDULE_GPIPE, .stages = 2, .turns = 4, .chunks = 1, .slots = 4, .transfer = 50};
     for (int32_t s = 0; s < 2; s++) test.forward[s] = test.backward[s] = 10;
-    /* F at 10, values at 60, 110, 160, 210; B behind it at 230, and back by 4 x 50 more. */
+    /* F at 10, values at 60, 110, 160, 210; B after it at 230, and back by 4 x 50 more. */
     assert_true(run(&test) == 10 + 4 * 50 + 10 + 10 + 4 * 50 + 10);
     test.slots = 0; /* they meet: the giver is held up too */
     assert_true(run(&test) >= 10 + 4 * 50 + 10 + 10 + 4 * 50 + 10);

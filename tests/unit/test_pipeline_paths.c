@@ -1,5 +1,5 @@
-/* Paths of pipelines are held against pipelines taken turn by turn in the orders of their schedules, with
- * random stages; what borders meet against all sets of them. */
+/* Paths of pipelines are compared with pipelines simulated in the orders of their schedules, with
+ * random stages; border losses with all sets of borders. */
 #include <math.h>
 #include <string.h>
 
@@ -18,11 +18,12 @@
 
 enum { MOST_STAGES = 8, MOST_TURNS = 64, MOST_PLACES = 12 };
 
-/* Seconds of a stage's turns; `early` of what may be anywhere is done before the stage waits for others. */
+/* Seconds of a stage's iterations; the fraction `early` of unordered work is done before the stage
+ * waits for others. */
 typedef struct Stage {
     double of[PATH_PASSES][BOUND_ORDERS], early[PATH_PASSES];
     bool puts_off_anywhere; /* of the backward pass until W */
-    bool is_across;         /* what is between others lies across a border: it waits for nobody here */
+    bool is_across;         /* work between others lies across a border: it has no dependents here */
 } Stage;
 
 typedef struct Pipeline {
@@ -31,8 +32,8 @@ typedef struct Pipeline {
     ScheduleKind kind;
 } Pipeline;
 
-/* A stage takes a turn from `now`, when what it waits for comes at `arrival`; `*sent`: when the next one gets
- * what it waits for. */
+/* A stage starts an iteration at `now`, when its input comes at `arrival`; `*sent`: the time at
+ * which the next stage gets its input. */
 static double take_turn(const Stage *stage, SchedulePass pass, bool has_weights, double now, double arrival,
                         double *sent) {
     const double(*of)[BOUND_ORDERS] = stage->of;
@@ -170,7 +171,7 @@ static void test_equal_stages_are_met(void **state) {
 
 enum { MOST_SPINE = 14, MOST_ITEMS = 128, DEVICES = 8 };
 
-/* Where the products of the spines are. */
+/* The places of the products of the spines. */
 typedef struct Cuts {
     int32_t forward[MOST_SPINE + 1], backward[MOST_SPINE + 1]; /* [place]: stage; one place behind */
     int32_t widths[MOST_STAGES];
@@ -197,7 +198,7 @@ static BoundItem *add_item(BoundWork *work, Random *rng, bool is_backward, Bound
     return item;
 }
 
-/* What is of one pass and order is alike. */
+/* Makes work of one pass and order equal. */
 static void make_even(BoundWork *work, Random *rng) {
     double seconds[PATH_PASSES][BOUND_ORDERS];
     for (int32_t pass = 0; pass < PATH_PASSES; pass++)
@@ -394,7 +395,7 @@ static void test_no_pipeline_of_work_is_quicker(void **state) {
     arena_free(&arena);
 }
 
-/* Equal products on equal stages are met, where what a stage has is not divided. */
+/* Equal products on equal stages reach the bound, if a stage's work is not divided. */
 static void test_equal_work_is_met(void **state) {
     (void)state;
     Arena arena = {0};
@@ -476,7 +477,7 @@ static void test_borders_meet_the_most(void **state) {
     }
 }
 
-/* Where intervals and the places between them are long, too. */
+/* Also for long intervals and long distances. */
 static void test_long_intervals_are_lost_always(void **state) {
     (void)state;
     Arena arena = {0};

@@ -29,7 +29,7 @@ static void open_paper(Paper *self, ScheduleKind kind, int32_t stages, int32_t m
             fail_msg("%s", error.text);
 }
 
-/* When what the turn needs is there; -1: not yet. */
+/* The time at which the inputs of an iteration are there; -1: not yet. */
 static int32_t ready_at(const Paper *self, const ScheduleTurn *turn, int32_t part) {
     int32_t m = turn->micro_batch, last = self->stages * self->chunks - 1, latest = 0, need = 0;
     int32_t ends[2];
@@ -64,13 +64,13 @@ static int32_t play(Paper *self, int32_t forward, int32_t backward, int32_t weig
             }
     }
     for (int32_t s = 0; s < self->stages; s++) {
-        assert_int_equal(at[s], self->counts[s]); /* nobody waits for ever */
+        assert_int_equal(at[s], self->counts[s]); /* no stage deadlocks */
         if (clock[s] > latest) latest = clock[s];
     }
     return latest;
 }
 
-/* The most turns of `begin` that are ahead of those of `end`, on one stage. */
+/* The largest lead of iterations of `begin` over those of `end`, on one stage. */
 static int32_t most_ahead(const Paper *self, int32_t stage, SchedulePass begin, SchedulePass end) {
     int32_t ahead = 0, most = 0;
     for (int32_t k = 0; k < self->counts[stage]; k++) {
@@ -164,8 +164,8 @@ static int32_t count_slots(int32_t stages, int32_t p, int32_t q) {
     return parts > 1 ? stages + parts : apart + 1;
 }
 
-/* Returns whether part p can take its next turn in a pass: all that are before it have sent, none that are
- * behind it is full. */
+/* Returns whether part p can run its next iteration in a pass: all parts before it have sent, no
+ * part after it is full. */
 static bool may_play(const Paper *self, int32_t sent[][MOST_PARTS], int32_t taken[][MOST_PARTS], int32_t p,
                      const ScheduleTurn *turn) {
     for (int32_t q = 0; q < self->stages * self->chunks; q++) {
@@ -177,8 +177,8 @@ static bool may_play(const Paper *self, int32_t sent[][MOST_PARTS], int32_t take
     return true;
 }
 
-/* Returns whether each part can give something to all that are behind it in its pass, on other stages, in
- * every turn.
+/* Returns whether each part can send to all parts after it in its pass, on other stages, in every
+ * iteration.
  */
 static bool can_be_played(const Paper *self) {
     static int32_t sent[2][MOST_PARTS][MOST_PARTS], taken[2][MOST_PARTS][MOST_PARTS];

@@ -1,5 +1,5 @@
-/* Slices whose index the turn chooses: which are views of the array, what they cost, and that results are
- * those of copies, worked out here by hand. */
+/* Slices whose index the iteration selects: those that are views of the array, their cost, and
+ * results equal to those of copies, computed here by hand. */
 #include "module_case.h"
 #include "propagation/places.h"
 
@@ -7,7 +7,8 @@ enum { TURNS = 4, WIDTH = 16 };
 
 #define STATE "(s32[], f32[4,16], f32[4,16], f32[16])"
 
-/* Turn i of four: reads x (row INDEX), adds it to sum, and writes to rows; what is written and where is MORE.
+/* Iteration i of four: reads x (row INDEX), adds it to sum, and writes to rows; MORE is the written
+ * value and its place.
  */
 #define LOOP(MORE)                                                                                         \
     "HloModule m\n"                                                                                        \
@@ -40,7 +41,7 @@ static const Program *body_of(const ModuleCase *c) {
     return NULL;
 }
 
-/* The instruction of that opcode, of which there is one. */
+/* The only instruction of that opcode. */
 static const ProgramInstruction *find(const Program *program, IrOpcode opcode) {
     const ProgramInstruction *found = NULL;
     for (int32_t i = 0; i < program->instruction_count; i++) {
@@ -158,8 +159,8 @@ static void test_overwritten(void **state) {
     module_close(&c);
 }
 
-/* Whoever else has the array or the value, or takes no new address every turn, gets a copy; so do parts that
- * are not aligned or whose index the data makes. */
+/* Copies are made for other users of the array or the value, for users without a new address per
+ * iteration, and for slices that are not aligned or whose index depends on data. */
 static void test_copies(void **state) {
     (void)state;
     static const struct {
@@ -212,7 +213,7 @@ static const ProgramInstruction *loop_of(const ModuleCase *c) {
     return find(c->program, IR_WHILE);
 }
 
-/* What is written everywhere is not copied before; what is left out in some place is. */
+/* An array that is written completely is not copied before; an array with unwritten places is. */
 static void test_filled(void **state) {
     (void)state;
     static const struct {

@@ -72,7 +72,7 @@ static void test_round_trip(void **state) {
     json_decref(root);
 }
 
-/* Exceptions, places of boxing and recomputation that are left out are none. */
+/* Missing overrides, reshard places and recomputation are empty. */
 static void test_empty_lists_may_be_left_out(void **state) {
     static const char *const lists[] = {"exceptions", "boxing", "recompute"};
     Fixture *fixture = *state;
@@ -96,7 +96,7 @@ static void test_empty_lists_may_be_left_out(void **state) {
     json_decref(read);
 }
 
-/* Storage entries and places of boxing are read as they were written. */
+/* Storage entries and reshard places are read as written. */
 static void test_storage_round_trip(void **state) {
     Fixture *fixture = *state;
     AmError error = {0};
@@ -132,7 +132,7 @@ static void test_storage_round_trip(void **state) {
     assert_string_equal(first.data, second.data);
     file_release(&second);
     json_decref(root);
-    /* A compute entry after storage, a class of no name, a place that is none, an instruction twice. */
+    /* A compute entry after storage, an unknown class, an invalid place, an instruction twice. */
     static const char *const wrong[][2] = {{"\"optimizer\"", "\"compute\"  "},
                                            {"\"weights\"", "\"weighty\""},
                                            {"\"redone\"", "\"always\""},

@@ -1,13 +1,13 @@
-/* Plans by chance, of whole programs: whatever a plan asks for, training gives one
- * device's losses. On every small model of datasets/models that comes with its losses,
- * random plans are made: meshes of 2 to 16 ranks, also such that nothing divides by and
- * with unequal shares, random classes in random lists, random storage entries, random
- * exceptions, 1, 2 or 4 micro-batches. Each is run for five steps. Models that refuse
- * micro-batches are listed with the reason. Of more plans, which are not run, all ranks
- * meet in the same order.
+/* Random plans of whole programs: for every plan, training gives one device's losses. On every
+ * small model of datasets/models with recorded losses, random plans are made: meshes of 2 to 16
+ * ranks, also such that no size divides and with unequal shares, random classes in random lists,
+ * random storage entries, random overrides, 1, 2 or 4 micro-batches. Each runs for five steps.
+ * Models that refuse micro-batches are listed with the reason. For further plans, which do not run,
+ * all ranks meet in the same order.
  *
- * AUTOMAP_FULL: 50 plans of each model, 500 of the others; else a few. AUTOMAP_CASE=TEXT: only models whose
- * name holds the text; AUTOMAP_SEED=N: the plan of that seed alone, which AUTOMAP_PLAN=FILE keeps. */
+ * AUTOMAP_FULL: 50 plans of each model, 500 of the others; else a few. AUTOMAP_CASE=TEXT: only
+ * models whose name contains the text; AUTOMAP_SEED=N: the plan of that seed alone, which
+ * AUTOMAP_PLAN=FILE keeps. */
 #include "runner_case.h"
 #include "sample.h"
 
@@ -278,8 +278,8 @@ static void test_losses(void **state) {
     assert_int_equal(wrong, 0);
 }
 
-/* The instructions in which a rank meets others, in the order of its steps; inside of a loop or conditional,
- * too. Returns how many there are, of which at most MOST_MEETINGS are listed. */
+/* Lists the instructions in which a rank meets others, in the order of its steps, including those
+ * in loops and conditionals. Returns their number, of which at most MOST_MEETINGS are listed. */
 static int32_t list_meetings(int32_t *met, int32_t count, const Program *program) {
     for (int32_t k = 0; k < program->step_count; k++) {
         int32_t i = program->steps[k].instruction;

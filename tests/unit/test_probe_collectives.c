@@ -1,6 +1,5 @@
-/* Collectives that are timed: by a back end that takes a known time, what is found is that time; grids
- * are complete; time that is up leaves whole sizes and counts out; a rank that fails ends all of them with
- * its own words. */
+/* Timed collectives: for a back end with a known time, the result is that time; grids are complete;
+ * a time limit omits whole sizes and counts; a failing rank ends all of them with its own error. */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include <sched.h>
 #include <setjmp.h>
@@ -113,7 +112,7 @@ static void grids_are_complete(void **state) {
     arena_free(&arena);
 }
 
-/* What does not fit into memory is left out, and what there is no time for. */
+/* Cases that exceed memory or time are omitted. */
 static void what_is_left_out(void **state) {
     (void)state;
     const ProbeListener nobody = {0};
@@ -156,7 +155,7 @@ static void ranks_that_share_take_longer(void **state) {
     assert_true(one.seconds > 0.3e-6);
 }
 
-/* What is measured later is measured on all processors, too. */
+/* Later measurements use all processors, too. */
 static void probing_leaves_the_thread_where_it_was(void **state) {
     (void)state;
     const ProbeListener nobody = {0};

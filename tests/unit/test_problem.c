@@ -47,8 +47,8 @@ static void test_gathered_again_where_it_does_not_fit(void **state) {
     problem_case_close(&self);
 }
 
-/* What takes much of the memory, all of it whole, is not kept; nor is there anything to say of plans that
- * keep no weights in shards. */
+/* Weights that take much of the memory when gathered are not kept; plans without sharded weights
+ * have no such choice. */
 static void test_large_weights_are_not_kept(void **state) {
     (void)state;
     const Genome weights = {.storage = {GENOME_STORAGE_KINDS}}, gradients = {.storage = {2}};

@@ -189,7 +189,7 @@ static void test_transpose(void **state) {
     for_each_kind(check_transpose);
 }
 
-/* A small product whose operands lie at the very end of what is allocated. */
+/* A small product whose operands end at the end of the allocation. */
 static void check_small(const TileKind *tile) {
     ProductPlan plan;
     for (int32_t layout = 0; layout < 4; layout++)

@@ -79,7 +79,7 @@ static void errors_name_their_line(void **state) {
     }
 }
 
-/* a -> b -> d and a -> c -> d: what a gives is sent until its last use, once. */
+/* a -> b -> d and a -> c -> d: a's result is sent until its last use, once. */
 static void cuts_of_a_diamond(void **state) {
     (void)state;
     Arena arena = {0};

@@ -24,7 +24,7 @@ static PlanContext *read_model(const char *name) {
     return context;
 }
 
-/* What NamedSharding(mesh, spec) gives in JAX. */
+/* The sharding of NamedSharding(mesh, spec) in JAX. */
 static void test_sharding_text(void **state) {
     (void)state;
     static const struct {
@@ -167,7 +167,7 @@ static AmStatus keep(SbpState **states, PlanStage *stage, Arena *arena, const Pl
     return propagate(states, arena, context, stage, error);
 }
 
-/* What propagation printed is read back as what it was. */
+/* Printed shardings are read back unchanged. */
 static void test_keeps_its_own_shardings(void **state) {
     (void)state;
     static const struct {
@@ -271,7 +271,7 @@ static void test_reads_shardings(void **state) {
     static const struct {
         const char *sharding;
         const char *mesh;   /* inferred; NULL: refused */
-        const char *answer; /* the state as text, or what the refusal says */
+        const char *answer; /* the state as text, or the error */
         int32_t warnings;
     } cases[] = {
         {"{devices=[2,1]<=[2]}", "x0=2", "{devices=[2,1]<=[2]}", 0},
@@ -382,7 +382,7 @@ static void test_reads_named_shardings(void **state) {
     arena_free(&arena);
 }
 
-/* A pin prevails over what the module carries, wherever it reaches. */
+/* A pin overrides the module's shardings wherever it reaches. */
 static void test_pins_prevail(void **state) {
     (void)state;
     AmError unread = {0};

@@ -1,5 +1,5 @@
-/* Recomputation as a rewriting: what enters a range is kept, so nothing that another range takes is made
- * again, and what the backward pass takes of a range otherwise is. */
+/* Recomputation as a rewriting: inputs of a range are kept, so that values used by another range
+ * are not recomputed, and other values of a range that the backward pass uses are. */
 #include "model_case.h"
 
 #include "planners/even_pipeline.h"

@@ -1,6 +1,6 @@
-/* What a fusion makes and a later one reads: made again there where that is cheaper than to keep and to read
- * it, and kept where it is not. Values are those of the zoo's tests against JAX; here it is told what is in
- * memory. */
+/* A fusion's result that a later fusion reads: recomputed there if that is cheaper than keeping and
+ * reading it, and kept otherwise. Values are compared with JAX by the zoo's tests; here the values
+ * in memory are checked. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 #include "propagation/lower.h"
 
 #define SUM "add { l = f32[] parameter(0) r = f32[] parameter(1) ROOT s = f32[] add(l, r) }\n"
-/* `c` is made of a product of 16 bits, read by what is summed, and again by what takes the sum. */
+/* `c` is computed from a 16-bit product, read by a sum, and again by a user of the sum. */
 #define AROUND(MADE, READ)                                                              \
     "HloModule test\n" SUM "ENTRY main {\n"                                             \
     "p = bf16[32,64] parameter(0) q = bf16[64,64] parameter(1) o = f32[] constant(0)\n" \
@@ -75,13 +75,13 @@ static void test_a_conversion_is_redone(void **state) {
     assert_true(reads(&self, DTYPE_BF16, 32 * 64));
     assert_false(reads(&self, DTYPE_F32, 32 * 64));
     assert_true(has_operator(reader(&self), IR_CONVERT));
-    /* Of the first fusion only what is summed leaves. */
+    /* Only the operand of the sum leaves the first fusion. */
     for (int32_t f = 0; f + 1 < self.program->fusion_count; f++)
         assert_true(self.program->fusions[f].output_count <= 1);
     close_case(&self);
 }
 
-/* What takes long to compute is not computed twice. */
+/* Expensive values are not recomputed. */
 static void test_an_exponential_is_kept(void **state) {
     (void)state;
     Case self;
@@ -91,7 +91,8 @@ static void test_an_exponential_is_kept(void **state) {
     close_case(&self);
 }
 
-/* What the later fusion alone reads moves there: one fusion does nothing else, and is gone. */
+/* A value that only the later fusion reads moves there: one fusion has no other work, and
+ * disappears. */
 static void test_what_one_reader_takes_moves_to_it(void **state) {
     (void)state;
     Case self;
@@ -101,7 +102,7 @@ static void test_what_one_reader_takes_moves_to_it(void **state) {
     close_case(&self);
 }
 
-/* Parameters may be overwritten meanwhile: what is made of them is kept. */
+/* Parameters may be overwritten meanwhile: values computed from them are kept. */
 static void test_parameters_are_read_once(void **state) {
     (void)state;
     Case self;
@@ -115,8 +116,8 @@ static void test_parameters_are_read_once(void **state) {
     close_case(&self);
 }
 
-/* Of 3 rows the first device has two, so that making `c` again reads less than keeping it, the second one, so
- * that it would read more: both decide alike. */
+/* With 3 rows the first device has two, so that recomputing `c` reads less than keeping it, the
+ * second one, for which it would read more: both decide equally. */
 static void test_devices_decide_alike(void **state) {
     (void)state;
     Case self;
@@ -150,8 +151,8 @@ static void test_devices_decide_alike(void **state) {
     close_case(&self);
 }
 
-/* A sum of two products of 16 bits is as many bytes as they are: made again instead of written and read, but
- * read where it is in memory anyway, since it leaves the program. */
+/* A sum of two 16-bit products has as many bytes as they have: recomputed instead of written and
+ * read, but read if it is in memory anyway, since it leaves the program. */
 static void test_what_leaves_is_read(void **state) {
     (void)state;
 #define TWO(ROOT)                                                                            \

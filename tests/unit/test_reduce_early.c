@@ -1,5 +1,5 @@
-/* Sums over devices: gradients begin while the backward pass goes on, updates wait for later sums, and what a
- * sum reads is not written over meanwhile; so that most of the communication is hidden. */
+/* Sums over devices: gradients begin during the backward pass, updates wait for later sums, and the
+ * operands of a sum are not overwritten meanwhile; so that most of the communication is hidden. */
 #include "model_case.h"
 
 #include <math.h>

@@ -74,7 +74,8 @@ static double boxing_seconds(const AdditiveModel *model, const AdditiveEdge *edg
     return (double)model->boxes->seconds[edge->is_wide][from][to] * edge->scale;
 }
 
-/* What labels cost, counted out: all computing, and boxing once for every tensor and state needed. */
+/* The cost of labels, added up directly: all computing, and resharding once for every tensor and
+ * needed state. */
 static double count_seconds(const AdditiveModel *model, const int32_t *labels) {
     bool *is_paid = calloc((size_t)model->node_count * BOX_STATES + 1, 1);
     double seconds = 0;

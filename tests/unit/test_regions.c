@@ -73,7 +73,7 @@ static void test_loop_swaps(void **state) {
     module_close(&c);
 }
 
-/* A called computation makes its output where the caller wants it; what it gives twice is copied. */
+/* A called computation writes its output to the caller's result; a repeated output is copied. */
 static void test_outputs_are_made_in_place(void **state) {
     (void)state;
     const char *text = "HloModule m\n"

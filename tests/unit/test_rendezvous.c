@@ -1,6 +1,6 @@
-/* Meetings of threads: nobody passes before all have come, letters are whole until the next meeting,
- * and a failure releases those who wait - with as many threads as processors, which watch, and with
- * more, which sleep. */
+/* Meetings of threads: no thread passes before all have come, letters are complete until the next
+ * meeting, and a failure releases waiting threads - with as many threads as processors, which poll,
+ * and with more, which sleep. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -35,11 +35,11 @@ static const struct {
 };
 enum { MESH_COUNT = sizeof meshes / sizeof *meshes, EQUAL_MESHES = 7 };
 
-/* a, b, c and d: what divides by most meshes, what by few, what is smaller than the mesh. */
+/* a, b, c and d: sizes divisible on most meshes, on few, and smaller than the mesh. */
 static const int64_t sizes[][4] = {{24, 12, 4, 8}, {6, 8, 12, 4}, {7, 10, 5, 9}, {3, 6, 2, 5}};
 enum { SIZE_COUNT = sizeof sizes / sizeof *sizes };
 
-/* One choice of a plan: what an axis does with an instruction. */
+/* One choice of a plan: an axis's effect on an instruction. */
 typedef enum VariableKind { VARIABLE_FACTOR, VARIABLE_STATE, VARIABLE_SILENT } VariableKind;
 
 typedef struct Variable {
@@ -56,13 +56,13 @@ typedef struct Assignment {
 } Assignment;
 
 typedef struct Totals {
-    int64_t cases, refused, wrong, carried; /* carried: partial values that went on as they were */
+    int64_t cases, refused, wrong, carried; /* carried: partial values used without a reduction */
     Random random;
     bool prefers_partial;
     char last_wrong[160]; /* the module and mesh that failed last */
 } Totals;
 
-/* Opcodes of which a factor was split by some plan. */
+/* Opcodes with a factor that some plan split. */
 static bool is_covered[IR_OPCODE_COUNT + 1];
 
 static void add_option(Variable *variable, int32_t option) {
@@ -87,8 +87,8 @@ static bool takes_a_result(const PlanContext *context, int32_t i) {
     return false;
 }
 
-/* All choices of a mesh. What an operator splits may also be left to the lists, which are empty: then what
- * is partial may go through it. */
+/* All choices of a mesh. An operator's split may also be left to the lists, which are empty:
+ * partial values may then pass through it. */
 static void find_variables(Assignment *self, const PlanContext *context, const Mesh *mesh) {
     const Choices *choices = context->choices;
     *self = (Assignment){.combinations = 1};
@@ -178,8 +178,8 @@ static void print_plan(const PlanCase *one, const PlanStage *stage, const Comple
     arena_free(&arena);
 }
 
-/* Returns whether the stage does what was asked for; loops bring the states of what they carry together,
- * and what takes partial sums as they are splits nothing. */
+/* Returns whether the stage follows the request; loops align the states of their carried values,
+ * and operators that carry partial sums split nothing. */
 static bool is_obeyed(const PlanContext *context, const PlanStage *stage, const Completion *completion) {
     for (int32_t k = 0; k < stage->exception_count && context->rules->loop_count == 0; k++) {
         const PlanException *exception = &stage->exceptions[k];

@@ -188,7 +188,7 @@ static void test_convolution(void **state) {
          "ROOT r = f32[8,6,6,16] convolution(a, k), window={size=3x3 pad=1_1x1_1}, "
          "dim_labels=b01f_01io->b01f",
          "([a,d,e,c],[f,g,c,b])->[a,d,e,b] reduce c(add) permute d permute e whole f whole g"},
-        /* Weight gradient: what it calls input feature is the batch. */
+        /* Weight gradient: its input feature dimension is the batch. */
         {"a = f32[8,6,6,3] parameter(0) h = f32[8,6,6,16] parameter(1) g = f32[8,6,6,16] add(h, h)\n"
          "ROOT r = f32[3,3,3,16] convolution(a, g), window={size=6x6 pad=1_1x1_1}, "
          "dim_labels=f01b_i01o->01bf",

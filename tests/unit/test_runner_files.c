@@ -1,5 +1,5 @@
-/* What a run reads and writes: missing and ill-fitting arrays, batches, drawn
- * state, watched and saved outputs, interruption. */
+/* Files of a run: missing and ill-fitting arrays, batches, random state, watched and saved outputs,
+ * interruption. */
 #include "propagation/lower.h"
 #include "runner_case.h"
 
@@ -126,7 +126,7 @@ static void note_watched(void *user, const AmRunStep *step) {
     if (++seen->steps == 2) seen->stop = 1;
 }
 
-/* output[0] is the new bias; what is watched is what --outputs writes. */
+/* output[0] is the new bias; watched values are those that --outputs writes. */
 static void test_watched_and_saved_outputs(void **state) {
     Fixture *self = *state;
     Seen seen = {0};
@@ -151,7 +151,7 @@ static void test_watched_and_saved_outputs(void **state) {
     array_file_close(&file);
 }
 
-/* The measured peak is the program's allocation; what kernels take beside it is told apart. */
+/* The measured peak is the program's allocation; scratch memory of kernels is reported separately. */
 static void test_scratch_memory_is_told_apart(void **state) {
     Fixture *self = *state;
     Program *program;

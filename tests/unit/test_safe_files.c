@@ -110,8 +110,7 @@ static void test_modes(void **state) {
     assert_int_equal(facts.st_mode & 0777, 0640);
 }
 
-/* Nothing has a name that could be predicted while a file is written, and nothing is left of an abandoned
- * one. */
+/* Temporary files have unpredictable names, and an abandoned one leaves no file. */
 static void test_temporary_names(void **state) {
     (void)state;
     AmError error = {0};

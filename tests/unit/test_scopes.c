@@ -1,4 +1,4 @@
-/* Hints on scopes: which names lie in one, nested scopes, and what they ask of weights. */
+/* Hints on scopes: membership of names, nested scopes, and the requirements for weights. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,7 +29,7 @@ static void test_names(void **state) {
         {"layers/.*/kernel", "state['params']['layers'][11]['mlp_in']['kernel']", true},
         {"layers/.*/kernel", "state['params']['layers'][11]['mlp_in']['bias']", false},
         {"Dense_0", "state.params['Dense_0']['kernel']", true},
-        {"jvp", "jit(step)/jvp(layer)/add", false}, /* a transform is no scope */
+        {"jvp", "jit(step)/jvp(layer)/add", false}, /* a transform is not a scope */
         {"step/*/add", "jit(step)/jvp(layer)/add", true},
         {".*", "x", true},
         {"*", "", false},

@@ -97,8 +97,8 @@ static void test_pins_are_kept(void **state) {
     }
 }
 
-/* Where weights do not fit beside their gradients, data parallelism needs them in shards, and the search
- * finds that with and without being shown. */
+/* If weights do not fit together with their gradients, data parallelism needs them in shards, and
+ * the search finds that with and without the baseline. */
 static void test_storage_makes_plans_fit(void **state) {
     (void)state;
     static const int64_t width[] = {3, 8192, 8192, 8192}; /* two weights of 268 MB */

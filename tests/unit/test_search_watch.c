@@ -77,7 +77,7 @@ static void run_search(SearchResult *result, Arena *arena, SearchWatch *watch, P
     plan_context_free(context);
 }
 
-/* The watch counts what the result counts, and has the plan's time. */
+/* The watch and the result have equal counts and times. */
 static void test_watches_a_search(void **state) {
     static const PlanSpace spaces[] = {SPACE_SINGLE_STAGE, SPACE_AUTO};
     (void)state;

@@ -30,7 +30,7 @@ static Plan *cut_plan(Arena *arena, const PlanContext *context, const Split *spl
     return plan;
 }
 
-/* Cuts by chance; 2 + seed % 3 stages. */
+/* Random cuts; 2 + seed % 3 stages. */
 static Plan *random_stages(Arena *arena, const PlanContext *context, const Split *split) {
     int32_t *forward = ARENA_ARRAY(arena, int32_t, context->rules->entry_count);
     int32_t count = list_forward(forward, context), stages = 2 + (int32_t)(split->seed % 3), cuts[4];
@@ -145,7 +145,7 @@ static void assert_stage(const TwoStages *self, const char *name, int32_t stage)
     if (held != stage_bit(stage)) fail_msg("%s is on stages %llx", name, (unsigned long long)held);
 }
 
-/* What is computed once more is where it was computed first, and so are the gradients. */
+/* Recomputed values are on the stage of the original, and the gradients too. */
 static void test_recomputed(void **state) {
     (void)state;
     TwoStages self;

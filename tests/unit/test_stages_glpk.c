@@ -1,13 +1,13 @@
-/* The dynamic program over stages beside GLPK, run as a process on the same problem stated as a mixed integer
- * program: a path from (first unit, first device, stages to go) to the end.
+/* The dynamic program over stages compared with GLPK, run as a process on the same problem as a
+ * mixed integer program: a path from (first unit, first device, stages to go) to the end.
  *
- * y[a] says that arc a is on the path, a stage of some units on some devices with so many stages behind it,
- * whose turn and transfers take c[a] and whose part of a further turn takes l[a]:
+ * y[a]: arc a is on the path, a stage of some units on some devices followed by a number of stages,
+ * with c[a] seconds for its iteration and transfers and l[a] for a further iteration:
  *
  *   min  sum c[a] y[a] + (M - 1) m
  *   out - in = 0 at every place between, 1 over all beginnings;   l[a] y[a] <= m,   y binary
  *
- * Skipped (77) where there is no glpsol.
+ * Skipped (77) without glpsol.
  */
 #include "glpk_case.h"
 #include "stages_case.h"
@@ -60,7 +60,7 @@ static void list_arcs(Paths *self, const StagesCase *of) {
         }
 }
 
-/* What comes into and goes out of a place; nothing where no arc touches it. */
+/* Writes the balance of a place; nothing if it has no arc. */
 static void write_balance(FILE *file, const Paths *self, int32_t unit, int32_t device, int32_t left) {
     bool is_met = false;
     for (int32_t a = 0; a < self->count; a++) {

@@ -1,5 +1,5 @@
-/* Storage entries: what follows which weight, when gathered weights are freed,
- * and that what all users want is how a result is finished. */
+/* Storage entries: the weight that each value follows, the lifetime of gathered weights, and
+ * results that are reduced to the common need of all users. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,8 +143,8 @@ static void test_roles_follow_weights(void **state) {
     }
 }
 
-/* ZeRO 1 and 2 move what data parallelism does; ZeRO 3 keeps no more than a quarter of the weights and
- * what is being used. */
+/* ZeRO 1 and 2 move as many bytes as data parallelism; ZeRO 3 keeps at most a quarter of the
+ * weights and the values in use. */
 static void test_zero_frees_gathered_weights(void **state) {
     (void)state;
     PlanContext *context = square_layers();
@@ -163,8 +163,8 @@ static void test_zero_frees_gathered_weights(void **state) {
     }
     assert_true(peaks[0] > all);
     assert_true(peaks[1] <= peaks[0] + BUCKET / 4); /* without optimizer state, the shards to be updated */
-    /* Shards of weights and gradients; whole are the gradients of a bucket and of another one whose sum is
-     * under way, with its shards (reduce_early.h), and what is being used. */
+    /* Shards of weights and gradients; whole are the gradients of a bucket and of another one whose
+     * sum is running, with its shards (reduce_early.h), and the values in use. */
     int64_t bound = all / 4 + all / 4 + 2 * BUCKET + BUCKET / 4 + 3 * weight + work;
     if (peaks[3] > bound) fail_msg("peak %lld, expected %lld", (long long)peaks[3], (long long)bound);
     /* Kept for the backward pass, all weights are there whole at its start. */
@@ -181,7 +181,7 @@ static void test_zero_frees_gathered_weights(void **state) {
     plan_context_free(context);
 }
 
-/* Between the forward and the backward use of a weight nobody has it whole. */
+/* Between the forward and the backward use of a weight no device has it whole. */
 static void test_no_gathered_weight_crosses_phases(void **state) {
     (void)state;
     static const char *const models[] = {"gpt2_tiny", "t5_tiny", "llama_tiny"};
@@ -207,7 +207,7 @@ static void test_no_gathered_weight_crosses_phases(void **state) {
                              instruction->collective->kind == PROGRAM_ALL_GATHER &&
                              context->choices->storage->role[instruction->origin] == STORAGE_WEIGHT;
             if (!is_gather) continue;
-            phase[instruction->first_result] = -1; /* nobody has used it */
+            phase[instruction->first_result] = -1; /* without users so far */
             gathered++;
         }
         assert_true(gathered > 0);
@@ -281,8 +281,8 @@ static int32_t count_crossing(const Program *program, const PlanContext *context
     return crossing;
 }
 
-/* Each weight is gathered once for each pass, what the backward pass computes once more is of that; kept, it
- * is gathered once, and there from one pass to the next. */
+/* Each weight is gathered once for each pass, recomputation in the backward pass shares its gather;
+ * if kept, it is gathered once, and lives from one pass to the next. */
 static void test_recomputation_reads_weights_again(void **state) {
     (void)state;
     PlanContext *context = recomputed_layers();
@@ -408,7 +408,7 @@ static void test_wanted_parts_are_scattered(void **state) {
     int32_t product = context->choices->operands[context->choices->first_operand[root]];
     PlanException exceptions[2] = {{.instruction = product, .has_factors = true},
                                    {.instruction = root, .has_factors = true}};
-    for (int32_t e = 0; e < 2; e++) { /* both split what they contract */
+    for (int32_t e = 0; e < 2; e++) { /* both split the contracted dimension */
         const FactorRule *rule = &context->rules->rules[exceptions[e].instruction];
         for (int32_t f = 0; f < rule->factor_count; f++)
             if (rule->factors[f].kind == FACTOR_REDUCTION) exceptions[e].factors[0] = f;

@@ -36,7 +36,7 @@ static void test_published_counts(void **state) {
     }
 }
 
-/* Which axis sizes fit: heads are what an attention's width can be cut into. */
+/* Valid axis sizes: an attention's width can be split between heads. */
 static void test_axis_sizes(void **state) {
     (void)state;
     PlanContext *context = read_model("t5_paper_6");

@@ -1,5 +1,5 @@
-/* Auto data parallelism: of every model of the zoo strict mode finds the first dimension of
- * every data input, with no switch, but for those listed with what stands in the way. */
+/* Auto data parallelism: for every model of the zoo strict mode finds the first dimension of every
+ * data input, without options, except for those listed with the obstacle. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -39,7 +39,7 @@ static void test_all_degrees(void **state) {
         const SweepRow *row = &found.rows[k];
         assert_int_equal(row->data * row->tensor * row->stages, 8);
         assert_true(find_row(&found, row->data, row->tensor, row->stages, row->micro_batches) == row);
-        /* What is left of a batch cannot be shared by more devices than it has examples. */
+        /* The rest of a batch cannot be divided among more devices than it has examples. */
         assert_int_equal(row->reason != NULL, row->data * row->micro_batches > 16);
         if (k == 0 || row->reason) continue;
         assert_true(row->step_seconds >= found.rows[k - 1].step_seconds);
@@ -92,7 +92,7 @@ static const SweepRow *find_scheduled(const Sweep *sweep, int32_t data, int32_t 
     return NULL;
 }
 
-/* By default under 1f1b; else a row for each schedule that is asked for. */
+/* By default under 1f1b; else a row for each requested schedule. */
 static void test_rows_are_the_even_pipelines(void **state) {
     (void)state;
     static const ScheduleKind kinds[] = {SCHEDULE_1F1B, SCHEDULE_ZB_H1, SCHEDULE_INTERLEAVED};
@@ -120,7 +120,7 @@ static void test_rows_are_the_even_pipelines(void **state) {
     close_case(&self);
 }
 
-/* A row's plan, made again, is what the row says. */
+/* A row's plan, made again, has the figures of the row. */
 static void test_plans_of_rows(void **state) {
     (void)state;
     ClusterCase self;

@@ -1,4 +1,4 @@
-/* Files of tokens: every format's bytes by hand, and what is wrong with them told by place. */
+/* Files of tokens: every format's bytes by hand, and errors with their position. */
 #define _XOPEN_SOURCE 700
 #include <setjmp.h>
 #include <stdarg.h>

@@ -48,7 +48,7 @@ static void test_same_devices(void **state) {
     arena_free(&arena);
 }
 
-/* Every pair of states of two axes, partial ones too, gives what the value is. */
+/* Every pair of states of two axes, including partial ones, gives the value. */
 static void test_same_devices_on_two_axes(void **state) {
     Arena arena = {0};
     Mesh mesh;
@@ -63,7 +63,7 @@ static void test_same_devices_on_two_axes(void **state) {
     arena_free(&arena);
 }
 
-/* Dimensions cut between granules, and in blocks of which each device has a piece. */
+/* Dimensions split between granules, and in blocks with a piece of each per device. */
 static void test_cuts(void **state) {
     static const struct {
         Sbp axis;
@@ -128,7 +128,7 @@ static void test_scalar(void **state) {
     arena_free(&arena);
 }
 
-/* What a rank of overlapping sets gets, put together on the host from the pieces of all. */
+/* The result of a rank of overlapping sets, combined on the host from the pieces of all. */
 static void check_overlap(Fixture *fixture, const Mesh *a, const Mesh *b, int32_t offset, int32_t s,
                           int32_t t, int32_t i) {
     Arena arena = {0};
@@ -202,7 +202,7 @@ static void test_overlapping_sets(void **state) {
     arena_free(&arena);
 }
 
-/* Copies give in turn: nobody sends more than its share. */
+/* Copies send alternately: each sends at most its share. */
 static void test_copies_share_the_load(void **state) {
     Fixture *fixture = *state;
     Arena arena = {0};

@@ -1,5 +1,5 @@
-/* The order of turns that devices in several processes work out by themselves: 1F1B as it is
- * drawn, whatever the stage and the number of micro-batches, and what cannot go on. */
+/* The order of iterations that devices in several processes compute themselves: the usual 1F1B, for
+ * every stage and number of micro-batches, and deadlocks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,8 +11,8 @@
 
 enum { BEGIN, FORWARD, BACKWARD, END, ACTORS };
 
-/* The step of a stage that keeps `kept` forward turns: its order as letters, a forward turn F, a backward
- * one B, what is before and after [ and ]. */
+/* The step of a stage that keeps `kept` forward iterations: its order as letters, a forward
+ * iteration F, a backward one B, the parts before and after [ and ]. */
 static void write_order(char *text, int32_t turns, int32_t kept) {
     const TurnActor actors[ACTORS] = {{1, 2}, {turns, 1}, {turns, 0}, {1, 2}};
     const TurnEdge edges[] = {

@@ -122,7 +122,7 @@ static void test_special_values(void **state) {
         {IR_RSQRT, -1, NAN},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        float result[20], argument[20]; /* in vectors and in what is left over */
+        float result[20], argument[20]; /* in vectors and in the rest */
         for (int i = 0; i < 20; i++) argument[i] = cases[k].in;
         vector_loops()->floating(cases[k].opcode, DTYPE_F32)(result, argument, NULL, NULL, 20, NULL, NULL);
         for (int i = 0; i < 20; i++)

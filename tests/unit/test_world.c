@@ -1,5 +1,5 @@
-/* Processes of one run on this machine: forked, joined over loopback. What they
- * say to one another, who is refused, and how all end when one fails or dies. */
+/* Processes of one run on this machine: forked, joined over loopback. Their messages, refusals, and
+ * the end of all when one fails or dies. */
 #include "process_case.h"
 
 #include <stdatomic.h>
@@ -81,7 +81,8 @@ static void note_failure(void *user) {
     atomic_store(&was_told, true);
 }
 
-/* Waits outside of every operation, as for another library; the world's own thread tells. */
+/* Waits outside of every operation, as for another library; the process group's own thread
+ * notifies. */
 static AmStatus wait_to_be_told(World *world, AmError *error) {
     world_on_failure(world, note_failure, NULL);
     TRY(world_barrier(world, error));
@@ -216,7 +217,7 @@ static void test_disagreement(void **state) {
     expect(&children[0], AM_ERROR_RUNTIME, "process 1 is at another operation (1) than process 0 (1)");
 }
 
-/* Whoever comes to the port with whatever: the run begins all the same. */
+/* Arbitrary connections to the port: the run begins nevertheless. */
 static void test_hostile_callers(void **state) {
     (void)state;
     enum { CALLERS = 200 };

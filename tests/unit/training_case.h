@@ -1,11 +1,11 @@
-/* Training a model of the zoo in several processes: what they run, and how it is to end. */
+/* Training a model of the zoo in several processes: their function, and their expected end. */
 #ifndef TESTS_UNIT_TRAINING_CASE_H
 #define TESTS_UNIT_TRAINING_CASE_H
 
 #include "process_case.h"
 #include "runner_case.h"
 
-/* What the processes of a test run; forked with it. */
+/* The function of a test's processes; forked with it. */
 static struct {
     const char *model, *mesh;
     Choose *choose;
@@ -95,7 +95,8 @@ static inline void training_prepare(const char *model, const char *mesh, Choose 
     snprintf(training.saved, sizeof training.saved, "test_processes_%d.safetensors", (int)getpid());
 }
 
-/* Runs what was prepared in so many processes: all succeed, and the final state is the reference's. */
+/* Runs the prepared function in that many processes: all succeed, and the final state is the
+ * reference's. */
 static inline void training_check(int processes) {
     Child children[MOST];
     char expected[512];

@@ -64,7 +64,7 @@ static inline int32_t value_at(int64_t index) {
     return (int32_t)(index * 7 % 23);
 }
 
-/* What a device adds to the sum of partial values; the first device takes it off again. */
+/* A device's addition to the sum of partial values; the first device subtracts it again. */
 static inline int32_t noise(int32_t part, int64_t index) {
     return (int32_t)((part * 31 + index * 5) % 11);
 }
@@ -224,7 +224,7 @@ static inline void close_rank(RankRun *self) {
     arena_free(&self->arena);
 }
 
-/* Returns whether what the devices of a partial target have adds up; runs[0] is its first. */
+/* Returns whether the parts on the devices of a partial target add up; runs[0] is its first. */
 static inline bool sums_are_right(const RankRun *runs, const TransferEnd *target, const IrShape *shape) {
     TransferEnd whole = *target;
     uint32_t axes = 0;
