@@ -12,12 +12,14 @@
 #include <stdlib.h>
 
 #include "base/cuda/library.h"
+#include "base/cuda/trial.h"
 
 #define DEFAULT_WORKSPACE   (INT64_C(32) << 20)
 #define WORKSPACE_ALIGNMENT 256 /* what cublasLtMatmul() asks for */
 #define MASK_BITS           128 /* a row of the mask is a multiple of so many bits */
 #define DEFAULT_ALIGNMENT   16
 #define MOST_SIZE           INT32_MAX /* of a dimension */
+#define MOST_CANDIDATES     8         /* algorithms that the heuristic is asked for */
 
 #define BLAS_FUNCTIONS(X)               \
     X(cublasLtCreate)                   \
@@ -25,6 +27,7 @@
     X(cublasLtGetVersion)               \
     X(cublasLtGetStatusString)          \
     X(cublasLtMatmul)                   \
+    X(cublasLtMatmulAlgoCheck)          \
     X(cublasLtMatmulAlgoGetHeuristic)   \
     X(cublasLtMatmulDescCreate)         \
     X(cublasLtMatmulDescDestroy)        \
@@ -250,26 +253,90 @@ static AmStatus set_preference(cublasLtMatmulPreference_t preference, const Cuda
     return AM_OK;
 }
 
+/* Whether cuBLASLt declines the problem, in contrast to a failure of the library. */
+static bool is_refusal(cublasStatus_t result) {
+    return result == CUBLAS_STATUS_NOT_SUPPORTED || result == CUBLAS_STATUS_INVALID_VALUE ||
+           result == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
+/* Takes the first candidate of the heuristic that cublasLtMatmulAlgoCheck() accepts. */
 static AmStatus choose_algorithm(CudaProduct *product, AmError *error) {
     cublasLtMatmulPreference_t preference = NULL;
-    cublasLtMatmulHeuristicResult_t found = {0};
+    cublasLtMatmulHeuristicResult_t found[MOST_CANDIDATES] = {0}, checked = {0};
+    cublasLtHandle_t handle = product->blas->handle;
     int count = 0;
     TRY(check(lt.cublasLtMatmulPreferenceCreate(&preference), "no preference", error));
     AmStatus status = set_preference(preference, &product->shape, error);
     cublasStatus_t result = CUBLAS_STATUS_SUCCESS;
     if (status == AM_OK)
-        result = lt.cublasLtMatmulAlgoGetHeuristic(product->blas->handle, product->operation, product->b,
-                                                   product->a, product->d, product->d, preference, 1, &found,
-                                                   &count);
+        result =
+            lt.cublasLtMatmulAlgoGetHeuristic(handle, product->operation, product->b, product->a, product->d,
+                                              product->d, preference, MOST_CANDIDATES, found, &count);
     lt.cublasLtMatmulPreferenceDestroy(preference);
     TRY(status);
-    bool none = result == CUBLAS_STATUS_NOT_SUPPORTED || result == CUBLAS_STATUS_INVALID_VALUE;
-    if (!none) TRY(check(result, "choice of an algorithm", error));
-    if (none || count < 1 || found.state != CUBLAS_STATUS_SUCCESS)
-        return refuse("it has no algorithm for this shape", error);
-    product->algorithm = found.algo;
-    product->workspace_bytes = (int64_t)found.workspaceSize;
-    return AM_OK;
+    if (!is_refusal(result)) TRY(check(result, "choice of an algorithm", error));
+    for (int k = 0; k < count && result == CUBLAS_STATUS_SUCCESS; k++) {
+        if (found[k].state != CUBLAS_STATUS_SUCCESS) continue;
+        cublasStatus_t accepted =
+            lt.cublasLtMatmulAlgoCheck(handle, product->operation, product->b, product->a, product->d,
+                                       product->d, &found[k].algo, &checked);
+        if (!is_refusal(accepted)) TRY(check(accepted, "check of an algorithm", error));
+        if (accepted != CUBLAS_STATUS_SUCCESS) continue;
+        product->algorithm = found[k].algo;
+        product->workspace_bytes = (int64_t)found[k].workspaceSize;
+        return AM_OK;
+    }
+    return refuse("it has no algorithm for this shape", error);
+}
+
+/* Enqueues the product. */
+static cublasStatus_t multiply(CudaProduct *product, CUstream stream, const CudaProductBuffers *buffers) {
+    uintptr_t workspace = (uintptr_t)buffers->workspace;
+    workspace = (workspace + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT;
+    bool twice = product->shape.a.type == DTYPE_F64;
+    float alpha = (float)product->shape.alpha, beta = (float)product->shape.beta;
+    const void *alpha_at = twice ? (const void *)&product->shape.alpha : &alpha;
+    const void *beta_at = twice ? (const void *)&product->shape.beta : &beta;
+    const void *c = buffers->c ? buffers->c : buffers->d;
+    return lt.cublasLtMatmul(product->blas->handle, product->operation, alpha_at, buffers->b, product->b,
+                             buffers->a, product->a, beta_at, c, product->d, buffers->d, product->d,
+                             &product->algorithm, (void *)workspace, (size_t)product->workspace_bytes,
+                             stream);
+}
+
+/* Bytes from the first to the last element of a matrix [rows, columns] and of the others of its batch. */
+static int64_t extent(const CudaMatrix *matrix, int64_t rows, int64_t columns, int64_t batch) {
+    int64_t outer = matrix->transposed ? columns : rows, inner = matrix->transposed ? rows : columns;
+    int64_t leading = matrix->leading ? matrix->leading : inner;
+    return ((batch - 1) * matrix->batch_stride + (outer - 1) * leading + inner) * dtype_bytes(matrix->type);
+}
+
+/* Runs the product once. AM_ERROR_INPUT: cuBLASLt refuses what its heuristic accepts. */
+static AmStatus try_product(CudaProduct *product, AmError *error) {
+    const CudaProductShape *shape = &product->shape;
+    int64_t longer = shape->rows > shape->columns ? shape->rows : shape->columns;
+    const int64_t bytes[] = {extent(&shape->a, shape->rows, shape->depth, shape->batch),
+                             extent(&shape->b, shape->depth, shape->columns, shape->batch),
+                             extent(&shape->d, shape->rows, shape->columns, shape->batch),
+                             longer * dtype_bytes(shape->d.type),
+                             cuda_product_mask_bytes(shape->rows, shape->columns),
+                             cuda_product_workspace(product)};
+    CudaTrial trial;
+    if (!cuda_trial_open(&trial, bytes, sizeof bytes / sizeof *bytes)) return AM_OK;
+    const CudaProductBuffers buffers = {.a = trial.arrays[0],
+                                        .b = trial.arrays[1],
+                                        .d = trial.arrays[2],
+                                        .bias = trial.arrays[3],
+                                        .mask = trial.arrays[4],
+                                        .workspace = trial.arrays[5]};
+    AmStatus status = set_pointers(product, buffers.bias, buffers.mask, error);
+    cublasStatus_t result = status == AM_OK ? multiply(product, NULL, &buffers) : CUBLAS_STATUS_SUCCESS;
+    AmError unfinished = {0};
+    AmStatus ended = cuda_trial_close(&trial, &unfinished);
+    TRY(status);
+    if (is_refusal(result)) return refuse(lt.cublasLtGetStatusString(result), error);
+    TRY(check(result, "trial of a product", error));
+    return ended == AM_OK ? AM_OK : am_fail(error, ended, "", "cuBLASLt: %s", unfinished.text);
 }
 
 AmStatus cuda_product_make(CudaProduct **product, CudaBlas *blas, const CudaProductShape *shape,
@@ -291,6 +358,7 @@ AmStatus cuda_product_make(CudaProduct **product, CudaBlas *blas, const CudaProd
     TRY_OR_FAIL(make_layout(&made->d, &shape->d, shape->rows, shape->columns, shape->batch, error));
     TRY_OR_FAIL(describe_operation(made, error));
     TRY_OR_FAIL(choose_algorithm(made, error));
+    TRY_OR_FAIL(try_product(made, error));
     made->next = blas->products;
     blas->products = made;
     *product = made;
@@ -309,16 +377,5 @@ AmStatus cuda_product_run(CudaProduct *product, CUstream stream, const CudaProdu
     assert(buffers->bias || !epilogues[product->shape.epilogue].bias);
     assert(buffers->mask || !epilogues[product->shape.epilogue].mask);
     TRY(set_pointers(product, buffers->bias, buffers->mask, error));
-    uintptr_t workspace = (uintptr_t)buffers->workspace;
-    workspace = (workspace + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT;
-    bool twice = product->shape.a.type == DTYPE_F64;
-    float alpha = (float)product->shape.alpha, beta = (float)product->shape.beta;
-    const void *alpha_at = twice ? (const void *)&product->shape.alpha : &alpha;
-    const void *beta_at = twice ? (const void *)&product->shape.beta : &beta;
-    const void *c = buffers->c ? buffers->c : buffers->d;
-    return check(lt.cublasLtMatmul(product->blas->handle, product->operation, alpha_at, buffers->b,
-                                   product->b, buffers->a, product->a, beta_at, c, product->d, buffers->d,
-                                   product->d, &product->algorithm, (void *)workspace,
-                                   (size_t)product->workspace_bytes, stream),
-                 "product", error);
+    return check(multiply(product, stream, buffers), "product", error);
 }

@@ -78,8 +78,9 @@ void cuda_blas_close(CudaBlas *blas); /* with all its products; NULL is allowed 
 int32_t cuda_blas_version(void);
 
 /* The product of this shape; the handle keeps it and gives it out again for an
- * equal shape. AM_ERROR_INPUT: cuBLASLt has no algorithm for it on this device,
- * or the shape contradicts itself (the caller may do without);
+ * equal shape. A new one is run once, on memory of its own if there is room.
+ * AM_ERROR_INPUT: cuBLASLt has no algorithm for it on this device or refuses to
+ * run it, or the shape contradicts itself (the caller may do without);
  * AM_ERROR_RUNTIME: the library failed. */
 AmStatus cuda_product_make(CudaProduct **product, CudaBlas *blas, const CudaProductShape *shape,
                            AmError *error);

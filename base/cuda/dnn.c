@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/cuda/library.h"
+#include "base/cuda/trial.h"
 
 #define DEFAULT_WORKSPACE   (INT64_C(256) << 20)
 #define WORKSPACE_ALIGNMENT 256
@@ -355,6 +356,56 @@ static AmStatus choose_algorithm(CudaConvolution *it, AmError *error) {
     return refuse("it has no algorithm for this shape that gives equal results each time", error);
 }
 
+/* Enqueues the convolution. */
+static cudnnStatus_t convolve(const CudaConvolution *it, const CudaConvolutionBuffers *buffers) {
+    static const float one = 1, zero = 0;
+    static const double one_twice = 1, zero_twice = 0;
+    bool twice = it->shape.type == DTYPE_F64;
+    uintptr_t workspace = (uintptr_t)buffers->workspace;
+    workspace = (workspace + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT;
+    return kinds[it->shape.kind].run(it, buffers, (void *)workspace, twice ? (const void *)&one_twice : &one,
+                                     twice ? (const void *)&zero_twice : &zero);
+}
+
+/* Whether cuDNN declines the problem, in contrast to a failure of the library. */
+static bool is_refusal(cudnnStatus_t result) {
+    int category = (int)result / 1000 * 1000;
+    return category == CUDNN_STATUS_BAD_PARAM || category == CUDNN_STATUS_NOT_SUPPORTED;
+}
+
+/* Bytes from the first to the last element of an input or output. */
+static int64_t extent(const CudaConvolutionShape *shape, int64_t features, const int64_t *sizes,
+                      const int64_t *strides) {
+    int64_t last = (shape->batch - 1) * strides[0] + (features - 1) * strides[1];
+    for (int32_t s = 0; s < shape->spatial_count; s++) last += (sizes[s] - 1) * strides[2 + s];
+    return (last + 1) * dtype_bytes(shape->type);
+}
+
+/* Runs the convolution once. AM_ERROR_INPUT: cuDNN refuses what its heuristic accepts. */
+static AmStatus try_convolution(CudaConvolution *it, AmError *error) {
+    const CudaConvolutionShape *shape = &it->shape;
+    int64_t filter = shape->output_features * (shape->input_features / shape->groups);
+    for (int32_t s = 0; s < shape->spatial_count; s++) filter *= shape->filter_sizes[s];
+    const int64_t bytes[] = {
+        extent(shape, shape->input_features, shape->input_sizes, shape->input_strides),
+        filter * dtype_bytes(shape->type),
+        extent(shape, shape->output_features, shape->output_sizes, shape->output_strides),
+        cuda_convolution_workspace(it)};
+    CudaTrial trial;
+    if (!cuda_trial_open(&trial, bytes, sizeof bytes / sizeof *bytes)) return AM_OK;
+    const CudaConvolutionBuffers buffers = {.input = trial.arrays[0],
+                                            .filter = trial.arrays[1],
+                                            .output = trial.arrays[2],
+                                            .workspace = trial.arrays[3]};
+    cudnnStatus_t result = cudnn.cudnnSetStream(it->dnn->handle, NULL);
+    if (result == CUDNN_STATUS_SUCCESS) result = convolve(it, &buffers);
+    AmError unfinished = {0};
+    AmStatus ended = cuda_trial_close(&trial, &unfinished);
+    if (is_refusal(result)) return refuse(cudnn.cudnnGetErrorString(result), error);
+    TRY(check(result, "trial of a convolution", error));
+    return ended == AM_OK ? AM_OK : am_fail(error, ended, "", "cuDNN: %s", unfinished.text);
+}
+
 AmStatus cuda_convolution_make(CudaConvolution **convolution, CudaDnn *dnn, const CudaConvolutionShape *shape,
                                AmError *error) {
     *convolution = NULL;
@@ -376,6 +427,7 @@ AmStatus cuda_convolution_make(CudaConvolution **convolution, CudaDnn *dnn, cons
     TRY_OR_FAIL(describe_filter(made, error));
     TRY_OR_FAIL(describe_window(made, error));
     TRY_OR_FAIL(choose_algorithm(made, error));
+    TRY_OR_FAIL(try_convolution(made, error));
     made->next = dnn->convolutions;
     dnn->convolutions = made;
     *convolution = made;
@@ -392,15 +444,7 @@ int64_t cuda_convolution_workspace(const CudaConvolution *convolution) {
 
 AmStatus cuda_convolution_run(CudaConvolution *convolution, CUstream stream,
                               const CudaConvolutionBuffers *buffers, AmError *error) {
-    static const float one = 1, zero = 0;
-    static const double one_twice = 1, zero_twice = 0;
     assert(buffers->input && buffers->filter && buffers->output);
-    bool twice = convolution->shape.type == DTYPE_F64;
-    uintptr_t workspace = (uintptr_t)buffers->workspace;
-    workspace = (workspace + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT;
     TRY(check(cudnn.cudnnSetStream(convolution->dnn->handle, stream), "stream", error));
-    return check(kinds[convolution->shape.kind].run(convolution, buffers, (void *)workspace,
-                                                    twice ? (const void *)&one_twice : &one,
-                                                    twice ? (const void *)&zero_twice : &zero),
-                 "convolution", error);
+    return check(convolve(convolution, buffers), "convolution", error);
 }

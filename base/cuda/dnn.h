@@ -68,8 +68,9 @@ void cuda_dnn_close(CudaDnn *dnn); /* with all its convolutions; NULL is allowed
 int32_t cuda_dnn_version(void);
 
 /* The convolution of this shape; the handle keeps it and gives it out again for
- * an equal shape. AM_ERROR_INPUT: cuDNN has no algorithm for it, or the sizes
- * do not fit each other (the caller may do without); AM_ERROR_RUNTIME: the
+ * an equal shape. A new one is run once, on memory of its own if there is room.
+ * AM_ERROR_INPUT: cuDNN has no algorithm for it or refuses to run it, or the
+ * sizes do not fit each other (the caller may do without); AM_ERROR_RUNTIME: the
  * library failed. */
 AmStatus cuda_convolution_make(CudaConvolution **convolution, CudaDnn *dnn, const CudaConvolutionShape *shape,
                                AmError *error);

@@ -282,6 +282,11 @@ static bool layout_is_sound(const Layout *layout, bool writes) {
             layout->batch_stride >= (int64_t)layout->rows);
 }
 
+/* Matrices of the batch overlap in extent, not in elements. */
+static bool interleaves(const Layout *layout) {
+    return layout->batch > 1 && layout->batch_stride > 0 && layout->batch_stride < layout->leading;
+}
+
 static bool masks(uint32_t epilogue) {
     return (epilogue & 128) != 0;
 }
@@ -362,6 +367,8 @@ EXPORT cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cu
     cublasStatus_t status =
         check_problem(operation_of(operation), layouts[0], layouts[1], layouts[2], layouts[3]);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
+    if (stand_in()->refuses("cublasLtMatmulAlgoGetHeuristic", fingerprint(operation_of(operation), layouts)))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     uint64_t depth =
         operation_of(operation)->transposed_a == CUBLAS_OP_T ? layouts[0]->rows : layouts[0]->columns;
     bool split = depth >= SPLIT_DEPTH && limits->workspace >= SPLIT_WORKSPACE &&
@@ -376,6 +383,31 @@ EXPORT cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cu
     results[0].workspaceSize = algorithm.workspace;
     results[0].state = CUBLAS_STATUS_SUCCESS;
     *count = 1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* Whether the algorithm was chosen for this problem. */
+static bool is_for(const Algorithm *algorithm, const Operation *operation, const Layout *layouts[4]) {
+    return algorithm->tag == TAG_ALGORITHM && algorithm->problem == fingerprint(operation, layouts);
+}
+
+EXPORT cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              const cublasLtMatmulAlgo_t *algorithm,
+                                              cublasLtMatmulHeuristicResult_t *result) {
+    ENTER(cublasLtMatmulAlgoCheck);
+    const Layout *layouts[4] = {layout_of(a), layout_of(b), layout_of(c), layout_of(d)};
+    Algorithm chosen;
+    if (!handle || handle->tag != TAG_HANDLE || !algorithm || !result) return CUBLAS_STATUS_INVALID_VALUE;
+    cublasStatus_t status =
+        check_problem(operation_of(operation), layouts[0], layouts[1], layouts[2], layouts[3]);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    memcpy(&chosen, algorithm, sizeof chosen);
+    if (!is_for(&chosen, operation_of(operation), layouts)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (stand_in()->refuses("cublasLtMatmulAlgoCheck", chosen.problem)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    result->workspaceSize = chosen.workspace;
+    result->state = CUBLAS_STATUS_SUCCESS;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -540,8 +572,9 @@ EXPORT cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc
     bool twice = product.operation.scale == CUDA_R_64F;
     product.alpha = twice ? *(const double *)alpha : (double)*(const float *)alpha;
     product.beta = twice ? *(const double *)beta : (double)*(const float *)beta;
-    if (chosen.tag != TAG_ALGORITHM || chosen.problem != fingerprint(&product.operation, layouts) ||
-        workspace_bytes < chosen.workspace)
+    if (!is_for(&chosen, &product.operation, layouts) || workspace_bytes < chosen.workspace ||
+        stand_in()->refuses("cublasLtMatmul", chosen.problem) ||
+        (interleaves(layouts[3]) && stand_in()->refuses("interleaved", chosen.problem)))
         return CUBLAS_STATUS_INVALID_VALUE;
     if (chosen.workspace > 0 && ((uintptr_t)workspace % WORKSPACE_ALIGNMENT != 0 ||
                                  !stand_in()->is_device(workspace, chosen.workspace)))

@@ -14,6 +14,7 @@ enum { MOST_DEVICES = 16 };
 static Device devices[MOST_DEVICES];
 static bool started;
 static _Thread_local Device *current;
+static char loading[16];
 
 __attribute__((constructor)) static void make_lock(void) {
     pthread_mutexattr_t attributes;
@@ -64,8 +65,14 @@ EXPORT CUresult CUDAAPI cuInit(unsigned flags) {
         devices[k].ordinal = k;
         devices[k].memory_bytes = environment_number("STAND_IN_MEMORY", INT64_C(4) << 30);
     }
+    const char *asked = getenv("CUDA_MODULE_LOADING");
+    if (!started) snprintf(loading, sizeof loading, "%s", asked ? asked : "");
     started = true;
     return api_end(CUDA_SUCCESS);
+}
+
+const char *device_loading(void) {
+    return loading;
 }
 
 EXPORT CUresult CUDAAPI cuDriverGetVersion(int *version) {

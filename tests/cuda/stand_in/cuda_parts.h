@@ -50,7 +50,8 @@ typedef struct Device {
 Device *device_current(void);
 int device_count(void);
 Device *device_at(int ordinal);
-CUresult device_started(void); /* CUDA_ERROR_NOT_INITIALIZED before cuInit() */
+const char *device_loading(void); /* CUDA_MODULE_LOADING at cuInit() */
+CUresult device_started(void);    /* CUDA_ERROR_NOT_INITIALIZED before cuInit() */
 
 /* cuda_memory.c */
 void memory_open(void); /* device memory may be touched until the matching close */

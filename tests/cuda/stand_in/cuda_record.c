@@ -15,7 +15,7 @@ typedef struct Counts {
 typedef struct Failure {
     char call[64];
     int code;
-    int64_t from; /* the call it begins with, counted from 1 */
+    int64_t from, to; /* the calls it begins and ends with, counted from 1 */
 } Failure;
 
 enum { MOST_FAILURES = 16 };
@@ -43,16 +43,19 @@ int64_t environment_number(const char *name, int64_t otherwise) {
     return text && text[0] ? strtoll(text, NULL, 10) : otherwise;
 }
 
-/* "cuInit=100,cuMemAlloc=2@3" */
+/* "cuInit=100,cuMemAlloc=2@3,cuMemAlloc=2#7" */
 static void read_failures(const char *text) {
     failure_count = 0;
     while (text && *text && failure_count < MOST_FAILURES) {
         Failure *failure = &failures[failure_count];
         int used = 0;
         failure->from = 1;
+        failure->to = INT64_MAX;
         if (sscanf(text, "%63[^=]=%d%n", failure->call, &failure->code, &used) != 2) break;
         text += used;
-        if (*text == '@') failure->from = strtoll(text + 1, (char **)&text, 10);
+        bool alone = *text == '#';
+        if (*text == '@' || alone) failure->from = strtoll(text + 1, (char **)&text, 10);
+        if (alone) failure->to = failure->from;
         if (*text == ',') text++;
         failure_count++;
     }
@@ -62,7 +65,8 @@ int record_enter(const char *call) {
     int64_t *calls_so_far = count_of(&calls, call), number = ++*calls_so_far;
     if (failure_count < 0) read_failures(getenv("STAND_IN_FAIL"));
     for (int k = 0; k < failure_count; k++)
-        if (strcmp(failures[k].call, call) == 0 && number >= failures[k].from) return failures[k].code;
+        if (strcmp(failures[k].call, call) == 0 && number >= failures[k].from && number <= failures[k].to)
+            return failures[k].code;
     return 0;
 }
 
@@ -150,6 +154,43 @@ static void table_fail(const char *text) {
     pthread_mutex_unlock(&stand_in_lock);
 }
 
+/* "SEED:PERCENT:CALL,CALL"; read anew for each question, as the environment may change. */
+static char refusals[256];
+static bool refusals_read;
+
+static bool is_listed(const char *list, const char *call) {
+    size_t length = strlen(call);
+    for (const char *at = list; (at = strstr(at, call)); at += length)
+        if ((at == list || at[-1] == ',') && (at[length] == ',' || !at[length])) return true;
+    return !*list;
+}
+
+static bool table_refuses(const char *call, uint64_t problem) {
+    unsigned long long seed, sum = UINT64_C(1469598103934665603);
+    int percent, used = 0;
+    pthread_mutex_lock(&stand_in_lock);
+    const char *text = getenv("STAND_IN_REFUSE");
+    if (!refusals_read) snprintf(refusals, sizeof refusals, "%s", text ? text : "");
+    refusals_read = true;
+    bool asked = sscanf(refusals, "%llu:%d%n", &seed, &percent, &used) == 2;
+    const char *list = refusals + used;
+    if (*list == ':') list++;
+    asked = asked && is_listed(list, call);
+    pthread_mutex_unlock(&stand_in_lock);
+    if (!asked) return false;
+    for (const char *at = call; *at; at++) sum = (sum ^ (uint8_t)*at) * UINT64_C(1099511628211);
+    sum = (sum ^ problem) * UINT64_C(1099511628211);
+    sum = (sum ^ seed) * UINT64_C(1099511628211);
+    return (sum >> 33) % 100 < (unsigned)percent;
+}
+
+static void table_refuse(const char *text) {
+    pthread_mutex_lock(&stand_in_lock);
+    snprintf(refusals, sizeof refusals, "%s", text);
+    refusals_read = true;
+    pthread_mutex_unlock(&stand_in_lock);
+}
+
 static void table_reset(void) {
     StandInMemory memory;
     pthread_mutex_lock(&stand_in_lock);
@@ -164,6 +205,9 @@ EXPORT const StandIn *stand_in_table(void);
 const StandIn *stand_in_table(void) {
     static const StandIn table = {.enqueue = table_enqueue,
                                   .enter = table_enter,
+                                  .refuses = table_refuses,
+                                  .refuse = table_refuse,
+                                  .loading = device_loading,
                                   .count = table_count,
                                   .runs = table_runs,
                                   .stream = table_stream,

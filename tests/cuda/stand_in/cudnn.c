@@ -235,6 +235,17 @@ static cudnnStatus_t check_problem(cudnnHandle_t handle, cudnnTensorDescriptor_t
     return lies_as(x, w->format) && lies_as(y, w->format) ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED;
 }
 
+/* A number for the problem. */
+static uint64_t fingerprint(const struct cudnnTensorStruct *x, const struct cudnnFilterStruct *w,
+                            const struct cudnnConvolutionStruct *window, const struct cudnnTensorStruct *y) {
+    uint64_t sum = (uint64_t)w->format * 31 + (uint64_t)w->type;
+    for (int d = 0; d < w->rank; d++)
+        sum = ((sum * 1000003 + (uint64_t)x->sizes[d]) * 1000003 + (uint64_t)w->sizes[d]) * 1000003 +
+              (uint64_t)y->sizes[d];
+    for (int s = 0; s < window->count; s++) sum = sum * 1000003 + (uint64_t)window->stride[s];
+    return sum;
+}
+
 /* Different each time, through a transform, plain; the same for all three kinds. */
 typedef struct Proposal {
     int algorithm;
@@ -255,18 +266,19 @@ static const Proposal filter_proposals[PROPOSALS] = {
     {CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED, CUDNN_DETERMINISTIC},
     {CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1, CUDNN_DETERMINISTIC}};
 
-#define PROPOSE(Performance, Algorithm, proposals)                                \
-    do {                                                                          \
-        cudnnStatus_t status_ = check_problem(handle, x, w, window, y);           \
-        if (status_ != CUDNN_STATUS_SUCCESS) return status_;                      \
-        if (wanted < 1 || !count || !found) return CUDNN_STATUS_BAD_PARAM;        \
-        *count = wanted < PROPOSALS ? wanted : PROPOSALS;                         \
-        for (int k = 0; k < *count; k++)                                          \
-            found[k] = (Performance){.algo = (Algorithm)(proposals)[k].algorithm, \
-                                     .status = CUDNN_STATUS_SUCCESS,              \
-                                     .determinism = (proposals)[k].determinism,   \
-                                     .mathType = window->math};                   \
-        return CUDNN_STATUS_SUCCESS;                                              \
+#define PROPOSE(Performance, Algorithm, proposals)                                                          \
+    do {                                                                                                    \
+        cudnnStatus_t status_ = check_problem(handle, x, w, window, y);                                     \
+        if (status_ != CUDNN_STATUS_SUCCESS) return status_;                                                \
+        if (wanted < 1 || !count || !found) return CUDNN_STATUS_BAD_PARAM;                                  \
+        if (stand_in()->refuses(__func__, fingerprint(x, w, window, y))) return CUDNN_STATUS_NOT_SUPPORTED; \
+        *count = wanted < PROPOSALS ? wanted : PROPOSALS;                                                   \
+        for (int k = 0; k < *count; k++)                                                                    \
+            found[k] = (Performance){.algo = (Algorithm)(proposals)[k].algorithm,                           \
+                                     .status = CUDNN_STATUS_SUCCESS,                                        \
+                                     .determinism = (proposals)[k].determinism,                             \
+                                     .mathType = window->math};                                             \
+        return CUDNN_STATUS_SUCCESS;                                                                        \
     } while (0)
 
 EXPORT cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(cudnnHandle_t handle, cudnnTensorDescriptor_t x,
@@ -449,6 +461,8 @@ static cudnnStatus_t enqueue(cudnnHandle_t handle, Convolution *it, const void *
     it->workspace_bytes = algorithm == 0 ? 0 : PLAIN_WORKSPACE;
     lay_filter(it->w_strides, &it->w);
     if (!is_sound(it, algorithm, given)) return CUDNN_STATUS_BAD_PARAM;
+    if (stand_in()->refuses(name, fingerprint(&it->x, &it->w, &it->window, &it->y)))
+        return CUDNN_STATUS_NOT_SUPPORTED;
     CUresult result =
         stand_in()->enqueue((CUstream)handle->stream, name, run_convolution, it, sizeof *it, NULL);
     return result == CUDA_SUCCESS ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_EXECUTION_FAILED;

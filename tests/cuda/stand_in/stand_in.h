@@ -18,7 +18,10 @@
  * STAND_IN_ARCHITECTURE (90), STAND_IN_VERSION (of the driver, as 13000),
  * STAND_IN_PEERS (1; 0: no device reaches the memory of another),
  * STAND_IN_FAIL ("cuInit=100" or several with commas: that call returns that
- * code; "cuMemAlloc=2@3": from its third call on).
+ * code; "cuMemAlloc=2@3": from its third call on; "cuMemAlloc=2#3": the third
+ * alone), STAND_IN_REFUSE ("7:30": with seed 7 the libraries refuse 30 of 100
+ * problems, each time alike; "7:30:cublasLtMatmul,cudnnConvolutionForward": these
+ * functions alone; "0:100:interleaved": results whose batches interleave).
  */
 #ifndef TESTS_CUDA_STAND_IN_H
 #define TESTS_CUDA_STAND_IN_H
@@ -51,14 +54,18 @@ typedef struct StandIn {
     /* First thing in every function of a stand-in: counts the call, and returns the code that
      * STAND_IN_FAIL wants of it, else 0. */
     int (*enter)(const char *call);
+    /* Whether STAND_IN_REFUSE has this function refuse the problem of that number. */
+    bool (*refuses)(const char *call, uint64_t problem);
     int64_t (*count)(const char *call);               /* calls of a function, by its name without _v2 */
     int64_t (*runs)(const char *name);                /* times that a kernel, or work enqueue()d, has run */
     void (*stream)(CUstream stream, StandInStream *); /* NULL: all streams together */
     void (*memory)(StandInMemory *);
     bool (*is_device)(const void *pointer, size_t bytes); /* these bytes lie in one allocation */
     bool (*is_held)(const void *group);                   /* a graph that is alive has work of this group */
-    void (*fail)(const char *failures); /* replaces STAND_IN_FAIL; (stand->fail)("") for none */
-    void (*reset)(void);                /* all counts to zero */
+    void (*fail)(const char *failures);   /* replaces STAND_IN_FAIL; (stand->fail)("") for none */
+    void (*refuse)(const char *refusals); /* replaces STAND_IN_REFUSE; (stand->refuse)("") for none */
+    void (*reset)(void);                  /* all counts to zero */
+    const char *(*loading)(void);         /* CUDA_MODULE_LOADING at cuInit(); "" where it was not set */
 } StandIn;
 
 /* The stand-in driver's table; NULL where the real driver, or none, is loaded. */
