@@ -14,7 +14,6 @@
 typedef AmStatus CudaPrepare(KernelCall *call, Arena *arena, AmError *error);
 
 CudaPrepare cuda_prepare_dot;         /* dot.c: cuBLASLt */
-CudaPrepare cuda_prepare_ordered_dot; /* dot_order.c: the same with a result in any order */
 CudaPrepare cuda_prepare_convolution; /* convolution.c: cuDNN */
 CudaPrepare cuda_prepare_generated;   /* generated.c: kernels of source.h, fusions too */
 

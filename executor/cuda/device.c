@@ -5,6 +5,8 @@
 
 #include "executor/cuda/cuda.h"
 
+#define SLICE_BYTES (INT64_C(256) << 20)
+
 static AmStatus open_streams(CudaKernelDevice *self, AmError *error) {
     static const char what[] = "making streams and events";
     TRY(cuda_check(cuda.cuStreamCreate(&self->compute, CU_STREAM_NON_BLOCKING), what, error));
@@ -20,6 +22,7 @@ AmStatus cuda_rank_open(KernelDevice **device, const KernelOptions *options, AmE
     self->base.back_end = &kernels_cuda;
     self->tf32 = options->tf32;
     self->warnings = options->warnings;
+    self->slice_bytes = SLICE_BYTES;
     int32_t ordinal = options->index % cuda_device_count();
     AmStatus status = cuda_device_open(&self->device, ordinal, error);
     if (status == AM_OK) status = open_streams(self, error);

@@ -30,6 +30,13 @@ typedef struct CudaKept {
     struct CudaKept *next;
 } CudaKept;
 
+/* Calls that run as generated kernels because a library refuses them (plain.c). */
+typedef struct CudaRefusals {
+    int32_t products, convolutions;
+    const char *first, *reason; /* of the first; NULL: there is none */
+    int32_t line;               /* of the warnings, where this is stated */
+} CudaRefusals;
+
 typedef struct CudaKernelDevice {
     KernelDevice base; /* first: a KernelDevice of this back end is a CudaKernelDevice */
     CudaDevice device;
@@ -43,6 +50,8 @@ typedef struct CudaKernelDevice {
     int64_t section;                 /* counts up where the communication stream is joined whole */
     struct CudaBlas *blas;           /* opened and kept by whoever needs it first; else NULL */
     struct CudaDnn *dnn;
+    int64_t slice_bytes; /* of a dot's result that is copied (dot_order.h) */
+    CudaRefusals refusals;
     struct CudaGenerated *generated; /* calls that finish() compiles, the newest first */
     AmError failure;                 /* the first since the last synchronize(); its code is AM_OK: none */
     CudaKept *kept;                  /* newest first, as they are released */

@@ -1,26 +1,29 @@
 /* dot by cuBLASLt: batched matrix products in any layout.
  *
  * The dimensions of each operand are batch, free or contracted; the result is
- * [batch, left free, right free]. cuBLASLt reads an operand as it lies where its
- * free dimensions step through memory as one, its contracted dimensions too, and
- * one of the two strides is 1 (transposed or not). Contracted dimensions are
- * summed in whichever of the two operands' orders fits better. Batch dimensions
- * that step as one in operands and result are one; one of them is the library's
- * batch, others are a few products one after the other. What does not fit is
- * packed to [batch, free, contracted] first, as little as possible. A result
- * whose dimensions are in another order is written so where its rows step as one
- * (dot_order.c has the others). A third operand is added to it by the library (beta = 1). Types that
- * the library does not multiply, and what it has no algorithm for, go through
- * the generated kernel of source_product.c.
+ * [batch, left free, right free], or has them in another order. cuBLASLt reads an
+ * operand as it lies where its free dimensions step through memory as one, its
+ * contracted dimensions too, and one of the two strides is 1 (transposed or not).
+ * Contracted dimensions are summed in whichever of the two operands' orders fits
+ * better; free ones go in the result's order, and the operand whose free
+ * dimensions lie closer there has the columns. Batch dimensions that step as one
+ * in operands and result are one; one of them is the library's batch, others are
+ * a few products one after the other. An operand that does not fit is packed to
+ * [batch, free, contracted] first, as little as possible. dot_order.c has the
+ * orders of the result, and a slower way for those that the library cannot write
+ * or refuses. A third operand is added to the product by the library (beta = 1).
+ * Types that the library does not multiply, and products that it has no algorithm
+ * for or refuses to run, go through the generated kernel of source_product.c.
  */
 #include <string.h>
 
 #include "base/cuda/blas.h"
 #include "executor/cpu/strided.h"
 #include "executor/cuda/cuda.h"
-#include "executor/cuda/pack.h"
+#include "executor/cuda/dot_order.h"
 
-#define MOST_PRODUCTS 16 /* for one dot; with more, operands are packed */
+#define FEW_PRODUCTS  16  /* for one dot; with more, operands are packed if that helps */
+#define MOST_PRODUCTS 256 /* for one dot in any case */
 #define MOST_LEADING  INT32_MAX
 #define ADDEND        2 /* the operand that is added to the product */
 
@@ -47,37 +50,27 @@ typedef struct Plan {
     int64_t packed; /* elements */
 } Plan;
 
-/* Where the result's dimensions lie. */
-typedef struct ResultOrder {
-    int64_t batch_strides[IR_MAX_RANK], row_stride;
-} ResultOrder;
-
 typedef struct DotKernel {
     CudaProduct *product;
     KernelCall packs[2];
     bool packed[2];
     int64_t packed_at[2], workspace_at; /* in the scratch memory */
+    int32_t rows_of;                    /* the operand that has the rows */
     int32_t loop_rank;                  /* of the products one after the other */
     int64_t loop_sizes[IR_MAX_RANK], loop_bytes[3][IR_MAX_RANK];
     int64_t products;
+    bool sliced; /* slices of the result go through the scratch memory and a copy */
+    KernelCall copy;
+    int64_t slice_at; /* in the scratch memory */
+    int32_t slice_rank;
+    int64_t slice_sizes[IR_MAX_RANK], slice_bytes[3][IR_MAX_RANK];
+    int64_t slices;
 } DotKernel;
 
 static bool names(const int64_t *list, int32_t count, int64_t value) {
     for (int32_t k = 0; k < count; k++)
         if (list[k] == value) return true;
     return false;
-}
-
-/* The one stride with which dimensions are stepped through in order, or -1. */
-static int64_t joint_stride(const int64_t *sizes, const int64_t *strides, int32_t rank) {
-    int64_t stride = -1, expected = 0;
-    for (int32_t d = rank - 1; d >= 0; d--) {
-        if (sizes[d] == 1) continue;
-        if (stride < 0) stride = strides[d];
-        else if (strides[d] != expected) return -1;
-        expected = strides[d] * sizes[d];
-    }
-    return stride < 0 ? 1 : stride;
 }
 
 /* A matrix [rows, columns] with these strides as the library describes it; false: it cannot. */
@@ -90,9 +83,10 @@ static bool describe_matrix(CudaMatrix *matrix, int64_t rows, int64_t columns, i
     return (plain || turned) && matrix->leading <= MOST_LEADING;
 }
 
-/* Lays an operand out; false: it would have to be packed and `pack` forbids it. */
+/* Lays an operand out, its free dimensions in the order `free`; false: it would have to be packed and `pack`
+ * forbids it. */
 static bool plan_side(Side *side, const IrShape *shape, const int64_t *batch, int32_t batch_count,
-                      const int64_t *contracting, int32_t contracting_count, bool pack) {
+                      const int64_t *contracting, int32_t contracting_count, const int32_t *free, bool pack) {
     int64_t strides[IR_MAX_RANK], sizes[2][IR_MAX_RANK], steps[2][IR_MAX_RANK];
     int32_t ranks[2] = {0, contracting_count};
     strided_row_major(strides, shape->dimensions, shape->rank);
@@ -101,10 +95,12 @@ static bool plan_side(Side *side, const IrShape *shape, const int64_t *batch, in
         side->batch_sizes[k] = shape->dimensions[batch[k]];
         side->batch_strides[k] = strides[batch[k]];
     }
-    for (int32_t d = 0; d < shape->rank; d++) {
-        if (names(batch, batch_count, d) || names(contracting, contracting_count, d)) continue;
-        sizes[0][ranks[0]] = shape->dimensions[d];
-        steps[0][ranks[0]++] = strides[d];
+    int64_t given[IR_MAX_RANK];
+    for (int32_t d = 0; d < shape->rank; d++)
+        if (!names(batch, batch_count, d) && !names(contracting, contracting_count, d)) given[ranks[0]++] = d;
+    for (int32_t k = 0; k < ranks[0]; k++) {
+        sizes[0][k] = shape->dimensions[given[free[k]]];
+        steps[0][k] = strides[given[free[k]]];
     }
     for (int32_t k = 0; k < contracting_count; k++) {
         sizes[1][k] = shape->dimensions[contracting[k]];
@@ -114,8 +110,8 @@ static bool plan_side(Side *side, const IrShape *shape, const int64_t *batch, in
     side->depth = strided_elements(sizes[1], ranks[1]);
     if (!pack) {
         CudaMatrix matrix;
-        side->free_stride = joint_stride(sizes[0], steps[0], ranks[0]);
-        side->contracted_stride = joint_stride(sizes[1], steps[1], ranks[1]);
+        side->free_stride = cuda_joint_stride(sizes[0], steps[0], ranks[0]);
+        side->contracted_stride = cuda_joint_stride(sizes[1], steps[1], ranks[1]);
         return side->free_stride > 0 && side->contracted_stride > 0 &&
                describe_matrix(&matrix, side->size, side->depth, side->free_stride, side->contracted_stride);
     }
@@ -133,14 +129,14 @@ static bool plan_side(Side *side, const IrShape *shape, const int64_t *batch, in
     return true;
 }
 
-/* Joins what steps as one in all three, and chooses the library's batch: the largest. */
-static void plan_batch(Batch *batch, const Side *left, const Side *right, const ResultOrder *order) {
-    const int64_t *result_strides = order->batch_strides;
+/* Joins what steps as one in all three, and chooses the library's batch: the largest. Dimensions that slices
+ * fix are left out. `rows` and `columns`: the operands that have them. */
+static void plan_batch(Batch *batch, const Side *rows, const Side *columns, const CudaDotOrder *order) {
     *batch = (Batch){.strided = -1, .products = 1};
-    for (int32_t k = 0; k < left->batch_rank; k++) {
-        int64_t size = left->batch_sizes[k];
-        const int64_t steps[3] = {left->batch_strides[k], right->batch_strides[k], result_strides[k]};
-        if (size == 1) continue;
+    for (int32_t k = 0; k < rows->batch_rank; k++) {
+        int64_t size = rows->batch_sizes[k];
+        const int64_t steps[3] = {rows->batch_strides[k], columns->batch_strides[k], order->batch_strides[k]};
+        if (size == 1 || order->fixed[k]) continue;
         bool joins = batch->rank > 0;
         for (int32_t o = 0; o < 3 && joins; o++)
             joins = batch->strides[o][batch->rank - 1] == steps[o] * size;
@@ -169,52 +165,30 @@ static void order_contracted(int64_t *left, int64_t *right, const IrDot *dot, in
     }
 }
 
-/* Strides of the result's dimensions; false: its columns do not lie together, or its rows do not step as one.
- */
-static bool order_result(ResultOrder *order, const IrAttributes *attributes, const IrShape *left,
-                         const IrShape *right, const IrShape *result) {
-    const IrDot *dot = attributes->dot;
-    int64_t given[IR_MAX_RANK], strides[IR_MAX_RANK], sizes[IR_MAX_RANK];
-    int32_t rows = left->rank - dot->batch_count - dot->contracting_count;
-    int32_t columns = right->rank - dot->batch_count - dot->contracting_count;
-    strided_row_major(given, result->dimensions, result->rank);
-    for (int32_t d = 0; d < result->rank; d++) {
-        int64_t natural = attributes->dimension_count > 0 ? attributes->dimensions[d] : d;
-        strides[natural] = given[d];
-        sizes[natural] = result->dimensions[d];
-    }
-    int32_t first_row = dot->batch_count, first_column = first_row + rows;
-    int64_t width = strided_elements(sizes + first_column, columns);
-    int64_t column_stride = joint_stride(sizes + first_column, strides + first_column, columns);
-    order->row_stride = strided_elements(sizes + first_row, rows) == 1
-                            ? width
-                            : joint_stride(sizes + first_row, strides + first_row, rows);
-    for (int32_t d = 0; d < dot->batch_count; d++) order->batch_strides[d] = strides[d];
-    return (width == 1 || column_stride == 1) && order->row_stride >= width;
-}
-
-/* The way with the fewest packed elements, and of these the one with the fewest products. */
-static Plan choose_plan(const IrDot *dot, const IrShape *left, const IrShape *right,
-                        const ResultOrder *order) {
-    Plan best = {.packed = -1};
+/* The way with the fewest packed elements, and of these the one with the fewest products, among those with at
+ * most `most_products`. False: there is none. */
+static bool choose_among(Plan *best, const IrDot *dot, const IrShape *left, const IrShape *right,
+                         const CudaDotOrder *order, int64_t most_products) {
+    bool found = false;
     for (int32_t way = 0; way < 8; way++) {
         int64_t lhs[IR_MAX_RANK], rhs[IR_MAX_RANK];
         Plan plan = {.packed = 0};
         order_contracted(lhs, rhs, dot, way / 4);
         if (!plan_side(&plan.sides[0], left, dot->lhs_batch, dot->batch_count, lhs, dot->contracting_count,
-                       way & 1) ||
+                       order->free[0], way & 1) ||
             !plan_side(&plan.sides[1], right, dot->rhs_batch, dot->batch_count, rhs, dot->contracting_count,
-                       way & 2))
+                       order->free[1], way & 2))
             continue;
-        plan_batch(&plan.batch, &plan.sides[0], &plan.sides[1], order);
-        if (plan.batch.products > MOST_PRODUCTS) continue;
+        plan_batch(&plan.batch, &plan.sides[order->rows_of], &plan.sides[1 - order->rows_of], order);
+        if (plan.batch.products > most_products) continue;
         for (int32_t k = 0; k < 2; k++)
             if (plan.sides[k].pack.rank > 0) plan.packed += cuda_pack_elements(&plan.sides[k].pack);
-        bool better = best.packed < 0 || plan.packed < best.packed ||
-                      (plan.packed == best.packed && plan.batch.products < best.batch.products);
-        if (better) best = plan;
+        bool better = !found || plan.packed < best->packed ||
+                      (plan.packed == best->packed && plan.batch.products < best->batch.products);
+        if (better) *best = plan;
+        found = true;
     }
-    return best;
+    return found;
 }
 
 static bool is_multiplied(Dtype left, Dtype right, Dtype result) {
@@ -223,17 +197,32 @@ static bool is_multiplied(Dtype left, Dtype right, Dtype result) {
            (result == left || (half && result == DTYPE_F32));
 }
 
-/* Bytes, at most 16, of which all addresses are multiples: arrays are aligned, steps may be less. */
-static int32_t alignment_of(const int64_t *bytes, int32_t count) {
-    int64_t alignment = 16;
+/* Bytes, at most `alignment`, of which all addresses are multiples: arrays are aligned, steps may be less. */
+static int32_t alignment_of(const int64_t *bytes, int32_t count, int64_t alignment) {
     for (int32_t k = 0; k < count; k++)
         while (bytes[k] % alignment != 0) alignment /= 2;
     return (int32_t)alignment;
 }
 
+/* The loop over what the result's slices fix. */
+static void describe_slices(DotKernel *kernel, const Plan *plan, const CudaDotOrder *order, Dtype type,
+                            Dtype result_type) {
+    kernel->slices = 1;
+    for (int32_t k = 0; k < order->fixed_count; k++) {
+        int32_t batch = order->fixed_batch[k], n = kernel->slice_rank++;
+        kernel->slice_sizes[n] = plan->sides[0].batch_sizes[batch];
+        kernel->slices *= kernel->slice_sizes[n];
+        for (int32_t o = 0; o < 2; o++) {
+            int32_t operand = o == 0 ? order->rows_of : 1 - order->rows_of;
+            kernel->slice_bytes[o][n] = plan->sides[operand].batch_strides[batch] * dtype_bytes(type);
+        }
+        kernel->slice_bytes[2][n] = order->fixed_strides[k] * dtype_bytes(result_type);
+    }
+}
+
 static void describe_product(CudaProductShape *shape, DotKernel *kernel, const Plan *plan,
-                             const ResultOrder *order, const KernelCall *call) {
-    const Side *left = &plan->sides[0], *right = &plan->sides[1];
+                             const CudaDotOrder *order, const KernelCall *call) {
+    const Side *left = &plan->sides[order->rows_of], *right = &plan->sides[1 - order->rows_of];
     const Batch *batch = &plan->batch;
     CudaMatrix *matrices[3] = {&shape->a, &shape->b, &shape->d};
     *shape = (CudaProductShape){.batch = batch->strided < 0 ? 1 : batch->sizes[batch->strided],
@@ -257,7 +246,10 @@ static void describe_product(CudaProductShape *shape, DotKernel *kernel, const P
             kernel->loop_sizes[kernel->loop_rank] = batch->sizes[k];
             kernel->loop_bytes[o][kernel->loop_rank++] = batch->strides[o][k] * dtype_bytes(type);
         }
-        matrices[o]->alignment = alignment_of(kernel->loop_bytes[o], kernel->loop_rank);
+        matrices[o]->alignment = alignment_of(kernel->loop_bytes[o], kernel->loop_rank, 16);
+        if (o < 2)
+            matrices[o]->alignment =
+                alignment_of(kernel->slice_bytes[o], kernel->slice_rank, matrices[o]->alignment);
     }
 }
 
@@ -270,22 +262,22 @@ static void bind_dot(const KernelCall *call) {
     }
 }
 
-static void run_dot(const KernelCall *call) {
+/* Where the loop stands: bytes from the beginning of both operands and of the result. */
+static void add_offsets(int64_t at[3], const int64_t *index, const int64_t (*bytes)[IR_MAX_RANK],
+                        int32_t rank) {
+    for (int32_t o = 0; o < 3; o++)
+        for (int32_t k = 0; k < rank; k++) at[o] += index[k] * bytes[o][k];
+}
+
+static void run_products(const KernelCall *call, char *const bases[3]) {
     const DotKernel *kernel = call->compiled;
     CudaKernelDevice *device = cuda_device_of(call->device);
-    char *bases[3] = {call->operands[0], call->operands[1], call->results[0]};
     const char *addend = call->operand_count > ADDEND ? call->operands[ADDEND] : NULL;
     int64_t index[IR_MAX_RANK] = {0};
-    for (int32_t k = 0; k < 2; k++) {
-        if (!kernel->packed[k]) continue;
-        kernel->packs[k].run(&kernel->packs[k]);
-        bases[k] = kernel->packs[k].results[0];
-    }
     for (int64_t product = 0; product < kernel->products; product++) {
         int64_t at[3] = {0};
         AmError failure = {0};
-        for (int32_t o = 0; o < 3; o++)
-            for (int32_t k = 0; k < kernel->loop_rank; k++) at[o] += index[k] * kernel->loop_bytes[o][k];
+        add_offsets(at, index, kernel->loop_bytes, kernel->loop_rank);
         CudaProductBuffers buffers = {.a = bases[0] + at[0],
                                       .b = bases[1] + at[1],
                                       .d = bases[2] + at[2],
@@ -294,6 +286,30 @@ static void run_dot(const KernelCall *call) {
         if (cuda_product_run(kernel->product, device->compute, &buffers, &failure) != AM_OK)
             cuda_note_failure(device, &failure);
         strided_next(index, kernel->loop_sizes, kernel->loop_rank);
+    }
+}
+
+static void run_dot(const KernelCall *call) {
+    const DotKernel *kernel = call->compiled;
+    int64_t index[IR_MAX_RANK] = {0};
+    char *operands[2];
+    for (int32_t k = 0; k < 2; k++) {
+        if (kernel->packed[k]) kernel->packs[k].run(&kernel->packs[k]);
+        operands[k] = kernel->packed[k] ? kernel->packs[k].results[0] : call->operands[k];
+    }
+    for (int64_t slice = 0; slice < kernel->slices; slice++) {
+        int64_t at[3] = {0};
+        add_offsets(at, index, kernel->slice_bytes, kernel->slice_rank);
+        char *result = (char *)call->results[0] + at[2];
+        char *const bases[3] = {operands[kernel->rows_of] + at[0], operands[1 - kernel->rows_of] + at[1],
+                                kernel->sliced ? (char *)call->scratch + kernel->slice_at : result};
+        run_products(call, bases);
+        if (kernel->sliced) {
+            kernel->copy.operands[0] = bases[2];
+            kernel->copy.results[0] = result;
+            kernel->copy.run(&kernel->copy);
+        }
+        strided_next(index, kernel->slice_sizes, kernel->slice_rank);
     }
 }
 
@@ -310,45 +326,67 @@ static AmStatus open_blas(CudaKernelDevice *device, AmError *error) {
     return AM_OK;
 }
 
-AmStatus cuda_prepare_dot(KernelCall *call, Arena *arena, AmError *error) {
-    const IrDot *dot = call->instruction->attributes->dot;
-    const IrShape *left = call->operand_shapes[0], *right = call->operand_shapes[1];
-    CudaKernelDevice *device = cuda_device_of(call->device);
-    ResultOrder order;
-    bool has_order = dot && call->instruction->attributes->dimension_count > 0;
-    if (has_order &&
-        (ir_shape_elements(call->result_shapes[0]) == 0 ||
-         !order_result(&order, call->instruction->attributes, left, right, call->result_shapes[0])))
-        return cuda_prepare_ordered_dot(call, arena, error);
-    if (!dot || !is_multiplied(left->type, right->type, call->result_shapes[0]->type) ||
-        ir_shape_elements(left) == 0 || ir_shape_elements(right) == 0)
-        return has_order ? cuda_prepare_ordered_dot(call, arena, error)
-                         : cuda_prepare_plain(call, arena, error);
-    TRY(open_blas(device, error));
-    DotKernel *kernel = ARENA_ARRAY(arena, DotKernel, 1);
-    if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
-    order_result(&order, call->instruction->attributes, left, right, call->result_shapes[0]);
-    Plan plan = choose_plan(dot, left, right, &order);
-    CudaProductShape shape;
-    AmError reason = {0};
-    describe_product(&shape, kernel, &plan, &order, call);
-    AmStatus status = cuda_product_make(&kernel->product, device->blas, &shape, &reason);
-    if (status == AM_ERROR_INPUT && has_order) return cuda_prepare_ordered_dot(call, arena, error);
-    if (status == AM_ERROR_INPUT) return cuda_prepare_refused(call, arena, reason.text, error);
-    if (status != AM_OK) return am_fail(error, status, "", "%s", reason.text);
+/* Packs, workspace and slices in the scratch memory. */
+static AmStatus lay_out_scratch(DotKernel *kernel, KernelCall *call, Arena *arena, const Plan *plan,
+                                const CudaDotOrder *order, AmError *error) {
+    Dtype type = call->operand_shapes[0]->type, result_type = call->result_shapes[0]->type;
     int64_t scratch = 0;
     for (int32_t k = 0; k < 2; k++) {
-        const CudaPack *pack = &plan.sides[k].pack;
+        const CudaPack *pack = &plan->sides[k].pack;
         kernel->packed[k] = pack->rank > 0;
         if (!kernel->packed[k]) continue;
-        TRY(cuda_prepare_pack(&kernel->packs[k], arena, call, pack, left->type, error));
+        TRY(cuda_prepare_pack(&kernel->packs[k], arena, call, pack, type, error));
         kernel->packed_at[k] = scratch;
-        scratch += kernel_align(cuda_pack_elements(pack) * dtype_bytes(left->type));
+        scratch += kernel_align(cuda_pack_elements(pack) * dtype_bytes(type));
+    }
+    kernel->sliced = order->sliced;
+    if (kernel->sliced) {
+        TRY(cuda_prepare_pack(&kernel->copy, arena, call, &order->copy, result_type, error));
+        kernel->slice_at = scratch;
+        scratch += kernel_align(cuda_pack_elements(&order->copy) * dtype_bytes(result_type));
     }
     kernel->workspace_at = scratch;
     call->scratch_bytes = scratch + cuda_product_workspace(kernel->product);
+    return AM_OK;
+}
+
+/* AM_ERROR_INPUT: the library has nothing for the dot with its result in this order. */
+static AmStatus prepare_in_order(KernelCall *call, Arena *arena, const CudaDotOrder *order, AmError *error) {
+    const IrDot *dot = call->instruction->attributes->dot;
+    const IrShape *left = call->operand_shapes[0], *right = call->operand_shapes[1];
+    Plan plan;
+    CudaProductShape shape;
+    DotKernel *kernel = ARENA_ARRAY(arena, DotKernel, 1);
+    if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
+    if (!choose_among(&plan, dot, left, right, order, FEW_PRODUCTS) &&
+        !choose_among(&plan, dot, left, right, order, MOST_PRODUCTS))
+        return am_fail(error, AM_ERROR_INPUT, "", "more than %d products by cuBLASLt", MOST_PRODUCTS);
+    kernel->rows_of = order->rows_of;
+    describe_slices(kernel, &plan, order, left->type, call->result_shapes[0]->type);
+    describe_product(&shape, kernel, &plan, order, call);
+    TRY(cuda_product_make(&kernel->product, cuda_device_of(call->device)->blas, &shape, error));
+    TRY(lay_out_scratch(kernel, call, arena, &plan, order, error));
     call->compiled = kernel;
     call->bind = bind_dot;
     call->run = run_dot;
     return AM_OK;
+}
+
+AmStatus cuda_prepare_dot(KernelCall *call, Arena *arena, AmError *error) {
+    const IrDot *dot = call->instruction->attributes->dot;
+    const IrShape *left = call->operand_shapes[0], *right = call->operand_shapes[1];
+    if (!dot || !is_multiplied(left->type, right->type, call->result_shapes[0]->type) ||
+        ir_shape_elements(left) == 0 || ir_shape_elements(right) == 0)
+        return cuda_prepare_plain(call, arena, error);
+    TRY(open_blas(cuda_device_of(call->device), error));
+    CudaDotOrder order;
+    AmError reason = {0};
+    AmStatus status = AM_ERROR_INPUT;
+    if (cuda_dot_order(&order, call)) status = prepare_in_order(call, arena, &order, &reason);
+    if (status == AM_ERROR_INPUT && cuda_dot_slices(&order, call)) {
+        reason = (AmError){0};
+        status = prepare_in_order(call, arena, &order, &reason);
+    }
+    if (status == AM_ERROR_INPUT) return cuda_prepare_refused(call, arena, reason.text, error);
+    return status == AM_OK ? AM_OK : am_fail(error, status, "", "%s", reason.text);
 }

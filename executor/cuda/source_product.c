@@ -69,18 +69,28 @@ static int32_t place_of(const int64_t *list, int32_t count, int64_t value) {
     return -1;
 }
 
+/* The result's dimension that is number `natural` of [batch, left free, right free]. */
+static int32_t result_dimension(const IrAttributes *attributes, int32_t natural) {
+    if (attributes->dimension_count == 0) return natural;
+    return place_of(attributes->dimensions, attributes->dimension_count, natural);
+}
+
 /* "s64 base0 = d0 * 12ll + d2 * 3ll;": where an operand's part of the result's element begins.
- * `free_from`: the result's first dimension that is the operand's own. */
-static void append_base(Text *out, const IrShape *shape, int32_t operand, const int64_t *batch,
-                        int32_t batch_count, const int64_t *contracting, int32_t contracting_count,
-                        int32_t free_from) {
+ * `free_from`: the natural number of the result's first dimension that is the operand's own. */
+static void append_base(Text *out, const KernelCall *call, int32_t operand, const int64_t *batch,
+                        const int64_t *contracting, int32_t free_from) {
+    const IrAttributes *attributes = call->instruction->attributes;
+    const IrShape *shape = call->operand_shapes[operand];
+    int32_t batch_count = attributes->dot->batch_count,
+            contracting_count = attributes->dot->contracting_count;
     int64_t strides[IR_MAX_RANK];
     strided_row_major(strides, shape->dimensions, shape->rank);
     text_append(out, "    const s64 base%d = 0", operand);
     for (int32_t d = 0; d < shape->rank; d++) {
         if (place_of(contracting, contracting_count, d) >= 0) continue;
         int32_t b = place_of(batch, batch_count, d);
-        text_append(out, " + d%d * %lldll", b >= 0 ? b : free_from++, (long long)strides[d]);
+        text_append(out, " + d%d * %lldll", result_dimension(attributes, b >= 0 ? b : free_from++),
+                    (long long)strides[d]);
     }
     text_append_string(out, ";\n");
 }
@@ -107,10 +117,8 @@ AmStatus cuda_source_dot(CudaSource *source, Arena *arena, const KernelCall *cal
     cuda_append_signature(&body, call, source, NULL, false);
     if (elements > 0) {
         cuda_append_result_index(&body, call);
-        append_base(&body, left, 0, dot->lhs_batch, dot->batch_count, dot->lhs_contracting,
-                    dot->contracting_count, dot->batch_count);
-        append_base(&body, right, 1, dot->rhs_batch, dot->batch_count, dot->rhs_contracting,
-                    dot->contracting_count, dot->batch_count + left_free);
+        append_base(&body, call, 0, dot->lhs_batch, dot->lhs_contracting, dot->batch_count);
+        append_base(&body, call, 1, dot->rhs_batch, dot->rhs_contracting, dot->batch_count + left_free);
         cuda_append_sum(&body, product);
         for (int32_t k = 0; k < dot->contracting_count; k++)
             text_append(&body, "    for (s64 k%d = 0; k%d < %lldll; k%d++)%s\n", k, k,

@@ -90,9 +90,9 @@ static void test_random_windows(void **state) {
 static void test_without_the_library(void **state) {
     (void)state;
     static const char *const failures[] = {"cudnnCreate=1001", "cudnnGetConvolutionForwardAlgorithm_v7=3000"};
-    static const char *const warned[] = {
-        "convolutions run as plain kernels, slowly: cuDNN: no handle",
-        "'convolution' runs as a plain kernel, slowly: no convolution by cuDNN"};
+    static const char *const warned[] = {"convolutions run as plain kernels, slowly: cuDNN: no handle",
+                                         "2 convolutions run as generated kernels, slowly; the first is "
+                                         "'convolution': no convolution by cuDNN"};
     const StandIn *stand = stand_in();
     if (!stand) skip();
     for (size_t k = 0; k < sizeof failures / sizeof *failures; k++) {
@@ -112,6 +112,27 @@ static void test_without_the_library(void **state) {
         assert_int_equal(count_of("Forward"), before);
         product_device_close(&device);
     }
+}
+
+/* What the heuristic accepts and the library refuses to run: all forms give the same results. */
+static void test_refused_when_called(void **state) {
+    (void)state;
+    const StandIn *stand = stand_in();
+    ProductDevice device;
+    Random random;
+    if (!stand) skip();
+    random_seed(&random, 5);
+    product_device_open(&device, false);
+    (stand->refuse)(
+        "1:50:cudnnConvolutionForward,cudnnConvolutionBackwardData,cudnnConvolutionBackwardFilter");
+    for (int32_t k = 0; k < ROW_COUNT; k++)
+        product_device_add(&device, convolution_case(&convolution_rows[k], &random));
+    assert_int_equal(device.warnings.count, 1);
+    assert_non_null(strstr(device.warnings.texts[0], "convolutions run as generated kernels, slowly"));
+    product_device_finish(&device);
+    for (int32_t k = 0; k < ROW_COUNT; k++) product_device_compare(&device, k, convolution_rows[k].name);
+    (stand->refuse)("");
+    product_device_close(&device);
 }
 
 /* What the CPU refuses is refused here. */
@@ -144,6 +165,7 @@ int main(void) {
     kernels_cuda.close(device);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms), cmocka_unit_test(test_random_windows),
                                        cmocka_unit_test(test_without_the_library),
+                                       cmocka_unit_test(test_refused_when_called),
                                        cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

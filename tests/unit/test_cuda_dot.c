@@ -76,6 +76,188 @@ static void order_result(KernelCase *c, int64_t by) {
     c->attributes.dimension_count = (int32_t)rank;
 }
 
+/* Gives the result's dimensions this order. */
+static KernelCase *in_order(KernelCase *c, const int64_t *order) {
+    IrShape *result = &c->values[2].shape;
+    int64_t sizes[IR_MAX_RANK];
+    for (int64_t d = 0; d < result->rank; d++) sizes[d] = result->dimensions[order[d]];
+    result->dimensions = case_list(c, result->rank, sizes);
+    c->attributes.dimensions = case_list(c, result->rank, order);
+    c->attributes.dimension_count = result->rank;
+    return c;
+}
+
+/* Results in another order: what the library writes itself, what is copied from slices, and how much scratch
+ * memory each takes, in elements. `slice_bytes` 1: slices are as small as can be. */
+static const struct {
+    DotCase dot;
+    int64_t order[5];
+    int32_t slice_bytes, products, kernels;
+    int64_t scratch;
+} orders[] = {
+    /* btgqe,bsge->bgqts: the left operand is packed; its free dimensions in the result's order */
+    {{"grouped queries",
+      F32,
+      F32,
+      F32,
+      {2, 16, 4, 2, 3},
+      {2, 32, 4, 3},
+      2,
+      1,
+      {0, 2},
+      {0, 2},
+      {4},
+      {3},
+      0,
+      0},
+     {0, 1, 3, 2, 4},
+     0,
+     2,
+     1,
+     2 * 16 * 4 * 2 * 3},
+    {{"rows and columns exchanged", F32, F32, F32, {4, 5, 7}, {4, 7, 3}, 1, 1, {0}, {0}, {2}, {1}, 0, 0},
+     {0, 2, 1},
+     0,
+     1,
+     0,
+     0},
+    {{"columns turned", F32, F32, F32, {5, 7}, {7, 3, 4}, 0, 1, {0}, {0}, {1}, {0}, 0, 0},
+     {0, 2, 1},
+     0,
+     1,
+     1,
+     7 * 3 * 4},
+    {{"rows around columns", F32, F32, F32, {4, 4, 4, 7}, {4, 7, 4}, 1, 1, {0}, {0}, {3}, {1}, 0, 0},
+     {0, 1, 3, 2},
+     0,
+     1,
+     1,
+     4 * 64},
+    {{"the same in slices", F32, F32, F32, {4, 4, 4, 7}, {4, 7, 4}, 1, 1, {0}, {0}, {3}, {1}, 0, 0},
+     {0, 1, 3, 2},
+     1,
+     4,
+     4,
+     64},
+    {{"slices of two batches",
+      F32,
+      F32,
+      F32,
+      {2, 3, 4, 4, 7},
+      {3, 2, 7, 4},
+      2,
+      1,
+      {0, 1},
+      {1, 0},
+      {4},
+      {2},
+      0,
+      0},
+     {1, 0, 2, 4, 3},
+     1,
+     6,
+     6,
+     64},
+    {{"the batch last", F32, F32, F32, {4, 5, 7}, {4, 7, 3}, 1, 1, {0}, {0}, {2}, {1}, 0, 0},
+     {1, 2, 0},
+     1,
+     1,
+     1,
+     64},
+};
+
+static void test_orders(void **state) {
+    (void)state;
+    enum { COUNT = sizeof orders / sizeof *orders };
+    ProductDevice device;
+    Random random;
+    random_seed(&random, 7);
+    product_device_open(&device, false);
+    for (int32_t k = 0; k < COUNT; k++) {
+        if (orders[k].slice_bytes > 0) cuda_device_of(device.device)->slice_bytes = orders[k].slice_bytes;
+        KernelCall *call =
+            product_device_add(&device, in_order(dot_case(&orders[k].dot, &random), orders[k].order));
+        int64_t most = kernel_align(orders[k].scratch * (int64_t)sizeof(float));
+        if (stand_in() && call->scratch_bytes != most)
+            fail_msg("%s: %lld bytes of scratch memory, not %lld", orders[k].dot.name,
+                     (long long)call->scratch_bytes, (long long)most);
+    }
+    product_device_finish(&device);
+    for (int32_t k = 0; k < COUNT; k++) {
+        int64_t products = product_count("cublasLtMatmul"), kernels = product_count("cuLaunchKernel");
+        product_device_compare(&device, k, orders[k].dot.name);
+        if (!stand_in()) continue;
+        assert_int_equal(product_count("cublasLtMatmul") - products, orders[k].products);
+        assert_int_equal(product_count("cuLaunchKernel") - kernels, orders[k].kernels);
+    }
+    assert_int_equal(device.warnings.count, 0);
+    product_device_close(&device);
+}
+
+/* What the heuristic accepts and a later call refuses: the result goes by the slices of its order, else by a
+ * kernel of our own, with one line for all of them. */
+static void test_refused_when_called(void **state) {
+    (void)state;
+    /* bhts,bshe->bthe: the heads' results interleave */
+    static const DotCase values = {
+        "attention values", F32, F32, F32, {2, 3, 5, 6}, {2, 6, 3, 4}, 2, 1, {0, 1}, {0, 2}, {3}, {1}, 0, 0};
+    static const int64_t order[] = {0, 2, 1, 3};
+    static const struct {
+        const char *refusals, *warning;
+        int32_t products, kernels; /* of one dot */
+    } rows[] = {
+        {"", NULL, 2, 0},
+        {"0:100:interleaved", NULL, 2, 1},
+        {"0:100:cublasLtMatmul", "3 matrix products run as generated kernels, slowly; the first is 'dot'", 0,
+         1},
+        {"0:100:cublasLtMatmulAlgoCheck", "3 matrix products run as generated kernels, slowly", 0, 1},
+        {"0:100:cublasLtMatmulAlgoGetHeuristic", "3 matrix products run as generated kernels, slowly", 0, 1},
+    };
+    const StandIn *stand = stand_in();
+    if (!stand) skip();
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        ProductDevice device;
+        Random random;
+        random_seed(&random, 8);
+        product_device_open(&device, false);
+        (stand->refuse)(rows[k].refusals);
+        for (int32_t n = 0; n < 3; n++)
+            product_device_add(&device, in_order(dot_case(&values, &random), order));
+        (stand->refuse)("");
+        product_device_finish(&device);
+        assert_int_equal(device.warnings.count, rows[k].warning != NULL);
+        if (rows[k].warning) assert_non_null(strstr(device.warnings.texts[0], rows[k].warning));
+        for (int32_t n = 0; n < 3; n++) {
+            int64_t products = product_count("cublasLtMatmul"), kernels = product_count("cuLaunchKernel");
+            product_device_compare(&device, n, rows[k].refusals);
+            assert_int_equal(product_count("cublasLtMatmul") - products, rows[k].products);
+            assert_int_equal(product_count("cuLaunchKernel") - kernels, rows[k].kernels);
+        }
+        product_device_close(&device);
+    }
+}
+
+/* Without room for a trial the product is made without one. */
+static void test_no_room_for_a_trial(void **state) {
+    (void)state;
+    const StandIn *stand = stand_in();
+    if (!stand) skip();
+    ProductDevice device;
+    Random random;
+    random_seed(&random, 9);
+    product_device_open(&device, false);
+    KernelCase *c = dot_case(&dot_rows[0], &random);
+    ProgramStep step = {.instruction = 0, .fusion = -1};
+    KernelCall *call;
+    (stand->fail)("cuMemAlloc=2");
+    assert_int_equal(kernel_prepare(&call, &c->arena, device.device, &c->program, &step, &c->error), AM_OK);
+    (stand->fail)("");
+    product_device_add(&device, c);
+    product_device_finish(&device);
+    product_device_compare(&device, 0, "a dot that was not tried");
+    product_device_close(&device);
+}
+
 /* Random shapes, orders of dimensions and roles. */
 static void test_random_dots(void **state) {
     (void)state;
@@ -192,7 +374,8 @@ static void test_failures(void **state) {
     product_device_add(&device, c);
     (stand->fail)("");
     assert_int_equal(device.warnings.count, 1);
-    assert_non_null(strstr(device.warnings.texts[0], "'dot' runs as a plain kernel, slowly"));
+    assert_non_null(strstr(device.warnings.texts[0],
+                           "1 matrix product runs as a generated kernel, slowly; the first is 'dot': no "));
     product_device_finish(&device);
     int64_t products = product_count("cublasLtMatmul");
     product_device_compare(&device, 0, "a dot without an algorithm");
@@ -210,6 +393,9 @@ int main(void) {
     kernels_cuda.close(device);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts_and_types),
                                        cmocka_unit_test(test_added_products),
+                                       cmocka_unit_test(test_orders),
+                                       cmocka_unit_test(test_refused_when_called),
+                                       cmocka_unit_test(test_no_room_for_a_trial),
                                        cmocka_unit_test(test_random_dots),
                                        cmocka_unit_test(test_tf32_is_an_option),
                                        cmocka_unit_test(test_empty),
