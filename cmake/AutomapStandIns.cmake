@@ -46,3 +46,10 @@ function(automap_stand_in_test name)
   add_test(NAME ${name}_gpu COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${name}_gpu PROPERTIES LABELS "gpu;unit" SKIP_RETURN_CODE 77 TIMEOUT 900)
 endfunction()
+
+# automap_stand_in_variant(test_x name VARIABLE=value...): the test on the stand-ins once more, as test_x_<name>.
+function(automap_stand_in_variant name variant)
+  add_test(NAME ${name}_${variant} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set_tests_properties(${name}_${variant} PROPERTIES LABELS "cpu;cuda;unit" SKIP_RETURN_CODE 77 TIMEOUT 900
+    ENVIRONMENT "${AUTOMAP_STAND_IN_ENVIRONMENT};${ARGN}")
+endfunction()

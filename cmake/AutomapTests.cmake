@@ -67,6 +67,12 @@ foreach(source ${UNIT_TESTS})
   set_tests_properties(${name} PROPERTIES LABELS "${kind};unit" SKIP_RETURN_CODE 77 TIMEOUT 900)
 endforeach()
 
+# NCCL before 2.23, which launches in the caller's thread; and ranks that share a card.
+if(AUTOMAP_HAVE_CUDA)
+  automap_stand_in_variant(test_cuda_nccl caller STAND_IN_NCCL_LAUNCH=caller)
+  automap_stand_in_variant(test_cuda_nccl one_card STAND_IN_DEVICES=1)
+endif()
+
 # Its own functions come before those that allocate; libraries must be able to see them.
 set_target_properties(test_allocation_failure PROPERTIES C_VISIBILITY_PRESET default)
 foreach(name malloc calloc realloc free strdup realpath arena_alloc arena_grow arena_copy_bytes arena_copy_string arena_format

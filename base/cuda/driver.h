@@ -32,6 +32,7 @@
     X(cuCtxGetCurrent)           \
     X(cuCtxEnablePeerAccess)     \
     X(cuCtxSynchronize)          \
+    X(cuModuleGetLoadingMode)    \
     X(cuModuleLoadDataEx)        \
     X(cuModuleUnload)            \
     X(cuModuleGetFunction)       \

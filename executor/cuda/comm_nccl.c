@@ -16,6 +16,18 @@
  * at once, but returns only when no graph holds the communicator's collectives any
  * more, and another's kernels may be in its way; so each has a thread of its own,
  * and the graphs go before the communicators.
+ *
+ * Why non-blocking throughout, after NCCL's sources (src/group.cc, src/init.cc of
+ * 2.18 to 2.30) and its guide ("Fault tolerance"): `blocking` is fixed for the life
+ * of a communicator, and an abort is safe only for a non-blocking one that no
+ * thread is calling; a blocking group can wait for a peer that is gone, as it
+ * connects, while it holds this rank's thread. The price: up to 2.22 a group that
+ * connects, from 2.23 on every group is launched by a thread that NCCL starts, and
+ * ncclGroupEnd() says ncclInProgress. That thread enqueues on the stream, so
+ * nothing else is enqueued there before ncclCommGetAsyncError() says success:
+ * settle(). A capture takes up what any thread enqueues on its stream; its mode
+ * THREAD_LOCAL restricts unsafe calls in the capturing thread alone. The threads
+ * cost time only outside graphs: replayed steps have none.
  */
 #include "executor/cuda/nccl_groups.h"
 
@@ -344,8 +356,8 @@ static ncclResult_t all_reduce(const Transfer *transfer) {
                               transfer->reduction, transfer->communicator, transfer->stream);
 }
 
-/* Sends each member its piece (where `sent` is NULL, the whole operand). A rank has something for itself, be
- * it nothing, so that all members take part in every exchange. */
+/* Sends each member its piece (where `sent` is NULL, the whole operand), unless that is empty: both sides
+ * know its size. A rank without any piece takes no part. */
 static ncclResult_t send_pieces(const Transfer *transfer, const CudaPieces *sent) {
     bool is_packed = transfer->source != transfer->call->operands[transfer->k];
     ncclResult_t result = ncclSuccess;
@@ -353,7 +365,7 @@ static ncclResult_t send_pieces(const Transfer *transfer, const CudaPieces *sent
         int64_t elements = sent ? cuda_piece_elements(sent, m)
                                 : ir_shape_elements(transfer->call->operand_shapes[transfer->k]);
         int64_t offset = sent ? cuda_piece_offset(sent, m, is_packed) : 0;
-        if (elements > 0 || m == transfer->call->position)
+        if (elements > 0)
             result = nccl.ncclSend(transfer->source + offset * transfer->element_bytes,
                                    (size_t)(elements * transfer->element_bytes), ncclInt8, m,
                                    transfer->communicator, transfer->stream);
@@ -367,7 +379,7 @@ static ncclResult_t receive_pieces(const Transfer *transfer, const CudaPieces *r
     for (int32_t m = 0; m < received->count && result == ncclSuccess; m++) {
         int64_t elements = cuda_piece_elements(received, m);
         int64_t offset = cuda_piece_offset(received, m, is_packed);
-        if (elements > 0 || m == transfer->call->position)
+        if (elements > 0)
             result = nccl.ncclRecv(transfer->target + offset * transfer->element_bytes,
                                    (size_t)(elements * transfer->element_bytes), ncclInt8, m,
                                    transfer->communicator, transfer->stream);
@@ -462,14 +474,14 @@ static ncclResult_t issue_transfer(const Comm *comm, const CommCall *call, const
     if (result != ncclSuccess) return result;
     for (int32_t k = 0; k < transfer->send_count && result == ncclSuccess; k++) {
         CudaRun run = cuda_exchange_sent(call, k);
-        if (transfer->sends[k].peer == comm->rank) continue;
+        if (transfer->sends[k].peer == comm->rank || run.bytes == 0) continue;
         result = nccl.ncclSend(run.address, (size_t)run.bytes, ncclInt8,
                                member_of(group, transfer->sends[k].peer), group->communicator, stream);
         if (result == ncclInProgress) result = ncclSuccess;
     }
     for (int32_t k = 0; k < transfer->receive_count && result == ncclSuccess; k++) {
         CudaRun run = cuda_exchange_received(call, k);
-        if (transfer->receives[k].peer == comm->rank) continue;
+        if (transfer->receives[k].peer == comm->rank || run.bytes == 0) continue;
         result = nccl.ncclRecv(run.address, (size_t)run.bytes, ncclInt8,
                                member_of(group, transfer->receives[k].peer), group->communicator, stream);
         if (result == ncclInProgress) result = ncclSuccess;
@@ -557,21 +569,33 @@ static void abort_all(Comm *comm) {
     for (int32_t r = 0; r < world->count; r++) abort_rank(&world->ranks[r]);
 }
 
+/* Whether kernels are loaded with their module, not at their first launch. */
+static bool loads_at_once(void) {
+    CUmoduleLoadingMode mode;
+    return cuda.cuModuleGetLoadingMode(&mode) == CUDA_SUCCESS && mode == CU_MODULE_EAGER_LOADING;
+}
+
 /* Several ranks on one GPU: from version 2.30 on, where the user asks for it. */
 static AmStatus check_devices(KernelDevice *const *devices, int32_t first, int32_t count, AmError *error) {
     const char *enabled = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
     int version = 0;
     nccl.ncclGetVersion(&version);
-    if (version >= 23000 && enabled && strcmp(enabled, "1") == 0) return AM_OK;
+    bool may_share = version >= 23000 && enabled && strcmp(enabled, "1") == 0, at_once = loads_at_once();
     for (int32_t r = 0; r < count; r++)
         for (int32_t q = 0; q < r; q++) {
             int32_t ordinal = cuda_device_of(devices[r])->device.ordinal;
             if (cuda_device_of(devices[q])->device.ordinal != ordinal) continue;
-            return am_fail(
-                error, AM_ERROR_RUNTIME, "",
-                "ranks %d and %d are both on GPU %d, which NCCL %d.%d.%d does not allow: use --comm "
-                "local, or NCCL 2.30 or later with NCCL_MULTI_RANK_GPU_ENABLE=1",
-                first + q, first + r, ordinal, version / 10000, version % 10000 / 100, version % 100);
+            if (!may_share)
+                return am_fail(
+                    error, AM_ERROR_RUNTIME, "",
+                    "ranks %d and %d are both on GPU %d, which NCCL %d.%d.%d does not allow: use --comm "
+                    "local, or NCCL 2.30 or later with NCCL_MULTI_RANK_GPU_ENABLE=1",
+                    first + q, first + r, ordinal, version / 10000, version % 10000 / 100, version % 100);
+            if (!at_once)
+                return am_fail(error, AM_ERROR_RUNTIME, "",
+                               "ranks %d and %d are both on GPU %d, where kernels that are loaded late can "
+                               "wait for ever: set CUDA_MODULE_LOADING=EAGER, or use --comm local",
+                               first + q, first + r, ordinal);
         }
     return AM_OK;
 }

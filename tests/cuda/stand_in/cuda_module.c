@@ -189,6 +189,12 @@ EXPORT CUresult CUDAAPI cuModuleLoadDataEx(CUmodule *module, const void *image, 
 }
 
 /* The library stays open: queued launches and graphs may still hold its kernels. */
+EXPORT CUresult CUDAAPI cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
+    API(cuModuleGetLoadingMode);
+    *mode = strcmp(device_loading(), "EAGER") == 0 ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
+    return api_end(device_started());
+}
+
 EXPORT CUresult CUDAAPI cuModuleUnload(CUmodule module) {
     DEVICE_API(cuModuleUnload);
     if (!module) return api_end(CUDA_ERROR_INVALID_HANDLE);

@@ -2,17 +2,23 @@
  * on the memory of the stand-in driver.
  *
  * A unique id names a file. Its members map it: a line for each member with two
- * counters, and an area for each member's data. A batch (the calls of one group,
+ * counters, and two areas for each member's data. A batch (the calls of one group,
  * or one call) is queued on its stream. When its turn comes a member copies what
- * it gives into its area and counts `arrived` up; when all have arrived it works
- * out its own results from the areas and counts `read` up; nobody writes his area
- * again before all have read. Reductions go in the order of the ranks.
+ * it gives into its area. Collectives: it counts `arrived` up; when all have
+ * arrived it works out its own results from the areas and counts `read` up; nobody
+ * writes his area again before all have read. Reductions go in the order of the
+ * ranks. Sends and receives, in their own area, concern their two members alone:
+ * a member that has none in a batch of the others takes no part in it.
  *
  * A communicator that does not block says ncclInProgress for a few polls after
- * its start and after its first batch, and refuses calls meanwhile, as the real
- * one may. As with the real one the last abort of a group in a process waits for the
- * end of the graphs that hold its work. Memory that is not the device's is refused. STAND_IN_FAIL works on
- * every function; on ncclCommGetAsyncError it sets the state.
+ * its start. Each of its groups is launched by a thread of its own, as since
+ * version 2.23, and is in progress until that ends; with STAND_IN_NCCL_LAUNCH=caller
+ * in the caller's thread, as before, and only the first is in progress for a few
+ * polls. Calls meanwhile are refused. As with the real one the last abort of a
+ * group in a process waits for the end of the graphs that hold its work. Refused
+ * are memory that is not the device's, sends and receives of 0 bytes, and two ranks
+ * of a process on one device unless CUDA_MODULE_LOADING was EAGER at cuInit().
+ * STAND_IN_FAIL works on every function; on ncclCommGetAsyncError it sets the state.
  * STAND_IN_NCCL_VERSION (23200) is what ncclGetVersion says. Rank
  * STAND_IN_NCCL_ABSENT of a group never becomes present to the others; rank
  * STAND_IN_NCCL_SILENT never takes part in a batch; from batch STAND_IN_NCCL_LOST
@@ -44,8 +50,10 @@ typedef struct Line {
     char unused[104]; /* a cache line of its own */
 } Line;
 
+/* posted, taken [from][to]: batches with sends, and of these the ones whose receiver has read them. */
 typedef struct Board {
     Line lines[MOST_MEMBERS];
+    _Atomic uint64_t posted[MOST_MEMBERS][MOST_MEMBERS], taken[MOST_MEMBERS][MOST_MEMBERS];
 } Board;
 
 typedef enum Kind { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, REDUCE, SEND, RECEIVE } Kind;
@@ -71,19 +79,23 @@ struct ncclComm {
     char path[PATH_BYTES];
     int32_t rank, count;
     bool blocking, aborted, used;
+    bool launching; /* a thread launches a group */
+    CUcontext context;
     int32_t polls; /* that still say "in progress" */
     pthread_mutex_t mutex;
     char *memory; /* the board, then an area for each member */
-    uint64_t round;
+    uint64_t round, batches_done;
     ncclResult_t error;
     struct ncclComm *next;
 };
 
 typedef struct Batch {
     struct ncclComm *communicator;
-    bool here; /* has arrived for this run */
+    bool here, met;                    /* for this run: has arrived, has finished the collectives */
+    bool posted, awaits[MOST_MEMBERS]; /* the sends are posted; to these, and not taken yet */
+    bool receives[MOST_MEMBERS];       /* from these, and not received yet */
     struct Batch *next;
-    int32_t call_count;
+    int32_t call_count, pair_count; /* pairs: sends and receives */
     Call calls[];
 } Batch;
 
@@ -118,17 +130,26 @@ static bool is_chosen(const char *variable, int32_t rank) {
     return text && atoi(text) == rank;
 }
 
+/* A member has two areas: for collectives, and then for sends. */
 static size_t area_offset(int32_t member) {
     size_t board = (sizeof(Board) + 4095) / 4096 * 4096;
-    return board + (size_t)member * AREA_BYTES;
+    return board + (size_t)member * 2 * AREA_BYTES;
+}
+
+static Board *board_of(const struct ncclComm *self) {
+    return (Board *)(void *)self->memory;
 }
 
 static Line *line_of(const struct ncclComm *self, int32_t member) {
-    return &((Board *)self->memory)->lines[member];
+    return &board_of(self)->lines[member];
 }
 
-static char *area_of(const struct ncclComm *self, int32_t member) {
-    return self->memory + area_offset(member);
+static bool is_pair(Kind kind) {
+    return kind == SEND || kind == RECEIVE;
+}
+
+static char *area_of(const struct ncclComm *self, int32_t member, Kind kind) {
+    return self->memory + area_offset(member) + (is_pair(kind) ? AREA_BYTES : 0);
 }
 
 static const struct {
@@ -155,8 +176,8 @@ static const Call *find_call(const Notice *notice, Kind kind, int32_t peer, int3
     return NULL;
 }
 
-static const Notice *notice_of(const struct ncclComm *self, int32_t member) {
-    return (const Notice *)(const void *)area_of(self, member);
+static const Notice *notice_of(const struct ncclComm *self, int32_t member, Kind kind) {
+    return (const Notice *)(const void *)area_of(self, member, kind);
 }
 
 /* Call `at` of this batch is the how-many-th of its kind (of receives: from its peer)? */
@@ -173,8 +194,8 @@ static const Call *given_by(const Batch *batch, int32_t at, int32_t member) {
     struct ncclComm *self = batch->communicator;
     const Call *own = &batch->calls[at];
     bool receives = own->kind == RECEIVE;
-    const Call *given =
-        find_call(notice_of(self, member), receives ? SEND : own->kind, self->rank, number_of(batch, at));
+    const Call *given = find_call(notice_of(self, member, own->kind), receives ? SEND : own->kind, self->rank,
+                                  number_of(batch, at));
     if (given && given->count == own->count && given->type == own->type &&
         (receives || (given->reduction == own->reduction && given->peer == own->peer)))
         return given;
@@ -195,7 +216,8 @@ static void reduce(const Batch *batch, int32_t at, uint64_t first, uint64_t coun
             const Call *given = given_by(batch, at, m);
             if (!given) return;
             wide_load(m == 0 ? sum : run,
-                      area_of(batch->communicator, m) + given->offset + (first + done) * bytes, type, n, 1);
+                      area_of(batch->communicator, m, own->kind) + given->offset + (first + done) * bytes,
+                      type, n, 1);
             if (m > 0) wide_fold(sum, run, wide_kind(type), reductions[own->reduction], n);
         }
         wide_store((char *)own->receive + done * bytes, type, sum, wide_kind(type), n, 1);
@@ -204,7 +226,8 @@ static void reduce(const Batch *batch, int32_t at, uint64_t first, uint64_t coun
 
 static void copy_from(const Batch *batch, int32_t at, int32_t member, void *to) {
     const Call *given = given_by(batch, at, member);
-    if (given) memcpy(to, area_of(batch->communicator, member) + given->offset, given->send_bytes);
+    if (!given) return;
+    memcpy(to, area_of(batch->communicator, member, given->kind) + given->offset, given->send_bytes);
 }
 
 static void finish_call(const Batch *batch, int32_t at) {
@@ -233,29 +256,83 @@ static bool all_have(const struct ncclComm *self, size_t counter, uint64_t round
     return true;
 }
 
-/* One step of a batch: true when it is done. */
-static bool advance(Batch *batch) {
-    struct ncclComm *self = batch->communicator;
-    if (self->aborted) {
-        batch->here = false;
-        return true;
+/* Copies what this member gives in collectives, or in sends, into the area for it. */
+static void give(const Batch *batch, Kind kind) {
+    char *area = area_of(batch->communicator, batch->communicator->rank, kind);
+    Notice *notice = (Notice *)(void *)area;
+    notice->call_count = 0;
+    for (int32_t k = 0; k < batch->call_count; k++) {
+        const Call *call = &batch->calls[k];
+        if (is_pair(call->kind) != is_pair(kind)) continue;
+        if (call->send) memcpy(area + call->offset, call->send, call->send_bytes);
+        notice->calls[notice->call_count++] = *call;
     }
+}
+
+/* The collectives of a batch: true when they are done. */
+static bool meet(Batch *batch) {
+    struct ncclComm *self = batch->communicator;
+    if (batch->met || batch->pair_count == batch->call_count) return true;
     if (!batch->here) {
         if (!all_have(self, offsetof(Line, read), self->round)) return false;
-        char *area = area_of(self, self->rank);
-        for (int32_t k = 0; k < batch->call_count; k++)
-            if (batch->calls[k].send)
-                memcpy(area + batch->calls[k].offset, batch->calls[k].send, batch->calls[k].send_bytes);
-        Notice *notice = (Notice *)(void *)area;
-        notice->call_count = batch->call_count;
-        memcpy(notice->calls, batch->calls, sizeof *batch->calls * (size_t)batch->call_count);
+        give(batch, ALL_REDUCE);
         atomic_store(&line_of(self, self->rank)->arrived, ++self->round);
         batch->here = true;
     }
     if (!all_have(self, offsetof(Line, arrived), self->round)) return false;
-    for (int32_t k = 0; k < batch->call_count; k++) finish_call(batch, k);
+    for (int32_t k = 0; k < batch->call_count; k++)
+        if (!is_pair(batch->calls[k].kind)) finish_call(batch, k);
     atomic_store(&line_of(self, self->rank)->read, self->round);
-    batch->here = false;
+    return batch->met = true;
+}
+
+static void post(Batch *batch) {
+    struct ncclComm *self = batch->communicator;
+    Board *board = board_of(self);
+    give(batch, SEND);
+    for (int32_t k = 0; k < batch->call_count; k++) {
+        const Call *call = &batch->calls[k];
+        if (call->kind == SEND && !batch->awaits[call->peer]) {
+            batch->awaits[call->peer] = true;
+            atomic_fetch_add(&board->posted[self->rank][call->peer], 1);
+        }
+        if (call->kind == RECEIVE) batch->receives[call->peer] = true;
+    }
+    batch->posted = true;
+}
+
+/* The sends and receives of a batch: true when all have been taken and received. */
+static bool exchange(Batch *batch) {
+    struct ncclComm *self = batch->communicator;
+    Board *board = board_of(self);
+    bool done = true;
+    if (batch->pair_count == 0) return true;
+    if (!batch->posted) post(batch);
+    for (int32_t m = 0; m < self->count; m++) {
+        uint64_t taken = atomic_load(&board->taken[m][self->rank]);
+        if (batch->receives[m] && atomic_load(&board->posted[m][self->rank]) > taken) {
+            for (int32_t k = 0; k < batch->call_count; k++)
+                if (batch->calls[k].kind == RECEIVE && batch->calls[k].peer == m) finish_call(batch, k);
+            atomic_store(&board->taken[m][self->rank], taken + 1);
+            batch->receives[m] = false;
+        }
+        if (batch->awaits[m] &&
+            atomic_load(&board->taken[self->rank][m]) == atomic_load(&board->posted[self->rank][m]))
+            batch->awaits[m] = false;
+        done = done && !batch->receives[m] && !batch->awaits[m];
+    }
+    return done;
+}
+
+/* One step of a batch: true when it is done. */
+static bool advance(Batch *batch) {
+    struct ncclComm *self = batch->communicator;
+    bool done = self->aborted || (meet(batch) & exchange(batch));
+    if (!done) return false;
+    batch->here = batch->met = batch->posted = false;
+    memset(batch->awaits, 0, sizeof batch->awaits);
+    memset(batch->receives, 0, sizeof batch->receives);
+    self->batches_done++;
     return true;
 }
 
@@ -265,7 +342,7 @@ static bool run_batch(void *argument) {
     struct ncclComm *self = batch->communicator;
     const char *lost = getenv("STAND_IN_NCCL_LOST");
     bool silent = is_chosen("STAND_IN_NCCL_SILENT", self->rank);
-    if (lost && self->round + 1 >= (uint64_t)atoi(lost)) {
+    if (lost && self->batches_done + 1 >= (uint64_t)atoi(lost)) {
         self->error = ncclRemoteError;
         silent = true;
     }
@@ -284,24 +361,33 @@ static const void *meeting_of(const struct ncclComm *self) {
     return meeting;
 }
 
-/* Queues this thread's calls of one communicator. A batch is never released: a graph may hold it. */
-static ncclResult_t queue_batch(struct ncclComm *self, cudaStream_t stream) {
+/* Calls on their way to the streams. */
+typedef struct Group {
+    CUcontext context; /* of the thread that made them */
+    int32_t count;
+    Pending calls[];
+} Group;
+
+/* Queues a group's calls of one communicator. A batch is never released: a graph may hold it. */
+static ncclResult_t queue_batch(struct ncclComm *self, const Group *group, cudaStream_t stream) {
     const StandIn *stand = stand_in();
-    uint64_t offset = (sizeof(Notice) + 63) / 64 * 64;
-    Batch *batch = calloc(1, sizeof *batch + sizeof(Call) * (size_t)pending_count);
+    uint64_t offsets[2] = {(sizeof(Notice) + 63) / 64 * 64, (sizeof(Notice) + 63) / 64 * 64};
+    Batch *batch = calloc(1, sizeof *batch + sizeof(Call) * (size_t)group->count);
     if (!batch || !stand) {
         free(batch);
         return ncclSystemError;
     }
     batch->communicator = self;
-    for (int32_t k = 0; k < pending_count; k++) {
-        if (pending[k].communicator != self) continue;
+    for (int32_t k = 0; k < group->count; k++) {
+        if (group->calls[k].communicator != self) continue;
         Call *call = &batch->calls[batch->call_count++];
-        *call = pending[k].call;
-        call->offset = offset;
-        if (call->send) offset += (call->send_bytes + 63) / 64 * 64;
+        *call = group->calls[k].call;
+        uint64_t *offset = &offsets[is_pair(call->kind)];
+        call->offset = *offset;
+        if (call->send) *offset += (call->send_bytes + 63) / 64 * 64;
+        batch->pair_count += is_pair(call->kind);
     }
-    if (offset > AREA_BYTES) {
+    if (offsets[0] > AREA_BYTES || offsets[1] > AREA_BYTES) {
         free(batch);
         return ncclInvalidUsage;
     }
@@ -314,28 +400,96 @@ static ncclResult_t queue_batch(struct ncclComm *self, cudaStream_t stream) {
     return result == CUDA_SUCCESS ? ncclSuccess : ncclUnhandledCudaError;
 }
 
-static ncclResult_t flush(void) {
+/* Calls number k is the first one of its communicator. */
+static bool is_first(const Group *group, int32_t k) {
+    for (int32_t j = 0; j < k; j++)
+        if (group->calls[j].communicator == group->calls[k].communicator) return false;
+    return true;
+}
+
+static ncclResult_t launch(const Group *group) {
     ncclResult_t result = ncclSuccess;
-    for (int32_t k = 0; k < pending_count && result == ncclSuccess; k++) {
-        struct ncclComm *self = pending[k].communicator;
-        bool first = true;
-        for (int32_t j = 0; j < k; j++) first = first && pending[j].communicator != self;
-        if (first) result = queue_batch(self, pending[k].stream);
-        if (first && result == ncclSuccess && !self->blocking && !self->used) self->polls = POLLS;
-        self->used = true;
+    for (int32_t k = 0; k < group->count && result == ncclSuccess; k++)
+        if (is_first(group, k))
+            result = queue_batch(group->calls[k].communicator, group, group->calls[k].stream);
+    return result;
+}
+
+/* A function of the driver that is loaded. */
+static void *driver_function(const char *name) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    return driver ? dlsym(driver, name) : NULL;
+}
+
+static CUcontext current_context(void) {
+    CUresult (*get)(CUcontext *);
+    CUcontext context = NULL;
+    void *symbol = driver_function("cuCtxGetCurrent");
+    memcpy(&get, &symbol, sizeof get);
+    return symbol && get(&context) == CUDA_SUCCESS ? context : NULL;
+}
+
+/* The caller has gone on long since. */
+static void *launch_in_thread(void *argument) {
+    Group *group = argument;
+    CUresult (*set)(CUcontext);
+    void *symbol = driver_function("cuCtxSetCurrent");
+    memcpy(&set, &symbol, sizeof set);
+    nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    ncclResult_t result = set(group->context) == CUDA_SUCCESS ? launch(group) : ncclUnhandledCudaError;
+    for (int32_t k = 0; k < group->count; k++) {
+        struct ncclComm *self = group->calls[k].communicator;
+        if (!is_first(group, k)) continue;
+        pthread_mutex_lock(&self->mutex);
+        if (result != ncclSuccess) self->error = result;
+        self->launching = false;
+        pthread_mutex_unlock(&self->mutex);
     }
-    bool waits = pending_count > 0 && pending[0].communicator->polls > 0;
+    free(group);
+    return NULL;
+}
+
+static ncclResult_t start_thread(Group *group) {
+    pthread_t thread;
+    for (int32_t k = 0; k < group->count; k++) {
+        struct ncclComm *self = group->calls[k].communicator;
+        pthread_mutex_lock(&self->mutex);
+        self->launching = true;
+        pthread_mutex_unlock(&self->mutex);
+    }
+    if (pthread_create(&thread, NULL, launch_in_thread, group) != 0) abort();
+    pthread_detach(thread);
+    return ncclInProgress;
+}
+
+/* Launches what this thread has begun. */
+static ncclResult_t flush(void) {
+    const char *place = getenv("STAND_IN_NCCL_LAUNCH");
+    if (pending_count == 0) return ncclSuccess;
+    Group *group = malloc(sizeof *group + sizeof *pending * (size_t)pending_count);
+    if (!group) return ncclSystemError;
+    *group = (Group){.context = current_context(), .count = pending_count};
+    memcpy(group->calls, pending, sizeof *pending * (size_t)pending_count);
+    struct ncclComm *self = pending[0].communicator;
     pending_count = 0;
-    return result == ncclSuccess && waits ? ncclInProgress : result;
+    if (!self->blocking && (!place || strcmp(place, "caller") != 0)) return start_thread(group);
+    ncclResult_t result = launch(group);
+    if (result == ncclSuccess && !self->blocking && !self->used) self->polls = POLLS;
+    self->used = true;
+    free(group);
+    return result == ncclSuccess && self->polls > 0 ? ncclInProgress : result;
 }
 
 static ncclResult_t add(struct ncclComm *self, cudaStream_t stream, Call call) {
     const StandIn *stand = stand_in();
     if (!self || self->aborted || pending_count == MOST_CALLS) return ncclInvalidArgument;
-    if (self->polls > 0) return ncclInvalidUsage;
+    pthread_mutex_lock(&self->mutex);
+    bool busy = self->polls > 0 || self->launching;
+    pthread_mutex_unlock(&self->mutex);
+    if (busy) return ncclInvalidArgument;
     bool reduces = call.kind == ALL_REDUCE || call.kind == REDUCE_SCATTER || call.kind == REDUCE;
     if (element_of(call.type) == DTYPE_INVALID || (reduces && (unsigned)call.reduction > ncclMin) ||
-        call.peer < 0 || call.peer >= self->count)
+        call.peer < 0 || call.peer >= self->count || (is_pair(call.kind) && call.count == 0))
         return ncclInvalidArgument;
     if ((call.send && !stand->is_device(call.send, call.send_bytes)) ||
         (call.receive && !stand->is_device(call.receive, call.receive_bytes)))
@@ -399,6 +553,17 @@ static bool all_are_present(const struct ncclComm *self) {
     return true;
 }
 
+/* Whether another rank of the group in this process is on the same device. */
+static bool shares_device(const struct ncclComm *self) {
+    bool shares = false;
+    pthread_mutex_lock(&list_mutex);
+    for (const struct ncclComm *other = communicators; other; other = other->next)
+        shares = shares ||
+                 (!other->aborted && other->context == self->context && strcmp(other->path, self->path) == 0);
+    pthread_mutex_unlock(&list_mutex);
+    return shares;
+}
+
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *result, int count, ncclUniqueId id, int rank,
                                     ncclConfig_t *config) {
     ENTER("ncclCommInitRankConfig");
@@ -413,6 +578,12 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *result, int count, ncclUniqueId 
     }
     self->rank = rank;
     self->count = count;
+    self->context = current_context();
+    if (shares_device(self) && strcmp(stand_in()->loading(), "EAGER") != 0) {
+        munmap(self->memory, area_offset(count));
+        free(self);
+        return ncclInvalidUsage;
+    }
     self->blocking = !config || config->blocking != 0;
     self->polls = self->blocking ? 0 : POLLS;
     pthread_mutex_init(&self->mutex, NULL);
@@ -433,6 +604,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t self, ncclResult_t *state) {
     pthread_mutex_lock(&self->mutex);
     if (self->aborted) *state = ncclInvalidUsage;
     else if (self->error != ncclSuccess) *state = self->error;
+    else if (self->launching) *state = ncclInProgress;
     else if (self->polls > 0) {
         *state = ncclInProgress;
         if (self->polls > 1 || all_are_present(self)) self->polls--;
@@ -457,6 +629,11 @@ static bool is_last(const struct ncclComm *self) {
 ncclResult_t ncclCommAbort(ncclComm_t self) {
     ENTER("ncclCommAbort");
     pthread_mutex_lock(&self->mutex);
+    while (self->launching) {
+        pthread_mutex_unlock(&self->mutex);
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+        pthread_mutex_lock(&self->mutex);
+    }
     bool twice = self->aborted;
     if (!twice) {
         self->aborted = true;
