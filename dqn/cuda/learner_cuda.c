@@ -13,6 +13,7 @@
  * DQN_UPDATE_BLOCK a dense network is updated by one kernel of one block, which
  * makes several updates in a launch.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,6 +83,7 @@ typedef struct LearnerCuda {
 
     CUevent copied[2];     /* after the copy out of a half */
     int32_t half, waiting; /* the half that fills, and its transitions */
+    char description[64];  /* where base.description is not constant */
     int32_t staged_most;   /* transitions in a half */
     int32_t transition_width;
 } LearnerCuda;
@@ -560,9 +562,14 @@ static AmStatus warm_up(LearnerCuda *learner, AmError *error) {
     return set_priorities(learner, 1, error);
 }
 
-static const char *describe(const LearnerCuda *learner) {
+static const char *describe(LearnerCuda *learner) {
+    int32_t all = learner->network.product_count, own = learner->network.own_count;
     if (makes_updates_in_one_block(learner)) return "one block";
-    return learner->network.own_products ? "graph, own products" : "graph, cuBLASLt";
+    if (own == 0) return "graph, cuBLASLt";
+    if (own == all) return "graph, own products";
+    snprintf(learner->description, sizeof learner->description, "graph, cuBLASLt, %d of %d products own", own,
+             all);
+    return learner->description;
 }
 
 static AmStatus prepare(LearnerCuda *learner, AmError *error) {

@@ -4,7 +4,10 @@
  * one product gives dW = X' D, one gives D W', masked by the relu below and with
  * its column sums, the biases' gradients of the layer below, from the same
  * epilogue. Only the head takes its biases' gradients from the product dW. Our own
- * kernels keep the same order of work and mask by the layer's output itself.
+ * kernels keep the same order of work, mask by the layer's output itself and sum
+ * the biases' gradients with dW. Each product that cuBLASLt lacks is one of our own
+ * kernels; so is one that would read a mask, or leave biases' gradients to a
+ * product, that is not there.
  */
 #include "dqn/cuda/network_cuda.h"
 
@@ -44,19 +47,18 @@ static void lay_out(Network *layout) {
     layout->parameter_count = offset;
 }
 
-/* Without a product for the shape, the network goes on with our own kernels. */
+/* NULL: our own kernels are asked for, or cuBLASLt lacks the product. */
 static AmStatus make_product(NetworkCuda *self, CudaProduct **product, CudaProductShape shape,
                              AmError *error) {
     AmError reason = {0};
-    if (self->own_products) return AM_OK;
+    *product = NULL;
+    if (!self->blas) return AM_OK;
     shape.batch = 1;
     shape.alpha = 1;
     shape.a.type = shape.b.type = shape.d.type = DTYPE_F32;
     AmStatus status = cuda_product_make(product, self->blas, &shape, &reason);
-    if (status == AM_OK) return AM_OK;
-    if (status != AM_ERROR_INPUT) return am_fail(error, status, "", "%s", reason.text);
-    self->own_products = true;
-    return AM_OK;
+    return status == AM_OK || status == AM_ERROR_INPUT ? AM_OK
+                                                       : am_fail(error, status, "", "%s", reason.text);
 }
 
 static AmStatus make_convolution(const NetworkCuda *self, CudaConvolution **convolution,
@@ -85,7 +87,7 @@ static AmStatus make_convolution(const NetworkCuda *self, CudaConvolution **conv
 
 AmStatus network_cuda_create(NetworkCuda *self, const Network *network, int32_t batch, bool own_products,
                              const CudaUnit *unit, CUstream stream, AmError *error) {
-    *self = (NetworkCuda){.layout = *network, .batch = batch, .stream = stream, .own_products = own_products};
+    *self = (NetworkCuda){.layout = *network, .batch = batch, .stream = stream};
     lay_out(&self->layout);
     const struct {
         CUfunction *function;
@@ -173,9 +175,26 @@ static void grow_for(int64_t *bytes, const CudaProduct *product) {
     if (product) grow(bytes, cuda_product_workspace(product));
 }
 
+/* Drops products of the way back that need what another product would have left, and counts. */
+static void settle_products(NetworkCuda *self, const PassCuda *passes, int32_t pass_count) {
+    int32_t convolutions = self->layout.shape.convolution_count, layers = self->layout.layer_count;
+    for (int32_t i = layers - 1; i > 0; i--)
+        for (int32_t p = 0; p < pass_count; p++)
+            if (passes[p].trained && !passes[p].products[i - 1]) self->below[i] = NULL;
+    for (int32_t i = 0; i < layers - 1; i++)
+        if (!self->below[i + 1]) self->weight_gradients[i] = NULL;
+    for (int32_t i = 0; i < layers; i++) {
+        bool goes_below = i > 0 || convolutions > 0;
+        self->product_count += 1 + goes_below + pass_count;
+        self->own_count += !self->weight_gradients[i] + (goes_below && !self->below[i]);
+        for (int32_t p = 0; p < pass_count; p++) self->own_count += !passes[p].products[i];
+    }
+}
+
 void network_cuda_reserve(NetworkCuda *self, const PassCuda *passes, int32_t pass_count,
                           DeviceMemory *memory) {
     int64_t workspace = 0;
+    settle_products(self, passes, pass_count);
     int64_t widest = (int64_t)self->batch * network_widest(&self->layout) * (int64_t)sizeof(float);
     for (int32_t i = 0; i < self->layout.layer_count; i++) {
         grow_for(&workspace, self->weight_gradients[i]);
@@ -232,7 +251,7 @@ static AmStatus layer_forward(const NetworkCuda *self, const PassCuda *pass, int
     const NetworkLayer *layer = &self->layout.layers[i];
     CUdeviceptr weights = at(parameters, layer->weights), biases = at(parameters, layer->biases);
     CUdeviceptr outputs = pass->outputs[i];
-    if (!self->own_products)
+    if (pass->products[i])
         return cuda_product_run(pass->products[i], self->stream,
                                 &(CudaProductBuffers){.a = pointer(inputs),
                                                       .b = pointer(weights),
@@ -281,43 +300,46 @@ static AmStatus filter_backward(const NetworkCuda *self, const PassCuda *pass, i
     return cuda_convolution_run(self->input_gradients[i], self->stream, &buffers, error);
 }
 
-/* The gradients of layer i from `current`, the derivative by its output before
- * relu, and `below`, the same of what it read, unless nothing below has parameters. */
-static AmStatus layer_backward(const NetworkCuda *self, const PassCuda *pass, int32_t i,
-                               CUdeviceptr parameters, CUdeviceptr inputs, CUdeviceptr current,
-                               CUdeviceptr below, CUdeviceptr gradients, AmError *error) {
+/* The gradients of layer i's weights and, by our own kernel or as the head, of its biases, from `current`,
+ * the derivative by its output before relu. */
+static AmStatus weights_backward(const NetworkCuda *self, int32_t i, CUdeviceptr inputs, CUdeviceptr current,
+                                 CUdeviceptr gradients, AmError *error) {
     const NetworkLayer *layer = &self->layout.layers[i];
-    CudaProductBuffers buffers = {.a = pointer(inputs),
-                                  .b = pointer(current),
-                                  .d = writable(at(gradients, layer->weights)),
-                                  .bias = writable(at(gradients, layer->biases)),
-                                  .workspace = writable(self->workspace)};
-    TRY(cuda_product_run(self->weight_gradients[i], self->stream, &buffers, error));
-    if (!self->below[i]) return AM_OK;
-    buffers.a = pointer(current);
-    buffers.b = pointer(at(parameters, layer->weights));
-    buffers.d = writable(below);
-    if (i > 0) {
-        buffers.bias = writable(at(gradients, self->layout.layers[i - 1].biases));
-        buffers.mask = writable(pass->masks[i - 1]);
-    }
-    return cuda_product_run(self->below[i], self->stream, &buffers, error);
+    CUdeviceptr weights = at(gradients, layer->weights), biases = at(gradients, layer->biases);
+    if (self->weight_gradients[i])
+        return cuda_product_run(self->weight_gradients[i], self->stream,
+                                &(CudaProductBuffers){.a = pointer(inputs),
+                                                      .b = pointer(current),
+                                                      .d = writable(weights),
+                                                      .bias = writable(biases),
+                                                      .workspace = writable(self->workspace)},
+                                error);
+    int32_t rows = self->batch, input_count = layer->inputs, output_count = layer->outputs;
+    void *arguments[] = {&inputs, &current, &rows, &input_count, &output_count, &weights, &biases};
+    return launch_tiles(self, self->dense_gradients, input_count, output_count, arguments, error);
 }
 
-/* The same by our own kernels; every layer sums its own biases' gradients. */
-static AmStatus own_layer_backward(const NetworkCuda *self, int32_t i, CUdeviceptr parameters,
-                                   CUdeviceptr inputs, CUdeviceptr current, CUdeviceptr below,
-                                   CUdeviceptr gradients, AmError *error) {
+/* `below`, the derivative by what layer i read, before relu; by a product also the gradients of the biases of
+ * the layer below. */
+static AmStatus inputs_backward(const NetworkCuda *self, const PassCuda *pass, int32_t i,
+                                CUdeviceptr parameters, CUdeviceptr inputs, CUdeviceptr current,
+                                CUdeviceptr below, CUdeviceptr gradients, AmError *error) {
     const NetworkLayer *layer = &self->layout.layers[i];
     CUdeviceptr weights = at(parameters, layer->weights);
-    CUdeviceptr weight_gradients = at(gradients, layer->weights),
-                bias_gradients = at(gradients, layer->biases);
+    if (self->below[i]) {
+        CudaProductBuffers buffers = {.a = pointer(current),
+                                      .b = pointer(weights),
+                                      .d = writable(below),
+                                      .workspace = writable(self->workspace)};
+        if (i > 0) {
+            buffers.bias = writable(at(gradients, self->layout.layers[i - 1].biases));
+            buffers.mask = writable(pass->masks[i - 1]);
+        }
+        return cuda_product_run(self->below[i], self->stream, &buffers, error);
+    }
     int32_t rows = self->batch, input_count = layer->inputs, output_count = layer->outputs, masked = i > 0;
-    void *own[] = {&inputs, &current, &rows, &input_count, &output_count, &weight_gradients, &bias_gradients};
-    TRY(launch_tiles(self, self->dense_gradients, input_count, output_count, own, error));
-    if (i == 0 && self->layout.shape.convolution_count == 0) return AM_OK;
-    void *passed_on[] = {&current, &weights, &inputs, &rows, &input_count, &output_count, &masked, &below};
-    return launch_tiles(self, self->dense_below, rows, input_count, passed_on, error);
+    void *arguments[] = {&current, &weights, &inputs, &rows, &input_count, &output_count, &masked, &below};
+    return launch_tiles(self, self->dense_below, rows, input_count, arguments, error);
 }
 
 AmStatus network_cuda_backward(const NetworkCuda *self, const PassCuda *pass, CUdeviceptr parameters,
@@ -327,9 +349,9 @@ AmStatus network_cuda_backward(const NetworkCuda *self, const PassCuda *pass, CU
     CUdeviceptr current = self->gradient, below = self->next_gradient, swap;
     for (int32_t i = self->layout.layer_count - 1; i >= 0; i--) {
         CUdeviceptr inputs = i > 0 ? pass->outputs[i - 1] : dense_inputs;
-        if (self->own_products)
-            TRY(own_layer_backward(self, i, parameters, inputs, current, below, gradients, error));
-        else TRY(layer_backward(self, pass, i, parameters, inputs, current, below, gradients, error));
+        TRY(weights_backward(self, i, inputs, current, gradients, error));
+        if (i > 0 || convolutions > 0)
+            TRY(inputs_backward(self, pass, i, parameters, inputs, current, below, gradients, error));
         swap = current;
         current = below;
         below = swap;

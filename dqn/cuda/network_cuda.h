@@ -38,7 +38,8 @@ typedef struct NetworkCuda {
     CudaBlas *blas; /* NULL if our own products were asked for */
     CudaDnn *dnn;   /* NULL without convolutions */
     CUfunction map, map_gradient, dense_forward, dense_gradients, dense_below;
-    bool own_products; /* asked for, or cuBLASLt lacks one */
+    int32_t product_count, own_count; /* of one update; those that are our own kernels */
+    /* NULL: our own kernel. */
     CudaProduct *weight_gradients[NETWORK_MAX_HIDDEN + 1], *below[NETWORK_MAX_HIDDEN + 1];
     CudaConvolution *kernel_gradients[NETWORK_MAX_CONVOLUTIONS], *input_gradients[NETWORK_MAX_CONVOLUTIONS];
     CUdeviceptr gradient, next_gradient; /* [batch, widest]; the head's begins in `gradient` */
