@@ -154,6 +154,11 @@ static const char *log_of(nvrtcProgram program, Arena *arena) {
     return log && nvrtc.nvrtcGetProgramLog(program, log) == NVRTC_SUCCESS ? log : "";
 }
 
+/* A text that does not compile is a fault of this program. */
+static AmStatus status_of(nvrtcResult result) {
+    return result == NVRTC_ERROR_COMPILATION ? AM_ERROR_INTERNAL : AM_ERROR_RUNTIME;
+}
+
 static AmStatus compile(CudaImage *image, Arena *arena, nvrtcProgram program, const Target *target,
                         AmError *error) {
     const char *arguments[OPTION_COUNT + 1];
@@ -165,7 +170,7 @@ static AmStatus compile(CudaImage *image, Arena *arena, nvrtcProgram program, co
     if (result == NVRTC_SUCCESS)
         result = (target->ptx ? nvrtc.nvrtcGetPTXSize : nvrtc.nvrtcGetCUBINSize)(program, &bytes);
     if (result != NVRTC_SUCCESS)
-        return am_fail(error, AM_ERROR_INTERNAL, "", "a kernel does not compile: %s: %.*s",
+        return am_fail(error, status_of(result), "", "a kernel does not compile: %s: %.*s",
                        nvrtc.nvrtcGetErrorString(result), (int)strcspn(image->log, "\n"), image->log);
     char *data = arena_alloc(arena, bytes + 1);
     if (!data) return am_fail_memory(error, (int64_t)bytes);
@@ -173,25 +178,35 @@ static AmStatus compile(CudaImage *image, Arena *arena, nvrtcProgram program, co
     image->data = data;
     image->bytes = (int64_t)bytes;
     if (result == NVRTC_SUCCESS && bytes > 0) return AM_OK;
-    return am_fail(error, AM_ERROR_INTERNAL, "", "NVRTC gives no machine code: %s",
+    return am_fail(error, status_of(result), "", "NVRTC gives no machine code: %s",
                    nvrtc.nvrtcGetErrorString(result));
 }
 
-AmStatus cuda_compile(CudaImage *image, Arena *arena, const char *unit, int32_t architecture,
-                      AmError *error) {
+static AmStatus compile_unit(CudaImage *image, Arena *arena, const char *unit, int32_t architecture,
+                             bool reads_cache, AmError *error) {
     Target target = {0};
     *image = (CudaImage){.log = ""};
     TRY(cuda_compiler_present(error));
     TRY(choose_target(&target, architecture, error));
     const char *path = cache_path(arena, unit, &target);
     if (arena->failed) return am_fail_memory(error, (int64_t)strlen(unit));
-    if (path && read_cache(image, arena, path)) return AM_OK;
+    if (path && reads_cache && read_cache(image, arena, path)) return AM_OK;
     nvrtcProgram program;
     nvrtcResult result = nvrtc.nvrtcCreateProgram(&program, unit, "automap.cu", 0, NULL, NULL);
     if (result != NVRTC_SUCCESS)
-        return am_fail(error, AM_ERROR_INTERNAL, "", "NVRTC: %s", nvrtc.nvrtcGetErrorString(result));
+        return am_fail(error, status_of(result), "", "NVRTC: %s", nvrtc.nvrtcGetErrorString(result));
     AmStatus status = compile(image, arena, program, &target, error);
     nvrtc.nvrtcDestroyProgram(&program);
     if (status == AM_OK && path) write_cache(image, arena, path);
     return status;
+}
+
+AmStatus cuda_compile(CudaImage *image, Arena *arena, const char *unit, int32_t architecture,
+                      AmError *error) {
+    return compile_unit(image, arena, unit, architecture, true, error);
+}
+
+AmStatus cuda_compile_anew(CudaImage *image, Arena *arena, const char *unit, int32_t architecture,
+                           AmError *error) {
+    return compile_unit(image, arena, unit, architecture, false, error);
 }

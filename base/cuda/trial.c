@@ -24,5 +24,5 @@ AmStatus cuda_trial_close(CudaTrial *trial, AmError *error) {
     CUresult result = cuda.cuStreamSynchronize(NULL);
     cuda_memory_free(trial->memory);
     *trial = (CudaTrial){0};
-    return cuda_check(result, "trying a library's answer", error);
+    return cuda_check(result, "running a library's product once", error);
 }

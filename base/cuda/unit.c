@@ -8,25 +8,37 @@
 #include "base/cuda/nvrtc.h"
 
 /* Where the image is PTX, the driver compiles it here and may have words to say. */
-static AmStatus load(CudaUnit *unit, const CudaImage *image, AmError *error) {
-    char log[512] = "";
+static CUresult load(CudaUnit *unit, const CudaImage *image, char *log, size_t log_bytes) {
     CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
-    void *values[] = {log, (void *)(uintptr_t)sizeof log};
+    void *values[] = {log, (void *)(uintptr_t)log_bytes};
+    log[0] = '\0';
     CUresult result = cuda.cuModuleLoadDataEx(&unit->module, image->data, 2, options, values);
-    if (result == CUDA_SUCCESS) return AM_OK;
-    log[sizeof log - 1] = '\0';
+    log[log_bytes - 1] = '\0';
     log[strcspn(log, "\n")] = '\0';
-    return cuda_check(result, log[0] ? log : "loading compiled kernels", error);
+    if (result != CUDA_SUCCESS) unit->module = NULL;
+    return result;
+}
+
+static bool is_of_the_image(CUresult result) {
+    return result == CUDA_ERROR_INVALID_IMAGE || result == CUDA_ERROR_NO_BINARY_FOR_GPU ||
+           result == CUDA_ERROR_INVALID_PTX || result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION ||
+           result == CUDA_ERROR_INVALID_SOURCE || result == CUDA_ERROR_JIT_COMPILER_NOT_FOUND;
 }
 
 AmStatus cuda_unit_load(CudaUnit *unit, const CudaDevice *device, const char *text, AmError *error) {
     Arena arena = {0};
     CudaImage image;
     AmStatus status;
+    char log[512];
     *unit = (CudaUnit){0};
     TRY_OR_FAIL(cuda_compile(&image, &arena, text, device->architecture, error));
+    CUresult result = load(unit, &image, log, sizeof log);
+    if (image.cached && is_of_the_image(result)) { /* of another driver, perhaps */
+        TRY_OR_FAIL(cuda_compile_anew(&image, &arena, text, device->architecture, error));
+        result = load(unit, &image, log, sizeof log);
+    }
     unit->cached = image.cached;
-    TRY_OR_FAIL(load(unit, &image, error));
+    status = cuda_check(result, log[0] ? log : "loading compiled kernels", error);
 fail:
     arena_free(&arena);
     return status;
