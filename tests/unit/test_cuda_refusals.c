@@ -91,7 +91,13 @@ static void test_refusals(void **state) {
     }
 }
 
-/* A call of the driver or a library fails once, or from then on. */
+#ifdef AUTOMAP_HAVE_NCCL
+#define SECOND_COMM "nccl"
+#else
+#define SECOND_COMM "local"
+#endif
+
+/* A call of the driver or a library fails once, or from then on. `comm` NULL: in turn. */
 static void check_failures(const char *const *calls, int count, int seeds, const char *comm) {
     Random random;
     random_seed(&random, 11);
@@ -101,7 +107,7 @@ static void check_failures(const char *const *calls, int count, int seeds, const
         int call = seed < count ? seed : (int)random_below(&random, (uint64_t)count);
         snprintf(failures, sizeof failures, "%s%c%d", calls[call], once ? '#' : '@',
                  1 + (int)random_below(&random, 6));
-        prepare("mlp_tiny", "data=2", comm);
+        prepare("mlp_tiny", "data=2", comm ? comm : seed % 2 == 0 ? "local" : SECOND_COMM);
         check_case(NULL, failures, false);
     }
 }
@@ -115,7 +121,7 @@ static void test_failures_of_libraries(void **state) {
 static void test_failures_of_the_driver(void **state) {
     (void)state;
     int count = sizeof driver_calls / sizeof *driver_calls;
-    check_failures(driver_calls, count, getenv("AUTOMAP_FULL") ? 4 * count : count, "local");
+    check_failures(driver_calls, count, getenv("AUTOMAP_FULL") ? 6 * count : count, NULL);
 }
 
 static void test_failures_of_nccl(void **state) {
