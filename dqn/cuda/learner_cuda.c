@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cuda/capture.h"
 #include "base/cuda/unit.h"
 #include "dqn/cuda/dqn.cu.h"
 #include "dqn/cuda/memory_cuda.h"
@@ -207,16 +208,10 @@ static AmStatus enqueue_update(LearnerCuda *learner, AmError *error) {
 
 /* Records one update as a graph; nothing of it runs. */
 static AmStatus capture_update(LearnerCuda *learner, AmError *error) {
-    CUgraph graph = NULL;
-    TRY(cuda_check(cuda.cuStreamBeginCapture(learner->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
-                   "recording an update", error));
+    TRY(cuda_check(cuda_capture_begin(learner->stream), "recording an update", error));
     AmStatus status = enqueue_update(learner, error);
-    CUresult ended = cuda.cuStreamEndCapture(learner->stream, &graph);
-    if (status == AM_OK) status = cuda_check(ended, "recording an update", error);
-    if (status == AM_OK)
-        status = cuda_check(cuda.cuGraphInstantiate(&learner->graph, graph, 0), "preparing an update", error);
-    if (graph) cuda.cuGraphDestroy(graph);
-    return status;
+    CUresult ended = cuda_capture_end(learner->stream, status == AM_OK, &learner->graph);
+    return status == AM_OK ? cuda_check(ended, "recording an update", error) : status;
 }
 
 static bool makes_updates_in_one_block(const LearnerCuda *learner) {

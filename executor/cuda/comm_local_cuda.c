@@ -134,7 +134,7 @@ static CudaPart folded_part(const CommCall *own, int32_t k, int32_t count) {
 static AmStatus make_folds(CudaPhase *phase, CudaCommRank *rank, const Members *members, AmError *error) {
     const CommCall *own = members->own;
     int32_t count = own->operand_count, size = members->group->count;
-    CudaFold *folds = malloc(sizeof *folds * (size_t)(count + 1));
+    CudaMemberFold *folds = malloc(sizeof *folds * (size_t)(count + 1));
     const void **operands = malloc(sizeof *operands * (size_t)(count * size + 1));
     AmStatus status;
     if (!folds || !operands) {
@@ -147,12 +147,12 @@ static AmStatus make_folds(CudaPhase *phase, CudaCommRank *rank, const Members *
         int64_t offset = part.address - (char *)own->operands[k];
         bool whole = own->collective->kind == PROGRAM_ALL_REDUCE; /* the result has the operand's places */
         int64_t numbers = dtype_is_complex(type) ? 2 : 1;         /* of which an element consists */
-        folds[k] = (CudaFold){.result = (char *)own->results[k] + (whole ? offset : 0),
-                              .elements = part.elements * numbers,
-                              .start = offset / dtype_bytes(dtype_real_part(type)),
-                              .slab = {part.slab.row * numbers, part.slab.pitch * numbers},
-                              .member_count = size,
-                              .reduction = own->collective->reduction};
+        folds[k] = (CudaMemberFold){.result = (char *)own->results[k] + (whole ? offset : 0),
+                                    .elements = part.elements * numbers,
+                                    .start = offset / dtype_bytes(dtype_real_part(type)),
+                                    .slab = {part.slab.row * numbers, part.slab.pitch * numbers},
+                                    .member_count = size,
+                                    .reduction = own->collective->reduction};
         for (int32_t m = 0; m < size; m++) operands[k * size + m] = member_call(members, m)->operands[k];
     }
     status = cuda_phase_of_folds(phase, &rank->movement, &rank->device->device,

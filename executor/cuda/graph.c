@@ -8,6 +8,7 @@
  */
 #include <stdlib.h>
 
+#include "base/cuda/capture.h"
 #include "executor/cuda/cuda.h"
 
 typedef enum RecordState { NEW, WARM, RECORDED, PLAIN } RecordState;
@@ -44,22 +45,11 @@ bool cuda_begin_stretch(KernelDevice *device, void **place) {
         return true;
     }
     if (record->state == WARM) {
-        CUresult result = cuda.cuStreamBeginCapture(self->compute, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-        self->records = result == CUDA_SUCCESS;
+        self->records = cuda_capture_begin(self->compute) == CUDA_SUCCESS;
         self->record_failed = false;
         if (!self->records) record->state = PLAIN;
     }
     return false;
-}
-
-/* Whether the graph of what was recorded is there to be launched. */
-static bool instantiate(CudaKernelDevice *device, CudaRecord *record) {
-    CUgraph graph = NULL;
-    CUresult result = cuda.cuStreamEndCapture(device->compute, &graph);
-    if (result == CUDA_SUCCESS && !device->record_failed)
-        result = cuda.cuGraphInstantiate(&record->graph, graph, 0);
-    if (graph) cuda.cuGraphDestroy(graph);
-    return result == CUDA_SUCCESS && !device->record_failed;
 }
 
 bool cuda_end_stretch(KernelDevice *device, void **place) {
@@ -68,7 +58,8 @@ bool cuda_end_stretch(KernelDevice *device, void **place) {
     cuda_join(self);
     if (record && record->state == NEW) record->state = WARM;
     if (!self->records) return true;
-    bool recorded = instantiate(self, record);
+    bool wanted = !self->record_failed;
+    bool recorded = cuda_capture_end(self->compute, wanted, &record->graph) == CUDA_SUCCESS && wanted;
     self->records = self->record_failed = false;
     record->state = recorded ? RECORDED : PLAIN;
     if (!recorded) return false;

@@ -96,7 +96,8 @@ fail:
 }
 
 AmStatus cuda_phase_of_folds(CudaPhase *phase, CudaMovement *movement, const CudaDevice *device, Dtype type,
-                             CudaFold *folds, int32_t count, const void *const *operands, AmError *error) {
+                             CudaMemberFold *folds, int32_t count, const void *const *operands,
+                             AmError *error) {
     char name[32];
     int64_t members = count > 0 ? folds[0].member_count : 0;
     int64_t fold_bytes = (int64_t)sizeof *folds * count;

@@ -5,7 +5,7 @@
  * other rows; a fold reduces the same part of several arrays to a contiguous
  * one. A phase is a list of moves or of folds that one launch carries out, its
  * table uploaded beforehand, so that a phase can be recorded in a graph. The
- * kernels are those of collectives.cu, whose structures CudaMove and CudaFold
+ * kernels are those of collectives.cu, whose structures CudaMove and CudaMemberFold
  * are.
  */
 #ifndef EXECUTOR_CUDA_MOVEMENT_H
@@ -41,13 +41,13 @@ typedef struct CudaMove {
 /* `from` and `to` have as many elements; they do not overlap. */
 CudaMove cuda_move(const CudaPart *from, const CudaPart *to, int64_t element_bytes);
 
-typedef struct CudaFold {
+typedef struct CudaMemberFold {
     const void *const *operands; /* [member_count] whole arrays, on the device */
     void *result;
     int64_t elements, start; /* `start`: of the part, in elements */
     CudaSlab slab;
     int64_t member_count, reduction;
-} CudaFold;
+} CudaMemberFold;
 
 /* The compiled kernels and all tables of one rank. */
 typedef struct CudaMovement {
@@ -73,7 +73,8 @@ AmStatus cuda_phase_of_moves(CudaPhase *phase, CudaMovement *movement, const Cud
                              const CudaMove *moves, int32_t count, AmError *error);
 /* `operands`: [count][member_count], row k for folds[k], whose field is set here. */
 AmStatus cuda_phase_of_folds(CudaPhase *phase, CudaMovement *movement, const CudaDevice *device, Dtype type,
-                             CudaFold *folds, int32_t count, const void *const *operands, AmError *error);
+                             CudaMemberFold *folds, int32_t count, const void *const *operands,
+                             AmError *error);
 
 /* Issues the phase to the device's communication stream; failures are noted. */
 void cuda_phase_run(const CudaPhase *phase, CudaKernelDevice *device);

@@ -1,0 +1,16 @@
+/* Captures of a stream: see capture.h. */
+#include "base/cuda/capture.h"
+
+CUresult cuda_capture_begin(CUstream stream) {
+    return cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+}
+
+CUresult cuda_capture_end(CUstream stream, bool wanted, CUgraphExec *graph) {
+    CUgraph captured = NULL;
+    CUgraphExec made = NULL;
+    CUresult result = cuda.cuStreamEndCapture(stream, &captured);
+    if (result == CUDA_SUCCESS && wanted) result = cuda.cuGraphInstantiate(&made, captured, 0);
+    if (captured) cuda.cuGraphDestroy(captured);
+    if (result == CUDA_SUCCESS && wanted) *graph = made;
+    return result;
+}
