@@ -19,7 +19,7 @@
 #define MASK_BITS           128 /* a row of the mask is a multiple of so many bits */
 #define DEFAULT_ALIGNMENT   16
 #define MOST_SIZE           INT32_MAX /* of a dimension */
-#define MOST_CANDIDATES     8         /* algorithms that the heuristic is asked for */
+#define MOST_CANDIDATES     8         /* algorithms of the heuristic */
 
 #define BLAS_FUNCTIONS(X)               \
     X(cublasLtCreate)                   \
@@ -253,7 +253,7 @@ static AmStatus set_preference(cublasLtMatmulPreference_t preference, const Cuda
     return AM_OK;
 }
 
-/* Whether cuBLASLt declines the problem, in contrast to a failure of the library. */
+/* Returns whether cuBLASLt refuses the problem. Any other error is a failure of the library. */
 static bool is_refusal(cublasStatus_t result) {
     return result == CUBLAS_STATUS_NOT_SUPPORTED || result == CUBLAS_STATUS_INVALID_VALUE ||
            result == CUBLAS_STATUS_ARCH_MISMATCH;
@@ -311,7 +311,7 @@ static int64_t extent(const CudaMatrix *matrix, int64_t rows, int64_t columns, i
     return ((batch - 1) * matrix->batch_stride + (outer - 1) * leading + inner) * dtype_bytes(matrix->type);
 }
 
-/* Runs the product once. AM_ERROR_INPUT: cuBLASLt refuses what its heuristic accepts. */
+/* Runs the product once. AM_ERROR_INPUT: cuBLASLt refuses the algorithm of its heuristic. */
 static AmStatus try_product(CudaProduct *product, AmError *error) {
     const CudaProductShape *shape = &product->shape;
     int64_t longer = shape->rows > shape->columns ? shape->rows : shape->columns;

@@ -1,8 +1,8 @@
 /* Work of a stream as a graph: a capture from its begin to its end.
  *
- * The mode is THREAD_LOCAL: calls that a capture does not allow are refused in
- * the thread that captures, and other threads go on. What any thread enqueues on
- * the stream meanwhile belongs to the capture.
+ * The mode is THREAD_LOCAL: the thread that captures may not make unsafe calls,
+ * other threads may. Work that any thread enqueues on the stream belongs to the
+ * capture.
  */
 #ifndef BASE_CUDA_CAPTURE_H
 #define BASE_CUDA_CAPTURE_H

@@ -367,7 +367,7 @@ static cudnnStatus_t convolve(const CudaConvolution *it, const CudaConvolutionBu
                                      twice ? (const void *)&zero_twice : &zero);
 }
 
-/* Whether cuDNN declines the problem, in contrast to a failure of the library. */
+/* Returns whether cuDNN refuses the problem. Any other error is a failure of the library. */
 static bool is_refusal(cudnnStatus_t result) {
     int category = (int)result / 1000 * 1000;
     return category == CUDNN_STATUS_BAD_PARAM || category == CUDNN_STATUS_NOT_SUPPORTED;
@@ -381,7 +381,7 @@ static int64_t extent(const CudaConvolutionShape *shape, int64_t features, const
     return (last + 1) * dtype_bytes(shape->type);
 }
 
-/* Runs the convolution once. AM_ERROR_INPUT: cuDNN refuses what its heuristic accepts. */
+/* Runs the convolution once. AM_ERROR_INPUT: cuDNN refuses the algorithm of its heuristic. */
 static AmStatus try_convolution(CudaConvolution *it, AmError *error) {
     const CudaConvolutionShape *shape = &it->shape;
     int64_t filter = shape->output_features * (shape->input_features / shape->groups);

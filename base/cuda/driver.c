@@ -40,12 +40,12 @@ static AmStatus check_version(AmError *error) {
                    version / 1000, version % 1000 / 10, needed);
 }
 
-/* Where several ranks of NCCL share a card, one rank's collective occupies it and
- * waits for another rank, whose kernel the driver loads at its first launch, for
- * which it may wait for the card. The driver reads the variable in cuInit(). NCCL
- * shares a card only with its own variable set, and comm_nccl.c refuses where
- * modules are loaded lazily all the same. Local collectives need nothing: their
- * kernels wait for events of work that is issued already, which ends by itself. */
+/* Loads modules at once if ranks of NCCL may share a card. A collective of one rank
+ * occupies the card and waits for another rank. The driver may wait for the card
+ * when it loads a kernel of that rank at its first launch. It reads the variable in
+ * cuInit(). NCCL shares a card only with its own variable set, and comm_nccl.c
+ * refuses lazy loading there. Local collectives wait only for events of work that
+ * is already issued and ends by itself. */
 static void load_modules_at_once(void) {
     const char *shared = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
     if (shared && strcmp(shared, "1") == 0) setenv("CUDA_MODULE_LOADING", "EAGER", 0);

@@ -27,8 +27,8 @@ typedef struct CudaImage {
 
 /* Compiles a text of extern "C" kernels for sm_`architecture`, e.g. 80. May be
  * called by several threads. AM_ERROR_RUNTIME: NVRTC is missing or knows
- * neither the architecture nor an older one, or fails; AM_ERROR_INTERNAL: it refuses the text, with its
- * words. */
+ * neither the architecture nor an older one, or fails; AM_ERROR_INTERNAL: it refuses the text, with its log.
+ */
 AmStatus cuda_compile(CudaImage *image, Arena *arena, const char *unit, int32_t architecture, AmError *error);
 /* The same without reading the cache, whose file it replaces. */
 AmStatus cuda_compile_anew(CudaImage *image, Arena *arena, const char *unit, int32_t architecture,

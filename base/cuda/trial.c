@@ -12,6 +12,10 @@ bool cuda_trial_open(CudaTrial *trial, const int64_t *bytes, int32_t count) {
     *trial = (CudaTrial){0};
     for (int32_t k = 0; k < count; k++) sum += align(bytes[k]);
     if (sum > 0 && cuda.cuMemAlloc(&trial->memory, (size_t)sum) != CUDA_SUCCESS) return false;
+    if (sum > 0 && cuda.cuMemsetD8Async(trial->memory, 0, (size_t)sum, NULL) != CUDA_SUCCESS) {
+        cuda_memory_free(trial->memory);
+        return false;
+    }
     sum = 0;
     for (int32_t k = 0; k < count; k++) {
         trial->arrays[k] = (void *)(uintptr_t)(trial->memory + (CUdeviceptr)sum);

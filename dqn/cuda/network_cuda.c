@@ -5,9 +5,9 @@
  * its column sums, the biases' gradients of the layer below, from the same
  * epilogue. Only the head takes its biases' gradients from the product dW. Our own
  * kernels keep the same order of work, mask by the layer's output itself and sum
- * the biases' gradients with dW. Each product that cuBLASLt lacks is one of our own
- * kernels; so is one that would read a mask, or leave biases' gradients to a
- * product, that is not there.
+ * the biases' gradients with dW. An own kernel replaces each product that cuBLASLt
+ * lacks, each product whose mask no other product writes, and each product dW whose
+ * biases' gradients no other product sums.
  */
 #include "dqn/cuda/network_cuda.h"
 
@@ -47,7 +47,7 @@ static void lay_out(Network *layout) {
     layout->parameter_count = offset;
 }
 
-/* NULL: our own kernels are asked for, or cuBLASLt lacks the product. */
+/* Makes a product; NULL for an own kernel, if the settings require it or cuBLASLt lacks the product. */
 static AmStatus make_product(NetworkCuda *self, CudaProduct **product, CudaProductShape shape,
                              AmError *error) {
     AmError reason = {0};
@@ -175,7 +175,7 @@ static void grow_for(int64_t *bytes, const CudaProduct *product) {
     if (product) grow(bytes, cuda_product_workspace(product));
 }
 
-/* Drops products of the way back that need what another product would have left, and counts. */
+/* Drops products of the backward pass that depend on a missing product, and counts all. */
 static void settle_products(NetworkCuda *self, const PassCuda *passes, int32_t pass_count) {
     int32_t convolutions = self->layout.shape.convolution_count, layers = self->layout.layer_count;
     for (int32_t i = layers - 1; i > 0; i--)

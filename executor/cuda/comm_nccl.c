@@ -17,17 +17,16 @@
  * more, and another's kernels may be in its way; so each has a thread of its own,
  * and the graphs go before the communicators.
  *
- * Why non-blocking throughout, after NCCL's sources (src/group.cc, src/init.cc of
- * 2.18 to 2.30) and its guide ("Fault tolerance"): `blocking` is fixed for the life
- * of a communicator, and an abort is safe only for a non-blocking one that no
- * thread is calling; a blocking group can wait for a peer that is gone, as it
- * connects, while it holds this rank's thread. The price: up to 2.22 a group that
- * connects, from 2.23 on every group is launched by a thread that NCCL starts, and
- * ncclGroupEnd() says ncclInProgress. That thread enqueues on the stream, so
- * nothing else is enqueued there before ncclCommGetAsyncError() says success:
- * settle(). A capture takes up what any thread enqueues on its stream; its mode
- * THREAD_LOCAL restricts unsafe calls in the capturing thread alone. The threads
- * cost time only outside graphs: replayed steps have none.
+ * Communicators never block, for reasons in NCCL's sources (src/group.cc and
+ * src/init.cc of 2.18 to 2.30) and its guide (section Fault Tolerance). `blocking`
+ * is constant for a communicator. An abort is safe only for a non-blocking one that
+ * no thread calls. A blocking group that connects can hold the rank's thread for
+ * ever if a peer is gone. The cost: NCCL starts a thread that launches the group,
+ * and ncclGroupEnd() returns ncclInProgress. Up to 2.22 only groups that connect
+ * have one, from 2.23 on all. The thread enqueues on the stream, so settle() polls
+ * ncclCommGetAsyncError() before other work goes there. A capture includes work of
+ * any thread on its stream, and its mode THREAD_LOCAL restricts only the thread
+ * that captures. A replayed graph starts no thread.
  */
 #include "executor/cuda/nccl_groups.h"
 
@@ -356,8 +355,7 @@ static ncclResult_t all_reduce(const Transfer *transfer) {
                               transfer->reduction, transfer->communicator, transfer->stream);
 }
 
-/* Sends each member its piece (where `sent` is NULL, the whole operand), unless that is empty: both sides
- * know its size. A rank without any piece takes no part. */
+/* Sends each member its piece, or the whole operand if `sent` is NULL. Both sides omit an empty piece. */
 static ncclResult_t send_pieces(const Transfer *transfer, const CudaPieces *sent) {
     bool is_packed = transfer->source != transfer->call->operands[transfer->k];
     ncclResult_t result = ncclSuccess;
@@ -569,7 +567,7 @@ static void abort_all(Comm *comm) {
     for (int32_t r = 0; r < world->count; r++) abort_rank(&world->ranks[r]);
 }
 
-/* Whether kernels are loaded with their module, not at their first launch. */
+/* Returns whether the driver loads kernels with their module, not at their first launch. */
 static bool loads_at_once(void) {
     CUmoduleLoadingMode mode;
     return cuda.cuModuleGetLoadingMode(&mode) == CUDA_SUCCESS && mode == CU_MODULE_EAGER_LOADING;

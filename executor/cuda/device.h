@@ -30,10 +30,10 @@ typedef struct CudaKept {
     struct CudaKept *next;
 } CudaKept;
 
-/* Calls that run as generated kernels because a library refuses them (plain.c). */
+/* Calls that a library refuses and that run as generated kernels (plain.c). */
 typedef struct CudaRefusals {
     int32_t products, convolutions;
-    const char *first, *reason; /* of the first; NULL: there is none */
+    const char *first, *reason; /* of the first; NULL before it */
     int32_t line;               /* of the warnings, where this is stated */
 } CudaRefusals;
 

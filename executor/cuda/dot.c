@@ -10,10 +10,10 @@
  * in operands and result are one; one of them is the library's batch, others are
  * a few products one after the other. An operand that does not fit is packed to
  * [batch, free, contracted] first, as little as possible. dot_order.c has the
- * orders of the result, and a slower way for those that the library cannot write
- * or refuses. A third operand is added to the product by the library (beta = 1).
- * Types that the library does not multiply, and products that it has no algorithm
- * for or refuses to run, go through the generated kernel of source_product.c.
+ * orders of the result, and slices for an order that the library refuses. The
+ * library adds a third operand to the product (beta = 1). The generated kernel of
+ * source_product.c runs types that the library does not multiply and products
+ * that it refuses.
  */
 #include <string.h>
 
@@ -166,7 +166,7 @@ static void order_contracted(int64_t *left, int64_t *right, const IrDot *dot, in
 }
 
 /* The way with the fewest packed elements, and of these the one with the fewest products, among those with at
- * most `most_products`. False: there is none. */
+ * most `most_products`. False: no way has so few. */
 static bool choose_among(Plan *best, const IrDot *dot, const IrShape *left, const IrShape *right,
                          const CudaDotOrder *order, int64_t most_products) {
     bool found = false;
@@ -197,14 +197,14 @@ static bool is_multiplied(Dtype left, Dtype right, Dtype result) {
            (result == left || (half && result == DTYPE_F32));
 }
 
-/* Bytes, at most `alignment`, of which all addresses are multiples: arrays are aligned, steps may be less. */
+/* Returns the largest power of two, at most `alignment` bytes, that divides all these steps. */
 static int32_t alignment_of(const int64_t *bytes, int32_t count, int64_t alignment) {
     for (int32_t k = 0; k < count; k++)
         while (bytes[k] % alignment != 0) alignment /= 2;
     return (int32_t)alignment;
 }
 
-/* The loop over what the result's slices fix. */
+/* Describes the loop over the slices of the result. */
 static void describe_slices(DotKernel *kernel, const Plan *plan, const CudaDotOrder *order, Dtype type,
                             Dtype result_type) {
     kernel->slices = 1;
@@ -262,7 +262,7 @@ static void bind_dot(const KernelCall *call) {
     }
 }
 
-/* Where the loop stands: bytes from the beginning of both operands and of the result. */
+/* Adds the offsets of a loop's index, in bytes, in both operands and in the result. */
 static void add_offsets(int64_t at[3], const int64_t *index, const int64_t (*bytes)[IR_MAX_RANK],
                         int32_t rank) {
     for (int32_t o = 0; o < 3; o++)
@@ -350,7 +350,7 @@ static AmStatus lay_out_scratch(DotKernel *kernel, KernelCall *call, Arena *aren
     return AM_OK;
 }
 
-/* AM_ERROR_INPUT: the library has nothing for the dot with its result in this order. */
+/* Prepares the dot with its result in this order. AM_ERROR_INPUT: the library refuses it. */
 static AmStatus prepare_in_order(KernelCall *call, Arena *arena, const CudaDotOrder *order, AmError *error) {
     const IrDot *dot = call->instruction->attributes->dot;
     const IrShape *left = call->operand_shapes[0], *right = call->operand_shapes[1];

@@ -4,7 +4,7 @@
 #include "executor/cpu/strided.h"
 #include "executor/cuda/device.h"
 
-/* The result in the natural order: sizes, and strides in the array as it is. */
+/* The result's dimensions in the natural order: sizes, and strides in the array. */
 typedef struct Result {
     int32_t rank, batch_count, free_counts[2];
     int64_t sizes[IR_MAX_RANK], strides[IR_MAX_RANK];

@@ -1,12 +1,11 @@
 /* The order in which a dot's result has its dimensions, as matrices.
  *
- * The natural order is [batch, left free, right free]. Where the instruction has
- * another one, the library writes it directly if the free dimensions of each
- * operand step through the result as one and the columns lie close. Any other
- * order, and one that the library refuses, is written in slices: each product
- * goes to the scratch memory in the natural order and is copied from there. A
- * slice fixes batch dimensions that come first in the result, so that the
- * scratch memory holds a part of the result.
+ * The natural order is [batch, left free, right free]. The library writes another
+ * order directly if the free dimensions of each operand step through the result
+ * as one and the columns lie close. Any other order, and one that the library
+ * refuses, is written in slices: each product goes to the scratch memory in the
+ * natural order and is copied from there. A slice fixes batch dimensions that
+ * come first in the result, so the scratch memory holds a part of the result.
  */
 #ifndef EXECUTOR_CUDA_DOT_ORDER_H
 #define EXECUTOR_CUDA_DOT_ORDER_H

@@ -114,7 +114,7 @@ static void test_without_the_library(void **state) {
     }
 }
 
-/* What the heuristic accepts and the library refuses to run: all forms give the same results. */
+/* All forms give the same results if the library refuses to run algorithms of its heuristic. */
 static void test_refused_when_called(void **state) {
     (void)state;
     const StandIn *stand = stand_in();

@@ -87,8 +87,8 @@ static KernelCase *in_order(KernelCase *c, const int64_t *order) {
     return c;
 }
 
-/* Results in another order: what the library writes itself, what is copied from slices, and how much scratch
- * memory each takes, in elements. `slice_bytes` 1: slices are as small as can be. */
+/* Results in another order, with the products and kernels of each, and its scratch memory in elements. With
+ * `slice_bytes` 1 slices are as small as possible. */
 static const struct {
     DotCase dot;
     int64_t order[5];
@@ -194,8 +194,8 @@ static void test_orders(void **state) {
     product_device_close(&device);
 }
 
-/* What the heuristic accepts and a later call refuses: the result goes by the slices of its order, else by a
- * kernel of our own, with one line for all of them. */
+/* A call refuses an algorithm of the heuristic. Slices write the result, or a generated kernel with one
+ * warning for all dots. */
 static void test_refused_when_called(void **state) {
     (void)state;
     /* bhts,bshe->bthe: the heads' results interleave */

@@ -52,7 +52,7 @@ static void set(const char *variable, const char *value) {
     else unsetenv(variable);
 }
 
-/* Runs what is prepared in a process. `must_succeed`: a failure is one of the test. */
+/* Runs the prepared training in a process. `must_succeed`: a failure of it fails the test. */
 static void check_case(const char *refusals, const char *failures, bool must_succeed) {
     Child child;
     char words[TEXT];
@@ -79,7 +79,7 @@ static void prepare(const char *model, const char *mesh, const char *comm) {
     training.steps = 6; /* the graphs are there from the third on */
 }
 
-/* What a library refuses is computed by another way. */
+/* Training gives the reference's losses if libraries refuse problems. */
 static void test_refusals(void **state) {
     (void)state;
     int seeds = getenv("AUTOMAP_FULL") ? 20 : 4;
@@ -97,7 +97,7 @@ static void test_refusals(void **state) {
 #define SECOND_COMM "local"
 #endif
 
-/* A call of the driver or a library fails once, or from then on. `comm` NULL: in turn. */
+/* A call of the driver or a library fails once, or from then on. `comm` NULL: both alternate. */
 static void check_failures(const char *const *calls, int count, int seeds, const char *comm) {
     Random random;
     random_seed(&random, 11);

@@ -386,7 +386,7 @@ EXPORT cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cu
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* Whether the algorithm was chosen for this problem. */
+/* Returns whether the algorithm is for this problem. */
 static bool is_for(const Algorithm *algorithm, const Operation *operation, const Layout *layouts[4]) {
     return algorithm->tag == TAG_ALGORITHM && algorithm->problem == fingerprint(operation, layouts);
 }

@@ -5,19 +5,18 @@
  * counters, and two areas for each member's data. A batch (the calls of one group,
  * or one call) is queued on its stream. When its turn comes a member copies what
  * it gives into its area. Collectives: it counts `arrived` up; when all have
- * arrived it works out its own results from the areas and counts `read` up; nobody
- * writes his area again before all have read. Reductions go in the order of the
- * ranks. Sends and receives, in their own area, concern their two members alone:
- * a member that has none in a batch of the others takes no part in it.
+ * arrived it computes its own results from the areas and counts `read` up; no
+ * member writes its area again before all have read. Reductions go in the order of
+ * the ranks. Sends and receives have areas apart, and only their two members meet.
  *
- * A communicator that does not block says ncclInProgress for a few polls after
- * its start. Each of its groups is launched by a thread of its own, as since
- * version 2.23, and is in progress until that ends; with STAND_IN_NCCL_LAUNCH=caller
- * in the caller's thread, as before, and only the first is in progress for a few
- * polls. Calls meanwhile are refused. As with the real one the last abort of a
- * group in a process waits for the end of the graphs that hold its work. Refused
- * are memory that is not the device's, sends and receives of 0 bytes, and two ranks
- * of a process on one device unless CUDA_MODULE_LOADING was EAGER at cuInit().
+ * A communicator that does not block returns ncclInProgress for a few polls after
+ * its start. A new thread launches each of its groups, as in version 2.23 and
+ * later; the group is in progress until then. With STAND_IN_NCCL_LAUNCH=caller the
+ * calling thread does, as in older versions, and only the first group is in
+ * progress for a few polls. Calls during progress are refused. The last abort of a
+ * group in a process waits for the end of the graphs that hold its work, as in the
+ * library. Refused are host memory, sends and receives of 0 bytes, and two ranks of
+ * a process on one device unless CUDA_MODULE_LOADING was EAGER at cuInit().
  * STAND_IN_FAIL works on every function; on ncclCommGetAsyncError it sets the state.
  * STAND_IN_NCCL_VERSION (23200) is what ncclGetVersion says. Rank
  * STAND_IN_NCCL_ABSENT of a group never becomes present to the others; rank
@@ -553,7 +552,7 @@ static bool all_are_present(const struct ncclComm *self) {
     return true;
 }
 
-/* Whether another rank of the group in this process is on the same device. */
+/* Returns whether another rank of the group in this process is on the same device. */
 static bool shares_device(const struct ncclComm *self) {
     bool shares = false;
     pthread_mutex_lock(&list_mutex);

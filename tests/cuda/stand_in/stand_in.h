@@ -54,7 +54,7 @@ typedef struct StandIn {
     /* First thing in every function of a stand-in: counts the call, and returns the code that
      * STAND_IN_FAIL wants of it, else 0. */
     int (*enter)(const char *call);
-    /* Whether STAND_IN_REFUSE has this function refuse the problem of that number. */
+    /* Returns whether this function refuses the problem of that number, by STAND_IN_REFUSE. */
     bool (*refuses)(const char *call, uint64_t problem);
     int64_t (*count)(const char *call);               /* calls of a function, by its name without _v2 */
     int64_t (*runs)(const char *name);                /* times that a kernel, or work enqueue()d, has run */
