@@ -434,7 +434,7 @@ static void *launch_in_thread(void *argument) {
     CUresult (*set)(CUcontext);
     void *symbol = driver_function("cuCtxSetCurrent");
     memcpy(&set, &symbol, sizeof set);
-    nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     ncclResult_t result = set(group->context) == CUDA_SUCCESS ? launch(group) : ncclUnhandledCudaError;
     for (int32_t k = 0; k < group->count; k++) {
         struct ncclComm *self = group->calls[k].communicator;
