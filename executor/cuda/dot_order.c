@@ -4,6 +4,8 @@
 #include "executor/cpu/strided.h"
 #include "executor/cuda/device.h"
 
+#define COPY_ALIGNMENT 16 /* bytes; a pack may move so many at a time */
+
 /* The result's dimensions in the natural order: sizes, and strides in the array. */
 typedef struct Result {
     int32_t rank, batch_count, free_counts[2];
@@ -81,12 +83,14 @@ bool cuda_dot_order(CudaDotOrder *order, const KernelCall *call) {
     return false;
 }
 
-/* Fixes batch dimensions that come first in the result until a slice has at most `most` elements. */
-static void fix_batches(CudaDotOrder *order, const Result *result, int64_t most) {
+/* Fixes batch dimensions that come first in the result until a slice has at most `most` bytes. Slices begin
+ * at multiples of COPY_ALIGNMENT. */
+static void fix_batches(CudaDotOrder *order, const Result *result, int64_t element_bytes, int64_t most) {
     int64_t elements = strided_elements(result->sizes, result->rank);
-    for (int32_t d = 0; d < result->rank && elements > most; d++) {
+    for (int32_t d = 0; d < result->rank && elements * element_bytes > most; d++) {
         int64_t natural = result->natural[d];
-        if (natural >= result->batch_count) return;
+        if (natural >= result->batch_count || result->strides[natural] * element_bytes % COPY_ALIGNMENT != 0)
+            return;
         order->fixed[natural] = true;
         order->fixed_batch[order->fixed_count] = (int32_t)natural;
         order->fixed_strides[order->fixed_count++] = result->strides[natural];
@@ -102,8 +106,8 @@ bool cuda_dot_slices(CudaDotOrder *order, const KernelCall *call) {
     *order = (CudaDotOrder){.sliced = true};
     for (int32_t k = 0; k < 2; k++)
         for (int32_t d = 0; d < result.free_counts[k]; d++) order->free[k][d] = d;
-    fix_batches(order, &result,
-                cuda_device_of(call->device)->slice_bytes / dtype_bytes(call->result_shapes[0]->type));
+    fix_batches(order, &result, dtype_bytes(call->result_shapes[0]->type),
+                cuda_device_of(call->device)->slice_bytes);
     int64_t sizes[IR_MAX_RANK], strides[IR_MAX_RANK];
     for (int32_t d = 0; d < result.rank; d++) sizes[d] = order->fixed[d] ? 1 : result.sizes[d];
     strided_row_major(strides, sizes, result.rank);
