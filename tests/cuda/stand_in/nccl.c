@@ -3,8 +3,8 @@
  *
  * A unique id names a file. Its members map it: a line for each member with two
  * counters, and two areas for each member's data. A batch (the calls of one group,
- * or one call) is queued on its stream. When its turn comes a member copies what
- * it gives into its area. Collectives: it counts `arrived` up; when all have
+ * or one call) is queued on its stream. First a member copies its operands into
+ * its area. Collectives: it counts `arrived` up; when all have
  * arrived it computes its own results from the areas and counts `read` up; no
  * member writes its area again before all have read. Reductions go in the order of
  * the ranks. Sends and receives have areas apart, and only their two members meet.
