@@ -26,6 +26,7 @@ static void run_generated(const KernelCall *call) {
     CudaKernelDevice *device = cuda_device_of(call->device);
     for (int32_t k = 0; k < kernel->source.launch_count; k++) {
         CudaLaunch *launch = &kernel->source.launches[k];
+        if (launch->copies && call->operands[0] == call->results[0]) continue;
         kernel->arguments[kernel->number_at] = &launch->number;
         cuda_note(device,
                   cuda.cuLaunchKernel(kernel->functions[k], (unsigned)launch->blocks, 1, 1,

@@ -23,6 +23,7 @@ typedef struct CudaLaunch {
     int64_t blocks;   /* > 0 */
     int32_t threads;  /* per block */
     bool numbered;    /* the kernel takes `number`, a 64-bit integer, as its last argument */
+    bool copies;      /* operand 0 to result 0: not to be launched where both are the same memory */
     int64_t number;
 } CudaLaunch;
 

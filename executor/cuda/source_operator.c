@@ -160,11 +160,14 @@ bool cuda_has_operators(Dtype type) {
     return row_of(type) != NULL;
 }
 
+const char *cuda_word(int64_t bytes) {
+    static const char *const words[] = {[1] = "u8", [2] = "u16", [4] = "u32", [8] = "u64", [16] = "b128"};
+    return words[bytes];
+}
+
 const char *cuda_value_type(Dtype type) {
-    static const char *const bits[] = {[1] = "u8", [2] = "u16", [4] = "u32", [8] = "u64"};
     const TypeRow *row = row_of(type);
-    if (row) return row->name;
-    return dtype_bytes(type) == 16 ? "b128" : bits[dtype_bytes(type)];
+    return row ? row->name : cuda_word(dtype_bytes(type));
 }
 
 const char *cuda_memory_type(Dtype type) {

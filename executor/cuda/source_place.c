@@ -85,24 +85,28 @@ AmStatus cuda_source_constant(CudaSource *source, Arena *arena, const KernelCall
     return launch(source, arena, "constant", &body, elements, error);
 }
 
+/* One thread per word, the widest that divides the bytes, copies operand 0 to result 0. */
+static AmStatus launch_bytes(CudaSource *source, Arena *arena, const KernelCall *call, const char *kind,
+                             int64_t bytes, AmError *error) {
+    int64_t width = 16;
+    while (bytes % width != 0) width /= 2;
+    Text body = {0};
+    append_start(&body, call, source, bytes / width);
+    text_append(&body, "    ((%s *)out0)[i] = ((const %s *)in0)[i];\n}\n", cuda_word(width),
+                cuda_word(width));
+    return launch(source, arena, kind, &body, bytes / width, error);
+}
+
 /* Between widths the smaller type has one more dimension, the innermost: the bytes stay as they lie. */
 AmStatus cuda_source_bitcast_convert(CudaSource *source, Arena *arena, const KernelCall *call,
                                      AmError *error) {
-    static const char *const units[] = {[1] = "u8", [2] = "u16", [4] = "u32", [8] = "u64"};
     const IrShape *from = call->operand_shapes[0], *to = call->result_shapes[0];
     if (dtype_bits(from->type) == dtype_bits(to->type))
         return cuda_source_elements(source, arena, call, error);
     if (ir_shape_bytes(from) != ir_shape_bytes(to))
         return kernel_call_refuse(call, "operand and result differ in size", error);
-    int64_t unit =
-        dtype_bytes(from->type) < dtype_bytes(to->type) ? dtype_bytes(to->type) : dtype_bytes(from->type);
-    if (unit > 8) unit = 8;
-    int64_t elements = ir_shape_bytes(to) / unit;
-    Text body = {0};
-    if (elements == 0) return AM_OK;
-    append_start(&body, call, source, elements);
-    text_append(&body, "    ((%s *)out0)[i] = ((const %s *)in0)[i];\n}\n", units[unit], units[unit]);
-    return launch(source, arena, "bits", &body, elements, error);
+    return ir_shape_bytes(to) > 0 ? launch_bytes(source, arena, call, "bits", ir_shape_bytes(to), error)
+                                  : AM_OK;
 }
 
 /* Scalar integers from operand `first` on, one per dimension of operand 0. */
@@ -189,12 +193,11 @@ AmStatus cuda_source_dynamic_slice(CudaSource *source, Arena *arena, const Kerne
 }
 
 AmStatus cuda_source_copy_operand(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
-    int64_t elements = ir_shape_elements(call->result_shapes[0]);
-    Text body = {0};
-    if (elements == 0) return AM_OK;
-    append_start(&body, call, source, elements);
-    text_append_string(&body, "    if (out0 != in0) out0[i] = in0[i];\n}\n");
-    return launch(source, arena, "copy", &body, elements, error);
+    int64_t bytes = ir_shape_bytes(call->result_shapes[0]);
+    if (bytes == 0) return AM_OK;
+    TRY(launch_bytes(source, arena, call, "copy", bytes, error));
+    source->launches[source->launch_count - 1].copies = true;
+    return AM_OK;
 }
 
 AmStatus cuda_source_dynamic_update_slice(CudaSource *source, Arena *arena, const KernelCall *call,

@@ -15,6 +15,7 @@
  * registers ("f32" for bf16). A type without arithmetic is bits of its width. */
 const char *cuda_memory_type(Dtype type);
 const char *cuda_value_type(Dtype type);
+const char *cuda_word(int64_t bytes); /* bits of 1, 2, 4, 8 or 16 bytes */
 bool cuda_has_arithmetic(Dtype type); /* pred, integers, floating types */
 bool cuda_has_operators(Dtype type);  /* these and c64 */
 
@@ -38,7 +39,8 @@ static inline int64_t cuda_blocks(int64_t count) {
     return count / CUDA_THREADS + (count % CUDA_THREADS > 0);
 }
 
-/* "(const f32 *in0, f32 *out0) {" and a new line. Where the source has them, the scratch memory (an
+/* "(const f32 *__restrict__ in0, f32 *out0) {" and a new line; an operand that may lie where a result does
+ * is without __restrict__. Where the source has them, the scratch memory (an
  * address of `scratch`, say "f64"; NULL if it is not used) and the uploaded bytes follow, and "s64 number"
  * if `numbered`. */
 void cuda_append_signature(Text *out, const KernelCall *call, const CudaSource *source, const char *scratch,
@@ -76,7 +78,7 @@ AmStatus cuda_computation_read(ElementComputation *computation, Arena *arena, co
 AmStatus cuda_append_computation(Text *out, Arena *arena, const KernelCall *call, const char *name,
                                  const ElementComputation *computation, AmError *error);
 
-/* The launch that copies operand 0 to result 0, unless they are the same memory. */
+/* The launch that copies operand 0 to result 0; it is left out where they are the same memory. */
 AmStatus cuda_source_copy_operand(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
 
 typedef AmStatus CudaSourceWriter(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);

@@ -109,6 +109,33 @@ static void test_modules(void **state) {
     }
 }
 
+/* The array that is changed is a temporary whose memory the result takes over: there is nothing to copy. The
+ * other array is a parameter, which stays as it is. */
+static const char updates[] = "HloModule m\n"
+                              "ENTRY e {\n"
+                              "  x = s32[600] parameter(0)\n"
+                              "  u = s32[7] parameter(1)\n"
+                              "  i = s32[] parameter(2)\n"
+                              "  n = s32[600] negate(x)\n"
+                              "  a = s32[600] dynamic-update-slice(n, u, i)\n"
+                              "  b = s32[600] dynamic-update-slice(x, u, i)\n"
+                              "  ROOT r = (s32[600], s32[600]) tuple(a, b)\n"
+                              "}\n";
+
+static void test_an_update_in_place_copies_nothing(void **state) {
+    (void)state;
+    KernelDevice *device = cuda_case_device(&kernels_cuda);
+    CudaCase gpu;
+    cuda_case_check(cuda_case_open(&gpu, device, updates), &gpu.error);
+    int64_t launches = cuda_case_count("cuLaunchKernel");
+    cuda_case_run(&gpu);
+    cuda_case_synchronize(&gpu);
+    ASSERT_COUNT("cuLaunchKernel", launches + 4); /* negate, update, copy, update */
+    cuda_case_close(&gpu);
+    device->back_end->close(device);
+    check_module(updates, 2);
+}
+
 static bool run_stretch(CudaCase *self, void **record) {
     if (self->device->back_end->begin(self->device, record)) return true;
     cuda_case_run(self);
@@ -327,6 +354,7 @@ int main(void) {
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_modules),
+        cmocka_unit_test(test_an_update_in_place_copies_nothing),
         cmocka_unit_test(test_a_stretch_becomes_a_graph),
         cmocka_unit_test(test_a_stretch_that_cannot_be_recorded),
         cmocka_unit_test(test_a_failure_comes_out_of_synchronize),
