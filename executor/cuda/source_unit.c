@@ -260,11 +260,37 @@ AmStatus cuda_source_unit(const char **unit, Arena *arena, const CudaSource *sou
     return *unit ? AM_OK : am_fail_memory(error, 1 << 16);
 }
 
+/* The value whose memory operand or result k of a call has. */
+static const ProgramValue *storage_of(const KernelCall *call, int32_t k, bool is_result) {
+    const ProgramValue *values = call->program->values;
+    int32_t value = call->fusion
+                        ? (is_result ? call->fusion->output_values[k] : call->fusion->inputs[k].value)
+                        : (is_result ? call->instruction->first_result + k : call->instruction->operands[k]);
+    return &values[values[value].storage];
+}
+
+/* Whether the buffer plan keeps operand k apart from all results. A kernel that changes operand 0 in place
+ * counts as one that shares it. */
+static bool is_apart(const KernelCall *call, int32_t k) {
+    IrOpcode opcode = call->instruction ? call->instruction->opcode : IR_UNKNOWN;
+    if (k == 0 && (opcode == IR_SCATTER || opcode == IR_DYNAMIC_UPDATE_SLICE)) return false;
+    const ProgramValue *operand = storage_of(call, k, false);
+    for (int32_t r = 0; r < call->result_count; r++) {
+        const ProgramValue *result = storage_of(call, r, true);
+        bool planned = operand->offset >= 0 && result->offset >= 0;
+        if (operand == result || (planned && operand->offset < result->offset + result->bytes &&
+                                  result->offset < operand->offset + operand->bytes))
+            return false;
+    }
+    return true;
+}
+
 void cuda_append_signature(Text *out, const KernelCall *call, const CudaSource *source, const char *scratch,
                            bool numbered) {
     const char *separator = "(";
     for (int32_t k = 0; k < call->operand_count; k++, separator = ", ")
-        text_append(out, "%sconst %s *in%d", separator, cuda_memory_type(call->operand_shapes[k]->type), k);
+        text_append(out, "%sconst %s *%sin%d", separator, cuda_memory_type(call->operand_shapes[k]->type),
+                    is_apart(call, k) ? "__restrict__ " : "", k);
     for (int32_t k = 0; k < call->result_count; k++, separator = ", ")
         text_append(out, "%s%s *out%d", separator, cuda_memory_type(call->result_shapes[k]->type), k);
     if (source->scratch_bytes > 0) text_append(out, ", %s *scratch", scratch ? scratch : "void");
