@@ -159,8 +159,46 @@ static AmStatus status_of(nvrtcResult result) {
     return result == NVRTC_ERROR_COMPILATION ? AM_ERROR_INTERNAL : AM_ERROR_RUNTIME;
 }
 
-static AmStatus compile(CudaImage *image, Arena *arena, nvrtcProgram program, const Target *target,
-                        AmError *error) {
+/* Returns the line of the log that names the first error, else the first line. */
+static const char *line_of_error(const char *log) {
+    const char *at = strstr(log, ": error");
+    while (at && at > log && at[-1] != '\n') at--;
+    return at ? at : log;
+}
+
+/* The name of the kernel in whose definition line `number` of the unit, from 1, stands; *length: 0 where
+ * there is none. */
+static const char *kernel_at_line(const char *unit, int64_t number, int32_t *length) {
+    static const char global[] = "__global__", bounds[] = "__launch_bounds__(";
+    const char *kernel = NULL, *end = unit;
+    *length = 0;
+    for (; number > 0 && *end; number--) {
+        end += strcspn(end, "\n");
+        end += *end == '\n';
+    }
+    for (const char *at = unit; (at = strstr(at, global)) && at < end; at += sizeof global - 1) kernel = at;
+    if (!kernel) return "";
+    kernel += sizeof global - 1;
+    kernel += strspn(kernel, " \n");
+    if (strncmp(kernel, "void ", 5) == 0) kernel += 5;
+    if (strncmp(kernel, bounds, sizeof bounds - 1) == 0) kernel += strcspn(kernel, ")") + 1;
+    kernel += strspn(kernel, " \n");
+    *length = (int32_t)strcspn(kernel, "( \n");
+    return kernel;
+}
+
+/* "kernel reduce_1f... does not compile: automap.cu(12): error: ...", one line. */
+static AmStatus fail_compilation(const char *unit, const char *log, nvrtcResult result, AmError *error) {
+    const char *line = line_of_error(log), *place = strchr(line, '(');
+    int32_t length;
+    const char *kernel = kernel_at_line(unit, place ? strtoll(place + 1, NULL, 10) : 0, &length);
+    return am_fail(error, status_of(result), "", "kernel %.*s does not compile: %s: %.*s",
+                   length > 0 ? length : 1, length > 0 ? kernel : "?", nvrtc.nvrtcGetErrorString(result),
+                   (int)strcspn(line, "\n"), line);
+}
+
+static AmStatus compile(CudaImage *image, Arena *arena, const char *unit, nvrtcProgram program,
+                        const Target *target, AmError *error) {
     const char *arguments[OPTION_COUNT + 1];
     for (int32_t k = 0; k < OPTION_COUNT; k++) arguments[k] = options[k];
     arguments[OPTION_COUNT] = target->option;
@@ -169,9 +207,7 @@ static AmStatus compile(CudaImage *image, Arena *arena, nvrtcProgram program, co
     size_t bytes = 0;
     if (result == NVRTC_SUCCESS)
         result = (target->ptx ? nvrtc.nvrtcGetPTXSize : nvrtc.nvrtcGetCUBINSize)(program, &bytes);
-    if (result != NVRTC_SUCCESS)
-        return am_fail(error, status_of(result), "", "a kernel does not compile: %s: %.*s",
-                       nvrtc.nvrtcGetErrorString(result), (int)strcspn(image->log, "\n"), image->log);
+    if (result != NVRTC_SUCCESS) return fail_compilation(unit, image->log, result, error);
     char *data = arena_alloc(arena, bytes + 1);
     if (!data) return am_fail_memory(error, (int64_t)bytes);
     result = (target->ptx ? nvrtc.nvrtcGetPTX : nvrtc.nvrtcGetCUBIN)(program, data);
@@ -195,7 +231,7 @@ static AmStatus compile_unit(CudaImage *image, Arena *arena, const char *unit, i
     nvrtcResult result = nvrtc.nvrtcCreateProgram(&program, unit, "automap.cu", 0, NULL, NULL);
     if (result != NVRTC_SUCCESS)
         return am_fail(error, status_of(result), "", "NVRTC: %s", nvrtc.nvrtcGetErrorString(result));
-    AmStatus status = compile(image, arena, program, &target, error);
+    AmStatus status = compile(image, arena, unit, program, &target, error);
     nvrtc.nvrtcDestroyProgram(&program);
     if (status == AM_OK && path) write_cache(image, arena, path);
     return status;

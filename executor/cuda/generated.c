@@ -1,13 +1,14 @@
 /* Generated kernels, launched: from a call to the launches of its source.
  *
  * A call's kernels are written as text when it is prepared (source.h) and put on
- * the device's list. finish() compiles the texts of the whole list as one unit,
- * looks up each kernel once and uploads the constants, all in one piece of
- * memory. As the addresses of a call are fixed by then, the argument list of a
+ * the device's list. finish() compiles the texts of the whole list as a few units
+ * side by side, looks up each kernel once and uploads the constants, all in one
+ * piece of memory. As the addresses of a call are fixed by then, the argument list of a
  * launch is made when it is prepared, and running it is one call to the driver.
  */
 #include <string.h>
 
+#include "base/parallel.h"
 #include "executor/cuda/cuda.h"
 #include "executor/cuda/unit_cache.h"
 
@@ -100,39 +101,69 @@ static AmStatus upload(CudaKernelDevice *device, Arena *arena, AmError *error) {
     return cuda_check(cuda.cuStreamSynchronize(device->compute), what, error);
 }
 
-static AmStatus find_functions(CudaGenerated *kernel, const CudaUnit *unit, AmError *error) {
-    for (int32_t k = 0; k < kernel->source.launch_count; k++)
-        TRY(cuda_unit_function(&kernel->functions[k], unit, kernel->source.launches[k].name, error));
+/* The units of a list of kernels, compiled and loaded. */
+typedef struct Units {
+    const CudaDevice *device;
+    int32_t count;
+    const char **texts; /* NULL: nothing belongs there */
+    SharedUnit **loaded;
+    AmError *failures; /* their code is AM_OK: there is none */
+} Units;
+
+static AmStatus find_functions(CudaGenerated *kernel, const Units *units, AmError *error) {
+    for (int32_t k = 0; k < kernel->source.launch_count; k++) {
+        const char *name = kernel->source.launches[k].name;
+        SharedUnit *unit = units->loaded[cuda_source_unit_of(name, units->count)];
+        TRY(cuda_unit_function(&kernel->functions[k], unit_cache_unit(unit), name, error));
+    }
     return AM_OK;
 }
 
-/* The text of all kernels on the list; NULL: there are none. */
-static AmStatus write_unit(const char **text, Arena *arena, const CudaGenerated *list, AmError *error) {
-    int32_t count = 0, launches = 0;
+/* The texts of all kernels on the list, the oldest first. */
+static AmStatus write_units(Units *units, Arena *arena, const CudaGenerated *list, AmError *error) {
+    int32_t count = 0, at = 0;
     for (const CudaGenerated *kernel = list; kernel; kernel = kernel->next) count++;
     CudaSource *sources = ARENA_ARRAY(arena, CudaSource, count + 1);
     if (!sources) return am_fail_memory(error, (int64_t)sizeof *sources * count);
-    for (const CudaGenerated *kernel = list; kernel; kernel = kernel->next) {
-        sources[--count] = kernel->source; /* the list is the newest first */
-        launches += kernel->source.launch_count;
+    for (const CudaGenerated *kernel = list; kernel; kernel = kernel->next)
+        sources[count - ++at] = kernel->source;
+    TRY(cuda_source_units(&units->texts, &units->count, arena, sources, count, error));
+    units->loaded = ARENA_ARRAY(arena, SharedUnit *, units->count);
+    units->failures = ARENA_ARRAY(arena, AmError, units->count);
+    return arena->failed ? am_fail_memory(error, (int64_t)sizeof(AmError) * units->count) : AM_OK;
+}
+
+/* In any thread. */
+static void load_unit(void *user, int32_t k) {
+    Units *units = user;
+    if (!units->texts[k] || cuda_device_use(units->device, &units->failures[k]) != AM_OK) return;
+    unit_cache_take(&units->loaded[k], units->device, units->texts[k], &units->failures[k]);
+}
+
+/* Compiles and loads the units side by side; the device keeps them. The first failure in their order counts.
+ */
+static AmStatus load_units(Units *units, CudaKernelDevice *device, AmError *error) {
+    AmStatus status = AM_OK;
+    parallel_for(units->count, 0, load_unit, units);
+    for (int32_t k = 0; k < units->count; k++) {
+        const AmError *failure = &units->failures[k];
+        if (failure->code != AM_OK && status == AM_OK)
+            status = am_fail(error, failure->code, failure->source, "%s", failure->text);
+        if (!units->loaded[k]) continue;
+        AmStatus kept = cuda_keep(device, units->loaded[k], release_unit, status == AM_OK ? error : NULL);
+        if (status == AM_OK) status = kept;
     }
-    for (const CudaGenerated *kernel = list; kernel; kernel = kernel->next) count++;
-    *text = NULL;
-    return launches > 0 ? cuda_source_unit(text, arena, sources, count, error) : AM_OK;
+    return status;
 }
 
 AmStatus cuda_finish_generated(CudaKernelDevice *device, AmError *error) {
     Arena arena = {0};
-    const char *text;
-    SharedUnit *unit;
+    Units units = {.device = &device->device};
     AmStatus status;
-    TRY_OR_FAIL(write_unit(&text, &arena, device->generated, error));
-    if (text) {
-        TRY_OR_FAIL(unit_cache_take(&unit, &device->device, text, error));
-        TRY_OR_FAIL(cuda_keep(device, unit, release_unit, error));
-        for (CudaGenerated *kernel = device->generated; kernel; kernel = kernel->next)
-            TRY_OR_FAIL(find_functions(kernel, unit_cache_unit(unit), error));
-    }
+    TRY_OR_FAIL(write_units(&units, &arena, device->generated, error));
+    TRY_OR_FAIL(load_units(&units, device, error));
+    for (CudaGenerated *kernel = device->generated; kernel; kernel = kernel->next)
+        TRY_OR_FAIL(find_functions(kernel, &units, error));
     TRY_OR_FAIL(upload(device, &arena, error));
     device->generated = NULL;
 fail:

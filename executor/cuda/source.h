@@ -58,4 +58,11 @@ AmStatus cuda_source_make(CudaSource *source, Arena *arena, const KernelCall *ca
 AmStatus cuda_source_unit(const char **unit, Arena *arena, const CudaSource *sources, int32_t count,
                           AmError *error);
 
+/* The same kernels in several units, each compiled on its own. `units` [*unit_count]: NULL where one is
+ * empty. The hash of a kernel's name and the number of kernels choose its unit, on every machine alike. */
+AmStatus cuda_source_units(const char ***units, int32_t *unit_count, Arena *arena, const CudaSource *sources,
+                           int32_t count, AmError *error);
+/* Returns the unit, of `count`, that holds the kernel of this name. */
+int32_t cuda_source_unit_of(const char *name, int32_t count);
+
 #endif

@@ -6,6 +6,7 @@
  * from its end finds them all.
  */
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -204,6 +205,9 @@ static const struct {
 };
 enum { HELPER_COUNT = sizeof helpers / sizeof *helpers };
 
+/* Of a program's kernels, for units that are compiled side by side: more units cost more time in sum. */
+enum { KERNELS_OF_UNIT = 12, MOST_UNITS = 32 };
+
 /* Whether `name` stands in the text as a whole word. */
 static bool names(const char *text, const char *name) {
     size_t length = strlen(name);
@@ -239,14 +243,25 @@ static AmStatus find_kernels(Kernels *self, Arena *arena, const CudaSource *sour
     return AM_OK;
 }
 
-AmStatus cuda_source_unit(const char **unit, Arena *arena, const CudaSource *sources, int32_t count,
-                          AmError *error) {
+int32_t cuda_source_unit_of(const char *name, int32_t count) {
+    const char *digest = strrchr(name, '_');
+    uint64_t number = digest ? strtoull(digest + 1, NULL, 16) : 0;
+    return (int32_t)(number % (uint64_t)count);
+}
+
+/* The unit of the kernels that belong to part `part` of `parts`; NULL: there are none. */
+static AmStatus write_unit(const char **unit, Arena *arena, const Kernels *kernels, int32_t part,
+                           int32_t parts, AmError *error) {
     bool used[HELPER_COUNT] = {false};
-    Kernels kernels;
-    TRY(find_kernels(&kernels, arena, sources, count, error));
+    int32_t count = 0;
+    const CudaLaunch **list = ARENA_ARRAY(arena, const CudaLaunch *, kernels->count + 1);
+    if (!list) return am_fail_memory(error, kernels->count * 8);
+    for (int32_t k = 0; k < kernels->count; k++)
+        if (cuda_source_unit_of(kernels->list[k]->name, parts) == part) list[count++] = kernels->list[k];
+    *unit = NULL;
+    if (count == 0) return AM_OK;
     for (int32_t h = HELPER_COUNT - 1; h >= 0; h--) {
-        for (int32_t k = 0; k < kernels.count && !used[h]; k++)
-            used[h] = names(kernels.list[k]->text, helpers[h].name);
+        for (int32_t k = 0; k < count && !used[h]; k++) used[h] = names(list[k]->text, helpers[h].name);
         for (int32_t later = h + 1; later < HELPER_COUNT && !used[h]; later++)
             used[h] = used[later] && names(helpers[later].text, helpers[h].name);
     }
@@ -254,10 +269,33 @@ AmStatus cuda_source_unit(const char **unit, Arena *arena, const CudaSource *sou
     text_append_string(&text, types);
     for (int32_t h = 0; h < HELPER_COUNT; h++)
         if (used[h]) text_append(&text, "\n%s", helpers[h].text);
-    for (int32_t k = 0; k < kernels.count; k++) text_append(&text, "\n%s", kernels.list[k]->text);
+    for (int32_t k = 0; k < count; k++) text_append(&text, "\n%s", list[k]->text);
     *unit = text.failed ? NULL : arena_copy_bytes(arena, text.data, text.length);
     text_free(&text);
     return *unit ? AM_OK : am_fail_memory(error, 1 << 16);
+}
+
+AmStatus cuda_source_unit(const char **unit, Arena *arena, const CudaSource *sources, int32_t count,
+                          AmError *error) {
+    Kernels kernels;
+    TRY(find_kernels(&kernels, arena, sources, count, error));
+    TRY(write_unit(unit, arena, &kernels, 0, 1, error));
+    if (!*unit) *unit = "";
+    return AM_OK;
+}
+
+AmStatus cuda_source_units(const char ***units, int32_t *unit_count, Arena *arena, const CudaSource *sources,
+                           int32_t count, AmError *error) {
+    Kernels kernels;
+    TRY(find_kernels(&kernels, arena, sources, count, error));
+    int32_t parts = kernels.count / KERNELS_OF_UNIT;
+    parts = parts < 1 ? 1 : parts > MOST_UNITS ? MOST_UNITS : parts;
+    *units = ARENA_ARRAY(arena, const char *, parts);
+    if (!*units) return am_fail_memory(error, parts * 8);
+    for (int32_t part = 0; part < parts; part++)
+        TRY(write_unit(&(*units)[part], arena, &kernels, part, parts, error));
+    *unit_count = parts;
+    return AM_OK;
 }
 
 /* The value whose memory operand or result k of a call has. */

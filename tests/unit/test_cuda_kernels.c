@@ -254,6 +254,50 @@ static void test_ranks_share_units(void **state) {
     assert_int_equal(memory.allocations, 0);
 }
 
+/* `count` arrays of different sizes, each negated: as many kernels. */
+static void write_many(char *text, size_t bytes, int count) {
+    size_t at = (size_t)snprintf(text, bytes, "HloModule m\nENTRY e {\n");
+    for (int k = 0; k < count; k++)
+        at += (size_t)snprintf(text + at, bytes - at,
+                               "  x%d = f32[%d] parameter(%d)\n  y%d = f32[%d] negate(x%d)\n", k, k + 1, k, k,
+                               k + 1, k);
+    at += (size_t)snprintf(text + at, bytes - at, "  ROOT r = (");
+    for (int k = 0; k < count; k++)
+        at += (size_t)snprintf(text + at, bytes - at, "%sf32[%d]", k > 0 ? ", " : "", k + 1);
+    at += (size_t)snprintf(text + at, bytes - at, ") tuple(");
+    for (int k = 0; k < count; k++)
+        at += (size_t)snprintf(text + at, bytes - at, "%sy%d", k > 0 ? ", " : "", k);
+    at += (size_t)snprintf(text + at, bytes - at, ")\n}\n");
+    assert_true(at < bytes);
+}
+
+/* Many kernels are several units, which another rank on the card shares. */
+static void test_many_kernels_are_several_units(void **state) {
+    (void)state;
+    enum { COUNT = 30 };
+    char text[8192];
+    KernelDevice *devices[2];
+    CudaCase cases[2];
+    int64_t loads = cuda_case_count("cuModuleLoadDataEx");
+    write_many(text, sizeof text, COUNT);
+    for (int r = 0; r < 2; r++) {
+        devices[r] = cuda_case_device(&kernels_cuda);
+        cuda_case_check(cuda_case_open(&cases[r], devices[r], text), &cases[r].error);
+        ASSERT_COUNT("cuModuleLoadDataEx", loads + 2);
+    }
+    for (int r = 0; r < 2; r++) {
+        for (int k = 0; k < COUNT; k++) {
+            float values[COUNT] = {[0] = (float)k, [29] = 1}, negated[COUNT];
+            cuda_case_set(&cases[r], k, values);
+            cuda_case_run(&cases[r]);
+            cuda_case_get(&cases[r], k, negated);
+            assert_true(negated[0] == -values[0] && (k < COUNT - 1 || negated[k] == -1));
+        }
+        cuda_case_close(&cases[r]);
+        devices[r]->back_end->close(devices[r]);
+    }
+}
+
 typedef struct RankOfCard {
     pthread_t thread;
     pthread_barrier_t *all;
@@ -360,6 +404,7 @@ int main(void) {
         cmocka_unit_test(test_a_failure_comes_out_of_synchronize),
         cmocka_unit_test(test_too_much_memory_is_refused),
         cmocka_unit_test(test_ranks_share_units),
+        cmocka_unit_test(test_many_kernels_are_several_units),
         cmocka_unit_test(test_ranks_in_threads),
         cmocka_unit_test(test_streams_are_ordered),
     };

@@ -118,6 +118,16 @@ static void test_refusals(void **state) {
     AmError error = {0};
     assert_int_equal(cuda_compile(&image, &arena, "int f( {", 80, &error), AM_ERROR_INTERNAL);
     assert_non_null(strstr(error.text, "automap.cu(1)"));
+    char two[512];
+    snprintf(two, sizeof two,
+             "%sextern \"C\" __global__ void __launch_bounds__(256) second(float *x) {\n    int unused;\n"
+             "    x[0] = nothing;\n}\n%s",
+             small, small);
+    error = (AmError){0};
+    assert_int_equal(cuda_compile(&image, &arena, two, 80, &error), AM_ERROR_INTERNAL);
+    assert_non_null(strstr(error.text, "kernel second does not compile"));
+    assert_non_null(strstr(error.text, "automap.cu(4): error"));
+    assert_null(strchr(error.text, '\n'));
     error = (AmError){0};
     assert_int_equal(cuda_compile(&image, &arena, small, 7, &error), AM_ERROR_RUNTIME);
     assert_non_null(strstr(error.text, "sm_7"));

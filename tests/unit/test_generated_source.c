@@ -182,6 +182,40 @@ static void test_names(void **state) {
     for (int32_t k = 0; k < 4; k++) case_free(cases[k]);
 }
 
+/* Every kernel is in the one unit that its name gives, whatever the order of the steps. */
+static void test_units(void **state) {
+    (void)state;
+    enum { COUNT = 60 };
+    CudaSource sources[COUNT], turned[COUNT];
+    KernelCase *cases[COUNT];
+    const char **units, **again;
+    int32_t count, same, filled = 0;
+    for (int32_t k = 0; k < COUNT; k++) {
+        cases[k] = case_new(IR_NEGATE);
+        VALUE(cases[k], DTYPE_F32, k + 1);
+        VALUE(cases[k], DTYPE_F32, k + 1);
+        sources[k] = turned[COUNT - 1 - k] = make(cases[k], NULL, 1);
+    }
+    Arena *arena = &cases[0]->arena;
+    assert_int_equal(cuda_source_units(&units, &count, arena, sources, COUNT, NULL), AM_OK);
+    assert_int_equal(cuda_source_units(&again, &same, arena, turned, COUNT, NULL), AM_OK);
+    assert_true(count > 2 && count < COUNT);
+    assert_int_equal(count, same);
+    for (int32_t u = 0; u < count; u++) {
+        filled += units[u] != NULL;
+        assert_true(!units[u] == !again[u]);
+        if (units[u]) assert_int_equal(strlen(units[u]), strlen(again[u]));
+    }
+    assert_true(filled > 2);
+    for (int32_t k = 0; k < COUNT; k++)
+        for (int32_t u = 0; u < count; u++) {
+            const char *name = sources[k].launches[0].name;
+            bool holds = units[u] && strstr(units[u], name);
+            assert_int_equal(holds, u == cuda_source_unit_of(name, count));
+        }
+    for (int32_t k = 0; k < COUNT; k++) case_free(cases[k]);
+}
+
 /* Operators without generated kernels are exactly those of libraries and of the host. */
 static void test_coverage(void **state) {
     (void)state;
@@ -227,6 +261,7 @@ int main(void) {
         cmocka_unit_test(test_transpose_and_reverse),
         cmocka_unit_test(test_reductions),
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_units),
         cmocka_unit_test(test_coverage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
