@@ -1,23 +1,42 @@
 /* scatter: updates combined in the order of their positions, as on the CPU,
  * whatever the timing.
  *
- * Where windows of different positions either coincide or do not meet (every
- * index names one element of its dimension, as in the gradient of an embedding),
- * a position's window begins at one place of the result. `starts` finds that
- * place for every position, or -1; `links` finds for every position the next one
- * with the same place; then there is a thread for every element of the updates
- * of a position that no other links to, which follows the links and combines.
- * Else, and for few positions, there is a thread for every element of the
- * result, which goes through all positions in order.
+ * A position and an element of its window along the dimensions that its indices
+ * move are an entry. An entry begins one row of the result, of as many elements
+ * as the rest of the window has. The key of an entry is its row's place, then its
+ * number. Blocks sort TILE keys each in shared memory, merges of twice the length
+ * follow, and then the entries of a row stand together in the order of their
+ * positions. One thread for each element of a row loads the updates a few at a
+ * time and combines them one after the other. Sorting E entries takes
+ * O(E log^2 E) steps. The order of additions is that of the CPU, so a row with
+ * many updates is combined by as many threads as it has elements.
+ *
+ * For few positions, and for a result with few rows, there is a thread for every
+ * element of the result, which goes through all positions in order.
  */
 #include "executor/cuda/source_index.h"
 
-enum { FEW_POSITIONS = 2 };
+enum { FEW_POSITIONS = 2, FEW_ROWS = 8, TILE = 2048, CHUNK = 8, AT_ONCE = 16 };
 
-static bool windows_coincide(const IndexMap *map) {
+/* What is sorted. */
+typedef struct Entries {
+    int64_t cells;              /* elements of a window along the dimensions that indices move */
+    int64_t columns;            /* and along the others */
+    int64_t count;              /* positions times cells */
+    int32_t bits;               /* of an entry's number in a key; the rest is its row's place */
+    bool expanded[IR_MAX_RANK]; /* [window dimension]: it belongs to the cells */
+} Entries;
+
+static Entries count_entries(const IndexMap *map) {
+    Entries entries = {.cells = 1, .columns = 1};
     for (int32_t k = 0; k < map->map_count; k++)
-        if (map->map_size[k] != 1 && map->map_size[k] != map->local[map->map_dimension[k]]) return false;
-    return true;
+        if (map->map_window[k] >= 0 && map->map_size[k] != 1 && !map->map_full[k])
+            entries.expanded[map->map_window[k]] = true;
+    for (int32_t w = 0; w < map->window_rank; w++)
+        *(entries.expanded[w] ? &entries.cells : &entries.columns) *= map->window[w];
+    entries.count = map->position_count * entries.cells;
+    while ((INT64_C(1) << entries.bits) < entries.count) entries.bits++;
+    return entries;
 }
 
 /* "const s64 index0 = ...;" and the test that all indices are inside the whole, into `inside`. */
@@ -34,6 +53,250 @@ static void append_indices(Text *out, const IndexMap *map, const char *indent) {
     text_append_string(out, ";\n");
 }
 
+/* "const s64 p1 = entry / 12u % 7u;" for the name "p" and n 1; `count` is that of all entries. */
+static void append_part(Text *out, const char *indent, const char *name, int32_t n, int64_t count,
+                        int64_t stride, int64_t size) {
+    const char *suffix = count <= INT32_MAX ? "u" : "ll";
+    text_append(out, "%sconst s64 %s%d = entry", indent, name, n);
+    if (stride != 1) text_append(out, " / %lld%s", (long long)stride, suffix);
+    if (stride * size != count) text_append(out, " %% %lld%s", (long long)size, suffix);
+    text_append_string(out, ";\n");
+}
+
+/* Defines p0, ... of the entry of number "entry", and c0, ... along the window dimensions of its cell. */
+static void append_entry(Text *out, const IndexMap *map, const Entries *entries, const char *indent) {
+    int64_t stride = entries->count;
+    for (int32_t n = 0; n < map->position_rank; n++) {
+        stride /= map->positions[n];
+        append_part(out, indent, "p", n, entries->count, stride, map->positions[n]);
+    }
+    stride = entries->cells;
+    for (int32_t w = 0; w < map->window_rank; w++) {
+        if (!entries->expanded[w]) continue;
+        stride /= map->window[w];
+        append_part(out, indent, "c", w, entries->count, stride, map->window[w]);
+    }
+}
+
+/* "const u32 entry = VALUE;" */
+static void append_number(Text *out, const Entries *entries, const char *indent, const char *value) {
+    const char *type = entries->count <= INT32_MAX ? "u32" : "s64";
+    text_append(out, "%sconst %s entry = (%s)(%s);\n", indent, type, type, value);
+}
+
+/* The key of the entry of number "entry", into `key`; all bits are set where it is outside the shard. */
+static void append_key(Text *out, const IndexMap *map, const Entries *entries) {
+    static const char indent[] = "            ";
+    append_entry(out, map, entries, indent);
+    append_indices(out, map, indent);
+    text_append(out, "%su64 place = ", indent);
+    cuda_append_dot(out, "p", map->batch_strides, map->position_rank);
+    text_append_string(out, ";\n");
+    for (int32_t k = 0; k < map->map_count; k++) {
+        int64_t d = map->map_dimension[k];
+        int32_t w = map->map_window[k];
+        if (map->map_full[k]) continue;
+        text_append(out, "%sconst s64 to%d = at%d", indent, k, k);
+        if (w >= 0 && entries->expanded[w]) text_append(out, " + c%d", w);
+        text_append(out, ";\n%sinside = inside && to%d >= 0 && to%d < %lldll;\n", indent, k, k,
+                    (long long)map->local[d]);
+        text_append(out, "%splace += (u64)to%d * %lldull;\n", indent, k, (long long)map->operand_strides[d]);
+    }
+    text_append(out, "%sif (inside) key = place << %d | entry;\n", indent, entries->bits);
+}
+
+/* Every block writes the keys of `tile` entries, sorted by a bitonic network, to the scratch memory. */
+static AmStatus launch_tiles(CudaSource *source, Arena *arena, const KernelCall *call, const IndexMap *map,
+                             const Entries *entries, int32_t tile, AmError *error) {
+    Text body = {0};
+    cuda_append_signature(&body, call, source, "u64", false);
+    text_append(&body,
+                "    __shared__ u64 keys[%d];\n"
+                "    const s64 first = (s64)blockIdx.x * %d;\n"
+                "    for (u32 k = threadIdx.x; k < %d; k += %d) {\n"
+                "        u64 key = ~0ull;\n"
+                "        if (first + k < %lldll) {\n",
+                tile, tile, tile, CUDA_THREADS, (long long)entries->count);
+    append_number(&body, entries, "            ", "first + k");
+    append_key(&body, map, entries);
+    text_append(&body,
+                "        }\n"
+                "        keys[k] = key;\n"
+                "    }\n"
+                "    __syncthreads();\n"
+                "    for (u32 size = 2; size <= %d; size *= 2)\n"
+                "        for (u32 stride = size / 2; stride > 0; stride /= 2) {\n"
+                "            for (u32 k = threadIdx.x; k < %d; k += %d) {\n"
+                "                const u32 low = 2 * k - (k & (stride - 1));\n"
+                "                const u64 a = keys[low], b = keys[low + stride];\n"
+                "                if ((a > b) == ((low & size) == 0)) {\n"
+                "                    keys[low] = b;\n"
+                "                    keys[low + stride] = a;\n"
+                "                }\n"
+                "            }\n"
+                "            __syncthreads();\n"
+                "        }\n"
+                "    for (u32 k = threadIdx.x; k < %d; k += %d)\n"
+                "        if (first + k < %lldll) scratch[first + k] = keys[k];\n"
+                "}\n",
+                tile, tile / 2, CUDA_THREADS, tile, CUDA_THREADS, (long long)entries->count);
+    return cuda_source_launch(source, arena, "scatter_tiles", &body,
+                              entries->count / tile + (entries->count % tile > 0), CUDA_THREADS, error);
+}
+
+/* Merges pairs of sorted runs between the two halves of the scratch memory: a thread writes CHUNK keys. The
+ * launch's number is the length of the runs, plus 1 if they are in the second half. *half: where the keys are
+ * in the end. */
+static AmStatus launch_merges(CudaSource *source, Arena *arena, const KernelCall *call,
+                              const Entries *entries, int32_t *half, AmError *error) {
+    long long count = (long long)entries->count;
+    Text body = {0};
+    *half = 0;
+    if (count <= TILE) return AM_OK;
+    cuda_append_signature(&body, call, source, "u64", true);
+    cuda_append_guard(&body, count / CHUNK + (count % CHUNK > 0));
+    text_append(&body,
+                "    const u64 *keys = scratch + (number & 1) * %lldll;\n"
+                "    u64 *sorted = scratch + (1 - (number & 1)) * %lldll;\n"
+                "    const s64 run = number & ~1ll, at = (s64)i * %d, end = least_of(at + %d, %lldll);\n"
+                "    const s64 first = at & ~(2 * run - 1), middle = least_of(first + run, %lldll);\n"
+                "    const s64 last = least_of(middle + run, %lldll), before = at - first;\n",
+                count, count, CHUNK, CHUNK, count, count, count);
+    text_append_string(
+        &body,
+        "    s64 low = greatest_of(before - (last - middle), 0ll);\n"
+        "    s64 high = least_of(before, middle - first);\n"
+        "    while (low < high) {\n"
+        "        const s64 mean = (low + high) / 2;\n"
+        "        if (keys[middle + before - 1 - mean] < keys[first + mean]) high = mean;\n"
+        "        else low = mean + 1;\n"
+        "    }\n"
+        "    s64 left = first + low, right = middle + before - low;\n"
+        "    for (s64 k = at; k < end; k++) {\n"
+        "        const bool takes_right = left == middle || (right < last && keys[right] < keys[left]);\n"
+        "        sorted[k] = keys[takes_right ? right++ : left++];\n"
+        "    }\n"
+        "}\n");
+    TRY(cuda_source_launch(source, arena, "scatter_merge", &body,
+                           cuda_blocks(count / CHUNK + (count % CHUNK > 0)), CUDA_THREADS, error));
+    CudaLaunch *first = &source->launches[source->launch_count - 1];
+    first->numbered = true;
+    first->number = TILE;
+    *half = 1;
+    for (int64_t run = 2 * TILE; run < count; run *= 2, *half = 1 - *half) {
+        CudaLaunch next = source->launches[source->launch_count - 1];
+        next.number = run + *half;
+        TRY(cuda_source_add(source, arena, &next, error));
+    }
+    return AM_OK;
+}
+
+/* Strides of the window dimensions that belong to the columns; the others have 0. */
+static void column_strides(int64_t *of_columns, const Entries *entries, const int64_t *strides,
+                           int32_t rank) {
+    for (int32_t w = 0; w < rank; w++) of_columns[w] = entries->expanded[w] ? 0 : strides[w];
+}
+
+/* "next = UPDATE;" the update of the entry whose key is KEY, and what finds it. */
+static void append_update(Text *out, const KernelCall *call, const IndexMap *map, const Entries *entries,
+                          const char *indent, const char *key, const char *next) {
+    char number[64];
+    snprintf(number, sizeof number, "%s & %lluull", key, (1ull << entries->bits) - 1);
+    append_number(out, entries, indent, number);
+    append_entry(out, map, entries, indent);
+    text_append(out, "%sconst s64 update = in_window + ", indent);
+    cuda_append_dot(out, "p", map->slice_strides, map->position_rank);
+    for (int32_t w = 0; w < map->window_rank; w++)
+        if (entries->expanded[w])
+            text_append(out, " + c%d * %lldll", w, (long long)map->window_slice_strides[w]);
+    text_append(out, ";\n%s%s = ", indent, next);
+    cuda_append_element(out, call->operand_shapes[2]->type, "in2", "update");
+    text_append_string(out, ";\n");
+}
+
+/* The first update of a row, then the others AT_ONCE at a time: their keys and they themselves are loaded
+ * before the first of them is combined. */
+static void append_row(Text *out, const KernelCall *call, const IndexMap *map, const Entries *entries) {
+    const char *type = cuda_value_type(call->operand_shapes[2]->type);
+    long long count = (long long)entries->count;
+    text_append(out, "    {\n        %s next;\n", type);
+    append_update(out, call, map, entries, "        ", "key", "next");
+    text_append(out,
+                "        value = combine(value, next);\n"
+                "    }\n"
+                "    for (s64 at = row0 + 1; at < %lldll && keys[at] >> %d == row; at += %d) {\n"
+                "        u64 ahead[%d];\n"
+                "        %s next[%d] = {};\n"
+                "#pragma unroll\n"
+                "        for (u32 k = 0; k < %d; k++) ahead[k] = at + k < %lldll ? keys[at + k] : ~0ull;\n"
+                "#pragma unroll\n"
+                "        for (u32 k = 0; k < %d; k++) {\n"
+                "            if (ahead[k] >> %d != row) continue;\n",
+                count, entries->bits, AT_ONCE, AT_ONCE, type, AT_ONCE, AT_ONCE, count, AT_ONCE,
+                entries->bits);
+    append_update(out, call, map, entries, "            ", "ahead[k]", "next[k]");
+    text_append(out,
+                "        }\n"
+                "#pragma unroll\n"
+                "        for (u32 k = 0; k < %d; k++)\n"
+                "            if (ahead[k] >> %d == row) value = combine(value, next[k]);\n"
+                "    }\n",
+                AT_ONCE, entries->bits);
+}
+
+/* A thread for every element of every entry's row: that of the first entry of a row combines all. */
+static AmStatus launch_rows(CudaSource *source, Arena *arena, const KernelCall *call, const IndexMap *map,
+                            const Entries *entries, const ElementComputation *combine, int32_t half,
+                            AmError *error) {
+    Dtype type = call->operand_shapes[2]->type;
+    int64_t elements = entries->count * entries->columns, strides[IR_MAX_RANK], stride = entries->columns;
+    Text body = {0};
+    cuda_append_signature(&body, call, source, "u64", false);
+    cuda_append_guard(&body, elements);
+    AmStatus status = cuda_append_computation(&body, arena, call, "combine", combine, error);
+    if (status != AM_OK) {
+        text_free(&body);
+        return status;
+    }
+    cuda_append_coordinate(&body, "row", 0, elements, entries->columns, entries->count);
+    text_append(&body,
+                "    const u64 *keys = scratch + %lldll;\n"
+                "    const u64 key = keys[row0], row = key >> %d;\n"
+                "    if (key == ~0ull || (row0 > 0 && keys[row0 - 1] >> %d == row)) return;\n",
+                half ? (long long)entries->count : 0, entries->bits, entries->bits);
+    for (int32_t w = 0; w < map->window_rank; w++) {
+        if (entries->expanded[w]) continue;
+        stride /= map->window[w];
+        cuda_append_coordinate(&body, "w", w, elements, stride, map->window[w]);
+    }
+    text_append_string(&body, "    const s64 place = (s64)row + ");
+    column_strides(strides, entries, map->window_operand_strides, map->window_rank);
+    cuda_append_dot(&body, "w", strides, map->window_rank);
+    text_append_string(&body, ", in_window = ");
+    column_strides(strides, entries, map->window_slice_strides, map->window_rank);
+    cuda_append_dot(&body, "w", strides, map->window_rank);
+    text_append(&body, ";\n    %s value = ", cuda_value_type(type));
+    cuda_append_element(&body, type, "out0", "place");
+    text_append_string(&body, ";\n");
+    append_row(&body, call, map, entries);
+    text_append_string(&body, "    out0[place] = ");
+    cuda_append_store(&body, type, "value");
+    text_append_string(&body, ";\n}\n");
+    return cuda_source_launch(source, arena, "scatter_rows", &body, cuda_blocks(elements), CUDA_THREADS,
+                              error);
+}
+
+static AmStatus launch_sorted(CudaSource *source, Arena *arena, const KernelCall *call, const IndexMap *map,
+                              const Entries *entries, const ElementComputation *combine, AmError *error) {
+    int32_t tile = 2, half;
+    while (tile < TILE && tile < entries->count) tile *= 2;
+    source->scratch_bytes = (entries->count > TILE ? 2 : 1) * (int64_t)sizeof(uint64_t) * entries->count;
+    TRY(cuda_source_copy_operand(source, arena, call, error));
+    TRY(launch_tiles(source, arena, call, map, entries, tile, error));
+    TRY(launch_merges(source, arena, call, entries, &half, error));
+    return launch_rows(source, arena, call, map, entries, combine, half, error);
+}
+
 /* Position number `number` as coordinates p0, ... */
 static void append_position(Text *out, const IndexMap *map, const char *number, const char *indent) {
     int64_t stride = map->position_count;
@@ -44,91 +307,6 @@ static void append_position(Text *out, const IndexMap *map, const char *number, 
         if (n > 0) text_append(out, " %% %lldll", (long long)map->positions[n]);
         text_append_string(out, ";\n");
     }
-}
-
-/* One thread per position. The scratch memory holds, for each, its place, the next position with the same
- * place (or -1), and whether another links to it. */
-static AmStatus launch_starts(CudaSource *source, Arena *arena, const KernelCall *call, const IndexMap *map,
-                              AmError *error) {
-    long long count = (long long)map->position_count;
-    Text body = {0};
-    cuda_append_signature(&body, call, source, "s64", false);
-    cuda_append_guard(&body, map->position_count);
-    append_position(&body, map, "i", "    ");
-    append_indices(&body, map, "    ");
-    text_append_string(&body, "    const s64 place = ");
-    cuda_append_dot(&body, "p", map->batch_strides, map->position_rank);
-    for (int32_t k = 0; k < map->map_count; k++) {
-        int64_t d = map->map_dimension[k];
-        if (map->map_full[k]) continue;
-        text_append(&body, " + at%d * %lldll", k, (long long)map->operand_strides[d]);
-    }
-    text_append_string(&body, ";\n");
-    for (int32_t k = 0; k < map->map_count; k++)
-        if (map->map_size[k] == 1 && !map->map_full[k])
-            text_append(&body, "    inside = inside && at%d >= 0 && at%d < %lldll;\n", k, k,
-                        (long long)map->local[map->map_dimension[k]]);
-    text_append(&body, "    scratch[i] = inside ? place : -1;\n    scratch[%lldll + i] = 0;\n}\n", 2 * count);
-    return cuda_source_launch(source, arena, "scatter_starts", &body, cuda_blocks(map->position_count),
-                              CUDA_THREADS, error);
-}
-
-static AmStatus launch_links(CudaSource *source, Arena *arena, const KernelCall *call, const IndexMap *map,
-                             AmError *error) {
-    long long count = (long long)map->position_count;
-    Text body = {0};
-    cuda_append_signature(&body, call, source, "s64", false);
-    cuda_append_guard(&body, map->position_count);
-    text_append(&body,
-                "    const s64 place = scratch[i];\n"
-                "    s64 next = (s64)i + 1;\n"
-                "    while (next < %lldll && scratch[next] != place) next++;\n"
-                "    const bool found = place >= 0 && next < %lldll;\n"
-                "    scratch[%lldll + i] = found ? next : -1;\n"
-                "    if (found) scratch[%lldll + next] = 1;\n"
-                "}\n",
-                count, count, count, 2 * count);
-    return cuda_source_launch(source, arena, "scatter_links", &body, cuda_blocks(map->position_count),
-                              CUDA_THREADS, error);
-}
-
-static AmStatus launch_chains(CudaSource *source, Arena *arena, const KernelCall *call, const IndexMap *map,
-                              const ElementComputation *combine, AmError *error) {
-    const IrShape *updates = call->operand_shapes[2];
-    int64_t elements = ir_shape_elements(updates), number[IR_MAX_RANK];
-    long long count = (long long)map->position_count;
-    Text body = {0};
-    cuda_append_signature(&body, call, source, "s64", false);
-    cuda_append_guard(&body, elements);
-    AmStatus status = cuda_append_computation(&body, arena, call, "combine", combine, error);
-    if (status != AM_OK) {
-        text_free(&body);
-        return status;
-    }
-    cuda_append_slice_coordinates(&body, map, elements);
-    int64_t stride = map->position_count;
-    for (int32_t n = 0; n < map->position_rank; n++) number[n] = stride /= map->positions[n];
-    text_append_string(&body, "    const s64 first = ");
-    cuda_append_dot(&body, "p", number, map->position_rank);
-    text_append(&body, ";\n    if (scratch[first] < 0 || scratch[%lldll + first] != 0) return;\n", 2 * count);
-    text_append_string(&body, "    const s64 place = scratch[first] + ");
-    cuda_append_dot(&body, "w", map->window_operand_strides, map->window_rank);
-    text_append_string(&body, ", in_window = ");
-    cuda_append_dot(&body, "w", map->window_slice_strides, map->window_rank);
-    text_append(&body, ";\n    %s value = ", cuda_value_type(updates->type));
-    cuda_append_element(&body, updates->type, "out0", "place");
-    text_append(&body,
-                ";\n    for (s64 position = first; position >= 0; position = scratch[%lldll + position]) {\n",
-                count);
-    append_position(&body, map, "position", "        ");
-    text_append_string(&body, "        const s64 update = in_window + ");
-    cuda_append_dot(&body, "p", map->slice_strides, map->position_rank);
-    text_append_string(&body, ";\n        value = combine(value, ");
-    cuda_append_element(&body, updates->type, "in2", "update");
-    text_append_string(&body, ");\n    }\n    out0[place] = ");
-    cuda_append_store(&body, updates->type, "value");
-    text_append_string(&body, ";\n}\n");
-    return cuda_source_launch(source, arena, "scatter", &body, cuda_blocks(elements), CUDA_THREADS, error);
 }
 
 /* The dimension of the operand along which window dimension w lies. */
@@ -215,11 +393,10 @@ AmStatus cuda_source_scatter(CudaSource *source, Arena *arena, const KernelCall 
     if (ir_shape_elements(call->operand_shapes[0]) == 0) return AM_OK;
     if (ir_shape_elements(call->operand_shapes[2]) == 0)
         return cuda_source_copy_operand(source, arena, call, error);
-    if (map.position_count <= FEW_POSITIONS || !windows_coincide(&map))
+    Entries entries = count_entries(&map);
+    int64_t elements = ir_shape_elements(call->result_shapes[0]);
+    if (map.position_count <= FEW_POSITIONS || elements <= FEW_ROWS * entries.cells ||
+        elements > INT64_MAX >> entries.bits)
         return launch_by_result(source, arena, call, &map, &combine, error);
-    source->scratch_bytes = 3 * (int64_t)sizeof(int64_t) * map.position_count;
-    TRY(cuda_source_copy_operand(source, arena, call, error));
-    TRY(launch_starts(source, arena, call, &map, error));
-    TRY(launch_links(source, arena, call, &map, error));
-    return launch_chains(source, arena, call, &map, &combine, error);
+    return launch_sorted(source, arena, call, &map, &entries, &combine, error);
 }

@@ -21,6 +21,7 @@ typedef struct Generated {
     CudaSource *sources;
     KernelCall **calls;
     int32_t count, capacity, call_capacity;
+    bool counts; /* the library counts basic blocks: generated_steps() */
     void *library;
 } Generated;
 
@@ -119,6 +120,20 @@ static inline void generated_write_launchers(const Generated *self, FILE *file) 
         }
 }
 
+/* The compiler calls this in every basic block. */
+static const char generated_counter[] =
+    "extern \"C\" unsigned long long generated_counted = 0;\n"
+    "extern \"C\" __attribute__((no_sanitize_coverage)) void __sanitizer_cov_trace_pc() {\n"
+    "    generated_counted++;\n"
+    "}\n";
+
+/* Basic blocks that kernels have run since the library was opened. */
+static inline uint64_t generated_steps(const Generated *self) {
+    const unsigned long long *counted = dlsym(self->library, "generated_counted");
+    assert_non_null(counted);
+    return *counted;
+}
+
 /* Compiles all kernels for the host. Without contraction, as for the GPU. */
 static inline void generated_compile(Generated *self) {
     char folder[] = "/tmp/automap_generated_XXXXXX", path[128], command[1024];
@@ -128,13 +143,13 @@ static inline void generated_compile(Generated *self) {
     snprintf(path, sizeof path, "%s/unit.cpp", folder);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
-    fprintf(file, "#include \"tests/cuda/host.h\"\n%s\n", unit);
+    fprintf(file, "#include \"tests/cuda/host.h\"\n%s%s\n", self->counts ? generated_counter : "", unit);
     generated_write_launchers(self, file);
     assert_int_equal(fclose(file), 0);
     snprintf(
         command, sizeof command,
-        "c++ -std=c++17 -O0 -U_FORTIFY_SOURCE -w -shared -fPIC -ffp-contract=off -I'%s' %s -o %s/unit.so",
-        SOURCE_DIR, path, folder);
+        "c++ -std=c++17 -O0 -U_FORTIFY_SOURCE -w -shared -fPIC -ffp-contract=off %s -I'%s' %s -o %s/unit.so",
+        self->counts ? "-fsanitize-coverage=trace-pc" : "", SOURCE_DIR, path, folder);
     assert_int_equal(system(command), 0);
     unlink(path);
     snprintf(path, sizeof path, "%s/unit.so", folder);

@@ -63,6 +63,18 @@ static const char *const scatters[] = {
                "  ROOT r = f64[4,9] scatter(x, i, u), update_window_dims={2}, inserted_window_dims={},\n"
                "  scatter_dims_to_operand_dims={1}, input_batching_dims={0}, "
                "scatter_indices_batching_dims={0},\n  index_vector_dim=2, to_apply=f }\n",
+    /* More entries than a tile holds: rows, single elements, and windows of 2 x 3 beside rows of 4. */
+    MIX("f32") "ENTRY e { x = f32[40,3] parameter(0) i = s32[5000] parameter(1) u = f32[5000,3] "
+               "parameter(2)\n"
+               "  ROOT r = f32[40,3] scatter(x, i, u)," ROWS,
+    MIX("bf16") "ENTRY e { x = bf16[90] parameter(0) i = s32[3,1500] parameter(1) u = bf16[3,1500] "
+                "parameter(2)\n"
+                "  ROOT r = bf16[90] scatter(x, i, u), update_window_dims={}, inserted_window_dims={0},\n"
+                "  scatter_dims_to_operand_dims={0}, index_vector_dim=2, to_apply=f }\n",
+    MIX("s32") "ENTRY e { x = s32[9,30,4] parameter(0) i = s32[700,2] parameter(1)\n"
+               "  u = s32[2,700,3,4] parameter(2) ROOT r = s32[9,30,4] scatter(x, i, u),\n"
+               "  update_window_dims={0,2,3}, inserted_window_dims={}, scatter_dims_to_operand_dims={0,1},\n"
+               "  index_vector_dim=1, to_apply=f }\n",
     SUM("f32") "ENTRY e { x = f32[9,5] parameter(0) i = s32[0] parameter(1) u = f32[0,5] parameter(2)\n"
                "  ROOT r = f32[9,5] scatter(x, i, u)," ROWS,
 };
@@ -161,11 +173,55 @@ static void test_gather_and_scatter(void **state) {
         for (int windows = 0; windows < 2; windows++)
             for (int64_t first = 0; first < 8; first += 3) {
                 IrOpcode opcode = scatter ? IR_SCATTER : IR_GATHER;
-                KernelCase *c = shards[count++] = new_shard(opcode, windows, first, first == 3 ? 4 : 3, 5);
+                KernelCase *c = shards[count++] =
+                    new_shard(opcode, windows, first, first == 3 ? 4 : 3, windows ? 40 : 5);
                 generated_add_case(&modules->generated, c, 1);
             }
     generated_finish(modules, true, 0);
     for (int32_t k = 0; k < count; k++) case_free(shards[k]);
+}
+
+/* Basic blocks that one scatter of `positions` rows runs. Their indices are all 7, or spread over `rows`. */
+static uint64_t steps_of_scatter(int32_t positions, int32_t rows, bool repeated) {
+    GeneratedModules *modules = calloc(1, sizeof *modules);
+    char text[512];
+    snprintf(text, sizeof text,
+             SUM("f32") "ENTRY e { x = f32[%d,2] parameter(0) i = s32[%d] parameter(1)\n"
+                        "  u = f32[%d,2] parameter(2) ROOT r = f32[%d,2] scatter(x, i, u)," ROWS,
+             rows, positions, positions, rows);
+    modules->generated.counts = true;
+    generated_add_text(modules, text);
+    generated_compile(&modules->generated);
+    float *array = calloc((size_t)rows * 2, sizeof *array),
+          *result = calloc((size_t)rows * 2, sizeof *result);
+    float *updates = calloc((size_t)positions * 2, sizeof *updates);
+    int32_t *indices = calloc((size_t)positions, sizeof *indices);
+    for (int32_t k = 0; k < positions; k++) indices[k] = repeated ? 7 : (int32_t)(k * 7919ll % rows);
+    for (int32_t k = 0; k < 2 * positions; k++) updates[k] = 1;
+    generated_run(&modules->generated, 0, (void *[]){array, indices, updates, result});
+    float sum = 0;
+    for (int32_t k = 0; k < 2 * rows; k++) sum += result[k];
+    assert_true(sum == 2.0f * (float)positions);
+    uint64_t steps = generated_steps(&modules->generated);
+    free(array);
+    free(result);
+    free(updates);
+    free(indices);
+    module_close(&modules->modules[0]);
+    generated_free(&modules->generated);
+    free(modules);
+    return steps;
+}
+
+/* Eight times the positions cost at most sixteen times the work, repeated or not: no loop runs over all. */
+static void test_scatter_grows_with_its_positions(void **state) {
+    (void)state;
+    for (int repeated = 0; repeated < 2; repeated++) {
+        uint64_t few = steps_of_scatter(1024, 500, repeated), many = steps_of_scatter(8192, 4000, repeated);
+        if (many > 16 * few)
+            fail_msg("1,024 positions take %llu steps, 8,192 take %llu", (unsigned long long)few,
+                     (unsigned long long)many);
+    }
 }
 
 int main(void) {
@@ -174,6 +230,7 @@ int main(void) {
         return SKIPPED;
     }
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_gather_and_scatter),
+                                       cmocka_unit_test(test_scatter_grows_with_its_positions),
                                        cmocka_unit_test(test_parts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
