@@ -6,7 +6,7 @@
  * gaps joined. Three cases work in place. A slice of an array that an iteration selects, read or
  * written, has no memory of its own (places.h). A result overwrites an operand that dies there and
  * is read at the same position as the result is written: element by element in a fusion, the array
- * of a dynamic-update-slice, the addend of a product, a loop-carried value. The new value of a
+ * of a dynamic-update-slice or a scatter, the addend of a product, a loop-carried value. The new value of a
  * parameter is written over the old one if no later step reads that. Values inside a loop,
  * conditional or call keep their offset as long as that step runs. Two joined loops count as one
  * moment: the values of both live at the same time.
@@ -211,9 +211,10 @@ static void find_outside(Planner *self) {
     }
 }
 
-/* The operand that `result` overwrites in place: the array of a dynamic-update-slice, the addend of
- * a product, the value that a loop carries; -1: none. */
+/* The operand that `result` overwrites in place: the array of a dynamic-update-slice or a scatter,
+ * the addend of a product, the value that a loop carries; -1: none. */
 static int32_t changed_operand(const ProgramInstruction *instruction, int32_t result) {
+    if (instruction->opcode == IR_SCATTER) return result - instruction->first_result;
     if (instruction->opcode == IR_DYNAMIC_UPDATE_SLICE) return 0;
     if (instruction->opcode == IR_DOT && instruction->operand_count > 2) return 2;
     bool is_loop = instruction->opcode == IR_WHILE && instruction->carried;

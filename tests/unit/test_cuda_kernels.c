@@ -122,18 +122,38 @@ static const char updates[] = "HloModule m\n"
                               "  ROOT r = (s32[600], s32[600]) tuple(a, b)\n"
                               "}\n";
 
-static void test_an_update_in_place_copies_nothing(void **state) {
-    (void)state;
+static const char scatters[] =
+    "HloModule m\n"
+    "add { a = s32[] parameter(0) b = s32[] parameter(1) ROOT s = s32[] add(a, b) }\n"
+    "ENTRY e {\n"
+    "  x = s32[600] parameter(0)\n"
+    "  u = s32[7] parameter(1)\n"
+    "  i = s32[7] parameter(2)\n"
+    "  n = s32[600] negate(x)\n"
+    "  a = s32[600] scatter(n, i, u), update_window_dims={}, inserted_window_dims={0},\n"
+    "    scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add\n"
+    "  b = s32[600] scatter(x, i, u), update_window_dims={}, inserted_window_dims={0},\n"
+    "    scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add\n"
+    "  ROOT r = (s32[600], s32[600]) tuple(a, b)\n"
+    "}\n";
+
+static void check_launches(const char *text, int64_t expected) {
     KernelDevice *device = cuda_case_device(&kernels_cuda);
     CudaCase gpu;
-    cuda_case_check(cuda_case_open(&gpu, device, updates), &gpu.error);
+    cuda_case_check(cuda_case_open(&gpu, device, text), &gpu.error);
     int64_t launches = cuda_case_count("cuLaunchKernel");
     cuda_case_run(&gpu);
     cuda_case_synchronize(&gpu);
-    ASSERT_COUNT("cuLaunchKernel", launches + 4); /* negate, update, copy, update */
+    ASSERT_COUNT("cuLaunchKernel", launches + expected);
     cuda_case_close(&gpu);
     device->back_end->close(device);
-    check_module(updates, 2);
+    check_module(text, 2);
+}
+
+static void test_an_update_in_place_copies_nothing(void **state) {
+    (void)state;
+    check_launches(updates, 4);  /* negate, update, copy, update */
+    check_launches(scatters, 6); /* negate, sort, combine, copy, sort, combine */
 }
 
 static bool run_stretch(CudaCase *self, void **record) {
