@@ -1,10 +1,30 @@
-/* The kernel that lays an operand out: one thread per element of the packed
- * array finds its place in the other. See pack.h. */
+/* The kernels that lay an array out anew: see pack.h.
+ *
+ * Dimensions that both sides step through as one are joined. Where both run
+ * along the same dimension, elements are joined to words of up to 16 bytes and
+ * a thread moves one of them. Where the array runs fastest along another
+ * dimension, a block moves a tile through shared memory, so that both sides are
+ * read and written in whole lines: elements below 4 bytes are read and written
+ * in groups of 4 bytes, and one more column than there is keeps the threads of a
+ * column in different banks. Indices have 32 bits where they suffice; sizes and
+ * strides are literals.
+ */
 #include "executor/cuda/pack.h"
 
 #include "executor/cpu/strided.h"
 #include "executor/cuda/cuda.h"
 #include "executor/cuda/source_text.h"
+
+enum { LINE = 32, ROWS = CUDA_THREADS / LINE, MOST_WORD = 16 };
+
+/* A pack of words, and the C types of its kernel. */
+typedef struct Move {
+    CudaPack pack;
+    int64_t word, elements; /* bytes, words */
+    const char *index, *suffix;
+    int32_t fast;  /* dimension along which the array's stride is 1; -1: the last one, or none is worth it */
+    int32_t group; /* words that a thread of a tile moves at once */
+} Move;
 
 void cuda_pack_add(CudaPack *pack, int64_t size, int64_t stride) {
     int32_t d = pack->rank++;
@@ -18,32 +38,225 @@ int64_t cuda_pack_elements(const CudaPack *pack) {
 }
 
 static bool reads_outside(const CudaPack *pack, int32_t d) {
-    return pack->low[d] > 0 || pack->sizes[d] - pack->low[d] > pack->limits[d];
+    return pack->low[d] != 0 || pack->sizes[d] > pack->limits[d];
+}
+
+/* Takes crops into the offset, drops dimensions of size 1, and joins those that both sides step through as
+ * one. */
+static void join_dimensions(CudaPack *pack) {
+    int32_t rank = 0;
+    for (int32_t d = 0; d < pack->rank; d++) {
+        int64_t size = pack->sizes[d], stride = pack->strides[d], low = pack->low[d], limit = pack->limits[d];
+        if (low <= 0 && size - low <= limit) {
+            pack->offset -= low * stride;
+            low = 0;
+            limit = size;
+        }
+        if (size == 1 && low == 0 && limit == 1) continue;
+        bool whole = low == 0 && limit == size;
+        if (whole && rank > 0 && !reads_outside(pack, rank - 1) && pack->strides[rank - 1] == stride * size) {
+            pack->sizes[rank - 1] = pack->limits[rank - 1] *= size;
+            pack->strides[rank - 1] = stride;
+            continue;
+        }
+        pack->sizes[rank] = size;
+        pack->strides[rank] = stride;
+        pack->low[rank] = low;
+        pack->limits[rank++] = limit;
+    }
+    pack->rank = rank;
+}
+
+/* Whether pairs of neighbours along dimension `fast`, whose stride is 1, lie together on the array's side
+ * and are inside or outside together. */
+static bool has_pairs(const CudaPack *pack, int32_t fast) {
+    for (int32_t d = 0; d < pack->rank; d++)
+        if (d != fast && pack->strides[d] % 2 != 0) return false;
+    return pack->strides[fast] == 1 && pack->sizes[fast] % 2 == 0 && pack->low[fast] % 2 == 0 &&
+           pack->limits[fast] % 2 == 0 && pack->offset % 2 == 0;
+}
+
+/* Makes words of two. */
+static void join_pairs(CudaPack *pack, int32_t fast) {
+    for (int32_t d = 0; d < pack->rank; d++)
+        if (d != fast) pack->strides[d] /= 2;
+    pack->sizes[fast] /= 2;
+    pack->low[fast] /= 2;
+    pack->limits[fast] /= 2;
+    pack->offset /= 2;
+}
+
+/* The most words, of 4 bytes together, that neighbours along both dimensions make. */
+static int32_t group_of_tile(const Move *move) {
+    CudaPack pack = move->pack;
+    int32_t group = 1;
+    while (group * move->word < 4 && pack.sizes[pack.rank - 1] % (2 * group) == 0 &&
+           has_pairs(&pack, move->fast)) {
+        join_pairs(&pack, move->fast);
+        group *= 2;
+    }
+    return group;
+}
+
+static void choose_index_type(Move *move) {
+    const CudaPack *pack = &move->pack;
+    int64_t reach = pack->offset;
+    for (int32_t d = 0; d < pack->rank; d++) reach += (pack->limits[d] + pack->sizes[d]) * pack->strides[d];
+    bool narrow = move->elements < INT32_MAX - CUDA_THREADS && reach < INT32_MAX;
+    move->index = narrow ? "u32" : "u64";
+    move->suffix = narrow ? "u" : "ull";
+}
+
+static Move plan_move(const CudaPack *pack, Dtype type) {
+    Move move = {.pack = *pack, .word = dtype_bytes(type), .fast = -1};
+    join_dimensions(&move.pack);
+    int32_t last = move.pack.rank - 1;
+    while (last >= 0 && move.word < MOST_WORD && has_pairs(&move.pack, last)) {
+        join_pairs(&move.pack, last);
+        move.word *= 2;
+    }
+    move.elements = cuda_pack_elements(&move.pack);
+    choose_index_type(&move);
+    for (int32_t d = 0; d < last; d++)
+        if (move.pack.strides[d] == 1 && move.pack.strides[last] != 1 && move.pack.sizes[d] >= ROWS &&
+            move.pack.sizes[last] >= ROWS)
+            move.fast = d;
+    if (move.fast >= 0) move.group = group_of_tile(&move);
+    return move;
+}
+
+/* The index type holds a number and its complement alike, so that differences may wrap around. */
+static unsigned long long literal(const Move *move, int64_t value) {
+    return move->suffix[1] ? (unsigned long long)value : (uint32_t)value;
+}
+
+/* " && q1 - 2u < 5u": index q1 is inside. */
+static void append_inside(Text *out, const Move *move, int32_t d) {
+    if (!reads_outside(&move->pack, d)) return;
+    text_append(out, " && q%d - %llu%s < %llu%s", d, literal(move, move->pack.low[d]), move->suffix,
+                literal(move, move->pack.limits[d]), move->suffix);
+}
+
+/* The place of the word at indices q0, ... in the array. */
+static void append_place(Text *out, const Move *move) {
+    int64_t start = move->pack.offset;
+    for (int32_t d = 0; d < move->pack.rank; d++) start -= move->pack.low[d] * move->pack.strides[d];
+    text_append(out, "%llu%s", literal(move, start), move->suffix);
+    for (int32_t d = 0; d < move->pack.rank; d++)
+        if (move->pack.strides[d] == 1) text_append(out, " + q%d", d);
+        else text_append(out, " + q%d * %llu%s", d, literal(move, move->pack.strides[d]), move->suffix);
+}
+
+/* "const u32 q1 = NUMBER / 12u % 7u;" and so on for the dimensions but `without`. */
+static void append_numbers(Text *out, const Move *move, const char *number, const int32_t without[2]) {
+    int64_t inner = 1, strides[CUDA_PACK_RANK];
+    int32_t first = -1;
+    for (int32_t d = move->pack.rank - 1; d >= 0; d--) {
+        if (d == without[0] || d == without[1]) continue;
+        strides[d] = inner;
+        inner *= move->pack.sizes[d];
+        first = d;
+    }
+    for (int32_t d = first; d >= 0 && d < move->pack.rank; d++) {
+        if (d == without[0] || d == without[1]) continue;
+        text_append(out, "    const %s q%d = %s", move->index, d, number);
+        if (strides[d] != 1) text_append(out, " / %llu%s", literal(move, strides[d]), move->suffix);
+        if (d != first) text_append(out, " %% %llu%s", literal(move, move->pack.sizes[d]), move->suffix);
+        text_append_string(out, ";\n");
+    }
+}
+
+static void write_words(Text *out, const Move *move) {
+    const char *word = cuda_word(move->word);
+    text_append(out, "(const %s *__restrict__ in0, %s *out0) {\n", word, word);
+    text_append(out, "    const %s i = (%s)blockIdx.x * %d%s + threadIdx.x;\n", move->index, move->index,
+                CUDA_THREADS, move->suffix);
+    text_append(out, "    if (i >= %llu%s) return;\n    %s value = {};\n", literal(move, move->elements),
+                move->suffix, word);
+    append_numbers(out, move, "i", (int32_t[]){-1, -1});
+    text_append_string(out, "    if (true");
+    for (int32_t d = 0; d < move->pack.rank; d++) append_inside(out, move, d);
+    text_append_string(out, ") value = in0[");
+    append_place(out, move);
+    text_append_string(out, "];\n    out0[i] = value;\n}\n");
+}
+
+static int64_t tiles_of(int64_t size, int64_t side) {
+    return size / side + (size % side > 0);
+}
+
+/* The block's number is that of its tile among the tiles of both dimensions and the others. */
+static void write_tiles(Text *out, const Move *move) {
+    const CudaPack *pack = &move->pack;
+    const char *word = cuda_word(move->word), *index = move->index, *suffix = move->suffix;
+    int32_t last = pack->rank - 1, fast = move->fast, side = LINE * move->group;
+    unsigned long long width = literal(move, pack->sizes[last]), height = literal(move, pack->sizes[fast]);
+    unsigned long long across = (unsigned long long)tiles_of(pack->sizes[last], side);
+    unsigned long long along = (unsigned long long)tiles_of(pack->sizes[fast], side);
+    int64_t strides[CUDA_PACK_RANK];
+    strided_row_major(strides, pack->sizes, pack->rank);
+    text_append(out, "(const %s *__restrict__ in0, %s *out0) {\n    __shared__ %s tile[%d][%d];\n", word,
+                word, word, side, side + 1);
+    text_append(out,
+                "    const %s column = threadIdx.x %% %du * %du, row = threadIdx.x / %du;\n"
+                "    const %s across = (%s)(blockIdx.x %% %lluu) * %d;\n"
+                "    const %s along = (%s)(blockIdx.x / %lluu %% %lluu) * %d;\n",
+                index, LINE, move->group, LINE, index, index, across, side, index, index, across, along,
+                side);
+    if (pack->rank > 2) text_append(out, "    const %s rest = blockIdx.x / %lluu;\n", index, across * along);
+    append_numbers(out, move, "rest", (int32_t[]){last, fast});
+    text_append(out,
+                "    for (u32 k = row; k < %d; k += %d) {\n"
+                "        const %s q%d = across + k, q%d = along + column;\n"
+                "        Group<%s, %d> group = {};\n"
+                "        if (q%d < %llu%s && q%d < %llu%s",
+                side, ROWS, index, last, fast, word, move->group, last, width, suffix, fast, height, suffix);
+    for (int32_t d = 0; d < pack->rank; d++) append_inside(out, move, d);
+    text_append(out, ") group = *(const Group<%s, %d> *)(in0 + (", word, move->group);
+    append_place(out, move);
+    text_append(out,
+                "));\n"
+                "#pragma unroll\n"
+                "        for (u32 j = 0; j < %d; j++) tile[k][column + j] = group.at[j];\n"
+                "    }\n"
+                "    __syncthreads();\n"
+                "    for (u32 k = row; k < %d; k += %d) {\n"
+                "        const %s q%d = along + k, q%d = across + column;\n"
+                "        if (q%d >= %llu%s || q%d >= %llu%s) continue;\n"
+                "        Group<%s, %d> group;\n"
+                "#pragma unroll\n"
+                "        for (u32 j = 0; j < %d; j++) group.at[j] = tile[column + j][k];\n"
+                "        *(Group<%s, %d> *)(out0 + (0%s",
+                move->group, side, ROWS, index, fast, last, fast, height, suffix, last, width, suffix, word,
+                move->group, move->group, word, move->group, suffix);
+    for (int32_t d = 0; d < pack->rank; d++)
+        text_append(out, " + q%d * %llu%s", d, literal(move, strides[d]), suffix);
+    text_append_string(out, ")) = group;\n    }\n}\n");
+}
+
+AmStatus cuda_source_move(CudaSource *source, Arena *arena, const char *kind, const CudaPack *pack,
+                          Dtype type, AmError *error) {
+    Move move = plan_move(pack, type);
+    Text body = {0};
+    if (move.elements == 0) return AM_OK;
+    if (move.fast < 0) {
+        write_words(&body, &move);
+        return cuda_source_launch(source, arena, kind, &body, cuda_blocks(move.elements), CUDA_THREADS,
+                                  error);
+    }
+    int64_t width = move.pack.sizes[move.pack.rank - 1], height = move.pack.sizes[move.fast];
+    int64_t side = LINE * move.group;
+    write_tiles(&body, &move);
+    return cuda_source_launch(source, arena, kind, &body,
+                              move.elements / (width * height) * tiles_of(width, side) *
+                                  tiles_of(height, side),
+                              CUDA_THREADS, error);
 }
 
 AmStatus cuda_source_pack(CudaSource *source, Arena *arena, const CudaPack *pack, Dtype type,
                           AmError *error) {
-    static const char *const words[] = {[1] = "u8", [2] = "u16", [4] = "u32", [8] = "u64"};
-    int64_t strides[CUDA_PACK_RANK], elements = cuda_pack_elements(pack);
-    const char *word = dtype_bytes(type) == 16 ? "b128" : words[dtype_bytes(type)];
     *source = (CudaSource){.parameters = 2};
-    strided_row_major(strides, pack->sizes, pack->rank);
-    Text body = {0};
-    text_append(&body, "(const %s *in0, %s *out0) {\n", word, word);
-    text_append(&body, "    const s64 i = (s64)blockIdx.x * %d + threadIdx.x;\n", CUDA_THREADS);
-    text_append(&body, "    if (i >= %lldll) return;\n    %s value = {};\n", (long long)elements, word);
-    for (int32_t d = 0; d < pack->rank && elements > 0; d++)
-        text_append(&body, "    const s64 p%d = i / %lldll %% %lldll - (%lldll);\n", d, (long long)strides[d],
-                    (long long)pack->sizes[d], (long long)pack->low[d]);
-    text_append_string(&body, "    if (true");
-    for (int32_t d = 0; d < pack->rank; d++)
-        if (reads_outside(pack, d))
-            text_append(&body, " && p%d >= 0 && p%d < %lldll", d, d, (long long)pack->limits[d]);
-    text_append_string(&body, ") value = in0[0");
-    for (int32_t d = 0; d < pack->rank; d++)
-        text_append(&body, " + p%d * %lldll", d, (long long)pack->strides[d]);
-    text_append_string(&body, "];\n    out0[i] = value;\n}\n");
-    return cuda_source_launch(source, arena, "pack", &body, cuda_blocks(elements), CUDA_THREADS, error);
+    return cuda_source_move(source, arena, "pack", pack, type, error);
 }
 
 AmStatus cuda_prepare_pack(KernelCall *pack, Arena *arena, const KernelCall *call, const CudaPack *shape,

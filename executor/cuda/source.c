@@ -21,6 +21,7 @@ static const struct {
     {IR_RNG_BIT_GENERATOR, cuda_source_random_bits},
     {IR_SCATTER, cuda_source_scatter},
     {IR_SELECT_AND_SCATTER, cuda_source_select_and_scatter},
+    {IR_SLICE, cuda_source_slice},
     {IR_SORT, cuda_source_sort},
     {IR_TOPK, cuda_source_topk},
     {IR_TRANSPOSE, cuda_source_transpose},

@@ -5,8 +5,8 @@
  * input at its strides (0 where it is broadcast), computes the operators in
  * registers and writes the outputs, which are dense. All reads come before all
  * writes, so an output may lie where an input does that is read at the same
- * element. Operators that only move elements (broadcast, transpose, slice,
- * reverse, copies) are kernels without operators. Dimensions that all inputs
+ * element. Operators that only move elements (broadcast, reverse, copies)
+ * are kernels without operators. Dimensions that all inputs
  * step through as one are joined first, which leaves few divisions. In a large
  * space a thread has a group of elements that are neighbours along the last
  * dimension: what is dense is read and written in one piece of up to 16 bytes.
@@ -315,15 +315,6 @@ static void describe_move(SpaceInput *input, const KernelCall *call) {
     case IR_BROADCAST:
         for (int32_t d = 0; d < operand->rank; d++) input->strides[attributes->dimensions[d]] = strides[d];
         break;
-    case IR_TRANSPOSE:
-        for (int32_t d = 0; d < operand->rank; d++) input->strides[d] = strides[attributes->dimensions[d]];
-        break;
-    case IR_SLICE:
-        for (int32_t d = 0; d < operand->rank; d++) {
-            input->offset += attributes->slice_start[d] * strides[d];
-            input->strides[d] = strides[d] * (attributes->slice_stride ? attributes->slice_stride[d] : 1);
-        }
-        break;
     case IR_REVERSE:
         copy_list(input->strides, strides, operand->rank);
         for (int32_t k = 0; k < attributes->dimension_count; k++) {
@@ -341,8 +332,8 @@ static const struct {
     IrOpcode opcode;
     const char *kind;
 } moves[] = {
-    {IR_BITCAST, "copy"},    {IR_BROADCAST, "broadcast"}, {IR_OPT_BARRIER, "copy"},    {IR_RESHAPE, "copy"},
-    {IR_REVERSE, "reverse"}, {IR_SLICE, "slice"},         {IR_TRANSPOSE, "transpose"},
+    {IR_BITCAST, "copy"}, {IR_BROADCAST, "broadcast"}, {IR_OPT_BARRIER, "copy"},
+    {IR_RESHAPE, "copy"}, {IR_REVERSE, "reverse"},
 };
 
 static const char *kind_of_move(IrOpcode opcode) {

@@ -95,7 +95,7 @@ CudaSourceWriter cuda_source_random_bits;                                   /* s
 CudaSourceWriter cuda_source_batch_norm_training, cuda_source_batch_norm_inference,
     cuda_source_batch_norm_gradient;
 CudaSourceWriter cuda_source_cholesky, cuda_source_triangular_solve; /* source_matrix.c */
-CudaSourceWriter cuda_source_transpose;                              /* source_transpose.c */
+CudaSourceWriter cuda_source_transpose, cuda_source_slice;           /* source_transpose.c */
 CudaSourceWriter cuda_source_elements;                               /* source_elements.c */
 /* Whether an opcode's result is, element by element, a function of operands at given strides. */
 bool cuda_source_is_element_wise(IrOpcode opcode);

@@ -149,6 +149,91 @@ static void test_pack(void **state) {
     generated_free(&generated);
 }
 
+/* Dimensions of an array in any order, some of them padded or cropped; sizes that words divide, and others.
+ */
+static int64_t random_pack(CudaPack *pack, Random *random) {
+    static const int64_t sizes[] = {1, 3, 8, 16, 34, 40, 70};
+    int64_t dimensions[4], strides[4], elements = 1;
+    int32_t order[4], rank = 1 + (int32_t)random_below(random, 4);
+    *pack = (CudaPack){.rank = 0};
+    for (int32_t d = 0; d < rank; d++) {
+        dimensions[d] = sizes[random_below(random, d + 2 < rank ? 3 : 7)];
+        order[d] = d;
+    }
+    for (int32_t d = rank - 1; d >= 0; d--) {
+        strides[d] = elements;
+        elements *= dimensions[d];
+    }
+    for (int32_t d = 0; d < rank; d++) {
+        int32_t other = (int32_t)random_below(random, (uint64_t)rank), was = order[d];
+        if (random_below(random, 2) == 0) continue;
+        order[d] = order[other];
+        order[other] = was;
+    }
+    for (int32_t d = 0; d < rank; d++) {
+        cuda_pack_add(pack, dimensions[order[d]], strides[order[d]]);
+        if (random_below(random, 3) > 0) continue;
+        int64_t border = (int64_t)random_below(random, 9), end = (int64_t)random_below(random, 9);
+        if (random_below(random, 2) == 0 && border < pack->sizes[d]) {
+            pack->low[d] = -border;
+            pack->sizes[d] -= border;
+        } else {
+            pack->low[d] = border;
+            pack->sizes[d] += border + end;
+        }
+    }
+    return elements;
+}
+
+/* Byte `b` of element `i` of the pack. */
+static uint8_t expected_byte(const CudaPack *pack, const uint8_t *array, int64_t bytes, int64_t i,
+                             int64_t b) {
+    int64_t place = pack->offset;
+    for (int32_t d = pack->rank - 1; d >= 0; d--) {
+        int64_t p = i % pack->sizes[d] - pack->low[d];
+        if (p < 0 || p >= pack->limits[d]) return 0;
+        place += p * pack->strides[d];
+        i /= pack->sizes[d];
+    }
+    return array[place * bytes + b];
+}
+
+static void test_random_packs(void **state) {
+    (void)state;
+    enum { COUNT = 120 };
+    static const Dtype types[] = {DTYPE_U8, DTYPE_BF16, DTYPE_F32, DTYPE_F64, DTYPE_C128};
+    Generated generated = {.sources = calloc(COUNT, sizeof(CudaSource)), .count = COUNT};
+    CudaPack packs[COUNT];
+    int64_t elements[COUNT];
+    Random random;
+    random_seed(&random, 9);
+    for (int32_t k = 0; k < COUNT; k++) {
+        elements[k] = random_pack(&packs[k], &random);
+        assert_int_equal(
+            cuda_source_pack(&generated.sources[k], &generated.arena, &packs[k], types[k % 5], NULL), AM_OK);
+    }
+    generated_compile(&generated);
+    compile_for_card(&generated);
+    for (int32_t k = 0; k < COUNT; k++) {
+        int64_t bytes = dtype_bytes(types[k % 5]), in_bytes = elements[k] * bytes;
+        int64_t out_bytes = cuda_pack_elements(&packs[k]) * bytes;
+        uint8_t *in = aligned_alloc(64, (size_t)in_bytes / 64 * 64 + 64);
+        uint8_t *out = aligned_alloc(64, (size_t)out_bytes / 64 * 64 + 64);
+        for (int64_t i = 0; i < in_bytes; i++) in[i] = (uint8_t)random_bits(&random);
+        memset(out, 0xA5, (size_t)out_bytes / 64 * 64 + 64);
+        generated_run(&generated, k, (void *[]){in, out});
+        for (int64_t i = 0; i < out_bytes; i++)
+            if (out[i] != expected_byte(&packs[k], in, bytes, i / bytes, i % bytes))
+                fail_msg("byte %lld of pack %d differs, of\n%s", (long long)i, k,
+                         generated_text(&generated, k));
+        for (int64_t i = out_bytes; i < out_bytes / 64 * 64 + 64; i++) assert_int_equal(out[i], 0xA5);
+        free(in);
+        free(out);
+    }
+    free(generated.sources);
+    generated_free(&generated);
+}
+
 /* Operators that the CPU refuses are refused. */
 static void test_refusals(void **state) {
     (void)state;
@@ -172,9 +257,9 @@ static void test_refusals(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dots), cmocka_unit_test(test_added_dots),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dots),         cmocka_unit_test(test_added_dots),
                                        cmocka_unit_test(test_convolutions), cmocka_unit_test(test_pack),
-                                       cmocka_unit_test(test_refusals)};
+                                       cmocka_unit_test(test_random_packs), cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #else

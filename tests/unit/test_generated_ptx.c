@@ -7,6 +7,7 @@
 enum { SKIPPED = 77 };
 
 #ifdef AUTOMAP_HAVE_CUDA
+#include "executor/cuda/pack.h"
 #include "generated_module.h"
 
 /* No card has this architecture, so NVRTC gives PTX for the newest that it knows. */
@@ -62,6 +63,57 @@ static void test_inputs_apart_are_read_only(void **state) {
     free(modules);
 }
 
+static const char *ptx_of_pack(const CudaPack *pack, Dtype type, Generated *generated) {
+    generated->sources = ARENA_ARRAY(&generated->arena, CudaSource, 1);
+    generated->count = 1;
+    assert_int_equal(cuda_source_pack(generated->sources, &generated->arena, pack, type, NULL), AM_OK);
+    return ptx_of(generated);
+}
+
+/* No division, and none in 64 bits by a product. */
+static void check_index_arithmetic(const char *ptx) {
+    static const char *const slow[] = {"div.", "rem.", "mul.hi.u64", "mul.hi.s64"};
+    for (size_t k = 0; k < sizeof slow / sizeof *slow; k++) ASSERT_PART_COUNT(ptx, slow[k], 0);
+}
+
+/* Heads and positions change places, the 64 elements of each stay together: words of 16 bytes. */
+static void test_packs_move_words(void **state) {
+    (void)state;
+    Generated generated = {0};
+    CudaPack pack = {0};
+    cuda_pack_add(&pack, 8, 1024 * 768);
+    cuda_pack_add(&pack, 12, 64);
+    cuda_pack_add(&pack, 1024, 768);
+    cuda_pack_add(&pack, 64, 1);
+    const char *ptx = ptx_of_pack(&pack, DTYPE_BF16, &generated);
+    assert_int_equal(count_of(ptx, "ld.global.nc.v2.u64") + count_of(ptx, "ld.global.nc.v2.b64"), 1);
+    assert_int_equal(count_of(ptx, "st.global.v2.u64") + count_of(ptx, "st.global.v2.b64"), 1);
+    check_index_arithmetic(ptx);
+    assert_int_equal(generated.sources[0].launches[0].blocks, 8 * 12 * 1024 * 8 / 256);
+    generated_free(&generated);
+}
+
+/* Matrices of bf16 are transposed in tiles: 4 bytes a thread on both sides. */
+static void test_packs_transpose_tiles(void **state) {
+    (void)state;
+    Generated generated = {0};
+    CudaPack pack = {0};
+    cuda_pack_add(&pack, 8, 1024 * 768);
+    cuda_pack_add(&pack, 768, 1);
+    cuda_pack_add(&pack, 1024, 768);
+    const char *ptx = ptx_of_pack(&pack, DTYPE_BF16, &generated);
+    assert_true(count_of(ptx, "ld.global.nc.v2.u16") + count_of(ptx, "ld.global.nc.v2.b16") +
+                    count_of(ptx, "ld.global.nc.b32") + count_of(ptx, "ld.global.nc.u32") >
+                0);
+    assert_true(count_of(ptx, "st.global.v2.u16") + count_of(ptx, "st.global.v2.b16") +
+                    count_of(ptx, "st.global.b32") + count_of(ptx, "st.global.u32") >
+                0);
+    assert_int_equal(count_of(ptx, "ld.global.nc.u16") + count_of(ptx, "ld.global.nc.b16"), 0);
+    check_index_arithmetic(ptx);
+    assert_int_equal(generated.sources[0].launches[0].blocks, 8 * (768 / 64) * (1024 / 64));
+    generated_free(&generated);
+}
+
 int main(void) {
     AmError error = {0};
     if (cuda_compiler_present(&error) != AM_OK) {
@@ -69,7 +121,9 @@ int main(void) {
         return SKIPPED;
     }
     setenv("XDG_CACHE_HOME", "/dev/null", 1);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_inputs_apart_are_read_only)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_inputs_apart_are_read_only),
+                                       cmocka_unit_test(test_packs_move_words),
+                                       cmocka_unit_test(test_packs_transpose_tiles)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #else
