@@ -1,6 +1,8 @@
-/* gather: one thread per element of the result, by the rules of
+/* gather: one thread per word of the result, by the rules of
  * executor/cpu/gather.c: the indices of its window are clamped so that the window
- * lies inside the whole operand; what falls outside this device's shard is 0.
+ * lies inside the whole operand; what falls outside this device's shard is 0. A
+ * word is an element, or several neighbours in the window's last dimension where
+ * no index moves that.
  */
 #include "executor/cuda/source_index.h"
 
@@ -33,13 +35,53 @@ static void append_start(Text *out, const IndexMap *map, int32_t k) {
                 (long long)map->start[map->map_dimension[k]]);
 }
 
+/* Whether every place in the operand and in the slices of an element with an even last coordinate is even. */
+static bool has_pairs(const IndexMap *map) {
+    int32_t last = map->window_rank - 1;
+    if (last < 0 || map->window_operand_strides[last] != 1 || map->window_slice_strides[last] != 1 ||
+        map->window[last] % 2 != 0)
+        return false;
+    for (int32_t w = 0; w < last; w++)
+        if (map->window_operand_strides[w] % 2 != 0 || map->window_slice_strides[w] % 2 != 0) return false;
+    for (int32_t n = 0; n < map->position_rank; n++)
+        if (map->slice_strides[n] % 2 != 0 || map->batch_strides[n] % 2 != 0) return false;
+    for (int32_t k = 0; k < map->map_count; k++)
+        if (!map->map_full[k] &&
+            (map->map_window[k] == last || map->operand_strides[map->map_dimension[k]] % 2 != 0))
+            return false;
+    return true;
+}
+
+/* Describes words in place of elements of `bytes`; returns the bytes of a word. */
+static int64_t join_words(IndexMap *map, int64_t bytes) {
+    int32_t last = map->window_rank - 1;
+    for (; bytes < 16 && has_pairs(map); bytes *= 2) {
+        map->window[last] /= 2;
+        for (int32_t w = 0; w < last; w++) {
+            map->window_operand_strides[w] /= 2;
+            map->window_slice_strides[w] /= 2;
+        }
+        for (int32_t n = 0; n < map->position_rank; n++) {
+            map->slice_strides[n] /= 2;
+            map->batch_strides[n] /= 2;
+        }
+        for (int32_t k = 0; k < map->map_count; k++)
+            if (!map->map_full[k]) map->operand_strides[map->map_dimension[k]] /= 2;
+    }
+    return bytes;
+}
+
 AmStatus cuda_source_gather(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
     IndexMap map;
     Text body = {0};
     int64_t elements = ir_shape_elements(call->result_shapes[0]), strides[IR_MAX_RANK];
+    int64_t bytes = dtype_bytes(call->result_shapes[0]->type);
     int32_t moved = 0; /* components that move the window */
     TRY(cuda_index_map(&map, call, call->result_shapes[0], error));
     if (elements == 0) return AM_OK;
+    int64_t word = join_words(&map, bytes);
+    elements /= word / bytes;
+    const char *type = cuda_word(word);
     cuda_append_signature(&body, call, source, NULL, false);
     cuda_append_guard(&body, elements);
     cuda_append_slice_coordinates(&body, &map, elements);
@@ -63,8 +105,10 @@ AmStatus cuda_source_gather(CudaSource *source, Arena *arena, const KernelCall *
         text_append_string(&body, " + ");
         cuda_append_dot(&body, "at", strides, map.map_count);
     }
-    text_append(&body, ";\n    const %s nothing = {};\n    out0[i] = inside ? in0[place] : nothing;\n}\n",
-                cuda_memory_type(call->result_shapes[0]->type));
+    text_append(&body,
+                ";\n    const %s nothing = {};\n"
+                "    ((%s *)out0)[i] = inside ? ((const %s *)in0)[place] : nothing;\n}\n",
+                type, type, type);
     return cuda_source_launch(source, arena, "gather", &body, cuda_blocks(elements), CUDA_THREADS, error);
 }
 

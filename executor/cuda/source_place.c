@@ -1,8 +1,9 @@
 /* Moves whose source is not a strided box: pad and concatenate, constants, the
- * dynamic slices, and bitcast-convert between widths. One thread per element of
- * the result finds where it comes from; dynamic-update-slice copies its operand
- * (where the result has memory of its own), then has one thread per element of
- * the update.
+ * dynamic slices, and bitcast-convert between widths. One thread per word of the
+ * result finds where it comes from; dynamic-update-slice copies its operand
+ * (where the result has memory of its own), then has one thread per word of the
+ * update. A word is an element, or neighbours of up to 16 bytes that stay
+ * neighbours.
  */
 #include "executor/cpu/strided.h"
 #include "executor/cuda/source_text.h"
@@ -17,56 +18,84 @@ static AmStatus launch(CudaSource *source, Arena *arena, const char *kind, Text 
     return cuda_source_launch(source, arena, kind, body, cuda_blocks(elements), CUDA_THREADS, error);
 }
 
-/* Operand element p stands at low + p * (interior + 1); elsewhere is operand 1. */
+/* Operand element p stands at low + p * (interior + 1); elsewhere is operand 1. A thread writes a group of
+ * neighbours that are all in the operand or all beside it. */
 AmStatus cuda_source_pad(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
     const IrShape *shape = call->result_shapes[0], *operand = call->operand_shapes[0];
     const IrPadding *padding = call->instruction->attributes->padding;
-    int64_t operand_strides[IR_MAX_RANK], elements = ir_shape_elements(shape);
+    const char *type = cuda_word(dtype_bytes(shape->type));
+    int64_t dimensions[IR_MAX_RANK], sizes[IR_MAX_RANK], strides[IR_MAX_RANK], low[IR_MAX_RANK], group = 1;
+    int32_t last = shape->rank - 1;
     Text body = {0};
-    if (elements == 0) return AM_OK;
-    strided_row_major(operand_strides, operand->dimensions, operand->rank);
-    append_start(&body, call, source, elements);
-    cuda_append_coordinates(&body, "d", shape->dimensions, shape->rank);
+    if (ir_shape_elements(shape) == 0) return AM_OK;
+    for (int32_t d = 0; d < shape->rank; d++) {
+        dimensions[d] = shape->dimensions[d];
+        sizes[d] = operand->dimensions[d];
+        low[d] = padding[d].low;
+    }
+    while (last >= 0 && group * dtype_bytes(shape->type) < 16 && padding[last].interior == 0 &&
+           dimensions[last] % 2 == 0 && sizes[last] % 2 == 0 && low[last] % 2 == 0) {
+        dimensions[last] /= 2;
+        sizes[last] /= 2;
+        low[last] /= 2;
+        group *= 2;
+    }
+    int64_t groups = ir_shape_elements(shape) / group;
+    strided_row_major(strides, sizes, operand->rank);
+    append_start(&body, call, source, groups);
+    cuda_append_coordinates(&body, "d", dimensions, shape->rank);
     for (int32_t d = 0; d < shape->rank; d++)
-        text_append(&body, "    const s64 p%d = d%d - (%lldll);\n", d, d, (long long)padding[d].low);
+        text_append(&body, "    const s64 p%d = d%d - (%lldll);\n", d, d, (long long)low[d]);
     text_append_string(&body, "    const bool inside = true");
     for (int32_t d = 0; d < shape->rank; d++) {
         long long step = (long long)padding[d].interior + 1;
         text_append(&body, " && p%d >= 0", d);
         if (step > 1) text_append(&body, " && p%d %% %lldll == 0", d, step);
-        text_append(&body, " && p%d < %lldll", d, (long long)operand->dimensions[d] * step);
+        text_append(&body, " && p%d < %lldll", d, (long long)sizes[d] * step);
     }
-    text_append_string(&body, ";\n    out0[i] = inside ? in0[0");
+    text_append(&body,
+                ";\n    Group<%s, %lld> group;\n"
+                "    if (inside) group = ((const Group<%s, %lld> *)in0)[0",
+                type, (long long)group, type, (long long)group);
     for (int32_t d = 0; d < shape->rank; d++)
         text_append(&body, " + p%d / %lldll * %lldll", d, (long long)padding[d].interior + 1,
-                    (long long)operand_strides[d]);
-    text_append_string(&body, "] : in1[0];\n}\n");
-    return launch(source, arena, "pad", &body, elements, error);
+                    (long long)strides[d]);
+    text_append(&body,
+                "];\n    else\n#pragma unroll\n"
+                "        for (u32 k = 0; k < %lld; k++) group.at[k] = ((const %s *)in1)[0];\n"
+                "    ((Group<%s, %lld> *)out0)[i] = group;\n}\n",
+                (long long)group, type, type, (long long)group);
+    return launch(source, arena, "pad", &body, groups, error);
 }
 
-/* Along the dimension, operand k holds the elements that follow those of operand k - 1. */
+/* Along the dimension, operand k holds the elements that follow those of operand k - 1. With the dimensions
+ * inside, these are runs, which a thread copies a word of. */
 AmStatus cuda_source_concatenate(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
     const IrShape *shape = call->result_shapes[0];
     int32_t dimension = (int32_t)call->instruction->attributes->dimensions[0];
-    int64_t strides[IR_MAX_RANK], start = 0, elements = ir_shape_elements(shape);
+    int64_t strides[IR_MAX_RANK], start = 0, word = dtype_bytes(shape->type), odd = 0;
     Text body = {0};
-    if (elements == 0) return AM_OK;
+    if (ir_shape_elements(shape) == 0) return AM_OK;
     strided_row_major(strides, shape->dimensions, shape->rank);
-    int64_t inner = strides[dimension], size = shape->dimensions[dimension];
-    append_start(&body, call, source, elements);
-    cuda_append_coordinate(&body, "outer", 0, elements, inner * size, elements / (inner * size));
-    cuda_append_coordinate(&body, "d", 0, elements, inner, size);
-    cuda_append_coordinate(&body, "inner", 0, elements, 1, inner);
+    for (int32_t k = 0; k < call->operand_count; k++)
+        odd |= call->operand_shapes[k]->dimensions[dimension] * strides[dimension];
+    int64_t factor = 1; /* elements of a word */
+    for (; word < 16 && odd % 2 == 0; word *= 2, odd /= 2) factor *= 2;
+    int64_t words = ir_shape_elements(shape) / factor;
+    int64_t run = shape->dimensions[dimension] * strides[dimension] / factor;
+    append_start(&body, call, source, words);
+    cuda_append_coordinate(&body, "outer", 0, words, run, words / run);
+    cuda_append_coordinate(&body, "d", 0, words, 1, run);
     for (int32_t k = 0; k < call->operand_count; k++) {
-        int64_t part = call->operand_shapes[k]->dimensions[dimension];
+        int64_t part = call->operand_shapes[k]->dimensions[dimension] * strides[dimension] / factor;
         text_append(&body, "    %s", k > 0 ? "else " : "");
         if (k + 1 < call->operand_count) text_append(&body, "if (d0 < %lldll) ", (long long)(start + part));
-        text_append(&body, "out0[i] = in%d[(outer0 * %lldll + d0 - %lldll) * %lldll + inner0];\n", k,
-                    (long long)part, (long long)start, (long long)inner);
+        text_append(&body, "((%s *)out0)[i] = ((const %s *)in%d)[outer0 * %lldll + d0 - %lldll];\n",
+                    cuda_word(word), cuda_word(word), k, (long long)part, (long long)start);
         start += part;
     }
     text_append_string(&body, "}\n");
-    return launch(source, arena, "concatenate", &body, elements, error);
+    return launch(source, arena, "concatenate", &body, words, error);
 }
 
 /* The literal's bytes are uploaded: a program's constants have one kernel per type and size. */
@@ -168,26 +197,53 @@ static void append_offset(Text *out, const KernelCall *call, int32_t first, cons
     text_append_string(out, ";\n");
 }
 
+/* An array and a box of it that spans its last dimension, in words. */
+typedef struct Words {
+    const char *type;
+    IrShape whole, box;
+    int64_t sizes[2][IR_MAX_RANK];
+} Words;
+
+/* Joins neighbours to words of up to 16 bytes. */
+static void join_words(Words *self, const IrShape *whole, const IrShape *box) {
+    int64_t word = dtype_bytes(whole->type);
+    int32_t last = whole->rank - 1;
+    for (int32_t d = 0; d < whole->rank; d++) {
+        self->sizes[0][d] = whole->dimensions[d];
+        self->sizes[1][d] = box->dimensions[d];
+    }
+    bool spans = last >= 0 && self->sizes[0][last] == self->sizes[1][last];
+    for (; spans && word < 16 && self->sizes[0][last] % 2 == 0; word *= 2)
+        self->sizes[0][last] = self->sizes[1][last] /= 2;
+    self->type = cuda_word(word);
+    self->whole = *whole;
+    self->whole.dimensions = self->sizes[0];
+    self->box = *box;
+    self->box.dimensions = self->sizes[1];
+}
+
 AmStatus cuda_source_dynamic_slice(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
-    const IrShape *whole = call->operand_shapes[0], *shape = call->result_shapes[0];
-    int64_t strides[IR_MAX_RANK], elements = ir_shape_elements(shape);
+    int64_t strides[IR_MAX_RANK];
+    Words words;
     Text body = {0};
     if (!has_scalar_indices(call, 1)) return kernel_call_refuse(call, "not with these indices", error);
-    if (elements == 0) return AM_OK;
-    strided_row_major(strides, whole->dimensions, whole->rank);
+    if (ir_shape_elements(call->result_shapes[0]) == 0) return AM_OK;
+    join_words(&words, call->operand_shapes[0], call->result_shapes[0]);
+    int64_t elements = ir_shape_elements(&words.box);
+    strided_row_major(strides, words.whole.dimensions, words.whole.rank);
     append_start(&body, call, source, elements);
-    cuda_append_coordinates(&body, "d", shape->dimensions, shape->rank);
+    cuda_append_coordinates(&body, "d", words.box.dimensions, words.box.rank);
     if (call->instruction->shard) {
         append_part(&body, call, 1);
-        text_append(&body, "    const %s nothing = {};\n    out0[i] = inside ? in0[",
-                    cuda_memory_type(shape->type));
-        append_part_place(&body, whole);
+        text_append(&body, "    const %s nothing = {};\n    ((%s *)out0)[i] = inside ? ((const %s *)in0)[",
+                    words.type, words.type, words.type);
+        append_part_place(&body, &words.whole);
         text_append_string(&body, "] : nothing;\n}\n");
         return launch(source, arena, "dynamic_slice_part", &body, elements, error);
     }
-    append_offset(&body, call, 1, whole, shape->dimensions);
-    text_append_string(&body, "    out0[i] = in0[at + ");
-    cuda_append_dot(&body, "d", strides, whole->rank);
+    append_offset(&body, call, 1, &words.whole, words.box.dimensions);
+    text_append(&body, "    ((%s *)out0)[i] = ((const %s *)in0)[at + ", words.type, words.type);
+    cuda_append_dot(&body, "d", strides, words.whole.rank);
     text_append_string(&body, "];\n}\n");
     return launch(source, arena, "dynamic_slice", &body, elements, error);
 }
@@ -202,25 +258,27 @@ AmStatus cuda_source_copy_operand(CudaSource *source, Arena *arena, const Kernel
 
 AmStatus cuda_source_dynamic_update_slice(CudaSource *source, Arena *arena, const KernelCall *call,
                                           AmError *error) {
-    const IrShape *whole = call->result_shapes[0], *update = call->operand_shapes[1];
-    int64_t strides[IR_MAX_RANK], elements = ir_shape_elements(update);
+    int64_t strides[IR_MAX_RANK];
+    Words words;
     Text body = {0};
     if (!has_scalar_indices(call, 2)) return kernel_call_refuse(call, "not with these indices", error);
     TRY(cuda_source_copy_operand(source, arena, call, error));
-    if (elements == 0) return AM_OK;
-    strided_row_major(strides, whole->dimensions, whole->rank);
+    if (ir_shape_elements(call->operand_shapes[1]) == 0) return AM_OK;
+    join_words(&words, call->result_shapes[0], call->operand_shapes[1]);
+    int64_t elements = ir_shape_elements(&words.box);
+    strided_row_major(strides, words.whole.dimensions, words.whole.rank);
     append_start(&body, call, source, elements);
-    cuda_append_coordinates(&body, "d", update->dimensions, update->rank);
+    cuda_append_coordinates(&body, "d", words.box.dimensions, words.box.rank);
     if (call->instruction->shard) {
         append_part(&body, call, 2);
-        text_append_string(&body, "    if (inside) out0[");
-        append_part_place(&body, whole);
-        text_append_string(&body, "] = in1[i];\n}\n");
+        text_append(&body, "    if (inside) ((%s *)out0)[", words.type);
+        append_part_place(&body, &words.whole);
+        text_append(&body, "] = ((const %s *)in1)[i];\n}\n", words.type);
         return launch(source, arena, "dynamic_update_part", &body, elements, error);
     }
-    append_offset(&body, call, 2, whole, update->dimensions);
-    text_append_string(&body, "    out0[at + ");
-    cuda_append_dot(&body, "d", strides, whole->rank);
-    text_append_string(&body, "] = in1[i];\n}\n");
+    append_offset(&body, call, 2, &words.whole, words.box.dimensions);
+    text_append(&body, "    ((%s *)out0)[at + ", words.type);
+    cuda_append_dot(&body, "d", strides, words.whole.rank);
+    text_append(&body, "] = ((const %s *)in1)[i];\n}\n", words.type);
     return launch(source, arena, "dynamic_update", &body, elements, error);
 }

@@ -28,6 +28,13 @@ static const char *const gathers[] = {
     "ENTRY e { x = u8[2,3,5] parameter(0) i = u64[2,3,1] parameter(1) ROOT r = u8[2,3] gather(x, i),\n"
     "  offset_dims={}, collapsed_slice_dims={2}, start_index_map={2}, operand_batching_dims={0,1},\n"
     "  start_indices_batching_dims={0,1}, index_vector_dim=2, slice_sizes={1,1,1} }\n",
+    /* Windows whose last dimension moves in words. */
+    "ENTRY e { x = bf16[10,24] parameter(0) i = s32[60] parameter(1) ROOT r = bf16[60,24] gather(x, i),\n"
+    "  offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, "
+    "slice_sizes={1,24} }\n",
+    "ENTRY e { x = u8[4,9,12] parameter(0) i = s32[4,7,1] parameter(1) ROOT r = u8[4,7,2,8] gather(x, i),\n"
+    "  offset_dims={2,3}, collapsed_slice_dims={}, start_index_map={1}, operand_batching_dims={0},\n"
+    "  start_indices_batching_dims={0}, index_vector_dim=2, slice_sizes={1,2,8} }\n",
     "ENTRY e { x = c128[8,4] parameter(0) i = s8[5,7] parameter(1) ROOT r = c128[4,5,7] gather(x, i),\n"
     "  offset_dims={0}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=2, "
     "slice_sizes={1,4} }\n",
@@ -108,18 +115,19 @@ static KernelCase *new_shard(IrOpcode opcode, bool windows, int64_t first, int64
     return c;
 }
 
-/* A window of 2 x 5 that indices move over a shard which begins at row `first` of 9. */
-static KernelCase *new_dynamic(IrOpcode opcode, int64_t first, int64_t local) {
+/* A window of two rows that indices move over a shard which begins at row `first` of 9. */
+static KernelCase *new_dynamic(IrOpcode opcode, int64_t first, int64_t local, int64_t columns) {
     KernelCase *c = case_new(opcode);
     bool is_update = opcode == IR_DYNAMIC_UPDATE_SLICE;
     ProgramShard *shard = ARENA_ARRAY(&c->arena, ProgramShard, 1);
-    *shard = (ProgramShard){.start = LIST(c, first, 0), .global = LIST(c, 9, 5), .window = LIST(c, 2, 5)};
-    VALUE(c, DTYPE_F32, local, 5);
-    if (is_update) VALUE(c, DTYPE_F32, 2, 5);
+    *shard = (ProgramShard){
+        .start = LIST(c, first, 0), .global = LIST(c, 9, columns), .window = LIST(c, 2, columns)};
+    VALUE(c, DTYPE_F32, local, columns);
+    if (is_update) VALUE(c, DTYPE_F32, 2, columns);
     case_value(c, DTYPE_S32, 0, NULL);
     case_value(c, DTYPE_S32, 0, NULL);
-    if (is_update) VALUE(c, DTYPE_F32, local, 5);
-    else VALUE(c, DTYPE_F32, 2, 5);
+    if (is_update) VALUE(c, DTYPE_F32, local, columns);
+    else VALUE(c, DTYPE_F32, 2, columns);
     c->attributes = (IrAttributes){.slice_sizes = is_update ? NULL : shard->window};
     c->instruction.shard = shard;
     return c;
@@ -145,13 +153,15 @@ static void test_parts(void **state) {
     static const IrRandomAlgorithm algorithms[] = {IR_RANDOM_PHILOX, IR_RANDOM_THREEFRY};
     static const Dtype types[] = {DTYPE_U8, DTYPE_U32, DTYPE_U64};
     GeneratedModules *modules = calloc(1, sizeof *modules);
-    KernelCase *parts[16];
+    KernelCase *parts[32];
     int32_t count = 0;
     for (int update = 0; update < 2; update++)
         for (int64_t first = 0; first < 8; first += 3) {
             IrOpcode opcode = update ? IR_DYNAMIC_UPDATE_SLICE : IR_DYNAMIC_SLICE;
-            generated_add_case(&modules->generated, parts[count] = new_dynamic(opcode, first, 3), 1);
-            count++;
+            for (int64_t columns = 5; columns < 12; columns += 3) {
+                KernelCase *part = parts[count++] = new_dynamic(opcode, first, 3, columns);
+                generated_add_case(&modules->generated, part, 1);
+            }
         }
     for (size_t a = 0; a < sizeof algorithms / sizeof *algorithms; a++)
         for (size_t t = 0; t < sizeof types / sizeof *types; t++) {

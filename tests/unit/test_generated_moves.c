@@ -18,6 +18,21 @@ static const char *const moves[] = {
     "  ROOT r = f8e5m2[300] pad(x, v), padding=100_160 }\n",
     "ENTRY e { a = bf16[4,3,5] parameter(0) b = bf16[4,1,5] parameter(1) c = bf16[4,0,5] parameter(2)\n"
     "  d = bf16[4,6,5] parameter(3) ROOT r = bf16[4,10,5] concatenate(a, b, c, d), dimensions={1} }\n",
+    /* Groups, words and runs of several elements. */
+    "ENTRY e { x = bf16[5,3,16] parameter(0) v = bf16[] parameter(1)\n"
+    "  ROOT r = bf16[9,3,28] pad(x, v), padding=1_-1_1x0_0x4_8 }\n",
+    "ENTRY e { x = u8[6,24] parameter(0) v = u8[] parameter(1)\n"
+    "  ROOT r = u8[6,12] pad(x, v), padding=0_0x-8_-4 }\n",
+    "ENTRY e { x = f32[6,8] parameter(0) v = f32[] parameter(1)\n"
+    "  ROOT r = f32[16,10] pad(x, v), padding=0_5_1x1_1 }\n",
+    "ENTRY e { a = bf16[4,24] parameter(0) b = bf16[4,8] parameter(1) c = bf16[4,40] parameter(2)\n"
+    "  ROOT r = bf16[4,72] concatenate(a, b, c), dimensions={1} }\n",
+    "ENTRY e { a = u8[3,2,6] parameter(0) b = u8[3,5,6] parameter(1)\n"
+    "  ROOT r = u8[3,7,6] concatenate(a, b), dimensions={1} }\n",
+    "ENTRY e { x = bf16[7,40,24] parameter(0) ROOT r = bf16[5,20,16] slice(x),\n"
+    "  slice={[1:6], [0:40:2], [8:24]} }\n",
+    "ENTRY e { x = u8[3,160,200] parameter(0) ROOT r = u8[200,3,160] transpose(x), dimensions={2,0,1} }\n",
+    "ENTRY e { x = bf16[130,3,70] parameter(0) ROOT r = bf16[70,3,130] transpose(x), dimensions={2,1,0} }\n",
     "ENTRY e { x = s16[9,8] parameter(0) ROOT r = s16[3,5] slice(x), slice={[1:9:3], [2:7]} }\n",
     "ENTRY e { x = u64[3,4,5,6] parameter(0) ROOT r = u64[5,3,6,4] transpose(x), dimensions={2,0,3,1} }\n",
     "ENTRY e { x = bf16[40,33] parameter(0) ROOT r = bf16[33,40] transpose(x), dimensions={1,0} }\n",
@@ -65,6 +80,15 @@ static const char *const dynamic[] = {
     "parameter(3)\n  ROOT r = s32[20,30] dynamic-update-slice(x, u, i, j) }\n",
     "ENTRY e { x = pred[600] parameter(0) u = pred[1] parameter(1) i = s16[] parameter(2)\n"
     "  ROOT r = pred[600] dynamic-update-slice(x, u, i) }\n",
+};
+
+/* The boxes span the last dimension. */
+static const char *const dynamic_words[] = {
+    "ENTRY e { x = bf16[20,9,24] parameter(0) i = s32[] parameter(1) j = u8[] parameter(2) k = s64[] "
+    "parameter(3)\n"
+    "  ROOT r = bf16[3,9,24] dynamic-slice(x, i, j, k), dynamic_slice_sizes={3,9,24} }\n",
+    "ENTRY e { x = u8[20,4,12] parameter(0) u = u8[5,2,12] parameter(1) i = s32[] parameter(2) j = u64[] "
+    "parameter(3)\n  k = s8[] parameter(4) ROOT r = u8[20,4,12] dynamic-update-slice(x, u, i, j, k) }\n",
 };
 
 static const char *const bits[] = {
@@ -121,6 +145,7 @@ static void test_moves_and_folds(void **state) {
     add_all(modules, large, sizeof large / sizeof *large);
     add_all(modules, constants, sizeof constants / sizeof *constants);
     add_all(modules, dynamic, sizeof dynamic / sizeof *dynamic);
+    add_all(modules, dynamic_words, sizeof dynamic_words / sizeof *dynamic_words);
     add_all(modules, bits, sizeof bits / sizeof *bits);
     add_reductions(modules);
     generated_finish(modules, true, 0);

@@ -114,6 +114,40 @@ static void test_packs_transpose_tiles(void **state) {
     generated_free(&generated);
 }
 
+/* Operators whose rows of bf16 stay together: each reads and writes words of 16 bytes. */
+static void test_moves_of_rows_are_wide(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "ENTRY e { x = bf16[999,64] parameter(0) i = s32[512] parameter(1) ROOT r = bf16[512,64] gather(x, "
+        "i),\n"
+        "  offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, "
+        "slice_sizes={1,64} }\n",
+        "ENTRY e { x = bf16[64,64] parameter(0) v = bf16[] parameter(1)\n"
+        "  ROOT r = bf16[64,192] pad(x, v), padding=0_0x64_64 }\n",
+        "ENTRY e { a = bf16[64,64] parameter(0) b = bf16[64,64] parameter(1)\n"
+        "  ROOT r = bf16[64,128] concatenate(a, b), dimensions={1} }\n",
+        "ENTRY e { x = bf16[64,192] parameter(0) ROOT r = bf16[64,64] slice(x), slice={[0:64], [64:128]} }\n",
+        "ENTRY e { x = bf16[24,64,64] parameter(0) i = s32[] parameter(1) z = s32[] constant(0)\n"
+        "  ROOT r = bf16[1,64,64] dynamic-slice(x, i, z, z), dynamic_slice_sizes={1,64,64} }\n",
+        "ENTRY e { x = bf16[24,64,64] parameter(0) u = bf16[1,64,64] parameter(1) i = s32[] parameter(2)\n"
+        "  z = s32[] constant(0) ROOT r = bf16[24,64,64] dynamic-update-slice(x, u, i, z, z) }\n",
+    };
+    for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
+        GeneratedModules *modules = calloc(1, sizeof *modules);
+        Generated *generated = &modules->generated;
+        generated_add_text(modules, texts[k]);
+        const char *ptx = ptx_of(generated);
+        bool updates = strstr(texts[k], "dynamic-update-slice") != NULL;
+        int32_t wide = count_of(ptx, "st.global.v2.u64") + count_of(ptx, "st.global.v2.b64") +
+                       count_of(ptx, "st.global.v4.b32") + count_of(ptx, "st.global.v4.u32");
+        if (wide < (updates ? 2 : 1)) fail_msg("%d wide stores in\n%s", wide, ptx);
+        assert_int_equal(count_of(ptx, "st.global.u16") + count_of(ptx, "st.global.b16"), 0);
+        module_close(&modules->modules[0]);
+        generated_free(generated);
+        free(modules);
+    }
+}
+
 int main(void) {
     AmError error = {0};
     if (cuda_compiler_present(&error) != AM_OK) {
@@ -121,9 +155,9 @@ int main(void) {
         return SKIPPED;
     }
     setenv("XDG_CACHE_HOME", "/dev/null", 1);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_inputs_apart_are_read_only),
-                                       cmocka_unit_test(test_packs_move_words),
-                                       cmocka_unit_test(test_packs_transpose_tiles)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_inputs_apart_are_read_only), cmocka_unit_test(test_packs_move_words),
+        cmocka_unit_test(test_packs_transpose_tiles), cmocka_unit_test(test_moves_of_rows_are_wide)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #else
