@@ -363,8 +363,9 @@ static bool append_expression(Text *out, const ProgramFusionOp *op, const Dtype 
 
 bool cuda_append_operator(Text *out, const ProgramFusionOp *op, int32_t slot, Dtype *types,
                           const char *iota) {
-    static const IrOpcode exact[] = {IR_SELECT, IR_COPY,    IR_RESHAPE, IR_BROADCAST,      IR_CONSTANT,
-                                     IR_IOTA,   IR_CONVERT, IR_CLAMP,   IR_BITCAST_CONVERT};
+    static const IrOpcode exact[] = {
+        IR_SELECT, IR_COPY,   IR_RESHAPE, IR_BROADCAST,       IR_CONSTANT, IR_IOTA,   IR_CONVERT,
+        IR_CLAMP,  IR_NEGATE, IR_ABS,     IR_BITCAST_CONVERT, IR_MAXIMUM,  IR_MINIMUM};
     if (op->operand_count < 0 || op->operand_count > 3 || !row_of(op->type)) return false;
     for (int32_t k = 0; k < op->operand_count; k++)
         if (op->operands[k] < 0 || op->operands[k] >= slot || !row_of(types[op->operands[k]])) return false;

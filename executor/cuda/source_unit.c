@@ -86,10 +86,20 @@ static const struct {
                 "    return word.to;\n"
                 "}\n"},
     {"bf16_load", "__device__ f32 bf16_load(u16 bits) { return bits_as<f32>((u32)bits << 16); }\n"},
+    /* Rounds to nearest even; NaN gives any bits. */
+    {"bf16_nearest", "__device__ u16 bf16_nearest(f32 value) {\n"
+                     "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n"
+                     "    u16 nearest;\n"
+                     "    asm(\"cvt.rn.bf16.f32 %0, %1;\" : \"=h\"(nearest) : \"f\"(value));\n"
+                     "    return nearest;\n"
+                     "#else\n"
+                     "    const u32 bits = bits_as<u32>(value);\n"
+                     "    return (u16)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);\n"
+                     "#endif\n"
+                     "}\n"},
     {"bf16_store", "__device__ u16 bf16_store(f32 value) {\n"
-                   "    const u32 bits = bits_as<u32>(value);\n"
-                   "    if ((bits & 0x7fffffffu) > 0x7f800000u) return (u16)(bits >> 16 | 0x40u);\n"
-                   "    return (u16)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);\n"
+                   "    const u16 quiet = (u16)(bits_as<u32>(value) >> 16 | 0x40u);\n"
+                   "    return value != value ? quiet : bf16_nearest(value);\n"
                    "}\n"},
     {"bf16_round", "__device__ f32 bf16_round(f32 value) { return bf16_load(bf16_store(value)); }\n"},
     {"f16_load",

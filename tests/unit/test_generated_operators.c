@@ -166,12 +166,46 @@ static void test_every_operator_on_every_type(void **state) {
     free(cases);
 }
 
+/* Every bfloat16, and every float whose upper half is one, with lower halves around those that round. NaN
+ * keeps its upper bits and turns quiet. */
+static void test_every_bfloat16(void **state) {
+    (void)state;
+    enum { COUNT = 1 << 16, LOWER = 6 };
+    static const uint32_t lower[LOWER] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
+    GeneratedModules *modules = calloc(1, sizeof *modules);
+    generated_add_text(modules,
+                       "ENTRY e { x = f32[393216] parameter(0) ROOT r = bf16[393216] convert(x) }\n");
+    generated_add_text(modules, "ENTRY e { x = bf16[65536] parameter(0) ROOT r = f32[65536] convert(x) }\n");
+    generated_compile(&modules->generated);
+    uint32_t *wide = aligned_alloc(64, (size_t)COUNT * LOWER * 4);
+    uint16_t *narrow = aligned_alloc(64, (size_t)COUNT * LOWER * 2);
+    for (uint32_t k = 0; k < COUNT * LOWER; k++) wide[k] = k / LOWER << 16 | lower[k % LOWER];
+    generated_run(&modules->generated, 0, (void *[]){wide, narrow});
+    for (uint32_t k = 0; k < COUNT * LOWER; k++) {
+        float value;
+        memcpy(&value, &wide[k], 4);
+        uint16_t expected = isnan(value) ? (uint16_t)(wide[k] >> 16 | 0x40) : dtype_float_to_bf16(value);
+        if (narrow[k] != expected)
+            fail_msg("0x%08x gives 0x%04x, expected 0x%04x", wide[k], narrow[k], expected);
+        if (isnan(value)) assert_int_equal(dtype_float_to_bf16(value), expected);
+    }
+    for (uint32_t k = 0; k < COUNT; k++) narrow[k] = (uint16_t)k;
+    generated_run(&modules->generated, 1, (void *[]){narrow, wide});
+    for (uint32_t k = 0; k < COUNT; k++) assert_int_equal(wide[k], k << 16);
+    free(wide);
+    free(narrow);
+    for (int32_t k = 0; k < modules->count; k++) module_close(&modules->modules[k]);
+    generated_free(&modules->generated);
+    free(modules);
+}
+
 int main(void) {
     if (system("c++ --version >/dev/null 2>&1") != 0) {
         puts("skipped: no C++ compiler");
         return SKIPPED;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_operator_on_every_type)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_operator_on_every_type),
+                                       cmocka_unit_test(test_every_bfloat16)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #else

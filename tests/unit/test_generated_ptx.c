@@ -148,6 +148,23 @@ static void test_moves_of_rows_are_wide(void **state) {
     }
 }
 
+/* One instruction rounds to a bfloat16: after each of three operators, and where the result is
+ * stored. A negation and a maximum of two are exact. */
+static void test_bfloat16_is_rounded_by_the_card(void **state) {
+    (void)state;
+    GeneratedModules *modules = calloc(1, sizeof *modules);
+    generated_add_text(modules, "ENTRY e { x = bf16[600] parameter(0) y = bf16[600] parameter(1)\n"
+                                "  a = bf16[600] add(x, y) b = bf16[600] multiply(a, x)\n"
+                                "  n = bf16[600] negate(b) m = bf16[600] maximum(n, x)\n"
+                                "  ROOT r = bf16[600] subtract(m, y) }\n");
+    const char *ptx = ptx_of(&modules->generated);
+    ASSERT_PART_COUNT(ptx, "cvt.rn.bf16.f32", 4);
+    ASSERT_PART_COUNT(ptx, "32767", 0);
+    module_close(&modules->modules[0]);
+    generated_free(&modules->generated);
+    free(modules);
+}
+
 int main(void) {
     AmError error = {0};
     if (cuda_compiler_present(&error) != AM_OK) {
@@ -157,7 +174,8 @@ int main(void) {
     setenv("XDG_CACHE_HOME", "/dev/null", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_inputs_apart_are_read_only), cmocka_unit_test(test_packs_move_words),
-        cmocka_unit_test(test_packs_transpose_tiles), cmocka_unit_test(test_moves_of_rows_are_wide)};
+        cmocka_unit_test(test_packs_transpose_tiles), cmocka_unit_test(test_moves_of_rows_are_wide),
+        cmocka_unit_test(test_bfloat16_is_rounded_by_the_card)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #else
