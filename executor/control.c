@@ -8,8 +8,9 @@
  * not outputs of theirs alone are copied there. Regions never run concurrently and share the memory
  * for their other values: an allocation in the caller's buffer plan.
  *
- * The host reads the result of a condition or a selector, on any device. All ranks read the same
- * value, so that collectives inside match on every rank; a failing rank ends the loop.
+ * A loop with a known trip count runs without its condition. Else the host reads the result of the
+ * condition, as it reads a selector, on any device. All ranks read the same value, so that collectives inside
+ * match on every rank; a failing rank ends the loop.
  */
 #include "executor/control.h"
 
@@ -59,15 +60,18 @@ void control_enter(const Control *self) {
             copy_to_result(self, k, self->operands[loop->carried[k]]);
 }
 
+/* Skips the condition of a loop with a known trip count, so that the host does not wait. */
 static AmStatus run_while(const Control *self, AmError *error) {
-    bool goes_on = false;
+    int64_t turns = self->regions[0]->program->counter.turns;
+    bool counts = turns > 0, goes_on = counts;
     control_enter(self);
-    TRY(holds(self, &goes_on, error));
+    if (!counts) TRY(holds(self, &goes_on, error));
     for (int64_t turn = 0; goes_on; turn++) {
         double start = timeline_start(self->regions[0]->timeline);
         self->regions[0]->turn = turn;
         TRY(ready_run(self->regions[0], error));
-        TRY(holds(self, &goes_on, error));
+        goes_on = turn + 1 < turns;
+        if (!counts) TRY(holds(self, &goes_on, error));
         timeline_mark(self->regions[0]->timeline, TIMELINE_TURN, turn, start);
     }
     return AM_OK;

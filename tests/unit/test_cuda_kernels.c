@@ -156,6 +156,48 @@ static void test_an_update_in_place_copies_nothing(void **state) {
     check_launches(scatters, 6); /* negate, sort, combine, copy, sort, combine */
 }
 
+/* x doubled, five times; the number of turns is a constant or a parameter. */
+#define LOOP(limit)                                                                                 \
+    "HloModule m\n"                                                                                 \
+    "body { t = (s32[], s32[4], s32[]) parameter(0) i = s32[] get-tuple-element(t), index=0\n"      \
+    "  x = s32[4] get-tuple-element(t), index=1 n = s32[] get-tuple-element(t), index=2\n"          \
+    "  one = s32[] constant(1) j = s32[] add(i, one) y = s32[4] add(x, x)\n"                        \
+    "  ROOT r = (s32[], s32[4], s32[]) tuple(j, y, n) }\n"                                          \
+    "condition { t = (s32[], s32[4], s32[]) parameter(0) i = s32[] get-tuple-element(t), index=0\n" \
+    "  n = s32[] get-tuple-element(t), index=2 ROOT r = pred[] compare(i, n), direction=LT }\n"     \
+    "ENTRY e { x = s32[4] parameter(0) p = s32[] parameter(1) zero = s32[] constant(0)\n"           \
+    "  five = s32[] constant(5) t = (s32[], s32[4], s32[]) tuple(zero, x, " limit ")\n"             \
+    "  l = (s32[], s32[4], s32[]) while(t), condition=condition, body=body\n"                       \
+    "  ROOT r = s32[4] get-tuple-element(l), index=1 }\n"
+
+static void check_waits(const char *text, int64_t expected) {
+    KernelDevice *device = cuda_case_device(&kernels_cuda);
+    CudaCase gpu;
+    int32_t values[4] = {1, 2, 3, 4}, turns = 5;
+    cuda_case_check(cuda_case_open(&gpu, device, text), &gpu.error);
+    for (int step = 0; step < 3; step++) {
+        cuda_case_set(&gpu, 0, values);
+        cuda_case_set(&gpu, 1, &turns);
+        int64_t copies = cuda_case_count("cuMemcpyDtoHAsync"), waits = cuda_case_count("cuStreamSynchronize");
+        cuda_case_replay(&gpu);
+        ASSERT_COUNT("cuMemcpyDtoHAsync", copies + expected);
+        ASSERT_COUNT("cuStreamSynchronize", waits + expected);
+        int32_t result[4];
+        cuda_case_get(&gpu, 0, result);
+        for (int k = 0; k < 4; k++) assert_int_equal(result[k], 32 * values[k]);
+    }
+    cuda_case_close(&gpu);
+    device->back_end->close(device);
+}
+
+/* A loop of known length waits for nothing; of another one the condition is read before every turn and after
+ * the last. */
+static void test_a_loop_of_known_length_is_not_waited_for(void **state) {
+    (void)state;
+    check_waits(LOOP("five"), 0);
+    check_waits(LOOP("p"), 6);
+}
+
 static bool run_stretch(CudaCase *self, void **record) {
     if (self->device->back_end->begin(self->device, record)) return true;
     cuda_case_run(self);
@@ -419,6 +461,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_modules),
         cmocka_unit_test(test_an_update_in_place_copies_nothing),
+        cmocka_unit_test(test_a_loop_of_known_length_is_not_waited_for),
         cmocka_unit_test(test_a_stretch_becomes_a_graph),
         cmocka_unit_test(test_a_stretch_that_cannot_be_recorded),
         cmocka_unit_test(test_a_failure_comes_out_of_synchronize),
