@@ -1,7 +1,9 @@
 /* reduce-window and select-and-scatter: pooling and its gradient.
  *
  * reduce-window has one thread per element of the result, which goes through the
- * window's cells in row-major order; padding has the initial value.
+ * window's cells in row-major order; padding has the initial value. Cumulative
+ * sums and the like, whose windows are the prefixes of lines, are scans: one
+ * thread per line combines each element with the result before it.
  * select-and-scatter first has one thread per element of the source, which finds
  * the element that its window selects (padding is never selected) and leaves its
  * place in the scratch memory; then one thread per element of the result, which
@@ -10,6 +12,8 @@
  */
 #include "executor/cpu/strided.h"
 #include "executor/cuda/source_text.h"
+
+enum { SHORTEST_SCAN = 32, AT_ONCE = 16 };
 
 static long long dilation_of(int64_t dilation) {
     return dilation > 1 ? dilation : 1;
@@ -62,17 +66,112 @@ static AmStatus begin(Text *body, Arena *arena, const KernelCall *call, const Cu
     return AM_OK;
 }
 
+/* A reduce-window whose windows are all prefixes, or all suffixes, of the lines along one dimension. */
+typedef struct Scan {
+    int64_t length, inner, lines; /* line l starts at element l / inner * length * inner + l % inner */
+    bool reverse;
+} Scan;
+
+/* Returns whether a reduce-window is a scan that keeps the CPU's results. A prefix is that of the elements
+ * before the last combined with the last, in any type. A suffix is combined from its end, which is exact for
+ * integers. */
+static bool find_scan(Scan *scan, const KernelCall *call) {
+    const IrWindowDimension *window = call->instruction->attributes->window;
+    const IrShape *input = call->operand_shapes[0];
+    int32_t dimension = -1;
+    for (int32_t d = 0; d < input->rank; d++) {
+        const IrWindowDimension *w = &window[d];
+        if (w->stride != 1 || dilation_of(w->base_dilation) != 1 || dilation_of(w->window_dilation) != 1)
+            return false;
+        if (w->size == 1 && w->padding_low == 0 && w->padding_high == 0) continue;
+        if (dimension >= 0 || w->size != input->dimensions[d] || w->size < SHORTEST_SCAN) return false;
+        dimension = d;
+    }
+    if (dimension < 0) return false;
+    const IrWindowDimension *w = &window[dimension];
+    bool integers =
+        dtype_is_integer(input->type) &&
+        sbp_reduction_of(ir_computation_operator(call->program->module, call->instruction->called)) !=
+            SBP_REDUCTION_COUNT;
+    *scan = (Scan){.length = w->size, .reverse = w->padding_low == 0};
+    scan->inner = strided_elements(input->dimensions + dimension + 1, input->rank - dimension - 1);
+    scan->lines = ir_shape_elements(input) / scan->length;
+    return scan->reverse ? integers && w->padding_high == w->size - 1
+                         : w->padding_low == w->size - 1 && w->padding_high == 0;
+}
+
+/* One thread per line, which loads AT_ONCE elements before it combines them one after the other. Where the
+ * initial value combined with itself is another one, padding counts, and every window is combined anew. */
+static AmStatus launch_scan(CudaSource *source, Arena *arena, const KernelCall *call, const Scan *scan,
+                            const ElementComputation *combine, AmError *error) {
+    Dtype type = call->operand_shapes[0]->type;
+    const char *value = cuda_value_type(type), *bits = dtype_bytes(type) == 8 ? "u64" : "u32";
+    long long length = (long long)scan->length, inner = (long long)scan->inner;
+    Text body = {0};
+    cuda_append_signature(&body, call, source, NULL, false);
+    cuda_append_guard(&body, scan->lines);
+    AmStatus status = cuda_append_computation(&body, arena, call, "combine", combine, error);
+    if (status != AM_OK) {
+        text_free(&body);
+        return status;
+    }
+    cuda_append_coordinate(&body, "outer", 0, scan->lines, inner, scan->lines / inner);
+    cuda_append_coordinate(&body, "inner", 0, scan->lines, 1, inner);
+    text_append(&body, "    const s64 length = %lldll, last = %lldll, step = %lldll;\n", length, length - 1,
+                inner);
+    text_append(&body,
+                "    const s64 base = outer0 * %lldll + inner0;\n    const %s initial = ", length * inner,
+                value);
+    cuda_append_element(&body, type, "in1", "0");
+    text_append(&body, ";\n    const auto element = [&](const s64 k) -> %s { return ", value);
+    cuda_append_element(&body, type, "in0", scan->reverse ? "base + (last - k) * step" : "base + k * step");
+    text_append(&body, "; };\n    const auto store = [&](const s64 k, const %s result) { out0[", value);
+    text_append_string(&body, scan->reverse ? "base + (last - k) * step] = " : "base + k * step] = ");
+    cuda_append_store(&body, type, "result");
+    text_append_string(&body, "; };\n    const ");
+    text_append(&body, "%s twice = combine(initial, initial);\n", value);
+    if (dtype_is_floating(type))
+        text_append(&body, "    if (bits_as<%s>(twice) != bits_as<%s>(initial)) {\n", bits, bits);
+    else text_append_string(&body, "    if (twice != initial) {\n");
+    text_append_string(&body, "        for (s64 end = 0; end < length; end++) {\n");
+    text_append(&body, "            %s result = initial;\n", value);
+    text_append_string(
+        &body, scan->reverse
+                   ? "            for (s64 k = end; k >= 0; k--) result = combine(result, element(k));\n"
+                     "            for (s64 k = end; k < last; k++) result = combine(result, initial);\n"
+                   : "            for (s64 k = end; k < last; k++) result = combine(result, initial);\n"
+                     "            for (s64 k = 0; k <= end; k++) result = combine(result, element(k));\n");
+    text_append(
+        &body,
+        "            store(end, result);\n        }\n        return;\n    }\n"
+        "    %s result = initial;\n"
+        "    for (s64 first = 0; first < length; first += %d) {\n"
+        "        %s next[%d];\n"
+        "#pragma unroll\n"
+        "        for (u32 k = 0; k < %d; k++) next[k] = first + k < length ? element(first + k) : initial;\n"
+        "#pragma unroll\n"
+        "        for (u32 k = 0; k < %d; k++) {\n"
+        "            if (first + k >= length) break;\n"
+        "            result = combine(result, next[k]);\n"
+        "            store(first + k, result);\n"
+        "        }\n    }\n}\n",
+        value, AT_ONCE, value, AT_ONCE, AT_ONCE, AT_ONCE);
+    return cuda_source_launch(source, arena, "scan", &body, cuda_blocks(scan->lines), CUDA_THREADS, error);
+}
+
 AmStatus cuda_source_reduce_window(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
     const IrAttributes *attributes = call->instruction->attributes;
     const IrShape *input = call->operand_shapes[0], *result = call->result_shapes[0];
     Dtype type = input->type;
     ElementComputation combine;
+    Scan scan;
     Text body = {0};
     if (call->result_count != 1 || call->operand_count != 2 || attributes->window_count != input->rank)
         return kernel_call_refuse(call, "only with one input and a window over all dimensions", error);
     TRY(cuda_computation_read(&combine, arena, call, call->instruction->called, (Dtype[]){type, type}, 2,
                               type, error));
     if (ir_shape_elements(result) == 0) return AM_OK;
+    if (find_scan(&scan, call)) return launch_scan(source, arena, call, &scan, &combine, error);
     TRY(begin(&body, arena, call, source, result, "combine", &combine, error));
     text_append(&body, "    const %s initial = ", cuda_value_type(type));
     cuda_append_element(&body, type, "in1", "0");
