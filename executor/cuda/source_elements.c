@@ -215,7 +215,11 @@ static void append_stores(Text *out, const Space *space) {
         char value[32];
         snprintf(value, sizeof value, "v%d", space->output_slots[k]);
         text_append(out, space->group > 1 ? "    result%d.at[k] = " : "    out%d[i] = ", k);
-        cuda_append_store(out, space->types[space->output_slots[k]], value);
+        int32_t slot = space->output_slots[k];
+        bool is_rounded = slot >= space->input_count && space->types[slot] == DTYPE_BF16 &&
+                          cuda_operator_rounds(&space->ops[slot - space->input_count]);
+        if (is_rounded) text_append(out, "bf16_bits(%s)", value);
+        else cuda_append_store(out, space->types[slot], value);
         text_append_string(out, ";\n");
     }
     if (space->group == 1) return;

@@ -361,19 +361,27 @@ static bool append_expression(Text *out, const ProgramFusionOp *op, const Dtype 
     }
 }
 
+bool cuda_operator_rounds(const ProgramFusionOp *op) {
+    static const IrOpcode exact[] = {IR_SELECT,  IR_COPY,    IR_RESHAPE,        IR_BROADCAST, IR_CONSTANT,
+                                     IR_IOTA,    IR_CONVERT, IR_CLAMP,          IR_NEGATE,    IR_ABS,
+                                     IR_MAXIMUM, IR_MINIMUM, IR_BITCAST_CONVERT};
+    if (!half_name(op->type)) return false;
+    for (size_t k = 0; k < sizeof exact / sizeof *exact; k++)
+        if (exact[k] == op->opcode) return false;
+    return true;
+}
+
 bool cuda_append_operator(Text *out, const ProgramFusionOp *op, int32_t slot, Dtype *types,
                           const char *iota) {
-    static const IrOpcode exact[] = {
-        IR_SELECT, IR_COPY,   IR_RESHAPE, IR_BROADCAST,       IR_CONSTANT, IR_IOTA,   IR_CONVERT,
-        IR_CLAMP,  IR_NEGATE, IR_ABS,     IR_BITCAST_CONVERT, IR_MAXIMUM,  IR_MINIMUM};
+    bool rounds = cuda_operator_rounds(op);
+    bool arithmetic = op->opcode == IR_ADD || op->opcode == IR_SUBTRACT || op->opcode == IR_MULTIPLY;
     if (op->operand_count < 0 || op->operand_count > 3 || !row_of(op->type)) return false;
     for (int32_t k = 0; k < op->operand_count; k++)
         if (op->operands[k] < 0 || op->operands[k] >= slot || !row_of(types[op->operands[k]])) return false;
     types[slot] = op->type;
-    bool rounds = half_name(op->type) != NULL;
-    for (size_t k = 0; k < sizeof exact / sizeof *exact; k++) rounds = rounds && exact[k] != op->opcode;
     text_append(out, "const %s v%d = ", cuda_value_type(op->type), slot);
-    if (rounds) text_append(out, "%s_round(", half_name(op->type));
+    if (rounds && arithmetic && op->type == DTYPE_BF16) text_append_string(out, "bf16_round_result(");
+    else if (rounds) text_append(out, "%s_round(", half_name(op->type));
     bool known = append_expression(out, op, types, iota);
     text_append_string(out, rounds ? ");\n" : ";\n");
     return known;

@@ -31,6 +31,9 @@ void cuda_append_convert(Text *out, Dtype from, Dtype to, const char *text);
  * these types, and what was appended is of no use. */
 bool cuda_append_operator(Text *out, const ProgramFusionOp *op, int32_t slot, Dtype *types, const char *iota);
 
+/* Returns whether cuda_append_operator() rounds the result to 16 bits, NaN to a quiet one. */
+bool cuda_operator_rounds(const ProgramFusionOp *op);
+
 /* The expression of an operator that has to do with c64; false as cuda_append_operator(). */
 bool cuda_append_complex(Text *out, const ProgramFusionOp *op, const Dtype *types);
 

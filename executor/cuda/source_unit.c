@@ -102,6 +102,17 @@ static const struct {
                    "    return value != value ? quiet : bf16_nearest(value);\n"
                    "}\n"},
     {"bf16_round", "__device__ f32 bf16_round(f32 value) { return bf16_load(bf16_store(value)); }\n"},
+    /* Of a sum, difference or product, whose NaN has all bits set on a card: those that the instruction
+       gives. */
+    {"bf16_round_result", "__device__ f32 bf16_round_result(f32 value) {\n"
+                          "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n"
+                          "    return bf16_load(bf16_nearest(value));\n"
+                          "#else\n"
+                          "    return bf16_round(value);\n"
+                          "#endif\n"
+                          "}\n"},
+    /* Of a value that is a bf16 already, NaN being quiet. */
+    {"bf16_bits", "__device__ u16 bf16_bits(f32 value) { return (u16)(bits_as<u32>(value) >> 16); }\n"},
     {"f16_load",
      "__device__ f32 f16_load(u16 bits) {\n"
      "    const u32 sign = (u32)(bits & 0x8000u) << 16, exponent = bits >> 10 & 31u;\n"
