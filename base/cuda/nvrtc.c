@@ -159,15 +159,15 @@ static AmStatus status_of(nvrtcResult result) {
     return result == NVRTC_ERROR_COMPILATION ? AM_ERROR_INTERNAL : AM_ERROR_RUNTIME;
 }
 
-/* Returns the line of the log that names the first error, else the first line. */
+/* Returns the line of the log with the first error, else its first line. */
 static const char *line_of_error(const char *log) {
     const char *at = strstr(log, ": error");
     while (at && at > log && at[-1] != '\n') at--;
     return at ? at : log;
 }
 
-/* The name of the kernel in whose definition line `number` of the unit, from 1, stands; *length: 0 where
- * there is none. */
+/* Returns the name of the kernel that contains line `number`, from 1, of the unit. *length: 0 if there is
+ * none. */
 static const char *kernel_at_line(const char *unit, int64_t number, int32_t *length) {
     static const char global[] = "__global__", bounds[] = "__launch_bounds__(";
     const char *kernel = NULL, *end = unit;
@@ -187,7 +187,7 @@ static const char *kernel_at_line(const char *unit, int64_t number, int32_t *len
     return kernel;
 }
 
-/* "kernel reduce_1f... does not compile: automap.cu(12): error: ...", one line. */
+/* Fails with one line: "kernel reduce_1f... does not compile: ...: automap.cu(12): error: ...". */
 static AmStatus fail_compilation(const char *unit, const char *log, nvrtcResult result, AmError *error) {
     const char *line = line_of_error(log), *place = strchr(line, '(');
     int32_t length;

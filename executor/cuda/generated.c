@@ -105,9 +105,9 @@ static AmStatus upload(CudaKernelDevice *device, Arena *arena, AmError *error) {
 typedef struct Units {
     const CudaDevice *device;
     int32_t count;
-    const char **texts; /* NULL: nothing belongs there */
+    const char **texts; /* NULL: the unit is empty */
     SharedUnit **loaded;
-    AmError *failures; /* their code is AM_OK: there is none */
+    AmError *failures; /* code AM_OK: none */
 } Units;
 
 static AmStatus find_functions(CudaGenerated *kernel, const Units *units, AmError *error) {
@@ -119,7 +119,7 @@ static AmStatus find_functions(CudaGenerated *kernel, const Units *units, AmErro
     return AM_OK;
 }
 
-/* The texts of all kernels on the list, the oldest first. */
+/* Writes the units of all kernels on the list, the oldest first. */
 static AmStatus write_units(Units *units, Arena *arena, const CudaGenerated *list, AmError *error) {
     int32_t count = 0, at = 0;
     for (const CudaGenerated *kernel = list; kernel; kernel = kernel->next) count++;
@@ -133,14 +133,14 @@ static AmStatus write_units(Units *units, Arena *arena, const CudaGenerated *lis
     return arena->failed ? am_fail_memory(error, (int64_t)sizeof(AmError) * units->count) : AM_OK;
 }
 
-/* In any thread. */
+/* Compiles and loads unit k; called by any thread. */
 static void load_unit(void *user, int32_t k) {
     Units *units = user;
     if (!units->texts[k] || cuda_device_use(units->device, &units->failures[k]) != AM_OK) return;
     unit_cache_take(&units->loaded[k], units->device, units->texts[k], &units->failures[k]);
 }
 
-/* Compiles and loads the units side by side; the device keeps them. The first failure in their order counts.
+/* Compiles and loads the units concurrently; the device keeps them. Reports the first failure in their order.
  */
 static AmStatus load_units(Units *units, CudaKernelDevice *device, AmError *error) {
     AmStatus status = AM_OK;

@@ -1,13 +1,11 @@
-/* The kernels that lay an array out anew: see pack.h.
+/* Kernels of a pack: see pack.h.
  *
- * Dimensions that both sides step through as one are joined. Where both run
- * along the same dimension, elements are joined to words of up to 16 bytes and
- * a thread moves one of them. Where the array runs fastest along another
- * dimension, a block moves a tile through shared memory, so that both sides are
- * read and written in whole lines: elements below 4 bytes are read and written
- * in groups of 4 bytes, and one more column than there is keeps the threads of a
- * column in different banks. Indices have 32 bits where they suffice; sizes and
- * strides are literals.
+ * Dimensions that both sides step through as one are joined. If both sides are contiguous along the
+ * same dimension, elements are joined to words of up to 16 bytes, and a thread moves one word. If the
+ * array is contiguous along another dimension, a block moves a tile through shared memory, so that
+ * both sides access whole lines. Elements below 4 bytes are then moved in groups of 4 bytes. Rows of
+ * a tile have one column more, so that the threads of a column use different banks. Indices have 32
+ * bits if these suffice. Sizes and strides are literals.
  */
 #include "executor/cuda/pack.h"
 
@@ -17,13 +15,13 @@
 
 enum { LINE = 32, ROWS = CUDA_THREADS / LINE, MOST_WORD = 16 };
 
-/* A pack of words, and the C types of its kernel. */
+/* A pack of words and the C types of its kernel. */
 typedef struct Move {
     CudaPack pack;
     int64_t word, elements; /* bytes, words */
     const char *index, *suffix;
-    int32_t fast;  /* dimension along which the array's stride is 1; -1: the last one, or none is worth it */
-    int32_t group; /* words that a thread of a tile moves at once */
+    int32_t fast;  /* dimension of the tiles along which the array has stride 1; -1: there are no tiles */
+    int32_t group; /* words in one access of a thread of a tile */
 } Move;
 
 void cuda_pack_add(CudaPack *pack, int64_t size, int64_t stride) {
@@ -67,8 +65,8 @@ static void join_dimensions(CudaPack *pack) {
     pack->rank = rank;
 }
 
-/* Whether pairs of neighbours along dimension `fast`, whose stride is 1, lie together on the array's side
- * and are inside or outside together. */
+/* Returns whether neighbours along dimension `fast` form pairs: adjacent in the array, and either both inside
+ * or both outside. */
 static bool has_pairs(const CudaPack *pack, int32_t fast) {
     for (int32_t d = 0; d < pack->rank; d++)
         if (d != fast && pack->strides[d] % 2 != 0) return false;
@@ -76,7 +74,7 @@ static bool has_pairs(const CudaPack *pack, int32_t fast) {
            pack->limits[fast] % 2 == 0 && pack->offset % 2 == 0;
 }
 
-/* Makes words of two. */
+/* Replaces the words by pairs of words. */
 static void join_pairs(CudaPack *pack, int32_t fast) {
     for (int32_t d = 0; d < pack->rank; d++)
         if (d != fast) pack->strides[d] /= 2;
@@ -86,7 +84,7 @@ static void join_pairs(CudaPack *pack, int32_t fast) {
     pack->offset /= 2;
 }
 
-/* The most words, of 4 bytes together, that neighbours along both dimensions make. */
+/* Returns the number of words, of at most 4 bytes together, that form groups along both dimensions. */
 static int32_t group_of_tile(const Move *move) {
     CudaPack pack = move->pack;
     int32_t group = 1;
@@ -125,19 +123,19 @@ static Move plan_move(const CudaPack *pack, Dtype type) {
     return move;
 }
 
-/* The index type holds a number and its complement alike, so that differences may wrap around. */
+/* Returns `value` modulo the range of the unsigned index type, whose differences may wrap around. */
 static unsigned long long literal(const Move *move, int64_t value) {
     return move->suffix[1] ? (unsigned long long)value : (uint32_t)value;
 }
 
-/* " && q1 - 2u < 5u": index q1 is inside. */
+/* Appends " && q1 - 2u < 5u", the test that index q1 is inside; nothing for a dimension without a border. */
 static void append_inside(Text *out, const Move *move, int32_t d) {
     if (!reads_outside(&move->pack, d)) return;
     text_append(out, " && q%d - %llu%s < %llu%s", d, literal(move, move->pack.low[d]), move->suffix,
                 literal(move, move->pack.limits[d]), move->suffix);
 }
 
-/* The place of the word at indices q0, ... in the array. */
+/* Appends the offset in the array of the word at indices q0, ... */
 static void append_place(Text *out, const Move *move) {
     int64_t start = move->pack.offset;
     for (int32_t d = 0; d < move->pack.rank; d++) start -= move->pack.low[d] * move->pack.strides[d];
@@ -147,7 +145,7 @@ static void append_place(Text *out, const Move *move) {
         else text_append(out, " + q%d * %llu%s", d, literal(move, move->pack.strides[d]), move->suffix);
 }
 
-/* "const u32 q1 = NUMBER / 12u % 7u;" and so on for the dimensions but `without`. */
+/* Appends "const u32 q1 = NUMBER / 12u % 7u;" and so on for all dimensions but `without`. */
 static void append_numbers(Text *out, const Move *move, const char *number, const int32_t without[2]) {
     int64_t inner = 1, strides[CUDA_PACK_RANK];
     int32_t first = -1;
@@ -185,7 +183,8 @@ static int64_t tiles_of(int64_t size, int64_t side) {
     return size / side + (size % side > 0);
 }
 
-/* The block's number is that of its tile among the tiles of both dimensions and the others. */
+/* Writes the kernel of tiles. A block's number combines its tile along both dimensions with the other
+ * indices. */
 static void write_tiles(Text *out, const Move *move) {
     const CudaPack *pack = &move->pack;
     const char *word = cuda_word(move->word), *index = move->index, *suffix = move->suffix;

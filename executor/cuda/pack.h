@@ -25,7 +25,8 @@ int64_t cuda_pack_elements(const CudaPack *pack);
 /* The kernel of a pack of elements of `type`; its parameters are the addresses of the array and of the
  * packed one, both aligned to 16 bytes and apart. */
 AmStatus cuda_source_pack(CudaSource *source, Arena *arena, const CudaPack *pack, Dtype type, AmError *error);
-/* The same for a call with one operand, whose result is the pack; its kernel is called after `kind`. */
+/* Adds the same kernel, with names that begin with `kind`, to the source of a call with one operand and one
+ * result. */
 AmStatus cuda_source_move(CudaSource *source, Arena *arena, const char *kind, const CudaPack *pack,
                           Dtype type, AmError *error);
 

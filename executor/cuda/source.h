@@ -23,7 +23,7 @@ typedef struct CudaLaunch {
     int64_t blocks;   /* > 0 */
     int32_t threads;  /* per block */
     bool numbered;    /* the kernel takes `number`, a 64-bit integer, as its last argument */
-    bool copies;      /* operand 0 to result 0: not to be launched where both are the same memory */
+    bool copies;      /* operand 0 to result 0: skipped if both have the same address */
     int64_t number;
 } CudaLaunch;
 
@@ -58,8 +58,9 @@ AmStatus cuda_source_make(CudaSource *source, Arena *arena, const KernelCall *ca
 AmStatus cuda_source_unit(const char **unit, Arena *arena, const CudaSource *sources, int32_t count,
                           AmError *error);
 
-/* The same kernels in several units, each compiled on its own. `units` [*unit_count]: NULL where one is
- * empty. The hash of a kernel's name and the number of kernels choose its unit, on every machine alike. */
+/* Writes the same kernels as several units that compile separately. `units` [*unit_count]: NULL if a unit is
+ * empty. The hash of its name and the number of kernels select the unit of a kernel, on every machine alike.
+ */
 AmStatus cuda_source_units(const char ***units, int32_t *unit_count, Arena *arena, const CudaSource *sources,
                            int32_t count, AmError *error);
 /* Returns the unit, of `count`, that holds the kernel of this name. */

@@ -1,8 +1,6 @@
-/* gather: one thread per word of the result, by the rules of
- * executor/cpu/gather.c: the indices of its window are clamped so that the window
- * lies inside the whole operand; what falls outside this device's shard is 0. A
- * word is an element, or several neighbours in the window's last dimension where
- * no index moves that.
+/* gather: one thread for each word of the result, by the rules of executor/cpu/gather.c. Indices are
+ * clamped so that the window lies inside the whole operand; elements outside the shard are 0. A word
+ * is an element, or neighbours along the last dimension of the window if no index moves that.
  */
 #include "executor/cuda/source_index.h"
 
@@ -35,7 +33,8 @@ static void append_start(Text *out, const IndexMap *map, int32_t k) {
                 (long long)map->start[map->map_dimension[k]]);
 }
 
-/* Whether every place in the operand and in the slices of an element with an even last coordinate is even. */
+/* Returns whether pairs along the last dimension of the window are aligned in the operand and in the slices.
+ */
 static bool has_pairs(const IndexMap *map) {
     int32_t last = map->window_rank - 1;
     if (last < 0 || map->window_operand_strides[last] != 1 || map->window_slice_strides[last] != 1 ||
@@ -52,7 +51,7 @@ static bool has_pairs(const IndexMap *map) {
     return true;
 }
 
-/* Describes words in place of elements of `bytes`; returns the bytes of a word. */
+/* Replaces elements of `bytes` by words of up to 16 bytes. Returns the bytes of a word. */
 static int64_t join_words(IndexMap *map, int64_t bytes) {
     int32_t last = map->window_rank - 1;
     for (; bytes < 16 && has_pairs(map); bytes *= 2) {

@@ -18,8 +18,8 @@ static AmStatus launch(CudaSource *source, Arena *arena, const char *kind, Text 
     return cuda_source_launch(source, arena, kind, body, cuda_blocks(elements), CUDA_THREADS, error);
 }
 
-/* Operand element p stands at low + p * (interior + 1); elsewhere is operand 1. A thread writes a group of
- * neighbours that are all in the operand or all beside it. */
+/* Writes the kernel of a pad: operand element p is at low + p * (interior + 1), all else is operand 1. A
+ * thread writes a group of neighbours, either all of the operand or all of the border. */
 AmStatus cuda_source_pad(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
     const IrShape *shape = call->result_shapes[0], *operand = call->operand_shapes[0];
     const IrPadding *padding = call->instruction->attributes->padding;
@@ -68,8 +68,8 @@ AmStatus cuda_source_pad(CudaSource *source, Arena *arena, const KernelCall *cal
     return launch(source, arena, "pad", &body, groups, error);
 }
 
-/* Along the dimension, operand k holds the elements that follow those of operand k - 1. With the dimensions
- * inside, these are runs, which a thread copies a word of. */
+/* Writes the kernel of a concatenate. An operand is a run along the dimension and those after it; a thread
+ * copies one word of a run. */
 AmStatus cuda_source_concatenate(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
     const IrShape *shape = call->result_shapes[0];
     int32_t dimension = (int32_t)call->instruction->attributes->dimensions[0];
@@ -114,7 +114,7 @@ AmStatus cuda_source_constant(CudaSource *source, Arena *arena, const KernelCall
     return launch(source, arena, "constant", &body, elements, error);
 }
 
-/* One thread per word, the widest that divides the bytes, copies operand 0 to result 0. */
+/* Adds the launch that copies operand 0 to result 0: one thread for each word of up to 16 bytes. */
 static AmStatus launch_bytes(CudaSource *source, Arena *arena, const KernelCall *call, const char *kind,
                              int64_t bytes, AmError *error) {
     int64_t width = 16;

@@ -1,29 +1,25 @@
-/* scatter: updates combined in the order of their positions, as on the CPU,
- * whatever the timing.
+/* scatter: updates are combined in the order of their positions, as on the CPU.
  *
- * A position and an element of its window along the dimensions that its indices
- * move are an entry. An entry begins one row of the result, of as many elements
- * as the rest of the window has. The key of an entry is its row's place, then its
- * number. Blocks sort TILE keys each in shared memory, merges of twice the length
- * follow, and then the entries of a row stand together in the order of their
- * positions. One thread for each element of a row loads the updates a few at a
- * time and combines them one after the other. Sorting E entries takes
- * O(E log^2 E) steps. The order of additions is that of the CPU, so a row with
- * many updates is combined by as many threads as it has elements.
+ * An entry is a position together with a cell: an element of the window along the dimensions that
+ * indices move. An entry addresses one row of the result, whose columns are the rest of the window.
+ * Its key is the offset of the row, then the number of the entry. Blocks sort TILE keys each in shared
+ * memory, and merges double the sorted length. After that the entries of a row are adjacent, in the
+ * order of their positions. One thread for each column of a row combines the updates sequentially and
+ * loads some of them ahead. E entries take O(E log^2 E) steps.
  *
- * For few positions, and for a result with few rows, there is a thread for every
- * element of the result, which goes through all positions in order.
+ * With few positions, or a result with few rows, one thread for each element of the result evaluates
+ * all positions in order.
  */
 #include "executor/cuda/source_index.h"
 
 enum { FEW_POSITIONS = 2, FEW_ROWS = 8, TILE = 2048, CHUNK = 8, AT_ONCE = 16 };
 
-/* What is sorted. */
+/* The entries that are sorted. */
 typedef struct Entries {
-    int64_t cells;              /* elements of a window along the dimensions that indices move */
-    int64_t columns;            /* and along the others */
-    int64_t count;              /* positions times cells */
-    int32_t bits;               /* of an entry's number in a key; the rest is its row's place */
+    int64_t cells;   /* elements of a window along the dimensions that indices move */
+    int64_t columns; /* elements of a window along the other dimensions */
+    int64_t count;   /* positions times cells */
+    int32_t bits;    /* of the number of an entry in a key; the other bits are the offset of its row */
     bool expanded[IR_MAX_RANK]; /* [window dimension]: it belongs to the cells */
 } Entries;
 
@@ -53,7 +49,7 @@ static void append_indices(Text *out, const IndexMap *map, const char *indent) {
     text_append_string(out, ";\n");
 }
 
-/* "const s64 p1 = entry / 12u % 7u;" for the name "p" and n 1; `count` is that of all entries. */
+/* Appends "const s64 p1 = entry / 12u % 7u;" for the name "p" and n 1. `count`: number of all entries. */
 static void append_part(Text *out, const char *indent, const char *name, int32_t n, int64_t count,
                         int64_t stride, int64_t size) {
     const char *suffix = count <= INT32_MAX ? "u" : "ll";
@@ -63,7 +59,7 @@ static void append_part(Text *out, const char *indent, const char *name, int32_t
     text_append_string(out, ";\n");
 }
 
-/* Defines p0, ... of the entry of number "entry", and c0, ... along the window dimensions of its cell. */
+/* Appends p0, ..., the position of entry "entry", and c0, ..., its cell. */
 static void append_entry(Text *out, const IndexMap *map, const Entries *entries, const char *indent) {
     int64_t stride = entries->count;
     for (int32_t n = 0; n < map->position_rank; n++) {
@@ -78,13 +74,13 @@ static void append_entry(Text *out, const IndexMap *map, const Entries *entries,
     }
 }
 
-/* "const u32 entry = VALUE;" */
+/* Appends "const u32 entry = VALUE;". */
 static void append_number(Text *out, const Entries *entries, const char *indent, const char *value) {
     const char *type = entries->count <= INT32_MAX ? "u32" : "s64";
     text_append(out, "%sconst %s entry = (%s)(%s);\n", indent, type, type, value);
 }
 
-/* The key of the entry of number "entry", into `key`; all bits are set where it is outside the shard. */
+/* Appends the assignment of the key of entry "entry" to `key`, which stays all ones outside the shard. */
 static void append_key(Text *out, const IndexMap *map, const Entries *entries) {
     static const char indent[] = "            ";
     append_entry(out, map, entries, indent);
@@ -105,7 +101,8 @@ static void append_key(Text *out, const IndexMap *map, const Entries *entries) {
     text_append(out, "%sif (inside) key = place << %d | entry;\n", indent, entries->bits);
 }
 
-/* Every block writes the keys of `tile` entries, sorted by a bitonic network, to the scratch memory. */
+/* Adds the launch that writes sorted tiles of keys to the scratch memory, by a bitonic network for each
+ * block. */
 static AmStatus launch_tiles(CudaSource *source, Arena *arena, const KernelCall *call, const IndexMap *map,
                              const Entries *entries, int32_t tile, AmError *error) {
     Text body = {0};
@@ -144,9 +141,9 @@ static AmStatus launch_tiles(CudaSource *source, Arena *arena, const KernelCall 
                               entries->count / tile + (entries->count % tile > 0), CUDA_THREADS, error);
 }
 
-/* Merges pairs of sorted runs between the two halves of the scratch memory: a thread writes CHUNK keys. The
- * launch's number is the length of the runs, plus 1 if they are in the second half. *half: where the keys are
- * in the end. */
+/* Adds the launches that merge pairs of runs between the halves of the scratch memory; a thread writes CHUNK
+ * keys. The number of a launch is the length of its runs, plus 1 if they are in the second half. *half: the
+ * half that holds the result. */
 static AmStatus launch_merges(CudaSource *source, Arena *arena, const KernelCall *call,
                               const Entries *entries, int32_t *half, AmError *error) {
     long long count = (long long)entries->count;
@@ -191,13 +188,13 @@ static AmStatus launch_merges(CudaSource *source, Arena *arena, const KernelCall
     return AM_OK;
 }
 
-/* Strides of the window dimensions that belong to the columns; the others have 0. */
+/* Copies the strides of the columns; those of the cells become 0. */
 static void column_strides(int64_t *of_columns, const Entries *entries, const int64_t *strides,
                            int32_t rank) {
     for (int32_t w = 0; w < rank; w++) of_columns[w] = entries->expanded[w] ? 0 : strides[w];
 }
 
-/* "next = UPDATE;" the update of the entry whose key is KEY, and what finds it. */
+/* Appends "NEXT = UPDATE;", the load of the update of the entry with key KEY. */
 static void append_update(Text *out, const KernelCall *call, const IndexMap *map, const Entries *entries,
                           const char *indent, const char *key, const char *next) {
     char number[64];
@@ -214,8 +211,8 @@ static void append_update(Text *out, const KernelCall *call, const IndexMap *map
     text_append_string(out, ";\n");
 }
 
-/* The first update of a row, then the others AT_ONCE at a time: their keys and they themselves are loaded
- * before the first of them is combined. */
+/* Appends the combination of a row: its first update, then AT_ONCE updates at a time, whose keys and values
+ * are loaded before they are combined. */
 static void append_row(Text *out, const KernelCall *call, const IndexMap *map, const Entries *entries) {
     const char *type = cuda_value_type(call->operand_shapes[2]->type);
     long long count = (long long)entries->count;
@@ -244,7 +241,8 @@ static void append_row(Text *out, const KernelCall *call, const IndexMap *map, c
                 AT_ONCE, entries->bits);
 }
 
-/* A thread for every element of every entry's row: that of the first entry of a row combines all. */
+/* Adds the launch that combines the updates. The thread of the first entry of a row combines the whole row.
+ */
 static AmStatus launch_rows(CudaSource *source, Arena *arena, const KernelCall *call, const IndexMap *map,
                             const Entries *entries, const ElementComputation *combine, int32_t half,
                             AmError *error) {

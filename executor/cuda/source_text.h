@@ -15,7 +15,7 @@
  * registers ("f32" for bf16). A type without arithmetic is bits of its width. */
 const char *cuda_memory_type(Dtype type);
 const char *cuda_value_type(Dtype type);
-const char *cuda_word(int64_t bytes); /* bits of 1, 2, 4, 8 or 16 bytes */
+const char *cuda_word(int64_t bytes); /* C type of 1, 2, 4, 8 or 16 bytes */
 bool cuda_has_arithmetic(Dtype type); /* pred, integers, floating types */
 bool cuda_has_operators(Dtype type);  /* these and c64 */
 
@@ -31,7 +31,7 @@ void cuda_append_convert(Text *out, Dtype from, Dtype to, const char *text);
  * these types, and what was appended is of no use. */
 bool cuda_append_operator(Text *out, const ProgramFusionOp *op, int32_t slot, Dtype *types, const char *iota);
 
-/* Returns whether cuda_append_operator() rounds the result to 16 bits, NaN to a quiet one. */
+/* Returns whether cuda_append_operator() rounds the result to 16 bits and quiets NaN. */
 bool cuda_operator_rounds(const ProgramFusionOp *op);
 
 /* The expression of an operator that has to do with c64; false as cuda_append_operator(). */
@@ -81,7 +81,7 @@ AmStatus cuda_computation_read(ElementComputation *computation, Arena *arena, co
 AmStatus cuda_append_computation(Text *out, Arena *arena, const KernelCall *call, const char *name,
                                  const ElementComputation *computation, AmError *error);
 
-/* The launch that copies operand 0 to result 0; it is left out where they are the same memory. */
+/* Adds the launch that copies operand 0 to result 0, which is skipped if both have the same address. */
 AmStatus cuda_source_copy_operand(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
 
 typedef AmStatus CudaSourceWriter(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);

@@ -1,6 +1,4 @@
-/* transpose and slice: packs of one operand (pack.h). A block moves a tile of a
- * transpose through shared memory where both sides run fastest along different
- * dimensions; what is contiguous on both sides moves in words of up to 16 bytes. */
+/* transpose and slice: packs of one operand, in tiles or in words (pack.h). */
 #include "executor/cpu/strided.h"
 #include "executor/cuda/pack.h"
 #include "executor/cuda/source_text.h"

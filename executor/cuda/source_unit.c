@@ -86,7 +86,7 @@ static const struct {
                 "    return word.to;\n"
                 "}\n"},
     {"bf16_load", "__device__ f32 bf16_load(u16 bits) { return bits_as<f32>((u32)bits << 16); }\n"},
-    /* Rounds to nearest even; NaN gives any bits. */
+    /* Rounds to nearest even; the result for NaN is undefined. */
     {"bf16_nearest", "__device__ u16 bf16_nearest(f32 value) {\n"
                      "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n"
                      "    u16 nearest;\n"
@@ -102,8 +102,8 @@ static const struct {
                    "    return value != value ? quiet : bf16_nearest(value);\n"
                    "}\n"},
     {"bf16_round", "__device__ f32 bf16_round(f32 value) { return bf16_load(bf16_store(value)); }\n"},
-    /* Of a sum, difference or product, whose NaN has all bits set on a card: those that the instruction
-       gives. */
+    /* Rounds a sum, difference or product. On a card their NaN has all bits set, as the result of the
+     * instruction has. */
     {"bf16_round_result", "__device__ f32 bf16_round_result(f32 value) {\n"
                           "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n"
                           "    return bf16_load(bf16_nearest(value));\n"
@@ -111,7 +111,7 @@ static const struct {
                           "    return bf16_round(value);\n"
                           "#endif\n"
                           "}\n"},
-    /* Of a value that is a bf16 already, NaN being quiet. */
+    /* Converts a value that is a bf16, with quiet NaN. */
     {"bf16_bits", "__device__ u16 bf16_bits(f32 value) { return (u16)(bits_as<u32>(value) >> 16); }\n"},
     {"f16_load",
      "__device__ f32 f16_load(u16 bits) {\n"
@@ -226,7 +226,7 @@ static const struct {
 };
 enum { HELPER_COUNT = sizeof helpers / sizeof *helpers };
 
-/* Of a program's kernels, for units that are compiled side by side: more units cost more time in sum. */
+/* Kernels in a unit on average, and the most units: each unit has a fixed cost. */
 enum { KERNELS_OF_UNIT = 12, MOST_UNITS = 32 };
 
 /* Whether `name` stands in the text as a whole word. */
@@ -270,7 +270,7 @@ int32_t cuda_source_unit_of(const char *name, int32_t count) {
     return (int32_t)(number % (uint64_t)count);
 }
 
-/* The unit of the kernels that belong to part `part` of `parts`; NULL: there are none. */
+/* Writes the unit of part `part` of `parts` of the kernels; NULL: the part is empty. */
 static AmStatus write_unit(const char **unit, Arena *arena, const Kernels *kernels, int32_t part,
                            int32_t parts, AmError *error) {
     bool used[HELPER_COUNT] = {false};
@@ -319,7 +319,7 @@ AmStatus cuda_source_units(const char ***units, int32_t *unit_count, Arena *aren
     return AM_OK;
 }
 
-/* The value whose memory operand or result k of a call has. */
+/* Returns the value that owns the memory of operand or result k of a call. */
 static const ProgramValue *storage_of(const KernelCall *call, int32_t k, bool is_result) {
     const ProgramValue *values = call->program->values;
     int32_t value = call->fusion
@@ -328,8 +328,8 @@ static const ProgramValue *storage_of(const KernelCall *call, int32_t k, bool is
     return &values[values[value].storage];
 }
 
-/* Whether the buffer plan keeps operand k apart from all results. A kernel that changes operand 0 in place
- * counts as one that shares it. */
+/* Returns whether the buffer plan keeps operand k apart from all results. False for operand 0 of an operator
+ * that updates it in place. */
 static bool is_apart(const KernelCall *call, int32_t k) {
     IrOpcode opcode = call->instruction ? call->instruction->opcode : IR_UNKNOWN;
     if (k == 0 && (opcode == IR_SCATTER || opcode == IR_DYNAMIC_UPDATE_SLICE)) return false;

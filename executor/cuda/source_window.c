@@ -1,9 +1,9 @@
 /* reduce-window and select-and-scatter: pooling and its gradient.
  *
  * reduce-window has one thread per element of the result, which goes through the
- * window's cells in row-major order; padding has the initial value. Cumulative
- * sums and the like, whose windows are the prefixes of lines, are scans: one
- * thread per line combines each element with the result before it.
+ * window's cells in row-major order; padding has the initial value. If the
+ * windows are the prefixes of lines, as in a cumulative sum, one thread for each
+ * line combines every element with the result before it.
  * select-and-scatter first has one thread per element of the source, which finds
  * the element that its window selects (padding is never selected) and leaves its
  * place in the scratch memory; then one thread per element of the result, which
@@ -72,9 +72,8 @@ typedef struct Scan {
     bool reverse;
 } Scan;
 
-/* Returns whether a reduce-window is a scan that keeps the CPU's results. A prefix is that of the elements
- * before the last combined with the last, in any type. A suffix is combined from its end, which is exact for
- * integers. */
+/* Returns whether a reduce-window is a scan with the same results as on the CPU. A prefix follows from the
+ * one before it, for any type. A suffix is combined from its end, which is exact for integers only. */
 static bool find_scan(Scan *scan, const KernelCall *call) {
     const IrWindowDimension *window = call->instruction->attributes->window;
     const IrShape *input = call->operand_shapes[0];
@@ -100,8 +99,9 @@ static bool find_scan(Scan *scan, const KernelCall *call) {
                          : w->padding_low == w->size - 1 && w->padding_high == 0;
 }
 
-/* One thread per line, which loads AT_ONCE elements before it combines them one after the other. Where the
- * initial value combined with itself is another one, padding counts, and every window is combined anew. */
+/* Adds the launch of a scan: one thread for each line loads AT_ONCE elements, then combines them
+ * sequentially. If the initial value combined with itself changes, padding matters, and every window is
+ * combined anew. */
 static AmStatus launch_scan(CudaSource *source, Arena *arena, const KernelCall *call, const Scan *scan,
                             const ElementComputation *combine, AmError *error) {
     Dtype type = call->operand_shapes[0]->type;

@@ -1,5 +1,5 @@
-/* The PTX of generated kernels: which instructions read memory, and how wide.
- * Skipped (77) in a build without CUDA and where there is no NVRTC. Needs no GPU. */
+/* The PTX of generated kernels: the instructions that access memory and round, and their width.
+ * Skipped (77) in a build without CUDA and without NVRTC. Needs no GPU. */
 #include <stdio.h>
 
 #include "automap_features.h"
@@ -10,7 +10,7 @@ enum { SKIPPED = 77 };
 #include "executor/cuda/pack.h"
 #include "generated_module.h"
 
-/* No card has this architecture, so NVRTC gives PTX for the newest that it knows. */
+/* An architecture that no card has: NVRTC compiles to PTX of its newest one. */
 enum { NEWER_THAN_ALL = 9999 };
 
 static const char *ptx_of(Generated *generated) {
@@ -30,7 +30,7 @@ static int32_t count_of(const char *text, const char *part) {
     return count;
 }
 
-/* Instructions that move 16 bytes. */
+/* Returns the number of instructions that move 16 bytes. */
 static int32_t count_wide(const char *ptx, const char *instruction) {
     static const char *const shapes[] = {"v2.u64", "v2.b64", "v4.u32", "v4.b32"};
     int32_t count = 0;
@@ -49,8 +49,8 @@ static int32_t count_wide(const char *ptx, const char *instruction) {
                      (text));                                                                            \
     } while (0)
 
-/* Inputs that no result overlaps are read through the read-only path. The product is written over the
- * exponentials, which die there: that one input is not. */
+/* Inputs that no result overlaps use the read-only path. The product overwrites the exponentials: one of its
+ * two inputs does not use it. */
 static void test_inputs_apart_are_read_only(void **state) {
     (void)state;
     GeneratedModules *modules = calloc(1, sizeof *modules);
@@ -82,13 +82,13 @@ static const char *ptx_of_pack(const CudaPack *pack, Dtype type, Generated *gene
     return ptx_of(generated);
 }
 
-/* No division, and none in 64 bits by a product. */
+/* Checks that there is no division, nor one in 64 bits by a product. */
 static void check_index_arithmetic(const char *ptx) {
     static const char *const slow[] = {"div.", "rem.", "mul.hi.u64", "mul.hi.s64"};
     for (size_t k = 0; k < sizeof slow / sizeof *slow; k++) ASSERT_PART_COUNT(ptx, slow[k], 0);
 }
 
-/* Heads and positions change places, the 64 elements of each stay together: words of 16 bytes. */
+/* Heads and positions change places, the 64 elements of each stay contiguous: words of 16 bytes. */
 static void test_packs_move_words(void **state) {
     (void)state;
     Generated generated = {0};
@@ -105,7 +105,7 @@ static void test_packs_move_words(void **state) {
     generated_free(&generated);
 }
 
-/* Matrices of bf16 are transposed in tiles: 4 bytes a thread on both sides. */
+/* Matrices of bf16 are transposed in tiles, 4 bytes for each access. */
 static void test_packs_transpose_tiles(void **state) {
     (void)state;
     Generated generated = {0};
@@ -126,7 +126,7 @@ static void test_packs_transpose_tiles(void **state) {
     generated_free(&generated);
 }
 
-/* Operators whose rows of bf16 stay together: each reads and writes words of 16 bytes. */
+/* Operators on rows of bf16 read and write words of 16 bytes. */
 static void test_moves_of_rows_are_wide(void **state) {
     (void)state;
     static const char *const texts[] = {
@@ -159,8 +159,8 @@ static void test_moves_of_rows_are_wide(void **state) {
     }
 }
 
-/* One instruction rounds to a bfloat16 after each of three operators, without a look at NaN; a negation and a
- * maximum of two are exact, and what is stored is rounded already. */
+/* One instruction rounds to bf16 after each of three operators, without a test of NaN. Negation and maximum
+ * are exact, and the stored value is rounded before. */
 static void test_bfloat16_is_rounded_by_the_card(void **state) {
     (void)state;
     GeneratedModules *modules = calloc(1, sizeof *modules);
