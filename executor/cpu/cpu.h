@@ -30,7 +30,8 @@ CpuPrepare cpu_prepare_bitcast_convert; /* bitcast.c */
 CpuPrepare cpu_prepare_map;             /* map.c */
 CpuPrepare cpu_prepare_rng;             /* rng.c */
 /* dynamic.c */
-CpuPrepare cpu_prepare_get_dimension_size, cpu_prepare_set_dimension_size, cpu_prepare_dynamic_reshape;
+CpuPrepare cpu_prepare_get_dimension_size;
+CpuPrepare cpu_prepare_dynamic; /* set-dimension-size, dynamic-reshape */
 /* batch_norm.c */
 CpuPrepare cpu_prepare_batch_norm_training, cpu_prepare_batch_norm_inference, cpu_prepare_batch_norm_gradient;
 /* move.c */

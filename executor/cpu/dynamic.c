@@ -3,8 +3,21 @@
  * dynamic-reshape where they change nothing. Arrays here have one size, so
  * anything else is refused.
  */
+#include "executor/cpu/dynamic.h"
+
 #include "executor/cpu/cpu.h"
 #include "executor/cpu/wide.h"
+
+AmStatus dynamic_read_size(int64_t *size, const KernelCall *call, AmError *error) {
+    const IrAttributes *attributes = call->instruction->attributes;
+    if (attributes->dimension_count != 1 || attributes->dimensions[0] < 0 ||
+        attributes->dimensions[0] >= call->operand_shapes[0]->rank ||
+        !dtype_is_integer(call->result_shapes[0]->type))
+        return kernel_call_refuse(call, "it names no dimension", error);
+    if (call->instruction->shard) return kernel_call_refuse(call, "not of a part of an array", error);
+    *size = call->operand_shapes[0]->dimensions[attributes->dimensions[0]];
+    return AM_OK;
+}
 
 static void run_get_dimension_size(const KernelCall *call) {
     const IrShape *operand = call->operand_shapes[0];
@@ -13,13 +26,9 @@ static void run_get_dimension_size(const KernelCall *call) {
 }
 
 AmStatus cpu_prepare_get_dimension_size(KernelCall *call, Arena *arena, AmError *error) {
-    const IrAttributes *attributes = call->instruction->attributes;
+    int64_t size;
     (void)arena;
-    if (attributes->dimension_count != 1 || attributes->dimensions[0] < 0 ||
-        attributes->dimensions[0] >= call->operand_shapes[0]->rank ||
-        !dtype_is_integer(call->result_shapes[0]->type))
-        return kernel_call_refuse(call, "it names no dimension", error);
-    if (call->instruction->shard) return kernel_call_refuse(call, "not of a part of an array", error);
+    TRY(dynamic_read_size(&size, call, error));
     call->run = run_get_dimension_size;
     return AM_OK;
 }
@@ -36,7 +45,7 @@ static bool is_constant(const KernelCall *call, int32_t k, int64_t value) {
            wide_index(size->literal->data, size->shape.type, 0) == value;
 }
 
-AmStatus cpu_prepare_set_dimension_size(KernelCall *call, Arena *arena, AmError *error) {
+static AmStatus check_set_dimension_size(const KernelCall *call, AmError *error) {
     const IrAttributes *attributes = call->instruction->attributes;
     const IrShape *operand = call->operand_shapes[0];
     if (attributes->dimension_count != 1 || attributes->dimensions[0] < 0 ||
@@ -44,11 +53,12 @@ AmStatus cpu_prepare_set_dimension_size(KernelCall *call, Arena *arena, AmError 
         return kernel_call_refuse(call, "it names no dimension", error);
     if (!is_constant(call, 1, operand->dimensions[attributes->dimensions[0]]))
         return kernel_call_refuse(call, "sizes that change while the program runs are not supported", error);
-    return cpu_prepare_reshape(call, arena, error);
+    return AM_OK;
 }
 
-AmStatus cpu_prepare_dynamic_reshape(KernelCall *call, Arena *arena, AmError *error) {
+AmStatus dynamic_check_static(const KernelCall *call, AmError *error) {
     const IrShape *result = call->result_shapes[0];
+    if (call->instruction->opcode == IR_SET_DIMENSION_SIZE) return check_set_dimension_size(call, error);
     bool is_static = call->operand_count == 1 + result->rank &&
                      ir_shape_elements(call->operand_shapes[0]) == ir_shape_elements(result) &&
                      call->operand_shapes[0]->type == result->type;
@@ -56,5 +66,10 @@ AmStatus cpu_prepare_dynamic_reshape(KernelCall *call, Arena *arena, AmError *er
         is_static = is_constant(call, 1 + d, result->dimensions[d]);
     if (!is_static)
         return kernel_call_refuse(call, "sizes that change while the program runs are not supported", error);
+    return AM_OK;
+}
+
+AmStatus cpu_prepare_dynamic(KernelCall *call, Arena *arena, AmError *error) {
+    TRY(dynamic_check_static(call, error));
     return cpu_prepare_reshape(call, arena, error);
 }

@@ -12,12 +12,9 @@
 #include "executor/cpu/divide.h"
 #include "executor/cpu/team.h"
 #include "executor/marker.h"
+#include "executor/refused.h"
 
 enum { LARGE_PAGE = 2 << 20 };
-
-#define DIVIDED  "the module is divided among devices already; give the one for a single device"
-#define COMPILED "such pairs belong to a compiled program; give the module as it was before"
-#define HOST     "the host has no channel to the running program; pass values as parameters and results"
 
 static const struct {
     IrOpcode opcode;
@@ -37,7 +34,7 @@ static const struct {
     {IR_CUSTOM_CALL, marker_prepare},
     {IR_DOMAIN, cpu_prepare_reshape},
     {IR_DOT, cpu_prepare_dot},
-    {IR_DYNAMIC_RESHAPE, cpu_prepare_dynamic_reshape},
+    {IR_DYNAMIC_RESHAPE, cpu_prepare_dynamic},
     {IR_DYNAMIC_SLICE, cpu_prepare_dynamic_slice},
     {IR_DYNAMIC_UPDATE_SLICE, cpu_prepare_dynamic_update_slice},
     {IR_FFT, cpu_prepare_fft},
@@ -56,36 +53,12 @@ static const struct {
     {IR_RNG_BIT_GENERATOR, cpu_prepare_random_bits},
     {IR_SCATTER, cpu_prepare_scatter},
     {IR_SELECT_AND_SCATTER, cpu_prepare_select_and_scatter},
-    {IR_SET_DIMENSION_SIZE, cpu_prepare_set_dimension_size},
+    {IR_SET_DIMENSION_SIZE, cpu_prepare_dynamic},
     {IR_SLICE, cpu_prepare_slice},
     {IR_SORT, cpu_prepare_sort},
     {IR_TOPK, cpu_prepare_topk},
     {IR_TRANSPOSE, cpu_prepare_transpose},
     {IR_TRIANGULAR_SOLVE, cpu_prepare_triangular_solve},
-};
-
-/* Why an operator is not run at all. */
-static const struct {
-    IrOpcode first, last; /* opcodes from one to the other, as ir/opcodes.def has them */
-    const char *reason;
-} refused[] = {
-    {IR_ALL_GATHER, IR_ALL_TO_ALL, DIVIDED},
-    {IR_COLLECTIVE_BROADCAST, IR_COLLECTIVE_REDUCE, DIVIDED},
-    {IR_ASYNC_DONE, IR_ASYNC_UPDATE, COMPILED},
-    {IR_COPY_DONE, IR_COPY_START, COMPILED},
-    {IR_PARTITION_ID, IR_PARTITION_ID, DIVIDED},
-    {IR_RAGGED_ALL_TO_ALL, IR_RAGGED_ALL_TO_ALL, DIVIDED},
-    {IR_REDUCE_SCATTER, IR_REDUCE_SCATTER, DIVIDED},
-    {IR_REPLICA_ID, IR_REPLICA_ID, DIVIDED},
-    {IR_INFEED, IR_INFEED, HOST},
-    {IR_OUTFEED, IR_OUTFEED, HOST},
-    {IR_SEND, IR_SEND_DONE, HOST},
-    {IR_RECV, IR_RECV_DONE, HOST},
-    {IR_RNG_GET_AND_UPDATE_STATE, IR_RNG_GET_AND_UPDATE_STATE,
-     "its state belongs to a compiled program, not to a module"},
-    {IR_SHUFFLE, IR_SHUFFLE, "it moves data between the threads of one device"},
-    {IR_SCALED_DOT, IR_SCALED_DOT, "products of scaled blocks are not supported"},
-    {IR_SCAN, IR_SCAN, "only a while loop can repeat a computation"},
 };
 
 static void run_nothing(const KernelCall *call) {
@@ -95,9 +68,7 @@ static void run_nothing(const KernelCall *call) {
 static AmStatus prepare(KernelCall *call, Arena *arena, AmError *error) {
     if (call->fusion) return cpu_prepare_fusion(call, arena, error);
     IrOpcode opcode = call->instruction->opcode;
-    for (size_t k = 0; k < sizeof refused / sizeof *refused; k++)
-        if (opcode >= refused[k].first && opcode <= refused[k].last)
-            return kernel_call_refuse(call, refused[k].reason, error);
+    if (refused_reason(opcode)) return kernel_call_refuse(call, refused_reason(opcode), error);
     if (opcode == IR_AFTER_ALL) {
         call->run = run_nothing;
         return AM_OK;

@@ -8,23 +8,14 @@
  * batch, left free, right free]. One element at a time, in double or in integers
  * that wrap.
  */
+#include "executor/cpu/ragged_dot.h"
+
 #include <string.h>
 
 #include "executor/cpu/cpu.h"
 #include "executor/cpu/strided.h"
 #include "executor/cpu/wide.h"
 #include "ir/hlo.pb-c.h"
-
-typedef struct RaggedDotKernel {
-    bool contracts; /* the ragged dimension is contracted */
-    int64_t groups, group_stride;
-    /* The result's dimensions, and how far each moves on both sides. */
-    int32_t result_rank, contracted_rank;
-    int64_t result[IR_MAX_RANK], left[IR_MAX_RANK], right[IR_MAX_RANK];
-    int64_t contracted[IR_MAX_RANK], contracted_left[IR_MAX_RANK], contracted_right[IR_MAX_RANK];
-    int32_t ragged; /* among the result's or the contracted dimensions */
-    Dtype left_type, right_type, result_type;
-} RaggedDotKernel;
 
 static bool contains(const int64_t *list, size_t count, int64_t value) {
     for (size_t k = 0; k < count; k++)
@@ -63,7 +54,7 @@ static int64_t group_of(const KernelCall *call, int64_t groups, int64_t row, int
 
 static Wide sum_products(const KernelCall *call, int64_t left_at, int64_t right_at, int64_t start,
                          int64_t end) {
-    const RaggedDotKernel *kernel = call->compiled;
+    const RaggedDot *kernel = call->compiled;
     WideKind kind = wide_kind(kernel->result_type);
     Wide sum = {.is_unsigned = 0}, x, y;
     int64_t index[IR_MAX_RANK] = {0};
@@ -83,7 +74,7 @@ static Wide sum_products(const KernelCall *call, int64_t left_at, int64_t right_
 }
 
 static void run_ragged_dot(const KernelCall *call) {
-    const RaggedDotKernel *kernel = call->compiled;
+    const RaggedDot *kernel = call->compiled;
     int64_t elements = strided_elements(kernel->result, kernel->result_rank), index[IR_MAX_RANK] = {0};
     int64_t bytes = dtype_bytes(kernel->result_type);
     for (int64_t at = 0; at < elements; at++) {
@@ -104,14 +95,14 @@ static void run_ragged_dot(const KernelCall *call) {
 }
 
 /* One more dimension of the result, and the strides with which it moves on both sides. */
-static void add_dimension(RaggedDotKernel *kernel, int64_t size, int64_t left, int64_t right) {
+static void add_dimension(RaggedDot *kernel, int64_t size, int64_t left, int64_t right) {
     kernel->result[kernel->result_rank] = size;
     kernel->left[kernel->result_rank] = left;
     kernel->right[kernel->result_rank++] = right;
 }
 
 /* False: the dimension numbers do not fit the shapes. */
-static bool describe(RaggedDotKernel *kernel, const KernelCall *call,
+static bool describe(RaggedDot *kernel, const KernelCall *call,
                      const Hlo__RaggedDotDimensionNumbers *numbers) {
     const Hlo__DotDimensionNumbers *dot = numbers->dot_dimension_numbers;
     const IrShape *left = call->operand_shapes[0], *right = call->operand_shapes[1];
@@ -168,9 +159,7 @@ static bool describe(RaggedDotKernel *kernel, const KernelCall *call,
     return fits;
 }
 
-AmStatus cpu_prepare_ragged_dot(KernelCall *call, Arena *arena, AmError *error) {
-    RaggedDotKernel *kernel = ARENA_ARRAY(arena, RaggedDotKernel, 1);
-    if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
+AmStatus ragged_dot_read(RaggedDot *kernel, const KernelCall *call, AmError *error) {
     const IrModule *module = call->program->module;
     int32_t origin = call->instruction->origin;
     const Hlo__HloInstructionProto *message =
@@ -190,6 +179,13 @@ AmStatus cpu_prepare_ragged_dot(KernelCall *call, Arena *arena, AmError *error) 
         return kernel_call_refuse(call, "not on these types", error);
     if (!describe(kernel, call, numbers))
         return kernel_call_refuse(call, "its dimension numbers do not fit its shapes", error);
+    return AM_OK;
+}
+
+AmStatus cpu_prepare_ragged_dot(KernelCall *call, Arena *arena, AmError *error) {
+    RaggedDot *kernel = ARENA_ARRAY(arena, RaggedDot, 1);
+    if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
+    TRY(ragged_dot_read(kernel, call, error));
     call->compiled = kernel;
     call->run = run_ragged_dot;
     return AM_OK;

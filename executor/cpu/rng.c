@@ -11,23 +11,20 @@
 
 #include "executor/cpu/cpu.h"
 #include "executor/cpu/random_bits.h"
+#include "executor/cpu/rng.h"
 #include "executor/cpu/strided.h"
 #include "executor/cpu/wide.h"
 #include "ir/hlo.pb-c.h"
 
 typedef struct RngKernel {
-    bool is_normal;
-    uint64_t key;
+    RngForm form;
     uint64_t *counter; /* blocks that were drawn so far, of the whole */
-    int64_t blocks;    /* that a run takes of it */
-    IrShape whole;
-    const ProgramShard *shard; /* what of the whole is made here; NULL: all */
 } RngKernel;
 
 /* Two fractions in [0, 1), from block `block` of this run. */
 static void draw(double fractions[2], const RngKernel *kernel, int64_t block) {
     uint32_t words[4];
-    random_philox(words, kernel->key, *kernel->counter + (uint64_t)block, 0);
+    random_philox(words, kernel->form.key, *kernel->counter + (uint64_t)block, 0);
     for (int32_t k = 0; k < 2; k++) {
         uint64_t word = (uint64_t)words[2 * k + 1] << 32 | words[2 * k];
         fractions[k] = (double)(word >> 11) * 0x1p-53;
@@ -65,12 +62,12 @@ static void run_rng(const KernelCall *call) {
     const IrShape *local = call->result_shapes[0];
     int64_t index[IR_MAX_RANK] = {0}, drawn = -1;
     for (int64_t i = 0; i < elements; i++) {
-        int64_t place = random_place(&kernel->whole, kernel->shard, index);
-        int64_t block = kernel->is_normal ? place : place / 2;
+        int64_t place = random_place(&kernel->form.whole, kernel->form.shard, index);
+        int64_t block = kernel->form.is_normal ? place : place / 2;
         if (block != drawn) draw(fractions, kernel, block);
         drawn = block;
         strided_next(index, local->dimensions, local->rank);
-        if (!kernel->is_normal) {
+        if (!kernel->form.is_normal) {
             store_uniform(out + i * bytes, type, a, b, fractions[place % 2]);
             continue;
         }
@@ -78,13 +75,10 @@ static void run_rng(const KernelCall *call) {
         Wide value = {.floating = a + b * radius * cos(angle)};
         wide_store(out + i * bytes, type, &value, WIDE_FLOATING, 1, 1);
     }
-    *kernel->counter += (uint64_t)kernel->blocks;
+    *kernel->counter += (uint64_t)kernel->form.blocks;
 }
 
-AmStatus cpu_prepare_rng(KernelCall *call, Arena *arena, AmError *error) {
-    RngKernel *kernel = ARENA_ARRAY(arena, RngKernel, 1);
-    uint64_t *counter = ARENA_ARRAY(arena, uint64_t, 1);
-    if (arena->failed) return am_fail_memory(error, (int64_t)sizeof *kernel);
+AmStatus rng_read(RngForm *form, const KernelCall *call, AmError *error) {
     const IrModule *module = call->program->module;
     int32_t origin = call->instruction->origin;
     const Hlo__HloInstructionProto *message =
@@ -100,14 +94,22 @@ AmStatus cpu_prepare_rng(KernelCall *call, Arena *arena, AmError *error) {
     for (int32_t k = 0; k < 2; k++)
         if (call->operand_shapes[k]->type != type || call->operand_shapes[k]->rank != 0)
             return kernel_call_refuse(call, "its bounds are not two numbers of its type", error);
-    *kernel = (RngKernel){.is_normal = is_normal,
-                          .key = (uint64_t)origin + 1,
-                          .counter = counter,
-                          .whole = *call->result_shapes[0],
-                          .shard = call->instruction->shard};
-    if (kernel->shard) kernel->whole.dimensions = kernel->shard->global;
-    int64_t elements = ir_shape_elements(&kernel->whole);
-    kernel->blocks = is_normal ? elements : elements / 2 + elements % 2;
+    *form = (RngForm){.is_normal = is_normal,
+                      .key = (uint64_t)origin + 1,
+                      .whole = *call->result_shapes[0],
+                      .shard = call->instruction->shard};
+    if (form->shard) form->whole.dimensions = form->shard->global;
+    int64_t elements = ir_shape_elements(&form->whole);
+    form->blocks = is_normal ? elements : elements / 2 + elements % 2;
+    return AM_OK;
+}
+
+AmStatus cpu_prepare_rng(KernelCall *call, Arena *arena, AmError *error) {
+    RngKernel *kernel = ARENA_ARRAY(arena, RngKernel, 1);
+    uint64_t *counter = ARENA_ARRAY(arena, uint64_t, 1);
+    if (arena->failed) return am_fail_memory(error, (int64_t)sizeof *kernel);
+    *kernel = (RngKernel){.counter = counter};
+    TRY(rng_read(&kernel->form, call, error));
     call->compiled = kernel;
     call->run = run_rng;
     return AM_OK;
