@@ -12,15 +12,21 @@ static const struct {
     {IR_CHOLESKY, cuda_source_cholesky},
     {IR_CONCATENATE, cuda_source_concatenate},
     {IR_CONSTANT, cuda_source_constant},
+    {IR_CUSTOM_CALL, cuda_source_topk},
+    {IR_DYNAMIC_RESHAPE, cuda_source_same_elements},
     {IR_DYNAMIC_SLICE, cuda_source_dynamic_slice},
     {IR_DYNAMIC_UPDATE_SLICE, cuda_source_dynamic_update_slice},
     {IR_GATHER, cuda_source_gather},
+    {IR_GET_DIMENSION_SIZE, cuda_source_dimension_size},
     {IR_PAD, cuda_source_pad},
+    {IR_RAGGED_DOT, cuda_source_ragged_dot},
     {IR_REDUCE, cuda_source_reduce},
     {IR_REDUCE_WINDOW, cuda_source_reduce_window},
+    {IR_RNG, cuda_source_rng},
     {IR_RNG_BIT_GENERATOR, cuda_source_random_bits},
     {IR_SCATTER, cuda_source_scatter},
     {IR_SELECT_AND_SCATTER, cuda_source_select_and_scatter},
+    {IR_SET_DIMENSION_SIZE, cuda_source_same_elements},
     {IR_SLICE, cuda_source_slice},
     {IR_SORT, cuda_source_sort},
     {IR_TOPK, cuda_source_topk},
@@ -35,7 +41,7 @@ static CudaSourceWriter *writer_of(IrOpcode opcode) {
 }
 
 bool cuda_source_covers(IrOpcode opcode) {
-    return writer_of(opcode) != NULL;
+    return opcode != IR_CUSTOM_CALL && writer_of(opcode) != NULL; /* of which only TopK is a kernel */
 }
 
 AmStatus cuda_source_make(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {

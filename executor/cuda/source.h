@@ -34,7 +34,8 @@ typedef struct CudaLaunch {
  * Scratch memory belongs to the step while its launches run and is undefined
  * before; it is aligned to 64 bytes, as is what is uploaded. Whoever launches
  * copies `upload` to the device once, before the first launch, and keeps it
- * there, unchanged, as long as the kernels are used. */
+ * there as long as the kernels are used. A step of random numbers counts its
+ * runs in it; nobody else changes it. */
 typedef struct CudaSource {
     CudaLaunch *launches;
     int32_t launch_count; /* 0: nothing to compute */

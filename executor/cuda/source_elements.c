@@ -327,7 +327,7 @@ static void describe_move(SpaceInput *input, const KernelCall *call) {
             input->strides[d] = -strides[d];
         }
         break;
-    default: /* reshape, bitcast, opt-barrier: the same elements in the same order */
+    default: /* reshape, bitcast, opt-barrier, domain, add-dependency: the same elements in the same order */
         strided_row_major(input->strides, call->result_shapes[0]->dimensions, call->result_shapes[0]->rank);
     }
 }
@@ -336,8 +336,8 @@ static const struct {
     IrOpcode opcode;
     const char *kind;
 } moves[] = {
-    {IR_BITCAST, "copy"}, {IR_BROADCAST, "broadcast"}, {IR_OPT_BARRIER, "copy"},
-    {IR_RESHAPE, "copy"}, {IR_REVERSE, "reverse"},
+    {IR_ADD_DEPENDENCY, "copy"}, {IR_BITCAST, "copy"}, {IR_BROADCAST, "broadcast"}, {IR_DOMAIN, "copy"},
+    {IR_OPT_BARRIER, "copy"},    {IR_RESHAPE, "copy"}, {IR_REVERSE, "reverse"},
 };
 
 static const char *kind_of_move(IrOpcode opcode) {
@@ -347,7 +347,7 @@ static const char *kind_of_move(IrOpcode opcode) {
 }
 
 bool cuda_source_is_element_wise(IrOpcode opcode) {
-    return opcode == IR_IOTA || ir_is_elementwise(opcode) || kind_of_move(opcode);
+    return opcode == IR_IOTA || opcode == IR_MAP || ir_is_elementwise(opcode) || kind_of_move(opcode);
 }
 
 static AmStatus write_instruction(CudaSource *source, Arena *arena, const KernelCall *call, Space *space,
@@ -357,12 +357,12 @@ static AmStatus write_instruction(CudaSource *source, Arena *arena, const Kernel
     const char *move = kind_of_move(instruction->opcode);
     ProgramFusionOp op = {.opcode = instruction->opcode,
                           .type = shape->type,
-                          .operand_count = instruction->operand_count,
+                          .operand_count = call->operand_count,
                           .operands = {0, 1, 2},
                           .attributes = instruction->attributes,
                           .origin = instruction->origin};
-    int32_t output_slot = move ? 0 : instruction->operand_count;
-    if (instruction->operand_count > 3 || call->result_count != 1 || (move && call->operand_count != 1))
+    int32_t output_slot = move ? 0 : call->operand_count;
+    if (call->operand_count > 3 || call->result_count != 1 || (move && call->operand_count != 1))
         return kernel_call_refuse(call, "an unusual number of operands", error);
     if (instruction->opcode == IR_IOTA && instruction->shard)
         op.iota_start = instruction->shard->start[instruction->attributes->dimensions[0]];
@@ -380,6 +380,32 @@ static AmStatus write_instruction(CudaSource *source, Arena *arena, const Kernel
     return space->refused < 0 ? AM_OK : kernel_call_refuse(call, "not on this element type", error);
 }
 
+/* map: a computation of scalars on elements at the same place of every operand. */
+static AmStatus write_map(CudaSource *source, Arena *arena, const KernelCall *call, Space *space,
+                          AmError *error) {
+    const IrShape *shape = call->result_shapes[0];
+    Dtype *types = ARENA_ARRAY(arena, Dtype, call->operand_count + 1);
+    ElementComputation body;
+    if (!types) return am_fail_memory(error, call->operand_count * 4);
+    for (int32_t k = 0; k < call->operand_count; k++) {
+        types[k] = call->operand_shapes[k]->type;
+        if (ir_shape_elements(call->operand_shapes[k]) != ir_shape_elements(shape))
+            return kernel_call_refuse(call, "its operands differ in size", error);
+        strided_row_major(space->inputs[k].strides, shape->dimensions, shape->rank);
+    }
+    TRY(cuda_computation_read(&body, arena, call, call->instruction->called, types, call->operand_count,
+                              shape->type, error));
+    space->rank = shape->rank;
+    copy_list(space->dimensions, shape->dimensions, shape->rank);
+    space->ops = body.ops;
+    space->op_count = body.op_count;
+    space->output_slots = body.output_slots;
+    TRY(write_kernel(source, arena, call, space, "map", error));
+    return space->refused < 0
+               ? AM_OK
+               : kernel_call_refuse(call, "its computation has an operator without a kernel", error);
+}
+
 AmStatus cuda_source_elements(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
     Space *space = ARENA_ARRAY(arena, Space, 1);
     SpaceInput *inputs = ARENA_ARRAY(arena, SpaceInput, call->operand_count + 1);
@@ -388,6 +414,8 @@ AmStatus cuda_source_elements(CudaSource *source, Arena *arena, const KernelCall
     space->input_count = call->operand_count;
     space->output_count = call->result_count;
     for (int32_t k = 0; k < call->operand_count; k++) inputs[k].type = call->operand_shapes[k]->type;
+    if (call->instruction && call->instruction->opcode == IR_MAP)
+        return write_map(source, arena, call, space, error);
     return call->fusion ? write_fusion(source, arena, call, space, error)
                         : write_instruction(source, arena, call, space, error);
 }

@@ -66,6 +66,8 @@ static const OperatorRow operators[] = {
     {IR_MAXIMUM, PRED, "($T)($1 | $2)"},
     {IR_MINIMUM, FLOATING | INTEGER, "least_of($1, $2)"},
     {IR_MINIMUM, PRED, "($T)($1 & $2)"},
+    {IR_MULHI, SIGNED, "($T)high_signed($1, $2, $B)"},
+    {IR_MULHI, UNSIGNED, "($T)high_unsigned($1, $2, $B)"},
     {IR_MULTIPLY, FLOATING, "$1 * $2"},
     {IR_MULTIPLY, INTEGER, "($T)(($W)$1 * ($W)$2)"},
     {IR_MULTIPLY, PRED, "($T)($1 & $2)"},
@@ -134,6 +136,7 @@ static const TypeRow types_of_values[] = {
     {DTYPE_F32, FLOATING, "f32", "u32", "s32", "u32", "32", "f", NULL, NULL},
     {DTYPE_F64, FLOATING, "f64", "u64", "s64", "u64", "64", "", NULL, NULL},
     {DTYPE_C64, COMPLEX, "c64", "u64", "s64", "u64", "64", "", NULL, NULL},
+    {DTYPE_C128, COMPLEX, "c128", "u64", "s64", "u64", "128", "", NULL, NULL},
 };
 
 /* 16-bit floating types: computed in f32, rounded by the helper NAME_round, moved by NAME_load and
@@ -232,6 +235,13 @@ static void append_single(Text *out, float value) {
     else text_append(out, "bits_as<f32>(0x%08xu)", bits);
 }
 
+static void append_double(Text *out, double value) {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if (isfinite(value)) append_floating(out, value, false);
+    else text_append(out, "bits_as<f64>(0x%016llxull)", (unsigned long long)bits);
+}
+
 /* A scalar literal; what has no digits (infinities, NaN) is written by its bits. */
 static bool append_constant(Text *out, const ProgramFusionOp *op) {
     union {
@@ -246,6 +256,7 @@ static bool append_constant(Text *out, const ProgramFusionOp *op) {
         float f32;
         double f64;
         float c64[2];
+        double c128[2];
     } value = {.u64 = 0};
     if (!op->literal || !op->literal->data || op->literal->bytes < dtype_bytes(op->type)) return false;
     memcpy(&value, op->literal->data, (size_t)dtype_bytes(op->type));
@@ -262,15 +273,19 @@ static bool append_constant(Text *out, const ProgramFusionOp *op) {
     case DTYPE_U32: text_append(out, "%uu", value.u32); return true;
     case DTYPE_U64: text_append(out, "%lluull", (unsigned long long)value.u64); return true;
     case DTYPE_F32: append_single(out, value.f32); return true;
-    case DTYPE_F64:
-        if (isfinite(value.f64)) append_floating(out, value.f64, false);
-        else text_append(out, "bits_as<f64>(0x%016llxull)", (unsigned long long)value.u64);
-        return true;
+    case DTYPE_F64: append_double(out, value.f64); return true;
     case DTYPE_C64:
         text_append_string(out, "c64{");
         append_single(out, value.c64[0]);
         text_append_string(out, ", ");
         append_single(out, value.c64[1]);
+        text_append_string(out, "}");
+        return true;
+    case DTYPE_C128:
+        text_append_string(out, "c128{");
+        append_double(out, value.c128[0]);
+        text_append_string(out, ", ");
+        append_double(out, value.c128[1]);
         text_append_string(out, "}");
         return true;
     default: return false;
@@ -295,9 +310,10 @@ static bool append_comparison(Text *out, const ProgramFusionOp *op, Dtype operan
 static bool append_bitcast(Text *out, const ProgramFusionOp *op, Dtype operand) {
     char value[32];
     const char *from = half_name(operand), *to = half_name(op->type);
-    if (op->operand_count != 1 || dtype_bits(operand) != dtype_bits(op->type) || (from && to)) return false;
+    if (op->operand_count != 1 || dtype_bits(operand) != dtype_bits(op->type)) return false;
     snprintf(value, sizeof value, "v%d", op->operands[0]);
-    if (from) text_append(out, "(%s)%s_store(%s)", cuda_value_type(op->type), from, value);
+    if (from && to) text_append(out, "%s_load(%s_store(%s))", to, from, value);
+    else if (from) text_append(out, "(%s)%s_store(%s)", cuda_value_type(op->type), from, value);
     else if (to) text_append(out, "%s_load((u16)%s)", to, value);
     else text_append(out, "bits_as<%s>(%s)", cuda_value_type(op->type), value);
     return true;
@@ -305,12 +321,26 @@ static bool append_bitcast(Text *out, const ProgramFusionOp *op, Dtype operand) 
 
 static bool append_reduced_precision(Text *out, const ProgramFusionOp *op) {
     const IrAttributes *attributes = op->attributes;
-    if (!attributes || held(op->type) != DTYPE_F32 || op->operand_count != 1 ||
+    bool twice = op->type == DTYPE_F64;
+    int32_t exponent = twice ? 11 : 8, fraction = twice ? 52 : 23;
+    if (!attributes || (held(op->type) != DTYPE_F32 && !twice) || op->operand_count != 1 ||
         attributes->mantissa_bits < 0 || attributes->exponent_bits < 1)
         return false;
-    text_append(out, "reduce_precision(v%d, %d, %d)", op->operands[0],
-                attributes->exponent_bits < 8 ? attributes->exponent_bits : 8,
-                attributes->mantissa_bits < 23 ? attributes->mantissa_bits : 23);
+    text_append(out, "reduce_precision<%s, %d, %d>(v%d, %d, %d)", twice ? "f64, u64, s64" : "f32, u32, s32",
+                exponent, fraction, op->operands[0],
+                attributes->exponent_bits < exponent ? attributes->exponent_bits : exponent,
+                attributes->mantissa_bits < fraction ? attributes->mantissa_bits : fraction);
+    return true;
+}
+
+/* Towards zero, or away from it with the probability of the rest, by operand 1, random bits. */
+static bool append_stochastic_convert(Text *out, const ProgramFusionOp *op, const Dtype *types) {
+    if (op->operand_count != 2) return false;
+    const TypeRow *from = row_of(types[op->operands[0]]), *to = row_of(op->type);
+    Dtype random = types[op->operands[1]];
+    if (from->class != FLOATING || to->class != SIGNED || row_of(random)->class != UNSIGNED) return false;
+    text_append(out, "saturate<%s>(stochastic((f64)v%d, v%d, %d), %s, %s)", to->name, op->operands[0],
+                op->operands[1], dtype_bits(random), to->least, to->most);
     return true;
 }
 
@@ -349,6 +379,7 @@ static bool append_expression(Text *out, const ProgramFusionOp *op, const Dtype 
     case IR_COMPARE: return op->type == DTYPE_PRED && append_comparison(out, op, operand);
     case IR_BITCAST_CONVERT: return append_bitcast(out, op, operand);
     case IR_REDUCE_PRECISION: return operand == op->type && append_reduced_precision(out, op);
+    case IR_STOCHASTIC_CONVERT: return append_stochastic_convert(out, op, types);
     case IR_IOTA:
         if (iota) cuda_append_convert(out, DTYPE_S64, op->type, iota);
         return iota != NULL;

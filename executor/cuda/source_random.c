@@ -4,6 +4,7 @@
  * writes the new state, which counts the blocks that were used.
  */
 #include "executor/cpu/random_bits.h"
+#include "executor/cpu/rng.h"
 #include "executor/cuda/source_text.h"
 
 static AmStatus launch(CudaSource *source, Arena *arena, const char *kind, Text *body, int64_t count,
@@ -123,4 +124,79 @@ AmStatus cuda_source_random_bits(CudaSource *source, Arena *arena, const KernelC
     if (bits.shard) return write_part(source, arena, call, &bits, error);
     return bits.philox ? write_philox(source, arena, call, &bits, error)
                        : write_threefry(source, arena, call, &bits, error);
+}
+
+/* "place": where thread i stands in the whole, in row-major order. */
+static void append_place(Text *out, const IrShape *local, const RngForm *form) {
+    if (!form->shard) {
+        text_append_string(out, "    const s64 place = (s64)i;\n");
+        return;
+    }
+    cuda_append_coordinates(out, "d", local->dimensions, local->rank);
+    text_append_string(out, "    s64 place = 0;\n");
+    for (int32_t d = 0; d < local->rank; d++)
+        text_append(out, "    place = place * %lldll + d%d + %lldll;\n", (long long)form->whole.dimensions[d],
+                    d, (long long)form->shard->start[d]);
+}
+
+/* a + u (b - a), below b as the type rounds it; of integers the whole part. */
+static void append_uniform(Text *out, Dtype type) {
+    bool floats = dtype_is_floating(type);
+    text_append_string(out, "    const f64 number = a + (place % 2 ? second : first) * (b - a);\n    ");
+    text_append(out, "const %s drawn = ", cuda_value_type(type));
+    cuda_append_convert(out, DTYPE_F64, type, floats ? "number" : "floor(number)");
+    text_append_string(out, ";\n    out0[i] = ");
+    cuda_append_store(out, type, floats ? "(a < b && !((f64)drawn < b) ? low : drawn)" : "drawn");
+    text_append_string(out, ";\n}\n");
+}
+
+/* Box and Muller's transformation of two fractions. */
+static void append_normal(Text *out, Dtype type) {
+    text_append(out,
+                "    const f64 radius = sqrt(-2 * log(1 - first)), angle = 6.283185307179586477 * second;\n"
+                "    const %s drawn = ",
+                cuda_value_type(type));
+    cuda_append_convert(out, DTYPE_F64, type, "(a + b * radius * cos(angle))");
+    text_append_string(out, ";\n    out0[i] = ");
+    cuda_append_store(out, type, "drawn");
+    text_append_string(out, ";\n}\n");
+}
+
+/* rng: the numbers of executor/cpu/rng.c. The blocks that were drawn so far are counted in the uploaded
+ * bytes, by a kernel of its own behind the one that draws. */
+AmStatus cuda_source_rng(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+    const IrShape *local = call->result_shapes[0];
+    RngForm form;
+    Text body = {0}, counting = {0};
+    uint64_t *counter = ARENA_ARRAY(arena, uint64_t, 1);
+    TRY(rng_read(&form, call, error));
+    if (!counter) return am_fail_memory(error, 8);
+    if (!cuda_has_arithmetic(local->type)) return kernel_call_refuse(call, "not on this type", error);
+    source->upload = counter;
+    source->upload_bytes = sizeof *counter;
+    int64_t elements = ir_shape_elements(local);
+    if (elements > 0) {
+        cuda_append_signature(&body, call, source, NULL, false);
+        cuda_append_guard(&body, elements);
+        append_place(&body, local, &form);
+        text_append(&body,
+                    "    u32 words[4];\n"
+                    "    philox(words, %lluull, *(const u64 *)upload + (u64)(%s), 0);\n"
+                    "    const f64 first = (f64)(((u64)words[1] << 32 | words[0]) >> 11) * "
+                    "1.1102230246251565e-16;\n"
+                    "    const f64 second = (f64)(((u64)words[3] << 32 | words[2]) >> 11) * "
+                    "1.1102230246251565e-16;\n    const %s low = ",
+                    (unsigned long long)form.key, form.is_normal ? "place" : "place / 2",
+                    cuda_value_type(local->type));
+        cuda_append_element(&body, local->type, "in0", "0");
+        text_append_string(&body, ";\n    const f64 a = (f64)low, b = (f64)");
+        cuda_append_element(&body, local->type, "in1", "0");
+        text_append_string(&body, ";\n");
+        if (form.is_normal) append_normal(&body, local->type);
+        else append_uniform(&body, local->type);
+        TRY(cuda_source_launch(source, arena, "rng", &body, cuda_blocks(elements), CUDA_THREADS, error));
+    }
+    cuda_append_signature(&counting, call, source, NULL, false);
+    text_append(&counting, "    *(u64 *)upload += %lldull;\n}\n", (long long)form.blocks);
+    return cuda_source_launch(source, arena, "rng_count", &counting, 1, 1, error);
 }

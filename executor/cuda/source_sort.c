@@ -209,8 +209,9 @@ static AmStatus write_value_order(Text *out, Arena *arena, const KernelCall *cal
     (void)arena;
     (void)error;
     Dtype type = call->operand_shapes[0]->type;
+    bool is_custom_call = call->instruction->opcode == IR_CUSTOM_CALL; /* "TopK": always the largest */
     const char *name = cuda_value_type(type),
-               *sign = call->instruction->attributes->options->largest ? ">" : "<";
+               *sign = is_custom_call || call->instruction->attributes->options->largest ? ">" : "<";
     bool ranks = dtype_is_floating(type);
     text_append(
         out,

@@ -93,7 +93,9 @@ CudaSourceWriter cuda_source_gather;                                        /* s
 CudaSourceWriter cuda_source_scatter;                                       /* source_scatter.c */
 CudaSourceWriter cuda_source_reduce_window, cuda_source_select_and_scatter; /* source_window.c */
 CudaSourceWriter cuda_source_sort, cuda_source_topk;                        /* source_sort.c */
-CudaSourceWriter cuda_source_random_bits;                                   /* source_random.c */
+CudaSourceWriter cuda_source_random_bits, cuda_source_rng;                  /* source_random.c */
+CudaSourceWriter cuda_source_ragged_dot;                                    /* source_ragged_dot.c */
+CudaSourceWriter cuda_source_dimension_size, cuda_source_same_elements;     /* source_dynamic.c */
 /* source_batch_norm.c */
 CudaSourceWriter cuda_source_batch_norm_training, cuda_source_batch_norm_inference,
     cuda_source_batch_norm_gradient;

@@ -28,6 +28,21 @@ static const struct {
 } helpers[] = {
     {"b128", "struct alignas(16) b128 { u64 low, high; };\n"},
     {"Group", "template <typename T, int N> struct alignas(N * sizeof(T)) Group { T at[N]; };\n"},
+    /* Functions of complex numbers are computed in f64. */
+    {"c128",
+     "struct alignas(16) c128 { f64 re, im; };\n"
+     "__device__ c128 operator+(c128 x, c128 y) { return c128{x.re + y.re, x.im + y.im}; }\n"
+     "__device__ c128 operator-(c128 x, c128 y) { return c128{x.re - y.re, x.im - y.im}; }\n"
+     "__device__ c128 operator*(c128 x, c128 y) {\n"
+     "    return c128{x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re};\n"
+     "}\n"
+     "__device__ c128 operator/(c128 x, c128 y) {\n"
+     "    s32 by = 0;\n"
+     "    const f64 size = fmax(fabs(y.re), fabs(y.im));\n"
+     "    if (size > 0 && size - size == 0) by = -ilogb(size);\n"
+     "    const f64 c = ldexp(y.re, by), d = ldexp(y.im, by), norm = c * c + d * d;\n"
+     "    return c128{ldexp((x.re * c + x.im * d) / norm, by), ldexp((x.im * c - x.re * d) / norm, by)};\n"
+     "}\n"},
     {"c64", "struct alignas(8) c64 { f32 re, im; };\n"
             "__device__ c64 operator+(c64 x, c64 y) { return c64{x.re + y.re, x.im + y.im}; }\n"
             "__device__ c64 operator-(c64 x, c64 y) { return c64{x.re - y.re, x.im - y.im}; }\n"
@@ -38,41 +53,116 @@ static const struct {
             "    const f64 a = x.re, b = x.im, c = y.re, d = y.im, norm = c * c + d * d;\n"
             "    return c64{(f32)((a * c + b * d) / norm), (f32)((b * c - a * d) / norm)};\n"
             "}\n"},
-    {"complex_exponential", "__device__ c64 complex_exponential(f64 re, f64 im) {\n"
-                            "    const f64 size = exp(re);\n"
-                            "    return c64{(f32)(size * cos(im)), (f32)(size * sin(im))};\n"
+    {"widened", "__device__ c128 widened(c64 x) { return c128{x.re, x.im}; }\n"},
+    {"narrowed", "__device__ c64 narrowed(c128 x) { return c64{(f32)x.re, (f32)x.im}; }\n"},
+    /* Products with i and -i. */
+    {"complex_turned", "__device__ c128 complex_turned(c128 x) { return c128{-x.im, x.re}; }\n"},
+    {"complex_turned_back", "__device__ c128 complex_turned_back(c128 x) { return c128{x.im, -x.re}; }\n"},
+    {"complex_exponential", "__device__ c128 complex_exponential(c128 x) {\n"
+                            "    const f64 size = exp(x.re);\n"
+                            "    return c128{size * cos(x.im), x.im == 0 ? x.im : size * sin(x.im)};\n"
                             "}\n"},
-    {"complex_logarithm", "__device__ c64 complex_logarithm(c64 x) {\n"
-                          "    return c64{(f32)log(hypot((f64)x.re, (f64)x.im)), atan2f(x.im, x.re)};\n"
+    {"complex_exponential_minus_one",
+     "__device__ c128 complex_exponential_minus_one(c128 x) {\n"
+     "    const f64 half = sin(x.im / 2), imaginary = x.im == 0 ? x.im : exp(x.re) * sin(x.im);\n"
+     "    return c128{expm1(x.re) * cos(x.im) - 2 * half * half, imaginary};\n"
+     "}\n"},
+    {"complex_logarithm", "__device__ c128 complex_logarithm(c128 x) {\n"
+                          "    return c128{log(hypot(x.re, x.im)), atan2(x.im, x.re)};\n"
                           "}\n"},
-    {"complex_power",
-     "__device__ c64 complex_power(c64 x, c64 y) {\n"
-     "    const f64 size = log(hypot((f64)x.re, (f64)x.im));\n"
-     "    const f64 angle = atan2((f64)x.im, (f64)x.re);\n"
-     "    return complex_exponential(y.re * size - y.im * angle, y.re * angle + y.im * size);\n"
-     "}\n"},
-    {"complex_root", "__device__ c64 complex_root(c64 x) {\n"
-                     "    const f64 a = x.re, b = x.im, size = sqrt((fabs(a) + hypot(a, b)) / 2);\n"
-                     "    if (size == 0) return c64{0.0f, x.im};\n"
-                     "    if (a >= 0) return c64{(f32)size, (f32)(b / (2 * size))};\n"
-                     "    return c64{(f32)(fabs(b) / (2 * size)), (f32)copysign(size, b)};\n"
-                     "}\n"},
-    {"complex_sine", "__device__ c64 complex_sine(c64 x) {\n"
-                     "    const f64 a = x.re, b = x.im;\n"
-                     "    return c64{(f32)(sin(a) * cosh(b)), (f32)(cos(a) * sinh(b))};\n"
-                     "}\n"},
-    {"complex_cosine", "__device__ c64 complex_cosine(c64 x) {\n"
-                       "    const f64 a = x.re, b = x.im;\n"
-                       "    return c64{(f32)(cos(a) * cosh(b)), (f32)(-sin(a) * sinh(b))};\n"
-                       "}\n"},
-    {"complex_tangent",
-     "__device__ c64 complex_tangent(c64 x) {\n"
+    {"complex_logarithm_plus_one",
+     "__device__ c128 complex_logarithm_plus_one(c128 x) {\n"
      "    const f64 a = x.re, b = x.im;\n"
-     "    if (fabs(a) > 40)\n"
-     "        return c64{(f32)copysign(1.0, a), (f32)(4 * sin(b) * cos(b) * exp(-2 * fabs(a)))};\n"
-     "    const f64 norm = sinh(a) * sinh(a) + cos(b) * cos(b);\n"
-     "    return c64{(f32)(sinh(a) * cosh(a) / norm), (f32)(sin(b) * cos(b) / norm)};\n"
+     "    const f64 re = fabs(a) + fabs(b) < 0.5 ? log1p(a * (2 + a) + b * b) / 2 : log(hypot(1 + a, b));\n"
+     "    return c128{re, atan2(b, 1 + a)};\n"
      "}\n"},
+    {"complex_power", "__device__ c128 complex_power(c128 x, c128 y) {\n"
+                      "    return complex_exponential(y * complex_logarithm(x));\n"
+                      "}\n"},
+    {"complex_root", "__device__ c128 complex_root(c128 x) {\n"
+                     "    const f64 a = x.re, b = x.im, size = sqrt((fabs(a) + hypot(a, b)) / 2);\n"
+                     "    if (size == 0) return c128{0, b};\n"
+                     "    if (a >= 0) return c128{size, b / (2 * size)};\n"
+                     "    return c128{fabs(b) / (2 * size), copysign(size, b)};\n"
+                     "}\n"},
+    {"complex_reciprocal_root", "__device__ c128 complex_reciprocal_root(c128 x) {\n"
+                                "    return c128{1, 0} / complex_root(x);\n"
+                                "}\n"},
+    {"complex_logistic", "__device__ c128 complex_logistic(c128 x) {\n"
+                         "    return c128{1, 0} / (c128{1, 0} + complex_exponential(c128{-x.re, -x.im}));\n"
+                         "}\n"},
+    {"complex_sine", "__device__ c128 complex_sine(c128 x) {\n"
+                     "    return c128{sin(x.re) * cosh(x.im), cos(x.re) * sinh(x.im)};\n"
+                     "}\n"},
+    {"complex_cosine", "__device__ c128 complex_cosine(c128 x) {\n"
+                       "    return c128{cos(x.re) * cosh(x.im), -sin(x.re) * sinh(x.im)};\n"
+                       "}\n"},
+    {"complex_sinh", "__device__ c128 complex_sinh(c128 x) {\n"
+                     "    return c128{sinh(x.re) * cos(x.im), cosh(x.re) * sin(x.im)};\n"
+                     "}\n"},
+    {"complex_cosh", "__device__ c128 complex_cosh(c128 x) {\n"
+                     "    return c128{cosh(x.re) * cos(x.im), sinh(x.re) * sin(x.im)};\n"
+                     "}\n"},
+    {"complex_tanh", "__device__ c128 complex_tanh(c128 x) {\n"
+                     "    const f64 a = x.re, b = x.im;\n"
+                     "    if (fabs(a) > 40)\n"
+                     "        return c128{copysign(1.0, a), 4 * sin(b) * cos(b) * exp(-2 * fabs(a))};\n"
+                     "    const f64 norm = sinh(a) * sinh(a) + cos(b) * cos(b);\n"
+                     "    return c128{sinh(a) * cosh(a) / norm, sin(b) * cos(b) / norm};\n"
+                     "}\n"},
+    {"complex_tan", "__device__ c128 complex_tan(c128 x) {\n"
+                    "    return complex_turned_back(complex_tanh(complex_turned(x)));\n"
+                    "}\n"},
+    /* Inverse functions by the roots of 1 + x and 1 - x, whose cuts are on the right sides. */
+    {"complex_asin", "__device__ c128 complex_asin(c128 x) {\n"
+                     "    const c128 p = complex_root(c128{1 + x.re, x.im});\n"
+                     "    const c128 q = complex_root(c128{1 - x.re, -x.im});\n"
+                     "    return c128{atan2(x.re, (p * q).re), asinh((c128{q.re, -q.im} * p).im)};\n"
+                     "}\n"},
+    {"complex_acos", "__device__ c128 complex_acos(c128 x) {\n"
+                     "    const c128 p = complex_root(c128{1 + x.re, x.im});\n"
+                     "    const c128 q = complex_root(c128{1 - x.re, -x.im});\n"
+                     "    return c128{2 * atan2(q.re, p.re), asinh((c128{p.re, -p.im} * q).im)};\n"
+                     "}\n"},
+    {"complex_asinh", "__device__ c128 complex_asinh(c128 x) {\n"
+                      "    return complex_turned_back(complex_asin(complex_turned(x)));\n"
+                      "}\n"},
+    {"complex_acosh", "__device__ c128 complex_acosh(c128 x) {\n"
+                      "    const c128 p = complex_root(c128{x.re + 1, x.im});\n"
+                      "    const c128 q = complex_root(c128{x.re - 1, x.im});\n"
+                      "    return c128{asinh((c128{q.re, -q.im} * p).re), 2 * atan2(q.im, p.re)};\n"
+                      "}\n"},
+    {"complex_atanh", "__device__ c128 complex_atanh(c128 x) {\n"
+                      "    const f64 a = x.re, b = x.im;\n"
+                      "    return c128{log1p(4 * a / ((1 - a) * (1 - a) + b * b)) / 4,\n"
+                      "                atan2(2 * b, (1 - a) * (1 + a) - b * b) / 2};\n"
+                      "}\n"},
+    {"complex_atan", "__device__ c128 complex_atan(c128 x) {\n"
+                     "    return complex_turned_back(complex_atanh(complex_turned(x)));\n"
+                     "}\n"},
+    {"complex_angle",
+     "__device__ c128 complex_angle(c128 y, c128 x) {\n"
+     "    const c128 turned = x + complex_turned(y);\n"
+     "    return complex_turned_back(complex_logarithm(turned / complex_root(x * x + y * y)));\n"
+     "}\n"},
+    {"complex_sign", "template <typename C> __device__ C complex_sign(C x) {\n"
+                     "    const f64 size = hypot((f64)x.re, (f64)x.im);\n"
+                     "    if (size == 0) return x;\n"
+                     "    x.re = x.re / size;\n"
+                     "    x.im = x.im / size;\n"
+                     "    return x;\n"
+                     "}\n"},
+    {"complex_precedes", "template <typename C> __device__ bool complex_precedes(C x, C y) {\n"
+                         "    return x.re < y.re || (x.re == y.re && x.im < y.im);\n"
+                         "}\n"},
+    {"complex_has_nan",
+     "template <typename C> __device__ bool complex_has_nan(C x) { return x.re != x.re || x.im != x.im; }\n"},
+    {"complex_larger", "template <typename C> __device__ C complex_larger(C x, C y) {\n"
+                       "    return complex_has_nan(x) || complex_precedes(y, x) ? x : y;\n"
+                       "}\n"},
+    {"complex_smaller", "template <typename C> __device__ C complex_smaller(C x, C y) {\n"
+                        "    return complex_has_nan(x) || complex_precedes(x, y) ? x : y;\n"
+                        "}\n"},
     {"index_of_u64", "__device__ s64 index_of_u64(u64 index) {\n"
                      "    return index > 0x7fffffffffffffffull ? 0x7fffffffffffffffll : (s64)index;\n"
                      "}\n"},
@@ -150,20 +240,41 @@ static const struct {
                     "    return bits < 0 ? -(bits & 0x7fffffffffffffffll) - 1 : bits;\n"
                     "}\n"},
     {"reduce_precision",
-     "__device__ f32 reduce_precision(f32 value, s32 exponent_bits, s32 mantissa_bits) {\n"
-     "    u32 bits = bits_as<u32>(value);\n"
-     "    if ((bits & 0x7f800000u) == 0x7f800000u) return value;\n"
-     "    const u32 sign = bits & 0x80000000u;\n"
-     "    const s32 dropped = 23 - mantissa_bits;\n"
+     "template <typename F, typename U, typename S, int EXPONENT, int FRACTION>\n"
+     "__device__ F reduce_precision(F value, s32 exponent_bits, s32 mantissa_bits) {\n"
+     "    const U one = 1, specials = ((one << EXPONENT) - 1) << FRACTION;\n"
+     "    const U sign = bits_as<U>(value) & one << (EXPONENT + FRACTION);\n"
+     "    U bits = bits_as<U>(value);\n"
+     "    if ((bits & specials) == specials) return value;\n"
+     "    const s32 dropped = FRACTION - mantissa_bits;\n"
      "    if (dropped > 0) {\n"
-     "        bits += ((1u << (dropped - 1)) - 1u) + (bits >> dropped & 1u);\n"
-     "        bits &= ~((1u << dropped) - 1u);\n"
+     "        bits += ((one << (dropped - 1)) - 1) + (bits >> dropped & 1);\n"
+     "        bits &= ~((one << dropped) - 1);\n"
      "    }\n"
-     "    const s32 most = (1 << (exponent_bits - 1)) - 1, exponent = (s32)(bits >> 23 & 255u) - 127;\n"
-     "    if (exponent_bits < 8 && exponent > most) return bits_as<f32>(sign | 0x7f800000u);\n"
-     "    if (exponent_bits < 8 && exponent < 1 - most) return bits_as<f32>(sign);\n"
-     "    return bits_as<f32>(bits);\n"
+     "    const s32 most = (1 << (exponent_bits - 1)) - 1;\n"
+     "    const s32 exponent = (s32)(bits >> FRACTION & ((one << EXPONENT) - 1)) - ((1 << (EXPONENT - 1)) - "
+     "1);\n"
+     "    if (exponent_bits < EXPONENT && exponent > most) return bits_as<F>(sign | specials);\n"
+     "    if (exponent_bits < EXPONENT && exponent < 1 - most) return bits_as<F>(sign);\n"
+     "    return bits_as<F>(bits);\n"
      "}\n"},
+    {"stochastic", "__device__ f64 stochastic(f64 value, u64 random, s32 bits) {\n"
+                   "    const f64 whole = trunc(value), rest = fabs(value - whole);\n"
+                   "    return (f64)random < ldexp(rest, bits) ? whole + copysign(1.0, value) : whole;\n"
+                   "}\n"},
+    {"high_unsigned", "__device__ u64 high_unsigned(u64 x, u64 y, s32 bits) {\n"
+                      "    if (bits < 64) return x * y >> bits;\n"
+                      "    const u64 a = x >> 32, b = (u32)x, c = y >> 32, d = (u32)y;\n"
+                      "    const u64 middle = a * d + (b * d >> 32), other = b * c + (u32)middle;\n"
+                      "    return a * c + (middle >> 32) + (other >> 32);\n"
+                      "}\n"},
+    {"high_signed", "__device__ s64 high_signed(s64 x, s64 y, s32 bits) {\n"
+                    "    if (bits < 64) return x * y >> bits;\n"
+                    "    u64 high = high_unsigned((u64)x, (u64)y, bits);\n"
+                    "    if (x < 0) high -= (u64)y;\n"
+                    "    if (y < 0) high -= (u64)x;\n"
+                    "    return (s64)high;\n"
+                    "}\n"},
     {"divide_signed", "template <typename T> __device__ T divide_signed(T x, T y) {\n"
                       "    if (y == 0) return -1;\n"
                       "    return y == -1 ? (T)(0 - (u64)x) : (T)(x / y);\n"

@@ -10,6 +10,8 @@
  * goes through the windows that it lies in, in row-major order, and combines
  * what is scattered to it. Both orders are those of executor/cpu/window.c.
  */
+#include <stdio.h>
+
 #include "executor/cpu/strided.h"
 #include "executor/cuda/source_text.h"
 
@@ -159,29 +161,88 @@ static AmStatus launch_scan(CudaSource *source, Arena *arena, const KernelCall *
     return cuda_source_launch(source, arena, "scan", &body, cuda_blocks(scan->lines), CUDA_THREADS, error);
 }
 
+/* Checks that a computation takes values and elements of all inputs and gives new values. */
+static bool combines_inputs(const ElementComputation *body, const KernelCall *call) {
+    int32_t count = call->result_count;
+    if (body->input_count != 2 * count || body->output_count != count || call->operand_count != 2 * count)
+        return false;
+    for (int32_t k = 0; k < count; k++) {
+        Dtype type = call->operand_shapes[k]->type;
+        int32_t slot = body->output_slots[k];
+        Dtype made = slot < 2 * count ? body->input_types[slot] : body->ops[slot - 2 * count].type;
+        if (!cuda_has_operators(type) || body->input_types[k] != type ||
+            body->input_types[count + k] != type || call->operand_shapes[count + k]->type != type ||
+            call->result_shapes[k]->type != type || made != type)
+            return false;
+    }
+    return true;
+}
+
+/* One cell: values v0, ... are those so far, then those of the cell, padding having the initial value. */
+static bool append_cell(Text *out, Arena *arena, const KernelCall *call, const ElementComputation *body) {
+    int32_t count = call->result_count;
+    Dtype *types = ARENA_ARRAY(arena, Dtype, 2 * count + body->op_count + 1);
+    if (!types) return false;
+    for (int32_t slot = 0; slot < 2 * count; slot++) {
+        char array[32];
+        types[slot] = body->input_types[slot];
+        text_append(out, "        const %s v%d = ", cuda_value_type(types[slot]), slot);
+        snprintf(array, sizeof array, "in%d", slot - count);
+        if (slot < count) {
+            text_append(out, "value%d;\n", slot);
+            continue;
+        }
+        text_append_string(out, "inside ? ");
+        cuda_append_element(out, types[slot], array, "place");
+        text_append(out, " : initial%d;\n", slot - count);
+    }
+    for (int32_t k = 0; k < body->op_count; k++) {
+        text_append_string(out, "        ");
+        if (!cuda_append_operator(out, &body->ops[k], 2 * count + k, types, NULL)) return false;
+    }
+    for (int32_t k = 0; k < count; k++)
+        text_append(out, "        value%d = v%d;\n", k, body->output_slots[k]);
+    return true;
+}
+
 AmStatus cuda_source_reduce_window(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
     const IrAttributes *attributes = call->instruction->attributes;
     const IrShape *input = call->operand_shapes[0], *result = call->result_shapes[0];
-    Dtype type = input->type;
     ElementComputation combine;
     Scan scan;
     Text body = {0};
-    if (call->result_count != 1 || call->operand_count != 2 || attributes->window_count != input->rank)
-        return kernel_call_refuse(call, "only with one input and a window over all dimensions", error);
-    TRY(cuda_computation_read(&combine, arena, call, call->instruction->called, (Dtype[]){type, type}, 2,
-                              type, error));
+    char array[32], value[32];
+    if (attributes->window_count != input->rank)
+        return kernel_call_refuse(call, "only with a window over all dimensions", error);
+    TRY(element_computation_read(&combine, arena, call->program->module, call->instruction->called, error));
+    if (!combines_inputs(&combine, call))
+        return kernel_call_refuse(call, "its computation has other operands", error);
     if (ir_shape_elements(result) == 0) return AM_OK;
-    if (find_scan(&scan, call)) return launch_scan(source, arena, call, &scan, &combine, error);
-    TRY(begin(&body, arena, call, source, result, "combine", &combine, error));
-    text_append(&body, "    const %s initial = ", cuda_value_type(type));
-    cuda_append_element(&body, type, "in1", "0");
-    text_append(&body, ";\n    %s value = initial;\n", cuda_value_type(type));
+    if (call->result_count == 1 && find_scan(&scan, call))
+        return launch_scan(source, arena, call, &scan, &combine, error);
+    cuda_append_signature(&body, call, source, NULL, false);
+    cuda_append_guard(&body, ir_shape_elements(result));
+    cuda_append_coordinates(&body, "d", result->dimensions, result->rank);
+    for (int32_t k = 0; k < call->result_count; k++) {
+        Dtype type = call->operand_shapes[k]->type;
+        snprintf(array, sizeof array, "in%d", call->result_count + k);
+        text_append(&body, "    const %s initial%d = ", cuda_value_type(type), k);
+        cuda_append_element(&body, type, array, "0");
+        text_append(&body, ";\n    %s value%d = initial%d;\n", cuda_value_type(type), k, k);
+    }
     append_cells(&body, attributes->window, input);
-    text_append_string(&body, "        value = combine(value, inside ? ");
-    cuda_append_element(&body, type, "in0", "place");
-    text_append_string(&body, " : initial);\n    }\n    out0[i] = ");
-    cuda_append_store(&body, type, "value");
-    text_append_string(&body, ";\n}\n");
+    if (!append_cell(&body, arena, call, &combine)) {
+        text_free(&body);
+        return kernel_call_refuse(call, "its computation has an operator without a kernel", error);
+    }
+    text_append_string(&body, "    }\n");
+    for (int32_t k = 0; k < call->result_count; k++) {
+        snprintf(value, sizeof value, "value%d", k);
+        text_append(&body, "    out%d[i] = ", k);
+        cuda_append_store(&body, call->result_shapes[k]->type, value);
+        text_append_string(&body, ";\n");
+    }
+    text_append_string(&body, "}\n");
     return cuda_source_launch(source, arena, "reduce_window", &body, cuda_blocks(ir_shape_elements(result)),
                               CUDA_THREADS, error);
 }
