@@ -4,26 +4,11 @@
  * Copies are issued to the compute stream, so they are ordered with the kernels;
  * those from and to the host are waited for, as the host's memory is ordinary.
  */
+#include <stdio.h>
 #include <string.h>
 
-#include "executor/cuda/cuda.h"
-#include "executor/marker.h"
-
-static const struct {
-    IrOpcode opcode;
-    CudaPrepare *prepare;
-} rows[] = {
-    {IR_CONVOLUTION, cuda_prepare_convolution},
-    {IR_CUSTOM_CALL, marker_prepare},
-    {IR_DOT, cuda_prepare_dot},
-};
-
-static CudaPrepare *prepare_of(const KernelCall *call) {
-    if (call->fusion) return cuda_prepare_generated;
-    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
-        if (rows[k].opcode == call->instruction->opcode) return rows[k].prepare;
-    return cuda_prepare_generated;
-}
+#include "executor/cuda/coverage.h"
+#include "executor/refused.h"
 
 static bool holds_numbers(const IrShape *const *shapes, int32_t count) {
     for (int32_t k = 0; k < count; k++)
@@ -31,12 +16,30 @@ static bool holds_numbers(const IrShape *const *shapes, int32_t count) {
     return true;
 }
 
-static AmStatus prepare(KernelCall *call, Arena *arena, AmError *error) {
-    if (!holds_numbers(call->operand_shapes, call->operand_count) ||
-        !holds_numbers(call->result_shapes, call->result_count))
+static AmStatus prepare_kernel(KernelCall *call, Arena *arena, AmError *error) {
+    if (call->fusion) return cuda_prepare_generated(call, arena, error);
+    IrOpcode opcode = call->instruction->opcode;
+    const char *reason = refused_reason(opcode) ? refused_reason(opcode) : cuda_lacks(opcode);
+    if (reason) return kernel_call_refuse(call, reason, error);
+    /* A token is no array: after-all makes one, add-dependency hands on its first operand. */
+    if (opcode == IR_ADD_DEPENDENCY) call->operand_count = 1;
+    if (opcode != IR_AFTER_ALL && (!holds_numbers(call->operand_shapes, call->operand_count) ||
+                                   !holds_numbers(call->result_shapes, call->result_count)))
         return kernel_call_refuse(call, "an operand or result is no array of numbers", error);
+    return cuda_coverage_prepare(opcode)(call, arena, error);
+}
+
+/* A refusal names the remedy where the CPU has a kernel. */
+static AmStatus prepare(KernelCall *call, Arena *arena, AmError *error) {
     TRY(cuda_device_use(&cuda_device_of(call->device)->device, error));
-    return prepare_of(call)(call, arena, error);
+    KernelCall on_cpu = *call;
+    AmStatus status = prepare_kernel(call, arena, error);
+    if (status != AM_ERROR_INPUT || !error) return status;
+    on_cpu.device = &kernel_device_cpu;
+    if (kernels_cpu.prepare(&on_cpu, arena, NULL) != AM_OK) return status;
+    size_t length = strlen(error->text);
+    snprintf(error->text + length, sizeof error->text - length, "; --device cpu runs it");
+    return status;
 }
 
 static AmStatus finish(KernelDevice *device, AmError *error) {

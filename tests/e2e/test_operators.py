@@ -70,9 +70,9 @@ def read_document():
     bounds, refused = {}, {}
     for line in DOCUMENT.read_text().splitlines():
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
-        if len(cells) != 5 or not cells[0].startswith("`"):
+        if len(cells) != 6 or not cells[0].startswith("`"):
             continue
-        name, types, wide, narrow, remark = cells[0].strip("`"), *cells[1:]
+        name, types, wide, narrow, _, remark = cells[0].strip("`"), *cells[1:]
         wide, _, complex_numbers = wide.partition(", complex ")
         bounds[name] = read_bound(wide), read_bound(complex_numbers or wide), read_bound(narrow)
         if types == "none":
