@@ -1,4 +1,9 @@
-/* Streams: see stream.h. Both ranks know a channel between them by the number of the transfer. */
+/* Streams: see stream.h. Both ranks know a channel between them by the number of the transfer.
+ *
+ * A channel's slots are memory of the host. Where the arrays are a device's, they
+ * pass through a copy on the host, which is whole: pieces are packed from it and
+ * unpacked to it.
+ */
 #include "executor/stream.h"
 
 #include "executor/cpu/strided.h"
@@ -51,6 +56,27 @@ static AmStatus open_end(StreamEnd *end, const Stream *stream, const Comm *comm,
                    receiver);
 }
 
+/* Whether what arrives is all of the result. */
+static bool fills_result(const Stream *stream) {
+    const ProgramTransfer *transfer = stream->call->transfer;
+    int64_t bytes = 0;
+    for (int32_t k = 0; k < transfer->receive_count; k++)
+        bytes += piece_bytes(&transfer->receives[k], shape_of(stream, false));
+    return bytes == ir_shape_bytes(shape_of(stream, false));
+}
+
+/* Makes the host's copies of what is sent and received, where a device has the arrays. */
+static AmStatus make_copies(Stream *stream, Arena *arena, AmError *error) {
+    if (stream->comm->device->back_end == &kernels_cpu) return AM_OK;
+    int64_t bytes[2] = {stream->puts ? ir_shape_bytes(shape_of(stream, true)) : 0,
+                        stream->gets ? ir_shape_bytes(shape_of(stream, false)) : 0};
+    int64_t most = bytes[0] > bytes[1] ? bytes[0] : bytes[1];
+    stream->copy = arena_alloc(arena, (size_t)most + 1);
+    if (!stream->copy) return am_fail_memory(error, most);
+    stream->fills_result = stream->gets && fills_result(stream);
+    return AM_OK;
+}
+
 AmStatus stream_prepare(Stream **result, Arena *arena, Comm *comm, const Program *program,
                         const ProgramInstruction *instruction, AmError *error) {
     const ProgramTransfer *transfer = instruction->transfer;
@@ -61,8 +87,8 @@ AmStatus stream_prepare(Stream **result, Arena *arena, Comm *comm, const Program
     if (arena->failed) return am_fail_memory(error, (int64_t)sizeof *ends * most);
     if (!list || !list->channels)
         return am_fail(error, AM_ERROR_USAGE, "",
-                       "of the schedules of pipelines only gpipe runs on other devices than cpu");
-    *stream = (Stream){.ends = ends};
+                       "of the schedules of pipelines only gpipe runs with --comm %s", comm->back_end->name);
+    *stream = (Stream){.ends = ends, .comm = comm};
     TRY(comm_prepare(&stream->call, arena, comm, program, instruction, error));
     for (int32_t pass = 0; pass < 2; pass++) {
         int32_t count;
@@ -78,6 +104,7 @@ AmStatus stream_prepare(Stream **result, Arena *arena, Comm *comm, const Program
         if (pass == 0) stream->puts = count > 0;
         else stream->gets = count > 0;
     }
+    TRY(make_copies(stream, arena, error));
     ARENA_RESERVE(arena, list->streams, list->count, list->capacity);
     if (arena->failed) return am_fail_memory(error, list->count);
     list->streams[list->count++] = stream;
@@ -102,17 +129,42 @@ static void copy_pieces(const Stream *stream, const StreamEnd *end, void *array,
     }
 }
 
-AmStatus stream_run(Stream *stream, AmError *error) {
+/* Puts what is sent: from the array, or from the host's copy of it. */
+static AmStatus put(const Stream *stream, AmError *error) {
+    void *array = stream->call->operands[0];
+    if (stream->copy) {
+        stream->comm->device->back_end->copy_out(stream->comm->device, stream->copy, array,
+                                                 ir_shape_bytes(shape_of(stream, true)));
+        array = stream->copy;
+    }
     for (int32_t e = 0; e < stream->end_count; e++) {
         const StreamEnd *end = &stream->ends[e];
-        if (end->puts) {
-            copy_pieces(stream, end, stream->call->operands[0], channel_put(end->channel, stream->turn));
-            TRY(channel_put_end(end->channel, stream->turn, error));
-        } else {
-            copy_pieces(stream, end, stream->call->results[0],
-                        (char *)channel_get(end->channel, stream->turn));
-            TRY(channel_get_end(end->channel, stream->turn, error));
-        }
+        if (!end->puts) continue;
+        copy_pieces(stream, end, array, channel_put(end->channel, stream->turn));
+        TRY(channel_put_end(end->channel, stream->turn, error));
     }
     return AM_OK;
+}
+
+/* Gets what is received; what no piece fills keeps its value. */
+static AmStatus get(const Stream *stream, AmError *error) {
+    KernelDevice *device = stream->comm->device;
+    void *array = stream->call->results[0], *to = stream->copy ? stream->copy : array;
+    int64_t bytes = ir_shape_bytes(shape_of(stream, false));
+    if (stream->copy && !stream->fills_result) device->back_end->copy_out(device, to, array, bytes);
+    for (int32_t e = 0; e < stream->end_count; e++) {
+        const StreamEnd *end = &stream->ends[e];
+        if (end->puts) continue;
+        copy_pieces(stream, end, to, (char *)channel_get(end->channel, stream->turn));
+        TRY(channel_get_end(end->channel, stream->turn, error));
+    }
+    if (stream->copy) device->back_end->copy_in(device, array, to, bytes);
+    return AM_OK;
+}
+
+AmStatus stream_run(Stream *stream, AmError *error) {
+    const CommBackEnd *back_end = stream->comm->back_end;
+    if (stream->copy && back_end->await) TRY(back_end->await(stream->comm, error));
+    if (stream->puts) TRY(put(stream, error));
+    return stream->gets ? get(stream, error) : AM_OK;
 }

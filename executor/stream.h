@@ -21,7 +21,10 @@ typedef struct Stream {
     StreamEnd *ends; /* [end_count] */
     int32_t end_count;
     bool puts, gets;
-    int64_t turn; /* set by the actor that runs it, before it does */
+    Comm *comm;        /* of the rank */
+    void *copy;        /* of the array, on the host; NULL: the array is there */
+    bool fills_result; /* what is received is all of the result */
+    int64_t turn;      /* set by the actor that runs it, before it does */
 } Stream;
 
 /* The streams of a rank, in the order of its program. */

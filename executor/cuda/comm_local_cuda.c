@@ -347,6 +347,7 @@ const CommBackEnd comm_local_cuda = {
     .start = start,
     .run = run,
     .wait = wait_for,
+    .has_channels = true,
     .meets_on_host = true,
     .barrier = barrier,
     .abort = abort_all,

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Pipelines on CUDA: every schedule trains on ranks of stand-in cards with the losses of the CPU's ranks.
+# Skipped without a CUDA toolkit.
+# labels: cpu e2e
+# timeout: 600
+# cost: 30
+set -euo pipefail
+if [ -n "${AUTOMAP_SANITIZE:-}" ]; then
+  echo "skipped: the sanitizers' own build is not the one to look at"
+  exit 77
+fi
+if ! grep -q '^AUTOMAP_CUDA:STRING=OFF$' "$AUTOMAP_BUILD/CMakeCache.txt"; then
+  cuda_folder=$AUTOMAP_BUILD
+else
+  source tests/cuda/build.bash
+  cuda_build automap stand_in_cuda stand_in_nvrtc stand_in_cublasLt stand_in_cudnn stand_in_nccl
+fi
+automap=$cuda_folder/automap
+stand_ins=$cuda_folder/tests/stand_in
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# losses MODEL PLAN DEVICE: one a line, of the steps
+losses() {
+  LD_LIBRARY_PATH=$stand_ins XDG_CACHE_HOME=$stand_ins/cache "$automap" run "$1"/model.hlo.pb --plan "$2" \
+    --state "$1/state.npz" --data "$1/data.npz" --steps 3 --device "$3" | awk '/^step / { print $4 }'
+}
+
+# check MODEL DEVICES MESH SCHEDULE...: the same losses to six digits, and no step left out
+check() {
+  local model=datasets/models/$1
+  "$automap" search "$model/model.hlo.pb" --cluster "nominal:$2" --mesh "$3" --space pipeline --expert even_pipeline \
+    --micro-batches 2 --schedule "${@:4}" --quiet -o "$work/plan.json" >/dev/null
+  losses "$model" "$work/plan.json" cpu >"$work/cpu"
+  losses "$model" "$work/plan.json" cuda >"$work/cuda"
+  paste "$work/cpu" "$work/cuda" | awk '{ d = ($1 - $2) / $1; if (d < 0) d = -d; if (!(d < 1e-6)) bad = 1 }
+    END { exit bad || NR != 3 }' || { echo "$*: the losses differ:"; paste "$work/cpu" "$work/cuda"; exit 1; }
+}
+check mlp_tiny 2 data=1 1f1b
+check mlp_tiny 4 data=2 zb_h1
+check gpt2_tiny 2 data=1 interleaved_1f1b --chunks 2
