@@ -89,6 +89,11 @@ static bool append_comparison(Text *out, const ProgramFusionOp *op) {
     return false;
 }
 
+/* The type as which a value is held in registers. */
+static Dtype held(Dtype type) {
+    return type == DTYPE_BF16 || type == DTYPE_F16 ? DTYPE_F32 : type;
+}
+
 /* The size of a complex number; of one with a NaN it is a NaN. */
 static bool append_size(Text *out, const ProgramFusionOp *op, Dtype from) {
     bool single = from == DTYPE_C64;
@@ -125,7 +130,7 @@ static bool types_fit(const ProgramFusionOp *op, const Dtype *types, Operands op
     Dtype expected = operands == FROM_PART ? dtype_real_part(whole) : whole;
     if (!dtype_is_complex(whole) || (operands == TO_PART && op->type != dtype_real_part(whole))) return false;
     for (int32_t k = op->opcode == IR_SELECT ? 1 : 0; k < op->operand_count; k++)
-        if (types[op->operands[k]] != expected) return false;
+        if (held(types[op->operands[k]]) != expected) return false;
     return op->opcode != IR_SELECT || types[op->operands[0]] == DTYPE_PRED;
 }
 

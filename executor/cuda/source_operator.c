@@ -374,6 +374,12 @@ static bool append_expression(Text *out, const ProgramFusionOp *op, const Dtype 
     Dtype operand = op->operand_count > 0 ? types[op->operands[0]] : op->type;
     char value[32];
     if (op->opcode == IR_CONSTANT) return append_constant(out, op);
+    if (op->opcode == IR_IOTA && dtype_is_complex(op->type)) {
+        if (iota)
+            text_append(out, "%s{(%s)%s, 0}", row_of(op->type)->name, row_of(dtype_real_part(op->type))->name,
+                        iota);
+        return iota != NULL;
+    }
     if (dtype_is_complex(operand) || dtype_is_complex(op->type)) return cuda_append_complex(out, op, types);
     switch (op->opcode) {
     case IR_COMPARE: return op->type == DTYPE_PRED && append_comparison(out, op, operand);
