@@ -25,8 +25,8 @@ enum { SKIPPED = 77 };
 #include "executor/cuda/coverage.h"
 #include "opcode_case.h"
 
-enum { MOST_FAMILIES = 64, MOST_AT_ONCE = 64, LARGE_SECONDS = 55 };
-#define BYTES_AT_ONCE ((int64_t)256 << 20)
+enum { MOST_FAMILIES = 64, MOST_AT_ONCE = 32, LARGE_SECONDS = 55 };
+#define BYTES_AT_ONCE ((int64_t)32 << 20)
 
 /* One module on both devices. */
 typedef struct Instance {
@@ -210,7 +210,7 @@ static void add(Sweep *self, const OpcodeTemplate *form, const char *type, int64
 static void report(Sweep *self, const char *family, double seconds) {
     bool is_refused = self->refused > 0 && self->refused == self->modules;
     const char *result = self->failures > 0 ? "FAILED" : is_refused ? "refused by name" : "passed";
-    printf("%-22s %-16s %4d modules %6.1f s%s%s\n", family, result, self->modules, seconds,
+    printf("%-27s %-16s %4d modules %6.1f s%s%s\n", family, result, self->modules, seconds,
            self->note[0] ? "  " : "", self->note);
     fflush(stdout);
     if (self->failures > 0) self->failed++;
@@ -337,7 +337,7 @@ static bool run_all_large(Sweep *self) {
         if (!self->runs_large) note(self, "stand-ins work element by element; --large runs it");
         else if (begin - start > LARGE_SECONDS) note(self, "more than %d s have gone by", LARGE_SECONDS);
         else result = run_large(self, large[k].text);
-        printf("%-22s %-16s %20.1f s%s%s\n", family, result, clock_seconds() - begin,
+        printf("%-27s %-16s %20.1f s%s%s\n", family, result, clock_seconds() - begin,
                self->note[0] ? "  " : "", self->note);
         fflush(stdout);
         if (strcmp(result, "passed") == 0) self->passed++;
