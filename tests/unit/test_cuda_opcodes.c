@@ -25,7 +25,7 @@ enum { SKIPPED = 77 };
 #include "executor/cuda/coverage.h"
 #include "opcode_case.h"
 
-enum { MOST_FAMILIES = 64, MOST_AT_ONCE = 32, LARGE_SECONDS = 55 };
+enum { MOST_FAMILIES = 64, MOST_AT_ONCE = 32, LARGE_SECONDS = 25 };
 #define BYTES_AT_ONCE ((int64_t)32 << 20)
 
 /* One module on both devices. */
