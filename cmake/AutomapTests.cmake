@@ -73,6 +73,12 @@ if(AUTOMAP_HAVE_CUDA)
   automap_stand_in_variant(test_cuda_nccl one_card STAND_IN_DEVICES=1)
 endif()
 
+# Kernels on the host once more, instrumented (tests/cuda/host_compiler.h): <name>_races for races between
+# threads, <name>_sanitized in a program with the address sanitizer, which shares its library with the compiler's.
+if(AUTOMAP_HAVE_CUDA AND NOT AUTOMAP_SANITIZE AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
+  include(cmake/AutomapHostKernels.cmake)
+endif()
+
 # Its own functions come before those that allocate; libraries must be able to see them.
 set_target_properties(test_allocation_failure PROPERTIES C_VISIBILITY_PRESET default)
 foreach(name malloc calloc realloc free strdup realpath arena_alloc arena_grow arena_copy_bytes arena_copy_string arena_format

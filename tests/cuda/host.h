@@ -6,7 +6,9 @@
  * A thread that never waits costs no fiber of its own: the next one runs on the
  * same stack. Every other block runs its threads backwards, and shared memory
  * holds 0xA5 when a block begins, so that a missing barrier and a missing
- * initialization show. Atomics are plain: one thread runs at a time.
+ * initialization show. Atomics are plain: one thread runs at a time. A unit that is
+ * compiled with -fsanitize=address switches its stack by the sanitizer's functions;
+ * with HOST_RACES races are found (host_races.h).
  */
 #include <math.h>
 #include <setjmp.h>
@@ -25,17 +27,29 @@
 #define __shared__ static __attribute__((section("host_shared")))
 #define __launch_bounds__(...)
 
+/* The shared variables of the unit lie together, between these. */
+static char host_shared_anchor __attribute__((section("host_shared"), used));
+extern "C" char __start_host_shared[] __attribute__((visibility("hidden")));
+extern "C" char __stop_host_shared[] __attribute__((visibility("hidden")));
+
+#ifdef HOST_RACES
+#include "tests/cuda/host_races.h"
+#define HOST_ATOMIC_ACCESS(address) races::access(address, sizeof *(address), true, true)
+#else
+#define HOST_UNCHECKED
+#define HOST_STATE
+#define HOST_ATOMIC_ACCESS(address) (void)(address)
+#endif
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
+
 namespace host {
 struct Index {
     unsigned x, y, z;
 };
 } // namespace host
-static host::Index blockIdx, threadIdx, blockDim, gridDim;
-
-/* The shared variables of the unit lie together, between these. */
-static char host_shared_anchor __attribute__((section("host_shared"), used));
-extern "C" char __start_host_shared[] __attribute__((visibility("hidden")));
-extern "C" char __stop_host_shared[] __attribute__((visibility("hidden")));
+HOST_STATE static host::Index blockIdx, threadIdx, blockDim, gridDim;
 
 /* Functions that CUDA has built in. */
 template <typename To, typename From> static inline To host_bits(From value) {
@@ -97,15 +111,16 @@ template <typename A, typename B> static inline typename std::common_type<A, B>:
 }
 
 /* Atomics: of the types that CUDA has them for on sm_80 and later; they return the old value. */
-template <typename Value> static inline Value host_exchange(Value *address, Value value) {
+template <typename Value> HOST_UNCHECKED static inline Value host_exchange(Value *address, Value value) {
+    HOST_ATOMIC_ACCESS(address);
     Value old = *address;
     *address = value;
     return old;
 }
-#define HOST_ATOMIC(name, Value, result)                       \
-    static inline Value name(Value *address, Value value) {    \
-        Value old = *address;                                  \
-        return host_exchange<Value>(address, (Value)(result)); \
+#define HOST_ATOMIC(name, Value, result)                                   \
+    HOST_UNCHECKED static inline Value name(Value *address, Value value) { \
+        Value old = *address;                                              \
+        return host_exchange<Value>(address, (Value)(result));             \
     }
 #define HOST_INTEGER_ATOMICS(Value)                          \
     HOST_ATOMIC(atomicMax, Value, old < value ? value : old) \
@@ -113,11 +128,12 @@ template <typename Value> static inline Value host_exchange(Value *address, Valu
     HOST_ATOMIC(atomicAnd, Value, old &value)                \
     HOST_ATOMIC(atomicOr, Value, old | value)                \
     HOST_ATOMIC(atomicXor, Value, old ^ value)
-#define HOST_COMPARE_AND_SWAP(Value)                                             \
-    static inline Value atomicCAS(Value *address, Value expected, Value value) { \
-        Value old = *address;                                                    \
-        if (old == expected) *address = value;                                   \
-        return old;                                                              \
+#define HOST_COMPARE_AND_SWAP(Value)                                                            \
+    HOST_UNCHECKED static inline Value atomicCAS(Value *address, Value expected, Value value) { \
+        HOST_ATOMIC_ACCESS(address);                                                            \
+        Value old = *address;                                                                   \
+        if (old == expected) *address = value;                                                  \
+        return old;                                                                             \
     }
 HOST_ATOMIC(atomicAdd, int, (unsigned)old + (unsigned)value)
 HOST_ATOMIC(atomicAdd, unsigned, old + value)
@@ -154,32 +170,88 @@ static bool backwards;
 static void (*body)(void *);
 static void *argument;
 
+/* Announce a switch to the stack of a thread or back, and the arrival there, to the address sanitizer. */
+#ifdef __SANITIZE_ADDRESS__
+static const void *main_stack;
+static size_t main_bytes;
+static void leave_for_fiber(unsigned which) {
+    __sanitizer_start_switch_fiber(nullptr, stacks[which], STACK_BYTES);
+}
+static void leave_for_main() {
+    __sanitizer_start_switch_fiber(nullptr, main_stack, main_bytes);
+}
+static void arrive_in_fiber() {
+    __sanitizer_finish_switch_fiber(nullptr, &main_stack, &main_bytes);
+}
+static void arrive_in_main() {
+    __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
+}
+#else
+static void leave_for_fiber(unsigned) {}
+static void leave_for_main() {}
+static void arrive_in_fiber() {}
+static void arrive_in_main() {}
+#endif
+
+/* A kernel's own code begins, as a thread of this block, or ends. */
+#ifdef HOST_RACES
+HOST_UNCHECKED static void begin_code(Index at) {
+    unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    races::thread = 1 + block * threads + (at.z * blockDim.y + at.y) * blockDim.x + at.x;
+    races::runs = true;
+}
+HOST_UNCHECKED static void end_code() {
+    races::look_at_pending();
+    races::runs = false;
+}
+HOST_UNCHECKED static void set_barriers(unsigned count) {
+    races::barriers = count;
+    if (count == 0) races::begin_block();
+}
+#else
+static void begin_code(Index) {}
+static void end_code() {}
+static void set_barriers(unsigned) {}
+#endif
+
 /* Runs threads that have not begun, one after the other, on this fiber. */
 static void run_threads() {
+    arrive_in_fiber();
     while (next_thread < threads) {
         unsigned thread = backwards ? threads - 1 - next_thread : next_thread;
         next_thread++;
         threadIdx.x = thread % blockDim.x;
         threadIdx.y = thread / blockDim.x % blockDim.y;
         threadIdx.z = thread / blockDim.x / blockDim.y;
+        begin_code(threadIdx);
         body(argument);
+        end_code();
     }
     waits[fiber] = false;
+    leave_for_main();
     _longjmp(turn, 1);
 }
 
 static void barrier() {
     unsigned self = fiber;
     Index thread = threadIdx;
+    end_code();
     waits[self] = true;
-    if (_setjmp(waiting[self]) == 0) _longjmp(turn, 1);
+    if (_setjmp(waiting[self]) == 0) {
+        leave_for_main();
+        _longjmp(turn, 1);
+    }
+    arrive_in_fiber();
     fiber = self;
     threadIdx = thread;
+    begin_code(thread);
 }
 
 /* Fibers begin until all threads have, then take turns from barrier to barrier. */
 static void run_block() {
-    static volatile unsigned begun, left;
+    static volatile unsigned begun, left, barriers;
+    barriers = 0;
+    set_barriers(0);
     memset(__start_host_shared, 0xA5, (size_t)(__stop_host_shared - __start_host_shared));
     next_thread = 0;
     for (begun = 0; next_thread < threads; begun++) {
@@ -190,14 +262,22 @@ static void run_block() {
             fibers[fiber].uc_stack.ss_size = STACK_BYTES;
             fibers[fiber].uc_link = &scheduler;
             makecontext(&fibers[fiber], run_threads, 0);
+            leave_for_fiber(fiber);
             setcontext(&fibers[fiber]);
         }
+        arrive_in_main();
     }
     do {
         left = 0;
+        barriers = barriers + 1;
+        set_barriers(barriers);
         for (fiber = 0; fiber < begun; fiber = fiber + 1) {
             if (!waits[fiber]) continue;
-            if (_setjmp(turn) == 0) _longjmp(waiting[fiber], 1);
+            if (_setjmp(turn) == 0) {
+                leave_for_fiber(fiber);
+                _longjmp(waiting[fiber], 1);
+            }
+            arrive_in_main();
             left = left + waits[fiber];
         }
     } while (left > 0);
@@ -216,12 +296,22 @@ template <typename... Arguments> struct Launch {
 };
 
 template <typename... Arguments>
-static void launch(void (*kernel)(Arguments...), void **addresses, const unsigned *grid,
+static void launch(const char *name, void (*kernel)(Arguments...), void **addresses, const unsigned *grid,
                    const unsigned *block) {
     Launch<Arguments...> call = {kernel, addresses};
     gridDim = {grid[0], grid[1], grid[2]};
     blockDim = {block[0], block[1], block[2]};
     threads = block[0] * block[1] * block[2];
+#ifdef HOST_RACES
+    void *pointers[sizeof...(Arguments) + 1];
+    const bool is_pointer[] = {std::is_pointer<Arguments>::value..., false};
+    int pointer_count = 0;
+    for (size_t k = 0; k < sizeof...(Arguments); k++)
+        if (is_pointer[k]) pointers[pointer_count++] = addresses[k];
+    races::begin(name, pointers, pointer_count, threads, stacks, sizeof stacks);
+#else
+    (void)name;
+#endif
     body = call.run;
     argument = &call;
     backwards = false;
@@ -244,12 +334,12 @@ template <typename... Arguments> static int describe(void (*)(Arguments...), int
 
 /* Kernels whose arguments are all pointers: `pointers` holds them. */
 template <typename... Arguments>
-static void launch_pointers(void (*kernel)(Arguments...), void **pointers, unsigned blocks,
+static void launch_pointers(const char *name, void (*kernel)(Arguments...), void **pointers, unsigned blocks,
                             unsigned block_threads) {
     void *addresses[sizeof...(Arguments) + 1];
     const unsigned grid[] = {blocks, 1, 1}, block[] = {block_threads, 1, 1};
     for (size_t k = 0; k < sizeof...(Arguments); k++) addresses[k] = &pointers[k];
-    launch(kernel, addresses, grid, block);
+    launch(name, kernel, addresses, grid, block);
 }
 
 } // namespace host
@@ -261,12 +351,12 @@ static inline void __syncthreads() {
 /* For a test that calls a kernel of pointers itself. */
 #define LAUNCHER(kernel)                                                                     \
     extern "C" void run_##kernel(void **pointers, unsigned blocks, unsigned threads, bool) { \
-        host::launch_pointers(kernel, pointers, blocks, threads);                            \
+        host::launch_pointers(#kernel, kernel, pointers, blocks, threads);                   \
     }
 /* For the stand-in driver (tests/cuda/stand_in/cuda_module.c). */
 #define DRIVER_LAUNCHER(kernel)                                                                   \
     extern "C" void run_##kernel(void **addresses, const unsigned *grid, const unsigned *block) { \
-        host::launch(kernel, addresses, grid, block);                                             \
+        host::launch(#kernel, kernel, addresses, grid, block);                                    \
     }                                                                                             \
     extern "C" int describe_##kernel(int *sizes, int most) {                                      \
         return host::describe(kernel, sizes, most);                                               \

@@ -18,7 +18,9 @@ source tests/cuda/build.bash
 mapfile -t tests < <(cd tests/unit && printf '%s\n' test_*cuda*.c test_generated*.c test_embedded*.c | sort -u | sed 's/\.c$//')
 cuda_build automap automap_shared automap_cuda_check "${tests[@]}"
 cd "$cuda_folder"
-ctest --output-on-failure --no-tests=error -j "$(nproc)" -L unit -R 'cuda|generated|embedded' | tee ctest.log
+long=(-LE full)
+if [ -n "${AUTOMAP_FULL:-}" ]; then long=(); fi
+ctest --output-on-failure --no-tests=error -j "$(nproc)" -L unit "${long[@]}" -R 'cuda|generated|embedded' | tee ctest.log
 if skipped=$(grep -E '[0-9] - test_.*\(Skipped\)' ctest.log | grep -v '_gpu '); then
   echo "the stand-ins do not stand in:"
   echo "$skipped"

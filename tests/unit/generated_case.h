@@ -12,6 +12,7 @@
 #include "executor/cuda/source.h"
 #include "kernel_case.h"
 #include "propagation/lower.h"
+#include "tests/cuda/host_compiler.h"
 
 typedef void HostKernel(void **addresses, unsigned blocks, unsigned threads, bool waits);
 
@@ -134,28 +135,32 @@ static inline uint64_t generated_steps(const Generated *self) {
     return *counted;
 }
 
-/* Compiles all kernels for the host. Without contraction, as for the GPU. */
+/* Compiles all kernels for the host, instrumented as AUTOMAP_HOST_KERNELS says (host_compiler.h). */
 static inline void generated_compile(Generated *self) {
-    char folder[] = "/tmp/automap_generated_XXXXXX", path[128], command[1024];
+    char folder[] = "/tmp/automap_generated_XXXXXX", path[128], log[128], library[128], words[512] = "";
     const char *unit;
     assert_non_null(mkdtemp(folder));
     assert_int_equal(cuda_source_unit(&unit, &self->arena, self->sources, self->count, NULL), AM_OK);
     snprintf(path, sizeof path, "%s/unit.cpp", folder);
+    snprintf(log, sizeof log, "%s/log", folder);
+    snprintf(library, sizeof library, "%s/unit.so", folder);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
     fprintf(file, "#include \"tests/cuda/host.h\"\n%s%s\n", self->counts ? generated_counter : "", unit);
     generated_write_launchers(self, file);
     assert_int_equal(fclose(file), 0);
-    snprintf(
-        command, sizeof command,
-        "c++ -std=c++17 -O0 -U_FORTIFY_SOURCE -w -shared -fPIC -ffp-contract=off %s -I'%s' %s -o %s/unit.so",
-        self->counts ? "-fsanitize-coverage=trace-pc" : "", SOURCE_DIR, path, folder);
-    assert_int_equal(system(command), 0);
+    bool done = host_compile(path, library, log, SOURCE_DIR,
+                             self->counts ? "-O0 -fsanitize-coverage=trace-pc" : "-O0");
+    if (!done && (file = fopen(log, "r"))) {
+        words[fread(words, 1, sizeof words - 1, file)] = '\0';
+        fclose(file);
+    }
     unlink(path);
-    snprintf(path, sizeof path, "%s/unit.so", folder);
-    self->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    unlink(log);
+    if (!done) fail_msg("%s", words);
+    self->library = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     if (!self->library) fail_msg("%s", dlerror());
-    unlink(path);
+    unlink(library);
     rmdir(folder);
 }
 

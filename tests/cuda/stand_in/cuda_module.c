@@ -11,13 +11,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/cuda/host_compiler.h"
 #include "tests/cuda/stand_in/cuda_parts.h"
 #include "tests/cuda/stand_in/image.h"
 
 enum { MOST_ARGUMENTS = 256, PATH_BYTES = 512 };
 
-static const char compilation[] =
-    "-O1 -w -shared -fPIC -ffp-contract=off -fno-strict-aliasing -U_FORTIFY_SOURCE -Wl,-Bsymbolic";
+static const char level[] = "-O1";
 
 struct CUmod_st {
     void *library;
@@ -72,9 +72,9 @@ static void write_name(void *file, const char *name) {
     fprintf(file, "\"%s\", ", name);
 }
 
-static bool run_compiler(const char *what, const char *from, const char *to, const char *words) {
+static bool preprocess(const char *from, const char *to, const char *words) {
     char command[4 * PATH_BYTES];
-    snprintf(command, sizeof command, "c++ -std=c++17 %s -I'%s' '%s' -o '%s' 2>'%s'", what, STAND_IN_SOURCE,
+    snprintf(command, sizeof command, "c++ -std=c++17 -E -P -I'%s' '%s' -o '%s' 2>'%s'", STAND_IN_SOURCE,
              from, to, words);
     return system(command) == 0;
 }
@@ -86,7 +86,7 @@ static bool write_source(const char *text, const char *source, const char *scrat
     if (!file) return false;
     fputs(text, file);
     fclose(file);
-    if (!run_compiler("-E -P", source, scratch, words) || !(file = fopen(scratch, "r"))) return false;
+    if (!preprocess(source, scratch, words) || !(file = fopen(scratch, "r"))) return false;
     fseek(file, 0, SEEK_END);
     size_t bytes = (size_t)ftell(file);
     char *preprocessed = calloc(1, bytes + 1);
@@ -114,7 +114,7 @@ static bool compile(const char *text, const char *path, char *log, size_t log_by
     snprintf(library, sizeof library, "%s.%d.so", path, (int)getpid());
     snprintf(words, sizeof words, "%s.%d.log", path, (int)getpid());
     bool done = write_source(text, source, library, words) &&
-                run_compiler(compilation, source, library, words) && rename(library, path) == 0;
+                host_compile(source, library, words, STAND_IN_SOURCE, level) && rename(library, path) == 0;
     FILE *file = NULL;
     if (!done && log && log_bytes > 0 && (file = fopen(words, "r"))) {
         log[0] = '\0';
@@ -157,8 +157,13 @@ static CUresult load(CUmodule *module, const char *image, char *log, size_t log_
     sscanf(image + strlen(STAND_IN_IMAGE), "%31s", target);
     if (!target_fits(target)) return CUDA_ERROR_NO_BINARY_FOR_GPU;
     const char *text = strchr(image, '\n') + 1;
-    uint64_t hash = hash_of(text, hash_of_file(STAND_IN_SOURCE "/tests/cuda/host.h",
-                                               hash_of(compilation, UINT64_C(0xcbf29ce484222325))));
+    static const char *const files[] = {"host.h", "host_compiler.h", "host_races.h"};
+    uint64_t hash = hash_of(host_compiler_options(), UINT64_C(0xcbf29ce484222325));
+    for (size_t k = 0; k < sizeof files / sizeof *files; k++) {
+        snprintf(path, sizeof path, "%s/tests/cuda/%s", STAND_IN_SOURCE, files[k]);
+        hash = hash_of_file(path, hash);
+    }
+    hash = hash_of(text, hash);
     mkdir(STAND_IN_FOLDER, 0777);
     snprintf(path, sizeof path, "%s/%016llx.so", STAND_IN_FOLDER, (unsigned long long)hash);
     if (access(path, R_OK) != 0 && !compile(text, path, log, log_bytes)) return CUDA_ERROR_INVALID_PTX;
