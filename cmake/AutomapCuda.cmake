@@ -6,7 +6,7 @@
 # makes its absence an error. Nothing of CUDA is linked: libraries are opened at
 # run time (base/cuda/library.h), and device code is text that NVRTC compiles
 # there. A .cu file becomes a C string, `cuda_text_<name>` in "<path>.cu.h"; nvcc
-# compiles it for sm_80, sm_90 and as PTX only to find its mistakes here.
+# compiles it for sm_80, sm_90 and as PTX only to find its mistakes here; local memory is one.
 
 set(AUTOMAP_HAVE_CUDA OFF)
 string(TOUPPER "${AUTOMAP_CUDA}" AUTOMAP_CUDA)
@@ -82,6 +82,7 @@ function(automap_nvcc source images)
   set(image ${CMAKE_BINARY_DIR}/${path}.fatbin)
   add_custom_command(OUTPUT ${image}
     COMMAND ${CMAKE_CUDA_COMPILER} -fatbin --no-compress -std=c++17 --fmad=false --Werror=all-warnings -Xcompiler=-Wall,-Wextra
+      -Xptxas=-warn-spills,-warn-lmem-usage,-Werror
       -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=[sm_90,compute_90] -o ${image} ${source}
     DEPENDS ${source} COMMENT "Checking ${path} for sm_80, sm_90 and PTX" VERBATIM)
   set(${images} ${${images}} ${image} PARENT_SCOPE)

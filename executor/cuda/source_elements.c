@@ -175,7 +175,8 @@ static void append_indices(Text *out, const Space *space) {
     }
 }
 
-/* Groups that are read at once, those that will be written, and the loop over a group's elements. */
+/* Groups that are read at once, those that will be written, and the loop over a group's elements. Unrolled,
+ * it has literal indices, which keep the groups in registers. */
 static void append_groups(Text *out, const Space *space) {
     for (int32_t k = 0; k < space->input_count; k++)
         if (space->used[k] && is_dense(space, &space->inputs[k])) {
@@ -186,6 +187,7 @@ static void append_groups(Text *out, const Space *space) {
     for (int32_t k = 0; k < space->output_count; k++)
         text_append(out, "    Group<%s, %d> result%d;\n",
                     cuda_memory_type(space->types[space->output_slots[k]]), space->group, k);
+    text_append_string(out, "#pragma unroll\n");
     text_append(out, "    for (%s k = 0; k < %d; k++) {\n", space->index, space->group);
     if (needs_index(space, space->rank - 1))
         text_append(out, "    const %s d%d = last + k;\n", space->index, space->rank - 1);

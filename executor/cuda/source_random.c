@@ -86,6 +86,21 @@ static AmStatus write_threefry(CudaSource *source, Arena *arena, const KernelCal
     return launch(source, arena, "threefry", &body, count, error);
 }
 
+/* Stores the element that begins with words[word]. Every index is a literal, which keeps the array in
+ * registers. */
+static void append_word(Text *out, const RandomBits *bits, const char *type) {
+    int32_t count = bits->philox ? 4 : 2;
+    if (bits->bytes < 8) {
+        text_append(out, "    out1[i] = (%s)(", type);
+        for (int32_t k = 0; k < count - 1; k++) text_append(out, "word == %d ? words[%d] : ", k, k);
+        text_append(out, "words[%d]);\n", count - 1);
+        return;
+    }
+    const char *low = count == 4 ? "word == 0 ? words[0] : words[2]" : "words[0]";
+    const char *high = count == 4 ? "word == 0 ? words[1] : words[3]" : "words[1]";
+    text_append(out, "    out1[i] = (%s)((u64)(%s) << 32 | (%s));\n", type, high, low);
+}
+
 /* A part of the whole, one thread per element of it: which block makes it follows
  * from its place in the whole. */
 static AmStatus write_part(CudaSource *source, Arena *arena, const KernelCall *call, const RandomBits *bits,
@@ -105,7 +120,7 @@ static AmStatus write_part(CudaSource *source, Arena *arena, const KernelCall *c
     if (bits->philox)
         text_append(&body, "    const s64 block = place / %d, word = place %% %d%s;\n", wide ? 2 : 4,
                     wide ? 2 : 4, wide ? " * 2" : "");
-    else if (wide) text_append_string(&body, "    const s64 block = place, word = 0;\n");
+    else if (wide) text_append_string(&body, "    const s64 block = place;\n");
     else
         text_append(&body,
                     "    const s64 line = place / %lldll, word = line %% %lldll %% 2;\n"
@@ -113,8 +128,7 @@ static AmStatus write_part(CudaSource *source, Arena *arena, const KernelCall *c
                     "%lldll;\n",
                     inner, split, split, split / 2 + split % 2, split, inner, inner);
     append_block(&body, bits, "block");
-    if (wide) text_append(&body, "    out1[i] = (%s)((u64)words[word + 1] << 32 | words[word]);\n", type);
-    else text_append(&body, "    out1[i] = (%s)words[word];\n", type);
+    append_word(&body, bits, type);
     return launch(source, arena, "random_part", &body, elements, error);
 }
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/random.h"
+#include "cubin_case.h"
 #include "executor/cuda/source.h"
 #include "kernel_case.h"
 #include "propagation/lower.h"
@@ -162,6 +163,27 @@ static inline void generated_compile(Generated *self) {
     if (!self->library) fail_msg("%s", dlerror());
     unlink(library);
     rmdir(folder);
+}
+
+/* Compiles all kernels by NVRTC, where there is one, for one architecture that the text chooses, with
+ * AUTOMAP_FULL for all. Fails if NVRTC has a message or a kernel has local memory. */
+static inline void generated_check_devices(Generated *self, const char *title, bool all) {
+    const char *unit;
+    uint32_t choice = 0;
+    if (getenv("AUTOMAP_HOST_KERNELS") || cuda_compiler_present(NULL) != AM_OK) return;
+    if (!getenv("XDG_CACHE_HOME")) setenv("XDG_CACHE_HOME", "/dev/null", 1);
+    assert_int_equal(cuda_source_unit(&unit, &self->arena, self->sources, self->count, NULL), AM_OK);
+    for (const char *at = unit; *at; at++) choice = choice * 31 + (unsigned char)*at;
+    for (int32_t a = 0; a < CUBIN_ARCHITECTURES; a++) {
+        int32_t architecture = cubin_architectures[a];
+        if (!all && (uint32_t)a != choice % CUBIN_ARCHITECTURES) continue;
+        CudaImage image;
+        if (!cubin_check(&image, &self->arena, title, unit, architecture))
+            print_message("skipped: NVRTC does not know sm_%d\n", architecture);
+        for (int32_t k = 0; k < self->count; k++)
+            for (int32_t n = 0; n < self->sources[k].launch_count; n++)
+                assert_true(cubin_holds(&image, self->sources[k].launches[n].name));
+    }
 }
 
 /* All launches of source `k`. `addresses`: of operands, then results. Scratch memory is poisoned. */

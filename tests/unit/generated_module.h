@@ -3,7 +3,6 @@
 #ifndef TESTS_UNIT_GENERATED_MODULE_H
 #define TESTS_UNIT_GENERATED_MODULE_H
 
-#include "base/cuda/nvrtc.h"
 #include "generated_case.h"
 #include "module_case.h"
 
@@ -27,29 +26,13 @@ static inline void generated_add_text(GeneratedModules *self, const char *text) 
     if (self->generated.count == before) fail_msg("no new kernel of\n%s", text);
 }
 
-/* Compiles the kernels by NVRTC, if it exists, which must not report anything. */
-static inline void generated_compile_for_devices(Generated *self) {
-    static const int32_t architectures[] = {80, 90};
-    const char *unit;
-    if (cuda_compiler_present(NULL) != AM_OK) return;
-    setenv("XDG_CACHE_HOME", "/dev/null", 1);
-    assert_int_equal(cuda_source_unit(&unit, &self->arena, self->sources, self->count, NULL), AM_OK);
-    for (int32_t a = 0; a < 2; a++) {
-        CudaImage image;
-        AmError error = {0};
-        if (cuda_compile(&image, &self->arena, unit, architectures[a], &error) != AM_OK)
-            fail_msg("%s", error.text);
-        assert_string_equal(image.log, "");
-    }
-}
-
 /* Compiles everything, compares it with the CPU's on corner cases (`corners`) and without, and releases it.
  */
 static inline void generated_finish(GeneratedModules *self, bool corners, double tolerance) {
     Random random;
     random_seed(&random, 5);
     generated_compile(&self->generated);
-    generated_compile_for_devices(&self->generated);
+    generated_check_devices(&self->generated, "operators", getenv("AUTOMAP_FULL"));
     for (int32_t k = 0; k < self->generated.count; k++) {
         if (corners) generated_compare(&self->generated, k, true, tolerance, &random);
         generated_compare(&self->generated, k, false, tolerance, &random);

@@ -112,7 +112,7 @@ static void test_cholesky(void **state) {
         generated_add_program(&generated, module.program);
         assert_int_equal(generated.count, 1);
         generated_compile(&generated);
-        generated_compile_for_devices(&generated);
+        generated_check_devices(&generated, "linear algebra", getenv("AUTOMAP_FULL"));
         assert_int_equal(ready_run(module.entry, &module.error), AM_OK);
         generated_run(&generated, 0, (void *[]){a, out});
         int64_t at =

@@ -1,6 +1,6 @@
-/* NVRTC compiles every generated kernel of the zoo's models for sm_80 and sm_90
- * without a word; the cache on disk serves, notices damage and may be
- * missing; refusals are clear. Skipped (77) in a build without CUDA and where
+/* NVRTC compiles every generated kernel of the models for sm_80, sm_90 or sm_100
+ * without a message and without local memory; the cache on disk serves, notices
+ * damage and may be missing; refusals are clear. Skipped (77) in a build without CUDA and where
  * there is no NVRTC. Needs no GPU. */
 #include <stdio.h>
 
@@ -13,10 +13,10 @@ enum { SKIPPED = 77 };
 
 #include "base/cuda/nvrtc.h"
 #include "base/file.h"
-#include "generated_case.h"
+#include "generated_module.h"
 
-static const int32_t architectures[] = {80, 90};
 static char cache[] = "/tmp/automap_cache_XXXXXX";
+static const char *kept_cache = "/dev/null"; /* from run to run, where ctest names it */
 
 static void empty_cache(void) {
     char pattern[128];
@@ -28,52 +28,68 @@ static void empty_cache(void) {
     }
 }
 
-static bool holds(const CudaImage *image, const char *name) {
-    int64_t length = (int64_t)strlen(name);
-    for (int64_t at = 0; at + length <= image->bytes; at++)
-        if (image->data[at] == name[0] && memcmp(image->data + at, name, (size_t)length) == 0) return true;
-    return false;
-}
-
-static void compile_model(const char *model) {
+static void compile_model(const char *model, bool all) {
     Generated generated = {0};
     PlanContext *context = generated_read(model);
-    const char *unit;
+    setenv("XDG_CACHE_HOME", kept_cache, 1);
     generated_add_model(&generated, context);
-    assert_int_equal(cuda_source_unit(&unit, &generated.arena, generated.sources, generated.count, NULL),
-                     AM_OK);
-    for (int32_t a = 0; a < 2; a++) {
-        AmError error = {0};
-        CudaImage image;
-        if (cuda_compile(&image, &generated.arena, unit, architectures[a], &error) != AM_OK)
-            fail_msg("%s: %s", model, error.text);
-        assert_string_equal(image.log, "");
-        assert_memory_equal(image.data, "\177ELF", 4);
-        for (int32_t k = 0; k < generated.count; k++)
-            for (int32_t n = 0; n < generated.sources[k].launch_count; n++)
-                assert_true(holds(&image, generated.sources[k].launches[n].name));
-    }
+    generated_check_devices(&generated, model, all);
+    setenv("XDG_CACHE_HOME", cache, 1);
     generated_free(&generated);
     plan_context_free(context);
 }
 
-/* Small models of every kind; AUTOMAP_FULL: every model there is, of the T5 models of one table the smallest:
- * the others have more of the same layers. */
+/* Small models of every kind; AUTOMAP_FULL: these for all architectures, and every other model, of the T5
+ * models of one table the smallest: the others have more of the same layers. */
 static void test_models_compile(void **state) {
     (void)state;
-    static const char *const models[] = {"mlp_tiny", "gpt2_bf16_tiny", "vgg_tiny", "exact_gather"};
+    static const char *const models[] = {"mlp_tiny",    "gpt2_tiny",  "gpt2_bf16_tiny",
+                                         "resnet_tiny", "llama_tiny", "moe_tiny",
+                                         "lstm_tiny",   "vgg_tiny",   "exact_gather"};
     glob_t found;
-    if (!getenv("AUTOMAP_FULL")) {
-        for (size_t k = 0; k < sizeof models / sizeof *models; k++) compile_model(models[k]);
-        return;
-    }
+    bool full = getenv("AUTOMAP_FULL");
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++) compile_model(models[k], full);
+    if (!full) return;
     assert_int_equal(glob(SOURCE_DIR "/datasets/models/*", GLOB_ONLYDIR, NULL, &found), 0);
     assert_true(found.gl_pathc >= 15);
     for (size_t k = 0; k < found.gl_pathc; k++) {
         const char *name = strrchr(found.gl_pathv[k], '/') + 1;
-        if (!strstr(name, "_24_")) compile_model(name);
+        if (!strstr(name, "_24_")) compile_model(name, false);
     }
     globfree(&found);
+}
+
+/* A thread of a large space has a group of elements, which are to stay in registers in a long body too. */
+static void test_groups_are_in_registers(void **state) {
+    (void)state;
+    static const char *const types[] = {"f32", "bf16", "f64"};
+    GeneratedModules *modules = calloc(1, sizeof *modules);
+    char text[4096];
+    setenv("XDG_CACHE_HOME", kept_cache, 1);
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        int length = snprintf(text, sizeof text,
+                              "ENTRY e { x = TT[1024,1024] parameter(0)\n"
+                              "  y = TT[1024,1024] parameter(1) v0 = TT[1024,1024] tanh(x)\n");
+        for (int k = 0; k < 12; k++)
+            length += snprintf(text + length, sizeof text - (size_t)length,
+                               "  m%d = TT[1024,1024] multiply(v%d, y) e%d = TT[1024,1024] exponential(m%d)\n"
+                               "  a%d = TT[1024,1024] add(e%d, x) v%d = TT[1024,1024] divide(a%d, y)\n",
+                               k, k, k, k, k, k, k + 1, k);
+        snprintf(text + length, sizeof text - (size_t)length, "  ROOT r = TT[1024,1024] tanh(v12) }\n");
+        char whole[4096], *to = whole;
+        for (const char *at = text; *at; at++) {
+            if (strncmp(at, "TT", 2) == 0) to += sprintf(to, "%s", types[t]), at++;
+            else *to++ = *at;
+        }
+        *to = '\0';
+        generated_add_text(modules, whole);
+    }
+    assert_non_null(strstr(generated_text(&modules->generated, 0), "Group<"));
+    generated_check_devices(&modules->generated, "groups", getenv("AUTOMAP_FULL"));
+    setenv("XDG_CACHE_HOME", cache, 1);
+    for (int32_t k = 0; k < modules->count; k++) module_close(&modules->modules[k]);
+    generated_free(&modules->generated);
+    free(modules);
 }
 
 static const char small[] = "extern \"C\" __global__ void small(float *x) { x[threadIdx.x] += 1; }\n";
@@ -168,11 +184,11 @@ int main(void) {
         return SKIPPED;
     }
     if (!mkdtemp(cache)) return 1;
+    if (getenv("XDG_CACHE_HOME")) kept_cache = strdup(getenv("XDG_CACHE_HOME"));
     setenv("XDG_CACHE_HOME", cache, 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_models_compile),
-        cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_models_compile), cmocka_unit_test(test_groups_are_in_registers),
+        cmocka_unit_test(test_cache),          cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_newer_card),
     };
     return cmocka_run_group_tests(tests, NULL, remove_cache);

@@ -151,7 +151,7 @@ static void test_every_operator_on_every_type(void **state) {
     assert_true(cases->count > 600);
     assert_true(cases->refused > 100);
     generated_compile(&cases->generated);
-    if (getenv("AUTOMAP_FULL")) generated_compile_for_devices(&cases->generated);
+    generated_check_devices(&cases->generated, "every operator", getenv("AUTOMAP_FULL"));
     for (int32_t k = 0; k < cases->count; k++) run_case(cases, &cases->list[k]);
     for (int32_t k = 0; k < cases->count; k++) case_free(cases->list[k].values);
     generated_free(&cases->generated);

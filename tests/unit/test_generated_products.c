@@ -9,29 +9,12 @@
 enum { SKIPPED = 77 };
 
 #ifdef AUTOMAP_HAVE_CUDA
-#include "base/cuda/nvrtc.h"
 #include "executor/cuda/pack.h"
 #include "executor/cuda/product.h"
 #include "generated_case.h"
 #include "product_rows.h"
 
 typedef AmStatus Writer(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
-
-/* NVRTC, where there is one, takes kernels without a word: every fourth, to be quick. */
-static void compile_for_card(Generated *generated) {
-    enum { STEP = 4 };
-    const char *unit;
-    AmError error = {0};
-    CudaImage image;
-    int32_t count = 0;
-    if (cuda_compiler_present(&error) != AM_OK) return;
-    CudaSource *some = ARENA_ARRAY(&generated->arena, CudaSource, generated->count);
-    for (int32_t k = 0; k < generated->count; k += STEP) some[count++] = generated->sources[k];
-    setenv("XDG_CACHE_HOME", "/dev/null", 1);
-    assert_int_equal(cuda_source_unit(&unit, &generated->arena, some, count, &error), AM_OK);
-    if (cuda_compile(&image, &generated->arena, unit, 90, &error) != AM_OK) fail_msg("%s", error.text);
-    assert_string_equal(image.log, "");
-}
 
 /* Adds the plain kernel of a case, prepared for the CPU too. */
 static void add(Generated *generated, KernelCase *self, Writer *write) {
@@ -81,7 +64,7 @@ static void test_dots(void **state) {
         add(&generated, cases[k], cuda_source_dot);
     }
     generated_compile(&generated);
-    compile_for_card(&generated);
+    generated_check_devices(&generated, "products", getenv("AUTOMAP_FULL"));
     for (int32_t k = 0; k < COUNT; k++) compare(&generated, k, cases[k], dot_rows[k].name);
     generated_free(&generated);
     for (int32_t k = 0; k < COUNT; k++) case_free(cases[k]);
@@ -102,7 +85,7 @@ static void test_added_dots(void **state) {
     }
     assert_true(count > 5);
     generated_compile(&generated);
-    compile_for_card(&generated);
+    generated_check_devices(&generated, "products", getenv("AUTOMAP_FULL"));
     for (int32_t k = 0; k < count; k++) compare(&generated, k, cases[k], "an added product");
     generated_free(&generated);
     for (int32_t k = 0; k < count; k++) case_free(cases[k]);
@@ -120,7 +103,7 @@ static void test_convolutions(void **state) {
         add(&generated, cases[k], cuda_source_convolution);
     }
     generated_compile(&generated);
-    compile_for_card(&generated);
+    generated_check_devices(&generated, "products", getenv("AUTOMAP_FULL"));
     for (int32_t k = 0; k < COUNT; k++) compare(&generated, k, cases[k], convolution_rows[k].name);
     generated_free(&generated);
     for (int32_t k = 0; k < COUNT; k++) case_free(cases[k]);
@@ -139,7 +122,7 @@ static void test_pack(void **state) {
     generated.sources = &source;
     generated.count = 1;
     generated_compile(&generated);
-    compile_for_card(&generated);
+    generated_check_devices(&generated, "products", getenv("AUTOMAP_FULL"));
     generated_run(&generated, 0, addresses);
     for (int32_t j = 0; j < 3; j++)
         for (int32_t i = 0; i < 6; i++) {
