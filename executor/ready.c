@@ -94,6 +94,7 @@ AmStatus ready_prepare(ReadyProgram **result, Arena *arena, KernelDevice *device
                            .comm = comm,
                            .program = program,
                            .repeats = repeats,
+                           .arena = arena,
                            .steps = ARENA_ARRAY(arena, ReadyStep, program->step_count + 1),
                            .addresses = ARENA_ARRAY(arena, void *, program->value_count + 1)};
     if (arena->failed) return am_fail_memory(error, (int64_t)sizeof(ReadyStep) * program->step_count);
@@ -132,6 +133,8 @@ static void find_addresses(ReadyProgram *self, const ReadyMemory *memory) {
 AmStatus ready_bind(ReadyProgram *self, const ReadyMemory *memory, AmError *error) {
     const Program *program = self->program;
     find_addresses(self, memory);
+    TRY(red_zones_find(&self->zones, self->arena, program, self->device, memory->values,
+                       memory->parameters ? program->parameter_bytes : 0, error));
     for (int32_t s = 0; s < program->step_count; s++) {
         const ReadyStep *step = &self->steps[s];
         if (step->kernel) kernel_bind(step->kernel, self->addresses, memory->scratch);
@@ -201,12 +204,18 @@ static AmStatus run_watched(const ReadyProgram *self, int32_t s, AmError *error)
 }
 
 AmStatus ready_run_steps(const ReadyProgram *self, int32_t first, int32_t end, AmError *error) {
-    for (int32_t s = first; s < end; s++)
+    /* Every time: the regions of a loop have the same memory. */
+    if (self->zones && first == 0) red_zones_fill(self->zones);
+    for (int32_t s = first; s < end; s++) {
         TRY(self->timeline ? run_watched(self, s, error) : run_step(self, &self->steps[s], error));
+        if (!self->zones) continue;
+        if (self->comm && self->comm->back_end->await) TRY(self->comm->back_end->await(self->comm, error));
+        TRY(red_zones_check(self->zones, s, error));
+    }
     if (end < self->program->step_count) return AM_OK;
     if (self->last_wait) self->comm->back_end->wait(self->comm, self->last_wait);
     if (self->repeats) updates_apply(&self->updates, self->device);
-    return AM_OK;
+    return self->repeats && self->zones && end > 0 ? red_zones_check(self->zones, end - 1, error) : AM_OK;
 }
 
 AmStatus ready_issue(const ReadyProgram *self, AmError *error) {
@@ -217,7 +226,7 @@ AmStatus ready_issue(const ReadyProgram *self, AmError *error) {
 static AmStatus run_stretch(ReadyProgram *self, ReadyStretch *stretch, AmError *error) {
     const KernelBackEnd *kernels = self->device->back_end;
     void **record = &stretch->records[stretch->record_of ? stretch->record_of[self->turn] : 0];
-    bool done = false, recordable = kernels->begin && stretch->recordable && !self->timeline;
+    bool done = false, recordable = kernels->begin && stretch->recordable && !self->timeline && !self->zones;
     while (!done) {
         if (recordable && kernels->begin(self->device, record)) return AM_OK;
         AmStatus status = ready_run_steps(self, stretch->first, stretch->end, error);

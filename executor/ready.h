@@ -10,6 +10,7 @@
 #define EXECUTOR_READY_H
 
 #include "executor/overlap.h"
+#include "executor/red_zones.h"
 #include "executor/timeline.h"
 #include "executor/updates.h"
 
@@ -26,6 +27,8 @@ typedef struct ReadyProgram {
     void **addresses;                          /* [value], bound; NULL: it has no memory */
     int64_t scratch_bytes, comm_scratch_bytes; /* of kernels, of collectives */
     bool waits_on_host;                        /* a step of it does, so it cannot be recorded as one */
+    Arena *arena;                              /* in which it is */
+    RedZones *zones;                           /* looked at after every step; NULL: there are none */
     Timeline *timeline;                        /* of the rank; NULL: nothing is measured */
     int64_t turn;                              /* of a loop's body: set by who runs it, before it does */
 } ReadyProgram;

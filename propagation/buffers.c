@@ -10,7 +10,11 @@
  * parameter is written over the old one if no later step reads that. Values inside a loop,
  * conditional or call keep their offset as long as that step runs. Two joined loops count as one
  * moment: the values of both live at the same time.
+ *
+ * With AUTOMAP_RED_ZONES=BYTES in the environment every place has so many unused bytes behind it,
+ * and no place is used twice (executor/red_zones.h).
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "propagation/lower_internal.h"
@@ -82,7 +86,7 @@ static int64_t take(Planner *self, int64_t bytes) {
             offset = last->offset;
             self->gap_count--;
         }
-        self->end = offset + bytes;
+        self->end = offset + bytes + self->program->red_zone;
         return offset;
     }
     int64_t offset = self->gaps[best].offset;
@@ -97,6 +101,7 @@ static int64_t take(Planner *self, int64_t bytes) {
 
 static void give(Planner *self, int64_t offset, int64_t bytes) {
     self->used -= bytes;
+    if (self->program->red_zone > 0) return;
     int32_t low = 0, high = self->gap_count;
     while (low < high) {
         int32_t middle = (low + high) / 2;
@@ -413,8 +418,17 @@ static void free_steps(Planner *self, int32_t s, int32_t together) {
         }
 }
 
+/* Bytes of a red zone, a multiple of the alignment; 0 unless the environment has a number from 1 to 1 MiB. */
+static int64_t red_zone_bytes(void) {
+    const char *text = getenv("AUTOMAP_RED_ZONES");
+    long bytes = text ? strtol(text, NULL, 10) : 0;
+    if (bytes < 1 || bytes > 1 << 20) return 0;
+    return (bytes + BUFFER_ALIGNMENT - 1) / BUFFER_ALIGNMENT * BUFFER_ALIGNMENT;
+}
+
 AmStatus program_plan_buffers(Program *program, AmError *error) {
     Arena *arena = program->arena;
+    program->red_zone = red_zone_bytes();
     Planner self = {.program = program,
                     .arena = arena,
                     .storage = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
@@ -423,6 +437,7 @@ AmStatus program_plan_buffers(Program *program, AmError *error) {
                     .made_at = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
                     .outside = ARENA_ARRAY(arena, bool, program->value_count + 1)};
     if (arena->failed) return am_fail_memory(error, program->value_count);
+    self.end = program->red_zone;
     find_storage_and_lifetimes(&self);
     TRY(keep_under_way(&self, error));
     find_outside(&self);

@@ -274,6 +274,7 @@ typedef struct Program {
     int64_t allocation_bytes; /* one allocation per rank holds everything */
     int64_t parameter_bytes;  /* the part of it that lives between steps, at offset 0 */
     int32_t peak_step;        /* a step at which the allocation is fullest */
+    int64_t red_zone;         /* unused bytes behind every place, each of which is used once; 0: none */
 } Program;
 
 static inline bool program_gathers(const ProgramInstruction *instruction) {
