@@ -1,6 +1,6 @@
-/* Red zones: the bytes of a rank's allocation that no value has, held against what
- * every step leaves in them. Only with AUTOMAP_RED_ZONES (propagation/buffers.c),
- * for tests.
+/* Red zones: the unused bytes around the values of a rank's allocation. Every step is
+ * checked to leave them unchanged. Only with AUTOMAP_RED_ZONES
+ * (propagation/buffers.c), for tests.
  *
  *   | zone | value 3 | zone | value 4: 40 bytes, then padding to 64 | zone | ...
  *

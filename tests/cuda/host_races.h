@@ -1,5 +1,5 @@
-/* A race detector for kernels on the host: part of host.h in a unit that is compiled
- * with -DHOST_RACES -fsanitize=thread and linked without the thread sanitizer.
+/* A race detector for kernels on the host, part of host.h. The unit is compiled with
+ * -DHOST_RACES -fsanitize=thread and linked without the thread sanitizer.
  *
  * The compiler calls __tsan_read4() and the like before every access to memory; the
  * functions are here. Two accesses to a byte by different threads, one of them a
