@@ -103,6 +103,27 @@ static inline float rsqrtf(float value) {
 static inline double rsqrt(double value) {
     return 1 / sqrt(value);
 }
+
+#ifdef HOST_PERTURB
+/* Functions as another library of mathematics rounds them: up to two units in the last place away. Results of
+ * few bits stay, as exp(0) does. */
+static inline float host_moved(float value) {
+    unsigned bits = __float_as_uint(value), mixed = (bits ^ HOST_PERTURB * 0x9e3779b9u) * 0x85ebca6bu;
+    if (!isfinite(value) || (bits & 0xff) == 0) return value;
+    return __uint_as_float(bits + (mixed >> 16) % 5 - 2);
+}
+#define expf(x)      host_moved(expf(x))
+#define expm1f(x)    host_moved(expm1f(x))
+#define logf(x)      host_moved(logf(x))
+#define log1pf(x)    host_moved(log1pf(x))
+#define tanhf(x)     host_moved(tanhf(x))
+#define sinf(x)      host_moved(sinf(x))
+#define cosf(x)      host_moved(cosf(x))
+#define erff(x)      host_moved(erff(x))
+#define rsqrtf(x)    host_moved(rsqrtf(x))
+#define powf(x, y)   host_moved(powf(x, y))
+#define atan2f(y, x) host_moved(atan2f(y, x))
+#endif
 template <typename A, typename B> static inline typename std::common_type<A, B>::type min(A a, B b) {
     return b < a ? b : a;
 }

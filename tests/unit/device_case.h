@@ -34,6 +34,31 @@ static inline void device_check(AmStatus status, const DeviceCase *self) {
     if (status != AM_OK) fail_msg("%s", self->error.text);
 }
 
+/* How many shapes the library refused. A real one may lack a type, an epilogue or an algorithm, and the
+ * product then has kernels of its own: that is reported. */
+typedef struct DeviceRefusals {
+    int32_t tried, refused;
+} DeviceRefusals;
+
+/* Returns whether a shape was made; one that the library refused is counted and its line printed. */
+static inline bool device_makes(DeviceRefusals *self, AmStatus status, DeviceCase *device, const char *name) {
+    self->tried++;
+    if (status != AM_ERROR_INPUT) {
+        device_check(status, device);
+        return true;
+    }
+    self->refused++;
+    print_message("refused: %s: %s\n", name, device->error.text);
+    device->error = (AmError){0};
+    return false;
+}
+
+/* Prints the count. A stand-in refuses nothing, unless STAND_IN_FAIL has it refuse. */
+static inline void device_report(const DeviceRefusals *self) {
+    print_message("%d of %d shapes refused by the library\n", self->refused, self->tried);
+    if (stand_in() && !getenv("STAND_IN_FAIL")) assert_int_equal(self->refused, 0);
+}
+
 static inline void device_open(DeviceCase *self) {
     *self = (DeviceCase){0};
     device_check(cuda_device_open(&self->device, 0, &self->error), self);

@@ -1,5 +1,6 @@
 /* base/cuda/blas: products in every layout, type and with every epilogue beside
- * sums on the host. Values are whole numbers, so results are equal exactly.
+ * sums on the host. Values are whole numbers, whose sums are exact in any order, so
+ * results are equal exactly. What the library refuses is counted and printed.
  * Skipped (77) in a build without CUDA and where there is neither a GPU nor a
  * stand-in. */
 #include <stdio.h>
@@ -115,24 +116,13 @@ static void check_sums(const CudaProductShape *shape, const DeviceArray *a, cons
     }
 }
 
-/* A real library may lack an epilogue for a type; the stand-in has them all. */
-static bool make(CudaProduct **product, CudaBlas *blas, const CudaProductShape *shape, DeviceCase *device,
-                 const char *name) {
-    AmStatus status = cuda_product_make(product, blas, shape, &device->error);
-    if (status == AM_ERROR_INPUT && shape->epilogue != CUDA_EPILOGUE_NONE && !stand_in()) {
-        print_message("%s: %s\n", name, device->error.text);
-        device->error = (AmError){0};
-        return false;
-    }
-    device_check(status, device);
-    return true;
-}
-
-static void check_product(DeviceCase *device, CudaBlas *blas, const ProductCase *row, Random *random) {
+static void check_product(DeviceCase *device, CudaBlas *blas, const ProductCase *row, Random *random,
+                          DeviceRefusals *refusals) {
     const CudaProductShape *shape = &row->shape;
     CudaProduct *product, *again;
     int64_t most = shape->rows > shape->columns ? shape->rows : shape->columns;
-    if (!make(&product, blas, shape, device, row->name)) return;
+    AmStatus status = cuda_product_make(&product, blas, shape, &device->error);
+    if (!device_makes(refusals, status, device, row->name)) return;
     device_check(cuda_product_make(&again, blas, shape, &device->error), device);
     assert_ptr_equal(product, again);
     DeviceArray a = device_array(device, shape->a.type,
@@ -165,7 +155,7 @@ static void check_product(DeviceCase *device, CudaBlas *blas, const ProductCase 
                 if (d.values[at] != expected)
                     fail_msg("%s: [%d, %d] of %d is %g, not %g", row->name, (int)m, (int)n, (int)batch,
                              d.values[at], expected);
-                old[at] = expected;
+                old[at] = d.values[at]; /* a zero of either sign */
             }
     /* What lies between rows and batches is left alone. */
     assert_memory_equal(d.values, old, (size_t)d.count * sizeof *old);
@@ -179,23 +169,28 @@ static void check_product(DeviceCase *device, CudaBlas *blas, const ProductCase 
 static void test_products(void **state) {
     (void)state;
     DeviceCase device;
+    DeviceRefusals refusals = {0};
     CudaBlas *blas;
     Random random;
     random_seed(&random, 1);
     device_open(&device);
     device_check(cuda_blas_open(&blas, &device.error), &device);
-    for (int32_t k = 0; k < PRODUCT_COUNT; k++) check_product(&device, blas, &products[k], &random);
+    for (int32_t k = 0; k < PRODUCT_COUNT; k++)
+        check_product(&device, blas, &products[k], &random, &refusals);
+    device_report(&refusals);
     assert_true(cuda_blas_version() >= 120000);
     cuda_blas_close(blas);
     cuda_blas_close(NULL);
     device_close(&device);
 }
 
-/* Forward with a mask, then the gradient through it with the gradient of the bias. */
+/* Forward with a mask, then the gradient through it with the gradient of the bias. At a sum of exactly 0 the
+ * mask is the library's choice. */
 static void test_mask(void **state) {
     (void)state;
     enum { ROWS = 6, IN = 5, OUT = 7, LAST = 4 };
     DeviceCase device;
+    DeviceRefusals refusals = {0};
     CudaBlas *blas;
     CudaProduct *forward, *backward;
     Random random;
@@ -206,8 +201,10 @@ static void test_mask(void **state) {
                                  .epilogue = CUDA_EPILOGUE_RELU_BIAS_MASK};
     const CudaProductShape down = {SIZES(1, ROWS, OUT, LAST), .a = {F32}, .b = {F32, .transposed = true},
                                    .d = {F32}, .epilogue = CUDA_EPILOGUE_RELU_GRADIENT_BIAS};
-    bool has =
-        make(&forward, blas, &up, &device, "forward") && make(&backward, blas, &down, &device, "backward");
+    AmStatus status = cuda_product_make(&forward, blas, &up, &device.error);
+    bool has = device_makes(&refusals, status, &device, "forward");
+    status = cuda_product_make(&backward, blas, &down, &device.error);
+    has = device_makes(&refusals, status, &device, "backward") && has;
     DeviceArray x = device_array(&device, DTYPE_F32, ROWS * IN, &random),
                 w = device_array(&device, DTYPE_F32, IN * OUT, &random);
     DeviceArray y = device_array(&device, DTYPE_F32, ROWS * OUT, NULL),
@@ -241,21 +238,25 @@ static void test_mask(void **state) {
     for (int32_t n = 0; n < OUT && has; n++) {
         double sum = 0;
         for (int32_t m = 0; m < ROWS; m++) {
-            double gradient = 0;
+            double gradient = 0, before = bias.values[n], given = dy.values[m * OUT + n];
             for (int32_t k = 0; k < LAST; k++) gradient += dz.values[m * LAST + k] * v.values[n * LAST + k];
-            if (y.values[m * OUT + n] <= 0) gradient = 0;
-            assert_true(dy.values[m * OUT + n] == gradient);
-            sum += gradient;
+            for (int32_t k = 0; k < IN; k++) before += x.values[m * IN + k] * w.values[k * OUT + n];
+            assert_true(y.values[m * OUT + n] == (before > 0 ? before : 0));
+            if (before == 0) assert_true(given == 0 || given == gradient);
+            else assert_true(given == (before > 0 ? gradient : 0));
+            sum += given;
         }
         assert_true(dbias.values[n] == sum);
     }
+    device_report(&refusals);
     DeviceArray *arrays[] = {&x, &w, &y, &bias, &dz, &v, &dy, &dbias, &mask, &workspace};
     for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) device_release(arrays[k]);
     cuda_blas_close(blas);
     device_close(&device);
 }
 
-/* (1 + 2^-12)^2 - 1 loses its first term to tf32's 10 bits, and to nothing else. */
+/* (1 + 2^-12)^2 is rounded once in f32. With tf32 the operands may lose their second term, to 10 bits of
+ * fraction: the library may choose a kernel without tf32. */
 static void test_tf32_is_an_option(void **state) {
     (void)state;
     DeviceCase device;
@@ -281,8 +282,9 @@ static void test_tf32_is_an_option(void **state) {
         device_check(cuda_product_run(product, device.stream, &buffers, &device.error), &device);
         device_get(&device, &d);
         double exact = (1 + 0x1p-12) * (1 + 0x1p-12);
-        if (tf32) assert_true(d.values[0] == 1);
-        else assert_true(d.values[0] == (double)(float)exact);
+        bool shortened = tf32 && d.values[0] == 1;
+        if (!shortened) assert_true(d.values[0] == (double)(float)exact);
+        if (tf32 && stand_in() && !getenv("STAND_IN_PERTURB")) assert_true(shortened);
         device_release(&a);
         device_release(&d);
         device_release(&workspace);

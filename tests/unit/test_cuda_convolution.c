@@ -1,6 +1,6 @@
 /* convolution on a CUDA device: windows, layouts and types beside the CPU, each
  * by the function of cuDNN that it is a case of; tf32; what happens without
- * cuDNN. Values are whole numbers, so results are equal bit for bit. Skipped (77)
+ * cuDNN. Values are whole numbers, so results are equal; those of 16 bits within an error bound. Skipped (77)
  * in a build without CUDA and where there is neither a GPU nor a stand-in. */
 #include <stdio.h>
 

@@ -7,7 +7,7 @@
  * are a combination it has, an algorithm is used for the problem it was chosen
  * for, addresses have the alignment that was promised, lie in device memory as a
  * whole, and the workspace is there (it is overwritten). Sums are carried in
- * double; tf32 shortens the operands, so that it shows.
+ * double; tf32 shortens the operands, so that it shows. STAND_IN_PERTURB: elements.h.
  */
 #include <cublasLt.h>
 #include <stdlib.h>
@@ -473,34 +473,39 @@ static void sum_operand(const Product *it) {
     }
 }
 
-/* sums[rows] = column `column` of A B. */
+/* sums[rows] = column `column` of A B; `narrow`: backwards, and every sum rounded to f32. */
 static void multiply_column(double *sums, const double *a, const double *b, int64_t rows, int64_t depth,
-                            int64_t column) {
+                            int64_t column, bool narrow) {
     memset(sums, 0, (size_t)rows * sizeof *sums);
-    for (int64_t k = 0; k < depth; k++) {
+    for (int64_t step = 0; step < depth; step++) {
+        int64_t k = narrow ? depth - 1 - step : step;
         double factor = b[column * depth + k];
-        for (int64_t row = 0; row < rows; row++) sums[row] += a[k * rows + row] * factor;
+        for (int64_t row = 0; row < rows; row++) {
+            sums[row] += a[k * rows + row] * factor;
+            if (narrow) sums[row] = (float)sums[row];
+        }
     }
 }
 
 static void run_batch(const Product *it, double *row_sums, int64_t batch) {
     bool turned_a = it->operation.transposed_a == CUBLAS_OP_T;
     bool turned_b = it->operation.transposed_b == CUBLAS_OP_T;
-    bool tf32 = it->operation.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    uint64_t seed = element_seed();
+    ElementType type = element_of(it->d.type);
+    bool tf32 = it->operation.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && (seed == 0 || seed % 2 == 1);
     int64_t rows = (int64_t)it->d.rows, depth = (int64_t)(turned_a ? it->a.rows : it->a.columns);
     double *a = unpack(&it->a, it->a_data, turned_a, tf32, batch);
     double *b = unpack(&it->b, it->b_data, turned_b, tf32, batch);
     double *sums = calloc((size_t)rows, sizeof *sums);
     if (!sums) abort();
     for (int64_t column = 0; column < (int64_t)it->d.columns; column++) {
-        multiply_column(sums, a, b, rows, depth, column);
+        multiply_column(sums, a, b, rows, depth, column, seed > 0 && type != ELEMENT_F64);
         for (int64_t row = 0; row < rows; row++) {
-            double x = it->alpha * sums[row];
+            double x = it->alpha * element_moved(seed, sums[row], type, column * rows + row);
             if (it->beta != 0) x += it->beta * at(&it->c, it->c_data, false, row, column, batch);
             x = finish_element(it, x, row, column);
             row_sums[row] += x;
-            element_store(it->d_data, element_of(it->d.type),
-                          batch * it->d.batch_stride + column * it->d.leading + row, x);
+            element_store(it->d_data, type, batch * it->d.batch_stride + column * it->d.leading + row, x);
         }
     }
     free(sums);

@@ -19,6 +19,14 @@ enum { MOST_ARGUMENTS = 256, PATH_BYTES = 512 };
 
 static const char level[] = "-O1";
 
+/* The options of the host's compiler; STAND_IN_PERTURB=SEED makes functions round as another library's. */
+static void describe_compilation(char *words, size_t bytes) {
+    const char *seed = getenv("STAND_IN_PERTURB");
+    int length = snprintf(words, bytes, "%s", level);
+    if (seed)
+        snprintf(words + length, bytes - (size_t)length, " -DHOST_PERTURB=%luu", strtoul(seed, NULL, 10));
+}
+
 struct CUmod_st {
     void *library;
     struct CUfunc_st *functions;
@@ -109,12 +117,13 @@ static bool write_source(const char *text, const char *source, const char *scrat
 
 /* Compiles to a name of this process and renames, so that test programs may do it at the same time. */
 static bool compile(const char *text, const char *path, char *log, size_t log_bytes) {
-    char source[PATH_BYTES + 32], library[PATH_BYTES + 32], words[PATH_BYTES + 32];
+    char source[PATH_BYTES + 32], library[PATH_BYTES + 32], words[PATH_BYTES + 32], options[256];
+    describe_compilation(options, sizeof options);
     snprintf(source, sizeof source, "%s.%d.cpp", path, (int)getpid());
     snprintf(library, sizeof library, "%s.%d.so", path, (int)getpid());
     snprintf(words, sizeof words, "%s.%d.log", path, (int)getpid());
     bool done = write_source(text, source, library, words) &&
-                host_compile(source, library, words, STAND_IN_SOURCE, level) && rename(library, path) == 0;
+                host_compile(source, library, words, STAND_IN_SOURCE, options) && rename(library, path) == 0;
     FILE *file = NULL;
     if (!done && log && log_bytes > 0 && (file = fopen(words, "r"))) {
         log[0] = '\0';
@@ -151,19 +160,20 @@ static bool target_fits(const char *target) {
 }
 
 static CUresult load(CUmodule *module, const char *image, char *log, size_t log_bytes) {
-    char path[PATH_BYTES], target[32] = "";
+    char path[PATH_BYTES], target[32] = "", options[256];
     *module = NULL;
     if (strncmp(image, STAND_IN_IMAGE, strlen(STAND_IN_IMAGE)) != 0) return CUDA_ERROR_INVALID_IMAGE;
     sscanf(image + strlen(STAND_IN_IMAGE), "%31s", target);
     if (!target_fits(target)) return CUDA_ERROR_NO_BINARY_FOR_GPU;
     const char *text = strchr(image, '\n') + 1;
+    describe_compilation(options, sizeof options);
     static const char *const files[] = {"host.h", "host_compiler.h", "host_races.h"};
     uint64_t hash = hash_of(host_compiler_options(), UINT64_C(0xcbf29ce484222325));
     for (size_t k = 0; k < sizeof files / sizeof *files; k++) {
         snprintf(path, sizeof path, "%s/tests/cuda/%s", STAND_IN_SOURCE, files[k]);
         hash = hash_of_file(path, hash);
     }
-    hash = hash_of(text, hash);
+    hash = hash_of(text, hash_of(options, hash));
     mkdir(STAND_IN_FOLDER, 0777);
     snprintf(path, sizeof path, "%s/%016llx.so", STAND_IN_FOLDER, (unsigned long long)hash);
     if (access(path, R_OK) != 0 && !compile(text, path, log, log_bytes)) return CUDA_ERROR_INVALID_PTX;

@@ -8,6 +8,7 @@
  * time, then what goes through a transform, then the plain algorithm; layouts
  * are those that lie features first or features last throughout. Sums are
  * carried in double; f32 outside FMA math shortens its operands to tf32.
+ * STAND_IN_PERTURB: elements.h.
  */
 #include <cudnn.h>
 #include <stdlib.h>
@@ -64,6 +65,7 @@ typedef struct Convolution {
     struct cudnnFilterStruct w;
     struct cudnnConvolutionStruct window;
     int64_t w_strides[MOST_RANK];
+    uint64_t seed; /* of STAND_IN_PERTURB, or 0 */
     double alpha, beta;
     void *data[3]; /* x, w, y */
     void *workspace;
@@ -373,6 +375,15 @@ static bool step(int *index, const int *sizes, int rank) {
     return false;
 }
 
+/* Returns whether the library may compute through a transform (Winograd) of 3 x 3 windows: not in strict f32
+ * or f64.
+ */
+static bool is_transformed(const Convolution *it) {
+    ElementType type = element_of(it->w.type);
+    bool strict = type == ELEMENT_F64 || (type == ELEMENT_F32 && it->window.math == CUDNN_FMA_MATH);
+    return !strict && it->window.count == 2 && it->w.sizes[2] == 3 && it->w.sizes[3] == 3;
+}
+
 /* Adds the product that meets at output element o and filter element k; places: x, w, y. */
 static void add_product(const Convolution *it, double *sums, const int *o, const int *k) {
     int feature = o[1] / (it->w.sizes[0] / it->window.groups) * it->w.sizes[1] + k[1];
@@ -393,11 +404,17 @@ static void add_product(const Convolution *it, double *sums, const int *o, const
     ElementType type = element_of(it->w.type);
     double left = element_load(it->data[roles[0]], type, places[roles[0]]);
     double right = element_load(it->data[roles[1]], type, places[roles[1]]);
-    if (type == ELEMENT_F32 && it->window.math != CUDNN_FMA_MATH) {
+    if (type == ELEMENT_F32 && it->window.math != CUDNN_FMA_MATH && (it->seed == 0 || it->seed % 2 == 1)) {
         left = element_shorten((float)left, 13);
         right = element_shorten((float)right, 13);
     }
-    sums[places[roles[2]]] += left * right;
+    double *sum = &sums[places[roles[2]]];
+    *sum += left * right;
+    if (it->seed > 0 && type != ELEMENT_F64) *sum = (float)*sum;
+    /* A transform's coefficients round, at the scale of the terms. */
+    if (it->seed > 0 && is_transformed(it))
+        *sum += element_noise(it->seed, places[0] + 31 * places[1]) * left * right *
+                (type == ELEMENT_BF16 ? 0x1p-7 : 0x1p-10);
 }
 
 static void store_tensor(const Convolution *it, const struct cudnnTensorStruct *tensor, void *data,
@@ -407,7 +424,8 @@ static void store_tensor(const Convolution *it, const struct cudnnTensorStruct *
         int64_t at = 0;
         for (int d = 0; d < tensor->rank; d++) at += (int64_t)index[d] * tensor->strides[d];
         double old = it->beta != 0 ? it->beta * element_load(data, element_of(tensor->type), at) : 0;
-        element_store(data, element_of(tensor->type), at, it->alpha * sums[at] + old);
+        double sum = element_moved(it->seed, sums[at], element_of(tensor->type), at);
+        element_store(data, element_of(tensor->type), at, it->alpha * sum + old);
     } while (step(index, tensor->sizes, tensor->rank));
 }
 
@@ -432,7 +450,8 @@ static bool run_convolution(void *argument) {
     else
         for (int64_t at = 0; at < elements; at++) {
             double old = it->beta != 0 ? it->beta * element_load(it->data[1], element_of(it->w.type), at) : 0;
-            element_store(it->data[1], element_of(it->w.type), at, it->alpha * sums[at] + old);
+            double sum = element_moved(it->seed, sums[at], element_of(it->w.type), at);
+            element_store(it->data[1], element_of(it->w.type), at, it->alpha * sum + old);
         }
     free(sums);
     return true;
@@ -459,6 +478,7 @@ static cudnnStatus_t enqueue(cudnnHandle_t handle, Convolution *it, const void *
     it->alpha = twice ? *(const double *)alpha : (double)*(const float *)alpha;
     it->beta = twice ? *(const double *)beta : (double)*(const float *)beta;
     it->workspace_bytes = algorithm == 0 ? 0 : PLAIN_WORKSPACE;
+    it->seed = element_seed();
     lay_filter(it->w_strides, &it->w);
     if (!is_sound(it, algorithm, given)) return CUDNN_STATUS_BAD_PARAM;
     if (stand_in()->refuses(name, fingerprint(&it->x, &it->w, &it->window, &it->y)))

@@ -1,11 +1,17 @@
 /* Elements of the floating types as the stand-in libraries of matrix products
- * and convolutions read and write them: 16-bit types round to nearest even. */
+ * and convolutions read and write them: 16-bit types round to nearest even.
+ *
+ * With STAND_IN_PERTURB=SEED sums are those of another library: terms are added in
+ * f32 and in another order, results move by a unit in the last place, a transform
+ * of a convolution leaves its errors, and an even seed ignores tf32. Numbers of few
+ * bits stay, as their sums are exact in any order. */
 #ifndef TESTS_CUDA_STAND_IN_ELEMENTS_H
 #define TESTS_CUDA_STAND_IN_ELEMENTS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef enum ElementType { ELEMENT_F32, ELEMENT_F64, ELEMENT_BF16, ELEMENT_F16 } ElementType;
@@ -73,6 +79,27 @@ static inline void element_store(void *data, ElementType type, int64_t at, doubl
     }
     default: halves[at] = element_to_f16((float)value);
     }
+}
+
+/* STAND_IN_PERTURB, or 0. */
+static inline uint64_t element_seed(void) {
+    const char *text = getenv("STAND_IN_PERTURB");
+    return text ? strtoull(text, NULL, 10) : 0;
+}
+
+/* A whole number in [-1, 1] that depends on seed and place alone. */
+static inline int element_noise(uint64_t seed, int64_t at) {
+    uint64_t mixed = (seed * UINT64_C(0x9e3779b97f4a7c15)) ^ ((uint64_t)at * UINT64_C(0xbf58476d1ce4e5b9));
+    mixed = (mixed ^ (mixed >> 31)) * UINT64_C(0x94d049bb133111eb);
+    return (int)((mixed >> 33) % 3) - 1;
+}
+
+/* A sum as another library rounds it, one unit in the last place of f32 away, or as it is without a seed. */
+static inline double element_moved(uint64_t seed, double value, ElementType type, int64_t at) {
+    uint32_t bits = element_bits((float)value);
+    bool few_bits = (double)(float)value == value && (bits & 0xff) == 0;
+    if (seed == 0 || type == ELEMENT_F64 || few_bits || value == (double)(int64_t)value) return value;
+    return element_of_bits(bits + (uint32_t)element_noise(seed, at));
 }
 
 #endif

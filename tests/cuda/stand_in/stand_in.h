@@ -21,7 +21,8 @@
  * code; "cuMemAlloc=2@3": from its third call on; "cuMemAlloc=2#3": the third
  * alone), STAND_IN_REFUSE ("7:30": with seed 7 the libraries refuse 30 of 100
  * problems, each time alike; "7:30:cublasLtMatmul,cudnnConvolutionForward": these
- * functions alone; "0:100:interleaved": results whose batches interleave).
+ * functions alone; "0:100:interleaved": results whose batches interleave); STAND_IN_PERTURB (a seed: sums and
+ * functions round as another library's, elements.h).
  */
 #ifndef TESTS_CUDA_STAND_IN_H
 #define TESTS_CUDA_STAND_IN_H
