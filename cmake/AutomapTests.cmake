@@ -113,6 +113,9 @@ if(TARGET automap AND NOT AUTOMAP_SANITIZE)
   endif()
 endif()
 
+# It perturbs the products of a learner.
+target_link_options(test_dqn_perturbed PRIVATE -Wl,--wrap=dqn_product)
+
 # It counts what the steps of a run allocate.
 foreach(name malloc calloc realloc aligned_alloc)
   target_link_options(test_run_memory PRIVATE -Wl,--wrap=${name})

@@ -1,148 +1,32 @@
-/* The learner on a device against its twin on the CPU: losses over 1,000 updates
- * from the same seed, parameters and priorities, values, states that move from
- * one to the other; and that an update is one graph, from which nothing is read
- * back. Where the stand-in libraries take the place of a card, their record of
- * calls is looked at, too. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <math.h>
+/* The learner on a device against its twin on the CPU: losses, parameters and
+ * priorities after updates from the same state, what 1,000 updates have learned,
+ * values, states that move from one to the other; and that an update is one graph,
+ * from which nothing is read back. Where the stand-in libraries take the place of a
+ * card, their record of calls is examined, too. */
 #include <stdio.h>
-#include <string.h>
 
 #include "automap_features.h"
-#include "dqn/agent_state.h"
 
 #ifdef AUTOMAP_HAVE_CUDA
 #include "tests/cuda/stand_in/stand_in.h"
+#include "twin_case.h"
 
-enum { MOST_OBSERVATION = 24, MOST_ACTIONS = 6 };
-
-static LearnerSettings small_settings(void) {
-    return (LearnerSettings){.shape = {.observation_size = 6,
-                                       .action_count = 3,
-                                       .hidden_count = 1,
-                                       .hidden = {16},
-                                       .dueling = true},
-                             .learning_rate = 0.003,
-                             .alpha = 0.5,
-                             .beta = 0.6,
-                             .priority_epsilon = 1e-6,
-                             .huber = 1,
-                             .batch = 8,
-                             .target_update = 25,
-                             .replay_capacity = 75,
-                             .double_q = true,
-                             .seed = 9};
-}
-
-/* Transition `number` of a stream that depends on nothing else: the reward is a
- * smooth function of the observation and the action. */
-static void add_transition(Learner *learner, int64_t number) {
-    const NetworkShape *shape = &learner->settings.shape;
-    float here[MOST_OBSERVATION], there[MOST_OBSERVATION];
-    uint8_t mask[MOST_ACTIONS];
-    uint64_t stream = (uint64_t)number;
-    double sum = 0;
-    for (int32_t k = 0; k < shape->observation_size; k++) {
-        here[k] = (float)random_normal_at(1, stream, (uint64_t)k);
-        there[k] = (float)random_normal_at(2, stream, (uint64_t)k);
-        sum += here[k];
-    }
-    for (int32_t a = 0; a < shape->action_count; a++) mask[a] = random_at(3, stream, (uint64_t)a) % 4 != 0;
-    int32_t action = (int32_t)(random_at(4, stream, 0) % (uint64_t)shape->action_count);
-    const Transition transition = {.observation = here,
-                                   .next_observation = there,
-                                   .next_mask = number % 3 ? mask : NULL,
-                                   .action = action,
-                                   .reward = sin(sum + action),
-                                   .discount = number % 5 ? 0.9 : 0};
-    assert_int_equal(learner_add(learner, &transition, 1, NULL), AM_OK);
-}
-
-static Learner *make_learner(DqnDevice device, const LearnerSettings *settings) {
-    Learner *learner;
-    AmError error = {0};
-    float parameters[4000];
-    Random random;
-    if (learner_create(&learner, device, settings, INT64_MAX, &error) != AM_OK) fail_msg("%s", error.text);
-    assert_true(learner->network.parameter_count <= 4000);
-    random_seed(&random, 5);
-    network_initialize(&learner->network, parameters, &random);
-    assert_int_equal(learner_set_parameters(learner, parameters, &error), AM_OK);
-    return learner;
-}
-
-static LearnerState state_of(Learner *learner, Arena *arena) {
-    LearnerState result;
-    AmError error = {0};
-    assert_int_equal(learner_state_create(&result, arena, learner, learner->count, &error), AM_OK);
-    if (learner_get_state(learner, &result, &error) != AM_OK) fail_msg("%s", error.text);
-    return result;
-}
-
-/* |a - b| over all, relative to the norm of b. */
-static double distance(const float *a, const float *b, int64_t count) {
-    double difference = 0, norm = 0;
-    for (int64_t i = 0; i < count; i++) {
-        difference += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
-        norm += (double)b[i] * b[i];
-    }
-    return sqrt(difference / (norm + 1e-30));
-}
-
-/* What was stored is the same to the last bit. */
-static void check_replay(const LearnerState *device, const LearnerState *cpu, const NetworkShape *shape) {
-    size_t rows = (size_t)cpu->count, row_bytes = rows * sizeof(float) * (size_t)shape->observation_size;
-    assert_int_equal(device->count, cpu->count);
-    assert_int_equal(device->next, cpu->next);
-    assert_memory_equal(device->observations, cpu->observations, row_bytes);
-    assert_memory_equal(device->next_observations, cpu->next_observations, row_bytes);
-    assert_memory_equal(device->next_masks, cpu->next_masks, rows * (size_t)shape->action_count);
-    assert_memory_equal(device->actions, cpu->actions, rows * sizeof(int32_t));
-    assert_memory_equal(device->rewards, cpu->rewards, rows * sizeof(float));
-    assert_memory_equal(device->discounts, cpu->discounts, rows * sizeof(float));
-}
-
-/* Both learners make `updates` updates, ten at a time with some transitions in
- * between; mean losses agree all the way, and all of the state at the end. */
-static void run_twins(const LearnerSettings *settings, int32_t updates, double tolerance) {
-    Learner *learners[2];
-    Arena arena = {0};
-    AmError error = {0};
-    int64_t number = 0;
-    for (int32_t d = 0; d < 2; d++) learners[d] = make_learner(d == 0 ? DQN_CPU : DQN_CUDA, settings);
-    for (int32_t done = 0; done < updates; done += 10) {
-        double losses[2];
-        int32_t fresh = done == 0 ? settings->batch : 3;
-        for (int32_t d = 0; d < 2; d++) {
-            for (int32_t i = 0; i < fresh; i++) add_transition(learners[d], number + i);
-            assert_int_equal(learner_learn(learners[d], 10, &error), AM_OK);
-            if (learner_take_loss(learners[d], &losses[d], &error) != AM_OK) fail_msg("%s", error.text);
-        }
-        number += fresh;
-        if (!(fabs(losses[1] - losses[0]) <= tolerance * (losses[0] + 1e-3)))
-            fail_msg("update %d: loss %.9g, on the CPU %.9g", done, losses[1], losses[0]);
-    }
-    LearnerState cpu = state_of(learners[0], &arena), device = state_of(learners[1], &arena);
-    assert_true(distance(device.online, cpu.online, cpu.parameter_count) < tolerance);
-    assert_true(distance(device.target, cpu.target, cpu.parameter_count) < tolerance);
-    assert_true(distance(device.first, cpu.first, cpu.parameter_count) < 20 * tolerance);
-    assert_true(distance(device.second, cpu.second, cpu.parameter_count) < 20 * tolerance);
-    assert_true(fabs(device.max_priority - cpu.max_priority) < tolerance * cpu.max_priority);
-    check_replay(&device, &cpu, &settings->shape);
-    for (int32_t i = 0; i < cpu.count; i++)
-        assert_true(fabs(device.masses[i] - cpu.masses[i]) < 20 * tolerance * (cpu.masses[i] + 0.01));
-    for (int32_t d = 0; d < 2; d++) learner_free(learners[d]);
-    arena_free(&arena);
-}
-
-static void losses_over_1000_updates_are_those_of_the_cpu(void **state) {
+/* From states along 1,000 updates. */
+static void updates_are_those_of_the_cpu(void **state) {
     (void)state;
     LearnerSettings settings = small_settings();
-    run_twins(&settings, 1000, 1e-3);
+    check_twins(DQN_CUDA, &settings, 1000, 20);
+}
+
+static void as_much_is_learned_in_1000_updates(void **state) {
+    (void)state;
+    LearnerSettings settings = small_settings();
+    Twins twins = {.devices = {DQN_CPU, DQN_CUDA}};
+    TwinResult results[2];
+    twins_learn_alone(&twins, &settings, 1000, results);
+    if (!twin_has_learned(results))
+        fail_msg("loss %.3g and regret %.3g, on the CPU %.3g and %.3g", results[1].loss, results[1].regret,
+                 results[0].loss, results[0].regret);
 }
 
 /* Without dueling, double Q and Huber; four layers; none but the head. */
@@ -155,13 +39,13 @@ static void other_shapes_learn_the_same(void **state) {
     settings.shape.hidden[0] = 7;
     settings.shape.hidden[1] = 130;
     settings.shape.hidden[2] = 5;
-    run_twins(&settings, 60, 1e-3);
+    check_twins(DQN_CUDA, &settings, 60, 6);
     settings = small_settings();
     settings.shape.hidden_count = 0;
     settings.batch = 5;
     settings.shape.observation_size = 3;
     settings.replay_capacity = 64;
-    run_twins(&settings, 60, 1e-3);
+    check_twins(DQN_CUDA, &settings, 60, 6);
 }
 
 static void convolutions_learn_the_same(void **state) {
@@ -173,10 +57,10 @@ static void convolutions_learn_the_same(void **state) {
     settings.shape.convolution_count = 2;
     settings.shape.convolutions[0] = (NetworkConvolution){4, 3, 1};
     settings.shape.convolutions[1] = (NetworkConvolution){3, 2, 2};
-    run_twins(&settings, 60, 1e-3);
+    check_twins(DQN_CUDA, &settings, 60, 6);
     settings.shape.convolution_count = 1;
     settings.shape.hidden_count = 0;
-    run_twins(&settings, 30, 1e-3);
+    check_twins(DQN_CUDA, &settings, 30, 3);
 }
 
 /* Several times what both halves of the staging area hold, without a wait by the
@@ -205,7 +89,7 @@ static void own_products_learn_the_same(void **state) {
     settings.update = DQN_UPDATE_OWN_GRAPH;
     settings.shape.hidden_count = 2;
     settings.shape.hidden[1] = 11;
-    run_twins(&settings, 60, 1e-3);
+    check_twins(DQN_CUDA, &settings, 60, 6);
 }
 
 /* Where cuBLASLt has no product (15: CUBLAS_STATUS_NOT_SUPPORTED), our own
@@ -218,14 +102,14 @@ static void shapes_without_a_product_learn_the_same(void **state) {
     settings.shape.hidden_count = 2;
     settings.shape.hidden[1] = 11;
     stand->reset();
-    run_twins(&settings, 60, 1e-3);
+    check_twins(DQN_CUDA, &settings, 60, 6);
     assert_int_equal(stand->count("cublasLtMatmul"), 0);
     settings.shape.observation_size = 24;
     settings.shape.channels = 2;
     settings.shape.length = 10;
     settings.shape.convolution_count = 1;
     settings.shape.convolutions[0] = (NetworkConvolution){4, 3, 2};
-    run_twins(&settings, 30, 1e-3);
+    check_twins(DQN_CUDA, &settings, 30, 3);
     (stand->fail)("");
 }
 
@@ -260,11 +144,11 @@ static void updates_in_one_block_learn_the_same(void **state) {
     (void)state;
     LearnerSettings settings = small_settings();
     settings.update = DQN_UPDATE_BLOCK;
-    run_twins(&settings, 100, 1e-3);
+    check_twins(DQN_CUDA, &settings, 100, 6);
     settings.shape.dueling = settings.double_q = false;
     settings.shape.hidden_count = 2;
     settings.shape.hidden[1] = 9;
-    run_twins(&settings, 40, 1e-3);
+    check_twins(DQN_CUDA, &settings, 40, 3);
 }
 
 static void values_are_those_of_the_cpu(void **state) {
@@ -415,7 +299,8 @@ int main(void) {
     }
     void *stand = (void *)(uintptr_t)stand_in();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(losses_over_1000_updates_are_those_of_the_cpu),
+        cmocka_unit_test(updates_are_those_of_the_cpu),
+        cmocka_unit_test(as_much_is_learned_in_1000_updates),
         cmocka_unit_test(other_shapes_learn_the_same),
         cmocka_unit_test(convolutions_learn_the_same),
         cmocka_unit_test(many_transitions_at_once_are_stored),
