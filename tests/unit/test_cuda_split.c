@@ -33,7 +33,7 @@ static void check_models(const char *comm) {
     check_split_by("cuda", comm, "bert_tiny", (Split){"data=4", choose_batch, 0}, 1e-5, 1e-4);
     check_split_by("cuda", comm, "vgg_tiny", (Split){"data=2", choose_batch, 0}, 1e-5, 1e-4);
     check_split_by("cuda", comm, "vgg_tiny", (Split){"height=2,width=2", choose_positions, 0}, 1e-5, 1e-3);
-    check_split_by("cuda", comm, "gpt2_bf16_tiny", (Split){"data=2", choose_batch, 0}, 1e-2, 0.1);
+    check_split_by("cuda", comm, "gpt2_bf16_tiny", (Split){"data=2", choose_batch, 0}, 1e-2, 0.3);
 }
 
 static void test_local(void **state) {
