@@ -75,7 +75,7 @@ pack() {
   mkdir -p "$tree"/{bin,lib,stand_in,bench,datasets/models,tests/unit}
   build_programs "$source" "${AUTOMAP_PACK_BUILD:-$source/build-pack}" "$tree" || fail "the build failed"
   copy_libraries "$tree"
-  cp "$source"/bench/gpu_*.py "$tree/bench/"
+  cp "$source"/bench/gpu_*.py "$source"/bench/gpu_*.json "$tree/bench/"
   cp -r "$source/datasets/automap_jax" "$source/datasets/digits" "$tree/datasets/"
   cp -r "$source/tests/cuda" "$source/tests/text" "$tree/tests/"
   for model in "$source"/datasets/models/*/state.npz; do cp -r "$(dirname "$model")" "$tree/datasets/models/"; done

@@ -113,6 +113,13 @@ if(TARGET automap AND NOT AUTOMAP_SANITIZE)
   endif()
 endif()
 
+# The program whose kernels have the rounding errors of other libraries (bench/gpu_tolerances.py).
+if(TARGET automap)
+  add_executable(automap_perturbed $<TARGET_OBJECTS:automap_cli> ${CMAKE_SOURCE_DIR}/tests/perturb/perturb.c)
+  target_link_libraries(automap_perturbed PRIVATE automap_static)
+  target_link_options(automap_perturbed PRIVATE -Wl,--wrap=kernel_prepare)
+endif()
+
 # It perturbs the products of a learner.
 target_link_options(test_dqn_perturbed PRIVATE -Wl,--wrap=dqn_product)
 
