@@ -77,7 +77,7 @@ static const OperatorRow operators[] = {
     {IR_NOT, PRED, "($T)!$1"},
     {IR_OR, INTEGER | PRED, "($T)($1 | $2)"},
     {IR_POPCNT, INTEGER, "($T)__popcll((u64)($U)$1)"},
-    {IR_POWER, FLOATING, "pow$f($1, $2)"},
+    {IR_POWER, FLOATING, "($T)pow((f64)$1, (f64)$2)"}, /* 1 - 0.999^t (Adam) loses three digits */
     {IR_POWER, SIGNED, "($T)power_signed($1, $2)"},
     {IR_POWER, UNSIGNED, "($T)power_unsigned($1, $2)"},
     {IR_REMAINDER, FLOATING, "fmod$f($1, $2)"},

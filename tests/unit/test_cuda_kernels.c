@@ -28,6 +28,20 @@ static const char small[] = "HloModule m\n"
                             "  ROOT r = (f32[64], f32[]) tuple(z, s)\n"
                             "}\n";
 
+/* 1 - 0.999^t, as Adam has it, of t >= 1: a unit in the last place of the power is 6e-5 of the difference. */
+static const char power[] = "HloModule m\n"
+                            "ENTRY e {\n"
+                            "  x = f32[64] parameter(0)\n"
+                            "  size = f32[64] abs(x)\n"
+                            "  one = f32[] constant(1)\n"
+                            "  ones = f32[64] broadcast(one), dimensions={}\n"
+                            "  t = f32[64] add(size, ones)\n"
+                            "  base = f32[] constant(0.999)\n"
+                            "  bases = f32[64] broadcast(base), dimensions={}\n"
+                            "  p = f32[64] power(bases, t)\n"
+                            "  ROOT d = f32[64] subtract(ones, p)\n"
+                            "}\n";
+
 /* Constants too long to stand in a kernel's text, a branch and a call. */
 static const char branches[] =
     "HloModule m\n"
@@ -99,6 +113,7 @@ static void test_modules(void **state) {
     (void)state;
     static const char *const files[] = {"while_carried", "fori_nested", "fori_traced"};
     check_module(small, 1);
+    check_module(power, 4);
     check_module(branches, 4);
     for (size_t k = 0; k < sizeof files / sizeof *files; k++) {
         char path[512];
