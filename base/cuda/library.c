@@ -6,8 +6,17 @@
 #include <stdio.h>
 #include <string.h>
 
-/* After the loader's own places: the toolkit of the build, and the usual one. */
-static const char *const folders[] = {"", AUTOMAP_CUDA_LIBRARY_FOLDER "/", "/usr/local/cuda/lib64/"};
+/* After the loader's own places: the build's toolkit and the usual one; folders where container runtimes, WSL
+ * and distributions put the driver; the driver that comes with a toolkit. */
+static const char *const folders[] = {"",
+                                      AUTOMAP_CUDA_LIBRARY_FOLDER "/",
+                                      "/usr/local/cuda/lib64/",
+                                      "/usr/local/nvidia/lib64/",
+                                      "/usr/local/nvidia/lib/",
+                                      "/usr/lib/wsl/lib/",
+                                      "/usr/lib/x86_64-linux-gnu/",
+                                      "/usr/lib64/",
+                                      "/usr/local/cuda/compat/"};
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
 /* The first that opens; else NULL, and why the first name did not. */
