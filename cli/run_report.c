@@ -20,7 +20,13 @@ static json_t *measured_to_json(const AmRunReport *report) {
         json_array_append_new(devices,
                               json_pack("{s:I, s:I}", "peak_bytes", (json_int_t)report->peak_bytes[d],
                                         "scratch_bytes", (json_int_t)report->scratch_bytes[d]));
-    return json_pack("{s:f, s:o}", "step_seconds", report->seconds_per_step, "devices", devices);
+    json_t *measured = json_pack("{s:f, s:o}", "step_seconds", report->seconds_per_step, "devices", devices);
+    if (report->compile_seconds > 0)
+        json_object_set_new(measured, "kernels",
+                            json_pack("{s:f, s:I, s:I}", "compile_seconds", report->compile_seconds, "graphs",
+                                      (json_int_t)report->graphs, "graph_nodes",
+                                      (json_int_t)report->graph_nodes));
+    return measured;
 }
 
 static json_t *predicted_to_json(const Plan *plan) {

@@ -19,6 +19,8 @@ typedef struct KernelBackEnd KernelBackEnd;
 /* The device of a rank; a back end's own struct begins with this. */
 typedef struct KernelDevice {
     const KernelBackEnd *back_end;
+    double compile_seconds;      /* of finish() */
+    int64_t graphs, graph_nodes; /* recorded stretches; nodes of all of them */
 } KernelDevice;
 
 typedef struct KernelCall KernelCall;

@@ -271,6 +271,12 @@ static AmStatus fill_report(const Run *run, AmRunReport *report, AmError *error)
                             .peak_bytes = ARENA_ARRAY(run->arena, int64_t, run->device_count),
                             .scratch_bytes = ARENA_ARRAY(run->arena, int64_t, run->device_count)};
     if (!report->peak_bytes || !report->scratch_bytes) return am_fail_memory(error, run->device_count * 16);
+    for (int32_t r = 0; r < run->rank_count; r++) {
+        const KernelDevice *device = run->devices[r];
+        report->compile_seconds += device->compile_seconds;
+        report->graphs += device->graphs;
+        report->graph_nodes += device->graph_nodes;
+    }
     return gather_memory(run, report, error);
 }
 

@@ -8,12 +8,14 @@
 #define BASE_CUDA_CAPTURE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/cuda/driver.h"
 
 CUresult cuda_capture_begin(CUstream stream);
 /* Ends the capture, in the thread that began it. `wanted`: *graph becomes the executable graph, to be
- * destroyed by cuGraphExecDestroy(); otherwise, and after a failure, *graph is not changed. */
-CUresult cuda_capture_end(CUstream stream, bool wanted, CUgraphExec *graph);
+ * destroyed by cuGraphExecDestroy(), and *nodes (unless NULL) its number of nodes; otherwise, and after a
+ * failure, neither is changed. */
+CUresult cuda_capture_end(CUstream stream, bool wanted, CUgraphExec *graph, int64_t *nodes);
 
 #endif

@@ -210,7 +210,7 @@ static AmStatus enqueue_update(LearnerCuda *learner, AmError *error) {
 static AmStatus capture_update(LearnerCuda *learner, AmError *error) {
     TRY(cuda_check(cuda_capture_begin(learner->stream), "recording an update", error));
     AmStatus status = enqueue_update(learner, error);
-    CUresult ended = cuda_capture_end(learner->stream, status == AM_OK, &learner->graph);
+    CUresult ended = cuda_capture_end(learner->stream, status == AM_OK, &learner->graph, NULL);
     return status == AM_OK ? cuda_check(ended, "recording an update", error) : status;
 }
 

@@ -143,4 +143,4 @@ const KernelBackEnd kernels_cpu = {
     .synchronize = synchronize,
 };
 
-KernelDevice kernel_device_cpu = {&kernels_cpu};
+KernelDevice kernel_device_cpu = {.back_end = &kernels_cpu};

@@ -59,10 +59,13 @@ bool cuda_end_stretch(KernelDevice *device, void **place) {
     if (record && record->state == NEW) record->state = WARM;
     if (!self->records) return true;
     bool wanted = !self->record_failed;
-    bool recorded = cuda_capture_end(self->compute, wanted, &record->graph) == CUDA_SUCCESS && wanted;
+    int64_t nodes = 0;
+    bool recorded = cuda_capture_end(self->compute, wanted, &record->graph, &nodes) == CUDA_SUCCESS && wanted;
     self->records = self->record_failed = false;
     record->state = recorded ? RECORDED : PLAIN;
     if (!recorded) return false;
+    device->graphs++;
+    device->graph_nodes += nodes;
     cuda_note(self, cuda.cuGraphLaunch(record->graph, self->compute), "launching a graph");
     return true;
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "executor/cuda/coverage.h"
 #include "executor/refused.h"
 
@@ -44,8 +45,11 @@ static AmStatus prepare(KernelCall *call, Arena *arena, AmError *error) {
 
 static AmStatus finish(KernelDevice *device, AmError *error) {
     CudaKernelDevice *self = cuda_device_of(device);
+    double begin = clock_seconds();
     TRY(cuda_device_use(&self->device, error));
-    return cuda_finish_generated(self, error);
+    TRY(cuda_finish_generated(self, error));
+    device->compile_seconds += clock_seconds() - begin;
+    return AM_OK;
 }
 
 static AmStatus allocate(KernelDevice *device, void **memory, int64_t bytes, AmError *error) {
