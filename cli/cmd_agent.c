@@ -19,10 +19,10 @@
 #define REPORT_SETS      500
 #define REPORT_SEED      1000003 /* sets that no training under a smaller seed has seen */
 
-/* The start of training, for its reports. */
+/* Clocks of a training and the texts of its reports. */
 typedef struct Report {
     const Cli *cli;
-    double start;
+    double start, grading; /* seconds: start of the training, sum over its gradings */
     Text log;
     SearchProgressLine progress;
 } Report;
@@ -30,12 +30,15 @@ typedef struct Report {
 static AmStatus report_progress(void *user, const InferenceProgress *progress, AmError *error) {
     Report *report = user;
     InferenceGrade grade;
+    double now = clock_seconds(), training = now - report->start - report->grading;
     TRY(inference_grade(&grade, progress->agent, INFERENCE_WIDTH, REPORT_SEED, REPORT_SETS, error));
+    report->grading += clock_seconds() - now;
     if (cli_has(report->cli, "--json")) {
         text_append(&report->log,
-                    "{\"episodes\":%lld,\"loss\":%.6g,\"return\":%.6g,\"mean_gap\":%.6g,\"percentile_95_"
+                    "{\"episodes\":%lld,\"seconds\":%.6g,\"loss\":%.6g,\"return\":%.6g,\"mean_gap\":%.6g,"
+                    "\"percentile_95_"
                     "gap\":%.6g}\n",
-                    (long long)progress->episodes, progress->loss, progress->estimate, grade.mean,
+                    (long long)progress->episodes, training, progress->loss, progress->estimate, grade.mean,
                     grade.percentile_95);
     }
     search_progress_hold(&report->progress);
@@ -48,12 +51,19 @@ static AmStatus report_progress(void *user, const InferenceProgress *progress, A
     return AM_OK;
 }
 
+static const char *device_of(int32_t k) {
+    return dqn_device_name((DqnDevice)k);
+}
+
 static AmStatus train(const Cli *cli, AmError *error) {
     const char *path;
     int64_t seed = 0, episodes = DEFAULT_EPISODES, done;
+    int32_t device = DQN_CPU;
     TRY(cli_need(cli, "-o", &path, error));
     TRY(cli_integer(cli, "--seed", 0, 1000000, &seed, error));
     TRY(cli_integer(cli, "--episodes", 1, 1000000000, &episodes, error));
+    TRY(cli_choice(cli, "--device", device_of, DQN_DEVICE_COUNT, &device, error));
+    TRY(dqn_device_check((DqnDevice)device, error));
     const char *suffix = strrchr(path, '.');
     if (!suffix || strcmp(suffix, ".safetensors") != 0)
         return am_fail(error, AM_ERROR_USAGE, path, "expected a name ending in .safetensors");
@@ -63,6 +73,7 @@ static AmStatus train(const Cli *cli, AmError *error) {
     Report report = {.cli = cli, .start = clock_seconds()};
     InferenceTraining training = {.seed = (uint64_t)seed,
                                   .episodes = episodes,
+                                  .device = (DqnDevice)device,
                                   .checkpoint = cli_text(cli, "--checkpoint"),
                                   .resume = cli_has(cli, "--resume"),
                                   .interrupted = cli_catch_interrupts(),
@@ -104,6 +115,7 @@ static const CliOption train_options[] = {
     CLI_GROUP("training"),
     {"--episodes", "N", "episodes in all (default 60000)", false},
     CLI_OPTION_SEED,
+    {"--device", "cpu|cuda", "device for the training (default cpu)", false},
     CLI_GROUP("checkpoints"),
     {"--report", "N", "episodes between reports and checkpoints (default: a third)", false},
     {"--checkpoint", "FILE", "state to continue from, written at every report", false},

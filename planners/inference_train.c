@@ -45,6 +45,7 @@ typedef struct Trainer {
 static AmStatus begin_phase(Trainer *trainer, AmError *error) {
     AgentSettings settings = inference_settings();
     Agent *agent, *before = trainer->agent;
+    settings.device = trainer->training->device;
     settings.seed = random_at(trainer->head.seed, 2, (uint64_t)trainer->head.phase);
     settings.learning_rate = phases[trainer->head.phase].learning_rate;
     TRY(agent_create(&agent, &settings, INFERENCE_FEATURES, 1, error));
@@ -86,7 +87,7 @@ static AmStatus read_checkpoint(Trainer *trainer, AmError *error) {
                          "expected a checkpoint of a training of %lld episodes under seed %llu",
                          (long long)training->episodes, (unsigned long long)training->seed);
     else
-        status = agent_load(&trainer->agent, DQN_CPU, bytes.data + sizeof(Head),
+        status = agent_load(&trainer->agent, training->device, bytes.data + sizeof(Head),
                             (size_t)bytes.length - sizeof(Head), training->checkpoint, error);
     file_release(&bytes);
     if (status != AM_OK) return status;

@@ -30,6 +30,7 @@ typedef struct InferenceProgress {
 typedef struct InferenceTraining {
     uint64_t seed;
     int64_t episodes;       /* in all; rounded up to whole rounds */
+    DqnDevice device;       /* of the agent */
     const char *checkpoint; /* written at every report and at the end; or NULL */
     bool resume;            /* from the checkpoint */
     const volatile sig_atomic_t *interrupted;

@@ -34,11 +34,14 @@ STAND_IN_PERTURB=2 ctest --output-on-failure --no-tests=error -j "$(nproc)" -R '
 model=$AUTOMAP_SOURCE/datasets/models/mlp_tiny
 stand_ins=$cuda_folder/tests/stand_in
 run() {
-  ./automap run "$model/model.hlo.pb" --plan none --state "$model/state.npz" --data "$model/data.npz" --steps 3 --device cuda
+  ./automap run "$model/model.hlo.pb" --plan none --state "$model/state.npz" --data "$model/data.npz" --steps 3 --device cuda "$@"
 }
 export XDG_CACHE_HOME=$stand_ins/cache
 steps=$(LD_LIBRARY_PATH=$stand_ins run)
 grep -q 'step      2   loss 2.33708' <<<"$steps" || { echo "$steps"; exit 1; }
+report=$(LD_LIBRARY_PATH=$stand_ins run --json | tail -n 1)
+grep -qE '"kernels":[{]"compile_seconds":[0-9.e-]+,"graphs":1,"graph_nodes":[1-9]' <<<"$report" ||
+  { echo "the report of a run has no graph: $report"; exit 1; }
 
 # refused TEXT COMMAND...: exit status 5 and one line that holds TEXT
 refused() {
@@ -53,4 +56,12 @@ STAND_IN_MEMORY=10000 LD_LIBRARY_PATH=$stand_ins refused 'out of memory on GPU 0
 STAND_IN_VERSION=11080 LD_LIBRARY_PATH=$stand_ins refused 'too old' run
 STAND_IN_FAIL=cuInit=100 LD_LIBRARY_PATH=$stand_ins refused 'no GPU' run
 STAND_IN_FAIL=cuGraphLaunch=700 LD_LIBRARY_PATH=$stand_ins refused 'rank 0: GPU 0' run
-if ! ldconfig -p | grep -q 'libcuda[.]so[.]1'; then refused 'cannot open the NVIDIA driver' run; fi
+STAND_IN_FAIL=cuLaunchKernel=700 LD_LIBRARY_PATH=$stand_ins refused 'starting a kernel' \
+  ./automap agent train --episodes 64 --device cuda --quiet -o agent.safetensors
+if ! ldconfig -p | grep -q 'libcuda[.]so[.]1'; then
+  refused 'cannot open the NVIDIA driver' run
+  tried=$(LD_DEBUG=files run 2>&1 || true)
+  for folder in /usr/local/nvidia/lib64 /usr/lib/wsl/lib /usr/lib/x86_64-linux-gnu /usr/local/cuda/compat; do
+    grep -q "file=$folder/libcuda.so.1" <<<"$tried" || { echo "no driver is looked for in $folder"; exit 1; }
+  done
+fi
