@@ -81,6 +81,11 @@ def full():
     return model(by_mask, 1024, 4096, 64, 32000, batch=32, length=512)
 
 
+def batch8():
+    """16 experts and 4,096 tokens: what one card trains."""
+    return model(by_mask, 1024, 4096, 16, 32000, batch=8, length=512)
+
+
 def medium():
     return model(by_mask, 256, 1024, 8, 1024, batch=8, length=128)
 

@@ -114,6 +114,11 @@ def llama3_8b():
     return model(32, 4096, 32, 8, 14336, 128256, batch=8, length=8192, unrolled=True)
 
 
+def layers():
+    """Four layers of Llama 3 8B and a table of 32,000 tokens, 2 sequences of 2048: what one card trains."""
+    return model(4, 4096, 32, 8, 14336, 32000, batch=2, length=2048, unrolled=True)
+
+
 def medium():
     return model(4, 256, 8, 4, 688, 1024, batch=4, length=128)
 

@@ -114,5 +114,10 @@ def batch16():
     return model((224, 224, 3), [(3, 64), (4, 128), (6, 256), (3, 512)], 1000, batch=16, stem=WIDE_STEM)
 
 
+def batch64():
+    """With ImageNet's stem and the batch of one card."""
+    return model((224, 224, 3), [(3, 64), (4, 128), (6, 256), (3, 512)], 1000, batch=64, stem=WIDE_STEM)
+
+
 def tiny():
     return model((12, 12, 3), [(2, 4), (1, 8)], 8, batch=16)

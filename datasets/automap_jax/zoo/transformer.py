@@ -107,6 +107,11 @@ def bert48():
     return model(bert_logits, masked_tokens, 48, 1024, 16, 4096, 30522, batch=64, length=128)
 
 
+def bert_large():
+    """BERT-large, 16 sequences of 512 tokens: what one card trains."""
+    return model(bert_logits, masked_tokens, 24, 1024, 16, 4096, 30522, batch=16, length=512)
+
+
 def bert_tiny():
     return model(bert_logits, masked_tokens, 2, 32, 8, 64, 128, batch=16, length=16)
 
