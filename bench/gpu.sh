@@ -3,20 +3,27 @@
 # with JAX), but no network and none of automap's other packages. Everything it needs is put into a
 # folder beforehand, on a machine where automap builds:
 #
-#   bench/gpu.sh --pack DIR         programs, tests and benchmarks with the shared libraries they
-#                                   need, small models, exported GPT-2: at most 60 MB
+#   bench/gpu.sh --pack DIR         packs programs, tests and benchmarks with their shared libraries,
+#                                   models, plans and the CPU's losses: at most 60 MB
+#     --nccl FILE                   and this libnccl.so.2, for several NCCL ranks on one card
 #   DIR/gpu.sh                      there: unpacks, tests, compares, measures; prints one table
 #   bench/gpu.sh [DIR]              the same from a source folder; DIR is build-gpu-pack by default
-#   bench/gpu.sh [DIR] --dry-run    without a card: what a CPU can do, with stand-in libraries of
+#     --stages A,B                  groups or names of stages: correctness, speed, profile, ...
+#     --stages list                 the stages and their expected seconds
+#     --seconds N                   wall time of the run, unpacking included (default 600)
+#     --dry-run                     without a card: what a CPU can do, with stand-in libraries of
 #                                   CUDA for the tests where the pack has them
 #
-# A run takes less than 10 minutes: every stage has a time limit, and one that does not finish is
-# said to. Its files go to $OUT, or else are deleted. The exit status is 1 if a test failed.
+# One group of stages fits in a run of 600 seconds. A stage that has no time left is no failure. The
+# table and results.json are written after every stage, to $OUT, or else are deleted at the end. The
+# exit status is 1 if a test failed or there is no card.
 set -euo pipefail
 
 limit_bytes=$((60 * 1000 * 1000))
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-python=${AUTOMAP_PYTHON:-python3}
+begin=$(date +%s.%N)
+python=$(command -v "${AUTOMAP_PYTHON:-python3}" || true)
+if [[ $python == */* ]]; then python=$(realpath -s "$python"); fi
 
 fail() {
   echo "gpu.sh: $*" >&2
@@ -51,19 +58,19 @@ build_programs() {
   install -s "$build"/tests/stand_in/lib*.so* "$tree/stand_in/"
 }
 
-# Exports GPT-2 as one card trains it; without JAX that is left to the machine with the card.
+# Exports the models that are compared with JAX; without JAX that is left to the machine with the card.
 export_models() {
-  local tree=$1 name
-  for name in gpt2_batch8 gpt2_bf16_batch8; do
-    (cd "$tree/datasets" && JAX_PLATFORMS=cpu "$python" -m automap_jax.export "$name" --out "models/$name") \
-      2>/dev/null && continue
-    rm -rf "$tree/datasets/models/$name"
-    echo "no JAX here: $name will be exported on the machine with the card"
-  done
+  local tree=$1
+  if ! "$python" -c 'import jax' 2>/dev/null; then
+    echo "no JAX here (AUTOMAP_PYTHON names another Python): large models will be exported on the machine with the card"
+    return 0
+  fi
+  (cd "$tree" && PYTHONPATH=datasets PYTHONDONTWRITEBYTECODE=1 "$python" bench/gpu_beside_jax.py --export) ||
+    fail "the export of a model failed"
 }
 
 pack() {
-  local target=$1 source tree bytes
+  local target=$1 nccl=$2 source tree bytes
   source=$(cd "$here/.." && pwd)
   mkdir -p "$target"
   target=$(cd "$target" && pwd)
@@ -75,12 +82,14 @@ pack() {
   mkdir -p "$tree"/{bin,lib,stand_in,bench,datasets/models,tests/unit}
   build_programs "$source" "${AUTOMAP_PACK_BUILD:-$source/build-pack}" "$tree" || fail "the build failed"
   copy_libraries "$tree"
-  cp "$source"/bench/gpu_*.py "$source"/bench/gpu_*.json "$tree/bench/"
+  cp "$source"/bench/gpu_*.* "$tree/bench/"
   cp -r "$source/datasets/automap_jax" "$source/datasets/digits" "$tree/datasets/"
   cp -r "$source/tests/cuda" "$source/tests/text" "$tree/tests/"
   for model in "$source"/datasets/models/*/state.npz; do cp -r "$(dirname "$model")" "$tree/datasets/models/"; done
   cp -r "$source/datasets/models/mlp_evaluate" "$tree/datasets/models/"
   export_models "$tree"
+  (cd "$tree" && "$python" bench/gpu_train.py) || fail "the plans and losses of the pack could not be made"
+  if [ -n "$nccl" ]; then mkdir "$tree/nccl" && cp -L "$nccl" "$tree/nccl/libnccl.so.2"; fi
   find "$tree" -name __pycache__ -prune -exec rm -rf {} +
   tar -C "$tree" -c . | gzip -9 >"$target/payload.tar.gz"
   install -m 755 "${BASH_SOURCE[0]}" "$target/gpu.sh"
@@ -103,42 +112,80 @@ for folder in dict.fromkeys([*sys.path, *site.getsitepackages(), site.getusersit
     print(*sorted(glob.glob(f"{folder}/nvidia/*/lib")), sep="\n")' 2>/dev/null | grep . || true
 }
 
-has_card() {
-  "$python" -c 'import ctypes, sys; sys.exit(ctypes.CDLL("libcuda.so.1").cuInit(0) != 0)' 2>/dev/null
+# Starts the driver. Prints the folder that has to be added for it, if the loader does not find it by itself.
+find_card() {
+  "$python" -c '
+import ctypes, sys
+for folder in ("", "/usr/local/nvidia/lib64/", "/usr/local/nvidia/lib/", "/usr/lib/wsl/lib/", "/usr/lib/x86_64-linux-gnu/",
+               "/usr/lib64/", "/usr/local/cuda/compat/"):
+    try:
+        failed = ctypes.CDLL(folder + "libcuda.so.1").cuInit(0)
+    except OSError:
+        continue
+    if not failed:
+        print(folder.rstrip("/"))
+        sys.exit(0)
+sys.exit(1)' 2>/dev/null
 }
 
-run_pack() {
-  local folder=$1 dry_run=$2 work
-  [ -f "$folder/payload.tar.gz" ] || fail "no payload.tar.gz in $folder: make it by bench/gpu.sh --pack $folder"
-  command -v "$python" >/dev/null || fail "no $python: name one by AUTOMAP_PYTHON"
+list_stages() {
+  local folder=$1 work
+  if [ -f "$here/gpu_card.py" ]; then exec "$python" -B "$here/gpu_card.py" --stages list; fi
   work=$(mktemp -d)
   trap "rm -rf '$work'" EXIT
-  tar -xzf "$folder/payload.tar.gz" -C "$work"
-  if [ "$dry_run" = 0 ] && ! has_card; then
-    fail "no card here, or no driver that opens it; --dry-run does what can be done without"
+  tar -xzf "$folder/payload.tar.gz" -C "$work" ./bench
+  "$python" -B "$work/bench/gpu_card.py" --stages list
+}
+
+# run_pack FOLDER DRY_RUN ARGUMENT...
+run_pack() {
+  local folder=$1 dry_run=$2 work driver status=0 child
+  shift 2
+  [ -f "$folder/payload.tar.gz" ] || fail "no payload.tar.gz in $folder: make it by bench/gpu.sh --pack $folder"
+  work=$(mktemp -d)
+  trap "rm -rf '$work'" EXIT
+  if [ "$dry_run" = 0 ]; then
+    driver=$(find_card) || fail "no card here, or no driver that opens it; --dry-run does what can be done without"
+    if [ -n "$driver" ]; then export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$driver; fi
   fi
-  local arguments=(--logs "${OUT:-$work/logs}")
-  if [ "$dry_run" = 1 ]; then arguments+=(--dry-run); fi
+  tar -xzf "$folder/payload.tar.gz" -C "$work"
+  GPU_LIBRARY_PATH=$(cuda_folders | awk '!seen[$0]++' | paste -sd :)
+  export GPU_LIBRARY_PATH
   cd "$work"
-  GPU_LIBRARY_PATH=$(cuda_folders | awk '!seen[$0]++' | paste -sd :) "$python" -u bench/gpu_card.py "${arguments[@]}"
+  "$python" -B -u bench/gpu_card.py --logs "${OUT:-$work/logs}" --begin "$begin" "$@" &
+  child=$!
+  trap 'kill -TERM "$child" 2>/dev/null || true' TERM INT HUP # the results so far are then written
+  while true; do
+    status=0
+    wait "$child" || status=$?
+    kill -0 "$child" 2>/dev/null || return "$status"
+  done
 }
 
 main() {
-  local folder='' dry_run=0
+  local folder='' dry_run=0 pack='' nccl='' arguments=()
   while [ $# -gt 0 ]; do
     case $1 in
-      --pack) [ $# -eq 2 ] || fail "usage: bench/gpu.sh --pack DIR"; pack "$2"; return ;;
-      --dry-run) dry_run=1 ;;
-      --help | -h) sed -n '2,16s/^# \?//p' "${BASH_SOURCE[0]}"; return ;;
+      --pack | --nccl | --stages | --seconds) [ $# -gt 1 ] || fail "$1 needs a value; see --help" ;;&
+      --pack) pack=$2 && shift ;;
+      --nccl) nccl=$2 && shift ;;
+      --stages | --seconds) arguments+=("$1" "$2") && shift ;;
+      --dry-run) dry_run=1 && arguments+=(--dry-run) ;;
+      --help | -h) sed -n '2,25s/^# \?//p' "${BASH_SOURCE[0]}"; return ;;
       -*) fail "no option $1; see --help" ;;
       *) folder=$1 ;;
     esac
     shift
   done
+  [ -n "$python" ] || fail "no ${AUTOMAP_PYTHON:-python3}: name one by AUTOMAP_PYTHON"
+  [ -z "$nccl" ] || [ -f "$nccl" ] || fail "$nccl: no such file (expected libnccl.so.2)"
+  if [ -n "$pack" ]; then pack "$pack" "$nccl"; return; fi
   if [ -z "$folder" ]; then
     if [ -f "$here/payload.tar.gz" ]; then folder=$here; else folder=$here/../build-gpu-pack; fi
   fi
-  run_pack "$(realpath -m "$folder")" "$dry_run"
+  folder=$(realpath -m "$folder")
+  if [[ " ${arguments[*]} " == *" --stages list "* ]]; then list_stages "$folder"; return; fi
+  run_pack "$folder" "$dry_run" "${arguments[@]}"
 }
 
 main "$@"

@@ -4,12 +4,19 @@ Every small model of the zoo takes 20 steps on one rank, once more there with tf
 each, on 2 and on 4 ranks that share the card. Its losses are compared with those of automap's own CPU
 executor on one device and with JAX's, which are kept beside the model. The tolerance of each model
 comes from CPU runs with perturbed products (bench/gpu_tolerances.py).
+
+Searches and the CPU's runs need no card: `python bench/gpu_train.py` does them in the folder of a pack, in
+which bench/gpu.sh calls it, so that the machine with the card only trains on it.
 """
 
 import json
+import os
 import pathlib
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
+PREPARED = pathlib.Path("prepared")
 STEPS = 20
 RANKS = (2, 4)
 PLANS = {"data parallel": ["--searcher", "expert", "--expert", "data_parallel"], "searched": []}
@@ -66,33 +73,77 @@ def check(run, model, what, plan, device, references, precision="f32"):
     return f"{model}, {what}", worst[0] <= tolerance and worst[1] <= tolerance + apart, detail
 
 
-def cases(run, model, device, folder):
-    """Yields the results of one model: one rank, then the plans."""
-    wanted = json.loads(pathlib.Path(f"datasets/models/{model}/losses.json").read_text())["losses"][:STEPS]
-    reference, reason = losses_of(run, model, "none", "cpu")
-    if reason or not reference:
-        yield f"{model}, on the CPU", False, reason or "no losses"
-        return
-    yield check(run, model, "1 rank", "none", device, (reference, wanted))
-    if device != "cpu" and model not in (*BFLOAT16, *EXACT):
-        yield check(run, model, "1 rank, tf32", "none", device, (reference, wanted), "tf32")
-    for ranks in RANKS:
-        for name, arguments in PLANS.items():
-            plan = folder / f"{model}.{ranks}.{name.replace(' ', '_')}.json"
-            done = run(["bin/automap", "search", f"datasets/models/{model}/model.hlo.pb", "--cluster",
-                        f"nominal:{ranks}", *arguments, "-o", plan, "--quiet"])
-            if done.status != 0:
-                yield f"{model}, {ranks} ranks, {name}", False, done.reason
-            else:
-                yield check(run, model, f"{ranks} ranks, {name}", plan, device, (reference, wanted))
+def cases(names):
+    """(model, name of the run, plan, precision) of all runs of these models, in order of importance."""
+    rows = [("1 rank", "none", "f32"), ("1 rank, tf32", "none", "tf32")]
+    rows += [(f"{ranks} ranks, {name}", plan_name(ranks, name), "f32") for name in PLANS for ranks in RANKS]
+    return [
+        (model, what, plan, precision)
+        for what, plan, precision in rows
+        for model in names
+        if not (precision == "tf32" and model in (*BFLOAT16, *EXACT))
+    ]
 
 
-def train_all(run, names, device, folder, workers, report):
-    """These models, several at once; report(name, passed, detail) for each run as it ends."""
+def plan_name(ranks, name):
+    return f"{ranks}.{name.replace(' ', '_')}"
 
-    def train(model):
-        for result in cases(run, model, device, folder):
-            report(*result)
 
-    with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(train, names))
+def plan_of(model, plan):
+    return plan if plan == "none" else PREPARED / f"{model}.{plan}.json"
+
+
+def references_of(model):
+    """Losses of the CPU executor, prepared with the pack, and of JAX."""
+    prepared = json.loads((PREPARED / f"{model}.losses.json").read_text())
+    wanted = json.loads(pathlib.Path(f"datasets/models/{model}/losses.json").read_text())
+    return prepared["losses"], wanted["losses"][:STEPS]
+
+
+class Recorder:
+    """Runs commands and keeps the end of the last."""
+
+    def __init__(self, run):
+        self.run, self.last = run, None
+
+    def __call__(self, command):
+        self.last = self.run(command)
+        return self.last
+
+
+def train(run, rows, device, each, report):
+    """Trains the rows of cases(); report(name, passed, detail, end of the program) for each."""
+
+    def one(row):
+        model, what, plan, precision = row
+        recorder = Recorder(run)
+        references = references_of(model)
+        report(*check(recorder, model, what, plan_of(model, plan), device, references, precision), recorder.last)
+
+    each(one, [row for row in rows if device != "cpu" or row[3] == "f32"])
+
+
+def prepare():
+    """Writes the plans and the CPU's losses, which do not depend on a card, in the folder of a pack."""
+    PREPARED.mkdir(exist_ok=True)
+
+    def run(command):
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise SystemExit(f"{' '.join(map(str, command))}: exit status {done.returncode}\n{done.stderr}")
+        return SimpleNamespace(status=0, output=done.stdout)
+
+    def one(model):
+        losses, _ = losses_of(run, model, "none", "cpu")
+        (PREPARED / f"{model}.losses.json").write_text(json.dumps({"losses": losses}) + "\n")
+        for ranks in RANKS:
+            for name, arguments in PLANS.items():
+                run(["bin/automap", "search", f"datasets/models/{model}/model.hlo.pb", "--cluster", f"nominal:{ranks}",
+                     *arguments, "-o", plan_of(model, plan_name(ranks, name)), "--quiet"])
+
+    with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
+        list(pool.map(one, models()))
+
+
+if __name__ == "__main__":
+    prepare()

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # bench/gpu.sh: packs, is unpacked in an empty folder with a bare environment, and goes through its
-# stages without a card. Skipped where there is no CUDA toolkit to build with.
+# three groups of stages without a card; then, as on a card, with stand-ins that only LD_LIBRARY_PATH
+# leads to. Skipped where there is no CUDA toolkit to build with.
 # labels: cpu full
 # timeout: 1800
 set -euo pipefail
@@ -27,18 +28,48 @@ if AUTOMAP_PACK_BUILD=/nonexistent bench/gpu.sh --pack docs >"$work/log" 2>&1; t
   echo "a pack in a folder that git follows was accepted"
   exit 1
 fi
-AUTOMAP_PACK_BUILD=$build/pack bench/gpu.sh --pack "$work/pack" | tee "$work/log"
-[ "$(du -bs "$work/pack" | cut -f1)" -le 60000000 ] || { echo "the pack is larger than 60 MB"; exit 1; }
-mkdir "$work/home"
-if ! (cd "$work/home" && env -i PATH=/usr/bin:/bin HOME="$work/home" OUT="$work/out" "$work/pack/gpu.sh" --dry-run) \
-  >"$work/log" 2>&1; then
-  cat "$work/log"
+if bench/gpu.sh --pack "$work/pack" --nccl /nonexistent >"$work/log" 2>&1; then
+  echo "an NCCL that is not there was packed"
   exit 1
 fi
+AUTOMAP_PACK_BUILD=$build/pack bench/gpu.sh --pack "$work/pack" | tee "$work/log"
+stand_ins=$build/pack/tests/stand_in
+[ "$(du -bs "$work/pack" | cut -f1)" -le 60000000 ] || { echo "the pack is larger than 60 MB"; exit 1; }
+mkdir "$work/home"
+
+# visit ARGUMENT...: a run in a bare environment; its table is in $work/out
+visit() {
+  rm -rf "$work/out"
+  if ! (cd "$work/home" && env -i PATH=/usr/bin:/bin HOME="$work/home" OUT="$work/out" "${bare[@]}" "$work/pack/gpu.sh" "$@") \
+    >"$work/log" 2>&1; then
+    cat "$work/log"
+    exit 1
+  fi
+  tail -n 2 "$work/out/table.txt"
+}
+bare=()
+visit --dry-run --stages correctness
 shows '^card +none: a dry run'
 shows '^automap .*cuda [0-9]'
+shows '^test_cuda_kernels +passed'
 shows '^gpt2_bf16_tiny, 4 ranks, searched +passed'
+shows ' passed,? '
+visit --dry-run --stages speed
 shows '^copy, the limit of memory +[0-9]'
 shows '^64-128-16 batch 32 +[0-9]'
-shows ' passed,? '
-tail -n 2 "$work/out/table.txt"
+shows '^agent train on cpu +[0-9]+ /s'
+visit --dry-run --stages profile
+shows '^gpt2_tiny +[-+][0-9.]+ % +predicted'
+shows '^ +[0-9.]+ +[0-9.]+% +[0-9]+  dot'
+
+# The driver and all libraries lie where only LD_LIBRARY_PATH leads.
+bare=(LD_LIBRARY_PATH="$stand_ins")
+AUTOMAP_PACK_BUILD=$build/pack bench/gpu.sh --pack "$work/pack" --nccl "$stand_ins/libnccl.so.2"
+visit --stages nccl
+shows '^test_cuda_nccl +passed'
+shows '^gpt2_tiny, 4 ranks, NCCL +passed'
+mkdir "$work/tree"
+tar -xzf "$work/pack/payload.tar.gz" -C "$work/tree"
+cd "$work/tree"
+env -i PATH=/usr/bin:/bin HOME="$work/home" LD_LIBRARY_PATH="$stand_ins" AUTOMAP=bin/automap \
+  python3 bench/gpu_beside_jax.py mlp_tiny:f32 --side automap --json | grep '"graph_nodes": [1-9]'

@@ -1,0 +1,212 @@
+"""bench/gpu.sh keeps its limits: a pack of small scripts in place of programs, without a card.
+
+A stage that runs out of time is no failure, a test that does not end by itself is one; the table and
+results.json are there after every stage and after a signal; the exit status is 1 only after a failure; folders of
+an inherited LD_LIBRARY_PATH arrive at the programs, behind the stand-ins.
+
+Run as `python3 tests/e2e/test_gpu_stages.py`.
+"""
+
+# labels: cpu e2e
+# cost: 20
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(SOURCE / "bench"))
+
+import gpu_card
+import gpu_profile
+import gpu_train
+import gpu_visit
+
+AUTOMAP = """#!/bin/sh
+case $1 in
+  --version) echo "automap 0"; echo "found on this machine: $LD_LIBRARY_PATH" ;;
+  cluster) echo '{"servers": []}' >stand_ins.json; for last; do :; done; echo '{"servers": []}' >"$last" ;;
+  run) sleep "${RUN_SECONDS:-0}"; echo '{"step":0,"loss":2.5,"seconds":0.1}' ;;
+esac
+"""
+
+
+def pack(folder, programs):
+    """A folder like that of `gpu.sh --pack`, in which bin/ has shell scripts."""
+    tree = folder / "tree"
+    for name in ("bin", "bench", "stand_in", "prepared", "datasets/models/toy"):
+        (tree / name).mkdir(parents=True)
+    for name, text in {"automap": AUTOMAP, **{name: f"#!/bin/sh\n{text}\n" for name, text in programs.items()}}.items():
+        (tree / "bin" / name).write_text(text)
+        (tree / "bin" / name).chmod(0o755)
+    (tree / "stand_in" / "libcuda.so.1").touch()
+    for path in SOURCE.glob("bench/gpu_*.*"):
+        shutil.copy(path, tree / "bench")
+    target = folder / "pack"
+    target.mkdir()
+    with tarfile.open(target / "payload.tar.gz", "w:gz") as payload:
+        payload.add(tree, ".")
+    shutil.copy(SOURCE / "bench" / "gpu.sh", target)
+    return target
+
+
+@contextlib.contextmanager
+def packed(**programs):
+    with tempfile.TemporaryDirectory() as name:
+        yield pack(pathlib.Path(name), programs), pathlib.Path(name) / "out"
+
+
+def command(target, out, *arguments, **variables):
+    environment = dict(os.environ, OUT=str(out), AUTOMAP_PYTHON=sys.executable, **variables)
+    return subprocess.Popen(["bash", target / "gpu.sh", "--dry-run", *arguments], env=environment, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def visit(target, out, *arguments, **variables):
+    """Exit status and results.json of a run."""
+    process = command(target, out, *arguments, **variables)
+    output, _ = process.communicate(timeout=60)
+    results = out / "results.json"
+    return process.returncode, json.loads(results.read_text()) if results.exists() else output
+
+
+def rows(results, stage):
+    found = next(entry for entry in results["stages"] if entry["name"] == stage)
+    return found["status"], {row["name"]: row["result"] for row in found["rows"]}
+
+
+def check_passing_and_failing():
+    with packed(test_cuda_one="exit 0", test_cuda_two="exit 77") as (target, out):
+        status, results = visit(target, out, "--stages", "tests")
+        assert (status, *rows(results, "tests")) == (
+            0, "done", {"test_cuda_one": "passed", "test_cuda_two": "skipped"}), results
+    with packed(test_cuda_one="exit 0", test_cuda_two="echo error: two; exit 3") as (target, out):
+        status, results = visit(target, out, "--stages", "tests,blas-log")
+        assert status == 1 and results["failed"], results
+        assert rows(results, "tests") == ("FAILED", {"test_cuda_one": "passed", "test_cuda_two": "FAILED"}), results
+        assert [stage["name"] for stage in results["stages"]] == ["tests", "blas-log"], "a failure ends no other stage"
+        table = (out / "table.txt").read_text()
+        assert "error: two" in table and "2 passed, 1 FAILED" in table, table
+
+
+def check_library_path():
+    with packed(test_cuda_path='case $LD_LIBRARY_PATH in *stand_in:/inherited/one*) exit 0;; esac; exit 1',
+                test_nvrtc_path='case $LD_LIBRARY_PATH in /inherited/one*) exit 0;; esac; exit 1') as (target, out):
+        status, results = visit(target, out, "--stages", "tests", LD_LIBRARY_PATH="/inherited/one")
+        assert status == 0, results
+        assert "stand_in:/inherited/one" in results["automap"][1], results["automap"]
+    environment = subprocess.run(
+        [sys.executable, "-c", "import gpu_beside_jax; print(gpu_beside_jax.automap_environment()['LD_LIBRARY_PATH'])"],
+        env=dict(os.environ, PYTHONPATH=str(SOURCE / "bench"), GPU_LIBRARY_PATH="/cuda/lib64", LD_LIBRARY_PATH="/driver"),
+        capture_output=True, text=True)
+    assert environment.stdout.strip() == "/driver:/cuda/lib64", environment
+
+
+def check_deadline():
+    with packed(test_cuda_long="sleep 60", test_cuda_short="exit 0") as (target, out):
+        begin = time.monotonic()
+        status, results = visit(target, out, "--stages", "tests,blas-log", "--seconds", "6")
+        assert status == 0 and not results["failed"], results
+        assert rows(results, "tests") == ("no time", {"test_cuda_long": "no time", "test_cuda_short": "passed"}), results
+        assert rows(results, "blas-log") == ("no time", {"all": "no time"}), results
+        assert time.monotonic() - begin < 30, "the limit of 6 s was not kept"
+        assert "1 passed, 2 no time" in (out / "table.txt").read_text()
+
+
+def check_own_limit():
+    with tempfile.TemporaryDirectory() as name:
+        now = time.monotonic()
+        one = gpu_visit.Visit(True, name, now, now + 100)
+        one.add_test("hangs", one.run(["sleep", "60"], 1))
+        assert [(row.result, row.detail) for row in one.stage.rows] == [("FAILED", "did not end in 1 s")], one.stage.rows
+
+
+def check_signal():
+    with packed(test_cuda_long="sleep 60", test_cuda_short="exit 0") as (target, out):
+        process = command(target, out, "--stages", "correctness")
+        until = time.monotonic() + 30
+        while not (out / "table.txt").exists() and time.monotonic() < until:  # at the first result
+            time.sleep(0.05)
+        assert "test_cuda_short" in (out / "table.txt").read_text(), "no table while a stage runs"
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=30)
+        results = json.loads((out / "results.json").read_text())
+        assert process.returncode == 0 and results["stopped"], (process.returncode, output)
+        assert rows(results, "tests") == ("no time", {"test_cuda_long": "no time", "test_cuda_short": "passed"}), results
+        assert rows(results, "training") == ("no time", {"all": "no time"}), results
+
+
+def check_table_after_each_stage():
+    """The second stage reads the table that the first has left."""
+    with tempfile.TemporaryDirectory() as name:
+        now, seen = time.monotonic(), []
+        one = gpu_visit.Visit(True, name, now, now + 100)
+
+        def first(visit):
+            visit.written = time.monotonic() + 1000  # no table between the stages' ends
+            visit.add("row of the first", "passed")
+
+        def second(visit):
+            seen.append((pathlib.Path(name) / "table.txt").read_text())
+            raise RuntimeError("a mistake in a stage")
+
+        for run in (first, second):
+            one.run_stage(gpu_card.Stage("group", run.__name__, 1, run.__name__, run), 10)
+        assert "row of the first" in seen[0], seen
+        results = json.loads((pathlib.Path(name) / "results.json").read_text())
+        assert [stage["status"] for stage in results["stages"]] == ["done", "FAILED"], results
+
+
+def check_stage_names():
+    listed = subprocess.run(["bash", SOURCE / "bench" / "gpu.sh", "--stages", "list"], capture_output=True, text=True)
+    assert [line.split()[1] for line in listed.stdout.splitlines()] == [stage.name for stage in gpu_card.STAGES], listed
+    with packed() as (target, out):
+        assert subprocess.run(["bash", target / "gpu.sh", "--stages", "list"], capture_output=True,
+                              text=True).stdout == listed.stdout
+        status, output = visit(target, out, "--stages", "tests,none")
+        assert status == 2 and "no stage 'none'" in output, output
+    for group in ("correctness", "speed", "profile"):
+        stages = gpu_card.chosen(group)
+        total = sum(stage.seconds for stage in stages)
+        assert total <= gpu_card.SECONDS - gpu_card.RESERVE, f"{group} takes {total} s"
+        assert gpu_card.limit_of(stages, 580) == stages[0].seconds + 580 - total
+        assert gpu_card.limit_of(stages, 10) == 10
+    assert [stage.name for stage in gpu_card.chosen("predicted,correctness,probe")][-2:] == ["probe", "predicted"]
+
+
+def check_kernel_rows():
+    def event(name, instruction, microseconds):
+        return {"ph": "X", "name": name, "dur": microseconds, "args": {"instruction": instruction}}
+
+    # Two steps: dot.1 takes 4 and 6 us, add.2 runs twice in each; a row without an instruction is no kernel.
+    events = [event("dot", "dot.1", 4), event("dot", "dot.1", 6), *[event("add", "add.2", 1) for _ in range(4)],
+              {"ph": "X", "name": "feed 0", "dur": 100, "args": {"number": 0}}]
+    kinds, kernels = gpu_profile.kernel_rows(events, 2)
+    assert kinds == [(5, 1, "dot"), (2, 1, "add")], kinds
+    assert [row[0] for row in kernels] == [5, 2], kernels
+
+
+def check_training_order():
+    rows = gpu_train.cases(["a", "b"])
+    assert rows[:2] == [("a", "1 rank", "none"), ("b", "1 rank", "none")], rows
+    assert len(rows) == 2 * (1 + len(gpu_train.RANKS) * len(gpu_train.PLANS)) == len(set(rows)), rows
+
+
+def main():
+    for check in (check_passing_and_failing, check_library_path, check_deadline, check_own_limit, check_signal,
+                  check_table_after_each_stage, check_stage_names, check_kernel_rows, check_training_order):
+        check()
+        print(f"{check.__name__}: passed")
+
+
+if __name__ == "__main__":
+    main()
