@@ -139,6 +139,10 @@ def measure_jax(name, precision):
     from automap_jax.zoo import MODELS as zoo
     from automap_jax.zoo import gpt2_bf16
 
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as failure:
+        raise RuntimeError(f"JAX opens no device (JAX_PLATFORMS={os.environ['JAX_PLATFORMS']}): {failure}")
     model = zoo[name]()
     state = model.state() if model.is_small() else random_arguments(model)
     arguments = [jax.device_put(part) for part in (state if isinstance(state, tuple) else (state,))]
@@ -208,8 +212,8 @@ def main():
     parser.add_argument("--json", action="store_true", help="a JSON object per case")
     parser.add_argument("--export", action="store_true", help="export the modules of the cases and end")
     options = parser.parse_args()
-    if options.device == "cpu" or options.export:
-        os.environ["JAX_PLATFORMS"] = "cpu"
+    needs_card = options.device == "cuda" and options.side != "automap" and not options.export
+    os.environ["JAX_PLATFORMS"] = "cuda" if needs_card else "cpu"  # without its card JAX fails and measures no CPU
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # the card's memory is automap's as well
     for case in options.cases or CASES:
         if options.export:

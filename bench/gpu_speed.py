@@ -35,6 +35,8 @@ def beside_jax(visit):
             result = f"{ratio:.2f} x JAX"
         elif end.is_out_of_time or our_end.is_out_of_time:
             result = "no time"
+        elif "No module named" in row.get("automap_failure", ""):
+            result = "not run"  # neither the pack nor this machine's JAX has the module
         else:
             result = "FAILED" if "automap" not in row else "no ratio"
         visit.add(case.replace(":", ", "), result, gpu_beside_jax.text(row), **row)
