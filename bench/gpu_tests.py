@@ -66,7 +66,7 @@ def nccl(visit):
     first = [] if visit.is_dry_run else [os.path.abspath("nccl")]
     environment = visit.environment(first=first, NCCL_MULTI_RANK_GPU_ENABLE="1")
     visit.add_test("test_cuda_nccl", visit.run(["bin/test_cuda_nccl"], TEST_SECONDS, environment))
-    rows = [(model, f"{ranks} ranks, NCCL", gpu_train.plan_name(ranks, "data parallel"))
+    rows = [(model, f"{ranks} ranks, NCCL", gpu_train.plan_name(ranks, "data parallel"), "f32")
             for model in NCCL_MODELS for ranks in NCCL_RANKS]
 
     def in_turn(work, items):  # a run has a kernel of each of its ranks on the card at once
