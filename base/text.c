@@ -43,9 +43,8 @@ void text_append_string(Text *text, const char *string) {
     text_append_bytes(text, string, strlen(string));
 }
 
-void text_append(Text *text, const char *format, ...) {
-    va_list arguments, again;
-    va_start(arguments, format);
+void text_append_arguments(Text *text, const char *format, va_list arguments) {
+    va_list again;
     va_copy(again, arguments);
     int length = vsnprintf(NULL, 0, format, again);
     va_end(again);
@@ -55,6 +54,12 @@ void text_append(Text *text, const char *format, ...) {
         vsnprintf(text->data + text->length, (size_t)length + 1, format, arguments);
         text->length += (size_t)length;
     }
+}
+
+void text_append(Text *text, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    text_append_arguments(text, format, arguments);
     va_end(arguments);
 }
 

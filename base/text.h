@@ -23,6 +23,8 @@ typedef enum TextStyle { TEXT_PLAIN, TEXT_BOLD, TEXT_RED, TEXT_GREEN } TextStyle
 void text_append_style(Text *text, TextStyle style);
 
 void text_append(Text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void text_append_arguments(Text *text, const char *format, va_list arguments)
+    __attribute__((format(printf, 2, 0)));
 void text_append_bytes(Text *text, const char *bytes, size_t count);
 void text_append_string(Text *text, const char *string);
 /* Shortest decimal that reads back to the same double ("0.1", "1e+300"). */

@@ -83,6 +83,7 @@ static AmStatus train(const Cli *cli, AmError *error) {
     if (training.resume && !training.checkpoint)
         return am_fail(error, AM_ERROR_USAGE, "", "--resume goes with --checkpoint");
     Agent *agent;
+    cli_release_notes(cli);
     search_progress_begin(&report.progress, cli, PROGRESS_TRAINING, 0, 0);
     training.watch = report.progress.watch;
     AmStatus trained = inference_train(&agent, &done, &training, error);

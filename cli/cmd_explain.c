@@ -1,6 +1,7 @@
 /* automap explain: the reasons for a plan's decisions. */
 #include "base/file.h"
 #include "cli/common.h"
+#include "cli/search_progress.h"
 #include "cli/terminal.h"
 #include "planners/explain.h"
 
@@ -40,7 +41,12 @@ static AmStatus explain(const Cli *cli, Arena *arena, PlanContext *context, json
     TRY(cli_integer(cli, "--evaluations", 1, INT32_MAX, &options.simulations, error));
     TRY(plan_read(&plan, root, arena, context, cli->arguments[0], error));
     TRY(cluster_from_json(cluster, arena, plan->cluster_description, cli->arguments[0], error));
-    TRY(explain_plan(&explanation, arena, context, plan, *root, *cluster, &options, error));
+    SearchProgressLine progress;
+    search_progress_begin(&progress, cli, PROGRESS_EXPLANATION, 0, 0);
+    options.watch = progress.watch;
+    AmStatus status = explain_plan(&explanation, arena, context, plan, *root, *cluster, &options, error);
+    search_progress_end(&progress);
+    TRY(status);
     const char *title = arena_format(arena, "%s on cluster %s", plan->module_name, plan->cluster_name);
     if (!title) return am_fail_memory(error, 0);
     TRY(write_page(cli, explanation, title, error));

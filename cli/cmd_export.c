@@ -133,6 +133,11 @@ static AmStatus run(const Cli *cli, AmError *error) {
     else TRY_OR_FAIL(write_text(cli, context, plan, spelling, error));
     cli_note(cli, "note: %s", format->note);
 fail:
+    if (status == AM_ERROR_INFEASIBLE && error && !error->source[0]) {
+        const AmError refusal = *error;
+        *error = (AmError){0};
+        am_fail(error, refusal.code, cli->arguments[0], "%s", refusal.text);
+    }
     json_decref(root);
     arena_free(&arena);
     plan_context_free(context);

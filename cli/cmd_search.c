@@ -489,6 +489,7 @@ static AmStatus report(const Cli *cli, Searched *self, AmError *error) {
     FILE *stream = strcmp(self->plan_file, "-") == 0 ? stderr : stdout;
     Text text = {.is_styled = !cli_has(cli, "--json") && terminal_is_styled(cli, stream)};
     AmStatus status = print_summary(&text, self, cli_has(cli, "--verbose"), error);
+    cli_release_notes(cli);
     if (status == AM_OK && cli_has(cli, "--json")) {
         json_t *root = result_to_json(self, text.data ? text.data : "");
         text_free(&text);

@@ -10,11 +10,21 @@
 void cli_note(const Cli *cli, const char *format, ...) {
     if (cli_has(cli, "--quiet")) return;
     va_list arguments;
+    Text *held = &cli->notes->held;
     va_start(arguments, format);
-    fputs("automap: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
+    text_append_string(held, "automap: ");
+    text_append_arguments(held, format, arguments);
+    text_append_string(held, "\n");
     va_end(arguments);
+    if (cli->notes->is_released) cli_release_notes(cli);
+}
+
+void cli_release_notes(const Cli *cli) {
+    CliNotes *notes = cli->notes;
+    if (notes->held.data) fputs(notes->held.data, stderr);
+    text_free(&notes->held);
+    notes->held = (Text){0};
+    notes->is_released = true;
 }
 
 void cli_warn(const Cli *cli, const AmWarnings *warnings) {
@@ -48,6 +58,7 @@ AmStatus cli_check_trains(const Cli *cli, const PlanContext *context, AmError *e
 AmStatus cli_output(const Cli *cli, const Text *text, AmError *error) {
     const char *path = cli_text(cli, "-o");
     if (text->failed) return am_fail_memory(error, (int64_t)text->capacity);
+    cli_release_notes(cli);
     return file_write(path ? path : "-", text->data ? text->data : "", text->length, error);
 }
 

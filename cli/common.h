@@ -32,6 +32,12 @@ typedef struct CliOption {
 
 typedef struct Cli Cli;
 
+/* Notes that wait for the decision whether the command goes on: a refusal is one line, without them. */
+typedef struct CliNotes {
+    Text held;        /* lines */
+    bool is_released; /* notes go to stderr at once */
+} CliNotes;
+
 typedef struct CliCommand {
     const char *name, *arguments, *summary; /* name: "search", "agent train" */
     int32_t least_arguments, most_arguments;
@@ -53,6 +59,7 @@ struct Cli {
         int32_t count;
     } given[CLI_MAX_OPTIONS];
     int32_t given_count;
+    CliNotes *notes;
 };
 
 extern const CliCommand CLI_INFO, CLI_CONVERT, CLI_GROUPS, CLI_PROPAGATE, CLI_LOWER, CLI_CLUSTER, CLI_SEARCH,
@@ -99,8 +106,11 @@ AmStatus cli_read_model(const Cli *cli, int32_t argument, PlanContext **context,
 /* AM_ERROR_INPUT if the module trains nothing and --inference is not given. */
 AmStatus cli_check_trains(const Cli *cli, const PlanContext *context, AmError *error);
 void cli_warn(const Cli *cli, const AmWarnings *warnings);
-/* A line to stderr unless --quiet. */
+/* Adds a line for stderr, unless --quiet; it is held until cli_release_notes(). */
 void cli_note(const Cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Prints the notes held, and from then on each note at once: the command goes on. Called before the first
+ * output; main() calls it at the end of a command that is not refused (exit codes 2, 3, 4). */
+void cli_release_notes(const Cli *cli);
 
 /* Writes to -o or stdout. */
 AmStatus cli_output(const Cli *cli, const Text *text, AmError *error);

@@ -31,6 +31,7 @@ static void show_progress(void *cli, double done) {
 }
 
 static void note_waiting(void *cli) {
+    cli_release_notes(cli);
     cli_note(cli, "another process measures this machine; waiting for its result");
 }
 

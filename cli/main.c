@@ -132,15 +132,20 @@ static bool wants_json(int count, char **words) {
 static AmStatus run_command(int count, char **words, AmError *error) {
     const CliCommand *command;
     static Cli cli;
+    CliNotes notes = {0};
     int used;
     TRY(find_command(&command, &used, count, words, false, error));
     TRY(cli_parse(&cli, command, count - used, words + used, error));
+    cli.notes = &notes;
     TRY(terminal_check_color(&cli, error));
     if (!parallel_threads_are_valid())
         cli_note(&cli, "warning: AUTOMAP_THREADS=%.40s: expected an integer of at least 1; ignored",
                  getenv("AUTOMAP_THREADS"));
     TRY(cli_check_files(&cli, NULL, error));
     AmStatus status = command->run(&cli, error);
+    bool is_refused = status == AM_ERROR_USAGE || status == AM_ERROR_INPUT || status == AM_ERROR_INFEASIBLE;
+    if (!is_refused) cli_release_notes(&cli);
+    text_free(&notes.held);
     am_error_source(error, cli_main_input(&cli));
     return status;
 }

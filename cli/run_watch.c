@@ -49,6 +49,7 @@ static void note_not_finite(RunWatch *watch, const AmRunStep *step) {
 
 void run_watch_step(void *user, const AmRunStep *step) {
     RunWatch *watch = user;
+    if (watch->steps_seen == 0) cli_release_notes(watch->cli);
     run_stream_step(&watch->stream, step);
     if (watch->status == AM_OK) watch->status = run_log_step(&watch->log, step, &watch->error);
     if (watch->status == AM_OK) watch->status = write_events(watch, step);

@@ -14,12 +14,21 @@ static const struct {
     bool has_phases, has_plans;
 } kinds[] = {[PROGRESS_SEARCH] = {"search", "evaluations", true, true},
              [PROGRESS_SWEEP] = {"sweep", "strategies", false, true},
+             [PROGRESS_EXPLANATION] = {"explain", "changes", false, false},
              [PROGRESS_TRAINING] = {"training", "episodes", false, false}};
+
+/* Prints the notes held back as soon as a plan fits: from then on the command is not refused. */
+static void release_notes(SearchProgressLine *self) {
+    if (self->cli->notes->is_released) return;
+    terminal_line_clear(&self->line);
+    cli_release_notes(self->cli);
+}
 
 static void draw(SearchProgressLine *self) {
     SearchProgress now = search_watch_read(self->watch);
     double clock = clock_seconds(), elapsed = clock - self->started, left = now.seconds_left;
     Text text = {0};
+    if (!isnan(now.best_seconds)) release_notes(self);
     text_append(&text, "%s ", kinds[self->kind].name);
     terminal_append_time(&text, floor(elapsed));
     if (kinds[self->kind].has_phases) text_append(&text, "   %s", search_phase_name(now.phase));
@@ -64,7 +73,7 @@ static void *draw_until_over(void *user) {
 void search_progress_begin(SearchProgressLine *self, const Cli *cli, ProgressKind kind, int64_t evaluations,
                            double seconds) {
     sigset_t all, before;
-    *self = (SearchProgressLine){.kind = kind, .started = clock_seconds(), .seconds = seconds};
+    *self = (SearchProgressLine){.cli = cli, .kind = kind, .started = clock_seconds(), .seconds = seconds};
     terminal_line_open(&self->line, cli);
     if (!self->line.is_shown) return;
     self->watch = search_watch_create(evaluations);

@@ -1,7 +1,8 @@
-/* Progress of a search, sweep or training on a terminal: one line of stderr, drawn over itself.
+/* Progress of a search, sweep, explanation or training on a terminal: one line of stderr, drawn over itself.
  *
  *   search 12 s   single stage   best 425 ms   132 of 500 evaluations   gap 12 %   30 s left
  *   sweep 2 s   best 425 ms   12 of 96 strategies   15 s left
+ *   explain 2 s   12 of 96 changes   15 s left
  *
  * A thread draws it five times a second from the state that the search keeps
  * (planners/search_watch.h). Shown where stderr is a terminal, unless --quiet.
@@ -14,9 +15,15 @@
 #include "cli/terminal.h"
 #include "planners/search_watch.h"
 
-typedef enum ProgressKind { PROGRESS_SEARCH, PROGRESS_SWEEP, PROGRESS_TRAINING } ProgressKind;
+typedef enum ProgressKind {
+    PROGRESS_SEARCH,
+    PROGRESS_SWEEP,
+    PROGRESS_EXPLANATION,
+    PROGRESS_TRAINING
+} ProgressKind;
 
 typedef struct SearchProgressLine {
+    const Cli *cli;
     TerminalLine line;
     ProgressKind kind;
     SearchWatch *watch;      /* NULL: nothing is shown */

@@ -14,7 +14,7 @@ static AmStatus cpu_check(AmError *error) {
 
 #ifndef AUTOMAP_HAVE_CUDA
 AmStatus learner_cuda_check(AmError *error) {
-    return am_fail(error, AM_ERROR_RUNTIME, "",
+    return am_fail(error, AM_ERROR_USAGE, "",
                    "device cuda: this build has no CUDA (configure it with -DAUTOMAP_CUDA=ON)");
 }
 

@@ -28,7 +28,7 @@ AmStatus kernel_back_end_find(const KernelBackEnd **result, const char *name, Am
         suggest_hint(hint, name, names, sizeof names / sizeof *names);
         return am_fail(error, AM_ERROR_USAGE, "", "there is no device '%.60s': cpu or cuda%s", name, hint);
     }
-    return am_fail(error, AM_ERROR_RUNTIME, "",
+    return am_fail(error, AM_ERROR_USAGE, "",
                    "this build has no kernels for device 'cuda' (configure it with -DAUTOMAP_CUDA=ON)");
 }
 

@@ -259,7 +259,7 @@ static AmStatus choose_back_end(const ProbeBackEnd **back_end, const char *devic
     return device ? status : AM_OK;
 #else
     if (!device) return AM_OK;
-    return am_fail(error, AM_ERROR_RUNTIME, "",
+    return am_fail(error, AM_ERROR_USAGE, "",
                    "device cuda: this build has no CUDA (configure it with -DAUTOMAP_CUDA=ON)");
 #endif
 }

@@ -6,6 +6,7 @@
  */
 #include "planners/explain.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/parallel.h"
@@ -82,6 +83,7 @@ static void simulate_change(void *user, int32_t k) {
                                             .fits = simulation->fit.fits,
                                             .reason = ""};
     arena_free(&arena);
+    search_watch_count(self->options->watch, 1, NAN);
 }
 
 int32_t explain_most_changes(const Explainer *self) {
@@ -97,6 +99,7 @@ static AmStatus simulate_changes(Explainer *self) {
     if (most == 0) count = explain_most_changes(self);
     self->result->simulated = count;
     self->result->left_out = self->change_count - count;
+    search_watch_expect(self->options->watch, count);
     parallel_for(count, 0, simulate_change, self);
     for (int32_t k = 0; k < count; k++) {
         PlannedChange *change = &self->changes[k];

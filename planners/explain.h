@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "cost/simulate.h"
+#include "planners/search_watch.h"
 
 /* The effect of one change on the step: everything is assigned, lowered and simulated again. */
 typedef struct ExplainedChange {
@@ -151,6 +152,7 @@ typedef struct Explanation {
 typedef struct ExplainOptions {
     int64_t simulations; /* of changes, at most; 0: by the size of the module */
     bool with_timeline;
+    SearchWatch *watch; /* counts the changes simulated; or NULL */
 } ExplainOptions;
 
 /* Simulates the plan, and as many changes of it as the options allow: numbers of micro-batches and schedules

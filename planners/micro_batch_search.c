@@ -488,10 +488,16 @@ static AmStatus check_initial(const Plan *initial, const Cluster *cluster, AmErr
         for (int32_t d = 0; d < stage->mesh.device_count; d++)
             if (stage->devices[d] > most) most = stage->devices[d];
     }
-    if (devices == cluster->device_count && most < cluster->device_count) return AM_OK;
-    return am_fail(error, AM_ERROR_INPUT, "",
-                   "--init-plan is a plan for %d devices of cluster %s, cluster %s has %d", devices,
-                   initial->cluster_name, cluster->name, cluster->device_count);
+    const char *source = initial->source ? initial->source : "";
+    if (devices != cluster->device_count)
+        return am_fail(error, AM_ERROR_INPUT, source,
+                       "$.stages: a plan for %d devices of cluster %s (expected the %d of cluster %s)",
+                       devices, initial->cluster_name, cluster->device_count, cluster->name);
+    if (most >= cluster->device_count)
+        return am_fail(error, AM_ERROR_INPUT, source,
+                       "$.stages: %d is no device of cluster %s (expected 0 to %d)", most, cluster->name,
+                       cluster->device_count - 1);
+    return AM_OK;
 }
 
 AmStatus search_micro_batches(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,

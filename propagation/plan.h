@@ -87,6 +87,7 @@ typedef struct PlanDevicePrediction {
 } PlanDevicePrediction;
 
 typedef struct Plan {
+    const char *source; /* the file that it was read from, for errors; NULL: none */
     const char *module_name, *module_sha256;
     int32_t module_instructions;
     const char *cluster_name, *cluster_sha256;

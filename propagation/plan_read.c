@@ -522,8 +522,13 @@ static AmStatus read_relaxations(const Reader *self, uint32_t *relaxations, json
     for (size_t k = 0; k < json_array_size(list); k++) {
         const char *name = json_string_value(json_array_get(list, k));
         Relaxation relaxation = name ? relaxation_from_name(name) : RELAXATION_COUNT;
-        if (relaxation == RELAXATION_COUNT || *relaxations >> relaxation & 1)
-            return refuse(self, "$.relaxations", "expected different names of relaxations");
+        if (relaxation == RELAXATION_COUNT)
+            return am_fail(self->error, AM_ERROR_INPUT, self->source,
+                           "$.relaxations[%zu]: %s%.60s%s is no relaxation (expected %s)", k,
+                           name ? "\"" : "", name ? name : "the value", name ? "\"" : "",
+                           relaxation_name((Relaxation)0));
+        if (*relaxations >> relaxation & 1)
+            return refuse(self, "$.relaxations", "a relaxation is named twice");
         *relaxations |= 1u << relaxation;
         plan->relaxations[plan->relaxation_count++] = relaxation_name(relaxation);
     }
@@ -569,7 +574,14 @@ static AmStatus read_micro_batches(Reader *self, PlanContext *whole, json_t *roo
     settings.recomputed = self->recomputed;
     self->plan->micro_batches = settings.micro_batches = (int32_t)micro_batches;
     settings.separate_backward = json_array_size(json_object_get(root, "stages")) > 1;
-    TRY(plan_context_for(&self->context, whole, &settings, self->error));
+    AmError own = {0};
+    AmStatus status = plan_context_for(&self->context, whole, &settings, &own);
+    if (status == AM_ERROR_INFEASIBLE)
+        return am_fail(self->error, AM_ERROR_INPUT, self->source, "$.micro_batches: %s", own.text);
+    if (status != AM_OK) {
+        if (self->error) *self->error = own;
+        return status;
+    }
     self->plan->context = self->context;
     return AM_OK;
 }
@@ -643,6 +655,7 @@ AmStatus plan_from_json(Plan **plan, json_t *root, Arena *arena, PlanContext *co
                      .taken = ARENA_ARRAY(arena, bool, MESH_MAX_DEVICES),
                      .error = error};
     if (!reader.plan || !reader.taken) return am_fail_memory(error, (int64_t)sizeof(Plan));
+    reader.plan->source = source;
     TRY(read_plan(&reader, context, root));
     *plan = reader.plan;
     return AM_OK;

@@ -34,14 +34,18 @@ static int32_t find_axis(const Mesh *mesh, const char *name, size_t length) {
 /* Refuses at[0..length) of a sharding; an unknown axis is reported with the nearest name. */
 static AmStatus fail_axis(const Mesh *mesh, const char *text, const char *at, size_t length, AmError *error) {
     const char *names[MESH_MAX_AXES];
-    char name[64], hint[SUGGEST_HINT_BYTES] = "";
-    for (int32_t k = 0; k < mesh->axis_count; k++) names[k] = mesh->axes[k].name;
+    char name[64], list[MESH_MAX_AXES * 64] = "", hint[SUGGEST_HINT_BYTES] = "";
+    for (int32_t k = 0; k < mesh->axis_count; k++) {
+        size_t used = strlen(list);
+        names[k] = mesh->axes[k].name;
+        snprintf(list + used, sizeof list - used, "%s%.60s", k == 0 ? "" : ", ", names[k]);
+    }
     snprintf(name, sizeof name, "%.*s", (int)length, at);
-    if (find_axis(mesh, at, length) < 0) suggest_hint(hint, name, names, (size_t)mesh->axis_count);
-    return am_fail(
-        error, AM_ERROR_USAGE, "",
-        "sharding \"%s\": \"%s\" is neither \"-\" nor a free mesh axis, in the order of the mesh%s", text,
-        name, hint);
+    bool is_known = find_axis(mesh, at, length) >= 0;
+    if (!is_known) suggest_hint(hint, name, names, (size_t)mesh->axis_count);
+    return am_fail(error, AM_ERROR_USAGE, "", "sharding \"%s\": \"%s\" is %s (expected - or %s%s)%s", text,
+                   name, is_known ? "used twice or not in the order of the mesh" : "no axis of the mesh",
+                   mesh->axis_count > 1 ? "one of " : "", list, hint);
 }
 
 /* The axes of each dimension, as a state; at most one dimension per axis, and

@@ -116,7 +116,7 @@ sed 's/"inference": true/"inference": false/' "$work/e.json" >"$work/training.js
 expect 3 'the module trains nothing' run "${evaluate[@]}" --plan "$work/training.json"
 expect 0 '^step +0 ' run "${evaluate[@]}" --plan "$work/training.json" --inference
 expect 0 '^step +0 ' run "${evaluate[@]}" --plan none
-expect 2 'neither "-" nor a free mesh axis' search "$model" --cluster nominal:4 --pin '*kernel*=-,rows' -o "$work/c.json"
+expect 2 '"rows" is no axis of the mesh [(]expected - or one of data, model[)]' search "$model" --cluster nominal:4 --pin '*kernel*=-,rows' -o "$work/c.json"
 expect 0 '"bound":"exact"' search "$model" --cluster nominal:2 --mesh data=2 --searcher exhaustive --json -o "$work/c.json"
 expect 0 'data_parallel' search "$model" --cluster nominal:2 --expert data_parallel -o "$work/c.json"
 expect 0 'plan' search "$model" --cluster nominal:4 --init-plan "$work/a.json" --log "$work/log.jsonl" -o "$work/c.json"

@@ -405,10 +405,24 @@ def test_progress():
     assert "\rsearch" in on_terminal(*SEARCH, "--json")[0]
     sweep = on_terminal("simulate", "--sweep", GPT, "--cluster", "h100:4")[0]
     assert re.search(r"\rsweep \d+ s   (no plan yet|best [\d.]+ \ws)   \d+( of \d+)? strategies", sweep) and sweep.endswith("\r\x1b[K"), sweep
+    # A note of a search that goes on is printed while it searches, in a line of its own.
+    noted = on_terminal("search", MLP, "--cluster", "nominal:4", *SEARCH[6:], "--even")[0]
+    assert re.search(r"(^|\r\x1b\[K)automap: note: --even applies [^\n]*\n\rsearch ", noted), noted
     for arguments, environment in ((["--quiet"], {}), ([], {"TERM": "dumb"})):
         assert on_terminal(*SEARCH, *arguments, **environment)[0] == "", (arguments, environment)
     done = automap(*SEARCH)
     assert done.returncode == 0 and done.stderr == "", done.stderr
+
+
+def test_progress_of_explain():
+    """Many changes of a plan are counted on a terminal, and nowhere else."""
+    model = MODELS / "t5_paper_6" / "model.hlo.pb.zst"
+    assert automap("search", model, "--cluster", "C", "--expert", "even_pipeline", "-o", "e.json").returncode == 0
+    terminal, output = on_terminal("explain", "e.json", model)
+    assert re.search(r"\rexplain \d+ s   \d+ of \d+ changes(   \d+ s left)?\x1b\[K", terminal) and terminal.endswith("\r\x1b[K"), terminal
+    assert output and not re.search("[\r\x1b]", output), output
+    done = automap("explain", "e.json", model)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", output), done.stderr
 
 
 def test_progress_of_training():

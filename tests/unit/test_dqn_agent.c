@@ -354,7 +354,7 @@ static void a_device_that_is_not_there_is_named(void **state) {
     settings.device = DQN_CUDA;
     Agent *agent = NULL;
     AmError error = {0};
-    assert_int_equal(agent_create(&agent, &settings, STATES, 2, &error), AM_ERROR_RUNTIME);
+    assert_int_equal(agent_create(&agent, &settings, STATES, 2, &error), AM_ERROR_USAGE);
     assert_null(agent);
     assert_non_null(strstr(error.text, "CUDA"));
 }
