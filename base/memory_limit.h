@@ -15,5 +15,8 @@ typedef struct MemoryLimit {
  * RLIMIT_AS and RLIMIT_DATA. Above memory.high the kernel does not kill a process but stops it for
  * most of its time. Files are read below `root`, "" on a running system. */
 MemoryLimit memory_limit(const char *root);
+/* Returns the smallest of those that stay the same from boot to boot: physical memory, memory.max and
+ * memory.limit_in_bytes; bytes, 0: unknown. */
+int64_t memory_limit_lasting(const char *root);
 
 #endif

@@ -8,19 +8,39 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-const char *private_folder_make(char *path) {
-    struct stat facts;
+const char PRIVATE_FOLDER_MISSING[] = "does not exist";
+
+/* Makes the folder and those above it; a failure shows when it is opened. */
+static void make_folders(char *path) {
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        mkdir(path, 0700); /* the last one decides */
+        mkdir(path, 0700);
         *slash = '/';
     }
     mkdir(path, 0700);
-    int folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (folder < 0) return errno == ELOOP || errno == ENOTDIR ? "is not a folder" : "cannot be opened";
-    bool is_known = fstat(folder, &facts) == 0;
-    close(folder);
-    if (!is_known) return "cannot be examined";
-    if (facts.st_uid != geteuid()) return "belongs to another user";
-    return facts.st_mode & 077 ? "is open to other users (expected mode 0700)" : NULL;
+}
+
+const char *private_folder_open(int *folder, char *path, bool creates) {
+    struct stat facts;
+    const char *problem = NULL;
+    if (creates) make_folders(path);
+    *folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (*folder < 0)
+        return errno == ENOENT                      ? PRIVATE_FOLDER_MISSING
+               : errno == ELOOP || errno == ENOTDIR ? "is not a folder"
+                                                    : "cannot be opened";
+    if (fstat(*folder, &facts) != 0) problem = "cannot be examined";
+    else if (facts.st_uid != geteuid()) problem = "belongs to another user";
+    else if (facts.st_mode & 077) problem = "is open to other users (expected mode 0700)";
+    if (!problem) return NULL;
+    close(*folder);
+    *folder = -1;
+    return problem;
+}
+
+const char *private_folder_make(char *path) {
+    int folder;
+    const char *problem = private_folder_open(&folder, path, true);
+    if (folder >= 0) close(folder);
+    return problem;
 }

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/private_folder.h"
 #include "cost/host_cluster.h"
 
 enum { MOST_BYTES = 8 << 20, KEY_DIGITS = 16 };
@@ -32,34 +33,6 @@ static bool find_base(char base[3072]) {
                  : home && home[0] == '/' ? snprintf(base, 3072, "%s/.cache", home)
                                           : -1;
     return length > 0 && length < 3072;
-}
-
-/* Makes the folder and those above it, for the user alone. */
-static void make_folders(const char *path) {
-    char part[4096];
-    snprintf(part, sizeof part, "%s", path);
-    for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        (void)mkdir(part, 0700); /* a failure shows when the folder is opened */
-        *slash = '/';
-    }
-    (void)mkdir(part, 0700);
-}
-
-/* Opens the folder; the reason where it cannot be used, or NULL. */
-static const char *open_folder(int *folder, const char *path) {
-    struct stat facts;
-    *folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (*folder < 0) return errno == ELOOP || errno == ENOTDIR ? "is not a folder" : strerror(errno);
-    const char *problem = NULL;
-    if (fstat(*folder, &facts) != 0) problem = strerror(errno);
-    else if (facts.st_uid != geteuid()) problem = "belongs to another user";
-    else if (facts.st_mode & (S_IWGRP | S_IWOTH)) problem = "is writable by other users";
-    if (problem) {
-        close(*folder);
-        *folder = -1;
-    }
-    return problem;
 }
 
 static AmStatus make_key(HostCache *cache, AmError *error) {
@@ -100,11 +73,13 @@ AmStatus host_cache_open(HostCache *cache, const Machine *machine, const char *b
         return AM_OK;
     }
     int length = snprintf(folder, sizeof folder, "%s/automap", base ? base : found);
-    if (length >= (int)sizeof folder) folder[0] = '\0';
+    if (length >= (int)sizeof folder) {
+        am_warn(warnings, "%.60s: the path is too long; the measurement of this machine is not kept", folder);
+        return AM_OK;
+    }
     snprintf(cache->path, sizeof cache->path, "%s/%s", folder, cache->name);
-    if (creates) make_folders(folder);
-    const char *problem = open_folder(&cache->folder, folder);
-    if (problem && (creates || errno != ENOENT))
+    const char *problem = private_folder_open(&cache->folder, folder, creates);
+    if (problem && (creates || problem != PRIVATE_FOLDER_MISSING))
         am_warn(warnings, "%s: %s; the measurement of this machine is not kept", folder, problem);
     return AM_OK;
 }

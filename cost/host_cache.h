@@ -5,8 +5,8 @@
  *   {"format": "automap-host-1", "machine": {...}, "measurement": {...}}
  *
  * KEY is a hash of "machine": the processor's name, processors, memory, vectors, BLAS library, automap's
- * version and features. The folder belongs to the user, and only the user may write to it. Files are opened
- * without following links and replaced by rename. Of several processes one measures, and the others wait for
+ * version and features. The folder is private (base/private_folder.h). Files are opened without following
+ * links and replaced by rename. Of several processes one measures, and the others wait for
  * its result (flock of host-KEY.lock).
  */
 #ifndef COST_HOST_CACHE_H

@@ -254,6 +254,17 @@ static void control_groups_limit_the_machine(void **state) {
     machine_find(&found, root);
     assert_int_equal(found.processors, 1);
     assert_int_equal(found.memory_bytes, 1 << 20);
+    /* In a container the mounted root is the group itself, and its files are at the top. */
+    write_below(root, "/proc/self/cgroup", "0::/docker/x/job\n");
+    write_below(root, "/proc/self/mountinfo",
+                "35 30 0:28 /docker/x /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+    write_below(root, "/sys/fs/cgroup/cpu.max", "max 100000\n");
+    write_below(root, "/sys/fs/cgroup/memory.max", "8388608\n");
+    write_below(root, "/sys/fs/cgroup/job/cpu.max", "10000 100000\n");
+    write_below(root, "/sys/fs/cgroup/job/memory.max", "4194304\n");
+    machine_find(&found, root);
+    assert_int_equal(found.processors, 1);
+    assert_int_equal(found.memory_bytes, 4 << 20);
     snprintf(command, sizeof command, "rm -rf %s", root);
     assert_int_equal(system(command), 0);
 }
