@@ -5,7 +5,8 @@
  * SHA-256 over all of this that it has the run's secret; process 0 proves the same in its welcome.
  * Each process joins twice, with a control and a data connection. All messages have fixed sizes,
  * unknown connections have a short time limit and a bounded number, so that traffic on the port
- * neither uses memory nor delays the others. Messages are not encrypted.
+ * neither uses memory nor delays the others. Only the joining is authenticated; later messages are
+ * neither encrypted nor authenticated.
  */
 #ifndef EXECUTOR_HANDSHAKE_H
 #define EXECUTOR_HANDSHAKE_H
