@@ -31,7 +31,7 @@ const char *private_folder_open(int *folder, char *path, bool creates) {
                                                     : "cannot be opened";
     if (fstat(*folder, &facts) != 0) problem = "cannot be examined";
     else if (facts.st_uid != geteuid()) problem = "belongs to another user";
-    else if (facts.st_mode & 077) problem = "is open to other users (expected mode 0700)";
+    else if (facts.st_mode & (S_IWGRP | S_IWOTH)) problem = "is writable by other users";
     if (!problem) return NULL;
     close(*folder);
     *folder = -1;

@@ -6,7 +6,7 @@
 
 /* Opens the folder, a descriptor that the caller closes. With `creates` it and those above it are made with
  * mode 0700 where they do not exist. Returns NULL if the folder itself is a directory, not a symbolic link,
- * owned by this user, and not writable or readable by others; else the reason, a static text, and *folder is
+ * owned by this user, and not writable by others; else the reason, a static text, and *folder is
  * -1. `path` is absolute and is changed while the call lasts. */
 const char *private_folder_open(int *folder, char *path, bool creates);
 extern const char PRIVATE_FOLDER_MISSING[]; /* the reason where the folder does not exist */

@@ -631,7 +631,7 @@ static const CliOption options[] = {
     {"--mesh", "data=4,model=8", "mesh of a single stage (default: every split of the devices)", false},
     {"--pin", "PATTERN=SHARDING", "sharding of parameters: 'layers/*/mlp_in/kernel=-,model'", true},
     {"--keep-shardings", NULL, "shardings of the module kept in every plan", false},
-    {"--even", NULL, "only single-stage plans with equal contiguous shards (exportable)", false},
+    {"--even", NULL, "equal contiguous shards, of one stage unless --space hybrid", false},
     {"--no-exceptions", NULL, "no overrides for single operators", false},
     CLI_GROUP("search"),
     {"--searcher", "NAME", "dqn (default), anneal, greedy, exact, exhaustive, random or agent", false},

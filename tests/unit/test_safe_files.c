@@ -136,6 +136,8 @@ static void test_private_folders(void **state) {
     snprintf(path, sizeof path, "%s/cache/automap/kernels", folder);
     assert_null(private_folder_make(path));
     assert_null(private_folder_make(path));
+    assert_int_equal(chmod(path, 0755), 0);
+    assert_null(private_folder_make(path));
     assert_int_equal(chmod(path, 0770), 0);
     assert_non_null(private_folder_make(path));
     assert_int_equal(chmod(path, 0700), 0);
