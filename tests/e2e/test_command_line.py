@@ -21,10 +21,10 @@ import sys
 import tempfile
 import zipfile
 
-AUTOMAP = os.environ.get("AUTOMAP")
-if not AUTOMAP or not os.path.exists(AUTOMAP):
-    print("skipped: no automap program")
-    sys.exit(77)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import AUTOMAP, need_program
+
+need_program()
 MODELS = pathlib.Path(os.environ["AUTOMAP_SOURCE"]) / "datasets" / "models"
 MLP = MODELS / "mlp_tiny" / "model.hlo.pb"
 GPT = MODELS / "gpt2_tiny" / "model.hlo.pb"

@@ -23,17 +23,13 @@ import tempfile
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # random plans make the partitioner complain at length
-AUTOMAP = os.environ.get("AUTOMAP")
 
-try:
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import AUTOMAP, skip_where_missing
+
+with skip_where_missing():
     import jax
     import numpy as np
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
-if not AUTOMAP or not os.path.exists(AUTOMAP):
-    print("skipped: no automap program")
-    sys.exit(77)
 
 import automap_jax
 from automap_jax import reference

@@ -13,19 +13,15 @@ import sys
 import tempfile
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-AUTOMAP = os.environ.get("AUTOMAP")
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 sys.path[:0] = [str(SOURCE / "tests" / "oracle")]
 
-try:
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import AUTOMAP, skip_where_missing
+
+with skip_where_missing():
     from xla_verdicts import ask_xla, canonical_texts, run_automap
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
-if not AUTOMAP or not os.path.exists(AUTOMAP):
-    print("skipped: no automap program")
-    sys.exit(77)
 
 
 def cases():

@@ -21,21 +21,17 @@ import warnings
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
-AUTOMAP = os.environ.get("AUTOMAP")
 
-try:
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import AUTOMAP, skip_where_missing
+
+with skip_where_missing():
     import equinox as eqx
     import jax
     import jax.numpy as jnp
     import numpy as np
     import optax
     from flax import nnx
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
-if not AUTOMAP or not os.path.exists(AUTOMAP):
-    print("skipped: no automap program")
-    sys.exit(77)
 
 import automap_jax
 

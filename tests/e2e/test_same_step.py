@@ -18,19 +18,15 @@ import sys
 import tempfile
 
 os.environ["JAX_PLATFORMS"] = "cpu"
-AUTOMAP = os.environ.get("AUTOMAP")
 
-try:
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import AUTOMAP, skip_where_missing
+
+with skip_where_missing():
     import jax
     import jax.numpy as jnp
     import numpy as np
     import optax
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
-if not AUTOMAP or not os.path.exists(AUTOMAP):
-    print("skipped: no automap program")
-    sys.exit(77)
 
 import automap_jax
 

@@ -24,18 +24,14 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(SOURCE / "tests" / "oracle"))
-AUTOMAP = os.environ.get("AUTOMAP")
 FULL = os.environ.get("AUTOMAP_FULL") == "1"
 MUTATIONS = None if FULL else 80
 
-try:
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import AUTOMAP, skip_where_missing
+
+with skip_where_missing():
     from xla_verdicts import ask_xla
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
-if not AUTOMAP or not os.path.exists(AUTOMAP):
-    print("skipped: no automap program")
-    sys.exit(77)
 
 BEFORE = (SOURCE / "tests" / "verify" / "module.hlo.txt").read_text().split("\n", 1)[1]
 

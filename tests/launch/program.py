@@ -1,10 +1,30 @@
 """The program as tests run it: $AUTOMAP."""
 
+import contextlib
 import json
 import os
 import subprocess
+import sys
 
 AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
+
+
+def need_program():
+    """Ends the test as skipped (77) where $AUTOMAP names no program."""
+    if "AUTOMAP" not in os.environ or not os.path.exists(AUTOMAP):
+        print("skipped: no automap program")
+        sys.exit(77)
+
+
+@contextlib.contextmanager
+def skip_where_missing():
+    """Ends the test as skipped (77) without the program, or without a module that is imported inside."""
+    need_program()
+    try:
+        yield
+    except ImportError as missing:
+        print(f"skipped: {missing}")
+        sys.exit(77)
 
 
 def automap(*words, threads=None):
