@@ -16,7 +16,7 @@
 typedef void CgroupVisit(void *user, const char *root, const char *folder);
 
 /* Visits the process's group and all groups above it, in version 2 and in the hierarchy of the controller
- * ("cpu", "memory") of version 1. All files are looked for below `root`, "" on a running system. */
+ * ("cpu", "memory") of version 1. The paths of all files are relative to `root`: "" on a running system. */
 void cgroup_visit(const char *root, const char *controller, CgroupVisit *visit, void *user);
 
 /* Reads the first line of FOLDER/NAME, without its end. Returns false where it is missing or empty. */
