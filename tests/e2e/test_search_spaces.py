@@ -75,7 +75,7 @@ def check_initial(work):
     assert found["step_seconds"] <= best["step_seconds"], "the plan to start from was lost"
     refused = automap("search", MODEL, "--cluster", "nominal:4", "--init-plan", start, "-o", plan)
     assert refused.returncode == 3, f"{refused.returncode}: {refused.stderr}"
-    assert "8 devices" in refused.stderr and "has 4" in refused.stderr, refused.stderr
+    assert "8 devices" in refused.stderr and "the 4 of cluster" in refused.stderr, refused.stderr
 
 
 def check_limits():
