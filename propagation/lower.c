@@ -510,11 +510,20 @@ static AmStatus lower_outputs(Lowering *self, AmError *error) {
     return AM_OK;
 }
 
-/* Most programs have a few more instructions than the module: growing by
+/* Returns the number of instructions of a computation that this stage holds. */
+static int32_t count_held(const Lowering *self, int32_t computation) {
+    const IrComputation *body = &self->module->computations[computation];
+    int32_t count = 0;
+    if (!self->stages) return body->count;
+    for (int32_t i = body->first; i < body->first + body->count; i++) count += lower_holds(self, i);
+    return count;
+}
+
+/* Most programs have a few more instructions than their part of the module: growth by
  * doubling would copy them again and again. */
-AmStatus lower_begin(Lowering *self, const IrRoles *roles, int32_t count, AmError *error) {
+AmStatus lower_begin(Lowering *self, const IrRoles *roles, int32_t computation, AmError *error) {
     Program *program = ARENA_ARRAY(self->arena, Program, 1);
-    int32_t room = count + count / 4 + 8;
+    int32_t count = count_held(self, computation), room = count + count / 4 + 8;
     int32_t first_rank = self->stages    ? self->stages->map->first_rank[self->stages->stage]
                          : self->program ? self->program->first_rank /* the caller's */
                                          : 0;
@@ -598,7 +607,7 @@ static AmStatus lower_stage(Program **program, Arena *arena, const PlanContext *
                      .newest = ARENA_ARRAY(arena, int32_t, context->rules->count + 1)};
     if (arena->failed) return am_fail_memory(error, context->rules->count);
     for (int32_t i = 0; i < context->rules->count; i++) self.newest[i] = -1;
-    TRY(lower_begin(&self, context->roles, context->rules->entry_count, error));
+    TRY(lower_begin(&self, context->roles, module->entry, error));
     TRY(lower_parameters(&self, error));
     TRY(lower_instructions(&self, module->entry, error));
     TRY(lower_outputs(&self, error));

@@ -37,7 +37,7 @@ static AmStatus lower_branch(const Lowering *caller, const PlannedConditional *c
     if (!roles) return am_fail_memory(error, (int64_t)sizeof *roles);
     *roles = (IrRoles){
         .loss = -1, .parameter_count = branch->leaf_count, .output_count = conditional->result_count};
-    TRY(lower_begin(&self, roles, self.module->computations[branch->computation].count, error));
+    TRY(lower_begin(&self, roles, branch->computation, error));
     TRY(lower_parameters(&self, branch, error));
     TRY(lower_instructions(&self, branch->computation, error));
     self.program->outputs = ARENA_ARRAY(self.arena, int32_t, conditional->result_count + 1);

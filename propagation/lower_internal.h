@@ -74,8 +74,8 @@ typedef struct Lowering {
                         instruction is in one program only */
 } Lowering;
 
-/* Starts the program of a computation: room for about `count` instructions. */
-AmStatus lower_begin(Lowering *self, const IrRoles *roles, int32_t count, AmError *error);
+/* Starts the program of a computation, with room for about as many instructions as this stage holds of it. */
+AmStatus lower_begin(Lowering *self, const IrRoles *roles, int32_t computation, AmError *error);
 /* Lowers the live instructions of a planned computation, in order. */
 AmStatus lower_instructions(Lowering *self, int32_t computation, AmError *error);
 /* Merges, fuses and gives buffers to a program that has its parameters and outputs. */

@@ -64,7 +64,7 @@ static AmStatus lower_region(const Lowering *caller, const CarriedLoop *carried,
     if (!roles) return am_fail_memory(error, (int64_t)sizeof *roles);
     *roles = (IrRoles){
         .loss = -1, .parameter_count = carried->count, .output_count = is_body ? carried->count : 1};
-    TRY(lower_begin(&self, roles, body->count, error));
+    TRY(lower_begin(&self, roles, computation, error));
     TRY(lower_carried(&self, carried, computation, error));
     TRY(lower_instructions(&self, computation, error));
     self.program->outputs = ARENA_ARRAY(self.arena, int32_t, roles->output_count + 1);
