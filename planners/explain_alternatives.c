@@ -37,7 +37,7 @@ static AmStatus add_micro_batches(Explainer *self, int32_t micro_batches) {
     if (!value) return am_fail_memory(self->error, 0);
     ExplainedAlternative *row = add_alternative(self, "micro-batches", value);
     json_t *root = other_document(self, micro_batches);
-    AmStatus status = root ? plan_from_json(&plan, root, self->arena, self->whole, "the plan", &why)
+    AmStatus status = root ? plan_stages_from_json(&plan, root, self->arena, self->whole, "the plan", &why)
                            : am_fail_memory(&why, 0);
     self->documents[self->document_count++] = root;
     if (status == AM_OK) return explain_add_change(self, plan, &row->change);

@@ -74,7 +74,7 @@ static AmStatus find_places(int32_t **places, int32_t *count, const PlanClimb *s
 static AmStatus open_base(Base *base, const Plan *plan, const PlanClimb *self, const int32_t *places,
                           int32_t place_count, AmError *error) {
     *base = (Base){0};
-    if (!self->keeps_micro_batches) TRY(plan_to_json(&base->root, plan, plan->context, error));
+    if (!self->keeps_micro_batches) TRY(plan_stages_to_json(&base->root, plan, plan->context, error));
     base->explainer = (Explainer){.arena = &base->arena,
                                   .whole = self->whole,
                                   .context = plan_context_used(plan, self->whole),

@@ -167,6 +167,8 @@ void plan_context_free(PlanContext *context);
 
 /* The plan as JSON (the caller's reference), with the derived parts. */
 AmStatus plan_to_json(json_t **root, const Plan *plan, const PlanContext *context, AmError *error);
+/* The same without the parts that follow from the stages ("parameters" and "decisions"). */
+AmStatus plan_stages_to_json(json_t **root, const Plan *plan, const PlanContext *context, AmError *error);
 /* Writes what that gave. */
 AmStatus plan_write_json(const json_t *root, const char *path, AmError *error);
 AmStatus plan_write(const Plan *plan, const PlanContext *context, const char *path, AmError *error);
@@ -178,5 +180,8 @@ AmStatus plan_read(Plan **plan, json_t **root, Arena *arena, PlanContext *contex
 /* The same of a document in memory, which must outlive the plan; `source` names it in errors. */
 AmStatus plan_from_json(Plan **plan, json_t *root, Arena *arena, PlanContext *context, const char *source,
                         AmError *error);
+/* Reads what plan_stages_to_json() gave, without completing the stages. */
+AmStatus plan_stages_from_json(Plan **plan, json_t *root, Arena *arena, PlanContext *context,
+                               const char *source, AmError *error);
 
 #endif

@@ -642,12 +642,11 @@ static AmStatus read_plan(Reader *self, PlanContext *whole, json_t *root) {
     TRY(json_get_array(&stages, root, "stages", self->source, "$", self->error));
     TRY(read_stages(self, stages));
     TRY(read_predicted(self, root));
-    TRY(read_search(self, root));
-    return check_all_derived(self, root);
+    return read_search(self, root);
 }
 
-AmStatus plan_from_json(Plan **plan, json_t *root, Arena *arena, PlanContext *context, const char *source,
-                        AmError *error) {
+static AmStatus from_json(Plan **plan, json_t *root, Arena *arena, PlanContext *context, const char *source,
+                          bool is_checked, AmError *error) {
     Reader reader = {.arena = arena,
                      .context = context,
                      .source = source,
@@ -657,8 +656,19 @@ AmStatus plan_from_json(Plan **plan, json_t *root, Arena *arena, PlanContext *co
     if (!reader.plan || !reader.taken) return am_fail_memory(error, (int64_t)sizeof(Plan));
     reader.plan->source = source;
     TRY(read_plan(&reader, context, root));
+    if (is_checked) TRY(check_all_derived(&reader, root));
     *plan = reader.plan;
     return AM_OK;
+}
+
+AmStatus plan_stages_from_json(Plan **plan, json_t *root, Arena *arena, PlanContext *context,
+                               const char *source, AmError *error) {
+    return from_json(plan, root, arena, context, source, false, error);
+}
+
+AmStatus plan_from_json(Plan **plan, json_t *root, Arena *arena, PlanContext *context, const char *source,
+                        AmError *error) {
+    return from_json(plan, root, arena, context, source, true, error);
 }
 
 AmStatus plan_read(Plan **plan, json_t **root, Arena *arena, PlanContext *context, const char *path,

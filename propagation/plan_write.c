@@ -126,19 +126,17 @@ static json_t *search_to_json(const Plan *plan) {
                      plan->settings ? json_incref(plan->settings) : json_object());
 }
 
-AmStatus plan_to_json(json_t **root, const Plan *plan, const PlanContext *context, AmError *error) {
-    json_t *parameters = NULL, *decisions = NULL, *stages = json_array(), *relaxations = json_array();
-    AmStatus status;
-    context = plan_context_used(plan, context);
-    TRY_OR_FAIL(plan_parameters_to_json(&parameters, plan, context, error));
-    TRY_OR_FAIL(plan_decisions_to_json(&decisions, plan, context, error));
+/* Makes the document; takes the references of the derived parts, which are NULL where it has none. */
+static AmStatus make_document(json_t **root, const Plan *plan, const PlanContext *context, json_t *parameters,
+                              json_t *decisions, AmError *error) {
+    json_t *stages = json_array(), *relaxations = json_array();
     for (int32_t s = 0; s < plan->stage_count; s++)
         json_array_append_new(stages, stage_to_json(&plan->stages[s], context));
     for (int32_t k = 0; k < plan->relaxation_count; k++)
         json_array_append_new(relaxations, json_string(plan->relaxations[k]));
     json_t *object = json_pack(
-        "{s:s, s:s, s:{s:o, s:s, s:i}, s:{s:o, s:s, s:O}, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "format",
-        "automap-plan-1", "automap_version", AM_VERSION, "module", "name",
+        "{s:s, s:s, s:{s:o, s:s, s:i}, s:{s:o, s:s, s:O}, s:i, s:s, s:o, s:o, s:o*, s:o*, s:o, s:o}",
+        "format", "automap-plan-1", "automap_version", AM_VERSION, "module", "name",
         plan_string_to_json(plan->module_name), "sha256", plan->module_sha256, "instructions",
         plan->module_instructions, "cluster", "name", plan_string_to_json(plan->cluster_name), "sha256",
         plan->cluster_sha256, "description", plan->cluster_description, "micro_batches", plan->micro_batches,
@@ -151,17 +149,26 @@ AmStatus plan_to_json(json_t **root, const Plan *plan, const PlanContext *contex
     }
     json_object_set_new(json_object_get(object, "module"), "structure", structure);
     char decided[65];
-    status = plan_decided_sha256(decided, object, error);
+    AmStatus status = plan_decided_sha256(decided, object, error);
     json_object_set_new(json_object_get(object, "predicted"), "of", json_string(decided));
     if (status == AM_OK) *root = object;
     else json_decref(object);
     return status;
-fail:
+}
+
+AmStatus plan_to_json(json_t **root, const Plan *plan, const PlanContext *context, AmError *error) {
+    json_t *parameters = NULL, *decisions = NULL;
+    context = plan_context_used(plan, context);
+    AmStatus status = plan_parameters_to_json(&parameters, plan, context, error);
+    if (status == AM_OK) status = plan_decisions_to_json(&decisions, plan, context, error);
+    if (status == AM_OK) return make_document(root, plan, context, parameters, decisions, error);
     json_decref(parameters);
     json_decref(decisions);
-    json_decref(stages);
-    json_decref(relaxations);
     return status;
+}
+
+AmStatus plan_stages_to_json(json_t **root, const Plan *plan, const PlanContext *context, AmError *error) {
+    return make_document(root, plan, plan_context_used(plan, context), NULL, NULL, error);
 }
 
 AmStatus plan_write_json(const json_t *root, const char *path, AmError *error) {
