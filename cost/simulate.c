@@ -74,7 +74,7 @@ AmStatus plan_costs_lower(PlanCosts **result, Arena *arena, const PlanRanks *ran
     const uint8_t *gradients = memory_find_gradients(arena, context->canonical, context->roles);
     if (!gradients) return am_fail_memory(error, context->canonical->instruction_count);
     for (int32_t s = 0, rank = 0; s < plan->stage_count; s++) {
-        if (ranks->interrupted && *ranks->interrupted)
+        if (ranks->stop && stop_wanted(ranks->stop))
             return am_fail(error, AM_INTERRUPTED, "", "interrupted while a plan was priced");
         TRY(stage_costs_lower(&self->stages[s], arena, ranks, s, cluster, gradients, error));
         price_warn_types(&self->warnings, self->stages[s].lowered[0], cluster);
@@ -412,8 +412,7 @@ AmStatus simulate_plan_with(Simulation **simulation, Arena *arena, const PlanCon
                             AmError *error) {
     PlanRanks ranks;
     context = plan_context_used(plan, context);
-    TRY(plan_ranks(&ranks, arena, context, plan, error));
-    ranks.interrupted = options->interrupted;
+    TRY(plan_ranks_beside(&ranks, arena, context, plan, options->known, options->stop, error));
     return simulate(simulation, arena, &ranks, cluster, options, error);
 }
 

@@ -78,9 +78,9 @@ typedef struct SimulationOptions {
                           fills the memory */
     double jitter;     /* mean random delay of operators, as a fraction, exponential */
     uint64_t seed;
-    Text *collectives; /* or NULL: gets how each different collective and transfer is priced */
-    const volatile sig_atomic_t
-        *interrupted;        /* or NULL; AM_INTERRUPTED where it is set before all is lowered */
+    Text *collectives;       /* or NULL: gets how each different collective and transfer is priced */
+    const StopSignal *stop;  /* or NULL; AM_INTERRUPTED where it is set before all is lowered */
+    const PlanRanks *known;  /* of a plan that shares stages with this one (plan_ranks_beside()), or NULL */
     const double *slowdowns; /* [device of the cluster]: how many times longer it takes; NULL: none */
 } SimulationOptions;
 

@@ -62,8 +62,8 @@ void explain_simulate_change(const Explainer *self, PlannedChange *change, Arena
                              Simulation **simulation) {
     *plan = change->plan;
     if (!*plan) change->status = change->make(plan, arena, change->maker, change->number, &change->error);
-    const SimulationOptions options = {.memory_fraction = self->memory_fraction,
-                                       .interrupted = self->interrupted};
+    const SimulationOptions options = {
+        .memory_fraction = self->memory_fraction, .stop = self->stop, .known = &self->ranks};
     if (change->status == AM_OK)
         change->status = simulate_plan_with(simulation, arena, self->context, *plan, self->cluster, &options,
                                             &change->error);
@@ -118,7 +118,8 @@ static AmStatus simulate_changes(Explainer *self) {
 
 static AmStatus simulate(Explainer *self) {
     const SimulationOptions options = {.memory_fraction = self->memory_fraction};
-    TRY(plan_ranks(&self->ranks, self->arena, self->context, self->plan, self->error));
+    TRY(plan_ranks_beside(&self->ranks, self->arena, self->context, self->plan, NULL, self->stop,
+                          self->error));
     TRY(plan_costs_lower(&self->costs, self->arena, &self->ranks, self->cluster, self->error));
     TRY(plan_costs_price(self->costs, self->error));
     return simulate_costs(&self->simulation, self->arena, self->costs, &options, self->error);

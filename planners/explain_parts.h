@@ -31,7 +31,7 @@ typedef struct Explainer {
     const int32_t *places;                    /* [place_count] of cuts, ascending; NULL: not found yet */
     int32_t place_count;
     double memory_fraction;
-    const volatile sig_atomic_t *interrupted; /* or NULL; ends the simulation of a change */
+    const StopSignal *stop; /* or NULL; ends the listing and the simulation of changes */
     PlanRanks ranks;
     PlanCosts *costs;
     Simulation *simulation;

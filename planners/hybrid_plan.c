@@ -283,7 +283,7 @@ static AmStatus make_plan(HybridPlans *self, HybridTry *try, AmError *error) {
 
 static AmStatus simulate(const HybridPlans *self, HybridTry *try, AmError *error) {
     const SimulationOptions options = {.memory_fraction = self->options->memory_fraction,
-                                       .interrupted = self->interrupted};
+                                       .stop = self->stop};
     Simulation *simulation;
     TRY(simulate_plan_with(&simulation, &try->arena, try->plan->context, try->plan, self->cluster, &options,
                            error));

@@ -37,7 +37,7 @@ typedef struct HybridPlans {
     const LayerCosts *costs;
     const SearchOptions *options;
     uint32_t relaxations;
-    const volatile sig_atomic_t *interrupted; /* pending work may be abandoned; NULL: never */
+    const StopSignal *stop; /* ends simulations in work; NULL: they are completed all the same */
     HybridContext *contexts[HYBRID_MOST_CONTEXTS];
     int32_t context_count;
 } HybridPlans;

@@ -57,7 +57,7 @@ void hybrid_keep_nearest(HybridTries *self, Plan *plan, const MemoryFit *fit) {
 }
 
 static AmStatus simulate(HybridTries *self, HybridTry *tries, int32_t count, AmError *error) {
-    self->plans.interrupted = self->best ? self->stop.interrupted : NULL;
+    self->plans.stop = self->best ? &self->stop : NULL;
     TRY(hybrid_plans_simulate(&self->plans, tries, count, error));
     for (int32_t k = 0; k < count; k++) {
         HybridTry *try = &tries[k];

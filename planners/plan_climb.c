@@ -86,7 +86,7 @@ static AmStatus open_base(Base *base, const Plan *plan, const PlanClimb *self, c
                                   .places = places,
                                   .place_count = place_count,
                                   .memory_fraction = self->options->memory_fraction,
-                                  .interrupted = self->stop.interrupted,
+                                  .stop = &self->stop,
                                   .result = &base->explanation,
                                   .error = error};
     TRY(explain_list_changes(&base->explainer));

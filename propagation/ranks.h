@@ -7,8 +7,7 @@
 #ifndef PROPAGATION_RANKS_H
 #define PROPAGATION_RANKS_H
 
-#include <signal.h>
-
+#include "base/stop.h"
 #include "propagation/lower.h"
 
 typedef struct PlanRanks {
@@ -19,12 +18,17 @@ typedef struct PlanRanks {
     Completion **completions; /* [parts->stage_count] */
     int32_t *first_rank;      /* [stage_count + 1]; the last is the number of ranks */
     int32_t stage_count, rank_count;
-    const volatile sig_atomic_t *interrupted; /* set by the caller, or NULL: the rest need not be lowered */
+    const StopSignal *stop; /* or NULL; where it is set, the rest need not be lowered */
 } PlanRanks;
 
 /* Completes all stages; everything lives in the arena. */
 AmStatus plan_ranks(PlanRanks *ranks, Arena *arena, const PlanContext *context, const Plan *plan,
                     AmError *error);
+/* The same for a plan beside another one. Stages that equal those of `known`, ranks of the same context or
+ * NULL, borrow their assignments; `known` must outlive `ranks`. AM_INTERRUPTED where `stop` (or NULL) is set
+ * before all stages are complete. */
+AmStatus plan_ranks_beside(PlanRanks *ranks, Arena *arena, const PlanContext *context, const Plan *plan,
+                           const PlanRanks *known, const StopSignal *stop, AmError *error);
 /* The stage that has a rank. */
 int32_t plan_ranks_stage(const PlanRanks *ranks, int32_t rank);
 /* The program of one rank. */
