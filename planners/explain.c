@@ -58,24 +58,23 @@ AmStatus explain_add_made(Explainer *self, ChangedPlan *make, const void *maker,
                       (PlannedChange){.make = make, .maker = maker, .number = number, .result = result});
 }
 
-void explain_simulate_change(const Explainer *self, PlannedChange *change, Arena *arena, const Plan **plan,
-                             Simulation **simulation) {
+AmStatus explain_make_change(const Plan **plan, const PlannedChange *change, Arena *arena, AmError *error) {
     *plan = change->plan;
-    if (!*plan) change->status = change->make(plan, arena, change->maker, change->number, &change->error);
-    const SimulationOptions options = {
-        .memory_fraction = self->memory_fraction, .stop = self->stop, .known = &self->ranks};
-    if (change->status == AM_OK)
-        change->status = simulate_plan_with(simulation, arena, self->context, *plan, self->cluster, &options,
-                                            &change->error);
+    return *plan ? AM_OK : change->make(plan, arena, change->maker, change->number, error);
 }
 
 static void simulate_change(void *user, int32_t k) {
     const Explainer *self = user;
     PlannedChange *change = &self->changes[k];
+    const SimulationOptions options = {
+        .memory_fraction = self->memory_fraction, .stop = self->stop, .known = &self->ranks};
     Arena arena = {0};
     Simulation *simulation;
     const Plan *plan;
-    explain_simulate_change(self, change, &arena, &plan, &simulation);
+    change->status = explain_make_change(&plan, change, &arena, &change->error);
+    if (change->status == AM_OK)
+        change->status = simulate_plan_with(&simulation, &arena, self->context, plan, self->cluster, &options,
+                                            &change->error);
     if (change->status == AM_OK)
         *change->result = (ExplainedChange){.seconds = simulation->step_seconds,
                                             .peak_bytes = simulation->fit.needed_bytes,

@@ -77,9 +77,8 @@ AmStatus explain_list_changes(Explainer *self);
 int32_t explain_most_changes(const Explainer *self);
 /* Releases the documents that changed plans refer to. */
 void explain_close(Explainer *self);
-/* Simulates a change in `arena`: its plan and simulation, or change->status with change->error. */
-void explain_simulate_change(const Explainer *self, PlannedChange *change, Arena *arena, const Plan **plan,
-                             Simulation **simulation);
+/* The plan of a change, made in `arena` where it is not made yet. */
+AmStatus explain_make_change(const Plan **plan, const PlannedChange *change, Arena *arena, AmError *error);
 
 /* result->spans (explain_timeline.c). */
 AmStatus explain_timeline(Explainer *self);

@@ -20,6 +20,8 @@
 #include "planners/model_gap.h"
 #include "planners/paper_search.h"
 #include "planners/plan_climb.h"
+#include "planners/plan_restarts.h"
+#include "planners/search_watch.h"
 #include "planners/searching.h"
 
 /* Instructions of a module of which a pipeline is simulated in some ten milliseconds. */
@@ -104,21 +106,41 @@ static void spend(Budget *budget, const SearchResult *found) {
     budget->is_cut |= found->is_cut;
 }
 
-/* Changes of the plan one by one, within the budget. */
-static AmStatus climb(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
-                      const SearchOptions *options, const MicroBatching *settings, Budget *budget,
-                      AmError *error) {
-    PlanClimb climb = {.whole = whole,
+/* ---- climbs ---- */
+
+static PlanClimb open_climb(PlanContext *whole, const Cluster *cluster, const SearchOptions *options,
+                            const MicroBatching *settings) {
+    return (PlanClimb){.whole = whole,
                        .cluster = cluster,
                        .options = options,
-                       .keeps_micro_batches = settings->micro_batches > 0,
-                       .stop = {budget->interrupted, budget->deadline},
-                       .cap = budget->cap > 0 ? budget->cap - budget->used : 0};
-    if (!result->plan || is_over(budget) || !plan_climb_applies(options)) return AM_OK;
-    TRY(plan_climb(&result->plan, &climb, arena, error));
-    budget->used += climb.evaluations;
-    budget->is_cut |= climb.is_cut;
-    return AM_OK;
+                       .keeps_micro_batches = settings->micro_batches > 0};
+}
+
+/* Lets climbs and restarts use what is left of the budget; false: nothing is, or the options allow none. */
+static AmStatus begin_climb(bool *is_allowed, PlanClimb *climb, const Plan *plan, const Budget *budget,
+                            Arena *arena, AmError *error) {
+    *is_allowed = plan && !is_over(budget) && plan_climb_applies(climb->options);
+    if (!*is_allowed) return AM_OK;
+    climb->stop = (StopSignal){budget->interrupted, budget->deadline};
+    climb->cap = budget->cap > 0 ? budget->cap - budget->used : 0;
+    search_watch_phase(climb->options->watch, SEARCH_PHASE_CHANGES);
+    return plan_climb_open(climb, arena, error);
+}
+
+static void end_climb(Budget *budget, const PlanClimb *climb) {
+    budget->used += climb->evaluations;
+    budget->is_cut |= climb->is_cut;
+}
+
+/* Changes of the plan one by one, within the budget. */
+static AmStatus climb_from(SearchResult *result, PlanClimb *climb, Budget *budget, Arena *arena,
+                           AmError *error) {
+    bool is_allowed;
+    TRY(begin_climb(&is_allowed, climb, result->plan, budget, arena, error));
+    if (!is_allowed) return AM_OK;
+    AmStatus status = plan_climb(&result->plan, climb, 0, arena, error);
+    end_climb(budget, climb);
+    return status;
 }
 
 /* ---- one search per number of micro-batches ---- */
@@ -229,7 +251,12 @@ static AmStatus search_numbers(SearchResult *result, Arena *arena, PlanContext *
         if (status != AM_OK && (!is_known || round == 0) && error && error->code == AM_OK) *error = failure;
         if (!is_known) return status;
         if (isnan(bound) || round_bound > bound) bound = round_bound;
-        if (count > 1) TRY(climb(&found, arena, whole, cluster, options, settings, &budget, error));
+        if (count > 1) {
+            PlanClimb climb = open_climb(whole, cluster, options, settings);
+            status = climb_from(&found, &climb, &budget, arena, error);
+            plan_climb_close(&climb);
+            TRY(status);
+        }
         keep_round(result, &found);
         bool is_done = count == 1 || budget.cap == 0 || budget.used == before || round == MOST_ROUNDS;
         if (is_done || is_over(&budget) || found.interrupted) break;
@@ -419,54 +446,126 @@ static AmStatus stages_round(SearchResult *result, Arena *arena, PlanContext *wh
     return AM_OK;
 }
 
-/* Plans of any number of stages: two small rounds, so that few evaluations find a pipeline, too; the round of
- * the default budget; and, where more is allowed, rounds of twice the size each. A climb over single changes
- * ends each round but the small ones. */
+/* ---- phases of a search over plans of any number of stages ---- */
+
+typedef enum PhaseKind { PHASE_ROUND, PHASE_RESTARTS } PhaseKind;
+
+typedef struct Phase {
+    PhaseKind kind;
+    int32_t number; /* of the round; those below 0 are small; round 0 is that of the default budget */
+    int64_t size;   /* evaluations; 0: by the module */
+} Phase;
+
+typedef struct StagesSearch {
+    SearchResult *result;
+    Arena *arena;
+    PlanContext *whole;
+    const Cluster *cluster;
+    const SearchOptions *options;
+    const MicroBatching *settings;
+    Budget budget;
+    PlanClimb climb;
+    double climbed_from; /* the step of the last round's plan */
+    int64_t standard;    /* evaluations up to the end of round 0 */
+    AmError refusal;     /* of the last round without a plan */
+} StagesSearch;
+
+enum { SMALL_ROUNDS = 2, FIRST_PHASES = SMALL_ROUNDS + 1, MOST_PHASES = FIRST_PHASES + 48 };
+
+/* Phase k of the sequence, which the budget cuts:
+ *
+ *     round -2 (8) | round -1 (24) | round 0 | restarts (1) | round 1 (2) | restarts (2) | round 2 (4) | ...
+ *
+ * in evaluations up to round 0, and behind it in multiples of what was used until then. Modules that are not
+ * priced quickly have no small rounds. */
+static Phase phase_at(const StagesSearch *self, int32_t k) {
+    static const int64_t small[SMALL_ROUNDS] = {8, 24};
+    if (k < SMALL_ROUNDS) return (Phase){PHASE_ROUND, k - SMALL_ROUNDS, small[k]};
+    int32_t round = (k - SMALL_ROUNDS + 1) / 2;
+    bool is_round = (k - SMALL_ROUNDS) % 2 == 0;
+    if (round == 0) return (Phase){PHASE_ROUND, 0, self->options->is_trial ? self->options->evaluations : 0};
+    int32_t doublings = is_round ? round : round - 1;
+    int64_t size = self->standard < INT64_MAX >> (doublings + 1) ? self->standard << doublings : 0;
+    return (Phase){is_round ? PHASE_ROUND : PHASE_RESTARTS, round, size};
+}
+
+/* A round, with a climb at the end of all but the small ones. */
+static AmStatus run_round(StagesSearch *self, const Phase *phase, AmError *error) {
+    SearchOptions part = *self->options;
+    SearchResult found = {0};
+    AmError failure = {0};
+    part.is_small = phase->number < 0;
+    if (phase->number > 0) part.seed += (uint64_t)phase->number * SEARCH_SEED_STEP;
+    AmStatus status = stages_round(&found, self->arena, self->whole, self->cluster, &part, self->settings,
+                                   phase->size, &self->budget, &failure);
+    bool is_known = status == AM_OK || status == AM_ERROR_INFEASIBLE;
+    if (!is_known && error && error->code == AM_OK) *error = failure;
+    if (!is_known) return status;
+    if (status != AM_OK) self->refusal = failure;
+    bool is_new = found.plan && found.plan->predicted_step_seconds != self->climbed_from;
+    if (is_new && phase->number >= 0) {
+        self->climbed_from = found.plan->predicted_step_seconds;
+        TRY(climb_from(&found, &self->climb, &self->budget, self->arena, error));
+    }
+    keep_round(self->result, &found);
+    self->result->interrupted |= found.interrupted;
+    if (phase->number == 0) self->standard = self->budget.used;
+    return AM_OK;
+}
+
+/* Restarts from the best plan of all phases before. */
+static AmStatus run_restarts(StagesSearch *self, const Phase *phase, AmError *error) {
+    bool is_allowed;
+    TRY(begin_climb(&is_allowed, &self->climb, self->result->plan, &self->budget, self->arena, error));
+    if (!is_allowed) return AM_OK;
+    uint64_t seed = self->options->seed + (uint64_t)phase->number * SEARCH_SEED_STEP;
+    AmStatus status = plan_restarts(&self->result->plan, &self->climb, phase->size, seed, self->arena, error);
+    end_climb(&self->budget, &self->climb);
+    return status;
+}
+
+/* Runs phases until the budget ends, or until a round and the restarts before it price nothing new. The
+ * default budget ends with round 0. */
+static AmStatus run_phases(StagesSearch *self, AmError *error) {
+    bool is_quick = self->whole->rules->count <= QUICKLY_PRICED && !self->options->is_trial;
+    int64_t before = 0; /* evaluations up to the end of the last round */
+    for (int32_t k = is_quick ? 0 : SMALL_ROUNDS; k < MOST_PHASES; k++) {
+        const Phase phase = phase_at(self, k);
+        if (phase.kind == PHASE_RESTARTS) TRY(run_restarts(self, &phase, error));
+        else TRY(run_round(self, &phase, error));
+        if (is_over(&self->budget) || self->result->interrupted) return AM_OK;
+        if (phase.kind == PHASE_RESTARTS || phase.number < 0) continue;
+        if (self->budget.cap == 0 || self->budget.used == before) return AM_OK;
+        before = self->budget.used;
+    }
+    return AM_OK;
+}
+
 static AmStatus search_stages(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                               const SearchOptions *options, const MicroBatching *settings, AmError *error) {
-    static const int64_t small[] = {24, 8}; /* evaluations of rounds -1 and -2 */
-    enum { MOST_ROUNDS = 24 };
-    double start = clock_seconds(), before_climb = 0;
-    Budget budget = open_budget(options, options->is_trial ? 0 : options->evaluations);
-    AmError refusal = {0};
-    bool is_quick = whole->rules->count <= QUICKLY_PRICED && !options->is_trial;
-    int64_t standard = 0; /* evaluations up to the end of the round of the default budget */
+    double start = clock_seconds();
     TRY(hybrid_check_options(options, error));
     *result = (SearchResult){.model_gap = NAN};
-    for (int32_t round = is_quick ? -2 : 0;; round++) {
-        SearchOptions part = *options;
-        SearchResult found = {0};
-        AmError failure = {0};
-        int64_t before = budget.used, size = round < 0 ? small[-1 - round] : 0;
-        if (round > 0 && standard < INT64_MAX >> (round + 1)) size = standard << round;
-        if (options->is_trial) size = options->evaluations;
-        part.is_small = round < 0;
-        if (round > 0) part.seed += (uint64_t)round * SEARCH_SEED_STEP;
-        AmStatus status =
-            stages_round(&found, arena, whole, cluster, &part, settings, size, &budget, &failure);
-        bool is_known = status == AM_OK || status == AM_ERROR_INFEASIBLE;
-        if (!is_known && error && error->code == AM_OK) *error = failure;
-        if (!is_known) return status;
-        if (status != AM_OK) refusal = failure;
-        bool is_new = found.plan && found.plan->predicted_step_seconds != before_climb;
-        if (is_new && round >= 0) {
-            before_climb = found.plan->predicted_step_seconds;
-            TRY(climb(&found, arena, whole, cluster, options, settings, &budget, error));
-        }
-        keep_round(result, &found);
-        if (round == 0) standard = budget.used;
-        bool is_done = round >= 0 && (budget.cap == 0 || budget.used == before || round == MOST_ROUNDS);
-        if (is_done || is_over(&budget) || found.interrupted) break;
-    }
-    result->evaluations = budget.used;
+    StagesSearch self = {.result = result,
+                         .arena = arena,
+                         .whole = whole,
+                         .cluster = cluster,
+                         .options = options,
+                         .settings = settings,
+                         .budget = open_budget(options, options->is_trial ? 0 : options->evaluations),
+                         .climb = open_climb(whole, cluster, options, settings)};
+    AmStatus status = run_phases(&self, error);
+    plan_climb_close(&self.climb);
+    TRY(status);
+    result->evaluations = self.budget.used;
     result->interrupted = options->interrupted && *options->interrupted;
     if (!result->plan) {
-        if (error && error->code == AM_OK) *error = refusal;
+        if (error && error->code == AM_OK) *error = self.refusal;
         return AM_ERROR_INFEASIBLE;
     }
-    result->plan->evaluations = budget.used;
+    result->plan->evaluations = self.budget.used;
     if (!options->no_proof)
-        TRY(prove_stages(result, whole, cluster, options, settings, budget.deadline, error));
+        TRY(prove_stages(result, whole, cluster, options, settings, self.budget.deadline, error));
     result->search_seconds = clock_seconds() - start;
     return AM_OK;
 }

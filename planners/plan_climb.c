@@ -2,7 +2,7 @@
  *
  * Changes are simulated in batches of a fixed size, so that the order of evaluations depends neither on the
  * number of threads nor on the cap: a climb with a smaller cap is a prefix of one with a larger cap. After an
- * improvement the pass goes on behind the change that was taken, on the changes of the new plan.
+ * improvement the pass continues behind the change that was taken, on the changes of the new plan.
  */
 #include "planners/plan_climb.h"
 
@@ -10,29 +10,12 @@
 #include <string.h>
 
 #include "base/parallel.h"
-#include "planners/explain_parts.h"
 #include "planners/layer_costs.h"
+#include "planners/plan_memo.h"
 #include "planners/search_watch.h"
 #include "propagation/micro_batches.h"
 
-enum { CLIMB_BATCH = 2, MOST_PASSES = 8 /* over as many changes as the first plan has */ };
-
-/* The changes of one plan. */
-typedef struct Base {
-    Arena arena;
-    Explanation explanation;
-    Explainer explainer;
-    json_t *root;
-} Base;
-
-/* One change of the batch. */
-typedef struct Step {
-    Base *base;
-    Arena arena;
-    PlannedChange *change;
-    const Plan *plan;
-    Simulation *simulation;
-} Step;
+enum { MOST_PASSES = 8 /* over as many changes as the first plan has */ };
 
 bool plan_climb_applies(const SearchOptions *options) {
     bool is_free = options->pin_count == 0 && !options->kept && !options->is_trial && !options->no_polish;
@@ -48,34 +31,45 @@ int64_t plan_climb_reserve(const SearchOptions *options, int64_t evaluations) {
     return part < MOST ? part : MOST;
 }
 
-/* ---- places of cuts ---- */
-
 /* Finds the places of cuts once for all plans; none where the module has no units. */
-static AmStatus find_places(int32_t **places, int32_t *count, const PlanClimb *self, Arena *arena,
-                            AmError *error) {
+static AmStatus find_places(PlanClimb *self, Arena *arena, AmError *error) {
     const ProblemSettings settings = {
         .space = SPACE_AUTO, .memory_fraction = self->options->memory_fraction, .budget = {.limit = 1}};
     LayerCosts *costs;
     AmError why = {0};
-    *count = 0;
     AmStatus status = layer_costs_open(&costs, self->whole, self->cluster, &settings, &why);
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE && error) *error = why;
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE) return status;
-    int32_t units = status == AM_OK ? costs->unit_count : 1;
-    *places = ARENA_ARRAY(arena, int32_t, units);
-    if (*places && units > 1) memcpy(*places, costs->cuts + 1, sizeof **places * (size_t)(units - 1));
-    if (*places) *count = units - 1;
+    int32_t count = status == AM_OK ? costs->unit_count - 1 : 0;
+    int32_t *places = ARENA_ARRAY(arena, int32_t, count + 1);
+    if (places && count > 0) memcpy(places, costs->cuts + 1, sizeof *places * (size_t)count);
     if (status == AM_OK) layer_costs_close(costs);
-    return *places ? AM_OK : am_fail_memory(error, units);
+    if (!places) return am_fail_memory(error, count);
+    self->places = places;
+    self->place_count = count;
+    return AM_OK;
+}
+
+AmStatus plan_climb_open(PlanClimb *self, Arena *arena, AmError *error) {
+    self->evaluations = 0;
+    self->is_cut = stop_wanted(&self->stop);
+    self->memo.arena = arena;
+    if (self->is_cut || self->places) return AM_OK;
+    return find_places(self, arena, error);
+}
+
+void plan_climb_close(PlanClimb *self) {
+    for (int32_t k = 0; k < PLAN_CLIMB_BATCH; k++) arena_free(&self->scratch[k]);
+    arena_free(&self->of_base);
 }
 
 /* ---- changes of a plan ---- */
 
-static AmStatus open_base(Base *base, const Plan *plan, const PlanClimb *self, const int32_t *places,
-                          int32_t place_count, AmError *error) {
-    *base = (Base){0};
+AmStatus plan_climb_list(ClimbBase *base, const Plan *plan, const PlanClimb *self, Arena *arena,
+                         AmError *error) {
+    *base = (ClimbBase){.arena = arena};
     if (!self->keeps_micro_batches) TRY(plan_stages_to_json(&base->root, plan, plan->context, error));
-    base->explainer = (Explainer){.arena = &base->arena,
+    base->explainer = (Explainer){.arena = arena,
                                   .whole = self->whole,
                                   .context = plan_context_used(plan, self->whole),
                                   .plan = plan,
@@ -83,20 +77,21 @@ static AmStatus open_base(Base *base, const Plan *plan, const PlanClimb *self, c
                                   .cluster = self->cluster,
                                   .keeps_micro_batches = self->keeps_micro_batches,
                                   .keeps_schedule = self->options->schedule != NULL,
-                                  .places = places,
-                                  .place_count = place_count,
+                                  .places = self->places,
+                                  .place_count = self->place_count,
                                   .memory_fraction = self->options->memory_fraction,
                                   .stop = &self->stop,
                                   .result = &base->explanation,
                                   .error = error};
     TRY(explain_list_changes(&base->explainer));
-    return base->arena.failed ? am_fail_memory(error, 0) : AM_OK;
+    return arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }
 
-static void close_base(Base *base) {
+void plan_climb_unlist(ClimbBase *base) {
     explain_close(&base->explainer);
     json_decref(base->root);
-    arena_free(&base->arena);
+    arena_release(base->arena, (ArenaMark){0});
+    base->arena->failed = false;
 }
 
 static void *copy_of(Arena *arena, const void *from, size_t size, int32_t count) {
@@ -121,9 +116,8 @@ static void copy_stage(PlanStage *stage, Arena *arena) {
     }
 }
 
-/* Copies the changed plan, with its prediction, beside what `old` says of its search. */
-static AmStatus take_step(Plan **plan, const Step *step, const PlanClimb *self, Arena *arena,
-                          AmError *error) {
+AmStatus plan_climb_take(Plan **plan, const ClimbStep *step, const PlanClimb *self, Arena *arena,
+                         AmError *error) {
     const Plan *old = *plan, *from = step->plan;
     const PlanContext *context = plan_context_used(from, self->whole);
     Plan *made = copy_of(arena, old, sizeof *old, 1);
@@ -143,88 +137,115 @@ static AmStatus take_step(Plan **plan, const Step *step, const PlanClimb *self, 
 
 /* ---- the climb ---- */
 
-static void simulate_task(void *user, int32_t k) {
-    Step *step = &((Step *)user)[k];
-    explain_simulate_change(&step->base->explainer, step->change, &step->arena, &step->plan,
-                            &step->simulation);
+bool plan_climb_add(ClimbBatch *batch, const Plan *plan, double seconds, PlanClimb *self) {
+    uint64_t key = plan_memo_key(plan);
+    for (int32_t k = 0; k < batch->count; k++)
+        if (batch->steps[k].key == key) return false;
+    if (plan_memo_excludes(&self->memo, key, seconds)) return false;
+    batch->steps[batch->count++] = (ClimbStep){.plan = plan, .key = key};
+    return true;
 }
 
-/* Simulates the changes from `first` on, as a circle. Returns how many; `*best`: the fastest that fits, or
- * NULL. */
-static int32_t simulate_batch(Step *steps, Step **best, PlanClimb *self, Base *base, int32_t first,
-                              int32_t wanted) {
-    int32_t all = explain_most_changes(&base->explainer), count = wanted;
-    *best = NULL;
-    if (self->cap > 0 && self->evaluations + count > self->cap) {
-        count = (int32_t)(self->cap - self->evaluations);
+typedef struct Pricing {
+    ClimbBatch *batch;
+    PlanClimb *climb;
+    const ClimbBase *base;
+} Pricing;
+
+static void simulate_task(void *user, int32_t k) {
+    const Pricing *self = user;
+    const PlanClimb *climb = self->climb;
+    ClimbStep *step = &self->batch->steps[k];
+    const SimulationOptions options = {.memory_fraction = climb->options->memory_fraction,
+                                       .stop = &climb->stop,
+                                       .known = &self->base->explainer.ranks};
+    step->status =
+        simulate_plan_with(&step->simulation, &self->climb->scratch[k], self->base->explainer.context,
+                           step->plan, climb->cluster, &options, &step->error);
+}
+
+AmStatus plan_climb_price(ClimbBatch *batch, PlanClimb *self, const ClimbBase *base, AmError *error) {
+    Pricing pricing = {batch, self, base};
+    batch->best = NULL;
+    if (self->cap > 0 && self->evaluations + batch->count > self->cap) {
+        batch->count = (int32_t)(self->cap - self->evaluations);
         self->is_cut = true;
     }
-    for (int32_t k = 0; k < count; k++) {
-        steps[k] = (Step){.base = base, .change = &base->explainer.changes[(first + k) % all]};
-        steps[k].change->status = AM_OK;
-    }
-    parallel_for(count, 0, simulate_task, steps);
-    for (int32_t k = 0; k < count; k++) {
-        const Simulation *simulation = steps[k].simulation;
-        if (steps[k].change->status != AM_OK) continue;
+    parallel_for(batch->count, 0, simulate_task, &pricing);
+    for (int32_t k = 0; k < batch->count; k++) {
+        ClimbStep *step = &batch->steps[k];
+        if (step->status == AM_INTERRUPTED) {
+            self->is_cut = true;
+            continue;
+        }
+        if (step->status == AM_ERROR_INTERNAL) {
+            if (error) *error = step->error;
+            return step->status;
+        }
+        bool fits = step->status == AM_OK && step->simulation->fit.fits;
+        step->seconds = fits ? step->simulation->step_seconds : NAN;
+        if (!plan_memo_add(&self->memo, step->key, step->seconds)) return am_fail_memory(error, 0);
+        if (step->status != AM_OK) continue;
         self->evaluations++;
-        search_watch_count(self->options->watch, 1, simulation->fit.fits ? simulation->step_seconds : NAN);
-        if (!simulation->fit.fits) continue;
-        if (!*best || simulation->step_seconds < (*best)->simulation->step_seconds) *best = &steps[k];
+        search_watch_count(self->options->watch, 1, step->seconds);
+        if (fits && !(batch->best && batch->best->seconds <= step->seconds)) batch->best = step;
     }
-    return count;
+    return AM_OK;
+}
+
+void plan_climb_clear(ClimbBatch *batch, PlanClimb *self) {
+    *batch = (ClimbBatch){0};
+    for (int32_t k = 0; k < PLAN_CLIMB_BATCH; k++) {
+        arena_release(&self->scratch[k], (ArenaMark){0});
+        self->scratch[k].failed = false;
+    }
 }
 
 /* Passes over the changes of `*plan` from number `*at` on; `*is_changed`: one was taken. */
-static AmStatus climb_once(Plan **plan, bool *is_changed, int32_t *at, PlanClimb *self, Base *base,
+static AmStatus climb_once(Plan **plan, bool *is_changed, int32_t *at, PlanClimb *self, ClimbBase *base,
                            Arena *arena, AmError *error) {
     int32_t all = explain_most_changes(&base->explainer);
+    double wanted = (*plan)->predicted_step_seconds * (1 - PLAN_CLIMB_GAIN);
     AmStatus status = AM_OK;
     *is_changed = false;
     for (int32_t done = 0; done < all && !*is_changed && !self->is_cut && status == AM_OK;) {
-        Step steps[CLIMB_BATCH], *best;
-        int32_t wanted = all - done < CLIMB_BATCH ? all - done : CLIMB_BATCH;
+        ClimbBatch batch = {0};
         if (stop_wanted(&self->stop)) {
             self->is_cut = true;
             return AM_OK;
         }
-        int32_t count = simulate_batch(steps, &best, self, base, *at % all, wanted);
-        *at = (*at + count) % all;
-        done += count;
-        for (int32_t k = 0; k < count && status == AM_OK; k++) {
-            if (steps[k].change->status != AM_ERROR_INTERNAL) continue;
-            status = steps[k].change->status;
-            if (error) *error = steps[k].change->error;
+        for (; done < all && batch.count < PLAN_CLIMB_BATCH && status == AM_OK;
+             done++, *at = (*at + 1) % all) {
+            const Plan *changed;
+            status = explain_make_change(&changed, &base->explainer.changes[*at % all],
+                                         &self->scratch[batch.count], error);
+            if (status == AM_OK) plan_climb_add(&batch, changed, wanted, self);
         }
-        double wanted_seconds = (*plan)->predicted_step_seconds * (1 - PLAN_CLIMB_GAIN);
-        if (status == AM_OK && best && best->simulation->step_seconds < wanted_seconds) {
-            status = take_step(plan, best, self, arena, error);
+        if (status == AM_OK) status = plan_climb_price(&batch, self, base, error);
+        if (status == AM_OK && batch.best && batch.best->seconds < wanted) {
+            status = plan_climb_take(plan, batch.best, self, arena, error);
             *is_changed = true;
         }
-        for (int32_t k = 0; k < count; k++) arena_free(&steps[k].arena);
+        plan_climb_clear(&batch, self);
     }
     return status;
 }
 
-AmStatus plan_climb(Plan **plan, PlanClimb *self, Arena *arena, AmError *error) {
-    int32_t *places, place_count, at = 0;
-    int64_t most = INT64_MAX;
-    self->evaluations = 0;
-    self->is_cut = stop_wanted(&self->stop);
-    if (self->is_cut) return AM_OK;
-    search_watch_phase(self->options->watch, SEARCH_PHASE_CHANGES);
-    TRY(find_places(&places, &place_count, self, arena, error));
-    for (bool is_changed = true; is_changed && !self->is_cut && self->evaluations < most;) {
+AmStatus plan_climb(Plan **plan, PlanClimb *self, int64_t limit, Arena *arena, AmError *error) {
+    int32_t at = 0;
+    int64_t first = self->evaluations, most = limit;
+    for (bool is_changed = true;
+         is_changed && !self->is_cut && (most == 0 || self->evaluations - first < most);) {
         AmError failure = {0};
-        Base *base = ARENA_ARRAY(arena, Base, 1);
-        if (!base) return am_fail_memory(error, (int64_t)sizeof *base);
+        ClimbBase base;
         is_changed = false;
-        AmStatus status = open_base(base, *plan, self, places, place_count, &failure);
-        bool has_changes = status == AM_OK && explain_most_changes(&base->explainer) > 0;
-        if (has_changes && most == INT64_MAX) most = MOST_PASSES * explain_most_changes(&base->explainer);
-        if (has_changes) status = climb_once(plan, &is_changed, &at, self, base, arena, &failure);
-        close_base(base);
-        if (status == AM_ERROR_INFEASIBLE) return AM_OK;
+        AmStatus status = plan_climb_list(&base, *plan, self, &self->of_base, &failure);
+        int32_t all = status == AM_OK ? explain_most_changes(&base.explainer) : 0;
+        if (most == 0) most = (int64_t)MOST_PASSES * all;
+        if (all > 0) status = climb_once(plan, &is_changed, &at, self, &base, arena, &failure);
+        plan_climb_unlist(&base);
+        if (status == AM_INTERRUPTED) self->is_cut = true;
+        if (status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
         if (status != AM_OK && error) *error = failure;
         TRY(status);
     }

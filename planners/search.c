@@ -249,20 +249,22 @@ static void keep_better(Searching *self, Plan *plan, const MemoryFit *fit) {
 
 /* Single changes of the plan. */
 static AmStatus climb(Searching *self, Plan **plan, AmError *error) {
-    PlanClimb climb = {.whole = self->options->climbs,
-                       .cluster = self->cluster,
-                       .options = self->options,
-                       .keeps_micro_batches = true,
-                       .stop = {self->options->interrupted, self->deadline},
-                       .cap = self->cap > 0 ? searching_left(self) : 0};
-    if (!climb.whole || self->is_cut || !plan_climb_applies(self->options)) return AM_OK;
+    PlanClimb *climb = &self->climb;
+    if (!self->options->climbs || self->is_cut || !plan_climb_applies(self->options)) return AM_OK;
     bool is_same = (*plan)->predicted_step_seconds == self->climbed_from;
     if (searching_left(self) <= 0 || is_same) return AM_OK;
     self->climbed_from = (*plan)->predicted_step_seconds;
-    TRY(plan_climb(plan, &climb, self->arena, error));
-    self->climbed += climb.evaluations;
-    self->is_cut |= climb.is_cut;
-    return AM_OK;
+    climb->whole = self->options->climbs;
+    climb->cluster = self->cluster;
+    climb->options = self->options;
+    climb->keeps_micro_batches = true;
+    climb->stop = (StopSignal){self->options->interrupted, self->deadline};
+    climb->cap = self->cap > 0 ? searching_left(self) : 0;
+    TRY(plan_climb_open(climb, self->arena, error));
+    AmStatus status = plan_climb(plan, climb, 0, self->arena, error);
+    self->climbed += climb->evaluations;
+    self->is_cut |= climb->is_cut;
+    return status;
 }
 
 /* The best genome of the round as a plan, with overrides. */
@@ -474,6 +476,7 @@ AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, 
     }
     result->search_seconds = clock_seconds() - start;
 fail:
+    plan_climb_close(&self.climb);
     for (int32_t k = 0; k < self.problem_count; k++) problem_free(self.problems[k]);
     scratch_free(self.scratch);
     return status;

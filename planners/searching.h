@@ -4,6 +4,7 @@
 #define PLANNERS_SEARCHING_H
 
 #include "cost/simulate.h"
+#include "planners/plan_climb.h"
 #include "planners/search.h"
 
 #define SEARCH_MOST_MESHES 64
@@ -13,15 +14,16 @@ typedef struct Searching {
     const PlanContext *context;
     const Cluster *cluster;
     const SearchOptions *options;
-    Scratch *scratch;    /* of all problems */
-    int64_t cap;         /* evaluations of the whole search, 0: none */
-    bool is_cut;         /* the cap has left something out: nothing may follow */
-    int64_t limit;       /* evaluations of all problems together up to the end of the round, but for */
-    int64_t refining;    /* those that come after (refine.h) */
-    int64_t sharing;     /* and those left for shares of mixed devices */
-    int64_t shared;      /* of these, used */
-    bool may_share;      /* there were some */
-    int64_t climbed;     /* evaluations of climbs over single changes */
+    Scratch *scratch; /* of all problems */
+    int64_t cap;      /* evaluations of the whole search, 0: none */
+    bool is_cut;      /* the cap has left something out: nothing may follow */
+    int64_t limit;    /* evaluations of all problems together up to the end of the round, but for */
+    int64_t refining; /* those that come after (refine.h) */
+    int64_t sharing;  /* and those left for shares of mixed devices */
+    int64_t shared;   /* of these, used */
+    bool may_share;   /* there were some */
+    int64_t climbed;  /* evaluations of climbs over single changes */
+    PlanClimb climb;
     double climbed_from; /* seconds of the last plan that was climbed from */
     int64_t round_size;  /* evaluations of the first round */
     uint64_t seed;
