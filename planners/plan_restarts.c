@@ -155,7 +155,7 @@ static AmStatus draw_change(Restarts *self, const Plan **made, AmError *error) {
     }
 }
 
-/* Two or three changes by chance, or one where the others are incompatible with it. */
+/* One to three changes by chance; those that are incompatible with the ones before are left out. */
 static AmStatus draw(Restarts *self, const Plan **made, AmError *error) {
     int32_t wanted = 1 + (int32_t)random_below(self->random, 3);
     *made = NULL;

@@ -2,7 +2,7 @@
  *
  * A restart applies a larger change (plan_moves.h) to the best plan: first shifts of a unit between parts
  * that are not neighbours, from busy to idle ones, and priorities of one stage for another; then pairs of the
- * fastest single changes; then two or three changes by chance. A plan that comes within PLAN_RESTART_NEAR of
+ * fastest single changes; then one to three changes by chance. A plan that comes within PLAN_RESTART_NEAR of
  * the best one is climbed from. A plan that is faster takes the place of the best one, and restarts begin
  * anew.
  *
