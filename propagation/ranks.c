@@ -5,8 +5,8 @@
 
 #include "propagation/lower_chunks.h"
 
-/* Whether two plans have the same parts of the model on stages of the same sizes. Changed plans share what
- * they do not change, so that pointers are compared. */
+/* Returns whether two plans have the same parts of the model on stages of the same sizes. Changed plans share
+ * unchanged arrays, so that pointers are compared. */
 static bool have_same_parts(const Plan *a, const Plan *b) {
     if (a->stage_count != b->stage_count) return false;
     for (int32_t s = 0; s < a->stage_count; s++) {
