@@ -197,8 +197,8 @@ def check_kernel_rows():
 
 def check_training_order():
     rows = gpu_train.cases(["a", "b"])
-    assert rows[:2] == [("a", "1 rank", "none"), ("b", "1 rank", "none")], rows
-    assert len(rows) == 2 * (1 + len(gpu_train.RANKS) * len(gpu_train.PLANS)) == len(set(rows)), rows
+    assert rows[:2] == [("a", "1 rank", "none", "f32"), ("b", "1 rank", "none", "f32")], rows
+    assert len(rows) == 2 * (2 + len(gpu_train.RANKS) * len(gpu_train.PLANS)) == len(set(rows)), rows
 
 
 def main():
