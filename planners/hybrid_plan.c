@@ -282,8 +282,7 @@ static AmStatus make_plan(HybridPlans *self, HybridTry *try, AmError *error) {
 /* ---- simulation ---- */
 
 static AmStatus simulate(const HybridPlans *self, HybridTry *try, AmError *error) {
-    const SimulationOptions options = {.memory_fraction = self->options->memory_fraction,
-                                       .stop = self->stop};
+    const SimulationOptions options = {.memory_fraction = self->options->memory_fraction, .stop = self->stop};
     Simulation *simulation;
     TRY(simulate_plan_with(&simulation, &try->arena, try->plan->context, try->plan, self->cluster, &options,
                            error));
