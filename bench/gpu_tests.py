@@ -64,7 +64,8 @@ def nccl(visit):
         visit.add("all", "not run", "the pack has no stand-in libraries")
         return
     first = [] if visit.is_dry_run else [os.path.abspath("nccl")]
-    environment = visit.environment(first=first, NCCL_MULTI_RANK_GPU_ENABLE="1")
+    environment = visit.environment(first=first, NCCL_MULTI_RANK_GPU_ENABLE="1", NCCL_ALGO="Ring",
+                                    NCCL_PROTO="Simple")
     visit.add_test("test_cuda_nccl", visit.run(["bin/test_cuda_nccl"], TEST_SECONDS, environment))
     rows = [(model, f"{ranks} ranks, NCCL", gpu_train.plan_name(ranks, "data parallel"), "f32")
             for model in NCCL_MODELS for ranks in NCCL_RANKS]
