@@ -28,7 +28,7 @@ typedef struct ReadyProgram {
     int64_t scratch_bytes, comm_scratch_bytes; /* of kernels, of collectives */
     bool waits_on_host;                        /* a step of it does, so it cannot be recorded as one */
     Arena *arena;                              /* in which it is */
-    RedZones *zones;                           /* looked at after every step; NULL: there are none */
+    RedZones *zones;                           /* checked after every step; NULL: none */
     Timeline *timeline;                        /* of the rank; NULL: nothing is measured */
     int64_t turn;                              /* of a loop's body: set by who runs it, before it does */
 } ReadyProgram;

@@ -1,8 +1,7 @@
-/* Streams: see stream.h. Both ranks know a channel between them by the number of the transfer.
+/* Streams: see stream.h. Both ranks identify a channel between them by the number of the transfer.
  *
- * A channel's slots are memory of the host. Where the arrays are a device's, they
- * pass through a copy on the host, which is whole: pieces are packed from it and
- * unpacked to it.
+ * A channel's slots are memory of the host. If the arrays are on a device, they pass through a copy
+ * on the host, which is complete: pieces are packed from it and unpacked to it.
  */
 #include "executor/stream.h"
 
@@ -56,7 +55,7 @@ static AmStatus open_end(StreamEnd *end, const Stream *stream, const Comm *comm,
                    receiver);
 }
 
-/* Whether what arrives is all of the result. */
+/* Returns whether the received pieces cover the result. */
 static bool fills_result(const Stream *stream) {
     const ProgramTransfer *transfer = stream->call->transfer;
     int64_t bytes = 0;
@@ -65,7 +64,7 @@ static bool fills_result(const Stream *stream) {
     return bytes == ir_shape_bytes(shape_of(stream, false));
 }
 
-/* Makes the host's copies of what is sent and received, where a device has the arrays. */
+/* Makes the host's copies of sent and received arrays, if a device has them. */
 static AmStatus make_copies(Stream *stream, Arena *arena, AmError *error) {
     if (stream->comm->device->back_end == &kernels_cpu) return AM_OK;
     int64_t bytes[2] = {stream->puts ? ir_shape_bytes(shape_of(stream, true)) : 0,
@@ -129,7 +128,7 @@ static void copy_pieces(const Stream *stream, const StreamEnd *end, void *array,
     }
 }
 
-/* Puts what is sent: from the array, or from the host's copy of it. */
+/* Sends from the array, or from the host's copy of it. */
 static AmStatus put(const Stream *stream, AmError *error) {
     void *array = stream->call->operands[0];
     if (stream->copy) {
@@ -146,7 +145,7 @@ static AmStatus put(const Stream *stream, AmError *error) {
     return AM_OK;
 }
 
-/* Gets what is received; what no piece fills keeps its value. */
+/* Receives; elements without a piece keep their value. */
 static AmStatus get(const Stream *stream, AmError *error) {
     KernelDevice *device = stream->comm->device;
     void *array = stream->call->results[0], *to = stream->copy ? stream->copy : array;

@@ -23,7 +23,7 @@ typedef struct Stream {
     bool puts, gets;
     Comm *comm;        /* of the rank */
     void *copy;        /* of the array, on the host; NULL: the array is there */
-    bool fills_result; /* what is received is all of the result */
+    bool fills_result; /* the received pieces cover the result */
     int64_t turn;      /* set by the actor that runs it, before it does */
 } Stream;
 

@@ -13,13 +13,13 @@
 #include "propagation/micro_batches.h"
 
 enum { MOST_FOUND = 24, MOST_GUESSES = 4, MOST_EVEN = 2, MOST_VARIED = 2, LEAST_TABLES = 2 };
-/* Of the seconds, where they are limited: one-stage plans come after the pipelines. */
+/* The fraction of a time limit for pipelines; one-stage plans come after them. */
 #define PIPELINES_SHARE 0.6
 
 /* ---- plans to begin with ---- */
 
-/* Of a large module, before the tables are made: the first plan of those that need least memory that fits. An
- * interrupted search has that. */
+/* Simulates a first plan of a large module before the tables are made: the first one that fits
+ * among those with the least memory. An interrupted search returns it. */
 static AmStatus try_first(HybridTries *self, const MicroBatching *settings, AmError *error) {
     enum { SOON_ENOUGH = 2000 /* instructions */, LEAST_LEFT = 16 /* evaluations */ };
     const Cluster *cluster = self->plans.cluster;
@@ -38,7 +38,7 @@ static AmStatus try_first(HybridTries *self, const MicroBatching *settings, AmEr
     return AM_OK;
 }
 
-/* --init-plan, before all else, where it is a plan of the space that is asked for. */
+/* Simulates the plan of --init-plan first, if it is in the requested space. */
 static AmStatus try_given(HybridTries *self, const MicroBatching *settings, AmError *error) {
     const SearchOptions *options = self->plans.options;
     const Plan *initial = options->initial;
@@ -96,8 +96,8 @@ static int32_t most_tables(const HybridTries *self) {
     return most < HYBRID_MOST_TABLES ? (int32_t)most : HYBRID_MOST_TABLES;
 }
 
-/* The best even pipelines by the tables, at most so many, simulated whatever rank they have; but not those
- * that are slower than what was found by more than the tables are ever wrong by. */
+/* Simulates the best even pipelines by the tables, up to a number and for any rank, except those
+ * that are slower than the best plan by more than the tables' error. */
 static AmStatus try_even(HybridTries *self, const Found *found, int64_t most, int32_t *count,
                          AmError *error) {
     const double near = 1.3;
@@ -164,8 +164,8 @@ static bool deal_evenly(const HybridTries *self, HybridPipeline *pipeline, const
     return true;
 }
 
-/* Where nothing fits by the tables, what lacks least by them is simulated all the same: it says what is in
- * the way. */
+/* If no plan fits by the tables, simulates the one closest to the limit, which identifies the
+ * obstacle. */
 static AmStatus try_nearest(HybridTries *self, AmError *error) {
     const HybridModel *model = self->model;
     HybridPipeline nearest = {0}, pipeline;
@@ -299,7 +299,7 @@ static AmStatus run(HybridTries *self, SearchResult *single, const MicroBatching
 AmStatus hybrid_check_options(const SearchOptions *options, AmError *error) {
     bool is_agent = options->searcher == SEARCHER_AGENT;
     Agent *agent;
-    if (options->agent) { /* it is told at once, not where it is first needed, that it is none */
+    if (options->agent) { /* reports an invalid agent before the search */
         TRY(inference_agent_read(&agent, options->agent, error));
         agent_free(agent);
     }

@@ -1,9 +1,9 @@
-/* The hybrid space: number of stages, devices and mesh of each, cuts, micro-batches, schedule, recomputation,
- * ZeRO's level and the lists inside each stage, under the memory limit.
+/* The hybrid space: number of stages, devices and mesh of each, cuts, micro-batches, schedule,
+ * recomputation, ZeRO's level and the lists inside each stage, under the memory limit.
  *
- * Pipelines are found by the dynamic program of hybrid_stages.h over tables of whole-module lowerings, the
- * best of them are simulated, and their cuts are moved by what the simulations show; the plans of a single
- * stage are searched besides where the tables do not rule them out. Docs: docs/hybrid.md.
+ * The dynamic program of hybrid_stages.h finds pipelines from tables of whole-module lowerings. The
+ * best of them are simulated, and their cuts are moved by the results of simulations. One-stage
+ * plans are searched in addition unless the tables exclude them. Docs: docs/hybrid.md.
  */
 #ifndef PLANNERS_HYBRID_H
 #define PLANNERS_HYBRID_H

@@ -37,7 +37,7 @@ typedef struct HybridPlans {
     const LayerCosts *costs;
     const SearchOptions *options;
     uint32_t relaxations;
-    const StopSignal *stop; /* ends simulations in work; NULL: they are completed all the same */
+    const StopSignal *stop; /* ends pending simulations; NULL: they are completed */
     HybridContext *contexts[HYBRID_MOST_CONTEXTS];
     int32_t context_count;
 } HybridPlans;

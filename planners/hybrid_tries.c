@@ -1,4 +1,4 @@
-/* What is simulated, and the best of it; see hybrid_tries.h. */
+/* Simulations of candidates, and the best of them; see hybrid_tries.h. */
 #include "planners/hybrid_tries.h"
 
 #include <math.h>
@@ -6,8 +6,8 @@
 #include "planners/hybrid_shares.h"
 
 enum { LEAST_TRIES = 15, MOST_TRIES = 72, LEAST_SINGLE_CHANGES = 20 };
-/* Simulated plans, unless the user says how many: as many as such a number of instructions has. A third of
- * them are changes of the best. */
+/* The default number of simulated plans: their instructions add up to this number. A third of them
+ * are changes of the best. */
 enum { INSTRUCTIONS_TRIED = 315000 };
 
 int64_t hybrid_evaluations_left(const HybridTries *self) {

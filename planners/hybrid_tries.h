@@ -25,7 +25,8 @@ typedef struct HybridTries {
     StopSignal stop;
 } HybridTries;
 
-/* Of those that the user allows; pipelines may have a half of what is left when their tables are made. */
+/* The remaining evaluations; pipelines may use half of those that remain when their tables are
+ * made. */
 int64_t hybrid_evaluations_left(const HybridTries *self);
 /* The evaluations that are kept for shares of mixed devices of the best pipeline; 0 where there are too few.
  */
@@ -45,8 +46,8 @@ AmStatus hybrid_try_one(HybridTries *self, HybridTry *try, AmError *error);
 /* Simulates tries, HYBRID_BATCH at a time; `best` is then up to date. They must live as long as the plans'
  * arena. */
 AmStatus hybrid_try_all(HybridTries *self, HybridTry *tries, int32_t count, AmError *error);
-/* Simulates pipelines. Modules in micro-batches serve several of them and are made at once, those with
- * recomputation as they come, since most are of one pipeline alone. */
+/* Simulates pipelines. Modules in micro-batches serve several of them and are made at once; those
+ * with recomputation are made one by one, since most belong to one pipeline. */
 AmStatus hybrid_try_pipelines(HybridTries *self, const HybridPipeline *pipelines, int32_t count,
                               AmError *error);
 bool hybrid_was_tried(const HybridTries *self, const HybridPipeline *pipeline);

@@ -1,10 +1,11 @@
-/* The spaces that a search spans, and the number of micro-batches.
+/* The spaces of a search, and the number of micro-batches.
  *
- * Plans of any number of stages are hybrid_search()'s, with the one-stage plans and one micro-batch among
- * them; what is not in its space is searched beside it and the quickest wins. In the other spaces there is
- * one search for each number of micro-batches. More micro-batches keep fewer activations and pay for it with
- * smaller kernels and more launches, so that the fastest number is the smallest that fits, or nearly so; all
- * of them are searched alike.
+ * hybrid_search() covers plans of any number of stages, including one-stage plans with one
+ * micro-batch. One-stage plans with several micro-batches are searched in addition, and the fastest
+ * plan wins. In the other spaces there is one search for each number of micro-batches. More
+ * micro-batches keep fewer activations at the cost of smaller kernels and more launches, so that
+ * the fastest number is the smallest that fits, or nearly so; all of them are searched in the same
+ * way.
  */
 #include "planners/micro_batch_search.h"
 
@@ -24,10 +25,11 @@
 #include "planners/search_watch.h"
 #include "planners/searching.h"
 
-/* Instructions of a module of which a pipeline is simulated in some ten milliseconds. */
+/* The largest number of a module's instructions for which a pipeline is simulated in some ten
+ * milliseconds. */
 #define QUICKLY_PRICED 10000
 
-/* Of all numbers so far and one more; NAN: nothing is known of one of them. */
+/* The least bound over all numbers so far and one more; NAN if one is unknown. */
 static double least_bound(double bound, const SearchResult *found) {
     bool is_known = found->plan && !isnan(found->plan->bound_seconds) && !isnan(bound);
     return is_known ? fmin(bound, found->plan->bound_seconds) : NAN;
@@ -92,7 +94,7 @@ static bool is_over(const Budget *budget) {
     return budget->is_cut || (budget->cap > 0 && budget->used >= budget->cap) || has_ended(budget);
 }
 
-/* What a part of the search may spend: its size and what the budget leaves. */
+/* Sets the budget of a part of the search: its size and the remaining budget. */
 static void allow(SearchOptions *part, const Budget *budget, int64_t size) {
     part->evaluations = size;
     part->is_default_limit = false;
@@ -116,7 +118,8 @@ static PlanClimb open_climb(PlanContext *whole, const Cluster *cluster, const Se
                        .keeps_micro_batches = settings->micro_batches > 0};
 }
 
-/* Lets climbs and restarts use what is left of the budget; false: nothing is, or the options allow none. */
+/* Prepares climbs and restarts with the remaining budget; `is_allowed` is false if it is used up,
+ * or if the options exclude them. */
 static AmStatus begin_climb(bool *is_allowed, PlanClimb *climb, const Plan *plan, const Budget *budget,
                             Arena *arena, AmError *error) {
     *is_allowed = plan && !is_over(budget) && plan_climb_applies(climb->options);
@@ -195,7 +198,7 @@ static AmStatus search_each(SearchResult *best, double *bound, Arena *arena, Pla
     return AM_ERROR_INFEASIBLE;
 }
 
-/* Adds what a round has found to what the rounds before it have. */
+/* Adds the results of a round to those of earlier rounds. */
 static void keep_round(SearchResult *result, const SearchResult *found) {
     SearchResult kept = *result;
     bool is_better = found->plan &&
@@ -285,7 +288,7 @@ static AmStatus take_recipe(SearchResult *result, Arena *arena, PlanContext *who
     Plan *plan = NULL;
     AmError refusal = {0};
     const char *reason = NULL;
-    int64_t evaluations; /* quotations are none of the search */
+    int64_t evaluations; /* prices of baselines do not count as evaluations */
     AmStatus status = plan_context_for(&context, whole, settings, &refusal);
     if (status == AM_OK)
         status = even_pipeline_plan(&plan, &reason, &evaluations, arena, context, cluster, recipe, &refusal);
@@ -329,7 +332,7 @@ static AmStatus take_recipes(SearchResult *result, Arena *arena, PlanContext *wh
     return AM_OK;
 }
 
-/* A given one-stage plan, as it is, where nothing better was found. */
+/* Takes a given one-stage plan unchanged, if no better one was found. */
 static AmStatus take_initial(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                              const SearchOptions *options, const MicroBatching *settings, AmError *error) {
     const Plan *initial = options->initial;
@@ -361,7 +364,7 @@ static AmStatus take_initial(SearchResult *result, Arena *arena, PlanContext *wh
                           error);
 }
 
-/* Of both searches the quicker plan, and what came nearest where neither has one. */
+/* Takes the faster plan of two searches, or, without a plan, the one closest to the limit. */
 static void take_better(SearchResult *result, const SearchResult *found, const SearchOptions *options) {
     result->evaluations += found->evaluations;
     result->search_seconds += found->search_seconds;
@@ -379,10 +382,10 @@ static void take_better(SearchResult *result, const SearchResult *found, const S
     if (is_better) result->plan->space = plan_space_name(options->space);
 }
 
-/* One-stage plans with a number of micro-batches that is asked for: hybrid_search() has their lists for
- * one micro-batch alone. Of large modules its tables must do where they have a plan. `*refusal`: why there is
- * none, of both searches, where it is not for want of memory: one stage is refused for the module's sake, not
- * for its cuts'. */
+/* Searches one-stage plans with a requested number of micro-batches: hybrid_search() has their
+ * lists for one micro-batch alone. For large modules its tables must suffice if they contain a
+ * plan. `*refusal`: the reason why both searches have no plan, other than memory: a refusal of one
+ * stage concerns the module, not its cuts. */
 static AmStatus search_one_stage(SearchResult *result, Arena *arena, PlanContext *whole,
                                  const Cluster *cluster, const SearchOptions *options,
                                  const MicroBatching *settings, Budget *budget, AmError *refusal,
@@ -476,8 +479,8 @@ enum { SMALL_ROUNDS = 2, FIRST_PHASES = SMALL_ROUNDS + 1, MOST_PHASES = FIRST_PH
  *
  *     round -2 (8) | round -1 (24) | round 0 | restarts (1) | round 1 (2) | restarts (2) | round 2 (4) | ...
  *
- * in evaluations up to round 0, and behind it in multiples of what was used until then. Modules that are not
- * priced quickly have no small rounds. */
+ * in evaluations up to round 0, and after it in multiples of the evaluations up to its end. Modules
+ * that are priced slowly have no small rounds. */
 static Phase phase_at(const StagesSearch *self, int32_t k) {
     static const int64_t small[SMALL_ROUNDS] = {8, 24};
     if (k < SMALL_ROUNDS) return (Phase){PHASE_ROUND, k - SMALL_ROUNDS, small[k]};
@@ -570,7 +573,7 @@ static AmStatus search_stages(SearchResult *result, Arena *arena, PlanContext *w
     return AM_OK;
 }
 
-/* Returns whether a plan as it is may be what the search returns. */
+/* Returns whether the search may return a given plan unchanged. */
 static bool may_take_initial(const SearchOptions *options) {
     bool is_narrowed = options->mesh || options->pin_count > 0 || options->kept || options->is_even ||
                        options->no_exceptions;

@@ -33,7 +33,8 @@ typedef struct PlanClimb {
     Arena of_base;                   /* of the changes of the present plan */
 } PlanClimb;
 
-/* Whether the options leave plans to change: no pins, no kept shardings, a searcher that explores. */
+/* Returns whether the options leave plans to change: no pins, no kept shardings, a searcher that
+ * explores. */
 bool plan_climb_applies(const SearchOptions *options);
 
 /* The part of a search's default evaluations that is left to the climb. */
@@ -41,8 +42,9 @@ int64_t plan_climb_reserve(const SearchOptions *options, int64_t evaluations);
 
 /* Begins to count evaluations against self->cap. `arena` outlives all climbs of `self`. */
 AmStatus plan_climb_open(PlanClimb *self, Arena *arena, AmError *error);
-/* Replaces `*plan` by the plan at the end of the climb, made in `arena`. A plan that cannot be simulated
- * stays as it is. The climb lists no further changes after `limit` evaluations (0: eight passes). */
+/* Replaces `*plan` by the plan at the end of the climb, made in `arena`. A plan that cannot be
+ * simulated is unchanged. The climb lists no further changes after `limit` evaluations (0: eight
+ * passes). */
 AmStatus plan_climb(Plan **plan, PlanClimb *self, int64_t limit, Arena *arena, AmError *error);
 void plan_climb_close(PlanClimb *self);
 

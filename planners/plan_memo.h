@@ -11,7 +11,7 @@
 #include "propagation/plan.h"
 
 uint64_t plan_memo_key(const Plan *plan);
-/* Whether the plan of a key is known to be refused, too large, or no faster than `seconds`. */
+/* Returns whether the plan of a key is known to be refused, too large, or no faster than `seconds`. */
 bool plan_memo_excludes(const PriceMemo *memo, uint64_t key, double seconds);
 /* Adds a plan's step; NAN: it has none or does not fit. False without memory. */
 bool plan_memo_add(PriceMemo *memo, uint64_t key, double seconds);

@@ -157,8 +157,8 @@ static bool join_stage(PlanStage *into, const PlanStage *from, const PlanStage *
     return true;
 }
 
-/* Returns whether no stage of a changed plan is left without instructions or overlaps another one: cuts of
- * two changes lie in one order. */
+/* Returns whether every stage of a changed plan has instructions and no two overlap: the cuts of
+ * two changes have one order. */
 static bool are_ranges_disjoint(const Plan *plan) {
     for (int32_t s = 0; s < plan->stage_count; s++)
         for (int32_t r = 0; r < plan->stages[s].range_count; r++) {

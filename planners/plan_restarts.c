@@ -12,9 +12,9 @@
 enum {
     MOST_SHIFTS = 64,
     MOST_COPIES = 32,
-    PAIRED = 8,         /* single changes of which all pairs are priced */
-    MOST_UNKNOWN = 500, /* draws by chance without a plan that was not priced before */
-    POLISH = 24         /* evaluations of a climb from a plan that is no better */
+    PAIRED = 8,         /* single changes whose pairs are priced */
+    MOST_UNKNOWN = 500, /* random draws without a new plan */
+    POLISH = 24         /* evaluations of a climb from a slower plan */
 };
 
 /* From a part or stage to another one. */
@@ -36,7 +36,7 @@ typedef struct Restarts {
     Exchange *shifts, *copies;
     int32_t shift_count, copy_count;
     int64_t next;   /* number in the sequence */
-    int32_t missed; /* draws by chance since the last new plan */
+    int32_t missed; /* random draws since the last new plan */
 } Restarts;
 
 /* ---- lists of changes ---- */
@@ -130,7 +130,7 @@ static bool find_entry(const Restarts *self, EntryMove *move) {
     return true;
 }
 
-/* One change by chance; `*made` NULL: there is none. */
+/* Draws one random change; `*made` NULL: none. */
 static AmStatus draw_change(Restarts *self, const Plan **made, AmError *error) {
     enum { SINGLE, SHIFT, COPY, ENTRY, KINDS };
     Arena *arena = &self->candidates;
@@ -155,7 +155,7 @@ static AmStatus draw_change(Restarts *self, const Plan **made, AmError *error) {
     }
 }
 
-/* One to three changes by chance; those that are incompatible with the ones before are left out. */
+/* Draws one to three random changes; those that are incompatible with earlier ones are omitted. */
 static AmStatus draw(Restarts *self, const Plan **made, AmError *error) {
     int32_t wanted = 1 + (int32_t)random_below(self->random, 3);
     *made = NULL;

@@ -1,10 +1,10 @@
 /* Iterated local search (Lourenco, Martin and Stuetzle 2003) around the best plan of a search.
  *
- * A restart applies a larger change (plan_moves.h) to the best plan: first shifts of a unit between parts
- * that are not neighbours, from busy to idle ones, and priorities of one stage for another; then pairs of the
- * fastest single changes; then one to three changes by chance. A plan that comes within PLAN_RESTART_NEAR of
- * the best one is climbed from. A plan that is faster takes the place of the best one, and restarts begin
- * anew.
+ * A restart applies a larger change (plan_moves.h) to the best plan: first shifts of a unit between
+ * parts that are not neighbours, from busy to idle ones, and priorities of a stage for another;
+ * then pairs of the fastest single changes; then one to three random changes. The search climbs
+ * from a plan within PLAN_RESTART_NEAR of the best one. A faster plan replaces the best one, and
+ * restarts begin anew.
  *
  * The sequence depends on the plan and the seed alone; the cap of the climb cuts it.
  */
@@ -13,7 +13,7 @@
 
 #include "planners/plan_climb.h"
 
-#define PLAN_RESTART_GAIN 1e-5 /* part of the step below which a change is none */
+#define PLAN_RESTART_GAIN 1e-5 /* least gain of a change, as a fraction of the step */
 #define PLAN_RESTART_NEAR 0.01
 
 /* Replaces `*plan`, which fits, by the best plan of restarts with about `size` evaluations, made in `arena`.

@@ -1,4 +1,4 @@
-/* Prices by a 64-bit key: what a plan comes to, whichever lists led there. */
+/* Prices by a 64-bit key, which identifies the resulting plan independently of its lists. */
 #ifndef PLANNERS_PRICE_MEMO_H
 #define PLANNERS_PRICE_MEMO_H
 
@@ -7,8 +7,8 @@
 
 #include "base/arena.h"
 
-/* What a plan costs. Plans that do not fit keep their time; `excess` says by
- * what fraction of the limit the fullest device is over. */
+/* The cost of a plan. Plans that do not fit keep their time; `excess` is the fraction by which the
+ * fullest device exceeds the limit. */
 typedef struct PlanPrice {
     double seconds, compute_seconds, communication_seconds;
     int64_t peak_bytes;

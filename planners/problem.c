@@ -116,11 +116,11 @@ static bool has_weight_update(const PlanContext *context) {
     return false;
 }
 
-/* Of a device's memory: what gathered weights may take, all of them whole, to be kept from one pass to the
- * next. */
+/* The largest fraction of a device's memory for gathered weights, all of them whole, that are kept
+ * from one pass to the next. */
 #define MOST_KEPT 0.25
 
-/* Weights as they are gathered: each in the narrowest of the types that it is converted to. */
+/* Bytes of gathered weights: each in the narrowest of the types to which it is converted. */
 static double gathered_bytes(const PlanContext *context, Arena *scratch) {
     const StorageRoles *roles = context->choices->storage;
     ArenaMark mark = arena_mark(scratch);
@@ -317,7 +317,7 @@ uint64_t problem_completion_key(const Problem *self, const Completion *completio
     return hash_bytes(completion->deferred, count, key);
 }
 
-/* What one evaluation found. */
+/* The result of one evaluation. */
 typedef struct Evaluation {
     Genome genome;
     PlanPrice price;
@@ -379,7 +379,7 @@ static AmStatus price_stage(const Problem *self, Arena *scratch, PlanStage *stag
     return problem_price_completion(&evaluation->price, self, scratch, completion, error);
 }
 
-/* With what is gathered kept, if it may be; gathered again where that alone does not fit. */
+/* Evaluates with gathered weights kept, if allowed; or gathered again if only that fits. */
 static AmStatus evaluate_in(const Problem *self, Arena *scratch, Evaluation *evaluation, AmError *error) {
     PlanStage *stage = ARENA_ARRAY(scratch, PlanStage, 1);
     if (!stage) return am_fail_memory(error, (int64_t)sizeof *stage);

@@ -1,9 +1,9 @@
-/* Problem: the one-stage plans on one mesh, and what each costs.
+/* Problem: the one-stage plans on one mesh, and their costs.
  *
- * A genome is a plan in the small: for each mesh axis an ordered list of
- * candidates, and what is stored in shards besides. A candidate is a set of tied dimension classes (repeated
- * layers decide as one). Every searcher prices genomes through problem_price(), which completes, lowers and
- * prices the real program, remembers what it has seen, counts what it has not, and keeps the best.
+ * A genome is a compact plan: for each mesh axis an ordered list of candidates, and the storage in
+ * shards. A candidate is a set of tied dimension classes (repeated layers decide as one). Every
+ * searcher prices genomes through problem_price(), which assigns, lowers and prices the real
+ * program, caches results, counts new ones, and keeps the best.
  */
 #ifndef PLANNERS_PROBLEM_H
 #define PLANNERS_PROBLEM_H
@@ -54,8 +54,8 @@ typedef struct Candidate {
     double size;                      /* smallest class size */
 } Candidate;
 
-/* The candidates that Auto-MAP's strict rules split on an axis (expert_megatron()), of which all recipes with
- * a model axis are made: looked for once, when the first of them asks. */
+/* The candidates that Auto-MAP's strict rules split on an axis (expert_megatron()), from which all
+ * baselines with a model axis are made: computed at the first request. */
 typedef struct StrictCandidates {
     bool is_known;
     bool chosen[UINT8_MAX + 1]; /* [candidate] */
@@ -66,15 +66,15 @@ typedef struct StrictCandidates {
 typedef struct SearchBudget {
     int64_t evaluations; /* plans priced so far */
     int64_t limit;       /* of the part of the search in work; independent of the cap */
-    int64_t cap;         /* of the whole search, 0: none; what it cuts is a prefix of what a larger one has */
-    bool is_cut;         /* the cap has left something out: nothing may follow */
-    int64_t repeats;     /* genomes that came to a plan priced before; at most BUDGET_REPEATS * limit */
-    double deadline;     /* clock_seconds(), or 0 */
+    int64_t cap;     /* of the whole search, 0: none; its evaluations are a prefix of those of a larger cap */
+    bool is_cut;     /* the cap has omitted an evaluation; none may follow */
+    int64_t repeats; /* genomes that came to a plan priced before; at most BUDGET_REPEATS * limit */
+    double deadline; /* clock_seconds(), or 0 */
     const volatile sig_atomic_t *interrupted; /* or NULL */
     SearchWatch *watch;                       /* receives each count and price; or NULL */
 } SearchBudget;
 
-/* What plans a problem has and how far it is searched. */
+/* The plans of a problem, and the extent of its search. */
 typedef struct ProblemSettings {
     PlanSpace space;
     double memory_fraction;
@@ -82,7 +82,7 @@ typedef struct ProblemSettings {
     const PropagationPin *pins; /* [pin_count] */
     int32_t pin_count;
     const KeptShardings *kept; /* or NULL */
-    bool is_even;              /* plans with equal shards that lie together alone */
+    bool is_even;              /* only plans with equal, contiguous shards */
     Scratch *scratch; /* which plans are priced in, shared with other problems; NULL: the problem's own */
 } ProblemSettings;
 
@@ -104,7 +104,7 @@ typedef struct Problem {
     Candidate *candidates; /* by linkage group size, largest first, then weight */
     int32_t candidate_count;
     struct ProblemMemo *memo; /* by genome */
-    PriceMemo plans;          /* by what the lists come to */
+    PriceMemo plans;          /* by the resulting plan */
     StrictCandidates *strict; /* [mesh axis]; one thread at a time asks for recipes */
     Genome best;              /* among those that fit; if none, the least excess */
     PlanPrice best_price;
@@ -129,22 +129,21 @@ uint64_t problem_completion_key(const Problem *problem, const Completion *comple
 AmStatus problem_price_completion(PlanPrice *price, const Problem *problem, Arena *scratch,
                                   const Completion *completion, AmError *error);
 
-/* Returns whether the genome has been priced; then what it costs. */
+/* Returns whether the genome has been priced; `price` is then its cost. */
 bool problem_known(const Problem *problem, const Genome *genome, PlanPrice *price);
 
-/* Prices up to PROBLEM_BATCH genomes side by side; what is remembered, counted
- * and kept does not depend on the number of threads. Genomes beyond the budget
- * are left out. */
+/* Prices up to PROBLEM_BATCH genomes concurrently; caching, counts and the best plan do not depend
+ * on the number of threads. Genomes beyond the budget are omitted. */
 AmStatus problem_price_batch(Problem *problem, const Genome *genomes, int32_t count, AmError *error);
 
-/* The cheapest priced genome that problem_set_tried() has not been told of; false if there is none. */
+/* The cheapest priced genome without problem_set_tried(); false if there is none. */
 bool problem_best_untried(Problem *problem, Genome *genome);
 void problem_set_tried(Problem *problem, const Genome *genome);
 
 /* Returns whether candidate k can be split on the axis at all. */
 bool problem_usable(const Problem *problem, int32_t candidate, int32_t axis);
-/* How many kinds of storage an axis of a genome may have. None beside pins, which say where
- * parameters are stored, nor in the space of operators alone. */
+/* The number of storage kinds of a genome's axis. Zero with pins, which determine the storage of
+ * parameters, and in the space of operators alone. */
 int32_t problem_storage_kinds(const Problem *problem, int32_t axis);
 /* The budget is spent, the deadline has passed or the user has interrupted. */
 bool problem_must_stop(const Problem *problem);

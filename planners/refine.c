@@ -11,13 +11,14 @@
 
 enum { SWEEPS = 100, ROUNDS = 2, MOST_PATCHES = 20, MOST_CHANGES = 60 };
 
-/* Of a search's evaluations those that are for exceptions: one in so many, and no more than that. */
+/* The evaluations of a search for overrides: this fraction, and at most this number. */
 enum { EVALUATIONS_PART = 3, EVALUATIONS_MOST = 60 };
 
 /* A change that makes the sum of computing and boxing dearer by more than this, of the step, is not priced.
  */
 #define MOST_DEARER 1e-3
-/* What a change has to gain, of the step: plans with fewer exceptions are easier to read. */
+/* The least gain of a change, as a fraction of the step: plans with fewer overrides are easier to
+ * read. */
 #define LEAST_GAIN 2e-4
 
 typedef struct Trial {
@@ -25,7 +26,7 @@ typedef struct Trial {
     PlanStage stage;
     PlanPrice price;
     double sum;               /* in the additive model */
-    uint64_t key;             /* of what it comes to */
+    uint64_t key;             /* of the resulting plan */
     bool is_priced, is_known; /* known: without another evaluation */
     AmStatus status;
     AmError error;
@@ -47,7 +48,7 @@ typedef struct Refining {
     bool *is_done; /* [change]: need not be tried again */
 } Refining;
 
-/* Where less than this of the communication is hidden, all of it counts. */
+/* If a smaller fraction of the communication is hidden, all of it counts. */
 #define LEAST_HIDDEN 0.1
 
 static PlanException *find_exception(const PlanStage *stage, int32_t instruction) {
@@ -65,7 +66,7 @@ static PlanException *exception_for(PlanStage *stage, int32_t instruction) {
     return exception;
 }
 
-/* Gives a node and all that are alike another label, as exceptions, if it can be asked for. */
+/* Gives a node and all equal ones another label, as overrides, if plans can express it. */
 static void relabel_stage(PlanStage *stage, const Refining *self, const AdditiveRelabel *relabel) {
     const AdditiveModel *model = self->model;
     int32_t factors[MESH_MAX_AXES];
@@ -93,7 +94,7 @@ static int32_t count_nodes(const Refining *self, const AdditiveChange *const *ch
     return nodes;
 }
 
-/* The stage with changes, as far as they can be asked for. */
+/* The stage with changes, as far as plans can express them. */
 static AmStatus change_stage(PlanStage *changed, const Refining *self, const AdditiveChange *const *changes,
                              int32_t count, AmError *error) {
     const PlanStage *stage = self->stage;
@@ -168,7 +169,7 @@ static bool is_better(const Refining *self, const Trial *trial) {
            (is_less && !plan_price_better(self->price, &trial->price));
 }
 
-/* Notes what a trial has found. */
+/* Records the result of a trial. */
 static AmStatus account(Refining *self, const Trial *trial, AmError *error) {
     Problem *problem = self->problem;
     if (trial->status != AM_OK && error) *error = trial->error;
@@ -215,8 +216,8 @@ static AmStatus try_jointly(Refining *self, const AdditiveChange *changes, const
     return AM_OK;
 }
 
-/* Tries what is waiting and goes on from all together that help, or from the best. What helped by itself is
- * left to be tried again beside it. */
+/* Tries the waiting changes and continues from all useful ones together, or from the best. A change
+ * that was useful alone may be tried again with others. */
 static AmStatus try_waiting(Refining *self, const AdditiveChange *changes, bool *is_changed, AmError *error) {
     const Trial *best = NULL;
     bool is_taken = false;
@@ -237,7 +238,7 @@ static AmStatus try_waiting(Refining *self, const AdditiveChange *changes, bool 
     return AM_OK;
 }
 
-/* What the messages would have otherwise: patches, then single operators. */
+/* Lists the changes that the messages propose: patches, then single operators. */
 static AmStatus list_changes(AdditiveChange **changes, int32_t *count, const Refining *self,
                              const int32_t *labels, AmError *error) {
     AdditiveChange *patches, *singles;

@@ -1,12 +1,13 @@
-/* Exceptions: what a plan's lists leave on the table.
+/* Overrides: improvements beyond a plan's lists.
  *
- * Lists say the same of a class of dimensions wherever it occurs. For single operators, repeated layers
- * alike, something else may be better: an embedding whose gather is split along its width while the rest
- * splits the sequence, a product that takes its operand whole rather than having its sum scattered. The dual
- * of the additive model (cost/additive_bound.h) tells where a plan is dearer than the bound and what the
- * operators there had better do. Operators and tensors that gain by changing together (additive_patches()),
- * then single operators with most slack, alike ones of all layers together, are tried as exceptions of the
- * plan; the real price decides. What an operator with exceptions makes is kept as its only reader takes it.
+ * Lists treat a class of dimensions equally everywhere. For single operators, equal in repeated
+ * layers, another choice may be better: an embedding whose gather is split along its width while
+ * the rest splits the sequence, or a product with a replicated operand instead of a scattered sum.
+ * The dual of the additive model (cost/additive_bound.h) shows where a plan exceeds the bound and
+ * proposes changes. Operators and tensors that gain by changing together (additive_patches()), then
+ * single operators with the most slack, equal ones of all layers together, are tried as overrides
+ * of the plan; the real price decides. The result of an operator with overrides is stored in the
+ * state that its only reader needs.
  */
 #ifndef PLANNERS_REFINE_H
 #define PLANNERS_REFINE_H

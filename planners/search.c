@@ -1,4 +1,4 @@
-/* Search over all meshes of a cluster; see search.h. What searchers do is in search_methods.c. */
+/* Search over all meshes of a cluster; see search.h. The searchers are in search_methods.c. */
 #include <math.h>
 #include <string.h>
 
@@ -172,8 +172,8 @@ static bool has_plan(const Searching *self) {
     return false;
 }
 
-/* A search that is ended at once has a plan all the same: of the recipes the first that fits, those that need
- * least memory first, or what splits nothing. */
+/* Finds a plan for a search that is ended at once: the first baseline that fits, those with the
+ * least memory first, or the unsplit plan. */
 static AmStatus find_any_plan(Searching *self, AmError *error) {
     Genome genome = {0};
     PlanPrice price;
@@ -208,12 +208,12 @@ static AmStatus prove(Searching *self, Plan *plan, double start, AmError *error)
     return AM_OK;
 }
 
-/* Of the seconds that are allowed; the rest is for the proof. */
+/* The fraction of a time limit for the search; the rest is for the bound. */
 #define SEARCHING_SHARE 0.75
-/* What a proof takes for a mesh, in evaluations. */
+/* The time of a bound for a mesh, in evaluations. */
 #define PROOF_EVALUATIONS 8
 
-/* Who interrupts does not wait for a proof, nor who allows no seconds for it. */
+/* Returns whether a bound is computed: not after an interrupt, and not without time for it. */
 static bool may_prove(const Searching *self, double start) {
     const SearchOptions *options = self->options;
     bool is_wanted = search_method_takes_experts(options->searcher) && !options->no_proof;
@@ -284,7 +284,7 @@ static AmStatus end_round(Searching *self, AmError *error) {
     return AM_OK;
 }
 
-/* What splits nothing, where a cap leaves no evaluation and no baseline fits. */
+/* Keeps the unsplit plan, if a cap leaves no evaluation and no baseline fits. */
 static AmStatus keep_unsplit(Searching *self, AmError *error) {
     const Genome nothing = {0};
     Plan *plan;

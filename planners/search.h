@@ -1,9 +1,9 @@
 /* Search: from a module and a cluster to the best plan found, with its record.
  *
- * What is searched is the space that the options name: by default every one, of which hybrid.h has those of
- * several stages. Of one stage all meshes that the options allow are searched. A search starts from the
- * expert plans (unless told not to), keeps the best plan seen, polishes it
- * locally, and never returns one that is slower than the best expert's.
+ * The options name the searched space: by default every one, of which hybrid.h has those of
+ * multiple stages. For one-stage plans, all allowed meshes are searched. A search starts from the
+ * baselines (unless disabled), keeps the best plan seen, improves it locally, and never returns a
+ * plan that is slower than the best baseline.
  */
 #ifndef PLANNERS_SEARCH_H
 #define PLANNERS_SEARCH_H
@@ -57,7 +57,7 @@ const char *expert_name(Expert expert);
 #define EXPERT_ALIAS_COUNT   1
 const char *expert_alias(int32_t k, Expert *expert);
 
-/* What is to be found: the plan of least time, or what Auto-MAP's own rules and rewards ask for. */
+/* The goal: the fastest plan, or Auto-MAP's own rules and rewards. */
 typedef enum SearchObjective { OBJECTIVE_TIME, OBJECTIVE_PAPER, OBJECTIVE_COUNT } SearchObjective;
 const char *search_objective_name(SearchObjective objective); /* "time", "paper" */
 
@@ -97,13 +97,13 @@ typedef struct SearchOptions {
     bool no_seeds;     /* start without the expert plans */
     bool no_polish;
     bool no_proof;              /* gap and model gap are not wanted */
-    bool is_trial;              /* whether something fits is asked, not what is best: few one-stage plans */
+    bool is_trial;              /* tests only whether a plan fits: few one-stage plans */
     const PropagationPin *pins; /* [pin_count]: decisions that every plan keeps */
     int32_t pin_count;
     const char *schedule;      /* of pipelines (pipeline_schedule.h), or NULL: 1f1b where it can be */
     int32_t chunks;            /* of each stage, schedule interleaved_1f1b alone; 0: SEARCH_DEFAULT_CHUNKS */
-    bool is_even;              /* plans with equal shards that lie together alone, which can be exported */
-    bool no_exceptions;        /* plans by lists alone, without exceptions for single operators (refine.h) */
+    bool is_even;              /* only plans with equal, contiguous shards, which can be exported */
+    bool no_exceptions;        /* plans by lists alone, without overrides for single operators (refine.h) */
     const KeptShardings *kept; /* the module's own shardings, kept by every plan; or NULL */
     const Plan *initial;       /* --init-plan, or NULL */
     const volatile sig_atomic_t *interrupted;
@@ -125,13 +125,14 @@ typedef struct SearchResult {
     bool is_cut;             /* SearchOptions.cap has left something out */
     int64_t space_size;      /* SEARCHER_EXHAUSTIVE: plans in the space, else 0 */
     double bound_seconds;    /* SEARCHER_EXACT: no plan of the space takes less; else 0 */
-    bool is_exact;           /* what was found is the best plan of the space */
+    bool is_exact;           /* the result is the best plan of the space */
     double model_gap;        /* of the plan (bound.h); NAN */
     const char *exact_space; /* which that is, in words; or NULL */
     double search_seconds;
     bool interrupted;
-    Plan *nearest;         /* AM_ERROR_INFEASIBLE for want of memory: what came nearest, priced; else NULL */
-    MemoryFit nearest_fit; /* of its device with least room */
+    Plan *nearest; /* AM_ERROR_INFEASIBLE for lack of memory: the plan closest to the limit, priced; else NULL
+                    */
+    MemoryFit nearest_fit;           /* of its device with least room */
     const struct PaperReport *paper; /* OBJECTIVE_PAPER, else NULL */
 } SearchResult;
 
@@ -146,12 +147,12 @@ bool search_spans_stages(const SearchOptions *options);
 /* Returns whether plans of a search may have several stages. */
 bool search_has_stages(const SearchOptions *options);
 
-/* Some options say what only one-stage plans can keep: a mesh of all devices, pins, equal shards for
- * another system, a searcher of lists. Makes SPACE_AUTO what they leave of it, and a recipe's space its own;
- * returns the option that all other spaces are left out for ("--mesh"), or NULL. */
+/* Restricts the space by options that only one-stage plans support: a mesh of all devices, pins,
+ * equal shards for another system, a searcher of lists. Makes SPACE_AUTO the remaining space, and a
+ * baseline's space its own; returns the restricting option ("--mesh"), or NULL. */
 const char *search_narrow(SearchOptions *options);
 
-/* What every plan says of its module, cluster and search; one stage and one micro-batch. */
+/* Fills the common fields of every plan: module, cluster and search; one stage and one micro-batch. */
 void search_describe_plan(Plan *plan, const PlanContext *context, const Cluster *cluster,
                           const SearchOptions *options);
 

@@ -1,5 +1,5 @@
-/* The searchers, and what they have in common: on every mesh the expert plans are priced, the searcher
- * explores, and the best plan is polished; then the meshes compete for what evaluations are left. */
+/* The searchers, and their common procedure: on every mesh the baselines are priced, the searcher
+ * explores, and the best plan is improved; then the meshes compete for the remaining evaluations. */
 #include <math.h>
 #include <string.h>
 
@@ -33,7 +33,7 @@ static AmStatus price_initial(Problem *problem, const Plan *plan, AmError *error
     return problem_price(problem, &genome, &price, error);
 }
 
-/* Looks for plans of one problem, until it knows no more or problem_must_stop(). */
+/* Searches plans of one problem, until it is exhausted or problem_must_stop(). */
 typedef AmStatus ExploreFunction(Problem *problem, const SearchOptions *options, double reference_seconds,
                                  Text *log, AmError *error);
 
@@ -68,7 +68,8 @@ static AmStatus explore_problem(const Exploration *exploration, const Screening 
     if (options->initial && !problem_must_stop(problem)) TRY(price_initial(problem, options->initial, error));
     TRY(screen_price(screening, problem, error));
     if (!options->no_seeds) TRY(expert_price_seeds(problem, error));
-    /* A part of the share explores, the rest climbs: meshes are told apart by what can be reached on them. */
+    /* A part of the share explores, the rest climbs: meshes differ in the plans that they can
+     * reach. */
     int64_t share = problem->budget.limit;
     if (!options->no_polish) problem->budget.limit = before + (share - before) / 3 + 1;
     TRY(exploration->explore(problem, options, reference, log, error));
@@ -206,8 +207,9 @@ static int32_t put_promising_first(Exploration *exploration) {
     return promising;
 }
 
-/* Successive halving: every round has an equal part of the evaluations, which the meshes that are left share;
- * the better half goes on. Of meshes that cannot have the best plan, by the estimates, one plan is priced. */
+/* Successive halving: every round has an equal part of the evaluations, which the remaining meshes
+ * share; the better half continues. On meshes that cannot have the best plan, by the estimates, one
+ * plan is priced. */
 static AmStatus search_exploring(Searching *self, ExploreFunction *explore, AmError *error) {
     Exploration *exploration;
     TRY(open_exploration(&exploration, self, explore, error));
@@ -267,7 +269,7 @@ static AmStatus explore_starts(Problem *problem, const SearchOptions *options, d
     return AM_OK;
 }
 
-/* Nodes of a tree that may be looked at for each evaluation of its share. */
+/* Nodes of a tree that may be visited for each evaluation of its share. */
 enum { NODES_PER_EVALUATION = 500 };
 
 typedef struct ExactTask {
@@ -377,7 +379,7 @@ static AmStatus search_exact(Searching *self, ExploreFunction *explore, AmError 
     return result->exact_space ? AM_OK : am_fail_memory(error, 0);
 }
 
-/* The first plan that fits; of so many that are priced the best where the user says how many. */
+/* Takes the first random plan that fits, or the best of a number given by the user. */
 static AmStatus search_random(Searching *self, ExploreFunction *explore, AmError *error) {
     (void)explore;
     Random random;

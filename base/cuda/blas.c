@@ -1,9 +1,8 @@
 /* cuBLASLt through a table of functions: see blas.h.
  *
- * A row-major matrix [r, c] is the column-major matrix [c, r] of cuBLASLt, so
- * D = A B is asked for as D' = B' A': our B is its A, our A its B, its D has
- * `columns` rows, and its bias, which runs along the rows, runs along our
- * columns. The only file that includes cublasLt.h.
+ * A row-major matrix [r, c] is the column-major matrix [c, r] of cuBLASLt, so that D = A B is
+ * requested as D' = B' A': our B is its A, our A its B, its D has `columns` rows, and its bias,
+ * which runs along the rows, runs along our columns. Only this file includes cublasLt.h.
  */
 #include "base/cuda/blas.h"
 
@@ -57,14 +56,14 @@ struct CudaBlas {
 struct CudaProduct {
     CudaBlas *blas;
     CudaProduct *next;
-    CudaProductShape shape; /* as it was asked for */
+    CudaProductShape shape; /* the requested shape */
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, d; /* of our matrices */
     cublasLtMatmulAlgo_t algorithm;
     int64_t workspace_bytes; /* of the algorithm */
 };
 
-/* Of our epilogues: cuBLASLt's name and what it takes. */
+/* cuBLASLt's name and operands of each of our epilogues. */
 static const struct {
     cublasLtEpilogue_t epilogue;
     bool bias, mask;
@@ -146,7 +145,7 @@ static AmStatus refuse(const char *reason, AmError *error) {
     return am_fail(error, AM_ERROR_INPUT, "", "no matrix product by cuBLASLt: %s", reason);
 }
 
-/* What no algorithm could make sense of. */
+/* Refuses shapes that no algorithm could compute. */
 static AmStatus check_shape(const CudaProductShape *shape, AmError *error) {
     const int64_t sizes[] = {shape->batch, shape->rows, shape->columns, shape->depth};
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
@@ -164,7 +163,7 @@ static AmStatus check_shape(const CudaProductShape *shape, AmError *error) {
     return AM_OK;
 }
 
-/* The layout of a matrix [rows, columns], or of its transpose where that is what lies in memory. */
+/* The layout of a matrix [rows, columns], or of its transpose if that is in memory. */
 static AmStatus make_layout(cublasLtMatrixLayout_t *layout, const CudaMatrix *matrix, int64_t rows,
                             int64_t columns, int64_t batch, AmError *error) {
     int64_t outer = matrix->transposed ? columns : rows, inner = matrix->transposed ? rows : columns;
@@ -222,7 +221,7 @@ static AmStatus describe_operation(CudaProduct *product, AmError *error) {
         int64_t leading = mask_leading(shape->columns);
         TRY(set_operation(product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &leading, sizeof leading, error));
     }
-    /* The heuristic looks at the alignment of these, not at what they point to. */
+    /* The heuristic examines the alignment of these pointers and does not read through them. */
     const void *aligned = (const void *)(uintptr_t)DEFAULT_ALIGNMENT;
     return set_pointers(product, aligned, aligned, error);
 }

@@ -26,9 +26,9 @@
 typedef struct CudaBlas CudaBlas;       /* a handle; used by one thread at a time */
 typedef struct CudaProduct CudaProduct; /* owned by its handle */
 
-/* What happens to x = alpha A B + beta C before it is stored in D. `bias` has
- * D's type and an address that is a multiple of 16, `mask` is one bit for each element of D:
- * cuda_product_mask_bytes(). All but NONE want batch 1. */
+/* The epilogue applied to x = alpha A B + beta C before it is stored in D. `bias` has D's type and
+ * an address that is a multiple of 16, `mask` is one bit for each element of D:
+ * cuda_product_mask_bytes(). All but NONE need batch 1. */
 typedef enum CudaEpilogue {
     CUDA_EPILOGUE_NONE,           /* D = x */
     CUDA_EPILOGUE_BIAS,           /* D = x + bias[columns] */
@@ -47,7 +47,7 @@ typedef enum CudaEpilogue {
 
 typedef struct CudaMatrix {
     Dtype type;           /* f32, f64, bf16, f16 */
-    bool transposed;      /* it lies in memory as its transpose: A as [depth, rows]; not for D */
+    bool transposed;      /* stored as its transpose: A as [depth, rows]; not for D */
     int64_t leading;      /* elements from one row in memory to the next; 0: rows lie close */
     int64_t batch_stride; /* elements from one matrix to the next; 0: one for all (not for D) */
     int32_t alignment;    /* its addresses are multiples of so many bytes; 0: 16 */
@@ -74,7 +74,7 @@ typedef struct CudaProductBuffers {
  * AM_ERROR_RUNTIME in one line where the library is missing or unusable. */
 AmStatus cuda_blas_open(CudaBlas **blas, AmError *error);
 void cuda_blas_close(CudaBlas *blas); /* with all its products; NULL is allowed */
-/* Version of the library that is found, as it counts: 10000 major + 100 minor + patch; 0: there is none. */
+/* Version of the library, 10000 major + 100 minor + patch; 0: not found. */
 int32_t cuda_blas_version(void);
 
 /* The product of this shape; the handle keeps it and gives it out again for an

@@ -66,7 +66,7 @@ struct CudaDnn {
 struct CudaConvolution {
     CudaDnn *dnn;
     CudaConvolution *next;
-    CudaConvolutionShape shape; /* as it was asked for */
+    CudaConvolutionShape shape; /* the requested shape */
     cudnnTensorDescriptor_t input, output;
     cudnnFilterDescriptor_t filter;
     cudnnConvolutionDescriptor_t window;
@@ -304,7 +304,7 @@ static AmStatus describe_filter(CudaConvolution *it, AmError *error) {
                     error);
 }
 
-/* f32 without tf32 must be told to stay off the tensor cores. */
+/* f32 without tf32 must exclude the tensor cores explicitly. */
 static bool is_strict(const CudaConvolutionShape *shape) {
     return shape->type == DTYPE_F32 && !shape->tf32;
 }

@@ -64,7 +64,7 @@ typedef struct CudaConvolutionBuffers {
  * AM_ERROR_RUNTIME in one line where the library is missing or unusable. */
 AmStatus cuda_dnn_open(CudaDnn **dnn, AmError *error);
 void cuda_dnn_close(CudaDnn *dnn); /* with all its convolutions; NULL is allowed */
-/* Version of the library that is found, as it counts: 10000 major + 100 minor + patch; 0: there is none. */
+/* Version of the library, 10000 major + 100 minor + patch; 0: not found. */
 int32_t cuda_dnn_version(void);
 
 /* The convolution of this shape; the handle keeps it and gives it out again for

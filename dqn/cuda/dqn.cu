@@ -36,7 +36,7 @@ struct Update {
     int *taken, *owners;
     double *tree, *sums;
     Integer *counters;
-    /* The parameters and what is like them. */
+    /* The parameters, and buffers of the same layout. */
     float *online, *target, *gradients, *first, *second;
     /* One batch. batch_rows is [2 batch, size]: the states, then the states that follow. */
     float *batch_rows, *batch_rewards, *batch_discounts, *weights, *errors;
@@ -175,7 +175,7 @@ extern "C" __global__ void dqn_gather(Update u) {
     gather(u, (int)blockIdx.x, (int)threadIdx.x, (int)blockDim.x);
 }
 
-/* What is added to the advantages of a row: v - mean(a), or 0 without dueling. */
+/* The addend of a row's advantages: v - mean(a), or 0 without dueling. */
 __device__ float value_base(const float *head, int actions, int dueling) {
     float sum = 0;
     if (!dueling) return 0;

@@ -1,5 +1,5 @@
-/* One allocation on the device for many arrays: first every array is asked for,
- * then all get their places. What several kernels write is zero at first. */
+/* One allocation on the device for many arrays: first all arrays are registered, then all get their
+ * offsets. Values that several kernels write are initially zero. */
 #ifndef DQN_CUDA_MEMORY_CUDA_H
 #define DQN_CUDA_MEMORY_CUDA_H
 
@@ -18,7 +18,7 @@ typedef struct DeviceMemory {
 /* Asks for an array; `place` stays valid until memory_allocate(). */
 void memory_reserve(DeviceMemory *memory, CUdeviceptr *place, int64_t bytes);
 
-/* Allocates and zeroes on `stream`. AM_ERROR_RUNTIME says how much was wanted. */
+/* Allocates and zeroes on `stream`. AM_ERROR_RUNTIME contains the requested size. */
 AmStatus memory_allocate(DeviceMemory *memory, const CudaDevice *device, CUstream stream, AmError *error);
 
 /* Zeroes all arrays. */

@@ -35,7 +35,7 @@ typedef struct NetworkCuda {
     Network layout; /* offsets on the device; parameter_count with the gaps */
     int32_t batch;  /* rows of a backward pass */
     CUstream stream;
-    CudaBlas *blas; /* NULL if our own products were asked for */
+    CudaBlas *blas; /* NULL if own products were requested */
     CudaDnn *dnn;   /* NULL without convolutions */
     CUfunction map, map_gradient, dense_forward, dense_gradients, dense_below;
     int32_t product_count, own_count; /* of one update; those that are our own kernels */

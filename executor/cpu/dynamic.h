@@ -1,4 +1,4 @@
-/* Sizes that the program asks for or sets: what every back end checks of them. */
+/* Sizes that the program reads or sets: checks common to every back end. */
 #ifndef EXECUTOR_CPU_DYNAMIC_H
 #define EXECUTOR_CPU_DYNAMIC_H
 

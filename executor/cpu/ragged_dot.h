@@ -1,4 +1,4 @@
-/* The form of a ragged-dot, for every back end: ragged_dot.c says how its groups lie. */
+/* The form of a ragged-dot, for every back end: ragged_dot.c describes its groups. */
 #ifndef EXECUTOR_CPU_RAGGED_DOT_H
 #define EXECUTOR_CPU_RAGGED_DOT_H
 

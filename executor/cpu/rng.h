@@ -1,4 +1,4 @@
-/* The numbers that an rng draws, for every back end: rng.c says how they follow from the form. */
+/* The numbers that an rng draws, for every back end: rng.c derives them from the form. */
 #ifndef EXECUTOR_CPU_RNG_H
 #define EXECUTOR_CPU_RNG_H
 

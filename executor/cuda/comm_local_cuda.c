@@ -55,7 +55,7 @@ static CudaPart slice(void *array, const IrShape *shape, int32_t k, int32_t coun
     return cuda_part_contiguous((char *)array + first * dtype_bytes(shape->type), end - first);
 }
 
-/* What member m of this rank's group runs, with its addresses. */
+/* The calls of the members of this rank's group, with their addresses. */
 typedef struct Members {
     const RendezvousGroup *group;
     const CommCall *own;
@@ -146,7 +146,7 @@ static AmStatus make_folds(CudaPhase *phase, CudaCommRank *rank, const Members *
         CudaPart part = folded_part(own, k, size);
         int64_t offset = part.address - (char *)own->operands[k];
         bool whole = own->collective->kind == PROGRAM_ALL_REDUCE; /* the result has the operand's places */
-        int64_t numbers = dtype_is_complex(type) ? 2 : 1;         /* of which an element consists */
+        int64_t numbers = dtype_is_complex(type) ? 2 : 1;         /* numbers per element */
         folds[k] = (CudaMemberFold){.result = (char *)own->results[k] + (whole ? offset : 0),
                                     .elements = part.elements * numbers,
                                     .start = offset / dtype_bytes(dtype_real_part(type)),
@@ -232,8 +232,8 @@ static AmStatus start(Comm *comm, AmError *error) {
     return AM_OK;
 }
 
-/* Tells the group that what was issued to this rank's communication stream so
- * far ends with `own`, and has the stream go on after all members' same event. */
+/* Notifies the group that the work issued to this rank's communication stream ends with `own`, and
+ * makes the stream wait for all members' event. */
 static AmStatus meet_on_device(Comm *comm, RendezvousGroup *group, size_t event_offset, AmError *error) {
     static const char what[] = "ordering the ranks' streams";
     CUstream stream = rank_of(comm)->shared.device->communication;
@@ -254,7 +254,7 @@ static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
     const CudaCommCall *prepared = call->prepared;
     RendezvousGroup *group = NULL;
     cuda_comm_rank_fork(rank);
-    if (call->position < 0) { /* a transfer that has nothing to do with others */
+    if (call->position < 0) { /* a transfer without other ranks */
         cuda_phase_run(&prepared->first, rank->device);
         cuda_comm_rank_mark(rank, call);
         return AM_OK;

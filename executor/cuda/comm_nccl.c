@@ -139,7 +139,7 @@ static void begin_abort(NcclRank *rank, ncclComm_t communicator) {
     nccl.ncclCommAbort(communicator);
 }
 
-/* Ends what the rank's communicators do, from any thread. */
+/* Ends the work of the rank's communicators, from any thread. */
 static void abort_rank(NcclRank *rank) {
     pthread_mutex_lock(&rank->mutex);
     for (int32_t g = 0; g < rank->group_count && !rank->aborted; g++)
@@ -148,7 +148,7 @@ static void abort_rank(NcclRank *rank) {
     pthread_mutex_unlock(&rank->mutex);
 }
 
-/* Whether all aborts have ended, within the limit in time. */
+/* Returns whether all aborts have ended, within the time limit. */
 static bool await_aborts(CommWorld *world) {
     double begun = clock_seconds(), waited = 0;
     for (int32_t r = 0; r < world->count;) {
@@ -295,7 +295,7 @@ static AmStatus make_number(void *bytes, AmError *error) {
     return check(nccl.ncclGetUniqueId(bytes), "starting a group of ranks", error);
 }
 
-/* By the first of this process's ranks, when all have joined their groups. */
+/* Called by the first of this process's ranks, when all have joined their groups. */
 static AmStatus share_numbers(CommWorld *world, AmError *error) {
     static_assert(sizeof(ncclUniqueId) == NCCL_GROUP_NUMBER_BYTES, "the number of an NCCL group");
     for (int32_t r = 0; r < world->count; r++)
@@ -495,7 +495,7 @@ static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
     ncclResult_t state;
     cuda_comm_rank_fork(&rank->shared);
     cuda_phase_run(&prepared->first, rank->shared.device);
-    if (call->position < 0) { /* a transfer that has nothing to do with others */
+    if (call->position < 0) { /* a transfer without other ranks */
         cuda_comm_rank_mark(&rank->shared, call);
         return AM_OK;
     }
@@ -517,7 +517,7 @@ static void wait_for(Comm *comm, const CommCall *call) {
     cuda_comm_rank_wait(&rank_of(comm)->shared, call);
 }
 
-/* Whether both streams are done, or have failed, which synchronize() reports. */
+/* Returns whether both streams are done, or have failed, which synchronize() reports. */
 static bool device_is_done(const CudaKernelDevice *device) {
     return cuda.cuStreamQuery(device->compute) != CUDA_ERROR_NOT_READY &&
            cuda.cuStreamQuery(device->communication) != CUDA_ERROR_NOT_READY;
@@ -609,8 +609,8 @@ static AmStatus read_limit(double *seconds, AmError *error) {
                    text);
 }
 
-/* Nothing is under way any more, and an abort, unlike a farewell, waits for no other rank. A library that
- * does not end it keeps what it may still use. */
+/* No work is pending, and an abort, unlike an orderly end, waits for no other rank. A library that
+ * does not end keeps the memory that it may use. */
 static void free_world(CommWorld *world) {
     for (int32_t r = 0; world->ranks && r < world->count; r++)
         if (world->ranks[r].shared.device) cuda_release_records(world->ranks[r].shared.device);

@@ -1,7 +1,6 @@
-/* What the collectives of one rank on a GPU have in common: its device, its
- * kernels for moving and reducing parts, and its calls in the order in which
- * they were prepared. Collectives are issued to the communication stream; each
- * leaves a mark there (device.h), for which the compute stream waits.
+/* Common code of the collectives of one rank on a GPU: its device, its kernels for moving and
+ * reducing parts, and its calls in the order of preparation. Collectives are issued to the
+ * communication stream; each leaves a mark there (device.h), for which the compute stream waits.
  */
 #ifndef EXECUTOR_CUDA_COMM_RANK_H
 #define EXECUTOR_CUDA_COMM_RANK_H
@@ -38,7 +37,7 @@ void cuda_comm_rank_mark(CudaCommRank *rank, const CommCall *call);
 /* CommBackEnd.wait(). */
 void cuda_comm_rank_wait(CudaCommRank *rank, const CommCall *call);
 
-/* Where member k's part begins along the dimension that is cut into `parts`. */
+/* The start of member k's part along the dimension that is cut into `parts`. */
 int64_t cuda_comm_part_start(const int64_t *parts, int32_t k);
 
 #endif

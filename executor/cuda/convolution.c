@@ -149,7 +149,7 @@ static void describe_filter_gradient(Form *form, const KernelCall *call, const I
     }
 }
 
-/* What the choice of a form looks at, over all spatial dimensions. */
+/* The properties for the choice of a form, over all spatial dimensions. */
 typedef struct Windows {
     bool strided, base_dilated, reversed, mixed; /* mixed: reversed in some only */
     int64_t size, result;                        /* products */
@@ -172,7 +172,7 @@ static Windows look_at_windows(const KernelCall *call, const IrConvolution *hlo)
     return seen;
 }
 
-/* False: it is none of the three. */
+/* Chooses one of the three forms; false if none applies. */
 static bool choose_form(Form *form, const KernelCall *call, const IrConvolution *hlo) {
     Windows seen = look_at_windows(call, hlo);
     bool in_batches = hlo->batch_group_count > 1, in_features = hlo->feature_group_count > 1;
@@ -191,8 +191,8 @@ static bool choose_form(Form *form, const KernelCall *call, const IrConvolution 
     return true;
 }
 
-/* Where equal padding does not give the sizes, x is what the windows cover, no more and no less, and its
- * pack does the padding. */
+/* If symmetric padding does not give the sizes, x is exactly the elements covered by the windows,
+ * and its pack does the padding. */
 static void settle_padding(Form *form) {
     CudaConvolutionShape *shape = &form->shape;
     int32_t first = form->w.rank - shape->spatial_count;
@@ -232,7 +232,7 @@ static bool lies_densely(const Tensor *tensor) {
     return true;
 }
 
-/* Decides what is packed, and completes what cuDNN is told. */
+/* Decides on the packed operands, and completes cuDNN's description. */
 static void lay_out(Form *form, bool pack_all) {
     CudaConvolutionShape *shape = &form->shape;
     int32_t count = shape->spatial_count, first = form->w.rank - count;
@@ -257,8 +257,8 @@ static void lay_out(Form *form, bool pack_all) {
     }
 }
 
-/* From the array to what cuDNN reads or, for the result, from what it wrote to the array: dimensions are
- * taken as they follow each other in what is written. */
+/* From the array to cuDNN's operand or, for the result, from cuDNN's output to the array:
+ * dimensions have the order of the destination. */
 static CudaPack describe_pack(const Tensor *tensor) {
     bool back = tensor->array == RESULT;
     const int64_t *written = back ? tensor->strides : tensor->packed_strides;
@@ -330,7 +330,7 @@ static bool is_convolved(const KernelCall *call) {
            ir_shape_elements(call->result_shapes[0]) > 0;
 }
 
-/* AM_ERROR_INPUT: cuDNN has nothing for it. */
+/* AM_ERROR_INPUT: cuDNN does not support it. */
 static AmStatus make_convolution(ConvolutionKernel *kernel, Form *form, const KernelCall *call,
                                  const IrConvolution *hlo, AmError *error) {
     CudaKernelDevice *device = cuda_device_of(call->device);

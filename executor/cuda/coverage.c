@@ -38,7 +38,7 @@ static const struct {
     {IR_DOT, cuda_prepare_dot, "cuBLASLt"},
 };
 
-/* What the CPU runs and CUDA lacks. */
+/* Opcodes that the CPU runs and CUDA lacks. */
 static const struct {
     IrOpcode opcode;
     const char *reason;

@@ -26,8 +26,8 @@ AmStatus cuda_prepare_plain(KernelCall *call, Arena *arena, AmError *error);
 AmStatus cuda_prepare_refused(KernelCall *call, Arena *arena, const char *reason, AmError *error);
 AmStatus cuda_prepare_without_dnn(KernelCall *call, Arena *arena, const char *reason, AmError *error);
 
-/* Compiles and loads the generated kernels of all calls prepared since the last time, and uploads what
- * they need; the device is current. */
+/* Compiles and loads the generated kernels of all calls prepared since the last time, and uploads
+ * their data; the device is current. */
 AmStatus cuda_finish_generated(CudaKernelDevice *device, AmError *error);
 
 /* KernelBackEnd.begin() and end(): graph.c. */

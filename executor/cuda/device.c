@@ -78,7 +78,7 @@ void cuda_note(CudaKernelDevice *device, CUresult result, const char *what) {
     cuda_note_failure(device, &failure);
 }
 
-/* `waiting` goes on after what was issued to `issued` so far. */
+/* Makes `waiting` continue after the work issued to `issued` so far. */
 static void order(CudaKernelDevice *device, CUstream issued, CUevent event, CUstream waiting) {
     static const char what[] = "ordering the streams";
     cuda_note(device, cuda.cuEventRecord(event, issued), what);

@@ -45,16 +45,16 @@ typedef struct CudaKernelDevice {
     bool tf32;                       /* KernelOptions */
     AmWarnings *warnings;            /* KernelOptions; or NULL */
     bool communicates;               /* the communication stream has work that is not joined yet */
-    bool records;                    /* what is issued goes into a graph and does not run */
+    bool records;                    /* issued work is recorded in a graph and does not run */
     bool record_failed;              /* and some of it could not be recorded */
     int64_t section;                 /* counts up where the communication stream is joined whole */
-    struct CudaBlas *blas;           /* opened and kept by whoever needs it first; else NULL */
+    struct CudaBlas *blas;           /* opened at the first use; else NULL */
     struct CudaDnn *dnn;
     int64_t slice_bytes; /* of a dot's result that is copied (dot_order.h) */
     CudaRefusals refusals;
     struct CudaGenerated *generated; /* calls that finish() compiles, the newest first */
     AmError failure;                 /* the first since the last synchronize(); its code is AM_OK: none */
-    CudaKept *kept;                  /* newest first, as they are released */
+    CudaKept *kept;                  /* newest first, in the order of release */
 } CudaKernelDevice;
 
 /* The back end's own device behind the general one. */
@@ -77,8 +77,8 @@ AmStatus cuda_keep(CudaKernelDevice *device, void *object, void (*release)(void 
 void cuda_note(CudaKernelDevice *device, CUresult result, const char *what);
 void cuda_note_failure(CudaKernelDevice *device, const AmError *failure);
 
-/* What is issued to the communication stream from now on comes after all that
- * was issued to the compute stream. */
+/* Orders work issued to the communication stream from now on after all work issued to the compute
+ * stream. */
 void cuda_fork(CudaKernelDevice *device);
 /* The compute stream goes on after all that was issued to the communication
  * stream; a new section begins. */

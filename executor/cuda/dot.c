@@ -27,9 +27,9 @@
 #define MOST_LEADING  INT32_MAX
 #define ADDEND        2 /* the operand that is added to the product */
 
-/* An operand as matrices: strides are those of what is multiplied. */
+/* An operand as matrices: strides are those of the multiplied array. */
 typedef struct Side {
-    CudaPack pack; /* rank 0: it is multiplied as it lies */
+    CudaPack pack; /* rank 0: multiplied in place */
     int32_t batch_rank;
     int64_t batch_sizes[IR_MAX_RANK], batch_strides[IR_MAX_RANK];
     int64_t size, depth; /* free and contracted elements of one matrix */
@@ -40,7 +40,7 @@ typedef struct Side {
 typedef struct Batch {
     int32_t rank;
     int64_t sizes[IR_MAX_RANK], strides[3][IR_MAX_RANK];
-    int32_t strided;  /* the one that is the library's batch; -1: there is none */
+    int32_t strided;  /* the library's batch dimension; -1: none */
     int64_t products; /* one after the other */
 } Batch;
 

@@ -121,7 +121,7 @@ static CudaBox box_of(const CommCall *call, const ProgramPiece *piece, bool is_s
                      .start = piece->start};
 }
 
-/* Piece k of what the call receives, out of the giver's array. */
+/* Piece k of the call's received data, from the sender's array. */
 static AmStatus add_fetched(CudaMoves *moves, const CommCall *call, int32_t own_rank, int32_t k,
                             const CommCall *giver, AmError *error) {
     const ProgramPiece *to = &call->transfer->receives[k], *from;
@@ -145,7 +145,8 @@ AmStatus cuda_exchange_fetch(CudaPhase *phase, CudaCommRank *rank, const CommCal
     return status;
 }
 
-/* Packs (is_sent) or unpacks the pieces that do not lie in one run; those of this rank itself are left out.
+/* Packs (is_sent) or unpacks the pieces that are not contiguous; those of this rank itself are
+ * omitted.
  */
 static AmStatus add_packing(CudaMoves *moves, const CommCall *call, int32_t own_rank, bool is_sent,
                             AmError *error) {

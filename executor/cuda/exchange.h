@@ -27,7 +27,7 @@ typedef struct CudaMoves {
 AmStatus cuda_moves_add(CudaMoves *moves, const CudaBox *from, const CudaBox *to, const int64_t *extent,
                         int32_t rank, int64_t element_bytes, AmError *error);
 
-/* Where piece k of what a call sends, or receives, lies in one run; the call is bound. */
+/* The contiguous memory of piece k of a call's sent, or received, data; the call is bound. */
 typedef struct CudaRun {
     char *address;
     int64_t bytes;

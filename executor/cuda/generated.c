@@ -37,7 +37,7 @@ static void run_generated(const KernelCall *call) {
     }
 }
 
-/* The order that source.h lays down: operands and results, scratch memory, what is uploaded, number. */
+/* The order defined by source.h: operands and results, scratch memory, uploaded data, number. */
 static void list_arguments(CudaGenerated *kernel, KernelCall *call) {
     int32_t n = 0;
     for (int32_t k = 0; k < call->operand_count; k++) kernel->arguments[n++] = &call->operands[k];

@@ -1,9 +1,8 @@
 /* Stretches of a step as CUDA graphs.
  *
- * The first time a stretch runs it is issued plainly, so that libraries settle
- * what they settle on first use. The second time it is recorded (captured from
- * the compute stream, with what the communication stream does in it),
- * instantiated and launched; from then on it is one launch. What cannot be
+ * The first time a stretch is issued plainly, so that libraries do their work of the first use. The
+ * second time it is recorded (captured from the compute stream, with the communication stream's
+ * part), instantiated and launched; from then on it is one launch. A stretch that cannot be
  * recorded is issued again, and plainly from then on.
  */
 #include <stdlib.h>

@@ -22,7 +22,7 @@ static AmStatus prepare_kernel(KernelCall *call, Arena *arena, AmError *error) {
     IrOpcode opcode = call->instruction->opcode;
     const char *reason = refused_reason(opcode) ? refused_reason(opcode) : cuda_lacks(opcode);
     if (reason) return kernel_call_refuse(call, reason, error);
-    /* A token is no array: after-all makes one, add-dependency hands on its first operand. */
+    /* A token is not an array: after-all makes one, add-dependency returns its first operand. */
     if (opcode == IR_ADD_DEPENDENCY) call->operand_count = 1;
     if (opcode != IR_AFTER_ALL && (!holds_numbers(call->operand_shapes, call->operand_count) ||
                                    !holds_numbers(call->result_shapes, call->result_count)))

@@ -14,7 +14,7 @@
 #include "executor/cuda/device.h"
 #include "executor/cuda/unit_cache.h"
 
-/* Element i lies at i / row * pitch + i % row. */
+/* Element i is at i / row * pitch + i % row. */
 typedef struct CudaSlab {
     int64_t row, pitch;
 } CudaSlab;
@@ -67,8 +67,8 @@ typedef struct CudaPhase {
 AmStatus cuda_movement_open(CudaMovement *movement, const CudaDevice *device, AmError *error);
 void cuda_movement_close(CudaMovement *movement);
 
-/* Uploads `count` moves (those of nothing are left out), in place of what the
- * phase was. The device is current and the phase is not at work. */
+/* Uploads `count` moves (empty ones are omitted), replacing the previous phase. The device is
+ * current and the phase is not running. */
 AmStatus cuda_phase_of_moves(CudaPhase *phase, CudaMovement *movement, const CudaDevice *device,
                              const CudaMove *moves, int32_t count, AmError *error);
 /* `operands`: [count][member_count], row k for folds[k], whose field is set here. */

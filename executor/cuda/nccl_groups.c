@@ -10,7 +10,7 @@ bool nccl_same_ranks(const int32_t *a, int32_t a_count, const int32_t *b, int32_
     return a_count == b_count && memcmp(a, b, sizeof *a * (size_t)a_count) == 0;
 }
 
-/* Words of the record at `at`; 0 where none fits, as what comes from another process may be anything. */
+/* Words of the record at `at`; 0 if it does not fit, since data of another process is not trusted. */
 static int64_t record_words(const int32_t *words, int64_t count, int64_t at) {
     if (at >= count || words[at] < 1 || words[at] > count - at - 1 - NUMBER_WORDS) return 0;
     return 1 + words[at] + NUMBER_WORDS;
@@ -47,7 +47,7 @@ void nccl_groups_free(NcclGroupList *list) {
     *list = (NcclGroupList){0};
 }
 
-/* Adds what the other processes have listed. */
+/* Adds the lists of the other processes. */
 static AmStatus collect(NcclGroupList *list, World *processes, AmError *error) {
     bool first = processes->process == 0;
     WorldPart *parts = first ? calloc((size_t)processes->count, sizeof *parts) : NULL;

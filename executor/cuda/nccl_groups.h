@@ -30,7 +30,7 @@ void nccl_groups_free(NcclGroupList *list);
 AmStatus nccl_groups_share(NcclGroupList *list, World *processes,
                            AmStatus (*make)(void *number, AmError *error), AmError *error);
 
-/* A shared group's number; AM_ERROR_INTERNAL for one that nobody listed. */
+/* A shared group's number; AM_ERROR_INTERNAL for an unlisted one. */
 AmStatus nccl_groups_number(const NcclGroupList *list, const int32_t *ranks, int32_t count, void *number,
                             AmError *error);
 

@@ -1,5 +1,5 @@
-/* Packing: how an operand is laid out anew for a library that cannot read it as
- * it lies, or a result taken out of what a library wrote. */
+/* Packing: copies an operand to a layout that a library can read, or a result from the layout that
+ * a library wrote. */
 #ifndef EXECUTOR_CUDA_PACK_H
 #define EXECUTOR_CUDA_PACK_H
 
@@ -18,7 +18,7 @@ typedef struct CudaPack {
     int64_t offset;
 } CudaPack;
 
-/* Appends a dimension that is read as it is. */
+/* Appends a dimension that is read unchanged. */
 void cuda_pack_add(CudaPack *pack, int64_t size, int64_t stride);
 int64_t cuda_pack_elements(const CudaPack *pack);
 

@@ -1,10 +1,9 @@
-/* Pieces: the parts of its arrays that a rank sends to the members of its group,
- * and those that it gets from them.
+/* Pieces: the parts of its arrays that a rank exchanges with the members of its group.
  *
- * A library that moves contiguous memory needs every piece in one run. Where an
- * array is cut along its outermost dimension (or all before it have size 1) the
- * pieces lie so already. Elsewhere they are packed, one after another in group
- * order, into scratch memory before the transfer, and unpacked after it.
+ * A library that moves contiguous memory needs every piece in one run. If an array is split along
+ * its outermost dimension (or all before it have size 1) the pieces are contiguous. Otherwise they
+ * are packed, one after another in group order, into scratch memory before the transfer, and
+ * unpacked after it.
  */
 #ifndef EXECUTOR_CUDA_PIECES_H
 #define EXECUTOR_CUDA_PIECES_H
@@ -29,20 +28,20 @@ typedef struct CudaTransfer {
     int64_t send_offset, receive_offset;
 } CudaTransfer;
 
-/* What is sent of operand k: false where every member gets the same, or all of
- * it is reduced. And what result k is made of: false where it comes whole. */
+/* The sent parts of operand k: false if every member gets the same, or all of it is reduced. And
+ * the parts of result k: false if it arrives whole. */
 bool cuda_pieces_sent(CudaPieces *pieces, const CommCall *call, int32_t k);
 bool cuda_pieces_received(CudaPieces *pieces, const CommCall *call, int32_t k);
 
 int64_t cuda_piece_elements(const CudaPieces *pieces, int32_t member);
-/* The element at which a member's piece begins: among the packed pieces, or (where the pieces lie in runs) in
- * the array itself. */
+/* The first element of a member's piece: among the packed pieces, or (if the pieces are contiguous)
+ * in the array itself. */
 int64_t cuda_piece_offset(const CudaPieces *pieces, int32_t member, bool is_packed);
 bool cuda_pieces_are_even(const CudaPieces *pieces);
 
 /* Fills transfers[call->operand_count]; returns the bytes of scratch memory that they take. */
 int64_t cuda_transfers_plan(CudaTransfer *transfers, const CommCall *call);
-/* Where operand k's pieces are sent from, and result k's received to; the call is bound. */
+/* The source address of operand k's pieces, and the destination of result k's; the call is bound. */
 char *cuda_transfer_source(const CudaTransfer *transfer, const CommCall *call, int32_t k);
 char *cuda_transfer_target(const CudaTransfer *transfer, const CommCall *call, int32_t k);
 

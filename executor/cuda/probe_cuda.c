@@ -74,7 +74,7 @@ static AmStatus open_card(ProbeDevice **device, int32_t index, AmError *error) {
     return status;
 }
 
-/* `elements` shared by blocks of THREADS, each of which strides over them. */
+/* `elements` divided over blocks of THREADS, each of which strides over them. */
 static AmStatus enqueue(const Card *card, CUfunction kernel, int64_t elements, void **arguments,
                         AmError *error) {
     int64_t blocks = (elements + THREADS - 1) / THREADS;
@@ -238,7 +238,7 @@ static AmStatus read_watch(void *watch, double *seconds, AmError *error) {
 
 static const ProbeStopwatch stopwatch = {open_watch, begin_watch, end_watch, read_watch, close_watch};
 
-/* By NCCL where each rank has a card, else as ranks of one process meet by default. */
+/* By NCCL if each rank has a card, else by the default meeting of ranks in one process. */
 static bool find_card_ranks(ProbeRanks *ranks, int32_t way, int32_t count, int32_t devices) {
     static const int64_t sizes[] = {1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18,
                                     1 << 20, 1 << 22, 1 << 24, 1 << 26, 0};

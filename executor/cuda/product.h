@@ -17,9 +17,10 @@
 AmStatus cuda_source_dot(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
 AmStatus cuda_source_convolution(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
 
-/* The type in which operands are multiplied: f32, f64, or s64 for integers; DTYPE_INVALID: there is none. */
+/* The type in which operands are multiplied: f32, f64, or s64 for integers; DTYPE_INVALID:
+ * unsupported. */
 Dtype cuda_product_type(Dtype left, Dtype right, Dtype result);
-/* What such a kernel begins with: thread and bound, and the indices d0, d1, ... of its element. */
+/* The beginning of such a kernel: thread and bound, and the indices d0, d1, ... of its element. */
 void cuda_append_result_index(Text *out, const KernelCall *call);
 /* "sum", declared, grown by in0[at0] in1[at1], and stored in out0[i]. */
 void cuda_append_sum(Text *out, Dtype product);

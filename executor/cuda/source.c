@@ -41,7 +41,7 @@ static CudaSourceWriter *writer_of(IrOpcode opcode) {
 }
 
 bool cuda_source_covers(IrOpcode opcode) {
-    return opcode != IR_CUSTOM_CALL && writer_of(opcode) != NULL; /* of which only TopK is a kernel */
+    return opcode != IR_CUSTOM_CALL && writer_of(opcode) != NULL; /* only the custom call TopK is a kernel */
 }
 
 AmStatus cuda_source_make(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {

@@ -46,7 +46,7 @@ typedef struct CudaSource {
     int64_t upload_bytes;
 } CudaSource;
 
-/* Whether cuda_source_make() has a kernel for this opcode (the types aside). */
+/* Returns whether cuda_source_make() has a kernel for this opcode (except for types). */
 bool cuda_source_covers(IrOpcode opcode);
 
 /* The kernels of a call: a fusion, or an instruction that cuda_source_covers().

@@ -59,7 +59,7 @@ static CudaFold new_fold(const BatchNorm *self, int32_t value_count) {
                       .value_count = value_count};
 }
 
-/* By its bits where it has no digits. */
+/* Appends a number, by its bits if it has no digits. */
 static void append_number(Text *out, double value) {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);

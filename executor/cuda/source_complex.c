@@ -7,7 +7,7 @@
 
 #include "executor/cuda/source_text.h"
 
-/* What an operator takes and gives: complex numbers, or their parts. */
+/* Operands and results of an operator: complex numbers, or their parts. */
 typedef enum Operands { WHOLE, TO_PART, FROM_PART } Operands;
 
 /* $1, $2 and $3 are the operands, $C the complex type. */

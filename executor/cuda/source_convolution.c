@@ -47,7 +47,7 @@ static void append_places(Text *out, const KernelCall *call, const IrConvolution
     text_append_string(out, ";\n");
 }
 
-/* Where the batch (and group) of the input and the feature of the kernel begin. */
+/* Appends the offsets of the input's batch (and group) and of the kernel's feature. */
 static void append_bases(Text *out, const KernelCall *call, const IrConvolution *form, int64_t groups) {
     const IrShape *input = call->operand_shapes[0], *weights = call->operand_shapes[1];
     const IrShape *output = call->result_shapes[0];

@@ -152,8 +152,8 @@ static bool needs_index(const Space *space, int32_t d) {
     return false;
 }
 
-/* The number i of this thread's element, or of the first of its group, and what is needed of its
- * coordinates d0, d1, ... A group's last coordinate is "last" in its first element. */
+/* The number i of this thread's element, or of the first of its group, and the needed coordinates
+ * d0, d1, ... A group's last coordinate is "last" in its first element. */
 static void append_indices(Text *out, const Space *space) {
     int64_t threads = space->elements / space->group, inner = space->elements;
     text_append(out, "    const %s %s = (%s)blockIdx.x * %d%s + threadIdx.x;\n", space->index,

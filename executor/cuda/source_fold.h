@@ -1,8 +1,8 @@
-/* Folds: what every reduction by one operator (add, max, ...) shares.
+/* Folds: common code of every reduction by one operator (add, max, ...).
  *
- * A fold has results and, for each, elements to combine. It is described by the
- * box of the results and the box of the elements, each with strides in what is
- * read, and by the C expression of an element.
+ * A fold has results and, for each, elements to combine. It is described by the box of the results
+ * and the box of the elements, each with strides in the operand, and by the C expression of an
+ * element.
  */
 #ifndef EXECUTOR_CUDA_SOURCE_FOLD_H
 #define EXECUTOR_CUDA_SOURCE_FOLD_H
@@ -33,8 +33,8 @@ typedef struct CudaFold {
  * want from `source`. To be called for all folds of a source before its first launch. */
 void cuda_fold_plan(CudaFold *fold, CudaSource *source);
 
-/* Launches the fold. `finish`: statements for one result, number "result", of what was folded, "value0" and
- * "value1" of type Wide. */
+/* Launches the fold. `finish`: statements for one result, number "result", of the folded values,
+ * "value0" and "value1" of type Wide. */
 AmStatus cuda_fold_launch(CudaSource *source, Arena *arena, const KernelCall *call, const CudaFold *fold,
                           const char *kind, const char *finish, AmError *error);
 

@@ -1,7 +1,6 @@
-/* What the kernels of gather and scatter share: the text that finds the window
- * of a position. Names in it: p0, p1, ... coordinates of the position, w0, ...
- * coordinates in the window, at0, ... where it starts in the shard along the
- * dimension of each component of the index vector.
+/* Common text of the kernels of gather and scatter, which finds the window of a position. Names in
+ * it: p0, p1, ... coordinates of the position, w0, ... coordinates in the window, at0, ... its
+ * start in the shard along the dimension of each component of the index vector.
  */
 #ifndef EXECUTOR_CUDA_SOURCE_INDEX_H
 #define EXECUTOR_CUDA_SOURCE_INDEX_H
@@ -11,7 +10,7 @@
 #include "executor/cpu/index_map.h"
 #include "executor/cuda/source_text.h"
 
-/* `slices`: the gather's result or the scatter's updates. Refuses what the CPU refuses. */
+/* `slices`: the gather's result or the scatter's updates. Refuses operators that the CPU refuses. */
 AmStatus cuda_index_map(IndexMap *map, const KernelCall *call, const IrShape *slices, AmError *error);
 
 /* Defines p0, ... and w0, ... of thread i of the slices' `elements`. */

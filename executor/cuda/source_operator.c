@@ -114,7 +114,7 @@ static const struct {
     {"LT", "(pred)($1 < $2)", "(pred)(total_order($1) < total_order($2))"},
 };
 
-/* What $T, $U, $S, $W, $B, $f stand for, per type of value. */
+/* The replacements of $T, $U, $S, $W, $B, $f, per type of value. */
 typedef struct TypeRow {
     Dtype type;
     TypeClass class;
@@ -242,7 +242,7 @@ static void append_double(Text *out, double value) {
     else text_append(out, "bits_as<f64>(0x%016llxull)", (unsigned long long)bits);
 }
 
-/* A scalar literal; what has no digits (infinities, NaN) is written by its bits. */
+/* A scalar literal; values without digits (infinities, NaN) are written by their bits. */
 static bool append_constant(Text *out, const ProgramFusionOp *op) {
     union {
         int8_t s8;

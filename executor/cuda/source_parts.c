@@ -1,9 +1,9 @@
-/* What the families of kernels put together: the guard of one thread per
- * element, coordinates in an array, sums of coordinates times strides, and a
- * computation (to_apply) as a function object inside a kernel.
+/* Common parts of the families of kernels: the guard of one thread per element, coordinates in an
+ * array, sums of coordinates times strides, and a computation (to_apply) as a function object
+ * inside a kernel.
  *
- * Numbers of elements are divided in 32 bits where they fit, which a GPU does
- * several times faster than in 64; what comes out is 64-bit.
+ * Numbers of elements are divided in 32 bits where they fit, which a GPU does several times faster
+ * than in 64; the result is 64-bit.
  */
 #include "executor/cuda/source_text.h"
 

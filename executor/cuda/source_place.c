@@ -126,7 +126,7 @@ static AmStatus launch_bytes(CudaSource *source, Arena *arena, const KernelCall 
     return launch(source, arena, kind, &body, bytes / width, error);
 }
 
-/* Between widths the smaller type has one more dimension, the innermost: the bytes stay as they lie. */
+/* Between widths the smaller type has one more dimension, the innermost: the bytes do not move. */
 AmStatus cuda_source_bitcast_convert(CudaSource *source, Arena *arena, const KernelCall *call,
                                      AmError *error) {
     const IrShape *from = call->operand_shapes[0], *to = call->result_shapes[0];

@@ -1,4 +1,4 @@
-/* dot by itself, and what the kernels that sum products share: see product.h. */
+/* dot as a generated kernel, and common code of kernels that sum products: see product.h. */
 #include "executor/cuda/product.h"
 
 #include <stdio.h>

@@ -136,7 +136,7 @@ AmStatus cuda_source_reduce(CudaSource *source, Arena *arena, const KernelCall *
         call->operand_count == 2
             ? sbp_reduction_of(ir_computation_operator(call->program->module, call->instruction->called))
             : SBP_REDUCTION_COUNT;
-    /* Nothing to reduce: a fold over no elements gives the initial value. */
+    /* Without elements the fold gives the initial value. */
     bool by_operator = self.reduction != SBP_REDUCTION_COUNT &&
                        cuda_has_arithmetic(call->operand_shapes[0]->type) && self.reduced_count > 0;
     if (by_operator && self.results > 0) return write_by_operator(source, arena, &self, call, error);

@@ -1,5 +1,5 @@
-/* What the parts of the kernel generator share: types, operators as statements,
- * and the naming of a kernel. */
+/* Common interface of the kernel generator's parts: types, operators as statements, and the naming
+ * of a kernel. */
 #ifndef EXECUTOR_CUDA_SOURCE_TEXT_H
 #define EXECUTOR_CUDA_SOURCE_TEXT_H
 
@@ -25,10 +25,9 @@ void cuda_append_store(Text *out, Dtype type, const char *text);
 /* A conversion of the value `text` as HLO's convert does it, rounded to `to`. */
 void cuda_append_convert(Text *out, Dtype from, Dtype to, const char *text);
 
-/* Appends "const f32 v7 = ...;" and a new line: operator `op` on values v0, v1,
- * ... Slot k has types[k] and is called `v` k; types[slot] is filled in. `iota`
- * is the expression of iota's value, else NULL. False: no such operator on
- * these types, and what was appended is of no use. */
+/* Appends "const f32 v7 = ...;" and a new line: operator `op` on values v0, v1, ... Slot k has
+ * types[k] and is called `v` k; types[slot] is filled in. `iota` is the expression of iota's value,
+ * else NULL. Returns false for an unsupported operator or type; the appended text is then invalid. */
 bool cuda_append_operator(Text *out, const ProgramFusionOp *op, int32_t slot, Dtype *types, const char *iota);
 
 /* Returns whether cuda_append_operator() rounds the result to 16 bits and quiets NaN. */
@@ -42,10 +41,10 @@ static inline int64_t cuda_blocks(int64_t count) {
     return count / CUDA_THREADS + (count % CUDA_THREADS > 0);
 }
 
-/* "(const f32 *__restrict__ in0, f32 *out0) {" and a new line; an operand that may lie where a result does
- * is without __restrict__. Where the source has them, the scratch memory (an
- * address of `scratch`, say "f64"; NULL if it is not used) and the uploaded bytes follow, and "s64 number"
- * if `numbered`. */
+/* "(const f32 *__restrict__ in0, f32 *out0) {" and a new line; an operand that may share memory
+ * with a result has no __restrict__. If the source has them, the scratch memory (an address of
+ * `scratch`, such as "f64"; NULL if unused) and the uploaded bytes follow, and "s64 number" if
+ * `numbered`. */
 void cuda_append_signature(Text *out, const KernelCall *call, const CudaSource *source, const char *scratch,
                            bool numbered);
 
@@ -76,8 +75,8 @@ void cuda_append_element(Text *out, Dtype type, const char *array, const char *p
 AmStatus cuda_computation_read(ElementComputation *computation, Arena *arena, const KernelCall *call,
                                int32_t index, const Dtype *inputs, int32_t input_count, Dtype output,
                                AmError *error);
-/* "const auto NAME = [](const f32 v0, const f32 v1) -> f32 { ... };" On failure what was appended is of
- * no use. */
+/* "const auto NAME = [](const f32 v0, const f32 v1) -> f32 { ... };" After a failure the appended
+ * text is invalid. */
 AmStatus cuda_append_computation(Text *out, Arena *arena, const KernelCall *call, const char *name,
                                  const ElementComputation *computation, AmError *error);
 
@@ -102,7 +101,8 @@ CudaSourceWriter cuda_source_batch_norm_training, cuda_source_batch_norm_inferen
 CudaSourceWriter cuda_source_cholesky, cuda_source_triangular_solve; /* source_matrix.c */
 CudaSourceWriter cuda_source_transpose, cuda_source_slice;           /* source_transpose.c */
 CudaSourceWriter cuda_source_elements;                               /* source_elements.c */
-/* Whether an opcode's result is, element by element, a function of operands at given strides. */
+/* Returns whether an opcode's result is, element by element, a function of operands at given
+ * strides. */
 bool cuda_source_is_element_wise(IrOpcode opcode);
 
 #endif

@@ -340,7 +340,7 @@ enum { HELPER_COUNT = sizeof helpers / sizeof *helpers };
 /* Kernels in a unit on average, and the most units: each unit has a fixed cost. */
 enum { KERNELS_OF_UNIT = 12, MOST_UNITS = 32 };
 
-/* Whether `name` stands in the text as a whole word. */
+/* Returns whether `name` is a word of the text. */
 static bool names(const char *text, const char *name) {
     size_t length = strlen(name);
     for (const char *at = text; (at = strstr(at, name)) != NULL; at += length) {

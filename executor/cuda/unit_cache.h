@@ -13,7 +13,7 @@ typedef struct SharedUnit SharedUnit;
  * of cuda_unit_load(). */
 AmStatus unit_cache_take(SharedUnit **unit, const CudaDevice *device, const char *text, AmError *error);
 const CudaUnit *unit_cache_unit(const SharedUnit *unit);
-/* Unloads it where nobody else has it; its device is current. */
+/* Unloads it if no other rank has it; its device is current. */
 void unit_cache_return(SharedUnit *unit);
 
 #endif

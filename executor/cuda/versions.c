@@ -1,7 +1,7 @@
-/* What `automap --version` tells of the libraries found at run time: see versions.h.
+/* Versions of the libraries found at run time, for `automap --version`: see versions.h.
  *
- * Each library counts in its own way: the driver and NVRTC 1000 major + 10 minor,
- * the others 10000 major + 100 minor + patch.
+ * Each library has its own format: the driver and NVRTC 1000 major + 10 minor, the others 10000
+ * major + 100 minor + patch.
  */
 #include "executor/cuda/versions.h"
 
@@ -27,7 +27,7 @@ void cuda_versions(Text *text) {
     static const struct {
         const char *name;
         int32_t (*version)(void);
-        int32_t major, minor, patch; /* what each counts for; 0: it is not told */
+        int32_t major, minor, patch; /* the factors; 0: not reported */
     } parts[] = {{"driver", cuda_driver_version, 1000, 10, 0},
                  {"nvrtc", cuda_compiler_version, 1000, 10, 0},
                  {"cublaslt", cuda_blas_version, 10000, 100, 1},
