@@ -153,7 +153,7 @@ static AmStatus read_schedule(const Cli *cli, SearchOptions *options, AmError *e
     if (options->schedule) kind = schedule_kind_find(options->schedule);
     if (options->schedule && !search_has_stages(options))
         return am_fail(error, AM_ERROR_USAGE, "",
-                       "--schedule is of pipelines: this search has plans of a single stage only");
+                       "--schedule applies to pipelines: this search covers one-stage plans only");
     if (!cli_has(cli, "--chunks")) return AM_OK;
     if (kind != SCHEDULE_INTERLEAVED)
         return am_fail(error, AM_ERROR_USAGE, "", "--chunks needs --schedule interleaved_1f1b");
@@ -556,7 +556,7 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     TRY(file_check_writable(self->plan_file, error));
     if (log) TRY(file_check_writable(log, error));
     if (narrowed_by)
-        cli_note(cli, "note: %s applies to plans of a single stage: pipelines are not searched", narrowed_by);
+        cli_note(cli, "note: %s applies to one-stage plans: pipelines are not searched", narrowed_by);
     double started = clock_seconds();
     TRY(cli_read_cluster(cli, &self->cluster, &self->arena, cluster, error));
     if (profile) TRY(read_profile(self, profile, error));
@@ -628,7 +628,7 @@ static const CliOption options[] = {
     {"--cluster", "CLUSTER", "cluster file or built-in name (automap cluster lists them); required", false},
     CLI_OPTION_NO_PROBE,
     {"--space", "SPACE", "auto (default), single_stage, operator, data, pipeline or hybrid", false},
-    {"--mesh", "data=4,model=8", "mesh of a single stage (default: every split of the devices)", false},
+    {"--mesh", "data=4,model=8", "mesh of one-stage plans (default: every split of the devices)", false},
     {"--pin", "PATTERN=SHARDING", "sharding of parameters: 'layers/*/mlp_in/kernel=-,model'", true},
     {"--keep-shardings", NULL, "shardings of the module kept in every plan", false},
     {"--even", NULL, "equal contiguous shards, of one stage unless --space hybrid", false},

@@ -5,7 +5,7 @@
 #include "executor/refused.h"
 
 #define DIVIDED  "the module is divided among devices already; give the one for a single device"
-#define COMPILED "such pairs belong to a compiled program; give the module as it was before"
+#define COMPILED "such pairs belong to a compiled program; pass the module before optimization"
 #define HOST     "the host has no channel to the running program; pass values as parameters and results"
 
 static const struct {

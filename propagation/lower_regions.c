@@ -81,7 +81,7 @@ AmStatus lower_check_bitcast(const IrModule *module, int32_t i, AmError *error) 
     const char *name = *instruction->op_name ? instruction->op_name : instruction->name;
     return am_fail(error, AM_ERROR_INPUT, module->source,
                    "bitcast \"%.200s\" reads elements in the order of a layout that is not row-major, as "
-                   "compiled modules do; give the module as it was before",
+                   "compiled modules do; pass the module before optimization",
                    name);
 }
 

@@ -144,7 +144,7 @@ AmStatus cuda_memory_alloc(CUdeviceptr *memory, const CudaDevice *device, int64_
     text_append_string(&text, " of ");
     text_append_bytes_size(&text, (double)total);
     am_fail(error, AM_ERROR_RUNTIME, "", "out of memory on GPU %d (%s): %s are free", device->ordinal,
-            device->name, text.failed ? "more is wanted than" : text.data);
+            device->name, text.failed ? "more memory is requested than" : text.data);
     text_free(&text);
     return AM_ERROR_RUNTIME;
 }

@@ -76,7 +76,7 @@ static int32_t newest_known(int32_t architecture) {
 
 static AmStatus choose_target(Target *target, int32_t architecture, AmError *error) {
     if (nvrtc.nvrtcVersion(&target->major, &target->minor) != NVRTC_SUCCESS)
-        return am_fail(error, AM_ERROR_RUNTIME, "", "%s does not tell its version", library.title);
+        return am_fail(error, AM_ERROR_RUNTIME, "", "%s does not report its version", library.title);
     target->architecture = newest_known(architecture);
     target->ptx = target->architecture < architecture;
     if (target->architecture == 0)

@@ -72,7 +72,7 @@ static AmStatus distribute(NcclGroupList *list, World *processes, AmError *error
     int64_t count = list->word_count;
     TRY(world_broadcast(processes, &count, (int64_t)sizeof count, error));
     if (count < 0 || count > (int64_t)MOST_WORDS * BOOTSTRAP_MOST_PROCESSES)
-        return am_fail(error, AM_ERROR_RUNTIME, "", "process 0 sent a list of groups that is no list");
+        return am_fail(error, AM_ERROR_RUNTIME, "", "process 0 sent an invalid list of groups");
     if (count > list->word_capacity) {
         int32_t *words = realloc(list->words, sizeof *words * (size_t)count);
         if (!words) return am_fail_memory(error, (int64_t)sizeof *words * count);

@@ -158,7 +158,7 @@ def check_json(code, part, words):
 def check_notes():
     """Notes of a command that goes on: a search with an option that narrows it, a run with a warning."""
     done = automap("search", MLP, "--cluster", "nominal:2", "--even", "--evaluations", "9", "-o", "even.json")
-    note = "automap: note: --even applies to plans of a single stage: pipelines are not searched\n"
+    note = "automap: note: --even applies to one-stage plans: pipelines are not searched\n"
     assert (done.returncode, done.stderr) == (0, note), done.stderr
     done = automap("search", MLP, "--cluster", "host:2", "--evaluations", "9", "-o", "host.json", "--quiet")
     assert (done.returncode, done.stderr) == (0, ""), done.stderr

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Counts sentences of comments and messages that break docs/style.md.
+
+A sentence is marked if it has a word or form that the style guide replaces: a clause with "what" in
+place of a noun, things that tell, ask or want, riddles by negation, words of the glossary's right column.
+A marker is a hint. The check keeps the share of marked sentences low: LIMITS, by kind.
+
+  tests/check_prose.py [--list]    --list prints the marked sentences
+"""
+# labels: cpu check
+
+import os
+import pathlib
+import re
+import sys
+
+LIMITS = {"comments": 0.030, "messages": 0.005}  # share of marked sentences
+FOLDERS = ("base", "ir", "propagation", "cost", "dqn", "planners", "executor", "cli", "include", "bench", "tests")
+
+FORMS = (
+    r"what (?:a|an|the|its|their|one|each|every|it|they|is|was|has|had|may|must|can|comes|goes|lies|makes|takes|needs"
+    r"|follows|others?)",
+    r"(?:is|are|was|were|be|been|being) (?:told|asked|wanted|meant|made again)",
+    r"(?:nobody|whoever|hardly|of which|by chance|all the same|worth it|in the way|the like|for want of)",
+    r"(?:is|are) none",
+    r"none of (?:it|them)",
+    r"(?:says?|knows?) (?:so|nothing|what|how|which|where|why|no)",
+    r"tells?(?! apart)",
+    r"stands? (?:for itself|beside|there|here|where|above|below)",
+    r"lies? (?:in|on|at|together|apart|along)",
+    r"(?:looked (?:at|into|for)|passed over|give way|goes by|speaks? of|has nothing)",
+    r"as (?:it|they) (?:is|are|was|were|lies?|comes?)",
+)
+MARK = re.compile("|".join(rf"\b{form}\b" for form in FORMS), re.IGNORECASE)
+BEGINS = re.compile(r"^(?:What|Where|Whether|Who|Whose|Of|By|Those|Nothing|Nobody)\b")
+COMMENT = re.compile(r"/\*(.*?)\*/|//([^\n]*)", re.DOTALL)
+STRING = re.compile(r'(?:"(?:[^"\\\n]|\\.)*"\s*)+')
+
+
+def sentences(text):
+    """Yields the sentences of at least four words."""
+    text = re.sub(r"\s*\n\s*\*?\s*", " ", text)
+    for sentence in re.split(r"(?<=[.!?;])\s+(?=[A-Z`\"'(])", text):
+        sentence = sentence.strip(" */")
+        if len(sentence.split()) >= 4:
+            yield sentence
+
+
+def read(path):
+    """Yields (kind, sentence) of a C file."""
+    text = path.read_text()
+    for match in COMMENT.finditer(text):
+        for sentence in sentences(match.group(1) or match.group(2) or ""):
+            yield "comments", sentence
+    if path.parts[0] == "tests":
+        return
+    for match in STRING.finditer(COMMENT.sub(" ", text)):
+        message = "".join(re.findall(r'"((?:[^"\\\n]|\\.)*)"', match.group(0)))
+        if len(message.split()) >= 4 and re.search("[a-z]{3}", message):
+            yield "messages", message
+
+
+def main():
+    os.chdir(os.environ.get("AUTOMAP_SOURCE", pathlib.Path(__file__).resolve().parent.parent))
+    files = sorted(path for folder in FOLDERS for path in pathlib.Path(folder).rglob("*")
+                   if path.suffix in (".c", ".h", ".cu") and "fuzz" not in path.parts)
+    count, marked = dict.fromkeys(LIMITS, 0), {kind: [] for kind in LIMITS}
+    for path in files:
+        for kind, sentence in read(path):
+            count[kind] += 1
+            if MARK.search(sentence) or (kind == "comments" and BEGINS.match(sentence)):
+                marked[kind].append(f"{path}: {sentence[:150]}")
+    failed = not files
+    for kind, limit in LIMITS.items():
+        share = len(marked[kind]) / max(1, count[kind])
+        failed |= share > limit
+        print(f"{kind}: {len(marked[kind])} of {count[kind]} sentences marked, {share:.1%} (at most {limit:.1%})")
+        if "--list" in sys.argv[1:]:
+            print(*(f"  {row}" for row in marked[kind]), sep="\n")
+    sys.exit(failed)
+
+
+main()
