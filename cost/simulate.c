@@ -49,7 +49,7 @@ static AmStatus check_devices(const Plan *plan, const Cluster *cluster, AmError 
         for (int32_t d = 0; d < plan->stages[s].mesh.device_count; d++)
             if (plan->stages[s].devices[d] < 0 || plan->stages[s].devices[d] >= cluster->device_count)
                 return am_fail(error, AM_ERROR_INPUT, plan->source ? plan->source : "",
-                               "$.stages[%d].devices: %d is no device of cluster %s (expected 0 to %d)", s,
+                               "$.stages[%d].devices: %d is not a device of cluster %s (expected 0 to %d)", s,
                                plan->stages[s].devices[d], cluster->name, cluster->device_count - 1);
     return AM_OK;
 }

@@ -597,7 +597,7 @@ static AmStatus check_initial(const Plan *initial, const Cluster *cluster, AmErr
                        devices, initial->cluster_name, cluster->device_count, cluster->name);
     if (most >= cluster->device_count)
         return am_fail(error, AM_ERROR_INPUT, source,
-                       "$.stages: %d is no device of cluster %s (expected 0 to %d)", most, cluster->name,
+                       "$.stages: %d is not a device of cluster %s (expected 0 to %d)", most, cluster->name,
                        cluster->device_count - 1);
     return AM_OK;
 }

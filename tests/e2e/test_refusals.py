@@ -114,10 +114,10 @@ def mistakes():
         (3, "half.hlo.txt:", "info", "half.hlo.txt"),
         (3, "hosts:1:9:", "cluster", "--import", "hosts", "--device-type", "T4"),
         # A plan that does not suit: each command names the plan's file and the place in it.
-        *((3, "plan_stages_0_devices_05.json: $.stages[0].devices: 5 is no device of cluster nominal:2 (expected 0 to 1)", *words)
+        *((3, "plan_stages_0_devices_05.json: $.stages[0].devices: 5 is not a device of cluster nominal:2 (expected 0 to 1)", *words)
           for plan in [changed("plan", "stages", 0, "devices", [0, 5])]
           for words in (("simulate", plan, MLP), ("explain", plan, MLP), ("run", MLP, "--plan", plan, "--state", "random"))),
-        (3, "plan_stages_0_devices_05.json: $.stages: 5 is no device of cluster nominal:2", *search, "--init-plan",
+        (3, "plan_stages_0_devices_05.json: $.stages: 5 is not a device of cluster nominal:2", *search, "--init-plan",
          "plan_stages_0_devices_05.json"),
         (3, "plan.json: $.stages: a plan for 2 devices", *on, "nominal:4", "--init-plan", "plan.json"),
         *((3, "plan_micro_batches_3.json: $.micro_batches: a batch of 16 cannot be split", *words)
