@@ -134,7 +134,7 @@ static void some_products_are_missing(void **state) {
             !strstr(learner->description, " of 15 products own"))
             fail_msg("%s: %s", refusals[k], learner->description);
         learner_free(learner);
-        run_twins(&settings, 30, 1e-3);
+        check_twins(DQN_CUDA, &settings, 30, 3);
     }
     (stand->refuse)("");
 }
