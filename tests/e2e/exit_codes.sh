@@ -51,7 +51,7 @@ expect 2 . no_such_command
 expect 2 'no-such-option' info --no-such-option "$mlp/model.hlo.pb"
 expect 2 . info
 expect 2 . search "$mlp/model.hlo.pb" --cluster nominal:4 --searcher no_such_searcher -o "$work/p.json"
-expect 2 'is of pipelines' search "$mlp/model.hlo.pb" --cluster nominal:4 --mesh data=4 --schedule zb_h1 -o "$work/p.json"
+expect 2 'applies to pipelines' search "$mlp/model.hlo.pb" --cluster nominal:4 --mesh data=4 --schedule zb_h1 -o "$work/p.json"
 
 # Bad input files.
 expect 3 'none\.hlo\.pb' info "$work/none.hlo.pb"

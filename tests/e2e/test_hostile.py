@@ -203,7 +203,7 @@ HOSTILE = {  # name: content, what the one line says
     "10^9 raw elements": (as_json(("constant", [], {"shape": {"elementType": "BF16", "dimensions": [10**9]},
                                                     "literal": {"bf16s": "AAAA"}})), "values"),
     "10^9 elements in binary": (wire(1, b"m") + wire(3, wire(1, b"main") + wire(2, wire(2, b"constant") + b"\x42\x0c\x42\x80\xd0\xac\xf3\x0e")),
-                                "longer than what is left"),
+                                "longer than the rest"),
     "dot, wrong dimension": (as_text(X, "ROOT y = f32[4,4] dot(x, x), lhs_contracting_dims={7}, rhs_contracting_dims={1}"), "7"),
     "dot, dimension twice": (as_text(X, "ROOT y = f32[] dot(x, x), lhs_contracting_dims={0,0}, rhs_contracting_dims={0,1}"), "0"),
     "dot, unpaired": (as_text(X, "ROOT y = f32[4] dot(x, x), lhs_contracting_dims={0,1}, rhs_contracting_dims={0}"), "pair"),

@@ -155,7 +155,7 @@ def check_files(directory):
                   ["--schedule", "interleaved_1f1b", "--chunks", 0]):
         run = automap("search", model, "--cluster", "nominal:2", "--expert", "even_pipeline", "-o", again, "--quiet", *words)
         assert run.returncode == 2, f"{words}: {run.returncode} {run.stderr}"
-    check_refused(model, plan, change(["parameters", 0, "stage"], lambda stage: 1 - stage), "not what the plan's stages give", directory)
+    check_refused(model, plan, change(["parameters", 0, "stage"], lambda stage: 1 - stage), "differs from the value derived from the plan's stages", directory)
 
 
 def main():

@@ -86,7 +86,7 @@ def mistakes():
         (3, "cannot be opened", "search", "nosuch.hlo.pb", "--even", *search[2:]),
         (2, "--micro-batches 0", *search, "--even", "--micro-batches", "0"),
         (2, "cuts pipelines", *search, "--even", "--agent", "nosuch"),
-        (2, "is of pipelines", *search, "--even", "--schedule", "gpipe"),
+        (2, "applies to pipelines", *search, "--even", "--schedule", "gpipe"),
         # Values.
         (2, "nan: expected a number", *search, "--memory-fraction", "nan"),
         (2, "inf: expected a number", *search, "--seconds", "inf"),
