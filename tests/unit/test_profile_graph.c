@@ -63,7 +63,7 @@ static void errors_name_their_line(void **state) {
         {"node1 -- a -- " FIGURES "\n\tnode1\n", 2, "PRODUCER"},
         {"a -- a -- " FIGURES "\nb -- b -- " FIGURES "\n\ta -- b\n\ta -- b\n", 4, "twice"},
         {"a -- a -- " FIGURES "\nb -- b -- " FIGURES "\n\ta -- b\na -- c -- " FIGURES "\n", 4,
-         "node a stands"},
+         "node a is listed twice"},
         {"a -- a -- " FIGURES "\nb -- b -- " FIGURES "\n\ta -- b\n\tb -- a\n", 3, "cycle"},
         {"a -- \x01 -- " FIGURES "\n", 1, "control"},
     };
