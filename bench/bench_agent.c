@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "planners/inference_grade.h"
-#include "planners/inference_guess.h"
+#include "planners/cut_agent_grade.h"
+#include "planners/cut_agent_guess.h"
 #include "zoo.h"
 
 #define SEED 2000003 /* as automap agent evaluate */
@@ -39,7 +39,7 @@ static AmStatus read_layers(Chain *chain, ChainProblem *problem, Arena *arena, A
         return am_fail(error, AM_ERROR_INPUT, "", "no t5_pipeline_24_11b: run from the source folder");
     TRY_OR_FAIL(plan_context_read(&context, binary, roles, error));
     TRY_OR_FAIL(cluster_read(&cluster, arena, "C", error));
-    TRY_OR_FAIL(inference_module(chain, problem, arena, context, cluster, TABLED, STAGES, error));
+    TRY_OR_FAIL(cut_agent_module(chain, problem, arena, context, cluster, TABLED, STAGES, error));
 fail:
     cluster_free(cluster);
     plan_context_free(context);
@@ -52,7 +52,7 @@ static AmStatus cut_row(Agent *agent, ChainProblem *problem, int32_t micro_batch
     ChainPlan ours, theirs;
     bool is_near = true;
     problem->micro_batches = micro_batches;
-    TRY(inference_plan(&ours, problem, agent, INFERENCE_WIDTH, error));
+    TRY(cut_agent_plan(&ours, problem, agent, CUT_AGENT_WIDTH, error));
     theirs = ours;
     for (int32_t k = 0; k < STAGES - 1; k++) {
         cuts[k] = (PARTS * ours.places[k + 1] + layers / 2) / layers;
@@ -83,12 +83,12 @@ int main(int count, char **words) {
     const char *path = count > 1 ? words[1] : "datasets/agents/pipeline.safetensors";
     int32_t sets = count > 2 ? atoi(words[2]) : 10000;
     AmError error = {0};
-    InferenceGrade grade, alone;
+    CutAgentGrade grade, alone;
     Agent *agent;
     if (sets < 10) sets = 10;
-    if (inference_agent_read(&agent, path, &error) != AM_OK ||
-        inference_grade(&grade, agent, INFERENCE_WIDTH, SEED, sets, &error) != AM_OK ||
-        inference_grade(&alone, agent, 1, SEED, sets / 10, &error) != AM_OK) {
+    if (cut_agent_read(&agent, path, &error) != AM_OK ||
+        cut_agent_grade(&grade, agent, CUT_AGENT_WIDTH, SEED, sets, &error) != AM_OK ||
+        cut_agent_grade(&alone, agent, 1, SEED, sets / 10, &error) != AM_OK) {
         fprintf(stderr, "bench_agent: %s\n", error.text);
         return 1;
     }

@@ -30,18 +30,18 @@ typedef struct Timing {
     uint64_t number;
 } Timing;
 
-static void draw_genome(Genome *genome, const Problem *problem, Random *random) {
-    *genome = (Genome){0};
+static void draw_axis_plan(AxisPlan *axis_plan, const Problem *problem, Random *random) {
+    *axis_plan = (AxisPlan){0};
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {
         int32_t entries = (int32_t)random_below(random, 5);
         for (int32_t k = 0; k < entries && problem->candidate_count > 0; k++) {
             int32_t candidate = (int32_t)random_below(random, (uint64_t)problem->candidate_count);
             if (problem_usable(problem, candidate, axis))
-                genome_insert(genome, axis, genome->count[axis], candidate);
+                axis_plan_insert(axis_plan, axis, axis_plan->count[axis], candidate);
         }
         int32_t kinds = problem_storage_kinds(problem, axis);
         if (kinds > 0 && random_below(random, 2))
-            genome->storage[axis] = (uint8_t)random_below(random, (uint64_t)kinds + 1);
+            axis_plan->storage[axis] = (uint8_t)random_below(random, (uint64_t)kinds + 1);
     }
 }
 
@@ -65,18 +65,18 @@ static uint64_t number_of(const Program *program, const StepPrice *price) {
 }
 
 /* AM_ERROR_INPUT and the like of a plan are a result, too. */
-static AmStatus evaluate(Timing *timing, const Problem *problem, const Genome *genome, Arena *arena,
+static AmStatus evaluate(Timing *timing, const Problem *problem, const AxisPlan *axis_plan, Arena *arena,
                          AmError *error) {
     PlanStage *stage = ARENA_ARRAY(arena, PlanStage, 1);
     if (!stage) return am_fail_memory(error, (int64_t)sizeof *stage);
-    problem_stage(problem, genome, arena, stage);
-    Completion *completion;
+    problem_stage(problem, axis_plan, arena, stage);
+    Assignment *assignment;
     Program *program;
     StepPrice price;
     double start = clock_seconds();
-    TRY(plan_complete(&completion, arena, problem->context, stage, error));
+    TRY(plan_assign(&assignment, arena, problem->context, stage, error));
     double completed = clock_seconds();
-    TRY(plan_lower(&program, arena, problem->context, completion, 0, error));
+    TRY(plan_lower(&program, arena, problem->context, assignment, 0, error));
     double lowered = clock_seconds();
     TRY(price_program(&price, program, problem->cluster, problem->devices, error));
     double priced = clock_seconds();
@@ -100,13 +100,13 @@ static AmStatus time_mesh(double *sums, uint64_t *number, const PlanContext *con
     Arena arena = {0};
     AmStatus status = AM_OK;
     for (int32_t plan = 0; plan < PLANS_OF_MESH && status == AM_OK; plan++) {
-        Genome genome;
+        AxisPlan axis_plan;
         Timing best = {{1e9, 1e9, 1e9}, 0};
-        draw_genome(&genome, problem, &random);
+        draw_axis_plan(&axis_plan, problem, &random);
         for (int32_t round = 0; round < rounds && status == AM_OK; round++) {
             Timing timing = {{0}, 0};
             ArenaMark mark = arena_mark(&arena);
-            status = evaluate(&timing, problem, &genome, &arena, error);
+            status = evaluate(&timing, problem, &axis_plan, &arena, error);
             arena_release(&arena, mark);
             for (Part part = 0; part < PARTS && status == AM_OK; part++)
                 if (timing.seconds[part] < best.seconds[part]) best.seconds[part] = timing.seconds[part];

@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "base/text.h"
-#include "executor/ready.h"
+#include "executor/executable.h"
 #include "ir/canonical.h"
 #include "propagation/lower.h"
 
@@ -132,7 +132,7 @@ typedef struct Loaded {
     Arena arena;
     IrModule *module, *canonical;
     Program *program;
-    ReadyProgram *entry;
+    Executable *entry;
     char *memory;
     int64_t rows;
 } Loaded;
@@ -175,7 +175,7 @@ static void fill_parameter(Bench *self, const Loaded *loaded, int32_t k) {
     int64_t bytes = ir_shape_bytes(shape);
     fill_chunk(self->chunk, shape->type, loaded->rows);
     for (int64_t at = 0; at < bytes; at += CHUNK)
-        self->device->back_end->copy_in(self->device, (char *)ready_parameter(loaded->entry, k) + at,
+        self->device->back_end->copy_in(self->device, (char *)executable_parameter(loaded->entry, k) + at,
                                         self->chunk, bytes - at < CHUNK ? bytes - at : CHUNK);
 }
 
@@ -198,9 +198,9 @@ static AmStatus load(Bench *self, const Case *bench, Loaded *loaded) {
     TRY(ir_canonicalize(&loaded->canonical, loaded->module, &self->error));
     TRY(program_from_computation(&loaded->program, &loaded->arena, loaded->canonical,
                                  loaded->canonical->entry, false, &self->error));
-    TRY(ready_prepare(&loaded->entry, &loaded->arena, self->device, NULL, loaded->program, false,
-                      &self->error));
-    TRY(ready_allocate(loaded->entry, &loaded->memory, &self->error));
+    TRY(executable_prepare(&loaded->entry, &loaded->arena, self->device, NULL, loaded->program, false,
+                           &self->error));
+    TRY(executable_allocate(loaded->entry, &loaded->memory, &self->error));
     if (back_end->finish) TRY(back_end->finish(self->device, &self->error));
     for (int32_t k = 0; k < loaded->program->roles->parameter_count; k++) fill_parameter(self, loaded, k);
     return back_end->synchronize(self->device, &self->error);
@@ -230,7 +230,7 @@ static AmStatus measure(Bench *self, void (*run)(Bench *, void *), void *what, d
 }
 
 static void run_case(Bench *self, void *what) {
-    ready_issue(((const Loaded *)what)->entry, &self->error);
+    executable_issue(((const Loaded *)what)->entry, &self->error);
 }
 
 typedef struct Copy {

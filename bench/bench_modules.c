@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "executor/ready.h"
+#include "executor/executable.h"
 #include "ir/canonical.h"
 #include "propagation/lower.h"
 
@@ -21,7 +21,7 @@ typedef struct Loaded {
     Arena arena;
     IrModule *module, *canonical;
     Program *program;
-    ReadyProgram *entry;
+    Executable *entry;
     char *memory;
 } Loaded;
 
@@ -30,7 +30,7 @@ static void fill_parameters(KernelDevice *device, const Loaded *loaded) {
     random_seed(&random, 1);
     for (int32_t k = 0; k < loaded->program->roles->parameter_count; k++) {
         const IrShape *shape = &loaded->program->values[loaded->program->parameters[k]].shape;
-        char *to = ready_parameter(loaded->entry, k);
+        char *to = executable_parameter(loaded->entry, k);
         for (int64_t at = 0; shape->type == DTYPE_F32 && at < ir_shape_bytes(shape); at += 4) {
             float number = (float)(2 * random_uniform(&random) - 1);
             device->back_end->copy_in(device, to + at, &number, 4);
@@ -44,8 +44,8 @@ static AmStatus load(Loaded *loaded, KernelDevice *device, const char *path, AmE
     TRY(ir_canonicalize(&loaded->canonical, loaded->module, error));
     TRY(program_from_computation(&loaded->program, &loaded->arena, loaded->canonical,
                                  loaded->canonical->entry, false, error));
-    TRY(ready_prepare(&loaded->entry, &loaded->arena, device, NULL, loaded->program, false, error));
-    TRY(ready_allocate(loaded->entry, &loaded->memory, error));
+    TRY(executable_prepare(&loaded->entry, &loaded->arena, device, NULL, loaded->program, false, error));
+    TRY(executable_allocate(loaded->entry, &loaded->memory, error));
     TRY(back_end->finish(device, error));
     fill_parameters(device, loaded);
     return AM_OK;
@@ -56,7 +56,7 @@ static AmStatus measure(const Loaded *loaded, double *least, AmError *error) {
         int32_t count = 0;
         double begin = clock_seconds(), spent = 0;
         while (spent < SECONDS) {
-            ready_issue(loaded->entry, error);
+            executable_issue(loaded->entry, error);
             count++;
             spent = clock_seconds() - begin;
         }

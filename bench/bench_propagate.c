@@ -1,13 +1,13 @@
-/* Benchmark of propagation, completion and lowering.
+/* Benchmark of propagation, assignment and lowering.
  *
  * T5-11B (24 + 24 layers, its whole training step) on a mesh of data=8, model=4, split by
  * the batch and by the strict linkage groups; then chains of products and element-wise
  * operators of 10,000 to 1,000,000 instructions, to see that times grow in proportion.
- *   rules      factor rules, dimension classes and what completion chooses from
+ *   rules      factor rules, dimension classes and what assignment chooses from
  *   propagate  incremental_create() and all seeds, from nothing
- *   complete   plan_complete();  lower  plan_lower() of one device
+ *   complete   plan_assign();  lower  plan_lower() of one device
  *   ns/instr   of propagate, complete and lower together
- *   MB         the arenas of context, completion and program, and the process's peak
+ *   MB         the arenas of context, assignment and program, and the process's peak
  * Then one decision at a time is added, and taken back, for every dimension of every
  * parameter: median, 99th percentile and worst of an update, and nanoseconds for each
  * value that it touches.
@@ -32,7 +32,7 @@
 
 typedef struct Times {
     double propagate[RUNS], complete[RUNS], lower[RUNS], rules;
-    int64_t context_bytes, completion_bytes, program_bytes;
+    int64_t context_bytes, assignment_bytes, program_bytes;
 } Times;
 
 static void fail(const char *what, const AmError *error) {
@@ -62,7 +62,7 @@ static void measure(Times *times, const PlanContext *context, const Mesh *mesh, 
         Arena arena = {0};
         PlanStage stage = {.mesh = *mesh};
         Incremental *incremental;
-        Completion *completion;
+        Assignment *assignment;
         Program *program;
         double begin = clock_seconds();
         if (incremental_create(&incremental, &arena, context, mesh, &error) != AM_OK) fail("create", &error);
@@ -71,12 +71,12 @@ static void measure(Times *times, const PlanContext *context, const Mesh *mesh, 
         times->propagate[run] = clock_seconds() - begin;
         int64_t before = (int64_t)arena.used;
         begin = clock_seconds();
-        if (plan_complete(&completion, &arena, context, &stage, &error) != AM_OK) fail("complete", &error);
+        if (plan_assign(&assignment, &arena, context, &stage, &error) != AM_OK) fail("complete", &error);
         times->complete[run] = clock_seconds() - begin;
-        times->completion_bytes = (int64_t)arena.used - before;
+        times->assignment_bytes = (int64_t)arena.used - before;
         before = (int64_t)arena.used;
         begin = clock_seconds();
-        if (plan_lower(&program, &arena, context, completion, 0, &error) != AM_OK) fail("lower", &error);
+        if (plan_lower(&program, &arena, context, assignment, 0, &error) != AM_OK) fail("lower", &error);
         times->lower[run] = clock_seconds() - begin;
         times->program_bytes = (int64_t)arena.used - before;
         incremental_free(incremental);
@@ -181,7 +181,7 @@ static void bench(const char *name, const char *path, const char *roles, const c
     printf("%-18s %8d %8.1f %8.1f %9.2f %9.2f %8.2f %9.1f %8.1f %8.1f %8.1f %8.1f\n", name, count,
            1e3 * strict, 1e3 * times.rules, 1e3 * propagate, 1e3 * complete, 1e3 * lower,
            1e9 * (propagate + complete + lower) / count, (double)times.context_bytes / 1e6,
-           (double)times.completion_bytes / 1e6, (double)times.program_bytes / 1e6,
+           (double)times.assignment_bytes / 1e6, (double)times.program_bytes / 1e6,
            (double)peak_bytes() / 1e6);
     measure_updates(context, &mesh, groups);
     fflush(stdout);

@@ -46,13 +46,13 @@ static double paper_seconds(const char *model, const char *cluster) {
 }
 
 /* The fastest expert that fits; NULL where none does. */
-static const ExpertResult *best_expert(const SearchResult *result, const char **name) {
-    const ExpertResult *best = NULL;
-    for (Expert expert = 0; expert < EXPERT_COUNT; expert++) {
-        const ExpertResult *candidate = &result->experts[expert];
+static const BaselineResult *best_baseline(const SearchResult *result, const char **name) {
+    const BaselineResult *best = NULL;
+    for (Baseline baseline = 0; baseline < BASELINE_COUNT; baseline++) {
+        const BaselineResult *candidate = &result->baselines[baseline];
         if (isnan(candidate->seconds) || (best && candidate->seconds >= best->seconds)) continue;
         best = candidate;
-        *name = expert_name(expert);
+        *name = baseline_name(baseline);
     }
     return best;
 }
@@ -75,12 +75,12 @@ static AmStatus search_one(const PlanContext *context, const char *model, const 
         status = AM_OK;
     } else if (status == AM_OK) {
         const char *name = NULL;
-        const ExpertResult *expert = best_expert(&result, &name);
+        const BaselineResult *baseline = best_baseline(&result, &name);
         double step = result.plan->predicted_step_seconds, paper = paper_seconds(model, cluster_name);
         printf("%9.3f %7.3f %8lld %9.3f %10.3f ", result.search_seconds, cpu_seconds,
                (long long)result.evaluations, 1e3 * result.search_seconds / (double)result.evaluations,
                1e3 * step);
-        if (expert) printf("%10.3f %-14s", step / expert->seconds, name);
+        if (baseline) printf("%10.3f %-14s", step / baseline->seconds, name);
         else printf("%10s %-14s", "", "none fits");
         if (!isnan(paper)) printf(" %8.0f", paper);
         printf("\n");

@@ -13,8 +13,8 @@
 #include "base/clock.h"
 #include "bench/zoo.h"
 #include "cost/simulate.h"
+#include "planners/baseline.h"
 #include "planners/even_pipeline.h"
-#include "planners/expert.h"
 #include "planners/problem.h"
 #include "propagation/micro_batches.h"
 
@@ -55,17 +55,17 @@ static void make_plan(Plan *plan, Arena *arena, const PlanContext *whole, const 
                        .device_count = setting->tensor};
     const ProblemSettings problem_settings = {
         .space = SPACE_AUTO, .memory_fraction = 1, .budget = {.limit = 1}};
-    const SearchOptions described = {.searcher = SEARCHER_EXPERT};
+    const SearchOptions described = {.searcher = SEARCHER_BASELINE};
     int32_t *devices = ARENA_ARRAY(arena, int32_t, mesh.device_count);
     int32_t *cuts = ARENA_ARRAY(arena, int32_t, setting->stages + 1);
     bool found;
     Problem *problem;
-    Genome genome = {0};
+    AxisPlan axis_plan = {0};
     PlanStage *inside = ARENA_ARRAY(arena, PlanStage, 1);
     for (int32_t d = 0; d < mesh.device_count; d++) devices[d] = d;
     check(problem_create(&problem, context, cluster, &mesh, devices, &problem_settings, &error), &error);
-    check(expert_megatron(problem, 1, &genome, &found, &error), &error);
-    problem_stage(problem, &genome, arena, inside);
+    check(baseline_megatron(problem, 1, &axis_plan, &found, &error), &error);
+    problem_stage(problem, &axis_plan, arena, inside);
     problem_free(problem);
     search_describe_plan(plan, context, cluster, &described);
     plan->stage_count = setting->stages;

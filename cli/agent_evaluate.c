@@ -14,9 +14,9 @@
 #include "base/file.h"
 #include "cli/host.h"
 #include "planners/chain_cluster.h"
-#include "planners/inference_file.h"
-#include "planners/inference_grade.h"
-#include "planners/inference_guess.h"
+#include "planners/cut_agent_file.h"
+#include "planners/cut_agent_grade.h"
+#include "planners/cut_agent_guess.h"
 #include "planners/profile_graph.h"
 
 #define DEFAULT_CLUSTER       "C"
@@ -57,7 +57,7 @@ static void add_percent(Text *rows, double length, double exact) {
     else text_append_string(rows, "-\t");
 }
 
-static void add_row(Evaluation *evaluation, const Subject *subject, const InferenceCase *result) {
+static void add_row(Evaluation *evaluation, const Subject *subject, const CutAgentCase *result) {
     const ChainProblem *problem = &subject->problem;
     Text *rows = &evaluation->rows;
     json_array_append_new(
@@ -104,7 +104,7 @@ static AmStatus read_graph(Evaluation *evaluation, Subject *subject, Arena *aren
                               .stages = cluster->server_count,
                               .micro_batches = DEFAULT_MICRO_BATCHES,
                               .weight_factor = WEIGHT_FACTOR};
-    AmStatus status = chain_cluster_units(problem, cluster, INFERENCE_MOST_UNITS, fraction, error);
+    AmStatus status = chain_cluster_units(problem, cluster, CUT_AGENT_MOST_UNITS, fraction, error);
     cluster_free(cluster);
     TRY(status);
     TRY(profile_graph_chain(&subject->chain, &subject->space, arena, &graph, false, error));
@@ -133,7 +133,7 @@ static AmStatus read_model(Evaluation *evaluation, Subject *subject, Arena *aren
     TRY_OR_FAIL(cli_read_cluster(cli, &cluster, arena, name ? name : DEFAULT_CLUSTER, error));
     int32_t stages = evaluation->stages ? (int32_t)evaluation->stages : cluster->server_count;
     AmError refusal = {0};
-    status = inference_module(&subject->chain, &subject->problem, arena, context, cluster, micro_batches,
+    status = cut_agent_module(&subject->chain, &subject->problem, arena, context, cluster, micro_batches,
                               stages, &refusal);
     if (status == AM_ERROR_INFEASIBLE) status = refusal.code = AM_ERROR_USAGE; /* other --stages may do */
     if (status != AM_OK && error && error->code == AM_OK) *error = refusal;
@@ -164,19 +164,19 @@ static bool is_sets(const FileBytes *bytes) {
 }
 
 static AmStatus evaluate_subject(Evaluation *evaluation, const Subject *subject, AmError *error) {
-    InferenceCase result;
-    TRY(inference_grade_case(&result, &subject->problem, evaluation->agent, (int32_t)evaluation->width,
+    CutAgentCase result;
+    TRY(cut_agent_grade_case(&result, &subject->problem, evaluation->agent, (int32_t)evaluation->width,
                              error));
     add_row(evaluation, subject, &result);
     return AM_OK;
 }
 
 /* Each set of a file as a subject, FILE[0] and so on. */
-static AmStatus evaluate_set(Evaluation *evaluation, Subject *subject, InferenceSet *set,
-                             const InferenceFile *file, int32_t row, AmError *error) {
+static AmStatus evaluate_set(Evaluation *evaluation, Subject *subject, CutAgentSet *set,
+                             const CutAgentFile *file, int32_t row, AmError *error) {
     char name[512];
     snprintf(name, sizeof(name), "%.490s[%d]", file->path, row);
-    TRY(inference_file_set(set, file, row, error));
+    TRY(cut_agent_file_set(set, file, row, error));
     subject->name = name;
     subject->chain = set->chain;
     subject->problem = set->problem;
@@ -186,10 +186,10 @@ static AmStatus evaluate_set(Evaluation *evaluation, Subject *subject, Inference
 
 static AmStatus evaluate_set_file(Evaluation *evaluation, Subject *subject, Arena *arena, const char *path,
                                   AmError *error) {
-    InferenceFile file;
-    InferenceSet *set = ARENA_ARRAY(arena, InferenceSet, 1);
+    CutAgentFile file;
+    CutAgentSet *set = ARENA_ARRAY(arena, CutAgentSet, 1);
     if (!set) return am_fail_memory(error, sizeof(*set));
-    TRY(inference_file_read(&file, arena, path, error));
+    TRY(cut_agent_file_read(&file, arena, path, error));
     for (int32_t row = 0; row < file.count; row++) {
         AmStatus status = evaluate_set(evaluation, subject, set, &file, row, error);
         if (status == AM_OK) continue;
@@ -263,10 +263,10 @@ static AmStatus evaluate_files(Evaluation *evaluation, AmError *error) {
 static AmStatus evaluate_sets(const Evaluation *evaluation, AmError *error) {
     const Cli *cli = evaluation->cli;
     int64_t seed = 0, count = AGENT_DEFAULT_SETS;
-    InferenceGrade grade;
+    CutAgentGrade grade;
     TRY(cli_integer(cli, "--seed", 0, 1000000, &seed, error));
     TRY(cli_integer(cli, "--count", 1, 10000000, &count, error));
-    TRY(inference_grade(&grade, evaluation->agent, (int32_t)evaluation->width,
+    TRY(cut_agent_grade(&grade, evaluation->agent, (int32_t)evaluation->width,
                         (uint64_t)seed + AGENT_EVALUATION_SEED, (int32_t)count, error));
     if (cli_has(cli, "--json"))
         return cli_output_json(
@@ -294,9 +294,9 @@ static AmStatus evaluate_sets(const Evaluation *evaluation, AmError *error) {
 }
 
 AmStatus agent_evaluate(const Cli *cli, AmError *error) {
-    Evaluation evaluation = {.cli = cli, .width = INFERENCE_WIDTH};
-    TRY(cli_integer(cli, "--width", 1, INFERENCE_MOST_WIDTH, &evaluation.width, error));
-    TRY(inference_agent_read(&evaluation.agent, cli->arguments[0], error));
+    Evaluation evaluation = {.cli = cli, .width = CUT_AGENT_WIDTH};
+    TRY(cli_integer(cli, "--width", 1, CUT_AGENT_MOST_WIDTH, &evaluation.width, error));
+    TRY(cut_agent_read(&evaluation.agent, cli->arguments[0], error));
     AmStatus status =
         cli->argument_count > 1 ? evaluate_files(&evaluation, error) : evaluate_sets(&evaluation, error);
     agent_free(evaluation.agent);

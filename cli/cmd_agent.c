@@ -10,9 +10,9 @@
 #include "cli/agent_evaluate.h"
 #include "cli/host.h"
 #include "cli/search_progress.h"
-#include "planners/inference_file.h"
-#include "planners/inference_grade.h"
-#include "planners/inference_train.h"
+#include "planners/cut_agent_file.h"
+#include "planners/cut_agent_grade.h"
+#include "planners/cut_agent_train.h"
 
 #define DEFAULT_EPISODES 60000
 #define DEFAULT_REPORTS  3
@@ -27,11 +27,11 @@ typedef struct Report {
     SearchProgressLine progress;
 } Report;
 
-static AmStatus report_progress(void *user, const InferenceProgress *progress, AmError *error) {
+static AmStatus report_progress(void *user, const CutAgentProgress *progress, AmError *error) {
     Report *report = user;
-    InferenceGrade grade;
+    CutAgentGrade grade;
     double now = clock_seconds(), training = now - report->start - report->grading;
-    TRY(inference_grade(&grade, progress->agent, INFERENCE_WIDTH, REPORT_SEED, REPORT_SETS, error));
+    TRY(cut_agent_grade(&grade, progress->agent, CUT_AGENT_WIDTH, REPORT_SEED, REPORT_SETS, error));
     report->grading += clock_seconds() - now;
     if (cli_has(report->cli, "--json")) {
         text_append(&report->log,
@@ -71,28 +71,28 @@ static AmStatus train(const Cli *cli, AmError *error) {
     int64_t every = episodes / DEFAULT_REPORTS;
     TRY(cli_integer(cli, "--report", 1, 1000000000, &every, error));
     Report report = {.cli = cli, .start = clock_seconds()};
-    InferenceTraining training = {.seed = (uint64_t)seed,
-                                  .episodes = episodes,
-                                  .device = (DqnDevice)device,
-                                  .checkpoint = cli_text(cli, "--checkpoint"),
-                                  .resume = cli_has(cli, "--resume"),
-                                  .interrupted = cli_catch_interrupts(),
-                                  .report_every = every < INFERENCE_ROUND ? INFERENCE_ROUND : every,
-                                  .on_report = report_progress,
-                                  .user = &report};
+    CutAgentTraining training = {.seed = (uint64_t)seed,
+                                 .episodes = episodes,
+                                 .device = (DqnDevice)device,
+                                 .checkpoint = cli_text(cli, "--checkpoint"),
+                                 .resume = cli_has(cli, "--resume"),
+                                 .interrupted = cli_catch_interrupts(),
+                                 .report_every = every < CUT_AGENT_ROUND ? CUT_AGENT_ROUND : every,
+                                 .on_report = report_progress,
+                                 .user = &report};
     if (training.resume && !training.checkpoint)
         return am_fail(error, AM_ERROR_USAGE, "", "--resume goes with --checkpoint");
     Agent *agent;
     cli_release_notes(cli);
     search_progress_begin(&report.progress, cli, PROGRESS_TRAINING, 0, 0);
     training.watch = report.progress.watch;
-    AmStatus trained = inference_train(&agent, &done, &training, error);
+    AmStatus trained = cut_agent_train(&agent, &done, &training, error);
     search_progress_end(&report.progress);
     TRY(trained);
     char about[128];
     snprintf(about, sizeof(about), "automap agent train --episodes %lld --seed %lld%s", (long long)episodes,
              (long long)seed, done < episodes ? ", interrupted" : "");
-    AmStatus status = inference_agent_write(agent, path, about, error);
+    AmStatus status = cut_agent_write(agent, path, about, error);
     agent_free(agent);
     if (status == AM_OK && report.log.data) fputs(report.log.data, stdout);
     text_free(&report.log);
@@ -107,9 +107,9 @@ static AmStatus generate(const Cli *cli, AmError *error) {
     int64_t seed = 0, count = 1000;
     TRY(cli_need(cli, "-o", &path, error));
     TRY(cli_integer(cli, "--seed", 0, 1000000, &seed, error));
-    TRY(cli_integer(cli, "--count", 1, INFERENCE_FILE_MOST_SETS, &count, error));
+    TRY(cli_integer(cli, "--count", 1, CUT_AGENT_FILE_MOST_SETS, &count, error));
     TRY(array_file_check_writable(path, error));
-    return inference_file_write(path, (uint64_t)seed, (int32_t)count, error);
+    return cut_agent_file_write(path, (uint64_t)seed, (int32_t)count, error);
 }
 
 static const CliOption train_options[] = {

@@ -5,7 +5,7 @@
 #include "cli/common.h"
 #include "cli/parameters.h"
 #include "cli/terminal.h"
-#include "cost/useful.h"
+#include "cost/model_flops.h"
 #include "ir/flops.h"
 #include "ir/loops.h"
 #include "propagation/groups.h"
@@ -25,7 +25,7 @@ typedef struct Info {
     Opcode *opcodes; /* by number, most first */
     int32_t opcode_count;
     int32_t phases[PHASE_COUNT];
-    UsefulWork work;
+    ModelFlops work;
     IrWork cost_analysis; /* of the module as read, as XLA counts it */
     const LinkageGroups *groups;
 } Info;
@@ -70,7 +70,7 @@ static AmStatus gather(Info *info, Arena *arena, const PlanContext *context, AmE
         info->phases[phase]++;
     }
     sort_opcodes(info);
-    TRY(useful_work(&info->work, context->rules, error));
+    TRY(model_flops(&info->work, context->rules, error));
     TRY(ir_module_work(&info->cost_analysis, context->module, error));
     LinkageGroups *groups;
     TRY(groups_of_classes(&groups, arena, context, GROUPS_AXIS_SIZE, error));

@@ -15,8 +15,8 @@
 #include "cost/profile.h"
 #include "cost/simulate.h"
 #include "planners/infeasible.h"
-#include "planners/micro_batch_search.h"
 #include "planners/paper_search.h"
+#include "planners/plan_search.h"
 #include "propagation/plan_parts.h"
 #include "propagation/stages.h"
 
@@ -49,9 +49,9 @@ static const char *searcher_of(int32_t k) {
 }
 
 /* Recipes, then their other names. */
-static const char *expert_of(int32_t k) {
-    Expert expert;
-    return k < EXPERT_COUNT ? expert_name((Expert)k) : expert_alias(k - EXPERT_COUNT, &expert);
+static const char *baseline_of(int32_t k) {
+    Baseline baseline;
+    return k < BASELINE_COUNT ? baseline_name((Baseline)k) : baseline_alias(k - BASELINE_COUNT, &baseline);
 }
 
 static const char *device_of(int32_t k) {
@@ -60,14 +60,14 @@ static const char *device_of(int32_t k) {
 
 static AmStatus read_options(const Cli *cli, SearchOptions *options, AmError *error) {
     int32_t objective = OBJECTIVE_TIME, space = SPACE_AUTO, searcher = SEARCHER_DQN,
-            expert = EXPERT_DATA_PARALLEL, device = DQN_CPU;
+            baseline = BASELINE_DATA_PARALLEL, device = DQN_CPU;
     int64_t seed = 0;
     *options =
         (SearchOptions){.mesh = cli_text(cli, "--mesh"), .memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
     TRY(cli_choice(cli, "--objective", objective_of, OBJECTIVE_COUNT, &objective, error));
     TRY(cli_choice(cli, "--space", space_of, SPACE_COUNT, &space, error));
     TRY(cli_choice(cli, "--searcher", searcher_of, SEARCHER_COUNT, &searcher, error));
-    TRY(cli_choice(cli, "--expert", expert_of, EXPERT_COUNT + EXPERT_ALIAS_COUNT, &expert, error));
+    TRY(cli_choice(cli, "--expert", baseline_of, BASELINE_COUNT + BASELINE_ALIAS_COUNT, &baseline, error));
     TRY(cli_choice(cli, "--device", device_of, DQN_DEVICE_COUNT, &device, error));
     TRY(cli_number(cli, "--seconds", 1e-3, 1e9, &options->seconds, error));
     TRY(cli_number(cli, "--memory-fraction", 1e-6, 1, &options->memory_fraction, error));
@@ -75,8 +75,8 @@ static AmStatus read_options(const Cli *cli, SearchOptions *options, AmError *er
     options->evaluations =
         objective == OBJECTIVE_PAPER ? SEARCH_PAPER_EPISODES : search_default_evaluations((Searcher)searcher);
     TRY(cli_integer(cli, "--evaluations", 1, 1000000000, &options->evaluations, error));
-    if (cli_has(cli, "--expert") && !cli_has(cli, "--searcher")) searcher = SEARCHER_EXPERT;
-    if (cli_has(cli, "--expert") != (searcher == SEARCHER_EXPERT))
+    if (cli_has(cli, "--expert") && !cli_has(cli, "--searcher")) searcher = SEARCHER_BASELINE;
+    if (cli_has(cli, "--expert") != (searcher == SEARCHER_BASELINE))
         return am_fail(error, AM_ERROR_USAGE, "", "--searcher expert and --expert NAME go together");
     if (cli_has(cli, "--evaluations") && searcher == SEARCHER_EXHAUSTIVE)
         return am_fail(error, AM_ERROR_USAGE, "",
@@ -88,13 +88,13 @@ static AmStatus read_options(const Cli *cli, SearchOptions *options, AmError *er
     TRY(dqn_device_check((DqnDevice)device, error));
     options->agent = cli_text(cli, "--agent");
     options->is_even = cli_has(cli, "--even");
-    options->no_exceptions = cli_has(cli, "--no-exceptions");
+    options->no_overrides = cli_has(cli, "--no-exceptions");
     options->objective = (SearchObjective)objective;
     options->space = (PlanSpace)space;
     options->searcher = (Searcher)searcher;
-    options->expert = (Expert)expert;
-    options->called = expert_of(expert);
-    if (expert >= EXPERT_COUNT) expert_alias(expert - EXPERT_COUNT, &options->expert);
+    options->baseline = (Baseline)baseline;
+    options->called = baseline_of(baseline);
+    if (baseline >= BASELINE_COUNT) baseline_alias(baseline - BASELINE_COUNT, &options->baseline);
     options->device = (DqnDevice)device;
     options->seed = (uint64_t)seed;
     return AM_OK;
@@ -200,8 +200,8 @@ static json_t *settings_to_json(const SearchOptions *options) {
     json_t *settings = json_pack("{s:o, s:f, s:s?}", "evaluations",
                                  options->evaluations > 0 ? json_integer(options->evaluations) : json_null(),
                                  "memory_fraction", options->memory_fraction, "mesh", options->mesh);
-    if (settings && options->searcher == SEARCHER_EXPERT)
-        json_object_set_new(settings, "expert", json_string(expert_name(options->expert)));
+    if (settings && options->searcher == SEARCHER_BASELINE)
+        json_object_set_new(settings, "expert", json_string(baseline_name(options->baseline)));
     if (settings && options->objective != OBJECTIVE_TIME)
         json_object_set_new(settings, "objective", json_string(search_objective_name(options->objective)));
     json_t *pins = options->pin_count > 0 ? json_array() : NULL;
@@ -211,7 +211,7 @@ static json_t *settings_to_json(const SearchOptions *options) {
     if (settings && pins) json_object_set_new(settings, "pins", pins);
     if (settings && options->kept) json_object_set_new(settings, "keep_shardings", json_true());
     if (settings && options->is_even) json_object_set_new(settings, "even", json_true());
-    if (settings && options->no_exceptions) json_object_set_new(settings, "no_exceptions", json_true());
+    if (settings && options->no_overrides) json_object_set_new(settings, "no_exceptions", json_true());
     if (settings && options->seconds > 0)
         json_object_set_new(settings, "seconds", json_real(options->seconds));
     return settings;
@@ -260,14 +260,14 @@ static void print_times(Text *text, const Searched *self) {
     text_append_string(&rows, "\t1.000");
     text_append_style(&rows, TEXT_PLAIN);
     text_append_string(&rows, "\t\n");
-    for (int32_t e = 0; e < EXPERT_COUNT; e++) {
-        const ExpertResult *expert = &self->result.experts[e];
-        text_append(&rows, "%s\t", expert_name((Expert)e));
-        if (isnan(expert->seconds)) {
-            text_append(&rows, "-\t-\t%s\n", expert->reason ? expert->reason : "");
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) {
+        const BaselineResult *baseline = &self->result.baselines[e];
+        text_append(&rows, "%s\t", baseline_name((Baseline)e));
+        if (isnan(baseline->seconds)) {
+            text_append(&rows, "-\t-\t%s\n", baseline->reason ? baseline->reason : "");
         } else {
-            text_append_seconds(&rows, expert->seconds);
-            text_append(&rows, "\t%.3f\t\n", expert->seconds / plan->predicted_step_seconds);
+            text_append_seconds(&rows, baseline->seconds);
+            text_append(&rows, "\t%.3f\t\n", baseline->seconds / plan->predicted_step_seconds);
         }
     }
     text_append_table(text, rows.data);
@@ -460,12 +460,12 @@ static json_t *devices_to_json(Searched *self) {
 
 static json_t *result_to_json(Searched *self, const char *summary) {
     const Plan *plan = self->result.plan;
-    json_t *experts = json_object(), *reasons = json_object();
-    for (int32_t e = 0; e < EXPERT_COUNT; e++) {
-        const ExpertResult *expert = &self->result.experts[e];
-        json_object_set_new(experts, expert_name((Expert)e), number_or_null(expert->seconds));
-        if (expert->reason)
-            json_object_set_new(reasons, expert_name((Expert)e), plan_string_to_json(expert->reason));
+    json_t *baselines = json_object(), *reasons = json_object();
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) {
+        const BaselineResult *baseline = &self->result.baselines[e];
+        json_object_set_new(baselines, baseline_name((Baseline)e), number_or_null(baseline->seconds));
+        if (baseline->reason)
+            json_object_set_new(reasons, baseline_name((Baseline)e), plan_string_to_json(baseline->reason));
     }
     json_t *root = json_pack(
         "{s:o, s:f, s:o, s:s?, s:o, s:o, s:s, s:s, s:I, s:f, s:f, s:o, s:o, s:o, s:o}", "plan_file",
@@ -473,7 +473,7 @@ static json_t *result_to_json(Searched *self, const char *summary) {
         number_or_null(plan->bound_seconds), "bound", plan->bound, "gap", number_or_null(gap_of(plan)),
         "model_gap", number_or_null(self->result.model_gap), "searcher", plan->searcher, "space", plan->space,
         "evaluations", (json_int_t)self->result.evaluations, "search_seconds", self->result.search_seconds,
-        "import_seconds", self->import_seconds, "expert", experts, "expert_reasons", reasons, "devices",
+        "import_seconds", self->import_seconds, "expert", baselines, "expert_reasons", reasons, "devices",
         devices_to_json(self), "summary", plan_string_to_json(summary));
     if (root && self->result.paper)
         json_object_set_new(root, "paper", paper_report_to_json(self->result.paper, self->context));
@@ -571,7 +571,7 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     else if (is_scaled && !search_spans_stages(&self->options))
         self->options.evaluations =
             search_evaluations_for(self->options.searcher, self->context->canonical->instruction_count);
-    bool is_fixed = self->options.searcher == SEARCHER_EXPERT || self->options.searcher == SEARCHER_RANDOM;
+    bool is_fixed = self->options.searcher == SEARCHER_BASELINE || self->options.searcher == SEARCHER_RANDOM;
     if (initial && is_fixed)
         return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: --searcher %s starts from no plan",
                        searcher_name(self->options.searcher));
@@ -584,8 +584,8 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     SearchProgressLine progress;
     search_progress_begin(&progress, cli, PROGRESS_SEARCH, self->options.evaluations, self->options.seconds);
     self->options.watch = progress.watch;
-    AmStatus status = search_micro_batches(&self->result, &self->arena, self->context, self->cluster,
-                                           &self->options, &self->micro_batching, error);
+    AmStatus status = plan_search(&self->result, &self->arena, self->context, self->cluster, &self->options,
+                                  &self->micro_batching, error);
     bool is_explained = status == AM_ERROR_INFEASIBLE && self->result.nearest;
     if (is_explained) status = explain_infeasible(self, error);
     search_progress_end(&progress);

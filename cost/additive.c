@@ -18,7 +18,7 @@ typedef struct Builder {
     AdditivePart *parts;
     double *times; /* [instruction]: runs in a step */
     bool *is_wide; /* [instruction]: its partial sums are those of 16-bit products alone, which are in f32 */
-    Separation separation;
+    FusionGroups fusion_groups;
     AdditiveUse *uses;
     int32_t use_count, use_capacity, node_capacity, edge_capacity;
 } Builder;
@@ -45,7 +45,7 @@ static bool is_operator(const Builder *self, int32_t i) {
 }
 
 static bool is_element_wise(const Builder *self, int32_t i) {
-    return separation_is_element_wise(self->module, i);
+    return fusion_groups_is_element_wise(self->module, i);
 }
 
 static double array_bytes(const Builder *self, int32_t i) {
@@ -112,21 +112,21 @@ static Sbp slot_sbp(const Builder *self, int32_t i, AdditiveOption option, int32
     return factor->dimension[slot] < 0 ? SBP_B : sbp_split(factor->dimension[slot]);
 }
 
-/* The states of a slot by label; states of dimensions that are not distinguished are BOX_ANY.
+/* The states of a slot by label; states of dimensions that are not distinguished are RESHARD_ANY.
  * `dimensions` maps them to the dimensions of another array, or is NULL. */
-static const BoxState *slot_states(Builder *self, int32_t i, int32_t slot, const int32_t *dimensions) {
+static const ReshardState *slot_states(Builder *self, int32_t i, int32_t slot, const int32_t *dimensions) {
     int32_t count = label_count(&self->parts[i]);
-    BoxState *states = ARENA_ARRAY(self->arena, BoxState, count);
+    ReshardState *states = ARENA_ARRAY(self->arena, ReshardState, count);
     for (int32_t label = 0; !self->arena->failed && label < count; label++) {
         int32_t state = 0;
-        for (int32_t axis = 0; axis < self->model->boxes->axis_count && state != BOX_ANY; axis++) {
+        for (int32_t axis = 0; axis < self->model->boxes->axis_count && state != RESHARD_ANY; axis++) {
             Sbp sbp = slot_sbp(self, i, additive_option(&self->parts[i], label, axis), slot);
             int32_t d = sbp_is_split(sbp) ? sbp_dimension(sbp) : -1;
             if (d >= 0 && dimensions) d = dimensions[d];
-            if (d >= BOX_DIMENSIONS) state = BOX_ANY;
-            else state += box_state_part(axis, sbp_is_split(sbp) ? (d < 0 ? SBP_B : sbp_split(d)) : sbp);
+            if (d >= RESHARD_DIMENSIONS) state = RESHARD_ANY;
+            else state += reshard_state_part(axis, sbp_is_split(sbp) ? (d < 0 ? SBP_B : sbp_split(d)) : sbp);
         }
-        states[label] = (BoxState)state;
+        states[label] = (ReshardState)state;
     }
     return states;
 }
@@ -142,7 +142,7 @@ static int32_t add_node(Builder *self, int32_t i, bool is_tensor, int32_t labels
     return model->node_count++;
 }
 
-static void add_use(Builder *self, int32_t source, int32_t taken, const BoxState *needs, double times,
+static void add_use(Builder *self, int32_t source, int32_t taken, const ReshardState *needs, double times,
                     bool is_from_memory) {
     if (self->parts[source].operator_node < 0 && self->parts[source].tensor_node < 0) return;
     ARENA_RESERVE(self->arena, self->uses, self->use_count, self->use_capacity);
@@ -152,8 +152,8 @@ static void add_use(Builder *self, int32_t source, int32_t taken, const BoxState
     self->parts[source].is_written |= is_from_memory;
 }
 
-static void add_edge(Builder *self, int32_t made, const BoxState *made_in, int32_t taken,
-                     const BoxState *needs, double scale, double share, bool is_wide) {
+static void add_edge(Builder *self, int32_t made, const ReshardState *made_in, int32_t taken,
+                     const ReshardState *needs, double scale, double share, bool is_wide) {
     AdditiveModel *model = self->model;
     ARENA_RESERVE(self->arena, model->edges, model->edge_count, self->edge_capacity);
     if (self->arena->failed) return;
@@ -174,26 +174,26 @@ static bool accumulates(const Builder *self, int32_t i) {
 }
 
 /* A node for the states in which i's result may be kept; they are its labels. */
-static const BoxState *add_tensor(Builder *self, int32_t i) {
-    const BoxCosts *boxes = self->model->boxes;
+static const ReshardState *add_tensor(Builder *self, int32_t i) {
+    const ReshardCosts *boxes = self->model->boxes;
     const IrShape *shape = choices_array_shape(instruction_of(self, i));
-    int32_t ranks = shape->rank < BOX_DIMENSIONS ? shape->rank : BOX_DIMENSIONS, count = 0;
+    int32_t ranks = shape->rank < RESHARD_DIMENSIONS ? shape->rank : RESHARD_DIMENSIONS, count = 0;
     bool may_be_partial = is_source(self, i) && accumulates(self, i), has_more = shape->rank > ranks;
-    BoxState *states = ARENA_ARRAY(self->arena, BoxState, BOX_STATES + 1);
-    for (int32_t state = 0; states && state < BOX_STATES; state++) {
+    ReshardState *states = ARENA_ARRAY(self->arena, ReshardState, RESHARD_STATES + 1);
+    for (int32_t state = 0; states && state < RESHARD_STATES; state++) {
         bool is_fit = true;
-        int64_t left[BOX_DIMENSIONS + 1];
+        int64_t left[RESHARD_DIMENSIONS + 1];
         for (int32_t d = 0; d < ranks; d++) left[d] = shape->dimensions[d];
-        for (int32_t k = 0; k < BOX_AXES; k++) {
-            int32_t here = box_axis_state((BoxState)state, k), d = here - 2;
+        for (int32_t k = 0; k < RESHARD_AXES; k++) {
+            int32_t here = reshard_axis_state((ReshardState)state, k), d = here - 2;
             if (k >= boxes->axis_count) is_fit &= here == 0;
             else if (here == 1) is_fit &= may_be_partial;
             else if (d >= ranks) is_fit = false;
             else if (d >= 0) is_fit &= (left[d] /= boxes->sizes[k]) > 0;
         }
-        if (is_fit) states[count++] = (BoxState)state;
+        if (is_fit) states[count++] = (ReshardState)state;
     }
-    if (states && has_more) states[count++] = BOX_ANY;
+    if (states && has_more) states[count++] = RESHARD_ANY;
     self->parts[i].tensor_node = add_node(self, i, true, count);
     return states;
 }
@@ -206,7 +206,7 @@ static void add_nodes(Builder *self) {
         if (is_source(self, i)) {
             part->made_in = add_tensor(self, i);
         } else if (is_operator(self, i)) {
-            for (int32_t axis = 0; axis < BOX_AXES; axis++) list_options(self, i, axis);
+            for (int32_t axis = 0; axis < RESHARD_AXES; axis++) list_options(self, i, axis);
             part->operator_node = add_node(self, i, false, label_count(part));
             part->operator_states = slot_states(self, i, self->rules->rules[i].operand_count, NULL);
             part->made_in = part->operator_states;
@@ -240,7 +240,7 @@ static void use_operand(Builder *self, int32_t i, int32_t k) {
     }
     add_use(self, source, self->parts[i].operator_node, slot_states(self, i, k, mapped), self->times[i],
             is_made || !is_element_wise(self, i) ||
-                (self->separation.is_from_memory[place] && !self->separation.is_redone[place]));
+                (self->fusion_groups.is_from_memory[place] && !self->fusion_groups.is_redone[place]));
 }
 
 /* Outputs are written; the new value of a parameter is resharded to the state in which it is kept. */
@@ -309,7 +309,7 @@ static bool sums_by_itself(const Builder *self, int32_t i) {
     return false;
 }
 
-/* A 16-bit product's partial sums are in f32 (lower_is_half_product()), wherever they are finished. */
+/* A 16-bit product's partial sums are in f32 (lower_is_16bit_product()), wherever they are finished. */
 static void find_wide(Builder *self) {
     for (int32_t n = 0; n < self->choices->decided_count; n++) {
         int32_t i = self->choices->decided[n];
@@ -319,7 +319,7 @@ static void find_wide(Builder *self) {
         if (self->parts[i].operator_node < 0 || !is_half) continue;
         for (int32_t k = 0; k < instruction->operand_count && k < ADDITIVE_MOST_CARRYING; k++)
             takes |= takes_wide(self, i, k, &narrow);
-        self->is_wide[i] = lower_is_half_product(instruction) || (takes && !narrow);
+        self->is_wide[i] = lower_is_16bit_product(instruction) || (takes && !narrow);
     }
 }
 
@@ -328,7 +328,7 @@ static void add_edges(Builder *self) {
         int32_t i = self->choices->decided[n];
         AdditivePart *part = &self->parts[i];
         if (part->operator_node < 0 || part->readers < 2) continue;
-        const BoxState *states = add_tensor(self, i);
+        const ReshardState *states = add_tensor(self, i);
         add_edge(self, part->operator_node, part->operator_states, part->tensor_node, states,
                  array_bytes(self, i) * self->times[i], 1, self->is_wide[i]);
         part->made_in = states;
@@ -385,10 +385,10 @@ static AmStatus set_parts(const Builder *self, AdditiveParts *parts, AmError *er
 AmStatus additive_create(AdditiveModel **model, Arena *arena, const PlanContext *context, const Mesh *mesh,
                          const Cluster *cluster, const int32_t *devices, AmError *error) {
     const ClusterDeviceType *type = only_type(cluster, mesh, devices);
-    BoxCosts *boxes;
+    ReshardCosts *boxes;
     *model = NULL;
     if (!type || !mesh_has_equal_shares(mesh)) return AM_OK;
-    TRY(box_costs_create(&boxes, arena, mesh, cluster, devices, BOX_ANY_ORDER, error));
+    TRY(reshard_costs_create(&boxes, arena, mesh, cluster, devices, BOX_ANY_ORDER, error));
     if (!boxes) return AM_OK;
     int32_t count = context->rules->count;
     Builder self = {.arena = arena,
@@ -406,7 +406,7 @@ AmStatus additive_create(AdditiveModel **model, Arena *arena, const PlanContext 
     parts->parts = self.parts;
     for (int32_t i = 0; i < count; i++)
         self.parts[i].operator_node = self.parts[i].tensor_node = ADDITIVE_NOWHERE;
-    TRY(separation_find(&self.separation, arena, context, error));
+    TRY(fusion_groups_find(&self.fusion_groups, arena, context, error));
     find_times(&self);
     add_nodes(&self);
     for (int32_t n = 0; n < self.choices->decided_count && !arena->failed; n++) {
@@ -420,7 +420,7 @@ AmStatus additive_create(AdditiveModel **model, Arena *arena, const PlanContext 
     const AdditiveComputing computing = {.model = self.model,
                                          .parts = self.parts,
                                          .times = self.times,
-                                         .separation = &self.separation,
+                                         .fusion_groups = &self.fusion_groups,
                                          .type = type};
     TRY(additive_set_seconds(&computing, arena, error));
     find_wide(&self);

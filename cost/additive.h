@@ -11,19 +11,19 @@
  * Both costs are lower bounds of the price of the lowered program:
  *   products, reductions   local FLOPs and bytes by the roofline of cost/operator.c
  *   element-wise operators the cost that no fusion avoids: one launch for each group
- *                          (separation.h); a result that is needed outside is written once, and each
+ *                          (fusion_groups.h); a result that is needed outside is written once, and each
  *                          group reads it as often as its readers must be in different fusions, at
  *                          the memory rate for the most bytes that one fusion can move
  *   data movement          concatenations and similar steps: local bytes and a launch
  *   other operators        zero
- *   resharding             box_costs.h; the readers of a tensor share the cost of resharding it from
+ *   resharding             reshard_costs.h; the readers of a tensor share the cost of resharding it from
  *                          the state in which it is kept, so that it is paid once if all need it
  * Operators in a loop count once per trip.
  */
 #ifndef COST_ADDITIVE_H
 #define COST_ADDITIVE_H
 
-#include "cost/box_costs.h"
+#include "cost/reshard_costs.h"
 #include "propagation/lower.h"
 
 typedef struct AdditiveNode {
@@ -35,9 +35,9 @@ typedef struct AdditiveNode {
 
 /* From the node that makes to the node that takes. */
 typedef struct AdditiveEdge {
-    int32_t made, taken;             /* nodes */
-    const BoxState *made_in, *needs; /* [labels of `made`], [labels of `taken`] */
-    float scale;                     /* bytes of the whole tensor, times runs */
+    int32_t made, taken;                 /* nodes */
+    const ReshardState *made_in, *needs; /* [labels of `made`], [labels of `taken`] */
+    float scale;                         /* bytes of the whole tensor, times runs */
     float share;  /* fraction of that cost, if other readers share it; 1: the only reader */
     bool is_wide; /* sums are moved in elements of twice the size */
 } AdditiveEdge;
@@ -45,7 +45,7 @@ typedef struct AdditiveEdge {
 typedef struct AdditiveModel {
     const PlanContext *context;
     const Mesh *mesh;
-    const BoxCosts *boxes;
+    const ReshardCosts *boxes;
     AdditiveNode *nodes;
     AdditiveEdge *edges; /* by `taken` */
     int32_t node_count, edge_count;
@@ -65,11 +65,11 @@ typedef struct AdditiveCost {
 
 /* The cost of an assignment on that mesh in the model; resharding is paid once for each tensor and
  * needed state. */
-AdditiveCost additive_cost(const AdditiveModel *model, const Completion *completion);
+AdditiveCost additive_cost(const AdditiveModel *model, const Assignment *assignment);
 
 /* Computes the label of each node in an assignment: labels [node], in the arena. */
 AmStatus additive_labels(int32_t **labels, Arena *arena, const AdditiveModel *model,
-                         const Completion *completion, AmError *error);
+                         const Assignment *assignment, AmError *error);
 /* Computes the factors that a label of an operator splits on the mesh's axes, -1 for none. Returns
  * false if the label has partial operands, which no plan can request. */
 bool additive_label_factors(const AdditiveModel *model, int32_t node, int32_t label,
@@ -78,7 +78,7 @@ bool additive_label_factors(const AdditiveModel *model, int32_t node, int32_t la
 bool additive_label_state(const AdditiveModel *model, int32_t node, int32_t label, SbpState *state);
 /* If the only reader of operator i's result reads it in a state reached by way of an intermediate
  * state: computes the intermediate state. Returns false if there is none or it is partial. */
-bool additive_wanted_state(const AdditiveModel *model, const Completion *completion, int32_t i,
+bool additive_wanted_state(const AdditiveModel *model, const Assignment *assignment, int32_t i,
                            SbpState *state);
 
 /* A representative sample of the model's instructions: one of each kind with its neighbours,
@@ -91,6 +91,6 @@ AmStatus additive_sample(AdditiveSample **sample, Arena *arena, const AdditiveMo
 const PlanContext *additive_sample_context(const AdditiveSample *sample);
 /* How many instructions are decided about. */
 int32_t additive_sample_size(const AdditiveSample *sample);
-AdditiveCost additive_sample_cost(const AdditiveSample *sample, const Completion *completion);
+AdditiveCost additive_sample_cost(const AdditiveSample *sample, const Assignment *assignment);
 
 #endif

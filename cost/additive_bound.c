@@ -56,7 +56,7 @@ static double least_sum(const double *base, const float *seconds, int32_t count,
 double *additive_send(const AdditiveFold *fold, const Group *group, int32_t end, double gamma,
                       const AdditiveWeights *weights) {
     const End *from = &group->ends[end], *to = &group->ends[1 - end];
-    double *least = fold->best, *sent = fold->best + BOX_STATES + 1;
+    double *least = fold->best, *sent = fold->best + RESHARD_STATES + 1;
     double weight = weights->communication;
     for (int32_t a = 0; a < from->state_count; a++) least[a] = INFINITY;
     for (int32_t label = 0; label < from->label_count; label++) {

@@ -17,7 +17,7 @@ static const FactorRule *rule_of(const AdditiveComputing *self, int32_t i) {
 /* In how many parts a slot of instruction i lies. */
 static double ways_of(const AdditiveComputing *self, int32_t i, int32_t label, int32_t slot) {
     double ways = 1;
-    for (int32_t axis = 0; axis < BOX_AXES; axis++) {
+    for (int32_t axis = 0; axis < RESHARD_AXES; axis++) {
         AdditiveOption option = additive_option(&self->parts[i], label, axis);
         if (option.factor >= 0 && rule_of(self, i)->factors[option.factor].dimension[slot] >= 0)
             ways *= self->model->boxes->sizes[axis];
@@ -38,7 +38,7 @@ static bool takes_partial(const AdditiveComputing *self, int32_t i, int32_t labe
 
 /* Returns whether a label splits a dimension so that shards read ranges of other shards. */
 static bool has_halo(const AdditiveComputing *self, int32_t i, int32_t label) {
-    for (int32_t axis = 0; axis < BOX_AXES; axis++) {
+    for (int32_t axis = 0; axis < RESHARD_AXES; axis++) {
         int8_t factor = additive_option(&self->parts[i], label, axis).factor;
         if (factor >= 0 && rule_of(self, i)->factors[factor].halo) return true;
     }
@@ -58,7 +58,7 @@ static double product_seconds(const AdditiveComputing *self, int32_t i, int32_t 
     double bytes = 0, ways = 1;
     for (int32_t slot = 0; slot <= rule_of(self, i)->operand_count; slot++)
         bytes += local_bytes(self, i, label, slot);
-    for (int32_t axis = 0; axis < BOX_AXES; axis++)
+    for (int32_t axis = 0; axis < RESHARD_AXES; axis++)
         if (additive_option(&self->parts[i], label, axis).factor >= 0)
             ways *= self->model->boxes->sizes[axis];
     OperatorWork work = {.flops = flops / ways,
@@ -91,8 +91,8 @@ static double memory_rate(const ClusterDeviceType *type, double bytes) {
 static bool vanishes(const AdditiveComputing *self, int32_t i, int32_t label) {
     const PlanContext *context = self->model->context;
     Dtype type = instruction_of(self, i)->shape.type;
-    if (type == DTYPE_F32 && separation_may_be_taken(context, i)) return true;
-    return takes_partial(self, i, label) && separation_may_vanish(context, i);
+    if (type == DTYPE_F32 && fusion_groups_may_be_taken(context, i)) return true;
+    return takes_partial(self, i, label) && fusion_groups_may_vanish(context, i);
 }
 
 /* Extra bytes of a 16-bit sum with partial operands. The parts are f32, and values computed from
@@ -104,12 +104,13 @@ static double read_on_bytes(const AdditiveComputing *self, int32_t i) {
     int32_t first = context->choices->first_operand[i], paid = 0;
     double ways = 1;
     for (int32_t k = first; k < context->choices->first_operand[i + 1]; k++)
-        paid += self->separation->is_paid[k];
+        paid += self->fusion_groups->is_paid[k];
     for (int32_t axis = 0; axis < self->model->boxes->axis_count; axis++)
         ways *= self->model->boxes->sizes[axis];
-    bool is_half_sum = separation_may_be_taken(context, i) && shape->type != DTYPE_F32;
-    return is_half_sum && self->separation->is_read_on[i] && paid > 0 ? (double)ir_shape_bytes(shape) / ways
-                                                                      : 0;
+    bool is_half_sum = fusion_groups_may_be_taken(context, i) && shape->type != DTYPE_F32;
+    return is_half_sum && self->fusion_groups->is_read_on[i] && paid > 0
+               ? (double)ir_shape_bytes(shape) / ways
+               : 0;
 }
 
 /* Seconds of the bytes that an element-wise operator moves in every possible fusion; launches are
@@ -122,8 +123,8 @@ static double fused_seconds(const AdditiveComputing *self, int32_t i, int32_t la
     bool is_there = !vanishes(self, i, label);
     if (!is_there) bytes = read_on_bytes(self, i);
     for (int32_t k = 0; is_there && first + k < choices->first_operand[i + 1]; k++)
-        if (self->separation->is_paid[first + k])
-            bytes += (double)self->separation->share[first + k] * local_bytes(self, i, label, k);
+        if (self->fusion_groups->is_paid[first + k])
+            bytes += (double)self->fusion_groups->share[first + k] * local_bytes(self, i, label, k);
     if (is_there && self->parts[i].is_written) bytes += local_bytes(self, i, label, result);
     if (bytes == 0) return 0;
     double elements =
@@ -171,7 +172,7 @@ static double width_of(const AdditiveComputing *self, int32_t i) {
 static double widest(const AdditiveComputing *self) {
     double most = 0;
     for (int32_t i = 0; i < self->model->context->choices->count; i++)
-        if (self->separation->group[i] >= 0) most = fmax(most, width_of(self, i));
+        if (self->fusion_groups->group[i] >= 0) most = fmax(most, width_of(self, i));
     return most;
 }
 
@@ -187,14 +188,14 @@ static double *find_widths(const AdditiveComputing *self, Arena *arena) {
     int32_t *read_by = ARENA_ARRAY(arena, int32_t, choices->count + 1); /* the last group that was met */
     if (arena->failed) return NULL;
     for (int32_t i = 0; i < choices->count; i++) {
-        int32_t group = self->separation->group[i];
+        int32_t group = self->fusion_groups->group[i];
         if (group < 0) continue;
         width[group] += width_of(self, i);
         for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++) {
             int32_t source = choices->operands[k];
-            if (self->separation->group[source] == group || read_by[source] == group + 1) continue;
+            if (self->fusion_groups->group[source] == group || read_by[source] == group + 1) continue;
             read_by[source] = group + 1;
-            width[group] += self->separation->group[source] >= 0 ? redone : width_of(self, source);
+            width[group] += self->fusion_groups->group[source] >= 0 ? redone : width_of(self, source);
         }
     }
     for (int32_t i = 0; i < choices->count; i++)
@@ -208,11 +209,11 @@ typedef enum Kind { NO_KIND, PRODUCT, REDUCTION, FUSED, MOVED } Kind;
 
 static Kind kind_of(const AdditiveComputing *self, int32_t i) {
     const IrModule *module = self->model->context->canonical;
-    if (separation_is_element_wise(module, i)) return FUSED;
+    if (fusion_groups_is_element_wise(module, i)) return FUSED;
     switch (module->instructions[i].opcode) {
     case IR_DOT:
     case IR_CONVOLUTION: return PRODUCT;
-    case IR_REDUCE: return separation_reduces_ones(module, i) ? NO_KIND : REDUCTION;
+    case IR_REDUCE: return fusion_groups_reduces_ones(module, i) ? NO_KIND : REDUCTION;
     case IR_CONCATENATE:
     case IR_PAD:
     case IR_REVERSE:
@@ -239,10 +240,10 @@ static void count_launches(const AdditiveComputing *self, double *launches) {
     const Choices *choices = self->model->context->choices;
     for (int32_t i = 0; i < choices->count; i++) {
         int32_t at = i;
-        if (self->separation->launches[i] == 0) continue;
+        if (self->fusion_groups->launches[i] == 0) continue;
         while (at >= 0 && self->model->context->rules->on_demand[at]) at = choices->user[at];
         if (at >= 0 && self->parts[at].operator_node >= 0)
-            launches[self->parts[at].operator_node] += self->separation->launches[i] * self->times[i];
+            launches[self->parts[at].operator_node] += self->fusion_groups->launches[i] * self->times[i];
     }
 }
 
@@ -260,7 +261,7 @@ AmStatus additive_set_seconds(const AdditiveComputing *self, Arena *arena, AmErr
         float *seconds = ARENA_ARRAY(arena, float, node->label_count);
         if (!seconds) return am_fail_memory(error, node->label_count);
         double size = kind == PRODUCT ? ir_instruction_flops(model->context->canonical, i, arena)
-                      : kind == FUSED ? width[self->separation->group[i]]
+                      : kind == FUSED ? width[self->fusion_groups->group[i]]
                                       : 0;
         double launching = launches[n] * self->type->kernel_launch_seconds;
         for (int32_t label = 0; label < node->label_count; label++)

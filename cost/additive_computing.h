@@ -4,13 +4,13 @@
 
 #include "cost/additive_parts.h"
 #include "cost/cluster.h"
-#include "cost/separation.h"
+#include "cost/fusion_groups.h"
 
 typedef struct AdditiveComputing {
     const AdditiveModel *model; /* with all its nodes */
     const AdditivePart *parts;  /* [instruction] */
     const double *times;        /* [instruction]: runs in a step */
-    const Separation *separation;
+    const FusionGroups *fusion_groups;
     const ClusterDeviceType *type;
 } AdditiveComputing;
 

@@ -118,12 +118,12 @@ static AmStatus find_classes(Folder *self, AmError *error) {
 }
 
 /* The states that occur at an end, numbered: state[label] and their values. */
-static void list_states(Arena *arena, End *end, const BoxState *states) {
+static void list_states(Arena *arena, End *end, const ReshardState *states) {
     uint8_t *state = ARENA_ARRAY(arena, uint8_t, end->label_count + 1);
-    BoxState *values = ARENA_ARRAY(arena, BoxState, BOX_STATES + 1);
-    int8_t *number = ARENA_ARRAY(arena, int8_t, BOX_STATES + 1);
+    ReshardState *values = ARENA_ARRAY(arena, ReshardState, RESHARD_STATES + 1);
+    int8_t *number = ARENA_ARRAY(arena, int8_t, RESHARD_STATES + 1);
     if (arena->failed) return;
-    memset(number, -1, BOX_STATES + 1);
+    memset(number, -1, RESHARD_STATES + 1);
     for (int32_t label = 0; label < end->label_count; label++) {
         if (number[states[label]] < 0) {
             values[end->state_count] = states[label];
@@ -139,7 +139,7 @@ static void list_states(Arena *arena, End *end, const BoxState *states) {
 static void open_group(Folder *self, Group *group, const AdditiveEdge *edge) {
     const AdditiveModel *model = self->model;
     int32_t nodes[2] = {edge->made, edge->taken};
-    const BoxState *states[2] = {edge->made_in, edge->needs};
+    const ReshardState *states[2] = {edge->made_in, edge->needs};
     group->is_turned = is_turned(self, edge);
     for (int32_t k = 0; k < 2; k++) {
         int32_t from = group->is_turned ? 1 - k : k;
@@ -154,9 +154,9 @@ static void open_group(Folder *self, Group *group, const AdditiveEdge *edge) {
     if (self->arena->failed) return;
     for (int32_t a = 0; a < group->ends[0].state_count; a++)
         for (int32_t b = 0; b < minor; b++) {
-            BoxState first = group->ends[0].values[a], second = group->ends[1].values[b];
-            BoxState made = group->is_turned ? second : first, needed = group->is_turned ? first : second;
-            bool is_any = made == BOX_ANY || needed == BOX_ANY;
+            ReshardState first = group->ends[0].values[a], second = group->ends[1].values[b];
+            ReshardState made = group->is_turned ? second : first, needed = group->is_turned ? first : second;
+            bool is_any = made == RESHARD_ANY || needed == RESHARD_ANY;
             float cost = is_any ? 0 : model->boxes->seconds[edge->is_wide][made][needed] * edge->scale;
             alone[a * minor + b] = cost;
             if (isfinite(cost) && cost > most) most = cost;
@@ -253,7 +253,7 @@ static AmStatus find_incidences(Folder *self, AmError *error) {
         if (class->incidence_count > most_incidences) most_incidences = class->incidence_count;
     }
     fold->phi = ARENA_ARRAY(self->arena, double, most + 1);
-    fold->best = ARENA_ARRAY(self->arena, double, 2 * (BOX_STATES + 1));
+    fold->best = ARENA_ARRAY(self->arena, double, 2 * (RESHARD_STATES + 1));
     fold->sharers = ARENA_ARRAY(self->arena, int32_t, most_incidences + 1);
     fold->cells = ARENA_ARRAY(self->arena, Cell, most_incidences + 1);
     return self->arena->failed ? am_fail_memory(error, most) : AM_OK;

@@ -9,11 +9,11 @@
 /* One end of alike edges. */
 typedef struct End {
     int32_t label_count, state_count;
-    int32_t main;           /* class, that of most of the edges */
-    const uint8_t *state;   /* [label_count]: which of the states that occur */
-    const BoxState *values; /* [state_count]: which they are */
-    const int8_t *number;   /* [BOX_STATES + 1]: a state's place in `values`; -1: it does not occur */
-    double *message;        /* [label_count]: from the other end */
+    int32_t main;               /* class, that of most of the edges */
+    const uint8_t *state;       /* [label_count]: which of the states that occur */
+    const ReshardState *values; /* [state_count]: which they are */
+    const int8_t *number;       /* [RESHARD_STATES + 1]: a state's place in `values`; -1: it does not occur */
+    double *message;            /* [label_count]: from the other end */
 } End;
 
 /* Edges that share their messages. ends[0] comes before ends[1] in the order of nodes. */

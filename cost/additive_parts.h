@@ -17,10 +17,10 @@ typedef struct AdditivePart {
     int32_t operator_node, tensor_node; /* ADDITIVE_NOWHERE: none */
     int32_t readers;
     bool is_written; /* some reader takes it from memory */
-    int32_t option_count[BOX_AXES];
-    AdditiveOption *options[BOX_AXES];
-    const BoxState *operator_states; /* [labels of the operator]: in which it makes its result */
-    const BoxState *made_in;         /* [labels of the node that readers have an edge from] */
+    int32_t option_count[RESHARD_AXES];
+    AdditiveOption *options[RESHARD_AXES];
+    const ReshardState *operator_states; /* [labels of the operator]: in which it makes its result */
+    const ReshardState *made_in;         /* [labels of the node that readers have an edge from] */
 } AdditivePart;
 
 static inline AdditiveOption additive_option(const AdditivePart *part, int32_t label, int32_t axis) {
@@ -32,7 +32,7 @@ static inline AdditiveOption additive_option(const AdditivePart *part, int32_t l
 typedef struct AdditiveUse {
     int32_t source; /* instruction */
     int32_t taken;  /* node */
-    const BoxState *needs;
+    const ReshardState *needs;
     double times;
 } AdditiveUse;
 

@@ -39,7 +39,7 @@ typedef struct Patcher {
     const AdditiveWeights *weights;
     const int32_t *before;    /* [node]: labels of the plan */
     int32_t *labels;          /* [node]: those now */
-    double *boxing;           /* [node]: seconds of resharding its result, for all readers */
+    double *reshard;          /* [node]: seconds of resharding its result, for all readers */
     Table made, taken, alike; /* edges by the node that makes, that takes; nodes by class */
     bool *is_uniform;         /* [class]: its nodes have one label */
     int32_t *stamps, stamp;   /* [node] */
@@ -67,7 +67,7 @@ static bool table_fill(Table *table, Arena *arena, int32_t keys, int32_t count,
 static int32_t maker(const Patcher *self, int32_t edge) {
     return self->model->edges[edge].made;
 }
-static int32_t taker(const Patcher *self, int32_t edge) {
+static int32_t receiver(const Patcher *self, int32_t edge) {
     return self->model->edges[edge].taken;
 }
 static int32_t class_of(const Patcher *self, int32_t node) {
@@ -87,15 +87,15 @@ static double edge_seconds(const Patcher *self, int32_t e) {
 
 /* Seconds of resharding the result or stored value of a node; once for each state, also if several
  * readers need it. */
-static double boxing_of(const Patcher *self, int32_t node) {
+static double reshard_of(const Patcher *self, int32_t node) {
     const AdditiveModel *model = self->model;
     uint64_t paid = 0;
     double seconds = 0;
     for (int32_t k = self->made.first[node]; k < self->made.first[node + 1]; k++) {
         const AdditiveEdge *edge = &model->edges[self->made.items[k]];
-        BoxState needed = edge->needs[self->labels[edge->taken]];
-        if (model->nodes[node].is_tensor && (needed == BOX_ANY || paid >> needed & 1)) continue;
-        if (needed != BOX_ANY) paid |= (uint64_t)1 << needed;
+        ReshardState needed = edge->needs[self->labels[edge->taken]];
+        if (model->nodes[node].is_tensor && (needed == RESHARD_ANY || paid >> needed & 1)) continue;
+        if (needed != RESHARD_ANY) paid |= (uint64_t)1 << needed;
         seconds += edge_seconds(self, self->made.items[k]);
     }
     return self->weights->communication * seconds;
@@ -127,9 +127,9 @@ static double set_label(Patcher *self, int32_t c, int32_t label) {
         added += computing_of(self, node);
     }
     for (int32_t k = 0; k < count; k++) {
-        double now = boxing_of(self, self->touched[k]);
-        added += now - self->boxing[self->touched[k]];
-        self->boxing[self->touched[k]] = now;
+        double now = reshard_of(self, self->touched[k]);
+        added += now - self->reshard[self->touched[k]];
+        self->reshard[self->touched[k]] = now;
     }
     return added;
 }
@@ -292,7 +292,7 @@ static AmStatus open_patcher(Patcher *self, Arena *arena, AdditiveFold *fold, co
                       .weights = weights,
                       .before = labels,
                       .labels = ARENA_ARRAY(arena, int32_t, nodes + 1),
-                      .boxing = ARENA_ARRAY(arena, double, nodes + 1),
+                      .reshard = ARENA_ARRAY(arena, double, nodes + 1),
                       .is_uniform = ARENA_ARRAY(arena, bool, classes + 1),
                       .stamps = ARENA_ARRAY(arena, int32_t, nodes + 1),
                       .touched = ARENA_ARRAY(arena, int32_t, nodes + 1),
@@ -301,11 +301,11 @@ static AmStatus open_patcher(Patcher *self, Arena *arena, AdditiveFold *fold, co
                       .changed = ARENA_ARRAY(arena, int32_t, classes + 1),
                       .is_changed = ARENA_ARRAY(arena, bool, classes + 1)};
     if (arena->failed || !table_fill(&self->made, arena, nodes, model->edge_count, maker, self) ||
-        !table_fill(&self->taken, arena, nodes, model->edge_count, taker, self) ||
+        !table_fill(&self->taken, arena, nodes, model->edge_count, receiver, self) ||
         !table_fill(&self->alike, arena, classes, nodes, class_of, self))
         return am_fail_memory(error, nodes);
     memcpy(self->labels, labels, sizeof *labels * (size_t)nodes);
-    for (int32_t n = 0; n < nodes; n++) self->boxing[n] = boxing_of(self, n);
+    for (int32_t n = 0; n < nodes; n++) self->reshard[n] = reshard_of(self, n);
     for (int32_t c = 0; c < classes; c++) {
         self->is_uniform[c] = true;
         for (int32_t k = self->alike.first[c]; k < self->alike.first[c + 1]; k++)
@@ -350,7 +350,7 @@ AmStatus additive_patches(AdditiveChange **patches, int32_t *count, Arena *arena
     *patches = ARENA_ARRAY(arena, AdditiveChange, MOST_SEEDS * SEED_LABELS);
     *count = 0;
     if (!*patches) return am_fail_memory(error, MOST_SEEDS);
-    for (int32_t n = 0; n < fold->model->node_count; n++) whole += self.boxing[n] + computing_of(&self, n);
+    for (int32_t n = 0; n < fold->model->node_count; n++) whole += self.reshard[n] + computing_of(&self, n);
     for (int32_t k = 0; k < seed_count && k < MOST_SEEDS && seeds[k].near > LEAST_SLACK * whole; k++) {
         if (fold->stop && stop_wanted(fold->stop)) break;
         if (self.is_uniform[seeds[k].class])

@@ -20,17 +20,17 @@ enum { KIND_ROUNDS = 3, NEIGHBOURHOOD = 1, MOST_USES = 6 };
 
 /* The index of the option that an assignment chooses for instruction i on an axis; -1 for a split
  * outside the options, which no plan can request. */
-static int32_t find_option(const AdditiveModel *model, const Completion *completion, int32_t i,
+static int32_t find_option(const AdditiveModel *model, const Assignment *assignment, int32_t i,
                            int32_t axis) {
     const AdditivePart *part = &model->parts->parts[i];
     const Choices *choices = model->context->choices;
     if (axis >= model->boxes->axis_count) return 0;
     int32_t mesh_axis = model->boxes->axes[axis];
-    int8_t factor = completion->factor[(size_t)i * MESH_MAX_AXES + (size_t)mesh_axis];
+    int8_t factor = assignment->factor[(size_t)i * MESH_MAX_AXES + (size_t)mesh_axis];
     uint8_t partial = 0;
     for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++)
-        if (completion->carries[i] >> mesh_axis & 1 && k - choices->first_operand[i] < ADDITIVE_MOST_CARRYING)
-            partial |= (uint8_t)((completion->deferred[choices->operands[k]] >> mesh_axis & 1)
+        if (assignment->carries[i] >> mesh_axis & 1 && k - choices->first_operand[i] < ADDITIVE_MOST_CARRYING)
+            partial |= (uint8_t)((assignment->deferred[choices->operands[k]] >> mesh_axis & 1)
                                  << (k - choices->first_operand[i]));
     for (int32_t o = 0; o < part->option_count[axis]; o++)
         if (part->options[axis][o].factor == factor && part->options[axis][o].partial == partial) return o;
@@ -39,109 +39,110 @@ static int32_t find_option(const AdditiveModel *model, const Completion *complet
 
 /* Looks up the label of instruction i. `*is_listed` is false for a split outside the options; the
  * label is then that of a replicated instruction. */
-static int32_t look_up(const AdditiveModel *model, const Completion *completion, int32_t i, bool *is_listed) {
-    int32_t major = find_option(model, completion, i, 0), minor = find_option(model, completion, i, 1);
+static int32_t look_up(const AdditiveModel *model, const Assignment *assignment, int32_t i, bool *is_listed) {
+    int32_t major = find_option(model, assignment, i, 0), minor = find_option(model, assignment, i, 1);
     *is_listed = major >= 0 && minor >= 0;
     return (major < 0 ? 0 : major) * model->parts->parts[i].option_count[1] + (minor < 0 ? 0 : minor);
 }
 
-static int32_t find_label(const AdditiveModel *model, const Completion *completion, int32_t i) {
+static int32_t find_label(const AdditiveModel *model, const Assignment *assignment, int32_t i) {
     bool is_listed;
-    return look_up(model, completion, i, &is_listed);
+    return look_up(model, assignment, i, &is_listed);
 }
 
 /* How i's result is there for its readers. */
-static BoxState kept_state(const AdditiveModel *model, const Completion *completion, int32_t i) {
-    SbpState state = completion->stored[i];
+static ReshardState kept_state(const AdditiveModel *model, const Assignment *assignment, int32_t i) {
+    SbpState state = assignment->stored[i];
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
-        if (completion->deferred[i] >> axis & 1) sbp_set(&state, axis, sbp_partial(SBP_ADD));
-    return box_state_of(model->boxes, state);
+        if (assignment->deferred[i] >> axis & 1) sbp_set(&state, axis, sbp_partial(SBP_ADD));
+    return reshard_state_of(model->boxes, state);
 }
 
-static double boxing(const AdditiveModel *model, BoxState from, BoxState to, double bytes, bool is_wide) {
+static double reshard(const AdditiveModel *model, ReshardState from, ReshardState to, double bytes,
+                      bool is_wide) {
     float seconds = model->boxes->seconds[is_wide][from][to];
     return bytes > 0 && isfinite(seconds) ? seconds * bytes : 0;
 }
 
 /* The state in which the reader of a use, which is node `taken`, needs it. */
-static BoxState needed_state(const AdditiveModel *model, const Completion *completion,
-                             const AdditiveUse *use) {
+static ReshardState needed_state(const AdditiveModel *model, const Assignment *assignment,
+                                 const AdditiveUse *use) {
     const AdditiveNode *taken = &model->nodes[use->taken];
-    if (taken->is_tensor) return kept_state(model, completion, taken->instruction);
-    return use->needs[find_label(model, completion, taken->instruction)];
+    if (taken->is_tensor) return kept_state(model, assignment, taken->instruction);
+    return use->needs[find_label(model, assignment, taken->instruction)];
 }
 
 /* The number of shards in a state. */
-static double ways_of(const AdditiveModel *model, BoxState state) {
+static double ways_of(const AdditiveModel *model, ReshardState state) {
     double ways = 1;
-    for (int32_t axis = 0; axis < model->boxes->axis_count && state != BOX_ANY; axis++)
-        if (box_axis_state(state, axis) >= 2) ways *= model->boxes->sizes[axis];
+    for (int32_t axis = 0; axis < model->boxes->axis_count && state != RESHARD_ANY; axis++)
+        if (reshard_axis_state(state, axis) >= 2) ways *= model->boxes->sizes[axis];
     return ways;
 }
 
-/* Instruction i, and the boxing of its result for all that use it, `times` times. */
-static void add_instruction(AdditiveCost *cost, const AdditiveModel *model, const Completion *completion,
+/* Instruction i, and the resharding of its result for all that use it, `times` times. */
+static void add_instruction(AdditiveCost *cost, const AdditiveModel *model, const Assignment *assignment,
                             int32_t i, double times, const AdditiveUse *uses, int32_t use_count) {
     const AdditiveParts *parts = model->parts;
     const AdditivePart *part = &parts->parts[i];
     double bytes = model->context->choices->array_bytes[i], moved = 0;
-    BoxState kept = kept_state(model, completion, i);
+    ReshardState kept = kept_state(model, assignment, i);
     uint64_t paid = 0; /* states (bits) that it is boxed to */
     if (part->operator_node >= 0) {
         const AdditiveNode *node = &model->nodes[part->operator_node];
         bool is_listed;
-        int32_t label = look_up(model, completion, i, &is_listed);
+        int32_t label = look_up(model, assignment, i, &is_listed);
         if (node->seconds && is_listed) cost->compute_seconds += times * (double)node->seconds[label];
         moved +=
-            boxing(model, part->operator_states[label], kept, bytes * parts->times[i], parts->is_wide[i]);
+            reshard(model, part->operator_states[label], kept, bytes * parts->times[i], parts->is_wide[i]);
     }
     for (int32_t u = 0; u < use_count; u++) {
-        BoxState needed = needed_state(model, completion, &uses[u]);
-        if (needed == BOX_ANY || kept == BOX_ANY || paid >> needed & 1) continue;
+        ReshardState needed = needed_state(model, assignment, &uses[u]);
+        if (needed == RESHARD_ANY || kept == RESHARD_ANY || paid >> needed & 1) continue;
         paid |= (uint64_t)1 << needed;
-        moved += boxing(model, kept, needed, bytes * uses[u].times, false);
+        moved += reshard(model, kept, needed, bytes * uses[u].times, false);
     }
     cost->communication_seconds += times * moved;
     cost->kept_bytes += times * parts->kept_bytes[i] / ways_of(model, kept);
 }
 
-AdditiveCost additive_cost(const AdditiveModel *model, const Completion *completion) {
+AdditiveCost additive_cost(const AdditiveModel *model, const Assignment *assignment) {
     const Choices *choices = model->context->choices;
     AdditiveCost cost = {0, 0, 0};
     for (int32_t n = 0; n < choices->decided_count; n++) {
         int32_t i = choices->decided[n], first = model->parts->first_use[i];
-        add_instruction(&cost, model, completion, i, 1, &model->parts->uses[first],
+        add_instruction(&cost, model, assignment, i, 1, &model->parts->uses[first],
                         model->parts->first_use[i + 1] - first);
     }
     return cost;
 }
 
 /* The label of the state in which the assignment keeps the tensor, or any. */
-static int32_t find_kept(const AdditiveModel *model, const Completion *completion, int32_t node) {
+static int32_t find_kept(const AdditiveModel *model, const Assignment *assignment, int32_t node) {
     int32_t i = model->nodes[node].instruction, any = 0;
-    const BoxState *states = model->parts->parts[i].made_in;
-    BoxState kept = kept_state(model, completion, i);
+    const ReshardState *states = model->parts->parts[i].made_in;
+    ReshardState kept = kept_state(model, assignment, i);
     for (int32_t label = 0; label < model->nodes[node].label_count; label++) {
         if (states[label] == kept) return label;
-        if (states[label] == BOX_ANY) any = label;
+        if (states[label] == RESHARD_ANY) any = label;
     }
     return any;
 }
 
 AmStatus additive_labels(int32_t **labels, Arena *arena, const AdditiveModel *model,
-                         const Completion *completion, AmError *error) {
+                         const Assignment *assignment, AmError *error) {
     *labels = ARENA_ARRAY(arena, int32_t, model->node_count + 1);
     if (!*labels) return am_fail_memory(error, model->node_count);
     for (int32_t n = 0; n < model->node_count; n++)
-        (*labels)[n] = model->nodes[n].is_tensor ? find_kept(model, completion, n)
-                                                 : find_label(model, completion, model->nodes[n].instruction);
+        (*labels)[n] = model->nodes[n].is_tensor ? find_kept(model, assignment, n)
+                                                 : find_label(model, assignment, model->nodes[n].instruction);
     return AM_OK;
 }
 
 bool additive_label_factors(const AdditiveModel *model, int32_t node, int32_t label,
                             int32_t factors[MESH_MAX_AXES]) {
     const AdditivePart *part = &model->parts->parts[model->nodes[node].instruction];
-    const int32_t places[BOX_AXES] = {label / part->option_count[1], label % part->option_count[1]};
+    const int32_t places[RESHARD_AXES] = {label / part->option_count[1], label % part->option_count[1]};
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) factors[axis] = -1;
     for (int32_t axis = 0; axis < model->boxes->axis_count; axis++) {
         const AdditiveOption *option = &part->options[axis][places[axis]];
@@ -151,11 +152,11 @@ bool additive_label_factors(const AdditiveModel *model, int32_t node, int32_t la
     return true;
 }
 
-static bool find_sbp_state(const AdditiveModel *model, BoxState kept, SbpState *state) {
+static bool find_sbp_state(const AdditiveModel *model, ReshardState kept, SbpState *state) {
     *state = (SbpState){.axis = {SBP_B}};
-    if (kept == BOX_ANY) return false;
+    if (kept == RESHARD_ANY) return false;
     for (int32_t axis = 0; axis < model->boxes->axis_count; axis++) {
-        Sbp sbp = box_axis_sbp(kept, axis);
+        Sbp sbp = reshard_axis_sbp(kept, axis);
         if (sbp_is_partial(sbp)) return false;
         sbp_set(state, model->boxes->axes[axis], sbp);
     }
@@ -166,13 +167,13 @@ bool additive_label_state(const AdditiveModel *model, int32_t node, int32_t labe
     return find_sbp_state(model, model->parts->parts[model->nodes[node].instruction].made_in[label], state);
 }
 
-bool additive_wanted_state(const AdditiveModel *model, const Completion *completion, int32_t i,
+bool additive_wanted_state(const AdditiveModel *model, const Assignment *assignment, int32_t i,
                            SbpState *state) {
     const AdditivePart *part = &model->parts->parts[i];
     const AdditiveUse *use = &model->parts->uses[model->parts->first_use[i]];
     if (part->operator_node < 0 || part->tensor_node >= 0 || part->readers != 1) return false;
-    BoxState made = part->operator_states[find_label(model, completion, i)];
-    BoxState kept = kept_state(model, completion, i), needed = needed_state(model, completion, use);
+    ReshardState made = part->operator_states[find_label(model, assignment, i)];
+    ReshardState kept = kept_state(model, assignment, i), needed = needed_state(model, assignment, use);
     if (kept == made || kept == needed) return false;
     return find_sbp_state(model, needed, state);
 }
@@ -313,10 +314,10 @@ int32_t additive_sample_size(const AdditiveSample *sample) {
     return sample->choices.decided_count;
 }
 
-AdditiveCost additive_sample_cost(const AdditiveSample *sample, const Completion *completion) {
+AdditiveCost additive_sample_cost(const AdditiveSample *sample, const Assignment *assignment) {
     AdditiveCost cost = {0, 0, 0};
     for (int32_t k = 0; k < sample->count; k++)
-        add_instruction(&cost, sample->model, completion, sample->instructions[k], sample->times[k],
+        add_instruction(&cost, sample->model, assignment, sample->instructions[k], sample->times[k],
                         &sample->uses[sample->first_use[k]], sample->first_use[k + 1] - sample->first_use[k]);
     return cost;
 }

@@ -28,7 +28,7 @@ static int32_t cell_of(const Group *group, int32_t kept, int32_t needed) {
 static void find_slack(AdditiveFold *fold, Group *group, const AdditiveWeights *weights) {
     double gamma = additive_gather(fold, group->ends[1].main, weights);
     const End *first = &group->ends[0], *second = &group->ends[1];
-    double *kept = fold->best, *given = fold->best + BOX_STATES + 1;
+    double *kept = fold->best, *given = fold->best + RESHARD_STATES + 1;
     for (int32_t b = 0; b < second->state_count; b++) kept[b] = INFINITY;
     for (int32_t a = 0; a < first->state_count; a++) given[a] = -INFINITY;
     for (int32_t label = 0; label < second->label_count; label++)
@@ -65,13 +65,13 @@ static uint64_t needed_states(const AdditiveFold *fold, int32_t sharers) {
         const Group *group = &fold->groups[fold->incidences[fold->sharers[k]].group];
         const End *reader = &group->ends[1 - maker_end(group)];
         for (int32_t s = 0; s < reader->state_count; s++)
-            if (reader->values[s] != BOX_ANY) needed |= (uint64_t)1 << reader->values[s];
+            if (reader->values[s] != RESHARD_ANY) needed |= (uint64_t)1 << reader->values[s];
     }
     return needed;
 }
 
 /* The cells of the sharers for one pair of states, in fold->cells; their number. */
-static int32_t list_cells(AdditiveFold *fold, int32_t sharers, int32_t kept, BoxState needed) {
+static int32_t list_cells(AdditiveFold *fold, int32_t sharers, int32_t kept, ReshardState needed) {
     int32_t count = 0;
     for (int32_t k = 0; k < sharers; k++) {
         const Incidence *incidence = &fold->incidences[fold->sharers[k]];
@@ -126,7 +126,7 @@ void additive_share_out(AdditiveFold *fold, const AdditiveWeights *weights) {
             int32_t states = group->ends[maker_end(group)].state_count;
             for (uint64_t left = needed_states(fold, sharers); left != 0; left &= left - 1)
                 for (int32_t kept = 0; kept < states; kept++) {
-                    int32_t count = list_cells(fold, sharers, kept, (BoxState)__builtin_ctzll(left));
+                    int32_t count = list_cells(fold, sharers, kept, (ReshardState)__builtin_ctzll(left));
                     if (pass == 0 && count > 0) share_cells(fold->cells, count, weights->communication);
                     else limit_cells(fold->cells, count);
                 }

@@ -36,7 +36,7 @@ static AmStatus load_edges(Exchange *self, Arena *arena, const Cluster *cluster,
     int32_t *sent = ARENA_ARRAY(arena, int32_t, devices), *received = ARENA_ARRAY(arena, int32_t, devices);
     if (arena->failed) return am_fail_memory(error, devices);
     for (int32_t k = 0; k < count; k++) {
-        int32_t from = device_of[pairs[k].giver], to = device_of[pairs[k].taker];
+        int32_t from = device_of[pairs[k].sender], to = device_of[pairs[k].receiver];
         double bytes = pairs[k].elements * width, way = edge_loads_add(&self->loads, from, to, bytes);
         self->bytes += bytes;
         sending[from] += way;

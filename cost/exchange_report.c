@@ -8,8 +8,8 @@ enum { MOST_TOLD = 24 };
 static int by_value(const void *a, const void *b) {
     const ToldExchange *x = a, *y = b;
     double left = x->bytes * y->count, right = y->bytes * x->count; /* of one time */
-    if (x->giver != y->giver) return x->giver < y->giver ? -1 : 1;
-    if (x->taker != y->taker) return x->taker < y->taker ? -1 : 1;
+    if (x->sender != y->sender) return x->sender < y->sender ? -1 : 1;
+    if (x->receiver != y->receiver) return x->receiver < y->receiver ? -1 : 1;
     return (left > right) - (left < right);
 }
 
@@ -40,7 +40,7 @@ AmStatus exchange_report(Text *text, Arena *arena, const Cluster *cluster, ToldE
     qsort(told, (size_t)count, sizeof *told, by_seconds);
     if (count > 0) text_append_string(text, "\ntransfers between stages\n");
     for (int32_t k = 0; k < count && k < MOST_TOLD; k++) {
-        text_append(text, "from stage %d to %d, %.0f a step of ", told[k].giver, told[k].taker,
+        text_append(text, "from stage %d to %d, %.0f a step of ", told[k].sender, told[k].receiver,
                     told[k].count);
         text_append_bytes_size(text, told[k].count > 0 ? told[k].bytes / told[k].count : 0);
         text_append_string(text, ", ");

@@ -7,7 +7,7 @@
 /* A value that goes from stage to stage. */
 typedef struct ToldExchange {
     const ProgramTransfer *transfer;
-    int32_t giver, taker;         /* stages */
+    int32_t sender, receiver;     /* stages */
     double count, bytes, seconds; /* of the step: how often, and in all */
 } ToldExchange;
 

@@ -92,14 +92,14 @@ static Moment travel(PipelineClock *self, int32_t channel, int32_t piece, Moment
 /* A meeting, if the other stage waits in it too. */
 static bool meet(PipelineClock *self, int32_t s, const PipelinePiece *piece) {
     const PipelineChannel *channel = self->channels[piece->channel].channel;
-    int32_t other = channel->giver == s ? channel->taker : channel->giver;
+    int32_t other = channel->sender == s ? channel->receiver : channel->sender;
     RunningStage *partner = &self->stages[other];
     const PipelineWorker *worker = self->worker;
     if (!partner->is_waiting || partner->stage->pieces[partner->at].channel != piece->channel) return false;
     Moment start =
-        moment_later(worker->arrive(worker->user, channel->giver, self->stages[channel->giver].at),
-                     worker->arrive(worker->user, channel->taker, self->stages[channel->taker].at));
-    Moment end = travel(self, piece->channel, self->stages[channel->giver].at, start, piece->ticks);
+        moment_later(worker->arrive(worker->user, channel->sender, self->stages[channel->sender].at),
+                     worker->arrive(worker->user, channel->receiver, self->stages[channel->receiver].at));
+    Moment end = travel(self, piece->channel, self->stages[channel->sender].at, start, piece->ticks);
     worker->meet(worker->user, s, self->stages[s].at, end, piece->ticks);
     worker->meet(worker->user, other, partner->at, end, piece->ticks);
     partner->is_waiting = false;
@@ -117,7 +117,7 @@ static bool give(PipelineClock *self, int32_t s, const PipelinePiece *piece) {
     Moment start = moment_later(worker->arrive(worker->user, s, at), *channel->link_free);
     *channel->link_free = travel(self, piece->channel, at, start, piece->ticks);
     channel->arrival[channel->sent++ % slots] = *channel->link_free;
-    wake(self, channel->channel->taker);
+    wake(self, channel->channel->receiver);
     return true;
 }
 
@@ -128,7 +128,7 @@ static bool take(PipelineClock *self, int32_t s, const PipelinePiece *piece) {
     if (channel->taken >= channel->sent) return false;
     worker->wait(worker->user, s, at, channel->arrival[channel->taken % slots]);
     channel->given_back[channel->taken++ % slots] = worker->arrive(worker->user, s, at);
-    wake(self, channel->channel->giver);
+    wake(self, channel->channel->sender);
     return true;
 }
 
@@ -153,7 +153,8 @@ static void run_stage(PipelineClock *self, int32_t s) {
 static Moment *find_link(PipelineClock *self, Moment *links, int32_t count) {
     const PipelineChannel *own = self->channels[count].channel;
     for (int32_t k = count - 1; k >= 0; k--)
-        if (self->channels[k].channel->giver == own->giver && self->channels[k].channel->taker == own->taker)
+        if (self->channels[k].channel->sender == own->sender &&
+            self->channels[k].channel->receiver == own->receiver)
             return self->channels[k].link_free;
     return &links[count];
 }

@@ -35,8 +35,8 @@ typedef struct PipelineSpan {
 } PipelineSpan;
 
 typedef struct PipelineChannel {
-    int32_t giver, taker; /* stages */
-    int32_t slots;        /* 0: a meeting */
+    int32_t sender, receiver; /* stages */
+    int32_t slots;            /* 0: a meeting */
 } PipelineChannel;
 
 typedef struct PipelineStage {
@@ -57,7 +57,7 @@ typedef struct PipelineWorker {
     void (*meet)(void *user, int32_t stage, int32_t piece, Moment end, Ticks ticks);
     /* A value travels from `start` for `ticks`, to the receiver or in a meeting; returns the event.
      * NULL: no observer. */
-    int32_t (*travel)(void *user, int32_t channel, int32_t giver_piece, Moment start, Ticks ticks);
+    int32_t (*travel)(void *user, int32_t channel, int32_t sender_piece, Moment start, Ticks ticks);
     void *user;
 } PipelineWorker;
 

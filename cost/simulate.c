@@ -11,9 +11,9 @@
 #include "cost/critical_path.h"
 #include "cost/exchange_report.h"
 #include "cost/micro_batch_slices.h"
+#include "cost/model_flops.h"
 #include "cost/rank_memory.h"
 #include "cost/stage_clock.h"
-#include "cost/useful.h"
 #include "propagation/transfer.h"
 
 /* Events of a record: 48 MB. */
@@ -25,7 +25,7 @@ typedef struct TransferChannel {
     const ProgramTransfer *transfer;
     const ExecutedStep *giving, *taking; /* the first of the stages' steps that it is */
     ExchangePrice price;
-    int32_t previous; /* of the same giver, or -1 */
+    int32_t previous; /* of the same sender, or -1 */
 } TransferChannel;
 
 struct PlanCosts {
@@ -82,8 +82,8 @@ AmStatus plan_costs_lower(PlanCosts **result, Arena *arena, const PlanRanks *ran
         for (int32_t d = 0; d < plan->stages[s].mesh.device_count; d++)
             self->device_of[rank++] = plan->stages[s].devices[d];
     }
-    UsefulWork work;
-    TRY(useful_work(&work, ranks->context->rules, error));
+    ModelFlops work;
+    TRY(model_flops(&work, ranks->context->rules, error));
     self->flops = work.flops;
     return AM_OK;
 }
@@ -99,7 +99,7 @@ static AmStatus count_slots(PlanCosts *self, const ProgramTransfer *transfer, Am
     if (transfer->slots == 0) return AM_OK;
     TRY(transfer_pairs(&pairs, &count, self->arena, transfer->shape, transfer->route, error));
     for (int32_t k = 0; k < count; k++)
-        self->channel_bytes[pairs[k].taker] +=
+        self->channel_bytes[pairs[k].receiver] +=
             transfer->slots * SLOT_ALIGNMENT * (int64_t)ceil(pairs[k].elements * width / SLOT_ALIGNMENT);
     arena_release(self->arena, mark);
     return AM_OK;
@@ -108,21 +108,23 @@ static AmStatus count_slots(PlanCosts *self, const ProgramTransfer *transfer, Am
 /* The channel of a transfer, made when first met. */
 static AmStatus find_channel(PlanCosts *self, const ProgramTransfer *transfer, int32_t *channel,
                              AmError *error) {
-    int32_t giver = plan_ranks_stage(self->ranks, transfer->route->source.first_rank);
-    int32_t taker = plan_ranks_stage(self->ranks, transfer->route->target.first_rank);
-    for (*channel = self->newest[giver]; *channel >= 0; *channel = self->transfers[*channel].previous)
+    int32_t sender = plan_ranks_stage(self->ranks, transfer->route->source.first_rank);
+    int32_t receiver = plan_ranks_stage(self->ranks, transfer->route->target.first_rank);
+    for (*channel = self->newest[sender]; *channel >= 0; *channel = self->transfers[*channel].previous)
         if (self->transfers[*channel].transfer->number == transfer->number &&
-            self->transfers[*channel].shape == transfer->shape && self->channels[*channel].taker == taker)
+            self->transfers[*channel].shape == transfer->shape &&
+            self->channels[*channel].receiver == receiver)
             return AM_OK;
     *channel = self->channel_count;
     ARENA_RESERVE(self->arena, self->channels, self->channel_count, self->channel_capacity);
     ARENA_RESERVE(self->arena, self->transfers, self->channel_count, self->transfer_capacity);
     if (self->arena->failed) return am_fail_memory(error, self->channel_count);
     self->channel_count++;
-    self->channels[*channel] = (PipelineChannel){.giver = giver, .taker = taker, .slots = transfer->slots};
+    self->channels[*channel] =
+        (PipelineChannel){.sender = sender, .receiver = receiver, .slots = transfer->slots};
     self->transfers[*channel] =
-        (TransferChannel){.shape = transfer->shape, .transfer = transfer, .previous = self->newest[giver]};
-    self->newest[giver] = *channel;
+        (TransferChannel){.shape = transfer->shape, .transfer = transfer, .previous = self->newest[sender]};
+    self->newest[sender] = *channel;
     TRY(count_slots(self, transfer, error));
     return exchange_price(&self->transfers[*channel].price, self->arena, self->cluster, transfer,
                           self->device_of, error);
@@ -146,7 +148,7 @@ static AmStatus make_line(PlanCosts *self, int32_t s, AmError *error) {
         const ExecutedStep *executed = &self->stages[s].programs[0].steps[stage->pieces[p].first];
         TRY(find_channel(self, transfer, &pieces[p].channel, error));
         TransferChannel *channel = &self->transfers[pieces[p].channel];
-        pieces[p].gives = self->channels[pieces[p].channel].giver == s;
+        pieces[p].gives = self->channels[pieces[p].channel].sender == s;
         pieces[p].ticks = ticks_of_seconds(executed->times * channel->price.seconds);
         const ExecutedStep **end = pieces[p].gives ? &channel->giving : &channel->taking;
         if (!*end) *end = executed;
@@ -201,8 +203,8 @@ static int32_t on_travel(void *user, int32_t channel, int32_t piece, Moment star
     Simulator *self = user;
     const PlanCosts *costs = self->costs;
     const TransferChannel *transfer = &costs->transfers[channel];
-    const StageCosts *giver = &costs->stages[costs->channels[channel].giver];
-    double times = giver->programs[0].steps[giver->of_all.pieces[piece].first].times;
+    const StageCosts *sender = &costs->stages[costs->channels[channel].sender];
+    double times = sender->programs[0].steps[sender->of_all.pieces[piece].first].times;
     TransferTotal *const totals[] = {&self->simulation->transfers, &self->simulation->values[channel].total};
     for (int32_t k = 0; k < 2; k++) {
         totals[k]->count += (int64_t)rint(times);
@@ -214,7 +216,7 @@ static int32_t on_travel(void *user, int32_t channel, int32_t piece, Moment star
     int32_t event = -1;
     for (int32_t k = transfer->transfer->rank_count - 1; k >= 0; k--) {
         int32_t rank = transfer->transfer->ranks[k];
-        bool gives = plan_ranks_stage(costs->ranks, rank) == costs->channels[channel].giver;
+        bool gives = plan_ranks_stage(costs->ranks, rank) == costs->channels[channel].sender;
         event = on_step(self, rank, gives ? transfer->giving : transfer->taking, start, ticks);
     }
     return event;
@@ -240,8 +242,8 @@ static AmStatus list_values(Simulation *simulation, Arena *arena, const PlanCost
     simulation->value_count = costs->channel_count;
     for (int32_t k = 0; k < costs->channel_count; k++) {
         const ExecutedStep *giving = costs->transfers[k].giving;
-        simulation->values[k] = (SimulatedTransfer){.giver = costs->transfers[k].transfer->giver,
-                                                    .taker = costs->transfers[k].transfer->taker,
+        simulation->values[k] = (SimulatedTransfer){.sender = costs->transfers[k].transfer->sender,
+                                                    .receiver = costs->transfers[k].transfer->receiver,
                                                     .origin = giving ? giving->instruction->origin : -1};
     }
     return AM_OK;
@@ -349,8 +351,8 @@ static AmStatus tell_transfers(Text *text, Arena *arena, const PlanCosts *costs,
         const TransferTotal *total = &simulation->values[k].total;
         if (total->count == 0) continue;
         told[count++] = (ToldExchange){.transfer = costs->transfers[k].transfer,
-                                       .giver = costs->channels[k].giver,
-                                       .taker = costs->channels[k].taker,
+                                       .sender = costs->channels[k].sender,
+                                       .receiver = costs->channels[k].receiver,
                                        .count = (double)total->count,
                                        .bytes = total->bytes,
                                        .seconds = total->seconds};

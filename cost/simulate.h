@@ -30,8 +30,8 @@ typedef struct TransferTotal {
 
 /* One value that goes from stage to stage, all of a step together. */
 typedef struct SimulatedTransfer {
-    int32_t giver, taker; /* stages, or parts of a model whose stages are in chunks */
-    int32_t origin;       /* canonical instruction that makes the value */
+    int32_t sender, receiver; /* stages, or parts of a model whose stages are in chunks */
+    int32_t origin;           /* canonical instruction that makes the value */
     TransferTotal total;
 } SimulatedTransfer;
 

@@ -93,7 +93,7 @@ AmStatus actors_follow(ActorGraph *graph, int32_t follower, int32_t leader, AmEr
 typedef AmStatus ActorReady(void *user, int64_t turn, bool *is_ready, AmError *error);
 AmStatus actors_gate(ActorGraph *graph, int32_t actor, ActorReady *ready, void *user, AmError *error);
 
-/* Rounds in which one of so many workers looks for messages before it offers its processor (patience.h). */
+/* Rounds in which one of so many workers looks for messages before it offers its processor (spin_wait.h). */
 int32_t actors_spins(int32_t worker_count);
 
 /* Ends the building: lets one step fire on paper, which proves that every step can (a marked graph returns to

@@ -402,7 +402,7 @@ static AmStatus restore(Checkpoint *self, AmError *error) {
             checkpoint_part_of(rank, k, start, extent, blocks);
             TRY(checkpoint_reader_get(&self->found, tensor, start, extent, blocks, rank->host, error));
             rank->device->back_end->copy_in(
-                rank->device, ready_parameter(rank->ready, k), rank->host,
+                rank->device, executable_parameter(rank->ready, k), rank->host,
                 ir_shape_bytes(&rank->program->values[rank->parameters[k].value].shape));
         }
     }

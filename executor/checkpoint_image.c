@@ -90,7 +90,7 @@ void checkpoint_image_take(CheckpointImage *image) {
     for (int32_t s = 0; s < image->slice_count; s++) {
         const CheckpointSlice *slice = &image->slices[s];
         rank->device->back_end->copy_out(rank->device, image->bytes + slice->offset,
-                                         ready_parameter(rank->ready, slice->parameter), slice->bytes);
+                                         executable_parameter(rank->ready, slice->parameter), slice->bytes);
     }
 }
 

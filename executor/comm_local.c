@@ -254,14 +254,14 @@ AmStatus comm_local_compute(RendezvousGroup *group, const CommCall *call, AmErro
 }
 
 /* Piece k of what this rank receives, from the call of the rank that gives it. */
-static AmStatus fetch_piece(const CommCall *giver, const CommCall *taker, int32_t taker_rank, int32_t k,
-                            AmError *error) {
-    const ProgramPiece *to = &taker->transfer->receives[k], *from;
-    const IrShape *shape = taker->result_shapes[0];
+static AmStatus fetch_piece(const CommCall *sender, const CommCall *receiver, int32_t receiver_rank,
+                            int32_t k, AmError *error) {
+    const ProgramPiece *to = &receiver->transfer->receives[k], *from;
+    const IrShape *shape = receiver->result_shapes[0];
     int64_t in_strides[IR_MAX_RANK], out_strides[IR_MAX_RANK];
-    TRY(comm_find_given(&from, giver, taker, taker_rank, k, error));
-    const char *source = comm_piece_place(giver->operands[0], giver->operand_shapes[0], from, in_strides);
-    char *target = comm_piece_place(taker->results[0], shape, to, out_strides);
+    TRY(comm_find_given(&from, sender, receiver, receiver_rank, k, error));
+    const char *source = comm_piece_place(sender->operands[0], sender->operand_shapes[0], from, in_strides);
+    char *target = comm_piece_place(receiver->results[0], shape, to, out_strides);
     strided_copy(target, out_strides, source, in_strides, to->extent, shape->rank, dtype_bytes(shape->type));
     return AM_OK;
 }
@@ -270,8 +270,8 @@ static AmStatus transfer(Comm *comm, RendezvousGroup *group, const CommCall *cal
     for (int32_t k = 0; k < call->transfer->receive_count; k++) {
         int32_t peer = call->transfer->receives[k].peer, position = 0;
         while (peer != comm->rank && call->ranks[position] != peer) position++;
-        const CommCall *giver = peer == comm->rank ? call : call_of(group, position);
-        TRY(fetch_piece(giver, call, comm->rank, k, error));
+        const CommCall *sender = peer == comm->rank ? call : call_of(group, position);
+        TRY(fetch_piece(sender, call, comm->rank, k, error));
     }
     return AM_OK;
 }

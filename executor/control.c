@@ -45,10 +45,10 @@ static AmStatus read_value(const Control *self, void *to, const void *from, int6
 
 /* A device that has failed gives false, so that no loop runs on for ever. */
 static AmStatus holds(const Control *self, bool *result, AmError *error) {
-    ReadyProgram *condition = self->regions[1];
+    Executable *condition = self->regions[1];
     uint8_t value = 0;
-    TRY(ready_run(condition, error));
-    TRY(read_value(self, &value, ready_output(condition, 0), 1, error));
+    TRY(executable_run(condition, error));
+    TRY(read_value(self, &value, executable_output(condition, 0), 1, error));
     *result = value != 0;
     return AM_OK;
 }
@@ -69,7 +69,7 @@ static AmStatus run_while(const Control *self, AmError *error) {
     for (int64_t turn = 0; goes_on; turn++) {
         double start = timeline_start(self->regions[0]->timeline);
         self->regions[0]->turn = turn;
-        TRY(ready_run(self->regions[0], error));
+        TRY(executable_run(self->regions[0], error));
         goes_on = turn + 1 < turns;
         if (!counts) TRY(holds(self, &goes_on, error));
         timeline_mark(self->regions[0]->timeline, TIMELINE_TURN, turn, start);
@@ -78,10 +78,10 @@ static AmStatus run_while(const Control *self, AmError *error) {
 }
 
 static AmStatus run_region(const Control *self, int32_t region, AmError *error) {
-    ReadyProgram *ready = self->regions[region];
-    TRY(self->waits_on_host ? ready_run(ready, error) : ready_issue(ready, error));
+    Executable *ready = self->regions[region];
+    TRY(self->waits_on_host ? executable_run(ready, error) : executable_issue(ready, error));
     for (int32_t k = 0; k < self->instruction->result_count; k++)
-        copy_to_result(self, k, ready_output(ready, k));
+        copy_to_result(self, k, executable_output(ready, k));
     return AM_OK;
 }
 
@@ -210,9 +210,9 @@ static AmStatus prepare_regions(Control *self, Arena *arena, AmError *error) {
     const ProgramInstruction *instruction = self->instruction;
     for (int32_t r = 0; r < instruction->region_count; r++) {
         bool repeats = instruction->opcode == IR_WHILE && r == 0;
-        ReadyProgram *region;
-        TRY(ready_prepare(&self->regions[r], arena, self->device, self->comm, instruction->regions[r],
-                          repeats, error));
+        Executable *region;
+        TRY(executable_prepare(&self->regions[r], arena, self->device, self->comm, instruction->regions[r],
+                               repeats, error));
         region = self->regions[r];
         self->waits_on_host |= region->waits_on_host;
         if (region->scratch_bytes > self->scratch_bytes) self->scratch_bytes = region->scratch_bytes;
@@ -229,7 +229,7 @@ AmStatus control_prepare(Control **result, Arena *arena, KernelDevice *device, C
     Control *self = ARENA_ARRAY(arena, Control, 1);
     int32_t *first_operand = ARENA_ARRAY(arena, int32_t, count + 1);
     void **places = ARENA_ARRAY(arena, void *, addresses + 1);
-    ReadyProgram **regions = ARENA_ARRAY(arena, ReadyProgram *, count + 1);
+    Executable **regions = ARENA_ARRAY(arena, Executable *, count + 1);
     if (arena->failed) return am_fail_memory(error, addresses * 8);
     while (rows[row].opcode != instruction->opcode) row++;
     *self = (Control){.device = device,
@@ -261,7 +261,7 @@ static void find_parameters(const Control *self, int32_t region, void **paramete
         parameters[instruction->carried[r]] = self->results[r];
 }
 
-AmStatus control_bind(Control *self, void *const *addresses, const ReadyMemory *memory, AmError *error) {
+AmStatus control_bind(Control *self, void *const *addresses, const ExecutableMemory *memory, AmError *error) {
     const ProgramInstruction *instruction = self->instruction;
     int32_t most = instruction->operand_count;
     for (int32_t k = 0; k < most; k++) self->operands[k] = addresses[instruction->operands[k]];
@@ -272,12 +272,13 @@ AmStatus control_bind(Control *self, void *const *addresses, const ReadyMemory *
     AmStatus status = AM_OK;
     for (int32_t r = 0; r < instruction->region_count && status == AM_OK; r++) {
         find_parameters(self, r, parameters);
-        ReadyMemory of_region = {.parameters = parameters,
-                                 .outputs = instruction->opcode == IR_WHILE ? NULL : self->results,
-                                 .values = ready_place(self->program, memory, instruction->workspace),
-                                 .scratch = memory->scratch,
-                                 .comm_scratch = memory->comm_scratch};
-        status = ready_bind(self->regions[r], &of_region, error);
+        ExecutableMemory of_region = {.parameters = parameters,
+                                      .outputs = instruction->opcode == IR_WHILE ? NULL : self->results,
+                                      .values =
+                                          executable_place(self->program, memory, instruction->workspace),
+                                      .scratch = memory->scratch,
+                                      .comm_scratch = memory->comm_scratch};
+        status = executable_bind(self->regions[r], &of_region, error);
     }
     free(parameters);
     return status;

@@ -3,14 +3,14 @@
 #ifndef EXECUTOR_CONTROL_H
 #define EXECUTOR_CONTROL_H
 
-#include "executor/ready.h"
+#include "executor/executable.h"
 
 typedef struct Control {
     KernelDevice *device;
     Comm *comm; /* NULL: no collectives inside */
     const Program *program;
     const ProgramInstruction *instruction;
-    ReadyProgram **regions;
+    Executable **regions;
     const int32_t *first_operand;              /* [region]: where its parameters begin among the operands */
     void **operands, **results;                /* addresses, bound */
     int64_t scratch_bytes, comm_scratch_bytes; /* of the regions */
@@ -25,13 +25,14 @@ bool control_covers(IrOpcode opcode);
 AmStatus control_prepare(Control **control, Arena *arena, KernelDevice *device, Comm *comm,
                          const Program *program, const ProgramInstruction *instruction, AmError *error);
 /* `addresses` [value] and `memory` are the caller's. */
-AmStatus control_bind(Control *control, void *const *addresses, const ReadyMemory *memory, AmError *error);
+AmStatus control_bind(Control *control, void *const *addresses, const ExecutableMemory *memory,
+                      AmError *error);
 AmStatus control_run(const Control *control, AmError *error);
 
-/* A loop iteration by iteration: initialises the carried values; then ready_run_steps() of the
+/* A loop iteration by iteration: initialises the carried values; then executable_run_steps() of the
  * body, once per iteration. */
 void control_enter(const Control *loop);
-static inline ReadyProgram *control_body(const Control *loop) {
+static inline Executable *control_body(const Control *loop) {
     return loop->regions[0];
 }
 

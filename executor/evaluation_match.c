@@ -108,18 +108,18 @@ static AmStatus check_distinct(const int32_t *sources, const PlanContext *traini
                                AmError *error) {
     const IrParameter *parameters = module->roles->parameters;
     int64_t count = training->roles->parameter_count;
-    const char **takers = calloc((size_t)count + 1, sizeof *takers);
-    AmStatus status = takers ? AM_OK : am_fail_memory(error, count * (int64_t)sizeof *takers);
+    const char **receivers = calloc((size_t)count + 1, sizeof *receivers);
+    AmStatus status = receivers ? AM_OK : am_fail_memory(error, count * (int64_t)sizeof *receivers);
     for (int32_t k = 0; k < module->roles->parameter_count && status == AM_OK; k++) {
         if (sources[k] < 0) continue;
-        const char **taker = &takers[sources[k]];
-        if (*taker)
+        const char **receiver = &receivers[sources[k]];
+        if (*receiver)
             status = am_fail(error, AM_ERROR_INPUT, module->canonical->source,
-                             "parameters '%s' and '%s' both match '%s' of the training", *taker,
+                             "parameters '%s' and '%s' both match '%s' of the training", *receiver,
                              parameters[k].path, training->roles->parameters[sources[k]].path);
-        *taker = parameters[k].path;
+        *receiver = parameters[k].path;
     }
-    free(takers);
+    free(receivers);
     return status;
 }
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "executor/patience.h"
+#include "executor/spin_wait.h"
 
 AmStatus inbox_open(Inbox *inbox, int64_t messages, AmError *error) {
     pthread_condattr_t attributes;
@@ -72,7 +72,7 @@ static bool has_news(Inbox *inbox) {
 
 bool inbox_wait(Inbox *inbox, int32_t spins, double seconds) {
     struct timespec until;
-    for (Patience patience = patience_begin(spins); spins >= 0 && patience_lasts(&patience);)
+    for (SpinWait wait = spin_wait_begin(spins); spins >= 0 && spin_wait_lasts(&wait);)
         if (has_news(inbox)) break;
     pthread_mutex_lock(&inbox->mutex);
     if (!has_news(inbox) && seconds > 0) {

@@ -3,7 +3,7 @@
  * A ring behind a mutex. Its size is given once and is enough by the graph's quotas
  * (actor_graph.c), so posting neither waits nor allocates. The receiver looks at an
  * atomic counter while it has other work; when it has none it watches the counter
- * as long as its patience lasts, and then sleeps on a condition.
+ * for a limited time, and then sleeps on a condition.
  */
 #ifndef EXECUTOR_INBOX_H
 #define EXECUTOR_INBOX_H
@@ -50,7 +50,7 @@ static inline bool inbox_is_empty(const Inbox *inbox) {
 }
 
 /* Waits for a message or an alert, which it takes back, at most `seconds`; before it sleeps it is patient
- * (patience.h, with `spins`; -1: it is not). False: the time is over. */
+ * (spin_wait.h, with `spins`; -1: it is not). False: the time is over. */
 bool inbox_wait(Inbox *inbox, int32_t spins, double seconds);
 
 #endif

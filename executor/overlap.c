@@ -22,7 +22,7 @@ static bool any_meets(const void *address, const IrShape *shape, void *const *ot
 
 /* Returns whether the call accesses an array of which the kernel uses a slice selected by the
  * iteration. */
-static bool any_placed_meets(const ReadyStep *step, const CommCall *call) {
+static bool any_placed_meets(const ExecutableStep *step, const CommCall *call) {
     for (int32_t k = 0; k < step->placed_count; k++)
         for (int32_t j = 0; j < call->operand_count + call->result_count; j++) {
             bool is_result = j >= call->operand_count;
@@ -35,7 +35,7 @@ static bool any_placed_meets(const ReadyStep *step, const CommCall *call) {
     return false;
 }
 
-static bool conflict(const ReadyStep *step, const CommCall *call) {
+static bool conflict(const ExecutableStep *step, const CommCall *call) {
     const KernelCall *kernel = step->kernel;
     for (int32_t k = 0; k < call->result_count; k++)
         if (any_meets(call->results[k], call->result_shapes[k], kernel->operands, kernel->operand_shapes,
@@ -50,7 +50,7 @@ static bool conflict(const ReadyStep *step, const CommCall *call) {
     return any_placed_meets(step, call);
 }
 
-AmStatus overlap_find_waits(ReadyStep *steps, int32_t count, const CommCall **last, AmError *error) {
+AmStatus overlap_find_waits(ExecutableStep *steps, int32_t count, const CommCall **last, AmError *error) {
     int32_t under_way = 0; /* of pending[], in the order of issue */
     const CommCall **pending = malloc(sizeof *pending * (size_t)(count + 1));
     if (!pending) return am_fail_memory(error, (int64_t)sizeof *pending * count);
@@ -71,7 +71,8 @@ AmStatus overlap_find_waits(ReadyStep *steps, int32_t count, const CommCall **la
     return AM_OK;
 }
 
-static bool same_addresses(const ReadyStep *steps, const ReadyStretch *stretch, int64_t turn, int64_t other) {
+static bool same_addresses(const ExecutableStep *steps, const CaptureRegion *stretch, int64_t turn,
+                           int64_t other) {
     for (int32_t s = stretch->first; s < stretch->end; s++)
         for (int32_t k = 0; k < steps[s].placed_count; k++) {
             const int64_t *offset = steps[s].placed[k].place->offset;
@@ -81,7 +82,8 @@ static bool same_addresses(const ReadyStep *steps, const ReadyStretch *stretch, 
 }
 
 /* The records that a stretch needs. */
-static AmStatus find_records(ReadyStretch *stretch, Arena *arena, const ReadyStep *steps, AmError *error) {
+static AmStatus find_records(CaptureRegion *stretch, Arena *arena, const ExecutableStep *steps,
+                             AmError *error) {
     int64_t turns = 0, firsts[MOST_RECORDS];
     int32_t count = 0, *record_of;
     for (int32_t s = stretch->first; s < stretch->end; s++)
@@ -100,16 +102,17 @@ static AmStatus find_records(ReadyStretch *stretch, Arena *arena, const ReadySte
     return AM_OK;
 }
 
-AmStatus overlap_find_stretches(ReadyStretch **result, int32_t *stretch_count, Arena *arena,
-                                const ReadyStep *steps, int32_t count, bool meets_on_host, AmError *error) {
-    ReadyStretch *stretches = ARENA_ARRAY(arena, ReadyStretch, count + 1);
+AmStatus overlap_find_stretches(CaptureRegion **result, int32_t *stretch_count, Arena *arena,
+                                const ExecutableStep *steps, int32_t count, bool meets_on_host,
+                                AmError *error) {
+    CaptureRegion *stretches = ARENA_ARRAY(arena, CaptureRegion, count + 1);
     int32_t n = 0;
     if (!stretches) return am_fail_memory(error, (int64_t)sizeof *stretches * count);
     for (int32_t s = 0; s < count; s++) {
         bool waits =
             steps[s].control ? steps[s].control->waits_on_host : steps[s].collective && meets_on_host;
         if (n == 0 || stretches[n - 1].recordable == waits)
-            stretches[n++] = (ReadyStretch){.first = s, .recordable = !waits};
+            stretches[n++] = (CaptureRegion){.first = s, .recordable = !waits};
         stretches[n - 1].end = s + 1;
     }
     for (int32_t k = 0; k < n; k++) TRY(find_records(&stretches[k], arena, steps, error));

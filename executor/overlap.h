@@ -21,7 +21,7 @@ typedef struct PlacedAddress {
 } PlacedAddress;
 
 /* One step: a kernel, a collective, a transfer with slots or control flow. */
-typedef struct ReadyStep {
+typedef struct ExecutableStep {
     KernelCall *kernel;
     CommCall *collective;
     struct Stream *stream;
@@ -29,23 +29,24 @@ typedef struct ReadyStep {
     const CommCall *wait;  /* to be waited for first; or NULL */
     PlacedAddress *placed; /* [placed_count]: set before it runs */
     int32_t placed_count;
-} ReadyStep;
+} ExecutableStep;
 
 /* steps[first, end). */
-typedef struct ReadyStretch {
+typedef struct CaptureRegion {
     int32_t first, end;
     bool recordable;
     void **records;           /* the device's: one, or of each turn whose addresses differ */
     const int32_t *record_of; /* [turn]; NULL: all turns are alike */
-} ReadyStretch;
+} CaptureRegion;
 
 /* Sets `wait` of all steps, which are bound, and the remaining waits after the last. Time: steps x
  * pending collectives x operands. */
-AmStatus overlap_find_waits(ReadyStep *steps, int32_t count, const CommCall **last, AmError *error);
+AmStatus overlap_find_waits(ExecutableStep *steps, int32_t count, const CommCall **last, AmError *error);
 
 /* Cuts the steps where the host waits: at control flow that reads results and, if
  * `meets_on_host`, at collectives. A stretch whose addresses are too many is not recorded. In the arena. */
-AmStatus overlap_find_stretches(ReadyStretch **stretches, int32_t *stretch_count, Arena *arena,
-                                const ReadyStep *steps, int32_t count, bool meets_on_host, AmError *error);
+AmStatus overlap_find_stretches(CaptureRegion **stretches, int32_t *stretch_count, Arena *arena,
+                                const ExecutableStep *steps, int32_t count, bool meets_on_host,
+                                AmError *error);
 
 #endif

@@ -115,8 +115,8 @@ static void add_transfer(ProgramInstruction *instruction, Arena *arena, const Sh
                                   .receives = piece,
                                   .rank_count = 2,
                                   .ranks = group,
-                                  .giver = 0,
-                                  .taker = 1};
+                                  .sender = 0,
+                                  .receiver = 1};
     instruction->kind = PROGRAM_TRANSFER;
     instruction->transfer = transfer;
     instruction->operand_count = gives;
@@ -240,7 +240,7 @@ static int32_t in_a_row(const Meeting *meeting) {
     return meeting->cases[meeting->current].bytes > long_bytes ? LEAST_IN_A_ROW : MOST_IN_A_ROW;
 }
 
-/* Some calls in a row, or their record, as ready_run() does it. */
+/* Some calls in a row, or their record, as executable_run() does it. */
 static AmStatus issue_row(Member *member, const CommCall *call) {
     Comm *comm = &member->meeting->comms[member->rank];
     const KernelBackEnd *kernels = comm->device->back_end;

@@ -28,9 +28,9 @@
 
 #include "base/clock.h"
 #include "base/clock_cost.h"
+#include "executor/executable.h"
 #include "executor/probe_samples.h"
 #include "executor/probe_texts.h"
-#include "executor/ready.h"
 #include "ir/canonical.h"
 #include "propagation/lower.h"
 
@@ -46,7 +46,7 @@ static const double agreement = 1.03; /* two series as close as that are believe
 typedef struct Station {
     KernelDevice *device;
     Arena arena;
-    ReadyProgram *between;
+    Executable *between;
     char *memory;
     ProbeWalk walk;
     double calm; /* seconds of `between`; 0: not known yet */
@@ -80,7 +80,7 @@ typedef struct Worker {
     pthread_t thread;
     Arena arena;
     Station *station;
-    ReadyProgram *ready;
+    Executable *ready;
     char *memory;
     double first, seconds; /* of one run: the first one, and as measured */
     double scaled;         /* the same while it was not calm: of `restless` series together */
@@ -96,11 +96,11 @@ static uint32_t scatter_bits(int64_t i) {
 }
 
 /* Numbers from 1/2 to 1 without an order that branches could learn; small integers, for indices. */
-static void fill_parameters(const Program *program, ReadyProgram *ready) {
+static void fill_parameters(const Program *program, Executable *ready) {
     for (int32_t k = 0; k < program->roles->parameter_count; k++) {
         const IrShape *shape = &program->values[program->parameters[k]].shape;
         int64_t elements = ir_shape_elements(shape);
-        void *memory = ready_parameter(ready, k);
+        void *memory = executable_parameter(ready, k);
         memset(memory, 0, (size_t)ir_shape_bytes(shape));
         for (int64_t i = 0; i < elements; i++) {
             if (shape->type == DTYPE_F32) ((float *)memory)[i] = 0.5f + (float)scatter_bits(i) / 131072.0f;
@@ -111,19 +111,19 @@ static void fill_parameters(const Program *program, ReadyProgram *ready) {
     }
 }
 
-static AmStatus open_program(ReadyProgram **ready, char **memory, Arena *arena, KernelDevice *device,
+static AmStatus open_program(Executable **ready, char **memory, Arena *arena, KernelDevice *device,
                              const Program *program, AmError *error) {
-    TRY(ready_prepare(ready, arena, device, NULL, program, false, error));
-    TRY(ready_allocate(*ready, memory, error));
+    TRY(executable_prepare(ready, arena, device, NULL, program, false, error));
+    TRY(executable_allocate(*ready, memory, error));
     if (kernels_cpu.finish) TRY(kernels_cpu.finish(device, error));
     fill_parameters(program, *ready);
-    return ready_run(*ready, error);
+    return executable_run(*ready, error);
 }
 
 /* Evicts caches as other steps of a program do. Returns the seconds of the kernels. */
 static double disturb(Station *station) {
     double begin = clock_seconds();
-    (void)ready_run(station->between, NULL);
+    (void)executable_run(station->between, NULL);
     double seconds = clock_seconds() - begin;
     probe_walk(&station->walk, WALK_BYTES);
     return seconds;
@@ -139,7 +139,7 @@ static double run_series(Worker *worker, bool is_late, double *stretch) {
     for (int32_t k = 0; k < count; k++) {
         between[k] = disturb(station);
         double begin = clock_seconds();
-        (void)ready_run(worker->ready, NULL);
+        (void)executable_run(worker->ready, NULL);
         samples[k] = clock_seconds() - begin;
     }
     *stretch = station->calm > 0 ? probe_median(between, count) / station->calm : 1;
@@ -149,7 +149,7 @@ static double run_series(Worker *worker, bool is_late, double *stretch) {
 /* Times one run, to choose the length of a series. */
 static double time_run(Worker *worker) {
     double begin = clock_seconds();
-    (void)ready_run(worker->ready, NULL);
+    (void)executable_run(worker->ready, NULL);
     return clock_seconds() - begin;
 }
 

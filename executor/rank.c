@@ -54,12 +54,12 @@ AmStatus rank_open(Rank *rank, KernelDevice *device, Comm *comm, Program *progra
     rank->device = device;
     rank->comm = comm;
     rank->program = program;
-    TRY(ready_prepare(&rank->ready, &rank->arena, device, comm, program, false, error));
+    TRY(executable_prepare(&rank->ready, &rank->arena, device, comm, program, false, error));
     TRY(describe_shards(rank, error));
     rank->scratch_bytes =
         kernel_align(rank->ready->scratch_bytes) + kernel_align(rank->ready->comm_scratch_bytes);
     rank->memory_bytes = kernel_align(program->allocation_bytes) + rank->scratch_bytes;
-    TRY(ready_allocate(rank->ready, &rank->memory, error));
+    TRY(executable_allocate(rank->ready, &rank->memory, error));
     for (int32_t v = 0; v < program->value_count; v++) {
         int64_t bytes =
             program->values[v].kind == PROGRAM_VALUE_INTERNAL ? 0 : ir_shape_bytes(&program->values[v].shape);
@@ -71,7 +71,7 @@ AmStatus rank_open(Rank *rank, KernelDevice *device, Comm *comm, Program *progra
 
 AmStatus rank_watch(Rank *rank, int64_t steps, AmError *error) {
     TRY(timeline_open(&rank->timeline, rank->program, steps, error));
-    ready_watch(rank->ready, rank->timeline);
+    executable_watch(rank->ready, rank->timeline);
     return AM_OK;
 }
 
@@ -128,7 +128,7 @@ AmStatus rank_start(Rank *rank, AmError *error) {
 }
 
 AmStatus rank_run(Rank *rank, AmError *error) {
-    TRY(ready_run(rank->ready, error));
+    TRY(executable_run(rank->ready, error));
     return rank_finish(rank, error);
 }
 

@@ -2,7 +2,7 @@
 #ifndef EXECUTOR_RANK_H
 #define EXECUTOR_RANK_H
 
-#include "executor/ready.h"
+#include "executor/executable.h"
 #include "propagation/shard.h"
 
 /* The part of a whole array that a rank holds. */
@@ -17,7 +17,7 @@ typedef struct Rank {
     KernelDevice *device;
     Comm *comm;
     Program *program;
-    ReadyProgram *ready;
+    Executable *ready;
     RankShard *parameters, *outputs;     /* [parameter_count], [output_count] */
     char *memory;                        /* device memory: the program's, scratch */
     int64_t memory_bytes, scratch_bytes; /* all of it; scratch of kernels and collectives in it */

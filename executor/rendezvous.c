@@ -1,7 +1,7 @@
 /* Meetings: see rendezvous.h.
  *
  * A member increments the number of arrivals; the last one begins the next round, for which the
- * others poll. They poll as long as their patience lasts (patience.h), since ranks with equal work
+ * others poll. They poll for a limited time (spin_wait.h), since ranks with equal work
  * arrive at nearly the same time, and then sleep at a condition. The last member wakes the others
  * only if one sleeps: both sides read the other's variable after writing their own (sequentially
  * consistent), so that one of them sees the other.
@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "base/process.h"
-#include "executor/patience.h"
+#include "executor/spin_wait.h"
 
 enum { SPINS = 2000, CACHE_LINE = 64 };
 
@@ -192,7 +192,7 @@ AmStatus rendezvous_meet(Rendezvous *rendezvous, RendezvousGroup *group, int32_t
         if (atomic_load(&meeting->sleeping) > 0) wake(meeting);
         return AM_OK;
     }
-    for (Patience patience = patience_begin(rendezvous->spins); patience_lasts(&patience);) {
+    for (SpinWait wait = spin_wait_begin(rendezvous->spins); spin_wait_lasts(&wait);) {
         if (atomic_load_explicit(&meeting->round, memory_order_acquire) != round) return AM_OK;
         if (atomic_load_explicit(&rendezvous->failed, memory_order_relaxed)) break;
     }

@@ -15,8 +15,8 @@ enum { BACKWARD, FORWARD, WEIGHTS, PLAIN, CHUNKS = STAGES_MOST, REPORT = -1, LOA
 typedef struct Group {
     Schedule *schedule;
     Rank *rank;
-    const ReadyProgram *program; /* the rank's, or a body's */
-    const Control *loop;         /* whose body it is; NULL: the rank's */
+    const Executable *program; /* the rank's, or a body's */
+    const Control *loop;       /* whose body it is; NULL: the rank's */
     int32_t first, end;
     int32_t turns; /* in a step */
     int32_t kind, chunk;
@@ -53,7 +53,7 @@ static AmStatus run_turn(const Group *group, int64_t turn, AmError *error) {
         if (group->program->steps[s].stream) group->program->steps[s].stream->turn = turn;
     control_body(group->loop)->turn = turn % group->turns;
     double start = timeline_start(group->program->timeline);
-    TRY(ready_run_steps(group->program, group->first, group->end, error));
+    TRY(executable_run_steps(group->program, group->first, group->end, error));
     timeline_mark(group->program->timeline, TIMELINE_TURN, turn % group->turns, start);
     return AM_OK;
 }
@@ -65,8 +65,8 @@ static AmStatus act(void *user, int64_t turn, AmError *error) {
     if (order->count > 0) order->next = (order->next + 1) % order->count;
     if (group->loop) return run_turn(group, turn, error);
     if (group->begins) TRY(options->begin(options->user, group->rank, turn, error));
-    if (group->begins && group->ends) TRY(ready_run(group->rank->ready, error));
-    else TRY(ready_run_steps(group->program, group->first, group->end, error));
+    if (group->begins && group->ends) TRY(executable_run(group->rank->ready, error));
+    else TRY(executable_run_steps(group->program, group->first, group->end, error));
     return group->ends ? options->end(options->user, group->rank, turn, error) : AM_OK;
 }
 
@@ -77,13 +77,13 @@ static AmStatus report(void *user, int64_t turn, AmError *error) {
 
 /* ---- cutting a program ---- */
 
-static const ProgramTurns *turns_at(const ReadyProgram *program, int32_t s) {
+static const ProgramTurns *turns_at(const Executable *program, int32_t s) {
     int32_t instruction = program->program->steps[s].instruction;
     return instruction < 0 ? NULL : program->program->instructions[instruction].turns;
 }
 
 /* The end of the group of a body that begins at step `first`: before it receives after it has sent. */
-static int32_t group_end(const ReadyProgram *body, int32_t first) {
+static int32_t group_end(const Executable *body, int32_t first) {
     int32_t count = body->program->step_count, s = first;
     for (bool has_sent = false; s < count; s++) {
         const Stream *stream = body->steps[s].stream;
@@ -93,7 +93,7 @@ static int32_t group_end(const ReadyProgram *body, int32_t first) {
     return s;
 }
 
-static int32_t count_groups(const ReadyProgram *body) {
+static int32_t count_groups(const Executable *body) {
     int32_t count = 0, s = 0;
     do {
         s = group_end(body, s);
@@ -102,7 +102,7 @@ static int32_t count_groups(const ReadyProgram *body) {
     return count;
 }
 
-static int32_t count_rank_groups(const ReadyProgram *program) {
+static int32_t count_rank_groups(const Executable *program) {
     int32_t count = 1;
     for (int32_t s = 0, together; s < program->program->step_count; s += together) {
         together = program_steps_together(program->program, s);
@@ -149,7 +149,7 @@ static AmStatus connect(Schedule *self, const Group *from, const Group *to, int3
 /* A loop's body, group after group; its next turn begins when the last group has ended. */
 static AmStatus add_loop(Schedule *self, RankGroups *list, int32_t r, const Control *loop, int32_t turns,
                          int32_t kind, int32_t chunk, AmError *error) {
-    const ReadyProgram *body = control_body(loop);
+    const Executable *body = control_body(loop);
     int32_t first = list->count, count = count_groups(body);
     for (int32_t k = 0, s = 0; k < count; k++) {
         Group group = {.program = body,
@@ -185,7 +185,7 @@ static AmStatus connect_loops(Schedule *self, const RankGroups *list, LoopGroups
 }
 
 /* A loop with turns, or joined ones, after the last group of the list. */
-static AmStatus add_loops(Schedule *self, RankGroups *list, int32_t r, const ReadyProgram *program, int32_t s,
+static AmStatus add_loops(Schedule *self, RankGroups *list, int32_t r, const Executable *program, int32_t s,
                           AmError *error) {
     const ProgramTurns *turns = turns_at(program, s);
     int32_t before = list->count - 1, together = program_steps_together(program->program, s);
@@ -212,7 +212,7 @@ static AmStatus add_loops(Schedule *self, RankGroups *list, int32_t r, const Rea
 /* The rank's own steps first .. end - 1, after all groups of the loops since `after`. */
 static AmStatus add_plain(Schedule *self, RankGroups *list, int32_t r, int32_t first, int32_t end,
                           AmError *error) {
-    const ReadyProgram *program = self->options.ranks[r].ready;
+    const Executable *program = self->options.ranks[r].ready;
     Group group = {.program = program,
                    .first = first,
                    .end = end,
@@ -228,7 +228,7 @@ static AmStatus add_plain(Schedule *self, RankGroups *list, int32_t r, int32_t f
 }
 
 static AmStatus add_rank(Schedule *self, int32_t r, AmError *error) {
-    const ReadyProgram *program = self->options.ranks[r].ready;
+    const Executable *program = self->options.ranks[r].ready;
     RankGroups *list = &self->ranks[r];
     int32_t first = 0, count = program->program->step_count;
     list->groups = ARENA_ARRAY(&self->arena, Group, count_rank_groups(program));
@@ -344,7 +344,7 @@ static AmStatus order_chunks(Schedule *self, RankGroups *list, const ProgramTurn
         "schedule interleaved_1f1b: a stage whose passes meet twice needs its devices in one process");
 }
 
-static const ProgramTurns *find_chunks(const ReadyProgram *program) {
+static const ProgramTurns *find_chunks(const Executable *program) {
     for (int32_t s = 0; s < program->program->step_count; s++)
         if (turns_at(program, s) && turns_at(program, s)->chunks > 1) return turns_at(program, s);
     return NULL;

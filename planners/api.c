@@ -4,7 +4,7 @@
 
 #include "automap.h"
 #include "base/locale_scope.h"
-#include "planners/micro_batch_search.h"
+#include "planners/plan_search.h"
 
 struct AmModule {
     PlanContext *context;
@@ -145,8 +145,8 @@ AmStatus am_search(AmPlan **plan, const AmModule *module, const AmCluster *clust
     self->context = module->context;
     AmStatus status;
     IN_C_LOCALE(status,
-                search_micro_batches(&result, &self->arena, module->context, cluster->cluster, &settings,
-                                     &micro_batching, error),
+                plan_search(&result, &self->arena, module->context, cluster->cluster, &settings,
+                            &micro_batching, error),
                 error);
     self->plan = result.plan;
     if (status == AM_OK) *plan = self;

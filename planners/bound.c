@@ -98,7 +98,7 @@ static AdditiveCost predicted_cost(const Plan *plan) {
 typedef struct OwnBound {
     Bounding *bounding;
     AdditiveFold *folds[2];
-    double seconds, sum; /* the bound of a step; the least sum of computing and boxing */
+    double seconds, sum; /* the bound of a step; the least sum of computing and resharding */
 } OwnBound;
 
 static void bound_own_task(void *user, int32_t k) {
@@ -122,14 +122,14 @@ static AmStatus bound_own(Bounding *self, Arena *arena, const Plan *plan, PlanBo
                           AmError *error) {
     AdditiveModel *model;
     OwnBound own = {.bounding = self};
-    Completion *completion;
+    Assignment *assignment;
     const AdditiveCost predicted = predicted_cost(plan);
     *trust = TRUST_NO_MODEL;
     TRY(additive_create(&model, arena, self->context, &self->meshes[self->own], self->cluster, self->devices,
                         error));
     if (!model) return AM_OK;
-    TRY(plan_complete(&completion, arena, self->context, &plan->stages[0], error));
-    const AdditiveCost cost = additive_cost(model, completion);
+    TRY(plan_assign(&assignment, arena, self->context, &plan->stages[0], error));
+    const AdditiveCost cost = additive_cost(model, assignment);
     bool holds = cost.compute_seconds <= predicted.compute_seconds * (1 + ROUNDING) &&
                  cost.communication_seconds <= predicted.communication_seconds * (1 + ROUNDING);
     *trust = holds ? TRUST_HOLDS : TRUST_NONE;

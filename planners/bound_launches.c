@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "cost/executed.h"
-#include "cost/separation.h"
+#include "cost/fusion_groups.h"
 #include "ir/loops.h"
 #include "propagation/lower.h"
 
@@ -19,7 +19,7 @@ typedef struct Counter {
     const IrModule *module;
     const Rules *rules;
     const Choices *choices;
-    Separation separation;
+    FusionGroups fusion_groups;
     double least_parts;  /* a reduction of more elements is no view in any part */
     int32_t *of;         /* [instruction] computation */
     double *loops;       /* [instruction] launches of a step inside a loop, of an instruction of the entry */
@@ -59,13 +59,13 @@ static bool is_step(const Counter *self, int32_t i) {
 
 /* Returns whether an element-wise operator is in some fusion in every plan. */
 static bool is_fused(const Counter *self, int32_t i) {
-    return self->choices->live[i] && !self->rules->on_demand[i] && self->separation.group[i] >= 0 &&
-           instruction_at(self, i)->shape.rank > 0 && !separation_may_vanish(self->context, i);
+    return self->choices->live[i] && !self->rules->on_demand[i] && self->fusion_groups.group[i] >= 0 &&
+           instruction_at(self, i)->shape.rank > 0 && !fusion_groups_may_vanish(self->context, i);
 }
 
 /* Launches of one run of the operator; of a group they are counted at one of its operators. */
 static double launches_of(const Counter *self, int32_t i) {
-    return is_step(self, i) + self->separation.launches[i] + self->unplanned[i];
+    return is_step(self, i) + self->fusion_groups.launches[i] + self->unplanned[i];
 }
 
 /* ---- loops ---- */
@@ -131,11 +131,11 @@ static AmStatus find_unplanned(Counter *self, AmError *error) {
                        .devices = &device,
                        .ranges = range,
                        .range_count = 1};
-    Completion *completion;
+    Assignment *assignment;
     Program *program;
     if (!has_unplanned(self)) return AM_OK;
-    AmStatus status = plan_complete(&completion, &scratch, self->context, &stage, error);
-    if (status == AM_OK) status = plan_lower(&program, &scratch, self->context, completion, 0, error);
+    AmStatus status = plan_assign(&assignment, &scratch, self->context, &stage, error);
+    if (status == AM_OK) status = plan_lower(&program, &scratch, self->context, assignment, 0, error);
     if (status == AM_OK) count_unplanned(self, program);
     arena_free(&scratch);
     return status;
@@ -253,7 +253,7 @@ static AmStatus count(Counter *self, BoundLaunches *launches, AmError *error) {
             self->of[i] = c;
     }
     for (int32_t i = 0; i < count; i++) self->after[i] = NOWHERE;
-    TRY(separation_find(&self->separation, arena, self->context, error));
+    TRY(fusion_groups_find(&self->fusion_groups, arena, self->context, error));
     TRY(find_unplanned(self, error));
     launches->total = count_total(self);
     find_readers(self);

@@ -2,8 +2,8 @@
  *
  * Every launched kernel takes the launch time of its device, whatever part of an operator it computes, and a
  * device runs one kernel at a time. Counted are products, sorts, scatters, reductions that no split makes
- * views, a fusion for each group of element-wise operators (cost/separation.h), and what loops without a plan
- * run, trip by trip.
+ * views, a fusion for each group of element-wise operators (cost/fusion_groups.h), and what loops without a
+ * plan run, trip by trip.
  *
  *   total  a stage of S runs total / S of them at least, since each operator is on some stage
  *   chain  the most launches that wait for one another: every micro-batch has to pass them, on any stages.

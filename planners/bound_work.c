@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "cost/additive.h"
-#include "cost/separation.h"
+#include "cost/fusion_groups.h"
 #include "ir/dataflow.h"
 #include "ir/flops.h"
 

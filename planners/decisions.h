@@ -26,7 +26,7 @@ enum { DECISIONS_MOST = 32, DECISIONS_MOST_STRATEGIES = 8, DECISIONS_MOST_EDGES 
 typedef struct DecisionEdge {
     int32_t from, to;
     double seconds[DECISIONS_MOST_STRATEGIES][DECISIONS_MOST_STRATEGIES]; /* by strategy of from, of to */
-    /* Bytes that boxing moves over either kind of link, and whether it is over that link at all. */
+    /* Bytes that resharding moves over either kind of link, and whether it is over that link at all. */
     double moved[DECISIONS_LOADS][DECISIONS_MOST_STRATEGIES][DECISIONS_MOST_STRATEGIES];
 } DecisionEdge;
 
@@ -54,7 +54,7 @@ bool decision_plan_is_whole(const Decisions *decisions, const DecisionPlan *plan
 double decision_plan_seconds(const Decisions *decisions, const DecisionPlan *plan);
 /* Bytes in sum, open decisions by their least: a plan above `memory` cannot be completed. */
 double decision_plan_bytes(const Decisions *decisions, const DecisionPlan *plan);
-/* A load of the boxing into decision i from the earlier ones, all taken. */
+/* A load of the resharding into decision i from the earlier ones, all taken. */
 double decision_plan_moved(const Decisions *decisions, const DecisionPlan *plan, int32_t i, int32_t load);
 static inline bool decision_plan_fits(const Decisions *decisions, const DecisionPlan *plan) {
     return decision_plan_bytes(decisions, plan) <= decisions->memory;

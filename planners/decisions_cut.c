@@ -158,15 +158,15 @@ static double box(const Cut *cut, int32_t axis, Sbp have, Sbp want, double bytes
 }
 
 /* The array that operator `from` makes and `to` reads in operand slot `slot`, each by one strategy. */
-static void price_boxing(const Cut *cut, int32_t from, int32_t to, int32_t slot, DecisionEdge *edge,
-                         int32_t a, int32_t b) {
+static void price_reshard(const Cut *cut, int32_t from, int32_t to, int32_t slot, DecisionEdge *edge,
+                          int32_t a, int32_t b) {
     const Rules *rules = cut->context->rules;
-    const FactorRule *giver = &rules->rules[cut->window[from]], *taker = &rules->rules[cut->window[to]];
+    const FactorRule *sender = &rules->rules[cut->window[from]], *receiver = &rules->rules[cut->window[to]];
     Sbp have[AXES], want[AXES];
-    double bytes = shape_bytes(rules_slot_shape(rules, cut->window[from], giver->operand_count));
+    double bytes = shape_bytes(rules_slot_shape(rules, cut->window[from], sender->operand_count));
     for (int32_t axis = 0; axis < AXES; axis++) {
-        have[axis] = slot_state(giver, cut->strategies[from][a].factor[axis], giver->operand_count);
-        want[axis] = slot_state(taker, cut->strategies[to][b].factor[axis], slot);
+        have[axis] = slot_state(sender, cut->strategies[from][a].factor[axis], sender->operand_count);
+        want[axis] = slot_state(receiver, cut->strategies[to][b].factor[axis], slot);
     }
     for (int32_t axis = AXES - 1; axis >= 0; axis--) {
         double ways = 1;
@@ -202,7 +202,7 @@ static void add_edges(const Cut *cut, Decisions *decisions, int32_t to) {
         DecisionEdge *edge = from >= 0 && from < to ? edge_between(decisions, from, to) : NULL;
         for (int32_t a = 0; edge && a < decisions->strategies[from]; a++)
             for (int32_t b = 0; b < decisions->strategies[to]; b++)
-                price_boxing(cut, from, to, slot, edge, a, b);
+                price_reshard(cut, from, to, slot, edge, a, b);
     }
 }
 

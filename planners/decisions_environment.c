@@ -27,7 +27,7 @@ static void rank(DecisionEnvironment *self) {
                                                               &next, i, self->seconds),
                             .hopeful = decision_estimate_total(&estimate->hopeful, estimate->hopeful_after,
                                                                &next, i, self->seconds),
-                            .boxing = decision_estimate_boxing(estimate, &next, i),
+                            .reshard = decision_estimate_reshard(estimate, &next, i),
                             .bytes = decisions->bytes[i][k]};
         int32_t at = self->rank_count++;
         for (; at > 0 && compare_ranks(&new, &self->ranks[at - 1]) < 0; at--)
@@ -76,7 +76,7 @@ static void observe(const Environment *environment, float *observation) {
         *next++ = limited(2 * sqrt(fmax(candidate->likely - total, 0) / unit));
         *next++ = limited(2 * sqrt(fmax(candidate->hopeful - self->ranks[0].hopeful, 0) / unit));
         *next++ = candidate->is_known;
-        *next++ = limited(candidate->boxing / unit);
+        *next++ = limited(candidate->reshard / unit);
         *next++ = limited(candidate->bytes / share / 4);
     }
 }

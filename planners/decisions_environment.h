@@ -29,7 +29,7 @@ typedef struct DecisionRank {
     int8_t strategy;
     bool is_known;
     double likely, hopeful; /* seconds of the whole plan */
-    double boxing;          /* estimated seconds of its resharding */
+    double reshard;         /* estimated seconds of its resharding */
     double bytes;
 } DecisionRank;
 

@@ -159,18 +159,18 @@ static void solve(const DecisionEstimate *estimate, DecisionSamples *self, doubl
     }
 }
 
-static double boxing(const DecisionEstimate *estimate, int32_t edge, int32_t a, int32_t b) {
+static double reshard(const DecisionEstimate *estimate, int32_t edge, int32_t a, int32_t b) {
     double seconds = 0;
     for (int32_t load = 0; load < DECISIONS_LOADS; load++)
         seconds += estimate->seconds_per_load[load] * estimate->decisions->edges[edge].moved[load][a][b];
     return fmin(seconds, estimate->most);
 }
 
-double decision_estimate_boxing(const DecisionEstimate *estimate, const DecisionPlan *plan, int32_t i) {
+double decision_estimate_reshard(const DecisionEstimate *estimate, const DecisionPlan *plan, int32_t i) {
     double seconds = 0;
     const Decisions *decisions = estimate->decisions;
     for (int32_t e = decisions->first_edge[i]; e < decisions->first_edge[i + 1]; e++)
-        seconds += boxing(estimate, e, plan->choice[decisions->edges[e].from], plan->choice[i]);
+        seconds += reshard(estimate, e, plan->choice[decisions->edges[e].from], plan->choice[i]);
     return seconds;
 }
 
@@ -202,7 +202,7 @@ static void fill_terms(DecisionEstimate *estimate, int32_t i, double mean, doubl
         }
         for (int32_t a = 0; a < K; a++)
             for (int32_t k = 0; k < strategies; k++) {
-                double value = FROM * from[a] + PAIR * pair[a][k] + boxing(estimate, e, a, k);
+                double value = FROM * from[a] + PAIR * pair[a][k] + reshard(estimate, e, a, k);
                 estimate->likely.edges[e].seconds[a][k] = value;
                 estimate->hopeful.edges[e].seconds[a][k] =
                     value - (pairs[a][k] ? 0 : HOPE * deviation * sqrt(PAIR));
@@ -288,8 +288,8 @@ static void add_moments(Moments *moments, const DecisionSamples *self, double un
         }
 }
 
-/* Seconds per byte and boxing over each link: least squares within the decisions, none below 0, one by one
- * until they agree. As nothing is known yet, bytes are all that counts. */
+/* Seconds per byte and resharding over each link: least squares within the decisions, none below 0, one by
+ * one until they agree. As nothing is known yet, bytes are all that counts. */
 static void find_slopes(DecisionEstimate *estimate) {
     double *slope = estimate->seconds_per_load;
     Moments moments = {0};

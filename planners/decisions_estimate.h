@@ -26,8 +26,8 @@ typedef struct DecisionEstimate {
     double byte_price;                        /* at which `hopeful` is completed about within the memory */
     double unit;                              /* seconds of the best plan per decision; 1 before the first */
     double most;                              /* seconds of the best plan, INFINITY before the first */
-    double seconds_per_load[DECISIONS_LOADS]; /* of boxing, as the increments say */
-    double most_moved[DECISIONS_LOADS];       /* by one boxing, or 1 */
+    double seconds_per_load[DECISIONS_LOADS]; /* of resharding, as the increments say */
+    double most_moved[DECISIONS_LOADS];       /* by one resharding, or 1 */
     struct DecisionSamples *samples;          /* [count] */
     int64_t sample_count;
     Arena arena;
@@ -48,8 +48,8 @@ double decision_increment(const Decisions *decisions, const DecisionPlan *plan, 
  * Lagrange's bound). */
 double decision_estimate_total(const Decisions *problem, const DecisionBound bounds[ESTIMATE_PRICES],
                                const DecisionPlan *plan, int32_t i, double seconds);
-/* Seconds of the boxing into decision i by the slopes alone. */
-double decision_estimate_boxing(const DecisionEstimate *estimate, const DecisionPlan *plan, int32_t i);
+/* Seconds of the resharding into decision i by the slopes alone. */
+double decision_estimate_reshard(const DecisionEstimate *estimate, const DecisionPlan *plan, int32_t i);
 /* Returns whether this very increment has been paid for. */
 bool decision_estimate_knows(const DecisionEstimate *estimate, const DecisionPlan *plan, int32_t i);
 

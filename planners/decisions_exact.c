@@ -42,8 +42,8 @@ static double least_of(const DecisionBound *bound, const Decisions *decisions, D
     for (int32_t k = 0; k < strategies; k++)
         values[k] = decisions->seconds[p][k] + bound->byte_price * decisions->bytes[p][k];
     for (int32_t e = decisions->first_edge[p]; e < decisions->first_edge[p + 1]; e++) {
-        const double *boxing = decisions->edges[e].seconds[plan->choice[decisions->edges[e].from]];
-        for (int32_t k = 0; k < strategies; k++) values[k] += boxing[k];
+        const double *reshard = decisions->edges[e].seconds[plan->choice[decisions->edges[e].from]];
+        for (int32_t k = 0; k < strategies; k++) values[k] += reshard[k];
     }
     /* p itself can only be the last in the next frontier. */
     bool is_last = width > 0 && bound->frontier[p + 1][width - 1] == p;

@@ -9,18 +9,18 @@ struct Estimator {
     const Problem *problem;
     AdditiveSample *sample;
     double limit;   /* bytes of a device */
-    PriceMemo memo; /* by genome */
+    PriceMemo memo; /* by axis plan */
 };
 
 static AmStatus open_sample(Estimator *self, AmError *error) {
     const Problem *problem = self->problem;
     AdditiveModel *model;
-    BoxCosts *boxes;
+    ReshardCosts *boxes;
     TRY(additive_create(&model, &self->arena, problem->context, &problem->mesh, problem->cluster,
                         problem->devices, error));
     if (!model) return AM_OK;
-    TRY(box_costs_create(&boxes, &self->arena, &problem->mesh, problem->cluster, problem->devices,
-                         BOX_AXIS_ORDER, error));
+    TRY(reshard_costs_create(&boxes, &self->arena, &problem->mesh, problem->cluster, problem->devices,
+                             RESHARD_AXIS_ORDER, error));
     model->boxes = boxes;
     return additive_sample(&self->sample, &self->arena, model, error);
 }
@@ -46,15 +46,15 @@ void estimator_close(Estimator *estimator) {
     arena_free(&arena);
 }
 
-static AmStatus estimate_in(PlanPrice *price, const Estimator *self, Arena *scratch, const Genome *genome,
-                            AmError *error) {
+static AmStatus estimate_in(PlanPrice *price, const Estimator *self, Arena *scratch,
+                            const AxisPlan *axis_plan, AmError *error) {
     PlanStage *stage = ARENA_ARRAY(scratch, PlanStage, 1);
-    Completion *completion;
+    Assignment *assignment;
     if (!stage) return am_fail_memory(error, (int64_t)sizeof *stage);
-    problem_stage(self->problem, genome, scratch, stage);
+    problem_stage(self->problem, axis_plan, scratch, stage);
     if (scratch->failed) return am_fail_memory(error, 0);
-    TRY(plan_complete(&completion, scratch, additive_sample_context(self->sample), stage, error));
-    const AdditiveCost cost = additive_sample_cost(self->sample, completion);
+    TRY(plan_assign(&assignment, scratch, additive_sample_context(self->sample), stage, error));
+    const AdditiveCost cost = additive_sample_cost(self->sample, assignment);
     *price = (PlanPrice){.compute_seconds = cost.compute_seconds,
                          .communication_seconds = cost.communication_seconds,
                          .seconds = cost.compute_seconds + cost.communication_seconds,
@@ -62,15 +62,16 @@ static AmStatus estimate_in(PlanPrice *price, const Estimator *self, Arena *scra
     return AM_OK;
 }
 
-AmStatus estimate_genome(PlanPrice *price, Estimator *estimator, const Genome *genome, AmError *error) {
-    uint64_t key = hash_bytes(genome, sizeof *genome, 0);
+AmStatus estimate_axis_plan(PlanPrice *price, Estimator *estimator, const AxisPlan *axis_plan,
+                            AmError *error) {
+    uint64_t key = hash_bytes(axis_plan, sizeof *axis_plan, 0);
     const PlanPrice *known = price_memo_find(&estimator->memo, key);
     if (known) {
         *price = *known;
         return AM_OK;
     }
     Arena *scratch = scratch_take(estimator->problem->scratch);
-    AmStatus status = estimate_in(price, estimator, scratch, genome, error);
+    AmStatus status = estimate_in(price, estimator, scratch, axis_plan, error);
     scratch_give(estimator->problem->scratch, scratch);
     TRY(status);
     return price_memo_add(&estimator->memo, key, price) ? AM_OK : am_fail_memory(error, 0);

@@ -1,7 +1,7 @@
-/* Estimates: the cost of a genome by the additive model of a sample of the module
+/* Estimates: the cost of an axis plan by the additive model of a sample of the module
  * (cost/additive.h), in about a hundredth of the time of its price. Seconds are computing plus
  * resharding, which respects the order of axes that split one dimension as programs do; memory
- * covers only parameters. Estimates select the genomes to price; they are not prices. */
+ * covers only parameters. Estimates select the axis plans to price; they are not prices. */
 #ifndef PLANNERS_ESTIMATE_H
 #define PLANNERS_ESTIMATE_H
 
@@ -15,6 +15,7 @@ void estimator_close(Estimator *estimator);
 
 /* Fills compute_seconds, communication_seconds, seconds and excess of `price`; other fields are 0.
  * Results are cached. */
-AmStatus estimate_genome(PlanPrice *price, Estimator *estimator, const Genome *genome, AmError *error);
+AmStatus estimate_axis_plan(PlanPrice *price, Estimator *estimator, const AxisPlan *axis_plan,
+                            AmError *error);
 
 #endif

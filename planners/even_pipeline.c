@@ -9,7 +9,7 @@
 
 #include "cost/simulate.h"
 #include "ir/flops.h"
-#include "planners/expert.h"
+#include "planners/baseline.h"
 #include "propagation/interleave.h"
 #include "propagation/micro_batches.h"
 #include "propagation/stages.h"
@@ -228,17 +228,17 @@ static int32_t chunks_of(const SearchOptions *options) {
 }
 
 static bool has_tensor_axis(const Pipelines *self) {
-    return self->options->searcher == SEARCHER_EXPERT && self->options->expert == EXPERT_MEGATRON_3D;
+    return self->options->searcher == SEARCHER_BASELINE && self->options->baseline == BASELINE_MEGATRON_3D;
 }
 
 /* The batch over all axes; or over all but the last, which splits what Megatron-LM does. */
-static AmStatus find_lists(Pipelines *self, const Problem *problem, Genome *genome, AmError *error) {
+static AmStatus find_lists(Pipelines *self, const Problem *problem, AxisPlan *axis_plan, AmError *error) {
     int32_t axes = problem->mesh.axis_count - has_tensor_axis(self);
     bool found;
     self->reason = NULL;
-    for (int32_t axis = 0; axis < axes; axis++) expert_batch(problem, axis, genome);
+    for (int32_t axis = 0; axis < axes; axis++) baseline_batch(problem, axis, axis_plan);
     if (!has_tensor_axis(self)) return AM_OK;
-    TRY(expert_megatron(problem, axes, genome, &found, error));
+    TRY(baseline_megatron(problem, axes, axis_plan, &found, error));
     if (!found) self->reason = "no weight dimension can be split by the strict rules on the model axis";
     return AM_OK;
 }
@@ -269,7 +269,7 @@ static AmStatus try_plan(Pipelines *self, Plan *plan, AmError *error) {
 
 static AmStatus try_problem(Pipelines *self, const Problem *problem, int32_t stage_count, AmError *error) {
     PlanStage inside, *stages;
-    Genome genome = {0};
+    AxisPlan axis_plan = {0};
     int32_t cuts[STAGES_MOST + 1], chunks = chunks_of(self->options);
     bool found;
     if (chunks > STAGES_MOST / stage_count) {
@@ -277,14 +277,14 @@ static AmStatus try_problem(Pipelines *self, const Problem *problem, int32_t sta
                 stage_count, chunks, STAGES_MOST);
         return AM_OK;
     }
-    TRY(find_lists(self, problem, &genome, error));
+    TRY(find_lists(self, problem, &axis_plan, error));
     if (self->reason) return AM_OK;
     TRY(even_pipeline_cuts(cuts, &found, plan_context_whole(self->context), stage_count, chunks, error));
     if (!found) {
         self->reason = "it has too few forward operators to cut";
         return AM_OK;
     }
-    problem_stage(problem, &genome, self->arena, &inside);
+    problem_stage(problem, &axis_plan, self->arena, &inside);
     if (self->arena->failed) return am_fail_memory(error, 0);
     inside.range_count = chunks;
     TRY(even_pipeline_stages(&stages, self->arena, &inside, cuts, stage_count, error));
@@ -318,9 +318,9 @@ static AmStatus try_given_mesh(Pipelines *self, AmError *error) {
     Mesh mesh;
     int32_t devices = self->cluster->device_count;
     TRY(mesh_parse(&mesh, self->arena, self->options->mesh, error));
-    if (mesh.axis_count > GENOME_AXES)
+    if (mesh.axis_count > AXIS_PLAN_AXES)
         return am_fail(error, AM_ERROR_USAGE, "", "--mesh %s: at most %d axes can be searched",
-                       self->options->mesh, GENOME_AXES);
+                       self->options->mesh, AXIS_PLAN_AXES);
     int32_t stages = devices / mesh.device_count;
     if (devices % mesh.device_count != 0 || stages < 2 || stages > STAGES_MOST)
         return am_fail(error, AM_ERROR_USAGE, "",

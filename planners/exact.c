@@ -20,11 +20,11 @@ typedef struct Exact {
     const ProductBound *bound;
     bool *conflicts; /* [candidate * candidate_count + other]: some tensor or operator has both */
     AllowedCandidates allowed;
-    Genome genome;
+    AxisPlan axis_plan;
     double cutoff;             /* seconds of a plan that fits, of any mesh */
     double open;               /* the least bound of the open branches */
     int64_t nodes, most_nodes; /* of the tree: visited, and their limit */
-    Genome batch[PROBLEM_BATCH];
+    AxisPlan batch[PROBLEM_BATCH];
     double batch_bound;
     int32_t waiting;
 } Exact;
@@ -91,11 +91,11 @@ static AmStatus price_waiting(Exact *self, AmError *error) {
 static AmStatus store(Exact *self, int32_t axis, AmError *error) {
     if (axis == self->problem->mesh.axis_count) {
         self->batch_bound = fmin(self->batch_bound, product_bound_seconds(self->bound, &self->allowed));
-        self->batch[self->waiting++] = self->genome;
+        self->batch[self->waiting++] = self->axis_plan;
         return self->waiting == PROBLEM_BATCH ? price_waiting(self, error) : AM_OK;
     }
     for (int32_t kinds = problem_storage_kinds(self->problem, axis); kinds >= 0; kinds--) {
-        self->genome.storage[axis] = (uint8_t)kinds;
+        self->axis_plan.storage[axis] = (uint8_t)kinds;
         TRY(store(self, axis + 1, error));
     }
     return AM_OK;
@@ -103,8 +103,8 @@ static AmStatus store(Exact *self, int32_t axis, AmError *error) {
 
 /* Returns whether the axis's list stays the smallest of its kind with one more candidate at its end. */
 static bool stays_normal(const Exact *self, int32_t axis, int32_t candidate) {
-    const uint8_t *entries = self->genome.entries[axis];
-    for (int32_t k = self->genome.count[axis] - 1; k >= 0; k--) {
+    const uint8_t *entries = self->axis_plan.entries[axis];
+    for (int32_t k = self->axis_plan.count[axis] - 1; k >= 0; k--) {
         if (self->conflicts[candidate * self->problem->candidate_count + entries[k]]) return true;
         if (entries[k] > candidate) return false;
     }
@@ -120,13 +120,13 @@ static AmStatus arrange(Exact *self, int32_t axis, int32_t left, AmError *error)
         return is_last ? store(self, 0, error) : choose(self, axis + 1, 0, error);
     }
     for (int32_t k = 0; k < self->problem->candidate_count; k++) {
-        if (!self->allowed.may[axis][k] || genome_has(&self->genome, axis, k)) continue;
+        if (!self->allowed.may[axis][k] || axis_plan_has(&self->axis_plan, axis, k)) continue;
         if (!stays_normal(self, axis, k)) continue;
         if (is_cut(self)) return AM_OK;
-        int32_t place = self->genome.count[axis];
-        if (!genome_insert(&self->genome, axis, place, k)) continue;
+        int32_t place = self->axis_plan.count[axis];
+        if (!axis_plan_insert(&self->axis_plan, axis, place, k)) continue;
         TRY(arrange(self, axis, left - 1, error));
-        genome_remove(&self->genome, axis, place);
+        axis_plan_remove(&self->axis_plan, axis, place);
     }
     return AM_OK;
 }
@@ -139,7 +139,7 @@ static AmStatus choose(Exact *self, int32_t axis, int32_t candidate, AmError *er
     if (candidate == problem->candidate_count) {
         int32_t chosen = 0;
         for (int32_t k = 0; k < candidate; k++) chosen += self->allowed.may[axis][k];
-        return chosen <= GENOME_MAX_ENTRIES ? arrange(self, axis, chosen, error) : AM_OK;
+        return chosen <= AXIS_PLAN_MAX_ENTRIES ? arrange(self, axis, chosen, error) : AM_OK;
     }
     TRY(choose(self, axis, candidate + 1, error));
     self->allowed.may[axis][candidate] = false;

@@ -2,10 +2,10 @@
  * oracle of the other searchers where the space is small enough. */
 #include "planners/searchers.h"
 
-/* Ordered lists without repetition of at most GENOME_MAX_ENTRIES of n candidates. */
+/* Ordered lists without repetition of at most AXIS_PLAN_MAX_ENTRIES of n candidates. */
 static int64_t count_lists(int64_t n) {
     int64_t total = 1, lists = 1;
-    for (int64_t length = 1; length <= n && length <= GENOME_MAX_ENTRIES; length++) {
+    for (int64_t length = 1; length <= n && length <= AXIS_PLAN_MAX_ENTRIES; length++) {
         if (__builtin_mul_overflow(lists, n - length + 1, &lists)) return INT64_MAX;
         if (__builtin_add_overflow(total, lists, &total)) return INT64_MAX;
     }
@@ -24,27 +24,27 @@ int64_t exhaustive_size(const Problem *problem) {
     return total;
 }
 
-/* Prices the genome as it is on this axis and all before, then all extensions of the axis's list. */
-static AmStatus extend(Problem *problem, Genome *genome, int32_t axis, AmError *error) {
+/* Prices the axis plan as it is on this axis and all before, then all extensions of the axis's list. */
+static AmStatus extend(Problem *problem, AxisPlan *axis_plan, int32_t axis, AmError *error) {
     if (axis == problem->mesh.axis_count) {
         PlanPrice price;
-        return problem_price(problem, genome, &price, error);
+        return problem_price(problem, axis_plan, &price, error);
     }
     for (int32_t kinds = problem_storage_kinds(problem, axis); kinds >= 0; kinds--) {
-        genome->storage[axis] = (uint8_t)kinds;
-        TRY(extend(problem, genome, axis + 1, error));
+        axis_plan->storage[axis] = (uint8_t)kinds;
+        TRY(extend(problem, axis_plan, axis + 1, error));
     }
     for (int32_t k = 0; k < problem->candidate_count; k++) {
         if (problem_must_stop(problem)) return AM_OK;
-        int32_t place = genome->count[axis];
-        if (!problem_usable(problem, k, axis) || !genome_insert(genome, axis, place, k)) continue;
-        TRY(extend(problem, genome, axis, error));
-        genome_remove(genome, axis, place);
+        int32_t place = axis_plan->count[axis];
+        if (!problem_usable(problem, k, axis) || !axis_plan_insert(axis_plan, axis, place, k)) continue;
+        TRY(extend(problem, axis_plan, axis, error));
+        axis_plan_remove(axis_plan, axis, place);
     }
     return AM_OK;
 }
 
 AmStatus exhaustive_search(Problem *problem, AmError *error) {
-    Genome genome = {0};
-    return extend(problem, &genome, 0, error);
+    AxisPlan axis_plan = {0};
+    return extend(problem, &axis_plan, 0, error);
 }

@@ -137,7 +137,7 @@ AmStatus explain_list_changes(Explainer *self) {
     TRY(explain_cuts(self));
     TRY(explain_alternatives(self));
     if (self->result->cut_count > 0) TRY(explain_units(self));
-    TRY(explain_exceptions(self));
+    TRY(explain_overrides(self));
     return explain_decisions(self);
 }
 

@@ -30,15 +30,15 @@ typedef struct ExplainedDecision {
     ExplainedChange without;      /* the step if they were taken out of the list */
 } ExplainedDecision;
 
-/* Operators that are exceptions to the lists, alike in repeated layers. */
-typedef struct ExplainedException {
+/* Operators that are overrides to the lists, alike in repeated layers. */
+typedef struct ExplainedOverride {
     int32_t stage;
     const char *how, *instead;    /* "model splits dimension 1"; `instead` by the lists, "" where they say the
                                      same or cannot do without */
     int32_t count, *instructions; /* numbers of the module's operators */
     const char *shape, *op_name, *source; /* of the first of them */
     ExplainedChange without;              /* the step if they did as the lists say */
-} ExplainedException;
+} ExplainedOverride;
 
 /* Collectives of one kind over the same axes of a stage that serve operators of one name.
  * A merged collective serves several: each has its tensors and, by their bytes,
@@ -92,7 +92,7 @@ typedef struct ExplainedCut {
 
 /* Values of one name that go from one part to another. */
 typedef struct ExplainedTransfer {
-    int32_t giver, taker; /* parts */
+    int32_t sender, receiver; /* parts */
     const char *op_name, *source;
     TransferTotal total;
 } ExplainedTransfer;
@@ -139,10 +139,10 @@ typedef struct Explanation {
     int32_t alternative_count;
     ExplainedDecision *decisions; /* in the plan's order */
     int32_t decision_count;
-    ExplainedException *exceptions; /* in the plan's order */
-    int32_t exception_count;
-    ExplainedChange without_exceptions; /* without any, where there are some */
-    ExplainedCollective *collectives;   /* by stage, most time first */
+    ExplainedOverride *overrides; /* in the plan's order */
+    int32_t override_count;
+    ExplainedChange without_overrides; /* without any, where there are some */
+    ExplainedCollective *collectives;  /* by stage, most time first */
     int32_t collective_count;
     ExplainedSpan *spans; /* by stage, if the timeline was requested */
     int32_t span_count;
@@ -156,7 +156,7 @@ typedef struct ExplainOptions {
 } ExplainOptions;
 
 /* Simulates the plan, and as many changes of it as the options allow: numbers of micro-batches and schedules
- * first, then cuts, exceptions and decisions, those of the busiest stages first. `root` is the plan's
+ * first, then cuts, overrides and decisions, those of the busiest stages first. `root` is the plan's
  * document (plan_read). Makes contexts that `context`, the module as read, then owns. All memory is the
  * arena's. */
 AmStatus explain_plan(Explanation **explanation, Arena *arena, PlanContext *context, const Plan *plan,

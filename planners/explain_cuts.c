@@ -39,7 +39,7 @@ static void add_crossing(const Explainer *self, ExplainedCut *cut) {
     const Simulation *simulation = self->simulation;
     for (int32_t k = 0; k < simulation->value_count; k++) {
         const SimulatedTransfer *value = &simulation->values[k];
-        bool gives = value->giver <= cut->part, takes = value->taker <= cut->part;
+        bool gives = value->sender <= cut->part, takes = value->receiver <= cut->part;
         if (gives && !takes) add_total(&cut->up, &value->total);
         if (!gives && takes) add_total(&cut->down, &value->total);
     }
@@ -77,8 +77,8 @@ static AmStatus list_cuts(Explainer *self) {
 
 static int compare_transfers(const void *left, const void *right) {
     const ExplainedTransfer *a = left, *b = right;
-    if (a->giver != b->giver) return a->giver - b->giver;
-    if (a->taker != b->taker) return a->taker - b->taker;
+    if (a->sender != b->sender) return a->sender - b->sender;
+    if (a->receiver != b->receiver) return a->receiver - b->receiver;
     if (a->total.bytes != b->total.bytes) return a->total.bytes > b->total.bytes ? -1 : 1;
     return strcmp(a->op_name, b->op_name);
 }
@@ -92,13 +92,14 @@ static AmStatus list_transfers(Explainer *self) {
         const SimulatedTransfer *value = &simulation->values[k];
         const IrInstruction *origin =
             value->origin >= 0 ? &self->context->canonical->instructions[value->origin] : NULL;
-        ExplainedTransfer row = {.giver = value->giver,
-                                 .taker = value->taker,
+        ExplainedTransfer row = {.sender = value->sender,
+                                 .receiver = value->receiver,
                                  .op_name = origin ? explain_name(origin) : "",
                                  .source = origin ? explain_source(self->arena, origin) : ""};
         int32_t at = 0;
         while (at < result->transfer_count &&
-               !(result->transfers[at].giver == row.giver && result->transfers[at].taker == row.taker &&
+               !(result->transfers[at].sender == row.sender &&
+                 result->transfers[at].receiver == row.receiver &&
                  explain_is_same_name(result->transfers[at].op_name, row.op_name)))
             at++;
         if (at == result->transfer_count) result->transfers[result->transfer_count++] = row;

@@ -78,8 +78,8 @@ static json_t *transfers_to_json(const Explanation *self) {
     for (int32_t k = 0; k < self->transfer_count; k++) {
         const ExplainedTransfer *row = &self->transfers[k];
         json_t *object = total_to_json(&row->total);
-        json_object_set_new(object, "from", json_integer(row->giver));
-        json_object_set_new(object, "to", json_integer(row->taker));
+        json_object_set_new(object, "from", json_integer(row->sender));
+        json_object_set_new(object, "to", json_integer(row->receiver));
         json_object_set_new(object, "op_name", plan_string_to_json(row->op_name));
         json_object_set_new(object, "source", plan_string_to_json(row->source));
         json_array_append_new(rows, object);
@@ -121,10 +121,10 @@ static json_t *decisions_to_json(const Explanation *self, const Classes *classes
     return rows;
 }
 
-static json_t *exceptions_to_json(const Explanation *self) {
+static json_t *overrides_to_json(const Explanation *self) {
     json_t *rows = json_array();
-    for (int32_t k = 0; k < self->exception_count; k++) {
-        const ExplainedException *row = &self->exceptions[k];
+    for (int32_t k = 0; k < self->override_count; k++) {
+        const ExplainedOverride *row = &self->overrides[k];
         json_t *instructions = json_array();
         for (int32_t i = 0; i < row->count; i++)
             json_array_append_new(instructions, json_integer(row->instructions[i]));
@@ -151,13 +151,13 @@ static json_t *collectives_to_json(const Explanation *self) {
 }
 
 json_t *explanation_to_json(const Explanation *self, const Classes *classes) {
-    json_t *without = self->exception_count > 0 ? change_to_json(&self->without_exceptions) : json_null();
+    json_t *without = self->override_count > 0 ? change_to_json(&self->without_overrides) : json_null();
     return json_pack("{s:f, s:I, s:f, s:i, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i}",
                      "step_seconds", self->step_seconds, "peak_bytes", (json_int_t)self->peak_bytes,
                      "bubble_fraction", self->bubble_fraction, "devices", self->device_count, "micro_batches",
                      self->micro_batches, "schedule", self->schedule, "stages", stages_to_json(self), "cuts",
                      cuts_to_json(self), "transfers", transfers_to_json(self), "alternatives",
                      alternatives_to_json(self), "decisions", decisions_to_json(self, classes), "exceptions",
-                     exceptions_to_json(self), "without_exceptions", without, "collectives",
+                     overrides_to_json(self), "without_exceptions", without, "collectives",
                      collectives_to_json(self), "simulated", self->simulated, "left_out", self->left_out);
 }

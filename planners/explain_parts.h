@@ -56,11 +56,11 @@ AmStatus explain_stages(Explainer *self);
 AmStatus explain_cuts(Explainer *self);
 /* result->collectives (explain_collectives.c). */
 AmStatus explain_collectives(Explainer *self);
-/* Other numbers and schedules (explain_alternatives.c), cuts one unit away, exceptions (explain_exceptions.c)
+/* Other numbers and schedules (explain_alternatives.c), cuts one unit away, overrides (explain_overrides.c)
  * and decisions (explain_decisions.c) taken out, all as changes. */
 AmStatus explain_alternatives(Explainer *self);
 AmStatus explain_units(Explainer *self);
-AmStatus explain_exceptions(Explainer *self);
+AmStatus explain_overrides(Explainer *self);
 AmStatus explain_decisions(Explainer *self);
 /* Cuts at the nearest of `places`, ascending instructions (explain_cuts.c). */
 AmStatus explain_moves(Explainer *self, const int32_t *places, int32_t count);

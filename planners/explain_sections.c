@@ -152,13 +152,13 @@ static void fill_transfers(const Filler *to) {
     text_append_string(to->rows, "from to\tnumber\tbytes\ttime\toperator\tsource\n");
     for (int32_t k = 0; k < self->transfer_count; k++) {
         const ExplainedTransfer *row = &self->transfers[k];
-        bool is_pair = k > 0 && row[-1].giver == row->giver && row[-1].taker == row->taker;
+        bool is_pair = k > 0 && row[-1].sender == row->sender && row[-1].receiver == row->receiver;
         of_pair = is_pair ? of_pair + 1 : 0;
         if (of_pair >= MOST_OF_PAIR && !to->is_full) {
             left_out++;
             continue;
         }
-        text_append(to->rows, "%d to %d\t%lld\t", row->giver, row->taker, (long long)row->total.count);
+        text_append(to->rows, "%d to %d\t%lld\t", row->sender, row->receiver, (long long)row->total.count);
         append_bytes(to->rows, row->total.bytes);
         append_seconds(to->rows, row->total.seconds);
         append_place(to->rows, row->op_name, row->source);
@@ -248,9 +248,9 @@ static void fill_decisions(const Filler *to) {
                     unknown, unknown == 1 ? "" : "s", self->simulated + self->left_out);
 }
 
-/* ---- exceptions ---- */
+/* ---- overrides ---- */
 
-static void append_exception(const Filler *to, const ExplainedException *row) {
+static void append_override(const Filler *to, const ExplainedOverride *row) {
     if (to->explanation->stage_count > 1) text_append(to->rows, "%d\t", row->stage);
     text_append(to->rows, "%s\t%s\t%d\t", row->how, row->instead[0] ? row->instead : "-", row->count);
     append_change(to, &row->without);
@@ -258,11 +258,11 @@ static void append_exception(const Filler *to, const ExplainedException *row) {
     append_place(to->rows, row->op_name, row->source);
 }
 
-static void append_without_exceptions(const Filler *to) {
+static void append_without_overrides(const Filler *to) {
     const Explanation *self = to->explanation;
-    const ExplainedChange *without = &self->without_exceptions;
+    const ExplainedChange *without = &self->without_overrides;
     int32_t all = 0;
-    for (int32_t k = 0; k < self->exception_count; k++) all += self->exceptions[k].count;
+    for (int32_t k = 0; k < self->override_count; k++) all += self->overrides[k].count;
     text_append(to->note, "without these exceptions, of %d operator%s, ", all, all == 1 ? "" : "s");
     if (!without->is_known) {
         append_name(to->note, without->reason[0] ? without->reason : "was not simulated");
@@ -275,12 +275,12 @@ static void append_without_exceptions(const Filler *to) {
     text_append_string(to->note, "\n");
 }
 
-static void fill_exceptions(const Filler *to) {
+static void fill_overrides(const Filler *to) {
     const Explanation *self = to->explanation;
     int32_t shown = 0, unfelt = 0;
-    if (self->exception_count == 0) return;
-    for (int32_t k = 0; k < self->exception_count; k++) {
-        const ExplainedException *row = &self->exceptions[k];
+    if (self->override_count == 0) return;
+    for (int32_t k = 0; k < self->override_count; k++) {
+        const ExplainedOverride *row = &self->overrides[k];
         bool is_small = row->without.is_known && !is_felt(self, &row->without) && !to->is_full;
         unfelt += is_small;
         if (is_small) continue;
@@ -288,10 +288,10 @@ static void fill_exceptions(const Filler *to) {
         if (shown++ == 0)
             text_append_string(to->rows, "exception\tin place of\tlayers\tstep without\tslower by\tpeak "
                                          "without\toperator\tsource\n");
-        append_exception(to, row);
+        append_override(to, row);
     }
     append_unfelt(to, shown > 0, unfelt, "exception");
-    append_without_exceptions(to);
+    append_without_overrides(to);
 }
 
 /* ---- collectives ---- */
@@ -340,7 +340,7 @@ static const struct {
     {"Transfers between stages", fill_transfers},
     {"Other settings", fill_alternatives},
     {"Decisions", fill_decisions},
-    {"Exceptions to the lists", fill_exceptions},
+    {"Exceptions to the lists", fill_overrides},
     {"Collectives", fill_collectives},
 };
 

@@ -55,13 +55,13 @@ static json_t *mesh_to_json(const PlanStage *stage) {
 
 static AmStatus add_parameters(json_t *parameters, const PlanRanks *ranks, int32_t part, AmError *error) {
     const PlanContext *context = ranks->context;
-    const Completion *completion = ranks->completions[part];
+    const Assignment *assignment = ranks->assignments[part];
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
         const IrParameter *parameter = &context->roles->parameters[p];
         json_t *placements;
         if (ranks->map && ranks->map->owner[p] != part) continue;
-        TRY(placements_to_json(&placements, &completion->stage->mesh,
-                               completion->stored[parameter->instruction],
+        TRY(placements_to_json(&placements, &assignment->stage->mesh,
+                               assignment->stored[parameter->instruction],
                                &context->canonical->instructions[parameter->instruction], error));
         json_array_append_new(parameters, json_pack("{s:i, s:o, s:s, s:o}", "number", p, "path",
                                                     plan_string_to_json(parameter->path), "role",

@@ -33,13 +33,13 @@ static AmStatus spec_to_json(json_t **spec, const Mesh *mesh, SbpState state,
 }
 
 static AmStatus add_rows(json_t *parameters, json_t *outputs, const PlanContext *context,
-                         const Completion *completion, AmError *error) {
-    const Mesh *mesh = &completion->stage->mesh;
+                         const Assignment *assignment, AmError *error) {
+    const Mesh *mesh = &assignment->stage->mesh;
     const IrRoles *roles = context->roles;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         int32_t i = roles->parameters[p].instruction;
         json_t *spec;
-        TRY(spec_to_json(&spec, mesh, completion->stored[i], &context->canonical->instructions[i], error));
+        TRY(spec_to_json(&spec, mesh, assignment->stored[i], &context->canonical->instructions[i], error));
         json_t *path = json_string(roles->parameters[p].path);
         json_array_append_new(parameters, json_pack("{s:i, s:o, s:o}", "number", p, "path",
                                                     path ? path : json_string(""), "spec", spec));
@@ -47,7 +47,7 @@ static AmStatus add_rows(json_t *parameters, json_t *outputs, const PlanContext 
     for (int32_t k = 0; k < roles->output_count; k++) {
         int32_t i = export_output_source(context, k);
         json_t *spec;
-        TRY(spec_to_json(&spec, mesh, completion->stored[i], &context->canonical->instructions[i], error));
+        TRY(spec_to_json(&spec, mesh, assignment->stored[i], &context->canonical->instructions[i], error));
         json_array_append_new(outputs, json_pack("{s:i, s:o}", "index", k, "spec", spec));
     }
     return AM_OK;
@@ -57,12 +57,12 @@ AmStatus export_jax(json_t **root, const PlanContext *context, const Plan *plan,
     TRY(export_check_plan(plan, FORM, error));
     const Mesh *mesh = &plan->stages[0].mesh;
     Arena arena = {0};
-    Completion *completion;
+    Assignment *assignment;
     json_t *parameters = json_array(), *outputs = json_array(), *shape = json_array(), *names = json_array();
     AmStatus status;
-    TRY_OR_FAIL(plan_complete(&completion, &arena, context, &plan->stages[0], error));
-    TRY_OR_FAIL(export_check_pools(context, completion->stored, FORM, error));
-    TRY_OR_FAIL(add_rows(parameters, outputs, context, completion, error));
+    TRY_OR_FAIL(plan_assign(&assignment, &arena, context, &plan->stages[0], error));
+    TRY_OR_FAIL(export_check_pools(context, assignment->stored, FORM, error));
+    TRY_OR_FAIL(add_rows(parameters, outputs, context, assignment, error));
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
         json_array_append_new(shape, json_integer(mesh->axes[axis].size));
         json_array_append_new(names, json_string(mesh->axes[axis].name));

@@ -2,13 +2,13 @@
  *
  * Megatron-LM numbers its ranks tensor first, then data, then pipeline, and has one degree of each for the
  * whole model: so every stage has the same mesh, on devices in order. Inside, tensor parallelism splits
- * heads, MLP width and vocabulary, which is the expert of that name (planners/expert.h); a plan of other
+ * heads, MLP width and vocabulary, which is the expert of that name (planners/baseline.h); a plan of other
  * lists is refused. Optimizer state in shards over the data axis is its distributed optimizer. Stages hold
  * whole layers of one stack, as many each, but for the first and the last one.
  */
 #include "planners/export_megatron.h"
 
-#include "planners/expert.h"
+#include "planners/baseline.h"
 #include "planners/export.h"
 #include "planners/layer_path.h"
 #include "propagation/micro_batches.h"
@@ -75,7 +75,7 @@ static AmStatus check_devices(const Exporter *self) {
                            FORM " recompute the same in every layer, and the plan has its own ranges on "
                                 "stage %d; " HOW_3D,
                            s);
-        if (stage->exception_count > 0 || stage->boxing_count > 0)
+        if (stage->override_count > 0 || stage->reshard_count > 0)
             return am_fail(self->error, AM_ERROR_INFEASIBLE, "",
                            FORM " cannot represent the plan's overrides of stage %d", s);
         for (int32_t d = 0; d < stage->mesh.device_count; d++, next++)
@@ -123,28 +123,28 @@ static bool same_operators(const PlanList *a, const PlanList *b) {
 }
 
 /* Returns whether all stages have the expert's lists. */
-static bool has_lists(const Exporter *self, const PlanStage *expert) {
+static bool has_lists(const Exporter *self, const PlanStage *baseline) {
     for (int32_t s = 0; s < self->plan->stage_count; s++)
         for (int32_t role = 0; role < ROLES; role++)
             if (self->sizes[role] > 1 &&
-                !same_operators(&self->plan->stages[s].lists[self->axes[role]], &expert->lists[role]))
+                !same_operators(&self->plan->stages[s].lists[self->axes[role]], &baseline->lists[role]))
                 return false;
     return true;
 }
 
 /* Compares with the expert's lists, without and with sequence parallelism. */
 static AmStatus compare_lists(Exporter *self, Problem *problem) {
-    Genome genome = {0};
-    PlanStage expert = {0};
+    AxisPlan axis_plan = {0};
+    PlanStage baseline = {0};
     bool found = true;
-    if (self->sizes[MODEL] > 1) TRY(expert_megatron(problem, MODEL, &genome, &found, self->error));
+    if (self->sizes[MODEL] > 1) TRY(baseline_megatron(problem, MODEL, &axis_plan, &found, self->error));
     for (int32_t with_sequence = 0; found && with_sequence < 2; with_sequence++) {
-        Genome lists = genome;
-        if (with_sequence && (self->sizes[MODEL] == 1 || !expert_sequence(problem, MODEL, &lists))) break;
-        if (self->sizes[DATA] > 1 && !expert_batch(problem, DATA, &lists)) break;
-        problem_stage(problem, &lists, &self->arena, &expert);
+        AxisPlan lists = axis_plan;
+        if (with_sequence && (self->sizes[MODEL] == 1 || !baseline_sequence(problem, MODEL, &lists))) break;
+        if (self->sizes[DATA] > 1 && !baseline_batch(problem, DATA, &lists)) break;
+        problem_stage(problem, &lists, &self->arena, &baseline);
         if (self->arena.failed) return am_fail_memory(self->error, 0);
-        if (!has_lists(self, &expert)) continue;
+        if (!has_lists(self, &baseline)) continue;
         self->splits_sequence = with_sequence;
         return AM_OK;
     }
@@ -332,10 +332,10 @@ static AmStatus check_weights(const Exporter *self) {
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         const IrParameter *weight = &roles->parameters[p];
         if (weight->role != IR_ROLE_WEIGHT || layer_path(weight->path).number < 0) continue;
-        const Completion *completion =
-            self->ranks.completions[self->ranks.map ? self->ranks.map->owner[p] : 0];
+        const Assignment *assignment =
+            self->ranks.assignments[self->ranks.map ? self->ranks.map->owner[p] : 0];
         AmError why = {0};
-        if (export_check_even(&completion->stage->mesh, completion->stored[weight->instruction],
+        if (export_check_even(&assignment->stage->mesh, assignment->stored[weight->instruction],
                               &self->context->canonical->instructions[weight->instruction], FORM,
                               &why) != AM_OK)
             return am_fail(

@@ -7,9 +7,9 @@
 /* The changes of one round. Every change is priced, in batches; the best of them is kept. */
 typedef struct Greedy {
     Problem *problem;
-    Genome genome, next; /* where the round begins, and the best that is one change away */
-    double least;        /* score of `next` */
-    Genome batch[PROBLEM_BATCH];
+    AxisPlan axis_plan, next; /* where the round begins, and the best that is one change away */
+    double least;             /* score of `next` */
+    AxisPlan batch[PROBLEM_BATCH];
     int32_t waiting;
 } Greedy;
 
@@ -27,23 +27,23 @@ static AmStatus price_waiting(Greedy *self, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus try_genome(Greedy *self, const Genome *genome, AmError *error) {
-    self->batch[self->waiting++] = *genome;
+static AmStatus try_axis_plan(Greedy *self, const AxisPlan *axis_plan, AmError *error) {
+    self->batch[self->waiting++] = *axis_plan;
     return self->waiting == PROBLEM_BATCH ? price_waiting(self, error) : AM_OK;
 }
 
 static AmStatus try_axis(Greedy *self, int32_t axis, AmError *error) {
     const Problem *problem = self->problem;
-    Genome changed = self->genome;
-    if (self->genome.storage[axis] < problem_storage_kinds(problem, axis)) {
+    AxisPlan changed = self->axis_plan;
+    if (self->axis_plan.storage[axis] < problem_storage_kinds(problem, axis)) {
         changed.storage[axis]++;
-        TRY(try_genome(self, &changed, error));
+        TRY(try_axis_plan(self, &changed, error));
     }
     for (int32_t k = 0; k < problem->candidate_count && !problem_must_stop(problem); k++) {
         if (!problem_usable(problem, k, axis)) continue;
-        for (int32_t place = self->genome.count[axis]; place >= 0; place--) {
-            changed = self->genome;
-            if (genome_insert(&changed, axis, place, k)) TRY(try_genome(self, &changed, error));
+        for (int32_t place = self->axis_plan.count[axis]; place >= 0; place--) {
+            changed = self->axis_plan;
+            if (axis_plan_insert(&changed, axis, place, k)) TRY(try_axis_plan(self, &changed, error));
         }
     }
     return AM_OK;
@@ -52,13 +52,13 @@ static AmStatus try_axis(Greedy *self, int32_t axis, AmError *error) {
 AmStatus greedy_search(Problem *problem, AmError *error) {
     Greedy self = {.problem = problem};
     PlanPrice price;
-    TRY(problem_price(problem, &self.genome, &price, error));
+    TRY(problem_price(problem, &self.axis_plan, &price, error));
     for (self.least = plan_price_score(&price); !problem_must_stop(problem);) {
         double before = self.least;
         for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) TRY(try_axis(&self, axis, error));
         TRY(price_waiting(&self, error));
         if (self.least >= before) break;
-        self.genome = self.next;
+        self.axis_plan = self.next;
     }
     return AM_OK;
 }

@@ -4,12 +4,12 @@
 #include <math.h>
 #include <string.h>
 
+#include "planners/cut_agent_guess.h"
 #include "planners/hybrid_even.h"
 #include "planners/hybrid_improve.h"
 #include "planners/hybrid_model.h"
 #include "planners/hybrid_shares.h"
 #include "planners/hybrid_single.h"
-#include "planners/inference_guess.h"
 #include "propagation/micro_batches.h"
 
 enum { MOST_FOUND = 24, MOST_GUESSES = 4, MOST_EVEN = 2, MOST_VARIED = 2, LEAST_TABLES = 2 };
@@ -80,9 +80,9 @@ static AmStatus add_guesses(Found *found, const HybridTries *self, AmError *erro
     HybridPipeline guesses[MOST_GUESSES];
     Agent *agent;
     int32_t count;
-    if (options->agent) TRY(inference_agent_read(&agent, options->agent, error));
-    else TRY(inference_agent_built_in(&agent, error));
-    AmStatus status = inference_guess(guesses, MOST_GUESSES, &count, self->model, agent, error);
+    if (options->agent) TRY(cut_agent_read(&agent, options->agent, error));
+    else TRY(cut_agent_built_in(&agent, error));
+    AmStatus status = cut_agent_guess(guesses, MOST_GUESSES, &count, self->model, agent, error);
     agent_free(agent);
     TRY(status);
     if (options->searcher == SEARCHER_AGENT && count > 0) found->count = 0;
@@ -300,7 +300,7 @@ AmStatus hybrid_check_options(const SearchOptions *options, AmError *error) {
     bool is_agent = options->searcher == SEARCHER_AGENT;
     Agent *agent;
     if (options->agent) { /* reports an invalid agent before the search */
-        TRY(inference_agent_read(&agent, options->agent, error));
+        TRY(cut_agent_read(&agent, options->agent, error));
         agent_free(agent);
     }
     if (is_agent && options->evaluations > 0 && options->evaluations / 4 < LEAST_TABLES)

@@ -21,11 +21,11 @@ typedef struct Lister {
     int32_t count, most;
 } Lister;
 
-static void add(Lister *self, int32_t k, const Genome *genome) {
+static void add(Lister *self, int32_t k, const AxisPlan *axis_plan) {
     int32_t stage = self->stages[k];
     if (self->count == self->most) return;
-    if (memcmp(genome, &self->try->genomes[stage], sizeof *genome) == 0) return;
-    self->changes[self->count++] = (HybridChange){.stage = stage, .genome = *genome};
+    if (memcmp(axis_plan, &self->try->axis_plans[stage], sizeof *axis_plan) == 0) return;
+    self->changes[self->count++] = (HybridChange){.stage = stage, .axis_plan = *axis_plan};
 }
 
 static void sort_stages(Lister *self) {
@@ -46,7 +46,7 @@ static void add_storage(Lister *self, int32_t k, int32_t axis) {
     const Problem *problem = &self->problems[k];
     if (problem->mesh.axes[axis].size == 1) return;
     for (int32_t kinds = problem_storage_kinds(problem, axis); kinds >= 0; kinds--) {
-        Genome changed = self->try->genomes[self->stages[k]];
+        AxisPlan changed = self->try->axis_plans[self->stages[k]];
         changed.storage[axis] = (uint8_t)kinds;
         add(self, k, &changed);
     }
@@ -55,22 +55,22 @@ static void add_storage(Lister *self, int32_t k, int32_t axis) {
 /* The candidate at the end of the axis's list, or in front of it. */
 static void add_insertion(Lister *self, int32_t k, int32_t axis, int32_t candidate, bool at_end) {
     const Problem *problem = &self->problems[k];
-    Genome changed = self->try->genomes[self->stages[k]];
+    AxisPlan changed = self->try->axis_plans[self->stages[k]];
     int32_t place = at_end ? changed.count[axis] : 0;
     if (problem->mesh.axes[axis].size == 1 || !problem_usable(problem, candidate, axis)) return;
     if (!at_end && changed.count[axis] == 0) return; /* that is its end, too */
-    if (genome_insert(&changed, axis, place, candidate)) add(self, k, &changed);
+    if (axis_plan_insert(&changed, axis, place, candidate)) add(self, k, &changed);
 }
 
 /* Entry `place` taken out, and moved to the other axis's end. */
 static void add_removals(Lister *self, int32_t k, int32_t axis, int32_t place) {
     const Problem *problem = &self->problems[k];
-    Genome without = self->try->genomes[self->stages[k]];
+    AxisPlan without = self->try->axis_plans[self->stages[k]];
     int32_t candidate = without.entries[axis][place], other = 1 - axis;
-    genome_remove(&without, axis, place);
+    axis_plan_remove(&without, axis, place);
     add(self, k, &without);
     if (problem->mesh.axes[other].size == 1 || !problem_usable(problem, candidate, other)) return;
-    if (genome_insert(&without, other, without.count[other], candidate)) add(self, k, &without);
+    if (axis_plan_insert(&without, other, without.count[other], candidate)) add(self, k, &without);
 }
 
 AmStatus hybrid_changes_list(HybridChange *changes, int32_t most, int32_t *count, HybridPlans *plans,
@@ -84,10 +84,10 @@ AmStatus hybrid_changes_list(HybridChange *changes, int32_t most, int32_t *count
     for (int32_t c = 0; self.stage_count > 0 && c < self.problems[0].candidate_count; c++)
         for (int32_t k = 0; k < self.stage_count; k++)
             for (int32_t axis = 0; axis < 2; axis++) add_insertion(&self, k, axis, c, true);
-    for (int32_t place = 0; place < GENOME_MAX_ENTRIES; place++)
+    for (int32_t place = 0; place < AXIS_PLAN_MAX_ENTRIES; place++)
         for (int32_t k = 0; k < self.stage_count; k++)
             for (int32_t axis = 0; axis < 2; axis++)
-                if (place < try->genomes[self.stages[k]].count[axis]) add_removals(&self, k, axis, place);
+                if (place < try->axis_plans[self.stages[k]].count[axis]) add_removals(&self, k, axis, place);
     for (int32_t c = 0; self.stage_count > 0 && c < self.problems[0].candidate_count; c++)
         for (int32_t k = 0; k < self.stage_count; k++)
             for (int32_t axis = 0; axis < 2; axis++) add_insertion(&self, k, axis, c, false);

@@ -16,7 +16,7 @@
 /* The changed split of a stage of a candidate. */
 typedef struct HybridChange {
     int32_t stage;
-    Genome genome;
+    AxisPlan axis_plan;
 } HybridChange;
 
 /* The first `most` changes of a try that has a plan. */

@@ -72,11 +72,11 @@ AmStatus hybrid_try_schedules(HybridTries *self, int32_t most, AmError *error) {
 static bool was_changed_so(const HybridTries *self, const HybridTry *changed) {
     for (int32_t k = 0; k < self->try_count; k++) {
         const HybridTry *try = self->tries[k];
-        bool same = !try->given && try->genomes && try->schedule == changed->schedule &&
+        bool same = !try->given && try->axis_plans && try->schedule == changed->schedule &&
                     hybrid_same_pipeline(&try->pipeline, &changed->pipeline) &&
                     hybrid_same_cuts(try, changed);
-        size_t bytes = sizeof *try->genomes * (size_t)changed->pipeline.stage_count;
-        if (same && memcmp(try->genomes, changed->genomes, bytes) == 0) return true;
+        size_t bytes = sizeof *try->axis_plans * (size_t)changed->pipeline.stage_count;
+        if (same && memcmp(try->axis_plans, changed->axis_plans, bytes) == 0) return true;
     }
     return false;
 }
@@ -92,17 +92,17 @@ static AmStatus list_changed(HybridTries *self, const HybridTry *from, HybridTry
     if (arena->failed) return am_fail_memory(error, most);
     TRY(hybrid_changes_list(changes, HYBRID_MOST_TRIED, &change_count, &self->plans, from, error));
     for (int32_t k = 0; k < change_count && *count < most; k++) {
-        Genome *genomes = ARENA_ARRAY(arena, Genome, stages);
-        if (!genomes) return am_fail_memory(error, stages);
-        memcpy(genomes, from->genomes, sizeof *genomes * (size_t)stages);
-        genomes[changes[k].stage] = changes[k].genome;
+        AxisPlan *axis_plans = ARENA_ARRAY(arena, AxisPlan, stages);
+        if (!axis_plans) return am_fail_memory(error, stages);
+        memcpy(axis_plans, from->axis_plans, sizeof *axis_plans * (size_t)stages);
+        axis_plans[changes[k].stage] = changes[k].axis_plan;
         HybridTry changed = {.pipeline = from->pipeline,
                              .schedule = from->schedule,
                              .is_strict = true,
                              .is_apart = true,
                              .chunks = from->chunks,
                              .cuts = from->cuts,
-                             .genomes = genomes};
+                             .axis_plans = axis_plans};
         if (!was_changed_so(self, &changed)) (*tries)[(*count)++] = changed;
     }
     return AM_OK;

@@ -463,15 +463,15 @@ double hybrid_clock(const HybridCost *costs, const double *up, const double *dow
                 int32_t ahead = turns < stages - s ? turns : stages - s;
                 if (line->backwards == turns) break;
                 bool is_forward = next_is_forward(line, ahead, turns);
-                const StageTurns *giver = is_forward ? line - 1 : line + 1;
+                const StageTurns *sender = is_forward ? line - 1 : line + 1;
                 bool is_open = is_forward ? s > 0 : s < stages - 1;
                 double start = line->free;
                 if (is_open) {
-                    int32_t done = is_forward ? giver->forwards : giver->backwards;
+                    int32_t done = is_forward ? sender->forwards : sender->backwards;
                     int32_t turn = is_forward ? line->forwards : line->backwards;
                     if (done <= turn) break;
-                    start = fmax(start, is_forward ? giver->forward[turn] + up[s]
-                                                   : giver->backward[turn] + down[s + 1]);
+                    start = fmax(start, is_forward ? sender->forward[turn] + up[s]
+                                                   : sender->backward[turn] + down[s + 1]);
                 }
                 line->free = start + (is_forward ? costs[s].forward : costs[s].backward);
                 if (is_forward) line->forward[line->forwards++] = line->free;

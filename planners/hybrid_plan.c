@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/parallel.h"
-#include "planners/expert.h"
+#include "planners/baseline.h"
 #include "propagation/interleave.h"
 
 /* ---- contexts ---- */
@@ -157,19 +157,19 @@ void hybrid_plans_close(HybridPlans *plans) {
 
 /* Finds the list of the tensor axis, once for each degree. */
 static AmStatus find_tensor(HybridContext *context, const Problem *problem, const HybridRecipe *recipe,
-                            const Genome **genome, AmError *error) {
+                            const AxisPlan **axis_plan, AmError *error) {
     int32_t key = recipe->tensor * 2 + recipe->splits_sequence;
     for (int32_t k = 0; k < context->tensor_count; k++)
         if (context->tensor_sizes[k] == key) {
-            *genome = context->tensor_found[k] ? &context->tensors[k] : NULL;
+            *axis_plan = context->tensor_found[k] ? &context->tensors[k] : NULL;
             return AM_OK;
         }
     int32_t k = context->tensor_count++;
     context->tensor_sizes[k] = key;
-    TRY(expert_megatron(problem, 1, &context->tensors[k], &context->tensor_found[k], error));
+    TRY(baseline_megatron(problem, 1, &context->tensors[k], &context->tensor_found[k], error));
     if (recipe->splits_sequence && context->tensor_found[k])
-        context->tensor_found[k] = expert_sequence(problem, 1, &context->tensors[k]);
-    *genome = context->tensor_found[k] ? &context->tensors[k] : NULL;
+        context->tensor_found[k] = baseline_sequence(problem, 1, &context->tensors[k]);
+    *axis_plan = context->tensor_found[k] ? &context->tensors[k] : NULL;
     return AM_OK;
 }
 
@@ -189,25 +189,25 @@ AmStatus hybrid_plans_problem(Problem *problem, HybridPlans *plans, const Hybrid
 }
 
 /* Megatron-LM's lists, the batch over the other axis, ZeRO's level. */
-static AmStatus find_genome(HybridContext *context, const Problem *problem, const HybridRecipe *recipe,
-                            Genome *genome, AmError *error) {
-    const Genome *tensor;
+static AmStatus find_axis_plan(HybridContext *context, const Problem *problem, const HybridRecipe *recipe,
+                               AxisPlan *axis_plan, AmError *error) {
+    const AxisPlan *tensor;
     int32_t data = problem->mesh.axes[0].size;
-    *genome = (Genome){0};
+    *axis_plan = (AxisPlan){0};
     if (recipe->tensor > 1) {
         TRY(find_tensor(context, problem, recipe, &tensor, error));
         if (!tensor)
             return am_fail(error, AM_ERROR_INFEASIBLE, "", "no weights can be split %d ways", recipe->tensor);
-        *genome = *tensor;
+        *axis_plan = *tensor;
     }
-    if (data > 1 && !expert_batch(problem, 0, genome))
+    if (data > 1 && !baseline_batch(problem, 0, axis_plan))
         return am_fail(error, AM_ERROR_INFEASIBLE, "", "%d devices cannot share a micro-batch", data);
-    if (data > 1 && problem_storage_kinds(problem, 0) > 0) genome->storage[0] = recipe->storage;
+    if (data > 1 && problem_storage_kinds(problem, 0) > 0) axis_plan->storage[0] = recipe->storage;
     return AM_OK;
 }
 
 static AmStatus make_stage(HybridPlans *self, HybridContext *context, const HybridTry *try, int32_t number,
-                           Genome *genome, PlanStage *made, AmError *error) {
+                           AxisPlan *axis_plan, PlanStage *made, AmError *error) {
     const HybridStage *stage = &try->pipeline.stages[number];
     Problem problem;
     int32_t width = stage->place.width;
@@ -216,9 +216,9 @@ static AmStatus make_stage(HybridPlans *self, HybridContext *context, const Hybr
     for (int32_t d = 0; d < width; d++) devices[d] = stage->place.first + d;
     open_problem(&problem, context, stage);
     problem.devices = devices;
-    if (try->genomes) *genome = try->genomes[number];
-    else TRY(find_genome(context, &problem, &stage->recipe, genome, error));
-    problem_stage(&problem, genome, self->arena, made);
+    if (try->axis_plans) *axis_plan = try->axis_plans[number];
+    else TRY(find_axis_plan(context, &problem, &stage->recipe, axis_plan, error));
+    problem_stage(&problem, axis_plan, self->arena, made);
     made->range_count = chunks_of(try);
     made->ranges = arena_alloc(self->arena, sizeof *made->ranges * (size_t)made->range_count);
     made->recompute = arena_alloc(self->arena, sizeof *made->recompute * (size_t)self->costs->unit_count);
@@ -261,12 +261,12 @@ static AmStatus make_plan(HybridPlans *self, HybridTry *try, AmError *error) {
     }
     Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
     PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, pipeline->stage_count);
-    Genome *genomes = ARENA_ARRAY(self->arena, Genome, pipeline->stage_count);
+    AxisPlan *axis_plans = ARENA_ARRAY(self->arena, AxisPlan, pipeline->stage_count);
     if (self->arena->failed) return am_fail_memory(error, (int64_t)sizeof *plan);
     search_describe_plan(plan, context->context, self->cluster, self->options);
     TRY(micro_batches_state_relaxations(plan, self->arena, context->context, error));
     for (int32_t s = 0; s < pipeline->stage_count; s++)
-        TRY(make_stage(self, context, try, s, &genomes[s], &stages[s], error));
+        TRY(make_stage(self, context, try, s, &axis_plans[s], &stages[s], error));
     plan->stages = stages;
     plan->stage_count = pipeline->stage_count;
     if (!context->alternates && try->is_strict && try->schedule != SCHEDULE_GPIPE)
@@ -274,7 +274,7 @@ static AmStatus make_plan(HybridPlans *self, HybridTry *try, AmError *error) {
                        "its forward and backward micro-batches cannot alternate");
     if (!context->alternates) try->schedule = SCHEDULE_GPIPE;
     if (plan->stage_count > 1) plan->schedule = schedule_kind_name(try->schedule);
-    try->genomes = genomes;
+    try->axis_plans = axis_plans;
     try->plan = plan;
     return AM_OK;
 }

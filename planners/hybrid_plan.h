@@ -15,7 +15,7 @@ typedef struct HybridContext {
     const PlanContext *context;
     bool alternates; /* iterations of the backward pass may alternate with those of the forward pass */
     Problem *problem;
-    Genome tensors[2 * 8]; /* by the model's tensor degree and whether the sequence is split: its axis 1 */
+    AxisPlan tensors[2 * 8]; /* by the model's tensor degree and whether the sequence is split: its axis 1 */
     int32_t tensor_sizes[2 * 8];
     bool tensor_found[2 * 8];
     int32_t tensor_count;
@@ -59,9 +59,9 @@ typedef struct HybridTry {
     HybridChunks chunks;
     const int32_t *cuts; /* [stage_count + 1] instructions at which stages of one chunk begin; NULL: where
                           * their units do */
-    const Genome
-        *genomes; /* [stage_count] lists of the stages; NULL: those of their recipes. Set with plan */
-    Plan *plan;   /* NULL: infeasible, and `error` has the reason */
+    const AxisPlan
+        *axis_plans; /* [stage_count] lists of the stages; NULL: those of their recipes. Set with plan */
+    Plan *plan;      /* NULL: infeasible, and `error` has the reason */
     double seconds;
     MemoryFit fit;
     double busy[HYBRID_MOST_STAGES];       /* seconds in which the stage's busiest device does something */
@@ -76,7 +76,7 @@ void hybrid_plans_close(HybridPlans *plans);
 /* Rewrites the module for all of the pipelines, side by side. */
 AmStatus hybrid_plans_open(HybridPlans *plans, const HybridTry *tries, int32_t count, AmError *error);
 
-/* The problem that a stage's genome is of; it shares all but the mesh with others. */
+/* The problem that a stage's axis plan is of; it shares all but the mesh with others. */
 AmStatus hybrid_plans_problem(Problem *problem, HybridPlans *plans, const HybridTry *try, int32_t stage,
                               AmError *error);
 

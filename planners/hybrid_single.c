@@ -62,31 +62,32 @@ AmStatus hybrid_single_try(HybridTries *self, const MicroBatching *settings, AmE
     return hybrid_try_pipelines(self, found, count, error);
 }
 
-/* The recipe that a pipeline of the tables is; EXPERT_COUNT: none. */
-static Expert expert_of(const HybridTries *self, const HybridTry *try) {
-    static const Expert wide[] = {EXPERT_DATA_PARALLEL, EXPERT_ZERO1, EXPERT_ZERO2, EXPERT_ZERO3};
-    static const Expert deep[] = {EXPERT_MEGATRON, EXPERT_MEGATRON_ZERO1, EXPERT_MEGATRON_ZERO2,
-                                  EXPERT_MEGATRON_ZERO3};
+/* The recipe that a pipeline of the tables is; BASELINE_COUNT: none. */
+static Baseline baseline_of(const HybridTries *self, const HybridTry *try) {
+    static const Baseline wide[] = {BASELINE_DATA_PARALLEL, BASELINE_ZERO1, BASELINE_ZERO2, BASELINE_ZERO3};
+    static const Baseline deep[] = {BASELINE_MEGATRON, BASELINE_MEGATRON_ZERO1, BASELINE_MEGATRON_ZERO2,
+                                    BASELINE_MEGATRON_ZERO3};
     const HybridPipeline *pipeline = &try->pipeline;
     const HybridRecipe *recipe = &pipeline->stages[0].recipe;
     int32_t server = self->plans.cluster->servers[0].device_count;
-    if (try->given || try->is_apart || recipe->recomputes) return EXPERT_COUNT;
-    if (recipe->tensor > 1 && recipe->tensor != server) return EXPERT_COUNT;
+    if (try->given || try->is_apart || recipe->recomputes) return BASELINE_COUNT;
+    if (recipe->tensor > 1 && recipe->tensor != server) return BASELINE_COUNT;
     if (pipeline->stage_count > 1) { /* the only ones with cuts of their own are even */
         bool is_other = try->schedule != hybrid_wanted_schedule(self->plans.options) || recipe->storage > 0;
-        if (!try->cuts || is_other) return EXPERT_COUNT;
-        return recipe->tensor > 1 ? EXPERT_MEGATRON_3D : EXPERT_EVEN_PIPELINE;
+        if (!try->cuts || is_other) return BASELINE_COUNT;
+        return recipe->tensor > 1 ? BASELINE_MEGATRON_3D : BASELINE_EVEN_PIPELINE;
     }
-    if (pipeline->micro_batches > 1 || (recipe->splits_sequence && recipe->storage > 0)) return EXPERT_COUNT;
-    if (recipe->splits_sequence) return EXPERT_MEGATRON_SEQUENCE;
+    if (pipeline->micro_batches > 1 || (recipe->splits_sequence && recipe->storage > 0))
+        return BASELINE_COUNT;
+    if (recipe->splits_sequence) return BASELINE_MEGATRON_SEQUENCE;
     return recipe->tensor > 1 ? deep[recipe->storage] : wide[recipe->storage];
 }
 
 static void quote_try(const HybridTries *self, SearchResult *single, const HybridTry *try) {
-    Expert expert = expert_of(self, try);
-    ExpertResult *quoted = &single->experts[expert < EXPERT_COUNT ? expert : 0];
-    bool is_quoted = expert < EXPERT_COUNT && try->plan && try->fit.fits;
-    if (is_quoted && !(quoted->seconds <= try->seconds)) *quoted = (ExpertResult){.seconds = try->seconds};
+    Baseline baseline = baseline_of(self, try);
+    BaselineResult *quoted = &single->baselines[baseline < BASELINE_COUNT ? baseline : 0];
+    bool is_quoted = baseline < BASELINE_COUNT && try->plan && try->fit.fits;
+    if (is_quoted && !(quoted->seconds <= try->seconds)) *quoted = (BaselineResult){.seconds = try->seconds};
 }
 
 /* Simulates a large module's fastest one-stage recipes as baselines, however far they are from
@@ -100,7 +101,7 @@ static AmStatus quote_singles(HybridTries *self, SearchResult *single, AmError *
     int32_t listed = list_singles(self, found, LISTED, INFINITY);
     for (int32_t k = 0; k < listed && count < QUOTED; k++) {
         tries[count] = (HybridTry){.pipeline = found[k], .schedule = SCHEDULE_1F1B};
-        count += expert_of(self, &tries[count]) < EXPERT_COUNT;
+        count += baseline_of(self, &tries[count]) < BASELINE_COUNT;
     }
     TRY(hybrid_plans_simulate(&self->plans, tries, count, error));
     for (int32_t k = 0; k < count; k++) quote_try(self, single, &tries[k]);
@@ -113,8 +114,8 @@ AmStatus hybrid_single_search(SearchResult *single, HybridTries *self, const Mic
     bool is_left_out =
         is_large(self) && self->best && (self->best->plan->stage_count > 1 || self->plans.options->is_trial);
     bool is_wanted = settings->micro_batches <= 1 && !is_left_out;
-    for (int32_t e = 0; e < EXPERT_COUNT; e++)
-        single->experts[e] = (ExpertResult){NAN, "its time by the tables is far from the best"};
+    for (int32_t e = 0; e < BASELINE_COUNT; e++)
+        single->baselines[e] = (BaselineResult){NAN, "its time by the tables is far from the best"};
     for (int32_t k = 0; k < self->try_count; k++) quote_try(self, single, self->tries[k]);
     bool is_quoted = is_left_out && self->model && !self->plans.options->is_trial;
     if (is_quoted && !stop_wanted(&self->stop)) TRY(quote_singles(self, single, error));
@@ -122,7 +123,7 @@ AmStatus hybrid_single_search(SearchResult *single, HybridTries *self, const Mic
     if (self->best && !self->is_cut && hybrid_must_stop(self)) return AM_OK;
     AmError refusal = {0};
     options.space = SPACE_SINGLE_STAGE;
-    options.no_proof = true; /* one-stage only: the whole space has a bound of its own */
+    options.skip_bound = true; /* one-stage only: the whole space has a bound of its own */
     if (options.searcher == SEARCHER_EXHAUSTIVE || options.searcher == SEARCHER_AGENT)
         options.searcher = SEARCHER_DQN;
     int32_t instructions = self->plans.whole->canonical->instruction_count;

@@ -40,10 +40,9 @@ static AmStatus try_search(const Relaxing *self, const Cluster *cluster, const S
     bool is_more = few.evaluations == 0 || few.evaluations > SEARCH_TRIAL_EVALUATIONS;
     if (!search_spans_stages(&few) && is_more) few.evaluations = SEARCH_TRIAL_EVALUATIONS;
     few.on_episode = NULL;
-    few.no_proof = true;
+    few.skip_bound = true;
     if (few.searcher == SEARCHER_EXACT || few.searcher == SEARCHER_EXHAUSTIVE) few.searcher = SEARCHER_DQN;
-    AmStatus status =
-        search_micro_batches(&result, self->arena, self->whole, cluster, &few, settings, &refusal);
+    AmStatus status = plan_search(&result, self->arena, self->whole, cluster, &few, settings, &refusal);
     if (status == AM_OK && !result.interrupted) *seconds = result.plan->predicted_step_seconds;
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
     if (error && error->code == AM_OK) *error = refusal;

@@ -8,7 +8,7 @@
 #ifndef PLANNERS_INFEASIBLE_H
 #define PLANNERS_INFEASIBLE_H
 
-#include "planners/micro_batch_search.h"
+#include "planners/plan_search.h"
 
 /* `nearest` and `fit`: of the failed search, SearchResult's. *report is the caller's reference:
  *   {"evaluations": examined plans,

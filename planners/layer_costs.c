@@ -8,8 +8,8 @@
 #include "cost/collective.h"
 #include "cost/executed.h"
 #include "cost/memory.h"
+#include "planners/baseline.h"
 #include "planners/even_pipeline.h"
-#include "planners/expert.h"
 #include "planners/scratch.h"
 #include "propagation/lower.h"
 #include "propagation/micro_batches.h"
@@ -167,9 +167,9 @@ void layer_costs_close(LayerCosts *costs) {
 static AmStatus find_tensor(const LayerCosts *self, LayerTensor *tensor, AmError *error) {
     Problem problem = *self->problem;
     problem.mesh.axes[1].size = problem.mesh.device_count = tensor->size;
-    TRY(expert_megatron(&problem, 1, &tensor->genome, &tensor->found, error));
+    TRY(baseline_megatron(&problem, 1, &tensor->axis_plan, &tensor->found, error));
     if (tensor->found && tensor->splits_sequence)
-        tensor->found = expert_sequence(&problem, 1, &tensor->genome);
+        tensor->found = baseline_sequence(&problem, 1, &tensor->axis_plan);
     return AM_OK;
 }
 
@@ -202,17 +202,17 @@ AmStatus layer_costs_find_tensors(LayerCosts *costs, const int32_t *sizes, int32
 }
 
 /* The batch on the first axis, Megatron-LM's lists on the second; false where there is no such plan. */
-static bool find_genome(const LayerCosts *self, const Problem *problem, const LayerTable *table,
-                        Genome *genome) {
-    *genome = (Genome){0};
+static bool find_axis_plan(const LayerCosts *self, const Problem *problem, const LayerTable *table,
+                           AxisPlan *axis_plan) {
+    *axis_plan = (AxisPlan){0};
     bool found = table->tensor == 1;
     for (int32_t k = 0; k < self->tensor_count && !found; k++) {
         const LayerTensor *tensor = &self->tensors[k];
         if (tensor->size != table->tensor || tensor->splits_sequence != table->splits_sequence) continue;
-        *genome = tensor->genome;
+        *axis_plan = tensor->axis_plan;
         found = tensor->found;
     }
-    return found && (problem->mesh.axes[0].size == 1 || expert_batch(problem, 0, genome));
+    return found && (problem->mesh.axes[0].size == 1 || baseline_batch(problem, 0, axis_plan));
 }
 
 /* The place of a step. A step without one has the place of its predecessor. */
@@ -347,9 +347,9 @@ static AmStatus read_steps(const LayerCosts *self, LayerTable *table, Arena *scr
 
 static AmStatus fill(const LayerCosts *self, LayerTable *table, Arena *scratch, AmError *error) {
     Problem problem = *self->problem;
-    Genome genome;
+    AxisPlan axis_plan;
     PlanStage stage;
-    Completion *completion;
+    Assignment *assignment;
     Program *program;
     if (table->local_batch < 1) return AM_OK; /* more micro-batches than examples */
     int64_t parts = (self->batch + table->local_batch - 1) / table->local_batch;
@@ -359,15 +359,15 @@ static AmStatus fill(const LayerCosts *self, LayerTable *table, Arena *scratch, 
     int32_t *devices = ARENA_ARRAY(scratch, int32_t, problem.mesh.device_count);
     if (!devices) return am_fail_memory(error, problem.mesh.device_count);
     problem.devices = devices;
-    table->found = find_genome(self, &problem, table, &genome);
+    table->found = find_axis_plan(self, &problem, table, &axis_plan);
     if (!table->found) return AM_OK;
     int32_t type_count = self->cluster->type_count;
     table->seconds = ARENA_ARRAY(&table->arena, double, LAYER_PASSES * self->unit_count * type_count);
     table->bytes = ARENA_ARRAY(&table->arena, LayerBytes, self->unit_count);
-    problem_stage(&problem, &genome, scratch, &stage);
+    problem_stage(&problem, &axis_plan, scratch, &stage);
     if (table->arena.failed || scratch->failed) return am_fail_memory(error, self->unit_count);
-    TRY(plan_complete(&completion, scratch, self->context, &stage, error));
-    TRY(plan_lower(&program, scratch, self->context, completion, 0, error));
+    TRY(plan_assign(&assignment, scratch, self->context, &stage, error));
+    TRY(plan_lower(&program, scratch, self->context, assignment, 0, error));
     return read_steps(self, table, scratch, program, error);
 }
 

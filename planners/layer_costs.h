@@ -55,7 +55,7 @@ typedef struct LayerTable {
 typedef struct LayerTensor {
     int32_t size;
     bool splits_sequence, found;
-    Genome genome; /* its axis 1 */
+    AxisPlan axis_plan; /* its axis 1 */
 } LayerTensor;
 enum { LAYER_MOST_TENSORS = 32 };
 

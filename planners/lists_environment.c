@@ -10,7 +10,7 @@ typedef struct ListsEnvironment {
     Environment base;
     Problem *problem;
     double reference; /* seconds of data parallelism: the unit of rewards */
-    Genome genome;
+    AxisPlan axis_plan;
     PlanPrice price;
     int32_t axis, position; /* the decision to be taken: candidate `position` on `axis` */
 } ListsEnvironment;
@@ -25,10 +25,10 @@ static bool find_decision(ListsEnvironment *self) {
 
 static AmStatus reset(Environment *environment, AmError *error) {
     ListsEnvironment *self = (ListsEnvironment *)environment;
-    self->genome = (Genome){0};
+    self->axis_plan = (AxisPlan){0};
     self->axis = self->position = 0;
     find_decision(self);
-    return problem_price(self->problem, &self->genome, &self->price, error);
+    return problem_price(self->problem, &self->axis_plan, &self->price, error);
 }
 
 static void observe(const Environment *environment, float *observation) {
@@ -41,14 +41,14 @@ static void observe(const Environment *environment, float *observation) {
     const Candidate *candidate = problem->candidate_count > 0 ? &problem->candidates[position] : &none;
     double listed_weights = 0, listed_flops = 0;
     bool listed_data = false, elsewhere = false;
-    for (int32_t k = 0; k < self->genome.count[axis]; k++) {
-        const Candidate *listed = &problem->candidates[self->genome.entries[axis][k]];
+    for (int32_t k = 0; k < self->axis_plan.count[axis]; k++) {
+        const Candidate *listed = &problem->candidates[self->axis_plan.entries[axis][k]];
         listed_weights += listed->weight_share;
         listed_flops += listed->flops_share;
         listed_data = listed_data || listed->splits_data;
     }
     for (int32_t other = 0; other < axis; other++)
-        elsewhere = elsewhere || genome_has(&self->genome, other, position);
+        elsewhere = elsewhere || axis_plan_has(&self->axis_plan, other, position);
     double seconds = self->price.seconds > 0 ? self->price.seconds : 1;
     const double features[LISTS_OBSERVATION_SIZE] = {
         (double)axis,
@@ -62,7 +62,7 @@ static void observe(const Environment *environment, float *observation) {
         log2(candidate->size) / 16,
         log2(1 + candidate->group) / 8,
         elsewhere,
-        self->genome.count[axis] / 4.0,
+        self->axis_plan.count[axis] / 4.0,
         fmin(self->price.seconds / self->reference, 8) / 4,
         self->price.communication_seconds / seconds,
         fmin(self->price.excess, 4),
@@ -75,8 +75,8 @@ static void observe(const Environment *environment, float *observation) {
 
 static void mask(const Environment *environment, uint8_t *legal) {
     const ListsEnvironment *self = (const ListsEnvironment *)environment;
-    bool is_open =
-        self->axis < self->problem->mesh.axis_count && self->genome.count[self->axis] < GENOME_MAX_ENTRIES;
+    bool is_open = self->axis < self->problem->mesh.axis_count &&
+                   self->axis_plan.count[self->axis] < AXIS_PLAN_MAX_ENTRIES;
     legal[0] = 1;
     legal[1] = is_open && !problem_must_stop(self->problem); /* the episode then ends with its current plan */
 }
@@ -85,8 +85,8 @@ static AmStatus step(Environment *environment, int32_t action, double *reward, b
     ListsEnvironment *self = (ListsEnvironment *)environment;
     double before = plan_price_score(&self->price);
     if (action == 1 &&
-        genome_insert(&self->genome, self->axis, self->genome.count[self->axis], self->position))
-        TRY(problem_price(self->problem, &self->genome, &self->price, error));
+        axis_plan_insert(&self->axis_plan, self->axis, self->axis_plan.count[self->axis], self->position))
+        TRY(problem_price(self->problem, &self->axis_plan, &self->price, error));
     *reward = (before - plan_price_score(&self->price)) / self->reference;
     self->position++;
     *done = !find_decision(self);

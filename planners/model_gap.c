@@ -15,7 +15,7 @@ enum { SWEEPS = 400 };
 /* A stage, or a chunk of one. */
 typedef struct StageGap {
     AdditiveCost cost;
-    double least; /* of computing plus boxing; NAN: nothing is claimed */
+    double least; /* of computing plus resharding; NAN: nothing is claimed */
     AmStatus status;
     AmError error;
 } StageGap;
@@ -55,7 +55,7 @@ static AmStatus find_stage(StageGap *found, Arena *arena, const Gaps *self, int3
     if (!model) return AM_OK;
     TRY(additive_fold(&fold, arena, model, error));
     additive_fold_watch(fold, self->stop);
-    found->cost = additive_cost(model, self->ranks->completions[p]);
+    found->cost = additive_cost(model, self->ranks->assignments[p]);
     found->least = additive_bound(fold, &(AdditiveWeights){1, 1}, SWEEPS);
     return AM_OK;
 }

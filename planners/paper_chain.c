@@ -2,7 +2,7 @@
 #include "planners/paper_chain.h"
 
 #include "cost/executed.h"
-#include "planners/expert.h"
+#include "planners/baseline.h"
 #include "propagation/lower.h"
 #include "propagation/micro_batches.h"
 #include "propagation/stages.h"
@@ -109,23 +109,23 @@ static AmStatus add_seconds(Builder *self, Arena *scratch, AmError *error) {
     const Mesh mesh = {.axis_count = 1, .axes = {{.name = "data", .size = parts}}, .device_count = parts};
     const ProblemSettings settings = {.space = SPACE_DATA, .memory_fraction = 1, .budget = {.limit = 1}};
     Problem *problem;
-    Genome genome = {0};
-    Completion *completion;
+    AxisPlan axis_plan = {0};
+    Assignment *assignment;
     Program *program;
     ExecutedStep *steps;
     PlanStage *stage = ARENA_ARRAY(scratch, PlanStage, 1);
     if (scratch->failed) return am_fail_memory(error, parts * 4);
     TRY(problem_create(&problem, self->context, self->cluster, &mesh, devices, &settings, error));
     AmStatus status = AM_OK;
-    if (parts > 1 && !expert_batch(problem, 0, &genome))
+    if (parts > 1 && !baseline_batch(problem, 0, &axis_plan))
         status = am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source,
                          "no pipeline: no data input has a batch dimension");
-    if (status == AM_OK) problem_stage(problem, &genome, scratch, stage);
+    if (status == AM_OK) problem_stage(problem, &axis_plan, scratch, stage);
     problem_free(problem);
     if (status != AM_OK) return status;
     if (scratch->failed) return am_fail_memory(error, 0);
-    TRY(plan_complete(&completion, scratch, self->context, stage, error));
-    TRY(plan_lower(&program, scratch, self->context, completion, 0, error));
+    TRY(plan_assign(&assignment, scratch, self->context, stage, error));
+    TRY(plan_lower(&program, scratch, self->context, assignment, 0, error));
     TRY(executed_steps(&steps, &count, scratch, program, &self->cluster->types[0], error));
     for (int32_t k = 0; k < count; k++) add_step(self, &steps[k]);
     return AM_OK;

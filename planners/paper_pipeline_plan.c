@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cost/simulate.h"
-#include "planners/expert.h"
+#include "planners/baseline.h"
 #include "propagation/interleave.h"
 #include "propagation/micro_batches.h"
 #include "propagation/stages.h"
@@ -17,15 +17,15 @@ static AmStatus make_stage(PlanStage *stage, Arena *arena, const PlanContext *co
     const ProblemSettings settings = {.space = SPACE_DATA, .memory_fraction = 1, .budget = {.limit = 1}};
     int32_t *devices = ARENA_ARRAY(arena, int32_t, end - first);
     Problem *problem;
-    Genome genome = {0};
+    AxisPlan axis_plan = {0};
     if (!devices) return am_fail_memory(error, (end - first) * 4);
     for (int32_t d = first; d < end; d++) devices[d - first] = d;
     TRY(problem_create(&problem, context, cluster, &mesh, devices, &settings, error));
-    if (end - first > 1) expert_batch(problem, 0, &genome);
+    if (end - first > 1) baseline_batch(problem, 0, &axis_plan);
     int32_t kinds = problem_storage_kinds(problem, 0);
-    genome.storage[0] = (uint8_t)(storage < kinds ? storage : kinds);
-    problem_stage(problem, &genome, arena, stage);
-    stage->exceptions = NULL; /* there are none */
+    axis_plan.storage[0] = (uint8_t)(storage < kinds ? storage : kinds);
+    problem_stage(problem, &axis_plan, arena, stage);
+    stage->overrides = NULL; /* there are none */
     problem_free(problem);
     return arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }

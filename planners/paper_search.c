@@ -285,8 +285,9 @@ AmStatus paper_search(SearchResult *result, Arena *arena, PlanContext *whole, co
                       const SearchOptions *options, const MicroBatching *settings, AmError *error) {
     double start = clock_seconds();
     *result = (SearchResult){.model_gap = NAN};
-    for (int32_t e = 0; e < EXPERT_COUNT; e++)
-        result->experts[e] = (ExpertResult){.seconds = NAN, .reason = "not priced in Auto-MAP's own mode"};
+    for (int32_t e = 0; e < BASELINE_COUNT; e++)
+        result->baselines[e] =
+            (BaselineResult){.seconds = NAN, .reason = "not priced in Auto-MAP's own mode"};
     PaperReport *report = ARENA_ARRAY(arena, PaperReport, 1);
     if (!report) return am_fail_memory(error, (int64_t)sizeof *report);
     *report = (PaperReport){.space = options->space};

@@ -5,10 +5,10 @@
 #ifndef PLANNERS_PAPER_SEARCH_H
 #define PLANNERS_PAPER_SEARCH_H
 
-#include "planners/micro_batch_search.h"
 #include "planners/paper_learn.h"
 #include "planners/paper_partition.h"
 #include "planners/paper_pipeline.h"
+#include "planners/plan_search.h"
 
 /* A cut of a pipeline, for readers. */
 typedef struct PaperCutReport {
@@ -44,7 +44,7 @@ typedef struct PaperReport {
 
 /* options->space is SPACE_OPERATOR, SPACE_DATA or SPACE_PIPELINE (AM_ERROR_USAGE). Pipelines of
  * settings->micro_batches 0 have micro-batches of PAPER_MICRO_BATCH examples, as the paper's. result->paper
- * is set. Otherwise as search_micro_batches(). */
+ * is set. Otherwise as plan_search(). */
 #define PAPER_MICRO_BATCH 16
 AmStatus paper_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                       const SearchOptions *options, const MicroBatching *settings, AmError *error);

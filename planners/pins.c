@@ -1,4 +1,4 @@
-/* Pins as prefixes of lists; see pins.h. Completion of the prefixes alone shows
+/* Pins as prefixes of lists; see pins.h. Assignment of the prefixes alone shows
  * whether the pins hold, once for all plans: a pinned parameter has no dimension
  * in a class that could be listed after them. */
 #include "planners/pins.h"
@@ -9,7 +9,7 @@ typedef struct Pinning {
     MeshPins *result;
     const PlanContext *context;
     const Mesh *mesh;
-    const Completion *completion; /* of the prefixes */
+    const Assignment *assignment; /* of the prefixes */
 } Pinning;
 
 /* Returns whether a stored state splits the dimensions that a pin names; shards may be of unequal size. */
@@ -45,12 +45,12 @@ static AmStatus pin_parameter(void *data, const PropagationPin *pin, const IrPar
         int32_t class_index = classes_of(context->classes, context->rules, instruction, d);
         if (class_index >= 0) self->result->is_pinned[class_index] = true;
     }
-    if (is_so(self->mesh, self->completion->stored[instruction], state)) return AM_OK;
+    if (is_so(self->mesh, self->assignment->stored[instruction], state)) return AM_OK;
     Text mesh = {0};
     for (int32_t axis = 0; axis < self->mesh->axis_count; axis++)
         text_append(&mesh, " %s=%d", self->mesh->axes[axis].name, self->mesh->axes[axis].size);
     Text reason = {0};
-    explain_conflict(&reason, self->mesh, self->completion->stored[instruction], state);
+    explain_conflict(&reason, self->mesh, self->assignment->stored[instruction], state);
     am_fail(error, AM_ERROR_INFEASIBLE, "", "pin \"%s=%s\": %s cannot have this sharding on mesh%s: %s",
             pin->pattern, pin->sharding, parameter->path, mesh.data ? mesh.data : "",
             reason.data ? reason.data : "");
@@ -64,8 +64,8 @@ static AmStatus keep_shardings(MeshPins *result, Arena *arena, const PlanContext
                                const KeptShardings *kept, AmError *error) {
     AmWarnings warnings = {.arena = arena};
     TRY(propagation_keep_shardings(stage, arena, context, kept, &warnings, error));
-    result->exceptions = stage->exceptions;
-    result->exception_count = stage->exception_count;
+    result->overrides = stage->overrides;
+    result->override_count = stage->override_count;
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
         for (int32_t k = 0; k < stage->lists[axis].count; k++)
             if (stage->lists[axis].entries[k].class_index >= 0)
@@ -88,7 +88,7 @@ AmStatus pins_on_mesh(MeshPins *result, Arena *arena, const PlanContext *context
                          .count = count + (kept ? 1 : 0)};
     PlanStage *stage = ARENA_ARRAY(arena, PlanStage, 1);
     Pinning self = {.result = result, .context = context, .mesh = mesh};
-    Completion *completion;
+    Assignment *assignment;
     Arena scratch = {0};
     if (arena->failed) return am_fail_memory(error, context->classes->count);
     if (result->count == 0) return AM_OK;
@@ -96,9 +96,9 @@ AmStatus pins_on_mesh(MeshPins *result, Arena *arena, const PlanContext *context
     stage->is_even = is_even;
     TRY(propagation_pin_lists(stage, arena, context, pins, count, error));
     if (kept) TRY(keep_shardings(result, arena, context, stage, kept, error));
-    AmStatus status = plan_complete(&completion, &scratch, context, stage, error);
+    AmStatus status = plan_assign(&assignment, &scratch, context, stage, error);
     if (status == AM_OK) {
-        self.completion = completion;
+        self.assignment = assignment;
         for (int32_t axis = 0; axis < mesh->axis_count; axis++) result->prefix[axis] = stage->lists[axis];
         status = propagation_for_each_pinned(context, mesh, pins, count, pin_parameter, &self, error);
     }

@@ -103,8 +103,8 @@ static void *copy_of(Arena *arena, const void *from, size_t size, int32_t count)
 static void copy_stage(PlanStage *stage, Arena *arena) {
     stage->ranges = copy_of(arena, stage->ranges, sizeof *stage->ranges, stage->range_count);
     stage->devices = copy_of(arena, stage->devices, sizeof *stage->devices, stage->mesh.device_count);
-    stage->exceptions = copy_of(arena, stage->exceptions, sizeof *stage->exceptions, stage->exception_count);
-    stage->boxing = copy_of(arena, stage->boxing, sizeof *stage->boxing, stage->boxing_count);
+    stage->overrides = copy_of(arena, stage->overrides, sizeof *stage->overrides, stage->override_count);
+    stage->reshard = copy_of(arena, stage->reshard, sizeof *stage->reshard, stage->reshard_count);
     stage->recompute = copy_of(arena, stage->recompute, sizeof *stage->recompute, stage->recompute_count);
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
         PlanList *list = &stage->lists[axis];

@@ -39,19 +39,19 @@ static void add_stage(uint64_t *key, const PlanStage *stage) {
     add_ranges(key, stage->recompute, stage->recompute_count);
     add_mesh(key, stage);
     add_number(key, stage->is_even + 2 * stage->keeps_gathered);
-    add_number(key, stage->exception_count);
-    for (int32_t k = 0; k < stage->exception_count; k++) {
-        const PlanException *exception = &stage->exceptions[k];
-        add_number(key, exception->instruction);
-        add_number(key, exception->has_factors + 2 * exception->has_states);
-        if (exception->has_factors) add_bytes(key, exception->factors, sizeof exception->factors);
-        for (int32_t axis = 0; exception->has_states && axis < MESH_MAX_AXES; axis++)
-            add_number(key, (int64_t)exception->states.axis[axis]);
+    add_number(key, stage->override_count);
+    for (int32_t k = 0; k < stage->override_count; k++) {
+        const PlanOverride *override = &stage->overrides[k];
+        add_number(key, override->instruction);
+        add_number(key, override->has_factors + 2 * override->has_states);
+        if (override->has_factors) add_bytes(key, override->factors, sizeof override->factors);
+        for (int32_t axis = 0; override->has_states && axis < MESH_MAX_AXES; axis++)
+            add_number(key, (int64_t) override->states.axis[axis]);
     }
-    add_number(key, stage->boxing_count);
-    for (int32_t k = 0; k < stage->boxing_count; k++) {
-        add_number(key, stage->boxing[k].instruction);
-        add_number(key, (int64_t)stage->boxing[k].place);
+    add_number(key, stage->reshard_count);
+    for (int32_t k = 0; k < stage->reshard_count; k++) {
+        add_number(key, stage->reshard[k].instruction);
+        add_number(key, (int64_t)stage->reshard[k].place);
     }
 }
 

@@ -127,9 +127,9 @@ static bool has_same_ranges(const PlanStage *a, const PlanStage *b) {
 }
 
 static bool has_same_overrides(const PlanStage *a, const PlanStage *b) {
-    if (a->exception_count != b->exception_count) return false;
-    for (int32_t k = 0; k < a->exception_count; k++)
-        if (a->exceptions[k].instruction != b->exceptions[k].instruction) return false;
+    if (a->override_count != b->override_count) return false;
+    for (int32_t k = 0; k < a->override_count; k++)
+        if (a->overrides[k].instruction != b->overrides[k].instruction) return false;
     return true;
 }
 
@@ -147,8 +147,8 @@ static bool join_stage(PlanStage *into, const PlanStage *from, const PlanStage *
     }
     if (!has_same_overrides(from, stage)) {
         if (!has_same_overrides(into, stage)) return false;
-        into->exceptions = from->exceptions;
-        into->exception_count = from->exception_count;
+        into->overrides = from->overrides;
+        into->override_count = from->override_count;
     }
     if (from->keeps_gathered != stage->keeps_gathered) {
         if (into->keeps_gathered != stage->keeps_gathered) return false;

@@ -11,9 +11,9 @@
 
 typedef struct Polish {
     Problem *problem;
-    Genome genome; /* whose changes are being tried */
-    double best;   /* score of the best plan when they were begun */
-    Genome batch[PROBLEM_BATCH];
+    AxisPlan axis_plan; /* whose changes are being tried */
+    double best;        /* score of the best plan when they were begun */
+    AxisPlan batch[PROBLEM_BATCH];
     int32_t waiting;
     bool improved;
     bool every_place; /* of a list, not its ends alone */
@@ -30,20 +30,20 @@ static AmStatus price_waiting(Polish *self, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus try_genome(Polish *self, const Genome *genome, AmError *error) {
+static AmStatus try_axis_plan(Polish *self, const AxisPlan *axis_plan, AmError *error) {
     if (!goes_on(self)) return AM_OK;
-    self->batch[self->waiting++] = *genome;
+    self->batch[self->waiting++] = *axis_plan;
     return self->waiting == PROBLEM_BATCH ? price_waiting(self, error) : AM_OK;
 }
 
 /* The candidate put into the axis's list, at the end first: earlier entries weigh more. */
-static AmStatus try_insertions(Polish *self, const Genome *base, int32_t axis, int32_t candidate,
+static AmStatus try_insertions(Polish *self, const AxisPlan *base, int32_t axis, int32_t candidate,
                                AmError *error) {
     if (!problem_usable(self->problem, candidate, axis)) return AM_OK;
     for (int32_t place = base->count[axis]; place >= 0; place--) {
-        Genome changed = *base;
+        AxisPlan changed = *base;
         if (!self->every_place && place > 0 && place < base->count[axis]) continue;
-        if (genome_insert(&changed, axis, place, candidate)) TRY(try_genome(self, &changed, error));
+        if (axis_plan_insert(&changed, axis, place, candidate)) TRY(try_axis_plan(self, &changed, error));
     }
     return AM_OK;
 }
@@ -51,14 +51,14 @@ static AmStatus try_insertions(Polish *self, const Genome *base, int32_t axis, i
 /* Entry `place` of `axis` taken out, replaced, or put back elsewhere. */
 static AmStatus try_without(Polish *self, int32_t axis, int32_t place, AmError *error) {
     const Problem *problem = self->problem;
-    int32_t candidate = self->genome.entries[axis][place];
-    Genome without = self->genome;
-    genome_remove(&without, axis, place);
-    TRY(try_genome(self, &without, error));
+    int32_t candidate = self->axis_plan.entries[axis][place];
+    AxisPlan without = self->axis_plan;
+    axis_plan_remove(&without, axis, place);
+    TRY(try_axis_plan(self, &without, error));
     for (int32_t other = 0; other < problem->candidate_count; other++) {
-        Genome replaced = without;
+        AxisPlan replaced = without;
         if (other == candidate || !problem_usable(problem, other, axis)) continue;
-        if (genome_insert(&replaced, axis, place, other)) TRY(try_genome(self, &replaced, error));
+        if (axis_plan_insert(&replaced, axis, place, other)) TRY(try_axis_plan(self, &replaced, error));
     }
     for (int32_t target = 0; target < problem->mesh.axis_count; target++)
         TRY(try_insertions(self, &without, target, candidate, error));
@@ -68,9 +68,9 @@ static AmStatus try_without(Polish *self, int32_t axis, int32_t place, AmError *
 /* Optimizer state, gradients and weights kept in shards over the axis, or no longer. */
 static AmStatus try_storage(Polish *self, int32_t axis, AmError *error) {
     for (int32_t kinds = problem_storage_kinds(self->problem, axis); kinds >= 0; kinds--) {
-        Genome changed = self->genome;
+        AxisPlan changed = self->axis_plan;
         changed.storage[axis] = (uint8_t)kinds;
-        if (kinds != self->genome.storage[axis]) TRY(try_genome(self, &changed, error));
+        if (kinds != self->axis_plan.storage[axis]) TRY(try_axis_plan(self, &changed, error));
     }
     return AM_OK;
 }
@@ -80,14 +80,14 @@ static AmStatus try_changes(Polish *self, AmError *error) {
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) TRY(try_storage(self, axis, error));
     for (int32_t k = 0; k < problem->candidate_count; k++)
         for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
-            TRY(try_insertions(self, &self->genome, axis, k, error));
+            TRY(try_insertions(self, &self->axis_plan, axis, k, error));
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
-        for (int32_t place = 0; place < self->genome.count[axis]; place++)
+        for (int32_t place = 0; place < self->axis_plan.count[axis]; place++)
             TRY(try_without(self, axis, place, error));
     return goes_on(self) ? price_waiting(self, error) : AM_OK;
 }
 
-/* Tries the changes of self->genome; false in `improved` if none beats the best plan. */
+/* Tries the changes of self->axis plan; false in `improved` if none beats the best plan. */
 static AmStatus try_around(Polish *self, AmError *error) {
     self->improved = false;
     self->waiting = 0;
@@ -98,7 +98,7 @@ static AmStatus try_around(Polish *self, AmError *error) {
 AmStatus polish_climb(Problem *problem, AmError *error) {
     Polish self = {.problem = problem, .improved = true};
     while (problem->has_best && self.improved && !problem_must_stop(problem)) {
-        self.genome = problem->best;
+        self.axis_plan = problem->best;
         TRY(try_around(&self, error));
     }
     return AM_OK;
@@ -106,9 +106,9 @@ AmStatus polish_climb(Problem *problem, AmError *error) {
 
 AmStatus polish_walk(Problem *problem, AmError *error) {
     Polish self = {.problem = problem, .every_place = true};
-    while (!problem_must_stop(problem) && problem_best_untried(problem, &self.genome)) {
+    while (!problem_must_stop(problem) && problem_best_untried(problem, &self.axis_plan)) {
         TRY(try_around(&self, error));
-        if (goes_on(&self)) problem_set_tried(problem, &self.genome);
+        if (goes_on(&self)) problem_set_tried(problem, &self.axis_plan);
     }
     return AM_OK;
 }

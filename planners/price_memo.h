@@ -13,7 +13,7 @@ typedef struct PlanPrice {
     double seconds, compute_seconds, communication_seconds;
     int64_t peak_bytes;
     double excess;      /* 0: fits */
-    bool gathers_again; /* as in Genome: it would not fit otherwise */
+    bool gathers_again; /* as in AxisPlan: it would not fit otherwise */
 } PlanPrice;
 
 typedef struct PriceMemo {

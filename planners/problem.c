@@ -1,4 +1,4 @@
-/* Candidates, genomes and their prices; see problem.h. */
+/* Candidates, axis plans and their prices; see problem.h. */
 #include "planners/problem.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@
 #include "propagation/lower.h"
 
 typedef struct MemoEntry {
-    Genome genome;
+    AxisPlan axis_plan;
     PlanPrice price;
     bool used, tried;
 } MemoEntry;
@@ -21,7 +21,7 @@ typedef struct MemoEntry {
 /* A plan whose changes may not have been tried. */
 typedef struct UntriedPlan {
     double score;
-    Genome genome;
+    AxisPlan axis_plan;
 } UntriedPlan;
 
 typedef struct ProblemMemo {
@@ -96,7 +96,7 @@ static AmStatus find_candidates(Problem *self, PlanSpace space, AmError *error) 
         }
         candidate.classes = members;
         bool wanted = candidate.class_count > 0 && (candidate.splits_data || candidate.splits_weights);
-        /* Positions of an image, which no product is split by but with halos: left to pins and exceptions. */
+        /* Positions of an image, which no product is split by but with halos: left to pins and overrides. */
         if (!candidate.splits_weights && candidate.flops_share == 0 && flops > 1) wanted = false;
         if (space == SPACE_OPERATOR) wanted = wanted && candidate.splits_weights;
         if (space == SPACE_DATA) wanted = wanted && candidate.splits_data;
@@ -190,18 +190,18 @@ void problem_free(Problem *problem) {
     arena_free(&arena);
 }
 
-static MemoEntry *memo_find(const ProblemMemo *memo, const Genome *genome) {
-    uint64_t at = hash_bytes(genome, sizeof *genome, 0);
+static MemoEntry *memo_find(const ProblemMemo *memo, const AxisPlan *axis_plan) {
+    uint64_t at = hash_bytes(axis_plan, sizeof *axis_plan, 0);
     for (;; at++) {
         MemoEntry *entry = &memo->entries[at & (uint64_t)(memo->capacity - 1)];
-        if (!entry->used || memcmp(&entry->genome, genome, sizeof *genome) == 0) return entry;
+        if (!entry->used || memcmp(&entry->axis_plan, axis_plan, sizeof *axis_plan) == 0) return entry;
     }
 }
 
 /* Equal prices are common; the order of the table is not the user's business. */
 static bool is_before(const UntriedPlan *a, const UntriedPlan *b) {
     if (a->score != b->score) return a->score < b->score;
-    return memcmp(&a->genome, &b->genome, sizeof a->genome) < 0;
+    return memcmp(&a->axis_plan, &b->axis_plan, sizeof a->axis_plan) < 0;
 }
 
 static AmStatus untried_push(Problem *self, const UntriedPlan *plan, AmError *error) {
@@ -228,7 +228,7 @@ static void untried_pop(ProblemMemo *memo) {
     heap[at] = last;
 }
 
-static AmStatus memo_add(Problem *self, const Genome *genome, const PlanPrice *price, AmError *error) {
+static AmStatus memo_add(Problem *self, const AxisPlan *axis_plan, const PlanPrice *price, AmError *error) {
     ProblemMemo *memo = self->memo;
     if (2 * memo->count >= memo->capacity) {
         ProblemMemo larger = *memo;
@@ -236,55 +236,56 @@ static AmStatus memo_add(Problem *self, const Genome *genome, const PlanPrice *p
         larger.entries = ARENA_ARRAY(&self->arena, MemoEntry, larger.capacity);
         if (!larger.entries) return am_fail_memory(error, larger.capacity);
         for (int32_t k = 0; k < memo->capacity; k++)
-            if (memo->entries[k].used) *memo_find(&larger, &memo->entries[k].genome) = memo->entries[k];
+            if (memo->entries[k].used) *memo_find(&larger, &memo->entries[k].axis_plan) = memo->entries[k];
         *memo = larger;
     }
-    *memo_find(memo, genome) = (MemoEntry){.genome = *genome, .price = *price, .used = true};
+    *memo_find(memo, axis_plan) = (MemoEntry){.axis_plan = *axis_plan, .price = *price, .used = true};
     memo->count++;
-    return untried_push(self, &(UntriedPlan){plan_price_score(price), *genome}, error);
+    return untried_push(self, &(UntriedPlan){plan_price_score(price), *axis_plan}, error);
 }
 
-bool problem_best_untried(Problem *problem, Genome *genome) {
+bool problem_best_untried(Problem *problem, AxisPlan *axis_plan) {
     ProblemMemo *memo = problem->memo;
-    while (memo->untried_count > 0 && memo_find(memo, &memo->untried[0].genome)->tried) untried_pop(memo);
-    if (memo->untried_count > 0) *genome = memo->untried[0].genome;
+    while (memo->untried_count > 0 && memo_find(memo, &memo->untried[0].axis_plan)->tried) untried_pop(memo);
+    if (memo->untried_count > 0) *axis_plan = memo->untried[0].axis_plan;
     return memo->untried_count > 0;
 }
 
-void problem_set_tried(Problem *problem, const Genome *genome) {
-    memo_find(problem->memo, genome)->tried = true;
+void problem_set_tried(Problem *problem, const AxisPlan *axis_plan) {
+    memo_find(problem->memo, axis_plan)->tried = true;
 }
 
-void problem_stage(const Problem *problem, const Genome *genome, Arena *arena, PlanStage *stage) {
-    static const PlanEntryKind kinds[GENOME_STORAGE_KINDS] = {PLAN_OPTIMIZER, PLAN_GRADIENTS, PLAN_WEIGHTS};
+void problem_stage(const Problem *problem, const AxisPlan *axis_plan, Arena *arena, PlanStage *stage) {
+    static const PlanEntryKind kinds[AXIS_PLAN_STORAGE_KINDS] = {PLAN_OPTIMIZER, PLAN_GRADIENTS,
+                                                                 PLAN_WEIGHTS};
     *stage = (PlanStage){.mesh = problem->mesh, .is_even = problem->is_even};
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
-        stage->keeps_gathered |= genome->storage[axis] == GENOME_STORAGE_KINDS;
+        stage->keeps_gathered |= axis_plan->storage[axis] == AXIS_PLAN_STORAGE_KINDS;
     stage->keeps_gathered |= problem->context->choices->storage->reread_count > 0;
-    stage->keeps_gathered &= problem->may_keep && !genome->gathers_again;
+    stage->keeps_gathered &= problem->may_keep && !axis_plan->gathers_again;
     stage->devices = ARENA_ARRAY(arena, int32_t, problem->mesh.device_count);
     stage->ranges = arena_alloc(arena, sizeof *stage->ranges);
     if (arena->failed) return;
     stage->ranges[0][1] = plan_context_whole(problem->context)->rules->entry_count;
     stage->range_count = 1;
     memcpy(stage->devices, problem->devices, sizeof(int32_t) * (size_t)problem->mesh.device_count);
-    stage->exceptions = problem->pins.exceptions;
-    stage->exception_count = problem->pins.exception_count;
+    stage->overrides = problem->pins.overrides;
+    stage->override_count = problem->pins.override_count;
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {
         PlanList *list = &stage->lists[axis];
         const PlanList *prefix = &problem->pins.prefix[axis];
         int32_t total = prefix->count;
-        for (int32_t k = 0; k < genome->count[axis]; k++)
-            total += problem->candidates[genome->entries[axis][k]].class_count;
-        list->entries = ARENA_ARRAY(arena, PlanEntry, total + GENOME_STORAGE_KINDS + 1);
+        for (int32_t k = 0; k < axis_plan->count[axis]; k++)
+            total += problem->candidates[axis_plan->entries[axis][k]].class_count;
+        list->entries = ARENA_ARRAY(arena, PlanEntry, total + AXIS_PLAN_STORAGE_KINDS + 1);
         if (!list->entries) return;
         for (int32_t k = 0; k < prefix->count; k++) list->entries[list->count++] = prefix->entries[k];
-        for (int32_t k = 0; k < genome->count[axis]; k++) {
-            const Candidate *candidate = &problem->candidates[genome->entries[axis][k]];
+        for (int32_t k = 0; k < axis_plan->count[axis]; k++) {
+            const Candidate *candidate = &problem->candidates[axis_plan->entries[axis][k]];
             for (int32_t c = 0; c < candidate->class_count; c++)
                 list->entries[list->count++] = (PlanEntry){.class_index = candidate->classes[c]};
         }
-        for (int32_t k = 0; k < genome->storage[axis]; k++)
+        for (int32_t k = 0; k < axis_plan->storage[axis]; k++)
             list->entries[list->count++] = (PlanEntry){.class_index = PLAN_ANY_CLASS, .kind = kinds[k]};
     }
 }
@@ -299,27 +300,27 @@ bool plan_price_better(const PlanPrice *a, const PlanPrice *b) {
     return a->seconds < b->seconds;
 }
 
-static void keep_best(Problem *self, const Genome *genome, const PlanPrice *price) {
+static void keep_best(Problem *self, const AxisPlan *axis_plan, const PlanPrice *price) {
     if (self->has_best && !plan_price_better(price, &self->best_price)) return;
-    self->best = *genome;
+    self->best = *axis_plan;
     self->best.gathers_again |= price->gathers_again;
     self->best_price = *price;
     self->has_best = true;
 }
 
 /* Lists that differ only in entries or order without effect come to the same. */
-uint64_t problem_completion_key(const Problem *self, const Completion *completion) {
+uint64_t problem_assignment_key(const Problem *self, const Assignment *assignment) {
     size_t count = (size_t)self->context->rules->count;
-    uint64_t key = hash_bytes(completion->factor, count * MESH_MAX_AXES, 1);
-    key = hash_bytes(completion->stored, count * sizeof *completion->stored, key);
-    key = hash_bytes(completion->redone, count * sizeof *completion->redone, key);
-    key = hash_bytes(completion->carries, count, key);
-    return hash_bytes(completion->deferred, count, key);
+    uint64_t key = hash_bytes(assignment->factor, count * MESH_MAX_AXES, 1);
+    key = hash_bytes(assignment->stored, count * sizeof *assignment->stored, key);
+    key = hash_bytes(assignment->redone, count * sizeof *assignment->redone, key);
+    key = hash_bytes(assignment->carries, count, key);
+    return hash_bytes(assignment->deferred, count, key);
 }
 
 /* The result of one evaluation. */
 typedef struct Evaluation {
-    Genome genome;
+    AxisPlan axis_plan;
     PlanPrice price;
     uint64_t key;
     int32_t priced; /* plans */
@@ -327,11 +328,11 @@ typedef struct Evaluation {
     AmError error;
 } Evaluation;
 
-AmStatus problem_price_completion(PlanPrice *price, const Problem *problem, Arena *scratch,
-                                  const Completion *completion, AmError *error) {
+AmStatus problem_price_assignment(PlanPrice *price, const Problem *problem, Arena *scratch,
+                                  const Assignment *assignment, AmError *error) {
     Program *program;
     StepPrice step;
-    TRY(plan_lower(&program, scratch, problem->context, completion, 0, error));
+    TRY(plan_lower(&program, scratch, problem->context, assignment, 0, error));
     TRY(price_program(&step, program, problem->cluster, problem->devices, error));
     double limit = memory_limit(problem);
     *price = (PlanPrice){.seconds = step.step_seconds,
@@ -365,9 +366,9 @@ static AmStatus simulate_stage(PlanPrice *price, const Problem *self, Arena *scr
 
 static AmStatus price_stage(const Problem *self, Arena *scratch, PlanStage *stage, Evaluation *evaluation,
                             AmError *error) {
-    Completion *completion;
-    TRY(plan_complete(&completion, scratch, self->context, stage, error));
-    evaluation->key = problem_completion_key(self, completion);
+    Assignment *assignment;
+    TRY(plan_assign(&assignment, scratch, self->context, stage, error));
+    evaluation->key = problem_assignment_key(self, assignment);
     const PlanPrice *known = price_memo_find(&self->plans, evaluation->key);
     if (known) {
         evaluation->price = *known;
@@ -376,14 +377,14 @@ static AmStatus price_stage(const Problem *self, Arena *scratch, PlanStage *stag
     evaluation->priced++;
     if (!mesh_has_equal_shares(&self->mesh))
         return simulate_stage(&evaluation->price, self, scratch, stage, error);
-    return problem_price_completion(&evaluation->price, self, scratch, completion, error);
+    return problem_price_assignment(&evaluation->price, self, scratch, assignment, error);
 }
 
 /* Evaluates with gathered weights kept, if allowed; or gathered again if only that fits. */
 static AmStatus evaluate_in(const Problem *self, Arena *scratch, Evaluation *evaluation, AmError *error) {
     PlanStage *stage = ARENA_ARRAY(scratch, PlanStage, 1);
     if (!stage) return am_fail_memory(error, (int64_t)sizeof *stage);
-    problem_stage(self, &evaluation->genome, scratch, stage);
+    problem_stage(self, &evaluation->axis_plan, scratch, stage);
     if (scratch->failed) return am_fail_memory(error, 0);
     TRY(price_stage(self, scratch, stage, evaluation, error));
     double over = evaluation->price.excess * memory_limit(self);
@@ -412,18 +413,18 @@ static AmStatus keep(Problem *self, const Evaluation *evaluation, AmError *error
     search_watch_count(self->budget.watch, evaluation->priced,
                        evaluation->price.excess > 0 ? NAN : evaluation->price.seconds);
     if (!price_memo_add(&self->plans, evaluation->key, &evaluation->price)) return am_fail_memory(error, 0);
-    TRY(memo_add(self, &evaluation->genome, &evaluation->price, error));
-    keep_best(self, &evaluation->genome, &evaluation->price);
+    TRY(memo_add(self, &evaluation->axis_plan, &evaluation->price, error));
+    keep_best(self, &evaluation->axis_plan, &evaluation->price);
     return AM_OK;
 }
 
-bool problem_known(const Problem *self, const Genome *genome, PlanPrice *price) {
-    const MemoEntry *seen = memo_find(self->memo, genome);
+bool problem_known(const Problem *self, const AxisPlan *axis_plan, PlanPrice *price) {
+    const MemoEntry *seen = memo_find(self->memo, axis_plan);
     if (seen->used) *price = seen->price;
     return seen->used;
 }
 
-/* Plans that the evaluation of one genome prices at most: weights kept gathered, and gathered again. */
+/* Plans that the evaluation of one axis plan prices at most: weights kept gathered, and gathered again. */
 static int32_t most_priced(const Problem *self) {
     return self->may_keep ? 2 : 1;
 }
@@ -435,18 +436,18 @@ bool problem_is_capped(Problem *problem, int64_t more) {
     return is_capped;
 }
 
-AmStatus problem_price(Problem *self, const Genome *genome, PlanPrice *price, AmError *error) {
-    const MemoEntry *seen = memo_find(self->memo, genome);
+AmStatus problem_price(Problem *self, const AxisPlan *axis_plan, PlanPrice *price, AmError *error) {
+    const MemoEntry *seen = memo_find(self->memo, axis_plan);
     if (seen->used) {
         *price = seen->price;
-        keep_best(self, genome, price);
+        keep_best(self, axis_plan, price);
         return AM_OK;
     }
     if (problem_is_capped(self, 1)) {
         *price = (PlanPrice){.seconds = INFINITY, .compute_seconds = INFINITY};
         return AM_OK;
     }
-    Evaluation evaluation = {.genome = *genome};
+    Evaluation evaluation = {.axis_plan = *axis_plan};
     evaluate(self, &evaluation);
     TRY(keep(self, &evaluation, error));
     *price = evaluation.price;
@@ -464,22 +465,22 @@ static void evaluate_one(void *user, int32_t k) {
     evaluate(batch->problem, &batch->evaluations[k]);
 }
 
-static bool batch_has(const Batch *batch, const Genome *genome) {
+static bool batch_has(const Batch *batch, const AxisPlan *axis_plan) {
     for (int32_t k = 0; k < batch->count; k++)
-        if (memcmp(&batch->evaluations[k].genome, genome, sizeof *genome) == 0) return true;
+        if (memcmp(&batch->evaluations[k].axis_plan, axis_plan, sizeof *axis_plan) == 0) return true;
     return false;
 }
 
-AmStatus problem_price_batch(Problem *self, const Genome *genomes, int32_t count, AmError *error) {
+AmStatus problem_price_batch(Problem *self, const AxisPlan *axis_plans, int32_t count, AmError *error) {
     Batch *batch = calloc(1, sizeof *batch);
     AmStatus status = AM_OK;
     if (!batch) return am_fail_memory(error, (int64_t)sizeof *batch);
     batch->problem = self;
     for (int32_t k = 0; k < count; k++) {
-        if (memo_find(self->memo, &genomes[k])->used || batch_has(batch, &genomes[k])) continue;
+        if (memo_find(self->memo, &axis_plans[k])->used || batch_has(batch, &axis_plans[k])) continue;
         if (self->budget.evaluations + batch->count >= self->budget.limit) break;
         if (problem_is_capped(self, most_priced(self) * (batch->count + 1))) break;
-        batch->evaluations[batch->count++].genome = genomes[k];
+        batch->evaluations[batch->count++].axis_plan = axis_plans[k];
     }
     /* A thread takes longer to start than a small module to be priced. */
     int32_t threads = self->context->rules->count < WORTH_THREADS ? 1 : 0;
@@ -502,7 +503,7 @@ bool problem_usable(const Problem *problem, int32_t candidate, int32_t axis) {
 }
 
 int32_t problem_storage_kinds(const Problem *problem, int32_t axis) {
-    return problem->has_storage && problem->mesh.axes[axis].size > 1 ? GENOME_STORAGE_KINDS : 0;
+    return problem->has_storage && problem->mesh.axes[axis].size > 1 ? AXIS_PLAN_STORAGE_KINDS : 0;
 }
 
 bool problem_must_stop(const Problem *problem) {
@@ -514,24 +515,25 @@ bool problem_must_stop(const Problem *problem) {
     return budget->deadline > 0 && clock_seconds() > budget->deadline;
 }
 
-bool genome_has(const Genome *genome, int32_t axis, int32_t candidate) {
-    for (int32_t k = 0; k < genome->count[axis]; k++)
-        if (genome->entries[axis][k] == candidate) return true;
+bool axis_plan_has(const AxisPlan *axis_plan, int32_t axis, int32_t candidate) {
+    for (int32_t k = 0; k < axis_plan->count[axis]; k++)
+        if (axis_plan->entries[axis][k] == candidate) return true;
     return false;
 }
 
-bool genome_insert(Genome *genome, int32_t axis, int32_t place, int32_t candidate) {
-    if (genome->count[axis] == GENOME_MAX_ENTRIES || genome_has(genome, axis, candidate)) return false;
-    uint8_t *entries = genome->entries[axis];
-    memmove(&entries[place + 1], &entries[place], (size_t)(genome->count[axis] - place));
+bool axis_plan_insert(AxisPlan *axis_plan, int32_t axis, int32_t place, int32_t candidate) {
+    if (axis_plan->count[axis] == AXIS_PLAN_MAX_ENTRIES || axis_plan_has(axis_plan, axis, candidate))
+        return false;
+    uint8_t *entries = axis_plan->entries[axis];
+    memmove(&entries[place + 1], &entries[place], (size_t)(axis_plan->count[axis] - place));
     entries[place] = (uint8_t)candidate;
-    genome->count[axis]++;
+    axis_plan->count[axis]++;
     return true;
 }
 
-void genome_remove(Genome *genome, int32_t axis, int32_t place) {
-    uint8_t *entries = genome->entries[axis];
-    genome->count[axis]--;
-    memmove(&entries[place], &entries[place + 1], (size_t)(genome->count[axis] - place));
-    entries[genome->count[axis]] = 0; /* equal lists are equal bytes */
+void axis_plan_remove(AxisPlan *axis_plan, int32_t axis, int32_t place) {
+    uint8_t *entries = axis_plan->entries[axis];
+    axis_plan->count[axis]--;
+    memmove(&entries[place], &entries[place + 1], (size_t)(axis_plan->count[axis] - place));
+    entries[axis_plan->count[axis]] = 0; /* equal lists are equal bytes */
 }

@@ -79,7 +79,7 @@ AmStatus product_bound_create(ProductBound **bound, Arena *arena, const Problem 
     *self = (ProductBound){.problem = problem,
                            .type = cluster_device_type(problem->cluster, problem->devices[0])};
     *bound = self;
-    if (self->type->profile || self->type->operators || problem->pins.exception_count > 0) return AM_OK;
+    if (self->type->profile || self->type->operators || problem->pins.override_count > 0) return AM_OK;
     for (int32_t c = 0; c < classes->count; c++) candidate_of[c] = -1;
     for (int32_t k = 0; k < problem->candidate_count; k++)
         for (int32_t m = 0; m < problem->candidates[k].class_count; m++)

@@ -19,7 +19,7 @@ typedef struct ProductBound ProductBound;
 
 /* Which candidates an axis's list may hold: [axis][candidate]. */
 typedef struct AllowedCandidates {
-    bool may[GENOME_AXES][UINT8_MAX + 1];
+    bool may[AXIS_PLAN_AXES][UINT8_MAX + 1];
 } AllowedCandidates;
 
 /* Allocates in the arena. If operators are priced by measurements, or overrides decide about single

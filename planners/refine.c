@@ -7,14 +7,15 @@
 #include "base/parallel.h"
 #include "cost/additive_bound.h"
 #include "cost/simulate.h"
-#include "planners/searching.h"
+#include "planners/single_stage.h"
 
 enum { SWEEPS = 100, ROUNDS = 2, MOST_PATCHES = 20, MOST_CHANGES = 60 };
 
 /* The evaluations of a search for overrides: this fraction, and at most this number. */
 enum { EVALUATIONS_PART = 3, EVALUATIONS_MOST = 60 };
 
-/* A change that makes the sum of computing and boxing dearer by more than this, of the step, is not priced.
+/* A change that makes the sum of computing and resharding dearer by more than this, of the step, is not
+ * priced.
  */
 #define MOST_DEARER 1e-3
 /* The least gain of a change, as a fraction of the step: plans with fewer overrides are easier to
@@ -51,19 +52,19 @@ typedef struct Refining {
 /* If a smaller fraction of the communication is hidden, all of it counts. */
 #define LEAST_HIDDEN 0.1
 
-static PlanException *find_exception(const PlanStage *stage, int32_t instruction) {
-    for (int32_t k = 0; k < stage->exception_count; k++)
-        if (stage->exceptions[k].instruction == instruction) return &stage->exceptions[k];
+static PlanOverride *find_override(const PlanStage *stage, int32_t instruction) {
+    for (int32_t k = 0; k < stage->override_count; k++)
+        if (stage->overrides[k].instruction == instruction) return &stage->overrides[k];
     return NULL;
 }
 
-/* The exceptions of a stage that it has or that are added to it, room for which there is. */
-static PlanException *exception_for(PlanStage *stage, int32_t instruction) {
-    PlanException *exception = find_exception(stage, instruction);
-    if (exception) return exception;
-    exception = &stage->exceptions[stage->exception_count++];
-    *exception = (PlanException){.instruction = instruction};
-    return exception;
+/* The overrides of a stage that it has or that are added to it, room for which there is. */
+static PlanOverride *override_for(PlanStage *stage, int32_t instruction) {
+    PlanOverride *override = find_override(stage, instruction);
+    if (override) return override;
+    override = &stage->overrides[stage->override_count++];
+    *override = (PlanOverride){.instruction = instruction};
+    return override;
 }
 
 /* Gives a node and all equal ones another label, as overrides, if plans can express it. */
@@ -76,11 +77,11 @@ static void relabel_stage(PlanStage *stage, const Refining *self, const Additive
     if (!is_tensor && !additive_label_factors(model, relabel->node, relabel->label, factors)) return;
     for (int32_t n = 0; n < model->node_count; n++) {
         if (!additive_is_alike(self->fold, n, relabel->node)) continue;
-        PlanException *exception = exception_for(stage, model->nodes[n].instruction);
-        if (is_tensor) exception->states = states;
-        else memcpy(exception->factors, factors, sizeof exception->factors);
-        exception->has_states |= is_tensor;
-        exception->has_factors |= !is_tensor;
+        PlanOverride *override = override_for(stage, model->nodes[n].instruction);
+        if (is_tensor) override->states = states;
+        else memcpy(override->factors, factors, sizeof override->factors);
+        override->has_states |= is_tensor;
+        override->has_factors |= !is_tensor;
     }
 }
 
@@ -98,29 +99,29 @@ static int32_t count_nodes(const Refining *self, const AdditiveChange *const *ch
 static AmStatus change_stage(PlanStage *changed, const Refining *self, const AdditiveChange *const *changes,
                              int32_t count, AmError *error) {
     const PlanStage *stage = self->stage;
-    int32_t most = stage->exception_count + count_nodes(self, changes, count);
+    int32_t most = stage->override_count + count_nodes(self, changes, count);
     *changed = *stage;
-    changed->exceptions = ARENA_ARRAY(self->arena, PlanException, most + 1);
-    if (!changed->exceptions) return am_fail_memory(error, most);
-    if (stage->exception_count > 0)
-        memcpy(changed->exceptions, stage->exceptions,
-               sizeof *stage->exceptions * (size_t)stage->exception_count);
+    changed->overrides = ARENA_ARRAY(self->arena, PlanOverride, most + 1);
+    if (!changed->overrides) return am_fail_memory(error, most);
+    if (stage->override_count > 0)
+        memcpy(changed->overrides, stage->overrides,
+               sizeof *stage->overrides * (size_t)stage->override_count);
     for (int32_t c = 0; c < count; c++)
         for (int32_t k = 0; k < changes[c]->count; k++)
             relabel_stage(changed, self, &changes[c]->relabels[k]);
     return AM_OK;
 }
 
-/* Keeps what operators with exceptions make as their only readers take it; whether anything is kept otherwise
+/* Keeps what operators with overrides make as their only readers take it; whether anything is kept otherwise
  * now. */
-static bool keep_as_read(const Refining *self, Trial *trial, const Completion *completion) {
+static bool keep_as_read(const Refining *self, Trial *trial, const Assignment *assignment) {
     bool is_changed = false;
-    for (int32_t k = 0; k < trial->stage.exception_count; k++) {
-        PlanException *exception = &trial->stage.exceptions[k];
+    for (int32_t k = 0; k < trial->stage.override_count; k++) {
+        PlanOverride *override = &trial->stage.overrides[k];
         SbpState state;
-        if (!additive_wanted_state(self->model, completion, exception->instruction, &state)) continue;
-        exception->has_states = is_changed = true;
-        exception->states = state;
+        if (!additive_wanted_state(self->model, assignment, override->instruction, &state)) continue;
+        override->has_states = is_changed = true;
+        override->states = state;
     }
     return is_changed;
 }
@@ -132,21 +133,21 @@ static double sum_of(const Refining *self, const AdditiveCost *cost) {
 
 static AmStatus try_in(const Refining *self, Trial *trial, Arena *scratch, AmError *error) {
     const Problem *problem = self->problem;
-    Completion *completion;
-    AmStatus status = plan_complete(&completion, scratch, problem->context, &trial->stage, error);
-    if (status == AM_OK && keep_as_read(self, trial, completion))
-        status = plan_complete(&completion, scratch, problem->context, &trial->stage, error);
+    Assignment *assignment;
+    AmStatus status = plan_assign(&assignment, scratch, problem->context, &trial->stage, error);
+    if (status == AM_OK && keep_as_read(self, trial, assignment))
+        status = plan_assign(&assignment, scratch, problem->context, &trial->stage, error);
     if (status == AM_ERROR_INPUT) return AM_OK; /* an operator that cannot be split so */
     TRY(status);
-    const AdditiveCost cost = additive_cost(self->model, completion);
+    const AdditiveCost cost = additive_cost(self->model, assignment);
     trial->sum = sum_of(self, &cost);
-    trial->key = problem_completion_key(problem, completion);
+    trial->key = problem_assignment_key(problem, assignment);
     const PlanPrice *known = price_memo_find(&problem->plans, trial->key);
     trial->is_known = known != NULL;
     trial->is_priced = known || trial->sum <= self->sum + MOST_DEARER * self->price->seconds;
     if (known) trial->price = *known;
     if (known || !trial->is_priced) return AM_OK;
-    return problem_price_completion(&trial->price, problem, scratch, completion, error);
+    return problem_price_assignment(&trial->price, problem, scratch, assignment, error);
 }
 
 static void try_one(const Refining *self, Trial *trial) {
@@ -257,13 +258,13 @@ static AmStatus list_changes(AdditiveChange **changes, int32_t *count, const Ref
 
 static AmStatus refine_round(Refining *self, bool *is_changed, AmError *error) {
     AdditiveChange *changes;
-    Completion *completion;
+    Assignment *assignment;
     int32_t *labels, count;
-    TRY(plan_complete(&completion, self->arena, self->problem->context, self->stage, error));
-    const AdditiveCost cost = additive_cost(self->model, completion);
+    TRY(plan_assign(&assignment, self->arena, self->problem->context, self->stage, error));
+    const AdditiveCost cost = additive_cost(self->model, assignment);
     self->sum = sum_of(self, &cost);
     additive_bound(self->fold, &self->weights, SWEEPS);
-    TRY(additive_labels(&labels, self->arena, self->model, completion, error));
+    TRY(additive_labels(&labels, self->arena, self->model, assignment, error));
     TRY(list_changes(&changes, &count, self, labels, error));
     self->is_done = ARENA_ARRAY(self->arena, bool, count + 1);
     if (!self->is_done) return am_fail_memory(error, count);
@@ -286,15 +287,15 @@ static AmStatus refine_round(Refining *self, bool *is_changed, AmError *error) {
 
 static AmStatus open_model(Refining *self, AmError *error) {
     const Problem *problem = self->problem;
-    Completion *completion;
+    Assignment *assignment;
     TRY(additive_create(&self->model, self->arena, problem->context, &problem->mesh, problem->cluster,
                         problem->devices, error));
     if (!self->model) return AM_OK;
     TRY(additive_fold(&self->fold, self->arena, self->model, error));
     self->stop = (StopSignal){problem->budget.interrupted, problem->budget.deadline};
     additive_fold_watch(self->fold, &self->stop);
-    TRY(plan_complete(&completion, self->arena, problem->context, self->stage, error));
-    if (!price_memo_add(&self->problem->plans, problem_completion_key(problem, completion), self->price))
+    TRY(plan_assign(&assignment, self->arena, problem->context, self->stage, error));
+    if (!price_memo_add(&self->problem->plans, problem_assignment_key(problem, assignment), self->price))
         return am_fail_memory(error, 0);
     return AM_OK;
 }
@@ -327,7 +328,7 @@ int64_t refine_evaluations(const SearchOptions *options, int64_t limit) {
     bool is_joint = options->space == SPACE_SINGLE_STAGE || search_spans_stages(options);
     bool is_free = is_joint && !options->kept && options->pin_count == 0 && !options->is_even;
     bool is_wanted =
-        search_method_explores(options->searcher) && !options->no_polish && !options->no_exceptions;
+        search_method_explores(options->searcher) && !options->no_polish && !options->no_overrides;
     int64_t part = limit / EVALUATIONS_PART;
     if (!is_free || !is_wanted) return 0;
     return part < EVALUATIONS_MOST ? part : EVALUATIONS_MOST;
@@ -371,7 +372,7 @@ AmStatus refine_plan(Plan *plan, int64_t left, int64_t cap, bool *is_cut, int64_
     AmStatus status = refine_stage(&stage, &price, arena, problem, error);
     *evaluations += problem->budget.evaluations;
     *is_cut = problem->budget.is_cut;
-    if (status == AM_OK && stage.exception_count > plan->stages[0].exception_count)
+    if (status == AM_OK && stage.override_count > plan->stages[0].override_count)
         status = take_stage(plan, &stage, arena, context, cluster, options, error);
     problem_free(problem);
     return status;

@@ -4,9 +4,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "planners/axis_plan_changes.h"
 #include "planners/estimate.h"
-#include "planners/genome_changes.h"
-#include "planners/searching.h"
+#include "planners/single_stage.h"
 
 enum { MOST_STEPS = 300, LEAST_STEPS = 40 };
 /* Steps times instructions: an estimate clears memory for all of the module. */
@@ -37,8 +37,8 @@ static double score_of(const PlanPrice *estimate, ScreenScore score) {
     return plan_price_score(&hidden);
 }
 
-/* Keeps a genome if it is among the best; of equal ones the first. */
-static void keep(Screening *self, const Genome *genome, const PlanPrice *estimate, ScreenScore by) {
+/* Keeps an axis plan if it is among the best; of equal ones the first. */
+static void keep(Screening *self, const AxisPlan *axis_plan, const PlanPrice *estimate, ScreenScore by) {
     double score = score_of(estimate, by);
     int32_t at = self->count;
     while (at > 0 && score < score_of(&self->kept[at - 1].estimate, by) * (1 - LEAST_DIFFERENCE)) at--;
@@ -46,30 +46,30 @@ static void keep(Screening *self, const Genome *genome, const PlanPrice *estimat
     if (is_known || at == SCREEN_MOST_OF_SCORE) return;
     if (self->count < SCREEN_MOST_OF_SCORE) self->count++;
     for (int32_t k = self->count - 1; k > at; k--) self->kept[k] = self->kept[k - 1];
-    self->kept[at] = (Screened){*genome, *estimate};
+    self->kept[at] = (Screened){*axis_plan, *estimate};
 }
 
-static AmStatus score_genome(Screen *self, const Genome *genome, double *score, AmError *error) {
+static AmStatus score_axis_plan(Screen *self, const AxisPlan *axis_plan, double *score, AmError *error) {
     PlanPrice estimate;
-    TRY(estimate_genome(&estimate, self->estimator, genome, error));
+    TRY(estimate_axis_plan(&estimate, self->estimator, axis_plan, error));
     *score = score_of(&estimate, self->score);
-    for (ScreenScore by = 0; by < SCREEN_SCORES; by++) keep(&self->found[by], genome, &estimate, by);
+    for (ScreenScore by = 0; by < SCREEN_SCORES; by++) keep(&self->found[by], axis_plan, &estimate, by);
     return AM_OK;
 }
 
-/* Walks from one genome by estimates: annealing, or hill climbing. */
-static AmStatus walk(Screen *self, const Genome *start, bool is_climb, Random *random, AmError *error) {
-    Genome genome = *start;
+/* Walks from one axis plan by estimates: annealing, or hill climbing. */
+static AmStatus walk(Screen *self, const AxisPlan *start, bool is_climb, Random *random, AmError *error) {
+    AxisPlan axis_plan = *start;
     double score;
-    TRY(score_genome(self, &genome, &score, error));
+    TRY(score_axis_plan(self, &axis_plan, &score, error));
     for (int32_t step = 0; step < self->steps && !problem_must_stop(self->problem); step++) {
-        Genome changed = genome;
+        AxisPlan changed = axis_plan;
         double next;
-        if (!genome_change(self->problem, random, &changed)) continue;
-        TRY(score_genome(self, &changed, &next, error));
+        if (!axis_plan_change(self->problem, random, &changed)) continue;
+        TRY(score_axis_plan(self, &changed, &next, error));
         if (is_climb ? next >= score : !annealing_takes(random, next / score - 1, (double)step / self->steps))
             continue;
-        genome = changed;
+        axis_plan = changed;
         score = next;
     }
     return AM_OK;
@@ -77,26 +77,26 @@ static AmStatus walk(Screen *self, const Genome *start, bool is_climb, Random *r
 
 /* From the best recipe, from what splits nothing, and from the best of both. */
 static AmStatus walk_from_starts(Screen *self, Random *random, AmError *error) {
-    Genome genome = {0};
-    for (int32_t e = 0; e < EXPERT_COUNT && !problem_must_stop(self->problem); e++) {
+    AxisPlan axis_plan = {0};
+    for (int32_t e = 0; e < BASELINE_COUNT && !problem_must_stop(self->problem); e++) {
         const char *reason;
         double score;
-        TRY(expert_genome(self->problem, (Expert)e, &genome, &reason, error));
-        if (!reason) TRY(score_genome(self, &genome, &score, error));
+        TRY(baseline_axis_plan(self->problem, (Baseline)e, &axis_plan, &reason, error));
+        if (!reason) TRY(score_axis_plan(self, &axis_plan, &score, error));
     }
     if (self->found[self->score].count > 0) {
-        genome = self->found[self->score].kept[0].genome;
-        TRY(walk(self, &genome, false, random, error));
+        axis_plan = self->found[self->score].kept[0].axis_plan;
+        TRY(walk(self, &axis_plan, false, random, error));
     }
-    genome = (Genome){0};
-    TRY(walk(self, &genome, false, random, error));
-    genome = self->found[self->score].kept[0].genome;
-    return walk(self, &genome, true, random, error);
+    axis_plan = (AxisPlan){0};
+    TRY(walk(self, &axis_plan, false, random, error));
+    axis_plan = self->found[self->score].kept[0].axis_plan;
+    return walk(self, &axis_plan, true, random, error);
 }
 
-static bool has(const Screening *screening, const Genome *genome) {
+static bool has(const Screening *screening, const AxisPlan *axis_plan) {
     for (int32_t k = 0; k < screening->count; k++)
-        if (memcmp(&screening->kept[k].genome, genome, sizeof *genome) == 0) return true;
+        if (memcmp(&screening->kept[k].axis_plan, axis_plan, sizeof *axis_plan) == 0) return true;
     return false;
 }
 
@@ -104,16 +104,16 @@ static bool has(const Screening *screening, const Genome *genome) {
 static void merge(Screening *screening, const Screen *self) {
     for (int32_t k = 0; k < SCREEN_MOST_OF_SCORE; k++)
         for (ScreenScore by = 0; by < SCREEN_SCORES; by++)
-            if (k < self->found[by].count && !has(screening, &self->found[by].kept[k].genome))
+            if (k < self->found[by].count && !has(screening, &self->found[by].kept[k].axis_plan))
                 screening->kept[screening->count++] = self->found[by].kept[k];
 }
 
 AmStatus screen_price(const Screening *screening, Problem *problem, AmError *error) {
-    Genome genomes[SCREEN_MOST_KEPT];
-    for (int32_t k = 0; k < screening->count; k++) genomes[k] = screening->kept[k].genome;
+    AxisPlan axis_plans[SCREEN_MOST_KEPT];
+    for (int32_t k = 0; k < screening->count; k++) axis_plans[k] = screening->kept[k].axis_plan;
     for (int32_t k = 0; k < screening->count && !problem_must_stop(problem); k += PROBLEM_BATCH) {
         int32_t left = screening->count - k, count = left < PROBLEM_BATCH ? left : PROBLEM_BATCH;
-        TRY(problem_price_batch(problem, &genomes[k], count, error));
+        TRY(problem_price_batch(problem, &axis_plans[k], count, error));
     }
     return AM_OK;
 }

@@ -1,4 +1,4 @@
-/* Screening: annealing over a problem's genomes by estimates alone (estimate.h), whose best few are
+/* Screening: annealing over a problem's axis plans by estimates alone (estimate.h), whose best few are
  * then priced: by the sum of computing and communication, and by the rest if most of the shorter of
  * the two is hidden. Every searcher starts from it, besides the baselines: some hundred estimates
  * take the time of some ten prices, and find plans that searchers do not find in so few. Estimates
@@ -11,11 +11,11 @@
 enum { SCREEN_MOST_OF_SCORE = 6, SCREEN_MOST_KEPT = 2 * SCREEN_MOST_OF_SCORE };
 
 typedef struct Screened {
-    Genome genome;
+    AxisPlan axis_plan;
     PlanPrice estimate;
 } Screened;
 
-/* The best genomes by screening, best first. Empty without estimates. */
+/* The best axis plans by screening, best first. Empty without estimates. */
 typedef struct Screening {
     Screened kept[SCREEN_MOST_KEPT];
     int32_t count;
@@ -24,7 +24,7 @@ typedef struct Screening {
 /* Ends early when problem_must_stop(). */
 AmStatus screen_search(Screening *screening, Problem *problem, uint64_t seed, AmError *error);
 
-/* Prices the kept genomes, until problem_must_stop(). */
+/* Prices the kept axis plans, until problem_must_stop(). */
 AmStatus screen_price(const Screening *screening, Problem *problem, AmError *error);
 
 #endif

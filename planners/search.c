@@ -7,7 +7,7 @@
 #include "planners/even_pipeline.h"
 #include "planners/plan_climb.h"
 #include "planners/refine.h"
-#include "planners/searching.h"
+#include "planners/single_stage.h"
 #include "propagation/micro_batches.h"
 
 const char *search_objective_name(SearchObjective objective) {
@@ -24,8 +24,8 @@ const char *searcher_name(Searcher searcher) {
     return names[searcher];
 }
 
-AmStatus searching_problem(Problem **problem, const Searching *self, const Mesh *mesh, int64_t limit,
-                           AmError *error) {
+AmStatus single_stage_problem(Problem **problem, const SingleStageSearch *self, const Mesh *mesh,
+                              int64_t limit, AmError *error) {
     const SearchOptions *options = self->options;
     ProblemSettings settings = {
         .space = options->space,
@@ -40,22 +40,22 @@ AmStatus searching_problem(Problem **problem, const Searching *self, const Mesh 
     return problem_create(problem, self->context, self->cluster, mesh, self->devices, &settings, error);
 }
 
-static AmStatus add_problem(Searching *self, const Mesh *mesh, AmError *error) {
-    TRY(searching_problem(&self->problems[self->problem_count], self, mesh, self->limit, error));
+static AmStatus add_problem(SingleStageSearch *self, const Mesh *mesh, AmError *error) {
+    TRY(single_stage_problem(&self->problems[self->problem_count], self, mesh, self->limit, error));
     self->problem_count++;
     return AM_OK;
 }
 
 /* Every ordered split of the devices into data x model on which the pins can
  * hold, or the one mesh asked for. */
-static AmStatus create_problems(Searching *self, AmError *error) {
+static AmStatus create_problems(SingleStageSearch *self, AmError *error) {
     int32_t devices = self->cluster->device_count;
     if (self->options->mesh) {
         Mesh mesh;
         TRY(mesh_parse(&mesh, self->arena, self->options->mesh, error));
-        if (mesh.axis_count > GENOME_AXES)
+        if (mesh.axis_count > AXIS_PLAN_AXES)
             return am_fail(error, AM_ERROR_USAGE, "", "--mesh %s: at most %d axes can be searched",
-                           self->options->mesh, GENOME_AXES);
+                           self->options->mesh, AXIS_PLAN_AXES);
         if (mesh.device_count != devices)
             return am_fail(error, AM_ERROR_USAGE, "", "--mesh %s has %d devices, cluster %s has %d",
                            self->options->mesh, mesh.device_count, self->cluster->name, devices);
@@ -97,12 +97,12 @@ void search_describe_plan(Plan *plan, const PlanContext *context, const Cluster 
                    .bound_seconds = NAN};
 }
 
-AmStatus searching_plan(Searching *self, const Problem *problem, const Genome *genome, Plan **plan,
-                        AmError *error) {
+AmStatus single_stage_plan(SingleStageSearch *self, const Problem *problem, const AxisPlan *axis_plan,
+                           Plan **plan, AmError *error) {
     *plan = ARENA_ARRAY(self->arena, Plan, 1);
     PlanStage *stage = ARENA_ARRAY(self->arena, PlanStage, 1);
     if (self->arena->failed) return am_fail_memory(error, (int64_t)sizeof **plan);
-    problem_stage(problem, genome, self->arena, stage);
+    problem_stage(problem, axis_plan, self->arena, stage);
     search_describe_plan(*plan, self->context, self->cluster, self->options);
     (*plan)->stages = stage;
     (*plan)->predicted = ARENA_ARRAY(self->arena, PlanDevicePrediction, problem->mesh.device_count);
@@ -110,7 +110,7 @@ AmStatus searching_plan(Searching *self, const Problem *problem, const Genome *g
     return micro_batches_state_relaxations(*plan, self->arena, self->context, error);
 }
 
-AmStatus searching_simulate(const Searching *self, Plan *plan, MemoryFit *fit, AmError *error) {
+AmStatus single_stage_simulate(const SingleStageSearch *self, Plan *plan, MemoryFit *fit, AmError *error) {
     Arena *scratch = scratch_take(self->scratch);
     PlanDevicePrediction *predicted = plan->predicted;
     Simulation *simulation;
@@ -126,32 +126,32 @@ AmStatus searching_simulate(const Searching *self, Plan *plan, MemoryFit *fit, A
     return status;
 }
 
-bool searching_is_interrupted(const Searching *self) {
+bool single_stage_is_interrupted(const SingleStageSearch *self) {
     return self->options->interrupted && *self->options->interrupted;
 }
 
-bool searching_must_end(const Searching *self) {
-    return searching_is_interrupted(self) || (self->deadline > 0 && clock_seconds() > self->deadline);
+bool single_stage_must_end(const SingleStageSearch *self) {
+    return single_stage_is_interrupted(self) || (self->deadline > 0 && clock_seconds() > self->deadline);
 }
 
-int64_t searching_evaluations(const Searching *self) {
+int64_t single_stage_evaluations(const SingleStageSearch *self) {
     int64_t total = self->climbed + self->shared;
     for (int32_t k = 0; k < self->problem_count; k++) total += self->problems[k]->budget.evaluations;
     return total;
 }
 
-int64_t searching_left(const Searching *self) {
-    return self->cap > 0 ? self->cap - searching_evaluations(self) : INT64_MAX;
+int64_t single_stage_left(const SingleStageSearch *self) {
+    return self->cap > 0 ? self->cap - single_stage_evaluations(self) : INT64_MAX;
 }
 
-bool searching_cap(Searching *self, Problem *problem) {
-    int64_t left = searching_left(self);
+bool single_stage_cap(SingleStageSearch *self, Problem *problem) {
+    int64_t left = single_stage_left(self);
     if (left <= 0) self->is_cut = true;
     problem->budget.cap = self->cap > 0 ? problem->budget.evaluations + left : 0;
     return left > 0;
 }
 
-void searching_sort(Searching *self) {
+void single_stage_sort(SingleStageSearch *self) {
     for (int32_t k = 1; k < self->problem_count; k++) {
         Problem *problem = self->problems[k];
         int32_t place = k;
@@ -166,7 +166,7 @@ void searching_sort(Searching *self) {
     }
 }
 
-static bool has_plan(const Searching *self) {
+static bool has_plan(const SingleStageSearch *self) {
     for (int32_t k = 0; k < self->problem_count; k++)
         if (self->problems[k]->has_best && self->problems[k]->best_price.excess <= 0) return true;
     return false;
@@ -174,25 +174,25 @@ static bool has_plan(const Searching *self) {
 
 /* Finds a plan for a search that is ended at once: the first baseline that fits, those with the
  * least memory first, or the unsplit plan. */
-static AmStatus find_any_plan(Searching *self, AmError *error) {
-    Genome genome = {0};
+static AmStatus find_any_plan(SingleStageSearch *self, AmError *error) {
+    AxisPlan axis_plan = {0};
     PlanPrice price;
-    for (int32_t e = EXPERT_COUNT - 1; e >= 0; e--)
+    for (int32_t e = BASELINE_COUNT - 1; e >= 0; e--)
         for (int32_t k = self->problem_count - 1; k >= 0; k--) {
             const char *reason;
             if (has_plan(self)) return AM_OK;
-            TRY(expert_genome(self->problems[k], (Expert)e, &genome, &reason, error));
-            if (!reason) TRY(problem_price(self->problems[k], &genome, &price, error));
+            TRY(baseline_axis_plan(self->problems[k], (Baseline)e, &axis_plan, &reason, error));
+            if (!reason) TRY(problem_price(self->problems[k], &axis_plan, &price, error));
         }
     if (has_plan(self)) return AM_OK;
-    genome = (Genome){0};
-    TRY(problem_price(self->problems[0], &genome, &price, error));
-    if (price.excess <= 0 || !searching_is_interrupted(self)) return AM_OK;
+    axis_plan = (AxisPlan){0};
+    TRY(problem_price(self->problems[0], &axis_plan, &price, error));
+    if (price.excess <= 0 || !single_stage_is_interrupted(self)) return AM_OK;
     return am_fail(error, AM_INTERRUPTED, "", "interrupted before a plan was found that fits");
 }
 
 /* How far from the best plan of all meshes this one can be; a bound that is known already may be better. */
-static AmStatus prove(Searching *self, Plan *plan, double start, AmError *error) {
+static AmStatus prove(SingleStageSearch *self, Plan *plan, double start, AmError *error) {
     PlanBound bound;
     double seconds = self->options->seconds;
     const StopSignal stop = {.interrupted = self->options->interrupted,
@@ -214,21 +214,21 @@ static AmStatus prove(Searching *self, Plan *plan, double start, AmError *error)
 #define PROOF_EVALUATIONS 8
 
 /* Returns whether a bound is computed: not after an interrupt, and not without time for it. */
-static bool may_prove(const Searching *self, double start) {
+static bool may_prove(const SingleStageSearch *self, double start) {
     const SearchOptions *options = self->options;
-    bool is_wanted = search_method_takes_experts(options->searcher) && !options->no_proof;
+    bool is_wanted = search_method_takes_baselines(options->searcher) && !options->skip_bound;
     if (!is_wanted || self->result->interrupted) return false;
     if (options->seconds == 0) return true;
-    double now = clock_seconds(), plans = (double)searching_evaluations(self);
+    double now = clock_seconds(), plans = (double)single_stage_evaluations(self);
     double needed = plans > 0 ? PROOF_EVALUATIONS * self->problem_count * (now - start) / plans : 0;
     return now + needed <= start + options->seconds;
 }
 
 /* With what evaluations are left. */
-static AmStatus refine(Searching *self, Problem *problem, Plan *plan, AmError *error) {
+static AmStatus refine(SingleStageSearch *self, Problem *problem, Plan *plan, AmError *error) {
     PlanPrice price = problem->best_price;
-    if (self->refining == 0 || self->is_cut || searching_must_end(self)) return AM_OK;
-    if (!searching_cap(self, problem)) return AM_OK;
+    if (self->refining == 0 || self->is_cut || single_stage_must_end(self)) return AM_OK;
+    if (!single_stage_cap(self, problem)) return AM_OK;
     problem->budget.limit = problem->budget.evaluations + self->refining;
     search_watch_phase(self->options->watch, SEARCH_PHASE_OVERRIDES);
     AmStatus status = refine_stage(plan->stages, &price, self->arena, problem, error);
@@ -237,7 +237,7 @@ static AmStatus refine(Searching *self, Problem *problem, Plan *plan, AmError *e
 }
 
 /* Keeps the plan of a round if it is better than those of the rounds before. */
-static void keep_better(Searching *self, Plan *plan, const MemoryFit *fit) {
+static void keep_better(SingleStageSearch *self, Plan *plan, const MemoryFit *fit) {
     bool is_better = !self->plan || (fit->fits && !self->fit.fits);
     if (!is_better && fit->fits == self->fit.fits)
         is_better = fit->fits ? plan->predicted_step_seconds < self->plan->predicted_step_seconds
@@ -248,18 +248,18 @@ static void keep_better(Searching *self, Plan *plan, const MemoryFit *fit) {
 }
 
 /* Single changes of the plan. */
-static AmStatus climb(Searching *self, Plan **plan, AmError *error) {
+static AmStatus climb(SingleStageSearch *self, Plan **plan, AmError *error) {
     PlanClimb *climb = &self->climb;
     if (!self->options->climbs || self->is_cut || !plan_climb_applies(self->options)) return AM_OK;
     bool is_same = (*plan)->predicted_step_seconds == self->climbed_from;
-    if (searching_left(self) <= 0 || is_same) return AM_OK;
+    if (single_stage_left(self) <= 0 || is_same) return AM_OK;
     self->climbed_from = (*plan)->predicted_step_seconds;
     climb->whole = self->options->climbs;
     climb->cluster = self->cluster;
     climb->options = self->options;
     climb->keeps_micro_batches = true;
     climb->stop = (StopSignal){self->options->interrupted, self->deadline};
-    climb->cap = self->cap > 0 ? searching_left(self) : 0;
+    climb->cap = self->cap > 0 ? single_stage_left(self) : 0;
     TRY(plan_climb_open(climb, self->arena, error));
     AmStatus status = plan_climb(plan, climb, 0, self->arena, error);
     self->climbed += climb->evaluations;
@@ -267,41 +267,41 @@ static AmStatus climb(Searching *self, Plan **plan, AmError *error) {
     return status;
 }
 
-/* The best genome of the round as a plan, with overrides. */
-static AmStatus end_round(Searching *self, AmError *error) {
-    searching_sort(self);
+/* The best axis plan of the round as a plan, with overrides. */
+static AmStatus end_round(SingleStageSearch *self, AmError *error) {
+    single_stage_sort(self);
     Problem *best = self->problems[0];
     Plan *plan;
     MemoryFit fit;
     if (!best->has_best) return AM_OK;
-    TRY(searching_plan(self, best, &best->best, &plan, error));
+    TRY(single_stage_plan(self, best, &best->best, &plan, error));
     TRY(refine(self, best, plan, error));
-    TRY(searching_simulate(self, plan, &fit, error));
-    if (self->sharing > 0 && searching_left(self) < self->sharing) self->is_cut = true;
-    if (!self->is_cut) TRY(searching_share(self, &plan, &fit, error));
+    TRY(single_stage_simulate(self, plan, &fit, error));
+    if (self->sharing > 0 && single_stage_left(self) < self->sharing) self->is_cut = true;
+    if (!self->is_cut) TRY(single_stage_share(self, &plan, &fit, error));
     if (fit.fits) TRY(climb(self, &plan, error));
     keep_better(self, plan, &fit);
     return AM_OK;
 }
 
 /* Keeps the unsplit plan, if a cap leaves no evaluation and no baseline fits. */
-static AmStatus keep_unsplit(Searching *self, AmError *error) {
-    const Genome nothing = {0};
+static AmStatus keep_unsplit(SingleStageSearch *self, AmError *error) {
+    const AxisPlan nothing = {0};
     Plan *plan;
     MemoryFit fit;
-    TRY(searching_plan(self, self->problems[0], &nothing, &plan, error));
-    TRY(searching_simulate(self, plan, &fit, error));
+    TRY(single_stage_plan(self, self->problems[0], &nothing, &plan, error));
+    TRY(single_stage_simulate(self, plan, &fit, error));
     keep_better(self, plan, &fit);
     return AM_OK;
 }
 
 /* The best plan found, or a recipe's where rounding made that the faster one. */
-static AmStatus make_plan(Searching *self, double start, AmError *error) {
-    bool takes_experts = !self->options->no_seeds && search_method_takes_experts(self->options->searcher);
-    for (int32_t e = 0; e < EXPERT_COUNT && takes_experts; e++) {
-        double seconds = self->result->experts[e].seconds; /* NAN: does not fit */
+static AmStatus make_plan(SingleStageSearch *self, double start, AmError *error) {
+    bool takes_baselines = !self->options->no_seeds && search_method_takes_baselines(self->options->searcher);
+    for (int32_t e = 0; e < BASELINE_COUNT && takes_baselines; e++) {
+        double seconds = self->result->baselines[e].seconds; /* NAN: does not fit */
         const MemoryFit fits = {.fits = true};
-        if (self->expert_plans[e] && !isnan(seconds)) keep_better(self, self->expert_plans[e], &fits);
+        if (self->baseline_plans[e] && !isnan(seconds)) keep_better(self, self->baseline_plans[e], &fits);
     }
     bool may_share = self->may_share;
     if (!self->plan) TRY(keep_unsplit(self, error));
@@ -328,19 +328,19 @@ static AmStatus make_plan(Searching *self, double start, AmError *error) {
         search_watch_phase(self->options->watch, SEARCH_PHASE_BOUND);
         TRY(prove(self, plan, start, error));
     }
-    plan->evaluations = searching_evaluations(self);
+    plan->evaluations = single_stage_evaluations(self);
     self->result->plan = plan;
     return AM_OK;
 }
 
 static bool is_pipeline_recipe(const SearchOptions *options) {
-    return options->searcher == SEARCHER_EXPERT &&
-           (options->expert == EXPERT_EVEN_PIPELINE || options->expert == EXPERT_MEGATRON_3D);
+    return options->searcher == SEARCHER_BASELINE &&
+           (options->baseline == BASELINE_EVEN_PIPELINE || options->baseline == BASELINE_MEGATRON_3D);
 }
 
 bool search_spans_stages(const SearchOptions *options) {
     bool is_joint = options->space == SPACE_AUTO || options->space == SPACE_HYBRID;
-    return is_joint && options->searcher != SEARCHER_EXPERT && options->objective == OBJECTIVE_TIME;
+    return is_joint && options->searcher != SEARCHER_BASELINE && options->objective == OBJECTIVE_TIME;
 }
 
 bool search_has_stages(const SearchOptions *options) {
@@ -359,7 +359,7 @@ const char *search_narrow(SearchOptions *options) {
                      {options->searcher == SEARCHER_EXHAUSTIVE, "--searcher exhaustive"},
                      {options->searcher == SEARCHER_RANDOM, "--searcher random"}};
     if (options->space != SPACE_AUTO || options->objective != OBJECTIVE_TIME) return NULL;
-    if (options->searcher == SEARCHER_EXPERT) {
+    if (options->searcher == SEARCHER_BASELINE) {
         options->space = is_pipeline_recipe(options) ? SPACE_PIPELINE : SPACE_SINGLE_STAGE;
         return NULL;
     }
@@ -372,25 +372,25 @@ const char *search_narrow(SearchOptions *options) {
 }
 
 /* Several stages: the recipe alone, beside those of a stage on all devices. */
-static AmStatus search_pipeline(Searching *self, AmError *error) {
+static AmStatus search_pipeline(SingleStageSearch *self, AmError *error) {
     SearchResult *result = self->result;
     const SearchOptions *options = self->options;
-    ExpertResult *quoted = &result->experts[options->expert];
+    BaselineResult *quoted = &result->baselines[options->baseline];
     if (!is_pipeline_recipe(options))
         return am_fail(
             error, AM_ERROR_USAGE, "",
             "--space pipeline: expected --expert even_pipeline or megatron_3d, or --objective paper "
             "(--space hybrid searches pipelines)");
-    for (int32_t e = 0; e < EXPERT_COUNT; e++) result->experts[e] = (ExpertResult){.seconds = NAN};
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) result->baselines[e] = (BaselineResult){.seconds = NAN};
     if (!options->mesh) { /* which is that of a stage */
         TRY(create_problems(self, error));
-        TRY(expert_quote_all(self, error));
+        TRY(baseline_price_all(self, error));
     }
     TRY(even_pipeline_plan(&result->plan, &quoted->reason, &result->evaluations, self->arena, self->context,
                            self->cluster, options, error));
     if (!result->plan)
         return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source, "--expert %s: %s",
-                       options->called ? options->called : expert_name(options->expert), quoted->reason);
+                       options->called ? options->called : baseline_name(options->baseline), quoted->reason);
     quoted->seconds = result->plan->predicted_step_seconds;
     result->plan->evaluations = result->evaluations;
     return AM_OK;
@@ -403,32 +403,32 @@ enum { LEAST_NEW = 16 };
 
 /* Sets the evaluations and the seed of a round. The first has as many as the options say, each further one as
  * many as all before together: sizes that do not depend on the cap. */
-static void begin_round(Searching *self, SearchOptions *single, int32_t round) {
+static void begin_round(SingleStageSearch *self, SearchOptions *single, int32_t round) {
     int64_t size = self->round_size;
     for (int32_t k = 1; k < round && size < MOST_SIZE; k++) size *= 2;
     single->seed = self->seed + (uint64_t)round * SEARCH_SEED_STEP;
     self->refining = refine_evaluations(single, size);
-    self->sharing = searching_share_evaluations(self, size - self->refining);
+    self->sharing = single_stage_share_evaluations(self, size - self->refining);
     self->may_share = self->sharing > 0;
-    self->limit = searching_evaluations(self) + size - self->refining - self->sharing;
+    self->limit = single_stage_evaluations(self) + size - self->refining - self->sharing;
 }
 
 /* One round after the other until the cap ends them or a round finds few plans that were not priced before;
  * without a cap, one round. */
-static AmStatus run_rounds(Searching *self, SearchOptions *single, AmError *error) {
+static AmStatus run_rounds(SingleStageSearch *self, SearchOptions *single, AmError *error) {
     for (int32_t round = 0;; round++) {
-        int64_t before = searching_evaluations(self) - self->climbed;
+        int64_t before = single_stage_evaluations(self) - self->climbed;
         begin_round(self, single, round);
         int64_t wanted = (self->limit + self->refining - before - self->climbed) / LEAST_NEW;
         TRY(search_method_run(self, error));
-        self->result->interrupted = searching_is_interrupted(self);
-        if (searching_must_end(self)) TRY(find_any_plan(self, error));
-        TRY(expert_quote_all(self, error));
+        self->result->interrupted = single_stage_is_interrupted(self);
+        if (single_stage_must_end(self)) TRY(find_any_plan(self, error));
+        TRY(baseline_price_all(self, error));
         TRY(end_round(self, error));
-        bool is_new = searching_evaluations(self) - self->climbed - before > wanted &&
+        bool is_new = single_stage_evaluations(self) - self->climbed - before > wanted &&
                       search_method_has_rounds(single->searcher);
-        bool is_left = single->is_anytime && !self->is_cut && searching_left(self) > 0;
-        if (!is_new || !is_left || searching_must_end(self)) return AM_OK;
+        bool is_left = single->is_anytime && !self->is_cut && single_stage_left(self) > 0;
+        if (!is_new || !is_left || single_stage_must_end(self)) return AM_OK;
     }
 }
 
@@ -438,9 +438,9 @@ AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, 
     SearchOptions single = *options;
     if (single.space == SPACE_AUTO) single.space = SPACE_SINGLE_STAGE;
     bool has_stages = search_has_stages(&single);
-    bool method_takes_experts = search_method_takes_experts(options->searcher);
+    bool method_takes_baselines = search_method_takes_baselines(options->searcher);
     *result = (SearchResult){.model_gap = NAN};
-    Searching self = {
+    SingleStageSearch self = {
         .arena = arena,
         .context = context,
         .cluster = cluster,
@@ -452,8 +452,9 @@ AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, 
                           : search_evaluations_for(options->searcher, context->canonical->instruction_count),
         .seed = options->seed,
         .cap = options->cap,
-        .deadline =
-            options->seconds > 0 ? start + options->seconds * (options->no_proof ? 1 : SEARCHING_SHARE) : 0};
+        .deadline = options->seconds > 0
+                        ? start + options->seconds * (options->skip_bound ? 1 : SEARCHING_SHARE)
+                        : 0};
     if (!self.devices) return am_fail_memory(error, cluster->device_count);
     self.scratch = scratch_create();
     if (!self.scratch) return am_fail_memory(error, (int64_t)sizeof *self.scratch);
@@ -465,14 +466,14 @@ AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, 
         TRY_OR_FAIL(create_problems(&self, error));
         search_watch_phase(options->watch, SEARCH_PHASE_BASELINES);
         search_watch_expect(options->watch, self.cap > 0 ? self.cap : self.round_size);
-        if (method_takes_experts) TRY_OR_FAIL(expert_quote_all(&self, error));
+        if (method_takes_baselines) TRY_OR_FAIL(baseline_price_all(&self, error));
         search_watch_phase(options->watch, SEARCH_PHASE_SINGLE_STAGE);
         if (options->cap >= 0) TRY_OR_FAIL(run_rounds(&self, &single, error));
-        else TRY_OR_FAIL(expert_quote_all(&self, error));
+        else TRY_OR_FAIL(baseline_price_all(&self, error));
         status = make_plan(&self, start, error);
-        result->evaluations = searching_evaluations(&self);
+        result->evaluations = single_stage_evaluations(&self);
         result->is_cut = self.is_cut;
-        result->interrupted = searching_is_interrupted(&self); /* during the proof, too */
+        result->interrupted = single_stage_is_interrupted(&self); /* during the proof, too */
     }
     result->search_seconds = clock_seconds() - start;
 fail:

@@ -20,7 +20,7 @@
     X(EXACT, "exact", "branch and bound over the lists of every mesh")               \
     X(EXHAUSTIVE, "exhaustive", "every plan of the space")                           \
     X(RANDOM, "random", "one random valid plan; with --evaluations N the best of N") \
-    X(EXPERT, "expert", "the expert plan that --expert names")                       \
+    X(BASELINE, "expert", "the expert plan that --expert names")                     \
     X(AGENT, "agent", "pipelines as the inference agent cuts them")
 typedef enum Searcher {
 #define SEARCHER_ENUM(name, text, help) SEARCHER_##name,
@@ -30,7 +30,7 @@ typedef enum Searcher {
 } Searcher;
 const char *searcher_name(Searcher searcher);
 
-#define EXPERT_LIST(X)                                                                                    \
+#define BASELINE_LIST(X)                                                                                  \
     X(DATA_PARALLEL, "data_parallel", "the batch over all devices")                                       \
     X(MEGATRON, "megatron", "heads, MLP width and vocabulary inside a server, the batch between")         \
     X(MEGATRON_SEQUENCE, "megatron_sequence", "megatron, and the sequence where it splits nothing")       \
@@ -43,19 +43,19 @@ const char *searcher_name(Searcher searcher);
     X(CONTEXT_ZERO3, "context_zero3", "the sequence inside a server, the batch between, zero3 over both") \
     X(EVEN_PIPELINE, "even_pipeline", "stages of equal FLOPs, the batch over the devices of each")        \
     X(MEGATRON_3D, "megatron_3d", "even_pipeline with megatron's lists inside a server, the batch between")
-typedef enum Expert {
-#define EXPERT_ENUM(name, text, help) EXPERT_##name,
-    EXPERT_LIST(EXPERT_ENUM)
-#undef EXPERT_ENUM
-        EXPERT_COUNT
-} Expert;
-const char *expert_name(Expert expert);
+typedef enum Baseline {
+#define BASELINE_ENUM(name, text, help) BASELINE_##name,
+    BASELINE_LIST(BASELINE_ENUM)
+#undef BASELINE_ENUM
+        BASELINE_COUNT
+} Baseline;
+const char *baseline_name(Baseline baseline);
 
 /* Other names that users know a recipe by. Fully sharded data parallelism is zero3: weights, gradients and
  * optimizer state in shards, a weight gathered before its layer and again for the backward pass. */
-#define EXPERT_ALIAS_LIST(X) X(ZERO3, "fsdp")
-#define EXPERT_ALIAS_COUNT   1
-const char *expert_alias(int32_t k, Expert *expert);
+#define BASELINE_ALIAS_LIST(X) X(ZERO3, "fsdp")
+#define BASELINE_ALIAS_COUNT   1
+const char *baseline_alias(int32_t k, Baseline *baseline);
 
 /* The goal: the fastest plan, or Auto-MAP's own rules and rewards. */
 typedef enum SearchObjective { OBJECTIVE_TIME, OBJECTIVE_PAPER, OBJECTIVE_COUNT } SearchObjective;
@@ -71,14 +71,14 @@ const char *search_objective_name(SearchObjective objective); /* "time", "paper"
 #define SEARCH_SEED_STEP           7919 /* between the rounds of a search */
 
 typedef struct SearchOptions {
-    SearchObjective objective; /* OBJECTIVE_PAPER: paper_search.h; by search_micro_batches() alone */
+    SearchObjective objective; /* OBJECTIVE_PAPER: paper_search.h; by plan_search() alone */
     PlanSpace space;
     Searcher searcher;
-    Expert expert;       /* SEARCHER_EXPERT only */
+    Baseline baseline;   /* SEARCHER_BASELINE only */
     const char *called;  /* the recipe's name as the user has it, for errors; or NULL */
     const char *mesh;    /* "data=4,model=8" or NULL: every ordered split of the devices */
     int64_t evaluations; /* priced plans at most; 0: the searcher's default. OBJECTIVE_PAPER: episodes */
-    /* Inside search_micro_batches(): evaluations at most of this part, where `evaluations` is its size, on
+    /* Inside plan_search(): evaluations at most of this part, where `evaluations` is its size, on
      * which the schedule of the search depends. A part with a cap prices the first plans of the part without
      * it, so that a larger budget is never worse. 0: none; less: none is left, baselines alone are quoted. */
     int64_t cap;
@@ -96,14 +96,14 @@ typedef struct SearchOptions {
     const char *agent; /* file of the pipeline inference agent; NULL: the one built in */
     bool no_seeds;     /* start without the expert plans */
     bool no_polish;
-    bool no_proof;              /* gap and model gap are not wanted */
+    bool skip_bound;            /* gap and model gap are not wanted */
     bool is_trial;              /* tests only whether a plan fits: few one-stage plans */
     const PropagationPin *pins; /* [pin_count]: decisions that every plan keeps */
     int32_t pin_count;
     const char *schedule;      /* of pipelines (pipeline_schedule.h), or NULL: 1f1b where it can be */
     int32_t chunks;            /* of each stage, schedule interleaved_1f1b alone; 0: SEARCH_DEFAULT_CHUNKS */
     bool is_even;              /* only plans with equal, contiguous shards, which can be exported */
-    bool no_exceptions;        /* plans by lists alone, without overrides for single operators (refine.h) */
+    bool no_overrides;         /* plans by lists alone, without overrides for single operators (refine.h) */
     const KeptShardings *kept; /* the module's own shardings, kept by every plan; or NULL */
     const Plan *initial;       /* --init-plan, or NULL */
     const volatile sig_atomic_t *interrupted;
@@ -113,14 +113,14 @@ typedef struct SearchOptions {
     void *user;
 } SearchOptions;
 
-typedef struct ExpertResult {
+typedef struct BaselineResult {
     double seconds;     /* NAN: no such plan, or it does not fit */
     const char *reason; /* why not, else NULL */
-} ExpertResult;
+} BaselineResult;
 
 typedef struct SearchResult {
     Plan *plan; /* in the caller's arena */
-    ExpertResult experts[EXPERT_COUNT];
+    BaselineResult baselines[BASELINE_COUNT];
     int64_t evaluations;
     bool is_cut;             /* SearchOptions.cap has left something out */
     int64_t space_size;      /* SEARCHER_EXHAUSTIVE: plans in the space, else 0 */
@@ -157,7 +157,7 @@ void search_describe_plan(Plan *plan, const PlanContext *context, const Cluster 
                           const SearchOptions *options);
 
 /* The best one-stage plan that the options allow (SPACE_AUTO: SPACE_SINGLE_STAGE), or the recipe of a
- * pipeline; search_micro_batches() is for every space.
+ * pipeline; plan_search() is for every space.
  * AM_ERROR_INFEASIBLE if nothing fits: the text names the device, the bytes
  * needed and the limit of the plan that came nearest; or if some pin can hold on
  * no mesh: it names the pin. AM_ERROR_USAGE for a pin that means nothing, a mesh

@@ -6,14 +6,14 @@
 #include "base/parallel.h"
 #include "planners/screen.h"
 #include "planners/searchers.h"
-#include "planners/searching.h"
+#include "planners/single_stage.h"
 
 #define EXHAUSTIVE_LIMIT 200000
 
 /* A given plan for the problem's mesh and number of micro-batches is a start, too. */
 static AmStatus price_initial(Problem *problem, const Plan *plan, AmError *error) {
     const PlanStage *stage = &plan->stages[0];
-    Genome genome = {0};
+    AxisPlan axis_plan = {0};
     PlanPrice price;
     if (plan->stage_count > 1 || plan_context_used(plan, problem->context) != problem->context) return AM_OK;
     if (stage->mesh.axis_count != problem->mesh.axis_count) return AM_OK;
@@ -23,14 +23,14 @@ static AmStatus price_initial(Problem *problem, const Plan *plan, AmError *error
         for (int32_t e = 0; e < stage->lists[axis].count; e++) {
             const PlanEntry *entry = &stage->lists[axis].entries[e];
             bool is_storage = entry->kind != PLAN_COMPUTE;
-            if (is_storage && genome.storage[axis] < problem_storage_kinds(problem, axis))
-                genome.storage[axis]++;
+            if (is_storage && axis_plan.storage[axis] < problem_storage_kinds(problem, axis))
+                axis_plan.storage[axis]++;
             for (int32_t c = 0; c < problem->candidate_count && !is_storage; c++)
                 for (int32_t m = 0; m < problem->candidates[c].class_count; m++)
                     if (problem->candidates[c].classes[m] == entry->class_index)
-                        genome_insert(&genome, axis, genome.count[axis], c);
+                        axis_plan_insert(&axis_plan, axis, axis_plan.count[axis], c);
         }
-    return problem_price(problem, &genome, &price, error);
+    return problem_price(problem, &axis_plan, &price, error);
 }
 
 /* Searches plans of one problem, until it is exhausted or problem_must_stop(). */
@@ -45,7 +45,7 @@ typedef struct Task {
 } Task;
 
 typedef struct Exploration {
-    Searching *search;
+    SingleStageSearch *search;
     ExploreFunction *explore;
     double reference; /* seconds of data parallelism */
     Task tasks[SEARCH_MOST_MESHES];
@@ -55,7 +55,7 @@ typedef struct Exploration {
 static AmStatus explore_problem(const Exploration *exploration, const Screening *screening, Problem *problem,
                                 Text *log, AmError *error) {
     const SearchOptions *options = exploration->search->options;
-    Genome nothing = {0};
+    AxisPlan nothing = {0};
     double reference = exploration->reference;
     int64_t before = problem->budget.evaluations;
     /* A search that is stopped at once makes do with one plan (search.c), else each mesh has one at least. */
@@ -67,7 +67,7 @@ static AmStatus explore_problem(const Exploration *exploration, const Screening 
     }
     if (options->initial && !problem_must_stop(problem)) TRY(price_initial(problem, options->initial, error));
     TRY(screen_price(screening, problem, error));
-    if (!options->no_seeds) TRY(expert_price_seeds(problem, error));
+    if (!options->no_seeds) TRY(baseline_price_seeds(problem, error));
     /* A part of the share explores, the rest climbs: meshes differ in the plans that they can
      * reach. */
     int64_t share = problem->budget.limit;
@@ -87,7 +87,7 @@ static void explore_task(void *user, int32_t k) {
 static void screen_task(void *user, int32_t k) {
     Exploration *exploration = user;
     Task *task = &exploration->tasks[k];
-    const Searching *search = exploration->search;
+    const SingleStageSearch *search = exploration->search;
     if (!search->options->no_seeds)
         task->status = screen_search(&exploration->screenings[k], search->problems[k], search->options->seed,
                                      &task->error);
@@ -106,8 +106,8 @@ static void polish_task(void *user, int32_t k) {
 static void run_all(Exploration *exploration, int32_t count, void (*run)(void *user, int32_t k),
                     bool evaluates) {
     enum { MOST_OVERRUN = 2 * PROBLEM_BATCH };
-    Searching *self = exploration->search;
-    int64_t wanted = 0, left = searching_left(self);
+    SingleStageSearch *self = exploration->search;
+    int64_t wanted = 0, left = single_stage_left(self);
     for (int32_t k = 0; k < count; k++) {
         SearchBudget *budget = &self->problems[k]->budget;
         budget->cap = 0;
@@ -117,7 +117,7 @@ static void run_all(Exploration *exploration, int32_t count, void (*run)(void *u
         parallel_for(count, 0, run, exploration);
         return;
     }
-    for (int32_t k = 0; k < count && searching_cap(self, self->problems[k]); k++) {
+    for (int32_t k = 0; k < count && single_stage_cap(self, self->problems[k]); k++) {
         run(exploration, k);
         self->is_cut |= self->problems[k]->budget.is_cut;
     }
@@ -151,8 +151,8 @@ static AmStatus run_tasks(Exploration *exploration, int32_t count, void (*run)(v
 
 /* Gives the first `count` problems `share` more evaluations each and the others `rest`, as long as there are
  * any. */
-static void allow(Searching *self, int32_t count, int64_t share, int64_t rest) {
-    int64_t left = self->limit - searching_evaluations(self);
+static void allow(SingleStageSearch *self, int32_t count, int64_t share, int64_t rest) {
+    int64_t left = self->limit - single_stage_evaluations(self);
     if (left < 0) left = 0;
     for (int32_t k = 0; k < self->problem_count; k++) {
         SearchBudget *budget = &self->problems[k]->budget;
@@ -163,12 +163,12 @@ static void allow(Searching *self, int32_t count, int64_t share, int64_t rest) {
 }
 
 /* Screens every problem, for `explore` to start from. */
-static AmStatus open_exploration(Exploration **exploration, Searching *self, ExploreFunction *explore,
+static AmStatus open_exploration(Exploration **exploration, SingleStageSearch *self, ExploreFunction *explore,
                                  AmError *error) {
     *exploration = ARENA_ARRAY(self->arena, Exploration, 1);
     if (!*exploration) return am_fail_memory(error, (int64_t)sizeof **exploration);
-    TRY(expert_quote(self, EXPERT_DATA_PARALLEL, error));
-    double reference = self->result->experts[EXPERT_DATA_PARALLEL].seconds;
+    TRY(baseline_price(self, BASELINE_DATA_PARALLEL, error));
+    double reference = self->result->baselines[BASELINE_DATA_PARALLEL].seconds;
     **exploration =
         (Exploration){.search = self, .explore = explore, .reference = isnan(reference) ? 0 : reference};
     allow(self, self->problem_count, 1, 0);
@@ -186,7 +186,7 @@ static double least_seconds(const Screening *screening) {
 /* Puts the problems first on which a plan may be the best of all, by the estimates, and returns their number.
  */
 static int32_t put_promising_first(Exploration *exploration) {
-    Searching *self = exploration->search;
+    SingleStageSearch *self = exploration->search;
     Screening *screenings = exploration->screenings;
     const double margin = 1.5; /* estimates may be wrong by so much */
     double rival = margin * self->options->rival_seconds, best = rival > 0 ? rival : INFINITY;
@@ -210,7 +210,7 @@ static int32_t put_promising_first(Exploration *exploration) {
 /* Successive halving: every round has an equal part of the evaluations, which the remaining meshes
  * share; the better half continues. On meshes that cannot have the best plan, by the estimates, one
  * plan is priced. */
-static AmStatus search_exploring(Searching *self, ExploreFunction *explore, AmError *error) {
+static AmStatus search_exploring(SingleStageSearch *self, ExploreFunction *explore, AmError *error) {
     Exploration *exploration;
     TRY(open_exploration(&exploration, self, explore, error));
     int32_t count = put_promising_first(exploration), rounds = 1;
@@ -220,28 +220,28 @@ static AmStatus search_exploring(Searching *self, ExploreFunction *explore, AmEr
         return run_tasks(exploration, self->problem_count, explore_task, error);
     }
     for (int32_t left = count; left > 1 && !self->options->no_polish; left = (left + 1) / 2) rounds++;
-    int64_t others = self->problem_count - count, round_limit = self->limit - searching_evaluations(self);
+    int64_t others = self->problem_count - count, round_limit = self->limit - single_stage_evaluations(self);
     allow(self, count, (round_limit - others) / ((int64_t)rounds * count) + 1, 1);
     TRY(run_tasks(exploration, self->problem_count, explore_task, error));
     if (self->options->no_polish) return AM_OK;
     for (int32_t left = rounds; left > 0 && !self->is_cut; left--) {
-        searching_sort(self);
+        single_stage_sort(self);
         if (left < rounds) count = (count + 1) / 2;
-        allow(self, count, (self->limit - searching_evaluations(self)) / ((int64_t)left * count), 0);
+        allow(self, count, (self->limit - single_stage_evaluations(self)) / ((int64_t)left * count), 0);
         TRY(run_tasks(exploration, count, polish_task, error));
     }
     /* Spaces that are exhausted leave evaluations to the others. */
     for (int32_t k = 0; k < self->problem_count && !self->is_cut; k++) {
         SearchBudget *budget = &self->problems[k]->budget;
-        budget->limit = budget->evaluations + self->limit - searching_evaluations(self);
-        if (!searching_cap(self, self->problems[k])) break;
+        budget->limit = budget->evaluations + self->limit - single_stage_evaluations(self);
+        if (!single_stage_cap(self, self->problems[k])) break;
         TRY(polish_walk(self->problems[k], error));
         self->is_cut |= budget->is_cut;
     }
     return AM_OK;
 }
 
-static AmStatus search_exhaustive(Searching *self, ExploreFunction *explore, AmError *error) {
+static AmStatus search_exhaustive(SingleStageSearch *self, ExploreFunction *explore, AmError *error) {
     (void)explore;
     int64_t size = 0;
     for (int32_t k = 0; k < self->problem_count; k++) {
@@ -258,7 +258,7 @@ static AmStatus search_exhaustive(Searching *self, ExploreFunction *explore, AmE
         self->problems[k]->budget.limit = INT64_MAX / BUDGET_REPEATS; /* none */
         TRY(exhaustive_search(self->problems[k], error));
     }
-    self->result->is_exact = !searching_must_end(self);
+    self->result->is_exact = !single_stage_must_end(self);
     return AM_OK;
 }
 
@@ -279,14 +279,14 @@ typedef struct ExactTask {
 } ExactTask;
 
 typedef struct ExactTasks {
-    Searching *search;
+    SingleStageSearch *search;
     double cutoff;
     int64_t nodes; /* of each tree, in the pass */
     ExactTask tasks[SEARCH_MOST_MESHES];
 } ExactTasks;
 
 /* Seconds of the best plan so far that fits. */
-static double best_seconds(const Searching *self) {
+static double best_seconds(const SingleStageSearch *self) {
     double seconds = INFINITY;
     for (int32_t k = 0; k < self->problem_count; k++) {
         const Problem *problem = self->problems[k];
@@ -305,7 +305,7 @@ static void exact_task(void *user, int32_t k) {
 
 /* One pass over the trees that are not done, each with `share` more evaluations: side by side, or one after
  * the other where the cap may end them. */
-static AmStatus branch_once(Searching *self, ExactTasks *tasks, int64_t share, AmError *error) {
+static AmStatus branch_once(SingleStageSearch *self, ExactTasks *tasks, int64_t share, AmError *error) {
     int32_t unfinished[SEARCH_MOST_MESHES], count = 0;
     for (int32_t k = 0; k < self->problem_count; k++) {
         SearchBudget *budget = &self->problems[k]->budget;
@@ -317,11 +317,11 @@ static AmStatus branch_once(Searching *self, ExactTasks *tasks, int64_t share, A
     }
     tasks->cutoff = best_seconds(self);
     tasks->nodes = share * NODES_PER_EVALUATION;
-    bool is_free = (share + 2 * PROBLEM_BATCH) * count <= searching_left(self);
+    bool is_free = (share + 2 * PROBLEM_BATCH) * count <= single_stage_left(self);
     if (is_free && count == self->problem_count) parallel_for(count, 0, exact_task, tasks);
     for (int32_t k = 0; k < count && !(is_free && count == self->problem_count); k++) {
         Problem *problem = self->problems[unfinished[k]];
-        if (!searching_cap(self, problem)) break;
+        if (!single_stage_cap(self, problem)) break;
         exact_task(tasks, unfinished[k]);
         self->is_cut |= problem->budget.is_cut;
     }
@@ -337,20 +337,20 @@ static AmStatus branch_once(Searching *self, ExactTasks *tasks, int64_t share, A
 /* Passes over all trees, each with twice the evaluations of the one before, until all trees are done or
  * nothing is left. Many nodes may come to few plans, so that the shares of all passes have a limit, too: the
  * time is proportional to the cap. The sizes of the passes do not depend on it. */
-static AmStatus branch(Searching *self, ExactTasks *tasks, AmError *error) {
+static AmStatus branch(SingleStageSearch *self, ExactTasks *tasks, AmError *error) {
     enum { FIRST_SHARE = 16, MOST_GRANTED = 2 /* shares for each evaluation of the cap */ };
     int64_t granted = 0;
     for (int64_t share = FIRST_SHARE;; share *= 2) {
         int32_t unfinished = 0;
         for (int32_t k = 0; k < self->problem_count; k++) unfinished += !isinf(tasks->tasks[k].open);
-        bool is_spent = self->is_cut || searching_left(self) <= 0 || granted >= MOST_GRANTED * self->cap;
-        if (unfinished == 0 || is_spent || searching_must_end(self)) return AM_OK;
+        bool is_spent = self->is_cut || single_stage_left(self) <= 0 || granted >= MOST_GRANTED * self->cap;
+        if (unfinished == 0 || is_spent || single_stage_must_end(self)) return AM_OK;
         granted += share * unfinished;
         TRY(branch_once(self, tasks, share, error));
     }
 }
 
-static AmStatus search_exact(Searching *self, ExploreFunction *explore, AmError *error) {
+static AmStatus search_exact(SingleStageSearch *self, ExploreFunction *explore, AmError *error) {
     SearchResult *result = self->result;
     Exploration *exploration;
     int64_t starts = SEARCH_EXACT_EVALUATIONS / (4 * self->problem_count) + 1;
@@ -375,44 +375,44 @@ static AmStatus search_exact(Searching *self, ExploreFunction *explore, AmError 
         self->arena,
         "one stage on %d mesh%s: on each axis every ordered list of at most %d of %d tied dimension classes, "
         "with nothing, optimizer state, gradients or weights in shards",
-        self->problem_count, self->problem_count == 1 ? "" : "es", GENOME_MAX_ENTRIES, most);
+        self->problem_count, self->problem_count == 1 ? "" : "es", AXIS_PLAN_MAX_ENTRIES, most);
     return result->exact_space ? AM_OK : am_fail_memory(error, 0);
 }
 
 /* Takes the first random plan that fits, or the best of a number given by the user. */
-static AmStatus search_random(Searching *self, ExploreFunction *explore, AmError *error) {
+static AmStatus search_random(SingleStageSearch *self, ExploreFunction *explore, AmError *error) {
     (void)explore;
     Random random;
     random_seed(&random, self->options->seed);
     bool is_one = self->options->evaluations == 0;
-    for (int64_t tries = 0; tries < BUDGET_REPEATS * self->limit && !searching_must_end(self); tries++) {
+    for (int64_t tries = 0; tries < BUDGET_REPEATS * self->limit && !single_stage_must_end(self); tries++) {
         Problem *problem = self->problems[random_below(&random, self->problem_count)];
-        Genome genome;
+        AxisPlan axis_plan;
         PlanPrice price;
-        random_genome(problem, &random, &genome);
-        TRY(problem_price(problem, &genome, &price, error));
-        self->is_cut = searching_left(self) <= 0;
-        bool is_done = self->is_cut || searching_evaluations(self) >= self->limit;
+        random_axis_plan(problem, &random, &axis_plan);
+        TRY(problem_price(problem, &axis_plan, &price, error));
+        self->is_cut = single_stage_left(self) <= 0;
+        bool is_done = self->is_cut || single_stage_evaluations(self) >= self->limit;
         if (is_done || (is_one && price.excess <= 0)) break;
     }
     return AM_OK;
 }
 
-static AmStatus search_expert(Searching *self, ExploreFunction *explore, AmError *error) {
+static AmStatus search_baseline(SingleStageSearch *self, ExploreFunction *explore, AmError *error) {
     (void)explore;
     const SearchOptions *options = self->options;
-    Genome genome;
+    AxisPlan axis_plan;
     PlanPrice price;
     const char *reason;
-    TRY(expert_quote(self, options->expert, error));
-    Problem *problem = self->expert_problems[options->expert];
+    TRY(baseline_price(self, options->baseline, error));
+    Problem *problem = self->baseline_problems[options->baseline];
     if (!problem)
         return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source, "--expert %s: %s",
-                       options->called ? options->called : expert_name(options->expert),
-                       self->result->experts[options->expert].reason);
-    TRY(expert_genome(problem, options->expert, &genome, &reason, error));
-    genome.gathers_again = true;
-    return problem_price(problem, &genome, &price, error);
+                       options->called ? options->called : baseline_name(options->baseline),
+                       self->result->baselines[options->baseline].reason);
+    TRY(baseline_axis_plan(problem, options->baseline, &axis_plan, &reason, error));
+    axis_plan.gathers_again = true;
+    return problem_price(problem, &axis_plan, &price, error);
 }
 
 static AmStatus explore_dqn(Problem *problem, const SearchOptions *options, double reference_seconds,
@@ -432,16 +432,16 @@ static AmStatus explore_greedy(Problem *problem, const SearchOptions *options, d
     return greedy_search(problem, error);
 }
 
-static AmStatus search_agent(Searching *self, ExploreFunction *explore, AmError *error) {
+static AmStatus search_agent(SingleStageSearch *self, ExploreFunction *explore, AmError *error) {
     (void)self, (void)explore;
     return am_fail(error, AM_ERROR_USAGE, "", "--searcher agent cuts pipelines: it goes with --space hybrid");
 }
 
 /* How a searcher goes about it, and how it explores one problem where it does that. */
 typedef struct SearchMethod {
-    AmStatus (*run)(Searching *self, ExploreFunction *explore, AmError *error);
+    AmStatus (*run)(SingleStageSearch *self, ExploreFunction *explore, AmError *error);
     ExploreFunction *explore;
-    bool takes_experts; /* a recipe's plan is handed out where rounding made that the faster one */
+    bool takes_baselines; /* a recipe's plan is handed out where rounding made that the faster one */
 } SearchMethod;
 
 static const SearchMethod methods[SEARCHER_COUNT] = {
@@ -451,11 +451,11 @@ static const SearchMethod methods[SEARCHER_COUNT] = {
     [SEARCHER_EXACT] = {search_exact, explore_starts, true},
     [SEARCHER_EXHAUSTIVE] = {search_exhaustive, NULL, true},
     [SEARCHER_RANDOM] = {search_random, NULL, false},
-    [SEARCHER_EXPERT] = {search_expert, NULL, false},
+    [SEARCHER_BASELINE] = {search_baseline, NULL, false},
     [SEARCHER_AGENT] = {search_agent, NULL, false},
 };
 
-AmStatus search_method_run(Searching *self, AmError *error) {
+AmStatus search_method_run(SingleStageSearch *self, AmError *error) {
     const SearchMethod *method = &methods[self->options->searcher];
     return method->run(self, method->explore, error);
 }
@@ -471,8 +471,8 @@ int64_t search_evaluations_for(Searcher searcher, int32_t instructions) {
     return evaluations > SEARCH_LEAST_EVALUATIONS ? evaluations : SEARCH_LEAST_EVALUATIONS;
 }
 
-bool search_method_takes_experts(Searcher searcher) {
-    return methods[searcher].takes_experts;
+bool search_method_takes_baselines(Searcher searcher) {
+    return methods[searcher].takes_baselines;
 }
 
 bool search_method_explores(Searcher searcher) {

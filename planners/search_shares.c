@@ -9,7 +9,7 @@
 
 #include "planners/hybrid_shares.h"
 #include "planners/searchers.h"
-#include "planners/searching.h"
+#include "planners/single_stage.h"
 
 /* Plans that get shares at most; fewer of large modules, of which all together have so many instructions. */
 enum { MOST_PLANS = 4, WORK = 12000 };
@@ -21,13 +21,13 @@ enum { LIMIT_PART = 8 }; /* of the evaluations that the user allows */
 /* A plan slower than the best one by more than this cannot catch up. */
 #define CATCHES_UP 2.0
 
-static bool is_mixed(const Searching *self, const Mesh *mesh) {
+static bool is_mixed(const SingleStageSearch *self, const Mesh *mesh) {
     for (int32_t axis = 0; axis < mesh->axis_count; axis++)
         if (hybrid_shares_axis_is_mixed(mesh, self->devices, self->cluster, axis)) return true;
     return false;
 }
 
-int64_t searching_share_evaluations(const Searching *self, int64_t limit) {
+int64_t single_stage_share_evaluations(const SingleStageSearch *self, int64_t limit) {
     const SearchOptions *options = self->options;
     const int64_t wanted = MOST_PLANS * (HYBRID_SHARES_TRIED + 1) + MOST_CLIMB;
     bool mixes = false;
@@ -39,12 +39,12 @@ int64_t searching_share_evaluations(const Searching *self, int64_t limit) {
 }
 
 /* The plans that may be the quickest with shares: the one that is best without, the best ones of other
- * meshes, and data parallelism. Each but the first has its problem and genome. */
+ * meshes, and data parallelism. Each but the first has its problem and axis plan. */
 typedef struct Sharer {
     Plan *plan;
     MemoryFit fit;
     const Problem *problem; /* whose mesh it has */
-    Genome genome;
+    AxisPlan axis_plan;
 } Sharer;
 
 typedef struct Sharers {
@@ -52,7 +52,7 @@ typedef struct Sharers {
     int32_t count;
 } Sharers;
 
-static const Problem *problem_of(const Searching *self, const Plan *plan) {
+static const Problem *problem_of(const SingleStageSearch *self, const Plan *plan) {
     for (int32_t k = 0; k < self->problem_count; k++)
         if (mesh_is_alike(&self->problems[k]->mesh, &plan->stages[0].mesh)) return self->problems[k];
     return NULL;
@@ -65,18 +65,18 @@ static bool has_problem(const Sharers *sharers, const Problem *problem) {
 }
 
 /* Data parallelism as it is quoted, where that is another plan than the best one. */
-static AmStatus add_data_parallel(Sharers *sharers, Searching *self, AmError *error) {
-    Plan *plan = self->expert_plans[EXPERT_DATA_PARALLEL];
-    const Problem *problem = self->expert_problems[EXPERT_DATA_PARALLEL];
-    bool is_there = plan && !isnan(self->result->experts[EXPERT_DATA_PARALLEL].seconds);
+static AmStatus add_data_parallel(Sharers *sharers, SingleStageSearch *self, AmError *error) {
+    Plan *plan = self->baseline_plans[BASELINE_DATA_PARALLEL];
+    const Problem *problem = self->baseline_problems[BASELINE_DATA_PARALLEL];
+    bool is_there = plan && !isnan(self->result->baselines[BASELINE_DATA_PARALLEL].seconds);
     const char *reason;
     if (!is_there || self->options->no_seeds || plan == sharers->of[0].plan) return AM_OK;
     Sharer *sharer = &sharers->of[sharers->count++];
     *sharer = (Sharer){.plan = plan, .fit = {.fits = true}, .problem = problem};
-    return expert_genome(problem, EXPERT_DATA_PARALLEL, &sharer->genome, &reason, error);
+    return baseline_axis_plan(problem, BASELINE_DATA_PARALLEL, &sharer->axis_plan, &reason, error);
 }
 
-static AmStatus add_meshes(Sharers *sharers, Searching *self, int32_t most, AmError *error) {
+static AmStatus add_meshes(Sharers *sharers, SingleStageSearch *self, int32_t most, AmError *error) {
     const Sharer *best = &sharers->of[0];
     for (int32_t k = 0; k < self->problem_count && sharers->count < most && self->sharing > 0; k++) {
         const Problem *problem = self->problems[k];
@@ -85,9 +85,9 @@ static AmStatus add_meshes(Sharers *sharers, Searching *self, int32_t most, AmEr
                        (!best->fit.fits ||
                         problem->best_price.seconds < CATCHES_UP * best->plan->predicted_step_seconds);
         if (!is_near || has_problem(sharers, problem) || !is_mixed(self, &problem->mesh)) continue;
-        *sharer = (Sharer){.problem = problem, .genome = problem->best};
-        TRY(searching_plan(self, problem, &problem->best, &sharer->plan, error));
-        TRY(searching_simulate(self, sharer->plan, &sharer->fit, error));
+        *sharer = (Sharer){.problem = problem, .axis_plan = problem->best};
+        TRY(single_stage_plan(self, problem, &problem->best, &sharer->plan, error));
+        TRY(single_stage_simulate(self, sharer->plan, &sharer->fit, error));
         sharers->count++;
         self->shared++;
         self->sharing--;
@@ -95,13 +95,13 @@ static AmStatus add_meshes(Sharers *sharers, Searching *self, int32_t most, AmEr
     return AM_OK;
 }
 
-static AmStatus find_sharers(Sharers *sharers, Searching *self, Plan *plan, const MemoryFit *fit,
+static AmStatus find_sharers(Sharers *sharers, SingleStageSearch *self, Plan *plan, const MemoryFit *fit,
                              AmError *error) {
     int32_t most = WORK / (self->context->rules->count + 1);
     const Problem *problem = problem_of(self, plan);
     *sharers = (Sharers){.of = {{.plan = plan, .fit = *fit, .problem = problem}}, .count = 1};
-    if (problem) sharers->of[0].genome = problem->best;
-    if (!search_method_takes_experts(self->options->searcher)) return AM_OK;
+    if (problem) sharers->of[0].axis_plan = problem->best;
+    if (!search_method_takes_baselines(self->options->searcher)) return AM_OK;
     most = most < 1 ? 1 : most > MOST_PLANS ? MOST_PLANS : most;
     if (most > 1) TRY(add_data_parallel(sharers, self, error));
     return add_meshes(sharers, self, most, error);
@@ -116,7 +116,8 @@ static bool replaces(const Plan *shared, const MemoryFit *shared_fit, const Plan
 }
 
 /* Changes the lists of the best plan with shares, one by one, from what the sharers on its mesh say. */
-static AmStatus climb(Searching *self, const Sharers *sharers, Plan **plan, MemoryFit *fit, AmError *error) {
+static AmStatus climb(SingleStageSearch *self, const Sharers *sharers, Plan **plan, MemoryFit *fit,
+                      AmError *error) {
     const Mesh *mesh = &(*plan)->stages[0].mesh;
     int64_t most = CLIMB_WORK / (self->context->rules->count + 1);
     Problem *problem;
@@ -126,18 +127,18 @@ static AmStatus climb(Searching *self, const Sharers *sharers, Plan **plan, Memo
     most = most < MOST_CLIMB ? most : MOST_CLIMB;
     if (most > self->sharing) most = self->sharing;
     if (most < 1 || self->options->no_polish) return AM_OK;
-    TRY(searching_problem(&problem, self, mesh, most, error));
+    TRY(single_stage_problem(&problem, self, mesh, most, error));
     AmStatus status = AM_OK;
     for (int32_t k = 0; k < sharers->count && status == AM_OK; k++)
         if (sharers->of[k].problem && mesh_is_alike(&sharers->of[k].problem->mesh, mesh))
-            status = problem_price(problem, &sharers->of[k].genome, &price, error);
+            status = problem_price(problem, &sharers->of[k].axis_plan, &price, error);
     if (status == AM_OK) status = polish_climb(problem, error);
     if (status == AM_OK) status = polish_walk(problem, error);
     self->sharing -= problem->budget.evaluations;
     self->shared += problem->budget.evaluations;
     if (status == AM_OK && problem->has_best)
-        status = searching_plan(self, problem, &problem->best, &found, error);
-    if (status == AM_OK && problem->has_best) status = searching_simulate(self, found, &found_fit, error);
+        status = single_stage_plan(self, problem, &problem->best, &found, error);
+    if (status == AM_OK && problem->has_best) status = single_stage_simulate(self, found, &found_fit, error);
     if (status == AM_OK && problem->has_best && replaces(found, &found_fit, *plan, fit)) {
         *plan = found;
         *fit = found_fit;
@@ -146,12 +147,12 @@ static AmStatus climb(Searching *self, const Sharers *sharers, Plan **plan, Memo
     return status;
 }
 
-AmStatus searching_share(Searching *self, Plan **plan, MemoryFit *fit, AmError *error) {
+AmStatus single_stage_share(SingleStageSearch *self, Plan **plan, MemoryFit *fit, AmError *error) {
     const StopSignal stop = {self->options->interrupted, self->deadline};
     ShareSearch search = {
         .cluster = self->cluster, .memory_fraction = self->options->memory_fraction, .stop = &stop};
     Sharers sharers;
-    if (self->sharing == 0 || searching_must_end(self)) return AM_OK;
+    if (self->sharing == 0 || single_stage_must_end(self)) return AM_OK;
     TRY(find_sharers(&sharers, self, *plan, fit, error));
     for (int32_t k = 0; k < sharers.count && self->sharing > 0; k++) {
         int64_t evaluations = 0;
@@ -167,7 +168,7 @@ AmStatus searching_share(Searching *self, Plan **plan, MemoryFit *fit, AmError *
         *plan = shared;
         *fit = shared_fit;
     }
-    bool may_climb = search_method_takes_experts(self->options->searcher) &&
-                     !mesh_has_equal_shares(&(*plan)->stages[0].mesh) && !searching_must_end(self);
+    bool may_climb = search_method_takes_baselines(self->options->searcher) &&
+                     !mesh_has_equal_shares(&(*plan)->stages[0].mesh) && !single_stage_must_end(self);
     return may_climb ? climb(self, &sharers, plan, fit, error) : AM_OK;
 }

@@ -1,4 +1,4 @@
-/* The searchers. All of them price genomes of one problem through problem_price(), so that they
+/* The searchers. All of them price axis plans of one problem through problem_price(), so that they
  * share its memory, its budget and its best plan, and stop when problem_must_stop() returns true. */
 #ifndef PLANNERS_SEARCHERS_H
 #define PLANNERS_SEARCHERS_H
@@ -9,11 +9,11 @@
 
 /* Every ordered list of usable candidates on every axis. */
 AmStatus exhaustive_search(Problem *problem, AmError *error);
-/* How many genomes exhaustive_search() prices; saturates at INT64_MAX. */
+/* How many axis plans exhaustive_search() prices; saturates at INT64_MAX. */
 int64_t exhaustive_size(const Problem *problem);
 
-/* A random genome: on every axis a random subset in random order. */
-void random_genome(const Problem *problem, Random *random, Genome *genome);
+/* A random axis plan: on every axis a random subset in random order. */
+void random_axis_plan(const Problem *problem, Random *random, AxisPlan *axis_plan);
 
 /* Local search: entries inserted, removed, replaced or moved, one at a time.
  * polish_climb() stops at a local optimum, polish_walk() when the budget is
@@ -27,7 +27,7 @@ AmStatus greedy_search(Problem *problem, AmError *error);
 /* Simulated annealing from the best plan so far, which there must be. */
 AmStatus anneal_search(Problem *problem, uint64_t seed, AmError *error);
 
-/* Branch and bound over the distinct lists: lists of at most GENOME_MAX_ENTRIES candidates, with
+/* Branch and bound over the distinct lists: lists of at most AXIS_PLAN_MAX_ENTRIES candidates, with
  * every amount of storage. `cutoff`: seconds of a plan that fits, on any mesh, or INFINITY.
  * `nodes`: the limit of computed bounds, besides the evaluations of the problem's budget. No plan
  * of the problem takes less than the minimum of `cutoff`, of the best plan that fits and of

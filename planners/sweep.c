@@ -12,8 +12,8 @@
 #include "base/parallel.h"
 #include "cost/rank_memory.h"
 #include "cost/simulate.h"
+#include "planners/baseline.h"
 #include "planners/even_pipeline.h"
-#include "planners/expert.h"
 #include "planners/scratch.h"
 #include "propagation/interleave.h"
 #include "propagation/micro_batches.h"
@@ -25,7 +25,7 @@
 typedef struct SweepTensor {
     int32_t size;
     bool found;
-    Genome genome; /* its axis 1 */
+    AxisPlan axis_plan; /* its axis 1 */
 } SweepTensor;
 
 /* The module rewritten for a number of micro-batches. */
@@ -114,7 +114,7 @@ static AmStatus choose_tensors(const Sweeping *self, SweepContext *context, AmEr
         SweepTensor *tensor = &context->tensors[k];
         Problem problem = *context->problem;
         problem.mesh.axes[1].size = problem.mesh.device_count = tensor->size = self->tensor_sizes[k];
-        TRY(expert_megatron(&problem, 1, &tensor->genome, &tensor->found, error));
+        TRY(baseline_megatron(&problem, 1, &tensor->axis_plan, &tensor->found, error));
     }
     return AM_OK;
 }
@@ -209,7 +209,7 @@ static AmStatus list_tasks(Sweeping *self, Arena *arena, AmError *error) {
 static AmStatus find_stage(const Sweeping *self, SweepTask *task, PlanStage *inside, AmError *error) {
     SweepRow *row = &task->row;
     Problem problem = *task->in->problem;
-    Genome genome = {0};
+    AxisPlan axis_plan = {0};
     int32_t count = row->data * row->tensor, k = 0;
     int32_t *devices = ARENA_ARRAY(task->scratch, int32_t, count);
     if (!devices) return am_fail_memory(error, count);
@@ -220,15 +220,15 @@ static AmStatus find_stage(const Sweeping *self, SweepTask *task, PlanStage *ins
     problem.mesh.device_count = count;
     while (self->tensor_sizes[k] != row->tensor) k++;
     const SweepTensor *tensor = &task->in->tensors[k];
-    if (tensor->found) genome = tensor->genome;
-    if (row->data > 1 && !expert_batch(&problem, 0, &genome))
+    if (tensor->found) axis_plan = tensor->axis_plan;
+    if (row->data > 1 && !baseline_batch(&problem, 0, &axis_plan))
         row->reason =
             arena_format(&task->arena, "%d devices cannot share %s", row->data,
                          row->micro_batches > 1 ? "a micro-batch" : "a batch that they do not divide");
     else if (row->tensor > 1 && !tensor->found)
         row->reason =
             arena_format(&task->arena, "no weights can be split %d ways by the strict rules", row->tensor);
-    else problem_stage(&problem, &genome, task->scratch, inside);
+    else problem_stage(&problem, &axis_plan, task->scratch, inside);
     return task->arena.failed || task->scratch->failed ? am_fail_memory(error, count) : AM_OK;
 }
 
@@ -279,7 +279,7 @@ static AmStatus make_plan(const Sweeping *self, SweepTask *task, Plan *plan, AmE
     const SweepContext *in = task->in;
     int32_t chunks = chunks_of(task);
     PlanStage *inside = ARENA_ARRAY(task->scratch, PlanStage, 1);
-    const SearchOptions described = {.searcher = SEARCHER_EXPERT};
+    const SearchOptions described = {.searcher = SEARCHER_BASELINE};
     if (!inside) return am_fail_memory(error, (int64_t)sizeof *inside);
     row->schedule = task->schedule == SCHEDULE_KINDS ? "none" : schedule_kind_name(task->schedule);
     if (row->stages > STAGES_MOST / chunks)

@@ -94,7 +94,7 @@ static AmStatus take(Program *program, ProgramInstruction *sum, int32_t side, Am
 }
 
 /* sides[m]: the operand of member m that its product makes. False: not all members are taken. */
-static bool find_takers(Accumulator *self, int32_t *sides, int32_t leader) {
+static bool find_receivers(Accumulator *self, int32_t *sides, int32_t leader) {
     int32_t count = 0;
     bool takes_all = true;
     for (int32_t i = leader; i >= 0 && takes_all; i = self->next[i], count++) {
@@ -146,7 +146,7 @@ AmStatus program_accumulate_products(bool **taken, Program *program, int32_t *le
     TRY(prepare(&self, leader, error));
     for (int32_t first = 0; first < count; first++) {
         if (leader[first] != first || !is_sum(program, &program->instructions[first]) ||
-            !find_takers(&self, sides, first))
+            !find_receivers(&self, sides, first))
             continue;
         if (!*taken) *taken = ARENA_ARRAY(program->arena, bool, count + 1);
         if (!*taken) return am_fail_memory(error, count);

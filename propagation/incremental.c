@@ -518,14 +518,14 @@ AmStatus incremental_to_stage(PlanStage *stage, Arena *arena, const Incremental 
         TRY(append_classes(stage, arena, incremental, axis, rank[axis], error));
     }
     for (int32_t i = 0; i < choices->count; i++) count += is_excepted(incremental, rank, i);
-    PlanException *exceptions = ARENA_ARRAY(arena, PlanException, stage->exception_count + count + 1);
-    if (!exceptions) return am_fail_memory(error, count);
-    if (stage->exception_count > 0)
-        memcpy(exceptions, stage->exceptions, sizeof *exceptions * (size_t)stage->exception_count);
-    stage->exceptions = exceptions;
+    PlanOverride *overrides = ARENA_ARRAY(arena, PlanOverride, stage->override_count + count + 1);
+    if (!overrides) return am_fail_memory(error, count);
+    if (stage->override_count > 0)
+        memcpy(overrides, stage->overrides, sizeof *overrides * (size_t)stage->override_count);
+    stage->overrides = overrides;
     for (int32_t i = 0; i < choices->count; i++)
         if (is_excepted(incremental, rank, i))
-            exceptions[stage->exception_count++] = (PlanException){
+            overrides[stage->override_count++] = (PlanOverride){
                 .instruction = i, .has_states = true, .states = incremental_state(incremental, i)};
     return AM_OK;
 }

@@ -43,7 +43,7 @@ int64_t incremental_mark(const Incremental *incremental);
 void incremental_undo(Incremental *incremental, int64_t mark);
 bool incremental_failed(const Incremental *incremental);
 
-/* How a value lies; cuts are those that completion makes of such a split. */
+/* How a value lies; cuts are those that assignment makes of such a split. */
 SbpState incremental_state(const Incremental *incremental, int32_t instruction);
 /* The number of values that the last change visited. */
 int32_t incremental_touched(const Incremental *incremental);
@@ -60,8 +60,8 @@ typedef struct IncrementalConflict {
 AmStatus incremental_conflicts(IncrementalConflict **conflicts, int32_t *count, Arena *arena,
                                const Incremental *incremental, AmError *error);
 
-/* The lists by which completion finds the same, appended to those of `stage`: strongest class
- * first, but that of a seeded value before those that are refused there; and exceptions for
+/* The lists by which assignment finds the same, appended to those of `stage`: strongest class
+ * first, but that of a seeded value before those that are refused there; and overrides for
  * values that this order would split otherwise. */
 AmStatus incremental_to_stage(PlanStage *stage, Arena *arena, const Incremental *incremental, AmError *error);
 

@@ -237,8 +237,8 @@ static AmStatus join(Program *program, const Joining *joining, int32_t first, in
  * order, in which one that is further away may be so much later. */
 static int32_t count_slots(const StageMap *map, const ProgramTransfer *transfer, int32_t turns) {
     int32_t stages = map->stage_count / map->chunks;
-    int32_t parts = abs(transfer->giver - transfer->taker);
-    int32_t apart = abs(transfer->giver % stages - transfer->taker % stages);
+    int32_t parts = abs(transfer->sender - transfer->receiver);
+    int32_t apart = abs(transfer->sender % stages - transfer->receiver % stages);
     int32_t slots = map->chunks > 1 && parts > 1 ? stages + parts : apart + 1;
     return slots < turns ? slots : turns;
 }
@@ -248,9 +248,9 @@ static int32_t count_slots(const StageMap *map, const ProgramTransfer *transfer,
 static const char *find_obstacle(const StageMap *map, const ProgramTransfer *transfer, bool is_backward) {
     int32_t stages = map->stage_count / map->chunks;
     if (map->chunks == 1) return NULL;
-    if (transfer->giver % stages == transfer->taker % stages)
+    if (transfer->sender % stages == transfer->receiver % stages)
         return ", which another chunk of its stage makes";
-    bool goes_down = transfer->taker < transfer->giver;
+    bool goes_down = transfer->receiver < transfer->sender;
     if (goes_down == is_backward) return NULL;
     return is_backward ? ", which an earlier one makes in the backward pass"
                        : ", which a later one makes in the forward pass";

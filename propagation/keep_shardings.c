@@ -260,22 +260,22 @@ static bool divides(const IrShape *shape, const Mesh *mesh, SbpState state) {
     return true;
 }
 
-/* The values that completion would store otherwise, as exceptions. */
-static AmStatus append_exceptions(Seeding *self, AmError *error) {
+/* The values that assignment would store otherwise, as overrides. */
+static AmStatus append_overrides(Seeding *self, AmError *error) {
     PlanStage *stage = self->stage;
-    Completion *completion;
-    TRY(plan_complete(&completion, self->arena, self->context, stage, error));
-    stage->exceptions = ARENA_ARRAY(self->arena, PlanException, self->kept->value_count);
-    if (!stage->exceptions) return am_fail_memory(error, self->kept->value_count);
+    Assignment *assignment;
+    TRY(plan_assign(&assignment, self->arena, self->context, stage, error));
+    stage->overrides = ARENA_ARRAY(self->arena, PlanOverride, self->kept->value_count);
+    if (!stage->overrides) return am_fail_memory(error, self->kept->value_count);
     for (int32_t v = 0; v < self->kept->value_count; v++) {
         int32_t i = self->kept->values[v].instruction;
-        SbpState state = completion->stored[i];
+        SbpState state = assignment->stored[i];
         for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
             if (!is_pinned(self, i, axis, state.axis[axis])) state.axis[axis] = self->states[v].axis[axis];
         const IrShape *shape = choices_array_shape(&self->context->canonical->instructions[i]);
-        if (sbp_equal(state, completion->stored[i]) || !divides(shape, &stage->mesh, state)) continue;
-        stage->exceptions[stage->exception_count++] =
-            (PlanException){.instruction = i, .has_states = true, .states = state};
+        if (sbp_equal(state, assignment->stored[i]) || !divides(shape, &stage->mesh, state)) continue;
+        stage->overrides[stage->override_count++] =
+            (PlanOverride){.instruction = i, .has_states = true, .states = state};
     }
     return AM_OK;
 }
@@ -290,5 +290,5 @@ AmStatus propagation_keep_shardings(PlanStage *stage, Arena *arena, const PlanCo
         self.pinned[axis] = stage->lists[axis].count;
         TRY(append_list(&self, axis, error));
     }
-    return append_exceptions(&self, error);
+    return append_overrides(&self, error);
 }

@@ -3,7 +3,7 @@
  * Instructions are visited in canonical order. Each requests its operands in the states that its
  * factors need. ask_for() finds such a value, reshards one (once per tensor and state) or, for
  * values made on demand, emits the instruction again in that state. Instructions that no output
- * needs are not emitted. box.c chooses the collectives between states.
+ * needs are not emitted. reshard.c chooses the collectives between states.
  */
 #include "propagation/lower_internal.h"
 
@@ -98,17 +98,17 @@ static SbpState result_place_state(const Lowering *self, int32_t i, Split split,
     for (int32_t axis = 0; axis < self->program->mesh->axis_count; axis++)
         if (carries >> axis & 1)
             sbp_set(&state, axis,
-                    sbp_partial(self->completion->partial[(size_t)i * MESH_MAX_AXES + (size_t)axis]));
+                    sbp_partial(self->assignment->partial[(size_t)i * MESH_MAX_AXES + (size_t)axis]));
     return state;
 }
 
 /* The state in which result `leaf` of i is stored: as decided for the first, and as computed, with
  * sums reduced, for others. */
 static SbpState stored_state(const Lowering *self, int32_t i, int32_t leaf) {
-    const Completion *completion = self->completion;
-    if (leaf <= 0) return completion->stored[i];
+    const Assignment *assignment = self->assignment;
+    if (leaf <= 0) return assignment->stored[i];
     SbpState state =
-        place_state(self, i, split_of(completion, i), self->rules->rules[i].operand_count + leaf);
+        place_state(self, i, split_of(assignment, i), self->rules->rules[i].operand_count + leaf);
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
         if (sbp_is_partial(state.axis[axis])) sbp_set(&state, axis, SBP_B);
     return state;
@@ -159,11 +159,11 @@ static SbpState operand_state(const Lowering *self, int32_t i, Split split, uint
     if (carries == 0) return state;
     int32_t producer = self->choices->operands[self->choices->first_operand[i] + k];
     for (int32_t axis = 0; axis < axes; axis++) {
-        SbpReduction reduction = self->completion->partial[(size_t)i * MESH_MAX_AXES + (size_t)axis];
+        SbpReduction reduction = self->assignment->partial[(size_t)i * MESH_MAX_AXES + (size_t)axis];
         if (!(carries >> axis & 1)) continue;
-        if (self->completion->deferred[producer] >> axis & 1)
+        if (self->assignment->deferred[producer] >> axis & 1)
             sbp_set(&state, axis,
-                    sbp_partial(self->completion->partial[(size_t)producer * MESH_MAX_AXES + (size_t)axis]));
+                    sbp_partial(self->assignment->partial[(size_t)producer * MESH_MAX_AXES + (size_t)axis]));
         else if (linearity_beside(&self->module->instructions[i], ~(1u << k), reduction) >> k & 1)
             sbp_set(&state, axis, sbp_partial(reduction));
     }
@@ -183,7 +183,7 @@ static AmStatus ask_for_operands(Lowering *self, int32_t i, Split split, uint8_t
             continue;
         }
         int32_t leaf = self->rules->leaf[instruction->operands[k]];
-        if (self->completion->deferred[producer] && has_leaf(self, producer, LOWERED_WIDE))
+        if (self->assignment->deferred[producer] && has_leaf(self, producer, LOWERED_WIDE))
             leaf = LOWERED_WIDE;
         TRY(lower_ask_for(self, producer, leaf, operand_state(self, i, split, carries, k), &operands[count++],
                           error));
@@ -263,7 +263,7 @@ static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, Am
     bool is_wide = false;
     if (carries) TRY(widen_operands(self, source, operands, &is_wide, error));
     int32_t first_result = self->program->value_count, results = rules_leaf_count(&source->shape);
-    if (lower_is_half(source) && (is_wide || (source->opcode == IR_DOT && sbp_has_partial(result_state)))) {
+    if (lower_is_16bit(source) && (is_wide || (source->opcode == IR_DOT && sbp_has_partial(result_state)))) {
         IrShape wide = widened(&source->shape);
         lower_add_value(self, i, LOWERED_WIDE, &wide, result_state);
     } else {
@@ -364,8 +364,8 @@ static AmStatus ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state,
     for (int32_t held = self->newest[i]; held >= 0; held = self->states[held].older) {
         if (self->states[held].leaf != leaf || is_gone(self, held)) continue;
         SbpState have = self->states[held].state;
-        const BoxPath *path = lower_memo_path(self->memo, self->arena, self->program->mesh, shape, have,
-                                              box_before_partial(have, state));
+        const ReshardPath *path = lower_memo_path(self->memo, self->arena, self->program->mesh, shape, have,
+                                                  reshard_before_partial(have, state));
         if (!path || (from >= 0 && path->weight > least)) continue;
         from = held;
         least = path->weight;
@@ -373,14 +373,14 @@ static AmStatus ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state,
     if (from < 0)
         return am_fail(error, AM_ERROR_INTERNAL, self->module->source, "lowering %s: no value to box from",
                        self->module->instructions[i].name);
-    return box_value(self, i, leaf, shape, from, state, value, error);
+    return reshard_value(self, i, leaf, shape, from, state, value, error);
 }
 
 AmStatus lower_ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state, int32_t *value,
                        AmError *error) {
     int32_t before = self->newest[i];
     TRY(ask_for(self, i, leaf, state, value, error));
-    if (self->completion->redone[i] && self->newest[i] != before) mark_gathered(self, i, before);
+    if (self->assignment->redone[i] && self->newest[i] != before) mark_gathered(self, i, before);
     return AM_OK;
 }
 
@@ -413,20 +413,20 @@ static AmStatus finish_wide(Lowering *self, int32_t i, int32_t value, SbpState s
     bool is_part = sbp_has_partial(state); /* which is not rounded */
     if (!is_part) rounded = rounding_state(self, shape, state, whole);
     IrShape wide = widened(shape);
-    TRY(box_value(self, i, LOWERED_WIDE, &wide, value, rounded, &value, error));
+    TRY(reshard_value(self, i, LOWERED_WIDE, &wide, value, rounded, &value, error));
     if (is_part) return AM_OK;
     TRY(emit_conversion(self, i, 0, shape, value, &value, error));
-    return box_value(self, i, 0, shape, value, state, &value, error);
+    return reshard_value(self, i, 0, shape, value, state, &value, error);
 }
 
 AmStatus lower_finish_partial(Lowering *self, int32_t i, int32_t leaf, int32_t value, AmError *error) {
-    const Completion *completion = self->completion;
+    const Assignment *assignment = self->assignment;
     const SbpState stored = stored_state(self, i, leaf);
     SbpState state = self->program->values[value].state;
     int32_t axes = self->program->mesh->axis_count;
     bool finish = false;
     for (int32_t axis = 0; axis < axes; axis++) {
-        if (!sbp_is_partial(state.axis[axis]) || completion->deferred[i] >> axis & 1) continue;
+        if (!sbp_is_partial(state.axis[axis]) || assignment->deferred[i] >> axis & 1) continue;
         sbp_take(&state, stored, axis);
         finish = true;
     }
@@ -437,13 +437,13 @@ AmStatus lower_finish_partial(Lowering *self, int32_t i, int32_t leaf, int32_t v
         if (!sbp_is_partial(state.axis[axis])) sbp_take(&state, stored, axis);
     const IrShape *shape = rules_leaf(&self->module->instructions[i].shape, leaf);
     if (self->states[value].leaf == LOWERED_WIDE) return finish_wide(self, i, value, state, error);
-    return box_value(self, i, leaf, shape, value, state, &value, error);
+    return reshard_value(self, i, leaf, shape, value, state, &value, error);
 }
 
 static AmStatus lower_instruction(Lowering *self, int32_t i, AmError *error) {
-    const Completion *completion = self->completion;
+    const Assignment *assignment = self->assignment;
     self->phase = self->roles->phases[i];
-    TRY(emit(self, i, split_of(completion, i), completion->carries[i], error));
+    TRY(emit(self, i, split_of(assignment, i), assignment->carries[i], error));
     const ProgramInstruction *made = &self->program->instructions[self->program->instruction_count - 1];
     int32_t leaves = made->result_count, first = made->first_result;
     for (int32_t leaf = 0; leaf < leaves; leaf++)
@@ -465,7 +465,7 @@ static AmStatus lower_parameters(Lowering *self, AmError *error) {
         program->parameters[k] = -1;
         if (!lower_holds_parameter(self, k)) continue;
         int32_t value =
-            lower_add_value(self, i, 0, &self->module->instructions[i].shape, self->completion->stored[i]);
+            lower_add_value(self, i, 0, &self->module->instructions[i].shape, self->assignment->stored[i]);
         if (self->arena->failed) return am_fail_memory(error, 0);
         program->values[value].kind = PROGRAM_VALUE_PARAMETER;
         program->values[value].instruction = -1;
@@ -493,7 +493,7 @@ static AmStatus lower_outputs(Lowering *self, AmError *error) {
             stored_state(self, self->rules->alias[roles->outputs[k]], self->rules->leaf[roles->outputs[k]]);
     for (int32_t k = 0; k < roles->parameter_count; k++)
         if (roles->parameters[k].output >= 0)
-            states[roles->parameters[k].output] = self->completion->stored[roles->parameters[k].instruction];
+            states[roles->parameters[k].output] = self->assignment->stored[roles->parameters[k].instruction];
     for (int32_t k = 0; k < roles->output_count; k++) {
         program->outputs[k] = -1;
         if (!lower_holds_output(self, k)) continue;
@@ -531,7 +531,7 @@ AmStatus lower_begin(Lowering *self, const IrRoles *roles, int32_t computation, 
     *program = (Program){.arena = self->arena,
                          .module = self->module,
                          .roles = roles,
-                         .mesh = &self->completion->stage->mesh,
+                         .mesh = &self->assignment->stage->mesh,
                          .device = self->device,
                          .first_rank = first_rank,
                          .values = ARENA_ARRAY_RAW(self->arena, ProgramValue, room),
@@ -553,7 +553,7 @@ AmStatus lower_instructions(Lowering *self, int32_t computation, AmError *error)
     for (int32_t i = body->first; i < body->first + body->count; i++) {
         IrOpcode opcode = self->module->instructions[i].opcode;
         TRY(lower_meet(self, i, error));
-        if (!self->completion->live[i] || rules->on_demand[i] || rules->alias[i] != i) continue;
+        if (!self->assignment->live[i] || rules->on_demand[i] || rules->alias[i] != i) continue;
         const PlannedLoop *loop = rules_loop(rules, i);
         if (loop) {
             if (lower_holds(self, i)) TRY(lower_loop(self, loop, error));
@@ -593,7 +593,7 @@ AmStatus lower_finish(Lowering *self, AmError *error) {
 }
 
 static AmStatus lower_stage(Program **program, Arena *arena, const PlanContext *context,
-                            const Completion *completion, const LoweredStages *stages, int32_t device,
+                            const Assignment *assignment, const LoweredStages *stages, int32_t device,
                             AmError *error) {
     const IrModule *module = context->canonical;
     Lowering self = {.arena = arena,
@@ -601,7 +601,7 @@ static AmStatus lower_stage(Program **program, Arena *arena, const PlanContext *
                      .rules = context->rules,
                      .choices = context->choices,
                      .roles = context->roles,
-                     .completion = completion,
+                     .assignment = assignment,
                      .stages = stages,
                      .device = device,
                      .newest = ARENA_ARRAY(arena, int32_t, context->rules->count + 1)};
@@ -616,32 +616,32 @@ static AmStatus lower_stage(Program **program, Arena *arena, const PlanContext *
     return AM_OK;
 }
 
-AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context, const Completion *completion,
+AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context, const Assignment *assignment,
                     int32_t device, AmError *error) {
-    return lower_stage(program, arena, context, completion, NULL, device, error);
+    return lower_stage(program, arena, context, assignment, NULL, device, error);
 }
 
 AmStatus plan_lower_stage(Program **program, Arena *arena, const PlanContext *context, const StageMap *map,
-                          Completion *const *completions, int32_t stage, int32_t device,
+                          Assignment *const *assignments, int32_t stage, int32_t device,
                           ScheduleKind schedule, AmError *error) {
     LoweredStages stages = {.context = context,
                             .map = map,
-                            .completions = completions,
+                            .assignments = assignments,
                             .stage = stage,
                             .schedule = schedule,
                             .awaited = ARENA_ARRAY(arena, StageSet, context->rules->count + 1)};
     if (!stages.awaited) return am_fail_memory(error, context->rules->count);
-    return lower_stage(program, arena, context, completions[stage], &stages, device, error);
+    return lower_stage(program, arena, context, assignments[stage], &stages, device, error);
 }
 
 AmStatus plan_lower_chunks(Program **program, Arena *arena, const PlanContext *context, const StageMap *map,
-                           Completion *const *completions, int32_t stage, int32_t device,
+                           Assignment *const *assignments, int32_t stage, int32_t device,
                            ScheduleKind schedule, AmError *error) {
     int32_t stage_count = map->stage_count / map->chunks;
     Program **chunks = ARENA_ARRAY(arena, Program *, map->chunks);
     if (!chunks) return am_fail_memory(error, map->chunks);
     for (int32_t c = 0; c < map->chunks; c++)
-        TRY(plan_lower_stage(&chunks[c], arena, context, map, completions, c * stage_count + stage, device,
+        TRY(plan_lower_stage(&chunks[c], arena, context, map, assignments, c * stage_count + stage, device,
                              schedule, error));
     TRY(lower_merge_chunks(program, chunks, map->chunks, stage, stage_count, error));
     TRY(program_fuse(*program, error));
@@ -652,7 +652,7 @@ AmStatus plan_lower_whole(Program **program, Arena *arena, const PlanContext *co
     PlanStage *stage = ARENA_ARRAY(arena, PlanStage, 1);
     if (!stage) return am_fail_memory(error, (int64_t)sizeof *stage);
     *stage = (PlanStage){.mesh = {.axis_count = 1, .axes = {{.name = "data", .size = 1}}, .device_count = 1}};
-    Completion *completion;
-    TRY(plan_complete(&completion, arena, context, stage, error));
-    return plan_lower(program, arena, context, completion, 0, error);
+    Assignment *assignment;
+    TRY(plan_assign(&assignment, arena, context, stage, error));
+    return plan_lower(program, arena, context, assignment, 0, error);
 }

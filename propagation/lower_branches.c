@@ -9,7 +9,7 @@
 
 /* The state of a value that `reader` represents; replicated without a reader. */
 static SbpState read_state(const Lowering *self, int32_t reader) {
-    return reader < 0 ? (SbpState){.axis = {SBP_B}} : self->completion->stored[reader];
+    return reader < 0 ? (SbpState){.axis = {SBP_B}} : self->assignment->stored[reader];
 }
 
 static AmStatus lower_parameters(Lowering *self, const PlannedBranch *branch, AmError *error) {

@@ -257,7 +257,7 @@ SbpState lower_halo_state(const Lowering *self, int32_t i, const int8_t *factors
                           SbpState state) {
     const FactorRule *rule = &self->rules->rules[i];
     int32_t producer = self->choices->operands[self->choices->first_operand[i] + slot];
-    const SbpState *stored = &self->completion->stored[producer];
+    const SbpState *stored = &self->assignment->stored[producer];
     for (int32_t axis = 0; axis < self->program->mesh->axis_count; axis++) {
         const Factor *factor = factors[axis] < 0 ? NULL : &rule->factors[factors[axis]];
         if (!factor || !factor->halo || !is_brought(rule, factor, slot)) continue;

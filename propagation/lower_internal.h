@@ -1,4 +1,4 @@
-/* The state of one lowering, shared by lower.c and box.c. */
+/* The state of one lowering, shared by lower.c and reshard.c. */
 #ifndef PROPAGATION_LOWER_INTERNAL_H
 #define PROPAGATION_LOWER_INTERNAL_H
 
@@ -19,11 +19,11 @@
  * f32, added in f32 and rounded once, as on one device. Operators that carry such parts
  * (linearity_carries_wide()) are computed in f32 as well, and their result is rounded at the
  * reduction. */
-static inline bool lower_is_half(const IrInstruction *instruction) {
+static inline bool lower_is_16bit(const IrInstruction *instruction) {
     return instruction->shape.type == DTYPE_BF16 || instruction->shape.type == DTYPE_F16;
 }
-static inline bool lower_is_half_product(const IrInstruction *instruction) {
-    return instruction->opcode == IR_DOT && lower_is_half(instruction);
+static inline bool lower_is_16bit_product(const IrInstruction *instruction) {
+    return instruction->opcode == IR_DOT && lower_is_16bit(instruction);
 }
 
 /* A value that is boxed anew for every pass is used again in the same pass until
@@ -34,7 +34,7 @@ static inline bool lower_is_half_product(const IrInstruction *instruction) {
 typedef struct LoweredState {
     int32_t older; /* another value of that origin, or -1 */
     int32_t leaf;
-    int32_t gather; /* 0: it lasts; else the number of the boxing that made it for one pass: */
+    int32_t gather; /* 0: it lasts; else the number of the resharding that made it for one pass: */
     IrPhase pass;   /* this one, forward or backward for instance */
     SbpState state;
 } LoweredState;
@@ -43,7 +43,7 @@ typedef struct LoweredState {
 typedef struct LoweredStages {
     const PlanContext *context;
     const StageMap *map;
-    Completion *const *completions; /* [stage_count] */
+    Assignment *const *assignments; /* [stage_count] */
     int32_t stage;
     ScheduleKind schedule;
     StageSet *awaited; /* [instruction]: stages for which its transfer, or that of its source, is delayed */
@@ -56,10 +56,10 @@ typedef struct Lowering {
     const Rules *rules;
     const Choices *choices;
     const IrRoles *roles;
-    const Completion *completion;
+    const Assignment *assignment;
     const LoweredStages *stages; /* NULL: the stage has everything */
     int32_t transfers;           /* of this program so far, of other stages as well */
-    int32_t giver, taker;        /* of the last one */
+    int32_t sender, receiver;    /* of the last one */
     int32_t *put_off; /* [put_off_count]: instructions of this program whose transfers are to come */
     int32_t put_off_count, put_off_capacity;
     bool *is_uneven; /* shards of some value so far differ in size; shared with regions */
@@ -165,16 +165,16 @@ AmStatus lower_whole_regions(ProgramInstruction *instruction, Arena *arena, cons
 
 /* Emits the collectives and slices from value `from` to `to`; every state on
  * the way is remembered. `global` is the whole shape. */
-AmStatus box_value(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t from, SbpState to,
-                   int32_t *value, AmError *error);
+AmStatus reshard_value(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t from,
+                       SbpState to, int32_t *value, AmError *error);
 
 /* The state from which `to` is made by making some axes partial, which moves nothing; `to` itself where
  * `from` has all its partial axes. All axes that split a dimension of it cut the same blocks, so that there
  * is a way to it. */
-SbpState box_before_partial(SbpState from, SbpState to);
+SbpState reshard_before_partial(SbpState from, SbpState to);
 /* That last step; its operators are of one kind. */
-AmStatus box_make_partial(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t from,
-                          SbpState to, int32_t *value, AmError *error);
+AmStatus reshard_make_partial(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t from,
+                              SbpState to, int32_t *value, AmError *error);
 
 /* A transpose of the sum over devices of a product is done before the sum. */
 AmStatus program_transpose_before_reducing(Program *program, AmError *error);

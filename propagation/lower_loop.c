@@ -1,6 +1,6 @@
 /* Lowers a planned loop: its body and condition become programs for one device.
  *
- * Each carried array has one state (completion_carried). The initial value is resharded to it
+ * Each carried array has one state (assignment_carried). The initial value is resharded to it
  * before the loop, and the body reshards the new value to it at the end of every iteration. The
  * condition, whose result all devices need, returns a replicated value. The collectives for this
  * are in the regions themselves. One stage of several takes part with the arrays that it carries.
@@ -28,7 +28,7 @@ static AmStatus lower_carried(Lowering *self, const CarriedLoop *carried, int32_
         int32_t reader = computation == loop->body ? leaf->in_body : leaf->in_condition;
         int32_t parameter = self->module->computations[computation].parameters[0];
         int32_t value = lower_add_value(self, reader >= 0 ? reader : parameter, reader >= 0 ? 0 : k,
-                                        leaf->shape, completion_carried(self->completion, leaf));
+                                        leaf->shape, assignment_carried(self->assignment, leaf));
         if (self->arena->failed) return am_fail_memory(error, loop->leaf_count);
         program->values[value].kind = PROGRAM_VALUE_PARAMETER;
         program->values[value].instruction = -1;
@@ -45,7 +45,7 @@ static AmStatus lower_next(Lowering *self, const CarriedLoop *carried, AmError *
     if (!program->updates) return am_fail_memory(error, carried->count);
     for (int32_t k = 0; k < carried->count; k++) {
         const LoopLeaf *leaf = &carried->loop->leaves[carried->leaves[k]];
-        TRY(lower_ask_for(self, leaf->next, leaf->next_leaf, completion_carried(self->completion, leaf),
+        TRY(lower_ask_for(self, leaf->next, leaf->next_leaf, assignment_carried(self->assignment, leaf),
                           &program->outputs[k], error));
         if (program->outputs[k] == program->parameters[k]) continue;
         program->updates[program->update_count++] =
@@ -82,8 +82,8 @@ static AmStatus lower_region(const Lowering *caller, const CarriedLoop *carried,
 
 /* The state in which an array is given to the loop: whole where that accumulates
  * partial sums, since it is zero. */
-static SbpState initial_state(const Completion *completion, const LoopLeaf *leaf) {
-    SbpState state = completion_carried(completion, leaf);
+static SbpState initial_state(const Assignment *assignment, const LoopLeaf *leaf) {
+    SbpState state = assignment_carried(assignment, leaf);
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
         if (sbp_is_partial(state.axis[axis])) sbp_set(&state, axis, SBP_B);
     return state;
@@ -99,7 +99,7 @@ AmStatus lower_loop(Lowering *self, const PlannedLoop *loop, AmError *error) {
     if (self->arena->failed) return am_fail_memory(error, loop->leaf_count);
     for (int32_t k = 0; k < here.count; k++) {
         const LoopLeaf *leaf = &loop->leaves[here.leaves[k]];
-        TRY(lower_ask_for(self, leaf->initial, leaf->initial_leaf, initial_state(self->completion, leaf),
+        TRY(lower_ask_for(self, leaf->initial, leaf->initial_leaf, initial_state(self->assignment, leaf),
                           &operands[k], error));
     }
     TRY(lower_region(self, &here, loop->body, &regions[0], error));
@@ -111,7 +111,7 @@ AmStatus lower_loop(Lowering *self, const PlannedLoop *loop, AmError *error) {
         bool is_read = leaf->afterwards >= 0;
         carried[results++] = k;
         lower_add_value(self, is_read ? leaf->afterwards : loop->instruction, is_read ? 0 : here.leaves[k],
-                        leaf->shape, completion_carried(self->completion, leaf));
+                        leaf->shape, assignment_carried(self->assignment, leaf));
     }
     ProgramInstruction *instruction = lower_add_instruction(self);
     instruction->kind = PROGRAM_COMPUTE;

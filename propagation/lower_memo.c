@@ -54,17 +54,17 @@ const LocalShape *lower_memo_shape(LowerMemo *memo, Arena *arena, const Mesh *me
     return arena->failed ? NULL : entry;
 }
 
-const BoxPath *lower_memo_path(LowerMemo *memo, Arena *arena, const Mesh *mesh, const IrShape *global,
-                               SbpState from, SbpState to) {
+const ReshardPath *lower_memo_path(LowerMemo *memo, Arena *arena, const Mesh *mesh, const IrShape *global,
+                                   SbpState from, SbpState to) {
     uint64_t hash = hash_state(hash_state(hash_sizes(global), from), to);
     KnownPath *entry = &memo->paths[hash % LOWER_MEMO_PATHS];
     if (has_sizes(entry->global, entry->rank, global) && sbp_equal(entry->from, from) &&
         sbp_equal(entry->to, to))
         return entry->path;
-    BoxPath *path = ARENA_ARRAY(arena, BoxPath, 1);
+    ReshardPath *path = ARENA_ARRAY(arena, ReshardPath, 1);
     *entry = (KnownPath){copy_sizes(arena, global), global->rank, from, to, path};
     if (arena->failed) return entry->path = NULL;
-    if (!box_find_path(path, mesh, global, from, to)) entry->path = NULL;
+    if (!reshard_find_path(path, mesh, global, from, to)) entry->path = NULL;
     return entry->path;
 }
 

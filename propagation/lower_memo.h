@@ -2,7 +2,7 @@
 #ifndef PROPAGATION_LOWER_MEMO_H
 #define PROPAGATION_LOWER_MEMO_H
 
-#include "propagation/box_path.h"
+#include "propagation/reshard_path.h"
 
 /* The shard of an array. */
 typedef struct LocalShape {
@@ -17,7 +17,7 @@ typedef struct KnownPath {
     const int64_t *global; /* [rank]; NULL: the place is free */
     int32_t rank;
     SbpState from, to;
-    const BoxPath *path; /* NULL: no path */
+    const ReshardPath *path; /* NULL: no path */
 } KnownPath;
 
 /* The devices that a collective is among. */
@@ -51,8 +51,8 @@ const LocalShape *lower_memo_shape(LowerMemo *memo, Arena *arena, const Mesh *me
                                    const IrShape *global, SbpState state);
 
 /* The cheapest path between two states of an array; NULL: no path, or memory is exhausted. */
-const BoxPath *lower_memo_path(LowerMemo *memo, Arena *arena, const Mesh *mesh, const IrShape *global,
-                               SbpState from, SbpState to);
+const ReshardPath *lower_memo_path(LowerMemo *memo, Arena *arena, const Mesh *mesh, const IrShape *global,
+                                   SbpState from, SbpState to);
 
 /* The devices that differ from `device` on these axes (bits) only; NULL: no memory. */
 const KnownGroup *lower_memo_group(LowerMemo *memo, Arena *arena, const Mesh *mesh, int32_t device,

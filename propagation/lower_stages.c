@@ -38,25 +38,26 @@ AmStatus lower_list_carried(const Lowering *self, const PlannedLoop *loop, int32
 }
 
 static TransferEnd end_of(const LoweredStages *stages, int32_t stage, int32_t i) {
-    const Completion *completion = stages->completions[stage];
-    return (TransferEnd){.mesh = &completion->stage->mesh,
+    const Assignment *assignment = stages->assignments[stage];
+    return (TransferEnd){.mesh = &assignment->stage->mesh,
                          .first_rank = stages->map->first_rank[stage],
-                         .state = completion->stored[i]};
+                         .state = assignment->stored[i]};
 }
 
 static AmStatus transfer(Lowering *self, int32_t i, AmError *error) {
     const LoweredStages *stages = self->stages;
     StageSet held = stages->map->held[i], missing = stages->map->needed[i] & ~held;
-    int32_t giver = stage_first(held), leaves = rules_leaf_count(&self->module->instructions[i].shape);
+    int32_t sender = stage_first(held), leaves = rules_leaf_count(&self->module->instructions[i].shape);
     for (int32_t leaf = 0; leaf < leaves; leaf++) {
-        for (int32_t taker = 0; taker < stages->map->stage_count; taker++) {
-            if (!stage_in(missing, taker)) continue;
+        for (int32_t receiver = 0; receiver < stages->map->stage_count; receiver++) {
+            if (!stage_in(missing, receiver)) continue;
             self->transfers++;
-            self->giver = giver;
-            self->taker = taker;
-            TransferEnd source = end_of(stages, giver, i), target = end_of(stages, taker, i);
-            if (giver == stages->stage) TRY(lower_send(self, i, leaf, source.state, &target, error));
-            else if (taker == stages->stage) TRY(lower_receive(self, i, leaf, &source, target.state, error));
+            self->sender = sender;
+            self->receiver = receiver;
+            TransferEnd source = end_of(stages, sender, i), target = end_of(stages, receiver, i);
+            if (sender == stages->stage) TRY(lower_send(self, i, leaf, source.state, &target, error));
+            else if (receiver == stages->stage)
+                TRY(lower_receive(self, i, leaf, &source, target.state, error));
         }
     }
     return AM_OK;

@@ -52,7 +52,7 @@ typedef struct OpenValue {
 typedef struct Opening {
     const PlanContext *context;
     const Choices *choices;
-    Completion *completion;
+    Assignment *assignment;
     int32_t axis;
     double parts; /* devices on the axis */
     OpenValue *values;
@@ -114,7 +114,7 @@ static int32_t operand_of(const Opening *self, int32_t i, int32_t k) {
 static bool stands_alone(const Opening *self, int32_t i, int32_t f) {
     const FactorRule *rule = rule_of(self, i);
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) {
-        int8_t other = self->completion->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis];
+        int8_t other = self->assignment->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis];
         if (axis == self->axis || other < 0) continue;
         for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++)
             if (rule->factors[f].dimension[slot] >= 0 &&
@@ -148,15 +148,15 @@ static bool follows_its_values(IrOpcode opcode) {
     }
 }
 
-static const PlanException *exception_of(const Opening *self, int32_t i) {
-    const PlanStage *stage = self->completion->stage;
-    for (int32_t k = 0; k < stage->exception_count; k++)
-        if (stage->exceptions[k].instruction == i) return &stage->exceptions[k];
+static const PlanOverride *override_of(const Opening *self, int32_t i) {
+    const PlanStage *stage = self->assignment->stage;
+    for (int32_t k = 0; k < stage->override_count; k++)
+        if (stage->overrides[k].instruction == i) return &stage->overrides[k];
     return NULL;
 }
 
 static Sbp made_state(const Opening *self, int32_t i) {
-    int8_t f = self->completion->factor[place_of(self, i)];
+    int8_t f = self->assignment->factor[place_of(self, i)];
     if (f < 0) return SBP_B;
     const Factor *factor = &rule_of(self, i)->factors[f];
     if (factor->kind == FACTOR_REDUCTION) return sbp_partial(factor->reduction);
@@ -168,20 +168,20 @@ static Sbp made_state(const Opening *self, int32_t i) {
 static bool open_value(const Opening *self, int32_t i, OpenValue *value) {
     const IrInstruction *instruction = &self->context->canonical->instructions[i];
     const IrShape *shape = &instruction->shape;
-    SbpState stored = self->completion->stored[i];
+    SbpState stored = self->assignment->stored[i];
     if (stored.axis[self->axis] != SBP_B || instruction->opcode == IR_GET_TUPLE_ELEMENT) return false;
     if (instruction->operand_count == 0 || rule_of(self, i)->result_count != 1) return false;
     if (shape->type == DTYPE_TUPLE) return false;
     if (self->choices->accumulation_of[i] >= 0) return false; /* an accumulated value stays partial */
-    const PlanException *exception = exception_of(self, i);
-    if (exception && exception->has_states) return false;
-    bool is_given = exception && exception->has_factors && exception->factors[self->axis] != PLAN_NO_OVERRIDE;
+    const PlanOverride *override = override_of(self, i);
+    if (override && override->has_states) return false;
+    bool is_given = override && override->has_factors && override->factors[self->axis] != PLAN_NO_OVERRIDE;
     *value = (OpenValue){.instruction = i,
                          .made = made_state(self, i),
                          .states = bit_of(SBP_B),
                          .pending = -1,
                          .finished = -1};
-    value->is_operator = !is_given && self->completion->factor[place_of(self, i)] < 0 &&
+    value->is_operator = !is_given && self->assignment->factor[place_of(self, i)] < 0 &&
                          follows_its_values(instruction->opcode);
     if (!value->is_operator && value->made == SBP_B) return false;
     for (int32_t d = 0; d < shape->rank && d + 1 < MOST_STATES; d++) {
@@ -201,10 +201,10 @@ static Sbp need_of(const Opening *self, int32_t i, int32_t k, Sbp state) {
         int8_t d = rule_of(self, i)->factors[value->factors[state]].dimension[k];
         return d < 0 || d + 1 >= MOST_STATES ? SBP_B : sbp_split(d);
     }
-    if (self->completion->factor[place_of(self, i)] < 0) return SBP_B;
+    if (self->assignment->factor[place_of(self, i)] < 0) return SBP_B;
     uint8_t *fixed = &self->fixed[self->choices->first_operand[i] + k];
     if (*fixed == 0) {
-        SbpState need = settle_operand_state(self->completion, self->context, i, k);
+        SbpState need = settle_operand_state(self->assignment, self->context, i, k);
         bool is_even = need.cut[self->axis].count == 0 && need.axis[self->axis] < MOST_STATES;
         *fixed = (uint8_t)(1 + (is_even ? need.axis[self->axis] : SBP_B));
     }
@@ -217,7 +217,7 @@ static double cost_of_operand(const Opening *self, int32_t source, Sbp need) {
     double bytes = self->choices->array_bytes[source], least = -1;
     if (!value) {
         if (self->context->rules->on_demand[source]) return 0;
-        return move(self, self->completion->stored[source].axis[self->axis], need, bytes);
+        return move(self, self->assignment->stored[source].axis[self->axis], need, bytes);
     }
     bool is_private = self->choices->uses[source] == 1;
     for (int32_t s = 0; value->states >> s; s++) {
@@ -247,7 +247,7 @@ static bool are_whole(const Opening *self, int32_t i, uint32_t whole) {
         int32_t source = operand_of(self, i, k);
         if (!(whole >> k & 1) || self->context->rules->on_demand[source]) continue;
         if (self->value_of[source] >= 0) return false;
-        if (self->completion->stored[source].axis[self->axis] != SBP_B) return false;
+        if (self->assignment->stored[source].axis[self->axis] != SBP_B) return false;
     }
     return true;
 }
@@ -259,7 +259,7 @@ static void weigh_pending(const Opening *self, OpenValue *value) {
     const IrInstruction *instruction = &self->context->canonical->instructions[i];
     if (!value->is_operator) {
         if (!sbp_is_partial(value->made)) return;
-        value->is_wide = lower_is_half_product(instruction);
+        value->is_wide = lower_is_16bit_product(instruction);
         value->pending = 0;
         value->finished = finish(self, value, SBP_B);
         value->reduction = sbp_reduction(value->made);
@@ -293,7 +293,7 @@ static void weigh_pending(const Opening *self, OpenValue *value) {
     value->partial = partial;
     value->beside = beside;
     value->reduction = reduction;
-    value->is_wide = is_wide && lower_is_half(instruction);
+    value->is_wide = is_wide && lower_is_16bit(instruction);
     double here = finish(self, value, SBP_B);
     value->carries_whole = here < above;
     value->finished = here < above ? here : above;
@@ -420,16 +420,16 @@ static void take(Opening *self, OpenValue *value) {
     if (value->chosen == SBP_B || saved <= LEAST_SAVING * self->choices->bytes[i]) return;
     if (value->is_operator) {
         int8_t f = value->factors[value->chosen];
-        self->completion->factor[place_of(self, i)] = f;
-        self->completion->cut[place_of(self, i)] = (SbpCut){1, (int32_t)rule_of(self, i)->factors[f].size};
+        self->assignment->factor[place_of(self, i)] = f;
+        self->assignment->cut[place_of(self, i)] = (SbpCut){1, (int32_t)rule_of(self, i)->factors[f].size};
     }
-    sbp_set(&self->completion->stored[i], self->axis, value->chosen);
+    sbp_set(&self->assignment->stored[i], self->axis, value->chosen);
 }
 
 /* Returns whether anything is split on the axis. */
 static bool is_used(const Opening *self) {
     for (int32_t n = 0; n < self->choices->decided_count; n++)
-        if (self->completion->factor[place_of(self, self->choices->decided[n])] >= 0) return true;
+        if (self->assignment->factor[place_of(self, self->choices->decided[n])] >= 0) return true;
     return false;
 }
 
@@ -450,14 +450,14 @@ static void settle_axis(Opening *self) {
     for (int32_t v = 0; v < self->value_count; v++) take(self, &self->values[v]);
 }
 
-AmStatus open_states_choose(Completion *completion, Arena *scratch, const PlanContext *context,
+AmStatus open_states_choose(Assignment *assignment, Arena *scratch, const PlanContext *context,
                             AmError *error) {
-    const Mesh *mesh = &completion->stage->mesh;
+    const Mesh *mesh = &assignment->stage->mesh;
     int32_t count = context->rules->count, decided = context->choices->decided_count;
     ArenaMark mark = arena_mark(scratch);
     Opening self = {.context = context,
                     .choices = context->choices,
-                    .completion = completion,
+                    .assignment = assignment,
                     .values = ARENA_ARRAY(scratch, OpenValue, decided + 1),
                     .part = ARENA_ARRAY(scratch, int32_t, decided + 1),
                     .value_of = ARENA_ARRAY(scratch, int32_t, count + 1),

@@ -9,7 +9,7 @@
  * if open values form trees (each has one user), and elsewhere never more expensive than
  * replication. Ties keep values replicated. Overrides are respected. AM_ERROR_INTERNAL if memory is
  * exhausted. */
-AmStatus open_states_choose(Completion *completion, Arena *scratch, const PlanContext *context,
+AmStatus open_states_choose(Assignment *assignment, Arena *scratch, const PlanContext *context,
                             AmError *error);
 
 #endif

@@ -119,7 +119,7 @@ static AmStatus order_groups(int32_t *order, Arena *arena, const Program *progra
     int32_t *last_member = ARENA_ARRAY(arena, int32_t, count + 1);
     int32_t *awaited = ARENA_ARRAY(arena, int32_t, count + 1); /* the leader, or -1 for late instructions */
     ReadySet ready;
-    ready_make(&ready, arena, count);
+    executable_make(&ready, arena, count);
     bool *late = find_late(arena, program, graph, leader);
     if (arena->failed) return am_fail_memory(error, count);
     for (int32_t i = 0; i < count; i++) awaited[i] = late[i] ? -1 : leader[i];

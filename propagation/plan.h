@@ -40,12 +40,12 @@ typedef struct PlanList {
  * splits on each axis (-1 none, PLAN_NO_OVERRIDE as the lists say), or the
  * state its result is stored in. */
 #define PLAN_NO_OVERRIDE (-2)
-typedef struct PlanException {
+typedef struct PlanOverride {
     int32_t instruction;
     bool has_factors, has_states;
     int32_t factors[MESH_MAX_AXES];
     SbpState states;
-} PlanException;
+} PlanOverride;
 
 /* When a value that users need in another state is brought into it. */
 typedef enum PlanPlace {
@@ -56,11 +56,11 @@ typedef enum PlanPlace {
 #define PLAN_PLACES 3
 const char *plan_place_name(PlanPlace place); /* "before", ... */
 
-/* The place of one value's boxing, where it is not the default (storage.h). */
-typedef struct PlanBoxing {
+/* The place of one value's resharding, where it is not the default (storage.h). */
+typedef struct PlanReshard {
     int32_t instruction;
     PlanPlace place;
-} PlanBoxing;
+} PlanReshard;
 
 typedef struct PlanStage {
     int32_t (*ranges)[2]; /* [range_count] first, end of canonical instructions */
@@ -72,10 +72,10 @@ typedef struct PlanStage {
     bool keeps_gathered; /* weights are gathered once a step and kept for the backward pass; else values that
                             storage entries keep in shards are gathered again, also for recomputation */
     PlanList lists[MESH_MAX_AXES];
-    PlanException *exceptions;
-    int32_t exception_count;
-    PlanBoxing *boxing;
-    int32_t boxing_count;
+    PlanOverride *overrides;
+    int32_t override_count;
+    PlanReshard *reshard;
+    int32_t reshard_count;
     int32_t (*recompute)[2]; /* [recompute_count] first, end of forward operators: recompute.h */
     int32_t recompute_count;
 } PlanStage;

@@ -1,6 +1,6 @@
 /* The derived parts of a plan file, and names that refer to the module.
  *
- * `parameters` comes from the completion of each stage (method, section 2), the
+ * `parameters` comes from the assignment of each stage (method, section 2), the
  * very states that lowering starts from. `decisions` repeats the lists, each
  * entry with the op name and source line of what names its class.
  */
@@ -115,7 +115,7 @@ AmStatus plan_parameters_to_json(json_t **parameters, const Plan *plan, const Pl
         const IrParameter *parameter = &context->roles->parameters[p];
         int32_t part = ranks.map ? ranks.map->owner[p] : 0, s = part % plan->stage_count;
         json_t *sharding =
-            sharding_to_json(&plan->stages[s].mesh, ranks.completions[part]->stored[parameter->instruction],
+            sharding_to_json(&plan->stages[s].mesh, ranks.assignments[part]->stored[parameter->instruction],
                              &context->canonical->instructions[parameter->instruction].shape);
         json_array_append_new(list, json_pack("{s:i, s:o, s:i, s:o?}", "number", p, "path",
                                               plan_string_to_json(parameter->path), "stage", s, "sharding",

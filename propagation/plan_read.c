@@ -180,14 +180,14 @@ static AmStatus read_instruction(const Reader *self, int64_t *instruction, json_
                             : AM_OK;
 }
 
-static AmStatus read_exception(const Reader *self, PlanException *exception, json_t *object, const Mesh *mesh,
-                               const char *where) {
+static AmStatus read_override(const Reader *self, PlanOverride *override, json_t *object, const Mesh *mesh,
+                              const char *where) {
     static const char *const keys[] = {"instruction", "factor", "states", NULL};
     int64_t instruction;
     if (!json_is_object(object)) return refuse(self, where, "expected an object");
     TRY(json_only_keys(object, keys, self->source, where, self->error));
     TRY(read_instruction(self, &instruction, object, where));
-    *exception = (PlanException){.instruction = (int32_t)instruction};
+    *override = (PlanOverride){.instruction = (int32_t)instruction};
     const FactorRule *rule = &self->context->rules->rules[instruction];
     const IrShape *shape = &self->context->canonical->instructions[instruction].shape;
     json_t *factors = json_object_get(object, "factor"), *states = json_object_get(object, "states");
@@ -197,10 +197,10 @@ static AmStatus read_exception(const Reader *self, PlanException *exception, jso
         return refuse(self, where, "expected \"factor\" or \"states\" as an object by axis");
     if (factors) TRY(json_only_keys(factors, names, self->source, where, self->error));
     if (states) TRY(json_only_keys(states, names, self->source, where, self->error));
-    exception->has_factors = factors != NULL;
-    exception->has_states = states != NULL;
+    override->has_factors = factors != NULL;
+    override->has_states = states != NULL;
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) {
-        exception->factors[axis] = PLAN_NO_OVERRIDE;
+        override->factors[axis] = PLAN_NO_OVERRIDE;
         if (axis >= mesh->axis_count) continue;
         const json_t *factor = json_object_get(factors, names[axis]);
         const json_t *state = json_object_get(states, names[axis]);
@@ -209,7 +209,7 @@ static AmStatus read_exception(const Reader *self, PlanException *exception, jso
             if (!json_is_null(factor) &&
                 (!json_is_integer(factor) || value < 0 || value >= rule->factor_count))
                 return refuse(self, where, "expected a factor of the instruction, or null");
-            exception->factors[axis] = (int32_t)value;
+            override->factors[axis] = (int32_t)value;
         }
         if (!state) continue;
         Sbp sbp;
@@ -219,7 +219,7 @@ static AmStatus read_exception(const Reader *self, PlanException *exception, jso
         if (sbp_is_partial(sbp)) return refuse(self, where, "a result is never stored as a partial value");
         if (sbp_is_split(sbp) && (shape->type == DTYPE_TUPLE || sbp_dimension(sbp) >= shape->rank))
             return refuse(self, where, "the instruction has no such dimension");
-        exception->states.axis[axis] = sbp;
+        override->states.axis[axis] = sbp;
     }
     return AM_OK;
 }
@@ -231,30 +231,30 @@ static AmStatus check_once(const Reader *self, bool *seen, int32_t instruction, 
     return AM_OK;
 }
 
-static AmStatus read_exceptions(const Reader *self, PlanStage *stage, json_t *list, const char *where) {
+static AmStatus read_overrides(const Reader *self, PlanStage *stage, json_t *list, const char *where) {
     bool *seen = ARENA_ARRAY(self->arena, bool, self->context->rules->count + 1);
-    stage->exception_count = (int32_t)json_array_size(list);
-    stage->exceptions = ARENA_ARRAY(self->arena, PlanException, stage->exception_count + 1);
-    if (!stage->exceptions || !seen) return am_fail_memory(self->error, stage->exception_count);
-    if (stage->exception_count > self->context->rules->count)
+    stage->override_count = (int32_t)json_array_size(list);
+    stage->overrides = ARENA_ARRAY(self->arena, PlanOverride, stage->override_count + 1);
+    if (!stage->overrides || !seen) return am_fail_memory(self->error, stage->override_count);
+    if (stage->override_count > self->context->rules->count)
         return refuse(self, where, "more exceptions than the module has instructions");
-    for (int32_t k = 0; k < stage->exception_count; k++) {
+    for (int32_t k = 0; k < stage->override_count; k++) {
         const char *at = where_of(self, "%s.exceptions[%d]", where, k);
-        TRY(read_exception(self, &stage->exceptions[k], json_array_get(list, (size_t)k), &stage->mesh, at));
-        TRY(check_once(self, seen, stage->exceptions[k].instruction, at));
+        TRY(read_override(self, &stage->overrides[k], json_array_get(list, (size_t)k), &stage->mesh, at));
+        TRY(check_once(self, seen, stage->overrides[k].instruction, at));
     }
     return AM_OK;
 }
 
-static AmStatus read_boxing(const Reader *self, PlanStage *stage, json_t *list, const char *where) {
+static AmStatus read_reshard(const Reader *self, PlanStage *stage, json_t *list, const char *where) {
     static const char *const keys[] = {"instruction", "place", NULL};
-    stage->boxing_count = (int32_t)json_array_size(list);
-    if (stage->boxing_count > self->context->rules->count)
+    stage->reshard_count = (int32_t)json_array_size(list);
+    if (stage->reshard_count > self->context->rules->count)
         return refuse(self, where, "more places of boxing than the module has instructions");
-    stage->boxing = ARENA_ARRAY(self->arena, PlanBoxing, stage->boxing_count + 1);
+    stage->reshard = ARENA_ARRAY(self->arena, PlanReshard, stage->reshard_count + 1);
     bool *seen = ARENA_ARRAY(self->arena, bool, self->context->rules->count + 1);
-    if (!stage->boxing || !seen) return am_fail_memory(self->error, stage->boxing_count);
-    for (int32_t k = 0; k < stage->boxing_count; k++) {
+    if (!stage->reshard || !seen) return am_fail_memory(self->error, stage->reshard_count);
+    for (int32_t k = 0; k < stage->reshard_count; k++) {
         json_t *object = json_array_get(list, (size_t)k);
         const char *at = where_of(self, "%s.boxing[%d]", where, k), *name;
         int64_t instruction;
@@ -266,7 +266,7 @@ static AmStatus read_boxing(const Reader *self, PlanStage *stage, json_t *list, 
         TRY(json_get_string(&name, object, "place", self->source, at, self->error));
         while (place < PLAN_PLACES && strcmp(name, plan_place_name((PlanPlace)place)) != 0) place++;
         if (place == PLAN_PLACES) return refuse(self, at, "expected \"before\", \"kept\" or \"redone\"");
-        stage->boxing[k] = (PlanBoxing){.instruction = (int32_t)instruction, .place = (PlanPlace)place};
+        stage->reshard[k] = (PlanReshard){.instruction = (int32_t)instruction, .place = (PlanPlace)place};
     }
     return AM_OK;
 }
@@ -325,15 +325,15 @@ static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object,
                            const char *where) {
     static const char *const keys[] = {"ranges", "devices",   "mesh", "lists",          "exceptions",
                                        "boxing", "recompute", "even", "keeps_gathered", NULL};
-    json_t *ranges, *devices, *axes, *lists, *exceptions, *boxing, *recompute;
+    json_t *ranges, *devices, *axes, *lists, *overrides, *reshard, *recompute;
     if (!json_is_object(object)) return refuse(self, where, "expected an object");
     TRY(json_only_keys(object, keys, self->source, where, self->error));
     TRY(json_get_array(&ranges, object, "ranges", self->source, where, self->error));
     TRY(json_get_array(&devices, object, "devices", self->source, where, self->error));
     TRY(json_get_array(&axes, object, "mesh", self->source, where, self->error));
     TRY(json_get_object(&lists, object, "lists", self->source, where, self->error));
-    TRY(get_list(&exceptions, self, object, "exceptions", where));
-    TRY(get_list(&boxing, self, object, "boxing", where));
+    TRY(get_list(&overrides, self, object, "exceptions", where));
+    TRY(get_list(&reshard, self, object, "boxing", where));
     TRY(get_list(&recompute, self, object, "recompute", where));
     const json_t *even = json_object_get(object, "even");
     if (even && !json_is_boolean(even)) return refuse(self, where, "expected true or false as \"even\"");
@@ -346,8 +346,8 @@ static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object,
     TRY(read_mesh(self, &stage->mesh, axes, where_of(self, "%s.mesh", where, 0)));
     TRY(read_devices(self, stage, devices, where_of(self, "%s.devices", where, 0)));
     TRY(read_lists(self, stage, lists, where_of(self, "%s.lists", where, 0)));
-    TRY(read_boxing(self, stage, boxing, where));
-    return read_exceptions(self, stage, exceptions, where);
+    TRY(read_reshard(self, stage, reshard, where));
+    return read_overrides(self, stage, overrides, where);
 }
 
 static AmStatus read_stages(const Reader *self, const json_t *stages) {

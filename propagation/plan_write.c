@@ -47,24 +47,23 @@ static json_t *lists_to_json(const PlanStage *stage, const Classes *classes) {
 }
 
 /* {"instruction", "factor": {axis: factor or null}} or {"instruction", "states": {axis: state}}. */
-static json_t *exception_to_json(const PlanException *exception, const PlanContext *context,
-                                 const Mesh *mesh) {
-    json_t *object = json_pack("{s:i}", "instruction", plan_number_of(context, exception->instruction));
-    if (exception->has_factors) {
+static json_t *override_to_json(const PlanOverride *override, const PlanContext *context, const Mesh *mesh) {
+    json_t *object = json_pack("{s:i}", "instruction", plan_number_of(context, override->instruction));
+    if (override->has_factors) {
         json_t *factors = json_object();
         for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
-            int32_t factor = exception->factors[axis];
+            int32_t factor = override->factors[axis];
             if (factor == PLAN_NO_OVERRIDE) continue;
             json_object_set_new(factors, mesh->axes[axis].name,
                                 factor < 0 ? json_null() : json_integer(factor));
         }
         json_object_set_new(object, "factor", factors);
     }
-    if (exception->has_states) {
+    if (override->has_states) {
         json_t *states = json_object();
         for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
             Text text = {0};
-            sbp_print_axis(&text, exception->states.axis[axis]);
+            sbp_print_axis(&text, override->states.axis[axis]);
             json_object_set_new(states, mesh->axes[axis].name, json_string(text.data ? text.data : "B"));
             text_free(&text);
         }
@@ -73,28 +72,28 @@ static json_t *exception_to_json(const PlanException *exception, const PlanConte
     return object;
 }
 
-static json_t *boxing_to_json(const PlanStage *stage, const PlanContext *context) {
-    json_t *boxing = json_array();
-    for (int32_t k = 0; k < stage->boxing_count; k++)
-        json_array_append_new(boxing, json_pack("{s:i, s:s}", "instruction",
-                                                plan_number_of(context, stage->boxing[k].instruction),
-                                                "place", plan_place_name(stage->boxing[k].place)));
-    return boxing;
+static json_t *reshard_to_json(const PlanStage *stage, const PlanContext *context) {
+    json_t *reshard = json_array();
+    for (int32_t k = 0; k < stage->reshard_count; k++)
+        json_array_append_new(reshard, json_pack("{s:i, s:s}", "instruction",
+                                                 plan_number_of(context, stage->reshard[k].instruction),
+                                                 "place", plan_place_name(stage->reshard[k].place)));
+    return reshard;
 }
 
 static json_t *stage_to_json(const PlanStage *stage, const PlanContext *context) {
-    json_t *ranges = json_array(), *exceptions = json_array(), *recompute = json_array();
+    json_t *ranges = json_array(), *overrides = json_array(), *recompute = json_array();
     for (int32_t r = 0; r < stage->range_count; r++)
         json_array_append_new(ranges, json_pack("[i, i]", stage->ranges[r][0], stage->ranges[r][1]));
-    for (int32_t k = 0; k < stage->exception_count; k++)
-        json_array_append_new(exceptions, exception_to_json(&stage->exceptions[k], context, &stage->mesh));
+    for (int32_t k = 0; k < stage->override_count; k++)
+        json_array_append_new(overrides, override_to_json(&stage->overrides[k], context, &stage->mesh));
     for (int32_t r = 0; r < stage->recompute_count; r++)
         json_array_append_new(recompute, json_pack("[i, i]", stage->recompute[r][0], stage->recompute[r][1]));
     json_t *object =
         json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "ranges", ranges, "devices",
                   integers_to_json(stage->devices, stage->mesh.device_count), "mesh",
                   mesh_to_json(&stage->mesh), "lists", lists_to_json(stage, context->classes), "exceptions",
-                  exceptions, "boxing", boxing_to_json(stage, context), "recompute", recompute);
+                  overrides, "boxing", reshard_to_json(stage, context), "recompute", recompute);
     if (object && stage->is_even) json_object_set_new(object, "even", json_true());
     if (object && stage->keeps_gathered) json_object_set_new(object, "keeps_gathered", json_true());
     return object;

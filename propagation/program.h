@@ -75,11 +75,11 @@ typedef struct ProgramTransfer {
     int32_t send_count, receive_count;
     const ProgramPiece *sends, *receives;
     int32_t rank_count;
-    const int32_t *ranks; /* with a piece of it, ascending; this rank may be absent */
-    int32_t slots;        /* values that may be under way at once; 0: givers wait for takers */
-    int64_t number;       /* the same at both ends; transfers from one rank to another differ in it */
-    int32_t giver, taker; /* stages, or parts of a model whose stages are in chunks */
-    const IrShape *shape; /* of the whole value */
+    const int32_t *ranks;     /* with a piece of it, ascending; this rank may be absent */
+    int32_t slots;            /* values that may be under way at once; 0: senders wait for receivers */
+    int64_t number;           /* the same at both ends; transfers from one rank to another differ in it */
+    int32_t sender, receiver; /* stages, or parts of a model whose stages are in chunks */
+    const IrShape *shape;     /* of the whole value */
     const struct TransferRoute *route; /* transfer.h: between which ends, in which states */
 } ProgramTransfer;
 

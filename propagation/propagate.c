@@ -216,15 +216,15 @@ AmStatus propagation_pin_seeds(Incremental *incremental, const PlanContext *cont
 
 /* The state in which user u needs operand k: by its factors, or by its own state
  * where it is made on demand itself. */
-static SbpState needed_state(const PlanContext *context, const Completion *completion, const SbpState *states,
+static SbpState needed_state(const PlanContext *context, const Assignment *assignment, const SbpState *states,
                              int32_t user, int32_t operand) {
     const FactorRule *rule = &context->rules->rules[user];
     SbpState needed = {.axis = {SBP_B}};
     if (operand >= rule->operand_count) return needed; /* tuple plumbing */
-    for (int32_t axis = 0; axis < completion->stage->mesh.axis_count; axis++) {
+    for (int32_t axis = 0; axis < assignment->stage->mesh.axis_count; axis++) {
         int32_t chosen = -1;
         if (!context->rules->on_demand[user]) {
-            chosen = completion->factor[(size_t)user * MESH_MAX_AXES + (size_t)axis];
+            chosen = assignment->factor[(size_t)user * MESH_MAX_AXES + (size_t)axis];
         } else if (sbp_is_split(states[user].axis[axis])) {
             for (int32_t f = 0; f < rule->factor_count && chosen < 0; f++) {
                 if (rule->factors[f].kind == FACTOR_PARALLEL &&
@@ -248,18 +248,18 @@ static SbpState without_blocks(SbpState state) {
 AmStatus propagate(SbpState **states, Arena *arena, const PlanContext *context, const PlanStage *stage,
                    AmError *error) {
     const Rules *rules = context->rules;
-    Completion *completion;
-    TRY(plan_complete(&completion, arena, context, stage, error));
+    Assignment *assignment;
+    TRY(plan_assign(&assignment, arena, context, stage, error));
     SbpState *built = ARENA_ARRAY(arena, SbpState, rules->count);
     if (!built) return am_fail_memory(error, (int64_t)sizeof(SbpState) * rules->count);
     for (int32_t i = rules->count - 1; i >= 0; i--) {
-        if (!rules->on_demand[i]) built[i] = without_blocks(completion->stored[i]);
+        if (!rules->on_demand[i]) built[i] = without_blocks(assignment->stored[i]);
         /* Users come after, and the first to come is seen last. */
         const IrInstruction *instruction = &rules->module->instructions[i];
         for (int32_t k = 0; k < instruction->operand_count; k++) {
             int32_t source = rules->alias[instruction->operands[k]];
             if (rules->on_demand[source] && rules->rules[i].result_count > 0)
-                built[source] = needed_state(context, completion, built, i, k);
+                built[source] = needed_state(context, assignment, built, i, k);
         }
     }
     for (int32_t i = 0; i < rules->count; i++) built[i] = built[rules->alias[i]];

@@ -1,7 +1,7 @@
 /* Propagation of a user's own shardings through a module (`automap propagate`).
  *
  * A pin splits dimensions of the parameters whose path matches over mesh axes;
- * each becomes an entry of the axis's list, in the order given, and completion
+ * each becomes an entry of the axis's list, in the order given, and assignment
  * (lower.h) decides every other tensor. In strict mode a pin is a decision of
  * strict.h instead.
  */

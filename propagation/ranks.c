@@ -31,7 +31,7 @@ AmStatus plan_ranks_beside(PlanRanks *ranks, Arena *arena, const PlanContext *co
     *ranks = (PlanRanks){.context = context,
                          .plan = plan,
                          .parts = parts,
-                         .completions = ARENA_ARRAY(arena, Completion *, parts->stage_count),
+                         .assignments = ARENA_ARRAY(arena, Assignment *, parts->stage_count),
                          .first_rank = ARENA_ARRAY(arena, int32_t, plan->stage_count + 1),
                          .stage_count = plan->stage_count,
                          .stop = stop};
@@ -45,8 +45,8 @@ AmStatus plan_ranks_beside(PlanRanks *ranks, Arena *arena, const PlanContext *co
         if (stop && stop_wanted(stop))
             return am_fail(error, AM_INTERRUPTED, "", "interrupted while a plan was completed");
         bool is_known = known && memcmp(stage, &known->parts->stages[p], sizeof *stage) == 0;
-        if (is_known) ranks->completions[p] = known->completions[p];
-        else TRY(plan_complete_stage(&ranks->completions[p], arena, context, stage, ranks->map, error));
+        if (is_known) ranks->assignments[p] = known->assignments[p];
+        else TRY(plan_assign_stage(&ranks->assignments[p], arena, context, stage, ranks->map, error));
     }
     for (int32_t s = 0; s < plan->stage_count; s++)
         ranks->first_rank[s + 1] = ranks->first_rank[s] + plan->stages[s].mesh.device_count;
@@ -68,10 +68,10 @@ AmStatus plan_ranks_lower(Program **program, Arena *arena, const PlanRanks *rank
                           AmError *error) {
     int32_t stage = plan_ranks_stage(ranks, rank), device = rank - ranks->first_rank[stage];
     if (!ranks->map)
-        return plan_lower(program, arena, ranks->context, ranks->completions[stage], device, error);
+        return plan_lower(program, arena, ranks->context, ranks->assignments[stage], device, error);
     if (ranks->map->chunks > 1)
-        return plan_lower_chunks(program, arena, ranks->context, ranks->map, ranks->completions, stage,
+        return plan_lower_chunks(program, arena, ranks->context, ranks->map, ranks->assignments, stage,
                                  device, plan_schedule(ranks->plan), error);
-    return plan_lower_stage(program, arena, ranks->context, ranks->map, ranks->completions, stage, device,
+    return plan_lower_stage(program, arena, ranks->context, ranks->map, ranks->assignments, stage, device,
                             plan_schedule(ranks->plan), error);
 }

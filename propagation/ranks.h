@@ -15,7 +15,7 @@ typedef struct PlanRanks {
     const Plan *plan;
     const Plan *parts; /* the plan, or where its stages are in chunks one stage for each (lower_chunks.h) */
     StageMap *map;     /* of multiple stages or chunks; NULL: the only stage has everything */
-    Completion **completions; /* [parts->stage_count] */
+    Assignment **assignments; /* [parts->stage_count] */
     int32_t *first_rank;      /* [stage_count + 1]; the last is the number of ranks */
     int32_t stage_count, rank_count;
     const StopSignal *stop; /* or NULL; where it is set, the rest need not be lowered */

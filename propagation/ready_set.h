@@ -19,7 +19,7 @@ typedef struct ReadySet {
 } ReadySet;
 
 /* A set of items less than `count`, empty. */
-static inline void ready_make(ReadySet *set, Arena *arena, int32_t count) {
+static inline void executable_make(ReadySet *set, Arena *arena, int32_t count) {
     set->level_count = 0;
     do {
         count = (count + 63) / 64;

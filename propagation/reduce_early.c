@@ -420,7 +420,8 @@ static void place(Scheduler *self, int32_t i) {
 static AmStatus order_all(Scheduler *self, AmError *error) {
     Arena *arena = self->program->arena;
     int32_t count = self->graph.count;
-    for (Urgency urgency = 0; urgency < URGENCIES; urgency++) ready_make(&self->ready[urgency], arena, count);
+    for (Urgency urgency = 0; urgency < URGENCIES; urgency++)
+        executable_make(&self->ready[urgency], arena, count);
     if (arena->failed) return am_fail_memory(error, count);
     for (int32_t i = 0; i < count; i++) self->waiting[i] = self->graph.first[i + 1] - self->graph.first[i];
     for (int32_t i = 0; i < count; i++)

@@ -9,9 +9,9 @@
  * so that the value may be computed there at once. A partial sum is then reduced by a
  * reduce_scatter instead of an all_reduce and a slice. Overrides are respected. AM_ERROR_INTERNAL
  * if memory is exhausted. */
-AmStatus settle_wanted(Completion *completion, Arena *scratch, const PlanContext *context, AmError *error);
+AmStatus settle_wanted(Assignment *assignment, Arena *scratch, const PlanContext *context, AmError *error);
 
 /* The state in which instruction i takes operand k by its factors. */
-SbpState settle_operand_state(const Completion *completion, const PlanContext *context, int32_t i, int32_t k);
+SbpState settle_operand_state(const Assignment *assignment, const PlanContext *context, int32_t i, int32_t k);
 
 #endif

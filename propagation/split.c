@@ -6,9 +6,9 @@
  */
 #include "propagation/split.h"
 
-Split split_of(const Completion *completion, int32_t i) {
+Split split_of(const Assignment *assignment, int32_t i) {
     size_t first = (size_t)i * MESH_MAX_AXES;
-    return (Split){&completion->factor[first], &completion->cut[first]};
+    return (Split){&assignment->factor[first], &assignment->cut[first]};
 }
 
 SbpState split_state(const Rules *rules, const Mesh *mesh, int32_t i, Split split, int32_t place) {

@@ -6,14 +6,14 @@
 #include "propagation/lower.h"
 #include "propagation/rules.h"
 
-/* On each axis a factor (-1 none), and how that is cut (Completion.cut). */
+/* On each axis a factor (-1 none), and how that is cut (Assignment.cut). */
 typedef struct Split {
     const int8_t *factors;
     const SbpCut *cuts;
 } Split;
 
 /* The split that the assignment has chosen for instruction i; borrowed from it. */
-Split split_of(const Completion *completion, int32_t i);
+Split split_of(const Assignment *assignment, int32_t i);
 /* State of slot `place` of instruction i, operands first and then results, if it is split so. */
 SbpState split_state(const Rules *rules, const Mesh *mesh, int32_t i, Split split, int32_t place);
 

@@ -32,7 +32,7 @@ static int64_t earlier_ways(const Storage *self, PlanEntryKind kind, int32_t axi
                             int32_t d) {
     int64_t ways = 1;
     for (int32_t k = 0; k < axis; k++)
-        if (*split_of(self, kind, k, parameter) == d) ways *= self->completion->stage->mesh.axes[k].size;
+        if (*split_of(self, kind, k, parameter) == d) ways *= self->assignment->stage->mesh.axes[k].size;
     return ways;
 }
 
@@ -49,7 +49,7 @@ static int32_t dimension_for(const Storage *self, const PlanEntry *entry, int32_
     const PlanContext *context = self->context;
     int32_t instruction = context->roles->parameters[parameter].instruction, best = -1;
     const IrShape *shape = &context->canonical->instructions[instruction].shape;
-    SbpState state = self->completion->stored[instruction];
+    SbpState state = self->assignment->stored[instruction];
     bool best_is_joint = false;
     if (shape->type == DTYPE_TUPLE || state.axis[axis] != SBP_B) return -1;
     if (!evenly && ir_shape_elements(shape) < LEAST_UNEVEN_ELEMENTS) return -1;
@@ -57,7 +57,7 @@ static int32_t dimension_for(const Storage *self, const PlanEntry *entry, int32_
         int64_t ways = earlier_ways(self, entry->kind, axis, parameter, d);
         bool is_joint = ways > 1;
         if (is_computed_split(state, d) || shape->dimensions[d] < 1) continue;
-        ways *= self->completion->stage->mesh.axes[axis].size;
+        ways *= self->assignment->stage->mesh.axes[axis].size;
         if (evenly ? shape->dimensions[d] % ways != 0 : shape->dimensions[d] < ways) continue;
         if (entry->class_index != PLAN_ANY_CLASS &&
             classes_of(context->classes, context->rules, instruction, d) != entry->class_index)
@@ -70,14 +70,14 @@ static int32_t dimension_for(const Storage *self, const PlanEntry *entry, int32_
     return best;
 }
 
-AmStatus storage_begin(Storage *self, Arena *arena, const PlanContext *context, Completion *completion,
+AmStatus storage_begin(Storage *self, Arena *arena, const PlanContext *context, Assignment *assignment,
                        AmError *error) {
-    const PlanStage *stage = completion->stage;
+    const PlanStage *stage = assignment->stage;
     int32_t parameters = context->roles->parameter_count;
     int32_t places = PLAN_ENTRY_KINDS * MESH_MAX_AXES * parameters;
     *self = (Storage){.context = context,
                       .roles = context->choices->storage,
-                      .completion = completion,
+                      .assignment = assignment,
                       .split = ARENA_ARRAY(arena, int8_t, places + 1)};
     if (!self->split) return am_fail_memory(error, places);
     for (int32_t k = 0; k < places; k++) self->split[k] = -1;
@@ -90,7 +90,7 @@ AmStatus storage_begin(Storage *self, Arena *arena, const PlanContext *context, 
                 int8_t *split = split_of(self, entry->kind, axis, p);
                 if (context->roles->parameters[p].role != IR_ROLE_WEIGHT) continue;
                 if (*split < 0) *split = (int8_t)dimension_for(self, entry, axis, p, true);
-                if (*split < 0 && !self->completion->stage->is_even)
+                if (*split < 0 && !self->assignment->stage->is_even)
                     *split = (int8_t)dimension_for(self, entry, axis, p, false);
             }
         }
@@ -115,8 +115,8 @@ void storage_keep(const Storage *self, int32_t i, int32_t axis) {
                                           [STORAGE_GRADIENT] = PLAN_GRADIENTS,
                                           [STORAGE_OPTIMIZER] = PLAN_OPTIMIZER};
     StorageRole role = (StorageRole)self->roles->role[i];
-    SbpState *state = &self->completion->stored[i];
-    const Mesh *mesh = &self->completion->stage->mesh;
+    SbpState *state = &self->assignment->stored[i];
+    const Mesh *mesh = &self->assignment->stage->mesh;
     sbp_set(state, axis, SBP_B);
     if (role == STORAGE_NONE || self->roles->weight[i] < 0) return;
     int32_t d = kept_dimension(self, kinds[role], i, axis);
@@ -132,15 +132,15 @@ void storage_keep(const Storage *self, int32_t i, int32_t axis) {
 
 void storage_choose_states(const Storage *self) {
     const Choices *choices = self->context->choices;
-    Completion *completion = self->completion;
-    for (int32_t axis = 0; axis < completion->stage->mesh.axis_count; axis++) {
-        if (completion->stage->mesh.axes[axis].size == 1) continue;
+    Assignment *assignment = self->assignment;
+    for (int32_t axis = 0; axis < assignment->stage->mesh.axis_count; axis++) {
+        if (assignment->stage->mesh.axes[axis].size == 1) continue;
         for (int32_t k = 0; k < choices->decided_count; k++) {
             int32_t i = choices->decided[k];
-            if (self->roles->role[i] == STORAGE_NONE || completion->stored[i].axis[axis] != SBP_B) continue;
+            if (self->roles->role[i] == STORAGE_NONE || assignment->stored[i].axis[axis] != SBP_B) continue;
             storage_keep(self, i, axis);
-            if (self->roles->role[i] == STORAGE_WEIGHT && completion->stored[i].axis[axis] != SBP_B)
-                completion->redone[i] = !completion->stage->keeps_gathered;
+            if (self->roles->role[i] == STORAGE_WEIGHT && assignment->stored[i].axis[axis] != SBP_B)
+                assignment->redone[i] = !assignment->stage->keeps_gathered;
         }
     }
 }
@@ -154,7 +154,7 @@ static bool never_follows(IrOpcode opcode) {
  * owner. */
 static bool find_kept(const Storage *self, int32_t i, int32_t axis, int32_t *slot, int32_t *source) {
     const Choices *choices = self->context->choices;
-    const SbpState *stored = self->completion->stored;
+    const SbpState *stored = self->assignment->stored;
     *slot = self->context->rules->rules[i].operand_count;
     *source = i;
     if (sbp_is_split(stored[i].axis[axis])) return true;
@@ -174,16 +174,16 @@ static void choose_factor(const Storage *self, int32_t i, int32_t axis) {
     size_t place = (size_t)i * MESH_MAX_AXES + (size_t)axis;
     int32_t slot, source;
     if (!find_kept(self, i, axis, &slot, &source)) return;
-    SbpState kept = self->completion->stored[source];
+    SbpState kept = self->assignment->stored[source];
     int32_t d = sbp_dimension(kept.axis[axis]);
     int64_t size = choices_array_shape(&self->context->canonical->instructions[source])->dimensions[d];
     for (int32_t f = 0; f < rule->factor_count && f <= INT8_MAX; f++) {
         const Factor *factor = &rule->factors[f];
         if (factor->kind != FACTOR_PARALLEL && factor->kind != FACTOR_REDUCTION) continue;
         if (factor->dimension[slot] != d || factor->size > INT32_MAX || factor->blocks) continue;
-        if (!sbp_cuts_between(&self->completion->stage->mesh, kept, d, size, factor->size)) continue;
-        self->completion->factor[place] = (int8_t)f;
-        self->completion->cut[place] =
+        if (!sbp_cuts_between(&self->assignment->stage->mesh, kept, d, size, factor->size)) continue;
+        self->assignment->factor[place] = (int8_t)f;
+        self->assignment->cut[place] =
             kept.cut[axis].count > 0 ? kept.cut[axis] : (SbpCut){1, (int32_t)factor->size};
         return;
     }
@@ -192,11 +192,11 @@ static void choose_factor(const Storage *self, int32_t i, int32_t axis) {
 void storage_choose_factors(const Storage *self) {
     const Choices *choices = self->context->choices;
     const IrModule *module = self->context->canonical;
-    for (int32_t axis = 0; axis < self->completion->stage->mesh.axis_count; axis++) {
-        if (self->completion->stage->mesh.axes[axis].size == 1) continue;
+    for (int32_t axis = 0; axis < self->assignment->stage->mesh.axis_count; axis++) {
+        if (self->assignment->stage->mesh.axes[axis].size == 1) continue;
         for (int32_t k = 0; k < choices->decided_count; k++) {
             int32_t i = choices->decided[k];
-            if (self->completion->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] >= 0) continue;
+            if (self->assignment->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] >= 0) continue;
             bool has_role =
                 self->roles->role[i] != STORAGE_NONE || self->context->roles->phases[i] == IR_PHASE_OPTIMIZER;
             if (!has_role || never_follows(module->instructions[i].opcode)) continue;
@@ -209,8 +209,8 @@ void storage_choose_factors(const Storage *self) {
  * way, else unchanged unless that collides. */
 static SbpState followed_state(const Storage *self, int32_t i, const SbpState *wanted) {
     const StorageRoles *roles = self->roles;
-    const Mesh *mesh = &self->completion->stage->mesh;
-    const SbpState old = self->completion->stored[i];
+    const Mesh *mesh = &self->assignment->stage->mesh;
+    const SbpState old = self->assignment->stored[i];
     const IrShape *shape = choices_array_shape(&self->context->canonical->instructions[i]);
     SbpState state = {.axis = {SBP_B}};
     uint32_t split = 0;
@@ -233,44 +233,44 @@ static SbpState followed_state(const Storage *self, int32_t i, const SbpState *w
 
 /* Splits instruction i by the storage of its result or its operands. */
 static void choose_factors_anew(const Storage *self, int32_t i) {
-    const Mesh *mesh = &self->completion->stage->mesh;
+    const Mesh *mesh = &self->assignment->stage->mesh;
     if (never_follows(self->context->canonical->instructions[i].opcode)) return;
     if (self->context->rules->rules[i].result_count != 1) return;
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
         if (mesh->axes[axis].size == 1) continue;
-        self->completion->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] = -1;
+        self->assignment->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] = -1;
         choose_factor(self, i, axis);
     }
 }
 
-AmStatus storage_follow_exceptions(const Storage *self, Arena *arena, AmError *error) {
+AmStatus storage_follow_overrides(const Storage *self, Arena *arena, AmError *error) {
     const Choices *choices = self->context->choices;
-    const PlanStage *stage = self->completion->stage;
-    const PlanException **wanted = /* [parameter]: how this weight is stored */
-        ARENA_ARRAY(arena, const PlanException *, self->context->roles->parameter_count + 1);
+    const PlanStage *stage = self->assignment->stage;
+    const PlanOverride **wanted = /* [parameter]: how this weight is stored */
+        ARENA_ARRAY(arena, const PlanOverride *, self->context->roles->parameter_count + 1);
     if (!wanted) return am_fail_memory(error, self->context->roles->parameter_count);
     bool is_any = false;
-    for (int32_t e = 0; e < stage->exception_count; e++) {
-        int32_t i = stage->exceptions[e].instruction;
+    for (int32_t e = 0; e < stage->override_count; e++) {
+        int32_t i = stage->overrides[e].instruction;
         bool is_parameter = i < self->context->rules->entry_count &&
                             self->context->canonical->instructions[i].opcode == IR_PARAMETER;
-        if (!stage->exceptions[e].has_states || !is_parameter || self->roles->role[i] != STORAGE_WEIGHT)
+        if (!stage->overrides[e].has_states || !is_parameter || self->roles->role[i] != STORAGE_WEIGHT)
             continue;
-        wanted[self->roles->weight[i]] = &stage->exceptions[e];
+        wanted[self->roles->weight[i]] = &stage->overrides[e];
         is_any = true;
     }
     for (int32_t pass = 0; is_any && pass < 2; pass++) /* states, then the factors that go by them */
         for (int32_t k = 0; k < choices->decided_count; k++) {
             int32_t i = choices->decided[k], weight = self->roles->weight[i];
             if (self->roles->role[i] == STORAGE_NONE || weight < 0 || !wanted[weight]) continue;
-            if (pass == 0) self->completion->stored[i] = followed_state(self, i, &wanted[weight]->states);
+            if (pass == 0) self->assignment->stored[i] = followed_state(self, i, &wanted[weight]->states);
             else choose_factors_anew(self, i);
         }
     return AM_OK;
 }
 
 /* Arrays that loops read unchanged and that come from `instruction` are carried whole. */
-static bool gather_before(Completion *completion, const PlanContext *context, int32_t instruction) {
+static bool gather_before(Assignment *assignment, const PlanContext *context, int32_t instruction) {
     const Rules *rules = context->rules;
     bool found = false;
     for (int32_t k = 0; k < rules->loop_count; k++) {
@@ -278,26 +278,26 @@ static bool gather_before(Completion *completion, const PlanContext *context, in
             const LoopLeaf *leaf = &rules->loops[k].leaves[l];
             if (!leaf->is_invariant || leaf->in_body < 0) continue;
             if (leaf->in_body != instruction && leaf->initial != instruction) continue;
-            completion->stored[leaf->in_body] = (SbpState){.axis = {SBP_B}};
-            completion->redone[leaf->in_body] = false;
+            assignment->stored[leaf->in_body] = (SbpState){.axis = {SBP_B}};
+            assignment->redone[leaf->in_body] = false;
             found = true;
         }
     }
     return found;
 }
 
-AmStatus storage_apply_places(Completion *completion, const PlanContext *context, AmError *error) {
-    const PlanStage *stage = completion->stage;
+AmStatus storage_apply_places(Assignment *assignment, const PlanContext *context, AmError *error) {
+    const PlanStage *stage = assignment->stage;
     for (int32_t i = 0; i < context->rules->count && !stage->keeps_gathered; i++)
-        if (context->choices->storage->is_reread[i]) completion->redone[i] = true;
-    for (int32_t k = 0; k < stage->boxing_count; k++) {
-        const PlanBoxing *boxing = &stage->boxing[k];
-        int32_t i = boxing->instruction;
+        if (context->choices->storage->is_reread[i]) assignment->redone[i] = true;
+    for (int32_t k = 0; k < stage->reshard_count; k++) {
+        const PlanReshard *reshard = &stage->reshard[k];
+        int32_t i = reshard->instruction;
         if (i < 0 || i >= context->rules->count)
             return am_fail(error, AM_ERROR_INPUT, context->canonical->source,
                            "boxing of instruction %d: the module has %d", i, context->rules->count);
-        completion->redone[i] = boxing->place == PLAN_REDONE;
-        if (boxing->place != PLAN_BEFORE || gather_before(completion, context, i)) continue;
+        assignment->redone[i] = reshard->place == PLAN_REDONE;
+        if (reshard->place != PLAN_BEFORE || gather_before(assignment, context, i)) continue;
         return am_fail(error, AM_ERROR_INPUT, context->canonical->source,
                        "boxing of %s: no loop reads it unchanged, so it has no place before one",
                        context->canonical->instructions[i].name);
@@ -306,7 +306,7 @@ AmStatus storage_apply_places(Completion *completion, const PlanContext *context
     for (int32_t i = 0; i < context->rules->count; i++) {
         const IrInstruction *instruction = &context->canonical->instructions[i];
         if (context->rules->on_demand[i] && instruction->opcode == IR_BROADCAST)
-            completion->redone[i] = completion->redone[context->rules->alias[instruction->operands[0]]];
+            assignment->redone[i] = assignment->redone[context->rules->alias[instruction->operands[0]]];
     }
     return AM_OK;
 }

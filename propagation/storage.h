@@ -15,16 +15,16 @@
 typedef struct Storage {
     const PlanContext *context;
     const StorageRoles *roles;
-    Completion *completion;
+    Assignment *assignment;
     /* [(kind * MESH_MAX_AXES + axis) * parameter_count + p]: the dimension of weight p that is split */
     int8_t *split;
 } Storage;
 
 bool storage_is_used(const PlanStage *stage);
 
-/* Computes the additional splits from the states of compute entries in `completion`. Allocates in
+/* Computes the additional splits from the states of compute entries in `assignment`. Allocates in
  * the arena. */
-AmStatus storage_begin(Storage *self, Arena *arena, const PlanContext *context, Completion *completion,
+AmStatus storage_begin(Storage *self, Arena *arena, const PlanContext *context, Assignment *assignment,
                        AmError *error);
 
 /* Stores instruction i as a storage entry says on an axis on which it may be whole till now; else whole. */
@@ -38,10 +38,10 @@ void storage_choose_factors(const Storage *self);
 
 /* If an override determines the storage of a weight, splits its gradient, its optimizer state and
  * their producers in the same way. */
-AmStatus storage_follow_exceptions(const Storage *self, Arena *arena, AmError *error);
+AmStatus storage_follow_overrides(const Storage *self, Arena *arena, AmError *error);
 
-/* The places of boxing that the stage names. AM_ERROR_INPUT: no such instruction, or one that no loop
+/* The places of resharding that the stage names. AM_ERROR_INPUT: no such instruction, or one that no loop
  * reads unchanged is to be gathered before a loop. */
-AmStatus storage_apply_places(Completion *completion, const PlanContext *context, AmError *error);
+AmStatus storage_apply_places(Assignment *assignment, const PlanContext *context, AmError *error);
 
 #endif

@@ -9,7 +9,7 @@
  * bytes as shards and a gather, the shards win: they cross only once between the meshes, which is
  * the slower link. Sums are reduced among their own devices, in group order, and so depend on
  * nothing else. A scalar has no dimension to split: it is reduced by all_reduce and sent to all. A
- * value that becomes partial arrives in shards, which are padded (box_partial.c): S->P and B->P are
+ * value that becomes partial arrives in shards, which are padded (reshard_partial.c): S->P and B->P are
  * T, P->P is p1 T. Overlapping sets may need less: a device does not receive data that it has.
  * Every combination of splits is tried, and counted exactly if the sets overlap.
  *
@@ -90,14 +90,14 @@ static uint32_t copied_axes(const TransferEnd *end) {
 }
 
 /* Called for every box that one rank sends another; a rank that has its data sends it to itself. */
-typedef void Visit(void *user, Matcher *matcher, int32_t giver, int32_t taker);
+typedef void Visit(void *user, Matcher *matcher, int32_t sender, int32_t receiver);
 
 /* Visits the boxes of the last match, in row-major order. */
-static void visit_boxes(Matcher *self, Visit *visit, void *user, int32_t giver, int32_t taker) {
+static void visit_boxes(Matcher *self, Visit *visit, void *user, int32_t sender, int32_t receiver) {
     int32_t index[IR_MAX_RANK] = {0}, rank = self->shape->rank, d;
     for (int32_t k = 0; k < rank; k++) self->overlaps[k] = self->found[self->first[k]];
     do {
-        visit(user, self, giver, taker);
+        visit(user, self, sender, receiver);
         for (d = rank - 1; d >= 0; d--) {
             bool wraps = ++index[d] == self->first[d + 1] - self->first[d];
             if (wraps) index[d] = 0;
@@ -116,21 +116,21 @@ static AmStatus visit_pairs(Matcher *self, Visit *visit, void *user, AmError *er
         int32_t count = mesh_group(source->mesh, s, copied, members), turn = 0;
         if (members[0] != s) continue; /* the class is visited at its first member */
         for (int32_t t = 0; t < target->mesh->device_count; t++) {
-            int32_t taker = target->first_rank + t, giver = -1;
+            int32_t receiver = target->first_rank + t, sender = -1;
             if (!match(self, s, t)) continue;
             if (self->arena->failed) return am_fail_memory(error, self->capacity);
             for (int32_t m = 0; m < count; m++)
-                if (source->first_rank + members[m] == taker) giver = taker;
-            if (giver < 0) giver = source->first_rank + members[turn++ % count];
-            visit_boxes(self, visit, user, giver, taker);
+                if (source->first_rank + members[m] == receiver) sender = receiver;
+            if (sender < 0) sender = source->first_rank + members[turn++ % count];
+            visit_boxes(self, visit, user, sender, receiver);
         }
     }
     return AM_OK;
 }
 
-static void count_crossing(void *user, Matcher *matcher, int32_t giver, int32_t taker) {
+static void count_crossing(void *user, Matcher *matcher, int32_t sender, int32_t receiver) {
     double elements = 1;
-    if (giver == taker) return;
+    if (sender == receiver) return;
     for (int32_t d = 0; d < matcher->shape->rank; d++) elements *= (double)matcher->overlaps[d].extent;
     *(double *)user += elements;
 }
@@ -233,7 +233,7 @@ AmStatus transfer_route(TransferRoute *route, const IrShape *shape, const Transf
             way.target.state = targets.states[t];
             double before = box_weight(source->mesh, shape, source->state, way.source.state);
             double after = box_weight(target->mesh, shape, way.target.state,
-                                      box_before_partial(way.target.state, target->state));
+                                      reshard_before_partial(way.target.state, target->state));
             if (before < 0 || after < 0) continue;
             status = crossing_elements(&crossing, &arena, shape, &way, error);
             crossing *= (double)dtype_bytes(shape->type);
@@ -269,20 +269,20 @@ static ProgramPiece make_piece(Matcher *matcher, int32_t peer, bool is_send) {
     return (ProgramPiece){.peer = peer, .start = numbers, .extent = numbers ? numbers + rank : NULL};
 }
 
-static void list_piece(void *user, Matcher *matcher, int32_t giver, int32_t taker) {
+static void list_piece(void *user, Matcher *matcher, int32_t sender, int32_t receiver) {
     Listing *listing = user;
     Arena *arena = matcher->arena;
-    if (giver != taker)
-        listing->takes_part[giver - listing->first] = listing->takes_part[taker - listing->first] = true;
-    if (giver == listing->rank) {
+    if (sender != receiver)
+        listing->takes_part[sender - listing->first] = listing->takes_part[receiver - listing->first] = true;
+    if (sender == listing->rank) {
         ARENA_RESERVE(arena, listing->sends, listing->send_count, listing->send_capacity);
         if (arena->failed) return;
-        listing->sends[listing->send_count++] = make_piece(matcher, taker, true);
+        listing->sends[listing->send_count++] = make_piece(matcher, receiver, true);
     }
-    if (taker == listing->rank) {
+    if (receiver == listing->rank) {
         ARENA_RESERVE(arena, listing->receives, listing->receive_count, listing->receive_capacity);
         if (arena->failed) return;
-        listing->receives[listing->receive_count++] = make_piece(matcher, giver, false);
+        listing->receives[listing->receive_count++] = make_piece(matcher, sender, false);
     }
 }
 
@@ -334,18 +334,18 @@ typedef struct PairList {
     int32_t count, capacity;
 } PairList;
 
-static void list_pair(void *user, Matcher *matcher, int32_t giver, int32_t taker) {
+static void list_pair(void *user, Matcher *matcher, int32_t sender, int32_t receiver) {
     PairList *list = user;
     TransferPair *last = list->count > 0 ? &list->pairs[list->count - 1] : NULL;
     double elements = 1;
-    if (giver == taker) return;
+    if (sender == receiver) return;
     for (int32_t d = 0; d < matcher->shape->rank; d++) elements *= (double)matcher->overlaps[d].extent;
-    if (last && last->giver == giver && last->taker == taker) {
+    if (last && last->sender == sender && last->receiver == receiver) {
         last->elements += elements;
         return;
     }
     ARENA_RESERVE(matcher->arena, list->pairs, list->count, list->capacity);
-    if (!matcher->arena->failed) list->pairs[list->count++] = (TransferPair){giver, taker, elements};
+    if (!matcher->arena->failed) list->pairs[list->count++] = (TransferPair){sender, receiver, elements};
 }
 
 AmStatus transfer_pairs(TransferPair **pairs, int32_t *count, Arena *arena, const IrShape *shape,
@@ -372,8 +372,8 @@ static AmStatus add_transfer(Lowering *self, int32_t i, const ProgramTransfer *p
     if (self->arena->failed) return am_fail_memory(error, (int64_t)sizeof *instruction);
     *transfer = *pieces;
     transfer->number = self->transfers;
-    transfer->giver = self->giver;
-    transfer->taker = self->taker;
+    transfer->sender = self->sender;
+    transfer->receiver = self->receiver;
     instruction->kind = PROGRAM_TRANSFER;
     instruction->opcode = IR_COPY;
     instruction->origin = i;
@@ -416,5 +416,5 @@ AmStatus lower_receive(Lowering *self, int32_t i, int32_t leaf, const TransferEn
     ProgramInstruction *instruction = &self->program->instructions[self->program->instruction_count - 1];
     instruction->result_count = 1;
     instruction->first_result = value;
-    return box_value(self, i, leaf, shape, value, target, &value, error);
+    return reshard_value(self, i, leaf, shape, value, target, &value, error);
 }

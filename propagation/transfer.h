@@ -37,7 +37,7 @@ AmStatus transfer_pieces(const ProgramTransfer **transfer, Arena *arena, const I
 
 /* Elements that one rank gives another. */
 typedef struct TransferPair {
-    int32_t giver, taker;
+    int32_t sender, receiver;
     double elements;
 } TransferPair;
 

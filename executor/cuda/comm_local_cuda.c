@@ -165,7 +165,7 @@ fail:
 }
 
 /* The call of a rank that takes part in this one's transfer, or its own. */
-static const CommCall *giver_of(void *user, int32_t peer) {
+static const CommCall *sender_of(void *user, int32_t peer) {
     const Members *members = user;
     for (int32_t m = 0; members->group && m < members->group->count; m++)
         if (members->group->ranks[m] == peer) return member_call(members, m);
@@ -217,14 +217,14 @@ static AmStatus start(Comm *comm, AmError *error) {
         RendezvousGroup *group = meets ? rendezvous_group(rendezvous, prepared->call->group) : NULL;
         Members members = {group, prepared->call};
         if (!meets) {
-            TRY(cuda_exchange_fetch(&prepared->first, rank, prepared->call, comm->rank, giver_of, &members,
+            TRY(cuda_exchange_fetch(&prepared->first, rank, prepared->call, comm->rank, sender_of, &members,
                                     error));
             continue;
         }
         group->brought[prepared->call->position] = prepared->call;
         TRY(rendezvous_meet(rendezvous, group, comm->rank, error));
         if (prepared->call->transfer)
-            TRY(cuda_exchange_fetch(&prepared->first, rank, prepared->call, comm->rank, giver_of, &members,
+            TRY(cuda_exchange_fetch(&prepared->first, rank, prepared->call, comm->rank, sender_of, &members,
                                     error));
         else TRY(make_phases(prepared, rank, &members, error));
         TRY(rendezvous_meet(rendezvous, group, comm->rank, error));

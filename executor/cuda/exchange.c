@@ -123,21 +123,21 @@ static CudaBox box_of(const CommCall *call, const ProgramPiece *piece, bool is_s
 
 /* Piece k of the call's received data, from the sender's array. */
 static AmStatus add_fetched(CudaMoves *moves, const CommCall *call, int32_t own_rank, int32_t k,
-                            const CommCall *giver, AmError *error) {
+                            const CommCall *sender, AmError *error) {
     const ProgramPiece *to = &call->transfer->receives[k], *from;
     const IrShape *shape = shape_of(call, false);
-    TRY(comm_find_given(&from, giver, call, own_rank, k, error));
-    CudaBox source = box_of(giver, from, true), target = box_of(call, to, false);
+    TRY(comm_find_given(&from, sender, call, own_rank, k, error));
+    CudaBox source = box_of(sender, from, true), target = box_of(call, to, false);
     return cuda_moves_add(moves, &source, &target, to->extent, shape->rank, dtype_bytes(shape->type), error);
 }
 
 AmStatus cuda_exchange_fetch(CudaPhase *phase, CudaCommRank *rank, const CommCall *call, int32_t own_rank,
-                             CudaGiver *giver_of, void *user, AmError *error) {
+                             CudaSender *sender_of, void *user, AmError *error) {
     CudaMoves moves = {0};
     AmStatus status = AM_OK;
     for (int32_t k = 0; k < call->transfer->receive_count && status == AM_OK; k++)
         status =
-            add_fetched(&moves, call, own_rank, k, giver_of(user, call->transfer->receives[k].peer), error);
+            add_fetched(&moves, call, own_rank, k, sender_of(user, call->transfer->receives[k].peer), error);
     if (status == AM_OK)
         status = cuda_phase_of_moves(phase, &rank->movement, &rank->device->device, moves.list, moves.count,
                                      error);

@@ -41,10 +41,10 @@ CudaRun cuda_exchange_received(const CommCall *call, int32_t k);
 /* prepared->first packs and moves the rank's own, prepared->second unpacks; the call is bound and the
  * device current. */
 AmStatus cuda_exchange_upload(CudaCommCall *prepared, CudaCommRank *rank, int32_t own_rank, AmError *error);
-/* phase: all pieces that the call receives, out of the arrays of those that give them: `giver_of` gives the
+/* phase: all pieces that the call receives, out of the arrays of those that give them: `sender_of` gives the
  * call of a rank. */
-typedef const CommCall *CudaGiver(void *user, int32_t peer);
+typedef const CommCall *CudaSender(void *user, int32_t peer);
 AmStatus cuda_exchange_fetch(CudaPhase *phase, CudaCommRank *rank, const CommCall *call, int32_t own_rank,
-                             CudaGiver *giver_of, void *user, AmError *error);
+                             CudaSender *sender_of, void *user, AmError *error);
 
 #endif

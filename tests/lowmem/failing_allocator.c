@@ -38,7 +38,7 @@ void *__libc_malloc(size_t bytes);
 void *__libc_calloc(size_t count, size_t bytes);
 void *__libc_realloc(void *old, size_t bytes);
 
-enum { MOST_FRAMES = 24, STACKS = 1 << 20, MOST_FILES = 64, PATIENCE_SECONDS = 15 };
+enum { MOST_FRAMES = 24, STACKS = 1 << 20, MOST_FILES = 64, SPIN_WAIT_SECONDS = 15 };
 
 static struct {
     bool is_armed, is_child, fails_on, is_plain;
@@ -83,7 +83,7 @@ static void catch_signals(void) {
         struct sigaction action = {.sa_handler = report_signal, .sa_flags = SA_ONSTACK | SA_RESETHAND};
         sigaction(numbers[k], &action, NULL);
     }
-    alarm(PATIENCE_SECONDS);
+    alarm(SPIN_WAIT_SECONDS);
 }
 
 /* True: this allocation has been seen so often that it does not fail. */

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "executor/cuda/cuda.h"
-#include "executor/ready.h"
+#include "executor/executable.h"
 #include "ir/canonical.h"
 #include "propagation/lower.h"
 #include "tests/cuda/stand_in/stand_in.h"
@@ -24,7 +24,7 @@ typedef struct CudaCase {
     IrModule *module, *canonical;
     Program *program;
     KernelDevice *device;
-    ReadyProgram *entry;
+    Executable *entry;
     char *memory;
     AmError error;
 } CudaCase;
@@ -48,8 +48,8 @@ static inline AmStatus cuda_case_open(CudaCase *self, KernelDevice *device, cons
     TRY(ir_canonicalize(&self->canonical, self->module, &self->error));
     TRY(program_from_computation(&self->program, &self->arena, self->canonical, self->canonical->entry, false,
                                  &self->error));
-    TRY(ready_prepare(&self->entry, &self->arena, device, NULL, self->program, false, &self->error));
-    TRY(ready_allocate(self->entry, &self->memory, &self->error));
+    TRY(executable_prepare(&self->entry, &self->arena, device, NULL, self->program, false, &self->error));
+    TRY(executable_allocate(self->entry, &self->memory, &self->error));
     return back_end->finish ? back_end->finish(device, &self->error) : AM_OK;
 }
 
@@ -65,22 +65,22 @@ static inline int64_t cuda_case_bytes(const CudaCase *self, int32_t value) {
 }
 
 static inline void cuda_case_set(CudaCase *self, int32_t k, const void *data) {
-    self->device->back_end->copy_in(self->device, ready_parameter(self->entry, k), data,
+    self->device->back_end->copy_in(self->device, executable_parameter(self->entry, k), data,
                                     cuda_case_bytes(self, self->entry->program->parameters[k]));
 }
 
 static inline void cuda_case_get(CudaCase *self, int32_t k, void *data) {
-    self->device->back_end->copy_out(self->device, data, ready_output(self->entry, k),
+    self->device->back_end->copy_out(self->device, data, executable_output(self->entry, k),
                                      cuda_case_bytes(self, self->entry->program->outputs[k]));
 }
 
 /* Issues it once; cuda_case_replay() lets the device record and replay it. */
 static inline void cuda_case_run(CudaCase *self) {
-    cuda_case_check(ready_issue(self->entry, &self->error), &self->error);
+    cuda_case_check(executable_issue(self->entry, &self->error), &self->error);
 }
 
 static inline void cuda_case_replay(CudaCase *self) {
-    cuda_case_check(ready_run(self->entry, &self->error), &self->error);
+    cuda_case_check(executable_run(self->entry, &self->error), &self->error);
 }
 
 static inline void cuda_case_synchronize(CudaCase *self) {

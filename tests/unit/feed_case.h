@@ -24,7 +24,7 @@ enum { TOKENS, TARGETS, X, RATE, PARAMETERS };
 typedef struct FedRank {
     Rank rank;
     Program program;
-    ReadyProgram ready;
+    Executable ready;
     ProgramValue values[PARAMETERS];
     RankShard shards[PARAMETERS];
     void *addresses[PARAMETERS];

@@ -82,7 +82,7 @@ static inline void generated_add_model(Generated *self, PlanContext *context) {
         Random random;
         random_seed(&random, seed);
         PlanStage stage = {0};
-        Completion *completion;
+        Assignment *assignment;
         assert_int_equal(mesh_parse(&stage.mesh, &self->arena, "data=2,model=2", &error), AM_OK);
         for (int32_t axis = 0; axis < stage.mesh.axis_count; axis++) {
             PlanList *list = &stage.lists[axis];
@@ -90,8 +90,8 @@ static inline void generated_add_model(Generated *self, PlanContext *context) {
             for (int32_t c = 0; c < context->classes->count; c++)
                 if (random_below(&random, 3) == 0) list->entries[list->count++].class_index = c;
         }
-        if (plan_complete(&completion, &self->arena, context, &stage, &error) != AM_OK ||
-            plan_lower(&program, &self->arena, context, completion, 3, &error) != AM_OK)
+        if (plan_assign(&assignment, &self->arena, context, &stage, &error) != AM_OK ||
+            plan_lower(&program, &self->arena, context, assignment, 3, &error) != AM_OK)
             fail_msg("%s", error.text);
         generated_add_program(self, program);
     }

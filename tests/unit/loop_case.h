@@ -209,15 +209,15 @@ static inline void loop_same_steps(const Program *a, const Program *b) {
 /* The number of collectives in loops; a rank's allocation has the size in the plan. */
 static inline int32_t loop_inspect(const PlanContext *context, const Plan *plan, const AmRunReport *report) {
     Arena arena = {0};
-    Completion *completion;
+    Assignment *assignment;
     Program *program, *other;
     AmError error = {0};
-    if (plan_complete(&completion, &arena, context, &plan->stages[0], &error) != AM_OK ||
-        plan_lower(&program, &arena, context, completion, 0, &error) != AM_OK)
+    if (plan_assign(&assignment, &arena, context, &plan->stages[0], &error) != AM_OK ||
+        plan_lower(&program, &arena, context, assignment, 0, &error) != AM_OK)
         fail_msg("%s", error.text);
     assert_int_equal(report->peak_bytes[0], kernel_align(program->allocation_bytes));
     for (int32_t device = 1; device < plan->stages[0].mesh.device_count; device++) {
-        if (plan_lower(&other, &arena, context, completion, device, &error) != AM_OK)
+        if (plan_lower(&other, &arena, context, assignment, device, &error) != AM_OK)
             fail_msg("%s", error.text);
         loop_same_steps(program, other);
     }

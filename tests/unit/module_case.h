@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "executor/ready.h"
+#include "executor/executable.h"
 #include "ir/canonical.h"
 #include "propagation/lower.h"
 
@@ -19,7 +19,7 @@ typedef struct ModuleCase {
     Arena arena;
     IrModule *module, *canonical;
     Program *program;
-    ReadyProgram *entry;
+    Executable *entry;
     char *memory;
     AmError error;
 } ModuleCase;
@@ -31,17 +31,17 @@ static inline AmStatus module_open(ModuleCase *self, const char *text) {
     TRY(ir_canonicalize(&self->canonical, self->module, &self->error));
     TRY(program_from_computation(&self->program, &self->arena, self->canonical, self->canonical->entry, false,
                                  &self->error));
-    TRY(ready_prepare(&self->entry, &self->arena, &kernel_device_cpu, NULL, self->program, false,
-                      &self->error));
-    return ready_allocate(self->entry, &self->memory, &self->error);
+    TRY(executable_prepare(&self->entry, &self->arena, &kernel_device_cpu, NULL, self->program, false,
+                           &self->error));
+    return executable_allocate(self->entry, &self->memory, &self->error);
 }
 
 /* Sets the parameters and runs it. */
 static inline void module_run(ModuleCase *self, const void *const *parameters) {
     for (int32_t k = 0; k < self->program->roles->parameter_count; k++)
-        memcpy(ready_parameter(self->entry, k), parameters[k],
+        memcpy(executable_parameter(self->entry, k), parameters[k],
                (size_t)ir_shape_bytes(&self->program->values[self->program->parameters[k]].shape));
-    assert_int_equal(ready_run(self->entry, &self->error), AM_OK);
+    assert_int_equal(executable_run(self->entry, &self->error), AM_OK);
 }
 
 static inline void module_close(ModuleCase *self) {
@@ -55,7 +55,7 @@ static inline void module_close(ModuleCase *self) {
 static inline void check_run(ModuleCase *self, const void *const *parameters, const void *expected,
                              size_t bytes) {
     module_run(self, parameters);
-    assert_memory_equal(ready_output(self->entry, 0), expected, bytes);
+    assert_memory_equal(executable_output(self->entry, 0), expected, bytes);
 }
 
 /* The same for a module that is run once. */

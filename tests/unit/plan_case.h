@@ -202,7 +202,7 @@ static inline int32_t plan_compare(const PlanCase *self, PlanThread *threads, in
 
 /* Lowers, runs and compares a completed stage. AM_ERROR_RUNTIME: the result is another. */
 static inline AmStatus plan_case_run(const PlanCase *self, const PlanRanks *ranks,
-                                     const Completion *completion, AmError *error) {
+                                     const Assignment *assignment, AmError *error) {
     static PlanThread threads[PLAN_MOST_RANKS];
     AmStatus status = AM_OK;
     Comm *comms = (Comm *)ranks->comms;
@@ -211,7 +211,7 @@ static inline AmStatus plan_case_run(const PlanCase *self, const PlanRanks *rank
     for (int32_t r = 0; r < ranks->count && status == AM_OK; r++) {
         Rank *rank = &threads[r].rank;
         Program *program;
-        status = plan_lower(&program, &rank->arena, self->context, completion, r, error);
+        status = plan_lower(&program, &rank->arena, self->context, assignment, r, error);
         if (status == AM_OK) status = rank_open(rank, ranks->devices[r], &comms[r], program, error);
         for (int32_t k = 0; status == AM_OK && k < roles->parameter_count; k++)
             rank_set_parameter(rank, k, self->parameters[k]);

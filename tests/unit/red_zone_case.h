@@ -38,16 +38,16 @@ static inline AmStatus red_zone_try(KernelDevice *device, void (*planted)(const 
     TRY_OR_FAIL(ir_canonicalize(&m.canonical, m.module, error));
     TRY_OR_FAIL(
         program_from_computation(&m.program, &m.arena, m.canonical, m.canonical->entry, false, error));
-    TRY_OR_FAIL(ready_prepare(&m.entry, &m.arena, device, NULL, m.program, false, error));
-    TRY_OR_FAIL(ready_allocate(m.entry, &m.memory, error));
+    TRY_OR_FAIL(executable_prepare(&m.entry, &m.arena, device, NULL, m.program, false, error));
+    TRY_OR_FAIL(executable_allocate(m.entry, &m.memory, error));
     if (back_end->finish) TRY_OR_FAIL(back_end->finish(device, error));
     KernelCall *call = m.entry->steps[0].kernel;
     red_zone_run = call->run;
     red_zone_miss = miss;
     if (planted) call->run = planted;
-    back_end->copy_in(device, ready_parameter(m.entry, 0), in, sizeof in);
-    TRY_OR_FAIL(ready_run(m.entry, error));
-    back_end->copy_out(device, out, ready_output(m.entry, 0), sizeof in);
+    back_end->copy_in(device, executable_parameter(m.entry, 0), in, sizeof in);
+    TRY_OR_FAIL(executable_run(m.entry, error));
+    back_end->copy_out(device, out, executable_output(m.entry, 0), sizeof in);
     TRY_OR_FAIL(back_end->synchronize(device, error));
 fail:
     if (m.memory) back_end->release(device, m.memory);

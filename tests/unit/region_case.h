@@ -14,7 +14,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "executor/ready.h"
+#include "executor/executable.h"
 #include "ir/canonical.h"
 #include "propagation/lower.h"
 
@@ -69,7 +69,7 @@ typedef struct RegionRank {
     Arena arena;
     Comm *comm;
     IrModule *module, *canonical;
-    ReadyProgram *ready;
+    Executable *ready;
     char *memory;
     int32_t run; /* that was wrong first; -1: none */
     AmStatus status;
@@ -146,8 +146,8 @@ static inline AmStatus region_open(RegionRank *self) {
     TRY(program_from_computation(&program, &self->arena, self->canonical, self->canonical->entry, false,
                                  error));
     region_add_collectives(program, self->comm);
-    TRY(ready_prepare(&self->ready, &self->arena, device, self->comm, program, false, error));
-    TRY(ready_allocate(self->ready, &self->memory, error));
+    TRY(executable_prepare(&self->ready, &self->arena, device, self->comm, program, false, error));
+    TRY(executable_allocate(self->ready, &self->memory, error));
     if (device->back_end->finish) TRY(device->back_end->finish(device, error));
     return self->comm->back_end->start ? self->comm->back_end->start(self->comm, error) : AM_OK;
 }
@@ -157,10 +157,10 @@ static inline AmStatus region_run(RegionRank *self, int32_t run) {
     const KernelBackEnd *kernels = comm->device->back_end;
     int32_t expected[REGION_MOST_RANKS][REGION_SIZE], got[REGION_SIZE];
     region_expected(comm->size, expected);
-    TRY(ready_run(self->ready, &self->error));
+    TRY(executable_run(self->ready, &self->error));
     if (comm->back_end->await) TRY(comm->back_end->await(comm, &self->error));
     TRY(kernels->synchronize(comm->device, &self->error));
-    kernels->copy_out(comm->device, got, ready_output(self->ready, 0), sizeof got);
+    kernels->copy_out(comm->device, got, executable_output(self->ready, 0), sizeof got);
     if (self->run < 0 && memcmp(got, expected[comm->rank], sizeof got) != 0) self->run = run;
     return AM_OK;
 }
@@ -170,7 +170,7 @@ static inline AmStatus region_work(RegionRank *self) {
     for (int32_t k = 0; k < 2; k++) {
         int32_t given[REGION_SIZE];
         for (int32_t i = 0; i < REGION_SIZE; i++) given[i] = region_given(self->comm->rank, k, i);
-        self->comm->device->back_end->copy_in(self->comm->device, ready_parameter(self->ready, k), given,
+        self->comm->device->back_end->copy_in(self->comm->device, executable_parameter(self->ready, k), given,
                                               sizeof given);
     }
     for (int32_t run = 0; run < REGION_RUNS; run++) TRY(region_run(self, run));

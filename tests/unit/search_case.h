@@ -135,11 +135,11 @@ static inline double searched(const PlanContext *context, const Cluster *cluster
     AmStatus status = search(&result, &arena, context, cluster, &options, &error);
     if (status != AM_OK) fail_msg("%s", error.text);
     double seconds = result.plan->predicted_step_seconds;
-    for (int32_t e = 0; e < EXPERT_COUNT; e++)
-        if (!isnan(result.experts[e].seconds) && !options.no_seeds && options.searcher != SEARCHER_RANDOM)
-            if (seconds > result.experts[e].seconds)
-                fail_msg("%.17g is slower than %s, %.17g", seconds, expert_name((Expert)e),
-                         result.experts[e].seconds);
+    for (int32_t e = 0; e < BASELINE_COUNT; e++)
+        if (!isnan(result.baselines[e].seconds) && !options.no_seeds && options.searcher != SEARCHER_RANDOM)
+            if (seconds > result.baselines[e].seconds)
+                fail_msg("%.17g is slower than %s, %.17g", seconds, baseline_name((Baseline)e),
+                         result.baselines[e].seconds);
     arena_free(&arena);
     return seconds;
 }

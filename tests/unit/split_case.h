@@ -16,7 +16,7 @@
 #include "base/random.h"
 #include "executor/cpu/strided.h"
 #include "executor/cpu/wide.h"
-#include "executor/ready.h"
+#include "executor/executable.h"
 #include "ir/canonical.h"
 #include "propagation/ranks.h"
 #include "propagation/shard.h"
@@ -83,28 +83,28 @@ static inline const IrShape *split_parameter_shape(const SplitCase *self, int32_
 /* Runs a program once on the shards of the parameters; compares with `expected`, or fills it. */
 static inline AmStatus split_run(SplitCase *self, Arena *arena, const Program *program, Comm *comm,
                                  int32_t *wrong, AmError *error) {
-    ReadyProgram *ready;
+    Executable *ready;
     char *memory;
-    TRY(ready_prepare(&ready, arena, &kernel_device_cpu, comm, program, false, error));
-    TRY(ready_allocate(ready, &memory, error));
+    TRY(executable_prepare(&ready, arena, &kernel_device_cpu, comm, program, false, error));
+    TRY(executable_allocate(ready, &memory, error));
     for (int32_t k = 0; k < self->context.roles->parameter_count; k++)
         if (program->parameters[k] >= 0) /* another stage's */
             split_copy(program, program->parameters[k], split_parameter_shape(self, k),
-                       self->parameters.data[k], ready_parameter(ready, k), false);
-    AmStatus status = ready_run(ready, error);
+                       self->parameters.data[k], executable_parameter(ready, k), false);
+    AmStatus status = executable_run(ready, error);
     for (int32_t k = 0; status == AM_OK && k < self->context.roles->output_count; k++) {
         const IrShape *whole = split_output_shape(self, k);
         int32_t value = program->outputs[k];
         if (value < 0) continue;
         int64_t bytes = ir_shape_bytes(&program->values[value].shape);
         if (!comm) {
-            split_copy(program, value, whole, self->expected.data[k], ready_output(ready, k), true);
+            split_copy(program, value, whole, self->expected.data[k], executable_output(ready, k), true);
             continue;
         }
         char *part = malloc((size_t)bytes + 1);
         assert_non_null(part);
         split_copy(program, value, whole, self->expected.data[k], part, false);
-        if (*wrong < 0 && memcmp(part, ready_output(ready, k), (size_t)bytes) != 0) *wrong = k;
+        if (*wrong < 0 && memcmp(part, executable_output(ready, k), (size_t)bytes) != 0) *wrong = k;
         free(part);
     }
     free(memory);
@@ -223,10 +223,10 @@ static inline void split_check_factors(SplitCase *self, const char *mesh, const 
     Arena arena = {0};
     AmError error = {0};
     char what[256];
-    PlanException exception = {.instruction = split_instruction(self, name),
-                               .has_factors = true,
-                               .factors = {factor, second, -1, -1}};
-    PlanStage stage = {.exceptions = &exception, .exception_count = 1};
+    PlanOverride override = {.instruction = split_instruction(self, name),
+                             .has_factors = true,
+                             .factors = {factor, second, -1, -1}};
+    PlanStage stage = {.overrides = &override, .override_count = 1};
     assert_int_equal(mesh_parse(&stage.mesh, &arena, mesh, &error), AM_OK);
     snprintf(what, sizeof what, "%s of %s, factors %d and %d", name, mesh, factor, second);
     split_check_stage(self, &stage, what, NULL);

@@ -10,8 +10,8 @@
 #include "cost/price.h"
 #include "cost/simulate.h"
 #include "planners/bound_pipelines.h"
-#include "planners/micro_batch_search.h"
 #include "planners/model_gap.h"
+#include "planners/plan_search.h"
 #include "planners/search.h"
 #include "planners/searchers.h"
 #include "sample.h"
@@ -59,17 +59,17 @@ static void check_plans(Case *self, const char *name, int32_t plans) {
         AM_OK);
     for (int32_t k = 0; k < plans; k++) {
         ArenaMark mark = arena_mark(&self->arena);
-        Genome genome;
+        AxisPlan axis_plan;
         PlanStage stage;
-        Completion *completion;
+        Assignment *assignment;
         Program *program;
         StepPrice price;
-        random_genome(problem, &random, &genome);
-        problem_stage(problem, &genome, &self->arena, &stage);
-        assert_int_equal(plan_complete(&completion, &self->arena, self->context, &stage, &error), AM_OK);
-        assert_int_equal(plan_lower(&program, &self->arena, self->context, completion, 0, &error), AM_OK);
+        random_axis_plan(problem, &random, &axis_plan);
+        problem_stage(problem, &axis_plan, &self->arena, &stage);
+        assert_int_equal(plan_assign(&assignment, &self->arena, self->context, &stage, &error), AM_OK);
+        assert_int_equal(plan_lower(&program, &self->arena, self->context, assignment, 0, &error), AM_OK);
         assert_int_equal(price_program(&price, program, self->cluster, self->devices, &error), AM_OK);
-        const AdditiveCost cost = additive_cost(self->model, completion);
+        const AdditiveCost cost = additive_cost(self->model, assignment);
         if (cost.compute_seconds > price.compute_seconds * (1 + 1e-6) ||
             cost.communication_seconds > price.communication_seconds * (1 + 1e-6))
             fail_msg("%s, plan %d: the model says %g s and %g s, the price is %g s and %g s", name, k,
@@ -112,7 +112,7 @@ static double least_by_counting(const AdditiveModel *model, int32_t *labels, int
         if (model->nodes[n].seconds) least += model->nodes[n].seconds[labels[n]];
     for (int32_t e = 0; e < model->edge_count; e++) {
         const AdditiveEdge *edge = &model->edges[e];
-        BoxState made = edge->made_in[labels[edge->made]], needed = edge->needs[labels[edge->taken]];
+        ReshardState made = edge->made_in[labels[edge->made]], needed = edge->needs[labels[edge->taken]];
         least += (double)model->boxes->seconds[edge->is_wide][made][needed] * edge->scale;
     }
     return least;
@@ -129,7 +129,7 @@ static void test_a_tree_is_solved(void **state) {
     for (int32_t round = 0; round < 20; round++) {
         enum { NODES = 5, LABELS = 3 };
         float seconds[NODES][LABELS];
-        static const BoxState states[LABELS] = {0, 2 * BOX_AXIS_STATES, 3 * BOX_AXIS_STATES};
+        static const ReshardState states[LABELS] = {0, 2 * RESHARD_AXIS_STATES, 3 * RESHARD_AXIS_STATES};
         AdditiveNode nodes[NODES];
         AdditiveEdge edges[NODES - 1];
         AdditiveModel chain = *self.model;
@@ -168,12 +168,12 @@ static double least_of_star(const AdditiveModel *model, int32_t *labels, int32_t
             least = fmin(least, least_of_star(model, labels, node + 1));
         return least;
     }
-    bool is_paid[BOX_STATES] = {false};
+    bool is_paid[RESHARD_STATES] = {false};
     least = 0;
     for (int32_t n = 0; n < model->node_count; n++) least += model->nodes[n].seconds[labels[n]];
     for (int32_t e = 0; e < model->edge_count; e++) {
         const AdditiveEdge *edge = &model->edges[e];
-        BoxState kept = edge->made_in[labels[0]], needed = edge->needs[labels[edge->taken]];
+        ReshardState kept = edge->made_in[labels[0]], needed = edge->needs[labels[edge->taken]];
         if (!is_paid[needed]) least += (double)model->boxes->seconds[0][kept][needed] * edge->scale;
         is_paid[needed] = true;
     }
@@ -183,10 +183,10 @@ static double least_of_star(const AdditiveModel *model, int32_t *labels, int32_t
 /* A tensor's readers share the cost of its resharding. For any distribution of shares the bound
  * stays below the minimum; and it comes near to it, also if one reader alone needs another state,
  * for which equal shares would count a quarter. */
-static void test_readers_share_a_boxing(void **state) {
+static void test_readers_share_a_reshard(void **state) {
     (void)state;
     enum { NODES = 5, LABELS = 3, ROUNDS = 40 };
-    static const BoxState states[LABELS] = {0, 2 * BOX_AXIS_STATES, 3 * BOX_AXIS_STATES};
+    static const ReshardState states[LABELS] = {0, 2 * RESHARD_AXIS_STATES, 3 * RESHARD_AXIS_STATES};
     Case self;
     Random random;
     double ratios = 0;
@@ -275,8 +275,8 @@ static void test_work_bounds_pipelines(void **state) {
         SearchResult result;
         SearchOptions options = {
             .space = SPACE_HYBRID, .memory_fraction = 0.9, .evaluations = sample_of(0, 20)};
-        assert_int_equal(search_micro_batches(&result, &arena, context, cluster, &options,
-                                              &(MicroBatching){.micro_batches = 0}, &error),
+        assert_int_equal(plan_search(&result, &arena, context, cluster, &options,
+                                     &(MicroBatching){.micro_batches = 0}, &error),
                          AM_OK);
         assert_true(result.plan->predicted_step_seconds >= bound.seconds);
         assert_true(result.plan->bound_seconds >= bound.seconds * (1 - 1e-9));
@@ -301,12 +301,12 @@ static void test_stages_have_a_model_gap(void **state) {
     const StopSignal never = {0};
     PlanContext *context = read_model("gpt2_tiny");
     const SearchOptions options = {.space = SPACE_PIPELINE,
-                                   .searcher = SEARCHER_EXPERT,
-                                   .expert = EXPERT_EVEN_PIPELINE,
+                                   .searcher = SEARCHER_BASELINE,
+                                   .baseline = BASELINE_EVEN_PIPELINE,
                                    .memory_fraction = 0.9};
     assert_int_equal(cluster_read(&cluster, &arena, "C", &error), AM_OK);
-    assert_int_equal(search_micro_batches(&result, &arena, context, cluster, &options,
-                                          &(MicroBatching){.micro_batches = 2}, &error),
+    assert_int_equal(plan_search(&result, &arena, context, cluster, &options,
+                                 &(MicroBatching){.micro_batches = 2}, &error),
                      AM_OK);
     assert_true(result.plan->stage_count > 1);
     assert_int_equal(plan_model_gap(&found, context, cluster, result.plan, &never, &error), AM_OK);
@@ -325,7 +325,7 @@ static void test_stages_have_a_model_gap(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_never_above_a_plan),       cmocka_unit_test(test_a_tree_is_solved),
-        cmocka_unit_test(test_readers_share_a_boxing),   cmocka_unit_test(test_layers_are_folded),
+        cmocka_unit_test(test_readers_share_a_reshard),  cmocka_unit_test(test_layers_are_folded),
         cmocka_unit_test(test_bounds_hold_for_searches), cmocka_unit_test(test_work_bounds_pipelines),
         cmocka_unit_test(test_stages_have_a_model_gap),
     };

@@ -20,7 +20,7 @@
 
 #include "base/random.h"
 
-enum { MOST_EXCEPTIONS = 64 };
+enum { MOST_OVERRIDES = 64 };
 
 static Cluster *cluster;
 static Arena cluster_arena;
@@ -60,16 +60,16 @@ static bool compare(double *model_seconds, double *price_seconds, Arena *arena, 
     static const int32_t devices[] = {0, 1, 2, 3, 4, 5, 6, 7};
     AmError error = {0};
     AdditiveModel *model;
-    Completion *completion;
-    if (plan_complete(&completion, arena, context, stage, &error) != AM_OK) return false;
+    Assignment *assignment;
+    if (plan_assign(&assignment, arena, context, stage, &error) != AM_OK) return false;
     assert_int_equal(additive_create(&model, arena, context, &stage->mesh, cluster, devices, &error), AM_OK);
     assert_non_null(model);
-    *model_seconds = additive_cost(model, completion).compute_seconds;
+    *model_seconds = additive_cost(model, assignment).compute_seconds;
     *price_seconds = 0;
     for (int32_t device = 0; device < stage->mesh.device_count; device++) {
         Program *program;
         StepPrice price;
-        assert_int_equal(plan_lower(&program, arena, context, completion, device, &error), AM_OK);
+        assert_int_equal(plan_lower(&program, arena, context, assignment, device, &error), AM_OK);
         assert_int_equal(price_program(&price, program, cluster, devices, &error), AM_OK);
         *price_seconds = fmax(*price_seconds, price.compute_seconds);
     }
@@ -82,27 +82,27 @@ static bool compare(double *model_seconds, double *price_seconds, Arena *arena, 
  * possible, otherwise mostly the default of empty lists. */
 static void choose(PlanStage *stage, const PlanContext *context, bool is_partial, Random *random) {
     const Choices *choices = context->choices;
-    stage->exception_count = 0;
-    for (int32_t n = 0; n < choices->decided_count && stage->exception_count < MOST_EXCEPTIONS; n++) {
+    stage->override_count = 0;
+    for (int32_t n = 0; n < choices->decided_count && stage->override_count < MOST_OVERRIDES; n++) {
         int32_t i = choices->decided[n], sum = -1;
         const FactorRule *rule = &context->rules->rules[i];
         const IrShape *shape = choices_array_shape(&context->canonical->instructions[i]);
-        PlanException *exception = &stage->exceptions[stage->exception_count];
+        PlanOverride *override = &stage->overrides[stage->override_count];
         for (int32_t f = 0; f < rule->factor_count; f++)
             if (rule->factors[f].kind == FACTOR_REDUCTION) sum = f;
         if (is_partial && sum < 0 && random_below(random, 8) > 0) continue;
-        stage->exception_count++;
-        *exception = (PlanException){.instruction = i,
-                                     .has_factors = rule->operand_count > 0 && random_below(random, 3) > 0,
-                                     .has_states = random_below(random, is_partial ? 9 : 3) == 0};
+        stage->override_count++;
+        *override = (PlanOverride){.instruction = i,
+                                   .has_factors = rule->operand_count > 0 && random_below(random, 3) > 0,
+                                   .has_states = random_below(random, is_partial ? 9 : 3) == 0};
         for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) {
-            exception->factors[axis] = -1;
+            override->factors[axis] = -1;
             if (axis >= stage->mesh.axis_count) continue;
             int32_t f = (int32_t)random_below(random, rule->factor_count + 1) - 1;
             if (is_partial && sum >= 0 && random_below(random, 2) > 0) f = sum;
-            if (f >= 0 && factor_may_split(&rule->factors[f])) exception->factors[axis] = f;
+            if (f >= 0 && factor_may_split(&rule->factors[f])) override->factors[axis] = f;
             int32_t d = shape->type == DTYPE_TUPLE ? -1 : (int32_t)random_below(random, shape->rank + 1) - 1;
-            if (d >= 0 && shape->dimensions[d] > 1) exception->states.axis[axis] = sbp_split(d);
+            if (d >= 0 && shape->dimensions[d] > 1) override->states.axis[axis] = sbp_split(d);
         }
     }
 }
@@ -118,8 +118,8 @@ static int32_t check_plans(const char *name, const char *entry, const int64_t *s
         for (int32_t k = 0; k < plans; k++) {
             Arena arena = {0};
             AmError error = {0};
-            PlanException exceptions[MOST_EXCEPTIONS];
-            PlanStage stage = {.exceptions = exceptions};
+            PlanOverride overrides[MOST_OVERRIDES];
+            PlanStage stage = {.overrides = overrides};
             double model, price;
             assert_int_equal(mesh_parse(&stage.mesh, &arena, meshes[m], &error), AM_OK);
             choose(&stage, context, is_partial, random);
@@ -261,7 +261,7 @@ static void test_all_that_there_is(void **state) {
         static char text[RULE_CASE_TEXT];
         Arena arena = {0};
         AmError error = {0};
-        PlanStage stage = {.exception_count = 0};
+        PlanStage stage = {.override_count = 0};
         double model, price;
         rule_case_text(text, exact_cases[k].text, sizes[0]);
         PlanContext *context = read_text(text);
@@ -321,25 +321,25 @@ static int32_t factor_along(const FactorRule *rule, int32_t dimension) {
 static double node_seconds(const NodeCase *one, Arena *arena, const PlanContext *context) {
     static const int32_t devices[] = {0, 1};
     AmError error = {0};
-    PlanException exceptions[MOST_EXCEPTIONS];
-    PlanStage stage = {.exceptions = exceptions};
+    PlanOverride overrides[MOST_OVERRIDES];
+    PlanStage stage = {.overrides = overrides};
     AdditiveModel *model;
-    Completion *completion;
+    Assignment *assignment;
     int32_t *labels;
     double seconds = -1;
     assert_int_equal(mesh_parse(&stage.mesh, arena, "x=2", &error), AM_OK);
     for (int32_t i = 0; i < context->rules->entry_count; i++) {
         IrOpcode opcode = context->canonical->instructions[i].opcode;
         if (opcode != (one->dimension < 0 ? IR_DOT : one->opcode)) continue;
-        PlanException *exception = &stage.exceptions[stage.exception_count++];
-        *exception = (PlanException){.instruction = i, .has_factors = true};
-        for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) exception->factors[axis] = -1;
-        exception->factors[0] = factor_along(&context->rules->rules[i], one->dimension);
-        assert_true(exception->factors[0] >= 0);
+        PlanOverride *override = &stage.overrides[stage.override_count++];
+        *override = (PlanOverride){.instruction = i, .has_factors = true};
+        for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) override->factors[axis] = -1;
+        override->factors[0] = factor_along(&context->rules->rules[i], one->dimension);
+        assert_true(override->factors[0] >= 0);
     }
-    assert_int_equal(plan_complete(&completion, arena, context, &stage, &error), AM_OK);
+    assert_int_equal(plan_assign(&assignment, arena, context, &stage, &error), AM_OK);
     assert_int_equal(additive_create(&model, arena, context, &stage.mesh, cluster, devices, &error), AM_OK);
-    assert_int_equal(additive_labels(&labels, arena, model, completion, &error), AM_OK);
+    assert_int_equal(additive_labels(&labels, arena, model, assignment, &error), AM_OK);
     for (int32_t n = 0; n < model->node_count; n++)
         if (!model->nodes[n].is_tensor && model->nodes[n].seconds &&
             context->canonical->instructions[model->nodes[n].instruction].opcode == one->opcode)

@@ -105,7 +105,7 @@ static void test_fused_projections(void **state) {
 
 /* The same with one decision about the fused projection that does not fit: its shards are gathered, moved
  * to another dimension, or cut otherwise. */
-static void check_exception(const char *mesh, Sbp stored, int32_t factor) {
+static void check_override(const char *mesh, Sbp stored, int32_t factor) {
     SplitCase self;
     Arena arena = {0};
     AmError error = {0};
@@ -115,12 +115,12 @@ static void check_exception(const char *mesh, Sbp stored, int32_t factor) {
     const PlanContext *context = &self.context;
     PlanEntry entry = {.class_index = classes_of(context->classes, context->rules,
                                                  context->roles->parameters[2].instruction, 0)};
-    PlanException exception = {.instruction = split_instruction(&self, "h"),
-                               .has_states = true,
-                               .has_factors = true,
-                               .states = {.axis = {stored}},
-                               .factors = {factor, -1, -1, -1}};
-    PlanStage stage = {.exceptions = &exception, .exception_count = 1};
+    PlanOverride override = {.instruction = split_instruction(&self, "h"),
+                             .has_states = true,
+                             .has_factors = true,
+                             .states = {.axis = {stored}},
+                             .factors = {factor, -1, -1, -1}};
+    PlanStage stage = {.overrides = &override, .override_count = 1};
     assert_int_equal(mesh_parse(&stage.mesh, &arena, mesh, &error), AM_OK);
     stage.lists[0] = (PlanList){.count = 1, .entries = &entry};
     snprintf(what, sizeof what, "%s, state %d, factor %d", mesh, (int)stored, factor);
@@ -129,13 +129,13 @@ static void check_exception(const char *mesh, Sbp stored, int32_t factor) {
     arena_free(&arena);
 }
 
-static void test_boxing_in_blocks(void **state) {
+static void test_reshard_in_blocks(void **state) {
     (void)state;
     static const char *const meshes[] = {"a=2", "a=3", "a=4", "a=5"};
     static const Sbp stored[] = {SBP_B, 1 /* S(0) */, 2 /* S(1) */};
     for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
         for (size_t s = 0; s < sizeof stored / sizeof *stored; s++)
-            for (int32_t factor = -1; factor < 3; factor++) check_exception(meshes[m], stored[s], factor);
+            for (int32_t factor = -1; factor < 3; factor++) check_override(meshes[m], stored[s], factor);
 }
 
 /* 4 heads of queries share 2 of keys and values: an axis for these, and one for the queries of each. */
@@ -203,12 +203,12 @@ static void test_sum_in_blocks(void **state) {
                             {.class_index = classes_of(context->classes, context->rules,
                                                        context->roles->parameters[1].instruction, 0)}};
     assert_true(entries[0].class_index >= 0 && entries[1].class_index >= 0);
-    PlanException exception = {.instruction = split_instruction(&self, "z"),
-                               .has_states = true,
-                               .has_factors = true,
-                               .states = {.axis = {sbp_split(1), sbp_split(0)}},
-                               .factors = {1, 0, -1, -1}};
-    PlanStage stage = {.exceptions = &exception, .exception_count = 1};
+    PlanOverride override = {.instruction = split_instruction(&self, "z"),
+                             .has_states = true,
+                             .has_factors = true,
+                             .states = {.axis = {sbp_split(1), sbp_split(0)}},
+                             .factors = {1, 0, -1, -1}};
+    PlanStage stage = {.overrides = &override, .override_count = 1};
     assert_int_equal(mesh_parse(&stage.mesh, &arena, "a=3,b=2", &error), AM_OK);
     for (int32_t axis = 0; axis < 2; axis++)
         stage.lists[axis] = (PlanList){.count = 1, .entries = &entries[axis]};
@@ -220,7 +220,7 @@ static void test_sum_in_blocks(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fused_projections),
-        cmocka_unit_test(test_boxing_in_blocks),
+        cmocka_unit_test(test_reshard_in_blocks),
         cmocka_unit_test(test_grouped_queries),
         cmocka_unit_test(test_sum_in_blocks),
     };

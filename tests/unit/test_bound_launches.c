@@ -6,7 +6,7 @@
 #include "model_case.h"
 #include "planners/bound_pipelines.h"
 #include "planners/hybrid_stages.h"
-#include "planners/micro_batch_search.h"
+#include "planners/plan_search.h"
 #include "sample.h"
 #include "search_case.h"
 
@@ -64,9 +64,9 @@ static void check_search(Checked *self, PlanContext *context, const Cluster *clu
     AmError error = {0};
     SearchResult result;
     options.memory_fraction = 0.9;
-    options.no_proof = true;
-    AmStatus status = search_micro_batches(&result, &arena, context, cluster, &options,
-                                           &(MicroBatching){.micro_batches = micro_batches}, &error);
+    options.skip_bound = true;
+    AmStatus status = plan_search(&result, &arena, context, cluster, &options,
+                                  &(MicroBatching){.micro_batches = micro_batches}, &error);
     if (status == AM_OK) check_seconds(self, result.plan->predicted_step_seconds, result.plan->stage_count);
     else assert_int_equal(status, AM_ERROR_INFEASIBLE);
     arena_free(&arena);
@@ -93,7 +93,7 @@ static void check(const char *model, const char *name, double least_part) {
     check_search(&self, context, cluster, hybrid, 0);
     assert_true(self.count > 4);
     const SearchOptions options = {
-        .space = SPACE_SINGLE_STAGE, .evaluations = 40, .memory_fraction = 0.9, .no_proof = true};
+        .space = SPACE_SINGLE_STAGE, .evaluations = 40, .memory_fraction = 0.9, .skip_bound = true};
     assert_int_equal(search(&best, &arena, context, cluster, &options, &error), AM_OK);
     check_seconds(&self, best.plan->predicted_step_seconds, 1);
     if (bound_launches_seconds(&launches, 1) < least_part * best.plan->predicted_step_seconds)

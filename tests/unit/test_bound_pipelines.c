@@ -7,7 +7,7 @@
 
 #include "planners/bound_pipelines.h"
 #include "planners/hybrid_stages.h"
-#include "planners/micro_batch_search.h"
+#include "planners/plan_search.h"
 #include "sample.h"
 
 enum { MOST_NUMBERS = 8 };
@@ -52,12 +52,12 @@ static void check(const char *model, const char *name, int32_t turns) {
     assert_int_equal(cluster_read(&cluster, &arena, name, &error), AM_OK);
     SearchOptions options = {.space = SPACE_HYBRID,
                              .memory_fraction = 0.9,
-                             .no_proof = true,
+                             .skip_bound = true,
                              .evaluations = 8,
                              .on_episode = note_try,
                              .user = &tried};
-    assert_int_equal(search_micro_batches(&result, &arena, context, cluster, &options,
-                                          &(MicroBatching){.micro_batches = turns}, &error),
+    assert_int_equal(plan_search(&result, &arena, context, cluster, &options,
+                                 &(MicroBatching){.micro_batches = turns}, &error),
                      AM_OK);
     assert_true(tried.count > 0);
     for (int32_t kind = 0; kind < SCHEDULE_KINDS; kind++) {

@@ -1,5 +1,5 @@
 /* Algorithms of collectives: closed forms on trees of equal links for many sizes and
- * counts, what boxing moves, graphs of other forms, and the quickest of them all. */
+ * counts, what resharding moves, graphs of other forms, and the quickest of them all. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -136,7 +136,7 @@ static void closed_forms_inside_a_server(void **state) {
 }
 
 /* n x the bandwidth term x B is the total of the resharding table. */
-static void bandwidth_terms_are_the_boxing_tables(void **state) {
+static void bandwidth_terms_are_the_reshard_tables(void **state) {
     (void)state;
     Fixture self;
     open_cluster(&self, 1, 8, 1e8, "");
@@ -359,7 +359,7 @@ static void islands_are_monotone(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(closed_forms_inside_a_server),
-        cmocka_unit_test(bandwidth_terms_are_the_boxing_tables),
+        cmocka_unit_test(bandwidth_terms_are_the_reshard_tables),
         cmocka_unit_test(trees_between_servers),
         cmocka_unit_test(hierarchies),
         cmocka_unit_test(servers_of_unequal_parts),

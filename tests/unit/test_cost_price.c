@@ -89,11 +89,11 @@ static void plan_batch(Fixture *fixture, const char *mesh) {
 
 static Program *lower(Fixture *fixture) {
     AmError error = {0};
-    Completion *completion;
+    Assignment *assignment;
     Program *program;
-    AmStatus status = plan_complete(&completion, &fixture->arena, fixture->context, &fixture->stage, &error);
+    AmStatus status = plan_assign(&assignment, &fixture->arena, fixture->context, &fixture->stage, &error);
     if (status == AM_OK)
-        status = plan_lower(&program, &fixture->arena, fixture->context, completion, 0, &error);
+        status = plan_lower(&program, &fixture->arena, fixture->context, assignment, 0, &error);
     if (status != AM_OK) fail_msg("%s", error.text);
     return program;
 }
@@ -392,12 +392,12 @@ static StepPrice price_text(const char *text, int32_t *warnings) {
     unlink(path);
     if (status != AM_OK) fail_msg("%s", error.text);
     PlanStage stage = {.devices = devices_in_order};
-    Completion *completion;
+    Assignment *assignment;
     Program *program;
     StepPrice price;
     assert_int_equal(mesh_parse(&stage.mesh, &arena, "data=1", &error), AM_OK);
-    assert_int_equal(plan_complete(&completion, &arena, context, &stage, &error), AM_OK);
-    assert_int_equal(plan_lower(&program, &arena, context, completion, 0, &error), AM_OK);
+    assert_int_equal(plan_assign(&assignment, &arena, context, &stage, &error), AM_OK);
+    assert_int_equal(plan_lower(&program, &arena, context, assignment, 0, &error), AM_OK);
     assert_int_equal(price_program(&price, program, cluster, devices_in_order, &error), AM_OK);
     AmWarnings types = {.arena = &arena};
     price_warn_types(&types, program, cluster);

@@ -139,12 +139,12 @@ static Simulation *simulate_halves(Fixture *self) {
     for (int32_t k = 0; k < parameters; k++) seeds.owner[k] = k == 2;
     PlanRanks ranks = {.context = context,
                        .plan = &self->plan,
-                       .completions = ARENA_ARRAY(arena, Completion *, 2),
+                       .assignments = ARENA_ARRAY(arena, Assignment *, 2),
                        .first_rank = ARENA_ARRAY(arena, int32_t, 3),
                        .stage_count = 2};
     assert_int_equal(stages_spread(&ranks.map, arena, context, &seeds, 2, &error), AM_OK);
     for (int s = 0; s < 2; s++) {
-        if (plan_complete_stage(&ranks.completions[s], arena, context, &self->stages[s], ranks.map, &error) !=
+        if (plan_assign_stage(&ranks.assignments[s], arena, context, &self->stages[s], ranks.map, &error) !=
             AM_OK)
             fail_msg("%s", error.text);
         ranks.first_rank[s + 1] = ranks.first_rank[s] + self->stages[s].mesh.device_count;

@@ -65,8 +65,8 @@ static AmStatus open_case(CudaCase *self, KernelDevice *device, const char *text
     TRY(ir_canonicalize(&self->canonical, self->module, &self->error));
     TRY(program_from_computation(&self->program, &self->arena, self->canonical, self->canonical->entry, false,
                                  &self->error));
-    TRY(ready_prepare(&self->entry, &self->arena, device, NULL, self->program, false, &self->error));
-    return ready_allocate(self->entry, &self->memory, &self->error);
+    TRY(executable_prepare(&self->entry, &self->arena, device, NULL, self->program, false, &self->error));
+    return executable_allocate(self->entry, &self->memory, &self->error);
 }
 
 static int64_t memory_of(const CudaCase *self) {
@@ -142,7 +142,7 @@ static bool run(Sweep *sweep, Instance *self) {
     int32_t runs = self->form.once || memory_of(&self->gpu) > (8 << 20) ? 1 : 3;
     for (int32_t k = 0; k < runs; k++) {
         fill(self, patterns[k]);
-        if (ready_run(self->gpu.entry, &self->gpu.error) != AM_OK ||
+        if (executable_run(self->gpu.entry, &self->gpu.error) != AM_OK ||
             self->gpu.device->back_end->synchronize(self->gpu.device, &self->gpu.error) != AM_OK) {
             note(sweep, "%s: %s", self->label, self->gpu.error.text);
             return false;
@@ -274,7 +274,7 @@ static const struct {
 static void fill_large(CudaCase *gpu, CudaCase *cpu) {
     for (int32_t k = 0; k < cpu->program->roles->parameter_count; k++) {
         const IrShape *shape = &cpu->program->values[cpu->program->parameters[k]].shape;
-        uint8_t *data = ready_parameter(cpu->entry, k);
+        uint8_t *data = executable_parameter(cpu->entry, k);
         int64_t bytes = ir_shape_bytes(shape);
         for (int64_t i = 0; i < bytes; i++)
             data[i] = (uint8_t)(i % 251 & (shape->type == DTYPE_PRED ? 1 : 255));
@@ -305,7 +305,7 @@ static const char *run_large(Sweep *self, const char *text) {
         cuda_case_synchronize(&gpu);
         const IrShape *shape = &cpu.program->values[cpu.program->outputs[0]].shape;
         int64_t bytes = ir_shape_bytes(shape);
-        char *made = malloc((size_t)bytes + 1), *expected = ready_output(cpu.entry, 0);
+        char *made = malloc((size_t)bytes + 1), *expected = executable_output(cpu.entry, 0);
         cuda_case_get(&gpu, 0, made);
         if (memcmp(made, expected, (size_t)bytes) != 0) {
             int64_t at = 0;

@@ -77,7 +77,7 @@ static void exact_is_the_cheapest_of_all_plans(void **state) {
     }
 }
 
-static void the_bound_of_no_price_is_the_cheapest_completion(void **state) {
+static void the_bound_of_no_price_is_the_cheapest_assignment(void **state) {
     (void)state;
     Arena arena = {0};
     Decisions decisions = small_problem(&arena, 3);
@@ -268,7 +268,7 @@ static void a_settled_policy_looks_further(void **state) {
     assert_true(evaluations > 450); /* where the first policies settle they are 323 */
 }
 
-/* A window's boxing takes time just where it moves bytes, and equal states move none. */
+/* A window's resharding takes time just where it moves bytes, and equal states move none. */
 static void a_window_pays_for_what_it_moves(void **state) {
     (void)state;
     Arena arena = {0};
@@ -301,7 +301,7 @@ static void a_window_pays_for_what_it_moves(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exact_is_the_cheapest_of_all_plans),
-        cmocka_unit_test(the_bound_of_no_price_is_the_cheapest_completion),
+        cmocka_unit_test(the_bound_of_no_price_is_the_cheapest_assignment),
         cmocka_unit_test(a_plan_is_charged_once),
         cmocka_unit_test(searchers_keep_their_budget_and_the_memory),
         cmocka_unit_test(an_estimate_of_all_prices_is_the_problem),

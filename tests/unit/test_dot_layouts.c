@@ -63,7 +63,7 @@ static void check(const char *type, bool takes_all, int left, int right, int res
     write_module(text, type, left, right, result, true);
     if (module_open(&plain, text) != AM_OK) fail_msg("%s", plain.error.text);
     module_run(&plain, (const void *[]){a, b});
-    memcpy(expected, ready_output(plain.entry, 0), sizeof expected);
+    memcpy(expected, executable_output(plain.entry, 0), sizeof expected);
     write_module(text, type, left, right, result, false);
     if (module_open(&absorbed, text) != AM_OK) fail_msg("%s", absorbed.error.text);
     assert_int_equal(count_steps(absorbed.program, IR_DOT), 1);

@@ -8,7 +8,7 @@ static void check_near(const char *text, const float *x, const float *y, const f
     if (module_open(&c, text) != AM_OK) fail_msg("%s", c.error.text);
     const void *parameters[] = {x, y};
     module_run(&c, parameters);
-    const float *got = ready_output(c.entry, 0);
+    const float *got = executable_output(c.entry, 0);
     for (int k = 0; k < count; k++)
         if (!(fabsf(got[k] - expected[k]) <= 1e-6f))
             fail_msg("[%d] is %g, expected %g", k, got[k], expected[k]);
@@ -77,7 +77,7 @@ static void test_special_values(void **state) {
             "  q = c64[2] divide(x, y) a = f32[2] abs(y) ROOT t = (c64[2], f32[2]) tuple(q, a) }\n") != AM_OK)
         fail_msg("%s", c.error.text);
     module_run(&c, (const void *[]){x, y});
-    const float *quotient = ready_output(c.entry, 0), *size = ready_output(c.entry, 1);
+    const float *quotient = executable_output(c.entry, 0), *size = executable_output(c.entry, 1);
     assert_true(quotient[0] == quotients[0] && quotient[1] == quotients[1] && isinf(quotient[2]));
     assert_true(isnan(size[0]) && size[1] == 2);
     module_close(&c);

@@ -308,33 +308,33 @@ static void file_that_changes(void **state) {
 enum { THREADED_STEPS = 400 };
 
 /* A rank's actor: takes its batch, checks it, and delays at random. */
-typedef struct Taker {
+typedef struct Receiver {
     FeedCase *self;
     Feeds *feeds;
     int32_t rank, actor;
-} Taker;
+} Receiver;
 
 static AmStatus take_turn(void *user, int64_t turn, AmError *error) {
-    const Taker *taker = user;
-    const FedRank *fed = &taker->self->fed[taker->rank];
-    TRY(feeds_take(taker->feeds, taker->rank, turn, error));
-    int32_t half = taker->rank % 2;
+    const Receiver *receiver = user;
+    const FedRank *fed = &receiver->self->fed[receiver->rank];
+    TRY(feeds_take(receiver->feeds, receiver->rank, turn, error));
+    int32_t half = receiver->rank % 2;
     for (int32_t k = 0; k < BATCH / 2; k++) {
         int32_t e = (int32_t)fed->x[k * WIDTH];
         int32_t expected = (int32_t)(turn % 5) * BATCH + half * BATCH / 2 + k;
         if (e != expected || fed->tokens[k * LENGTH] != 2 * e % VOCABULARY || fed->rate != (float)(turn % 5))
             return am_fail(error, AM_ERROR_INTERNAL, "", "rank %d, step %d: example %d, expected %d",
-                           taker->rank, (int)turn, e, expected);
+                           receiver->rank, (int)turn, e, expected);
     }
     struct timespec moment = {.tv_nsec = 50000};
-    if (random_at(1, (uint64_t)taker->rank, (uint64_t)turn) % 16 == 0) nanosleep(&moment, NULL);
+    if (random_at(1, (uint64_t)receiver->rank, (uint64_t)turn) % 16 == 0) nanosleep(&moment, NULL);
     return AM_OK;
 }
 
-static void *run_taker(void *user) {
-    const Taker *taker = ((void **)user)[0];
+static void *run_receiver(void *user) {
+    const Receiver *receiver = ((void **)user)[0];
     AmError error = {0};
-    actors_run_worker(((void **)user)[1], taker->rank, &error);
+    actors_run_worker(((void **)user)[1], receiver->rank, &error);
     return NULL;
 }
 
@@ -346,7 +346,7 @@ static void threads(void **state) {
     for (int32_t depth = 1; depth <= 3; depth++) {
         Feeds *feeds;
         ActorGraph *graph;
-        Taker takers[4];
+        Receiver receivers[4];
         pthread_t thread[4];
         void *arguments[4][2];
         AmRunOptions options = {.data_path = in_folder(self, "a.npz"), .prefetch = depth};
@@ -360,19 +360,19 @@ static void threads(void **state) {
         assert_int_equal(actors_add_worker(graph, "data", &load.worker, &self->error), AM_OK);
         assert_int_equal(actors_add(graph, &load, &loader, &self->error), AM_OK);
         for (int32_t r = 0; r < 4; r++) {
-            takers[r] = (Taker){.self = self, .feeds = feeds, .rank = r};
-            Actor taker = {
-                .name = "rank", .worker = r, .turns_per_step = 1, .act = take_turn, .user = &takers[r]};
-            assert_int_equal(actors_add(graph, &taker, &takers[r].actor, &self->error), AM_OK);
-            assert_int_equal(actors_connect(graph, loader, takers[r].actor, depth, 0, NULL, &self->error),
+            receivers[r] = (Receiver){.self = self, .feeds = feeds, .rank = r};
+            Actor receiver = {
+                .name = "rank", .worker = r, .turns_per_step = 1, .act = take_turn, .user = &receivers[r]};
+            assert_int_equal(actors_add(graph, &receiver, &receivers[r].actor, &self->error), AM_OK);
+            assert_int_equal(actors_connect(graph, loader, receivers[r].actor, depth, 0, NULL, &self->error),
                              AM_OK);
         }
         assert_int_equal(actors_ready(graph, &self->error), AM_OK);
         assert_int_equal(actors_start(graph, &self->error), AM_OK);
         for (int32_t r = 0; r < 4; r++) {
-            arguments[r][0] = &takers[r];
+            arguments[r][0] = &receivers[r];
             arguments[r][1] = graph;
-            assert_int_equal(pthread_create(&thread[r], NULL, run_taker, arguments[r]), 0);
+            assert_int_equal(pthread_create(&thread[r], NULL, run_receiver, arguments[r]), 0);
         }
         for (int32_t r = 0; r < 4; r++) pthread_join(thread[r], NULL);
         if (actors_finish(graph, &self->error) != AM_OK) fail_msg("%s", self->error.text);

@@ -54,7 +54,7 @@ static void check_plan(const char *model, const PlanContext *context, const Clus
                        const Plan *plan) {
     Arena arena = {0};
     AmError error = {0};
-    Completion *completion;
+    Assignment *assignment;
     Program *program;
     StepPrice price;
     StepCost *costs;
@@ -63,8 +63,8 @@ static void check_plan(const char *model, const PlanContext *context, const Clus
     CollectivePrice added[PRICE_COLLECTIVE_KINDS] = {{0}};
     const SimulationOptions details = {.memory_fraction = 0.9, .with_details = true};
     const int32_t *devices = plan->stages[0].devices;
-    assert_int_equal(plan_complete(&completion, &arena, context, &plan->stages[0], &error), AM_OK);
-    assert_int_equal(plan_lower(&program, &arena, context, completion, 0, &error), AM_OK);
+    assert_int_equal(plan_assign(&assignment, &arena, context, &plan->stages[0], &error), AM_OK);
+    assert_int_equal(plan_lower(&program, &arena, context, assignment, 0, &error), AM_OK);
     assert_int_equal(price_program(&price, program, cluster, devices, &error), AM_OK);
     assert_int_equal(price_steps(&costs, &count, &arena, program, cluster, devices, &error), AM_OK);
     assert_int_equal(simulate_plan(&folded, &arena, context, plan, cluster, 0.9, &error), AM_OK);
@@ -111,7 +111,8 @@ static void check_model(const char *model) {
         Arena arena = {0};
         Cluster *cluster;
         SearchResult result;
-        const SearchOptions options = {.memory_fraction = 0.9, .evaluations = EVALUATIONS, .no_proof = true};
+        const SearchOptions options = {
+            .memory_fraction = 0.9, .evaluations = EVALUATIONS, .skip_bound = true};
         assert_int_equal(cluster_read(&cluster, &arena, clusters[k], &error), AM_OK);
         AmStatus status = search(&result, &arena, context, cluster, &options, &error);
         if (status != AM_OK && status != AM_ERROR_INFEASIBLE) fail_msg("%s: %s", model, error.text);

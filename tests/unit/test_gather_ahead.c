@@ -195,7 +195,7 @@ static void test_a_sum_goes_first(void **state) {
 static void test_communication_is_hidden(void **state) {
     (void)state;
     SearchOptions options = {
-        .searcher = SEARCHER_EXPERT, .expert = EXPERT_ZERO3, .mesh = "data=16", .memory_fraction = 1};
+        .searcher = SEARCHER_BASELINE, .baseline = BASELINE_ZERO3, .mesh = "data=16", .memory_fraction = 1};
     SearchResult result;
     Simulation *simulation;
     Cluster *cluster;

@@ -105,7 +105,7 @@ static void test_cholesky(void **state) {
                  "  ROOT r = f32[2,%d,%d] cholesky(a), lower=%s }\n",
                  SIZE, SIZE, SIZE, SIZE, lower ? "true" : "false");
         assert_int_equal(module_open(&module, text), AM_OK);
-        float *a = ready_parameter(module.entry, 0), *out = malloc(2 * SIZE * SIZE * sizeof *out);
+        float *a = executable_parameter(module.entry, 0), *out = malloc(2 * SIZE * SIZE * sizeof *out);
         for (int64_t i = 0; i < (int64_t)2 * SIZE * SIZE; i++)
             a[i] = (float)random_normal(&random) + (i % (SIZE * SIZE) % (SIZE + 1) == 0 ? 4 * SIZE : 0);
         a[(int64_t)SIZE * SIZE + 7 * SIZE + 7] = -1;
@@ -113,10 +113,10 @@ static void test_cholesky(void **state) {
         assert_int_equal(generated.count, 1);
         generated_compile(&generated);
         generated_check_devices(&generated, "linear algebra", getenv("AUTOMAP_FULL"));
-        assert_int_equal(ready_run(module.entry, &module.error), AM_OK);
+        assert_int_equal(executable_run(module.entry, &module.error), AM_OK);
         generated_run(&generated, 0, (void *[]){a, out});
         int64_t at =
-            generated_difference(out, ready_output(module.entry, 0), DTYPE_F32, 2 * SIZE * SIZE, 0, 0);
+            generated_difference(out, executable_output(module.entry, 0), DTYPE_F32, 2 * SIZE * SIZE, 0, 0);
         if (at >= 0) fail_msg("element %lld differs, of\n%s", (long long)at, generated_text(&generated, 0));
         assert_true(isfinite(out[0]));
         assert_true(isnan(out[SIZE * SIZE]));

@@ -41,25 +41,25 @@ static void count_exchanges(const Program *program) {
 
 /* Says that instruction i splits `factors`, or is stored split along the dimensions that they have in `slot`.
  */
-static void add_exception(PlanStage *stage, const SplitCase *self, int32_t i, const int32_t *factors,
-                          int32_t user, int32_t slot) {
+static void add_override(PlanStage *stage, const SplitCase *self, int32_t i, const int32_t *factors,
+                         int32_t user, int32_t slot) {
     const FactorRule *rule = &self->context.rules->rules[user];
-    PlanException *exception = &stage->exceptions[stage->exception_count];
-    for (int32_t k = 0; k < stage->exception_count; k++)
-        if (stage->exceptions[k].instruction == i) return;
-    *exception = (PlanException){.instruction = i, .has_states = true};
+    PlanOverride *override = &stage->overrides[stage->override_count];
+    for (int32_t k = 0; k < stage->override_count; k++)
+        if (stage->overrides[k].instruction == i) return;
+    *override = (PlanOverride){.instruction = i, .has_states = true};
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) {
-        exception->factors[axis] = factors[axis];
+        override->factors[axis] = factors[axis];
         int32_t d = factors[axis] < 0 ? -1 : rule->factors[factors[axis]].dimension[slot];
         if (d < 0) continue;
         const IrShape *shape = rules_leaf(&self->context.canonical->instructions[i].shape, 0);
         int32_t ways = stage->mesh.axes[axis].size;
         for (int32_t k = 0; k < axis; k++)
-            if (exception->states.axis[k] == sbp_split(d)) ways *= stage->mesh.axes[k].size;
-        if (shape->dimensions[d] >= ways) sbp_set(&exception->states, axis, sbp_split(d));
+            if (override->states.axis[k] == sbp_split(d)) ways *= stage->mesh.axes[k].size;
+        if (shape->dimensions[d] >= ways) sbp_set(&override->states, axis, sbp_split(d));
     }
-    exception->has_factors = i == user;
-    stage->exception_count++;
+    override->has_factors = i == user;
+    stage->override_count++;
 }
 
 static void check_stored(SplitCase *self, const char *mesh, int32_t first, int32_t second, Stored stored) {
@@ -68,19 +68,19 @@ static void check_stored(SplitCase *self, const char *mesh, int32_t first, int32
     Arena arena = {0};
     AmError error = {0};
     char what[128];
-    PlanException exceptions[SPLIT_MOST_ARRAYS];
-    PlanStage stage = {.exceptions = exceptions};
+    PlanOverride overrides[SPLIT_MOST_ARRAYS];
+    PlanStage stage = {.overrides = overrides};
     int32_t user = split_instruction(self, "r");
     const IrInstruction *instruction = &self->context.canonical->instructions[user];
     assert_int_equal(mesh_parse(&stage.mesh, &arena, mesh, &error), AM_OK);
     bool splits_result = stored == STORED_RESULT || stored == STORED_ALL;
     bool splits_operands = stored == STORED_OPERANDS || stored == STORED_ALL;
-    add_exception(&stage, self, user, factors, user, instruction->operand_count);
-    if (!splits_result) exceptions[0].states = (SbpState){.axis = {0}};
+    add_override(&stage, self, user, factors, user, instruction->operand_count);
+    if (!splits_result) overrides[0].states = (SbpState){.axis = {0}};
     for (int32_t k = 0; k < instruction->operand_count; k++) {
         int32_t producer = self->context.rules->alias[instruction->operands[k]];
         if (!self->context.rules->on_demand[producer])
-            add_exception(&stage, self, producer, splits_operands ? factors : none, user, k);
+            add_override(&stage, self, producer, splits_operands ? factors : none, user, k);
     }
     snprintf(what, sizeof what, "%s, factors %d and %d, stored %d", mesh, first, second, (int)stored);
     split_check_stage(self, &stage, what, count_exchanges);
@@ -324,10 +324,10 @@ static AmStatus export_split_pool(const char *window, const char *source) {
     json_t *root = NULL;
     snprintf(filled, sizeof filled, text, source, window);
     split_open(&self, filled, 1);
-    PlanException exception = {.instruction = split_instruction(&self, "r"), .has_states = true};
-    PlanStage stage = {.exceptions = &exception, .exception_count = 1, .devices = (int32_t[]){0, 1}};
+    PlanOverride override = {.instruction = split_instruction(&self, "r"), .has_states = true};
+    PlanStage stage = {.overrides = &override, .override_count = 1, .devices = (int32_t[]){0, 1}};
     Plan plan = {.stages = &stage, .stage_count = 1, .micro_batches = 1};
-    sbp_set(&exception.states, 0, sbp_split(0));
+    sbp_set(&override.states, 0, sbp_split(0));
     assert_int_equal(mesh_parse(&stage.mesh, &arena, "a=2", &error), AM_OK);
     AmStatus status = export_jax(&root, &self.context, &plan, &error);
     assert_true(status == AM_OK || strstr(error.text, "overlapping windows"));

@@ -53,13 +53,13 @@ static void test_nothing_is_gathered(void **state) {
     Arena arena = {0};
     AmError error = {0};
     PlanContext *context;
-    Completion *completion;
+    Assignment *assignment;
     Program *program;
     join(path, sizeof path, "resnet_tiny", "model.hlo.pb");
     if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
     Plan *plan = make_plan(&arena, context, "height=2", choose_positions, 0);
-    if (plan_complete(&completion, &arena, context, &plan->stages[0], &error) != AM_OK ||
-        plan_lower(&program, &arena, context, completion, 0, &error) != AM_OK)
+    if (plan_assign(&assignment, &arena, context, &plan->stages[0], &error) != AM_OK ||
+        plan_lower(&program, &arena, context, assignment, 0, &error) != AM_OK)
         fail_msg("%s", error.text);
     for (int32_t k = 0; k < program->instruction_count; k++)
         if (program->instructions[k].kind == PROGRAM_COLLECTIVE)

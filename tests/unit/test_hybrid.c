@@ -8,7 +8,7 @@
 
 #include "cost/simulate.h"
 #include "planners/hybrid.h"
-#include "planners/micro_batch_search.h"
+#include "planners/plan_search.h"
 #include "sample.h"
 
 #define FRACTION        0.9
@@ -17,16 +17,15 @@
 
 static const Plan *search_turns(ClusterCase *self, PlanSpace space, double fraction, int32_t micro_batches) {
     const SearchOptions options = {.space = space,
-                                   .searcher = space == SPACE_HYBRID ? SEARCHER_DQN : SEARCHER_EXPERT,
-                                   .expert = EXPERT_EVEN_PIPELINE,
+                                   .searcher = space == SPACE_HYBRID ? SEARCHER_DQN : SEARCHER_BASELINE,
+                                   .baseline = BASELINE_EVEN_PIPELINE,
                                    .evaluations = EVALUATIONS,
-                                   .no_proof = true,
+                                   .skip_bound = true,
                                    .memory_fraction = fraction};
     const MicroBatching settings = {.micro_batches = micro_batches};
     SearchResult found;
     AmError error = {0};
-    if (search_micro_batches(&found, &self->arena, self->context, self->cluster, &options, &settings,
-                             &error) != AM_OK)
+    if (plan_search(&found, &self->arena, self->context, self->cluster, &options, &settings, &error) != AM_OK)
         fail_msg("%s", error.text);
     return found.plan;
 }

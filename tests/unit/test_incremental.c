@@ -154,8 +154,8 @@ static void test_changes(void **state) {
     }
 }
 
-/* One seed of one class splits what completion splits with this class alone in the list. */
-static void test_like_completion(void **state) {
+/* One seed of one class splits what assignment splits with this class alone in the list. */
+static void test_like_assignment(void **state) {
     (void)state;
     Random random = {0};
     random_seed(&random, 9);
@@ -165,21 +165,21 @@ static void test_like_completion(void **state) {
             Arena arena = {0};
             AmError error = {0};
             PlanStage stage = {0};
-            Completion *completion;
+            Assignment *assignment;
             assert_int_equal(mesh_parse(&stage.mesh, &arena, "a=2", &error), AM_OK);
             Incremental *incremental = create(&arena, context, &stage.mesh);
             Seed seed = pick_seed(&random, context, &stage.mesh);
             add(incremental, &seed);
             assert_int_equal(incremental_to_stage(&stage, &arena, incremental, &error), AM_OK);
             assert_int_equal(stage.lists[0].count, 1);
-            if (plan_complete(&completion, &arena, context, &stage, &error) != AM_OK)
+            if (plan_assign(&assignment, &arena, context, &stage, &error) != AM_OK)
                 fail_msg("%s", error.text);
             int32_t wrong = 0;
             for (int32_t d = 0; d < context->choices->decided_count; d++) {
                 int32_t i = context->choices->decided[d];
                 SbpState have = incremental_state(incremental, i);
-                /* Beyond the lists completion stores some values as their users want them. */
-                if (sbp_has_split(have) && !sbp_equal(have, completion->stored[i])) wrong++;
+                /* Beyond the lists assignment stores some values as their users want them. */
+                if (sbp_has_split(have) && !sbp_equal(have, assignment->stored[i])) wrong++;
             }
             assert_int_equal(wrong, 0);
             incremental_free(incremental);
@@ -258,7 +258,7 @@ static void test_levels(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_any_order), cmocka_unit_test(test_changes),
-                                       cmocka_unit_test(test_like_completion),
+                                       cmocka_unit_test(test_like_assignment),
                                        cmocka_unit_test(test_conflict), cmocka_unit_test(test_levels)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

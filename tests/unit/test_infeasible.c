@@ -25,7 +25,7 @@ static void begin(InfeasibleCase *self, int64_t memory_bytes, const SearchOption
     self->context = read_text(text);
     self->cluster = make_cluster(&random, &self->arena, memory_bytes);
     AmStatus status =
-        search_micro_batches(&result, &self->arena, self->context, self->cluster, options, &settings, &error);
+        plan_search(&result, &self->arena, self->context, self->cluster, options, &settings, &error);
     assert_int_equal(status, AM_ERROR_INFEASIBLE);
     assert_non_null(result.nearest);
     error = (AmError){0};
@@ -120,8 +120,8 @@ static void test_hybrid(void **state) {
                      1);
     AmError error = {0};
     SearchResult result;
-    assert_int_equal(search_micro_batches(&result, &self.arena, self.context, self.cluster, &relaxed,
-                                          &(MicroBatching){.micro_batches = 1}, &error),
+    assert_int_equal(plan_search(&result, &self.arena, self.context, self.cluster, &relaxed,
+                                 &(MicroBatching){.micro_batches = 1}, &error),
                      AM_OK);
     end(&self);
 }

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "cost/useful.h"
+#include "cost/model_flops.h"
 #include "ir/canonical.h"
 #include "ir/flops.h"
 
@@ -188,9 +188,9 @@ static void conventions_are_apart(void **state) {
     assert_int_equal(ir_canonicalize(&canonical, read, &error), AM_OK);
     Arena arena = {0};
     Rules *rules;
-    UsefulWork useful;
+    ModelFlops useful;
     assert_int_equal(rules_build(&rules, &arena, canonical, &error), AM_OK);
-    assert_int_equal(useful_work(&useful, rules, &error), AM_OK);
+    assert_int_equal(model_flops(&useful, rules, &error), AM_OK);
     /* Adding one and the sine ten times, the comparison once more than that. */
     assert_float_equal(useful.flops, 10 * (1 + 8) + 11, 0);
     arena_free(&arena);

@@ -24,7 +24,7 @@ static void test_qr(void **state) {
         "  q = f64[2,3,2] custom-call(r, t), custom_call_target=\"lapack_dorgqr_ffi\", backend_config={}\n"
         "  ROOT o = (f64[2,3,2], f64[2,3,2]) tuple(q, r) }\n",
         (const void *[]){matrices});
-    const double *q = ready_output(c.entry, 0), *r = ready_output(c.entry, 1);
+    const double *q = executable_output(c.entry, 0), *r = executable_output(c.entry, 1);
     for (int b = 0; b < 2; b++, q += 6, r += 6)
         for (int i = 0; i < 3; i++) {
             assert_true(fabs(q[2 * i] * r[0] - matrices[b][2 * i]) < 1e-12);
@@ -42,8 +42,9 @@ static void test_singular_values(void **state) {
         "  ROOT f = (f64[2,3,2], f64[2,2], f64[2,3,2], f64[2,2,2], s32[2]) custom-call(a), "
         "custom_call_target=\"lapack_dgesdd_ffi\", backend_config={mode = 83 : ui8} }\n",
         (const void *[]){matrices});
-    const double *s = ready_output(c.entry, 1), *u = ready_output(c.entry, 2), *v = ready_output(c.entry, 3);
-    const int32_t *status = ready_output(c.entry, 4);
+    const double *s = executable_output(c.entry, 1), *u = executable_output(c.entry, 2),
+                 *v = executable_output(c.entry, 3);
+    const int32_t *status = executable_output(c.entry, 4);
     for (int b = 0; b < 2; b++, s += 2, u += 6, v += 4) {
         assert_int_equal(status[b], 0);
         assert_true(s[0] >= s[1] && s[1] > 0);
@@ -67,9 +68,9 @@ static void test_eigenvectors_of_a_rotation(void **state) {
         "custom_call_target=\"lapack_sgeev_ffi\", "
         "backend_config={compute_left = 78 : ui8, compute_right = 86 : ui8} }\n",
         (const void *[]){a});
-    const float *real = ready_output(c.entry, 0), *imaginary = ready_output(c.entry, 1);
-    const float complex *v = ready_output(c.entry, 3);
-    assert_int_equal(*(const int32_t *)ready_output(c.entry, 4), 0);
+    const float *real = executable_output(c.entry, 0), *imaginary = executable_output(c.entry, 1);
+    const float complex *v = executable_output(c.entry, 3);
+    assert_int_equal(*(const int32_t *)executable_output(c.entry, 4), 0);
     for (int j = 0; j < 2; j++) {
         float complex value = real[j] + I * imaginary[j];
         assert_true(fabsf(real[j]) < 1e-6f && fabsf(fabsf(imaginary[j]) - 1) < 1e-6f);
@@ -88,7 +89,7 @@ static void test_eigenvalues_of_no_finite_matrix(void **state) {
         "  ROOT f = (c64[1], c64[1,1], c64[1,1], s32[]) custom-call(a), "
         "custom_call_target=\"lapack_cgeev_ffi\", backend_config={} }\n",
         (const void *[]){a});
-    assert_int_equal(*(const int32_t *)ready_output(c.entry, 3), -4);
+    assert_int_equal(*(const int32_t *)executable_output(c.entry, 3), -4);
     module_close(&c);
 }
 
@@ -102,7 +103,7 @@ static void test_hermitian(void **state) {
         "  ROOT f = (c128[2,2], f64[2], s32[]) custom-call(a), "
         "custom_call_target=\"lapack_zheevd_ffi\", backend_config={mode = 86 : ui8, uplo = 76 : ui8} }\n",
         (const void *[]){a});
-    const double *values = ready_output(c.entry, 1);
+    const double *values = executable_output(c.entry, 1);
     assert_true(fabs(values[0] - 1) < 1e-12 && fabs(values[1] - 3) < 1e-12);
     module_close(&c);
 }

@@ -8,7 +8,7 @@ static void check_near(const char *text, const void *const *parameters, const fl
     ModuleCase c;
     if (module_open(&c, text) != AM_OK) fail_msg("%s", c.error.text);
     module_run(&c, parameters);
-    const float *got = ready_output(c.entry, 0);
+    const float *got = executable_output(c.entry, 0);
     for (int k = 0; k < count; k++)
         if (!(fabsf(got[k] - expected[k]) <= 1e-6f))
             fail_msg("[%d] is %g, expected %g", k, got[k], expected[k]);
@@ -54,7 +54,7 @@ static void test_cholesky_of_no_positive_matrix(void **state) {
                         "  ROOT r = f32[2,2] cholesky(a), lower=true }\n") != AM_OK)
         fail_msg("%s", c.error.text);
     module_run(&c, (const void *[]){a});
-    for (int k = 0; k < 4; k++) assert_true(isnan(((const float *)ready_output(c.entry, 0))[k]));
+    for (int k = 0; k < 4; k++) assert_true(isnan(((const float *)executable_output(c.entry, 0))[k]));
     module_close(&c);
 }
 
@@ -154,13 +154,14 @@ static void test_batch_norm_layouts(void **state) {
         module_run(&cases[k], (const void *[]){k == 0 ? &last[0][0] : &first[0][0], scale, offset});
     }
     for (int output = 0; output < 2; output++) {
-        const float *a = ready_output(cases[0].entry, output), *b = ready_output(cases[1].entry, output);
+        const float *a = executable_output(cases[0].entry, output),
+                    *b = executable_output(cases[1].entry, output);
         for (int n = 0; n < EXAMPLES; n++)
             for (int f = 0; f < FEATURES; f++) assert_true(a[n * FEATURES + f] == b[f * EXAMPLES + n]);
     }
     for (int output = 2; output < 5; output++)
-        assert_memory_equal(ready_output(cases[0].entry, output), ready_output(cases[1].entry, output),
-                            sizeof scale);
+        assert_memory_equal(executable_output(cases[0].entry, output),
+                            executable_output(cases[1].entry, output), sizeof scale);
     module_close(&cases[0]);
     module_close(&cases[1]);
 }

@@ -38,7 +38,7 @@ static void test_sort_by_nonsense(void **state) {
     if (module_open(&c, text) != AM_OK) fail_msg("%s", c.error.text);
     module_run(&c, (const void *[]){keys});
     int32_t seen = 0;
-    for (int k = 0; k < 5; k++) seen |= 1 << ((const int32_t *)ready_output(c.entry, 0))[k];
+    for (int k = 0; k < 5; k++) seen |= 1 << ((const int32_t *)executable_output(c.entry, 0))[k];
     assert_int_equal(seen, 62);
     module_close(&c);
 }

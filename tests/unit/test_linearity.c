@@ -48,8 +48,8 @@ static int32_t run(const char *body, const char *mesh, uint64_t seed) {
     int32_t s = split_instruction(&self, "s"), f = 0;
     while (self.context.rules->rules[s].factors[f].kind != FACTOR_REDUCTION) f++;
     Arena arena = {0};
-    PlanException exception = {.instruction = s, .has_factors = true, .factors = {f, -1, -1, -1}};
-    PlanStage stage = {.exceptions = &exception, .exception_count = 1};
+    PlanOverride override = {.instruction = s, .has_factors = true, .factors = {f, -1, -1, -1}};
+    PlanStage stage = {.overrides = &override, .override_count = 1};
     assert_int_equal(mesh_parse(&stage.mesh, &arena, mesh, NULL), AM_OK);
     split_check_stage(&self, &stage, body, watch);
     arena_free(&arena);
@@ -181,15 +181,14 @@ static void test_several_parts(void **state) {
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
         SplitCase self;
         split_open(&self, cases[n].text, 5);
-        PlanException exceptions[2];
+        PlanOverride overrides[2];
         for (int32_t k = 0; k < 2; k++) {
             int32_t i = split_instruction(&self, k == 0 ? "a" : "b"), f = 0;
             while (self.context.rules->rules[i].factors[f].kind != FACTOR_REDUCTION) f++;
-            exceptions[k] =
-                (PlanException){.instruction = i, .has_factors = true, .factors = {f, -1, -1, -1}};
+            overrides[k] = (PlanOverride){.instruction = i, .has_factors = true, .factors = {f, -1, -1, -1}};
         }
         Arena arena = {0};
-        PlanStage stage = {.exceptions = exceptions, .exception_count = 2};
+        PlanStage stage = {.overrides = overrides, .override_count = 2};
         assert_int_equal(mesh_parse(&stage.mesh, &arena, "data=3", NULL), AM_OK);
         split_check_stage(&self, &stage, cases[n].text, watch_sums);
         assert_int_equal(partial_operators, cases[n].operators);

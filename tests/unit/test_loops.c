@@ -127,13 +127,13 @@ static Program *lower(const PlanContext *context, Arena *arena, const char *mesh
     AmError error = {0};
     PlanStage *stage = ARENA_ARRAY(arena, PlanStage, 1);
     PlanEntry *entry = ARENA_ARRAY(arena, PlanEntry, 1);
-    Completion *completion;
+    Assignment *assignment;
     Program *program;
     assert_int_equal(mesh_parse(&stage->mesh, arena, mesh, &error), AM_OK);
     entry->class_index = class;
     stage->lists[0] = (PlanList){1, entry};
-    assert_int_equal(plan_complete(&completion, arena, context, stage, &error), AM_OK);
-    if (plan_lower(&program, arena, context, completion, 1, &error) != AM_OK) fail_msg("%s", error.text);
+    assert_int_equal(plan_assign(&assignment, arena, context, stage, &error), AM_OK);
+    if (plan_lower(&program, arena, context, assignment, 1, &error) != AM_OK) fail_msg("%s", error.text);
     return program;
 }
 

@@ -1,5 +1,5 @@
 /* Lowering: the collectives that known plans need on the small models, the
- * states between which boxing moves, fusions and buffers that never overlap. */
+ * states between which resharding moves, fusions and buffers that never overlap. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,10 +50,10 @@ static void list_tied(const PlanContext *context, PlanList *list, const char *pa
 
 static Program *lower(const PlanContext *context, Arena *arena, const PlanStage *stage, int32_t device) {
     AmError error = {0};
-    Completion *completion;
+    Assignment *assignment;
     Program *program;
-    AmStatus status = plan_complete(&completion, arena, context, stage, &error);
-    if (status == AM_OK) status = plan_lower(&program, arena, context, completion, device, &error);
+    AmStatus status = plan_assign(&assignment, arena, context, stage, &error);
+    if (status == AM_OK) status = plan_lower(&program, arena, context, assignment, device, &error);
     if (status != AM_OK) fail_msg("%s: %s", error.source, error.text);
     return program;
 }

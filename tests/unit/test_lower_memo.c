@@ -41,9 +41,9 @@ static void check_shape(LowerMemo *memo, Arena *arena, const Mesh *mesh, int32_t
 
 static void check_path(LowerMemo *memo, Arena *arena, const Mesh *mesh, const IrShape *shape, SbpState from,
                        SbpState to) {
-    BoxPath expected;
-    const BoxPath *path = lower_memo_path(memo, arena, mesh, shape, from, to);
-    assert_int_equal(path != NULL, box_find_path(&expected, mesh, shape, from, to));
+    ReshardPath expected;
+    const ReshardPath *path = lower_memo_path(memo, arena, mesh, shape, from, to);
+    assert_int_equal(path != NULL, reshard_find_path(&expected, mesh, shape, from, to));
     if (!path) return;
     assert_int_equal(path->count, expected.count);
     assert_true(path->weight == expected.weight);

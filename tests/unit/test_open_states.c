@@ -91,10 +91,10 @@ static PlanContext *read_text(const char *text) {
 static double sent_bytes(const PlanContext *context, const PlanStage *stage) {
     AmError error = {0};
     Arena arena = {0};
-    Completion *completion;
+    Assignment *assignment;
     Program *program;
-    AmStatus status = plan_complete(&completion, &arena, context, stage, &error);
-    if (status == AM_OK) status = plan_lower(&program, &arena, context, completion, 0, &error);
+    AmStatus status = plan_assign(&assignment, &arena, context, stage, &error);
+    if (status == AM_OK) status = plan_lower(&program, &arena, context, assignment, 0, &error);
     if (status != AM_OK) fail_msg("%s: %s", error.source, error.text);
     double total = 0;
     for (int32_t i = 0; i < program->instruction_count; i++) {
@@ -119,18 +119,18 @@ static int32_t factor_of(const PlanContext *context, int32_t i, int32_t which) {
     return -1;
 }
 
-/* The least over all states of the operators and products from number k of `exceptions` on. */
+/* The least over all states of the operators and products from number k of `overrides` on. */
 static double least_bytes(const PlanContext *context, PlanStage *stage, int32_t k) {
-    if (k == stage->exception_count) return sent_bytes(context, stage);
-    PlanException *exception = &stage->exceptions[k];
-    bool is_product = context->canonical->instructions[exception->instruction].opcode == IR_DOT;
+    if (k == stage->override_count) return sent_bytes(context, stage);
+    PlanOverride *override = &stage->overrides[k];
+    bool is_product = context->canonical->instructions[override->instruction].opcode == IR_DOT;
     double least = -1;
     for (int32_t state = 0; state < 3; state++) {
-        exception->has_states = true;
-        sbp_set(&exception->states, 0, state == 0 ? SBP_B : sbp_split(state - 1));
+        override->has_states = true;
+        sbp_set(&override->states, 0, state == 0 ? SBP_B : sbp_split(state - 1));
         if (!is_product) {
-            exception->has_factors = true;
-            exception->factors[0] = state == 0 ? -1 : factor_of(context, exception->instruction, state - 1);
+            override->has_factors = true;
+            override->factors[0] = state == 0 ? -1 : factor_of(context, override->instruction, state - 1);
         }
         double bytes = least_bytes(context, stage, k + 1);
         if (least < 0 || bytes < least) least = bytes;
@@ -150,37 +150,37 @@ static void test_equals_every_assignment(void **state) {
         grow(&tree, number % 2 ? "bf16" : "f32", &random);
         PlanContext *context = read_text(tree.text.data);
         PlanStage stage = {0};
-        PlanException exceptions[MOST_VALUES * 2] = {0};
+        PlanOverride overrides[MOST_VALUES * 2] = {0};
         assert_int_equal(mesh_parse(&stage.mesh, &arena, "data=4", &error), AM_OK);
-        stage.exceptions = exceptions;
+        stage.overrides = overrides;
         int32_t root = context->rules->alias[context->roles->outputs[0]], products = 0;
         for (int32_t i = 0; i < context->rules->entry_count; i++) { /* the root last */
             if (context->canonical->instructions[i].opcode != IR_DOT || i == root) continue;
-            exceptions[products].instruction = i;
-            exceptions[products].has_factors = true;
-            exceptions[products++].factors[0] = factor_of(context, i, (int32_t)random_below(&random, 4));
+            overrides[products].instruction = i;
+            overrides[products].has_factors = true;
+            overrides[products++].factors[0] = factor_of(context, i, (int32_t)random_below(&random, 4));
         }
-        PlanException of_root = {.instruction = root, .has_factors = true};
+        PlanOverride of_root = {.instruction = root, .has_factors = true};
         of_root.factors[0] = factor_of(context, root, (int32_t[]){0, 2, 3}[random_below(&random, 3)]);
-        exceptions[products] = of_root;
-        stage.exception_count = products + 1;
+        overrides[products] = of_root;
+        stage.override_count = products + 1;
         double found = sent_bytes(context, &stage);
-        stage.exceptions =
-            exceptions + MOST_VALUES; /* the root, which nothing is tried with, before the rest */
-        stage.exceptions[0] = of_root;
-        stage.exception_count = 1;
-        for (int32_t k = 0; k < products; k++) stage.exceptions[stage.exception_count++] = exceptions[k];
+        stage.overrides =
+            overrides + MOST_VALUES; /* the root, which nothing is tried with, before the rest */
+        stage.overrides[0] = of_root;
+        stage.override_count = 1;
+        for (int32_t k = 0; k < products; k++) stage.overrides[stage.override_count++] = overrides[k];
         for (int32_t i = 0; i < context->rules->entry_count; i++) {
             IrOpcode opcode = context->canonical->instructions[i].opcode;
             if (opcode == IR_DOT || opcode == IR_PARAMETER || opcode == IR_TUPLE) continue;
-            stage.exceptions[stage.exception_count++] = (PlanException){.instruction = i};
+            stage.overrides[stage.override_count++] = (PlanOverride){.instruction = i};
         }
-        assert_true(stage.exception_count <= MOST_VALUES);
+        assert_true(stage.override_count <= MOST_VALUES);
         double least = least_bytes(context, &stage, 1), whole;
-        for (int32_t k = 1; k < stage.exception_count; k++) {
+        for (int32_t k = 1; k < stage.override_count; k++) {
             bool is_product = k <= products;
-            sbp_set(&stage.exceptions[k].states, 0, SBP_B);
-            if (!is_product) stage.exceptions[k].factors[0] = -1;
+            sbp_set(&stage.overrides[k].states, 0, SBP_B);
+            if (!is_product) stage.overrides[k].factors[0] = -1;
         }
         whole = sent_bytes(context, &stage);
         if (found > least + 1e-9 || (!tree.has_linear && found < least - 1e-9))

@@ -15,7 +15,7 @@ static const IrShape shape = {.type = DTYPE_F32, .rank = 1, .dimensions = (int64
 /* Steps with one operand and one result each, at offsets in `memory`. */
 typedef struct Steps {
     char memory[256];
-    ReadyStep steps[STEPS];
+    ExecutableStep steps[STEPS];
     KernelCall kernels[STEPS];
     CommCall collectives[STEPS];
     const IrShape *shapes[1];
@@ -89,7 +89,7 @@ static void test_control_waits_for_all(void **state) {
     Control call = {0};
     add(&s, true, 0, 16);
     add(&s, true, 32, 48);
-    s.steps[s.count++] = (ReadyStep){.control = &call};
+    s.steps[s.count++] = (ExecutableStep){.control = &call};
     add(&s, false, 16, 112);
     assert_int_equal(overlap_find_waits(s.steps, s.count, &last, NULL), AM_OK);
     assert_ptr_equal(s.steps[2].wait, &s.collectives[1]);
@@ -101,14 +101,14 @@ static void test_stretches(void **state) {
     (void)state;
     Arena arena = {0};
     Steps s = {0};
-    ReadyStretch *stretches;
+    CaptureRegion *stretches;
     int32_t count;
     add(&s, false, 0, 16);
     add(&s, true, 0, 16);
     add(&s, false, 0, 16);
     add(&s, false, 0, 16);
     Control loop = {.waits_on_host = true};
-    s.steps[3] = (ReadyStep){.control = &loop};
+    s.steps[3] = (ExecutableStep){.control = &loop};
     assert_int_equal(overlap_find_stretches(&stretches, &count, &arena, s.steps, s.count, false, NULL),
                      AM_OK);
     assert_int_equal(count, 2);
@@ -142,7 +142,7 @@ static void test_records(void **state) {
     enum { MANY = 65 };
     Arena arena = {0};
     Steps s = {0};
-    ReadyStretch *stretches;
+    CaptureRegion *stretches;
     int32_t count;
     int64_t far[MANY];
     const int64_t offsets[] = {0, 16, 0, 32, 16};

@@ -248,21 +248,21 @@ static void a_faster_part_never_lengthens_the_step(void **state) {
     }
 }
 
-/* Values on one link go one after the other; a giver without a free slot waits for the taker. */
+/* Values on one link go one after the other; a sender without a free slot waits for the receiver. */
 static void links_and_slots_are_waited_for(void **state) {
     (void)state;
     Case test = {.kind = SCHEDULE_GPIPE, .stages = 2, .turns = 4, .chunks = 1, .slots = 4, .transfer = 50};
     for (int32_t s = 0; s < 2; s++) test.forward[s] = test.backward[s] = 10;
     /* F at 10, values at 60, 110, 160, 210; B after it at 230, and back by 4 x 50 more. */
     assert_true(run(&test) == 10 + 4 * 50 + 10 + 10 + 4 * 50 + 10);
-    test.slots = 0; /* they meet: the giver is held up too */
+    test.slots = 0; /* they meet: the sender is held up too */
     assert_true(run(&test) >= 10 + 4 * 50 + 10 + 10 + 4 * 50 + 10);
     test.transfer = 0;
     test.slots = 1;
     test.forward[1] = 100;
     Ticks one = run(&test);
     test.slots = 4;
-    assert_true(run(&test) == one); /* the taker's pace decides, wherever the values wait */
+    assert_true(run(&test) == one); /* the receiver's pace decides, wherever the values wait */
 }
 
 /* Two stages that come to their transfers in opposite orders wait for ever. */

@@ -30,7 +30,7 @@ static void open_paper(Paper *self, ScheduleKind kind, int32_t stages, int32_t m
 }
 
 /* The time at which the inputs of an iteration are there; -1: not yet. */
-static int32_t ready_at(const Paper *self, const ScheduleTurn *turn, int32_t part) {
+static int32_t executable_at(const Paper *self, const ScheduleTurn *turn, int32_t part) {
     int32_t m = turn->micro_batch, last = self->stages * self->chunks - 1, latest = 0, need = 0;
     int32_t ends[2];
     if (turn->pass == SCHEDULE_FORWARD && part > 0) ends[need++] = self->ends[SCHEDULE_FORWARD][part - 1][m];
@@ -55,7 +55,7 @@ static int32_t play(Paper *self, int32_t forward, int32_t backward, int32_t weig
         for (int32_t s = 0; s < self->stages; s++)
             for (; at[s] < self->counts[s]; at[s]++, moved = true) {
                 const ScheduleTurn *turn = &self->turns[s][at[s]];
-                int32_t part = turn->chunk * self->stages + s, ready = ready_at(self, turn, part);
+                int32_t part = turn->chunk * self->stages + s, ready = executable_at(self, turn, part);
                 if (ready < 0) break;
                 int32_t *end = &self->ends[turn->pass][part][turn->micro_batch];
                 assert_int_equal(*end, 0); /* each turn once */

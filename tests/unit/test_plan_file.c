@@ -52,17 +52,17 @@ static void test_round_trip(void **state) {
     FileBytes first, second;
     Plan *plan;
     json_t *root;
-    /* An exception that repeats nothing of the lists: the loss's reduction kept whole. */
-    PlanException exception = {.instruction = 40, .has_factors = true, .factors = {-1, PLAN_NO_OVERRIDE}};
+    /* An override that repeats nothing of the lists: the loss's reduction kept whole. */
+    PlanOverride override = {.instruction = 40, .has_factors = true, .factors = {-1, PLAN_NO_OVERRIDE}};
     PlanStage stage = fixture->plan->stages[0];
     Plan written = *fixture->plan;
-    stage.exceptions = &exception;
-    stage.exception_count = 1;
+    stage.overrides = &override;
+    stage.override_count = 1;
     written.stages = &stage;
     assert_int_equal(plan_write(&written, fixture->context, FILE_NAME, &error), AM_OK);
     assert_int_equal(file_read(&first, FILE_NAME, &error), AM_OK);
     assert_int_equal(plan_read(&plan, &root, &fixture->arena, fixture->context, FILE_NAME, &error), AM_OK);
-    assert_int_equal(plan->stages[0].exceptions[0].factors[1], PLAN_NO_OVERRIDE);
+    assert_int_equal(plan->stages[0].overrides[0].factors[1], PLAN_NO_OVERRIDE);
     assert_int_equal(plan->seed, 3);
     assert_int_equal(plan_write(plan, fixture->context, FILE_NAME, &error), AM_OK);
     assert_int_equal(file_read(&second, FILE_NAME, &error), AM_OK);
@@ -89,7 +89,7 @@ static void test_empty_lists_may_be_left_out(void **state) {
     json_write(&text, root, JSON_STYLE_COMPACT);
     assert_int_equal(file_write(FILE_NAME, text.data, text.length, &error), AM_OK);
     assert_int_equal(plan_read(&plan, &read, &fixture->arena, fixture->context, FILE_NAME, &error), AM_OK);
-    assert_int_equal(plan->stages[0].exception_count, 0);
+    assert_int_equal(plan->stages[0].override_count, 0);
     text_free(&text);
     file_release(&bytes);
     json_decref(root);
@@ -107,12 +107,13 @@ static void test_storage_round_trip(void **state) {
                            {.class_index = 1, .kind = PLAN_WEIGHTS},
                            {.class_index = PLAN_ANY_CLASS, .kind = PLAN_OPTIMIZER},
                            {.class_index = PLAN_ANY_CLASS, .kind = PLAN_GRADIENTS}};
-    PlanBoxing boxing[] = {{.instruction = 3, .place = PLAN_REDONE}, {.instruction = 5, .place = PLAN_KEPT}};
+    PlanReshard reshard[] = {{.instruction = 3, .place = PLAN_REDONE},
+                             {.instruction = 5, .place = PLAN_KEPT}};
     PlanStage stage = fixture->plan->stages[0];
     Plan written = *fixture->plan;
     stage.lists[1] = (PlanList){.count = 4, .entries = entries};
-    stage.boxing = boxing;
-    stage.boxing_count = 2;
+    stage.reshard = reshard;
+    stage.reshard_count = 2;
     stage.is_even = stage.keeps_gathered = true;
     written.stages = &stage;
     assert_int_equal(plan_write(&written, fixture->context, FILE_NAME, &error), AM_OK);
@@ -124,9 +125,9 @@ static void test_storage_round_trip(void **state) {
         assert_int_equal(plan->stages[0].lists[1].entries[k].kind, entries[k].kind);
     }
     assert_true(plan->stages[0].is_even && plan->stages[0].keeps_gathered);
-    assert_int_equal(plan->stages[0].boxing_count, 2);
-    assert_int_equal(plan->stages[0].boxing[1].instruction, 5);
-    assert_int_equal(plan->stages[0].boxing[1].place, PLAN_KEPT);
+    assert_int_equal(plan->stages[0].reshard_count, 2);
+    assert_int_equal(plan->stages[0].reshard[1].instruction, 5);
+    assert_int_equal(plan->stages[0].reshard[1].place, PLAN_KEPT);
     assert_int_equal(plan_write(plan, fixture->context, FILE_NAME, &error), AM_OK);
     assert_int_equal(file_read(&second, FILE_NAME, &error), AM_OK);
     assert_string_equal(first.data, second.data);

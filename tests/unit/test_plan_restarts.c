@@ -5,9 +5,9 @@
 
 #include "cost/simulate.h"
 #include "planners/even_pipeline.h"
-#include "planners/micro_batch_search.h"
 #include "planners/plan_moves.h"
 #include "planners/plan_restarts.h"
+#include "planners/plan_search.h"
 #include "propagation/micro_batches.h"
 
 enum { MICRO_BATCHES = 4 };
@@ -93,11 +93,10 @@ static void test_restarts_leave_a_local_optimum(void **state) {
     AmError error = {0};
     SearchResult result;
     Fixture self = {.whole = read_model("vgg_tiny"),
-                    .options = {.searcher = SEARCHER_DQN, .memory_fraction = 0.9, .no_proof = true}};
+                    .options = {.searcher = SEARCHER_DQN, .memory_fraction = 0.9, .skip_bound = true}};
     assert_int_equal(cluster_read(&self.cluster, &self.arena, "h100:4", &error), AM_OK);
-    assert_int_equal(search_micro_batches(&result, &self.arena, self.whole, self.cluster, &self.options,
-                                          &settings, &error),
-                     AM_OK);
+    assert_int_equal(
+        plan_search(&result, &self.arena, self.whole, self.cluster, &self.options, &settings, &error), AM_OK);
     PlanClimb climb = climb_of(&self, SIZE);
     climb.keeps_micro_batches = false;
     Plan *plan = result.plan;

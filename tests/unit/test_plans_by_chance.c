@@ -22,7 +22,7 @@ enum {
     RUN_STEPS = 5,
     FULL_PLANS = 50,
     FULL_LOWERED = 500,
-    MOST_EXCEPTIONS = 24,
+    MOST_OVERRIDES = 24,
     MOST_MODELS = 64,
     MOST_MEETINGS = 4096
 };
@@ -81,27 +81,27 @@ static void choose_list(PlanList *list, Arena *arena, const PlanContext *context
             list->entries[list->count++] = (PlanEntry){.class_index = PLAN_ANY_CLASS, .kind = kind};
 }
 
-/* Adds an exception for a random instruction, if the plan can have it. */
-static void add_exception(PlanStage *stage, const PlanContext *context, Random *random) {
+/* Adds an override for a random instruction, if the plan can have it. */
+static void add_override(PlanStage *stage, const PlanContext *context, Random *random) {
     const Choices *choices = context->choices;
     int32_t i = choices->decided[random_below(random, choices->decided_count)];
     const FactorRule *rule = &context->rules->rules[i];
     const IrShape *shape = choices_array_shape(&context->canonical->instructions[i]);
-    for (int32_t k = 0; k < stage->exception_count; k++)
-        if (stage->exceptions[k].instruction == i) return;
-    PlanException exception = {.instruction = i,
-                               .has_factors = rule->operand_count > 0 && random_below(random, 3) > 0,
-                               .has_states = random_below(random, 3) > 0};
+    for (int32_t k = 0; k < stage->override_count; k++)
+        if (stage->overrides[k].instruction == i) return;
+    PlanOverride override = {.instruction = i,
+                             .has_factors = rule->operand_count > 0 && random_below(random, 3) > 0,
+                             .has_states = random_below(random, 3) > 0};
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
-        exception.factors[axis] =
+        override.factors[axis] =
             rule->factor_count ? (int32_t)random_below(random, rule->factor_count + 1) - 1 : -1;
         if (shape->type != DTYPE_TUPLE && shape->rank > 0)
-            exception.states.axis[axis] = (Sbp)random_below(random, shape->rank + 1);
+            override.states.axis[axis] = (Sbp)random_below(random, shape->rank + 1);
     }
-    stage->exceptions[stage->exception_count++] = exception;
+    stage->overrides[stage->override_count++] = override;
     Arena arena = {0};
-    Completion *completion;
-    if (plan_complete(&completion, &arena, context, stage, NULL) != AM_OK) stage->exception_count--;
+    Assignment *assignment;
+    if (plan_assign(&assignment, &arena, context, stage, NULL) != AM_OK) stage->override_count--;
     arena_free(&arena);
 }
 
@@ -125,7 +125,7 @@ static Plan *random_plan(Arena *arena, const PlanContext *context, uint64_t seed
     text_append(summary, "seed %lld on %s", (long long)seed, mesh);
     stage->devices = ARENA_ARRAY(arena, int32_t, stage->mesh.device_count);
     for (int32_t d = 0; d < stage->mesh.device_count; d++) stage->devices[d] = d;
-    stage->exceptions = ARENA_ARRAY(arena, PlanException, MOST_EXCEPTIONS);
+    stage->overrides = ARENA_ARRAY(arena, PlanOverride, MOST_OVERRIDES);
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
         if (random_below(&random, 3) == 0) {
             choose_shares(arena, &stage->mesh.axes[axis], &random);
@@ -133,9 +133,9 @@ static Plan *random_plan(Arena *arena, const PlanContext *context, uint64_t seed
         }
         choose_list(&stage->lists[axis], arena, context, &random);
     }
-    int64_t exceptions = random_below(&random, 2) ? random_below(&random, MOST_EXCEPTIONS) : 0;
-    for (int64_t k = 0; k < exceptions; k++) add_exception(stage, context, &random);
-    text_append(summary, ", %d exceptions, %d micro-batches", stage->exception_count, plan->micro_batches);
+    int64_t overrides = random_below(&random, 2) ? random_below(&random, MOST_OVERRIDES) : 0;
+    for (int64_t k = 0; k < overrides; k++) add_override(stage, context, &random);
+    text_append(summary, ", %d exceptions, %d micro-batches", stage->override_count, plan->micro_batches);
     return plan;
 }
 

@@ -8,24 +8,24 @@
 
 #include "problem_case.h"
 
-static PlanPrice price_of(ProblemCase *self, const Genome *genome) {
+static PlanPrice price_of(ProblemCase *self, const AxisPlan *axis_plan) {
     AmError error = {0};
     PlanPrice price;
-    assert_int_equal(problem_price(self->problem, genome, &price, &error), AM_OK);
+    assert_int_equal(problem_price(self->problem, axis_plan, &price, &error), AM_OK);
     return price;
 }
 
-static bool keeps(ProblemCase *self, const Genome *genome) {
+static bool keeps(ProblemCase *self, const AxisPlan *axis_plan) {
     PlanStage stage;
-    problem_stage(self->problem, genome, &self->arena, &stage);
+    problem_stage(self->problem, axis_plan, &self->arena, &stage);
     assert_false(self->arena.failed);
     return stage.keeps_gathered;
 }
 
 static void test_gathered_again_where_it_does_not_fit(void **state) {
     (void)state;
-    const Genome kept = {.storage = {GENOME_STORAGE_KINDS}};
-    Genome again = kept;
+    const AxisPlan kept = {.storage = {AXIS_PLAN_STORAGE_KINDS}};
+    AxisPlan again = kept;
     ProblemCase self;
     again.gathers_again = 1;
     problem_case_open(&self, "gpt2", "A", "data=8", 100);
@@ -51,7 +51,7 @@ static void test_gathered_again_where_it_does_not_fit(void **state) {
  * have no such choice. */
 static void test_large_weights_are_not_kept(void **state) {
     (void)state;
-    const Genome weights = {.storage = {GENOME_STORAGE_KINDS}}, gradients = {.storage = {2}};
+    const AxisPlan weights = {.storage = {AXIS_PLAN_STORAGE_KINDS}}, gradients = {.storage = {2}};
     ProblemCase self;
     problem_case_open(&self, "t5_paper_24_11b", "C", "data=32", 1);
     assert_false(keeps(&self, &weights));

@@ -233,7 +233,7 @@ static void test_keeps_shardings_of_jax(void **state) {
     assert_int_equal(stage.mesh.axis_count, 2);
     assert_int_equal(stage.mesh.axes[0].size, 2);
     assert_int_equal(stage.mesh.axes[1].size, 4);
-    assert_int_equal(stage.exception_count, 0);
+    assert_int_equal(stage.override_count, 0);
     static const struct {
         const char *name;
         Sbp data, model;

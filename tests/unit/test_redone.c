@@ -122,7 +122,7 @@ static void test_devices_decide_alike(void **state) {
     (void)state;
     Case self;
     AmError error = {0};
-    Completion *completion;
+    Assignment *assignment;
     int32_t inputs[2];
     open_case(&self, "HloModule test\n" SUM "ENTRY main {\n"
                      "p = bf16[3,64] parameter(0) q = bf16[64,8] parameter(1) r = f32[4,8] parameter(2)\n"
@@ -142,9 +142,9 @@ static void test_devices_decide_alike(void **state) {
     PlanStage stage = {.mesh = {.axis_count = 1, .axes = {{.name = "a", .size = 2}}, .device_count = 2},
                        .lists = {{.count = 1, .entries = &rows}}};
     assert_true(rows.class_index >= 0);
-    assert_int_equal(plan_complete(&completion, &self.arena, context, &stage, &error), AM_OK);
+    assert_int_equal(plan_assign(&assignment, &self.arena, context, &stage, &error), AM_OK);
     for (int32_t device = 0; device < 2; device++) {
-        assert_int_equal(plan_lower(&self.program, &self.arena, context, completion, device, &error), AM_OK);
+        assert_int_equal(plan_lower(&self.program, &self.arena, context, assignment, device, &error), AM_OK);
         inputs[device] = reader(&self)->input_count;
     }
     assert_int_equal(inputs[0], inputs[1]);

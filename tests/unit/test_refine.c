@@ -8,10 +8,10 @@
 
 #include "cost/additive_bound.h"
 #include "cost/price.h"
-#include "planners/expert.h"
+#include "planners/baseline.h"
 #include "planners/refine.h"
 #include "planners/searchers.h"
-#include "planners/searching.h"
+#include "planners/single_stage.h"
 #include "sample.h"
 
 typedef struct Case {
@@ -24,14 +24,14 @@ typedef struct Case {
 static void open_case(Case *self, const char *model, const char *cluster, const char *mesh,
                       int64_t evaluations) {
     AmError error = {0};
-    Genome genome;
+    AxisPlan axis_plan;
     const char *reason;
     problem_case_open(&self->of, model, cluster, mesh, 1000);
     Problem *problem = self->of.problem;
-    assert_int_equal(expert_genome(problem, EXPERT_MEGATRON, &genome, &reason, &error), AM_OK);
+    assert_int_equal(baseline_axis_plan(problem, BASELINE_MEGATRON, &axis_plan, &reason, &error), AM_OK);
     assert_null(reason);
-    assert_int_equal(problem_price(problem, &genome, &self->before, &error), AM_OK);
-    problem_stage(problem, &genome, &self->of.arena, &self->stage);
+    assert_int_equal(problem_price(problem, &axis_plan, &self->before, &error), AM_OK);
+    problem_stage(problem, &axis_plan, &self->of.arena, &self->stage);
     self->after = self->before;
     problem->budget.limit = problem->budget.evaluations + evaluations;
     assert_int_equal(refine_stage(&self->stage, &self->after, &self->of.arena, problem, &error), AM_OK);
@@ -39,17 +39,17 @@ static void open_case(Case *self, const char *model, const char *cluster, const 
 
 static double price_again(Case *self) {
     AmError error = {0};
-    Completion *completion;
+    Assignment *assignment;
     Program *program;
     StepPrice price;
-    assert_int_equal(plan_complete(&completion, &self->of.arena, self->of.context, &self->stage, &error),
+    assert_int_equal(plan_assign(&assignment, &self->of.arena, self->of.context, &self->stage, &error),
                      AM_OK);
-    assert_int_equal(plan_lower(&program, &self->of.arena, self->of.context, completion, 0, &error), AM_OK);
+    assert_int_equal(plan_lower(&program, &self->of.arena, self->of.context, assignment, 0, &error), AM_OK);
     assert_int_equal(price_program(&price, program, self->of.cluster, self->of.devices, &error), AM_OK);
     return price.step_seconds;
 }
 
-static void test_exceptions_make_plans_quicker(void **state) {
+static void test_overrides_make_plans_quicker(void **state) {
     (void)state;
     static const char *const models[] = {"gpt2_tiny", "llama_tiny", "gpt2", "vgg19"};
     int32_t gained = 0;
@@ -58,7 +58,7 @@ static void test_exceptions_make_plans_quicker(void **state) {
         open_case(&self, models[k], "C", "data=4,model=8", 24);
         assert_true(price_again(&self) == self.after.seconds);
         assert_true(self.after.seconds <= self.before.seconds);
-        assert_true((self.stage.exception_count > 0) == (self.after.seconds < self.before.seconds));
+        assert_true((self.stage.override_count > 0) == (self.after.seconds < self.before.seconds));
         assert_true(self.of.problem->budget.evaluations <= self.of.problem->budget.limit);
         gained += self.after.seconds < 0.99 * self.before.seconds;
         problem_case_close(&self.of);
@@ -68,26 +68,26 @@ static void test_exceptions_make_plans_quicker(void **state) {
 
 /* ---- patches ---- */
 
-static double boxing_seconds(const AdditiveModel *model, const AdditiveEdge *edge, BoxState from,
-                             BoxState to) {
-    if (from == BOX_ANY || to == BOX_ANY) return 0;
+static double reshard_seconds(const AdditiveModel *model, const AdditiveEdge *edge, ReshardState from,
+                              ReshardState to) {
+    if (from == RESHARD_ANY || to == RESHARD_ANY) return 0;
     return (double)model->boxes->seconds[edge->is_wide][from][to] * edge->scale;
 }
 
 /* The cost of labels, added up directly: all computing, and resharding once for every tensor and
  * needed state. */
 static double count_seconds(const AdditiveModel *model, const int32_t *labels) {
-    bool *is_paid = calloc((size_t)model->node_count * BOX_STATES + 1, 1);
+    bool *is_paid = calloc((size_t)model->node_count * RESHARD_STATES + 1, 1);
     double seconds = 0;
     for (int32_t n = 0; n < model->node_count; n++)
         if (model->nodes[n].seconds) seconds += (double)model->nodes[n].seconds[labels[n]];
     for (int32_t e = 0; e < model->edge_count; e++) {
         const AdditiveEdge *edge = &model->edges[e];
-        BoxState from = edge->made_in[labels[edge->made]], to = edge->needs[labels[edge->taken]];
-        bool is_shared = model->nodes[edge->made].is_tensor && to != BOX_ANY;
-        if (is_shared && is_paid[edge->made * BOX_STATES + to]) continue;
-        if (is_shared) is_paid[edge->made * BOX_STATES + to] = true;
-        seconds += boxing_seconds(model, edge, from, to);
+        ReshardState from = edge->made_in[labels[edge->made]], to = edge->needs[labels[edge->taken]];
+        bool is_shared = model->nodes[edge->made].is_tensor && to != RESHARD_ANY;
+        if (is_shared && is_paid[edge->made * RESHARD_STATES + to]) continue;
+        if (is_shared) is_paid[edge->made * RESHARD_STATES + to] = true;
+        seconds += reshard_seconds(model, edge, from, to);
     }
     free(is_paid);
     return seconds;
@@ -102,7 +102,7 @@ static void check_patches(const char *name, const char *mesh, int32_t least) {
     AdditiveModel *model;
     AdditiveFold *fold;
     AdditiveChange *patches;
-    Completion *completion;
+    Assignment *assignment;
     int32_t count, *labels, apart = 0;
     open_case(&self, name, "C", mesh, 0);
     Arena *arena = &self.of.arena;
@@ -111,8 +111,8 @@ static void check_patches(const char *name, const char *mesh, int32_t least) {
                      AM_OK);
     assert_int_equal(additive_fold(&fold, arena, model, &error), AM_OK);
     additive_bound(fold, &both, 40);
-    assert_int_equal(plan_complete(&completion, arena, self.of.context, &self.stage, &error), AM_OK);
-    assert_int_equal(additive_labels(&labels, arena, model, completion, &error), AM_OK);
+    assert_int_equal(plan_assign(&assignment, arena, self.of.context, &self.stage, &error), AM_OK);
+    assert_int_equal(additive_labels(&labels, arena, model, assignment, &error), AM_OK);
     assert_int_equal(additive_patches(&patches, &count, arena, fold, labels, &both, &error), AM_OK);
     double before = count_seconds(model, labels);
     int32_t *changed = calloc((size_t)model->node_count, sizeof *changed);
@@ -155,29 +155,29 @@ static void test_threads_change_nothing(void **state) {
     setenv("AUTOMAP_THREADS", "2", 1);
     open_case(&two, "llama_tiny", "C", "data=8,model=4", sample_of(25, 8));
     unsetenv("AUTOMAP_THREADS");
-    assert_int_equal(one.stage.exception_count, two.stage.exception_count);
-    assert_memory_equal(one.stage.exceptions, two.stage.exceptions,
-                        sizeof *one.stage.exceptions * (size_t)one.stage.exception_count);
+    assert_int_equal(one.stage.override_count, two.stage.override_count);
+    assert_memory_equal(one.stage.overrides, two.stage.overrides,
+                        sizeof *one.stage.overrides * (size_t)one.stage.override_count);
     assert_true(one.after.seconds == two.after.seconds);
     problem_case_close(&one.of);
     problem_case_close(&two.of);
 }
 
-static void test_no_evaluations_no_exceptions(void **state) {
+static void test_no_evaluations_no_overrides(void **state) {
     (void)state;
     Case self;
     open_case(&self, "llama_tiny", "C", "data=8,model=4", 0);
-    assert_int_equal(self.stage.exception_count, 0);
+    assert_int_equal(self.stage.override_count, 0);
     assert_true(self.after.seconds == self.before.seconds);
     problem_case_close(&self.of);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exceptions_make_plans_quicker),
+        cmocka_unit_test(test_overrides_make_plans_quicker),
         cmocka_unit_test(test_patches_gain_what_they_say),
         cmocka_unit_test(test_threads_change_nothing),
-        cmocka_unit_test(test_no_evaluations_no_exceptions),
+        cmocka_unit_test(test_no_evaluations_no_overrides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

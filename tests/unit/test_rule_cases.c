@@ -14,7 +14,7 @@
 #include "rule_cases.h"
 #include "sample.h"
 
-enum { MOST_VARIABLES = 256, MOST_OPTIONS = 16, MOST_EXCEPTIONS = 64, DRAWS_FOR_ONE = 30 };
+enum { MOST_VARIABLES = 256, MOST_OPTIONS = 16, MOST_OVERRIDES = 64, DRAWS_FOR_ONE = 30 };
 
 static const struct {
     const char *mesh;
@@ -49,11 +49,11 @@ typedef struct Variable {
     int32_t partial; /* the option with which partial values arise and go on */
 } Variable;
 
-typedef struct Assignment {
+typedef struct CaseSizes {
     Variable variables[MOST_VARIABLES];
     int32_t count, chosen[MOST_VARIABLES];
     double combinations;
-} Assignment;
+} CaseSizes;
 
 typedef struct Totals {
     int64_t cases, refused, wrong, carried; /* carried: partial values used without a reduction */
@@ -69,7 +69,7 @@ static void add_option(Variable *variable, int32_t option) {
     if (variable->option_count < MOST_OPTIONS) variable->options[variable->option_count++] = option;
 }
 
-static void add_variable(Assignment *self, const Variable *variable) {
+static void add_variable(CaseSizes *self, const Variable *variable) {
     if (variable->option_count < 2) return;
     assert_true(self->count < MOST_VARIABLES);
     self->variables[self->count++] = *variable;
@@ -89,9 +89,9 @@ static bool takes_a_result(const PlanContext *context, int32_t i) {
 
 /* All choices of a mesh. An operator's split may also be left to the lists, which are empty:
  * partial values may then pass through it. */
-static void find_variables(Assignment *self, const PlanContext *context, const Mesh *mesh) {
+static void find_variables(CaseSizes *self, const PlanContext *context, const Mesh *mesh) {
     const Choices *choices = context->choices;
-    *self = (Assignment){.combinations = 1};
+    *self = (CaseSizes){.combinations = 1};
     for (int32_t k = 0; k < choices->decided_count; k++) {
         int32_t i = choices->decided[k];
         const FactorRule *rule = &context->rules->rules[i];
@@ -127,49 +127,49 @@ static void find_variables(Assignment *self, const PlanContext *context, const M
     }
 }
 
-static PlanException *exception_of(PlanStage *stage, int32_t instruction) {
-    for (int32_t k = 0; k < stage->exception_count; k++)
-        if (stage->exceptions[k].instruction == instruction) return &stage->exceptions[k];
-    assert_true(stage->exception_count < MOST_EXCEPTIONS);
-    PlanException *exception = &stage->exceptions[stage->exception_count++];
-    *exception = (PlanException){.instruction = instruction, .has_factors = true, .has_states = true};
-    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) exception->factors[axis] = -1;
-    return exception;
+static PlanOverride *override_of(PlanStage *stage, int32_t instruction) {
+    for (int32_t k = 0; k < stage->override_count; k++)
+        if (stage->overrides[k].instruction == instruction) return &stage->overrides[k];
+    assert_true(stage->override_count < MOST_OVERRIDES);
+    PlanOverride *override = &stage->overrides[stage->override_count++];
+    *override = (PlanOverride){.instruction = instruction, .has_factors = true, .has_states = true};
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) override->factors[axis] = -1;
+    return override;
 }
 
-static void make_exceptions(PlanStage *stage, const Assignment *self) {
-    stage->exception_count = 0;
+static void make_overrides(PlanStage *stage, const CaseSizes *self) {
+    stage->override_count = 0;
     for (int32_t v = 0; v < self->count; v++) {
         const Variable *variable = &self->variables[v];
         int32_t option = variable->options[self->chosen[v]];
-        PlanException *exception = exception_of(stage, variable->instruction);
-        if (variable->kind == VARIABLE_FACTOR) exception->factors[variable->axis] = option;
-        if (variable->kind == VARIABLE_SILENT && self->chosen[v]) exception->has_factors = false;
+        PlanOverride *override = override_of(stage, variable->instruction);
+        if (variable->kind == VARIABLE_FACTOR) override->factors[variable->axis] = option;
+        if (variable->kind == VARIABLE_SILENT && self->chosen[v]) override->has_factors = false;
         if (variable->kind == VARIABLE_STATE && option >= 0)
-            exception->states.axis[variable->axis] = sbp_split(option);
+            override->states.axis[variable->axis] = sbp_split(option);
     }
 }
 
-static void print_plan(const PlanCase *one, const PlanStage *stage, const Completion *completion) {
+static void print_plan(const PlanCase *one, const PlanStage *stage, const Assignment *assignment) {
     const PlanContext *context = one->context;
-    for (int32_t k = 0; k < stage->exception_count; k++) {
-        const PlanException *exception = &stage->exceptions[k];
+    for (int32_t k = 0; k < stage->override_count; k++) {
+        const PlanOverride *override = &stage->overrides[k];
         Text text = {0};
-        const IrInstruction *instruction = &context->canonical->instructions[exception->instruction];
+        const IrInstruction *instruction = &context->canonical->instructions[override->instruction];
         text_append(&text, "  %s = %s ", instruction->name, ir_opcode_name(instruction->opcode));
-        rule_print(&text, &context->rules->rules[exception->instruction]);
+        rule_print(&text, &context->rules->rules[override->instruction]);
         text_append_string(&text, "  factors");
         for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
-            text_append(&text, " %d", exception->factors[axis]);
+            text_append(&text, " %d", override->factors[axis]);
         text_append_string(&text, "  stored ");
-        sbp_print(&text, &stage->mesh, exception->states);
+        sbp_print(&text, &stage->mesh, override->states);
         printf("%s\n", text.data);
         text_free(&text);
     }
     Arena arena = {0};
     Program *program;
     AmError error = {0};
-    if (completion && plan_lower(&program, &arena, context, completion, 0, &error) == AM_OK) {
+    if (assignment && plan_lower(&program, &arena, context, assignment, 0, &error) == AM_OK) {
         Text text = {0};
         program_print(&text, program);
         printf("%s\n", text.data);
@@ -180,14 +180,14 @@ static void print_plan(const PlanCase *one, const PlanStage *stage, const Comple
 
 /* Returns whether the stage follows the request; loops align the states of their carried values,
  * and operators that carry partial sums split nothing. */
-static bool is_obeyed(const PlanContext *context, const PlanStage *stage, const Completion *completion) {
-    for (int32_t k = 0; k < stage->exception_count && context->rules->loop_count == 0; k++) {
-        const PlanException *exception = &stage->exceptions[k];
-        int32_t i = exception->instruction;
+static bool is_obeyed(const PlanContext *context, const PlanStage *stage, const Assignment *assignment) {
+    for (int32_t k = 0; k < stage->override_count && context->rules->loop_count == 0; k++) {
+        const PlanOverride *override = &stage->overrides[k];
+        int32_t i = override->instruction;
         for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
-            if (completion->stored[i].axis[axis] != exception->states.axis[axis] ||
-                (exception->has_factors &&
-                 completion->factor[i * MESH_MAX_AXES + axis] != exception->factors[axis]))
+            if (assignment->stored[i].axis[axis] != override->states.axis[axis] ||
+                (override->has_factors &&
+                 assignment->factor[i * MESH_MAX_AXES + axis] != override->factors[axis]))
                 return false;
     }
     return true;
@@ -198,21 +198,21 @@ static bool run_plan(const PlanCase *one, const PlanRanks *ranks, const PlanStag
                      Totals *totals) {
     Arena arena = {0};
     AmError error = {0};
-    Completion *completion = NULL;
-    AmStatus status = plan_complete(&completion, &arena, one->context, stage, &error);
+    Assignment *assignment = NULL;
+    AmStatus status = plan_assign(&assignment, &arena, one->context, stage, &error);
     bool refused = status == AM_ERROR_INPUT;
-    if (status == AM_OK && !is_obeyed(one->context, stage, completion))
+    if (status == AM_OK && !is_obeyed(one->context, stage, assignment))
         status = am_fail(&error, AM_ERROR_INTERNAL, "", "the plan says otherwise");
-    if (status == AM_OK) status = plan_case_run(one, ranks, completion, &error);
+    if (status == AM_OK) status = plan_case_run(one, ranks, assignment, &error);
     if (!refused && status != AM_OK) {
         if (totals->wrong++ == 0 || strcmp(totals->last_wrong, name) != 0) { /* the first of each */
             snprintf(totals->last_wrong, sizeof totals->last_wrong, "%s", name);
             printf("WRONG %s: %s\n", name, error.text);
-            print_plan(one, stage, completion);
+            print_plan(one, stage, assignment);
         }
     }
     for (int32_t i = 0; status == AM_OK && i < one->context->rules->count; i++)
-        totals->carried += completion->carries[i] != 0;
+        totals->carried += assignment->carries[i] != 0;
     totals->cases += !refused;
     totals->refused += refused;
     arena_free(&arena);
@@ -220,7 +220,7 @@ static bool run_plan(const PlanCase *one, const PlanRanks *ranks, const PlanStag
 }
 
 /* The next of all combinations; false after the last. */
-static bool count_up(Assignment *self) {
+static bool count_up(CaseSizes *self) {
     for (int32_t v = 0; v < self->count; v++) {
         if (++self->chosen[v] < self->variables[v].option_count) return true;
         self->chosen[v] = 0;
@@ -230,9 +230,9 @@ static bool count_up(Assignment *self) {
 
 static void run_on_mesh(const PlanCase *one, int32_t m, int32_t limit, const char *name, Totals *totals) {
     Arena arena = {0};
-    PlanException exceptions[MOST_EXCEPTIONS];
-    PlanStage stage = {.exceptions = exceptions};
-    Assignment *assignment = malloc(sizeof *assignment);
+    PlanOverride overrides[MOST_OVERRIDES];
+    PlanStage stage = {.overrides = overrides};
+    CaseSizes *assignment = malloc(sizeof *assignment);
     PlanRanks ranks;
     AmError error = {0};
     char where[160];
@@ -244,7 +244,7 @@ static void run_on_mesh(const PlanCase *one, int32_t m, int32_t limit, const cha
     find_variables(assignment, one->context, &stage.mesh);
     if (assignment->combinations <= limit) {
         do {
-            make_exceptions(&stage, assignment);
+            make_overrides(&stage, assignment);
             run_plan(one, &ranks, &stage, where, totals);
         } while (count_up(assignment));
     } else {
@@ -256,7 +256,7 @@ static void run_on_mesh(const PlanCase *one, int32_t m, int32_t limit, const cha
                 if (totals->prefers_partial && random_below(&totals->random, 4) > 0)
                     assignment->chosen[v] = variable->partial;
             }
-            make_exceptions(&stage, assignment);
+            make_overrides(&stage, assignment);
             done += run_plan(one, &ranks, &stage, where, totals);
         }
     }

@@ -19,7 +19,7 @@ static void test_dqn_equals_exhaustive(void **state) {
         Cluster *cluster = make_cluster(&random, &arena, LARGE_MEMORY);
         SearchOptions options = {.mesh = layers == 1 ? "data=2,model=2" : "data=4",
                                  .seed = (uint64_t)number,
-                                 .no_exceptions = true};
+                                 .no_overrides = true};
         options.searcher = SEARCHER_EXHAUSTIVE;
         double best = searched(context, cluster, options);
         options.searcher = SEARCHER_DQN;
@@ -42,11 +42,11 @@ static void test_dqn_equals_exhaustive(void **state) {
 static void check_kept(const PlanContext *context, Arena *arena, const Plan *plan, const char *path, Sbp data,
                        Sbp model) {
     AmError error = {0};
-    Completion *completion;
-    assert_int_equal(plan_complete(&completion, arena, context, &plan->stages[0], &error), AM_OK);
+    Assignment *assignment;
+    assert_int_equal(plan_assign(&assignment, arena, context, &plan->stages[0], &error), AM_OK);
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
         if (strcmp(context->roles->parameters[p].path, path) != 0) continue;
-        SbpState found = completion->stored[context->roles->parameters[p].instruction];
+        SbpState found = assignment->stored[context->roles->parameters[p].instruction];
         assert_int_equal(found.axis[0], data);
         assert_int_equal(found.axis[1], model);
         return;
@@ -118,9 +118,9 @@ static void test_storage_makes_plans_fit(void **state) {
                                  .no_seeds = seeds == 0,
                                  .evaluations = 100};
         if (search(&result, &arena, context, cluster, &options, &error) != AM_OK) fail_msg("%s", error.text);
-        assert_true(isnan(result.experts[EXPERT_DATA_PARALLEL].seconds));
-        assert_true(isnan(result.experts[EXPERT_ZERO2].seconds));
-        assert_false(isnan(result.experts[EXPERT_ZERO3].seconds));
+        assert_true(isnan(result.baselines[BASELINE_DATA_PARALLEL].seconds));
+        assert_true(isnan(result.baselines[BASELINE_ZERO2].seconds));
+        assert_false(isnan(result.baselines[BASELINE_ZERO3].seconds));
         const PlanList *list = &result.plan->stages[0].lists[0];
         assert_true(list->count > 0 && list->entries[list->count - 1].kind == PLAN_WEIGHTS);
     }
@@ -146,9 +146,9 @@ static void test_pins_leave_meshes_out(void **state) {
     assert_int_equal(result.plan->stages[0].mesh.axes[0].size, 2);
     check_kept(context, &arena, result.plan, "w0", SBP_B, sbp_split(1));
     check_kept(context, &arena, result.plan, "h0", sbp_split(0), SBP_B);
-    for (int32_t e = 0; e < EXPERT_COUNT; e++)
-        assert_true(isnan(result.experts[e].seconds) ||
-                    result.plan->predicted_step_seconds <= result.experts[e].seconds);
+    for (int32_t e = 0; e < BASELINE_COUNT; e++)
+        assert_true(isnan(result.baselines[e].seconds) ||
+                    result.plan->predicted_step_seconds <= result.baselines[e].seconds);
     options.pin_count = 3; /* w0 in two ways */
     assert_int_equal(search(&result, &arena, context, cluster, &options, &error), AM_ERROR_INFEASIBLE);
     cluster_free(cluster);

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "planners/micro_batch_search.h"
+#include "planners/plan_search.h"
 
 static void test_counts_and_keeps_the_best(void **state) {
     SearchWatch *watch = search_watch_create(0);
@@ -71,8 +71,7 @@ static void run_search(SearchResult *result, Arena *arena, SearchWatch *watch, P
         plan_context_read(&context, SOURCE_DIR "/datasets/models/gpt2_tiny/model.hlo.pb", NULL, &error),
         AM_OK);
     assert_int_equal(cluster_read(&cluster, arena, "nominal:4", &error), AM_OK);
-    assert_int_equal(search_micro_batches(result, arena, context, cluster, &options, &settings, &error),
-                     AM_OK);
+    assert_int_equal(plan_search(result, arena, context, cluster, &options, &settings, &error), AM_OK);
     cluster_free(cluster);
     plan_context_free(context);
 }

@@ -107,7 +107,7 @@ static void test_anneal_and_greedy(void **state) {
         for (size_t k = 0; k < sizeof searchers / sizeof *searchers; k++) {
             self.options.no_seeds = true;
             self.options.no_polish = false;
-            self.options.no_exceptions = true; /* which the whole space of lists has none of */
+            self.options.no_overrides = true; /* which the whole space of lists has none of */
             SearchResult result = search_case(&self, searchers[k], 500);
             if (!is_best(&self, &result))
                 fail_msg("case %d: %s %.17g, exhaustive %.17g", number, searcher_name(searchers[k]),

@@ -92,10 +92,10 @@ static void start_stage(PlanStage *stage, Arena *arena, const PlanContext *conte
 
 static Program *lower(const PlanContext *context, Arena *arena, const PlanStage *stage) {
     AmError error = {0};
-    Completion *completion;
+    Assignment *assignment;
     Program *program;
-    AmStatus status = plan_complete(&completion, arena, context, stage, &error);
-    if (status == AM_OK) status = plan_lower(&program, arena, context, completion, 0, &error);
+    AmStatus status = plan_assign(&assignment, arena, context, stage, &error);
+    if (status == AM_OK) status = plan_lower(&program, arena, context, assignment, 0, &error);
     if (status != AM_OK) fail_msg("%s: %s", error.source, error.text);
     return program;
 }
@@ -168,11 +168,11 @@ static void test_zero_frees_gathered_weights(void **state) {
     int64_t bound = all / 4 + all / 4 + 2 * BUCKET + BUCKET / 4 + 3 * weight + work;
     if (peaks[3] > bound) fail_msg("peak %lld, expected %lld", (long long)peaks[3], (long long)bound);
     /* Kept for the backward pass, all weights are there whole at its start. */
-    PlanBoxing boxing[LAYERS];
+    PlanReshard reshard[LAYERS];
     for (int32_t k = 0; k < LAYERS; k++)
-        boxing[k] = (PlanBoxing){context->roles->parameters[k].instruction, PLAN_KEPT};
-    stage.boxing = boxing;
-    stage.boxing_count = LAYERS;
+        reshard[k] = (PlanReshard){context->roles->parameters[k].instruction, PLAN_KEPT};
+    stage.reshard = reshard;
+    stage.reshard_count = LAYERS;
     Program *kept = lower(context, &arena, &stage);
     assert_int_equal(count(kept, PROGRAM_ALL_GATHER, false), LAYERS);
     assert_true(memory_peak(kept) >= all / 4 + all);
@@ -301,7 +301,7 @@ static void test_recomputation_reads_weights_again(void **state) {
     plan_context_free(context);
 }
 
-/* An exception about how a weight is stored holds for its gradient and its optimizer state, but for other
+/* An override about how a weight is stored holds for its gradient and its optimizer state, but for other
  * weights and for products nothing changes. */
 static void test_optimizer_state_follows_its_weight(void **state) {
     (void)state;
@@ -311,10 +311,10 @@ static void test_optimizer_state_follows_its_weight(void **state) {
     AmError error = {0};
     Arena arena = {0};
     PlanStage stage;
-    Completion *plain, *changed;
+    Assignment *plain, *changed;
     int32_t weight = -1, followers = 0;
     start_stage(&stage, &arena, context, 3);
-    assert_int_equal(plan_complete(&plain, &arena, context, &stage, &error), AM_OK);
+    assert_int_equal(plan_assign(&plain, &arena, context, &stage, &error), AM_OK);
     for (int32_t i = 0; i < context->rules->entry_count && weight < 0; i++) {
         const IrShape *shape = &module->instructions[i].shape;
         bool is_matrix = module->instructions[i].opcode == IR_PARAMETER && roles->role[i] == STORAGE_WEIGHT &&
@@ -323,11 +323,11 @@ static void test_optimizer_state_follows_its_weight(void **state) {
     }
     assert_true(weight >= 0);
     int32_t dimension = 1 - sbp_dimension(plain->stored[weight].axis[0]);
-    PlanException exception = {.instruction = weight, .has_states = true};
-    sbp_set_split(&exception.states, 0, dimension, (SbpCut){0, 0});
-    stage.exceptions = &exception;
-    stage.exception_count = 1;
-    assert_int_equal(plan_complete(&changed, &arena, context, &stage, &error), AM_OK);
+    PlanOverride override = {.instruction = weight, .has_states = true};
+    sbp_set_split(&override.states, 0, dimension, (SbpCut){0, 0});
+    stage.overrides = &override;
+    stage.override_count = 1;
+    assert_int_equal(plan_assign(&changed, &arena, context, &stage, &error), AM_OK);
     for (int32_t i = 0; i < context->rules->entry_count; i++) {
         bool is_state = roles->role[i] == STORAGE_OPTIMIZER || roles->role[i] == STORAGE_GRADIENT;
         int32_t d = -1;
@@ -358,19 +358,19 @@ static void test_places_in_a_loop(void **state) {
     } cases[] = {{PLAN_BEFORE, true}, {PLAN_KEPT, false}, {PLAN_REDONE, false}};
     PlanContext *context = read_model("accumulated_tiny");
     Arena arena = {0};
-    PlanBoxing *boxing = ARENA_ARRAY(&arena, PlanBoxing, context->rules->count);
+    PlanReshard *reshard = ARENA_ARRAY(&arena, PlanReshard, context->rules->count);
     int32_t inside[3], weights = 0;
     for (size_t k = 0; k < 3; k++) {
         PlanStage stage;
         start_stage(&stage, &arena, context, 3);
-        stage.boxing = boxing;
+        stage.reshard = reshard;
         const PlannedLoop *loop = &context->rules->loops[0];
         for (int32_t l = 0; l < loop->leaf_count; l++) {
             int32_t reader = loop->leaves[l].in_body;
             if (reader >= 0 && context->choices->storage->role[reader] == STORAGE_WEIGHT)
-                boxing[stage.boxing_count++] = (PlanBoxing){reader, cases[k].place};
+                reshard[stage.reshard_count++] = (PlanReshard){reader, cases[k].place};
         }
-        weights = stage.boxing_count;
+        weights = stage.reshard_count;
         const Program *program = lower(context, &arena, &stage);
         inside[k] = count(program, PROGRAM_ALL_GATHER, true);
         assert_int_equal(count(program, PROGRAM_ALL_GATHER, false) > 0, cases[k].before);
@@ -382,12 +382,12 @@ static void test_places_in_a_loop(void **state) {
     /* Outside of loops nothing is before one. */
     PlanStage stage;
     AmError error = {0};
-    Completion *completion;
+    Assignment *assignment;
     start_stage(&stage, &arena, context, 3);
-    boxing[0] = (PlanBoxing){context->rules->entry_count - 1, PLAN_BEFORE};
-    stage.boxing = boxing;
-    stage.boxing_count = 1;
-    assert_int_equal(plan_complete(&completion, &arena, context, &stage, &error), AM_ERROR_INPUT);
+    reshard[0] = (PlanReshard){context->rules->entry_count - 1, PLAN_BEFORE};
+    stage.reshard = reshard;
+    stage.reshard_count = 1;
+    assert_int_equal(plan_assign(&assignment, &arena, context, &stage, &error), AM_ERROR_INPUT);
     arena_free(&arena);
     plan_context_free(context);
 }
@@ -406,15 +406,15 @@ static void test_wanted_parts_are_scattered(void **state) {
     assert_int_equal(mesh_parse(&stage.mesh, &arena, "data=4", &error), AM_OK);
     int32_t root = context->rules->alias[context->roles->outputs[0]];
     int32_t product = context->choices->operands[context->choices->first_operand[root]];
-    PlanException exceptions[2] = {{.instruction = product, .has_factors = true},
-                                   {.instruction = root, .has_factors = true}};
+    PlanOverride overrides[2] = {{.instruction = product, .has_factors = true},
+                                 {.instruction = root, .has_factors = true}};
     for (int32_t e = 0; e < 2; e++) { /* both split the contracted dimension */
-        const FactorRule *rule = &context->rules->rules[exceptions[e].instruction];
+        const FactorRule *rule = &context->rules->rules[overrides[e].instruction];
         for (int32_t f = 0; f < rule->factor_count; f++)
-            if (rule->factors[f].kind == FACTOR_REDUCTION) exceptions[e].factors[0] = f;
+            if (rule->factors[f].kind == FACTOR_REDUCTION) overrides[e].factors[0] = f;
     }
-    stage.exceptions = exceptions;
-    stage.exception_count = 2;
+    stage.overrides = overrides;
+    stage.override_count = 2;
     const Program *program = lower(context, &arena, &stage);
     assert_int_equal(count(program, PROGRAM_REDUCE_SCATTER, false), 1);
     assert_int_equal(count(program, PROGRAM_ALL_REDUCE, false), 1); /* the output's */

@@ -20,7 +20,7 @@
 static const struct {
     const char *model, *because;
     bool is_left_out;
-} exceptions[] = {
+} overrides[] = {
     {"accumulated_tiny", "its batch is cut into micro-batches, which a loop goes through", false},
     {"dropout_tiny", "its bits come from halves of one array, set side by side", false},
     {"flax_tiny", "batch norm takes statistics over the batch", false},
@@ -36,11 +36,11 @@ static const struct {
     {"t5_pipeline_24_11b", "large", true},
 };
 
-static const char *exception_of(const char *model, bool *is_left_out) {
-    for (size_t k = 0; k < sizeof exceptions / sizeof *exceptions; k++) {
-        if (strcmp(exceptions[k].model, model) != 0) continue;
-        *is_left_out = exceptions[k].is_left_out;
-        return exceptions[k].because;
+static const char *override_of(const char *model, bool *is_left_out) {
+    for (size_t k = 0; k < sizeof overrides / sizeof *overrides; k++) {
+        if (strcmp(overrides[k].model, model) != 0) continue;
+        *is_left_out = overrides[k].is_left_out;
+        return overrides[k].because;
     }
     *is_left_out = false;
     return NULL;
@@ -88,7 +88,7 @@ static void test_zoo(void **state) {
     for (struct dirent *entry; (entry = readdir(folder));) {
         char path[1024];
         bool is_left_out;
-        const char *because = exception_of(entry->d_name, &is_left_out);
+        const char *because = override_of(entry->d_name, &is_left_out);
         if (entry->d_name[0] == '.' || is_left_out) continue;
         snprintf(path, sizeof path, MODELS "/%s/model.hlo.pb", entry->d_name);
         if (access(path, R_OK) != 0)

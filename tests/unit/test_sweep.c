@@ -47,9 +47,9 @@ static void test_all_degrees(void **state) {
     close_case(&self);
 }
 
-static double expert_seconds(ClusterCase *self, Expert expert, const char *mesh) {
+static double baseline_seconds(ClusterCase *self, Baseline baseline, const char *mesh) {
     SearchOptions options = {
-        .searcher = SEARCHER_EXPERT, .expert = expert, .mesh = mesh, .memory_fraction = FRACTION};
+        .searcher = SEARCHER_BASELINE, .baseline = baseline, .mesh = mesh, .memory_fraction = FRACTION};
     SearchResult result;
     AmError error = {0};
     if (search(&result, &self->arena, self->context, self->cluster, &options, &error) != AM_OK)
@@ -57,14 +57,14 @@ static double expert_seconds(ClusterCase *self, Expert expert, const char *mesh)
     return result.plan->predicted_step_seconds;
 }
 
-static void test_rows_are_the_expert_plans(void **state) {
+static void test_rows_are_the_baseline_plans(void **state) {
     (void)state;
     ClusterCase self;
     open_case(&self, "bert_tiny", "nominal:8");
     Sweep found = sweep_with(&self, &(SweepOptions){.micro_batches = 1, .memory_fraction = FRACTION});
     assert_int_equal(found.row_count, 10);
-    double data = expert_seconds(&self, EXPERT_DATA_PARALLEL, "data=8,model=1");
-    double both = expert_seconds(&self, EXPERT_MEGATRON, "data=2,model=4");
+    double data = baseline_seconds(&self, BASELINE_DATA_PARALLEL, "data=8,model=1");
+    double both = baseline_seconds(&self, BASELINE_MEGATRON, "data=2,model=4");
     assert_true(find_row(&found, 8, 1, 1, 1)->step_seconds == data);
     assert_true(find_row(&found, 2, 4, 1, 1)->step_seconds == both);
     close_case(&self);
@@ -187,7 +187,7 @@ static void test_refused_micro_batches(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_degrees),
-        cmocka_unit_test(test_rows_are_the_expert_plans),
+        cmocka_unit_test(test_rows_are_the_baseline_plans),
         cmocka_unit_test(test_rows_are_the_even_pipelines),
         cmocka_unit_test(test_plans_of_rows),
         cmocka_unit_test(test_threads),

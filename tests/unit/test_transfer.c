@@ -154,17 +154,17 @@ static void check_overlap(Fixture *fixture, const Mesh *a, const Mesh *b, int32_
         sbp_shard(b, route.target.state, r - offset, 1, shape->dimensions[1], &start, &width);
         for (int32_t k = 0; k < transfers[r]->receive_count; k++) {
             const ProgramPiece *to = &transfers[r]->receives[k], *from = NULL;
-            const ProgramTransfer *giver = transfers[to->peer];
-            int64_t giver_width;
-            for (int32_t j = 0, n = taken[to->peer]++; j < giver->send_count && !from; j++)
-                if (giver->sends[j].peer == r && n-- == 0) from = &giver->sends[j];
+            const ProgramTransfer *sender = transfers[to->peer];
+            int64_t sender_width;
+            for (int32_t j = 0, n = taken[to->peer]++; j < sender->send_count && !from; j++)
+                if (sender->sends[j].peer == r && n-- == 0) from = &sender->sends[j];
             assert_non_null(from);
             fill_shard(held, &route.source, to->peer, shape);
-            sbp_shard(a, route.source.state, to->peer, 1, shape->dimensions[1], &start, &giver_width);
+            sbp_shard(a, route.source.state, to->peer, 1, shape->dimensions[1], &start, &sender_width);
             for (int64_t y = 0; y < to->extent[0]; y++)
                 for (int64_t x = 0; x < to->extent[1]; x++)
                     result[(to->start[0] + y) * width + to->start[1] + x] =
-                        held[(from->start[0] + y) * giver_width + from->start[1] + x];
+                        held[(from->start[0] + y) * sender_width + from->start[1] + x];
             filled += to->extent[0] * to->extent[1];
             if (to->peer != r) moved += (double)(to->extent[0] * to->extent[1] * 4);
         }
@@ -238,15 +238,15 @@ static void test_failure_releases_the_others(void **state) {
     assert_int_equal(mesh_parse(&mesh, &arena, "x=1", NULL), AM_OK);
     TransferEnd source = {&mesh, 0, {{0}, {{0}}}}, target = {&mesh, 1, {{0}, {{0}}}};
     assert_int_equal(comm_local.open(comms, 0, 2, 2, devices, NULL, &error), AM_OK);
-    RankRun taker = {.fixture = fixture, .source = &source, .target = &target, .comm = &comms[1]};
+    RankRun receiver = {.fixture = fixture, .source = &source, .target = &target, .comm = &comms[1]};
     pthread_t thread;
-    pthread_create(&thread, NULL, rank_thread, &taker);
+    pthread_create(&thread, NULL, rank_thread, &receiver);
     comm_local.abort(&comms[0]);
     pthread_join(thread, NULL);
-    close_rank(&taker);
+    close_rank(&receiver);
     comm_local.close(comms);
-    assert_int_equal(taker.error.code, AM_ERROR_RUNTIME);
-    assert_false(taker.is_right);
+    assert_int_equal(receiver.error.code, AM_ERROR_RUNTIME);
+    assert_false(receiver.is_right);
     arena_free(&arena);
 }
 

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "executor/ready.h"
+#include "executor/executable.h"
 #include "ir/canonical.h"
 #include "propagation/shard.h"
 #include "propagation/transfer.h"
@@ -117,14 +117,14 @@ static inline AmStatus lower_side(RankRun *self, Arena *arena, Program **program
     const TransferEnd *end = self->gives || self->boxes ? self->source : self->target;
     PlanStage stage = {.mesh = *end->mesh};
     PlanStage *kept = ARENA_ARRAY(arena, PlanStage, 1);
-    Completion *completion = ARENA_ARRAY(arena, Completion, 1);
+    Assignment *assignment = ARENA_ARRAY(arena, Assignment, 1);
     *kept = stage;
-    *completion =
-        (Completion){.stage = kept, .redone = ARENA_ARRAY(arena, bool, self->fixture->rules.count + 1)};
+    *assignment =
+        (Assignment){.stage = kept, .redone = ARENA_ARRAY(arena, bool, self->fixture->rules.count + 1)};
     Lowering lowering = {.arena = arena,
                          .module = self->fixture->module,
                          .rules = &self->fixture->rules,
-                         .completion = completion,
+                         .assignment = assignment,
                          .device = self->comm->rank - end->first_rank,
                          .newest = ARENA_ARRAY(arena, int32_t, self->fixture->rules.count + 1)};
     const IrRoles *roles = self->boxes   ? &self->fixture->box_roles
@@ -143,8 +143,8 @@ static inline AmStatus lower_side(RankRun *self, Arena *arena, Program **program
         lowering.program->values[value].instruction = -1;
         lowering.program->parameters[0] = value;
         if (self->boxes)
-            TRY(box_value(&lowering, self->instruction, 0, shape, value, self->target->state,
-                          &lowering.program->outputs[0], &self->error));
+            TRY(reshard_value(&lowering, self->instruction, 0, shape, value, self->target->state,
+                              &lowering.program->outputs[0], &self->error));
         else TRY(lower_send(&lowering, self->instruction, 0, end->state, self->target, &self->error));
     } else {
         TRY(lower_receive(&lowering, self->instruction, 0, self->source, end->state, &self->error));
@@ -183,30 +183,30 @@ static inline double sent_elements(const Program *program) {
 
 static inline AmStatus run_rank(RankRun *self, Arena *arena, char **memory) {
     Program *program;
-    ReadyProgram *ready;
+    Executable *ready;
     int32_t expected[256], *result = self->result;
     const IrShape *shape = &self->fixture->module->instructions[self->instruction].shape;
     TRY(lower_side(self, arena, &program));
     KernelDevice *device = self->comm->device;
     const KernelBackEnd *kernels = device->back_end;
     const CommBackEnd *collectives = self->comm->back_end;
-    TRY(ready_prepare(&ready, arena, device, self->comm, program, false, &self->error));
-    TRY(ready_allocate(ready, memory, &self->error));
+    TRY(executable_prepare(&ready, arena, device, self->comm, program, false, &self->error));
+    TRY(executable_allocate(ready, memory, &self->error));
     if (kernels->finish) TRY(kernels->finish(device, &self->error));
     if (collectives->start) TRY(collectives->start(self->comm, &self->error));
     if (self->gives || self->boxes) {
         int64_t given =
             fill_shard(expected, self->source, self->comm->rank - self->source->first_rank, shape);
-        kernels->copy_in(device, ready_parameter(ready, 0), expected, given * (int64_t)sizeof *expected);
+        kernels->copy_in(device, executable_parameter(ready, 0), expected, given * (int64_t)sizeof *expected);
     }
-    TRY(ready_run(ready, &self->error));
+    TRY(executable_run(ready, &self->error));
     if (collectives->await) TRY(collectives->await(self->comm, &self->error));
     TRY(kernels->synchronize(device, &self->error));
     self->sent = sent_elements(program);
     self->is_right = true;
     if (self->gives) return AM_OK;
     int64_t count = fill_shard(expected, self->target, self->comm->rank - self->target->first_rank, shape);
-    kernels->copy_out(device, result, ready_output(ready, 0), count * (int64_t)sizeof *result);
+    kernels->copy_out(device, result, executable_output(ready, 0), count * (int64_t)sizeof *result);
     if (sbp_has_partial(self->target->state)) return AM_OK; /* sums_are_right() */
     self->is_right = memcmp(expected, result, sizeof *expected * (size_t)count) == 0;
     return AM_OK;

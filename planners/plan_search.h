@@ -1,0 +1,18 @@
+/* Search over all that the options leave open: spaces, and the number of micro-batches. */
+#ifndef PLANNERS_PLAN_SEARCH_H
+#define PLANNERS_PLAN_SEARCH_H
+
+#include "planners/search.h"
+#include "propagation/micro_batches.h"
+
+/* Searches the requested space. SPACE_AUTO, unless search_narrow() restricts it, covers one-stage
+ * and multi-stage plans, including a given plan (options->initial, whose number of devices must be
+ * the cluster's: AM_ERROR_INPUT). settings->micro_batches 0: all powers of two that divide the
+ * batch, which share the evaluations; the fastest plan that fits wins, at a tie the one with fewer
+ * micro-batches. `*result` is the winner's, with the evaluations and the time of all; `whole` owns
+ * the context of its plan. If a number cannot be split exactly, larger ones are not tried.
+ * AM_ERROR_INFEASIBLE as in search(), or as in plan_context_split() for a requested number. */
+AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                     const SearchOptions *options, const MicroBatching *settings, AmError *error);
+
+#endif
