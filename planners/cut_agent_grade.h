@@ -1,6 +1,6 @@
 /* Grading the pipeline inference agent: its plans beside the exact optimum, an even split and a greedy one.
  *
- * The plans come from cut_agent_plan() alone, which reaches no exact search (tests/check_inference).
+ * The plans come from cut_agent_plan() alone, which reaches no exact search (tests/check_cut_agent).
  * Lengths are the chain's (chain.h), for which the optimum is exact (chain_exact.h); by_events is the time of
  * the plan over that of the optimum's, both by chain_simulate().
  */

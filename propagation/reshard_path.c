@@ -1,5 +1,5 @@
 /* Finds the cheapest path from one state of a tensor to another: the sequence of collectives that
- * moves the fewest bytes (OneFlow section 3.2, "resharding"), by Dijkstra's algorithm over states.
+ * moves the fewest bytes (OneFlow section 3.2, "boxing"), by Dijkstra's algorithm over states.
  *
  * A state gives every mesh axis B, P or S(d); among axes that split one dimension the earlier is
  * major. One step changes some axes, all at once, by one of:
