@@ -196,7 +196,6 @@ static void test_random_packs(void **state) {
             cuda_source_pack(&generated.sources[k], &generated.arena, &packs[k], types[k % 5], NULL), AM_OK);
     }
     generated_compile(&generated);
-    compile_for_card(&generated);
     for (int32_t k = 0; k < COUNT; k++) {
         int64_t bytes = dtype_bytes(types[k % 5]), in_bytes = elements[k] * bytes;
         int64_t out_bytes = cuda_pack_elements(&packs[k]) * bytes;
