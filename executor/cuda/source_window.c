@@ -153,10 +153,10 @@ static AmStatus launch_scan(CudaSource *source, Arena *arena, const KernelCall *
         "        for (u32 k = 0; k < %d; k++) next[k] = first + k < length ? element(first + k) : initial;\n"
         "#pragma unroll\n"
         "        for (u32 k = 0; k < %d; k++) {\n"
-        "            if (first + k >= length) break;\n"
-        "            result = combine(result, next[k]);\n"
-        "            store(first + k, result);\n"
-        "        }\n    }\n}\n",
+        "            if (first + k < length) {\n"
+        "                result = combine(result, next[k]);\n"
+        "                store(first + k, result);\n"
+        "            }\n        }\n    }\n}\n",
         value, AT_ONCE, value, AT_ONCE, AT_ONCE, AT_ONCE);
     return cuda_source_launch(source, arena, "scan", &body, cuda_blocks(scan->lines), CUDA_THREADS, error);
 }

@@ -74,14 +74,13 @@ static inline int32_t cubin_frames(CubinFrame *frames, int32_t most, const CudaI
 }
 
 /* Whether the frame is of rare paths in CUDA's arithmetic: a function for divisions of extreme numbers or
- * large angles that ptxas adds, or the array with which sine, cosine and tangent reduce large angles. A scan
- * may hold one value of 16 bytes. `unit`: the text with the kernel. */
+ * large angles that ptxas adds, or the array with which sine, cosine and tangent reduce large angles. `unit`:
+ * the text with the kernel. */
 static inline bool cubin_frame_is_rare(const CubinFrame *frame, const char *unit) {
-    enum { MOST_BYTES = 40, SCAN_BYTES = 16 };
+    enum { MOST_BYTES = 40 };
     static const char *const names[] = {" sin", " cos", " tan", "(sin", "(cos", "(tan", "complex_"};
     const char *kernel = strstr(unit, frame->name);
     if (strstr(frame->name, "$__internal_")) return true;
-    if (strncmp(frame->name, "scan_", strlen("scan_")) == 0 && frame->bytes <= SCAN_BYTES) return true;
     if (!kernel || frame->bytes > MOST_BYTES) return false;
     size_t length = (size_t)(strstr(kernel, "\n}\n") - kernel);
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
