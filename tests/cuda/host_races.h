@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define HOST_UNCHECKED __attribute__((no_sanitize("thread")))
+#define HOST_UNCHECKED __attribute__((no_sanitize("thread"), no_sanitize_coverage))
 #define HOST_STATE     __attribute__((section("host_state")))
 
 extern "C" char __start_host_state[] __attribute__((visibility("hidden")));
