@@ -237,7 +237,8 @@ static FileFormat find_format(const char *data, int64_t length, const char **nam
         return length == 0 ? FILE_FORMAT_UNKNOWN : FILE_FORMAT_OTHER;
     if (!is_text(data, length)) return find_binary(data, length, name, remedy);
     FileFormat format = find_text(data, length, name, remedy);
-    if (format != FILE_FORMAT_UNKNOWN || data[after_space(data, length, 0)] != '{') return format;
+    int64_t first = after_space(data, length, 0);
+    if (format != FILE_FORMAT_UNKNOWN || first == length || data[first] != '{') return format;
     return find_document(data, length, name, remedy);
 }
 

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -89,6 +90,12 @@ static void test_reads_no_further_than_the_data(void **state) {
             length > strlen("{\"format\": \"automap-plan") ? FILE_FORMAT_PLAN : FILE_FORMAT_UNKNOWN;
         assert_int_equal(file_format_of(copy, (int64_t)length, NULL), expected);
     }
+    /* Only white space: exactly as long as its allocation. */
+    char *blank = malloc(1);
+    assert_non_null(blank);
+    *blank = '\t';
+    assert_int_equal(file_format_of(blank, 1, NULL), FILE_FORMAT_UNKNOWN);
+    free(blank);
 }
 
 static void test_names_both_formats(void **state) {
