@@ -53,7 +53,7 @@ TOLERANCE = 1e-5
 EXPERT = ["--searcher", "expert", "--expert"]
 PIPELINE = ["--space", "pipeline", "--micro-batches", "4", *EXPERT]
 TWO_AXES = ["--mesh", "data=2,model=2"]
-STEPS = 20 if os.environ.get("AUTOMAP_FULL") == "1" else 5
+STEPS = 20 if os.environ.get("AUTOMAP_FULL") == "1" else 2
 SEQUENCE = "megatron_sequence"
 PLANS = {  # numbers of ranks, and options of the search
     "data_parallel": ((2, 4), [*EXPERT, "data_parallel"]),

@@ -22,7 +22,7 @@ AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
 MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
 FULL = os.environ.get("AUTOMAP_FULL") == "1"
 SAMPLE = ["gpt2_tiny", "moe_tiny"]
-MOMENTS = 10 if FULL else 6
+MOMENTS = 10 if FULL else 4
 SOON = [("bert48", "C", 6 if FULL else 3)]
 SOON_FULL = [("resnet50_batch16", "C", 10), ("llama3_8b", "h100:4", 10)]
 SOON_SECONDS = 0.5  # two plans are in work at once, and one is written

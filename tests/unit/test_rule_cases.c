@@ -308,7 +308,7 @@ static void test_operators(void **state) {
     for (int32_t k = 0; k < RULE_CASE_COUNT; k++) {
         if (!is_wanted(rule_cases[k].name)) continue;
         for (int32_t size = first_size(k); size < SIZE_COUNT; size += sample_of(1, SIZE_COUNT))
-            run_module(rule_cases[k].name, rule_cases[k].text, size, is_full() ? 60 : sample_of(3, 1),
+            run_module(rule_cases[k].name, rule_cases[k].text, size, is_full() ? 60 : sample_of(2, 1),
                        &totals);
     }
     report("operators", &totals);
