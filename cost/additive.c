@@ -309,7 +309,7 @@ static bool sums_by_itself(const Builder *self, int32_t i) {
     return false;
 }
 
-/* A 16-bit product's partial sums are in f32 (lower_is_16bit_product()), wherever they are finished. */
+/* A 16-bit product's partial sums are in f32 (linearity_is_16bit_product()), wherever they are finished. */
 static void find_wide(Builder *self) {
     for (int32_t n = 0; n < self->choices->decided_count; n++) {
         int32_t i = self->choices->decided[n];
@@ -319,7 +319,7 @@ static void find_wide(Builder *self) {
         if (self->parts[i].operator_node < 0 || !is_half) continue;
         for (int32_t k = 0; k < instruction->operand_count && k < ADDITIVE_MOST_CARRYING; k++)
             takes |= takes_wide(self, i, k, &narrow);
-        self->is_wide[i] = lower_is_16bit_product(instruction) || (takes && !narrow);
+        self->is_wide[i] = linearity_is_16bit_product(instruction) || (takes && !narrow);
     }
 }
 

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "propagation/linearity.h"
-#include "propagation/lower_internal.h"
 #include "propagation/open_states.h"
 #include "propagation/settle.h"
 #include "propagation/split.h"
@@ -363,13 +362,13 @@ static void weigh_reduction(const Assigner *self, Placing *placing, int32_t i, i
         const Factor *factor = &self->rules->rules[i].factors[chosen];
         if (factor->kind == FACTOR_REDUCTION) {
             *partial_of(self, i, axis) = factor->reduction;
-            placing->is_wide[i] = lower_is_16bit_product(instruction);
+            placing->is_wide[i] = linearity_is_16bit_product(instruction);
             placing->best[i] = finish_weight(self, i, axis, placing->is_wide[i]);
             return;
         }
         if (is_worth_splitting(self, i)) return;
     }
-    if (choices->linearity[i] == LINEARITY_NONE || lower_is_16bit_product(instruction)) return;
+    if (choices->linearity[i] == LINEARITY_NONE || linearity_is_16bit_product(instruction)) return;
     const int32_t *operands = &choices->operands[choices->first_operand[i]];
     int32_t operand_count = choices->first_operand[i + 1] - choices->first_operand[i];
     SbpReduction reduction = SBP_REDUCTION_COUNT;
@@ -387,7 +386,7 @@ static void weigh_reduction(const Assigner *self, Placing *placing, int32_t i, i
     }
     if (!partial) return;
     /* A carried value has its own type. */
-    if (is_wide && lower_is_16bit(instruction) && choices->accumulation_of[i] >= 0) return;
+    if (is_wide && linearity_is_16bit(instruction) && choices->accumulation_of[i] >= 0) return;
     uint32_t beside = linearity_beside(instruction, partial, reduction);
     if (!(is_wide ? linearity_carries_wide : linearity_carries)(self->module, instruction,
                                                                 (Linearity)choices->linearity[i],
@@ -398,7 +397,7 @@ static void weigh_reduction(const Assigner *self, Placing *placing, int32_t i, i
         return;
     *partial_of(self, i, axis) = reduction;
     above += beside_weight(self, i, axis, beside);
-    placing->is_wide[i] = is_wide && lower_is_16bit(instruction);
+    placing->is_wide[i] = is_wide && linearity_is_16bit(instruction);
     double here = finish_weight(self, i, axis, placing->is_wide[i]);
     placing->may_carry[i] = true;
     placing->carry_wins[i] = here < above;

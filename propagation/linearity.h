@@ -27,7 +27,7 @@ Linearity linearity_of(const IrModule *module, const IrInstruction *instruction)
 bool linearity_carries(const IrModule *module, const IrInstruction *instruction, Linearity linearity,
                        uint32_t partial, SbpReduction *reduction, uint32_t *whole);
 
-/* The same for sums of a 16-bit type whose parts are in f32 (lower_is_16bit_product()): exact
+/* The same for sums of a 16-bit type whose parts are in f32 (linearity_is_16bit_product()): exact
  * operators alone, computed in f32. A conversion to f32 returns them unchanged. */
 bool linearity_carries_wide(const IrModule *module, const IrInstruction *instruction, Linearity linearity,
                             uint32_t partial, SbpReduction *reduction, uint32_t *whole);
@@ -35,5 +35,16 @@ bool linearity_carries_wide(const IrModule *module, const IrInstruction *instruc
 /* The operands (bits) that must be made partial before the instruction can use the operands
  * `partial` without a reduction: an addend of a sum of parts is added by one device alone. */
 uint32_t linearity_beside(const IrInstruction *instruction, uint32_t partial, SbpReduction reduction);
+
+/* Sums over devices are in f32 for products of 16-bit types: the partial product is computed in
+ * f32, added in f32 and rounded once, as on one device. Operators that carry such parts
+ * (linearity_carries_wide()) are computed in f32 as well, and their result is rounded at the
+ * reduction. */
+static inline bool linearity_is_16bit(const IrInstruction *instruction) {
+    return instruction->shape.type == DTYPE_BF16 || instruction->shape.type == DTYPE_F16;
+}
+static inline bool linearity_is_16bit_product(const IrInstruction *instruction) {
+    return instruction->opcode == IR_DOT && linearity_is_16bit(instruction);
+}
 
 #endif

@@ -15,17 +15,6 @@
 /* The same for values made on the way that stand for nothing. */
 #define LOWERED_HELPER (-4)
 
-/* Sums over devices are in f32 for products of 16-bit types: the partial product is computed in
- * f32, added in f32 and rounded once, as on one device. Operators that carry such parts
- * (linearity_carries_wide()) are computed in f32 as well, and their result is rounded at the
- * reduction. */
-static inline bool lower_is_16bit(const IrInstruction *instruction) {
-    return instruction->shape.type == DTYPE_BF16 || instruction->shape.type == DTYPE_F16;
-}
-static inline bool lower_is_16bit_product(const IrInstruction *instruction) {
-    return instruction->opcode == IR_DOT && lower_is_16bit(instruction);
-}
-
 /* A value that is boxed anew for every pass is used again in the same pass until
  * so many others have been. */
 #define LOWERED_NEAR_GATHERS 16

@@ -22,7 +22,6 @@
 #include <string.h>
 
 #include "propagation/linearity.h"
-#include "propagation/lower_internal.h"
 #include "propagation/settle.h"
 
 #define MOST_STATES   8 /* B and S(0) to S(6) */
@@ -259,7 +258,7 @@ static void weigh_pending(const Opening *self, OpenValue *value) {
     const IrInstruction *instruction = &self->context->canonical->instructions[i];
     if (!value->is_operator) {
         if (!sbp_is_partial(value->made)) return;
-        value->is_wide = lower_is_16bit_product(instruction);
+        value->is_wide = linearity_is_16bit_product(instruction);
         value->pending = 0;
         value->finished = finish(self, value, SBP_B);
         value->reduction = sbp_reduction(value->made);
@@ -293,7 +292,7 @@ static void weigh_pending(const Opening *self, OpenValue *value) {
     value->partial = partial;
     value->beside = beside;
     value->reduction = reduction;
-    value->is_wide = is_wide && lower_is_16bit(instruction);
+    value->is_wide = is_wide && linearity_is_16bit(instruction);
     double here = finish(self, value, SBP_B);
     value->carries_whole = here < above;
     value->finished = here < above ? here : above;
