@@ -9,6 +9,8 @@
  * a value's users (settle.h). Partial results are then carried along linear chains of single use to
  * the cheapest place to reduce them; that choice is exact, since such chains form trees.
  */
+#include "propagation/assign.h"
+
 #include <limits.h>
 #include <string.h>
 

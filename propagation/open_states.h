@@ -2,7 +2,7 @@
 #ifndef PROPAGATION_OPEN_STATES_H
 #define PROPAGATION_OPEN_STATES_H
 
-#include "propagation/lower.h"
+#include "propagation/assign.h"
 
 /* Chooses the state with the fewest moved bytes for every result that is replicated on an axis, and
  * for every element-wise operator, view or reduction that splits nothing there. The choice is exact

@@ -2,7 +2,7 @@
 #ifndef PROPAGATION_SETTLE_H
 #define PROPAGATION_SETTLE_H
 
-#include "propagation/lower.h"
+#include "propagation/assign.h"
 
 /* Stores as S(d) every result that the lists leave replicated on an axis and that all its users
  * need as S(d). This is never more expensive: the change from replicated to S(d) is a local slice,

@@ -3,7 +3,7 @@
 #ifndef PROPAGATION_SPLIT_H
 #define PROPAGATION_SPLIT_H
 
-#include "propagation/lower.h"
+#include "propagation/assign.h"
 #include "propagation/rules.h"
 
 /* On each axis a factor (-1 none), and how that is cut (Assignment.cut). */

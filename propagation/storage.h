@@ -10,7 +10,7 @@
 #ifndef PROPAGATION_STORAGE_H
 #define PROPAGATION_STORAGE_H
 
-#include "propagation/lower.h"
+#include "propagation/assign.h"
 
 typedef struct Storage {
     const PlanContext *context;
