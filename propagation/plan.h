@@ -152,6 +152,9 @@ static inline bool plan_interleaves(const Plan *plan) {
     return plan_schedule(plan) != SCHEDULE_GPIPE;
 }
 
+/* The stage that holds a canonical instruction, or -1. */
+int32_t plan_stage_of(const Plan *plan, int32_t instruction);
+
 /* The context that a plan is used with. */
 static inline const PlanContext *plan_context_used(const Plan *plan, const PlanContext *context) {
     return plan && plan->context ? plan->context : context;

@@ -69,15 +69,6 @@ AmStatus plan_decided_sha256(char hex[65], const json_t *root, AmError *error) {
     return status;
 }
 
-int32_t plan_stage_of(const Plan *plan, int32_t instruction) {
-    for (int32_t s = 0; s < plan->stage_count; s++) {
-        const PlanStage *stage = &plan->stages[s];
-        for (int32_t r = 0; r < stage->range_count; r++)
-            if (instruction >= stage->ranges[r][0] && instruction < stage->ranges[r][1]) return s;
-    }
-    return -1;
-}
-
 const IrInstruction *plan_class_instruction(const PlanContext *context, const DimensionClass *class) {
     int32_t index =
         class->named_by_parameter ? context->roles->parameters[class->number].instruction : class->number;

@@ -12,8 +12,6 @@ json_t *plan_entry_class_to_json(const PlanEntry *entry, const Classes *classes)
 json_t *plan_string_to_json(const char *string);
 /* "file:line", or "" where the module has none. */
 json_t *plan_source_to_json(const IrInstruction *instruction);
-/* The stage that holds a canonical instruction, or -1. */
-int32_t plan_stage_of(const Plan *plan, int32_t instruction);
 /* The instruction that a class is named by. */
 const IrInstruction *plan_class_instruction(const PlanContext *context, const DimensionClass *class);
 

@@ -16,7 +16,15 @@
 #include "propagation/stages.h"
 
 #include "ir/dataflow.h"
-#include "propagation/plan_parts.h"
+
+int32_t plan_stage_of(const Plan *plan, int32_t instruction) {
+    for (int32_t s = 0; s < plan->stage_count; s++) {
+        const PlanStage *stage = &plan->stages[s];
+        for (int32_t r = 0; r < stage->range_count; r++)
+            if (instruction >= stage->ranges[r][0] && instruction < stage->ranges[r][1]) return s;
+    }
+    return -1;
+}
 
 #define EVERYWHERE (~(StageSet)0)
 
