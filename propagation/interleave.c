@@ -11,7 +11,6 @@
 
 #include "ir/loops.h"
 #include "propagation/interleave_weights.h"
-#include "propagation/transfer.h"
 
 static int32_t loop_turns(const Rules *rules, const PlannedLoop *loop) {
     int64_t trips = ir_loop_trips(rules->module, loop->instruction);

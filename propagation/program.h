@@ -67,6 +67,20 @@ typedef struct ProgramPiece {
     const int64_t *extent; /* [rank of the array] */
 } ProgramPiece;
 
+/* A value's place: mesh device d is rank first_rank + d. */
+typedef struct TransferEnd {
+    const Mesh *mesh;
+    int32_t first_rank;
+    SbpState state;
+} TransferEnd;
+
+/* The transferred pieces: `source` and `target` are the requested ends, with the states between
+ * which the pieces are sent (never partial). */
+typedef struct TransferRoute {
+    TransferEnd source, target;
+    double bytes; /* moved in all, collectives included: whole tensors (T of table 2) */
+} TransferRoute;
+
 /* The role of one rank in a transfer of a value between two sets of devices (transfer.h). A sending
  * device has one operand, a receiving device one result, a device in both roles has both. Messages
  * from one rank to another have the same order on both sides. All ranks run transfers in one global
@@ -80,7 +94,7 @@ typedef struct ProgramTransfer {
     int64_t number;           /* the same at both ends; transfers from one rank to another differ in it */
     int32_t sender, receiver; /* stages, or parts of a model whose stages are in chunks */
     const IrShape *shape;     /* of the whole value */
-    const struct TransferRoute *route; /* transfer.h: between which ends, in which states */
+    const TransferRoute *route; /* between which ends, in which states */
 } ProgramTransfer;
 
 /* The position of a shard in the whole: for results of iota and random numbers, and for operand 0

@@ -11,20 +11,6 @@
 
 #include "propagation/lower_internal.h"
 
-/* A value's place: mesh device d is rank first_rank + d. */
-typedef struct TransferEnd {
-    const Mesh *mesh;
-    int32_t first_rank;
-    SbpState state;
-} TransferEnd;
-
-/* The transferred pieces: `source` and `target` are the requested ends, with the states between
- * which the pieces are sent (never partial). */
-typedef struct TransferRoute {
-    TransferEnd source, target;
-    double bytes; /* moved in all, collectives included: whole tensors (T of table 2) */
-} TransferRoute;
-
 /* The cheapest route by bytes; among equals what crosses less and boxes less. AM_ERROR_INTERNAL: no memory.
  */
 AmStatus transfer_route(TransferRoute *route, const IrShape *shape, const TransferEnd *source,
