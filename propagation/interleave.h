@@ -21,7 +21,7 @@
 #define PROPAGATION_INTERLEAVE_H
 
 #include "propagation/pipeline_schedule.h"
-#include "propagation/program.h"
+#include "propagation/program_edit.h"
 #include "propagation/stages.h"
 
 /* Two loops of the entry: instruction numbers of the canonical module. */
@@ -46,18 +46,6 @@ AmStatus program_interleave(Program *program, const Rules *rules, const StageMap
  * schedule gpipe. Does nothing without pairs. */
 AmStatus program_gather_stacks(Program *program, const Rules *rules, AmError *error);
 
-/* Definitions and uses of each value, and edits of the list of instructions (interleave_edit.c). */
-typedef struct ProgramUses {
-    int32_t *maker;         /* [value]: instruction, or -1 */
-    int32_t *first, *users; /* value v is used by instructions users[first[v]] .. users[first[v + 1] - 1] */
-    bool *is_output;        /* [value] */
-} ProgramUses;
-
-/* Adds a value that has its own memory; its number. */
-int32_t program_add_value(Program *program, const ProgramValue *value);
-AmStatus program_uses(ProgramUses *uses, Arena *arena, const Program *program, AmError *error);
-/* The list becomes list[count], a selection and order of the present ones. */
-AmStatus program_relist(Program *program, const int32_t *list, int32_t count, AmError *error);
 /* Fuses and places a region anew after it was changed. */
 AmStatus program_finish_again(Program *region, AmError *error);
 

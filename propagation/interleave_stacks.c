@@ -447,3 +447,20 @@ AmStatus stacks_shrink(JoinedLoops *loops, const LoopStack *stacks, int32_t coun
     TRY(drop_unused(program, error));
     return AM_OK;
 }
+
+AmStatus program_finish_again(Program *region, AmError *error) {
+    for (int32_t v = 0; v < region->value_count; v++) {
+        ProgramValue *value = &region->values[v];
+        if (value->kind == PROGRAM_VALUE_INTERNAL) value->kind = PROGRAM_VALUE_TEMPORARY;
+        value->storage = v;
+        value->offset = -1;
+        value->bytes = 0;
+    }
+    for (int32_t k = 0; k < region->update_count; k++) {
+        region->updates[k].in_place = false;
+        region->updates[k].staging = -1;
+    }
+    region->fusion_count = region->step_count = 0;
+    TRY(program_fuse(region, error));
+    return program_plan_buffers(region, error);
+}

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "ir/loops.h"
-#include "propagation/interleave.h"
+#include "propagation/program_edit.h"
 #include "propagation/rules.h"
 
 enum {

@@ -37,7 +37,7 @@
 
 #include <math.h>
 
-#include "propagation/interleave.h"
+#include "propagation/program_edit.h"
 #include "propagation/latency.h"
 #include "propagation/lower_internal.h"
 #include "propagation/ready_set.h"

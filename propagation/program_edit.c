@@ -1,7 +1,5 @@
-/* Edits of a program that is not finished: who uses what, another list of instructions. */
-#include <string.h>
-
-#include "propagation/interleave.h"
+/* Edits of a program; see program_edit.h. */
+#include "propagation/program_edit.h"
 
 int32_t program_add_value(Program *program, const ProgramValue *value) {
     ARENA_RESERVE(program->arena, program->values, program->value_count, program->value_capacity);
@@ -47,21 +45,4 @@ AmStatus program_relist(Program *program, const int32_t *list, int32_t count, Am
         for (int32_t r = 0; r < instructions[k].result_count; r++)
             program->values[instructions[k].first_result + r].instruction = k;
     return AM_OK;
-}
-
-AmStatus program_finish_again(Program *region, AmError *error) {
-    for (int32_t v = 0; v < region->value_count; v++) {
-        ProgramValue *value = &region->values[v];
-        if (value->kind == PROGRAM_VALUE_INTERNAL) value->kind = PROGRAM_VALUE_TEMPORARY;
-        value->storage = v;
-        value->offset = -1;
-        value->bytes = 0;
-    }
-    for (int32_t k = 0; k < region->update_count; k++) {
-        region->updates[k].in_place = false;
-        region->updates[k].staging = -1;
-    }
-    region->fusion_count = region->step_count = 0;
-    TRY(program_fuse(region, error));
-    return program_plan_buffers(region, error);
 }
