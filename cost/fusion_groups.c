@@ -12,6 +12,7 @@
 #include <math.h>
 
 #include "propagation/program.h"
+#include "propagation/passes.h"
 
 enum { STEPS_AT_ONCE = 64 };
 

@@ -1,4 +1,5 @@
-/* The assignment: a split and a stored state for every instruction of a stage, derived from the plan's lists. */
+/* The assignment: a split and a stored state for every instruction of a stage, derived from the plan's lists.
+ */
 #ifndef PROPAGATION_ASSIGN_H
 #define PROPAGATION_ASSIGN_H
 

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "propagation/lower_internal.h"
+#include "propagation/passes.h"
 #include "propagation/reduce_early.h"
 
 #define BUFFER_ALIGNMENT 64

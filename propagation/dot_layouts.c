@@ -13,7 +13,7 @@
  */
 #include <string.h>
 
-#include "propagation/program.h"
+#include "propagation/passes.h"
 
 typedef struct Absorber {
     Program *program;

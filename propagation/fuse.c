@@ -17,8 +17,8 @@
 
 #include "base/hash.h"
 #include "propagation/accumulate.h"
-#include "propagation/lower_internal.h"
 #include "propagation/order.h"
+#include "propagation/passes.h"
 #include "propagation/places.h"
 
 typedef enum Form { FORM_PLAIN, FORM_ELEMENT_WISE, FORM_CLONED } Form;

@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "propagation/latency.h"
-#include "propagation/lower_internal.h"
 
 typedef struct Run {
     int32_t first, end; /* places of the old order; what stands at `end` uses it */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "propagation/interleave.h"
+#include "propagation/passes.h"
 
 static bool is_reshape(const ProgramInstruction *instruction) {
     return instruction->kind == PROGRAM_VIEW;

@@ -3,8 +3,6 @@
 
 #include <math.h>
 
-#include "propagation/lower_internal.h"
-
 /* Operations of a device per byte sent, and per byte read or written: about 1,000 to 4,000 and 50
  * to 200 for GPUs of the last ten years and their links inside a server. */
 #define OPERATIONS_PER_SENT_BYTE 2048.0

@@ -4,6 +4,10 @@
 
 #include "propagation/program.h"
 
+/* Bytes of a device's part if all parts were equal: devices with unequal parts are to merge and order alike.
+ */
+int64_t program_even_bytes(const Program *program, const ProgramValue *value);
+
 typedef struct LiveBytes {
     const Program *program;
     int32_t *root;  /* [value]: itself, or the origin of a view */

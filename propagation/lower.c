@@ -12,6 +12,7 @@
 #include "propagation/interleave.h"
 #include "propagation/linearity.h"
 #include "propagation/lower_chunks.h"
+#include "propagation/passes.h"
 #include "propagation/reduce_early.h"
 
 /* Returns whether operand k is a tuple as a whole, not an element of one. */
@@ -263,7 +264,8 @@ static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, Am
     bool is_wide = false;
     if (carries) TRY(widen_operands(self, source, operands, &is_wide, error));
     int32_t first_result = self->program->value_count, results = rules_leaf_count(&source->shape);
-    if (linearity_is_16bit(source) && (is_wide || (source->opcode == IR_DOT && sbp_has_partial(result_state)))) {
+    if (linearity_is_16bit(source) &&
+        (is_wide || (source->opcode == IR_DOT && sbp_has_partial(result_state)))) {
         IrShape wide = widened(&source->shape);
         lower_add_value(self, i, LOWERED_WIDE, &wide, result_state);
     } else {

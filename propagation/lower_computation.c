@@ -8,6 +8,7 @@
  * values of its state.
  */
 #include "propagation/lower_internal.h"
+#include "propagation/passes.h"
 #include "propagation/rules.h"
 
 typedef struct ComputationLowering {

@@ -165,12 +165,4 @@ SbpState reshard_before_partial(SbpState from, SbpState to);
 AmStatus reshard_make_partial(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t from,
                               SbpState to, int32_t *value, AmError *error);
 
-/* A transpose of the sum over devices of a product is done before the sum. */
-AmStatus program_transpose_before_reducing(Program *program, AmError *error);
-/* Bytes of a device's part if all parts were equal: devices with unequal parts are to merge and order alike.
- */
-int64_t program_even_bytes(const Program *program, const ProgramValue *value);
-/* Independent collectives of one kind, group, reduction and type become one. */
-AmStatus program_merge_collectives(Program *program, AmError *error);
-
 #endif

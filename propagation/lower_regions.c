@@ -7,6 +7,7 @@
 
 #include "propagation/interleave.h"
 #include "propagation/lower_internal.h"
+#include "propagation/passes.h"
 #include "propagation/places.h"
 
 #define MOST_INSTRUCTIONS (1 << 20) /* of a computation with all that it calls, mention by mention */

@@ -12,7 +12,8 @@
  * gradients live until the last one exists. Instructions are then reordered after their operands,
  * otherwise by their old position.
  */
-#include "propagation/lower_internal.h"
+#include "propagation/live_bytes.h"
+#include "propagation/passes.h"
 
 #include <string.h>
 
@@ -59,14 +60,6 @@ static uint32_t merging_class(const Program *program, const ProgramGraph *graph,
         return gathered_sum(program, graph, instruction) ? 3u << MESH_MAX_AXES | collective->axes : 0;
     default: return 0;
     }
-}
-
-int64_t program_even_bytes(const Program *program, const ProgramValue *value) {
-    const IrShape *whole = rules_leaf(&program->module->instructions[value->origin].shape, value->leaf);
-    int64_t ways = 1;
-    for (int32_t axis = 0; axis < program->mesh->axis_count; axis++)
-        if (sbp_is_split(value->state.axis[axis])) ways *= program->mesh->axes[axis].size;
-    return ir_shape_elements(whole) * dtype_bytes(value->shape.type) / ways;
 }
 
 /* The bytes that count in a bucket: the larger side of the collective, for a gathered sum that of

@@ -89,11 +89,11 @@ typedef struct ProgramTransfer {
     int32_t send_count, receive_count;
     const ProgramPiece *sends, *receives;
     int32_t rank_count;
-    const int32_t *ranks;     /* with a piece of it, ascending; this rank may be absent */
-    int32_t slots;            /* values that may be under way at once; 0: senders wait for receivers */
-    int64_t number;           /* the same at both ends; transfers from one rank to another differ in it */
-    int32_t sender, receiver; /* stages, or parts of a model whose stages are in chunks */
-    const IrShape *shape;     /* of the whole value */
+    const int32_t *ranks;       /* with a piece of it, ascending; this rank may be absent */
+    int32_t slots;              /* values that may be under way at once; 0: senders wait for receivers */
+    int64_t number;             /* the same at both ends; transfers from one rank to another differ in it */
+    int32_t sender, receiver;   /* stages, or parts of a model whose stages are in chunks */
+    const IrShape *shape;       /* of the whole value */
     const TransferRoute *route; /* between which ends, in which states */
 } ProgramTransfer;
 
@@ -334,20 +334,6 @@ static inline int32_t program_first_together(const Program *program, int32_t s) 
 bool program_instruction_meets(const ProgramInstruction *instruction, bool all);
 /* Returns whether anything in the program does. */
 bool program_meets(const Program *program, bool all);
-
-/* Transposes beside dots into the dots; before program_fuse(). */
-AmStatus program_absorb_transposes(Program *program, AmError *error);
-/* Sums into the products that make their terms, element-wise chains into fusions, steps in order.
- * Deterministic, linear but for the ordering heap. */
-AmStatus program_fuse(Program *program, AmError *error);
-/* Returns whether a fusion may compute such an operator again that an earlier one has computed, rather than
- * read its result from memory. */
-bool program_may_redo(IrOpcode opcode);
-/* Offsets for all values: parameters first, temporaries best-fit by lifetime,
- * in-place where a step's input dies there and is read element by element, or
- * changed in part by a dynamic-update-slice (whose result may then be operand 0's
- * own memory), or added to by a product, or carried by a loop. Regions must have been planned before. */
-AmStatus program_plan_buffers(Program *program, AmError *error);
 
 /* The program as text, one line per step, fusions indented. */
 void program_print(Text *text, const Program *program);

@@ -37,9 +37,9 @@
 
 #include <math.h>
 
-#include "propagation/program_edit.h"
 #include "propagation/latency.h"
-#include "propagation/lower_internal.h"
+#include "propagation/live_bytes.h"
+#include "propagation/program_edit.h"
 #include "propagation/ready_set.h"
 
 /* The rule by which a ready instruction is scheduled. */

@@ -7,7 +7,7 @@
  * product (dot_layouts.c), as on one device; both orders add the same elements. The pass requires
  * that the product and its sum have no other users.
  */
-#include "propagation/lower_internal.h"
+#include "propagation/passes.h"
 
 typedef struct Users {
     int32_t count;
