@@ -72,6 +72,9 @@ typedef struct IrWindowDimension {
     bool reversal;
 } IrWindowDimension;
 
+/* The number of window positions along a dimension of `size`; -1 if it has no meaning. */
+int64_t ir_window_positions(int64_t size, const IrWindowDimension *window);
+
 typedef struct IrConvolution {
     int64_t input_batch, input_feature, kernel_input_feature, kernel_output_feature;
     int64_t output_batch, output_feature;

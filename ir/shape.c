@@ -83,3 +83,15 @@ static bool is_row_major(const IrShape *shape) {
 bool ir_bitcast_is_reshape(const IrShape *operand, const IrShape *result) {
     return is_row_major(operand) && is_row_major(result);
 }
+
+int64_t ir_window_positions(int64_t size, const IrWindowDimension *window) {
+    int64_t base = 0, reach, padded;
+    bool overflow = size > 0 && (__builtin_mul_overflow(size - 1, window->base_dilation, &base) ||
+                                 __builtin_add_overflow(base, 1, &base));
+    overflow = overflow || __builtin_mul_overflow(window->size - 1, window->window_dilation, &reach) ||
+               __builtin_add_overflow(base, window->padding_low, &padded) ||
+               __builtin_add_overflow(padded, window->padding_high, &padded) ||
+               __builtin_add_overflow(reach, 1, &reach);
+    if (overflow || window->size < 1 || padded < 0) return -1;
+    return padded < reach ? 0 : (padded - reach) / window->stride + 1;
+}

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "ir/text.h"
-#include "ir/verify_parts.h"
 
 typedef struct Inference {
     IrTextReader *reader;
@@ -245,7 +244,7 @@ static int64_t positions(const Hlo__WindowDimension *window, int64_t size) {
     if (size < 0 || dimension.size < 1 || dimension.stride < 1 || dimension.window_dilation < 1 ||
         dimension.base_dilation < 1)
         return -1;
-    return verify_window_positions(size, &dimension);
+    return ir_window_positions(size, &dimension);
 }
 
 static AmStatus of_convolution(Inference *self) {

@@ -205,7 +205,7 @@ AmStatus verify_convolution(const Verifier *verifier, const IrInstruction *instr
                 verifier, instruction, "its window has size %lld in dimension %d, its kernel %lld",
                 (long long)window->size, i, (long long)kernel->dimensions[convolution->kernel_spatial[i]]);
         }
-        int64_t size = verify_window_positions(input->dimensions[convolution->input_spatial[i]], window);
+        int64_t size = ir_window_positions(input->dimensions[convolution->input_spatial[i]], window);
         if (size < 0)
             return verify_refuse(verifier, instruction, "its window has no valid size in dimension %d", i);
         sizes[convolution->output_spatial[i]] = size;

@@ -110,8 +110,6 @@ AmStatus verify_combiner(const Verifier *verifier, const IrInstruction *instruct
 bool verify_same_layout(const IrShape *a, const IrShape *b);
 /* Is `shape`, as a message has it, the same as `expected`? Layouts are ignored. */
 bool verify_is_shape(const Hlo__ShapeProto *shape, const IrShape *expected);
-/* The number of window positions along one dimension; -1 if it has no meaning. */
-int64_t verify_window_positions(int64_t size, const IrWindowDimension *window);
 bool verify_holds(const int64_t *dimensions, int32_t count, int64_t dimension);
 
 VerifyFunction verify_nothing;

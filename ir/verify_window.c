@@ -10,18 +10,6 @@
  */
 #include "ir/verify_parts.h"
 
-int64_t verify_window_positions(int64_t size, const IrWindowDimension *window) {
-    int64_t base = 0, reach, padded;
-    bool overflow = size > 0 && (__builtin_mul_overflow(size - 1, window->base_dilation, &base) ||
-                                 __builtin_add_overflow(base, 1, &base));
-    overflow = overflow || __builtin_mul_overflow(window->size - 1, window->window_dilation, &reach) ||
-               __builtin_add_overflow(base, window->padding_low, &padded) ||
-               __builtin_add_overflow(padded, window->padding_high, &padded) ||
-               __builtin_add_overflow(reach, 1, &reach);
-    if (overflow || window->size < 1 || padded < 0) return -1;
-    return padded < reach ? 0 : (padded - reach) / window->stride + 1;
-}
-
 /* Operands are inputs of one shape, then as many scalars of their types. Each
  * input gives `dimensions` (rank of them); several inputs give a tuple. */
 static AmStatus verify_reduced(const Verifier *verifier, const IrInstruction *instruction, int32_t rank,
@@ -75,7 +63,7 @@ static AmStatus slide(const Verifier *verifier, const IrInstruction *instruction
                              attributes->window_count, input->rank);
     }
     for (int32_t i = 0; i < input->rank; i++) {
-        sizes[i] = verify_window_positions(input->dimensions[i], &attributes->window[i]);
+        sizes[i] = ir_window_positions(input->dimensions[i], &attributes->window[i]);
         if (sizes[i] < 0)
             return verify_refuse(verifier, instruction, "its window has no valid size in dimension %d", i);
     }
