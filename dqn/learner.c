@@ -5,7 +5,6 @@
 #include <math.h>
 
 #include "automap_features.h"
-#include "dqn/cpu/learner_threaded.h"
 
 static AmStatus cpu_check(AmError *error) {
     (void)error;

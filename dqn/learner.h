@@ -39,6 +39,8 @@ typedef enum DqnDevice {
 } DqnDevice;
 const char *dqn_device_name(DqnDevice device);
 
+#define LEARNER_THREADED_ROWS 256 /* transitions that may wait for a threaded learner, twice */
+
 /* How a CUDA device makes its updates; a choice for measurements. */
 typedef enum DqnUpdate {
     DQN_UPDATE_GRAPH,     /* one graph each; dense layers by cuBLASLt, where it has products for them */

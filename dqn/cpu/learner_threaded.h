@@ -4,8 +4,6 @@
 
 #include "dqn/learner.h"
 
-#define LEARNER_THREADED_ROWS 256 /* transitions that may wait, twice */
-
 /* Like learner_cpu_create, for what learner_cpu_create makes otherwise. */
 AmStatus learner_threaded_create(Learner **learner, const Learner *base, AmError *error);
 
