@@ -19,7 +19,6 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/suggest.h"
-#include "cost/collective_cache.h"
 #include "cost/nccl_model.h"
 #include "cost/operator_curves.h"
 #include "cost/topology.h"

@@ -74,6 +74,10 @@ typedef struct Cluster {
     struct CollectiveCache *collectives; /* what groups of its devices cost, cost/collective_cache.h */
 } Cluster;
 
+/* The cache of its process groups (collective_cache.h). NULL without memory. */
+struct CollectiveCache *collective_cache_create(void);
+void collective_cache_free(struct CollectiveCache *cache); /* NULL is allowed */
+
 /* Reads a built-in cluster ("C", "host:4") or a file ("-": stdin). A built-in
  * name wins over a file of that name. Arrays live in the arena; cluster_free()
  * releases the description. AM_ERROR_INPUT names the file and the JSON path;

@@ -5,10 +5,6 @@
 
 #include "cost/collective.h"
 
-/* NULL without memory. */
-struct CollectiveCache *collective_cache_create(void);
-void collective_cache_free(struct CollectiveCache *cache); /* NULL is allowed */
-
 /* Fills topologies and distinct of a partition whose groups are `members`, cluster
  * devices group by group. They belong to the cluster, or, where it keeps enough
  * already, live in the arena. AM_ERROR_INTERNAL: no memory. */
