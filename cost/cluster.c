@@ -19,7 +19,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/suggest.h"
-#include "cost/nccl_model.h"
+#include "cost/nccl_options.h"
 #include "cost/operator_curves.h"
 #include "cost/topology.h"
 #include "propagation/mesh.h"

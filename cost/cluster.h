@@ -69,8 +69,8 @@ typedef struct Cluster {
     int32_t only_link;        /* between the devices where all is one server with nothing else; else -1 */
     int32_t inside_link;      /* of every server of several devices, where no `topology` says more; else -1 */
     const int32_t *server_of; /* [device_count] */
-    struct Topology *topology;           /* the links as a graph, cost/topology.h */
-    struct NcclModel *nccl;              /* "collective_model": "nccl", cost/nccl_model.h; NULL: alpha-beta */
+    struct Topology *topology; /* the links as a graph, cost/topology.h */
+    struct NcclModel *nccl;    /* "collective_model": "nccl", cost/nccl_options.h; NULL: alpha-beta */
     struct CollectiveCache *collectives; /* what groups of its devices cost, cost/collective_cache.h */
 } Cluster;
 

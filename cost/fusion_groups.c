@@ -11,8 +11,8 @@
 
 #include <math.h>
 
-#include "propagation/program.h"
 #include "propagation/passes.h"
+#include "propagation/program.h"
 
 enum { STEPS_AT_ONCE = 64 };
 

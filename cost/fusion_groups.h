@@ -21,7 +21,8 @@ bool fusion_groups_is_element_wise(const IrModule *module, int32_t instruction);
 bool fusion_groups_reduces_ones(const IrModule *module, int32_t instruction);
 
 /* Some plan may take the sum into a product that makes one of its terms (program_accumulate_products()), in
- * whose time it then is. Sums of 16 bits are, where they are of parts in f32 (linearity_is_16bit_product()). */
+ * whose time it then is. Sums of 16 bits are, where they are of parts in f32 (linearity_is_16bit_product()).
+ */
 bool fusion_groups_may_be_taken(const PlanContext *context, int32_t instruction);
 /* Some plan may not run it at all: such a sum, or the conversion of parts that are in f32 already. */
 bool fusion_groups_may_vanish(const PlanContext *context, int32_t instruction);

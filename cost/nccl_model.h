@@ -17,27 +17,16 @@
 #define COST_NCCL_MODEL_H
 
 #include "cost/collective.h"
+#include "cost/nccl_options.h"
 
-/* The medium of a hop inside a server. */
-typedef enum NcclTransport { NCCL_NVLINK, NCCL_PCI, NCCL_NETWORK, NCCL_TRANSPORTS } NcclTransport;
 typedef enum NcclAlgorithm { NCCL_RING, NCCL_TREE, NCCL_ALGORITHMS } NcclAlgorithm;
 typedef enum NcclProtocol { NCCL_LL, NCCL_LL128, NCCL_SIMPLE, NCCL_PROTOCOLS } NcclProtocol;
-
-typedef struct NcclModel {
-    NcclTransport inside;
-    double most_ll; /* bytes per second under LL on one server; 0: no limit */
-} NcclModel;
 
 typedef struct NcclChoice {
     NcclAlgorithm algorithm;
     NcclProtocol protocol;
     double latency, bytes_per_second, seconds; /* bytes_per_second: of S */
 } NcclChoice;
-
-/* The value of "collective_model": "alpha-beta" (*model is NULL) or "nccl", or an object with the key
- * "name" and, of nccl, "inside" ("nvlink" or "pci") and "generation" ("volta", "ampere" or "hopper").
- * In the arena. AM_ERROR_INPUT with the JSON path. */
-AmStatus nccl_model_read(NcclModel **model, Arena *arena, json_t *root, const char *source, AmError *error);
 
 /* Returns whether the model covers this kind. */
 bool nccl_model_has(ProgramCollectiveKind kind);
