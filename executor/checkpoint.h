@@ -17,7 +17,7 @@
 #include "base/disk.h"
 #include "executor/checkpoint_manifest.h"
 #include "executor/rank.h"
-#include "executor/run.h"
+#include "executor/run_options.h"
 
 typedef struct Checkpoint Checkpoint;
 

@@ -9,7 +9,7 @@
 #ifndef EXECUTOR_EVALUATION_H
 #define EXECUTOR_EVALUATION_H
 
-#include "executor/run.h"
+#include "executor/run_options.h"
 #include "executor/whole.h"
 
 typedef struct Evaluation Evaluation;

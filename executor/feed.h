@@ -16,7 +16,7 @@
 #define EXECUTOR_FEED_H
 
 #include "executor/rank.h"
-#include "executor/run.h"
+#include "executor/run_options.h"
 
 enum { FEED_PREFETCH = 2, FEED_MOST_PREFETCH = 64 };
 

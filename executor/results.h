@@ -4,7 +4,7 @@
 #define EXECUTOR_RESULTS_H
 
 #include "executor/feed.h"
-#include "executor/run.h"
+#include "executor/run_options.h"
 #include "executor/whole.h"
 
 typedef struct Results {
