@@ -6,28 +6,6 @@
 #include "planners/baseline.h"
 #include "planners/single_stage.h"
 
-const char *baseline_name(Baseline baseline) {
-    static const char *const names[] = {
-#define BASELINE_NAME(name, text, help) text,
-        BASELINE_LIST(BASELINE_NAME)
-#undef BASELINE_NAME
-    };
-    return names[baseline];
-}
-
-const char *baseline_alias(int32_t k, Baseline *baseline) {
-    static const struct {
-        Baseline baseline;
-        const char *name;
-    } aliases[BASELINE_ALIAS_COUNT] = {
-#define BASELINE_ALIAS(of, text) {BASELINE_##of, text},
-        BASELINE_ALIAS_LIST(BASELINE_ALIAS)
-#undef BASELINE_ALIAS
-    };
-    *baseline = aliases[k].baseline;
-    return aliases[k].name;
-}
-
 /* Devices of the first device's server: the model axis of the Megatron-like recipe. */
 static int32_t server_size(const Cluster *cluster) {
     int32_t size = 0;

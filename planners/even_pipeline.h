@@ -3,7 +3,7 @@
 #ifndef PLANNERS_EVEN_PIPELINE_H
 #define PLANNERS_EVEN_PIPELINE_H
 
-#include "planners/search.h"
+#include "planners/search_options.h"
 
 #define EVEN_PIPELINE_MOST_STAGES 8
 

@@ -8,7 +8,7 @@
 #ifndef PLANNERS_HYBRID_H
 #define PLANNERS_HYBRID_H
 
-#include "planners/search.h"
+#include "planners/search_options.h"
 #include "propagation/micro_batches.h"
 
 /* Refuses options that the space does not have, and an agent that cannot be read or has too few evaluations.

@@ -5,7 +5,7 @@
 
 #include "cost/simulate.h"
 #include "planners/hybrid_stages.h"
-#include "planners/search.h"
+#include "planners/search_options.h"
 #include "propagation/micro_batches.h"
 
 /* The context for making plans: one for each number of micro-batches and recomputation. */

@@ -12,7 +12,7 @@
 #define PLANNERS_HYBRID_SHARES_H
 
 #include "base/stop.h"
-#include "planners/search.h"
+#include "planners/search_options.h"
 
 /* Plans that are simulated at most for one mixed axis. */
 enum { HYBRID_SHARES_TRIED = 8 };

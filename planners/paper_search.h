@@ -8,7 +8,8 @@
 #include "planners/paper_learn.h"
 #include "planners/paper_partition.h"
 #include "planners/paper_pipeline.h"
-#include "planners/plan_search.h"
+#include "planners/search_options.h"
+#include "propagation/micro_batches.h"
 
 /* A cut of a pipeline, for readers. */
 typedef struct PaperCutReport {

@@ -11,7 +11,7 @@
 #include "base/stop.h"
 #include "planners/explain_parts.h"
 #include "planners/price_memo.h"
-#include "planners/search.h"
+#include "planners/search_options.h"
 
 #define PLAN_CLIMB_GAIN  1e-3
 #define PLAN_CLIMB_BATCH 2 /* plans that are simulated side by side, whatever the number of threads */

@@ -2,7 +2,7 @@
 #ifndef PLANNERS_PLAN_SEARCH_H
 #define PLANNERS_PLAN_SEARCH_H
 
-#include "planners/search.h"
+#include "planners/search_options.h"
 #include "propagation/micro_batches.h"
 
 /* Searches the requested space. SPACE_AUTO, unless search_narrow() restricts it, covers one-stage

@@ -10,20 +10,6 @@
 #include "planners/single_stage.h"
 #include "propagation/micro_batches.h"
 
-const char *search_objective_name(SearchObjective objective) {
-    static const char *const names[OBJECTIVE_COUNT] = {"time", "paper"};
-    return names[objective];
-}
-
-const char *searcher_name(Searcher searcher) {
-    static const char *const names[] = {
-#define SEARCHER_NAME(name, text, help) text,
-        SEARCHER_LIST(SEARCHER_NAME)
-#undef SEARCHER_NAME
-    };
-    return names[searcher];
-}
-
 AmStatus single_stage_problem(Problem **problem, const SingleStageSearch *self, const Mesh *mesh,
                               int64_t limit, AmError *error) {
     const SearchOptions *options = self->options;
@@ -76,25 +62,6 @@ static AmStatus create_problems(SingleStageSearch *self, AmError *error) {
     if (self->problem_count > 0) return AM_OK;
     return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source,
                    "no mesh of data x model takes the pins; on the last one: %s", refusal.text);
-}
-
-void search_describe_plan(Plan *plan, const PlanContext *context, const Cluster *cluster,
-                          const SearchOptions *options) {
-    const IrModule *module = plan_context_whole(context)->canonical;
-    *plan = (Plan){.module_name = module->name,
-                   .module_sha256 = context->sha256,
-                   .module_instructions = module->instruction_count,
-                   .cluster_name = cluster->name,
-                   .cluster_sha256 = cluster->sha256,
-                   .cluster_description = cluster->description,
-                   .micro_batches = context->whole ? context->micro_batches : 1,
-                   .context = context,
-                   .schedule = "none",
-                   .stage_count = 1,
-                   .searcher = searcher_name(options->searcher),
-                   .space = plan_space_name(options->space),
-                   .seed = options->seed,
-                   .bound_seconds = NAN};
 }
 
 AmStatus single_stage_plan(SingleStageSearch *self, const Problem *problem, const AxisPlan *axis_plan,
@@ -333,50 +300,12 @@ static AmStatus make_plan(SingleStageSearch *self, double start, AmError *error)
     return AM_OK;
 }
 
-static bool is_pipeline_recipe(const SearchOptions *options) {
-    return options->searcher == SEARCHER_BASELINE &&
-           (options->baseline == BASELINE_EVEN_PIPELINE || options->baseline == BASELINE_MEGATRON_3D);
-}
-
-bool search_spans_stages(const SearchOptions *options) {
-    bool is_joint = options->space == SPACE_AUTO || options->space == SPACE_HYBRID;
-    return is_joint && options->searcher != SEARCHER_BASELINE && options->objective == OBJECTIVE_TIME;
-}
-
-bool search_has_stages(const SearchOptions *options) {
-    return options->space == SPACE_PIPELINE || search_spans_stages(options) || is_pipeline_recipe(options);
-}
-
-const char *search_narrow(SearchOptions *options) {
-    const struct {
-        bool is_given;
-        const char *option;
-    } narrowing[] = {{options->kept != NULL, "--keep-shardings"},
-                     {options->pin_count > 0, "--pin"},
-                     {options->mesh != NULL, "--mesh"},
-                     {options->is_even, "--even"},
-                     {options->searcher == SEARCHER_EXACT, "--searcher exact"},
-                     {options->searcher == SEARCHER_EXHAUSTIVE, "--searcher exhaustive"},
-                     {options->searcher == SEARCHER_RANDOM, "--searcher random"}};
-    if (options->space != SPACE_AUTO || options->objective != OBJECTIVE_TIME) return NULL;
-    if (options->searcher == SEARCHER_BASELINE) {
-        options->space = is_pipeline_recipe(options) ? SPACE_PIPELINE : SPACE_SINGLE_STAGE;
-        return NULL;
-    }
-    for (size_t k = 0; k < sizeof narrowing / sizeof *narrowing; k++) {
-        if (!narrowing[k].is_given) continue;
-        options->space = SPACE_SINGLE_STAGE;
-        return narrowing[k].option;
-    }
-    return NULL;
-}
-
 /* Several stages: the recipe alone, beside those of a stage on all devices. */
 static AmStatus search_pipeline(SingleStageSearch *self, AmError *error) {
     SearchResult *result = self->result;
     const SearchOptions *options = self->options;
     BaselineResult *quoted = &result->baselines[options->baseline];
-    if (!is_pipeline_recipe(options))
+    if (!search_is_pipeline_recipe(options))
         return am_fail(
             error, AM_ERROR_USAGE, "",
             "--space pipeline: expected --expert even_pipeline or megatron_3d, or --objective paper "

@@ -8,7 +8,7 @@
 #ifndef PLANNERS_SWEEP_H
 #define PLANNERS_SWEEP_H
 
-#include "planners/search.h"
+#include "planners/search_options.h"
 #include "propagation/pipeline_schedule.h"
 
 /* One strategy with one number of micro-batches. */
