@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "ir/hlo.pb-c.h"
-#include "propagation/lower.h"
+#include "propagation/assign.h"
 #include "propagation/propagate.h"
 #include "propagation/read_sharding.h"
 #include "propagation/read_shardy.h"

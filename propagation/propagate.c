@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/suggest.h"
+#include "propagation/assign.h"
 #include "propagation/incremental.h"
-#include "propagation/lower.h"
 #include "propagation/path_pattern.h"
 #include "propagation/scopes.h"
 #include "propagation/strict.h"
