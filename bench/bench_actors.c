@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "executor/actors.h"
+#include "base/system/clock.h"
+#include "executor/actors/actors.h"
 
 enum { RUNS = 5, MOST_WORKERS = 8 };
 

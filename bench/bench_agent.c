@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "planners/cut_agent_grade.h"
-#include "planners/cut_agent_guess.h"
+#include "planners/cut_agent/cut_agent_grade.h"
+#include "planners/pipeline/cut_agent_guess.h"
 #include "zoo.h"
 
 #define SEED 2000003 /* as automap agent evaluate */

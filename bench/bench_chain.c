@@ -9,11 +9,11 @@
  */
 #include <stdio.h>
 
-#include "base/clock.h"
 #include "base/random.h"
+#include "base/system/clock.h"
 #include "base/text.h"
-#include "planners/chain_exact.h"
-#include "planners/profile_graph.h"
+#include "planners/cut_agent/chain_exact.h"
+#include "planners/cut_agent/profile_graph.h"
 
 enum { LAYERS = 500, DEVICES = 32, PER_SERVER = 8, UNITS = 16 };
 static const double limit_seconds = 5;

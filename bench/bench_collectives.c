@@ -2,7 +2,7 @@
  * long they take.
  *
  * The first table is bus bandwidth of all-reduces, 2(n-1)/n S / seconds, under both
- * models of a cluster, alpha-beta and NCCL's tuning model (cost/nccl_model.h), beside published
+ * models of a cluster, alpha-beta and NCCL's tuning model (cost/collective/nccl_model.h), beside published
  * measurements by nccl-tests: rings of H100, A100, V100 and P100 servers, three servers of
  * eight A100 with four HDR cards each, two hosts on 100 Gb/s TCP. Rates of links are
  * those of the built-in clusters; a curve's last point is why many bytes stay below them.
@@ -16,9 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/json.h"
-#include "cost/collective.h"
+#include "base/files/json.h"
+#include "base/system/clock.h"
+#include "cost/collective/collective.h"
 
 #define RUNS        5
 #define COLLECTIVES 10000

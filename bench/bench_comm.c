@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/process.h"
-#include "executor/comm.h"
+#include "base/system/clock.h"
+#include "base/system/process.h"
+#include "executor/comm/comm.h"
 
 enum { MOST_RANKS = 16, RUNS = 7 };
 static const double run_seconds = 0.01;

@@ -16,8 +16,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/random.h"
+#include "base/system/clock.h"
 #include "dqn/agent.h"
 #include "dqn/replay.h"
 

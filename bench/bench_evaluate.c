@@ -10,13 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/hash.h"
 #include "base/random.h"
+#include "base/system/clock.h"
 #include "bench/zoo.h"
-#include "cost/price.h"
-#include "planners/problem.h"
-#include "propagation/lower.h"
+#include "cost/step/price.h"
+#include "lowering/spmd/lower.h"
+#include "planners/problem/problem.h"
 
 enum { PLANS_OF_MESH = 8, MESHES = 3, DEVICES = 32, SEED = 7 };
 

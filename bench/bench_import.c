@@ -24,11 +24,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/clock.h"
-#include "base/file.h"
+#include "base/files/file.h"
+#include "base/system/clock.h"
 #include "bench/zoo.h"
-#include "ir/canonical.h"
-#include "propagation/plan.h"
+#include "ir/canonical/canonical.h"
+#include "propagation/plan/plan.h"
 
 #define RUNS       7
 #define FEW_RUNS   3     /* of the largest modules */

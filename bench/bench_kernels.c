@@ -15,12 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/random.h"
+#include "base/system/clock.h"
 #include "base/text.h"
-#include "executor/executable.h"
-#include "ir/canonical.h"
-#include "propagation/lower.h"
+#include "executor/program/executable.h"
+#include "ir/canonical/canonical.h"
+#include "lowering/spmd/lower.h"
 
 #define SECONDS 0.05 /* of one measurement, at least */
 #define ROUNDS  3

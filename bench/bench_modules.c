@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/random.h"
-#include "executor/executable.h"
-#include "ir/canonical.h"
-#include "propagation/lower.h"
+#include "base/system/clock.h"
+#include "executor/program/executable.h"
+#include "ir/canonical/canonical.h"
+#include "lowering/spmd/lower.h"
 
 #define SECONDS 0.03 /* of a round, at least */
 #define ROUNDS  5

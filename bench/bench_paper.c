@@ -15,10 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "bench/zoo.h"
-#include "planners/paper_pipeline_plan.h"
-#include "planners/paper_search.h"
+#include "planners/automap_paper/paper_pipeline_plan.h"
+#include "planners/automap_paper/paper_search.h"
 
 #define MOST_RUNS  9
 #define NEAR       2

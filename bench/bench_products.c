@@ -1,4 +1,5 @@
-/* Benchmark of matrix products of f32: tiles (executor/cpu/product.h) beside OpenBLAS, and limits of models.
+/* Benchmark of matrix products of f32: tiles (executor/cpu/matmul/product.h) beside OpenBLAS, and limits of
+ * models.
  *
  * Shapes are those of GPT-2's training step at 1,024 tokens, with 1,536 of its
  * 50,257 words, and of smaller models. Both take turns on one thread, timed by
@@ -16,9 +17,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "cost/operator.h"
-#include "executor/cpu/product.h"
-#include "propagation/lower.h"
+#include "cost/operator/operator.h"
+#include "executor/cpu/matmul/product.h"
+#include "lowering/spmd/lower.h"
 #include "zoo.h"
 
 enum { COPIED = 64 << 20, ROUNDS = 6 };

@@ -19,12 +19,12 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "bench/zoo.h"
-#include "ir/canonical.h"
-#include "propagation/incremental.h"
-#include "propagation/lower.h"
-#include "propagation/strict.h"
+#include "ir/canonical/canonical.h"
+#include "lowering/spmd/lower.h"
+#include "propagation/groups/strict.h"
+#include "propagation/propagate/incremental.h"
 
 #define RUNS        7
 #define TRIES       3 /* of one update: the least counts, as other programs disturb it less */

@@ -15,13 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/array_file.h"
-#include "base/clock.h"
-#include "planners/decisions_agent.h"
-#include "planners/decisions_cut.h"
-#include "planners/decisions_exact.h"
-#include "planners/decisions_planted.h"
-#include "planners/decisions_search.h"
+#include "base/files/array_file.h"
+#include "base/system/clock.h"
+#include "bench/quality/decisions_agent.h"
+#include "bench/quality/decisions_cut.h"
+#include "bench/quality/decisions_exact.h"
+#include "bench/quality/decisions_planted.h"
+#include "bench/quality/decisions_search.h"
 #include "zoo.h"
 
 #define INSTANCES   "bench/quality/instances.txt"

@@ -16,9 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "bench/zoo.h"
-#include "planners/search.h"
+#include "planners/single_stage/search.h"
 
 #define MEMORY_FRACTION 0.9
 #define SEED            0

@@ -10,13 +10,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "bench/zoo.h"
-#include "cost/simulate.h"
-#include "planners/baseline.h"
-#include "planners/even_pipeline.h"
-#include "planners/problem.h"
-#include "propagation/micro_batches.h"
+#include "cost/simulate/simulate.h"
+#include "lowering/micro_batch/micro_batches.h"
+#include "planners/baselines/baseline.h"
+#include "planners/baselines/even_pipeline.h"
+#include "planners/problem/problem.h"
 
 enum { RUNS = 15, MICRO_BATCHES = 32 };
 

@@ -9,9 +9,9 @@
  */
 #include <stdio.h>
 
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "bench/zoo.h"
-#include "planners/sweep.h"
+#include "planners/baselines/sweep.h"
 
 #define MODEL   "bert48"
 #define CLUSTER "distsim-search"

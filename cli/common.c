@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 
 void cli_note(const Cli *cli, const char *format, ...) {
     if (cli_has(cli, "--quiet")) return;

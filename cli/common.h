@@ -10,8 +10,8 @@
 #include <jansson.h>
 #include <signal.h>
 
-#include "base/json.h"
-#include "propagation/plan.h"
+#include "base/files/json.h"
+#include "propagation/plan/plan.h"
 
 #define CLI_MAX_ARGUMENTS 18
 #define CLI_MAX_OPTIONS   32

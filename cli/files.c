@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "propagation/plan.h"
+#include "propagation/plan/plan.h"
 
 /* The use of a file that an option names. */
 typedef struct FileUse {

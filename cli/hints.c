@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file_format.h"
-#include "cost/cluster.h"
+#include "base/files/file_format.h"
+#include "cost/cluster/cluster.h"
 
 /* Returns whether the word names a built-in cluster, such as "C" or "h100:4". */
 static bool is_cluster_name(const char *word) {

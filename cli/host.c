@@ -1,5 +1,5 @@
-/* `host:N` from the cache, else from a short probe of this machine; see cost/host_cache.h and
- * executor/probe.h. */
+/* `host:N` from the cache, else from a short probe of this machine; see cost/cluster/host_cache.h and
+ * executor/calibrate/probe.h. */
 #define _DEFAULT_SOURCE
 #include "cli/host.h"
 
@@ -8,10 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
-#include "cost/host_cache.h"
-#include "cost/host_cluster.h"
-#include "executor/probe.h"
+#include "base/system/clock.h"
+#include "cost/cluster/host_cache.h"
+#include "cost/cluster/host_cluster.h"
+#include "executor/calibrate/probe.h"
 
 static const char disturbed[] = "disturbed"; /* member of a measurement beside other programs */
 static const double probe_seconds = 8.8, lock_seconds = 60;

@@ -3,7 +3,7 @@
 #define CLI_HOST_H
 
 #include "cli/common.h"
-#include "cost/cluster.h"
+#include "cost/cluster/cluster.h"
 
 /* The row of --no-probe, for every command with a CLUSTER. */
 #define CLI_OPTION_NO_PROBE \

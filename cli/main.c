@@ -8,15 +8,15 @@
 #include <unistd.h>
 
 #include "automap_features.h"
-#include "base/parallel.h"
 #include "base/suggest.h"
+#include "base/system/parallel.h"
 #include "cli/common.h"
 #include "cli/files.h"
 #include "cli/help.h"
 #include "cli/hints.h"
 #include "cli/memory.h"
 #include "cli/terminal.h"
-#include "executor/mpi_wire.h"
+#include "executor/processes/mpi_wire.h"
 #ifdef AUTOMAP_HAVE_CUDA
 #include "executor/cuda/versions.h"
 #endif

@@ -1,7 +1,7 @@
 /* The end of the program when an allocation fails.
  *
  * A command that has no memory left cannot finish; it ends here with exit code 1 and one line, and no partial
- * output becomes visible: outputs are complete files, renamed at their end (base/file.h). Nothing is
+ * output becomes visible: outputs are complete files, renamed at their end (base/files/file.h). Nothing is
  * allocated.
  */
 #include "cli/memory.h"

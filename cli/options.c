@@ -15,8 +15,8 @@
 #include "base/suggest.h"
 #include "cli/common.h"
 #include "cli/hints.h"
-#include "propagation/micro_batches.h"
-#include "propagation/pipeline_schedule.h"
+#include "lowering/micro_batch/micro_batches.h"
+#include "propagation/plan/pipeline_schedule.h"
 
 const CliOption cli_common_options[] = {
     CLI_GROUP("all commands"),

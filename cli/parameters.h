@@ -2,7 +2,7 @@
 #ifndef CLI_PARAMETERS_H
 #define CLI_PARAMETERS_H
 
-#include "propagation/plan.h"
+#include "propagation/plan/plan.h"
 
 /* "layers[{0..5}]['kernel']  weight  f32[8,4]  6": parameters whose paths differ
  * in numbers only, and that agree in all other columns, share a row. `sharding`

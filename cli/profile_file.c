@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 
 /* An empty file is a new one. */
 static bool has_bytes(const char *path) {

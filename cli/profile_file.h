@@ -2,7 +2,7 @@
 #ifndef CLI_PROFILE_FILE_H
 #define CLI_PROFILE_FILE_H
 
-#include "cost/profile.h"
+#include "cost/operator/profile.h"
 
 typedef struct ProfileFile {
     const char *path;

@@ -1,6 +1,6 @@
 # The CUDA back end: decides by AUTOMAP_CUDA whether to build it, finds the
 # headers, and leaves two targets behind: the object library `automap_cuda`
-# (every */cuda/*.c) and `automap_cuda_check` (every */cuda/*.cu through nvcc).
+# (every .c below a folder cuda/) and `automap_cuda_check` (every .cu through nvcc).
 #
 # OFF takes no look at CUDA at all. AUTO builds it where a toolkit works; ON
 # makes its absence an error. Nothing of CUDA is linked: libraries are opened at
@@ -88,7 +88,8 @@ function(automap_nvcc source images)
   set(${images} ${${images}} ${image} PARENT_SCOPE)
 endfunction()
 
-file(GLOB CUDA_TEXTS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/*/cuda/*.cu)
+file(GLOB_RECURSE CUDA_TEXTS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/base/cuda/*.cu ${CMAKE_SOURCE_DIR}/dqn/cuda/*.cu
+  ${CMAKE_SOURCE_DIR}/executor/cuda/*.cu)
 set(CUDA_HEADERS)
 set(CUDA_IMAGES)
 set(CUDA_INCLUDES)
@@ -108,7 +109,7 @@ static const struct {\n    const char *path, *text;\n} cuda_texts[] = {\n${CUDA_
 add_custom_target(automap_cuda_check ALL DEPENDS ${CUDA_IMAGES})
 add_custom_target(automap_cuda_texts DEPENDS ${CUDA_HEADERS})
 
-file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/base/cuda/*.c ${CMAKE_SOURCE_DIR}/dqn/cuda/*.c
+file(GLOB_RECURSE CUDA_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/base/cuda/*.c ${CMAKE_SOURCE_DIR}/dqn/cuda/*.c
   ${CMAKE_SOURCE_DIR}/executor/cuda/*.c)
 if(NOT AUTOMAP_HAVE_NCCL)
   list(FILTER CUDA_SOURCES EXCLUDE REGEX "/comm_nccl[.]c$")

@@ -1,5 +1,5 @@
 # MPI, by which processes that mpirun starts find one another and exchange
-# tensors: decides by AUTOMAP_MPI whether executor/mpi_wire.c, the one file that
+# tensors: decides by AUTOMAP_MPI whether executor/processes/mpi_wire.c, the one file that
 # includes mpi.h, is built with it, and leaves the object library automap_wire and
 # AUTOMAP_MPI_LIBRARIES behind.
 #
@@ -8,7 +8,7 @@
 
 # An object library with the file; `includes`: folders with mpi.h, empty: without MPI.
 function(automap_add_wire name includes)
-  add_library(${name} OBJECT ${CMAKE_SOURCE_DIR}/executor/mpi_wire.c)
+  add_library(${name} OBJECT ${CMAKE_SOURCE_DIR}/executor/processes/mpi_wire.c)
   target_link_libraries(${name} PRIVATE automap_flags)
   if(includes)
     target_include_directories(${name} SYSTEM PRIVATE ${includes})

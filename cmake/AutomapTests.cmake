@@ -14,8 +14,9 @@
 # A script states its needs in its first lines: "# labels: cpu e2e" (default
 # "cpu e2e", and "jax e2e" for .py) and "# timeout: 300" (seconds, default 300). Those that take long say
 # "# cost: 60" (seconds) and are started first. Exit status 77 means skipped. Python scripts run under
-# AUTOMAP_PYTHON with datasets/ importable, those with "# python: torch" under AUTOMAP_TORCH_PYTHON;
-# without that interpreter they are shown as skipped.
+# AUTOMAP_PYTHON with datasets/ importable, those with "# python: torch" under AUTOMAP_TORCH_PYTHON and
+# those with "# python: plain", which need no packages, under python3; without that interpreter they are
+# shown as skipped.
 
 # automap_find_python(VARIABLE FOLDER DOC): the interpreter of a virtual environment
 function(automap_find_python variable folder doc)
@@ -25,6 +26,7 @@ function(automap_find_python variable folder doc)
 endfunction()
 automap_find_python(AUTOMAP_PYTHON .venv "Python with jax, numpy, scikit-learn and safetensors, for tests")
 automap_find_python(AUTOMAP_TORCH_PYTHON .venv-torch "Python with torch and numpy, for tests")
+find_program(AUTOMAP_PLAIN_PYTHON python3 DOC "Python without packages, for checks of the sources")
 
 set(AUTOMAP_TEST_PATIENCE 1 CACHE STRING "Factor of the scripts' time limits, of which the long forms need more")
 
@@ -151,6 +153,8 @@ function(automap_script_test script default_labels)
   set(python ${AUTOMAP_PYTHON})
   if(packages STREQUAL "torch")
     set(python ${AUTOMAP_TORCH_PYTHON})
+  elseif(packages STREQUAL "plain")
+    set(python ${AUTOMAP_PLAIN_PYTHON})
   endif()
   if(NOT extension STREQUAL ".py")
     set(command bash ${script})

@@ -1,7 +1,8 @@
 # Loops over packed elements (executor/cpu/vector/), once for each set of vector
-# instructions; executor/cpu/vectors.c picks one at run time.
+# instructions; executor/cpu/vector/dispatch.c picks one at run time.
 include(CheckCCompilerFlag)
 file(GLOB VECTOR_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/executor/cpu/vector/*.c)
+list(FILTER VECTOR_SOURCES EXCLUDE REGEX "/dispatch[.]c$")
 set(VECTOR_OBJECTS)
 
 # Vectors wider than the set has are split within a file, never passed between files: no matter of ABI.
@@ -20,5 +21,5 @@ endif()
 if(AUTOMAP_VECTOR_LEVELS)
   automap_vector_set(level3 x86-64-v3 -march=x86-64-v3)
   automap_vector_set(level4 x86-64-v4 -march=x86-64-v4 -mprefer-vector-width=512)
-  set_source_files_properties(executor/cpu/vectors.c PROPERTIES COMPILE_DEFINITIONS AUTOMAP_VECTOR_LEVELS)
+  set_source_files_properties(executor/cpu/vector/dispatch.c PROPERTIES COMPILE_DEFINITIONS AUTOMAP_VECTOR_LEVELS)
 endif()

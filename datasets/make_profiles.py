@@ -1,4 +1,4 @@
-"""Profile graphs in the text form of PipeDream and DAPPLE (planners/profile_graph.h), with generated figures.
+"""Profile graphs in the text form of PipeDream and DAPPLE (planners/cut_agent/profile_graph.h), with generated figures.
 
     python datasets/make_profiles.py        writes datasets/profiles/*.txt
 

@@ -2,7 +2,7 @@
  * executor/cpu and executor/cuda.
  *
  * Every rank opens a device. A step that is neither a collective (comm.h) nor control flow
- * (control.h) becomes a KernelCall once, before the first training step: prepare() checks that the
+ * (control_flow.h) becomes a KernelCall once, before the first training step: prepare() checks that the
  * back end supports it, computes everything that depends on shapes alone and returns the needed
  * scratch memory. The runner then binds addresses and calls finish(), which compiles and uploads
  * the code and data of the calls. Every training step calls run(), which allocates nothing and
@@ -12,7 +12,7 @@
 #ifndef EXECUTOR_KERNELS_H
 #define EXECUTOR_KERNELS_H
 
-#include "propagation/program.h"
+#include "lowering/program/program.h"
 
 typedef struct KernelBackEnd KernelBackEnd;
 

@@ -5,7 +5,7 @@
  * module's arena and never changes after it is built; passes make new modules.
  * Instructions and computations are int32 indices into module-wide arrays; the
  * instructions of a computation are consecutive. A module as read keeps its
- * structure; analyses work on the canonical module (ir/canonical.h).
+ * structure; analyses work on the canonical module (ir/canonical/canonical.h).
  */
 #ifndef IR_MODULE_H
 #define IR_MODULE_H
@@ -184,8 +184,8 @@ typedef struct IrModule {
     struct Hlo__HloModuleProto *message; /* in the same arena; NULL in derived modules */
     const char *unbounded;               /* the first instruction with a dimension of no size; or NULL */
     const struct Hlo__HloInstructionProto *refused; /* while it is read: whose error it is; or NULL */
-    const struct IrLoops *loops;                    /* canonical modules only (ir/loops.h) */
-    const struct IrComputationWork *called_work;    /* likewise, [computation_count] (ir/flops.h) */
+    const struct IrLoops *loops;                    /* canonical modules only (ir/analysis/loops.h) */
+    const struct IrComputationWork *called_work;    /* likewise, [computation_count] (ir/analysis/flops.h) */
 } IrModule;
 
 /* For warnings and errors about a module that XLA has optimized. */

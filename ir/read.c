@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/file_format.h"
+#include "base/files/file.h"
+#include "base/files/file_format.h"
 #include "ir/encodings.h"
 
 typedef AmStatus ParseFunction(Hlo__HloModuleProto **message, Arena *arena, AmWarnings *warnings,

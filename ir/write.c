@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "ir/encodings.h"
 
 typedef AmStatus PrintFunction(Text *out, const Hlo__HloModuleProto *message, AmError *error);

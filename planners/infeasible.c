@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "cost/simulate.h"
-#include "planners/export.h"
+#include "cost/simulate/simulate.h"
+#include "planners/export/export.h"
 
 #define MOST_STEPS   4    /* of devices and micro-batches, each twice the one before */
 #define REFINEMENTS  4    /* bisections between an infeasible and a feasible value */

@@ -11,19 +11,19 @@
 
 #include <math.h>
 
-#include "base/clock.h"
-#include "cost/rank_memory.h"
-#include "cost/simulate.h"
-#include "planners/bound_pipelines.h"
-#include "planners/even_pipeline.h"
-#include "planners/hybrid.h"
-#include "planners/hybrid_stages.h"
-#include "planners/model_gap.h"
-#include "planners/paper_search.h"
-#include "planners/plan_climb.h"
-#include "planners/plan_restarts.h"
-#include "planners/search_watch.h"
-#include "planners/single_stage.h"
+#include "base/system/clock.h"
+#include "cost/simulate/simulate.h"
+#include "cost/step/rank_memory.h"
+#include "planners/automap_paper/paper_search.h"
+#include "planners/baselines/even_pipeline.h"
+#include "planners/bounds/bound_pipelines.h"
+#include "planners/bounds/model_gap.h"
+#include "planners/improve/plan_climb.h"
+#include "planners/improve/plan_restarts.h"
+#include "planners/pipeline/hybrid.h"
+#include "planners/pipeline/hybrid_stages.h"
+#include "planners/problem/search_watch.h"
+#include "planners/single_stage/single_stage.h"
 
 /* The largest number of a module's instructions for which a pipeline is simulated in some ten
  * milliseconds. */

@@ -2,8 +2,8 @@
 #ifndef PLANNERS_PLAN_SEARCH_H
 #define PLANNERS_PLAN_SEARCH_H
 
-#include "planners/search_options.h"
-#include "propagation/micro_batches.h"
+#include "lowering/micro_batch/micro_batches.h"
+#include "planners/problem/search_options.h"
 
 /* Searches the requested space. SPACE_AUTO, unless search_narrow() restricts it, covers one-stage
  * and multi-stage plans, including a given plan (options->initial, whose number of devices must be

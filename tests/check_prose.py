@@ -8,6 +8,7 @@ A marker is a hint. The check keeps the share of marked sentences low: LIMITS, b
   tests/check_prose.py [--list]    --list prints the marked sentences
 """
 # labels: cpu check
+# python: plain
 
 import os
 import pathlib
@@ -15,7 +16,7 @@ import re
 import sys
 
 LIMITS = {"comments": 0.030, "messages": 0.005}  # share of marked sentences
-FOLDERS = ("base", "ir", "propagation", "cost", "dqn", "planners", "executor", "cli", "include", "bench", "tests")
+FOLDERS = ("base", "ir", "propagation", "lowering", "cost", "dqn", "planners", "executor", "api", "cli", "include", "bench", "tests")
 
 FORMS = (
     r"what (?:a|an|the|its|their|one|each|every|it|they|is|was|has|had|may|must|can|comes|goes|lies|makes|takes|needs"

@@ -12,9 +12,9 @@
 #include <string.h>
 
 #include "base/cuda/library.h"
-#include "base/file.h"
+#include "base/files/file.h"
+#include "base/files/private_folder.h"
 #include "base/hash.h"
-#include "base/private_folder.h"
 
 /* Products and sums stay apart, as on the CPU. */
 static const char *const options[] = {"--fmad=false", "--std=c++17"};

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#include "base/cpu_features.h"
+#include "base/system/cpu_features.h"
 
 /* rows x (one or two vectors) of `out`, += a b over `depth` steps of k. */
 typedef struct Strip {

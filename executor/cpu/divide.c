@@ -5,8 +5,8 @@
 
 #include <string.h>
 
+#include "executor/array/strided.h"
 #include "executor/cpu/element.h"
-#include "executor/cpu/strided.h"
 
 /* Bytes that a thread copies per nanosecond in a long copy. */
 static const double copy_rate = 6;

@@ -10,7 +10,7 @@
 #ifndef EXECUTOR_CPU_ELEMENT_H
 #define EXECUTOR_CPU_ELEMENT_H
 
-#include "propagation/program.h"
+#include "lowering/program/program.h"
 
 #define ELEMENT_TILE 1024
 

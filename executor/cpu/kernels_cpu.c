@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/memory_limit.h"
+#include "base/system/memory_limit.h"
 #include "executor/cpu/cpu.h"
 #include "executor/cpu/divide.h"
 #include "executor/cpu/team.h"

@@ -1,5 +1,5 @@
 /* Measures the host with the parts of the CPU back end: products by OpenBLAS, loops over memory,
- * and alternating copies by two threads; see executor/probe.h. The host is one device, whose cores
+ * and alternating copies by two threads; see executor/calibrate/probe.h. The host is one device, whose cores
  * share products; a loop runs in one thread, as an element-wise operator of a rank does.
  */
 #include <cblas.h>
@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/machine.h"
-#include "executor/actors.h"
-#include "executor/inbox.h"
-#include "executor/probe.h"
-#include "executor/probe_samples.h"
+#include "base/system/clock.h"
+#include "base/system/machine.h"
+#include "executor/actors/actors.h"
+#include "executor/actors/inbox.h"
+#include "executor/calibrate/probe.h"
+#include "executor/calibrate/probe_samples.h"
 
 enum { LEAST_ROUNDS = 8 }; /* for a median of rounds of two copies */
 

@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-#include "executor/control.h"
 #include "executor/cpu/cpu.h"
 #include "executor/marker.h"
+#include "executor/program/control_flow.h"
 #include "executor/refused.h"
 
 static void run_nothing(const KernelCall *call) {

@@ -8,8 +8,8 @@
 #ifndef EXECUTOR_CUDA_CUDA_H
 #define EXECUTOR_CUDA_CUDA_H
 
+#include "executor/cuda/codegen/source.h"
 #include "executor/cuda/device.h"
-#include "executor/cuda/source.h"
 
 typedef AmStatus CudaPrepare(KernelCall *call, Arena *arena, AmError *error);
 
@@ -21,7 +21,7 @@ CudaPrepare cuda_prepare_generated;   /* generated.c: kernels of source.h, fusio
 AmStatus cuda_prepare_source(KernelCall *call, Arena *arena, const CudaSource *source, AmError *error);
 
 /* The generated kernel of a dot or a convolution: plainly; with a warning that a library refused it; and with
- * a warning that there is no cuDNN (plain.c). */
+ * a warning that there is no cuDNN (fallback.c). */
 AmStatus cuda_prepare_plain(KernelCall *call, Arena *arena, AmError *error);
 AmStatus cuda_prepare_refused(KernelCall *call, Arena *arena, const char *reason, AmError *error);
 AmStatus cuda_prepare_without_dnn(KernelCall *call, Arena *arena, const char *reason, AmError *error);
@@ -30,7 +30,7 @@ AmStatus cuda_prepare_without_dnn(KernelCall *call, Arena *arena, const char *re
  * their data; the device is current. */
 AmStatus cuda_finish_generated(CudaKernelDevice *device, AmError *error);
 
-/* KernelBackEnd.begin() and end(): graph.c. */
+/* KernelBackEnd.begin() and end(): cuda_graph.c. */
 bool cuda_begin_stretch(KernelDevice *device, void **record);
 bool cuda_end_stretch(KernelDevice *device, void **record);
 /* Destroys the graphs of all stretches, which hold what collectives put into them; nothing is issued any

@@ -30,7 +30,7 @@ typedef struct CudaKept {
     struct CudaKept *next;
 } CudaKept;
 
-/* Calls that a library refuses and that run as generated kernels (plain.c). */
+/* Calls that a library refuses and that run as generated kernels (fallback.c). */
 typedef struct CudaRefusals {
     int32_t products, convolutions;
     const char *first, *reason; /* of the first; NULL before it */

@@ -8,7 +8,7 @@
  */
 #include <string.h>
 
-#include "base/parallel.h"
+#include "base/system/parallel.h"
 #include "executor/cuda/cuda.h"
 #include "executor/cuda/unit_cache.h"
 

@@ -1,6 +1,6 @@
 /* A GPU measured by what the CUDA back end is made of: products by cuBLASLt, an
  * element-wise kernel, empty launches, and copies between devices; see
- * executor/probe.h. Times are the host's, from the first enqueue to the end of
+ * executor/calibrate/probe.h. Times are the host's, from the first enqueue to the end of
  * the stream, so that many repeats show what back-to-back work costs. Those of
  * collectives are the device's own, between two events in its queue.
  */
@@ -8,12 +8,12 @@
 #include <stdlib.h>
 
 #include "automap_features.h"
-#include "base/clock.h"
 #include "base/cuda/blas.h"
 #include "base/cuda/unit.h"
+#include "base/system/clock.h"
+#include "executor/calibrate/probe.h"
 #include "executor/cuda/device.h"
 #include "executor/cuda/probe.cu.h"
-#include "executor/probe.h"
 
 enum { BUFFERS = 3, THREADS = 256, BLOCKS_PER_MULTIPROCESSOR = 8 };
 

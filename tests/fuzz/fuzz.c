@@ -8,9 +8,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/array_file.h"
+#include "base/files/array_file.h"
 #include "base/hash.h"
-#include "ir/canonical.h"
+#include "ir/canonical/canonical.h"
 #include "ir/encodings.h"
 
 const char *fuzz_path(const uint8_t *data, size_t size) {

@@ -2,7 +2,7 @@
  * is reached; those that are read are printed and read back. */
 #include <string.h>
 
-#include "executor/checkpoint_manifest.h"
+#include "executor/checkpoint/checkpoint_manifest.h"
 #include "tests/fuzz/fuzz.h"
 
 /* Ends the text as a manifest does, over what stands before the last `,"digest"`. */

@@ -1,5 +1,5 @@
 /* Cluster files. */
-#include "cost/cluster.h"
+#include "cost/cluster/cluster.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -1,5 +1,5 @@
 /* From a module to all that planning derives from it: roles, factor rules, classes. */
-#include "propagation/plan.h"
+#include "propagation/plan/plan.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -1,7 +1,7 @@
 /* What cluster files are imported from: every kind, recognised by content. What is
  * imported must be a cluster. */
-#include "cost/cluster.h"
-#include "cost/import.h"
+#include "cost/cluster/cluster.h"
+#include "cost/cluster_import/import.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -1,5 +1,5 @@
 /* Plan files for mlp_tiny. */
-#include "propagation/plan.h"
+#include "propagation/plan/plan.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

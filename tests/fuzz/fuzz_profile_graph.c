@@ -1,9 +1,9 @@
 /* Profile graphs and arrays of layers: what is read makes a chain, which is cut exactly. */
 #include <math.h>
 
-#include "planners/chain_cluster.h"
-#include "planners/chain_exact.h"
-#include "planners/profile_graph.h"
+#include "planners/cut_agent/chain_cluster.h"
+#include "planners/cut_agent/chain_exact.h"
+#include "planners/cut_agent/profile_graph.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { MOST_PLACES = 200 };

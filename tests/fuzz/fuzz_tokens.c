@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/token_file.h"
+#include "base/files/token_file.h"
 #include "tests/fuzz/fuzz.h"
 
 static char folder[] = "/tmp/automap_fuzz_XXXXXX";

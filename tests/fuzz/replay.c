@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "tests/fuzz/fuzz.h"
 
 static int replay(const char *path, int depth) {

@@ -12,9 +12,9 @@
 
 #include <cmocka.h>
 
-#include "base/clock.h"
 #include "base/random.h"
-#include "executor/actors.h"
+#include "base/system/clock.h"
+#include "executor/actors/actors.h"
 
 enum { CASE_MAX_WORKERS = 8 };
 

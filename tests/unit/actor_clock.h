@@ -11,7 +11,7 @@
 #include <sched.h>
 
 #include "actor_case.h"
-#include "executor/actor_graph.h"
+#include "executor/actors/actor_graph.h"
 
 typedef struct ClockSeat {
     bool is_taken, is_let_out;

@@ -5,8 +5,8 @@
 #include <dirent.h>
 #include <sys/stat.h>
 
-#include "executor/checkpoint_export.h"
-#include "executor/checkpoint_reader.h"
+#include "executor/checkpoint/checkpoint_export.h"
+#include "executor/checkpoint/checkpoint_reader.h"
 #include "runner_case.h"
 
 enum { CHECKPOINT_STEPS = 8 };

@@ -4,7 +4,7 @@
 
 #include "model_case.h"
 
-#include "cost/cluster.h"
+#include "cost/cluster/cluster.h"
 
 typedef struct ClusterCase {
     Arena arena;

@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "executor/comm.h"
-#include "executor/cpu/wide.h"
+#include "executor/array/wide.h"
+#include "executor/comm/comm.h"
 
 enum { CASE_MOST_RANKS = 8, CASE_MOST_OPERANDS = 3, CASE_RANK = 3, CASE_MOST = 256 };
 

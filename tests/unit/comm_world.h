@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "executor/comm.h"
-#include "executor/rendezvous.h"
+#include "executor/comm/comm.h"
+#include "executor/comm/rendezvous.h"
 
 typedef struct CommWorld {
     Rendezvous *rendezvous; /* of this process's ranks */

@@ -13,9 +13,9 @@
 #include <string.h>
 
 #include "executor/cuda/cuda.h"
-#include "executor/executable.h"
-#include "ir/canonical.h"
-#include "propagation/lower.h"
+#include "executor/program/executable.h"
+#include "ir/canonical/canonical.h"
+#include "lowering/spmd/lower.h"
 #include "tests/cuda/stand_in/stand_in.h"
 
 /* The entry computation on one device, bound to memory of its own. */

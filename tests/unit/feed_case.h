@@ -13,9 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/array_file.h"
-#include "base/file.h"
-#include "executor/feed.h"
+#include "base/files/array_file.h"
+#include "base/files/file.h"
+#include "executor/data/feed.h"
 
 enum { BATCH = 4, LENGTH = 3, WIDTH = 2, VOCABULARY = 50, MOST_RANKS = 4 };
 enum { TOKENS, TARGETS, X, RATE, PARAMETERS };

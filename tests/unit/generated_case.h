@@ -10,9 +10,9 @@
 
 #include "base/random.h"
 #include "cubin_case.h"
-#include "executor/cuda/source.h"
+#include "executor/cuda/codegen/source.h"
 #include "kernel_case.h"
-#include "propagation/lower.h"
+#include "lowering/spmd/lower.h"
 #include "tests/cuda/host_compiler.h"
 
 typedef void HostKernel(void **addresses, unsigned blocks, unsigned threads, bool waits);

@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/files/json.h"
 
 #define HOST_MEASUREMENT                                                                                    \
     "{\"processors\": 4,"                                                                                   \

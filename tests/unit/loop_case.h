@@ -4,7 +4,7 @@
 #ifndef TESTS_UNIT_LOOP_CASE_H
 #define TESTS_UNIT_LOOP_CASE_H
 
-#include "propagation/lower.h"
+#include "lowering/spmd/lower.h"
 #include "runner_case.h"
 
 /* Integers from -2 to 2, derived from the state file or the seed. */

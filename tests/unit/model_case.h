@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "propagation/plan.h"
+#include "propagation/plan/plan.h"
 
 /* Release with plan_context_free(). Large models are packed. */
 static inline PlanContext *read_model(const char *name) {

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "executor/executable.h"
-#include "ir/canonical.h"
-#include "propagation/lower.h"
+#include "executor/program/executable.h"
+#include "ir/canonical/canonical.h"
+#include "lowering/spmd/lower.h"
 
 typedef struct ModuleCase {
     Arena arena;

@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "executor/mpi_wire.h"
-#include "executor/world.h"
+#include "executor/processes/mpi_wire.h"
+#include "executor/processes/world.h"
 
 static inline void mpi_case_give_up(void) {
     _exit(9);

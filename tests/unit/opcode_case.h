@@ -24,7 +24,7 @@
 
 #include <math.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "generated_case.h"

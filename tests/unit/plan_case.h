@@ -17,10 +17,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "base/random.h"
-#include "executor/rank.h"
-#include "propagation/lower.h"
+#include "executor/program/rank.h"
+#include "lowering/spmd/lower.h"
 
 enum { PLAN_MOST_RANKS = 16, PLAN_MOST_ARRAYS = 16 };
 

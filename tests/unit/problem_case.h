@@ -6,7 +6,7 @@
 
 #include "model_case.h"
 
-#include "planners/problem.h"
+#include "planners/problem/problem.h"
 
 enum { PROBLEM_CASE_DEVICES = 32 };
 

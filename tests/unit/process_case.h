@@ -15,9 +15,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/clock.h"
-#include "executor/socket.h"
-#include "executor/world.h"
+#include "base/system/clock.h"
+#include "executor/processes/socket.h"
+#include "executor/processes/world.h"
 
 enum { MOST = 6, TEXT = 1024 };
 

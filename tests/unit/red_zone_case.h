@@ -1,4 +1,4 @@
-/* Red zones around values (executor/red_zones.h), for the devices "cpu" and "cuda":
+/* Red zones around values (executor/program/red_zones.h), for the devices "cpu" and "cuda":
  * planted writes behind and before a value, a planted read, and models. */
 #ifndef TESTS_UNIT_RED_ZONE_CASE_H
 #define TESTS_UNIT_RED_ZONE_CASE_H

@@ -14,9 +14,9 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "executor/executable.h"
-#include "ir/canonical.h"
-#include "propagation/lower.h"
+#include "executor/program/executable.h"
+#include "ir/canonical/canonical.h"
+#include "lowering/spmd/lower.h"
 
 enum { REGION_MOST_RANKS = 4, REGION_SIZE = 4, REGION_RUNS = 4 };
 

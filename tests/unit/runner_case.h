@@ -13,11 +13,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/array_file.h"
-#include "base/file.h"
-#include "base/json.h"
+#include "base/files/array_file.h"
+#include "base/files/file.h"
+#include "base/files/json.h"
 #include "base/random.h"
-#include "executor/run.h"
+#include "executor/run/run.h"
 
 #define MODELS SOURCE_DIR "/datasets/models/"
 #define STEPS  20

@@ -14,12 +14,12 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "executor/cpu/strided.h"
-#include "executor/cpu/wide.h"
-#include "executor/executable.h"
-#include "ir/canonical.h"
-#include "propagation/ranks.h"
-#include "propagation/shard.h"
+#include "executor/array/strided.h"
+#include "executor/array/wide.h"
+#include "executor/program/executable.h"
+#include "ir/canonical/canonical.h"
+#include "lowering/spmd/ranks.h"
+#include "propagation/sharding/shard.h"
 
 enum { SPLIT_MOST_RANKS = 8, SPLIT_MOST_ARRAYS = 16 };
 

@@ -5,7 +5,7 @@
 
 #include "model_case.h"
 
-#include "planners/hybrid_model.h"
+#include "planners/pipeline/hybrid_model.h"
 
 #define STAGES_FRACTION 0.9
 

@@ -6,14 +6,14 @@
 
 #include "model_case.h"
 
-#include "cost/additive_bound.h"
-#include "cost/price.h"
-#include "cost/simulate.h"
-#include "planners/bound_pipelines.h"
-#include "planners/model_gap.h"
+#include "cost/relaxation/additive_bound.h"
+#include "cost/simulate/simulate.h"
+#include "cost/step/price.h"
+#include "planners/bounds/bound_pipelines.h"
+#include "planners/bounds/model_gap.h"
 #include "planners/plan_search.h"
-#include "planners/search.h"
-#include "planners/searchers.h"
+#include "planners/single_stage/search.h"
+#include "planners/single_stage/searchers.h"
 #include "sample.h"
 
 typedef struct Case {

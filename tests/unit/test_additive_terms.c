@@ -8,9 +8,9 @@
 #include <cmocka.h>
 
 #include "carrier_cases.h"
-#include "cost/additive.h"
-#include "cost/price.h"
-#include "propagation/plan.h"
+#include "cost/relaxation/additive.h"
+#include "cost/step/price.h"
+#include "propagation/plan/plan.h"
 #include "rule_cases.h"
 #include "sample.h"
 

@@ -22,11 +22,11 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "base/file.h"
-#include "ir/canonical.h"
+#include "base/files/file.h"
+#include "ir/analysis/roles.h"
+#include "ir/canonical/canonical.h"
 #include "ir/encodings.h"
-#include "ir/roles.h"
-#include "propagation/plan.h"
+#include "propagation/plan/plan.h"
 
 /* Allocations until one fails; 0 or less: none does. From then on `lasting` fails all. */
 static int64_t countdown;

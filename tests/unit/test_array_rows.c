@@ -13,9 +13,9 @@
 #include <unistd.h>
 #include <zip.h>
 
-#include "base/array_rows.h"
-#include "base/file.h"
-#include "base/zip_place.h"
+#include "base/files/array_rows.h"
+#include "base/files/file.h"
+#include "base/files/zip_place.h"
 
 static char folder[] = "/tmp/automap_rows_XXXXXX";
 

@@ -14,8 +14,8 @@
 #include <unistd.h>
 #include <zip.h>
 
-#include "base/array_file.h"
-#include "base/file.h"
+#include "base/files/array_file.h"
+#include "base/files/file.h"
 #include "base/random.h"
 
 static char folder[] = "/tmp/automap_array_XXXXXX";

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "base/clock.h"
+#include "base/system/clock.h"
 
 static void clocks_advance(void **state) {
     (void)state;

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 
 static char folder[] = "/tmp/automap_file_XXXXXX";
 

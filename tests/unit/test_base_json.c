@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/files/json.h"
 
 static json_t *parse(const char *text) {
     json_t *root;

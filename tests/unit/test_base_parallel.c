@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include <stdlib.h>
 
-#include "base/parallel.h"
+#include "base/system/parallel.h"
 
 static void add_one(void *user, int32_t k) {
     ((int32_t *)user)[k]++;

@@ -10,9 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/json.h"
+#include "base/files/json.h"
+#include "base/files/trace.h"
 #include "base/random.h"
-#include "base/trace.h"
 
 static char path[64];
 

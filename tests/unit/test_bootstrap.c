@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "executor/bootstrap.h"
-#include "executor/mpi_wire.h"
+#include "executor/processes/bootstrap.h"
+#include "executor/processes/mpi_wire.h"
 
 static const char *const variables[] = {"RANK",
                                         "WORLD_SIZE",

@@ -1,11 +1,11 @@
 /* Launches that no plan saves: counted by hand for a perceptron, and at most those of any plan of
  * launch-heavy models: random one-stage plans, in micro-batches too, and the pipelines of hybrid
  * searches. */
-#include "planners/bound_launches.h"
+#include "planners/bounds/bound_launches.h"
 
 #include "model_case.h"
-#include "planners/bound_pipelines.h"
-#include "planners/hybrid_stages.h"
+#include "planners/bounds/bound_pipelines.h"
+#include "planners/pipeline/hybrid_stages.h"
 #include "planners/plan_search.h"
 #include "sample.h"
 #include "search_case.h"

@@ -5,8 +5,8 @@
 
 #include "model_case.h"
 
-#include "planners/bound_pipelines.h"
-#include "planners/hybrid_stages.h"
+#include "planners/bounds/bound_pipelines.h"
+#include "planners/pipeline/hybrid_stages.h"
 #include "planners/plan_search.h"
 #include "sample.h"
 

@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "base/random.h"
-#include "planners/chain_exact.h"
+#include "planners/cut_agent/chain_exact.h"
 
 enum { MOST_LAYERS = 10 };
 

@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "executor/channel.h"
+#include "executor/comm/channel.h"
 
 enum { RANKS = 4, TURNS = 3, STEPS = 200, MAX_WORDS = 50, PIPES = 2 * RANKS };
 

@@ -3,7 +3,7 @@
 #include "mpi_case.h"
 
 #include "actor_case.h"
-#include "executor/comm_mpi.h"
+#include "executor/comm/comm_mpi.h"
 
 enum { MOST_HERE = 2, PIPES = 4, TURNS = 3, STEPS = 30 };
 

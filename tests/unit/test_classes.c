@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
-#include "ir/canonical.h"
-#include "propagation/groups.h"
-#include "propagation/plan.h"
+#include "ir/canonical/canonical.h"
+#include "propagation/groups/groups.h"
+#include "propagation/plan/plan.h"
 
 #define MODELS SOURCE_DIR "/datasets/models/"
 

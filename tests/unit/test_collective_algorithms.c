@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
-#include "cost/collective_profile.h"
+#include "base/files/json.h"
+#include "cost/collective/collective_profile.h"
 
 static const double A = 1e-6, B = 1e9; /* of the links inside servers */
 

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "executor/combine.h"
-#include "executor/cpu/wide.h"
+#include "executor/array/wide.h"
+#include "executor/comm/combine.h"
 
 enum { MOST = 70, MEMBERS = 5, BYTES = MOST * 8 };
 

@@ -3,8 +3,8 @@
 #include "kernel_case.h"
 
 #include "base/random.h"
-#include "executor/cpu/convolution.h"
-#include "executor/cpu/tile.h"
+#include "executor/cpu/convolution/convolution.h"
+#include "executor/cpu/matmul/tile.h"
 
 enum { SPATIAL = 2, RANK = SPATIAL + 2, CONFIGURATIONS = 200 };
 

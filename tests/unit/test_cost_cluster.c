@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
-#include "cost/cluster.h"
+#include "base/files/json.h"
+#include "cost/cluster/cluster.h"
 
 static const char mixed[] =
     "{\"format\": \"automap-cluster-1\", \"name\": \"mixed\","

@@ -11,8 +11,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/json.h"
-#include "cost/cluster.h"
+#include "base/files/json.h"
+#include "cost/cluster/cluster.h"
 
 #define TYPE                                                                                      \
     "\"memory_bytes\": 16e9, \"memory_bytes_per_second\": 9e11, \"flops_per_second\": {\"f32\": " \

@@ -11,9 +11,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
-#include "cost/collective_profile.h"
-#include "cost/measured_events.h"
+#include "base/files/json.h"
+#include "cost/collective/collective_profile.h"
+#include "cost/operator/measured_events.h"
 
 /* 2 servers x 4 devices; 1e9 B/s and 1 us inside, 1e8 B/s and 10 us between; no curves. */
 static const char plain[] =

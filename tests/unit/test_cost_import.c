@@ -12,9 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/json.h"
-#include "cost/import.h"
-#include "cost/topology.h"
+#include "base/files/json.h"
+#include "cost/cluster/topology.h"
+#include "cost/cluster_import/import.h"
 
 #define SAMPLE(name) SOURCE_DIR "/tests/imports/" name
 

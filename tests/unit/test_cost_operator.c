@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-#include "cost/operator.h"
+#include "cost/operator/operator.h"
 
 #define DIMENSIONS(...) ((const int64_t[]){__VA_ARGS__})
 #define OPERANDS(...)   ((const int32_t[]){__VA_ARGS__})

@@ -12,9 +12,9 @@
 
 #include <math.h>
 
-#include "base/json.h"
-#include "cost/simulate.h"
-#include "propagation/lower.h"
+#include "base/files/json.h"
+#include "cost/simulate/simulate.h"
+#include "lowering/spmd/lower.h"
 
 #define MODELS SOURCE_DIR "/datasets/models/"
 

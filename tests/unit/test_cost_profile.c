@@ -13,9 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/json.h"
-#include "cost/operator_curves.h"
-#include "cost/profile.h"
+#include "base/files/json.h"
+#include "cost/cluster/operator_curves.h"
+#include "cost/operator/profile.h"
 
 static StepEvent event_of(const char *key, int32_t count, double a, double b) {
     StepEvent event = {.size_count = count, .sizes = {a, b}};

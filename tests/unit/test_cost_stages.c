@@ -11,10 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/json.h"
-#include "cost/exchange.h"
-#include "cost/simulate.h"
-#include "propagation/transfer.h"
+#include "base/files/json.h"
+#include "cost/collective/exchange.h"
+#include "cost/simulate/simulate.h"
+#include "lowering/spmd/transfer.h"
 
 /* Two servers of two devices; the second one's are half as fast. */
 static const char two_speeds[] =

@@ -13,10 +13,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/file.h"
-#include "base/json.h"
-#include "cost/topology.h"
-#include "cost/topology_expression.h"
+#include "base/files/file.h"
+#include "base/files/json.h"
+#include "cost/cluster/topology.h"
+#include "cost/cluster/topology_expression.h"
 
 typedef struct Graph {
     Arena arena;

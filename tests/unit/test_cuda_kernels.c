@@ -10,7 +10,7 @@ enum { SKIPPED = 77 };
 #ifdef AUTOMAP_HAVE_CUDA
 #include <pthread.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "base/random.h"
 #include "cuda_case.h"
 

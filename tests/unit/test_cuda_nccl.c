@@ -12,8 +12,8 @@ enum { SKIPPED = 77 };
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/cuda/driver.h"
+#include "base/system/clock.h"
 #include "executor/cuda/cuda.h"
 #include "region_case.h"
 #include "tests/cuda/stand_in/stand_in.h"

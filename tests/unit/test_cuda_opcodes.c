@@ -20,7 +20,7 @@ enum { SKIPPED = 77 };
 #ifdef AUTOMAP_HAVE_CUDA
 #include <dirent.h>
 
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "cuda_case.h"
 #include "executor/cuda/coverage.h"
 #include "opcode_case.h"

@@ -18,13 +18,13 @@
 enum { SKIPPED = 77, MEMORY = 12 << 20 };
 
 #ifdef AUTOMAP_HAVE_CUDA
-#include "base/clock.h"
 #include "base/cuda/driver.h"
-#include "base/json.h"
-#include "cost/cluster.h"
-#include "cost/operator_curves.h"
-#include "executor/probe.h"
-#include "executor/probe_collectives.h"
+#include "base/files/json.h"
+#include "base/system/clock.h"
+#include "cost/cluster/cluster.h"
+#include "cost/cluster/operator_curves.h"
+#include "executor/calibrate/probe.h"
+#include "executor/calibrate/probe_collectives.h"
 #include "tests/cuda/stand_in/stand_in.h"
 
 static const StandIn *stand;

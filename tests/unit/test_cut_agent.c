@@ -12,10 +12,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/array_file.h"
-#include "planners/cut_agent_file.h"
-#include "planners/cut_agent_grade.h"
-#include "planners/cut_agent_train.h"
+#include "base/files/array_file.h"
+#include "planners/cut_agent/cut_agent_file.h"
+#include "planners/cut_agent/cut_agent_grade.h"
+#include "planners/cut_agent/cut_agent_train.h"
 #include "sample.h"
 
 static void sets_are_scaled_together(void **state) {

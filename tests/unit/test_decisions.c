@@ -8,12 +8,12 @@
 #include <cmocka.h>
 
 #include "base/random.h"
+#include "bench/quality/decisions_agent.h"
+#include "bench/quality/decisions_cut.h"
+#include "bench/quality/decisions_environment.h"
+#include "bench/quality/decisions_planted.h"
+#include "bench/quality/decisions_search.h"
 #include "model_case.h"
-#include "planners/decisions_agent.h"
-#include "planners/decisions_cut.h"
-#include "planners/decisions_environment.h"
-#include "planners/decisions_planted.h"
-#include "planners/decisions_search.h"
 
 enum { SMALL = 6, SMALL_STRATEGIES = 3 };
 

@@ -11,8 +11,8 @@
  */
 #include "glpk_case.h"
 
-#include "planners/decisions_exact.h"
-#include "planners/decisions_planted.h"
+#include "bench/quality/decisions_exact.h"
+#include "bench/quality/decisions_planted.h"
 
 enum { INSTANCES = 20, TAKEN = 8, MOST_NODES = 1000000 };
 

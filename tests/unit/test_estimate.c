@@ -4,15 +4,15 @@
 
 #include "problem_case.h"
 
-#include "cost/additive.h"
-#include "cost/reshard_costs.h"
-#include "planners/baseline.h"
-#include "planners/estimate.h"
-#include "planners/screen.h"
-#include "planners/searchers.h"
-#include "planners/single_stage.h"
-#include "propagation/lower.h"
-#include "propagation/reshard_path.h"
+#include "cost/relaxation/additive.h"
+#include "cost/relaxation/reshard_costs.h"
+#include "lowering/spmd/lower.h"
+#include "lowering/spmd/reshard_path.h"
+#include "planners/baselines/baseline.h"
+#include "planners/single_stage/estimate.h"
+#include "planners/single_stage/screen.h"
+#include "planners/single_stage/searchers.h"
+#include "planners/single_stage/single_stage.h"
 #include "sample.h"
 
 /* The relative difference between the estimate of an axis plan and the whole model's figure. */

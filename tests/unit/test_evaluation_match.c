@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "executor/evaluation_match.h"
+#include "executor/run/evaluation_match.h"
 
 enum { MOST = 6 };
 

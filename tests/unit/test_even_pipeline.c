@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-#include "planners/even_pipeline.h"
-#include "propagation/micro_batches.h"
-#include "propagation/stages.h"
+#include "lowering/micro_batch/micro_batches.h"
+#include "planners/baselines/even_pipeline.h"
+#include "propagation/stages/stages.h"
 
 enum { LAYERS = 4, WIDE = 64, NARROW = 2 };
 

@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/event_file.h"
-#include "base/file.h"
+#include "base/files/event_file.h"
+#include "base/files/file.h"
 
 static char folder[64];
 

@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "base/random.h"
-#include "executor/actors.h"
+#include "executor/actors/actors.h"
 
 enum { EXAMPLES = 22 }; /* five batches of 4, and two that fill none */
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "base/file_format.h"
+#include "base/files/file_format.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define BYTES(text)  text, sizeof text - 1

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cost/simulate.h"
+#include "cost/simulate/simulate.h"
+#include "lowering/spmd/lower.h"
 #include "model_case.h"
-#include "planners/search.h"
-#include "propagation/lower.h"
+#include "planners/single_stage/search.h"
 #include "sample.h"
 
 #define EVALUATIONS sample_of(24, 4)

@@ -3,10 +3,10 @@
 #include "model_case.h"
 
 #include "base/random.h"
-#include "cost/simulate.h"
-#include "planners/search.h"
-#include "propagation/gather_ahead.h"
-#include "propagation/ranks.h"
+#include "cost/simulate/simulate.h"
+#include "lowering/passes/gather_ahead.h"
+#include "lowering/spmd/ranks.h"
+#include "planners/single_stage/search.h"
 
 enum { MOST = 160, MIB = 1 << 20 };
 

@@ -12,7 +12,7 @@ enum { SKIPPED = 77 };
 #include <glob.h>
 
 #include "base/cuda/nvrtc.h"
-#include "base/file.h"
+#include "base/files/file.h"
 #include "generated_module.h"
 
 static char cache[] = "/tmp/automap_cache_XXXXXX";

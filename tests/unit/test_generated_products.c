@@ -9,8 +9,8 @@
 enum { SKIPPED = 77 };
 
 #ifdef AUTOMAP_HAVE_CUDA
-#include "executor/cuda/pack.h"
-#include "executor/cuda/product.h"
+#include "executor/cuda/codegen/move/pack.h"
+#include "executor/cuda/codegen/product.h"
 #include "generated_case.h"
 #include "product_rows.h"
 

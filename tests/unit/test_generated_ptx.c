@@ -7,7 +7,7 @@
 enum { SKIPPED = 77 };
 
 #ifdef AUTOMAP_HAVE_CUDA
-#include "executor/cuda/pack.h"
+#include "executor/cuda/codegen/move/pack.h"
 #include "generated_module.h"
 
 /* An architecture that no card has: NVRTC compiles to PTX of its newest one. */

@@ -8,7 +8,7 @@
 enum { SKIPPED = 77 };
 
 #ifdef AUTOMAP_HAVE_CUDA
-#include "base/file.h"
+#include "base/files/file.h"
 #include "generated_case.h"
 
 static void compare_with_file(const char *name, const char *text) {

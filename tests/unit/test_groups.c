@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 #include "model_case.h"
-#include "propagation/independent_set.h"
-#include "propagation/strict.h"
+#include "propagation/groups/independent_set.h"
+#include "propagation/groups/strict.h"
 
 #define MANY 20000
 

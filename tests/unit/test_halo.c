@@ -3,7 +3,7 @@
  * operands. */
 #include <stdio.h>
 
-#include "planners/export_jax.h"
+#include "planners/export/export_jax.h"
 #include "split_case.h"
 
 #define COMPUTATIONS                                                                                     \

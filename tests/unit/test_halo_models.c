@@ -1,6 +1,6 @@
 /* Training steps of image models whose positions are split: the losses and the
  * state of one device, with halos in both passes. */
-#include "propagation/lower.h"
+#include "lowering/spmd/lower.h"
 #include "runner_case.h"
 #include "sample.h"
 

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
-#include "cost/host_cache.h"
+#include "cost/cluster/host_cache.h"
 #include "tests/unit/host_case.h"
 
 static const Machine machine = {.processor = "first", .processors = 4, .memory_bytes = (int64_t)8 << 30};

@@ -15,11 +15,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/json.h"
-#include "base/process.h"
-#include "cost/cluster.h"
-#include "cost/host_cluster.h"
-#include "cost/operator_curves.h"
+#include "base/files/json.h"
+#include "base/system/process.h"
+#include "cost/cluster/cluster.h"
+#include "cost/cluster/host_cluster.h"
+#include "cost/cluster/operator_curves.h"
 #include "tests/unit/host_case.h"
 
 static const Machine machine = {.processor = "test", .processors = 4, .memory_bytes = (int64_t)16 << 30};

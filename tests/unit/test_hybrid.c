@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cost/simulate.h"
-#include "planners/hybrid.h"
+#include "cost/simulate/simulate.h"
+#include "planners/pipeline/hybrid.h"
 #include "planners/plan_search.h"
 #include "sample.h"
 

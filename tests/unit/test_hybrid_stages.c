@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "planners/hybrid_changes.h"
+#include "planners/pipeline/hybrid_changes.h"
 
 typedef struct Enumeration {
     const StagesCase *fixture;

@@ -11,9 +11,9 @@
 #include <cmocka.h>
 
 #include "base/random.h"
+#include "lowering/spmd/lower.h"
 #include "model_case.h"
-#include "propagation/incremental.h"
-#include "propagation/lower.h"
+#include "propagation/propagate/incremental.h"
 
 #define MOST_SEEDS 24
 

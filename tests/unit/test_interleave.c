@@ -6,12 +6,12 @@
 
 #include <string.h>
 
-#include "cost/cluster.h"
-#include "cost/simulate.h"
-#include "planners/even_pipeline.h"
-#include "propagation/interleave.h"
-#include "propagation/micro_batches.h"
-#include "propagation/ranks.h"
+#include "cost/cluster/cluster.h"
+#include "cost/simulate/simulate.h"
+#include "lowering/interleave/interleave.h"
+#include "lowering/micro_batch/micro_batches.h"
+#include "lowering/spmd/ranks.h"
+#include "planners/baselines/even_pipeline.h"
 
 enum { STAGES = 4, TURNS = 8 };
 

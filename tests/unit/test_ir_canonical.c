@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
-#include "ir/canonical.h"
+#include "ir/canonical/canonical.h"
 
 #define MODELS SOURCE_DIR "/datasets/models"
 

@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "cost/model_flops.h"
-#include "ir/canonical.h"
-#include "ir/flops.h"
+#include "cost/operator/model_flops.h"
+#include "ir/analysis/flops.h"
+#include "ir/canonical/canonical.h"
 
 /* Instructions are made here, not read: only the fields that the count uses are filled. */
 static const IrShape scalar = {.type = DTYPE_F32};

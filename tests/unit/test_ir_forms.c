@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "base/file.h"
-#include "ir/canonical.h"
+#include "base/files/file.h"
+#include "ir/canonical/canonical.h"
 #include "ir/encodings.h"
 
 static void check_printed(const char *title, const IrModule *module) {

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "ir/canonical.h"
+#include "base/system/clock.h"
+#include "ir/canonical/canonical.h"
 #include "ir/encodings.h"
 
 enum { FORM_COUNT = 3, SLOWEST_SECONDS = 1 };

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "ir/canonical.h"
-#include "ir/loops.h"
+#include "ir/analysis/loops.h"
+#include "ir/canonical/canonical.h"
 
 typedef struct Read {
     IrModule *module, *canonical;

@@ -13,9 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "base/random.h"
-#include "ir/canonical.h"
+#include "ir/canonical/canonical.h"
 #include "ir/encodings.h"
 
 #define MODELS SOURCE_DIR "/datasets/models/"

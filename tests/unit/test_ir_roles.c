@@ -13,8 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ir/canonical.h"
-#include "ir/roles.h"
+#include "ir/analysis/roles.h"
+#include "ir/canonical/canonical.h"
 #include "sample.h"
 
 #define MODELS SOURCE_DIR "/datasets/models"

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "ir/canonical.h"
+#include "ir/canonical/canonical.h"
 
 /* The canonical module of a text, and the module it refers to. */
 typedef struct Read {

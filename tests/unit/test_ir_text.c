@@ -9,11 +9,11 @@
 
 #include <cmocka.h>
 
-#include "base/clock.h"
-#include "base/file.h"
+#include "base/files/file.h"
 #include "base/float_format.h"
-#include "ir/canonical.h"
-#include "ir/text.h"
+#include "base/system/clock.h"
+#include "ir/canonical/canonical.h"
+#include "ir/text/text.h"
 #include "sample.h"
 
 typedef struct Packed {

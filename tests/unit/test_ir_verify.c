@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ir/verify_parts.h"
+#include "ir/verify/verify_parts.h"
 
 /* Refused for its missing done alone: its own rule holds. */
 #define ALONE "it has 0 users"

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "lowering/spmd/lower.h"
 #include "module_case.h"
-#include "propagation/lower.h"
 
 /* (a, b, n): while n > 0 { a, b = b, a + b; n-- }, so Fibonacci; a swap that reads what it overwrites. */
 static const char loop[] = "HloModule m\n"

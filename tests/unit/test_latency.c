@@ -4,7 +4,7 @@
 #include "model_case.h"
 
 #include "base/random.h"
-#include "propagation/reduce_early.h"
+#include "lowering/passes/reduce_early.h"
 
 enum { MOST = 200, EXTENT = 4096 };
 

@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "ir/canonical.h"
-#include "propagation/lower.h"
+#include "ir/canonical/canonical.h"
+#include "lowering/spmd/lower.h"
 
 #define MODELS SOURCE_DIR "/datasets/models/"
 

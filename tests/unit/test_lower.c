@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/random.h"
-#include "propagation/lower.h"
+#include "lowering/spmd/lower.h"
 
 #define MODELS SOURCE_DIR "/datasets/models/"
 

@@ -8,8 +8,8 @@
 #include <cmocka.h>
 
 #include "base/random.h"
-#include "propagation/lower_memo.h"
-#include "propagation/plan.h"
+#include "lowering/spmd/lower_memo.h"
+#include "propagation/plan/plan.h"
 
 enum { ARRAYS = 40, QUESTIONS = 20000 };
 

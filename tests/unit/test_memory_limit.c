@@ -1,6 +1,6 @@
 /* Limits on memory from files of control groups below a folder that stands for the root. */
 #define _XOPEN_SOURCE 700
-#include "base/memory_limit.h"
+#include "base/system/memory_limit.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -8,10 +8,10 @@
 #include <dirent.h>
 #include <pthread.h>
 
-#include "cost/memory.h"
-#include "executor/rank.h"
-#include "propagation/micro_batches.h"
-#include "propagation/ranks.h"
+#include "cost/step/memory.h"
+#include "executor/program/rank.h"
+#include "lowering/micro_batch/micro_batches.h"
+#include "lowering/spmd/ranks.h"
 
 enum { MOST_RANKS = 4, GUARD_BYTES = 4096, MARK = 0xa5 };
 

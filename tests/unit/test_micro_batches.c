@@ -2,8 +2,8 @@
  * that every number of micro-batches, on any mesh, equals the original module bit for bit; modules
  * that cannot be split exactly are refused. */
 #include "loop_case.h"
+#include "lowering/micro_batch/micro_batches.h"
 #include "micro_batch_case.h"
-#include "propagation/micro_batches.h"
 
 typedef struct BatchCase {
     const char *name, *text;

@@ -11,9 +11,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
-#include "cost/collective.h"
-#include "cost/nccl_model.h"
+#include "base/files/json.h"
+#include "cost/collective/collective.h"
+#include "cost/collective/nccl_model.h"
 
 typedef struct Fixture {
     Arena arena;

@@ -16,7 +16,7 @@ enum { SKIPPED = 77 };
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "executor/cuda/coverage.h"
 #include "executor/refused.h"
 

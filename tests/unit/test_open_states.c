@@ -14,8 +14,8 @@
 
 #include "base/random.h"
 #include "base/text.h"
-#include "cost/collective.h"
-#include "propagation/lower.h"
+#include "cost/collective/collective.h"
+#include "lowering/spmd/lower.h"
 #include "sample.h"
 
 #define CASES       sample_of(240, 60) /* of each other type one */

@@ -5,7 +5,7 @@
 
 #include <cmocka.h>
 
-#include "executor/control.h"
+#include "executor/program/control_flow.h"
 
 enum { STEPS = 8 };
 

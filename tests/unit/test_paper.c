@@ -5,8 +5,8 @@
 
 #include "model_case.h"
 
-#include "cost/cluster.h"
-#include "planners/paper_search.h"
+#include "cost/cluster/cluster.h"
+#include "planners/automap_paper/paper_search.h"
 #include "sample.h"
 
 static PaperPartition *partition_of(Arena *arena, const PlanContext *context, int32_t size,

@@ -6,8 +6,8 @@
 #include "model_case.h"
 
 #include "base/random.h"
-#include "cost/cluster.h"
-#include "planners/paper_search.h"
+#include "cost/cluster/cluster.h"
+#include "planners/automap_paper/paper_search.h"
 #include "sample.h"
 
 typedef struct Fixture {

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "cost/pipeline_clock.h"
-#include "propagation/pipeline_schedule.h"
+#include "cost/simulate/pipeline_clock.h"
+#include "propagation/plan/pipeline_schedule.h"
 
 enum { MOST_STAGES = 8, MOST_TURNS = 24, MOST_CHUNKS = 3, MOST_PIECES = 9 * MOST_CHUNKS };
 

@@ -10,10 +10,10 @@
 #include <cmocka.h>
 
 #include "base/random.h"
-#include "planners/border_loss.h"
-#include "planners/bound_pipelines.h"
-#include "planners/pipeline_paths.h"
-#include "propagation/pipeline_schedule.h"
+#include "planners/bounds/border_loss.h"
+#include "planners/bounds/bound_pipelines.h"
+#include "planners/bounds/pipeline_paths.h"
+#include "propagation/plan/pipeline_schedule.h"
 #include "sample.h"
 
 enum { MOST_STAGES = 8, MOST_TURNS = 64, MOST_PLACES = 12 };

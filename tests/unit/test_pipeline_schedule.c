@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "propagation/pipeline_schedule.h"
+#include "propagation/plan/pipeline_schedule.h"
 
 enum { MOST_STAGES = 8, MOST_MICRO_BATCHES = 16, MOST_CHUNKS = 4, MOST_PARTS = MOST_STAGES * MOST_CHUNKS };
 

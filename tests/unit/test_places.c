@@ -1,7 +1,7 @@
 /* Slices whose index the iteration selects: those that are views of the array, their cost, and
  * results equal to those of copies, computed here by hand. */
+#include "lowering/passes/places.h"
 #include "module_case.h"
-#include "propagation/places.h"
 
 enum { TURNS = 4, WIDTH = 16 };
 

@@ -8,10 +8,10 @@
 
 #include <cmocka.h>
 
-#include "base/file.h"
-#include "base/json.h"
-#include "planners/export_jax.h"
-#include "planners/search.h"
+#include "base/files/file.h"
+#include "base/files/json.h"
+#include "planners/export/export_jax.h"
+#include "planners/single_stage/search.h"
 
 #define MODEL     SOURCE_DIR "/datasets/models/mlp_tiny/model.hlo.pb"
 #define FILE_NAME "test_plan_file.plan.json"

@@ -4,12 +4,12 @@
 #include "model_case.h"
 #include "sample.h"
 
-#include "cost/simulate.h"
-#include "planners/even_pipeline.h"
-#include "planners/plan_moves.h"
-#include "planners/plan_restarts.h"
+#include "cost/simulate/simulate.h"
+#include "lowering/micro_batch/micro_batches.h"
+#include "planners/baselines/even_pipeline.h"
+#include "planners/improve/plan_moves.h"
+#include "planners/improve/plan_restarts.h"
 #include "planners/plan_search.h"
-#include "propagation/micro_batches.h"
 
 enum { MICRO_BATCHES = 4 };
 

@@ -13,10 +13,10 @@
 
 #include <dirent.h>
 
-#include "cost/simulate.h"
-#include "planners/search.h"
-#include "propagation/lower.h"
-#include "propagation/micro_batches.h"
+#include "cost/simulate/simulate.h"
+#include "lowering/micro_batch/micro_batches.h"
+#include "lowering/spmd/lower.h"
+#include "planners/single_stage/search.h"
 
 enum {
     RUN_STEPS = 5,

@@ -10,11 +10,11 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/process.h"
-#include "cost/operator_curves.h"
-#include "executor/probe.h"
-#include "executor/probe_collectives.h"
+#include "base/system/clock.h"
+#include "base/system/process.h"
+#include "cost/cluster/operator_curves.h"
+#include "executor/calibrate/probe.h"
+#include "executor/calibrate/probe_collectives.h"
 
 static const int64_t sizes[] = {256, 4096, 65536, 0};
 static int32_t failing_rank;

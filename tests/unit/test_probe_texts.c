@@ -8,12 +8,12 @@
 
 #include <string.h>
 
-#include "cost/operator_curves.h"
-#include "executor/probe_operators.h"
-#include "executor/probe_texts.h"
-#include "ir/canonical.h"
-#include "propagation/lower.h"
-#include "propagation/step_event.h"
+#include "cost/cluster/operator_curves.h"
+#include "executor/calibrate/probe_operators.h"
+#include "executor/calibrate/probe_texts.h"
+#include "ir/canonical/canonical.h"
+#include "lowering/program/step_event.h"
+#include "lowering/spmd/lower.h"
 
 static void assert_one_step(const ProbeClass *class, const Text *text) {
     IrModule *module, *canonical;
@@ -62,7 +62,7 @@ static void every_class_is_one_of_a_cluster_file(void **state) {
         int32_t dimensions, grows;
     } classes[] = {
 #define OPERATOR_CLASS(name, text, dimensions, grows) {text, dimensions, grows},
-#include "cost/operator_classes.def"
+#include "cost/cluster/operator_classes.def"
 #undef OPERATOR_CLASS
     };
     assert_int_equal(probe_class_count, OPERATOR_FIRST_OF_LINKS);

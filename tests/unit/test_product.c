@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "executor/cpu/product.h"
+#include "executor/cpu/matmul/product.h"
 
 enum { AROUND = 5 /* numbers that must stay, behind every row of the result */ };
 

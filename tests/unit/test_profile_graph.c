@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "planners/chain_exact.h"
-#include "planners/profile_graph.h"
+#include "planners/cut_agent/chain_exact.h"
+#include "planners/cut_agent/profile_graph.h"
 
 #define FIGURES "forward_compute_time=1.0, backward_compute_time=2.0, activation_size=8.0, parameter_size=4.0"
 

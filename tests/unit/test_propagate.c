@@ -8,12 +8,12 @@
 
 #include <cmocka.h>
 
-#include "base/file.h"
-#include "ir/canonical.h"
+#include "base/files/file.h"
+#include "ir/canonical/canonical.h"
 #include "ir/hlo.pb-c.h"
-#include "propagation/path_pattern.h"
-#include "propagation/propagate.h"
-#include "propagation/read_sharding.h"
+#include "propagation/propagate/path_pattern.h"
+#include "propagation/propagate/propagate.h"
+#include "propagation/propagate/read_sharding.h"
 
 static PlanContext *read_model(const char *name) {
     PlanContext *context;

@@ -2,9 +2,9 @@
  * are not recomputed, and other values of a range that the backward pass uses are. */
 #include "model_case.h"
 
-#include "planners/even_pipeline.h"
-#include "propagation/micro_batches.h"
-#include "propagation/stages.h"
+#include "lowering/micro_batch/micro_batches.h"
+#include "planners/baselines/even_pipeline.h"
+#include "propagation/stages/stages.h"
 
 enum { PIECES = 4 };
 

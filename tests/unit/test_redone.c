@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "propagation/lower.h"
+#include "lowering/spmd/lower.h"
 
 #define SUM "add { l = f32[] parameter(0) r = f32[] parameter(1) ROOT s = f32[] add(l, r) }\n"
 /* `c` is computed from a 16-bit product, read by a sum, and again by a user of the sum. */

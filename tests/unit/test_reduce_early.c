@@ -4,10 +4,10 @@
 
 #include <math.h>
 
-#include "cost/simulate.h"
-#include "planners/search.h"
-#include "propagation/ranks.h"
-#include "propagation/reduce_early.h"
+#include "cost/simulate/simulate.h"
+#include "lowering/passes/reduce_early.h"
+#include "lowering/spmd/ranks.h"
+#include "planners/single_stage/search.h"
 
 typedef struct Fixture {
     Arena arena;

@@ -6,12 +6,12 @@
 
 #include "problem_case.h"
 
-#include "cost/additive_bound.h"
-#include "cost/price.h"
-#include "planners/baseline.h"
-#include "planners/refine.h"
-#include "planners/searchers.h"
-#include "planners/single_stage.h"
+#include "cost/relaxation/additive_bound.h"
+#include "cost/step/price.h"
+#include "planners/baselines/baseline.h"
+#include "planners/single_stage/refine.h"
+#include "planners/single_stage/searchers.h"
+#include "planners/single_stage/single_stage.h"
 #include "sample.h"
 
 typedef struct Case {

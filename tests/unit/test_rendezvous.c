@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "base/process.h"
-#include "executor/rendezvous.h"
+#include "base/system/process.h"
+#include "executor/comm/rendezvous.h"
 
 enum { MOST_MEMBERS = 8, LETTER_WORDS = 20 };
 

@@ -13,10 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "executor/executable.h"
-#include "ir/canonical.h"
-#include "propagation/lower_internal.h"
-#include "propagation/shard.h"
+#include "executor/program/executable.h"
+#include "ir/canonical/canonical.h"
+#include "lowering/spmd/lower_internal.h"
+#include "propagation/sharding/shard.h"
 #include "sample.h"
 
 enum { MOST_RANKS = 8, RANK = 2, MOST_STATES = 16, STRIDE = 7, MOST_ELEMENTS = 512 };

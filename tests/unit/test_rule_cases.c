@@ -10,7 +10,7 @@
  * mesh; AUTOMAP_CASE=TEXT: only modules whose name holds the text. */
 #include "carrier_cases.h"
 #include "plan_case.h"
-#include "propagation/rules.h"
+#include "propagation/rules/rules.h"
 #include "rule_cases.h"
 #include "sample.h"
 

@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
-#include "base/file.h"
-#include "ir/canonical.h"
-#include "propagation/rules.h"
+#include "base/files/file.h"
+#include "ir/canonical/canonical.h"
+#include "propagation/rules/rules.h"
 
 /* Operators that to_apply may name. */
 #define COMPUTATIONS                                                                                         \

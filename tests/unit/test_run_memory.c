@@ -1,7 +1,7 @@
 /* A long run holds memory flat: after its first steps, steps allocate nothing and the
  * process does not grow. 10,000 steps on one device, fewer on two ranks (AUTOMAP_FULL: as
  * many), with and without a timeline. */
-#include "base/process.h"
+#include "base/system/process.h"
 #include "runner_case.h"
 #include "sample.h"
 

@@ -1,8 +1,8 @@
 /* Watching a run from inside the library: a loss that is not finite ends it or is
  * counted, on every rank alike; examples and tokens of a step; timelines as traces. */
-#include "executor/throughput.h"
-#include "executor/timeline.h"
-#include "propagation/lower.h"
+#include "executor/program/timeline.h"
+#include "executor/run/throughput.h"
+#include "lowering/spmd/lower.h"
 #include "runner_case.h"
 
 static const char module_path[] = MODELS "mlp_tiny/model.hlo.pb";

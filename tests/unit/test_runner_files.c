@@ -1,6 +1,6 @@
 /* Files of a run: missing and ill-fitting arrays, batches, random state, watched and saved outputs,
  * interruption. */
-#include "propagation/lower.h"
+#include "lowering/spmd/lower.h"
 #include "runner_case.h"
 
 static const char path_in_models[] = MODELS "mlp_tiny/model.hlo.pb";

@@ -13,9 +13,9 @@
 
 #include <cmocka.h>
 
-#include "base/disk.h"
-#include "base/file.h"
-#include "base/private_folder.h"
+#include "base/files/disk.h"
+#include "base/files/file.h"
+#include "base/files/private_folder.h"
 
 static char folder[] = "/tmp/automap-safe-XXXXXX";
 

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "propagation/sbp.h"
+#include "propagation/sharding/sbp.h"
 
 static Mesh parse(Arena *arena, const char *text) {
     Mesh mesh;

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "model_case.h"
-#include "propagation/scopes.h"
+#include "propagation/propagate/scopes.h"
 
 #define MOST_PINS 4
 

@@ -1,7 +1,7 @@
 /* Searchers against exhaustive search on generated training steps: multi-layer
  * perceptrons of random widths on clusters of random speeds, small enough to
  * enumerate every plan. */
-#include "propagation/lower.h"
+#include "lowering/spmd/lower.h"
 #include "sample.h"
 #include "search_case.h"
 

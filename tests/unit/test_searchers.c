@@ -1,6 +1,6 @@
 /* Annealing, greedy and exact search against every plan of spaces that are small enough to enumerate. */
+#include "lowering/spmd/lower.h"
 #include "model_case.h"
-#include "propagation/lower.h"
 #include "sample.h"
 #include "search_case.h"
 

@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "propagation/read_sharding.h"
-#include "propagation/read_shardy.h"
+#include "propagation/propagate/read_sharding.h"
+#include "propagation/propagate/read_shardy.h"
 
 #define MESHES "{other = #sdy.mesh<[\"x\"=8]>, mesh = #sdy.mesh<[\"data\"=2, \"model\"=4]>}"
 

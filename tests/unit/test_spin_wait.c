@@ -5,8 +5,8 @@
 
 #include <cmocka.h>
 
-#include "base/clock.h"
-#include "executor/spin_wait.h"
+#include "base/system/clock.h"
+#include "executor/actors/spin_wait.h"
 
 /* The first look is at once: nothing is waited for that is there already. */
 static void test_first_look(void **state) {

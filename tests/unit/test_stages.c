@@ -1,7 +1,7 @@
 /* Stages: plans that are cut anywhere among the forward operators give the losses of one device, and
  * operators, weights and updates are where the method says. */
-#include "propagation/micro_batches.h"
-#include "propagation/ranks.h"
+#include "lowering/micro_batch/micro_batches.h"
+#include "lowering/spmd/ranks.h"
 #include "runner_case.h"
 #include "sample.h"
 

@@ -12,9 +12,9 @@
 #include <cmocka.h>
 
 #include "base/text.h"
-#include "cost/memory.h"
+#include "cost/step/memory.h"
+#include "lowering/spmd/lower.h"
 #include "model_case.h"
-#include "propagation/lower.h"
 
 #define LAYERS 16
 #define WIDTH  2048

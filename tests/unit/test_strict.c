@@ -4,8 +4,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "propagation/propagate.h"
-#include "propagation/strict.h"
+#include "propagation/groups/strict.h"
+#include "propagation/propagate/propagate.h"
 
 static const char *path_of(const PlanContext *context, LinkageMember member) {
     return context->roles->parameters[member.parameter].path;

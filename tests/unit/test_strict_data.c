@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "propagation/strict.h"
+#include "propagation/groups/strict.h"
 
 #define MODELS SOURCE_DIR "/datasets/models"
 

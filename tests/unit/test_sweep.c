@@ -1,10 +1,10 @@
 /* Sweeps: all degrees are there, best first, and each figure is that of the plan simulated by itself. */
 #include "cluster_case.h"
 
-#include "cost/simulate.h"
-#include "planners/even_pipeline.h"
-#include "planners/sweep.h"
-#include "propagation/micro_batches.h"
+#include "cost/simulate/simulate.h"
+#include "lowering/micro_batch/micro_batches.h"
+#include "planners/baselines/even_pipeline.h"
+#include "planners/baselines/sweep.h"
 
 #define FRACTION 0.9
 

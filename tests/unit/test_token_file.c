@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/token_file.h"
+#include "base/files/file.h"
+#include "base/files/token_file.h"
 
 static char folder[] = "/tmp/automap_tokens_XXXXXX";
 

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "executor/turn_order.h"
+#include "executor/run/turn_order.h"
 
 enum { BEGIN, FORWARD, BACKWARD, END, ACTORS };
 

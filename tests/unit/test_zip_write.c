@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include <zip.h>
 
-#include "base/zip_write.h"
+#include "base/files/zip_write.h"
 
 static char folder[] = "/tmp/automap_zip_XXXXXX";
 

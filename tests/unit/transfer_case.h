@@ -13,10 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "executor/executable.h"
-#include "ir/canonical.h"
-#include "propagation/shard.h"
-#include "propagation/transfer.h"
+#include "executor/program/executable.h"
+#include "ir/canonical/canonical.h"
+#include "lowering/spmd/transfer.h"
+#include "propagation/sharding/shard.h"
 
 enum { MOST_RANKS = 12 };
 

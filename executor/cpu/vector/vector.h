@@ -4,14 +4,14 @@
  * architecture and, on x86-64, for its levels 3 (AVX2) and 4 (AVX-512);
  * VECTOR_SET names the set that a translation unit is for. All sets compute
  * the same operations in the same order without fused multiply-adds, so a
- * result does not depend on the processor. executor/cpu/vectors.c picks the
+ * result does not depend on the processor. executor/cpu/vector/dispatch.c picks the
  * widest set that the processor has.
  */
 #ifndef EXECUTOR_CPU_VECTOR_VECTOR_H
 #define EXECUTOR_CPU_VECTOR_VECTOR_H
 
+#include "executor/array/wide.h"
 #include "executor/cpu/element.h"
-#include "executor/cpu/wide.h"
 
 /* Before a loop whose iterations are independent: its arrays are disjoint or equal. Other compilers
  * than gcc check the overlap of the arrays at run time. */

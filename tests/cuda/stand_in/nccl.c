@@ -39,7 +39,7 @@ ncclResult_t ncclGroupStart(void);
 ncclResult_t ncclGroupEnd(void);
 #pragma GCC visibility pop
 
-#include "executor/cpu/wide.h"
+#include "executor/array/wide.h"
 #include "tests/cuda/stand_in/stand_in.h"
 
 enum { MOST_MEMBERS = 64, MOST_CALLS = 1024, AREA_BYTES = 32 << 20, POLLS = 3, PATH_BYTES = 100 };

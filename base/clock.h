@@ -1,7 +1,0 @@
-/* Monotonic time in seconds, and CPU time of the process and of the calling thread. */
-#ifndef BASE_CLOCK_H
-#define BASE_CLOCK_H
-double clock_seconds(void);
-double clock_cpu_seconds(void);
-double clock_thread_seconds(void);
-#endif

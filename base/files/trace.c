@@ -1,0 +1,165 @@
+/* The Chrome trace event format, by hand: see trace.h.
+ *
+ * https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU:
+ * "ts" and "dur" are microseconds, here with three decimals. */
+#include "base/files/trace.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { PENDING_BYTES = 1 << 16 }; /* that are gathered before they are written */
+
+static const char *const stream_names[TRACE_STREAMS] = {
+    [TRACE_STEPS] = "steps", [TRACE_COMPUTE] = "compute", [TRACE_COLLECTIVES] = "collectives",
+    [TRACE_SEND] = "send",   [TRACE_RECEIVE] = "receive",
+};
+
+const char *trace_stream_name(TraceStream stream) {
+    return stream_names[stream];
+}
+
+/* Bytes of the UTF-8 character that begins here; 0: none does (RFC 3629). */
+static int character_length(const unsigned char *byte) {
+    static const struct {
+        unsigned char mask, lead;
+        int length;
+        uint32_t least;
+    } forms[] = {{0x80, 0x00, 1, 0}, {0xe0, 0xc0, 2, 0x80}, {0xf0, 0xe0, 3, 0x800}, {0xf8, 0xf0, 4, 0x10000}};
+    for (size_t k = 0; k < sizeof forms / sizeof *forms; k++) {
+        if ((*byte & forms[k].mask) != forms[k].lead) continue;
+        uint32_t code = *byte & (unsigned char)~forms[k].mask;
+        for (int b = 1; b < forms[k].length; b++) {
+            if ((byte[b] & 0xc0) != 0x80) return 0;
+            code = code << 6 | (byte[b] & 0x3f);
+        }
+        bool is_character = code >= forms[k].least && code <= 0x10ffff && (code < 0xd800 || code > 0xdfff);
+        return is_character ? forms[k].length : 0;
+    }
+    return 0;
+}
+
+/* Appends a JSON string; invalid UTF-8 becomes the replacement character. */
+static void append_string(Text *text, const char *string) {
+    const unsigned char *byte = (const unsigned char *)string;
+    text_append_bytes(text, "\"", 1);
+    while (*byte) {
+        int length = character_length(byte);
+        if (*byte == '"' || *byte == '\\') text_append(text, "\\%c", *byte);
+        else if (*byte < 0x20) text_append(text, "\\u%04x", *byte);
+        else if (length == 0) text_append_string(text, "\\ufffd");
+        else text_append_bytes(text, (const char *)byte, (size_t)length);
+        byte += length > 0 ? length : 1;
+    }
+    text_append_bytes(text, "\"", 1);
+}
+
+static void append_number(Text *text, double value) {
+    if (isfinite(value)) text_append_double(text, value);
+    else text_append_string(text, "null");
+}
+
+static void append_separator(Text *text) {
+    if (text->length > 0) text_append_string(text, ",\n");
+}
+
+/* Nanoseconds as microseconds. */
+static void append_time(Text *text, const char *key, long long nanoseconds) {
+    text_append(text, ",\"%s\":%s%lld.%03lld", key, nanoseconds < 0 ? "-" : "",
+                (nanoseconds < 0 ? -nanoseconds : nanoseconds) / 1000,
+                (nanoseconds < 0 ? -nanoseconds : nanoseconds) % 1000);
+}
+
+void trace_append_slice(Text *text, const TraceSlice *slice) {
+    long long start = llround(slice->start * 1e9), end = llround(slice->end * 1e9);
+    append_separator(text);
+    text_append_string(text, "{\"ph\":\"X\",\"name\":");
+    append_string(text, slice->name);
+    if (slice->category && slice->category[0]) {
+        text_append_string(text, ",\"cat\":");
+        append_string(text, slice->category);
+    }
+    text_append(text, ",\"pid\":%d,\"tid\":%d", slice->device,
+                (int)slice->stream + slice->lane * TRACE_STREAMS);
+    append_time(text, "ts", start);
+    append_time(text, "dur", end > start ? end - start : 0);
+    for (int32_t k = 0; k < slice->note_count; k++) {
+        text_append_string(text, k == 0 ? ",\"args\":{" : ",");
+        append_string(text, slice->notes[k].key);
+        text_append_bytes(text, ":", 1);
+        if (slice->notes[k].text) append_string(text, slice->notes[k].text);
+        else append_number(text, slice->notes[k].number);
+    }
+    text_append_string(text, slice->note_count > 0 ? "}}" : "}");
+}
+
+/* A metadata event of a device, or of one of its streams. */
+static void append_metadata(Text *text, const char *what, int32_t device, int32_t stream) {
+    append_separator(text);
+    text_append(text, "{\"ph\":\"M\",\"name\":\"%s\",\"pid\":%d", what, device);
+    if (stream >= 0) text_append(text, ",\"tid\":%d", stream);
+    text_append_string(text, ",\"args\":{");
+}
+
+void trace_append_device(Text *text, int32_t device, const char *name, uint32_t streams) {
+    append_metadata(text, "process_name", device, -1);
+    text_append_string(text, "\"name\":");
+    append_string(text, name);
+    text_append_string(text, "}}");
+    append_metadata(text, "process_sort_index", device, -1);
+    text_append(text, "\"sort_index\":%d}}", device);
+    for (int32_t k = 0; k < TRACE_STREAMS * TRACE_LANES; k++) {
+        TraceStream stream = (TraceStream)(k / TRACE_LANES);
+        int32_t lane = k % TRACE_LANES, thread = (int32_t)stream + lane * TRACE_STREAMS;
+        if (!(streams & trace_bit(stream, lane))) continue;
+        append_metadata(text, "thread_name", device, thread);
+        text_append(text, "\"name\":\"%s", stream_names[stream]);
+        if (lane > 0) text_append(text, " %d", lane + 1);
+        text_append_string(text, "\"}}");
+        append_metadata(text, "thread_sort_index", device, thread);
+        text_append(text, "\"sort_index\":%d}}", k);
+    }
+}
+
+AmStatus trace_begin(Trace *trace, const char *path, AmError *error) {
+    static const char head[] = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";
+    *trace = (Trace){0};
+    TRY(file_writer_begin(&trace->writer, path, error));
+    return file_writer_add(&trace->writer, head, sizeof head - 1, error);
+}
+
+AmStatus trace_add(Trace *trace, const char *events, size_t length, AmError *error) {
+    if (length == 0) return AM_OK;
+    if (trace->has_events) TRY(file_writer_add(&trace->writer, ",\n", 2, error));
+    trace->has_events = true;
+    return file_writer_add(&trace->writer, events, length, error);
+}
+
+static AmStatus flush(Trace *trace, AmError *error) {
+    if (trace->pending.failed) return am_fail_memory(error, PENDING_BYTES);
+    TRY(trace_add(trace, trace->pending.data, trace->pending.length, error));
+    trace->pending.length = 0;
+    return AM_OK;
+}
+
+AmStatus trace_device(Trace *trace, int32_t device, const char *name, uint32_t streams, AmError *error) {
+    trace_append_device(&trace->pending, device, name, streams);
+    return flush(trace, error);
+}
+
+AmStatus trace_slice(Trace *trace, const TraceSlice *slice, AmError *error) {
+    trace_append_slice(&trace->pending, slice);
+    return trace->pending.length < PENDING_BYTES && !trace->pending.failed ? AM_OK : flush(trace, error);
+}
+
+AmStatus trace_end(Trace *trace, AmError *error) {
+    TRY(flush(trace, error));
+    TRY(file_writer_add(&trace->writer, "\n]}\n", 4, error));
+    AmStatus status = file_writer_commit(&trace->writer, error);
+    trace_abandon(trace);
+    return status;
+}
+
+void trace_abandon(Trace *trace) {
+    file_writer_abandon(&trace->writer);
+    text_free(&trace->pending);
+}

@@ -1,0 +1,69 @@
+/* Chrome traces: the activities of several devices over time, as JSON for Perfetto
+ * (https://ui.perfetto.dev) and chrome://tracing.
+ *
+ * A device is a process of the trace, a stream of it a thread. Slices ("ph":"X") of one stream may
+ * be nested but not overlap otherwise: concurrent slices use adjacent lanes. Times are seconds from
+ * any origin and are rounded to whole nanoseconds at both ends, so that nested slices stay nested.
+ * Events are written as they come: memory does not grow with their number. A measured and a
+ * predicted trace have the same form, for comparison.
+ */
+#ifndef BASE_FILES_TRACE_H
+#define BASE_FILES_TRACE_H
+
+#include "base/files/file.h"
+#include "base/text.h"
+
+typedef enum TraceStream {
+    TRACE_STEPS,   /* whole steps */
+    TRACE_COMPUTE, /* kernels, and loops around them */
+    TRACE_COLLECTIVES,
+    TRACE_SEND, /* transfers to other stages */
+    TRACE_RECEIVE,
+    TRACE_STREAMS
+} TraceStream;
+const char *trace_stream_name(TraceStream stream); /* "steps", ... */
+
+/* Lanes of a stream; in most there is only lane 0. */
+#define TRACE_LANES 6
+static inline uint32_t trace_bit(TraceStream stream, int32_t lane) {
+    return 1u << ((int32_t)stream + lane * TRACE_STREAMS);
+}
+
+/* A line of a slice's details: a text, or a number where `text` is NULL. */
+typedef struct TraceNote {
+    const char *key, *text;
+    double number;
+} TraceNote;
+
+typedef struct TraceSlice {
+    int32_t device;
+    TraceStream stream;
+    int32_t lane;                /* lane among concurrent slices, below TRACE_LANES */
+    const char *name, *category; /* category: NULL or "" if it has none */
+    double start, end;           /* seconds */
+    const TraceNote *notes;
+    int32_t note_count;
+} TraceSlice;
+
+/* Events as text, to be given to trace_add(); any bytes may be in names and notes. */
+void trace_append_slice(Text *text, const TraceSlice *slice);
+/* The device's name, order and streams: the bits of trace_bit() of those that it has. */
+void trace_append_device(Text *text, int32_t device, const char *name, uint32_t streams);
+
+typedef struct Trace {
+    FileWriter writer;
+    Text pending;
+    bool has_events;
+} Trace;
+
+/* AM_ERROR_USAGE: the file cannot be written; AM_ERROR_RUNTIME: writing failed. The file is there after
+ * trace_end(); abandon after end does nothing. */
+AmStatus trace_begin(Trace *trace, const char *path, AmError *error);
+AmStatus trace_device(Trace *trace, int32_t device, const char *name, uint32_t streams, AmError *error);
+AmStatus trace_slice(Trace *trace, const TraceSlice *slice, AmError *error);
+/* Events that were made by trace_append_*(), any number of them. */
+AmStatus trace_add(Trace *trace, const char *events, size_t length, AmError *error);
+AmStatus trace_end(Trace *trace, AmError *error);
+void trace_abandon(Trace *trace);
+
+#endif

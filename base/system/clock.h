@@ -1,0 +1,7 @@
+/* Monotonic time in seconds, and CPU time of the process and of the calling thread. */
+#ifndef BASE_SYSTEM_CLOCK_H
+#define BASE_SYSTEM_CLOCK_H
+double clock_seconds(void);
+double clock_cpu_seconds(void);
+double clock_thread_seconds(void);
+#endif

@@ -1,0 +1,54 @@
+/* The least of the limits of the machine, of the process's control groups and of the process itself. */
+#define _DEFAULT_SOURCE
+#include "base/system/memory_limit.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/system/cgroup.h"
+
+typedef struct Search {
+    MemoryLimit limit;
+    bool with_high; /* limits that stop a process for a time, too */
+} Search;
+
+static void lower(MemoryLimit *limit, int64_t bytes, const char *name) {
+    if (bytes <= 0 || (limit->bytes > 0 && bytes >= limit->bytes)) return;
+    *limit = (MemoryLimit){bytes, name};
+}
+
+/* Lowers the limit to those of one group; "max" is none. */
+static void read_group(void *user, const char *root, const char *folder) {
+    static const char *const names[] = {"memory.max", "memory.limit_in_bytes", "memory.high"};
+    Search *search = user;
+    char text[64];
+    for (int k = 0; k < (search->with_high ? 3 : 2); k++) {
+        unsigned long long bytes =
+            cgroup_read(text, sizeof text, root, folder, names[k]) ? strtoull(text, NULL, 10) : 0;
+        if (bytes < INT64_MAX) lower(&search->limit, (int64_t)bytes, "its control group");
+    }
+}
+
+static MemoryLimit find_limit(const char *root, bool with_high) {
+    Search search = {.limit = {.name = "this machine"}, .with_high = with_high};
+    lower(&search.limit, (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE), "this machine");
+    cgroup_visit(root, "memory", read_group, &search);
+    return search.limit;
+}
+
+MemoryLimit memory_limit(const char *root) {
+    static const int own[] = {RLIMIT_AS, RLIMIT_DATA};
+    MemoryLimit limit = find_limit(root, true);
+    for (size_t k = 0; k < sizeof own / sizeof *own; k++) {
+        struct rlimit of;
+        if (getrlimit(own[k], &of) == 0 && of.rlim_cur != RLIM_INFINITY && of.rlim_cur < INT64_MAX)
+            lower(&limit, (int64_t)of.rlim_cur, "the limit on address space");
+    }
+    return limit;
+}
+
+int64_t memory_limit_lasting(const char *root) {
+    return find_limit(root, false).bytes;
+}

@@ -1,0 +1,68 @@
+/* A counter that threads draw task numbers from; the caller is one of them. */
+#define _GNU_SOURCE
+#include "base/system/parallel.h"
+
+#include <locale.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define MAX_THREADS 64
+
+typedef struct Tasks {
+    atomic_int next;
+    int32_t count;
+    void (*task)(void *user, int32_t k);
+    void *user;
+    locale_t locale; /* of the calling thread, which a new thread does not inherit */
+} Tasks;
+
+static void *work(void *argument) {
+    Tasks *tasks = argument;
+    uselocale(tasks->locale);
+    for (;;) {
+        int32_t k = atomic_fetch_add(&tasks->next, 1);
+        if (k >= tasks->count) return NULL;
+        tasks->task(tasks->user, k);
+    }
+}
+
+/* Asking the system takes as long as many a task. */
+static long processors(void) {
+    static atomic_long known;
+    long count = atomic_load(&known);
+    if (count == 0) atomic_store(&known, count = sysconf(_SC_NPROCESSORS_ONLN));
+    return count;
+}
+
+/* The value of AUTOMAP_THREADS; 0: not set, -1: no valid number of threads. */
+static long wanted_threads(void) {
+    const char *text = getenv("AUTOMAP_THREADS");
+    if (!text || !*text) return 0;
+    char *end;
+    long threads = strtol(text, &end, 10);
+    return end == text || *end || threads < 1 ? -1 : threads;
+}
+
+bool parallel_threads_are_valid(void) {
+    return wanted_threads() >= 0;
+}
+
+int32_t parallel_threads(void) {
+    long threads = wanted_threads();
+    if (threads <= 0) threads = processors();
+    return threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : (int32_t)threads;
+}
+
+void parallel_for(int32_t count, int32_t threads, void (*task)(void *user, int32_t k), void *user) {
+    Tasks tasks = {.count = count, .task = task, .user = user, .locale = uselocale((locale_t)0)};
+    if (threads <= 0) threads = parallel_threads();
+    if (threads > count) threads = count;
+    if (threads > MAX_THREADS) threads = MAX_THREADS;
+    pthread_t helpers[MAX_THREADS];
+    int32_t started = 0;
+    while (started < threads - 1 && pthread_create(&helpers[started], NULL, work, &tasks) == 0) started++;
+    work(&tasks);
+    for (int32_t k = 0; k < started; k++) pthread_join(helpers[k], NULL);
+}

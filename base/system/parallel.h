@@ -1,0 +1,21 @@
+/* Running independent tasks on several threads. */
+#ifndef BASE_SYSTEM_PARALLEL_H
+#define BASE_SYSTEM_PARALLEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The largest number of working threads: the environment variable AUTOMAP_THREADS, else one per
+ * processor.
+ */
+int32_t parallel_threads(void);
+/* Returns whether AUTOMAP_THREADS is a valid number of threads, or not set; an invalid value is
+ * ignored. */
+bool parallel_threads_are_valid(void);
+
+/* Calls task(user, k) for every k in [0, count), each once, on at most `threads` threads (0:
+ * parallel_threads()). Tasks are taken in order. The result of a task must not depend on its
+ * thread. If no thread can be created, the caller runs all tasks. Returns when all are done. */
+void parallel_for(int32_t count, int32_t threads, void (*task)(void *user, int32_t k), void *user);
+
+#endif

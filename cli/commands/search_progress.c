@@ -1,0 +1,117 @@
+/* A thread that waits for the end of the search, and draws each time that it waits in vain. */
+#define _POSIX_C_SOURCE 200809L
+#include "cli/commands/search_progress.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <time.h>
+
+#include "base/system/clock.h"
+
+static const struct {
+    const char *name, *unit;
+    bool has_phases, has_plans;
+} kinds[] = {[PROGRESS_SEARCH] = {"search", "evaluations", true, true},
+             [PROGRESS_SWEEP] = {"sweep", "strategies", false, true},
+             [PROGRESS_EXPLANATION] = {"explain", "changes", false, false},
+             [PROGRESS_TRAINING] = {"training", "episodes", false, false}};
+
+/* Prints the notes held back as soon as a plan fits: from then on the command is not refused. */
+static void release_notes(SearchProgressLine *self) {
+    if (self->cli->notes->is_released) return;
+    terminal_line_clear(&self->line);
+    cli_release_notes(self->cli);
+}
+
+static void draw(SearchProgressLine *self) {
+    SearchProgress now = search_watch_read(self->watch);
+    double clock = clock_seconds(), elapsed = clock - self->started, left = now.seconds_left;
+    Text text = {0};
+    if (!isnan(now.best_seconds)) release_notes(self);
+    text_append(&text, "%s ", kinds[self->kind].name);
+    terminal_append_time(&text, floor(elapsed));
+    if (kinds[self->kind].has_phases) text_append(&text, "   %s", search_phase_name(now.phase));
+    if (kinds[self->kind].has_plans && isnan(now.best_seconds)) {
+        text_append_string(&text, "   no plan yet");
+    } else if (kinds[self->kind].has_plans) {
+        text_append_string(&text, "   best ");
+        text_append_seconds(&text, now.best_seconds);
+    }
+    text_append(&text, "   %lld", (long long)now.evaluations);
+    if (now.limit >= now.evaluations && now.limit > 0) text_append(&text, " of %lld", (long long)now.limit);
+    text_append(&text, " %s", kinds[self->kind].unit);
+    if (now.bound_seconds > 0 && !isnan(now.best_seconds))
+        text_append(&text, "   gap %.2f %%", 100 * (now.best_seconds / now.bound_seconds - 1));
+    if (self->seconds > 0) left = fmin(isnan(left) ? self->seconds : left, fmax(0, self->seconds - elapsed));
+    if (left < 1e7) {
+        text_append_string(&text, "   ");
+        terminal_append_time(&text, left);
+        text_append_string(&text, " left");
+    }
+    if (!text.failed) terminal_line_draw(&self->line, text.data, clock);
+    text_free(&text);
+}
+
+static void *draw_until_over(void *user) {
+    static const long PERIOD_NANOSECONDS = 200000000;
+    SearchProgressLine *self = user;
+    pthread_mutex_lock(&self->mutex);
+    while (!self->is_over) {
+        struct timespec next;
+        clock_gettime(CLOCK_REALTIME, &next);
+        next.tv_nsec += PERIOD_NANOSECONDS;
+        next.tv_sec += next.tv_nsec / 1000000000;
+        next.tv_nsec %= 1000000000;
+        if (pthread_cond_timedwait(&self->over, &self->mutex, &next) == ETIMEDOUT && !self->is_over)
+            draw(self);
+    }
+    pthread_mutex_unlock(&self->mutex);
+    return NULL;
+}
+
+void search_progress_begin(SearchProgressLine *self, const Cli *cli, ProgressKind kind, int64_t evaluations,
+                           double seconds) {
+    sigset_t all, before;
+    *self = (SearchProgressLine){.cli = cli, .kind = kind, .started = clock_seconds(), .seconds = seconds};
+    terminal_line_open(&self->line, cli);
+    if (!self->line.is_shown) return;
+    self->watch = search_watch_create(evaluations);
+    if (!self->watch) return;
+    pthread_mutex_init(&self->mutex, NULL);
+    pthread_cond_init(&self->over, NULL);
+    /* Signals are for the thread that searches. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool has_started = pthread_create(&self->thread, NULL, draw_until_over, self) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (has_started) return;
+    pthread_cond_destroy(&self->over);
+    pthread_mutex_destroy(&self->mutex);
+    search_watch_free(self->watch);
+    self->watch = NULL;
+}
+
+void search_progress_end(SearchProgressLine *self) {
+    if (!self->watch) return;
+    pthread_mutex_lock(&self->mutex);
+    self->is_over = true;
+    pthread_cond_signal(&self->over);
+    pthread_mutex_unlock(&self->mutex);
+    pthread_join(self->thread, NULL);
+    terminal_line_clear(&self->line);
+    pthread_cond_destroy(&self->over);
+    pthread_mutex_destroy(&self->mutex);
+    search_watch_free(self->watch);
+    self->watch = NULL;
+}
+
+void search_progress_hold(SearchProgressLine *self) {
+    if (!self->watch) return;
+    pthread_mutex_lock(&self->mutex);
+    terminal_line_clear(&self->line);
+}
+
+void search_progress_release(SearchProgressLine *self) {
+    if (self->watch) pthread_mutex_unlock(&self->mutex);
+}

@@ -1,0 +1,47 @@
+/* Progress of a search, sweep, explanation or training on a terminal: one line of stderr, drawn over itself.
+ *
+ *   search 12 s   single stage   best 425 ms   132 of 500 evaluations   gap 12 %   30 s left
+ *   sweep 2 s   best 425 ms   12 of 96 strategies   15 s left
+ *   explain 2 s   12 of 96 changes   15 s left
+ *
+ * A thread draws it five times a second from the state that the search keeps
+ * (planners/problem/search_watch.h). Shown where stderr is a terminal, unless --quiet.
+ */
+#ifndef CLI_COMMANDS_SEARCH_PROGRESS_H
+#define CLI_COMMANDS_SEARCH_PROGRESS_H
+
+#include <pthread.h>
+
+#include "cli/terminal.h"
+#include "planners/problem/search_watch.h"
+
+typedef enum ProgressKind {
+    PROGRESS_SEARCH,
+    PROGRESS_SWEEP,
+    PROGRESS_EXPLANATION,
+    PROGRESS_TRAINING
+} ProgressKind;
+
+typedef struct SearchProgressLine {
+    const Cli *cli;
+    TerminalLine line;
+    ProgressKind kind;
+    SearchWatch *watch;      /* NULL: nothing is shown */
+    double started, seconds; /* clock at the beginning; the time limit, 0: none */
+    pthread_t thread;
+    pthread_mutex_t mutex; /* of is_over */
+    pthread_cond_t over;
+    bool is_over;
+} SearchProgressLine;
+
+/* Begins to draw. `evaluations`, `seconds`: limits of the user, 0: none. Without a terminal, or where no
+ * thread can start, watch stays NULL. */
+void search_progress_begin(SearchProgressLine *self, const Cli *cli, ProgressKind kind, int64_t evaluations,
+                           double seconds);
+/* Wipes the line out and keeps it away until the release, around other lines of stderr. */
+void search_progress_hold(SearchProgressLine *self);
+void search_progress_release(SearchProgressLine *self);
+/* Ends the thread and wipes the line out; to be called before anything else is written to stderr. */
+void search_progress_end(SearchProgressLine *self);
+
+#endif

@@ -1,0 +1,27 @@
+/* simulate --trace: the predicted timeline as a Chrome trace, in the form of run --trace, so
+ * that the two can be laid side by side. */
+#ifndef CLI_COMMANDS_SIMULATE_TRACE_H
+#define CLI_COMMANDS_SIMULATE_TRACE_H
+
+#include "base/files/trace.h"
+#include "cost/simulate/simulate.h"
+
+typedef struct SimulateTrace {
+    Trace file;
+    Text text; /* of one slice */
+    const PlanContext *context;
+    struct SimulateLanes *lanes; /* [rank]; the arena's */
+    int32_t rank_count;
+    AmStatus status; /* a failure to write is kept until the end */
+    AmError *error;
+} SimulateTrace;
+
+/* `context`: the context of the plan's names. */
+AmStatus simulate_trace_open(SimulateTrace *trace, Arena *arena, const char *path, const PlanContext *context,
+                             const Plan *plan, AmError *error);
+void simulate_trace_slice(void *trace, const SimulatedSlice *slice); /* SimulationObserver.on_slice */
+/* Names the devices and puts the file in place. */
+AmStatus simulate_trace_end(SimulateTrace *trace, const Simulation *simulation);
+void simulate_trace_close(SimulateTrace *trace);
+
+#endif

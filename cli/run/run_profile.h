@@ -1,0 +1,39 @@
+/* run --profile FILE: the steps of a run, measured, as events of a profile (cost/operator/profile.h). */
+#ifndef CLI_RUN_RUN_PROFILE_H
+#define CLI_RUN_RUN_PROFILE_H
+
+#include "cli/common.h"
+#include "cli/profile_file.h"
+#include "executor/run/run.h"
+
+/* A collective of a group of ranks. */
+typedef struct MetCollective {
+    ProgramCollectiveKind kind;
+    int32_t stage, first, step, origin; /* the group's first device; its step and instruction in the module */
+    int32_t devices, told;              /* how many of the group have told */
+    double bytes, seconds;              /* of the one that waited least */
+    const char *link;                   /* between them, by name */
+} MetCollective;
+
+typedef struct RunProfile {
+    ProfileFile file;        /* its path is NULL without a profile */
+    const char **type_of;    /* [rank]: names of the device types; the arena's */
+    const int32_t *stage_of; /* [rank] */
+    const Plan *plan;        /* or NULL */
+    Cluster *cluster;        /* the plan's; or NULL */
+    int32_t rank_count;
+    MetCollective *met;
+    int32_t met_count, met_capacity;
+    bool has_collectives; /* they are noted */
+    Arena *arena;
+} RunProfile;
+
+/* Reads the file if it exists, and requests the medians in `options`, whose plan has the type of
+ * each rank's device; without a plan the type is the name of the device ("host" for cpu). */
+AmStatus run_profile_open(RunProfile *self, Arena *arena, const char *path, AmRunOptions *options,
+                          AmError *error);
+/* Writes it. */
+AmStatus run_profile_end(RunProfile *self, AmError *error);
+void run_profile_close(RunProfile *self);
+
+#endif

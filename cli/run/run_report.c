@@ -1,0 +1,132 @@
+/* The report of a run; see run_report.h.
+ *
+ * The peak of a device is the size of its buffer plan, which the executor allocates in one piece:
+ * measured and predicted peak are equal unless one of them is wrong. Scratch memory depends on the
+ * kernels and is not predicted; resident memory is that of the whole process, with files and
+ * threads. Both are reported after the table.
+ */
+#include "cli/run/run_report.h"
+
+#include <math.h>
+
+/* Measured over predicted; NAN if one of them is not meaningful. */
+static double ratio(double measured, double predicted) {
+    return predicted > 0 ? measured / predicted : NAN;
+}
+
+static json_t *measured_to_json(const AmRunReport *report) {
+    json_t *devices = json_array();
+    for (int32_t d = 0; d < report->device_count; d++)
+        json_array_append_new(devices,
+                              json_pack("{s:I, s:I}", "peak_bytes", (json_int_t)report->peak_bytes[d],
+                                        "scratch_bytes", (json_int_t)report->scratch_bytes[d]));
+    json_t *measured = json_pack("{s:f, s:o}", "step_seconds", report->seconds_per_step, "devices", devices);
+    if (report->compile_seconds > 0)
+        json_object_set_new(measured, "kernels",
+                            json_pack("{s:f, s:I, s:I}", "compile_seconds", report->compile_seconds, "graphs",
+                                      (json_int_t)report->graphs, "graph_nodes",
+                                      (json_int_t)report->graph_nodes));
+    return measured;
+}
+
+static json_t *predicted_to_json(const Plan *plan) {
+    json_t *devices = json_array();
+    for (int32_t d = 0; d < plan->device_count; d++)
+        json_array_append_new(devices,
+                              json_pack("{s:I}", "peak_bytes", (json_int_t)plan->predicted[d].peak_bytes));
+    return json_pack("{s:f, s:o}", "step_seconds", plan->predicted_step_seconds, "devices", devices);
+}
+
+static json_t *ratios_to_json(const AmRunReport *report, const Plan *plan) {
+    json_t *devices = json_array();
+    for (int32_t d = 0; d < plan->device_count && d < report->device_count; d++)
+        json_array_append_new(devices,
+                              json_pack("{s:o}", "peak_bytes",
+                                        run_number_or_null(ratio((double)report->peak_bytes[d],
+                                                                 (double)plan->predicted[d].peak_bytes))));
+    return json_pack("{s:o, s:o}", "step_seconds",
+                     run_number_or_null(ratio(report->seconds_per_step, plan->predicted_step_seconds)),
+                     "devices", devices);
+}
+
+void run_report_json(RunStream *stream, const AmRunReport *report, const Plan *plan) {
+    json_t *memory = json_pack("{s:I, s:I, s:I, s:I}", "channel_bytes", (json_int_t)report->channel_bytes,
+                               "resident_bytes_early", (json_int_t)report->resident_bytes_early,
+                               "resident_bytes", (json_int_t)report->resident_bytes, "peak_resident_bytes",
+                               (json_int_t)report->peak_resident_bytes);
+    run_stream_json(stream, json_pack("{s:I, s:o, s:o, s:o, s:o, s:I}", "steps", (json_int_t)report->steps,
+                                      "measured", measured_to_json(report), "predicted",
+                                      plan ? predicted_to_json(plan) : json_null(), "ratio",
+                                      plan ? ratios_to_json(report, plan) : json_null(), "memory", memory,
+                                      "not_finite_steps", (json_int_t)report->not_finite_steps));
+}
+
+static void append_ratio(Text *rows, double measured, double predicted) {
+    if (predicted > 0) text_append(rows, "\t%.4g", ratio(measured, predicted));
+}
+
+/* Scratch memory depends on the kernels and is not predicted; it is reported after the table. */
+static void append_scratch(Text *text, const AmRunReport *report) {
+    int64_t most = 0;
+    for (int32_t d = 0; d < report->device_count; d++)
+        if (report->scratch_bytes[d] > most) most = report->scratch_bytes[d];
+    if (most == 0) return;
+    text_append_string(text, "kernels took ");
+    text_append_bytes_size(text, (double)most);
+    text_append_string(text, report->device_count > 1
+                                 ? " of scratch memory beside it, on the device that took most\n"
+                                 : " of scratch memory beside it\n");
+}
+
+/* Nor are the slots in which values wait on their way between stages: they are the host's. */
+static void append_channels(Text *text, const AmRunReport *report) {
+    if (report->channel_bytes <= 0) return;
+    text_append_string(text, "transfers between stages took ");
+    text_append_bytes_size(text, (double)report->channel_bytes);
+    text_append_string(text, " of slots beside it\n");
+}
+
+static void append_resident(Text *text, const AmRunReport *report) {
+    if (report->resident_bytes <= 0) return;
+    text_append_string(text, "the process held ");
+    text_append_bytes_size(text, (double)report->resident_bytes);
+    if (report->steps > RUN_EARLY_STEP) {
+        text_append_string(text, ", after its first steps ");
+        text_append_bytes_size(text, (double)report->resident_bytes_early);
+    }
+    text_append_string(text, "\n");
+}
+
+void run_report_text(RunStream *stream, const AmRunReport *report, const Plan *plan) {
+    Text text = {0}, rows = {0};
+    text_append_string(&rows, plan ? "\tmeasured\tpredicted\tratio\nstep time\t" : "\tmeasured\nstep time\t");
+    text_append_seconds(&rows, report->seconds_per_step);
+    if (plan) {
+        text_append_string(&rows, "\t");
+        text_append_seconds(&rows, plan->predicted_step_seconds);
+        append_ratio(&rows, report->seconds_per_step, plan->predicted_step_seconds);
+    }
+    text_append_string(&rows, "\n");
+    for (int32_t d = 0; d < report->device_count; d++) {
+        text_append(&rows, "peak of device %d\t", d);
+        text_append_bytes_size(&rows, (double)report->peak_bytes[d]);
+        if (plan && d < plan->device_count) {
+            double predicted = (double)plan->predicted[d].peak_bytes;
+            text_append_string(&rows, "\t");
+            text_append_bytes_size(&rows, predicted);
+            append_ratio(&rows, (double)report->peak_bytes[d], predicted);
+        }
+        text_append_string(&rows, "\n");
+    }
+    text_append_table(&text, rows.data);
+    append_scratch(&text, report);
+    append_channels(&text, report);
+    append_resident(&text, report);
+    if (report->not_finite_steps > 0)
+        text_append(&text, "the loss was not finite in %lld of %lld steps, first in step %lld\n",
+                    (long long)report->not_finite_steps, (long long)report->steps,
+                    (long long)report->first_not_finite);
+    run_stream_text(stream, &text);
+    text_free(&rows);
+    text_free(&text);
+}

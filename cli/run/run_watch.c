@@ -1,0 +1,90 @@
+/* Observers of steps; see run_watch.h. */
+#include "cli/run/run_watch.h"
+
+#include <math.h>
+#include <stdio.h>
+
+AmStatus run_watch_open(RunWatch *watch, const Cli *cli, const AmRunOptions *options, bool resumes,
+                        AmError *error) {
+    const char *out = cli_text(cli, "-o"), *log = cli_text(cli, "--log");
+    const char *events = cli_text(cli, "--tensorboard");
+    watch->cli = cli;
+    watch->warns_of_nan = options->on_nan == AM_RUN_GO_ON_AFTER_NAN;
+    watch->stream = (RunStream){.is_json = cli_has(cli, "--json"), .error = &watch->error};
+    if (log) TRY(run_log_open(&watch->log, log, resumes, error));
+    if (events) TRY(event_file_open(&watch->events, events, error));
+    run_progress_open(&watch->progress, cli, options->steps);
+    return file_writer_begin(&watch->stream.writer, out ? out : "-", error);
+}
+
+static AmStatus write_events(RunWatch *watch, const AmRunStep *step) {
+    EventScalar scalars[4];
+    int32_t count = 0;
+    if (!watch->events.file) return AM_OK;
+    if (watch->steps_seen == 0) TRY(event_file_start(&watch->events, step->step, &watch->error));
+    if (step->has_loss) scalars[count++] = (EventScalar){"loss", step->loss};
+    scalars[count++] = (EventScalar){"step_seconds", step->seconds};
+    if (step->examples > 0 && step->seconds > 0)
+        scalars[count++] = (EventScalar){"examples_per_second", (double)step->examples / step->seconds};
+    if (step->tokens > 0 && step->seconds > 0)
+        scalars[count++] = (EventScalar){"tokens_per_second", (double)step->tokens / step->seconds};
+    TRY(event_file_scalars(&watch->events, step->step, scalars, count, &watch->error));
+    for (int32_t k = 0; step->evaluated && k < step->evaluated->count; k++) {
+        char name[32], tag[40];
+        run_evaluated_name(name, &step->evaluated->outputs[k]);
+        snprintf(tag, sizeof tag, "eval/%s", name);
+        const EventScalar scalar = {tag, step->evaluated->outputs[k].value};
+        TRY(event_file_scalars(&watch->events, step->step, &scalar, 1, &watch->error));
+    }
+    return AM_OK;
+}
+
+/* Once; the report counts the others. */
+static void note_not_finite(RunWatch *watch, const AmRunStep *step) {
+    if (!watch->warns_of_nan || !step->has_loss || isfinite(step->loss) || watch->not_finite++ > 0) return;
+    run_progress_clear(&watch->progress);
+    cli_note(watch->cli, "warning: the loss of step %lld is %s", (long long)step->step,
+             isnan(step->loss) ? "not a number" : "infinite");
+}
+
+void run_watch_step(void *user, const AmRunStep *step) {
+    RunWatch *watch = user;
+    if (watch->steps_seen == 0) cli_release_notes(watch->cli);
+    run_stream_step(&watch->stream, step);
+    if (watch->status == AM_OK) watch->status = run_log_step(&watch->log, step, &watch->error);
+    if (watch->status == AM_OK) watch->status = write_events(watch, step);
+    note_not_finite(watch, step);
+    run_progress_step(&watch->progress, step);
+    watch->steps_seen++;
+}
+
+void run_watch_note(void *user, const char *text) {
+    RunWatch *watch = user;
+    run_progress_clear(&watch->progress);
+    cli_note(watch->cli, "%s", text);
+}
+
+void run_watch_end(RunWatch *watch) {
+    run_progress_clear(&watch->progress);
+}
+
+static AmStatus commit(RunWatch *watch) {
+    TRY(watch->status);
+    TRY(run_log_close(&watch->log, &watch->error));
+    TRY(event_file_close(&watch->events, &watch->error));
+    TRY(watch->stream.status);
+    return file_writer_commit(&watch->stream.writer, &watch->error);
+}
+
+AmStatus run_watch_commit(RunWatch *watch, AmError *error) {
+    AmStatus status = commit(watch);
+    if (status != AM_OK) *error = watch->error;
+    return status;
+}
+
+void run_watch_close(RunWatch *watch) {
+    run_progress_clear(&watch->progress);
+    run_log_close(&watch->log, NULL);
+    event_file_close(&watch->events, NULL);
+    file_writer_abandon(&watch->stream.writer);
+}

@@ -1,0 +1,37 @@
+/* The observers of a run: each receives every step, in the leading thread of process 0. An observer
+ * that fails receives no further steps. The run continues, since its result is worth more than the
+ * log, and the failure is reported at its end. */
+#ifndef CLI_RUN_RUN_WATCH_H
+#define CLI_RUN_RUN_WATCH_H
+
+#include "base/files/event_file.h"
+#include "cli/run/run_log.h"
+#include "cli/run/run_progress.h"
+#include "cli/run/run_stream.h"
+
+typedef struct RunWatch {
+    const Cli *cli;
+    RunStream stream;
+    RunLog log;
+    EventFile events;
+    RunProgress progress;
+    int64_t steps_seen, not_finite;
+    bool warns_of_nan;
+    AmStatus status; /* of the log and the events */
+    AmError error;
+} RunWatch;
+
+/* Opens --json, -o, --log, --tensorboard before the run, so that unwritable files are reported at
+ * once. `options` are those of the run; `resumes`: it continues an earlier one. */
+AmStatus run_watch_open(RunWatch *watch, const Cli *cli, const AmRunOptions *options, bool resumes,
+                        AmError *error);
+void run_watch_step(void *watch, const AmRunStep *step); /* AmRunOptions.on_step */
+void run_watch_note(void *watch, const char *text);      /* AmRunOptions.on_note */
+/* After the run: nothing is drawn any more. */
+void run_watch_end(RunWatch *watch);
+/* Renames the stream to its file; returns the first failure of any observer. */
+AmStatus run_watch_commit(RunWatch *watch, AmError *error);
+/* Closes after commit, or without it; drops uncommitted output. */
+void run_watch_close(RunWatch *watch);
+
+#endif

@@ -1,0 +1,125 @@
+/* Cluster: servers of devices, the links inside and between them, and their speeds for work of a
+ * given size.
+ *
+ * A cluster is a JSON object ("automap-cluster-1"; key names contain the units) or the name of a
+ * built-in cluster. Devices are numbered server by server. A link has a rate per direction: bytes
+ * per second of each device inside a server, of the whole server between servers. Other networks
+ * are described as a graph under the key `topology` (cost/cluster/topology.h). Efficiency curves give the
+ * fraction of a peak that is reached at a size (bytes, FLOPs).
+ */
+#ifndef COST_CLUSTER_CLUSTER_H
+#define COST_CLUSTER_CLUSTER_H
+
+#include <jansson.h>
+
+#include "base/arena.h"
+#include "base/dtype.h"
+#include "base/status.h"
+#include "base/text.h"
+
+#define CLUSTER_DEFAULT_MEMORY_FRACTION 0.9
+
+/* [size, fraction] points, interpolated in log size, clamped outside. No
+ * points: the peak is reached at every size. */
+typedef struct ClusterCurve {
+    int32_t count;
+    double least, most;      /* the first and the last size */
+    const double *log_sizes; /* [count] log2 of the sizes, ascending */
+    const double *fractions; /* [count] in (0, 1] */
+} ClusterCurve;
+
+typedef struct ClusterDeviceType {
+    const char *name;
+    int64_t memory_bytes;
+    double memory_bytes_per_second;
+    double flops_per_second[DTYPE_COUNT]; /* of every type, after fall-back */
+    bool named[DTYPE_COUNT];              /* the types that the description names */
+    double kernel_launch_seconds;
+    bool overlaps_communication;                             /* it computes while collectives are under way */
+    ClusterCurve dot[DTYPE_COUNT], convolution[DTYPE_COUNT]; /* over FLOPs; of every type, after fall-back */
+    ClusterCurve memory;                                     /* over bytes */
+    const struct ProfileType *profile;                       /* measured events (profile.h); or NULL */
+    const struct OperatorCurves *operators; /* measured classes (operator_curves.h); or NULL */
+    double processors; /* of the host, that a device has; 1, or less where ranks share them */
+} ClusterDeviceType;
+
+typedef struct ClusterLink {
+    const char *name;
+    double bytes_per_second, latency_seconds;
+    ClusterCurve efficiency;                  /* over bytes of the whole tensor that is moved */
+    const struct OperatorCurves *collectives; /* measured ones among the devices of a server; or NULL */
+} ClusterLink;
+
+typedef struct ClusterServer {
+    int32_t type, first_device, device_count;
+    int32_t link; /* between its devices (the slowest, where `topology` says them); -1 where there is one
+                     device */
+    double width; /* parallel links that a device has by `topology`; else 1 */
+} ClusterServer;
+
+typedef struct Cluster {
+    const char *name;
+    char sha256[65];     /* of the description in canonical form */
+    json_t *description; /* the cluster's own reference */
+    ClusterDeviceType *types;
+    ClusterLink *links;
+    ClusterServer *servers;
+    int32_t type_count, link_count, server_count, device_count;
+    int32_t between_servers;  /* link; -1 where there is one server */
+    int32_t only_link;        /* between the devices where all is one server with nothing else; else -1 */
+    int32_t inside_link;      /* of every server of several devices, where no `topology` says more; else -1 */
+    const int32_t *server_of; /* [device_count] */
+    struct Topology *topology; /* the links as a graph, cost/cluster/topology.h */
+    struct NcclModel *nccl;    /* "collective_model": "nccl", cost/cluster/nccl_options.h; NULL: alpha-beta */
+    struct CollectiveCache
+        *collectives; /* what groups of its devices cost, cost/collective/collective_cache.h */
+} Cluster;
+
+/* The cache of its process groups (collective_cache.h). NULL without memory. */
+struct CollectiveCache *collective_cache_create(void);
+void collective_cache_free(struct CollectiveCache *cache); /* NULL is allowed */
+
+/* Reads a built-in cluster ("C", "host:4") or a file ("-": stdin). A built-in
+ * name wins over a file of that name. Arrays live in the arena; cluster_free()
+ * releases the description. AM_ERROR_INPUT names the file and the JSON path;
+ * AM_ERROR_USAGE is a name that is neither (a missing path is AM_ERROR_INPUT). */
+AmStatus cluster_read(Cluster **cluster, Arena *arena, const char *name_or_path, AmError *error);
+/* The same from an object, which the cluster shares ("cluster.description" of a
+ * plan). `source` names it in messages. */
+AmStatus cluster_from_json(Cluster **cluster, Arena *arena, json_t *description, const char *source,
+                           AmError *error);
+void cluster_free(Cluster *cluster);
+/* The description; the caller's reference. */
+json_t *cluster_to_json(const Cluster *cluster);
+
+/* Fraction of the peak at a size > 0. */
+double cluster_efficiency(const ClusterCurve *curve, double size);
+const ClusterDeviceType *cluster_device_type(const Cluster *cluster, int32_t device);
+/* The link that a group of devices on so many servers has between them; -1: it is not one link alone. */
+int32_t cluster_group_link(const Cluster *cluster, int32_t servers);
+/* The link that joins two devices; -1 for a device and itself. */
+int32_t cluster_link_between(const Cluster *cluster, int32_t a, int32_t b);
+/* "server1/V100-3", in the arena. */
+const char *cluster_device_name(const Cluster *cluster, Arena *arena, int32_t device);
+/* Memory of the smallest of the listed devices; of all devices where NULL. */
+int64_t cluster_least_memory(const Cluster *cluster, const int32_t *devices, int32_t count);
+/* Devices, memory, peaks and links as a table. */
+void cluster_print(Text *text, const Cluster *cluster);
+
+typedef struct ClusterBuiltin {
+    const char *name, *summary;
+} ClusterBuiltin;
+/* The built-in clusters in the order in which they are listed. */
+const ClusterBuiltin *cluster_builtins(int32_t *count);
+/* Description of a built-in cluster (the caller's reference); NULL for an unknown name.
+ * AM_ERROR_USAGE: "host:" without a count from 1 to 1024. */
+AmStatus cluster_builtin(json_t **description, const char *name, AmError *error);
+/* Description of a device type ("A100-80GB") or link ("nvlink-a100") of the built-in clusters, the
+ * caller's reference; NULL for an unknown name. */
+json_t *cluster_builtin_device_type(const char *name);
+json_t *cluster_builtin_link(const char *name);
+/* The name of the k-th such device type, or link; NULL behind the last. */
+const char *cluster_builtin_device_name(int32_t k);
+const char *cluster_builtin_link_name(int32_t k);
+
+#endif

@@ -1,0 +1,231 @@
+/* Routes through the graph of a cluster.
+ *
+ * In a tree the route is unique: both ends climb towards the root until they meet. Another graph is
+ * searched from the device where the route starts (Dijkstra, by latency, then edges, then the
+ * lowest edge), which gives the last edge of the routes to all vertices; the first search stops at
+ * the distance of the requested device, since groups tend to be close. Some of these lists are
+ * cached, least recently used first out: memory grows with the vertices, not with the pairs of
+ * devices. Latencies are compared as whole picoseconds, so that two routes over the same links in
+ * another order are equal despite rounding.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cost/cluster/topology.h"
+
+enum { MOST_KEPT_EDGES = 1 << 22 }; /* in all lists together, 16 MiB; one list is always kept */
+enum { UNKNOWN = -2 };              /* in a list: not searched so far */
+
+/* How far a vertex is from the start of a search. */
+typedef struct Distance {
+    int64_t picoseconds;
+    int32_t edges;
+} Distance;
+
+/* A vertex that was reached, waiting for its turn. */
+typedef struct Reached {
+    Distance distance;
+    int32_t vertex;
+} Reached;
+
+/* An edge in a search: its end and its cost. */
+typedef struct Crossing {
+    int64_t picoseconds;
+    int32_t edge, end;
+} Crossing;
+
+typedef struct TopologyRoutes {
+    /* A tree: the directed edge towards the root, -1 there, and the edges to it. */
+    int32_t *upwards, *depth;
+    /* A graph: `slot_count` lists of the last directed edge of the route to each vertex. */
+    pthread_mutex_t lock;
+    int32_t slot_count;
+    int32_t *last;        /* [slot_count * vertex_count] */
+    int32_t *start;       /* [slot_count] the device whose routes it holds, -1: none */
+    int32_t *slot_of;     /* [device_count] -1: not kept */
+    uint64_t *asked, now; /* [slot_count] time of the last query */
+    Crossing *crossings;  /* [2 * edge_count] in the order of `leaving` */
+    /* State of the current search: */
+    Distance *distance; /* [vertex_count] */
+    Reached *heap;      /* [2 * edge_count + 1] nearest first; a vertex that got nearer is there again */
+    int32_t heap_count;
+} TopologyRoutes;
+
+static bool is_nearer(const Distance *a, const Distance *b) {
+    return a->picoseconds != b->picoseconds ? a->picoseconds < b->picoseconds : a->edges < b->edges;
+}
+
+static void heap_add(TopologyRoutes *routes, Distance distance, int32_t vertex) {
+    int32_t at = routes->heap_count++;
+    for (; at > 0 && is_nearer(&distance, &routes->heap[(at - 1) / 2].distance); at = (at - 1) / 2)
+        routes->heap[at] = routes->heap[(at - 1) / 2];
+    routes->heap[at] = (Reached){distance, vertex};
+}
+
+static Reached heap_take(TopologyRoutes *routes) {
+    Reached taken = routes->heap[0], moved = routes->heap[--routes->heap_count];
+    int32_t at = 0, child;
+    while ((child = 2 * at + 1) < routes->heap_count) {
+        if (child + 1 < routes->heap_count &&
+            is_nearer(&routes->heap[child + 1].distance, &routes->heap[child].distance))
+            child++;
+        if (!is_nearer(&routes->heap[child].distance, &moved.distance)) break;
+        routes->heap[at] = routes->heap[child];
+        at = child;
+    }
+    routes->heap[at] = moved;
+    return taken;
+}
+
+/* More than ten seconds count as ten, so that sums over a route, which has fewer than 2^19 edges, fit. */
+static int64_t picoseconds(double seconds) {
+    return (int64_t)((seconds < 10 ? seconds : 10) * 1e12 + 0.5);
+}
+
+/* Fills `last` for all that is no farther from `start` than `target`, for everything where that is -1.
+ * A vertex is final once it is taken from the heap: what leads to it has less latency or fewer edges. */
+static void search(const Topology *self, TopologyRoutes *routes, int32_t start, int32_t target,
+                   int32_t *last) {
+    for (int32_t v = 0; v < self->vertex_count; v++) {
+        routes->distance[v] = (Distance){INT64_MAX, 0};
+        last[v] = UNKNOWN;
+    }
+    routes->distance[start] = (Distance){0, 0};
+    last[start] = -1;
+    routes->heap_count = 0;
+    heap_add(routes, routes->distance[start], start);
+    while (routes->heap_count > 0) {
+        Reached reached = heap_take(routes);
+        if (is_nearer(&routes->distance[reached.vertex], &reached.distance)) continue; /* it got nearer */
+        if (target >= 0 && is_nearer(&routes->distance[target], &reached.distance)) {
+            last[reached.vertex] = UNKNOWN;
+            break;
+        }
+        for (int32_t k = self->first_leaving[reached.vertex]; k < self->first_leaving[reached.vertex + 1];
+             k++) {
+            const Crossing *crossing = &routes->crossings[k];
+            Distance further = {reached.distance.picoseconds + crossing->picoseconds,
+                                reached.distance.edges + 1};
+            Distance *known = &routes->distance[crossing->end];
+            bool is_new = is_nearer(&further, known);
+            if (!is_new && (is_nearer(known, &further) || crossing->edge > last[crossing->end])) continue;
+            last[crossing->end] = crossing->edge;
+            if (!is_new) continue;
+            *known = further;
+            heap_add(routes, further, crossing->end);
+        }
+    }
+    for (int32_t k = 0; k < routes->heap_count; k++)
+        if (!is_nearer(&routes->distance[routes->heap[k].vertex], &routes->heap[k].distance))
+            last[routes->heap[k].vertex] = UNKNOWN;
+}
+
+/* A list of routes from a device in which that to another one is known; the lock is held. */
+static const int32_t *routes_from(const Topology *self, TopologyRoutes *routes, int32_t start,
+                                  int32_t target) {
+    int32_t slot = routes->slot_of[start];
+    bool is_kept = slot >= 0;
+    if (!is_kept) {
+        slot = 0;
+        for (int32_t k = 1; k < routes->slot_count; k++)
+            if (routes->asked[k] < routes->asked[slot]) slot = k;
+        if (routes->start[slot] >= 0) routes->slot_of[routes->start[slot]] = -1;
+        routes->start[slot] = start;
+        routes->slot_of[start] = slot;
+    }
+    int32_t *last = &routes->last[(size_t)slot * (size_t)self->vertex_count];
+    if (!is_kept) search(self, routes, start, target, last);
+    else if (last[target] == UNKNOWN) search(self, routes, start, -1, last);
+    routes->asked[slot] = ++routes->now;
+    return last;
+}
+
+static void route_in_tree(const Topology *self, int32_t a, int32_t b, int32_t *edges, int32_t *count) {
+    const int32_t *upwards = self->routes->upwards, *depth = self->routes->depth;
+    int32_t length = 0, down = 0, target = b;
+    while (a != b) {
+        if (depth[a] >= depth[b]) {
+            edges[length++] = upwards[a];
+            a = topology_edge_end(self, upwards[a]);
+        } else {
+            down++;
+            b = topology_edge_end(self, upwards[b]);
+        }
+    }
+    *count = length + down;
+    for (int32_t k = *count; k-- > length; target = topology_edge_end(self, upwards[target]))
+        edges[k] = upwards[target] ^ 1;
+}
+
+void topology_route(const Topology *self, int32_t a, int32_t b, int32_t *edges, int32_t *count) {
+    *count = 0;
+    if (a == b) return;
+    if (self->is_tree) {
+        route_in_tree(self, a, b, edges, count);
+        return;
+    }
+    TopologyRoutes *routes = self->routes;
+    pthread_mutex_lock(&routes->lock);
+    const int32_t *last = routes_from(self, routes, a, b);
+    for (int32_t v = b; v != a; v = topology_edge_start(self, last[v])) edges[(*count)++] = last[v];
+    pthread_mutex_unlock(&routes->lock);
+    for (int32_t k = 0; k < *count / 2; k++) {
+        int32_t swap = edges[k];
+        edges[k] = edges[*count - 1 - k];
+        edges[*count - 1 - k] = swap;
+    }
+}
+
+/* Walks from the last vertex; true where that reaches every vertex and no edge is left over. */
+static bool root_tree(const Topology *self, TopologyRoutes *routes, int32_t *queue, int32_t *deepest) {
+    int32_t count = 1;
+    if (self->edge_count != self->vertex_count - 1) return false;
+    for (int32_t v = 0; v < self->vertex_count; v++) routes->upwards[v] = routes->depth[v] = -1;
+    queue[0] = self->vertex_count - 1;
+    routes->depth[queue[0]] = 0;
+    for (int32_t k = 0; k < count; k++) {
+        for (int32_t e = self->first_leaving[queue[k]]; e < self->first_leaving[queue[k] + 1]; e++) {
+            int32_t next = topology_edge_end(self, self->leaving[e]);
+            if (routes->depth[next] >= 0) continue;
+            routes->depth[next] = *deepest = routes->depth[queue[k]] + 1;
+            routes->upwards[next] = self->leaving[e] ^ 1;
+            queue[count++] = next;
+        }
+    }
+    return count == self->vertex_count;
+}
+
+AmStatus topology_prepare_routes(Topology *self, Arena *arena, AmError *error) {
+    TopologyRoutes *routes = self->routes = ARENA_ARRAY(arena, TopologyRoutes, 1);
+    int32_t vertices = self->vertex_count, deepest = 0;
+    if (arena->failed) return am_fail_memory(error, vertices);
+    routes->upwards = ARENA_ARRAY(arena, int32_t, vertices);
+    routes->depth = ARENA_ARRAY(arena, int32_t, vertices);
+    int32_t *queue = ARENA_ARRAY(arena, int32_t, vertices);
+    if (arena->failed) return am_fail_memory(error, vertices);
+    self->is_tree = root_tree(self, routes, queue, &deepest);
+    self->longest = self->is_tree ? 2 * deepest : vertices - 1;
+    if (self->is_tree) return AM_OK;
+    int32_t slots = MOST_KEPT_EDGES / vertices;
+    if (slots < 1) slots = 1;
+    if (slots > self->device_count) slots = self->device_count;
+    routes->slot_count = slots;
+    routes->last = ARENA_ARRAY(arena, int32_t, (int64_t)slots * vertices);
+    routes->start = ARENA_ARRAY(arena, int32_t, slots);
+    routes->asked = ARENA_ARRAY(arena, uint64_t, slots);
+    routes->slot_of = ARENA_ARRAY(arena, int32_t, self->device_count);
+    routes->distance = ARENA_ARRAY(arena, Distance, vertices);
+    routes->heap = ARENA_ARRAY(arena, Reached, 2 * self->edge_count + 1);
+    routes->crossings = ARENA_ARRAY(arena, Crossing, 2 * self->edge_count);
+    if (arena->failed) return am_fail_memory(error, vertices);
+    for (int32_t k = 0; k < 2 * self->edge_count; k++) {
+        int32_t edge = self->leaving[k];
+        routes->crossings[k] = (Crossing){picoseconds(self->edges[edge / 2].latency_seconds), edge,
+                                          topology_edge_end(self, edge)};
+    }
+    for (int32_t k = 0; k < slots; k++) routes->start[k] = -1;
+    for (int32_t k = 0; k < self->device_count; k++) routes->slot_of[k] = -1;
+    pthread_mutex_init(&routes->lock, NULL);
+    return AM_OK;
+}

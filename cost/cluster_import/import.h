@@ -1,0 +1,125 @@
+/* Imports: cluster files from the outputs of launchers and tools.
+ *
+ * Each file describes a part: a hostfile or a Slurm job the servers and their numbers of devices;
+ * the topology of NCCL, hwloc or nvidia-smi the inside of one server; nccl-tests the speed of a
+ * link by size. import_add() recognises a file by its content and adds its part. import_finish()
+ * takes missing parts from the built-in clusters and returns a cluster description.
+ */
+#ifndef COST_CLUSTER_IMPORT_IMPORT_H
+#define COST_CLUSTER_IMPORT_IMPORT_H
+
+#include <jansson.h>
+
+#include "base/arena.h"
+#include "base/files/file.h"
+#include "base/status.h"
+
+/* A link of one server. Vertices have their names in the server ("device3", "cpu0"); a vertex whose
+ * name starts with '/' is shared by all servers ("/rail0"). */
+typedef struct ImportEdge {
+    const char *from, *to;
+    const char *link; /* a key of `links` */
+    double width;     /* parallel links */
+} ImportEdge;
+
+typedef struct ImportHost {
+    const char *name;
+    int32_t devices; /* 0: not told */
+} ImportHost;
+
+/* The usual links of a built-in device type. */
+typedef struct ImportType {
+    const char *device_type;
+    const char *inside, *pcie, *between; /* built-in links */
+    double nvlink_bytes_per_second;      /* of one NVLink, one way */
+    int32_t nvlinks;                     /* that a device has */
+} ImportType;
+
+typedef struct Import {
+    Arena *arena;
+    const ImportType *type;
+    const char *between; /* a requested built-in link between servers, or NULL */
+    json_t *links;       /* name -> description of a link */
+
+    ImportHost *hosts;
+    int32_t host_count, host_capacity;
+    const char *hosts_source; /* file that names them, NULL: none did */
+    bool has_hostfile;        /* hosts_source is a hostfile: a name without slots is one device */
+
+    int32_t device_count; /* of a server; 0: not told */
+    ImportEdge *edges;
+    int32_t edge_count, edge_capacity;
+    const char *top;           /* the place from which all of the server is reached, or NULL */
+    const char *server_source; /* file that describes it, NULL: none did */
+    int64_t memory_bytes;      /* of a device; 0: not told */
+
+    json_t *measured_inside, *measured_between; /* descriptions of links, or NULL */
+    json_t *measured_hosts;      /* name -> ranks, of the measurement with most hosts, or NULL */
+    const char *measured_source; /* its file */
+    AmWarnings warnings;         /* assumptions about properties that no file contains */
+} Import;
+
+/* AM_ERROR_USAGE: no such device type, or `between` is no built-in link. */
+AmStatus import_begin(Import *import, Arena *arena, const char *device_type, const char *between,
+                      AmError *error);
+/* Adds a file, "-" (stdin), or "hwloc" (this host). AM_ERROR_INPUT: the file is not recognised, or
+ * repeats information of another; AM_ERROR_RUNTIME: this build lacks the library that reads it. */
+AmStatus import_add(Import *import, const char *path, AmError *error);
+/* The description, the caller's reference. AM_ERROR_INPUT: the parts do not fit together. */
+AmStatus import_finish(json_t **description, Import *import, AmError *error);
+void import_end(Import *import);
+
+/* The readers, one for each kind of file. */
+AmStatus import_hostfile(Import *import, const FileBytes *file, AmError *error);
+AmStatus import_slurm(Import *import, const FileBytes *file, AmError *error);
+AmStatus import_measurements(Import *import, const FileBytes *file, AmError *error);
+AmStatus import_matrix(Import *import, const FileBytes *file, AmError *error);
+AmStatus import_xml(Import *import, const FileBytes *file, AmError *error);
+/* The topology of this host as hwloc writes it, in the arena. */
+AmStatus import_this_host(FileBytes *file, Arena *arena, AmError *error);
+
+/* What readers add. Names are copied. */
+void import_add_host(Import *import, const char *name, size_t length, int64_t devices);
+void import_add_edge(Import *import, const char *from, const char *to, const char *link, double width);
+/* Adds a link of that rate per direction, all parallel links together; returns its name, which
+ * contains kind and rate ("pcie-24", "nvswitch-371"). The curve is that of the built-in network
+ * links if `kind` is a network, else of the links inside servers. */
+const char *import_link(Import *import, const char *kind, double bytes_per_second, double latency_seconds);
+/* A PCIe link; 0: that of 16 lanes that is usual for the device type. */
+const char *import_pcie(Import *import, double bytes_per_second);
+/* The link between servers that was requested, measured, or is usual, with a fraction of its
+ * latency: half for an edge from a card to a switch. */
+const char *import_between(Import *import, double share);
+/* "card-mlx5_0": the name of a vertex, from the name in the file. */
+const char *import_place(Import *import, const char *kind, const char *name);
+/* AM_ERROR_INPUT if another file has described a server already. */
+AmStatus import_claim_server(Import *import, const char *source, AmError *error);
+/* Ends the description of a server. AM_ERROR_INPUT: it has too many links. */
+AmStatus import_end_server(Import *import, int32_t devices, AmError *error);
+
+/* Bytes per second and direction between two sockets, if no file contains the rate. */
+#define IMPORT_SOCKET_BYTES_PER_SECOND 16e9
+#define IMPORT_SOCKET_LATENCY_SECONDS  1e-6
+#define IMPORT_NVLINK_LATENCY_SECONDS  4e-6 /* from device to device; of a switch half of it each */
+#define IMPORT_NETWORK_LATENCY_SECONDS 5e-6 /* from a card to its switch */
+/* The fraction of a network card's signalling rate that carries data: 12 GB/s of 12.5 at 100 Gb/s. */
+#define IMPORT_NETWORK_SHARE 0.96
+/* The fraction of PCIe's signalling rate that carries data: 12 GB/s of 16 in the third generation. */
+#define IMPORT_PCIE_SHARE 0.75
+
+#define IMPORT_MOST_GPUS 256 /* of a server */
+
+/* An XML element; children and attributes in file order. */
+typedef struct XmlElement {
+    const char *name;
+    const char *const *attributes; /* name, value, name, value, ..., NULL */
+    struct XmlElement *first_child, *last_child, *next, *parent;
+} XmlElement;
+/* NULL where it has none of that name. */
+const char *xml_attribute(const XmlElement *element, const char *name);
+/* "/system/cpu[0]/pci[1]", elements of one name counted from 0; in the arena, "" without memory. */
+const char *xml_path(Arena *arena, const XmlElement *element);
+AmStatus import_nccl(Import *import, const XmlElement *root, const char *source, AmError *error);
+AmStatus import_hwloc(Import *import, const XmlElement *root, const char *source, AmError *error);
+
+#endif

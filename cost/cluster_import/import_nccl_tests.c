@@ -1,0 +1,223 @@
+/* Measurements: output of nccl-tests, as JSON (all_reduce_perf -J FILE) or as a table.
+ *
+ * Each row gives for a size S the microseconds t of the collective and its "bus bandwidth", the
+ * bytes sent by a rank over t: 2(n-1)/n S for an all-reduce, (n-1)/n S for the others. With t =
+ * steps x latency + sent / (B x efficiency(S)), where an all-reduce has 2(n-1) steps and the others
+ * n-1, the smallest size gives the latency, the best remaining rate is B, and the quotient is the
+ * curve. On several hosts the link is that of a server: with m of them, 2(m-1)/m S or (m-1)/m S
+ * cross it in as many steps as a ring of m has.
+ *
+ * Of "out_of_place" and "in_place", the first that exists counts. "devices" lists the ranks and
+ * their hosts; in the table these are the lines "# Rank 0 ... on HOST". If no other file lists
+ * servers, they are the servers: each host with its ranks.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/files/json.h"
+#include "cost/cluster_import/import.h"
+
+enum { MOST_ROWS = 4096, MOST_POINTS = 64, MOST_RANKS = 65536, LONGEST_LINE = 1000 };
+
+typedef struct Row {
+    double bytes, seconds, sent_per_byte; /* by a rank, of a byte of S */
+} Row;
+
+typedef struct MeasurementReader {
+    Import *import;
+    const char *source;
+    AmError *error;
+    Row *rows;
+    int32_t row_count, row_capacity, ranks, hosts;
+    int32_t time_column; /* of the table, counted from 0; algbw and busbw follow */
+    json_t *host_names;  /* name -> ranks */
+} MeasurementReader;
+
+/* The position of a wrong row: its JSON path, or its line. */
+static AmStatus fail_at(const MeasurementReader *self, const char *where, const char *expected) {
+    return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s: expected %s", where, expected);
+}
+
+/* Adds one size: microseconds, and GB/s of S and of the bytes that a rank sent. */
+static AmStatus add_row(MeasurementReader *self, const char *where, double bytes, double microseconds,
+                        double algorithm, double bus) {
+    if (!(bytes >= 0 && bytes <= 0x1p53)) return fail_at(self, where, "\"size\", bytes");
+    if (!(microseconds > 0 && microseconds < 1e12))
+        return fail_at(self, where, "\"time\", microseconds above 0");
+    if (!(algorithm >= 0 && algorithm < 1e9) || !(bus >= 0 && bus < 1e9))
+        return fail_at(self, where, "\"alg_bw\" and \"bus_bw\", GB/s");
+    if (bytes == 0 || algorithm == 0) return AM_OK; /* too small for the digits that are written */
+    /* algbw is S over t, with two digits behind the point. */
+    if (fabs(bytes / microseconds / 1e3 - algorithm) > 0.1 * algorithm + 0.02)
+        return fail_at(self, where, "\"algbw\" of size over time, GB/s (other columns are in its place)");
+    if (self->row_count > 0 && bytes <= self->rows[self->row_count - 1].bytes)
+        return fail_at(self, where, "a size above that of the row before");
+    if (self->row_count == MOST_ROWS) return fail_at(self, where, "at most 4096 rows");
+    ARENA_RESERVE(self->import->arena, self->rows, self->row_count, self->row_capacity);
+    if (self->import->arena->failed) return am_fail_memory(self->error, MOST_ROWS);
+    self->rows[self->row_count++] = (Row){bytes, microseconds * 1e-6, bus / algorithm};
+    return AM_OK;
+}
+
+static AmStatus add_rank(MeasurementReader *self, const char *where, const char *host) {
+    if (++self->ranks > MOST_RANKS) return fail_at(self, where, "at most 65536 ranks");
+    json_int_t known = json_integer_value(json_object_get(self->host_names, host));
+    if (json_object_set_new(self->host_names, host, json_integer(known + 1)) != 0)
+        return fail_at(self, where, "the name of a host");
+    return AM_OK;
+}
+
+/* The member by the first of two names that is there. */
+static double number_of(const json_t *object, const char *name, const char *other) {
+    json_t *value = json_object_get(object, name);
+    if (!value) value = json_object_get(object, other);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static AmStatus read_json(MeasurementReader *self, json_t *root) {
+    json_t *list, *row, *device;
+    size_t k;
+    char where[64];
+    TRY(json_get_array(&list, root, "results", self->source, "$", self->error));
+    json_array_foreach(list, k, row) {
+        json_t *figures = json_object_get(row, "out_of_place");
+        if (!figures) figures = json_object_get(row, "in_place");
+        snprintf(where, sizeof where, "$.results[%zu]", k);
+        TRY(add_row(self, where, number_of(row, "size", "size_bytes"), number_of(figures, "time", "time_us"),
+                    number_of(figures, "alg_bw", "algbw"), number_of(figures, "bus_bw", "busbw")));
+    }
+    TRY(json_get_array(&list, root, "devices", self->source, "$", self->error));
+    json_array_foreach(list, k, device) {
+        json_t *host = json_object_get(device, "hostname");
+        if (!host) host = json_object_get(device, "host");
+        snprintf(where, sizeof where, "$.devices[%zu].hostname", k);
+        if (!json_is_string(host)) return fail_at(self, where, "a string");
+        TRY(add_rank(self, where, json_string_value(host)));
+    }
+    return AM_OK;
+}
+
+/* "# Rank 0 Group 0 Pid 4711 on worker-1 device 0 [0x1b] NVIDIA A100", or a comment. */
+/* The head "#  size  count  type  redop  root  time  algbw  busbw ...": tables of different releases and
+ * collectives have different columns in front of the time. */
+static void read_head(MeasurementReader *self, const char *line) {
+    int32_t column = 0;
+    if (!strstr(line, "algbw")) return;
+    for (const char *at = line + 1; *at; column++) {
+        at += strspn(at, " \t\r");
+        size_t length = strcspn(at, " \t\r");
+        if (length == 4 && strncmp(at, "time", 4) == 0) {
+            self->time_column = column;
+            return;
+        }
+        at += length;
+    }
+}
+
+static AmStatus read_comment(MeasurementReader *self, const char *where, const char *line) {
+    char host[256];
+    read_head(self, line);
+    if (sscanf(line, "# Rank %*d Group %*d Pid %*d on %255s", host) != 1 &&
+        sscanf(line, "# Rank %*d Pid %*d on %255s", host) != 1)
+        return AM_OK;
+    return add_rank(self, where, host);
+}
+
+/* "1024 256 float sum -1 12.3 0.08 0.15 0 ...": size, count, type, operation, root, time, rates. */
+static AmStatus read_table_row(MeasurementReader *self, const char *where, const char *line) {
+    double bytes = strtod(line, NULL), figures[3];
+    const char *at = line;
+    for (int32_t k = 0; k < self->time_column; k++) {
+        at += strspn(at, " \t\r");
+        at += strcspn(at, " \t\r");
+    }
+    if (sscanf(at, "%lf %lf %lf", &figures[0], &figures[1], &figures[2]) != 3)
+        return fail_at(self, where, "size, count, type, operation, root, time, algbw and busbw");
+    return add_row(self, where, bytes, figures[0], figures[1], figures[2]);
+}
+
+static AmStatus read_table(MeasurementReader *self, const FileBytes *file) {
+    int32_t number = 1;
+    for (const char *line = file->data; *line; number++) {
+        char copy[LONGEST_LINE + 1], where[32];
+        size_t length = strcspn(line, "\n");
+        snprintf(copy, sizeof copy, "%.*s", (int)(length < LONGEST_LINE ? length : LONGEST_LINE), line);
+        snprintf(where, sizeof where, "line %d", number);
+        const char *first = copy + strspn(copy, " \t\r");
+        if (*first == '#') TRY(read_comment(self, where, first));
+        else if (*first >= '0' && *first <= '9') TRY(read_table_row(self, where, first));
+        line += length + (line[length] == '\n');
+    }
+    return AM_OK;
+}
+
+/* Decides by the largest size, whose figures have the most digits: nearer to 2(n-1)/n than to
+ * (n-1)/n. */
+static bool is_all_reduce(const MeasurementReader *self) {
+    double one = (self->ranks - 1.0) / self->ranks;
+    return self->rows[self->row_count - 1].sent_per_byte > 1.5 * one;
+}
+
+/* The link that gives these times. */
+static json_t *fit(const MeasurementReader *self) {
+    double rounds = is_all_reduce(self) ? 2 : 1, n = self->hosts > 1 ? self->hosts : self->ranks;
+    double latency = self->rows[0].seconds / (rounds * (n - 1)), best = 0;
+    double rates[MOST_POINTS];
+    int32_t points = 0, stride = (self->row_count + MOST_POINTS - 1) / MOST_POINTS;
+    for (int32_t k = self->row_count - 1; k > 0; k -= stride) {
+        const Row *row = &self->rows[k];
+        /* Noise must not make small sizes fast: at least half of the time is transfer. */
+        double transfer = fmax(row->seconds - self->rows[0].seconds, row->seconds / 2);
+        rates[points] = rounds * (n - 1) / n * row->bytes / transfer;
+        best = fmax(best, rates[points++]);
+    }
+    json_t *curve = json_array();
+    while (points-- > 0) {
+        double size = self->rows[self->row_count - 1 - points * stride].bytes;
+        json_array_append_new(curve, json_pack("[f, f]", size, rates[points] / best));
+    }
+    return json_pack("{s:f, s:f, s:o}", "bytes_per_second", best, "latency_seconds", latency, "efficiency",
+                     curve);
+}
+
+static AmStatus add_link(MeasurementReader *self) {
+    Import *import = self->import;
+    if (self->row_count < 2) return fail_at(self, "measurements", "at least two sizes");
+    if (self->ranks < 2) return fail_at(self, "measurements", "at least two ranks");
+    self->hosts = (int32_t)json_object_size(self->host_names);
+    json_t **link = self->hosts > 1 ? &import->measured_between : &import->measured_inside;
+    if (*link)
+        return am_fail(self->error, AM_ERROR_INPUT, self->source,
+                       "measures the link %s servers, as another file does",
+                       self->hosts > 1 ? "between" : "inside");
+    *link = fit(self);
+    if (self->hosts > (int32_t)json_object_size(import->measured_hosts)) {
+        json_decref(import->measured_hosts);
+        import->measured_hosts = json_incref(self->host_names);
+        import->measured_source = arena_copy_string(import->arena, self->source);
+    }
+    return *link ? AM_OK : am_fail_memory(self->error, 0);
+}
+
+AmStatus import_measurements(Import *import, const FileBytes *file, AmError *error) {
+    MeasurementReader self = {.import = import,
+                              .source = file->name,
+                              .error = error,
+                              .time_column = 5,
+                              .host_names = json_object()};
+    json_t *root = NULL;
+    AmStatus status;
+    if (file->data[strspn(file->data, " \t\r\n")] == '{') {
+        TRY_OR_FAIL(json_parse(&root, file->name, file->data, (size_t)file->length, error));
+        TRY_OR_FAIL(read_json(&self, root));
+    } else {
+        TRY_OR_FAIL(read_table(&self, file));
+    }
+    TRY_OR_FAIL(add_link(&self));
+fail:
+    json_decref(root);
+    json_decref(self.host_names);
+    return status;
+}

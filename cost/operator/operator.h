@@ -1,0 +1,34 @@
+/* Seconds of one step of a lowered program on one device. */
+#ifndef COST_OPERATOR_OPERATOR_H
+#define COST_OPERATOR_OPERATOR_H
+
+#include "cost/cluster/cluster.h"
+#include "lowering/program/program.h"
+
+typedef enum OperatorUnit {
+    OPERATOR_VECTOR,     /* element-wise arithmetic, reductions, and what moves data only */
+    OPERATOR_DOT,        /* the matrix units, by the curve "dot" */
+    OPERATOR_CONVOLUTION /* the same by the curve "convolution" */
+} OperatorUnit;
+
+/* The work of a step, independent of the device. */
+typedef struct OperatorWork {
+    double flops, bytes; /* bytes read plus written */
+    OperatorUnit unit;
+    Dtype type;             /* of the operands; decides the peak */
+    bool is_run;            /* false: nothing is launched (a view) */
+    const Program *program; /* of the step, or NULL: only the figures above are known */
+    const ProgramStep *step;
+} OperatorWork;
+
+/* Returns whether two works take equally long on every device type that no measurements are known of. */
+static inline bool operator_work_equals(const OperatorWork *a, const OperatorWork *b) {
+    return a->flops == b->flops && a->bytes == b->bytes && a->unit == b->unit && a->type == b->type &&
+           a->is_run == b->is_run;
+}
+
+/* Work of a step that computes; collectives have none (cost/collective/collective.h). */
+void operator_work(OperatorWork *work, const Program *program, const ProgramStep *step);
+double operator_seconds(const OperatorWork *work, const ClusterDeviceType *type);
+
+#endif

@@ -1,0 +1,431 @@
+/* Building the additive model; see additive.h. */
+#include "cost/relaxation/additive_computing.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "lowering/spmd/lower_internal.h"
+
+enum { MOST_OPTIONS = 24 };
+
+typedef struct Builder {
+    Arena *arena;
+    AdditiveModel *model;
+    const PlanContext *context;
+    const IrModule *module;
+    const Rules *rules;
+    const Choices *choices;
+    AdditivePart *parts;
+    double *times; /* [instruction]: runs in a step */
+    bool *is_wide; /* [instruction]: its partial sums are those of 16-bit products alone, which are in f32 */
+    FusionGroups fusion_groups;
+    AdditiveUse *uses;
+    int32_t use_count, use_capacity, node_capacity, edge_capacity;
+} Builder;
+
+static int32_t size_of(const Builder *self, int32_t axis) {
+    return self->model->boxes->sizes[axis];
+}
+
+static const IrInstruction *instruction_of(const Builder *self, int32_t i) {
+    return &self->module->instructions[i];
+}
+
+/* ---- operators and sources ---- */
+
+/* Has no operands that are boxed for it: a parameter, or what reads an array of a loop or branch. */
+static bool is_source(const Builder *self, int32_t i) {
+    IrOpcode opcode = instruction_of(self, i)->opcode;
+    return opcode == IR_PARAMETER || opcode == IR_GET_TUPLE_ELEMENT;
+}
+
+static bool is_operator(const Builder *self, int32_t i) {
+    return !is_source(self, i) && self->rules->rules[i].result_count > 0 && !rules_loop(self->rules, i) &&
+           !rules_conditional(self->rules, i);
+}
+
+static bool is_element_wise(const Builder *self, int32_t i) {
+    return fusion_groups_is_element_wise(self->module, i);
+}
+
+static double array_bytes(const Builder *self, int32_t i) {
+    return self->choices->array_bytes[i];
+}
+
+/* ---- labels ---- */
+
+static int32_t label_count(const AdditivePart *part) {
+    return part->option_count[0] * part->option_count[1];
+}
+
+static bool is_listed(const AdditiveOption *options, int32_t count, int8_t factor) {
+    for (int32_t k = 0; k < count; k++)
+        if (options[k].factor == factor) return true;
+    return false;
+}
+
+/* The operands that may be partial together, as linearity_carries() allows it for sums or maxima. */
+static bool may_carry(const Builder *self, int32_t i, uint8_t partial) {
+    static const SbpReduction tried[] = {SBP_ADD, SBP_MAX, SBP_MIN, SBP_AND, SBP_OR};
+    const IrInstruction *instruction = instruction_of(self, i);
+    Linearity linearity = (Linearity)self->choices->linearity[i];
+    if (linearity == LINEARITY_NONE || partial >> instruction->operand_count) return false;
+    for (size_t k = 0; k < sizeof tried / sizeof tried[0]; k++) {
+        SbpReduction reduction = tried[k];
+        uint32_t whole;
+        if (linearity_carries(self->module, instruction, linearity, partial, &reduction, &whole)) return true;
+    }
+    return false;
+}
+
+static void list_options(Builder *self, int32_t i, int32_t axis) {
+    const Choices *choices = self->choices;
+    AdditivePart *part = &self->parts[i];
+    AdditiveOption options[MOST_OPTIONS];
+    int32_t count = 0;
+    options[count++] = (AdditiveOption){.factor = -1};
+    if (axis < self->model->boxes->axis_count) {
+        for (int32_t k = choices->first_factor[i]; k < choices->first_factor[i + 1]; k++) {
+            const Choice *choice = &choices->factors[k];
+            bool may_split = choice->size >= size_of(self, axis) && choice->place <= INT8_MAX;
+            if (may_split && count < MOST_OPTIONS - ADDITIVE_MOST_CARRYING &&
+                !is_listed(options, count, (int8_t)choice->place))
+                options[count++] = (AdditiveOption){.factor = (int8_t)choice->place};
+        }
+        for (uint8_t partial = 1; partial < 1u << ADDITIVE_MOST_CARRYING && count < MOST_OPTIONS; partial++)
+            if (may_carry(self, i, partial))
+                options[count++] = (AdditiveOption){.factor = -1, .partial = partial};
+    }
+    part->options[axis] = ARENA_ARRAY(self->arena, AdditiveOption, count);
+    part->option_count[axis] = count;
+    if (part->options[axis]) memcpy(part->options[axis], options, sizeof *options * (size_t)count);
+}
+
+static Sbp slot_sbp(const Builder *self, int32_t i, AdditiveOption option, int32_t slot) {
+    const FactorRule *rule = &self->rules->rules[i];
+    if (slot < rule->operand_count && option.partial >> slot & 1) return sbp_partial(SBP_ADD);
+    if (option.factor < 0)
+        return slot >= rule->operand_count && option.partial ? sbp_partial(SBP_ADD) : SBP_B;
+    const Factor *factor = &rule->factors[option.factor];
+    if (slot >= rule->operand_count && factor->kind == FACTOR_REDUCTION)
+        return sbp_partial(factor->reduction);
+    return factor->dimension[slot] < 0 ? SBP_B : sbp_split(factor->dimension[slot]);
+}
+
+/* The states of a slot by label; states of dimensions that are not distinguished are RESHARD_ANY.
+ * `dimensions` maps them to the dimensions of another array, or is NULL. */
+static const ReshardState *slot_states(Builder *self, int32_t i, int32_t slot, const int32_t *dimensions) {
+    int32_t count = label_count(&self->parts[i]);
+    ReshardState *states = ARENA_ARRAY(self->arena, ReshardState, count);
+    for (int32_t label = 0; !self->arena->failed && label < count; label++) {
+        int32_t state = 0;
+        for (int32_t axis = 0; axis < self->model->boxes->axis_count && state != RESHARD_ANY; axis++) {
+            Sbp sbp = slot_sbp(self, i, additive_option(&self->parts[i], label, axis), slot);
+            int32_t d = sbp_is_split(sbp) ? sbp_dimension(sbp) : -1;
+            if (d >= 0 && dimensions) d = dimensions[d];
+            if (d >= RESHARD_DIMENSIONS) state = RESHARD_ANY;
+            else state += reshard_state_part(axis, sbp_is_split(sbp) ? (d < 0 ? SBP_B : sbp_split(d)) : sbp);
+        }
+        states[label] = (ReshardState)state;
+    }
+    return states;
+}
+
+/* ---- nodes and edges ---- */
+
+static int32_t add_node(Builder *self, int32_t i, bool is_tensor, int32_t labels) {
+    AdditiveModel *model = self->model;
+    ARENA_RESERVE(self->arena, model->nodes, model->node_count, self->node_capacity);
+    if (self->arena->failed) return 0;
+    model->nodes[model->node_count] =
+        (AdditiveNode){.instruction = i, .is_tensor = is_tensor, .label_count = labels};
+    return model->node_count++;
+}
+
+static void add_use(Builder *self, int32_t source, int32_t taken, const ReshardState *needs, double times,
+                    bool is_from_memory) {
+    if (self->parts[source].operator_node < 0 && self->parts[source].tensor_node < 0) return;
+    ARENA_RESERVE(self->arena, self->uses, self->use_count, self->use_capacity);
+    if (self->arena->failed) return;
+    self->uses[self->use_count++] = (AdditiveUse){source, taken, needs, times};
+    self->parts[source].readers++;
+    self->parts[source].is_written |= is_from_memory;
+}
+
+static void add_edge(Builder *self, int32_t made, const ReshardState *made_in, int32_t taken,
+                     const ReshardState *needs, double scale, double share, bool is_wide) {
+    AdditiveModel *model = self->model;
+    ARENA_RESERVE(self->arena, model->edges, model->edge_count, self->edge_capacity);
+    if (self->arena->failed) return;
+    model->edges[model->edge_count++] = (AdditiveEdge){.made = made,
+                                                       .taken = taken,
+                                                       .made_in = made_in,
+                                                       .needs = needs,
+                                                       .scale = (float)scale,
+                                                       .share = (float)share,
+                                                       .is_wide = is_wide};
+}
+
+static bool accumulates(const Builder *self, int32_t i) {
+    for (int32_t k = 0; k < self->choices->accumulation_count; k++)
+        if (self->choices->accumulations[k].reader == i || self->choices->accumulations[k].afterwards == i)
+            return true;
+    return false;
+}
+
+/* A node for the states in which i's result may be kept; they are its labels. */
+static const ReshardState *add_tensor(Builder *self, int32_t i) {
+    const ReshardCosts *boxes = self->model->boxes;
+    const IrShape *shape = choices_array_shape(instruction_of(self, i));
+    int32_t ranks = shape->rank < RESHARD_DIMENSIONS ? shape->rank : RESHARD_DIMENSIONS, count = 0;
+    bool may_be_partial = is_source(self, i) && accumulates(self, i), has_more = shape->rank > ranks;
+    ReshardState *states = ARENA_ARRAY(self->arena, ReshardState, RESHARD_STATES + 1);
+    for (int32_t state = 0; states && state < RESHARD_STATES; state++) {
+        bool is_fit = true;
+        int64_t left[RESHARD_DIMENSIONS + 1];
+        for (int32_t d = 0; d < ranks; d++) left[d] = shape->dimensions[d];
+        for (int32_t k = 0; k < RESHARD_AXES; k++) {
+            int32_t here = reshard_axis_state((ReshardState)state, k), d = here - 2;
+            if (k >= boxes->axis_count) is_fit &= here == 0;
+            else if (here == 1) is_fit &= may_be_partial;
+            else if (d >= ranks) is_fit = false;
+            else if (d >= 0) is_fit &= (left[d] /= boxes->sizes[k]) > 0;
+        }
+        if (is_fit) states[count++] = (ReshardState)state;
+    }
+    if (states && has_more) states[count++] = RESHARD_ANY;
+    self->parts[i].tensor_node = add_node(self, i, true, count);
+    return states;
+}
+
+static void add_nodes(Builder *self) {
+    const Choices *choices = self->choices;
+    for (int32_t n = 0; n < choices->decided_count; n++) {
+        int32_t i = choices->decided[n];
+        AdditivePart *part = &self->parts[i];
+        if (is_source(self, i)) {
+            part->made_in = add_tensor(self, i);
+        } else if (is_operator(self, i)) {
+            for (int32_t axis = 0; axis < RESHARD_AXES; axis++) list_options(self, i, axis);
+            part->operator_node = add_node(self, i, false, label_count(part));
+            part->operator_states = slot_states(self, i, self->rules->rules[i].operand_count, NULL);
+            part->made_in = part->operator_states;
+        }
+    }
+}
+
+/* Operand k of i: from where it is kept, by way of broadcasts that are made on demand. */
+static void use_operand(Builder *self, int32_t i, int32_t k) {
+    const IrInstruction *instruction = instruction_of(self, i);
+    int32_t place = self->choices->first_operand[i] + k, source = self->choices->operands[place];
+    int32_t dimensions[IR_MAX_RANK];
+    const int32_t *mapped = NULL;
+    if (k >= self->rules->rules[i].operand_count) return;
+    if (instruction_of(self, instruction->operands[k])->shape.type == DTYPE_TUPLE ||
+        self->rules->leaf[instruction->operands[k]] != 0)
+        return;
+    bool is_made = self->rules->on_demand[source];
+    if (is_made) {
+        int32_t rank = choices_array_shape(instruction_of(self, source))->rank, kept = ADDITIVE_NOWHERE;
+        for (int32_t d = 0; d < rank && d < IR_MAX_RANK; d++) {
+            int32_t value = source, leaf = 0, dimension = d;
+            dimensions[d] = ADDITIVE_NOWHERE;
+            if (!rules_resolve(self->rules, &value, &leaf, &dimension) || leaf != 0) continue;
+            kept = value;
+            dimensions[d] = dimension;
+        }
+        if (kept < 0) return;
+        source = kept;
+        mapped = dimensions;
+    }
+    add_use(self, source, self->parts[i].operator_node, slot_states(self, i, k, mapped), self->times[i],
+            is_made || !is_element_wise(self, i) ||
+                (self->fusion_groups.is_from_memory[place] && !self->fusion_groups.is_redone[place]));
+}
+
+/* Outputs are written; the new value of a parameter is resharded to the state in which it is kept. */
+static void use_outputs(Builder *self) {
+    const IrRoles *roles = self->context->roles;
+    for (int32_t k = 0; k < roles->output_count; k++)
+        if (self->rules->leaf[roles->outputs[k]] == 0)
+            self->parts[self->rules->alias[roles->outputs[k]]].is_written = true;
+    for (int32_t p = 0; p < roles->parameter_count; p++) {
+        const IrParameter *parameter = &roles->parameters[p];
+        if (parameter->output < 0 || self->parts[parameter->instruction].tensor_node < 0) continue;
+        int32_t made = self->rules->alias[roles->outputs[parameter->output]];
+        if (self->rules->leaf[roles->outputs[parameter->output]] != 0 || made == parameter->instruction)
+            continue;
+        add_use(self, made, self->parts[parameter->instruction].tensor_node,
+                self->parts[parameter->instruction].made_in, 1, true);
+    }
+}
+
+static void use_leaf(Builder *self, int32_t value, int32_t value_leaf, int32_t reader, double times) {
+    int32_t leaf = value_leaf, made = value;
+    if (reader < 0 || made < 0 || self->parts[reader].tensor_node < 0) return;
+    rules_find_value(self->rules, &made, &leaf);
+    if (leaf != 0 || made == reader) return;
+    add_use(self, made, self->parts[reader].tensor_node, self->parts[reader].made_in, times, true);
+}
+
+/* Values that a loop carries have two sources: the initial value and, per iteration, the body. */
+static void use_loops(Builder *self) {
+    for (int32_t l = 0; l < self->rules->loop_count; l++) {
+        const PlannedLoop *loop = &self->rules->loops[l];
+        double outside = self->times[loop->instruction];
+        for (int32_t k = 0; k < loop->leaf_count; k++) {
+            const LoopLeaf *leaf = &loop->leaves[k];
+            int32_t speaker = rules_leaf_speaker(leaf);
+            if (speaker < 0) continue;
+            use_leaf(self, leaf->initial, leaf->initial_leaf, speaker, outside);
+            if (!leaf->is_invariant)
+                use_leaf(self, leaf->next, leaf->next_leaf, speaker, self->rules->times[loop->body]);
+            if (leaf->afterwards >= 0 && leaf->afterwards != speaker && self->parts[speaker].tensor_node >= 0)
+                use_leaf(self, speaker, 0, leaf->afterwards, outside);
+        }
+    }
+}
+
+/* Returns whether operand k of i, an operator, may be partial, and that only with sums that are wide;
+ * `*narrow`: also with others. A result of several readers is finished before it is read. */
+static bool takes_wide(const Builder *self, int32_t i, int32_t k, bool *narrow) {
+    const AdditivePart *part = &self->parts[i];
+    bool is_carried = false;
+    for (int32_t axis = 0; axis < self->model->boxes->axis_count; axis++)
+        for (int32_t o = 0; o < part->option_count[axis]; o++)
+            is_carried |= part->options[axis][o].partial >> k & 1;
+    if (!is_carried) return false;
+    int32_t source = self->choices->operands[self->choices->first_operand[i] + k];
+    bool is_finished = self->parts[source].operator_node >= 0 && self->parts[source].readers > 1;
+    if (is_finished) return false;
+    *narrow |= !self->is_wide[source];
+    return self->is_wide[source];
+}
+
+static bool sums_by_itself(const Builder *self, int32_t i) {
+    const FactorRule *rule = &self->rules->rules[i];
+    for (int32_t f = 0; f < rule->factor_count; f++)
+        if (rule->factors[f].kind == FACTOR_REDUCTION) return true;
+    return false;
+}
+
+/* A 16-bit product's partial sums are in f32 (linearity_is_16bit_product()), wherever they are finished. */
+static void find_wide(Builder *self) {
+    for (int32_t n = 0; n < self->choices->decided_count; n++) {
+        int32_t i = self->choices->decided[n];
+        const IrInstruction *instruction = instruction_of(self, i);
+        bool is_half = instruction->shape.type == DTYPE_BF16 || instruction->shape.type == DTYPE_F16;
+        bool takes = false, narrow = sums_by_itself(self, i);
+        if (self->parts[i].operator_node < 0 || !is_half) continue;
+        for (int32_t k = 0; k < instruction->operand_count && k < ADDITIVE_MOST_CARRYING; k++)
+            takes |= takes_wide(self, i, k, &narrow);
+        self->is_wide[i] = linearity_is_16bit_product(instruction) || (takes && !narrow);
+    }
+}
+
+static void add_edges(Builder *self) {
+    for (int32_t n = 0; n < self->choices->decided_count; n++) {
+        int32_t i = self->choices->decided[n];
+        AdditivePart *part = &self->parts[i];
+        if (part->operator_node < 0 || part->readers < 2) continue;
+        const ReshardState *states = add_tensor(self, i);
+        add_edge(self, part->operator_node, part->operator_states, part->tensor_node, states,
+                 array_bytes(self, i) * self->times[i], 1, self->is_wide[i]);
+        part->made_in = states;
+    }
+    for (int32_t u = 0; u < self->use_count; u++) {
+        const AdditiveUse *use = &self->uses[u];
+        const AdditivePart *part = &self->parts[use->source];
+        bool is_kept = part->tensor_node >= 0;
+        double share = is_kept ? 1.0 / part->readers : 1;
+        add_edge(self, is_kept ? part->tensor_node : part->operator_node, part->made_in, use->taken,
+                 use->needs, array_bytes(self, use->source) * use->times, share,
+                 !is_kept && self->is_wide[use->source]);
+    }
+}
+
+static void find_times(Builder *self) {
+    for (int32_t c = 0; c < self->module->computation_count; c++) {
+        const IrComputation *computation = &self->module->computations[c];
+        for (int32_t i = computation->first; i < computation->first + computation->count; i++)
+            self->times[i] = self->rules->is_planned[c] ? self->rules->times[c] : 0;
+    }
+}
+
+/* The only type of the devices, or NULL. */
+static const ClusterDeviceType *only_type(const Cluster *cluster, const Mesh *mesh, const int32_t *devices) {
+    const ClusterDeviceType *type = cluster_device_type(cluster, devices[0]);
+    for (int32_t d = 1; d < mesh->device_count; d++)
+        if (cluster_device_type(cluster, devices[d]) != type) return NULL;
+    return type->profile || type->operators ? NULL : type;
+}
+
+/* Builds the index for looking up plans: uses by their sources, in the order of discovery. */
+static AmStatus set_parts(const Builder *self, AdditiveParts *parts, AmError *error) {
+    int32_t count = self->rules->count;
+    const IrRoles *roles = self->context->roles;
+    *parts = (AdditiveParts){.parts = self->parts,
+                             .times = self->times,
+                             .is_wide = self->is_wide,
+                             .uses = ARENA_ARRAY(self->arena, AdditiveUse, self->use_count + 1),
+                             .first_use = ARENA_ARRAY(self->arena, int32_t, count + 2),
+                             .kept_bytes = ARENA_ARRAY(self->arena, double, count + 1)};
+    if (self->arena->failed) return am_fail_memory(error, count);
+    for (int32_t u = 0; u < self->use_count; u++) parts->first_use[self->uses[u].source + 2]++;
+    for (int32_t i = 0; i < count; i++) parts->first_use[i + 2] += parts->first_use[i + 1];
+    for (int32_t u = 0; u < self->use_count; u++)
+        parts->uses[parts->first_use[self->uses[u].source + 1]++] = self->uses[u];
+    for (int32_t p = 0; p < roles->parameter_count; p++)
+        if (roles->parameters[p].output >= 0)
+            parts->kept_bytes[roles->parameters[p].instruction] =
+                array_bytes(self, roles->parameters[p].instruction);
+    return AM_OK;
+}
+
+AmStatus additive_create(AdditiveModel **model, Arena *arena, const PlanContext *context, const Mesh *mesh,
+                         const Cluster *cluster, const int32_t *devices, AmError *error) {
+    const ClusterDeviceType *type = only_type(cluster, mesh, devices);
+    ReshardCosts *boxes;
+    *model = NULL;
+    if (!type || !mesh_has_equal_shares(mesh)) return AM_OK;
+    TRY(reshard_costs_create(&boxes, arena, mesh, cluster, devices, BOX_ANY_ORDER, error));
+    if (!boxes) return AM_OK;
+    int32_t count = context->rules->count;
+    Builder self = {.arena = arena,
+                    .model = ARENA_ARRAY(arena, AdditiveModel, 1),
+                    .context = context,
+                    .module = context->canonical,
+                    .rules = context->rules,
+                    .choices = context->choices,
+                    .parts = ARENA_ARRAY(arena, AdditivePart, count + 1),
+                    .times = ARENA_ARRAY(arena, double, count + 1),
+                    .is_wide = ARENA_ARRAY(arena, bool, count + 1)};
+    AdditiveParts *parts = ARENA_ARRAY(arena, AdditiveParts, 1);
+    if (arena->failed) return am_fail_memory(error, count);
+    *self.model = (AdditiveModel){.context = context, .mesh = mesh, .boxes = boxes, .parts = parts};
+    parts->parts = self.parts;
+    for (int32_t i = 0; i < count; i++)
+        self.parts[i].operator_node = self.parts[i].tensor_node = ADDITIVE_NOWHERE;
+    TRY(fusion_groups_find(&self.fusion_groups, arena, context, error));
+    find_times(&self);
+    add_nodes(&self);
+    for (int32_t n = 0; n < self.choices->decided_count && !arena->failed; n++) {
+        int32_t i = self.choices->decided[n];
+        if (self.parts[i].operator_node < 0) continue;
+        for (int32_t k = 0; k < instruction_of(&self, i)->operand_count; k++) use_operand(&self, i, k);
+    }
+    use_outputs(&self);
+    use_loops(&self);
+    if (arena->failed) return am_fail_memory(error, count);
+    const AdditiveComputing computing = {.model = self.model,
+                                         .parts = self.parts,
+                                         .times = self.times,
+                                         .fusion_groups = &self.fusion_groups,
+                                         .type = type};
+    TRY(additive_set_seconds(&computing, arena, error));
+    find_wide(&self);
+    add_edges(&self);
+    if (arena->failed) return am_fail_memory(error, count);
+    *model = self.model;
+    return set_parts(&self, parts, error);
+}

@@ -1,0 +1,96 @@
+/* The additive model: the cost of a one-stage plan as a sum over operators and edges
+ * (docs/method.md).
+ *
+ * The model is a graph. A node is an operator or a tensor. The labels of an operator are the ways
+ * to split it: on each mesh axis a factor, replication, or operands that stay partial. A tensor is
+ * a node if it is a parameter or has several readers; its labels are the states in which it is
+ * kept. A label costs seconds of computing. An edge costs seconds of resharding from the state that
+ * one end produces to the state that the other needs. Each instruction chooses its label freely, so
+ * that every assignment of every plan, with any overrides, is one choice of labels.
+ *
+ * Both costs are lower bounds of the price of the lowered program:
+ *   products, reductions   local FLOPs and bytes by the roofline of cost/operator/operator.c
+ *   element-wise operators the cost that no fusion avoids: one launch for each group
+ *                          (fusion_groups.h); a result that is needed outside is written once, and each
+ *                          group reads it as often as its readers must be in different fusions, at
+ *                          the memory rate for the most bytes that one fusion can move
+ *   data movement          concatenations and similar steps: local bytes and a launch
+ *   other operators        zero
+ *   resharding             reshard_costs.h; the readers of a tensor share the cost of resharding it from
+ *                          the state in which it is kept, so that it is paid once if all need it
+ * Operators in a loop count once per trip.
+ */
+#ifndef COST_RELAXATION_ADDITIVE_H
+#define COST_RELAXATION_ADDITIVE_H
+
+#include "cost/relaxation/reshard_costs.h"
+#include "lowering/spmd/lower.h"
+
+typedef struct AdditiveNode {
+    int32_t instruction;
+    bool is_tensor;
+    int32_t label_count;
+    const float *seconds; /* [label_count] of computing, in a step; NULL: 0 */
+} AdditiveNode;
+
+/* From the node that makes to the node that takes. */
+typedef struct AdditiveEdge {
+    int32_t made, taken;                 /* nodes */
+    const ReshardState *made_in, *needs; /* [labels of `made`], [labels of `taken`] */
+    float scale;                         /* bytes of the whole tensor, times runs */
+    float share;  /* fraction of that cost, if other readers share it; 1: the only reader */
+    bool is_wide; /* sums are moved in elements of twice the size */
+} AdditiveEdge;
+
+typedef struct AdditiveModel {
+    const PlanContext *context;
+    const Mesh *mesh;
+    const ReshardCosts *boxes;
+    AdditiveNode *nodes;
+    AdditiveEdge *edges; /* by `taken` */
+    int32_t node_count, edge_count;
+    struct AdditiveParts *parts; /* additive.c's: what plans are looked up with */
+} AdditiveModel;
+
+/* The model of `context` on a mesh of devices of one type; everything lives in the arena. `*model` NULL: the
+ * mesh splits along more than two axes, has unequal shares, devices of several types, or of a type whose
+ * operators were measured one by one: then nothing is claimed. */
+AmStatus additive_create(AdditiveModel **model, Arena *arena, const PlanContext *context, const Mesh *mesh,
+                         const Cluster *cluster, const int32_t *devices, AmError *error);
+
+typedef struct AdditiveCost {
+    double compute_seconds, communication_seconds;
+    double kept_bytes; /* of parameters that the step updates: a device has no less than these all the time */
+} AdditiveCost;
+
+/* The cost of an assignment on that mesh in the model; resharding is paid once for each tensor and
+ * needed state. */
+AdditiveCost additive_cost(const AdditiveModel *model, const Assignment *assignment);
+
+/* Computes the label of each node in an assignment: labels [node], in the arena. */
+AmStatus additive_labels(int32_t **labels, Arena *arena, const AdditiveModel *model,
+                         const Assignment *assignment, AmError *error);
+/* Computes the factors that a label of an operator splits on the mesh's axes, -1 for none. Returns
+ * false if the label has partial operands, which no plan can request. */
+bool additive_label_factors(const AdditiveModel *model, int32_t node, int32_t label,
+                            int32_t factors[MESH_MAX_AXES]);
+/* The state in which a label of a tensor keeps it. False: any will do, or it waits for its sum. */
+bool additive_label_state(const AdditiveModel *model, int32_t node, int32_t label, SbpState *state);
+/* If the only reader of operator i's result reads it in a state reached by way of an intermediate
+ * state: computes the intermediate state. Returns false if there is none or it is partial. */
+bool additive_wanted_state(const AdditiveModel *model, const Assignment *assignment, int32_t i,
+                           SbpState *state);
+
+/* A representative sample of the model's instructions: one of each kind with its neighbours,
+ * weighted by the number of instructions of the kind. The cost of an assignment of the sample
+ * approximates the cost for the model in a fraction of the time; it is not a bound. */
+typedef struct AdditiveSample AdditiveSample;
+/* In the arena, which the model's outlives. */
+AmStatus additive_sample(AdditiveSample **sample, Arena *arena, const AdditiveModel *model, AmError *error);
+/* The model's context, in which completions decide about the sample alone. */
+const PlanContext *additive_sample_context(const AdditiveSample *sample);
+/* How many instructions are decided about. */
+int32_t additive_sample_size(const AdditiveSample *sample);
+AdditiveCost additive_sample_cost(const AdditiveSample *sample, const Assignment *assignment);
+
+#endif

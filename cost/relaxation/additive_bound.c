@@ -1,0 +1,142 @@
+/* Messages and the bound; see additive_bound.h.
+ *
+ * Nodes are ordered as the program is. With phi(u) = cost(u) + all messages to u and gamma(u) = 1 / max(edges
+ * forward, edges back), an edge (u, v) passes forward
+ *
+ *     to_v(b) = min over a of [ gamma(u) phi(u)(a) - to_u(a) + cost(u, v)(a, b) ]
+ *
+ * and back alike. Whatever the messages are,
+ *
+ *     sum over u of (1 - gamma(u) edges forward) min phi(u)
+ *   + sum over (u, v) of min over a, b of [ gamma(u) phi(u)(a) - to_u(a) + cost(a, b) - to_v(b) ]
+ *
+ * is at most the cost of every labelling, since each message is added once and taken away once.
+ */
+#include <math.h>
+
+#include "cost/relaxation/additive_fold.h"
+
+enum { SWEEPS_PER_BOUND = 4 };
+
+/* A gain of the bound, by so many sweeps as may be, that is not worth going on for. */
+#define LEAST_GAIN 0.04
+
+double additive_gather(const AdditiveFold *fold, int32_t c, const AdditiveWeights *weights) {
+    const Class *class = &fold->classes[c];
+    double weight = weights->compute;
+    for (int32_t label = 0; label < class->label_count; label++)
+        fold->phi[label] = class->seconds ? weight * class->seconds[label] : 0;
+    for (int32_t k = class->first_incidence; k < class->first_incidence + class->incidence_count; k++) {
+        const Incidence *incidence = &fold->incidences[k];
+        const double *message = fold->groups[incidence->group].ends[incidence->end].message;
+        for (int32_t label = 0; label < class->label_count; label++)
+            fold->phi[label] += incidence->count * message[label];
+    }
+    int32_t most = class->edges[0] > class->edges[1] ? class->edges[0] : class->edges[1];
+    return most > 0 ? 1.0 / most : 0;
+}
+
+/* Lowers sums to their minimum by way of one state. */
+static void lower_all(double *sums, double base, const float *seconds, int32_t count, double weight) {
+    for (int32_t k = 0; k < count; k++) {
+        double value = base + weight * seconds[k];
+        sums[k] = value < sums[k] ? value : sums[k];
+    }
+}
+
+static double least_sum(const double *base, const float *seconds, int32_t count, double weight) {
+    double least = INFINITY;
+    for (int32_t k = 0; k < count; k++) {
+        double value = base[k] + weight * seconds[k];
+        least = value < least ? value : least;
+    }
+    return least;
+}
+
+double *additive_send(const AdditiveFold *fold, const Group *group, int32_t end, double gamma,
+                      const AdditiveWeights *weights) {
+    const End *from = &group->ends[end], *to = &group->ends[1 - end];
+    double *least = fold->best, *sent = fold->best + RESHARD_STATES + 1;
+    double weight = weights->communication;
+    for (int32_t a = 0; a < from->state_count; a++) least[a] = INFINITY;
+    for (int32_t label = 0; label < from->label_count; label++) {
+        double value = gamma * fold->phi[label] - from->message[label];
+        if (value < least[from->state[label]]) least[from->state[label]] = value;
+    }
+    for (int32_t b = 0; b < to->state_count; b++) sent[b] = INFINITY;
+    int32_t minor = group->ends[1].state_count;
+    const float *row = group->seconds;
+    if (end == 0)
+        for (int32_t a = 0; a < from->state_count; a++, row += minor)
+            lower_all(sent, least[a], row, minor, weight);
+    else
+        for (int32_t b = 0; b < to->state_count; b++, row += minor)
+            sent[b] = least_sum(least, row, minor, weight);
+    return sent;
+}
+
+/* One sweep; `end` 0 forward, 1 back. */
+static void sweep(AdditiveFold *fold, int32_t end, const AdditiveWeights *weights) {
+    for (int32_t n = 0; n < fold->class_count; n++) {
+        int32_t c = end == 0 ? n : fold->class_count - 1 - n;
+        const Class *class = &fold->classes[c];
+        double gamma = additive_gather(fold, c, weights);
+        for (int32_t k = class->first_incidence; k < class->first_incidence + class->incidence_count; k++) {
+            const Incidence *incidence = &fold->incidences[k];
+            Group *group = &fold->groups[incidence->group];
+            if (incidence->end != end || group->ends[end].main != c) continue;
+            const double *sent = additive_send(fold, group, end, gamma, weights);
+            End *to = &group->ends[1 - end];
+            double least = INFINITY;
+            for (int32_t b = 0; b < to->state_count; b++) least = fmin(least, sent[b]);
+            for (int32_t label = 0; label < to->label_count; label++)
+                to->message[label] = sent[to->state[label]] - least;
+        }
+    }
+}
+
+double additive_least_phi(const AdditiveFold *fold, const Class *class) {
+    double least = INFINITY;
+    for (int32_t label = 0; label < class->label_count; label++) least = fmin(least, fold->phi[label]);
+    return class->label_count > 0 ? least : 0;
+}
+
+/* The bound that the messages prove. Pairs use the phi of end `end`. */
+static double evaluate(const AdditiveFold *fold, int32_t end, const AdditiveWeights *weights) {
+    double bound = 0;
+    for (int32_t c = 0; c < fold->class_count; c++) {
+        const Class *class = &fold->classes[c];
+        double gamma = additive_gather(fold, c, weights);
+        bound += class->count * (1 - gamma * class->edges[end]) * additive_least_phi(fold, class);
+    }
+    int32_t gathered = -1;
+    double gamma = 0;
+    for (int32_t p = 0; p < fold->pair_count; p++) {
+        const Pair *pair = &fold->pairs[p];
+        const Group *group = &fold->groups[pair->group];
+        int32_t c = end == 0 ? pair->first : pair->second;
+        if (c != gathered) gamma = additive_gather(fold, gathered = c, weights);
+        const double *sent = additive_send(fold, group, end, gamma, weights);
+        const End *to = &group->ends[1 - end];
+        double least = INFINITY;
+        for (int32_t label = 0; label < to->label_count; label++)
+            least = fmin(least, sent[to->state[label]] - to->message[label]);
+        bound += pair->count * least;
+    }
+    return bound;
+}
+
+double additive_bound(AdditiveFold *fold, const AdditiveWeights *weights, int32_t sweeps) {
+    double best = 0;
+    for (int32_t k = 0; k < sweeps && !(fold->stop && stop_wanted(fold->stop)); k++) {
+        sweep(fold, 0, weights);
+        sweep(fold, 1, weights);
+        if (k % SWEEPS_PER_BOUND != SWEEPS_PER_BOUND - 1 && k != sweeps - 1) continue;
+        double bound = evaluate(fold, 1, weights);
+        additive_share_out(fold, weights);
+        bool is_settled = bound <= best * (1 + LEAST_GAIN / sweeps);
+        best = fmax(best, bound);
+        if (is_settled && k > 2 * SWEEPS_PER_BOUND) break;
+    }
+    return best;
+}

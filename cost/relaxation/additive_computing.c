@@ -1,0 +1,272 @@
+/* Seconds of computing by label; see additive_computing.h. None is ever more than a lowered program has. */
+#include "cost/relaxation/additive_computing.h"
+
+#include <math.h>
+
+#include "cost/operator/operator.h"
+#include "ir/analysis/flops.h"
+
+static const IrInstruction *instruction_of(const AdditiveComputing *self, int32_t i) {
+    return &self->model->context->canonical->instructions[i];
+}
+
+static const FactorRule *rule_of(const AdditiveComputing *self, int32_t i) {
+    return &self->model->context->rules->rules[i];
+}
+
+/* In how many parts a slot of instruction i lies. */
+static double ways_of(const AdditiveComputing *self, int32_t i, int32_t label, int32_t slot) {
+    double ways = 1;
+    for (int32_t axis = 0; axis < RESHARD_AXES; axis++) {
+        AdditiveOption option = additive_option(&self->parts[i], label, axis);
+        if (option.factor >= 0 && rule_of(self, i)->factors[option.factor].dimension[slot] >= 0)
+            ways *= self->model->boxes->sizes[axis];
+    }
+    return ways;
+}
+
+/* Bytes of a slot on a device. */
+static double local_bytes(const AdditiveComputing *self, int32_t i, int32_t label, int32_t slot) {
+    double bytes = (double)ir_shape_bytes(rules_slot_shape(self->model->context->rules, i, slot));
+    return bytes / ways_of(self, i, label, slot);
+}
+
+static bool takes_partial(const AdditiveComputing *self, int32_t i, int32_t label) {
+    return additive_option(&self->parts[i], label, 0).partial ||
+           additive_option(&self->parts[i], label, 1).partial;
+}
+
+/* Returns whether a label splits a dimension so that shards read ranges of other shards. */
+static bool has_halo(const AdditiveComputing *self, int32_t i, int32_t label) {
+    for (int32_t axis = 0; axis < RESHARD_AXES; axis++) {
+        int8_t factor = additive_option(&self->parts[i], label, axis).factor;
+        if (factor >= 0 && rule_of(self, i)->factors[factor].halo) return true;
+    }
+    return false;
+}
+
+static double moving_seconds(const AdditiveComputing *self, double bytes) {
+    return operator_seconds(&(OperatorWork){.bytes = bytes, .unit = OPERATOR_VECTOR, .is_run = true},
+                            self->type);
+}
+
+/* A product, by its local size. */
+static double product_seconds(const AdditiveComputing *self, int32_t i, int32_t label, double flops) {
+    const IrInstruction *instruction = instruction_of(self, i);
+    Dtype type = instruction_of(self, instruction->operands[0])->shape.type;
+    bool is_dot = instruction->opcode == IR_DOT;
+    double bytes = 0, ways = 1;
+    for (int32_t slot = 0; slot <= rule_of(self, i)->operand_count; slot++)
+        bytes += local_bytes(self, i, label, slot);
+    for (int32_t axis = 0; axis < RESHARD_AXES; axis++)
+        if (additive_option(&self->parts[i], label, axis).factor >= 0)
+            ways *= self->model->boxes->sizes[axis];
+    OperatorWork work = {.flops = flops / ways,
+                         .bytes = bytes,
+                         .unit = is_dot ? OPERATOR_DOT : OPERATOR_CONVOLUTION,
+                         .type = type,
+                         .is_run = true};
+    return operator_seconds(&work, self->type);
+}
+
+/* Seconds of a reduction over more than dimensions of size 1. If each device has one element of a
+ * sum, the reduction is a view. */
+static double reduction_seconds(const AdditiveComputing *self, int32_t i, int32_t label) {
+    double read = local_bytes(self, i, label, 0);
+    double written = local_bytes(self, i, label, rule_of(self, i)->operand_count);
+    return read > written ? moving_seconds(self, read + written) : 0;
+}
+
+/* The best rate of the memory for as many bytes, or less. */
+static double memory_rate(const ClusterDeviceType *type, double bytes) {
+    const ClusterCurve *curve = &type->memory;
+    double best = cluster_efficiency(curve, bytes);
+    double size = curve->count == 0 ? 0 : bytes < curve->most ? log2(bytes) : INFINITY;
+    for (int32_t k = 0; k < curve->count && curve->log_sizes[k] < size; k++)
+        best = fmax(best, curve->fractions[k]);
+    return type->memory_bytes_per_second * best;
+}
+
+/* Returns whether a label's operator may run nowhere, or as part of a product. */
+static bool vanishes(const AdditiveComputing *self, int32_t i, int32_t label) {
+    const PlanContext *context = self->model->context;
+    Dtype type = instruction_of(self, i)->shape.type;
+    if (type == DTYPE_F32 && fusion_groups_may_be_taken(context, i)) return true;
+    return takes_partial(self, i, label) && fusion_groups_may_vanish(context, i);
+}
+
+/* Extra bytes of a 16-bit sum with partial operands. The parts are f32, and values computed from
+ * them are f32 too, which an operator that reads the sum further on reads, in any number of parts.
+ * The sum pays its own share, at most half of that; the later reader pays the other half. */
+static double read_on_bytes(const AdditiveComputing *self, int32_t i) {
+    const PlanContext *context = self->model->context;
+    const IrShape *shape = &instruction_of(self, i)->shape;
+    int32_t first = context->choices->first_operand[i], paid = 0;
+    double ways = 1;
+    for (int32_t k = first; k < context->choices->first_operand[i + 1]; k++)
+        paid += self->fusion_groups->is_paid[k];
+    for (int32_t axis = 0; axis < self->model->boxes->axis_count; axis++)
+        ways *= self->model->boxes->sizes[axis];
+    bool is_half_sum = fusion_groups_may_be_taken(context, i) && shape->type != DTYPE_F32;
+    return is_half_sum && self->fusion_groups->is_read_on[i] && paid > 0
+               ? (double)ir_shape_bytes(shape) / ways
+               : 0;
+}
+
+/* Seconds of the bytes that an element-wise operator moves in every possible fusion; launches are
+ * not included. */
+static double fused_seconds(const AdditiveComputing *self, int32_t i, int32_t label, double width) {
+    const Choices *choices = self->model->context->choices;
+    int32_t first = choices->first_operand[i], result = rule_of(self, i)->operand_count;
+    double bytes = 0;
+    if (instruction_of(self, i)->shape.rank == 0) return 0;
+    bool is_there = !vanishes(self, i, label);
+    if (!is_there) bytes = read_on_bytes(self, i);
+    for (int32_t k = 0; is_there && first + k < choices->first_operand[i + 1]; k++)
+        if (self->fusion_groups->is_paid[first + k])
+            bytes += (double)self->fusion_groups->share[first + k] * local_bytes(self, i, label, k);
+    if (is_there && self->parts[i].is_written) bytes += local_bytes(self, i, label, result);
+    if (bytes == 0) return 0;
+    double elements =
+        (double)ir_shape_elements(&instruction_of(self, i)->shape) / ways_of(self, i, label, result);
+    return bytes / memory_rate(self->type, elements * width);
+}
+
+/* Returns whether operand k is a number in every place that is written out for this operator alone. */
+static bool is_filled_for(const AdditiveComputing *self, int32_t i, int32_t k) {
+    const PlanContext *context = self->model->context;
+    int32_t source = context->choices->operands[context->choices->first_operand[i] + k];
+    const IrInstruction *instruction = instruction_of(self, source);
+    return context->rules->on_demand[source] && instruction->opcode == IR_BROADCAST &&
+           context->choices->uses[source] == 1 && instruction->shape.rank > 0 &&
+           instruction_of(self, instruction->operands[0])->shape.rank == 0;
+}
+
+/* Seconds of an operator that moves all its operands and results in a step of its own, and that is
+ * no view. If its shards read ranges of other shards, the range of an operand may be empty; those
+ * of a concatenation have the size of its shard. */
+static double moved_seconds(const AdditiveComputing *self, int32_t i, int32_t label) {
+    int32_t result = rule_of(self, i)->operand_count;
+    double bytes = local_bytes(self, i, label, result);
+    IrOpcode opcode = instruction_of(self, i)->opcode;
+    bool reads_as_much = opcode == IR_GATHER || (opcode == IR_CONCATENATE && has_halo(self, i, label));
+    if (reads_as_much) bytes *= 2;
+    double filled = 0;
+    for (int32_t k = reads_as_much; k < result && !has_halo(self, i, label); k++) {
+        bytes += local_bytes(self, i, label, k);
+        if (is_filled_for(self, i, k)) filled += moving_seconds(self, local_bytes(self, i, label, k));
+    }
+    return moving_seconds(self, bytes) + filled;
+}
+
+/* ---- how much a fusion may move ---- */
+
+static double width_of(const AdditiveComputing *self, int32_t i) {
+    const IrShape *shape = choices_array_shape(instruction_of(self, i));
+    double bytes = shape->rank > 0 ? (double)dtype_bytes(shape->type) : 0;
+    return bytes == 2 ? 4 : bytes; /* parts of 16-bit sums are in f32 */
+}
+
+/* The widest result of an element-wise operator. A recomputed value reads less than twice the bytes
+ * of such a result (choose_redone() of lowering/passes/fuse.c). */
+static double widest(const AdditiveComputing *self) {
+    double most = 0;
+    for (int32_t i = 0; i < self->model->context->choices->count; i++)
+        if (self->fusion_groups->group[i] >= 0) most = fmax(most, width_of(self, i));
+    return most;
+}
+
+/* Steps per doubling at which widths are distinguished, so that nearly equal layers are folded. */
+enum { WIDTH_STEPS = 2 };
+
+/* [group]: bytes that a fusion of the group takes and makes at most, an element: what all of it makes and
+ * reads of others. NULL: no memory. */
+static double *find_widths(const AdditiveComputing *self, Arena *arena) {
+    const PlanContext *context = self->model->context;
+    const Choices *choices = context->choices;
+    double *width = ARENA_ARRAY(arena, double, choices->count + 1), redone = 2 * widest(self);
+    int32_t *read_by = ARENA_ARRAY(arena, int32_t, choices->count + 1); /* the last group that was met */
+    if (arena->failed) return NULL;
+    for (int32_t i = 0; i < choices->count; i++) {
+        int32_t group = self->fusion_groups->group[i];
+        if (group < 0) continue;
+        width[group] += width_of(self, i);
+        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++) {
+            int32_t source = choices->operands[k];
+            if (self->fusion_groups->group[source] == group || read_by[source] == group + 1) continue;
+            read_by[source] = group + 1;
+            width[group] += self->fusion_groups->group[source] >= 0 ? redone : width_of(self, source);
+        }
+    }
+    for (int32_t i = 0; i < choices->count; i++)
+        if (width[i] > 0) width[i] = exp2(ceil(log2(width[i]) * WIDTH_STEPS) / WIDTH_STEPS);
+    return width;
+}
+
+/* ---- nodes ---- */
+
+typedef enum Kind { NO_KIND, PRODUCT, REDUCTION, FUSED, MOVED } Kind;
+
+static Kind kind_of(const AdditiveComputing *self, int32_t i) {
+    const IrModule *module = self->model->context->canonical;
+    if (fusion_groups_is_element_wise(module, i)) return FUSED;
+    switch (module->instructions[i].opcode) {
+    case IR_DOT:
+    case IR_CONVOLUTION: return PRODUCT;
+    case IR_REDUCE: return fusion_groups_reduces_ones(module, i) ? NO_KIND : REDUCTION;
+    case IR_CONCATENATE:
+    case IR_PAD:
+    case IR_REVERSE:
+    case IR_GATHER:
+    case IR_SCATTER: return module->instructions[i].shape.type == DTYPE_TUPLE ? NO_KIND : MOVED;
+    default: return NO_KIND;
+    }
+}
+
+/* `size`: the FLOPs of a product, the width of an element-wise operator's group. */
+static double label_seconds(const AdditiveComputing *self, int32_t i, int32_t label, Kind kind, double size) {
+    switch (kind) {
+    case PRODUCT: return product_seconds(self, i, label, size);
+    case REDUCTION: return reduction_seconds(self, i, label);
+    case FUSED: return fused_seconds(self, i, label, size);
+    case MOVED: return moved_seconds(self, i, label);
+    default: return 0;
+    }
+}
+
+/* Launches that no label saves, at the operator for which they are counted, or, if that is made where it is
+ * used, at one for which it is made: [node], times runs. */
+static void count_launches(const AdditiveComputing *self, double *launches) {
+    const Choices *choices = self->model->context->choices;
+    for (int32_t i = 0; i < choices->count; i++) {
+        int32_t at = i;
+        if (self->fusion_groups->launches[i] == 0) continue;
+        while (at >= 0 && self->model->context->rules->on_demand[at]) at = choices->user[at];
+        if (at >= 0 && self->parts[at].operator_node >= 0)
+            launches[self->parts[at].operator_node] += self->fusion_groups->launches[i] * self->times[i];
+    }
+}
+
+AmStatus additive_set_seconds(const AdditiveComputing *self, Arena *arena, AmError *error) {
+    const AdditiveModel *model = self->model;
+    double *launches = ARENA_ARRAY(arena, double, model->node_count + 1);
+    const double *width = find_widths(self, arena);
+    if (arena->failed) return am_fail_memory(error, model->context->choices->count);
+    count_launches(self, launches);
+    for (int32_t n = 0; n < model->node_count; n++) {
+        AdditiveNode *node = &model->nodes[n];
+        int32_t i = node->instruction;
+        Kind kind = node->is_tensor ? NO_KIND : kind_of(self, i);
+        if (kind == NO_KIND && launches[n] == 0) continue;
+        float *seconds = ARENA_ARRAY(arena, float, node->label_count);
+        if (!seconds) return am_fail_memory(error, node->label_count);
+        double size = kind == PRODUCT ? ir_instruction_flops(model->context->canonical, i, arena)
+                      : kind == FUSED ? width[self->fusion_groups->group[i]]
+                                      : 0;
+        double launching = launches[n] * self->type->kernel_launch_seconds;
+        for (int32_t label = 0; label < node->label_count; label++)
+            seconds[label] = (float)(label_seconds(self, i, label, kind, size) * self->times[i] + launching);
+        node->seconds = seconds;
+    }
+    return AM_OK;
+}

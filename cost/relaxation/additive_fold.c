@@ -1,0 +1,323 @@
+/* Folding: nodes and edges of an additive model that look alike become one; see additive_bound.h. */
+#include <math.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "cost/relaxation/additive_fold.h"
+
+enum { FOLD_ROUNDS = 8 };
+
+typedef struct Numbering {
+    uint64_t *keys; /* open addressing; 0: empty */
+    int32_t *numbers;
+    int32_t capacity, count;
+} Numbering;
+
+static bool numbering_open(Numbering *self, Arena *arena, int32_t most) {
+    *self = (Numbering){.capacity = 64};
+    while (self->capacity < 2 * most) self->capacity *= 2;
+    self->keys = ARENA_ARRAY(arena, uint64_t, self->capacity);
+    self->numbers = ARENA_ARRAY(arena, int32_t, self->capacity);
+    return !arena->failed;
+}
+
+/* The number of a key: the next one where it is new. */
+static int32_t number_of(Numbering *self, uint64_t key) {
+    if (key == 0) key = 1;
+    int32_t slot = (int32_t)(key * 0x9e3779b97f4a7c15u >> 33) & (self->capacity - 1);
+    while (self->keys[slot] != 0 && self->keys[slot] != key) slot = (slot + 1) & (self->capacity - 1);
+    if (self->keys[slot] == 0) {
+        self->keys[slot] = key;
+        self->numbers[slot] = self->count++;
+    }
+    return self->numbers[slot];
+}
+
+typedef struct Folder {
+    Arena *arena;
+    const AdditiveModel *model;
+    AdditiveFold *fold;
+    int32_t *order;                /* [node]: nodes in the order of the program */
+    int32_t *place;                /* [node]: where in it */
+    uint64_t *look, *color, *next; /* [edge], [node], [node] */
+    uint64_t *former;              /* [node]: colors of the round before the last */
+    int32_t *class_of, *group_of;  /* [node], [edge] */
+    int32_t *pair_of;              /* [edge] */
+} Folder;
+
+static bool is_turned(const Folder *self, const AdditiveEdge *edge) {
+    return self->place[edge->made] > self->place[edge->taken];
+}
+
+/* Operators by instruction, each before the tensor that it makes. */
+static AmStatus order_nodes(Folder *self, AmError *error) {
+    const AdditiveModel *model = self->model;
+    int32_t keys = 2 * model->context->rules->count, next = 0;
+    int32_t *node_of = ARENA_ARRAY(self->arena, int32_t, keys + 1);
+    if (!node_of) return am_fail_memory(error, keys);
+    for (int32_t k = 0; k < keys; k++) node_of[k] = -1;
+    for (int32_t n = 0; n < model->node_count; n++)
+        node_of[2 * model->nodes[n].instruction + model->nodes[n].is_tensor] = n;
+    for (int32_t k = 0; k < keys; k++) {
+        if (node_of[k] < 0) continue;
+        self->place[node_of[k]] = next;
+        self->order[next++] = node_of[k];
+    }
+    return AM_OK;
+}
+
+static uint64_t look_of_node(const AdditiveNode *node) {
+    const int32_t parts[] = {node->label_count, node->is_tensor};
+    uint64_t hash = hash_bytes(parts, sizeof parts, 0);
+    return node->seconds ? hash_bytes(node->seconds, sizeof(float) * (size_t)node->label_count, hash) : hash;
+}
+
+static uint64_t look_of_edge(const Folder *self, const AdditiveEdge *edge) {
+    const AdditiveNode *nodes = self->model->nodes;
+    const float parts[] = {edge->scale, edge->share};
+    uint64_t hash = hash_bytes(parts, sizeof parts, edge->is_wide + 2u * is_turned(self, edge));
+    hash = hash_bytes(edge->made_in, (size_t)nodes[edge->made].label_count, hash);
+    return hash_bytes(edge->needs, (size_t)nodes[edge->taken].label_count, hash);
+}
+
+/* Updates the color of every node from the colors at the other ends of its edges. */
+static void refine(Folder *self) {
+    const AdditiveModel *model = self->model;
+    memcpy(self->next, self->color, sizeof *self->next * (size_t)model->node_count);
+    for (int32_t e = 0; e < model->edge_count; e++) {
+        const AdditiveEdge *edge = &model->edges[e];
+        uint64_t here = hash_combine(self->look[e], self->color[edge->taken]);
+        uint64_t there = hash_combine(self->look[e] + 1, self->color[edge->made]);
+        self->next[edge->made] += hash_combine(here, 1); /* sums do not depend on the order of edges */
+        self->next[edge->taken] += hash_combine(there, 2);
+    }
+    memcpy(self->former, self->color, sizeof *self->former * (size_t)model->node_count);
+    for (int32_t n = 0; n < model->node_count; n++) self->color[n] = hash_combine(self->next[n], 3);
+}
+
+static AmStatus find_classes(Folder *self, AmError *error) {
+    const AdditiveModel *model = self->model;
+    AdditiveFold *fold = self->fold;
+    Numbering numbering;
+    if (!numbering_open(&numbering, self->arena, model->node_count + 1))
+        return am_fail_memory(error, model->node_count);
+    for (int32_t k = 0; k < model->node_count; k++) {
+        int32_t n = self->order[k];
+        self->class_of[n] = number_of(&numbering, self->color[n]);
+    }
+    fold->class_count = numbering.count;
+    fold->classes = ARENA_ARRAY(self->arena, Class, numbering.count + 1);
+    if (!fold->classes) return am_fail_memory(error, numbering.count);
+    for (int32_t n = 0; n < model->node_count; n++) {
+        Class *class = &fold->classes[self->class_of[n]];
+        class->count++;
+        class->label_count = model->nodes[n].label_count;
+        class->seconds = model->nodes[n].seconds;
+    }
+    return AM_OK;
+}
+
+/* The states that occur at an end, numbered: state[label] and their values. */
+static void list_states(Arena *arena, End *end, const ReshardState *states) {
+    uint8_t *state = ARENA_ARRAY(arena, uint8_t, end->label_count + 1);
+    ReshardState *values = ARENA_ARRAY(arena, ReshardState, RESHARD_STATES + 1);
+    int8_t *number = ARENA_ARRAY(arena, int8_t, RESHARD_STATES + 1);
+    if (arena->failed) return;
+    memset(number, -1, RESHARD_STATES + 1);
+    for (int32_t label = 0; label < end->label_count; label++) {
+        if (number[states[label]] < 0) {
+            values[end->state_count] = states[label];
+            number[states[label]] = (int8_t)end->state_count++;
+        }
+        state[label] = (uint8_t)number[states[label]];
+    }
+    end->state = state;
+    end->values = values;
+    end->number = number;
+}
+
+static void open_group(Folder *self, Group *group, const AdditiveEdge *edge) {
+    const AdditiveModel *model = self->model;
+    int32_t nodes[2] = {edge->made, edge->taken};
+    const ReshardState *states[2] = {edge->made_in, edge->needs};
+    group->is_turned = is_turned(self, edge);
+    for (int32_t k = 0; k < 2; k++) {
+        int32_t from = group->is_turned ? 1 - k : k;
+        End *end = &group->ends[k];
+        end->label_count = model->nodes[nodes[from]].label_count;
+        end->message = ARENA_ARRAY(self->arena, double, end->label_count + 1);
+        list_states(self->arena, end, states[from]);
+    }
+    int32_t minor = group->ends[1].state_count, cells = group->ends[0].state_count * minor;
+    float *alone = ARENA_ARRAY(self->arena, float, cells + 1), most = 0;
+    group->seconds = ARENA_ARRAY(self->arena, float, cells + 1);
+    if (self->arena->failed) return;
+    for (int32_t a = 0; a < group->ends[0].state_count; a++)
+        for (int32_t b = 0; b < minor; b++) {
+            ReshardState first = group->ends[0].values[a], second = group->ends[1].values[b];
+            ReshardState made = group->is_turned ? second : first, needed = group->is_turned ? first : second;
+            bool is_any = made == RESHARD_ANY || needed == RESHARD_ANY;
+            float cost = is_any ? 0 : model->boxes->seconds[edge->is_wide][made][needed] * edge->scale;
+            alone[a * minor + b] = cost;
+            if (isfinite(cost) && cost > most) most = cost;
+        }
+    for (int32_t k = 0; k < cells; k++) {
+        if (!isfinite(alone[k])) alone[k] = most;
+        group->seconds[k] = alone[k] * edge->share;
+    }
+    if (edge->share == 1) return;
+    group->alone = alone;
+    group->slack = ARENA_ARRAY(self->arena, float, cells + 1);
+}
+
+/* Edges that look alike between nodes that looked alike one round ago share a group. */
+static AmStatus find_groups(Folder *self, AmError *error) {
+    const AdditiveModel *model = self->model;
+    AdditiveFold *fold = self->fold;
+    Numbering groups, pairs;
+    int32_t edges = model->edge_count;
+    fold->groups = ARENA_ARRAY(self->arena, Group, edges + 1);
+    fold->pairs = ARENA_ARRAY(self->arena, Pair, edges + 1);
+    if (!numbering_open(&groups, self->arena, edges + 1) || !numbering_open(&pairs, self->arena, edges + 1))
+        return am_fail_memory(error, edges);
+    for (int32_t e = 0; e < edges && !self->arena->failed; e++) {
+        const AdditiveEdge *edge = &model->edges[e];
+        uint64_t key =
+            hash_combine(hash_combine(self->look[e], self->former[edge->made]), self->former[edge->taken]);
+        int32_t before = groups.count, group = self->group_of[e] = number_of(&groups, key);
+        if (group == before) open_group(self, &fold->groups[group], edge);
+        bool turned = fold->groups[group].is_turned;
+        int32_t ends[2] = {self->class_of[turned ? edge->taken : edge->made],
+                           self->class_of[turned ? edge->made : edge->taken]};
+        before = pairs.count;
+        const int32_t parts[] = {group, ends[0], ends[1]};
+        int32_t pair = number_of(&pairs, hash_bytes(parts, sizeof parts, 0));
+        if (pair == before) fold->pairs[pair] = (Pair){.group = group, .first = ends[0], .second = ends[1]};
+        self->pair_of[e] = pair;
+        fold->pairs[pair].count++;
+    }
+    fold->group_count = groups.count;
+    fold->pair_count = pairs.count;
+    double *most = ARENA_ARRAY(self->arena, double, groups.count + 1);
+    if (!most) return am_fail_memory(error, groups.count);
+    for (int32_t p = 0; p < fold->pair_count; p++) {
+        const Pair *pair = &fold->pairs[p];
+        if (pair->count <= most[pair->group]) continue;
+        most[pair->group] = pair->count;
+        fold->groups[pair->group].ends[0].main = pair->first;
+        fold->groups[pair->group].ends[1].main = pair->second;
+    }
+    return AM_OK;
+}
+
+/* Finds the groups incident to each class, from one of its nodes, since all are equal. */
+static AmStatus find_incidences(Folder *self, AmError *error) {
+    const AdditiveModel *model = self->model;
+    AdditiveFold *fold = self->fold;
+    int32_t most = 0, most_incidences = 0;
+    int32_t *first = ARENA_ARRAY(self->arena, int32_t, model->node_count + 2);
+    int32_t *touching = ARENA_ARRAY(self->arena, int32_t, 2 * model->edge_count + 1);
+    bool *is_done = ARENA_ARRAY(self->arena, bool, fold->class_count + 1);
+    if (self->arena->failed) return am_fail_memory(error, model->edge_count);
+    for (int32_t e = 0; e < model->edge_count; e++) {
+        first[model->edges[e].made + 1]++;
+        first[model->edges[e].taken + 1]++;
+    }
+    for (int32_t n = 0; n < model->node_count; n++) first[n + 1] += first[n];
+    for (int32_t e = 0; e < model->edge_count; e++) { /* the direction of an edge distinguishes its ends */
+        touching[first[model->edges[e].made]++] = e;
+        touching[first[model->edges[e].taken]++] = -1 - e;
+    }
+    for (int32_t n = model->node_count; n > 0; n--) first[n] = first[n - 1];
+    first[0] = 0;
+    fold->incidences = ARENA_ARRAY(self->arena, Incidence, 2 * model->edge_count + 1);
+    if (!fold->incidences) return am_fail_memory(error, model->edge_count);
+    for (int32_t k = 0; k < model->node_count; k++) {
+        int32_t n = self->order[k];
+        Class *class = &fold->classes[self->class_of[n]];
+        if (is_done[self->class_of[n]]) continue;
+        is_done[self->class_of[n]] = true;
+        class->first_incidence = fold->incidence_count;
+        for (int32_t t = first[n]; t < first[n + 1]; t++) {
+            int32_t e = touching[t] < 0 ? -1 - touching[t] : touching[t];
+            int32_t group = self->group_of[e], end = (touching[t] < 0) ^ fold->groups[group].is_turned, at;
+            for (at = class->first_incidence; at < fold->incidence_count; at++)
+                if (fold->incidences[at].group == group && fold->incidences[at].end == end) break;
+            if (at == fold->incidence_count)
+                fold->incidences[fold->incidence_count++] = (Incidence){.group = group, .end = end};
+            fold->incidences[at].count++;
+            class->edges[end]++;
+        }
+        class->incidence_count = fold->incidence_count - class->first_incidence;
+        if (class->label_count > most) most = class->label_count;
+        if (class->incidence_count > most_incidences) most_incidences = class->incidence_count;
+    }
+    fold->phi = ARENA_ARRAY(self->arena, double, most + 1);
+    fold->best = ARENA_ARRAY(self->arena, double, 2 * (RESHARD_STATES + 1));
+    fold->sharers = ARENA_ARRAY(self->arena, int32_t, most_incidences + 1);
+    fold->cells = ARENA_ARRAY(self->arena, Cell, most_incidences + 1);
+    return self->arena->failed ? am_fail_memory(error, most) : AM_OK;
+}
+
+/* Colors nodes by their kind and by their neighbourhood up to a distance of `rounds` edges. */
+static AmStatus find_colors(Folder *self, int32_t rounds, AmError *error) {
+    const AdditiveModel *model = self->model;
+    TRY(order_nodes(self, error));
+    for (int32_t n = 0; n < model->node_count; n++) self->color[n] = look_of_node(&model->nodes[n]);
+    for (int32_t e = 0; e < model->edge_count; e++) self->look[e] = look_of_edge(self, &model->edges[e]);
+    for (int32_t round = 0; round < rounds; round++) refine(self);
+    return AM_OK;
+}
+
+static AmStatus folder_open(Folder *self, Arena *arena, const AdditiveModel *model, AmError *error) {
+    int32_t nodes = model->node_count + 1, edges = model->edge_count + 1;
+    *self = (Folder){.arena = arena,
+                     .model = model,
+                     .fold = ARENA_ARRAY(arena, AdditiveFold, 1),
+                     .order = ARENA_ARRAY(arena, int32_t, nodes),
+                     .place = ARENA_ARRAY(arena, int32_t, nodes),
+                     .look = ARENA_ARRAY(arena, uint64_t, edges),
+                     .color = ARENA_ARRAY(arena, uint64_t, nodes),
+                     .next = ARENA_ARRAY(arena, uint64_t, nodes),
+                     .former = ARENA_ARRAY(arena, uint64_t, nodes),
+                     .class_of = ARENA_ARRAY(arena, int32_t, nodes),
+                     .group_of = ARENA_ARRAY(arena, int32_t, edges),
+                     .pair_of = ARENA_ARRAY(arena, int32_t, edges)};
+    return arena->failed ? am_fail_memory(error, (int64_t)nodes + edges) : AM_OK;
+}
+
+AmStatus additive_fold(AdditiveFold **fold, Arena *arena, const AdditiveModel *model, AmError *error) {
+    Folder self;
+    TRY(folder_open(&self, arena, model, error));
+    TRY(find_colors(&self, FOLD_ROUNDS, error));
+    TRY(find_classes(&self, error));
+    TRY(find_groups(&self, error));
+    TRY(find_incidences(&self, error));
+    self.fold->model = model;
+    self.fold->class_of = self.class_of;
+    self.fold->group_of = self.group_of;
+    self.fold->pair_of = self.pair_of;
+    *fold = self.fold;
+    return AM_OK;
+}
+
+AmStatus additive_kinds(int32_t **kinds, int32_t *kind_count, Arena *arena, const AdditiveModel *model,
+                        const uint64_t *looks, int32_t rounds, AmError *error) {
+    Folder self;
+    TRY(folder_open(&self, arena, model, error));
+    TRY(find_colors(&self, rounds, error));
+    for (int32_t n = 0; n < model->node_count; n++)
+        self.color[n] = hash_combine(self.color[n], looks[model->nodes[n].instruction]);
+    TRY(find_classes(&self, error));
+    *kinds = self.class_of;
+    *kind_count = self.fold->class_count;
+    return AM_OK;
+}
+
+void additive_fold_watch(AdditiveFold *fold, const StopSignal *stop) {
+    fold->stop = stop;
+}
+
+int32_t additive_fold_count(const AdditiveFold *fold) {
+    return fold->class_count;
+}

@@ -1,0 +1,97 @@
+/* The insides of a folded additive model, for what builds it (additive_fold.c), passes its messages and
+ * bounds it (additive_bound.c), shares boxings out among readers (additive_shares.c) and looks for changes of
+ * a plan (additive_changes.c). */
+#ifndef COST_RELAXATION_ADDITIVE_FOLD_H
+#define COST_RELAXATION_ADDITIVE_FOLD_H
+
+#include "cost/relaxation/additive_bound.h"
+
+/* One end of alike edges. */
+typedef struct End {
+    int32_t label_count, state_count;
+    int32_t main;               /* class, that of most of the edges */
+    const uint8_t *state;       /* [label_count]: which of the states that occur */
+    const ReshardState *values; /* [state_count]: which they are */
+    const int8_t *number;       /* [RESHARD_STATES + 1]: a state's place in `values`; -1: it does not occur */
+    double *message;            /* [label_count]: from the other end */
+} End;
+
+/* Edges that share their messages. ends[0] comes before ends[1] in the order of nodes. */
+typedef struct Group {
+    End ends[2];
+    bool is_turned; /* ends[0] is the one that takes */
+    /* [states of end 0][states of end 1], unweighted: this edge's share of the cost of resharding
+     * that no other reader needs (NULL: zero). */
+    float *seconds;
+    const float *alone;
+    float *slack; /* scratch */
+} Group;
+
+/* Edges of a group between two classes. */
+typedef struct Pair {
+    int32_t group, first, second; /* classes of ends 0 and 1 */
+    double count;
+} Pair;
+
+/* A class's part in a group. */
+typedef struct Incidence {
+    int32_t group, end;
+    int32_t count; /* edges of each of its nodes */
+} Incidence;
+
+/* Nodes alike. */
+typedef struct Class {
+    double count;
+    int32_t label_count, first_incidence, incidence_count;
+    int32_t edges[2]; /* of each node: with it as end 0, as end 1 */
+    const float *seconds;
+} Class;
+
+/* The cost of an edge for one pair of states. */
+typedef struct Cell {
+    float *seconds;
+    double alone, slack;
+    int32_t times; /* edges */
+} Cell;
+
+struct AdditiveFold {
+    const AdditiveModel *model;
+    const int32_t *class_of, *group_of; /* [node], [edge] */
+    const int32_t *pair_of;             /* [edge] */
+    const StopSignal *stop;             /* or NULL */
+    Class *classes;                     /* in the order of their first nodes */
+    Group *groups;
+    Pair *pairs;
+    Incidence *incidences; /* by class */
+    int32_t class_count, group_count, pair_count, incidence_count;
+    double *phi, *best; /* scratch: labels, states */
+    int32_t *sharers;   /* scratch: incidences of a class */
+    Cell *cells;        /* scratch: as many */
+};
+
+/* phi of a class: its cost and all that is sent to it. Returns gamma. */
+double additive_gather(const AdditiveFold *fold, int32_t c, const AdditiveWeights *weights);
+/* Computes the message of a class along a group to the other end, by its states: in fold->best. The
+ * result is not normalised, unlike a message. */
+double *additive_send(const AdditiveFold *fold, const Group *group, int32_t end, double gamma,
+                      const AdditiveWeights *weights);
+/* The least of fold->phi, which is the class's. */
+double additive_least_phi(const AdditiveFold *fold, const Class *class);
+
+/* Moves what readers pay for boxings to where the bound gains by it. */
+void additive_share_out(AdditiveFold *fold, const AdditiveWeights *weights);
+
+/* A class and by how much a plan is dearer there than the bound. */
+typedef struct AdditiveSeed {
+    int32_t class;
+    double slack, near; /* near: the most of it and of those that share an edge with it */
+} AdditiveSeed;
+
+/* All classes, those with most slack near them first (additive_changes.c). In the arena. */
+AmStatus additive_seeds(AdditiveSeed **seeds, int32_t *count, Arena *arena, AdditiveFold *fold,
+                        const int32_t *labels, const AdditiveWeights *weights, AmError *error);
+/* The cheapest label of a class by fold->phi, except `count` others; -1 if all are excluded. */
+int32_t additive_next_label(const AdditiveFold *fold, const Class *class, const int32_t *others,
+                            int32_t count);
+
+#endif

@@ -1,0 +1,362 @@
+/* Groups of labels that improve a plan only if they change together; see additive_bound.h.
+ *
+ * Several readers of one tensor pay for its resharding once. A reader that changes alone gains
+ * nothing, while three readers that change together gain the whole cost. The method is a chain of
+ * ejections, as Lin and Kernighan 1973 exchange edges: a class of equal operators takes another of
+ * its best labels by the messages, and neighbouring classes respond, one by one, with their best
+ * label, as far as responses spread. If the total decreases, the changed labels form a patch. Costs
+ * are those of additive_cost() on the unfolded graph, each resharding paid once; the operators of a
+ * class change together.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cost/relaxation/additive_fold.h"
+
+/* As many classes start a patch, those with most slack near them, each with as many labels; as many classes
+ * answer. */
+enum { MOST_SEEDS = 200, SEED_LABELS = 3, MOST_ANSWERS = 60 };
+/* Neighbours of a tensor that very many read are not all asked. */
+enum { MOST_READERS = 20 };
+/* Fractions of the total cost: slack below which no patch starts, and the least gain of a patch. */
+#define LEAST_SLACK 1e-5
+#define LEAST_GAIN  2e-5
+
+/* Seconds that sums of rounded figures may differ by. */
+#define TIE 1e-12
+
+/* Numbers by node or by class. */
+typedef struct Table {
+    int32_t *first; /* [count + 1] */
+    int32_t *items;
+} Table;
+
+typedef struct Patcher {
+    Arena *arena;
+    AdditiveFold *fold;
+    const AdditiveModel *model;
+    const AdditiveWeights *weights;
+    const int32_t *before;    /* [node]: labels of the plan */
+    int32_t *labels;          /* [node]: those now */
+    double *reshard;          /* [node]: seconds of resharding its result, for all readers */
+    Table made, taken, alike; /* edges by the node that makes, that takes; nodes by class */
+    bool *is_uniform;         /* [class]: its nodes have one label */
+    int32_t *stamps, stamp;   /* [node] */
+    int32_t *touched;         /* scratch: nodes */
+    int32_t *queue;           /* of classes that may answer; a ring of class_count */
+    int32_t queue_first, queue_count;
+    bool *is_waiting; /* [class]: in the queue, or excluded */
+    int32_t *changed; /* classes that have changed, each once */
+    int32_t changed_count;
+    bool *is_changed; /* [class] */
+} Patcher;
+
+/* Items 0 to `count` - 1 by keys of them. */
+static bool table_fill(Table *table, Arena *arena, int32_t keys, int32_t count,
+                       int32_t (*key)(const Patcher *, int32_t), const Patcher *self) {
+    table->first = ARENA_ARRAY(arena, int32_t, keys + 2);
+    table->items = ARENA_ARRAY(arena, int32_t, count + 1);
+    if (arena->failed) return false;
+    for (int32_t k = 0; k < count; k++) table->first[key(self, k) + 2]++;
+    for (int32_t k = 0; k < keys; k++) table->first[k + 2] += table->first[k + 1];
+    for (int32_t k = 0; k < count; k++) table->items[table->first[key(self, k) + 1]++] = k;
+    return true;
+}
+
+static int32_t maker(const Patcher *self, int32_t edge) {
+    return self->model->edges[edge].made;
+}
+static int32_t receiver(const Patcher *self, int32_t edge) {
+    return self->model->edges[edge].taken;
+}
+static int32_t class_of(const Patcher *self, int32_t node) {
+    return self->fold->class_of[node];
+}
+
+/* ---- costs ---- */
+
+static double edge_seconds(const Patcher *self, int32_t e) {
+    const AdditiveEdge *edge = &self->model->edges[e];
+    const Group *group = &self->fold->groups[self->fold->group_of[e]];
+    int32_t first = self->labels[group->is_turned ? edge->taken : edge->made];
+    int32_t second = self->labels[group->is_turned ? edge->made : edge->taken];
+    const float *seconds = group->alone ? group->alone : group->seconds;
+    return seconds[group->ends[0].state[first] * group->ends[1].state_count + group->ends[1].state[second]];
+}
+
+/* Seconds of resharding the result or stored value of a node; once for each state, also if several
+ * readers need it. */
+static double reshard_of(const Patcher *self, int32_t node) {
+    const AdditiveModel *model = self->model;
+    uint64_t paid = 0;
+    double seconds = 0;
+    for (int32_t k = self->made.first[node]; k < self->made.first[node + 1]; k++) {
+        const AdditiveEdge *edge = &model->edges[self->made.items[k]];
+        ReshardState needed = edge->needs[self->labels[edge->taken]];
+        if (model->nodes[node].is_tensor && (needed == RESHARD_ANY || paid >> needed & 1)) continue;
+        if (needed != RESHARD_ANY) paid |= (uint64_t)1 << needed;
+        seconds += edge_seconds(self, self->made.items[k]);
+    }
+    return self->weights->communication * seconds;
+}
+
+static double computing_of(const Patcher *self, int32_t node) {
+    const float *seconds = self->model->nodes[node].seconds;
+    return seconds ? self->weights->compute * seconds[self->labels[node]] : 0;
+}
+
+static void touch(Patcher *self, int32_t node, int32_t *count) {
+    if (self->stamps[node] == self->stamp) return;
+    self->stamps[node] = self->stamp;
+    self->touched[(*count)++] = node;
+}
+
+/* Gives all nodes of a class a label, and returns what that adds to the cost. */
+static double set_label(Patcher *self, int32_t c, int32_t label) {
+    int32_t count = 0;
+    double added = 0;
+    self->stamp++;
+    for (int32_t k = self->alike.first[c]; k < self->alike.first[c + 1]; k++) {
+        int32_t node = self->alike.items[k];
+        touch(self, node, &count);
+        for (int32_t e = self->taken.first[node]; e < self->taken.first[node + 1]; e++)
+            touch(self, self->model->edges[self->taken.items[e]].made, &count);
+        added -= computing_of(self, node);
+        self->labels[node] = label;
+        added += computing_of(self, node);
+    }
+    for (int32_t k = 0; k < count; k++) {
+        double now = reshard_of(self, self->touched[k]);
+        added += now - self->reshard[self->touched[k]];
+        self->reshard[self->touched[k]] = now;
+    }
+    return added;
+}
+
+static int32_t label_of(const Patcher *self, int32_t c) {
+    return self->labels[self->alike.items[self->alike.first[c]]];
+}
+
+/* ---- chains ---- */
+
+static void note_change(Patcher *self, int32_t c) {
+    if (self->is_changed[c]) return;
+    self->is_changed[c] = true;
+    self->changed[self->changed_count++] = c;
+}
+
+/* Gives a class the label that is cheapest beside all others; what that adds to the cost. */
+static double answer(Patcher *self, int32_t c) {
+    int32_t was = label_of(self, c), best = was;
+    double added = 0, least = 0;
+    for (int32_t label = 0; label < self->fold->classes[c].label_count; label++) {
+        if (label == was) continue;
+        added += set_label(self, c, label);
+        if (added >= least - TIE) continue;
+        least = added;
+        best = label;
+    }
+    if (best != label_of(self, c)) added += set_label(self, c, best);
+    if (best != was) note_change(self, c);
+    return added;
+}
+
+static void ask(Patcher *self, int32_t node) {
+    int32_t c = self->fold->class_of[node], most = self->fold->class_count;
+    if (self->is_waiting[c] || !self->is_uniform[c]) return;
+    self->is_waiting[c] = true;
+    self->queue[(self->queue_first + self->queue_count++) % most] = c;
+}
+
+/* Queues all readers of the class, all producers of its operands, and the other readers of those. */
+static void ask_neighbours(Patcher *self, int32_t c) {
+    const AdditiveEdge *edges = self->model->edges;
+    for (int32_t k = self->alike.first[c]; k < self->alike.first[c + 1]; k++) {
+        int32_t node = self->alike.items[k];
+        for (int32_t e = self->made.first[node]; e < self->made.first[node + 1]; e++)
+            ask(self, edges[self->made.items[e]].taken);
+        for (int32_t e = self->taken.first[node]; e < self->taken.first[node + 1]; e++) {
+            int32_t source = edges[self->taken.items[e]].made, first = self->made.first[source];
+            ask(self, source);
+            for (int32_t o = first; o < self->made.first[source + 1] && o < first + MOST_READERS; o++)
+                ask(self, edges[self->made.items[o]].taken);
+        }
+    }
+}
+
+/* Changes the class to the label, lets its neighbours respond, then the class again; returns the
+ * change of the total cost. */
+static double chain(Patcher *self, int32_t seed, int32_t label) {
+    double added = set_label(self, seed, label);
+    note_change(self, seed);
+    self->is_waiting[seed] = true;
+    ask_neighbours(self, seed);
+    for (int32_t k = 0; k < MOST_ANSWERS && self->queue_count > 0; k++) {
+        int32_t c = self->queue[self->queue_first], was = label_of(self, c);
+        self->queue_first = (self->queue_first + 1) % self->fold->class_count;
+        self->queue_count--;
+        self->is_waiting[c] = false;
+        added += answer(self, c);
+        if (label_of(self, c) != was) ask_neighbours(self, c);
+    }
+    for (; self->queue_count > 0; self->queue_count--) {
+        self->is_waiting[self->queue[self->queue_first]] = false;
+        self->queue_first = (self->queue_first + 1) % self->fold->class_count;
+    }
+    self->is_waiting[seed] = false;
+    return added + answer(self, seed);
+}
+
+/* Restores the plan's label of each class that changed without gain; returns the change of the
+ * total cost. */
+static double tidy(Patcher *self) {
+    double all = 0;
+    for (int32_t k = 0; k < self->changed_count; k++) {
+        int32_t c = self->changed[k], now = label_of(self, c);
+        int32_t was = self->before[self->alike.items[self->alike.first[c]]];
+        if (was == now) continue;
+        double added = set_label(self, c, was);
+        if (added > TIE) added += set_label(self, c, now);
+        all += added;
+    }
+    return all;
+}
+
+/* The changed classes back to the plan's labels. */
+static void take_back(Patcher *self) {
+    for (int32_t k = 0; k < self->changed_count; k++) {
+        int32_t c = self->changed[k];
+        set_label(self, c, self->before[self->alike.items[self->alike.first[c]]]);
+        self->is_changed[c] = false;
+    }
+    self->changed_count = 0;
+}
+
+/* ---- patches ---- */
+
+static int compare_relabels(const void *a, const void *b) {
+    const AdditiveRelabel *x = a, *y = b;
+    return (x->node > y->node) - (x->node < y->node);
+}
+
+/* Records the changed labels as a patch; false: there is an equal one, or memory is exhausted. */
+static bool make_patch(const Patcher *self, AdditiveChange *patch, const AdditiveChange *others,
+                       int32_t count) {
+    AdditiveRelabel *relabels = ARENA_ARRAY(self->arena, AdditiveRelabel, self->changed_count + 1);
+    if (!relabels) return false;
+    patch->relabels = relabels;
+    patch->count = 0;
+    for (int32_t k = 0; k < self->changed_count; k++) {
+        int32_t node = self->alike.items[self->alike.first[self->changed[k]]];
+        if (self->labels[node] != self->before[node])
+            relabels[patch->count++] = (AdditiveRelabel){node, self->labels[node]};
+    }
+    qsort(relabels, (size_t)patch->count, sizeof *relabels, compare_relabels);
+    for (int32_t k = 0; k < count; k++)
+        if (others[k].count == patch->count &&
+            memcmp(others[k].relabels, relabels, sizeof *relabels * (size_t)patch->count) == 0)
+            return false;
+    return patch->count > 0;
+}
+
+/* Patches that begin with a class, for the better of its labels. */
+static void find_patches(Patcher *self, int32_t c, double least, AdditiveChange *patches, int32_t *count) {
+    int32_t was = label_of(self, c), tried[SEED_LABELS + 1];
+    tried[0] = was;
+    for (int32_t k = 1; k <= SEED_LABELS; k++) {
+        additive_gather(self->fold, c, self->weights);
+        tried[k] = additive_next_label(self->fold, &self->fold->classes[c], tried, k);
+        if (tried[k] < 0) return;
+        double gain = -chain(self, c, tried[k]);
+        gain -= tidy(self);
+        if (gain > least && make_patch(self, &patches[*count], patches, *count))
+            patches[(*count)++].gain = gain;
+        take_back(self);
+    }
+}
+
+static int compare_gains(const void *a, const void *b) {
+    const AdditiveChange *x = a, *y = b;
+    if (x->gain != y->gain) return x->gain < y->gain ? 1 : -1;
+    return compare_relabels(x->relabels, y->relabels);
+}
+
+static AmStatus open_patcher(Patcher *self, Arena *arena, AdditiveFold *fold, const int32_t *labels,
+                             const AdditiveWeights *weights, AmError *error) {
+    const AdditiveModel *model = fold->model;
+    int32_t nodes = model->node_count, classes = fold->class_count;
+    *self = (Patcher){.arena = arena,
+                      .fold = fold,
+                      .model = model,
+                      .weights = weights,
+                      .before = labels,
+                      .labels = ARENA_ARRAY(arena, int32_t, nodes + 1),
+                      .reshard = ARENA_ARRAY(arena, double, nodes + 1),
+                      .is_uniform = ARENA_ARRAY(arena, bool, classes + 1),
+                      .stamps = ARENA_ARRAY(arena, int32_t, nodes + 1),
+                      .touched = ARENA_ARRAY(arena, int32_t, nodes + 1),
+                      .queue = ARENA_ARRAY(arena, int32_t, classes + 1),
+                      .is_waiting = ARENA_ARRAY(arena, bool, classes + 1),
+                      .changed = ARENA_ARRAY(arena, int32_t, classes + 1),
+                      .is_changed = ARENA_ARRAY(arena, bool, classes + 1)};
+    if (arena->failed || !table_fill(&self->made, arena, nodes, model->edge_count, maker, self) ||
+        !table_fill(&self->taken, arena, nodes, model->edge_count, receiver, self) ||
+        !table_fill(&self->alike, arena, classes, nodes, class_of, self))
+        return am_fail_memory(error, nodes);
+    memcpy(self->labels, labels, sizeof *labels * (size_t)nodes);
+    for (int32_t n = 0; n < nodes; n++) self->reshard[n] = reshard_of(self, n);
+    for (int32_t c = 0; c < classes; c++) {
+        self->is_uniform[c] = true;
+        for (int32_t k = self->alike.first[c]; k < self->alike.first[c + 1]; k++)
+            self->is_uniform[c] &= labels[self->alike.items[k]] == label_of(self, c);
+    }
+    return AM_OK;
+}
+
+bool additive_share_a_node(const AdditiveChange *a, const AdditiveChange *b) {
+    for (int32_t i = 0, j = 0; i < a->count && j < b->count;) {
+        if (a->relabels[i].node == b->relabels[j].node) return true;
+        if (a->relabels[i].node < b->relabels[j].node) i++;
+        else j++;
+    }
+    return false;
+}
+
+/* Patches that share nothing with one of more gain to the front; both in the order of gains. */
+static AmStatus put_apart_first(AdditiveChange *patches, int32_t count, Arena *arena, AmError *error) {
+    AdditiveChange *rest = ARENA_ARRAY(arena, AdditiveChange, count + 1);
+    int32_t first = 0, rest_count = 0;
+    if (!rest) return am_fail_memory(error, count);
+    for (int32_t k = 0; k < count; k++) {
+        bool is_apart = true;
+        for (int32_t other = 0; other < first; other++)
+            is_apart &= !additive_share_a_node(&patches[k], &patches[other]);
+        if (is_apart) patches[first++] = patches[k];
+        else rest[rest_count++] = patches[k];
+    }
+    memcpy(patches + first, rest, sizeof *rest * (size_t)rest_count);
+    return AM_OK;
+}
+
+AmStatus additive_patches(AdditiveChange **patches, int32_t *count, Arena *arena, AdditiveFold *fold,
+                          const int32_t *labels, const AdditiveWeights *weights, AmError *error) {
+    Patcher self;
+    AdditiveSeed *seeds;
+    int32_t seed_count;
+    double whole = 0;
+    TRY(open_patcher(&self, arena, fold, labels, weights, error));
+    TRY(additive_seeds(&seeds, &seed_count, arena, fold, labels, weights, error));
+    *patches = ARENA_ARRAY(arena, AdditiveChange, MOST_SEEDS * SEED_LABELS);
+    *count = 0;
+    if (!*patches) return am_fail_memory(error, MOST_SEEDS);
+    for (int32_t n = 0; n < fold->model->node_count; n++) whole += self.reshard[n] + computing_of(&self, n);
+    for (int32_t k = 0; k < seed_count && k < MOST_SEEDS && seeds[k].near > LEAST_SLACK * whole; k++) {
+        if (fold->stop && stop_wanted(fold->stop)) break;
+        if (self.is_uniform[seeds[k].class])
+            find_patches(&self, seeds[k].class, LEAST_GAIN * whole, *patches, count);
+    }
+    if (arena->failed) return am_fail_memory(error, *count);
+    qsort(*patches, (size_t)*count, sizeof **patches, compare_gains);
+    return put_apart_first(*patches, *count, arena, error);
+}

@@ -1,0 +1,323 @@
+/* The cost of a plan in the additive model; see additive.h.
+ *
+ * A sample has one operator or tensor of each kind, weighted by the frequency of the kind. An
+ * assignment of a sample covers these and their neighbours up to NEIGHBOURHOOD uses away, which
+ * determine a decision. The cost is approximate if instructions with equal neighbourhoods differ.
+ */
+#include "cost/relaxation/additive_bound.h"
+#include "cost/relaxation/additive_parts.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "lowering/spmd/lower_internal.h"
+
+enum { KIND_ROUNDS = 3, NEIGHBOURHOOD = 1, MOST_USES = 6 };
+/* Smaller values are ignored in neighbourhoods: scalars that all layers read would connect all
+ * layers. */
+#define LEAST_BYTES 4096
+
+/* The index of the option that an assignment chooses for instruction i on an axis; -1 for a split
+ * outside the options, which no plan can request. */
+static int32_t find_option(const AdditiveModel *model, const Assignment *assignment, int32_t i,
+                           int32_t axis) {
+    const AdditivePart *part = &model->parts->parts[i];
+    const Choices *choices = model->context->choices;
+    if (axis >= model->boxes->axis_count) return 0;
+    int32_t mesh_axis = model->boxes->axes[axis];
+    int8_t factor = assignment->factor[(size_t)i * MESH_MAX_AXES + (size_t)mesh_axis];
+    uint8_t partial = 0;
+    for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++)
+        if (assignment->carries[i] >> mesh_axis & 1 && k - choices->first_operand[i] < ADDITIVE_MOST_CARRYING)
+            partial |= (uint8_t)((assignment->deferred[choices->operands[k]] >> mesh_axis & 1)
+                                 << (k - choices->first_operand[i]));
+    for (int32_t o = 0; o < part->option_count[axis]; o++)
+        if (part->options[axis][o].factor == factor && part->options[axis][o].partial == partial) return o;
+    return -1;
+}
+
+/* Looks up the label of instruction i. `*is_listed` is false for a split outside the options; the
+ * label is then that of a replicated instruction. */
+static int32_t look_up(const AdditiveModel *model, const Assignment *assignment, int32_t i, bool *is_listed) {
+    int32_t major = find_option(model, assignment, i, 0), minor = find_option(model, assignment, i, 1);
+    *is_listed = major >= 0 && minor >= 0;
+    return (major < 0 ? 0 : major) * model->parts->parts[i].option_count[1] + (minor < 0 ? 0 : minor);
+}
+
+static int32_t find_label(const AdditiveModel *model, const Assignment *assignment, int32_t i) {
+    bool is_listed;
+    return look_up(model, assignment, i, &is_listed);
+}
+
+/* How i's result is there for its readers. */
+static ReshardState kept_state(const AdditiveModel *model, const Assignment *assignment, int32_t i) {
+    SbpState state = assignment->stored[i];
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
+        if (assignment->deferred[i] >> axis & 1) sbp_set(&state, axis, sbp_partial(SBP_ADD));
+    return reshard_state_of(model->boxes, state);
+}
+
+static double reshard(const AdditiveModel *model, ReshardState from, ReshardState to, double bytes,
+                      bool is_wide) {
+    float seconds = model->boxes->seconds[is_wide][from][to];
+    return bytes > 0 && isfinite(seconds) ? seconds * bytes : 0;
+}
+
+/* The state in which the reader of a use, which is node `taken`, needs it. */
+static ReshardState needed_state(const AdditiveModel *model, const Assignment *assignment,
+                                 const AdditiveUse *use) {
+    const AdditiveNode *taken = &model->nodes[use->taken];
+    if (taken->is_tensor) return kept_state(model, assignment, taken->instruction);
+    return use->needs[find_label(model, assignment, taken->instruction)];
+}
+
+/* The number of shards in a state. */
+static double ways_of(const AdditiveModel *model, ReshardState state) {
+    double ways = 1;
+    for (int32_t axis = 0; axis < model->boxes->axis_count && state != RESHARD_ANY; axis++)
+        if (reshard_axis_state(state, axis) >= 2) ways *= model->boxes->sizes[axis];
+    return ways;
+}
+
+/* Instruction i, and the resharding of its result for all that use it, `times` times. */
+static void add_instruction(AdditiveCost *cost, const AdditiveModel *model, const Assignment *assignment,
+                            int32_t i, double times, const AdditiveUse *uses, int32_t use_count) {
+    const AdditiveParts *parts = model->parts;
+    const AdditivePart *part = &parts->parts[i];
+    double bytes = model->context->choices->array_bytes[i], moved = 0;
+    ReshardState kept = kept_state(model, assignment, i);
+    uint64_t paid = 0; /* states (bits) that it is boxed to */
+    if (part->operator_node >= 0) {
+        const AdditiveNode *node = &model->nodes[part->operator_node];
+        bool is_listed;
+        int32_t label = look_up(model, assignment, i, &is_listed);
+        if (node->seconds && is_listed) cost->compute_seconds += times * (double)node->seconds[label];
+        moved +=
+            reshard(model, part->operator_states[label], kept, bytes * parts->times[i], parts->is_wide[i]);
+    }
+    for (int32_t u = 0; u < use_count; u++) {
+        ReshardState needed = needed_state(model, assignment, &uses[u]);
+        if (needed == RESHARD_ANY || kept == RESHARD_ANY || paid >> needed & 1) continue;
+        paid |= (uint64_t)1 << needed;
+        moved += reshard(model, kept, needed, bytes * uses[u].times, false);
+    }
+    cost->communication_seconds += times * moved;
+    cost->kept_bytes += times * parts->kept_bytes[i] / ways_of(model, kept);
+}
+
+AdditiveCost additive_cost(const AdditiveModel *model, const Assignment *assignment) {
+    const Choices *choices = model->context->choices;
+    AdditiveCost cost = {0, 0, 0};
+    for (int32_t n = 0; n < choices->decided_count; n++) {
+        int32_t i = choices->decided[n], first = model->parts->first_use[i];
+        add_instruction(&cost, model, assignment, i, 1, &model->parts->uses[first],
+                        model->parts->first_use[i + 1] - first);
+    }
+    return cost;
+}
+
+/* The label of the state in which the assignment keeps the tensor, or any. */
+static int32_t find_kept(const AdditiveModel *model, const Assignment *assignment, int32_t node) {
+    int32_t i = model->nodes[node].instruction, any = 0;
+    const ReshardState *states = model->parts->parts[i].made_in;
+    ReshardState kept = kept_state(model, assignment, i);
+    for (int32_t label = 0; label < model->nodes[node].label_count; label++) {
+        if (states[label] == kept) return label;
+        if (states[label] == RESHARD_ANY) any = label;
+    }
+    return any;
+}
+
+AmStatus additive_labels(int32_t **labels, Arena *arena, const AdditiveModel *model,
+                         const Assignment *assignment, AmError *error) {
+    *labels = ARENA_ARRAY(arena, int32_t, model->node_count + 1);
+    if (!*labels) return am_fail_memory(error, model->node_count);
+    for (int32_t n = 0; n < model->node_count; n++)
+        (*labels)[n] = model->nodes[n].is_tensor ? find_kept(model, assignment, n)
+                                                 : find_label(model, assignment, model->nodes[n].instruction);
+    return AM_OK;
+}
+
+bool additive_label_factors(const AdditiveModel *model, int32_t node, int32_t label,
+                            int32_t factors[MESH_MAX_AXES]) {
+    const AdditivePart *part = &model->parts->parts[model->nodes[node].instruction];
+    const int32_t places[RESHARD_AXES] = {label / part->option_count[1], label % part->option_count[1]};
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) factors[axis] = -1;
+    for (int32_t axis = 0; axis < model->boxes->axis_count; axis++) {
+        const AdditiveOption *option = &part->options[axis][places[axis]];
+        if (option->partial) return false;
+        factors[model->boxes->axes[axis]] = option->factor;
+    }
+    return true;
+}
+
+static bool find_sbp_state(const AdditiveModel *model, ReshardState kept, SbpState *state) {
+    *state = (SbpState){.axis = {SBP_B}};
+    if (kept == RESHARD_ANY) return false;
+    for (int32_t axis = 0; axis < model->boxes->axis_count; axis++) {
+        Sbp sbp = reshard_axis_sbp(kept, axis);
+        if (sbp_is_partial(sbp)) return false;
+        sbp_set(state, model->boxes->axes[axis], sbp);
+    }
+    return true;
+}
+
+bool additive_label_state(const AdditiveModel *model, int32_t node, int32_t label, SbpState *state) {
+    return find_sbp_state(model, model->parts->parts[model->nodes[node].instruction].made_in[label], state);
+}
+
+bool additive_wanted_state(const AdditiveModel *model, const Assignment *assignment, int32_t i,
+                           SbpState *state) {
+    const AdditivePart *part = &model->parts->parts[i];
+    const AdditiveUse *use = &model->parts->uses[model->parts->first_use[i]];
+    if (part->operator_node < 0 || part->tensor_node >= 0 || part->readers != 1) return false;
+    ReshardState made = part->operator_states[find_label(model, assignment, i)];
+    ReshardState kept = kept_state(model, assignment, i), needed = needed_state(model, assignment, use);
+    if (kept == made || kept == needed) return false;
+    return find_sbp_state(model, needed, state);
+}
+
+/* ---- samples ---- */
+
+struct AdditiveSample {
+    const AdditiveModel *model;
+    PlanContext context; /* the model's, but that less of it is decided about */
+    Choices choices;
+    int32_t *instructions; /* [count]: one of each kind */
+    double *times;         /* [count] */
+    int32_t *first_use;    /* [count + 1]: in `uses` */
+    AdditiveUse *uses;     /* of their results, by one reader of each kind */
+    int32_t count;
+};
+
+/* Adds instructions one use away from a wanted instruction; for values with many users, only some. */
+static void add_neighbours(const Choices *choices, bool *wanted, bool *before) {
+    memcpy(before, wanted, (size_t)choices->count);
+    for (int32_t n = 0; n < choices->decided_count; n++) {
+        int32_t i = choices->decided[n];
+        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++) {
+            int32_t source = choices->operands[k];
+            if (choices->array_bytes[source] < LEAST_BYTES) continue;
+            if (before[i]) wanted[source] = true;
+            if (before[source] && choices->uses[source] <= MOST_USES) wanted[i] = true;
+        }
+    }
+}
+
+/* The uses of the sampled results: of alike readers of a result the first. */
+static AmStatus choose_uses(AdditiveSample *self, Arena *arena, const int32_t *kinds, int32_t kind_count,
+                            bool *wanted, AmError *error) {
+    const AdditiveModel *model = self->model;
+    const AdditiveParts *parts = model->parts;
+    int32_t most = 0, count = 0, *seen = ARENA_ARRAY(arena, int32_t, kind_count + 1);
+    for (int32_t k = 0; k < self->count; k++)
+        most += parts->first_use[self->instructions[k] + 1] - parts->first_use[self->instructions[k]];
+    self->first_use = ARENA_ARRAY(arena, int32_t, self->count + 1);
+    self->uses = ARENA_ARRAY(arena, AdditiveUse, most + 1);
+    if (arena->failed) return am_fail_memory(error, most);
+    for (int32_t k = 0; k < self->count; k++) {
+        int32_t i = self->instructions[k];
+        for (int32_t u = parts->first_use[i]; u < parts->first_use[i + 1]; u++) {
+            const AdditiveUse *use = &parts->uses[u];
+            if (seen[kinds[use->taken]] == k + 1) continue;
+            seen[kinds[use->taken]] = k + 1;
+            wanted[model->nodes[use->taken].instruction] = true;
+            self->uses[count++] = *use;
+        }
+        self->first_use[k + 1] = count;
+    }
+    return AM_OK;
+}
+
+static uint64_t look_of_choices(const Choice *choices, int32_t count, const Classes *classes) {
+    uint64_t look = 0;
+    for (int32_t k = 0; k < count; k++) {
+        int32_t tie = choices[k].class_index < 0 ? -1 : classes->classes[choices[k].class_index].tie;
+        look = hash_combine(look, (uint64_t)(uint32_t)tie << 8 | (uint8_t)choices[k].place);
+    }
+    return look;
+}
+
+/* Hashes the neighbourhood of each instruction with the ties of its dimensions and factors, which
+ * determine its decisions. */
+static uint64_t *find_looks(const AdditiveModel *model, Arena *arena) {
+    const Choices *choices = model->context->choices;
+    const Classes *classes = model->context->classes;
+    uint64_t *looks = ARENA_ARRAY(arena, uint64_t, choices->count + 1);
+    for (int32_t i = 0; looks && i < choices->count; i++) {
+        int32_t dimension = choices->first_dimension[i], factor = choices->first_factor[i];
+        looks[i] = hash_combine(
+            look_of_choices(&choices->dimensions[dimension], choices->first_dimension[i + 1] - dimension,
+                            classes),
+            look_of_choices(&choices->factors[factor], choices->first_factor[i + 1] - factor, classes));
+    }
+    return looks;
+}
+
+/* One instruction for each kind of operators, and of tensors that no operator makes. */
+static AmStatus choose_instructions(AdditiveSample *self, Arena *arena, bool *wanted, AmError *error) {
+    const AdditiveModel *model = self->model;
+    const Choices *choices = model->context->choices;
+    int32_t *kinds, kind_count;
+    const uint64_t *looks = find_looks(model, arena);
+    if (!looks) return am_fail_memory(error, choices->count);
+    TRY(additive_kinds(&kinds, &kind_count, arena, model, looks, KIND_ROUNDS, error));
+    int32_t *place = ARENA_ARRAY(arena, int32_t, kind_count + 1);
+    self->instructions = ARENA_ARRAY(arena, int32_t, kind_count + 1);
+    self->times = ARENA_ARRAY(arena, double, kind_count + 1);
+    if (arena->failed) return am_fail_memory(error, kind_count);
+    for (int32_t k = 0; k < kind_count; k++) place[k] = -1;
+    for (int32_t n = 0; n < choices->decided_count; n++) {
+        const AdditivePart *part = &model->parts->parts[choices->decided[n]];
+        int32_t node = part->operator_node >= 0 ? part->operator_node : part->tensor_node;
+        if (node < 0) continue;
+        if (place[kinds[node]] < 0) {
+            place[kinds[node]] = self->count;
+            self->instructions[self->count++] = choices->decided[n];
+        }
+        self->times[place[kinds[node]]]++;
+    }
+    for (int32_t k = 0; k < self->count; k++) wanted[self->instructions[k]] = true;
+    return choose_uses(self, arena, kinds, kind_count, wanted, error);
+}
+
+AmStatus additive_sample(AdditiveSample **sample, Arena *arena, const AdditiveModel *model, AmError *error) {
+    const Choices *choices = model->context->choices;
+    AdditiveSample *self = *sample = ARENA_ARRAY(arena, AdditiveSample, 1);
+    bool *wanted = ARENA_ARRAY(arena, bool, choices->count + 1);
+    bool *before = ARENA_ARRAY(arena, bool, choices->count + 1);
+    int32_t *decided = ARENA_ARRAY(arena, int32_t, choices->decided_count + 1);
+    if (arena->failed) return am_fail_memory(error, choices->count);
+    self->model = model;
+    self->context = *model->context;
+    self->choices = *choices;
+    TRY(choose_instructions(self, arena, wanted, error));
+    for (int32_t k = 0; k < NEIGHBOURHOOD; k++) add_neighbours(choices, wanted, before);
+    int32_t count = 0;
+    for (int32_t n = 0; n < choices->decided_count; n++)
+        if (wanted[choices->decided[n]]) decided[count++] = choices->decided[n];
+    /* A loop hands its arrays on by way of instructions that no operand leads to. */
+    if (model->context->rules->loop_count == 0) {
+        self->choices.decided = decided;
+        self->choices.decided_count = count;
+    }
+    self->context.choices = &self->choices;
+    return AM_OK;
+}
+
+const PlanContext *additive_sample_context(const AdditiveSample *sample) {
+    return &sample->context;
+}
+
+int32_t additive_sample_size(const AdditiveSample *sample) {
+    return sample->choices.decided_count;
+}
+
+AdditiveCost additive_sample_cost(const AdditiveSample *sample, const Assignment *assignment) {
+    AdditiveCost cost = {0, 0, 0};
+    for (int32_t k = 0; k < sample->count; k++)
+        add_instruction(&cost, sample->model, assignment, sample->instructions[k], sample->times[k],
+                        &sample->uses[sample->first_use[k]], sample->first_use[k + 1] - sample->first_use[k]);
+    return cost;
+}

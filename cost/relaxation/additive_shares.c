@@ -1,0 +1,134 @@
+/* Distributes the cost of resharding a tensor over its readers; see additive_bound.h.
+ *
+ * The edges by which a tensor is read share the cost of resharding it from the state in which it is
+ * kept to each needed state, once. The distribution is free for each state as long as the sum is at
+ * most the cost: any shares give a valid bound. An edge whose share has slack, because another
+ * choice costs it more, passes the slack to edges for which that choice is decisive. */
+#include <math.h>
+
+#include "cost/relaxation/additive_fold.h"
+
+/* The fraction of an edge's slack that is passed on at once; and the rounding error allowed in
+ * shares. */
+#define SHARE_STEP   0.5
+#define SHARE_MARGIN 1e-5
+
+static int32_t maker_end(const Group *group) {
+    return group->is_turned ? 1 : 0;
+}
+
+/* The cell of a group for the state in which a tensor is kept and a state that its reader needs. */
+static int32_t cell_of(const Group *group, int32_t kept, int32_t needed) {
+    int32_t minor = group->ends[1].state_count;
+    return group->is_turned ? needed * minor + kept : kept * minor + needed;
+}
+
+/* Computes fold->slack: the amount by which each cell of a group can decrease without changing the
+ * bound. Messages are seen from end 1, as in evaluate(fold, 1). */
+static void find_slack(AdditiveFold *fold, Group *group, const AdditiveWeights *weights) {
+    double gamma = additive_gather(fold, group->ends[1].main, weights);
+    const End *first = &group->ends[0], *second = &group->ends[1];
+    double *kept = fold->best, *given = fold->best + RESHARD_STATES + 1;
+    for (int32_t b = 0; b < second->state_count; b++) kept[b] = INFINITY;
+    for (int32_t a = 0; a < first->state_count; a++) given[a] = -INFINITY;
+    for (int32_t label = 0; label < second->label_count; label++)
+        kept[second->state[label]] =
+            fmin(kept[second->state[label]], gamma * fold->phi[label] - second->message[label]);
+    for (int32_t label = 0; label < first->label_count; label++)
+        given[first->state[label]] = fmax(given[first->state[label]], first->message[label]);
+    int32_t minor = second->state_count, cells = first->state_count * minor;
+    float least = INFINITY;
+    for (int32_t a = 0; a < first->state_count; a++)
+        for (int32_t b = 0; b < minor; b++) {
+            double paid = weights->communication * group->seconds[a * minor + b];
+            float slack = (float)(kept[b] - given[a] + paid);
+            group->slack[a * minor + b] = slack;
+            least = slack < least ? slack : least;
+        }
+    for (int32_t k = 0; k < cells; k++) group->slack[k] -= least;
+}
+
+/* The incidences of a class by which its tensor is read and paid for together; their number. */
+static int32_t list_sharers(AdditiveFold *fold, const Class *class) {
+    int32_t count = 0;
+    for (int32_t k = class->first_incidence; k < class->first_incidence + class->incidence_count; k++) {
+        const Group *group = &fold->groups[fold->incidences[k].group];
+        if (group->alone && fold->incidences[k].end == maker_end(group)) fold->sharers[count++] = k;
+    }
+    return count;
+}
+
+/* The states that sharers need: bits. */
+static uint64_t needed_states(const AdditiveFold *fold, int32_t sharers) {
+    uint64_t needed = 0;
+    for (int32_t k = 0; k < sharers; k++) {
+        const Group *group = &fold->groups[fold->incidences[fold->sharers[k]].group];
+        const End *reader = &group->ends[1 - maker_end(group)];
+        for (int32_t s = 0; s < reader->state_count; s++)
+            if (reader->values[s] != RESHARD_ANY) needed |= (uint64_t)1 << reader->values[s];
+    }
+    return needed;
+}
+
+/* The cells of the sharers for one pair of states, in fold->cells; their number. */
+static int32_t list_cells(AdditiveFold *fold, int32_t sharers, int32_t kept, ReshardState needed) {
+    int32_t count = 0;
+    for (int32_t k = 0; k < sharers; k++) {
+        const Incidence *incidence = &fold->incidences[fold->sharers[k]];
+        const Group *group = &fold->groups[incidence->group];
+        int32_t state = group->ends[1 - maker_end(group)].number[needed];
+        int32_t cell = state < 0 ? -1 : cell_of(group, kept, state);
+        if (cell < 0 || !(group->alone[cell] > 0)) continue;
+        fold->cells[count++] = (Cell){.seconds = &group->seconds[cell],
+                                      .alone = group->alone[cell],
+                                      .slack = group->slack[cell],
+                                      .times = incidence->count};
+    }
+    return count;
+}
+
+static double sum_shares(const Cell *cells, int32_t count) {
+    double sum = 0;
+    for (int32_t k = 0; k < count; k++) sum += cells[k].times * (double)*cells[k].seconds / cells[k].alone;
+    return sum;
+}
+
+static void share_cells(Cell *cells, int32_t count, double weight) {
+    double wanting = 0, all = 0;
+    for (int32_t k = 0; k < count; k++) {
+        double spare = fmin(*cells[k].seconds, cells[k].slack / weight) * SHARE_STEP;
+        *cells[k].seconds -= (float)fmax(spare, 0);
+        all += cells[k].times;
+        if (cells[k].slack <= 0) wanting += cells[k].times;
+    }
+    double left = (1 - SHARE_MARGIN - sum_shares(cells, count)) / (wanting > 0 ? wanting : all);
+    for (int32_t k = 0; k < count; k++)
+        if (wanting == 0 || cells[k].slack <= 0)
+            *cells[k].seconds = (float)fmax(*cells[k].seconds + left * cells[k].alone, 0);
+}
+
+/* Limits cells of groups that nearly equal classes share: the gain of one class may be too much for
+ * another. */
+static void limit_cells(Cell *cells, int32_t count) {
+    double sum = sum_shares(cells, count);
+    for (int32_t k = 0; k < count && sum > 1; k++) *cells[k].seconds *= (float)((1 - SHARE_MARGIN) / sum);
+}
+
+void additive_share_out(AdditiveFold *fold, const AdditiveWeights *weights) {
+    if (weights->communication <= 0) return;
+    for (int32_t g = 0; g < fold->group_count; g++)
+        if (fold->groups[g].alone) find_slack(fold, &fold->groups[g], weights);
+    for (int32_t pass = 0; pass < 2; pass++)
+        for (int32_t c = 0; c < fold->class_count; c++) {
+            int32_t sharers = list_sharers(fold, &fold->classes[c]);
+            if (sharers == 0) continue;
+            const Group *group = &fold->groups[fold->incidences[fold->sharers[0]].group];
+            int32_t states = group->ends[maker_end(group)].state_count;
+            for (uint64_t left = needed_states(fold, sharers); left != 0; left &= left - 1)
+                for (int32_t kept = 0; kept < states; kept++) {
+                    int32_t count = list_cells(fold, sharers, kept, (ReshardState)__builtin_ctzll(left));
+                    if (pass == 0 && count > 0) share_cells(fold->cells, count, weights->communication);
+                    else limit_cells(fold->cells, count);
+                }
+        }
+}

@@ -1,0 +1,432 @@
+/* Paths over separate steps, 64 steps at a time; see fusion_groups.h.
+ *
+ * Readers of one value that are in different steps form chains: each waits for a step that waits
+ * for the previous reader. The value is read once per reader of a chain. The longest chain counts.
+ *
+ * One word per instruction marks which of 64 steps wait for it, and another word for which of them
+ * it waits; one pass over the module finds both. If the words of an operand and of its reader
+ * intersect, a path leads from the one to the other over that step.
+ */
+#include "cost/relaxation/fusion_groups.h"
+
+#include <math.h>
+
+#include "lowering/passes/passes.h"
+#include "lowering/program/program.h"
+
+enum { STEPS_AT_ONCE = 64 };
+
+bool fusion_groups_reduces_ones(const IrModule *module, int32_t i) {
+    const IrInstruction *instruction = &module->instructions[i];
+    return instruction->opcode == IR_REDUCE && instruction->shape.type != DTYPE_TUPLE &&
+           ir_shape_elements(&instruction->shape) ==
+               ir_shape_elements(&module->instructions[instruction->operands[0]].shape);
+}
+
+bool fusion_groups_is_element_wise(const IrModule *module, int32_t i) {
+    const IrInstruction *instruction = &module->instructions[i];
+    return ir_is_elementwise(instruction->opcode) && instruction->opcode != IR_COPY &&
+           instruction->operand_count <= 3;
+}
+
+static bool is_half(Dtype type) {
+    return type == DTYPE_BF16 || type == DTYPE_F16;
+}
+
+bool fusion_groups_may_be_taken(const PlanContext *context, int32_t i) {
+    const IrModule *module = context->canonical;
+    const Choices *choices = context->choices;
+    Dtype type = module->instructions[i].shape.type;
+    if (module->instructions[i].opcode != IR_ADD || (type != DTYPE_F32 && !is_half(type))) return false;
+    for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++) {
+        int32_t made = choices->operands[k];
+        while (module->instructions[made].opcode == IR_TRANSPOSE)
+            made = choices->operands[choices->first_operand[made]];
+        if (module->instructions[made].opcode == IR_DOT) return true;
+    }
+    return false;
+}
+
+static bool is_widening(const IrModule *module, int32_t i) {
+    const IrInstruction *instruction = &module->instructions[i];
+    return instruction->opcode == IR_CONVERT &&
+           is_half(module->instructions[instruction->operands[0]].shape.type);
+}
+
+bool fusion_groups_may_vanish(const PlanContext *context, int32_t i) {
+    return is_widening(context->canonical, i) || fusion_groups_may_be_taken(context, i);
+}
+
+/* Returns whether the instruction is a step of its own in every plan. Views, values recomputed at
+ * their users, and transposes, which may become part of a product, are excluded. */
+static bool is_step(const PlanContext *context, int32_t i) {
+    const IrModule *module = context->canonical;
+    if (context->rules->on_demand[i] || fusion_groups_is_element_wise(module, i)) return false;
+    switch (module->instructions[i].opcode) {
+    case IR_PARAMETER:
+    case IR_CONSTANT:
+    case IR_TUPLE:
+    case IR_GET_TUPLE_ELEMENT:
+    case IR_COPY:
+    case IR_RESHAPE:
+    case IR_BITCAST:
+    case IR_BROADCAST:
+    case IR_TRANSPOSE:
+    case IR_OPT_BARRIER: return false;
+    default: return !fusion_groups_reduces_ones(module, i);
+    }
+}
+
+enum { MOST_READERS = 32 };
+
+/* An element-wise reader of a value. */
+typedef struct Reader {
+    int32_t place;  /* in choices->operands */
+    int32_t reader; /* instruction */
+    uint32_t
+        later; /* readers of the same value (bits, in their order) that wait for a step that waits for it */
+} Reader;
+
+typedef struct Paths {
+    Arena *arena;
+    const PlanContext *context;
+    uint64_t *is_one;     /* [instruction]: its own bit, if it is among the current steps */
+    uint64_t *waited_for; /* [instruction]: steps that wait for it */
+    uint64_t *waits_for;  /* [instruction]: steps that it waits for */
+    bool *is_cut;         /* place in choices->operands: reader and operand are never in one fusion */
+    bool *is_wanted;      /* [instruction]: see find_wanted() */
+    int32_t *leaf;        /* [instruction]: see find_leaf() */
+    double *amount;       /* [instruction]: bytes that a fusion reads of it or of its leaf at least */
+    int32_t *rounded_for; /* [instruction]: an element-wise reader, where may_be_rounded() */
+    int32_t *first;       /* [instruction + 1]: its readers */
+    Reader *readers;
+} Paths;
+
+/* A reader that recomputes a value in its fusion reads at least one of the value's operands, or
+ * their sources; the one with the most bytes represents it. Values without operands cost nothing. */
+enum { NOT_REDONE = -1, OF_NOTHING = -2 };
+enum { MOST_OPERANDS = 3 };
+
+/* Returns whether the value is in memory in every plan (mark_wanted() of lowering/passes/fuse.c) and
+ * has no more bytes than its sources. Such a value is not recomputed, since choose_redone() would
+ * save nothing, and its sources are not examined. */
+static bool is_kept(const Paths *self, int32_t i, double made_of) {
+    return self->is_wanted[i] && made_of >= self->context->choices->array_bytes[i];
+}
+
+/* Sets leaf and amount of an element-wise operator. */
+static void find_leaf(const Paths *self, int32_t i) {
+    const Choices *choices = self->context->choices;
+    int32_t leaves[MOST_OPERANDS], count = 0, first = choices->first_operand[i], best = -1;
+    double amounts[MOST_OPERANDS], made_of = 0;
+    for (int32_t k = first; k < choices->first_operand[i + 1] && k < first + MOST_OPERANDS; k++) {
+        int32_t source = choices->operands[k], n = 0;
+        int32_t leaf = self->leaf[source] == NOT_REDONE ? source : self->leaf[source];
+        if (self->context->rules->on_demand[source] || leaf == OF_NOTHING) continue;
+        while (n < count && leaves[n] != leaf) n++;
+        if (n == count) amounts[count++] = 0;
+        leaves[n] = leaf;
+        amounts[n] = fmax(amounts[n], self->amount[source]);
+    }
+    for (int32_t n = 0; n < count; n++) {
+        made_of += amounts[n];
+        if (best < 0 || amounts[n] > amounts[best] ||
+            (amounts[n] == amounts[best] && leaves[n] > leaves[best])) /* the later: fewer are made of it */
+            best = n;
+    }
+    if (is_kept(self, i, made_of)) return;
+    self->leaf[i] = best < 0 ? OF_NOTHING : leaves[best];
+    if (best >= 0) self->amount[i] = fmin(self->amount[i], amounts[best]);
+}
+
+/* Returns whether operators other than element-wise ones read it, or it is an output. */
+static void find_wanted(const Paths *self) {
+    const Choices *choices = self->context->choices;
+    const IrRoles *roles = self->context->roles;
+    for (int32_t i = 0; i < choices->count; i++) {
+        if (!choices->live[i] || fusion_groups_is_element_wise(self->context->canonical, i)) continue;
+        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++)
+            self->is_wanted[choices->operands[k]] = true;
+    }
+    for (int32_t k = 0; k < roles->output_count; k++)
+        self->is_wanted[self->context->rules->alias[roles->outputs[k]]] = true;
+}
+
+static void find_leaves(const Paths *self) {
+    const PlanContext *context = self->context;
+    find_wanted(self);
+    for (int32_t i = 0; i < context->choices->count; i++) {
+        self->leaf[i] = NOT_REDONE;
+        self->amount[i] = context->choices->array_bytes[i];
+    }
+    for (int32_t n = 0; n < context->choices->decided_count; n++) {
+        int32_t i = context->choices->decided[n];
+        if (fusion_groups_is_element_wise(context->canonical, i) &&
+            program_may_redo(context->canonical->instructions[i].opcode))
+            find_leaf(self, i);
+    }
+}
+
+/* The value that an element-wise reader pays for, in place of an operand that it may make again. */
+static int32_t paid_value(const Paths *self, int32_t place) {
+    int32_t source = self->context->choices->operands[place], leaf = self->leaf[source];
+    return leaf == NOT_REDONE ? source : leaf;
+}
+
+static void find_paths(const Paths *self) {
+    const Choices *choices = self->context->choices;
+    int32_t count = self->context->rules->count;
+    for (int32_t i = 0; i < count; i++) {
+        self->waited_for[i] = self->waits_for[i] = 0;
+        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++)
+            self->waits_for[i] |= self->waits_for[choices->operands[k]] | self->is_one[choices->operands[k]];
+    }
+    for (int32_t i = count - 1; i >= 0; i--)
+        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++)
+            self->waited_for[choices->operands[k]] |= self->waited_for[i] | self->is_one[i];
+}
+
+static bool reads(const Paths *self, int32_t i, int32_t place) {
+    return fusion_groups_is_element_wise(self->context->canonical, i) &&
+           !self->context->rules->on_demand[self->context->choices->operands[place]] &&
+           paid_value(self, place) != OF_NOTHING;
+}
+
+/* Lists readers by the values that they read, in the order of the program. */
+static AmStatus list_readers(Paths *self, AmError *error) {
+    const Choices *choices = self->context->choices;
+    int32_t count = self->context->rules->count;
+    self->first = ARENA_ARRAY(self->arena, int32_t, count + 2);
+    self->readers = ARENA_ARRAY(self->arena, Reader, choices->first_operand[count] + 1);
+    if (self->arena->failed) return am_fail_memory(error, count);
+    for (int32_t n = 0; n < choices->decided_count; n++)
+        for (int32_t i = choices->decided[n], k = choices->first_operand[i];
+             k < choices->first_operand[i + 1]; k++)
+            if (reads(self, i, k)) self->first[paid_value(self, k) + 2]++;
+    for (int32_t i = 0; i < count; i++) self->first[i + 2] += self->first[i + 1];
+    for (int32_t n = 0; n < choices->decided_count; n++)
+        for (int32_t i = choices->decided[n], k = choices->first_operand[i];
+             k < choices->first_operand[i + 1]; k++)
+            if (reads(self, i, k))
+                self->readers[self->first[paid_value(self, k) + 1]++] = (Reader){.place = k, .reader = i};
+    return AM_OK;
+}
+
+static bool is_between(const Paths *self, int32_t before, int32_t after) {
+    return (self->waited_for[before] & self->waits_for[after]) != 0;
+}
+
+/* Marks the operands that the current steps separate from their readers. */
+static void separate(const Paths *self, bool *is_from_memory) {
+    const Choices *choices = self->context->choices;
+    for (int32_t i = 0; i < choices->count; i++)
+        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++)
+            self->is_cut[k] |= is_between(self, choices->operands[k], i);
+    for (int32_t source = 0; source < self->context->rules->count; source++) {
+        Reader *readers = &self->readers[self->first[source]];
+        int32_t count = self->first[source + 1] - self->first[source];
+        for (int32_t a = 0; a < count; a++) {
+            is_from_memory[readers[a].place] |= is_between(self, source, readers[a].reader);
+            for (int32_t b = a + 1; b < count && b < MOST_READERS; b++)
+                if (is_between(self, readers[a].reader, readers[b].reader)) readers[a].later |= 1u << b;
+        }
+    }
+}
+
+/* Finds the longest chain among the readers of one group that take a value from memory, preferring
+ * readers that run in every plan: if another vanishes, its users read the value instead. */
+static void choose_chain(const Reader *readers, int32_t count, int32_t group, FusionGroups *fusion_groups,
+                         const PlanContext *context) {
+    enum { LINK = MOST_READERS + 1 }; /* one more reader counts more than all that run */
+    int32_t worth[MOST_READERS], next[MOST_READERS], best = -1;
+    for (int32_t a = count - 1; a >= 0; a--) {
+        worth[a] = 0;
+        if (!fusion_groups->is_from_memory[readers[a].place] ||
+            fusion_groups->group[readers[a].reader] != group)
+            continue;
+        int32_t own = LINK + !fusion_groups_may_vanish(context, readers[a].reader);
+        worth[a] = own;
+        next[a] = -1;
+        for (int32_t b = a + 1; b < count; b++)
+            if (readers[a].later >> b & 1 && worth[b] > 0 && own + worth[b] > worth[a]) {
+                worth[a] = own + worth[b];
+                next[a] = b;
+            }
+        if (best < 0 || worth[a] >= worth[best]) best = a;
+    }
+    int32_t launches = best < 0 ? 0 : worth[best] % LINK;
+    for (; best >= 0; best = next[best]) fusion_groups->is_paid[readers[best].place] = true;
+    if (launches > fusion_groups->launches[group]) fusion_groups->launches[group] = launches;
+}
+
+/* Readers of different groups read a value each for itself. */
+static void choose_chains(const Reader *readers, int32_t count, FusionGroups *fusion_groups,
+                          const PlanContext *context) {
+    if (count > MOST_READERS) count = MOST_READERS;
+    for (int32_t a = 0; a < count; a++) {
+        int32_t group = fusion_groups->group[readers[a].reader];
+        bool is_done = false;
+        for (int32_t b = 0; b < a && !is_done; b++)
+            is_done = fusion_groups->group[readers[b].reader] == group;
+        if (!is_done) choose_chain(readers, count, group, fusion_groups, context);
+    }
+}
+
+/* ---- groups ---- */
+
+static int32_t find_group(int32_t *group, int32_t i) {
+    while (group[i] != i) i = group[i] = group[group[i]];
+    return i;
+}
+
+static void join(int32_t *group, int32_t i, int32_t j) {
+    int32_t a = find_group(group, i), b = find_group(group, j);
+    group[a > b ? a : b] = a > b ? b : a;
+}
+
+/* Returns whether the sum of its parts, in f32, may be rounded by a conversion of its own, which may be in
+ * one fusion with any reader and so brings all of them together. */
+static bool may_be_rounded(const PlanContext *context, int32_t i) {
+    const IrInstruction *instruction = &context->canonical->instructions[i];
+    return is_half(instruction->shape.type) &&
+           (instruction->opcode == IR_DOT || context->choices->linearity[i] != LINEARITY_NONE);
+}
+
+static void find_groups(const Paths *self, int32_t *group) {
+    int32_t *rounded_for = self->rounded_for;
+    const Choices *choices = self->context->choices;
+    const IrModule *module = self->context->canonical;
+    for (int32_t i = 0; i < choices->count; i++) {
+        bool is_member = choices->live[i] && self->context->rules->alias[i] == i &&
+                         fusion_groups_is_element_wise(module, i);
+        group[i] = is_member ? i : -1;
+        rounded_for[i] = -1;
+    }
+    for (int32_t i = 0; i < choices->count; i++)
+        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1] && group[i] >= 0; k++) {
+            int32_t source = choices->operands[k];
+            if (group[source] >= 0 && !self->is_cut[k]) join(group, i, source);
+            if (group[source] >= 0 || !may_be_rounded(self->context, source)) continue;
+            if (rounded_for[source] >= 0) join(group, i, rounded_for[source]);
+            rounded_for[source] = i;
+        }
+    for (int32_t i = 0; i < choices->count; i++)
+        if (group[i] >= 0) group[i] = find_group(group, i);
+}
+
+/* Returns whether the instruction runs in every plan. Scalars are excluded: they may be indices
+ * without readers. */
+static bool runs_always(const FusionGroups *fusion_groups, const PlanContext *context, int32_t i) {
+    return fusion_groups->group[i] >= 0 && context->canonical->instructions[i].shape.rank > 0 &&
+           !fusion_groups_may_vanish(context, i);
+}
+
+static void find_read_on(const Paths *self, const FusionGroups *fusion_groups) {
+    const PlanContext *context = self->context;
+    const Choices *choices = context->choices;
+    for (int32_t i = choices->count - 1; i >= 0; i--) {
+        bool hands_on = runs_always(fusion_groups, context, i) ||
+                        (fusion_groups->is_read_on[i] && is_widening(context->canonical, i));
+        for (int32_t k = choices->first_operand[i]; hands_on && k < choices->first_operand[i + 1]; k++)
+            if (fusion_groups->group[choices->operands[k]] == fusion_groups->group[i] && !self->is_cut[k])
+                fusion_groups->is_read_on[choices->operands[k]] = true;
+    }
+}
+
+/* An iota that is read by way of a broadcast is written out, in a step of its own. */
+static void count_ranges(int32_t *launches, const FusionGroups *fusion_groups, const PlanContext *context) {
+    const Choices *choices = context->choices;
+    const IrInstruction *instructions = context->canonical->instructions;
+    for (int32_t i = 0; i < choices->count; i++)
+        for (int32_t k = choices->first_operand[i];
+             k < choices->first_operand[i + 1] && runs_always(fusion_groups, context, i); k++) {
+            int32_t source = choices->operands[k];
+            if (instructions[source].opcode != IR_BROADCAST) continue;
+            do source = choices->operands[choices->first_operand[source]];
+            while (instructions[source].opcode == IR_RESHAPE);
+            if (instructions[source].opcode == IR_IOTA) launches[source] = 1;
+        }
+}
+
+/* Counts a launch for each group that runs, or as many as the longest chain of its readers; at the
+ * group's first decided operator, or else at its first operator made on demand. */
+static AmStatus count_launches(FusionGroups *fusion_groups, Arena *arena, const PlanContext *context,
+                               AmError *error) {
+    const Choices *choices = context->choices;
+    int32_t *at = ARENA_ARRAY(arena, int32_t, choices->count + 1);
+    int32_t *launches = ARENA_ARRAY(arena, int32_t, choices->count + 1);
+    if (arena->failed) return am_fail_memory(error, choices->count);
+    for (int32_t i = 0; i < choices->count; i++) at[i] = -1;
+    for (int32_t n = choices->decided_count - 1; n >= 0; n--) {
+        int32_t i = choices->decided[n];
+        if (runs_always(fusion_groups, context, i)) at[fusion_groups->group[i]] = i;
+    }
+    for (int32_t i = choices->count - 1; i >= 0; i--)
+        if (context->rules->on_demand[i] && runs_always(fusion_groups, context, i) &&
+            (at[fusion_groups->group[i]] < 0 || context->rules->on_demand[at[fusion_groups->group[i]]]))
+            at[fusion_groups->group[i]] = i;
+    count_ranges(launches, fusion_groups, context);
+    for (int32_t g = 0; g < choices->count; g++)
+        if (at[g] >= 0) launches[at[g]] = fusion_groups->launches[g] > 0 ? fusion_groups->launches[g] : 1;
+    fusion_groups->launches = launches;
+    return AM_OK;
+}
+
+static void set_shares(FusionGroups *fusion_groups, const Paths *self) {
+    const Choices *choices = self->context->choices;
+    for (int32_t place = 0; place < choices->first_operand[choices->count]; place++) {
+        int32_t source = choices->operands[place], leaf = self->leaf[source];
+        fusion_groups->is_redone[place] = leaf != NOT_REDONE;
+        fusion_groups->share[place] = 1;
+        if (leaf >= 0)
+            fusion_groups->share[place] = (float)(self->amount[source] / choices->array_bytes[source]);
+    }
+}
+
+AmStatus fusion_groups_find(FusionGroups *fusion_groups, Arena *arena, const PlanContext *context,
+                            AmError *error) {
+    int32_t count = context->rules->count, places = context->choices->first_operand[count];
+    *fusion_groups = (FusionGroups){.is_from_memory = ARENA_ARRAY(arena, bool, places + 1),
+                                    .is_paid = ARENA_ARRAY(arena, bool, places + 1),
+                                    .is_redone = ARENA_ARRAY(arena, bool, places + 1),
+                                    .share = ARENA_ARRAY(arena, float, places + 1),
+                                    .group = ARENA_ARRAY(arena, int32_t, count + 1),
+                                    .launches = ARENA_ARRAY(arena, int32_t, count + 1),
+                                    .is_read_on = ARENA_ARRAY(arena, bool, count + 1)};
+    ArenaMark mark = arena_mark(arena);
+    Paths self = {.arena = arena,
+                  .context = context,
+                  .is_cut = ARENA_ARRAY(arena, bool, places + 1),
+                  .is_wanted = ARENA_ARRAY(arena, bool, count + 1),
+                  .leaf = ARENA_ARRAY(arena, int32_t, count + 1),
+                  .amount = ARENA_ARRAY(arena, double, count + 1),
+                  .rounded_for = ARENA_ARRAY(arena, int32_t, count + 1),
+                  .is_one = ARENA_ARRAY(arena, uint64_t, count + 1),
+                  .waited_for = ARENA_ARRAY(arena, uint64_t, count + 1),
+                  .waits_for = ARENA_ARRAY(arena, uint64_t, count + 1)};
+    if (arena->failed) return am_fail_memory(error, (int64_t)count * 64);
+    find_leaves(&self);
+    set_shares(fusion_groups, &self);
+    TRY(list_readers(&self, error));
+    for (int32_t next = 0; next < count;) {
+        int32_t looked_at = 0;
+        for (int32_t i = 0; i < count; i++) self.is_one[i] = 0;
+        for (; next < count && looked_at < STEPS_AT_ONCE; next++)
+            if (context->choices->live[next] && is_step(context, next))
+                self.is_one[next] = (uint64_t)1 << looked_at++;
+        if (looked_at == 0) break;
+        find_paths(&self);
+        separate(&self, fusion_groups->is_from_memory);
+    }
+    find_groups(&self, fusion_groups->group);
+    for (int32_t source = 0; source < count; source++) {
+        const Reader *readers = &self.readers[self.first[source]];
+        int32_t reader_count = self.first[source + 1] - self.first[source];
+        if (!fusion_groups_is_element_wise(context->canonical, source))
+            for (int32_t k = 0; k < reader_count; k++) fusion_groups->is_from_memory[readers[k].place] = true;
+        choose_chains(readers, reader_count, fusion_groups, context);
+    }
+    find_read_on(&self, fusion_groups);
+    arena_release(arena, mark);
+    return count_launches(fusion_groups, arena, context, error);
+}

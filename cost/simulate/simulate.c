@@ -1,0 +1,439 @@
+/* Simulation of one step: every device has streams, and stages meet in transfers.
+ *
+ * The simulation walks the lowered programs only: a stage's steps are priced and cut into pieces
+ * (stage_costs.c), its devices execute the pieces (stage_clock.c), and pipeline_clock.c makes the
+ * stages wait for one another. Fill and drain of a pipeline and waiting times result from that. The
+ * step ends with the last device; a device is idle when it neither computes nor communicates.
+ */
+#include "cost/simulate/simulate.h"
+
+#include "cost/operator/model_flops.h"
+#include "cost/simulate/collective_report.h"
+#include "cost/simulate/critical_path.h"
+#include "cost/simulate/exchange_report.h"
+#include "cost/simulate/micro_batch_slices.h"
+#include "cost/simulate/stage_clock.h"
+#include "cost/step/rank_memory.h"
+#include "lowering/spmd/transfer.h"
+
+/* Events of a record: 48 MB. */
+enum { MOST_EVENTS = 2000000 };
+
+/* A value that one stage sends another, in every turn. */
+typedef struct TransferChannel {
+    const IrShape *shape; /* identifies the value, together with the two stages */
+    const ProgramTransfer *transfer;
+    const ExecutedStep *giving, *taking; /* the first of the stages' steps that it is */
+    ExchangePrice price;
+    int32_t previous; /* of the same sender, or -1 */
+} TransferChannel;
+
+struct PlanCosts {
+    Arena *arena;
+    const PlanRanks *ranks;
+    const Cluster *cluster;
+    StageCosts *stages;   /* [stage_count] */
+    int32_t *device_of;   /* [rank]: device of the cluster */
+    PipelineStage *lines; /* [stage_count] */
+    PipelineChannel *channels;
+    TransferChannel *transfers; /* [channel] */
+    int32_t channel_count, channel_capacity, transfer_capacity;
+    int32_t *newest;        /* [stage]: the last channel into which it gives, or -1 */
+    int64_t *channel_bytes; /* [rank]: bytes of the slots of its incoming channels */
+    double flops;           /* of the module */
+    AmWarnings warnings;
+};
+
+static AmStatus check_devices(const Plan *plan, const Cluster *cluster, AmError *error) {
+    for (int32_t s = 0; s < plan->stage_count; s++)
+        for (int32_t d = 0; d < plan->stages[s].mesh.device_count; d++)
+            if (plan->stages[s].devices[d] < 0 || plan->stages[s].devices[d] >= cluster->device_count)
+                return am_fail(error, AM_ERROR_INPUT, plan->source ? plan->source : "",
+                               "$.stages[%d].devices: %d is not a device of cluster %s (expected 0 to %d)", s,
+                               plan->stages[s].devices[d], cluster->name, cluster->device_count - 1);
+    return AM_OK;
+}
+
+AmStatus plan_costs_lower(PlanCosts **result, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
+                          AmError *error) {
+    const Plan *plan = ranks->plan;
+    PlanCosts *self = *result = ARENA_ARRAY(arena, PlanCosts, 1);
+    if (!self) return am_fail_memory(error, 0);
+    *self = (PlanCosts){.arena = arena,
+                        .ranks = ranks,
+                        .cluster = cluster,
+                        .stages = ARENA_ARRAY(arena, StageCosts, plan->stage_count),
+                        .device_of = ARENA_ARRAY(arena, int32_t, ranks->rank_count),
+                        .lines = ARENA_ARRAY(arena, PipelineStage, plan->stage_count),
+                        .channel_bytes = ARENA_ARRAY(arena, int64_t, ranks->rank_count),
+                        .newest = ARENA_ARRAY(arena, int32_t, plan->stage_count),
+                        .warnings = {.arena = arena}};
+    if (arena->failed) return am_fail_memory(error, ranks->rank_count);
+    TRY(check_devices(plan, cluster, error));
+    const PlanContext *context = ranks->context;
+    const uint8_t *gradients = memory_find_gradients(arena, context->canonical, context->roles);
+    if (!gradients) return am_fail_memory(error, context->canonical->instruction_count);
+    for (int32_t s = 0, rank = 0; s < plan->stage_count; s++) {
+        if (ranks->stop && stop_wanted(ranks->stop))
+            return am_fail(error, AM_INTERRUPTED, "", "interrupted while a plan was priced");
+        TRY(stage_costs_lower(&self->stages[s], arena, ranks, s, cluster, gradients, error));
+        price_warn_types(&self->warnings, self->stages[s].lowered[0], cluster);
+        self->newest[s] = -1;
+        for (int32_t d = 0; d < plan->stages[s].mesh.device_count; d++)
+            self->device_of[rank++] = plan->stages[s].devices[d];
+    }
+    ModelFlops work;
+    TRY(model_flops(&work, ranks->context->rules, error));
+    self->flops = work.flops;
+    return AM_OK;
+}
+
+/* Counts the slots of a receiver for each sender, with the executor's alignment
+ * (executor/comm/channel.h). */
+static AmStatus count_slots(PlanCosts *self, const ProgramTransfer *transfer, AmError *error) {
+    enum { SLOT_ALIGNMENT = 64 };
+    ArenaMark mark = arena_mark(self->arena);
+    double width = (double)dtype_bytes(transfer->shape->type);
+    TransferPair *pairs;
+    int32_t count;
+    if (transfer->slots == 0) return AM_OK;
+    TRY(transfer_pairs(&pairs, &count, self->arena, transfer->shape, transfer->route, error));
+    for (int32_t k = 0; k < count; k++)
+        self->channel_bytes[pairs[k].receiver] +=
+            transfer->slots * SLOT_ALIGNMENT * (int64_t)ceil(pairs[k].elements * width / SLOT_ALIGNMENT);
+    arena_release(self->arena, mark);
+    return AM_OK;
+}
+
+/* The channel of a transfer, made when first met. */
+static AmStatus find_channel(PlanCosts *self, const ProgramTransfer *transfer, int32_t *channel,
+                             AmError *error) {
+    int32_t sender = plan_ranks_stage(self->ranks, transfer->route->source.first_rank);
+    int32_t receiver = plan_ranks_stage(self->ranks, transfer->route->target.first_rank);
+    for (*channel = self->newest[sender]; *channel >= 0; *channel = self->transfers[*channel].previous)
+        if (self->transfers[*channel].transfer->number == transfer->number &&
+            self->transfers[*channel].shape == transfer->shape &&
+            self->channels[*channel].receiver == receiver)
+            return AM_OK;
+    *channel = self->channel_count;
+    ARENA_RESERVE(self->arena, self->channels, self->channel_count, self->channel_capacity);
+    ARENA_RESERVE(self->arena, self->transfers, self->channel_count, self->transfer_capacity);
+    if (self->arena->failed) return am_fail_memory(error, self->channel_count);
+    self->channel_count++;
+    self->channels[*channel] =
+        (PipelineChannel){.sender = sender, .receiver = receiver, .slots = transfer->slots};
+    self->transfers[*channel] =
+        (TransferChannel){.shape = transfer->shape, .transfer = transfer, .previous = self->newest[sender]};
+    self->newest[sender] = *channel;
+    TRY(count_slots(self, transfer, error));
+    return exchange_price(&self->transfers[*channel].price, self->arena, self->cluster, transfer,
+                          self->device_of, error);
+}
+
+/* From a chunk of a stage to another one of it: nothing goes from stage to stage. */
+static bool is_copy(const PlanCosts *self, const ProgramTransfer *transfer) {
+    return plan_ranks_stage(self->ranks, transfer->route->source.first_rank) ==
+           plan_ranks_stage(self->ranks, transfer->route->target.first_rank);
+}
+
+/* The pieces of a stage as the pipeline's clock wants them. */
+static AmStatus make_line(PlanCosts *self, int32_t s, AmError *error) {
+    const StagePieces *stage = &self->stages[s].of_all;
+    PipelinePiece *pieces = ARENA_ARRAY(self->arena, PipelinePiece, stage->piece_count + 1);
+    if (!pieces) return am_fail_memory(error, stage->piece_count);
+    for (int32_t p = 0; p < stage->piece_count; p++) {
+        const ProgramTransfer *transfer = stage->pieces[p].transfer;
+        pieces[p].channel = -1;
+        if (!transfer || is_copy(self, transfer)) continue;
+        const ExecutedStep *executed = &self->stages[s].programs[0].steps[stage->pieces[p].first];
+        TRY(find_channel(self, transfer, &pieces[p].channel, error));
+        TransferChannel *channel = &self->transfers[pieces[p].channel];
+        pieces[p].gives = self->channels[pieces[p].channel].sender == s;
+        pieces[p].ticks = ticks_of_seconds(executed->times * channel->price.seconds);
+        const ExecutedStep **end = pieces[p].gives ? &channel->giving : &channel->taking;
+        if (!*end) *end = executed;
+    }
+    self->lines[s] = (PipelineStage){.pieces = pieces,
+                                     .piece_count = stage->piece_count,
+                                     .spans = stage->spans,
+                                     .span_count = stage->span_count};
+    return AM_OK;
+}
+
+AmStatus plan_costs_price(PlanCosts *self, AmError *error) {
+    for (int32_t s = 0; s < self->ranks->stage_count; s++) {
+        TRY(stage_costs_price(&self->stages[s], self->arena, error));
+        TRY(make_line(self, s, error));
+    }
+    return AM_OK;
+}
+
+const Program *plan_costs_program(const PlanCosts *self, int32_t rank) {
+    int32_t stage = plan_ranks_stage(self->ranks, rank);
+    const StageCosts *costs = &self->stages[stage];
+    return costs->lowered[costs->is_equal ? 0 : rank - self->ranks->first_rank[stage]];
+}
+
+typedef struct Simulator {
+    const PlanCosts *costs;
+    const SimulationOptions *options;
+    Simulation *simulation;
+    StageClock *stages;
+    SimulationRecord record;
+    MicroBatchSlices slices; /* for the observer */
+} Simulator;
+
+static int32_t on_step(void *user, int32_t rank, const ExecutedStep *executed, Moment start, Ticks ticks) {
+    Simulator *self = user;
+    const SimulationObserver *observer = self->options->observer;
+    if (observer) {
+        const SimulatedSlice slice = {.rank = rank,
+                                      .executed = executed,
+                                      .start = seconds_of_ticks(start.at),
+                                      .end = seconds_of_ticks(start.at + ticks),
+                                      .times = executed ? executed->times : 1};
+        micro_batch_slices_add(&self->slices, &slice);
+    }
+    const RecordedEvent event = {.executed = executed, .rank = rank, .cause = start.event, .ticks = ticks};
+    return self->options->with_details ? record_event(&self->record, &event) : -1;
+}
+
+/* A value is under way: for all ranks that have a piece of it. */
+static int32_t on_travel(void *user, int32_t channel, int32_t piece, Moment start, Ticks ticks) {
+    Simulator *self = user;
+    const PlanCosts *costs = self->costs;
+    const TransferChannel *transfer = &costs->transfers[channel];
+    const StageCosts *sender = &costs->stages[costs->channels[channel].sender];
+    double times = sender->programs[0].steps[sender->of_all.pieces[piece].first].times;
+    TransferTotal *const totals[] = {&self->simulation->transfers, &self->simulation->values[channel].total};
+    for (int32_t k = 0; k < 2; k++) {
+        totals[k]->count += (int64_t)rint(times);
+        totals[k]->bytes += times * transfer->price.bytes;
+        totals[k]->seconds += times * transfer->price.seconds;
+    }
+    bool is_watched = self->options->observer || self->options->with_details;
+    if (!is_watched || ticks <= 0) return start.event;
+    int32_t event = -1;
+    for (int32_t k = transfer->transfer->rank_count - 1; k >= 0; k--) {
+        int32_t rank = transfer->transfer->ranks[k];
+        bool gives = plan_ranks_stage(costs->ranks, rank) == costs->channels[channel].sender;
+        event = on_step(self, rank, gives ? transfer->giving : transfer->taking, start, ticks);
+    }
+    return event;
+}
+
+static void compute(void *user, int32_t stage, int32_t piece) {
+    stage_clock_compute(&((Simulator *)user)->stages[stage], piece);
+}
+static Moment arrive(void *user, int32_t stage, int32_t piece) {
+    return stage_clock_arrive(&((Simulator *)user)->stages[stage], piece);
+}
+static void wait(void *user, int32_t stage, int32_t piece, Moment until) {
+    stage_clock_wait(&((Simulator *)user)->stages[stage], piece, until);
+}
+static void meet(void *user, int32_t stage, int32_t piece, Moment end, Ticks ticks) {
+    stage_clock_meet(&((Simulator *)user)->stages[stage], piece, end, ticks);
+}
+
+/* Which values go from stage to stage; how often is counted on the way. */
+static AmStatus list_values(Simulation *simulation, Arena *arena, const PlanCosts *costs, AmError *error) {
+    simulation->values = ARENA_ARRAY(arena, SimulatedTransfer, costs->channel_count);
+    if (arena->failed) return am_fail_memory(error, costs->channel_count);
+    simulation->value_count = costs->channel_count;
+    for (int32_t k = 0; k < costs->channel_count; k++) {
+        const ExecutedStep *giving = costs->transfers[k].giving;
+        simulation->values[k] = (SimulatedTransfer){.sender = costs->transfers[k].transfer->sender,
+                                                    .receiver = costs->transfers[k].transfer->receiver,
+                                                    .origin = giving ? giving->instruction->origin : -1};
+    }
+    return AM_OK;
+}
+
+/* The step is over when the last device is done; returns the event that ended it. */
+static int32_t finish(Simulator *self) {
+    Simulation *simulation = self->simulation;
+    const PlanCosts *costs = self->costs;
+    Moment end = MOMENT_BEGIN;
+    double idle = 0;
+    for (int32_t s = 0; s < costs->ranks->stage_count; s++)
+        for (int32_t l = 0; l < self->stages[s].lane_count; l++)
+            end = moment_later(end, self->stages[s].lanes[l].compute);
+    simulation->step_seconds = seconds_of_ticks(end.at);
+    for (int32_t r = 0; r < simulation->device_count; r++) {
+        int32_t stage = plan_ranks_stage(costs->ranks, r);
+        const LaneTotals *totals =
+            &stage_clock_lane(&self->stages[stage], r - costs->ranks->first_rank[stage])->totals;
+        SimulatedDevice *device = &simulation->devices[r];
+        device->compute_seconds = seconds_of_ticks(totals->computed);
+        device->communication_seconds = seconds_of_ticks(totals->communicated);
+        device->hidden_seconds = seconds_of_ticks(totals->hidden);
+        device->idle_seconds =
+            seconds_of_ticks(end.at - (totals->computed + totals->communicated - totals->hidden));
+        idle += device->idle_seconds;
+    }
+    if (end.at > 0)
+        simulation->bubble_fraction = idle / (simulation->step_seconds * simulation->device_count);
+    return end.event;
+}
+
+static void describe_devices(Simulation *simulation, Arena *arena, const PlanCosts *costs) {
+    double fullest = -1;
+    for (int32_t d = 0; d < simulation->device_count; d++) {
+        SimulatedDevice *device = &simulation->devices[d];
+        int32_t stage = plan_ranks_stage(costs->ranks, d);
+        const ProgramEvents *program =
+            stage_costs_of(&costs->stages[stage], d - costs->ranks->first_rank[stage]);
+        device->device = costs->device_of[d];
+        device->stage = stage;
+        device->name = cluster_device_name(costs->cluster, arena, device->device);
+        device->memory = program->memory;
+        device->channel_bytes = costs->channel_bytes[d];
+        device->memory_bytes = cluster_device_type(costs->cluster, device->device)->memory_bytes;
+        device->flops = program->flops;
+        simulation->executed_flops += program->flops;
+        device->needed_bytes = device->memory.peak_bytes + device->channel_bytes;
+        const MemoryFit fit =
+            memory_fit(device->needed_bytes, costs->cluster, &device->device, 1, simulation->memory_fraction);
+        device->limit_bytes = fit.limit_bytes;
+        if (fit.needed_fraction <= fullest) continue;
+        fullest = fit.needed_fraction;
+        simulation->fullest = d;
+        simulation->fit = fit;
+    }
+    for (int32_t s = 0; s < costs->ranks->stage_count; s++)
+        stage_costs_add_collectives(&costs->stages[s], simulation->collectives);
+}
+
+/* Finds the peak of the device with the least free memory. */
+static AmStatus find_peak(Simulation *simulation, const PlanCosts *costs, AmError *error) {
+    return memory_find_peak(&simulation->peak, plan_costs_program(costs, simulation->fullest), error);
+}
+
+static AmStatus run_stages(Simulator *self, Arena *arena, AmError *error) {
+    const PlanCosts *costs = self->costs;
+    int32_t stage_count = costs->ranks->stage_count;
+    const StageWatch watch = {on_step, self};
+    const PipelineWorker worker = {compute, arrive, wait, meet, on_travel, self};
+    bool is_watched = self->options->observer || self->options->with_details;
+    self->stages = ARENA_ARRAY(arena, StageClock, stage_count);
+    if (arena->failed) return am_fail_memory(error, stage_count);
+    for (int32_t s = 0; s < stage_count; s++)
+        TRY(stage_clock_open(&self->stages[s], arena, &costs->stages[s], costs->ranks->first_rank[s],
+                             self->options, is_watched ? &watch : NULL, error));
+    TRY(pipeline_clock_run(arena, costs->lines, stage_count, costs->channels, costs->channel_count, &worker,
+                           error));
+    int32_t last = finish(self);
+    if (!self->options->with_details) return AM_OK;
+    return critical_path_find(&self->simulation->critical_path, arena, &self->record, last, error);
+}
+
+static AmStatus run(Simulator *self, Arena *arena, AmError *error) {
+    Arena events = {0};
+    self->record = (SimulationRecord){.arena = &events, .most = MOST_EVENTS};
+    AmStatus status = AM_OK;
+    if (self->options->observer)
+        status = micro_batch_slices_open(&self->slices, &events, self->costs, self->costs->ranks,
+                                         self->options->observer, error);
+    if (status == AM_OK) status = run_stages(self, arena, error);
+    if (status == AM_OK && self->options->observer) micro_batch_slices_end(&self->slices);
+    if (status == AM_OK && events.failed) status = am_fail_memory(error, self->record.count);
+    arena_free(&events);
+    return status;
+}
+
+/* How transfers come to their prices, once the simulation has counted them. */
+static AmStatus tell_transfers(Text *text, Arena *arena, const PlanCosts *costs, const Simulation *simulation,
+                               AmError *error) {
+    ToldExchange *told = ARENA_ARRAY(arena, ToldExchange, costs->channel_count + 1);
+    int32_t count = 0;
+    if (!told) return am_fail_memory(error, costs->channel_count);
+    for (int32_t k = 0; k < costs->channel_count; k++) {
+        const TransferTotal *total = &simulation->values[k].total;
+        if (total->count == 0) continue;
+        told[count++] = (ToldExchange){.transfer = costs->transfers[k].transfer,
+                                       .sender = costs->channels[k].sender,
+                                       .receiver = costs->channels[k].receiver,
+                                       .count = (double)total->count,
+                                       .bytes = total->bytes,
+                                       .seconds = total->seconds};
+    }
+    return exchange_report(text, arena, costs->cluster, told, count, costs->device_of, error);
+}
+
+AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *costs,
+                        const SimulationOptions *options, AmError *error) {
+    Simulation *result = ARENA_ARRAY(arena, Simulation, 1);
+    SimulatedDevice *devices = ARENA_ARRAY(arena, SimulatedDevice, costs->ranks->rank_count);
+    Simulator self = {.costs = costs, .options = options, .simulation = result};
+    if (arena->failed) return am_fail_memory(error, costs->ranks->rank_count);
+    *result = (Simulation){.module_name = costs->ranks->plan->module_name,
+                           .cluster_name = costs->cluster->name,
+                           .device_count = costs->ranks->rank_count,
+                           .devices = devices,
+                           .flops = costs->flops,
+                           .memory_fraction = options->memory_fraction,
+                           .warnings = costs->warnings};
+    TRY(list_values(result, arena, costs, error));
+    TRY(run(&self, arena, error));
+    describe_devices(result, arena, costs);
+    if (options->with_details) TRY(find_peak(result, costs, error));
+    for (int32_t s = 0; options->collectives && s < costs->ranks->stage_count; s++)
+        TRY(collective_report(options->collectives, arena, &costs->stages[s], s, error));
+    if (options->collectives) TRY(tell_transfers(options->collectives, arena, costs, result, error));
+    *simulation = result;
+    return arena->failed ? am_fail_memory(error, 0) : AM_OK;
+}
+
+static AmStatus simulate(Simulation **simulation, Arena *arena, const PlanRanks *ranks,
+                         const Cluster *cluster, const SimulationOptions *options, AmError *error) {
+    PlanCosts *costs;
+    TRY(plan_costs_lower(&costs, arena, ranks, cluster, error));
+    TRY(plan_costs_price(costs, error));
+    TRY(simulate_costs(simulation, arena, costs, options, error));
+    if (!options->with_details) return AM_OK;
+    MemoryUse *uses;
+    TRY(rank_memory(&uses, arena, ranks, error));
+    for (int32_t d = 0; d < (*simulation)->device_count; d++) (*simulation)->devices[d].memory = uses[d];
+    return AM_OK;
+}
+
+AmStatus simulate_ranks(Simulation **simulation, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
+                        double memory_fraction, AmError *error) {
+    const SimulationOptions options = {.memory_fraction = memory_fraction};
+    return simulate(simulation, arena, ranks, cluster, &options, error);
+}
+
+AmStatus simulate_plan(Simulation **simulation, Arena *arena, const PlanContext *context, const Plan *plan,
+                       const Cluster *cluster, double memory_fraction, AmError *error) {
+    const SimulationOptions options = {.memory_fraction = memory_fraction};
+    return simulate_plan_with(simulation, arena, context, plan, cluster, &options, error);
+}
+
+AmStatus simulate_plan_with(Simulation **simulation, Arena *arena, const PlanContext *context,
+                            const Plan *plan, const Cluster *cluster, const SimulationOptions *options,
+                            AmError *error) {
+    PlanRanks ranks;
+    context = plan_context_used(plan, context);
+    TRY(plan_ranks_beside(&ranks, arena, context, plan, options->known, options->stop, error));
+    return simulate(simulation, arena, &ranks, cluster, options, error);
+}
+
+AmStatus simulation_predict(Plan *plan, Arena *arena, const Simulation *simulation, AmError *error) {
+    plan->predicted = ARENA_ARRAY(arena, PlanDevicePrediction, simulation->device_count);
+    if (!plan->predicted) return am_fail_memory(error, simulation->device_count);
+    plan->predicted_step_seconds = simulation->step_seconds;
+    plan->device_count = simulation->device_count;
+    for (int32_t d = 0; d < simulation->device_count; d++) {
+        const SimulatedDevice *device = &simulation->devices[d];
+        plan->predicted[d] = (PlanDevicePrediction){.peak_bytes = device->memory.peak_bytes,
+                                                    .weights_bytes = device->memory.weights_bytes,
+                                                    .gradients_bytes = device->memory.gradients_bytes,
+                                                    .optimizer_bytes = device->memory.optimizer_bytes,
+                                                    .activation_bytes = device->memory.activation_bytes,
+                                                    .channel_bytes = device->channel_bytes,
+                                                    .compute_seconds = device->compute_seconds,
+                                                    .communication_seconds = device->communication_seconds,
+                                                    .idle_seconds = device->idle_seconds};
+    }
+    return AM_OK;
+}

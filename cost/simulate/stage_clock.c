@@ -1,0 +1,182 @@
+/* A stage's lanes: see stage_clock.h. A collective starts when the last device of its group arrives
+ * and ends for all of them together. */
+#include "cost/simulate/stage_clock.h"
+
+#include "base/random.h"
+
+static const ClusterDeviceType *type_of(const StageClock *self, int32_t lane) {
+    return cluster_device_type(self->costs->cluster, self->costs->stage->devices[lane]);
+}
+
+/* The factor by which a step on a lane exceeds its price: the device's slowness, and jitter. */
+static double stretch(StageClock *self, int32_t lane) {
+    const SimulationOptions *options = self->options;
+    double factor = options->slowdowns ? options->slowdowns[self->costs->stage->devices[lane]] : 1;
+    if (options->jitter <= 0) return factor;
+    uint64_t rank = (uint64_t)(self->first_rank + lane);
+    double uniform = random_uniform_at(options->seed, rank, self->drawn[lane]++);
+    return factor * (1 - options->jitter * log1p(-uniform));
+}
+
+static int32_t tell(const StageClock *self, int32_t lane, const ExecutedStep *executed, Moment start,
+                    Ticks ticks) {
+    if (!self->watch || ticks <= 0) return start.event;
+    int32_t event = -1, last = self->lane_count == 1 ? self->costs->stage->mesh.device_count - 1 : lane;
+    /* If a lane represents several devices, the first one's event counts. */
+    for (int32_t device = last; device >= lane; device--)
+        event = self->watch->on_step(self->watch->user, self->first_rank + device, executed, start, ticks);
+    return event;
+}
+
+static void compute_step(StageClock *self, int32_t step) {
+    for (int32_t l = 0; l < self->lane_count; l++) {
+        const ProgramEvents *costs = stage_costs_of(self->costs, l);
+        Ticks ticks = stage_costs_ticks(self->costs, l)[step];
+        Moment start =
+            lane_ready(&self->lanes[l], costs->steps[step].wait > 0 ? step - costs->steps[step].wait : -1);
+        if (ticks > 0) ticks = rint(ticks * stretch(self, l));
+        lane_compute(&self->lanes[l], start, ticks, tell(self, l, &costs->steps[step], start, ticks));
+    }
+}
+
+static void communicate_step(StageClock *self, int32_t step, const ProgramCollective *collective) {
+    const StageCosts *costs = self->costs;
+    const CollectivePartition *partition = &costs->partitions[collective->axes];
+    bool is_one = self->lane_count == 1;
+    for (int32_t g = 0; g < (is_one ? 1 : partition->group_count); g++) {
+        const int32_t *members = &partition->members[g * partition->group_size];
+        Ticks ticks = costs->collectives[step][costs->is_uniform ? 0 : g];
+        int32_t count = is_one ? 1 : partition->group_size;
+        Moment start = lane_ready_to_meet(&self->lanes[is_one ? 0 : members[0]]);
+        for (int32_t k = 1; k < count; k++)
+            start = moment_later(start, lane_ready_to_meet(&self->lanes[members[k]]));
+        for (int32_t k = 0; k < count; k++) {
+            int32_t lane = is_one ? 0 : members[k];
+            const ExecutedStep *executed = &stage_costs_of(costs, lane)->steps[step];
+            lane_communicate(&self->lanes[lane], step, start, ticks,
+                             tell(self, lane, executed, start, ticks));
+        }
+    }
+}
+
+static void join(StageClock *self) {
+    for (int32_t l = 0; l < self->lane_count; l++) lane_join(&self->lanes[l]);
+}
+
+static void run_steps(StageClock *self, const StagePiece *piece) {
+    const ProgramEvents *events = &self->costs->programs[0];
+    const ExecutedStep *steps = events->steps;
+    for (int32_t s = piece->first; s < piece->end; s++) {
+        if (s > piece->first && steps[s].program != steps[s - 1].program) join(self);
+        if (events->work_of[s] == EVENT_COLLECTIVE)
+            communicate_step(self, s, steps[s].instruction->collective);
+        else compute_step(self, s);
+    }
+    join(self);
+}
+
+/* run_steps() on the only lane of a stage whose devices all do the same, when nothing varies. */
+static void run_folded(Lane *lane, const ProgramEvents *events, const Ticks *ticks, const StagePiece *piece) {
+    for (int32_t s = piece->first; s < piece->end; s++) {
+        const ExecutedStep *step = &events->steps[s];
+        if (s > piece->first && step->program != step[-1].program) lane_join(lane);
+        if (events->work_of[s] == EVENT_COLLECTIVE)
+            lane_communicate(lane, s, lane_ready_to_meet(lane), ticks[s], -1);
+        else if (lane->count == lane->passed) lane_compute_alone(lane, ticks[s], -1);
+        else lane_compute(lane, lane_ready(lane, step->wait > 0 ? s - step->wait : -1), ticks[s], -1);
+    }
+    lane_join(lane);
+}
+
+/* Computes the duration of each piece, run once from an idle start on the only lane. */
+static AmStatus fold(StageClock *self, Arena *arena, AmError *error) {
+    const StagePieces *of_all = &self->costs->of_all;
+    const Ticks *ticks = stage_costs_ticks(self->costs, 0);
+    self->folded = ARENA_ARRAY(arena, FoldedPiece, of_all->piece_count + 1);
+    if (!self->folded) return am_fail_memory(error, of_all->piece_count);
+    Lane *lane = &self->lanes[0], fresh = *lane;
+    for (int32_t p = 0; p < of_all->piece_count; p++) {
+        if (of_all->pieces[p].transfer) continue;
+        run_folded(lane, &self->costs->programs[0], ticks, &of_all->pieces[p]);
+        self->folded[p] = (FoldedPiece){.ticks = lane->compute.at, .totals = lane->totals};
+        *lane = fresh;
+    }
+    return AM_OK;
+}
+
+/* Returns whether a device is slower than its type. */
+static bool has_slow_device(const StageCosts *costs, const SimulationOptions *options) {
+    for (int32_t d = 0; options->slowdowns && d < costs->stage->mesh.device_count; d++)
+        if (options->slowdowns[costs->stage->devices[d]] != 1) return true;
+    return false;
+}
+
+AmStatus stage_clock_open(StageClock *self, Arena *arena, const StageCosts *costs, int32_t first_rank,
+                          const SimulationOptions *options, const StageWatch *watch, AmError *error) {
+    bool varies = options->jitter > 0 || has_slow_device(costs, options);
+    *self = (StageClock){.costs = costs,
+                         .first_rank = first_rank,
+                         .lane_count = costs->is_uniform && !varies ? 1 : costs->stage->mesh.device_count,
+                         .watch = watch,
+                         .options = options};
+    self->lanes = ARENA_ARRAY(arena, Lane, self->lane_count);
+    self->drawn = ARENA_ARRAY(arena, uint64_t, self->lane_count);
+    if (arena->failed) return am_fail_memory(error, self->lane_count);
+    for (int32_t l = 0; l < self->lane_count; l++)
+        TRY(lane_open(&self->lanes[l], arena, costs->of_all.most_collectives,
+                      type_of(self, l)->overlaps_communication, error));
+    return self->lane_count == 1 && !watch ? fold(self, arena, error) : AM_OK;
+}
+
+void stage_clock_compute(StageClock *self, int32_t piece) {
+    if (!self->folded) {
+        run_steps(self, &self->costs->of_all.pieces[piece]);
+        return;
+    }
+    Lane *lane = &self->lanes[0];
+    const FoldedPiece *folded = &self->folded[piece];
+    lane_wait(lane, moment_after(lane->compute, folded->ticks, -1));
+    lane->totals.computed += folded->totals.computed;
+    lane->totals.communicated += folded->totals.communicated;
+    lane->totals.hidden += folded->totals.hidden;
+}
+
+/* Finds the next lane that takes part in a transfer, from `*next` on; false if there is none. */
+static bool takes_part(const StageClock *self, const ProgramTransfer *transfer, int32_t *next, Lane **lane) {
+    if (self->lane_count == 1) {
+        *lane = &self->lanes[0];
+        return (*next)++ == 0;
+    }
+    for (; *next < transfer->rank_count; ++*next) {
+        int32_t l = transfer->ranks[*next] - self->first_rank;
+        if (l < 0 || l >= self->lane_count) continue;
+        *lane = &self->lanes[l];
+        ++*next;
+        return true;
+    }
+    return false;
+}
+
+Moment stage_clock_arrive(StageClock *self, int32_t piece) {
+    Moment latest = MOMENT_BEGIN;
+    int32_t next = 0;
+    for (Lane *lane; takes_part(self, self->costs->of_all.pieces[piece].transfer, &next, &lane);) {
+        lane_join(lane);
+        latest = moment_later(latest, lane->compute);
+    }
+    return latest;
+}
+
+void stage_clock_wait(StageClock *self, int32_t piece, Moment until) {
+    int32_t next = 0;
+    for (Lane *lane; takes_part(self, self->costs->of_all.pieces[piece].transfer, &next, &lane);)
+        lane_wait(lane, until);
+}
+
+void stage_clock_meet(StageClock *self, int32_t piece, Moment end, Ticks ticks) {
+    int32_t next = 0;
+    for (Lane *lane; takes_part(self, self->costs->of_all.pieces[piece].transfer, &next, &lane);) {
+        lane_wait(lane, end);
+        lane->totals.communicated += ticks;
+    }
+}

@@ -1,0 +1,50 @@
+/* The devices of a stage in a simulation: one lane each, or one for all if they do the same at
+ * the same time. Pieces are simulated step by step, or, without observers and variation, as one
+ * precomputed duration: time then grows with the number of distinct pieces and not with steps times
+ * iterations. */
+#ifndef COST_SIMULATE_STAGE_CLOCK_H
+#define COST_SIMULATE_STAGE_CLOCK_H
+
+#include "cost/simulate/simulate.h"
+#include "cost/simulate/stage_costs.h"
+#include "cost/step/lane.h"
+
+/* Receives the events of devices; returns the number of the event, or -1. `start.event` is the
+ * event for which it waited. */
+typedef struct StageWatch {
+    int32_t (*on_step)(void *user, int32_t rank, const ExecutedStep *executed, Moment start, Ticks ticks);
+    void *user;
+} StageWatch;
+
+/* The effect of a piece on a lane from join to join. */
+typedef struct FoldedPiece {
+    Ticks ticks;
+    LaneTotals totals;
+} FoldedPiece;
+
+typedef struct StageClock {
+    const StageCosts *costs;
+    int32_t first_rank, lane_count;
+    Lane *lanes;
+    FoldedPiece *folded; /* [piece], or NULL: step by step */
+    const StageWatch *watch;
+    const SimulationOptions *options;
+    uint64_t *drawn; /* [lane] random numbers so far */
+} StageClock;
+
+/* `watch` may be NULL. Arrays in the arena. */
+AmStatus stage_clock_open(StageClock *self, Arena *arena, const StageCosts *costs, int32_t first_rank,
+                          const SimulationOptions *options, const StageWatch *watch, AmError *error);
+
+/* The functions of PipelineWorker for this stage. */
+void stage_clock_compute(StageClock *self, int32_t piece);
+Moment stage_clock_arrive(StageClock *self, int32_t piece);
+void stage_clock_wait(StageClock *self, int32_t piece, Moment until);
+void stage_clock_meet(StageClock *self, int32_t piece, Moment end, Ticks ticks);
+
+/* The lane of a device of the stage. */
+static inline const Lane *stage_clock_lane(const StageClock *self, int32_t device) {
+    return &self->lanes[self->lane_count == 1 ? 0 : device];
+}
+
+#endif

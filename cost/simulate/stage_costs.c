@@ -1,0 +1,174 @@
+/* Prices of a stage's events; see stage_costs.h.
+ *
+ * With equal shares all devices run the program of the stage's first device, which is lowered once;
+ * unequal shares are lowered for each device. Steps inside a loop without transfers are counted for
+ * all trips at once: iterations take equally long, and the device waits at the loop's borders, so
+ * that the time of an iteration times the trips is exact.
+ */
+#include "cost/simulate/stage_costs.h"
+
+/* Prices a program on a device type: [step]. Each distinct work is priced once; measured curves and
+ * profiles distinguish more than works do and are evaluated step by step. */
+static AmStatus price_program_on(Ticks *ticks, const ProgramEvents *events, Arena *arena,
+                                 const ClusterDeviceType *type, AmError *error) {
+    ArenaMark mark = arena_mark(arena);
+    bool is_measured = type->profile || type->operators;
+    double *of_works = ARENA_ARRAY(arena, double, events->work_count + 1);
+    if (!of_works) return am_fail_memory(error, events->work_count);
+    for (int32_t w = 0; w < events->work_count && !is_measured; w++)
+        of_works[w] = executed_work_seconds(&events->steps[events->first_step[w]], &events->works[w], type);
+    for (int32_t s = 0; s < events->step_count; s++) {
+        int32_t work = events->work_of[s];
+        if (work < 0) continue;
+        double seconds = is_measured ? executed_seconds(&events->steps[s], type) : of_works[work];
+        ticks[s] = ticks_of_seconds(events->steps[s].times * seconds);
+    }
+    arena_release(arena, mark);
+    return AM_OK;
+}
+
+/* On every type of device that the stage has. */
+static AmStatus price_operators(StageCosts *self, Arena *arena, int32_t program, AmError *error) {
+    const ProgramEvents *events = &self->programs[program];
+    const Cluster *cluster = self->cluster;
+    size_t row = (size_t)events->step_count;
+    Ticks *ticks = self->ticks[program] = ARENA_ARRAY(arena, Ticks, row * (size_t)cluster->type_count + 1);
+    bool *used = ARENA_ARRAY(arena, bool, cluster->type_count);
+    if (arena->failed) return am_fail_memory(error, (int64_t)row);
+    for (int32_t d = 0; d < self->stage->mesh.device_count; d++)
+        used[cluster_device_type(cluster, self->stage->devices[d]) - cluster->types] = true;
+    for (int32_t t = 0; t < cluster->type_count; t++)
+        if (used[t]) TRY(price_program_on(&ticks[(size_t)t * row], events, arena, &cluster->types[t], error));
+    return AM_OK;
+}
+
+/* How the groups lie of every set of axes that a collective spans. */
+static AmStatus find_partitions(StageCosts *self, Arena *arena, AmError *error) {
+    const ProgramEvents *costs = &self->programs[0];
+    for (int32_t s = 0; s < costs->step_count; s++) {
+        if (costs->work_of[s] != EVENT_COLLECTIVE) continue;
+        uint32_t axes = costs->steps[s].instruction->collective->axes;
+        if (self->partitions[axes].group_count > 0) continue;
+        TRY(collective_partition(&self->partitions[axes], arena, self->cluster, &self->stage->mesh,
+                                 self->stage->devices, axes, error));
+        self->axes_used[self->axes_count++] = axes;
+    }
+    return AM_OK;
+}
+
+/* Returns whether a transfer has something of every device of the stage. */
+static bool has_all_devices(const StageCosts *self, const ProgramTransfer *transfer) {
+    int32_t count = 0, end = self->first_rank + self->stage->mesh.device_count;
+    for (int32_t k = 0; k < transfer->rank_count; k++)
+        count += transfer->ranks[k] >= self->first_rank && transfer->ranks[k] < end;
+    return count == self->stage->mesh.device_count;
+}
+
+/* Equal programs and device types, groups that lie alike in the cluster, and transfers of all. */
+static bool is_uniform(const StageCosts *self) {
+    if (!self->is_equal) return false;
+    for (int32_t p = 0; p < self->of_all.piece_count; p++)
+        if (self->of_all.pieces[p].transfer && !has_all_devices(self, self->of_all.pieces[p].transfer))
+            return false;
+    const int32_t *devices = self->stage->devices;
+    for (int32_t d = 1; d < self->stage->mesh.device_count; d++)
+        if (cluster_device_type(self->cluster, devices[d]) != cluster_device_type(self->cluster, devices[0]))
+            return false;
+    for (int32_t k = 0; k < self->axes_count; k++)
+        if (self->partitions[self->axes_used[k]].distinct_count > 1) return false;
+    return true;
+}
+
+/* The most that a member of a group moves. */
+static double group_bytes(const StageCosts *self, const CollectivePartition *partition, int32_t step,
+                          int32_t group) {
+    const int32_t *members = &partition->members[group * partition->group_size];
+    double bytes = 0;
+    for (int32_t k = 0; k < (self->is_equal ? 1 : partition->group_size); k++) {
+        double wanted = stage_costs_of(self, members[k])->tensor_bytes[step];
+        if (wanted > bytes) bytes = wanted;
+    }
+    return bytes;
+}
+
+static AmStatus price_collectives(StageCosts *self, Arena *arena, AmError *error) {
+    const ProgramEvents *costs = &self->programs[0];
+    size_t type =
+        (size_t)(cluster_device_type(self->cluster, self->stage->devices[0]) - self->cluster->types);
+    Ticks *of_only = &self->ticks[0][type * (size_t)costs->step_count];
+    self->collectives = ARENA_ARRAY(arena, Ticks *, costs->step_count + 1);
+    if (!self->collectives) return am_fail_memory(error, costs->step_count);
+    for (int32_t s = 0; s < costs->step_count; s++) {
+        if (costs->work_of[s] != EVENT_COLLECTIVE) continue;
+        const ProgramCollective *collective = costs->steps[s].instruction->collective;
+        const CollectivePartition *partition = &self->partitions[collective->axes];
+        int32_t groups = self->is_uniform ? 1 : partition->group_count;
+        Ticks *ticks = self->collectives[s] = ARENA_ARRAY(arena, Ticks, groups);
+        if (!ticks) return am_fail_memory(error, groups);
+        ProgramCollectiveKind kind = collective_priced_kind(costs->steps[s].instruction);
+        for (int32_t g = 0; g < groups; g++)
+            ticks[g] = ticks_of_seconds(costs->steps[s].times *
+                                        collective_seconds(kind, group_bytes(self, partition, s, g),
+                                                           &partition->topologies[g], self->cluster));
+        if (self->is_uniform) of_only[s] = ticks[0];
+    }
+    return AM_OK;
+}
+
+/* Lowers the program of device `device` and lists its events. */
+static AmStatus lower_program(StageCosts *self, Arena *arena, const PlanRanks *ranks, int32_t device,
+                              const uint8_t *gradients, AmError *error) {
+    const ClusterDeviceType *type = cluster_device_type(self->cluster, self->stage->devices[0]);
+    Program **program = &self->lowered[device];
+    TRY(plan_ranks_lower(program, arena, ranks, self->first_rank + device, error));
+    TRY(stage_events_list(&self->programs[device], device == 0 ? &self->of_all : NULL, arena, *program, type,
+                          gradients, error));
+    if (self->programs[device].step_count == self->programs[0].step_count) return AM_OK;
+    return am_fail(error, AM_ERROR_INTERNAL, "", "devices 0 and %d have different programs", device);
+}
+
+AmStatus stage_costs_lower(StageCosts *self, Arena *arena, const PlanRanks *ranks, int32_t stage,
+                           const Cluster *cluster, const uint8_t *gradients, AmError *error) {
+    const PlanStage *of_plan = &ranks->plan->stages[stage];
+    *self = (StageCosts){.stage = of_plan,
+                         .cluster = cluster,
+                         .first_rank = ranks->first_rank[stage],
+                         .is_equal = mesh_has_equal_shares(&of_plan->mesh)};
+    int32_t programs = self->is_equal ? 1 : of_plan->mesh.device_count;
+    self->lowered = ARENA_ARRAY(arena, Program *, programs);
+    self->programs = ARENA_ARRAY(arena, ProgramEvents, programs);
+    self->ticks = ARENA_ARRAY(arena, Ticks *, programs);
+    if (arena->failed) return am_fail_memory(error, programs);
+    for (int32_t device = 0; device < programs; device++)
+        TRY(lower_program(self, arena, ranks, device, gradients, error));
+    return AM_OK;
+}
+
+AmStatus stage_costs_price(StageCosts *self, Arena *arena, AmError *error) {
+    int32_t programs = self->is_equal ? 1 : self->stage->mesh.device_count;
+    for (int32_t program = 0; program < programs; program++)
+        TRY(price_operators(self, arena, program, error));
+    TRY(find_partitions(self, arena, error));
+    self->is_uniform = is_uniform(self);
+    return price_collectives(self, arena, error);
+}
+
+void stage_costs_add_collectives(const StageCosts *self, CollectivePrice *by_kind) {
+    const ProgramEvents *costs = &self->programs[0];
+    for (int32_t s = 0; s < costs->step_count; s++) {
+        if (costs->work_of[s] != EVENT_COLLECTIVE) continue;
+        const ProgramCollective *collective = costs->steps[s].instruction->collective;
+        const CollectivePartition *partition = &self->partitions[collective->axes];
+        CollectivePrice *price = &by_kind[collective->kind];
+        double times = costs->turns[s] * costs->steps[s].times;
+        Ticks slowest = 0;
+        for (int32_t g = 0; g < (self->is_uniform ? 1 : partition->group_count); g++)
+            if (self->collectives[s][g] > slowest) slowest = self->collectives[s][g];
+        price->count += (int64_t)rint(times);
+        price->tensor_bytes += times * costs->tensor_bytes[s];
+        price->sent_bytes +=
+            times * collective_sent_bytes(collective_priced_kind(costs->steps[s].instruction),
+                                          costs->tensor_bytes[s], partition->group_size);
+        price->seconds += costs->turns[s] * seconds_of_ticks(slowest);
+    }
+}

@@ -1,0 +1,171 @@
+/* The steps that run, loops unrolled into counts.
+ *
+ * Regions are walked depth first, each appended with the times that it runs. The
+ * branches of a conditional are appended one after the other, and all but the
+ * dearest taken off again, so that every region is walked once.
+ */
+#include "cost/step/executed.h"
+
+#include <string.h>
+
+#include "cost/step/price.h"
+#include "ir/analysis/loops.h"
+#include "lowering/program/waits.h"
+#include "propagation/rules/rules.h"
+
+typedef struct Walker {
+    Arena *arena;
+    const ClusterDeviceType *type;
+    ExecutedStep *steps;
+    int32_t count, capacity;
+    bool has_spans;
+    ExecutedSpan *spans;
+    int32_t span_count, span_capacity;
+    int64_t turns;        /* of the spans around, multiplied */
+    int32_t first_joined; /* the last span of a loop that others are joined with */
+    int32_t *joined;      /* of that span, where it is one of several chunks */
+} Walker;
+
+void executed_work(OperatorWork *work, const ExecutedStep *executed) {
+    const Program *program = executed->program;
+    *work = (OperatorWork){0};
+    if (executed->step == program->step_count || executed_collective(executed)) return;
+    operator_work(work, program, &program->steps[executed->step]);
+}
+
+double executed_work_seconds(const ExecutedStep *executed, const OperatorWork *work,
+                             const ClusterDeviceType *type) {
+    if (executed->step == executed->program->step_count) return price_updates(executed->program, type);
+    return operator_seconds(work, type);
+}
+
+double executed_seconds(const ExecutedStep *executed, const ClusterDeviceType *type) {
+    OperatorWork work;
+    executed_work(&work, executed);
+    return executed_work_seconds(executed, &work, type);
+}
+
+static void append(Walker *self, const Program *program, int32_t step, double times, int32_t wait) {
+    ARENA_RESERVE(self->arena, self->steps, self->count, self->capacity);
+    bool has_instruction = step < program->step_count && program->steps[step].fusion < 0;
+    const ProgramInstruction *instruction =
+        has_instruction ? &program->instructions[program->steps[step].instruction] : NULL;
+    if (!self->arena->failed)
+        self->steps[self->count++] = (ExecutedStep){program, step, times, instruction, wait};
+}
+
+static void walk(Walker *self, const Program *program, double times);
+
+/* A loop whose turns other stages take part in. */
+static void walk_span(Walker *self, const ProgramInstruction *loop, double trips, double times) {
+    int64_t around = self->turns, most = EXECUTED_MOST_TURNS / around;
+    int64_t turns = trips > (double)most ? (most > 0 ? most : 1) : (int64_t)trips;
+    int32_t span = self->span_count;
+    ARENA_RESERVE(self->arena, self->spans, self->span_count, self->span_capacity);
+    if (self->arena->failed) return;
+    self->span_count++;
+    self->spans[span] = (ExecutedSpan){.first = self->count, .turns = turns, .second = -1, .third = -1};
+    if (loop->turns) {
+        self->spans[span].kept = loop->turns->kept;
+        self->spans[span].kept_until_third = loop->turns->kept_until_third;
+        self->spans[span].kept_from_second = loop->turns->kept_from_second;
+        if (loop->turns->chunks > 1) {
+            self->joined = ARENA_ARRAY(self->arena, int32_t, 2 * loop->turns->chunks);
+            self->spans[span].joined = self->joined;
+            self->spans[span].chunks = loop->turns;
+        }
+    }
+    self->turns = around * turns;
+    walk(self, loop->regions[1], times * (trips + 1) / (double)turns);
+    walk(self, loop->regions[0], times * trips / (double)turns);
+    if (loop->regions[0]->update_count > 0)
+        append(self, loop->regions[0], loop->regions[0]->step_count, times * trips / (double)turns, 0);
+    self->turns = around;
+    if (!self->arena->failed) self->spans[span].end = self->count;
+    if (loop->turns) self->first_joined = span;
+}
+
+static void walk_loop(Walker *self, const ProgramInstruction *loop, const Program *within, bool is_joined,
+                      double times) {
+    int64_t known = ir_loop_trips(within->module, loop->origin);
+    double trips = known == IR_TRIPS_UNKNOWN ? 1 : (double)known;
+    if (self->has_spans && trips > 1 && (is_joined || program_meets(loop->regions[0], false))) {
+        walk_span(self, loop, trips, times);
+        return;
+    }
+    walk(self, loop->regions[1], times * (trips + 1));
+    walk(self, loop->regions[0], times * trips);
+    if (loop->regions[0]->update_count > 0)
+        append(self, loop->regions[0], loop->regions[0]->step_count, times * trips, 0);
+}
+
+static void walk_branches(Walker *self, const ProgramInstruction *conditional, double times) {
+    int32_t first = self->count, kept = first;
+    double most = -1;
+    bool has_spans = self->has_spans;
+    self->has_spans = false; /* branches are moved about */
+    for (int32_t k = 0; k < conditional->region_count && !self->arena->failed; k++) {
+        int32_t begin = self->count;
+        double seconds = 0;
+        walk(self, conditional->regions[k], times);
+        if (self->arena->failed) break;
+        for (int32_t s = begin; s < self->count; s++)
+            seconds += self->steps[s].times * executed_seconds(&self->steps[s], self->type);
+        if (seconds > most) {
+            most = seconds;
+            memmove(&self->steps[first], &self->steps[begin],
+                    sizeof *self->steps * (size_t)(self->count - begin));
+            kept = first + self->count - begin;
+        }
+        self->count = kept;
+    }
+    self->has_spans = has_spans;
+}
+
+/* Span `span` is of the loop at place `place` of joined ones. */
+static void note_joined(Walker *self, int32_t place, int32_t span) {
+    ExecutedSpan *first = &self->spans[self->first_joined];
+    if (first->chunks) self->joined[place] = span;
+    else if (place == 1) first->second = span;
+    else if (place == 2) first->third = span;
+}
+
+static void walk(Walker *self, const Program *program, double times) {
+    int32_t *waits;
+    if (times > RULES_MOST_TIMES) times = RULES_MOST_TIMES;
+    if (program_find_waits(&waits, self->arena, program, NULL) != AM_OK) return; /* the arena has failed */
+    for (int32_t s = 0; s < program->step_count && !self->arena->failed; s++) {
+        const ProgramStep *step = &program->steps[s];
+        /* No region lies between a collective and the step that waits for it. */
+        append(self, program, s, times, waits[s] < 0 ? 0 : s - waits[s]);
+        const ProgramInstruction *instruction =
+            step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
+        if (!instruction || instruction->region_count == 0) continue;
+        int32_t span = self->span_count;
+        int32_t place = s - program_first_together(program, s);
+        bool is_joined = instruction->turns || place > 0;
+        if (instruction->opcode == IR_WHILE) walk_loop(self, instruction, program, is_joined, times);
+        if (self->has_spans && is_joined && !self->arena->failed) note_joined(self, place, span);
+        if (instruction->opcode == IR_CONDITIONAL) walk_branches(self, instruction, times);
+    }
+}
+
+AmStatus executed_stage(ExecutedStep **steps, int32_t *count, ExecutedSpan **spans, int32_t *span_count,
+                        Arena *arena, const Program *program, const ClusterDeviceType *type, AmError *error) {
+    Walker walker = {
+        .arena = arena, .type = type, .capacity = program->step_count + 1, .has_spans = spans, .turns = 1};
+    walker.steps = ARENA_ARRAY(arena, ExecutedStep, walker.capacity);
+    if (walker.steps) walk(&walker, program, 1);
+    if (spans) append(&walker, program, program->step_count, 1, 0);
+    if (arena->failed) return am_fail_memory(error, program->step_count);
+    *steps = walker.steps;
+    *count = walker.count;
+    if (spans) *spans = walker.spans;
+    if (span_count) *span_count = walker.span_count;
+    return AM_OK;
+}
+
+AmStatus executed_steps(ExecutedStep **steps, int32_t *count, Arena *arena, const Program *program,
+                        const ClusterDeviceType *type, AmError *error) {
+    return executed_stage(steps, count, NULL, NULL, arena, program, type, error);
+}

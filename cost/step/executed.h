@@ -1,0 +1,64 @@
+/* The steps that a program executes in one training step, including those inside loops. */
+#ifndef COST_STEP_EXECUTED_H
+#define COST_STEP_EXECUTED_H
+
+#include "cost/operator/operator.h"
+#include "lowering/program/program.h"
+
+/* A step of the program or of a region somewhere in it. */
+typedef struct ExecutedStep {
+    const Program *program;
+    int32_t step; /* program->step_count: the updates with which an iteration of a loop ends */
+    double times; /* that it runs */
+    const ProgramInstruction *instruction; /* NULL: a fusion, or updates */
+    int32_t wait; /* how many executed steps before this one the collective is that it waits for
+                     (lowering/program/waits.h); 0: none */
+} ExecutedStep;
+
+/* In order: the program's steps, after each loop or conditional what that runs.
+ * A loop's body counts trip count times, and once where that is unknown; the
+ * condition once more; of a conditional the branch that takes longest on `type`.
+ * The array is the arena's. The program's own updates are not in it. */
+AmStatus executed_steps(ExecutedStep **steps, int32_t *count, Arena *arena, const Program *program,
+                        const ClusterDeviceType *type, AmError *error);
+
+/* steps[first, end) of a loop: they run in sequence, `turns` times, and each step counts `times` in
+ * every iteration. If loops are joined (ProgramTurns), the first names the others: their iterations
+ * alternate. The first is at most `kept` iterations ahead of the second and `kept_until_third`
+ * ahead of the third; the second is at most `kept_from_second` ahead of the third. */
+typedef struct ExecutedSpan {
+    int32_t first, end;
+    int64_t turns;
+    int32_t second, third; /* spans of the loops that are joined with this one; -1: none, or this is one */
+    int64_t kept, kept_until_third, kept_from_second;
+    const ProgramTurns *chunks; /* of several chunks (then second and third are -1): the spans of all joined
+                                   loops follow on one another in the loops' order, inner spans between */
+    const int32_t *joined;      /* [chunks->chunks * 2]: these spans */
+} ExecutedSpan;
+
+/* The same for one stage of several: a loop with transfers inside becomes a span, outer spans
+ * before inner ones. At most EXECUTED_MOST_TURNS iterations remain, those of nested loops
+ * multiplied; then each represents several. The program's own updates are the last step. */
+enum { EXECUTED_MOST_TURNS = 4096 };
+AmStatus executed_stage(ExecutedStep **steps, int32_t *count, ExecutedSpan **spans, int32_t *span_count,
+                        Arena *arena, const Program *program, const ClusterDeviceType *type, AmError *error);
+
+/* The instruction of a step that is a transfer, else NULL. */
+static inline const ProgramInstruction *executed_transfer(const ExecutedStep *executed) {
+    const ProgramInstruction *instruction = executed->instruction;
+    return instruction && instruction->kind == PROGRAM_TRANSFER ? instruction : NULL;
+}
+/* The instruction of a step that is a collective, else NULL. */
+static inline const ProgramInstruction *executed_collective(const ExecutedStep *executed) {
+    const ProgramInstruction *instruction = executed->instruction;
+    return instruction && instruction->kind == PROGRAM_COLLECTIVE ? instruction : NULL;
+}
+/* The work of one execution on a device; zero for collectives and updates. */
+void executed_work(OperatorWork *work, const ExecutedStep *executed);
+/* Seconds of one run on a device, given its work; of updates those of their copies. */
+double executed_work_seconds(const ExecutedStep *executed, const OperatorWork *work,
+                             const ClusterDeviceType *type);
+/* Both together. */
+double executed_seconds(const ExecutedStep *executed, const ClusterDeviceType *type);
+
+#endif

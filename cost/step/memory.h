@@ -1,0 +1,84 @@
+/* Memory of a device: what fills it at the peak, and whether it is enough. */
+#ifndef COST_STEP_MEMORY_H
+#define COST_STEP_MEMORY_H
+
+#include "cost/cluster/cluster.h"
+#include "lowering/program/program.h"
+
+/* The first four kinds add up to peak_bytes; the last two are in the activations. */
+typedef struct MemoryUse {
+    int64_t peak_bytes;
+    int64_t weights_bytes;    /* parameters of role weight */
+    int64_t optimizer_bytes;  /* parameters of role optimizer */
+    int64_t gradients_bytes;  /* weights' gradients that are alive at the peak */
+    int64_t activation_bytes; /* the rest: activations, temporaries, data, state, constants, gaps */
+    int64_t in_flight_bytes;  /* kept for the backward pass, of all micro-batches */
+    int64_t collective_bytes; /* what collectives fill: gathered weights, reduced values */
+} MemoryUse;
+
+/* Bytes of a device at the peak: the allocation, and the temporaries inside the
+ * loop or conditional that holds most of them, as if it ran when the allocation
+ * is fullest (an upper bound). */
+int64_t memory_peak(const Program *program);
+
+/* Which instructions of a module's entry make gradients: given to memory_use() as often as one likes. In the
+ * arena; NULL: no memory. */
+uint8_t *memory_find_gradients(Arena *arena, const IrModule *module, const IrRoles *roles);
+
+/* Computes the use of a device's memory at program->peak_step. `gradients` may be NULL. Scratch
+ * memory is taken from the program's arena and released. */
+AmStatus memory_use(MemoryUse *use, const Program *program, const uint8_t *gradients, AmError *error);
+
+typedef enum MemoryKind {
+    MEMORY_WEIGHT,
+    MEMORY_OPTIMIZER,
+    MEMORY_PARAMETER, /* of another role */
+    MEMORY_GRADIENT,
+    MEMORY_IN_FLIGHT,
+    MEMORY_COLLECTIVE,
+    MEMORY_ACTIVATION,
+    MEMORY_KINDS
+} MemoryKind;
+const char *memory_kind_name(MemoryKind kind); /* "weight", ..., "in flight", ... */
+
+/* A tensor that is there at the peak, in the program itself or in a loop that runs then. */
+typedef struct MemoryTensor {
+    const Program *program;
+    int32_t value;
+    MemoryKind kind;
+    int64_t bytes;
+} MemoryTensor;
+
+enum { MEMORY_MOST_TENSORS = 10 };
+
+typedef struct MemoryPeak {
+    const Program *program;                    /* the innermost one that runs then, */
+    int32_t step;                              /* and its step */
+    MemoryTensor tensors[MEMORY_MOST_TENSORS]; /* the largest, largest first */
+    int32_t tensor_count;
+} MemoryPeak;
+
+/* Finds the peak of the allocation and its largest values. Scratch memory as above. */
+AmStatus memory_find_peak(MemoryPeak *peak, const Program *program, AmError *error);
+
+/* The device that decides whether a program of `peak_bytes` fits. */
+typedef struct MemoryFit {
+    bool fits;
+    int32_t device; /* cluster device: the one with least memory */
+    int64_t needed_bytes, limit_bytes;
+    double needed_fraction; /* memory fraction at which it would fit; above 1: never on this device */
+} MemoryFit;
+
+/* The limit is `fraction` of the memory of the smallest listed device. */
+MemoryFit memory_fit(int64_t peak_bytes, const Cluster *cluster, const int32_t *devices, int32_t count,
+                     double fraction);
+/* Appends "4.24 GB of 77.3 GB (0.9 of 85.9 GB)": the need, the limit, and the size of a device's
+ * memory. */
+void memory_append_use(Text *text, int64_t needed, int64_t limit, int64_t memory);
+/* The least memory fraction of three digits with which the plan fits; above 1: none. */
+double memory_enough_fraction(const MemoryFit *fit, const Cluster *cluster);
+/* AM_ERROR_INFEASIBLE in one line: the device, its need, its memory, and a sufficient fraction for
+ * the same plan. */
+AmStatus memory_fail(const MemoryFit *fit, const Cluster *cluster, double fraction, AmError *error);
+
+#endif

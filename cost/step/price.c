@@ -1,0 +1,210 @@
+/* Price of a step: the time of a device for its operators and collectives, one stream of each
+ * (lane.h).
+ *
+ * On devices without overlap it is the sum of all operators, collectives and copies of updates. If
+ * devices of several types run equal programs, the slowest type counts, because every collective
+ * waits for it. If the groups of a collective differ in their position in the cluster, the slowest
+ * group counts. Steps in a loop count once per trip. With equal devices the price equals the
+ * simulated time, to the last bit. Memory is the program's allocation, packed by the buffer planner
+ * by lifetimes, and the allocation of loop bodies.
+ */
+#include "cost/step/price.h"
+
+#include "cost/step/lane.h"
+#include "cost/step/memory.h"
+
+/* State derived from mesh, cluster and devices for one pricing. */
+typedef struct Pricer {
+    const Program *program;
+    const Cluster *cluster;
+    const int32_t *devices;
+    Arena *arena;
+    const ClusterDeviceType **types; /* the different types that run the program */
+    Lane *lanes;                     /* [type_count] */
+    int32_t type_count;
+    CollectivePartition partitions[1 << MESH_MAX_AXES]; /* by axes; built when first met */
+} Pricer;
+
+static AmStatus begin(Pricer *self, const Program *program, const Cluster *cluster, const int32_t *devices,
+                      Arena *arena, AmError *error) {
+    *self = (Pricer){.program = program, .cluster = cluster, .devices = devices, .arena = arena};
+    const Mesh *mesh = program->mesh;
+    self->types = ARENA_ARRAY(arena, const ClusterDeviceType *, cluster->type_count);
+    self->lanes = ARENA_ARRAY(arena, Lane, cluster->type_count);
+    if (arena->failed) return am_fail_memory(error, cluster->type_count);
+    if (!mesh_has_equal_shares(mesh)) {
+        self->types[self->type_count++] = cluster_device_type(cluster, devices[program->device]);
+        return AM_OK;
+    }
+    for (int32_t k = 0; k < mesh->device_count; k++) {
+        const ClusterDeviceType *type = cluster_device_type(cluster, devices[k]);
+        int32_t known = 0;
+        while (known < self->type_count && self->types[known] != type) known++;
+        if (known == self->type_count) self->types[self->type_count++] = type;
+    }
+    return AM_OK;
+}
+
+/* Seconds of a collective in the slowest group of its partition. */
+static AmStatus price_collective(Pricer *self, const ProgramInstruction *instruction, double bytes,
+                                 double *seconds, AmError *error) {
+    const ProgramCollective *collective = instruction->collective;
+    ProgramCollectiveKind kind = collective_priced_kind(instruction);
+    CollectivePartition *partition = &self->partitions[collective->axes];
+    *seconds = 0;
+    if (partition->group_count == 0)
+        TRY(collective_partition(partition, self->arena, self->cluster, self->program->mesh, self->devices,
+                                 collective->axes, error));
+    for (int32_t k = 0; k < partition->distinct_count; k++) {
+        double group = collective_seconds(kind, bytes, &partition->distinct[k], self->cluster);
+        if (group > *seconds) *seconds = group;
+    }
+    return AM_OK;
+}
+
+double price_updates(const Program *program, const ClusterDeviceType *type) {
+    double seconds = 0;
+    for (int32_t k = 0; k < program->update_count; k++) {
+        if (program->updates[k].in_place) continue;
+        double bytes = 2 * (double)ir_shape_bytes(&program->values[program->updates[k].value].shape);
+        OperatorWork copy = {.unit = OPERATOR_VECTOR, .bytes = bytes, .is_run = true};
+        seconds += operator_seconds(&copy, type);
+    }
+    return seconds;
+}
+
+static void add_collective(StepPrice *price, const ExecutedStep *step, double bytes, double seconds) {
+    const ProgramCollective *collective = executed_collective(step)->collective;
+    CollectivePrice *kind = &price->collectives[collective->kind];
+    kind->count += (int64_t)step->times;
+    kind->tensor_bytes += step->times * bytes;
+    kind->sent_bytes += step->times * collective_sent_bytes(collective_priced_kind(executed_collective(step)),
+                                                            bytes, collective->group_count);
+    kind->seconds += step->times * seconds;
+}
+
+/* The collective on every lane. */
+static AmStatus communicate(Pricer *self, StepPrice *price, const ExecutedStep *steps, int32_t s,
+                            AmError *error) {
+    const ProgramInstruction *instruction = executed_collective(&steps[s]);
+    double bytes = collective_tensor_bytes(steps[s].program, instruction), seconds;
+    TRY(price_collective(self, instruction, bytes, &seconds, error));
+    add_collective(price, &steps[s], bytes, seconds);
+    Ticks ticks = ticks_of_seconds(steps[s].times * seconds);
+    for (int32_t t = 0; t < self->type_count; t++)
+        lane_communicate(&self->lanes[t], s, lane_ready_to_meet(&self->lanes[t]), ticks, -1);
+    return AM_OK;
+}
+
+/* Operators and copies of updates on every lane. */
+static void compute(Pricer *self, StepPrice *price, const ExecutedStep *steps, int32_t s) {
+    const ExecutedStep *step = &steps[s];
+    OperatorWork work;
+    executed_work(&work, step);
+    price->flops += step->times * work.flops;
+    price->bytes += step->times * work.bytes;
+    for (int32_t t = 0; t < self->type_count; t++) {
+        double seconds = executed_work_seconds(step, &work, self->types[t]);
+        Moment start = lane_ready(&self->lanes[t], step->wait > 0 ? s - step->wait : -1);
+        lane_compute(&self->lanes[t], start, ticks_of_seconds(step->times * seconds), -1);
+    }
+}
+
+static void join(Pricer *self) {
+    for (int32_t t = 0; t < self->type_count; t++) lane_join(&self->lanes[t]);
+}
+
+static AmStatus price_all(Pricer *self, StepPrice *price, AmError *error) {
+    const Program *program = self->program;
+    ExecutedStep *steps;
+    int32_t count, collectives = 0;
+    TRY(executed_steps(&steps, &count, self->arena, program, self->types[0], error));
+    for (int32_t s = 0; s < count; s++) collectives += executed_collective(&steps[s]) != NULL;
+    for (int32_t t = 0; t < self->type_count; t++)
+        TRY(lane_open(&self->lanes[t], self->arena, collectives, self->types[t]->overlaps_communication,
+                      error));
+    for (int32_t s = 0; s < count; s++) {
+        if (s > 0 && steps[s].program != steps[s - 1].program) join(self);
+        if (executed_collective(&steps[s])) TRY(communicate(self, price, steps, s, error));
+        else compute(self, price, steps, s);
+    }
+    const ExecutedStep updates = {.program = program, .step = program->step_count, .times = 1};
+    compute(self, price, &updates, 0);
+    join(self);
+    for (int32_t t = 0; t < self->type_count; t++) {
+        const Lane *lane = &self->lanes[t];
+        price->step_seconds = fmax(price->step_seconds, seconds_of_ticks(lane->compute.at));
+        price->compute_seconds = fmax(price->compute_seconds, seconds_of_ticks(lane->totals.computed));
+        price->communication_seconds = seconds_of_ticks(lane->totals.communicated);
+    }
+    price->peak_bytes = memory_peak(program);
+    price->memory_bytes = cluster_least_memory(self->cluster, self->devices, program->mesh->device_count);
+    return AM_OK;
+}
+
+AmStatus price_program(StepPrice *price, const Program *program, const Cluster *cluster,
+                       const int32_t *devices, AmError *error) {
+    ArenaMark mark = arena_mark(program->arena);
+    Pricer pricer;
+    *price = (StepPrice){0};
+    AmStatus status = begin(&pricer, program, cluster, devices, program->arena, error);
+    if (status == AM_OK) status = price_all(&pricer, price, error);
+    arena_release(program->arena, mark);
+    return status;
+}
+
+AmStatus price_steps(StepCost **costs, int32_t *count, Arena *arena, const Program *program,
+                     const Cluster *cluster, const int32_t *devices, AmError *error) {
+    Pricer pricer;
+    ExecutedStep *steps;
+    TRY(begin(&pricer, program, cluster, devices, arena, error));
+    TRY(executed_steps(&steps, count, arena, program, pricer.types[0], error));
+    *costs = ARENA_ARRAY(arena, StepCost, *count + 1);
+    if (!*costs) return am_fail_memory(error, *count);
+    for (int32_t s = 0; s < *count; s++) {
+        const ProgramInstruction *instruction = executed_collective(&steps[s]);
+        StepCost *cost = &(*costs)[s];
+        *cost = (StepCost){.executed = steps[s]};
+        if (instruction) {
+            cost->is_collective = true;
+            cost->kind = instruction->collective->kind;
+            cost->axes = instruction->collective->axes;
+            cost->bytes = collective_tensor_bytes(steps[s].program, instruction);
+            TRY(price_collective(&pricer, instruction, cost->bytes, &cost->seconds, error));
+            continue;
+        }
+        for (int32_t t = 0; t < pricer.type_count; t++) {
+            double seconds = executed_seconds(&steps[s], pricer.types[t]);
+            if (seconds > cost->seconds) cost->seconds = seconds;
+        }
+        if (steps[s].step == steps[s].program->step_count) continue;
+        OperatorWork work;
+        operator_work(&work, steps[s].program, &steps[s].program->steps[steps[s].step]);
+        cost->flops = work.flops;
+        cost->bytes = work.bytes;
+    }
+    return AM_OK;
+}
+
+static void warn_type(AmWarnings *warnings, const OperatorWork *work, const Cluster *cluster) {
+    if (!work->is_run || work->unit == OPERATOR_VECTOR) return;
+    for (int32_t t = 0; t < cluster->type_count; t++)
+        if (!cluster->types[t].named[work->type])
+            am_warn(warnings,
+                    "cluster %s: device type %s has no FLOP/s for %s; those of another type are used "
+                    "(flops_per_second of the cluster file sets them)",
+                    cluster->name, cluster->types[t].name, dtype_name(work->type));
+}
+
+void price_warn_types(AmWarnings *warnings, const Program *program, const Cluster *cluster) {
+    for (int32_t s = 0; s < program->step_count; s++) {
+        const ProgramStep *step = &program->steps[s];
+        OperatorWork work;
+        operator_work(&work, program, step);
+        warn_type(warnings, &work, cluster);
+        if (step->fusion >= 0) continue;
+        const ProgramInstruction *instruction = &program->instructions[step->instruction];
+        for (int32_t k = 0; k < instruction->region_count; k++)
+            price_warn_types(warnings, instruction->regions[k], cluster);
+    }
+}

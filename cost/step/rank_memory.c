@@ -1,0 +1,83 @@
+/* Each rank's memory; see rank_memory.h. */
+#include "cost/step/rank_memory.h"
+
+#include "base/system/parallel.h"
+
+typedef struct RankTask {
+    int32_t rank;
+    bool is_uneven;
+    AmStatus status;
+    AmError error;
+} RankTask;
+
+typedef struct Ranking {
+    const PlanRanks *ranks;
+    const uint8_t *gradients;
+    MemoryUse *uses;
+    RankTask *tasks;
+} Ranking;
+
+static void lower_rank(void *user, int32_t k) {
+    Ranking *self = user;
+    RankTask *task = &self->tasks[k];
+    Arena arena = {0};
+    Program *program;
+    task->status = plan_ranks_lower(&program, &arena, self->ranks, task->rank, &task->error);
+    if (task->status == AM_OK) {
+        task->is_uneven = program->is_uneven;
+        task->status = memory_use(&self->uses[task->rank], program, self->gradients, &task->error);
+    }
+    arena_free(&arena);
+}
+
+static AmStatus lower_ranks(Ranking *self, int32_t count, AmError *error) {
+    parallel_for(count, 0, lower_rank, self);
+    for (int32_t k = 0; k < count; k++) {
+        if (self->tasks[k].status == AM_OK) continue;
+        if (error && error->code == AM_OK) *error = self->tasks[k].error;
+        return self->tasks[k].status;
+    }
+    return AM_OK;
+}
+
+AmStatus rank_memory(MemoryUse **uses, Arena *arena, const PlanRanks *ranks, AmError *error) {
+    const PlanContext *context = ranks->context;
+    int32_t stages = ranks->stage_count, count = 0;
+    Ranking self = {.ranks = ranks,
+                    .gradients = memory_find_gradients(arena, context->canonical, context->roles),
+                    .uses = *uses = ARENA_ARRAY(arena, MemoryUse, ranks->rank_count),
+                    .tasks = ARENA_ARRAY(arena, RankTask, ranks->rank_count)};
+    RankTask *firsts = ARENA_ARRAY(arena, RankTask, stages);
+    if (arena->failed) return am_fail_memory(error, ranks->rank_count);
+    for (int32_t s = 0; s < stages; s++) self.tasks[s].rank = ranks->first_rank[s];
+    TRY(lower_ranks(&self, stages, error));
+    for (int32_t s = 0; s < stages; s++) firsts[s] = self.tasks[s];
+    for (int32_t s = 0; s < stages; s++) {
+        bool differ = firsts[s].is_uneven || !mesh_has_equal_shares(&ranks->plan->stages[s].mesh);
+        for (int32_t rank = ranks->first_rank[s] + 1; rank < ranks->first_rank[s + 1]; rank++)
+            if (differ) self.tasks[count++] = (RankTask){.rank = rank};
+            else self.uses[rank] = self.uses[firsts[s].rank];
+    }
+    return lower_ranks(&self, count, error);
+}
+
+AmStatus rank_memory_predict(Plan *plan, Arena *arena, const PlanContext *whole, AmError *error) {
+    Arena scratch = {0};
+    PlanRanks ranks;
+    MemoryUse *uses;
+    PlanDevicePrediction *predicted = ARENA_ARRAY(arena, PlanDevicePrediction, plan->device_count);
+    if (!predicted) return am_fail_memory(error, plan->device_count);
+    AmStatus status = plan_ranks(&ranks, &scratch, plan_context_used(plan, whole), plan, error);
+    if (status == AM_OK) status = rank_memory(&uses, &scratch, &ranks, error);
+    for (int32_t d = 0; d < plan->device_count && status == AM_OK; d++) {
+        predicted[d] = plan->predicted[d];
+        predicted[d].peak_bytes = uses[d].peak_bytes;
+        predicted[d].weights_bytes = uses[d].weights_bytes;
+        predicted[d].gradients_bytes = uses[d].gradients_bytes;
+        predicted[d].optimizer_bytes = uses[d].optimizer_bytes;
+        predicted[d].activation_bytes = uses[d].activation_bytes;
+    }
+    if (status == AM_OK) plan->predicted = predicted;
+    arena_free(&scratch);
+    return status;
+}

@@ -1,0 +1,372 @@
+/* Runs the workers of an actor graph (actors.h).
+ *
+ * A worker takes its messages, which change the counters of its actors' edges. An actor whose last
+ * missing register has arrived joins the heap of enabled actors; the best of them fires, after
+ * which its registers are passed on: by messages to other workers, at once if both ends are its
+ * own. The cost of a firing is proportional to the actor's edges, for any number of actors. A
+ * worker without an enabled actor sleeps in its inbox and periodically checks for a stall
+ * (actor_stall.c).
+ *
+ * The last step. Steps flow without a barrier, so that an actor may be in a step that others have
+ * not reached. The first actor of a step therefore begins it under the graph's mutex, and stopping
+ * uses the mutex too: the run ends after the highest step that has begun, which all can finish.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/system/clock.h"
+#include "executor/actors/actor_graph.h"
+
+enum { MESSAGES_AT_ONCE = 64, IN_WORK = INT32_MAX / 2, POLLS = 64 };
+#define POLL_SECONDS 50e-6
+
+/* Smaller priority, then earlier step, then earlier added. */
+static bool is_better(const ActorGraph *graph, int32_t a, int32_t b) {
+    const ActorState *x = &graph->actors[a], *y = &graph->actors[b];
+    if (x->actor.priority != y->actor.priority) return x->actor.priority < y->actor.priority;
+    int64_t x_step = ACTOR_GET(x->turn) / x->actor.turns_per_step;
+    int64_t y_step = ACTOR_GET(y->turn) / y->actor.turns_per_step;
+    return x_step != y_step ? x_step < y_step : a < b;
+}
+
+static void heap_push(ActorWorker *worker, int32_t actor) {
+    int32_t *heap = worker->ready, k = worker->ready_count++;
+    while (k > 0 && is_better(worker->graph, actor, heap[(k - 1) / 2])) {
+        heap[k] = heap[(k - 1) / 2];
+        k = (k - 1) / 2;
+    }
+    heap[k] = actor;
+}
+
+static int32_t heap_pop(ActorWorker *worker) {
+    int32_t *heap = worker->ready, best = heap[0], last = heap[--worker->ready_count], k = 0;
+    for (;;) {
+        int32_t child = 2 * k + 1;
+        if (child >= worker->ready_count) break;
+        if (child + 1 < worker->ready_count && is_better(worker->graph, heap[child + 1], heap[child]))
+            child++;
+        if (!is_better(worker->graph, heap[child], last)) break;
+        heap[k] = heap[child];
+        k = child;
+    }
+    heap[k] = last;
+    return best;
+}
+
+/* The follower whose turn is next in its leader's order, or -1. */
+static int32_t first_granted(const ActorWorker *worker) {
+    return worker->grant_count > 0 ? worker->grants[worker->grant_head] : -1;
+}
+
+/* Lists an enabled actor: in the heap, or among those whose gates are polled. */
+static void list_if_ready(ActorWorker *worker, int32_t a) {
+    ActorState *state = &worker->graph->actors[a];
+    if (state->missing > 0 || state->is_listed || ACTOR_GET(state->turn) >= state->end_turn) return;
+    if (state->leader >= 0 && first_granted(worker) != a) return;
+    state->is_listed = true;
+    if (!state->gates) {
+        heap_push(worker, a);
+        return;
+    }
+    ACTOR_SET(state->is_gated, true);
+    worker->gated[worker->gated_count++] = a;
+}
+
+/* A message to an actor of this worker. */
+static void receive(ActorWorker *worker, InboxMessage message) {
+    ActorEdge *edge = &worker->graph->edges[message.edge];
+    int32_t a = message.kind == INBOX_REQ ? edge->consumer : edge->producer;
+    int32_t needed = message.kind == INBOX_REQ ? edge->gather : 1;
+    _Atomic int32_t *counter = message.kind == INBOX_REQ ? &edge->full : &edge->free;
+    int32_t old = ACTOR_GET(*counter);
+    ACTOR_SET(*counter, old + message.count);
+    if (edge->is_grant && message.kind == INBOX_REQ) {
+        worker->grants[(worker->grant_head + worker->grant_count++) % worker->grant_capacity] = a;
+        int32_t first = first_granted(worker);
+        if (first != a) list_if_ready(worker, first);
+    }
+    if (old < needed && old + message.count >= needed) worker->graph->actors[a].missing--;
+    list_if_ready(worker, a);
+}
+
+static void receive_all(ActorWorker *worker) {
+    InboxMessage messages[MESSAGES_AT_ONCE];
+    int32_t count;
+    while ((count = inbox_take(&worker->inbox, messages, MESSAGES_AT_ONCE)) > 0)
+        for (int32_t k = 0; k < count; k++) receive(worker, messages[k]);
+}
+
+static void send(ActorWorker *worker, int32_t actor, InboxMessage message) {
+    ActorWorker *to = actor_worker(worker->graph, actor);
+    if (to == worker) receive(worker, message);
+    else inbox_post(&to->inbox, message);
+}
+
+static void wake_all(ActorGraph *graph) {
+    if (!graph->is_ready) return;
+    for (int32_t w = 0; w < graph->worker_count; w++) inbox_alert(&graph->workers[w].inbox);
+}
+
+void actor_graph_fail(ActorGraph *graph, const char *actor, const AmError *error) {
+    pthread_mutex_lock(&graph->mutex);
+    bool is_first = !graph->has_failure;
+    if (is_first) {
+        graph->has_failure = true;
+        graph->first_failure = *error;
+        if (actor) snprintf(graph->failed_actor, sizeof graph->failed_actor, "%s", actor);
+    }
+    pthread_mutex_unlock(&graph->mutex);
+    if (!is_first) return;
+    if (graph->options.on_failure) graph->options.on_failure(graph->options.user);
+    atomic_store(&graph->has_failed, true);
+    wake_all(graph);
+}
+
+void actors_abort(ActorGraph *graph, const AmError *error) {
+    actor_graph_fail(graph, NULL, error);
+}
+
+AmStatus actors_failure(ActorGraph *graph, AmError *error) {
+    pthread_mutex_lock(&graph->mutex);
+    AmStatus status = graph->has_failure ? graph->first_failure.code : AM_OK;
+    if (status != AM_OK && error && error->code == AM_OK) *error = graph->first_failure;
+    pthread_mutex_unlock(&graph->mutex);
+    return status;
+}
+
+int64_t actors_stop_after(ActorGraph *graph, int64_t step) {
+    pthread_mutex_lock(&graph->mutex);
+    int64_t begun = ACTOR_GET(graph->highest_begun), last = ACTOR_GET(graph->last_step);
+    if (step < begun) step = begun;
+    if (step < last) ACTOR_SET(graph->last_step, last = step);
+    pthread_mutex_unlock(&graph->mutex);
+    wake_all(graph);
+    return last;
+}
+
+/* Returns whether the actor's next turn belongs to the run; notes that its step has begun. */
+static bool may_begin(ActorGraph *graph, const ActorState *state) {
+    int64_t step = ACTOR_GET(state->turn) / state->actor.turns_per_step;
+    if (state->actor.runs_ahead) return step <= ACTOR_GET(graph->last_step);
+    if (step <= ACTOR_GET(graph->highest_begun)) return true;
+    pthread_mutex_lock(&graph->mutex);
+    bool may = step <= ACTOR_GET(graph->last_step);
+    if (may && step > ACTOR_GET(graph->highest_begun)) ACTOR_SET(graph->highest_begun, step);
+    pthread_mutex_unlock(&graph->mutex);
+    return may;
+}
+
+/* Notes how many turns are left where the last step has changed. */
+static void follow_last_step(ActorWorker *worker) {
+    int64_t last = ACTOR_GET(worker->graph->last_step);
+    if (last == worker->last_step) return;
+    worker->last_step = last;
+    worker->unfinished = 0;
+    for (int32_t k = 0; k < worker->actor_count; k++) {
+        ActorState *state = &worker->graph->actors[worker->actors[k]];
+        state->end_turn = (last + 1) * state->actor.turns_per_step;
+        worker->unfinished += ACTOR_GET(state->turn) < state->end_turn;
+    }
+}
+
+/* How many of the actor's edges do not let it fire. */
+static int32_t count_missing(const ActorGraph *graph, const ActorState *state) {
+    int32_t missing = 0;
+    for (int32_t k = 0; k < state->in_count; k++) {
+        const ActorEdge *edge = &graph->edges[state->in_edges[k]];
+        missing += ACTOR_GET(edge->full) < edge->gather;
+    }
+    for (int32_t k = 0; k < state->out_count; k++)
+        missing += ACTOR_GET(graph->edges[state->out_edges[k]].free) < 1;
+    return missing;
+}
+
+/* Passes the registers that a firing fills to the consumer. */
+static void fill(ActorWorker *worker, int32_t e) {
+    ActorEdge *edge = &worker->graph->edges[e];
+    ACTOR_SET(edge->free, ACTOR_GET(edge->free) - 1);
+    ACTOR_SET(edge->produced, ACTOR_GET(edge->produced) + 1);
+    send(worker, edge->consumer, (InboxMessage){.kind = INBOX_REQ, .edge = e, .count = 1});
+}
+
+void actors_fill(ActorGraph *graph, int32_t e) {
+    ActorEdge *edge = &graph->edges[e];
+    ActorWorker *worker = actor_worker(graph, edge->producer);
+    if (edge->is_filled || actor_worker(graph, edge->consumer) == worker) return;
+    edge->is_filled = true;
+    fill(worker, e);
+}
+
+/* Passes the registers that a firing has filled, except those passed before its end. */
+static void fill_rest(ActorWorker *worker, const ActorState *state) {
+    ActorEdge *edges = worker->graph->edges;
+    for (int32_t k = 0; k < state->out_count; k++) {
+        ActorEdge *edge = &edges[state->out_edges[k]];
+        if (!edge->is_grant && !edge->is_filled) fill(worker, state->out_edges[k]);
+        edge->is_filled = false;
+    }
+}
+
+/* Returns registers to their producer after their last read. */
+static void give_back(ActorWorker *worker, int32_t e) {
+    ActorEdge *edge = &worker->graph->edges[e];
+    if (++edge->fed < edge->spread) return;
+    edge->fed = 0;
+    ACTOR_SET(edge->full, ACTOR_GET(edge->full) - edge->gather);
+    ACTOR_SET(edge->consumed, ACTOR_GET(edge->consumed) + edge->gather);
+    send(worker, edge->producer, (InboxMessage){.kind = INBOX_ACK, .edge = e, .count = edge->gather});
+}
+
+static AmStatus act(ActorGraph *graph, int32_t a, AmError *error) {
+    ActorState *state = &graph->actors[a];
+    const ActorGraphOptions *options = &graph->options;
+    int64_t turn = ACTOR_GET(state->turn);
+    double begin = options->on_turn ? clock_seconds() : 0;
+    ACTOR_SET(state->is_acting, true);
+    AmStatus status = state->actor.act(state->actor.user, turn, error);
+    ACTOR_SET(state->is_acting, false);
+    if (options->on_turn && status == AM_OK) options->on_turn(options->user, a, turn, begin, clock_seconds());
+    return status;
+}
+
+/* Fires an actor once. */
+static AmStatus fire(ActorWorker *worker, int32_t a, AmError *error) {
+    ActorGraph *graph = worker->graph;
+    ActorState *state = &graph->actors[a];
+    state->missing = IN_WORK;
+    if (state->leader >= 0) {
+        worker->grant_head = (worker->grant_head + 1) % worker->grant_capacity;
+        worker->grant_count--;
+    }
+    for (int32_t k = 0; k < state->out_count; k++)
+        if (graph->edges[state->out_edges[k]].is_grant) fill(worker, state->out_edges[k]);
+    TRY(act(graph, a, error));
+    fill_rest(worker, state);
+    for (int32_t k = 0; k < state->in_count; k++) give_back(worker, state->in_edges[k]);
+    ACTOR_SET(state->turn, ACTOR_GET(state->turn) + 1);
+    worker->unfinished -= ACTOR_GET(state->turn) == state->end_turn;
+    state->missing = count_missing(graph, state);
+    state->is_listed = false;
+    list_if_ready(worker, a);
+    int32_t first = first_granted(worker);
+    if (first >= 0) list_if_ready(worker, first);
+    return AM_OK;
+}
+
+/* Asks the gates of those that wait for nothing else. */
+static AmStatus ask_gates(ActorWorker *worker, AmError *error) {
+    for (int32_t k = 0; k < worker->gated_count;) {
+        ActorState *state = &worker->graph->actors[worker->gated[k]];
+        bool is_ready = true;
+        for (const ActorGate *gate = state->gates; gate && is_ready; gate = gate->next)
+            TRY(gate->ready(gate->user, ACTOR_GET(state->turn), &is_ready, error));
+        if (!is_ready) {
+            k++;
+            continue;
+        }
+        ACTOR_SET(state->is_gated, false);
+        heap_push(worker, worker->gated[k]);
+        worker->gated[k] = worker->gated[--worker->gated_count];
+    }
+    return AM_OK;
+}
+
+/* Until there is news or a gate has opened. */
+static AmStatus wait_for_work(ActorWorker *worker, AmError *error) {
+    ActorGraph *graph = worker->graph;
+    ActorWatch watch = {.seen = -1};
+    double seconds = graph->options.stall_seconds / 4;
+    if (seconds > 0.5) seconds = 0.5;
+    AmStatus status = AM_OK;
+    ACTOR_SET(worker->activity, ACTOR_GET(worker->activity) + 1);
+    for (int64_t asked = 0; worker->ready_count == 0 && status == AM_OK; asked++) {
+        bool polls = worker->gated_count > 0;
+        if (polls && asked < POLLS) sched_yield();
+        if (inbox_wait(&worker->inbox, polls || worker->name ? -1 : graph->spins,
+                       !polls          ? seconds
+                       : asked < POLLS ? 0
+                                       : POLL_SECONDS))
+            break;
+        actor_stall_check(graph, &watch);
+        status = ask_gates(worker, error);
+    }
+    ACTOR_SET(worker->activity, ACTOR_GET(worker->activity) + 1);
+    return status;
+}
+
+/* A failure elsewhere; a stall, or what came from outside, is everybody's own. */
+static AmStatus tell_failure(ActorGraph *graph, AmError *error) {
+    if (graph->failed_actor[0] == '\0') return actors_failure(graph, error);
+    return am_fail(error, AM_ERROR_RUNTIME, "", "stopped because another actor failed: '%s'",
+                   graph->failed_actor);
+}
+
+static AmStatus run_until_end(ActorWorker *worker, AmError *error) {
+    ActorGraph *graph = worker->graph;
+    AmStatus status = AM_OK;
+    for (int32_t k = 0; k < worker->actor_count; k++) {
+        ActorState *state = &graph->actors[worker->actors[k]];
+        state->missing = count_missing(graph, state);
+    }
+    follow_last_step(worker);
+    for (int32_t k = 0; k < worker->actor_count; k++) list_if_ready(worker, worker->actors[k]);
+    while (status == AM_OK) {
+        receive_all(worker);
+        if (atomic_load_explicit(&graph->has_failed, memory_order_acquire)) return tell_failure(graph, error);
+        follow_last_step(worker);
+        if (worker->unfinished == 0) return AM_OK;
+        if (worker->gated_count > 0) status = ask_gates(worker, error);
+        if (status != AM_OK) break;
+        if (worker->ready_count == 0) {
+            status = wait_for_work(worker, error);
+            continue;
+        }
+        int32_t a = heap_pop(worker);
+        if (!may_begin(graph, &graph->actors[a])) continue; /* the run ends before this turn */
+        status = fire(worker, a, error);
+        if (status != AM_OK) {
+            actor_graph_fail(graph, graph->actors[a].actor.name, error);
+            return status;
+        }
+    }
+    actor_graph_fail(graph, NULL, error);
+    return status;
+}
+
+AmStatus actors_run_worker(ActorGraph *graph, int32_t w, AmError *error) {
+    ActorWorker *worker = &graph->workers[w];
+    AmError own = {0};
+    AmStatus status = run_until_end(worker, &own);
+    atomic_store(&worker->is_finished, true);
+    atomic_store(&worker->activity, (ACTOR_GET(worker->activity) | 1) + 1);
+    if (status != AM_OK && error && error->code == AM_OK) *error = own;
+    return status;
+}
+
+static void *run_own_worker(void *argument) {
+    ActorWorker *worker = argument;
+    actors_run_worker(worker->graph, (int32_t)(worker - worker->graph->workers), NULL);
+    return NULL;
+}
+
+AmStatus actors_start(ActorGraph *graph, AmError *error) {
+    for (int32_t w = graph->options.worker_count; w < graph->worker_count; w++) {
+        ActorWorker *worker = &graph->workers[w];
+        if (pthread_create(&worker->thread, NULL, run_own_worker, worker) != 0) {
+            am_fail(error, AM_ERROR_RUNTIME, "", "cannot start the thread '%s'", worker->name);
+            actors_abort(graph, error);
+            return AM_ERROR_RUNTIME;
+        }
+        graph->started_count++;
+    }
+    return AM_OK;
+}
+
+AmStatus actors_finish(ActorGraph *graph, AmError *error) {
+    for (int32_t k = 0; k < graph->started_count; k++)
+        pthread_join(graph->workers[graph->options.worker_count + k].thread, NULL);
+    graph->started_count = 0;
+    return actors_failure(graph, error);
+}

@@ -1,0 +1,575 @@
+/* The state of a run's checkpoints: resuming, images, the worker; see checkpoint.h.
+ *
+ * One save is active at a time. Its state goes IDLE -> FILES (the worker writes this process's
+ * files) -> WRITTEN -> (process 0) COMMIT -> DONE -> IDLE; a single process goes from FILES to
+ * DONE. The leader advances it from WRITTEN, when all processes are there, and from DONE, where it
+ * takes the outcome.
+ */
+#define _DEFAULT_SOURCE
+#include "executor/checkpoint/checkpoint.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "executor/checkpoint/checkpoint_reader.h"
+#include "executor/checkpoint/checkpoint_write.h"
+
+enum { DEFAULT_KEEP = 2, ABANDON_SECONDS = 3 };
+static const int64_t MOST_SHARE_BYTES = (int64_t)1 << 31;
+
+typedef enum Turn { TURN_IDLE, TURN_FILES, TURN_WRITTEN, TURN_COMMIT, TURN_DONE } Turn;
+
+struct Checkpoint {
+    CheckpointOwner owner;
+    Arena arena;
+    CheckpointWriter writer;
+    CheckpointReader found; /* what is resumed */
+    bool has_found;
+    int lock; /* the folder, held open; -1 */
+    int64_t first_step;
+    CheckpointImage *images;  /* [rank_count] */
+    int32_t *tensors;         /* [parameter]: its tensor, or -1 */
+    CheckpointManifest form;  /* tensors without parts: the start of every save */
+    int64_t saved, failed;    /* steps of the last save in place, and of the last failed one; -1: none */
+    AmError failure;          /* of the last save, if it failed */
+    atomic_bool is_abandoned; /* see abandon() */
+    _Atomic int32_t to_take;  /* ranks that have not copied their parts yet */
+    /* shared with the worker, under the mutex */
+    pthread_t worker;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool has_worker, quits;
+    Turn turn;
+    AmStatus status; /* of the save in work */
+    AmError error;
+    AmError not_removed;       /* an old checkpoint that could not be */
+    Arena save_arena;          /* of the save in work */
+    CheckpointManifest saving; /* this process's share, then all of it in process 0 */
+};
+
+/* ---- The worker ---- */
+
+static void set_turn(Checkpoint *self, Turn turn) {
+    self->turn = turn;
+    pthread_cond_broadcast(&self->changed);
+}
+
+static void write_save(Checkpoint *self, Turn turn) {
+    if (turn == TURN_FILES)
+        self->status = checkpoint_write_files(&self->writer, self->images, self->owner.rank_count,
+                                              &self->saving, &self->save_arena, &self->error);
+    bool commits = turn == TURN_COMMIT || !self->owner.world;
+    if (!commits || self->status != AM_OK) return;
+    self->status = checkpoint_commit(&self->writer, &self->saving, &self->save_arena, &self->error);
+    if (self->status == AM_OK) checkpoint_remove_old(&self->writer, &self->save_arena, &self->not_removed);
+}
+
+/* The worker's thread. */
+static void *work(void *argument) {
+    Checkpoint *self = argument;
+    pthread_mutex_lock(&self->mutex);
+    for (;;) {
+        Turn turn = self->turn;
+        if (turn == TURN_FILES || turn == TURN_COMMIT) {
+            pthread_mutex_unlock(&self->mutex);
+            write_save(self, turn);
+            pthread_mutex_lock(&self->mutex);
+            set_turn(self, turn == TURN_FILES && self->owner.world ? TURN_WRITTEN : TURN_DONE);
+        } else if (self->quits) {
+            break;
+        } else {
+            pthread_cond_wait(&self->changed, &self->mutex);
+        }
+    }
+    pthread_mutex_unlock(&self->mutex);
+    return NULL;
+}
+
+/* Waits until the worker is idle; returns the state of the save. */
+static Turn await_worker(Checkpoint *self) {
+    pthread_mutex_lock(&self->mutex);
+    while (self->turn == TURN_FILES || self->turn == TURN_COMMIT)
+        pthread_cond_wait(&self->changed, &self->mutex);
+    Turn turn = self->turn;
+    pthread_mutex_unlock(&self->mutex);
+    return turn;
+}
+
+static void hand_over(Checkpoint *self, Turn turn) {
+    pthread_mutex_lock(&self->mutex);
+    set_turn(self, turn);
+    pthread_mutex_unlock(&self->mutex);
+}
+
+/* ---- Messages for the user ---- */
+
+static bool leads(const Checkpoint *self) {
+    return !self->owner.world || self->owner.world->process == 0;
+}
+
+static void note(const Checkpoint *self, const char *text) {
+    const AmRunOptions *options = self->owner.options;
+    if (!leads(self)) return;
+    if (options->on_note) options->on_note(options->user, text);
+    else if (options->warnings) am_warn(options->warnings, "%s", text);
+}
+
+/* "TEXT: FILE: cause". */
+static void note_error(Checkpoint *self, const char *text, const AmError *error) {
+    char line[sizeof error->text + sizeof error->source + 128];
+    snprintf(line, sizeof line, "%s: %s%s%s", text, error->source, error->source[0] ? ": " : "", error->text);
+    note(self, line);
+}
+
+/* A save that is done, or that has failed, is over. */
+static void settle(Checkpoint *self) {
+    char text[96];
+    if (self->status == AM_OK) {
+        self->saved = self->saving.step;
+        self->failed = -1;
+    } else {
+        self->failed = self->saving.step;
+        self->failure = self->error;
+        snprintf(text, sizeof text, "warning: the checkpoint of step %lld could not be written",
+                 (long long)self->saving.step);
+        note_error(self, text, &self->error);
+        if (leads(self)) checkpoint_discard(&self->writer, self->saving.step);
+    }
+    if (self->not_removed.code != AM_OK)
+        note_error(self, "warning: an old checkpoint could not be removed", &self->not_removed);
+    self->not_removed = (AmError){0};
+    hand_over(self, TURN_IDLE);
+}
+
+/* ---- Opening and resuming ---- */
+
+static AmStatus check_module(const Checkpoint *self, const CheckpointReader *reader, AmError *error) {
+    const char *module = plan_context_whole(self->owner.context)->sha256;
+    if (strcmp(reader->manifest.module, module) == 0) return AM_OK;
+    return am_fail(error, AM_ERROR_INPUT, reader->manifest.source,
+                   "this checkpoint is of module %.64s, and the one to be trained is %s",
+                   reader->manifest.module, module);
+}
+
+/* Returns whether all processes find that all is well; the failure of one is everybody's. */
+static AmStatus agree_on(Checkpoint *self, AmStatus status, AmError *own, AmError *error) {
+    World *world = self->owner.world;
+    if (!world) {
+        if (status != AM_OK && error) *error = *own;
+        return status;
+    }
+    WorldPart *parts = calloc((size_t)world->count, sizeof *parts);
+    if (!parts) return am_fail_memory(error, (int64_t)sizeof *parts * world->count);
+    AmError all = {0};
+    AmStatus sent = world_gather(world, own, sizeof *own, sizeof *own, parts, error);
+    if (sent == AM_OK && world->process == 0) {
+        for (int32_t p = world->count - 1; p >= 0; p--)
+            if (parts[p].count == sizeof all && ((const AmError *)parts[p].bytes)->code != AM_OK)
+                memcpy(&all, parts[p].bytes, sizeof all);
+        world_release_parts(world, parts);
+    }
+    free(parts);
+    TRY(sent);
+    TRY(world_broadcast(world, &all, sizeof all, error));
+    if (all.code != AM_OK && error) *error = all;
+    return all.code;
+}
+
+/* Opens and verifies the checkpoint of one step; `*damaged`: the failure is the checkpoint's own. */
+static AmStatus try_step(Checkpoint *self, int64_t step, bool *damaged, AmError *error) {
+    World *world = self->owner.world;
+    const char *directory = checkpoint_directory(&self->arena, self->writer.folder, step, "");
+    if (!directory) return am_fail_memory(error, 64);
+    AmError own = {0};
+    AmStatus status = checkpoint_reader_open(&self->found, directory, &own);
+    if (status == AM_OK) {
+        status = check_module(self, &self->found, &own);
+        *damaged = status == AM_OK;
+    } else {
+        *damaged = status == AM_ERROR_INPUT;
+    }
+    if (status == AM_OK && self->found.manifest.step != step)
+        status = am_fail(&own, AM_ERROR_INPUT, self->found.manifest.source,
+                         "its step is %lld, which its folder's name does not say",
+                         (long long)self->found.manifest.step);
+    if (status == AM_OK)
+        status = checkpoint_reader_verify(&self->found, world ? world->process : 0, world ? world->count : 1,
+                                          &own);
+    status = agree_on(self, status, &own, error);
+    self->has_found = status == AM_OK;
+    if (status != AM_OK) checkpoint_reader_close(&self->found);
+    return status;
+}
+
+/* The folder's steps as process 0 sees them, newest first; in the arena. */
+static AmStatus list_steps(Checkpoint *self, int64_t **steps, int32_t *count, AmError *error) {
+    World *world = self->owner.world;
+    int64_t *list = NULL, total = 0;
+    *count = 0;
+    if (leads(self)) TRY(checkpoint_list(self->writer.folder, &list, count, error));
+    total = *count;
+    AmStatus status = world ? world_broadcast(world, &total, sizeof total, error) : AM_OK;
+    *count = (int32_t)total;
+    *steps = ARENA_ARRAY(&self->arena, int64_t, total + 1);
+    if (status == AM_OK && !*steps) status = am_fail_memory(error, total * 8);
+    if (status == AM_OK && list) memcpy(*steps, list, sizeof *list * (size_t)total);
+    free(list);
+    if (status == AM_OK && world && total > 0)
+        status = world_broadcast(world, *steps, (int64_t)sizeof **steps * total, error);
+    return status;
+}
+
+/* Renames an incomplete checkpoint, so that its files are kept under a name that is no
+ * checkpoint's. */
+static void put_aside(Checkpoint *self, const int64_t *steps, int32_t count) {
+    for (int32_t k = 0; k < count && leads(self); k++) {
+        AmError own = {0};
+        const char *path = checkpoint_directory(&self->arena, self->writer.folder, steps[k], "");
+        const char *aside = checkpoint_directory(&self->arena, self->writer.folder, steps[k], ".damaged");
+        AmStatus status = path && aside ? disk_remove(self->writer.calls, aside, &own) : AM_OK;
+        if (status == AM_OK && path && aside) status = disk_rename(self->writer.calls, path, aside, &own);
+        if (status != AM_OK) note_error(self, "warning: a damaged checkpoint stays", &own);
+    }
+}
+
+static AmStatus find(Checkpoint *self, AmError *error) {
+    int64_t *steps;
+    int32_t count;
+    char text[160];
+    AmError first = {0};
+    TRY(list_steps(self, &steps, &count, error));
+    if (count > 0 && !self->owner.options->resume)
+        return am_fail(error, AM_ERROR_USAGE, self->writer.folder,
+                       "holds a checkpoint of step %lld: go on from it with --resume, or name another folder",
+                       (long long)steps[0]);
+    for (int32_t k = 0; k < count; k++) {
+        AmError own = {0};
+        bool damaged = false;
+        AmStatus status = try_step(self, steps[k], &damaged, &own);
+        if (status == AM_OK) {
+            self->first_step = steps[k];
+            snprintf(text, sizeof text, "resumed after step %lld%s", (long long)steps[k],
+                     strcmp(self->found.manifest.plan, self->owner.plan) == 0 ? "" : ", under another plan");
+            note(self, text);
+            if (steps[k] >= self->owner.options->steps) note(self, "all steps are done already");
+            put_aside(self, steps, k);
+            return AM_OK;
+        }
+        if (first.code == AM_OK) first = own;
+        if (!damaged || k + 1 == count) {
+            if (error) *error = first;
+            return first.code;
+        }
+        note_error(self, "warning: a checkpoint is skipped", &own);
+    }
+    if (self->owner.options->resume) note(self, "no checkpoint to resume from: starting anew");
+    return AM_OK;
+}
+
+/* Locks the folder for this run while its process lives, or until it is closed. If it cannot be
+ * locked (some network file systems), the user has to prevent concurrent use. */
+static AmStatus open_folder(Checkpoint *self, AmError *error) {
+    if (!leads(self)) return AM_OK;
+    AmError own = {0};
+    if (disk_make_directory(self->writer.calls, self->writer.folder, true, &own) != AM_OK)
+        return am_fail(error, AM_ERROR_USAGE, own.source, "%s", own.text);
+    self->lock = open(self->writer.folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (self->lock >= 0 && flock(self->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return am_fail(error, AM_ERROR_USAGE, self->writer.folder, "another run writes its checkpoints here");
+    checkpoint_clean(&self->writer);
+    return AM_OK;
+}
+
+AmStatus checkpoint_open(Checkpoint **checkpoint, const CheckpointOwner *owner, AmError *error) {
+    const AmRunOptions *options = owner->options;
+    *checkpoint = NULL;
+    if (!options->checkpoint_path) {
+        if (options->resume || options->checkpoint_every > 0 || options->checkpoint_keep > 0)
+            return am_fail(error, AM_ERROR_USAGE, "", "--every, --keep and --resume need --checkpoint");
+        return AM_OK;
+    }
+    Checkpoint *self = calloc(1, sizeof *self);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    *checkpoint = self;
+    self->owner = *owner;
+    self->saved = self->failed = self->lock = -1;
+    self->writer =
+        (CheckpointWriter){.calls = options->disk ? options->disk : &disk_calls,
+                           .folder = options->checkpoint_path,
+                           .keep = options->checkpoint_keep > 0 ? options->checkpoint_keep : DEFAULT_KEEP,
+                           .is_abandoned = &self->is_abandoned};
+    pthread_mutex_init(&self->mutex, NULL);
+    pthread_cond_init(&self->changed, NULL);
+    TRY(open_folder(self, error));
+    TRY(find(self, error));
+    self->saved = self->has_found ? self->first_step : -1;
+    return AM_OK;
+}
+
+/* After a failure of another process, the files of this one never become a checkpoint, and it must
+ * end soon regardless of the disk: after ABANDON_SECONDS the worker is abandoned together with its
+ * memory. Returns whether it is abandoned. */
+static bool abandon(Checkpoint *self) {
+    struct timespec until;
+    if (!self->owner.world || world_check(self->owner.world, NULL) == AM_OK) return false;
+    atomic_store(&self->is_abandoned, true);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += ABANDON_SECONDS;
+    pthread_mutex_lock(&self->mutex);
+    int late = 0;
+    while (self->turn == TURN_FILES && late == 0)
+        late = pthread_cond_timedwait(&self->changed, &self->mutex, &until);
+    bool is_busy = self->turn == TURN_FILES;
+    pthread_mutex_unlock(&self->mutex);
+    if (is_busy) pthread_detach(self->worker);
+    return is_busy;
+}
+
+void checkpoint_close(Checkpoint *self) {
+    if (!self) return;
+    if (self->has_worker) {
+        pthread_mutex_lock(&self->mutex);
+        self->quits = true;
+        pthread_cond_broadcast(&self->changed);
+        pthread_mutex_unlock(&self->mutex);
+        if (abandon(self)) return;
+        pthread_join(self->worker, NULL);
+    }
+    for (int32_t r = 0; self->images && r < self->owner.rank_count; r++)
+        checkpoint_image_close(&self->images[r]);
+    if (self->has_found) checkpoint_reader_close(&self->found);
+    if (self->lock >= 0) close(self->lock);
+    pthread_mutex_destroy(&self->mutex);
+    pthread_cond_destroy(&self->changed);
+    arena_free(&self->save_arena);
+    arena_free(&self->arena);
+    free(self);
+}
+
+int64_t checkpoint_first_step(const Checkpoint *self) {
+    return self ? self->first_step : 0;
+}
+
+CheckpointPosition checkpoint_position(const Checkpoint *self) {
+    return self && self->has_found ? self->found.manifest.position : (CheckpointPosition){0};
+}
+
+static const IrParameter *parameter_of(const Checkpoint *self, int32_t k) {
+    return &self->owner.context->roles->parameters[k];
+}
+
+static const IrShape *shape_of(const Checkpoint *self, int32_t k) {
+    const PlanContext *whole = plan_context_whole(self->owner.context);
+    return &whole->canonical->instructions[whole->roles->parameters[k].instruction].shape;
+}
+
+bool checkpoint_holds(const Checkpoint *self, int32_t k) {
+    return self && self->has_found && parameter_of(self, k)->role != IR_ROLE_DATA &&
+           checkpoint_manifest_find(&self->found.manifest, parameter_of(self, k)->path);
+}
+
+/* ---- Before the first step ---- */
+
+static AmStatus check_shape(const CheckpointReader *reader, const CheckpointTensor *tensor,
+                            const IrShape *shape, AmError *error) {
+    bool is_same = tensor->type == shape->type && tensor->rank == shape->rank;
+    for (int32_t d = 0; is_same && d < shape->rank; d++)
+        is_same = tensor->dimensions[d] == shape->dimensions[d];
+    if (is_same) return AM_OK;
+    return am_fail(error, AM_ERROR_INPUT, reader->manifest.source, "tensor '%.200s' is of another shape",
+                   tensor->path);
+}
+
+/* The ranks' parts of everything that is in the checkpoint. */
+static AmStatus restore(Checkpoint *self, AmError *error) {
+    for (int32_t k = 0; k < self->owner.context->roles->parameter_count; k++) {
+        if (!checkpoint_holds(self, k)) continue;
+        const CheckpointTensor *tensor =
+            checkpoint_manifest_find(&self->found.manifest, parameter_of(self, k)->path);
+        TRY(check_shape(&self->found, tensor, shape_of(self, k), error));
+        for (int32_t r = 0; r < self->owner.rank_count; r++) {
+            Rank *rank = &self->owner.ranks[r];
+            int64_t start[IR_MAX_RANK], extent[IR_MAX_RANK], blocks[IR_MAX_RANK];
+            if (rank->parameters[k].value < 0) continue;
+            checkpoint_part_of(rank, k, start, extent, blocks);
+            TRY(checkpoint_reader_get(&self->found, tensor, start, extent, blocks, rank->host, error));
+            rank->device->back_end->copy_in(
+                rank->device, executable_parameter(rank->ready, k), rank->host,
+                ir_shape_bytes(&rank->program->values[rank->parameters[k].value].shape));
+        }
+    }
+    return AM_OK;
+}
+
+/* Which parameters are saved, and as what. */
+static AmStatus lay_out(Checkpoint *self, const bool *is_fed, AmError *error) {
+    const IrRoles *roles = self->owner.context->roles;
+    CheckpointManifest *form = &self->form;
+    *form = (CheckpointManifest){.source = self->writer.folder,
+                                 .module = plan_context_whole(self->owner.context)->sha256,
+                                 .plan = arena_copy_string(&self->arena, self->owner.plan),
+                                 .rank_count = self->owner.device_count};
+    self->tensors = ARENA_ARRAY(&self->arena, int32_t, roles->parameter_count + 1);
+    form->tensors = ARENA_ARRAY(&self->arena, CheckpointTensor, roles->parameter_count + 1);
+    self->images = ARENA_ARRAY(&self->arena, CheckpointImage, self->owner.rank_count);
+    if (self->arena.failed) return am_fail_memory(error, roles->parameter_count * 64);
+    for (int32_t k = 0; k < roles->parameter_count; k++) {
+        const IrShape *shape = shape_of(self, k);
+        self->tensors[k] = -1;
+        if (roles->parameters[k].role == IR_ROLE_DATA || is_fed[k]) continue;
+        self->tensors[k] = form->tensor_count++;
+        form->tensors[self->tensors[k]] = (CheckpointTensor){.path = roles->parameters[k].path,
+                                                             .type = shape->type,
+                                                             .rank = shape->rank,
+                                                             .dimensions = shape->dimensions,
+                                                             .bytes = ir_shape_bytes(shape)};
+    }
+    for (int32_t r = 0; r < self->owner.rank_count; r++)
+        TRY(checkpoint_image_open(&self->images[r], &self->arena, &self->owner.ranks[r], self->tensors,
+                                  error));
+    return AM_OK;
+}
+
+AmStatus checkpoint_start(Checkpoint *self, const bool *is_fed, AmError *error) {
+    if (!self) return AM_OK;
+    if (self->has_found) TRY(restore(self, error));
+    TRY(lay_out(self, is_fed, error));
+    if (pthread_create(&self->worker, NULL, work, self) != 0)
+        return am_fail(error, AM_ERROR_RUNTIME, "", "cannot start a thread");
+    self->has_worker = true;
+    return AM_OK;
+}
+
+/* ---- In the steps ---- */
+
+static bool is_due(const Checkpoint *self, int64_t steps) {
+    int64_t every = self->owner.options->checkpoint_every;
+    return every > 0 && steps > self->first_step && steps % every == 0;
+}
+
+/* The save in work, if there is one, is over afterwards. */
+static AmStatus finish_save(Checkpoint *self, AmError *error) {
+    if (await_worker(self) == TURN_WRITTEN) TRY(checkpoint_collect(self, error));
+    if (await_worker(self) == TURN_DONE) settle(self);
+    return AM_OK;
+}
+
+/* Prepares the next save; the worker is idle. */
+static AmStatus prepare_save(Checkpoint *self, int64_t steps, const CheckpointPosition *position,
+                             AmError *error) {
+    arena_free(&self->save_arena);
+    self->error = (AmError){0};
+    self->status = AM_OK;
+    self->saving = self->form;
+    self->saving.step = steps;
+    self->saving.position = *position;
+    self->saving.tensors = (CheckpointTensor *)arena_copy_bytes(
+        &self->save_arena, self->form.tensors, sizeof *self->form.tensors * (size_t)self->form.tensor_count);
+    atomic_store(&self->to_take, self->owner.rank_count);
+    return self->saving.tensors ? AM_OK : am_fail_memory(error, self->form.tensor_count * 64);
+}
+
+AmStatus checkpoint_before(Checkpoint *self, int64_t steps, const CheckpointPosition *position,
+                           AmError *error) {
+    if (!self) return AM_OK;
+    if (is_due(self, steps)) {
+        TRY(finish_save(self, error));
+        return prepare_save(self, steps, position, error);
+    }
+    pthread_mutex_lock(&self->mutex);
+    bool is_done = self->turn == TURN_DONE;
+    pthread_mutex_unlock(&self->mutex);
+    if (is_done) settle(self);
+    return AM_OK;
+}
+
+void checkpoint_take(Checkpoint *self, int32_t r, int64_t steps) {
+    if (!self || !is_due(self, steps)) return;
+    checkpoint_image_take(&self->images[r]);
+    if (atomic_fetch_sub(&self->to_take, 1) == 1) hand_over(self, TURN_FILES);
+}
+
+AmStatus checkpoint_finish(Checkpoint *self, int64_t steps, const CheckpointPosition *position,
+                           AmError *error) {
+    if (!self) return AM_OK;
+    World *world = self->owner.world;
+    TRY(finish_save(self, error));
+    bool is_missing = self->saved != steps && steps > 0;
+    if (world) TRY(world_broadcast(world, &is_missing, sizeof is_missing, error));
+    if (is_missing) {
+        TRY(prepare_save(self, steps, position, error));
+        for (int32_t r = 0; r < self->owner.rank_count; r++) checkpoint_image_take(&self->images[r]);
+        hand_over(self, TURN_FILES);
+        TRY(finish_save(self, error));
+    }
+    AmError own = {0};
+    if (self->failed >= 0)
+        am_fail(&own, self->failure.code == AM_ERROR_INTERNAL ? AM_ERROR_INTERNAL : AM_ERROR_RUNTIME,
+                self->failure.source, "the last checkpoint, of step %lld, could not be written: %.600s",
+                (long long)self->failed, self->failure.text);
+    return agree_on(self, own.code, &own, error);
+}
+
+/* ---- Several processes ---- */
+
+int checkpoint_news(Checkpoint *self) {
+    if (!self) return 0;
+    pthread_mutex_lock(&self->mutex);
+    int news = self->turn == TURN_WRITTEN ? CHECKPOINT_WRITTEN : 0;
+    pthread_mutex_unlock(&self->mutex);
+    return news;
+}
+
+/* Combines the files that every process has written, in process 0. */
+static AmStatus add_shares(Checkpoint *self, const WorldPart *parts, AmError *error) {
+    for (int32_t p = 1; p < self->owner.world->count; p++) {
+        CheckpointManifest share;
+        const char *source = arena_format(&self->save_arena, "process %d", (int)p);
+        if (!source) return am_fail_memory(error, 32);
+        TRY(checkpoint_manifest_parse_share(&share, &self->save_arena, source, parts[p].bytes, parts[p].count,
+                                            error));
+        TRY(checkpoint_manifest_add(&self->saving, &self->save_arena, &share, error));
+    }
+    return AM_OK;
+}
+
+/* A failure to write is the save's, in every process; one of the processes themselves ends the run. */
+AmStatus checkpoint_collect(Checkpoint *self, AmError *error) {
+    World *world = self->owner.world;
+    Text text = {0};
+    if (self->status == AM_OK) self->status = checkpoint_manifest_print(&text, &self->saving, &self->error);
+    AmError own = self->error;
+    AmError all = {0};
+    self->status = agree_on(self, self->status, &own, &all);
+    if (self->status != AM_OK && world_check(world, NULL) != AM_OK) {
+        text_free(&text);
+        return world_check(world, error);
+    }
+    self->error = all;
+    if (self->status != AM_OK) {
+        text_free(&text);
+        hand_over(self, TURN_DONE);
+        return AM_OK;
+    }
+    WorldPart *parts = calloc((size_t)world->count, sizeof *parts);
+    AmStatus status = parts ? AM_OK : am_fail_memory(error, (int64_t)sizeof *parts * world->count);
+    if (status == AM_OK)
+        status = world_gather(world, text.data, (int64_t)text.length, MOST_SHARE_BYTES, parts, error);
+    if (status == AM_OK && world->process == 0) {
+        self->status = add_shares(self, parts, &self->error);
+        world_release_parts(world, parts);
+    }
+    free(parts);
+    text_free(&text);
+    TRY(status);
+    hand_over(self, world->process == 0 && self->status == AM_OK ? TURN_COMMIT : TURN_DONE);
+    return AM_OK;
+}

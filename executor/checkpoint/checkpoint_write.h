@@ -1,0 +1,31 @@
+/* Writing one checkpoint: files, manifest, the name, and the removal of old ones. */
+#ifndef EXECUTOR_CHECKPOINT_CHECKPOINT_WRITE_H
+#define EXECUTOR_CHECKPOINT_CHECKPOINT_WRITE_H
+
+#include <stdatomic.h>
+
+#include "base/files/disk.h"
+#include "executor/checkpoint/checkpoint_image.h"
+
+typedef struct CheckpointWriter {
+    const DiskCalls *calls;
+    const char *folder; /* of all checkpoints */
+    int32_t keep;       /* how many of them */
+    /* Set when the files are no longer needed: afterwards only the images are accessed. */
+    const atomic_bool *is_abandoned;
+} CheckpointWriter;
+
+/* Removes unfinished checkpoints. Best effort. */
+void checkpoint_clean(const CheckpointWriter *writer);
+/* Step 1, every process: its ranks' files, aside. Adds them to `share`, whose tensors are all there. */
+AmStatus checkpoint_write_files(const CheckpointWriter *writer, const CheckpointImage *images,
+                                int32_t image_count, CheckpointManifest *share, Arena *arena, AmError *error);
+/* Step 2, when all files are on the disk: the manifest, then the name. */
+AmStatus checkpoint_commit(const CheckpointWriter *writer, const CheckpointManifest *manifest, Arena *arena,
+                           AmError *error);
+/* Step 3: all but the newest `keep` go. */
+AmStatus checkpoint_remove_old(const CheckpointWriter *writer, Arena *arena, AmError *error);
+/* After a failure: gives the room back. */
+void checkpoint_discard(const CheckpointWriter *writer, int64_t step);
+
+#endif

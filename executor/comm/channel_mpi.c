@@ -1,0 +1,149 @@
+/* Channels by MPI: the slots of both ends are what MPI sends from and receives into.
+ *
+ * A receiver asks for the messages of its first `quota` turns before the first step and
+ * for the one of turn t + quota when turn t has been read; the sender's slot is free
+ * when its message has gone. MPI moves long messages only inside its own functions,
+ * which a rank that computes does not call: a thread of the process does, so that
+ * transfers go on beside the turns.
+ */
+#include <stdlib.h>
+#include <time.h>
+
+#include "executor/comm/comm_mpi.h"
+
+enum { PART_BYTES = 1 << 30 };
+
+static const double progress_seconds = 200e-6;
+
+typedef struct MpiChannel {
+    int32_t process, tag, part_count;
+    bool sends;
+    MpiRequest *requests; /* [quota][part_count] */
+} MpiChannel;
+
+static CommWorld *world_of(const ChannelSet *set) {
+    return set->user;
+}
+
+/* Begins to carry the message in a slot, in parts that MPI can count. */
+static AmStatus begin(Channel *channel, int64_t turn, AmError *error) {
+    const MpiChannel *self = channel->state;
+    int64_t slot = turn % channel->quota;
+    char *place = channel->slots + slot * channel->slot_bytes;
+    for (int32_t part = 0; part < self->part_count; part++) {
+        MpiRequest *request = &self->requests[slot * self->part_count + part];
+        int64_t at = part * (int64_t)PART_BYTES;
+        int64_t bytes = channel->bytes - at < PART_BYTES ? channel->bytes - at : PART_BYTES;
+        if (self->sends) TRY(mpi_wire_send(request, place + at, bytes, self->process, self->tag, error));
+        else TRY(mpi_wire_receive(request, place + at, bytes, self->process, self->tag, error));
+    }
+    return AM_OK;
+}
+
+static AmStatus is_carried(const Channel *channel, int64_t turn, bool *is_ready, AmError *error) {
+    const MpiChannel *self = channel->state;
+    int64_t slot = turn % channel->quota;
+    if (comm_mpi_has_failed(world_of(channel->set)))
+        return comm_mpi_fail_released(self->sends ? channel->sender : channel->receiver, error);
+    *is_ready = true;
+    for (int32_t part = 0; part < self->part_count && *is_ready; part++)
+        TRY(mpi_wire_test(&self->requests[slot * self->part_count + part], is_ready, error));
+    return AM_OK;
+}
+
+static AmStatus slot_ready(void *user, int64_t turn, bool *is_ready, AmError *error) {
+    return is_carried(user, turn, is_ready, error);
+}
+
+static AmStatus put_end(Channel *channel, int64_t turn, AmError *error) {
+    return begin(channel, turn, error);
+}
+
+static AmStatus get_end(Channel *channel, int64_t turn, AmError *error) {
+    return begin(channel, turn + channel->quota, error);
+}
+
+static void nap(void) {
+    nanosleep(&(struct timespec){.tv_nsec = (long)(progress_seconds * 1e9)}, NULL);
+}
+
+static void *make_progress(void *argument) {
+    CommWorld *world = argument;
+    while (!atomic_load(&world->thread_ends) && !comm_mpi_has_failed(world)) {
+        mpi_wire_progress();
+        nap();
+    }
+    return NULL;
+}
+
+static AmStatus open_channel(Channel *channel, AmError *error) {
+    ChannelSet *set = channel->set;
+    CommWorld *world = world_of(set);
+    MpiChannel *self = ARENA_ARRAY(&set->arena, MpiChannel, 1);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    self->sends = channel->sender >= world->first && channel->sender < world->first + world->count;
+    self->process = (self->sends ? channel->receiver : channel->sender) / world->count;
+    self->part_count = channel->bytes > 0 ? (int32_t)((channel->bytes + PART_BYTES - 1) / PART_BYTES) : 1;
+    self->requests = ARENA_ARRAY(&set->arena, MpiRequest, channel->quota * self->part_count);
+    if (!self->requests) return am_fail_memory(error, channel->quota * 16);
+    int64_t pairs = (int64_t)world->count * world->count;
+    int64_t tag = comm_mpi_barrier_tag(world) + 1 + channel->number * pairs +
+                  comm_mpi_pair(world, channel->sender, channel->receiver);
+    if (tag > mpi_wire_most_tag())
+        return am_fail(error, AM_ERROR_RUNTIME, "",
+                       "%d channels between two ranks are more than %s can tell apart", channel->number + 1,
+                       mpi_wire_name());
+    self->tag = (int32_t)tag;
+    channel->state = self;
+    for (int32_t turn = 0; turn < channel->quota && !self->sends; turn++) TRY(begin(channel, turn, error));
+    return AM_OK;
+}
+
+static AmStatus start(ChannelSet *set, AmError *error) {
+    CommWorld *world = world_of(set);
+    int32_t remote_count = 0;
+    for (int32_t k = 0; k < set->count; k++) {
+        if (!channel_is_remote(set->channels[k])) continue;
+        remote_count++;
+        TRY(open_channel(set->channels[k], error));
+    }
+    if (remote_count == 0) return AM_OK;
+    atomic_store(&world->thread_ends, false);
+    world->has_thread = pthread_create(&world->thread, NULL, make_progress, world) == 0;
+    return world->has_thread ? AM_OK : am_fail(error, AM_ERROR_RUNTIME, "", "cannot start a thread");
+}
+
+/* Waits for sent messages to arrive; receives requested beyond the last iteration are cancelled. */
+static void close_channel(Channel *channel) {
+    const MpiChannel *self = channel->state;
+    CommWorld *world = world_of(channel->set);
+    for (int32_t k = 0; k < channel->quota * self->part_count; k++) {
+        bool done = false;
+        if (!self->sends) mpi_wire_cancel(&self->requests[k]);
+        while (!comm_mpi_has_failed(world) && mpi_wire_test(&self->requests[k], &done, NULL) == AM_OK &&
+               !done)
+            nap();
+    }
+}
+
+static void close_all(ChannelSet *set) {
+    CommWorld *world = world_of(set);
+    atomic_store(&world->thread_ends, true);
+    if (world->has_thread) pthread_join(world->thread, NULL);
+    world->has_thread = false;
+    if (comm_mpi_has_failed(world)) return;
+    for (int32_t k = 0; k < set->count; k++)
+        if (set->channels[k]->state) close_channel(set->channels[k]);
+    /* A process that continues may reuse these tags once no process waits for messages of this set. */
+    comm_mpi_meet(world, world->first, NULL);
+}
+
+const ChannelBackEnd channel_mpi = {
+    .name = "mpi",
+    .start = start,
+    .close = close_all,
+    .put_ready = slot_ready,
+    .put_end = put_end,
+    .get_ready = slot_ready,
+    .get_end = get_end,
+};

@@ -1,0 +1,357 @@
+/* Collectives between threads of one process, on shared memory.
+ *
+ * The members of a group show one another their calls and meet (rendezvous.h),
+ * then each builds its own results by reading the others' operands, and all
+ * meet again before anybody's operand may change. In an all_reduce the members
+ * write one another's results instead: member k reduces the k-th part of all bytes
+ * from all operands and puts it into all results, which is correct in place, and
+ * complete at the second meeting. A small one takes one meeting: its operands travel
+ * in the members' letters, and each member reduces all of them.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "executor/array/strided.h"
+#include "executor/comm/combine.h"
+#include "executor/comm/comm.h"
+#include "executor/comm/rendezvous.h"
+
+typedef struct CommWorld {
+    Rendezvous *rendezvous;
+    int32_t size;
+    Arena arenas[]; /* [size]: of each rank's calls */
+} CommWorld;
+
+/* The call that member `position` of the group is running. */
+static const CommCall *call_of(const RendezvousGroup *group, int32_t position) {
+    return group->brought[position];
+}
+
+/* The prepared data of a call for one member. */
+typedef struct LocalCall {
+    RendezvousGroup *group;
+    bool by_letters;      /* an all_reduce that takes one meeting */
+    const char **members; /* [rank_count]: the places of one array at a time */
+    char **results;       /* [rank_count] */
+} LocalCall;
+
+static AmStatus join(Comm *comm, const int32_t *ranks, int32_t count, int32_t *name, AmError *error) {
+    return rendezvous_join(comm->world->rendezvous, ranks, count, name, error);
+}
+
+static int64_t part_start(const int64_t *parts, int32_t k) {
+    int64_t start = 0;
+    for (int32_t j = 0; j < k; j++) start += parts[j];
+    return start;
+}
+
+/* The reduction of operand k, arrays to be named. */
+static Combine combine_of(const CommCall *call, int32_t k) {
+    Dtype type = call->operand_shapes[k]->type;
+    const LocalCall *local = call->prepared;
+    return (Combine){.reduction = call->collective->reduction,
+                     .type = dtype_is_complex(type) ? dtype_real_part(type) : type,
+                     .members = local->members,
+                     .member_count = call->rank_count,
+                     .results = local->results};
+}
+
+/* Real elements of an array: a complex number is two. */
+static int64_t real_elements(const IrShape *shape) {
+    return ir_shape_elements(shape) * (dtype_is_complex(shape->type) ? 2 : 1);
+}
+
+enum { PART_BYTES = 64 }; /* parts of an all_reduce end at multiples of this: members write other lines */
+
+static AmStatus all_reduce(Comm *comm, RendezvousGroup *group, const CommCall *call, AmError *error) {
+    (void)comm, (void)error;
+    int64_t all = 0, before = 0;
+    for (int32_t k = 0; k < call->operand_count; k++) all += ir_shape_bytes(call->operand_shapes[k]);
+    int64_t part = (all / group->count / PART_BYTES + 1) * PART_BYTES;
+    int64_t start = part * call->position, stop = start + part;
+    for (int32_t k = 0; k < call->operand_count && before < stop; k++) {
+        const IrShape *shape = call->operand_shapes[k];
+        int64_t bytes = ir_shape_bytes(shape), elements = real_elements(shape);
+        int64_t element = elements > 0 ? bytes / elements : 1;
+        int64_t first = start > before ? (start - before + element - 1) / element : 0;
+        int64_t end = (stop - before + element - 1) / element;
+        before += bytes;
+        if (end > elements) end = elements;
+        if (first >= end) continue;
+        Combine work = combine_of(call, k);
+        work.result_count = group->count;
+        for (int32_t m = 0; m < group->count; m++) {
+            work.members[m] = call_of(group, m)->operands[k];
+            work.results[m] = call_of(group, m)->results[k];
+        }
+        combine_run(&work, first, end - first);
+    }
+    return AM_OK;
+}
+
+/* Beyond this the second copy costs more than the second meeting (bench_comm). */
+enum { LETTER_BYTES = 1024 };
+
+static int64_t in_letter(const IrShape *shape) {
+    return (ir_shape_bytes(shape) + 15) / 16 * 16;
+}
+
+static int64_t letter_bytes(const CommCall *call) {
+    int64_t bytes = 0;
+    for (int32_t k = 0; k < call->operand_count; k++) bytes += in_letter(call->operand_shapes[k]);
+    return bytes;
+}
+
+static AmStatus all_reduce_by_letters(Comm *comm, const CommCall *call, AmError *error) {
+    const LocalCall *local = call->prepared;
+    uint64_t round = rendezvous_round(local->group);
+    char *own = rendezvous_letter(local->group, round, call->position);
+    int64_t at = 0;
+    for (int32_t k = 0; k < call->operand_count; k++) {
+        if (in_letter(call->operand_shapes[k]) == 0) continue; /* there may be no letters at all */
+        memcpy(own + at, call->operands[k], (size_t)ir_shape_bytes(call->operand_shapes[k]));
+        at += in_letter(call->operand_shapes[k]);
+    }
+    TRY(rendezvous_meet(comm->world->rendezvous, local->group, comm->rank, error));
+    at = 0;
+    for (int32_t k = 0; k < call->operand_count; k++) {
+        if (in_letter(call->operand_shapes[k]) == 0) continue;
+        Combine work = combine_of(call, k);
+        work.result_count = 1;
+        work.results[0] = call->results[k];
+        for (int32_t m = 0; m < call->rank_count; m++)
+            work.members[m] = rendezvous_letter(local->group, round, m) + at;
+        combine_run(&work, 0, real_elements(call->operand_shapes[k]));
+        at += in_letter(call->operand_shapes[k]);
+    }
+    return AM_OK;
+}
+
+/* All of every operand, results being elsewhere. */
+static void reduce_all(const RendezvousGroup *group, const CommCall *call) {
+    for (int32_t k = 0; k < call->operand_count; k++) {
+        Combine work = combine_of(call, k);
+        work.result_count = 1;
+        work.results[0] = call->results[k];
+        for (int32_t m = 0; m < group->count; m++) work.members[m] = call_of(group, m)->operands[k];
+        combine_run(&work, 0, real_elements(call->operand_shapes[k]));
+    }
+}
+
+static AmStatus all_gather(Comm *comm, RendezvousGroup *group, const CommCall *call, AmError *error) {
+    (void)comm, (void)error;
+    for (int32_t k = 0; k < call->operand_count; k++) {
+        const IrShape *shape = call->result_shapes[k];
+        const ProgramMovement *movement = &call->collective->movements[k];
+        int64_t out_strides[IR_MAX_RANK], in_strides[IR_MAX_RANK], box[IR_MAX_RANK];
+        int64_t bytes = dtype_bytes(shape->type);
+        strided_row_major(out_strides, shape->dimensions, shape->rank);
+        memcpy(box, shape->dimensions, sizeof(int64_t) * (size_t)shape->rank);
+        for (int32_t member = 0; member < group->count; member++) {
+            box[movement->dimension] = movement->parts[member];
+            strided_row_major(in_strides, box, shape->rank);
+            int64_t at = part_start(movement->parts, member) * out_strides[movement->dimension];
+            strided_copy((char *)call->results[k] + at * bytes, out_strides,
+                         call_of(group, member)->operands[k], in_strides, box, shape->rank, bytes);
+        }
+    }
+    return AM_OK;
+}
+
+static AmStatus reduce_scatter(Comm *comm, RendezvousGroup *group, const CommCall *call, AmError *error) {
+    (void)comm, (void)error;
+    for (int32_t k = 0; k < call->operand_count; k++) {
+        const IrShape *whole = call->operand_shapes[k];
+        const ProgramMovement *movement = &call->collective->movements[k];
+        int32_t d = movement->dimension;
+        int64_t width = dtype_is_complex(whole->type) ? 2 : 1;
+        int64_t bytes = dtype_bytes(whole->type), part = movement->parts[call->position];
+        int64_t outer = strided_elements(whole->dimensions, d);
+        int64_t inner = strided_elements(whole->dimensions + d + 1, whole->rank - d - 1);
+        int64_t start = part_start(movement->parts, call->position) * inner;
+        Combine work = combine_of(call, k);
+        work.result_count = 1;
+        for (int64_t o = 0; o < outer; o++) {
+            int64_t at = (o * whole->dimensions[d] * inner + start) * bytes;
+            work.results[0] = (char *)call->results[k] + o * part * inner * bytes;
+            for (int32_t m = 0; m < group->count; m++)
+                work.members[m] = (const char *)call_of(group, m)->operands[k] + at;
+            combine_run(&work, 0, part * inner * width);
+        }
+    }
+    return AM_OK;
+}
+
+static AmStatus all_to_all(Comm *comm, RendezvousGroup *group, const CommCall *call, AmError *error) {
+    (void)comm, (void)error;
+    for (int32_t k = 0; k < call->operand_count; k++) {
+        const IrShape *shape = call->result_shapes[k];
+        const ProgramMovement *movement = &call->collective->movements[k];
+        int32_t d = movement->dimension, other = movement->other;
+        int64_t out_strides[IR_MAX_RANK], in_strides[IR_MAX_RANK], box[IR_MAX_RANK], from[IR_MAX_RANK];
+        int64_t bytes = dtype_bytes(shape->type);
+        strided_row_major(out_strides, shape->dimensions, shape->rank);
+        memcpy(box, shape->dimensions, sizeof(int64_t) * (size_t)shape->rank);
+        memcpy(from, box, sizeof(int64_t) * (size_t)shape->rank);
+        from[other] = part_start(movement->other_parts, group->count);
+        for (int32_t member = 0; member < group->count; member++) {
+            box[d] = from[d] = movement->parts[member];
+            strided_row_major(in_strides, from, shape->rank);
+            int64_t out_at = part_start(movement->parts, member) * out_strides[d];
+            int64_t in_at = part_start(movement->other_parts, call->position) * in_strides[other];
+            strided_copy((char *)call->results[k] + out_at * bytes, out_strides,
+                         (const char *)call_of(group, member)->operands[k] + in_at * bytes, in_strides, box,
+                         shape->rank, bytes);
+        }
+    }
+    return AM_OK;
+}
+
+static AmStatus halo_exchange(Comm *comm, RendezvousGroup *group, const CommCall *call, AmError *error) {
+    (void)comm, (void)error;
+    for (int32_t k = 0; k < call->operand_count; k++) {
+        const IrShape *shape = call->result_shapes[k];
+        const ProgramMovement *movement = &call->collective->movements[k];
+        int64_t out_strides[IR_MAX_RANK], in_strides[IR_MAX_RANK], box[IR_MAX_RANK];
+        int64_t bytes = dtype_bytes(shape->type), start, part;
+        int32_t d = movement->dimension;
+        strided_row_major(out_strides, shape->dimensions, shape->rank);
+        memcpy(box, shape->dimensions, sizeof(int64_t) * (size_t)shape->rank);
+        for (int32_t member = 0; member < group->count; member++) {
+            box[d] = movement->parts[member];
+            strided_row_major(in_strides, box, shape->rank);
+            box[d] = program_halo_piece(movement, member, call->position, &start, &part);
+            int64_t out_at = (start - movement->range_start[call->position]) * out_strides[d];
+            if (box[d] > 0)
+                strided_copy((char *)call->results[k] + out_at * bytes, out_strides,
+                             (const char *)call_of(group, member)->operands[k] +
+                                 (start - part) * in_strides[d] * bytes,
+                             in_strides, box, shape->rank, bytes);
+        }
+    }
+    return AM_OK;
+}
+
+static AmStatus (*const kinds[])(Comm *, RendezvousGroup *, const CommCall *, AmError *) = {
+    [PROGRAM_ALL_REDUCE] = all_reduce,         [PROGRAM_ALL_GATHER] = all_gather,
+    [PROGRAM_REDUCE_SCATTER] = reduce_scatter, [PROGRAM_ALL_TO_ALL] = all_to_all,
+    [PROGRAM_HALO_EXCHANGE] = halo_exchange,
+};
+
+AmStatus comm_local_compute(RendezvousGroup *group, const CommCall *call, AmError *error) {
+    const char **members = malloc(sizeof *members * (size_t)group->count);
+    char **results = malloc(sizeof *results * (size_t)group->count);
+    LocalCall local = {.members = members, .results = results};
+    CommCall own = *call;
+    own.prepared = &local;
+    AmStatus status = members && results ? AM_OK : am_fail_memory(error, group->count * 16);
+    if (status == AM_OK && call->collective->kind != PROGRAM_ALL_REDUCE)
+        status = kinds[call->collective->kind](NULL, group, &own, error);
+    else if (status == AM_OK) reduce_all(group, &own);
+    free(members);
+    free(results);
+    return status;
+}
+
+/* Piece k of what this rank receives, from the call of the rank that gives it. */
+static AmStatus fetch_piece(const CommCall *sender, const CommCall *receiver, int32_t receiver_rank,
+                            int32_t k, AmError *error) {
+    const ProgramPiece *to = &receiver->transfer->receives[k], *from;
+    const IrShape *shape = receiver->result_shapes[0];
+    int64_t in_strides[IR_MAX_RANK], out_strides[IR_MAX_RANK];
+    TRY(comm_find_given(&from, sender, receiver, receiver_rank, k, error));
+    const char *source = comm_piece_place(sender->operands[0], sender->operand_shapes[0], from, in_strides);
+    char *target = comm_piece_place(receiver->results[0], shape, to, out_strides);
+    strided_copy(target, out_strides, source, in_strides, to->extent, shape->rank, dtype_bytes(shape->type));
+    return AM_OK;
+}
+
+static AmStatus transfer(Comm *comm, RendezvousGroup *group, const CommCall *call, AmError *error) {
+    for (int32_t k = 0; k < call->transfer->receive_count; k++) {
+        int32_t peer = call->transfer->receives[k].peer, position = 0;
+        while (peer != comm->rank && call->ranks[position] != peer) position++;
+        const CommCall *sender = peer == comm->rank ? call : call_of(group, position);
+        TRY(fetch_piece(sender, call, comm->rank, k, error));
+    }
+    return AM_OK;
+}
+
+static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
+    CommWorld *world = comm->world;
+    Arena *arena = &world->arenas[comm->rank];
+    LocalCall *self = ARENA_ARRAY(arena, LocalCall, 1);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    call->prepared = self;
+    if (call->position < 0) return AM_OK;
+    self->group = rendezvous_group(world->rendezvous, call->group);
+    self->members = ARENA_ARRAY(arena, const char *, call->rank_count);
+    self->results = ARENA_ARRAY(arena, char *, call->rank_count);
+    if (arena->failed) return am_fail_memory(error, call->rank_count * 16);
+    if (!self->group) return am_fail(error, AM_ERROR_INTERNAL, "", "a collective of an unknown group");
+    bool is_small = letter_bytes(call) <= LETTER_BYTES;
+    if (!call->collective || call->collective->kind != PROGRAM_ALL_REDUCE || !is_small) return AM_OK;
+    self->by_letters = true;
+    return rendezvous_reserve_letters(world->rendezvous, self->group, letter_bytes(call), error);
+}
+
+static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
+    Rendezvous *rendezvous = comm->world->rendezvous;
+    const LocalCall *local = call->prepared;
+    if (call->position < 0) return transfer(comm, NULL, call, error);
+    if (local->by_letters) return all_reduce_by_letters(comm, call, error);
+    local->group->brought[call->position] = call;
+    TRY(rendezvous_meet(rendezvous, local->group, comm->rank, error));
+    if (call->transfer) TRY(transfer(comm, local->group, call, error));
+    else TRY(kinds[call->collective->kind](comm, local->group, call, error));
+    return rendezvous_meet(rendezvous, local->group, comm->rank, error);
+}
+
+static AmStatus barrier(Comm *comm, AmError *error) {
+    return rendezvous_barrier(comm->world->rendezvous, comm->rank, error);
+}
+
+static void abort_all(Comm *comm) {
+    rendezvous_abort(comm->world->rendezvous);
+}
+
+static AmStatus open_world(Comm *comms, int32_t first, int32_t count, int32_t size,
+                           KernelDevice *const *devices, World *processes, AmError *error) {
+    (void)processes;
+    if (first != 0 || count != size)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "local collectives join the %d ranks of one process; the plan has %d", count, size);
+    size_t bytes = sizeof(CommWorld) + sizeof(Arena) * (size_t)size;
+    CommWorld *world = calloc(1, bytes);
+    if (!world) return am_fail_memory(error, (int64_t)bytes);
+    world->size = size;
+    AmStatus status = rendezvous_open(&world->rendezvous, 0, size, error);
+    if (status != AM_OK) {
+        free(world);
+        return status;
+    }
+    for (int32_t r = 0; r < size; r++)
+        comms[r] =
+            (Comm){.back_end = &comm_local, .rank = r, .size = size, .device = devices[r], .world = world};
+    return AM_OK;
+}
+
+static void close_world(Comm *comms) {
+    CommWorld *world = comms[0].world;
+    rendezvous_close(world->rendezvous);
+    for (int32_t r = 0; r < world->size; r++) arena_free(&world->arenas[r]);
+    free(world);
+}
+
+const CommBackEnd comm_local = {
+    .name = "local",
+    .open = open_world,
+    .close = close_world,
+    .join = join,
+    .prepare = prepare,
+    .start = barrier, /* letters are of one size when all have prepared their calls */
+    .run = run,
+    .has_channels = true,
+    .meets_on_host = true,
+    .barrier = barrier,
+    .abort = abort_all,
+};

@@ -1,0 +1,417 @@
+/* Collectives by MPI: ranks in any number of processes, on the host's memory.
+ *
+ * A prepared call consists of lanes: a lane is the stream of bytes (comm_stream.h) between this
+ * rank and one other in one direction, cut into chunks, of which at most two are in flight. All
+ * lanes of a call progress concurrently; no message is awaited alone. A member of a reduction with
+ * a chunk from every other member adds them in group order, in the wide type, as comm_local does,
+ * so that the results have the same bits; the next chunk arrives meanwhile. An all_reduce is a
+ * reduction of one part by each member, whose chunks are sent to the others as soon as they are
+ * reduced: each member sends 2 (n - 1) / n of the operands, for any size, from memory of two chunks
+ * for each of the others.
+ *
+ * If a chunk of a stream is contiguous in memory, MPI sends from it and receives into it; otherwise
+ * it is packed. Results may share the operands' memory in an all_reduce, so that a chunk of a
+ * result is received only after the operand's chunk at the same place has been sent: gates order
+ * the lanes.
+ *
+ * A waiting rank polls, and checks for failures of other ranks or processes. After a failure MPI is
+ * not called again (mpi_wire_end).
+ */
+#include "executor/comm/comm_mpi.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "executor/array/wide.h"
+#include "executor/comm/combine.h"
+#include "executor/comm/comm_stream.h"
+
+enum { MAX_RANKS = 1024, DEPTH = 2, MOST_CHUNK = 1 << 19, LEAST_CHUNK = 1 << 14, MOST_STAGED = 1 << 22 };
+
+typedef struct MpiRank {
+    Arena arena; /* of its calls */
+} MpiRank;
+
+typedef struct Lane {
+    CommStream stream;
+    int32_t process, tag;
+    bool receives;
+    bool reduced;        /* received chunks wait until all members' are there */
+    bool staged;         /* chunks go through a buffer */
+    int64_t buffer;      /* of DEPTH chunks, in the call's scratch memory */
+    const int64_t *gate; /* only so many chunks may begin; NULL: all */
+    /* While the call runs: chunks that have begun, were carried, and were used. */
+    int64_t begun, carried, used;
+    MpiRequest requests[DEPTH];
+} Lane;
+
+typedef struct MpiCall {
+    Lane *lanes; /* [lane_count] */
+    int32_t lane_count;
+    int64_t chunk_bytes;
+    int64_t buffer_bytes;            /* of one chunk */
+    CommStream own_given, own_taken; /* what this rank gives itself */
+    /* Reductions: by position the lane that brings a member's operands (NULL: this rank itself), and how
+     * many chunks of how many are reduced. */
+    Lane **members;
+    const char **places; /* by position: the members' elements that are reduced at the moment */
+    int64_t reduced, reduced_count;
+} MpiCall;
+
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static int64_t chunk_count(const MpiCall *self, const CommStream *stream) {
+    return (stream->bytes + self->chunk_bytes - 1) / self->chunk_bytes;
+}
+
+static int64_t chunk_size(const MpiCall *self, const CommStream *stream, int64_t chunk) {
+    return least(self->chunk_bytes, stream->bytes - chunk * self->chunk_bytes);
+}
+
+/* ---- preparing ---- */
+
+/* Returns whether every chunk is one run of memory. */
+static bool is_direct(const MpiCall *self, const CommStream *stream) {
+    for (int64_t c = 0; c < chunk_count(self, stream); c++)
+        if (!comm_stream_is_run(stream, c * self->chunk_bytes, chunk_size(self, stream, c))) return false;
+    return true;
+}
+
+/* Adds a lane for the stream; an empty stream has none. */
+static void add_lane(MpiCall *self, const Comm *comm, CommCall *call, const Lane *lane, int32_t peer,
+                     int32_t phase) {
+    const CommWorld *world = comm->world;
+    if (lane->stream.bytes == 0) return;
+    Lane *added = &self->lanes[self->lane_count++];
+    *added = *lane;
+    added->process = peer / world->count;
+    added->tag =
+        2 * comm_mpi_pair(world, lane->receives ? peer : comm->rank, lane->receives ? comm->rank : peer) +
+        phase;
+    added->staged = lane->staged || lane->reduced || !is_direct(self, &lane->stream);
+    if (!added->staged) return;
+    added->buffer = call->scratch_bytes;
+    call->scratch_bytes += DEPTH * self->buffer_bytes;
+}
+
+/* A result lane of an all_reduce: what this rank reduced to `position`, or what that member did from it. */
+static AmStatus add_result_lanes(MpiCall *self, Comm *comm, CommCall *call, int32_t position, Lane *given,
+                                 AmError *error) {
+    Arena *arena = &comm->world->ranks[comm->rank - comm->world->first].arena;
+    Lane out = {.gate = &self->reduced}, in = {.receives = true, .gate = given ? &given->carried : NULL};
+    TRY(comm_stream_reduced(&out.stream, arena, call, call->position, true, error));
+    TRY(comm_stream_reduced(&in.stream, arena, call, position, true, error));
+    add_lane(self, comm, call, &out, call->ranks[position], 1);
+    add_lane(self, comm, call, &in, call->ranks[position], 1);
+    return AM_OK;
+}
+
+static AmStatus add_collective_lanes(MpiCall *self, Comm *comm, CommCall *call, AmError *error) {
+    Arena *arena = &comm->world->ranks[comm->rank - comm->world->first].arena;
+    ProgramCollectiveKind kind = call->collective->kind;
+    bool reduces = kind == PROGRAM_ALL_REDUCE || kind == PROGRAM_REDUCE_SCATTER;
+    bool whole = kind == PROGRAM_ALL_REDUCE && comm_reduces_whole(call);
+    TRY(comm_stream_given(&self->own_given, arena, call, call->position, error));
+    TRY(comm_stream_taken(&self->own_taken, arena, call, call->position, error));
+    if (reduces) {
+        self->members = ARENA_ARRAY(arena, Lane *, call->rank_count);
+        self->places = ARENA_ARRAY(arena, const char *, call->rank_count);
+        if (arena->failed) return am_fail_memory(error, call->rank_count * 16);
+        self->reduced_count = chunk_count(self, &self->own_taken);
+    }
+    for (int32_t p = 0; p < call->rank_count; p++) {
+        Lane out = {.staged = whole}, in = {.receives = true, .reduced = reduces};
+        if (p == call->position) continue;
+        TRY(comm_stream_given(&out.stream, arena, call, p, error));
+        TRY(comm_stream_taken(&in.stream, arena, call, p, error));
+        Lane *given = out.stream.bytes > 0 ? &self->lanes[self->lane_count] : NULL;
+        add_lane(self, comm, call, &out, call->ranks[p], 0);
+        if (reduces && in.stream.bytes > 0) self->members[p] = &self->lanes[self->lane_count];
+        add_lane(self, comm, call, &in, call->ranks[p], 0);
+        if (kind == PROGRAM_ALL_REDUCE && !whole) TRY(add_result_lanes(self, comm, call, p, given, error));
+    }
+    return AM_OK;
+}
+
+static AmStatus add_transfer_lanes(MpiCall *self, Comm *comm, CommCall *call, AmError *error) {
+    Arena *arena = &comm->world->ranks[comm->rank - comm->world->first].arena;
+    TRY(comm_stream_pieces(&self->own_given, arena, call, comm->rank, false, error));
+    TRY(comm_stream_pieces(&self->own_taken, arena, call, comm->rank, true, error));
+    if (call->position < 0) return AM_OK;
+    for (int32_t p = 0; p < call->rank_count; p++) {
+        Lane out = {0}, in = {.receives = true};
+        if (p == call->position) continue;
+        TRY(comm_stream_pieces(&out.stream, arena, call, call->ranks[p], false, error));
+        TRY(comm_stream_pieces(&in.stream, arena, call, call->ranks[p], true, error));
+        add_lane(self, comm, call, &out, call->ranks[p], 0);
+        add_lane(self, comm, call, &in, call->ranks[p], 0);
+    }
+    return AM_OK;
+}
+
+/* The same for all members, who know the same of the call but not the others' shapes. */
+static int64_t choose_chunk(const CommCall *call) {
+    int64_t others = call->rank_count > 1 ? call->rank_count - 1 : 1;
+    int64_t bytes = MOST_STAGED / (2 * DEPTH * others) / 64 * 64;
+    return bytes > MOST_CHUNK ? MOST_CHUNK : bytes < LEAST_CHUNK ? LEAST_CHUNK : bytes;
+}
+
+/* The most that a stream of this call can hold. */
+static int64_t longest_stream(const CommCall *call) {
+    int64_t given = 0, taken = 0;
+    for (int32_t k = 0; k < call->operand_count; k++)
+        given += kernel_align(ir_shape_bytes(call->operand_shapes[k]));
+    for (int32_t k = 0; k < call->result_count; k++)
+        taken += kernel_align(ir_shape_bytes(call->result_shapes[k]));
+    return given > taken ? given : taken;
+}
+
+static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
+    Arena *arena = &comm->world->ranks[comm->rank - comm->world->first].arena;
+    MpiCall *self = ARENA_ARRAY(arena, MpiCall, 1);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    self->chunk_bytes = choose_chunk(call);
+    self->buffer_bytes = kernel_align(least(self->chunk_bytes, longest_stream(call)));
+    self->lanes = ARENA_ARRAY(arena, Lane, 4 * call->rank_count + 1);
+    if (!self->lanes) return am_fail_memory(error, (int64_t)sizeof(Lane) * 4 * call->rank_count);
+    call->prepared = self;
+    call->scratch_bytes = 0;
+    return call->transfer ? add_transfer_lanes(self, comm, call, error)
+                          : add_collective_lanes(self, comm, call, error);
+}
+
+/* ---- running ---- */
+
+/* The memory of a chunk for MPI: in the arrays, or in the lane's buffer. */
+static char *chunk_place(const MpiCall *self, const CommCall *call, const Lane *lane, int64_t chunk) {
+    int32_t box = 0;
+    int64_t run;
+    if (lane->staged) return (char *)call->scratch + lane->buffer + chunk % DEPTH * self->buffer_bytes;
+    return comm_stream_place(&lane->stream, call, chunk * self->chunk_bytes, &run, &box);
+}
+
+static AmStatus begin_chunk(const MpiCall *self, const CommCall *call, Lane *lane, AmError *error) {
+    int64_t chunk = lane->begun++, bytes = chunk_size(self, &lane->stream, chunk);
+    MpiRequest *request = &lane->requests[chunk % DEPTH];
+    char *place = chunk_place(self, call, lane, chunk);
+    if (lane->receives) return mpi_wire_receive(request, place, bytes, lane->process, lane->tag, error);
+    if (lane->staged) comm_stream_pack(&lane->stream, call, chunk * self->chunk_bytes, bytes, 0, place);
+    return mpi_wire_send(request, place, bytes, lane->process, lane->tag, error);
+}
+
+static void use_chunk(const MpiCall *self, const CommCall *call, Lane *lane) {
+    int64_t chunk = lane->used++;
+    if (lane->receives && lane->staged)
+        comm_stream_unpack(&lane->stream, call, chunk * self->chunk_bytes,
+                           chunk_size(self, &lane->stream, chunk), chunk_place(self, call, lane, chunk));
+}
+
+/* Starts and completes operations; sets `moved` if there was progress. */
+static AmStatus move_lane(const MpiCall *self, const CommCall *call, Lane *lane, bool *moved,
+                          AmError *error) {
+    int64_t count = chunk_count(self, &lane->stream);
+    for (bool done = true; done && lane->carried < lane->begun;) {
+        TRY(mpi_wire_test(&lane->requests[lane->carried % DEPTH], &done, error));
+        if (!done) break;
+        lane->carried++;
+        *moved = true;
+        if (!lane->reduced) use_chunk(self, call, lane);
+    }
+    int64_t open = lane->gate ? least(count, *lane->gate) : count;
+    while (lane->begun < open && lane->begun - lane->used < DEPTH) {
+        TRY(begin_chunk(self, call, lane, error));
+        *moved = true;
+    }
+    return AM_OK;
+}
+
+/* Bytes [at, at + bytes) of the reduced stream, which are in box b of this chunk: over all members in
+ * group order. */
+static void reduce_run(const MpiCall *self, const CommCall *call, int64_t chunk, int32_t b, int64_t at,
+                       int64_t bytes) {
+    uint64_t packed[WIDE_RUN];
+    const CommBox *box = &self->own_given.boxes[b];
+    Dtype type = dtype_is_complex(box->type) ? dtype_real_part(box->type) : box->type;
+    int64_t element = dtype_bytes(type), ignored, part;
+    for (int64_t end = at + bytes; at < end; at += part) {
+        int32_t result = b;
+        part = least(end - at, WIDE_RUN * element);
+        char *target = comm_stream_place(&self->own_taken, call, at, &ignored, &result);
+        for (int32_t p = 0; p < call->rank_count; p++) {
+            self->places[p] = (const char *)packed;
+            if (self->members[p])
+                self->places[p] =
+                    chunk_place(self, call, self->members[p], chunk) + at - chunk * self->chunk_bytes;
+            else comm_stream_pack(&self->own_given, call, at, part, b, (char *)packed);
+        }
+        Combine work = {.reduction = call->collective->reduction,
+                        .type = type,
+                        .members = self->places,
+                        .member_count = call->rank_count,
+                        .results = &target,
+                        .result_count = 1};
+        combine_run(&work, 0, part / element);
+    }
+}
+
+/* The next chunk, if it is there from all members. */
+static void reduce_chunk(MpiCall *self, const CommCall *call, bool *moved) {
+    int64_t chunk = self->reduced, begin = chunk * self->chunk_bytes;
+    if (chunk == self->reduced_count) return;
+    for (int32_t p = 0; p < call->rank_count; p++)
+        if (self->members[p] && self->members[p]->carried <= chunk) return;
+    int64_t end = begin + chunk_size(self, &self->own_taken, chunk);
+    for (int32_t b = 0; b < self->own_given.box_count; b++) {
+        const CommBox *box = &self->own_given.boxes[b];
+        int64_t from = box->start > begin ? box->start : begin, to = least(box->start + box->bytes, end);
+        if (from < to) reduce_run(self, call, chunk, b, from, to - from);
+    }
+    for (int32_t p = 0; p < call->rank_count; p++)
+        if (self->members[p]) self->members[p]->used++;
+    self->reduced++;
+    *moved = true;
+}
+
+static bool is_complete(const MpiCall *self) {
+    if (self->reduced < self->reduced_count) return false;
+    for (int32_t k = 0; k < self->lane_count; k++)
+        if (self->lanes[k].used < chunk_count(self, &self->lanes[k].stream)) return false;
+    return true;
+}
+
+AmStatus comm_mpi_fail_released(int32_t rank, AmError *error) {
+    return am_fail(error, AM_ERROR_RUNTIME, "", "rank %d was stopped because another rank failed", rank);
+}
+
+bool comm_mpi_has_failed(CommWorld *world) {
+    return atomic_load(&world->failed) || world_check(world->processes, NULL) != AM_OK;
+}
+
+/* Pauses between two polls: yields the processor, then sleeps for longer intervals. */
+static AmStatus rest(CommWorld *world, int32_t rank, int64_t *idle, AmError *error) {
+    bool has_failed = ++*idle % 128 == 0 ? comm_mpi_has_failed(world) : atomic_load(&world->failed);
+    if (has_failed) return comm_mpi_fail_released(rank, error);
+    if (*idle < 1000) sched_yield();
+    else nanosleep(&(struct timespec){.tv_nsec = *idle < 5000 ? 20000 : 100000}, NULL);
+    return AM_OK;
+}
+
+static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
+    MpiCall *self = call->prepared;
+    int64_t idle = 0;
+    bool begins = true;
+    self->reduced = 0;
+    for (int32_t k = 0; k < self->lane_count; k++)
+        self->lanes[k].begun = self->lanes[k].carried = self->lanes[k].used = 0;
+    for (;;) {
+        bool moved = false;
+        for (int32_t k = 0; k < self->lane_count; k++)
+            TRY(move_lane(self, call, &self->lanes[k], &moved, error));
+        if (self->members) reduce_chunk(self, call, &moved);
+        else if (begins) comm_stream_copy(&self->own_given, &self->own_taken, call);
+        begins = false;
+        if (is_complete(self)) return AM_OK;
+        if (moved) idle = 0;
+        else TRY(rest(comm->world, comm->rank, &idle, error));
+    }
+}
+
+/* ---- all ranks ---- */
+
+static AmStatus join(Comm *comm, const int32_t *ranks, int32_t count, int32_t *name, AmError *error) {
+    (void)comm, (void)ranks, (void)count, (void)error;
+    *name = 0;
+    return AM_OK;
+}
+
+static AmStatus finish_message(CommWorld *world, int32_t rank, MpiRequest *request, AmError *error) {
+    int64_t idle = 0;
+    for (bool done = false;;) {
+        TRY(mpi_wire_test(request, &done, error));
+        if (done) return AM_OK;
+        TRY(rest(world, rank, &idle, error));
+    }
+}
+
+/* A barrier in log2 n rounds: in round k every process notifies the process 2^k after it that all
+ * 2^k before have arrived. */
+AmStatus comm_mpi_meet(CommWorld *world, int32_t rank, AmError *error) {
+    int32_t process = world->processes->process, count = world->processes->count;
+    int32_t tag = comm_mpi_barrier_tag(world);
+    for (int32_t distance = 1; distance < count; distance *= 2) {
+        MpiRequest in = {0}, out = {0};
+        char byte = 0, its;
+        TRY(mpi_wire_receive(&in, &its, 1, (process + count - distance) % count, tag, error));
+        TRY(mpi_wire_send(&out, &byte, 1, (process + distance) % count, tag, error));
+        TRY(finish_message(world, rank, &in, error));
+        TRY(finish_message(world, rank, &out, error));
+    }
+    return AM_OK;
+}
+
+static AmStatus barrier(Comm *comm, AmError *error) {
+    CommWorld *world = comm->world;
+    TRY(rendezvous_barrier(world->rendezvous, comm->rank, error));
+    if (comm->rank == world->first) TRY(comm_mpi_meet(world, comm->rank, error));
+    return rendezvous_barrier(world->rendezvous, comm->rank, error);
+}
+
+static void abort_all(Comm *comm) {
+    atomic_store(&comm->world->failed, true);
+    rendezvous_abort(comm->world->rendezvous);
+}
+
+static void free_world(CommWorld *world) {
+    for (int32_t r = 0; world->ranks && r < world->count; r++) arena_free(&world->ranks[r].arena);
+    rendezvous_close(world->rendezvous);
+    free(world->ranks);
+    free(world);
+}
+
+static AmStatus open_world(Comm *comms, int32_t first, int32_t count, int32_t size,
+                           KernelDevice *const *devices, World *processes, AmError *error) {
+    if (!processes)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "collectives 'mpi' join processes that mpirun starts; here is one alone");
+    TRY(mpi_wire_start(processes->process, processes->count, error));
+    if (count > MAX_RANKS || 2 * count * count > mpi_wire_most_tag())
+        return am_fail(error, AM_ERROR_RUNTIME, "", "%d ranks in one process are more than %s can tell apart",
+                       count, mpi_wire_name());
+    CommWorld *world = calloc(1, sizeof *world);
+    if (!world) return am_fail_memory(error, (int64_t)sizeof *world);
+    *world = (CommWorld){.processes = processes, .first = first, .count = count};
+    atomic_init(&world->failed, false);
+    world->ranks = calloc((size_t)count, sizeof *world->ranks);
+    AmStatus status = world->ranks ? rendezvous_open(&world->rendezvous, first, count, error)
+                                   : am_fail_memory(error, (int64_t)sizeof *world->ranks * count);
+    if (status != AM_OK) {
+        free_world(world);
+        return status;
+    }
+    for (int32_t r = 0; r < count; r++)
+        comms[r] = (Comm){
+            .back_end = &comm_mpi, .rank = first + r, .size = size, .device = devices[r], .world = world};
+    return AM_OK;
+}
+
+static void close_world(Comm *comms) {
+    free_world(comms[0].world);
+}
+
+const CommBackEnd comm_mpi = {
+    .name = "mpi",
+    .open = open_world,
+    .close = close_world,
+    .join = join,
+    .prepare = prepare,
+    .run = run,
+    .has_channels = true,
+    .channels = &channel_mpi,
+    .meets_on_host = true,
+    .barrier = barrier,
+    .abort = abort_all,
+};

@@ -1,0 +1,60 @@
+/* Rendezvous: the meetings of ranks that are threads of one process.
+ *
+ * A group is a list of ranks in a fixed order. Its members publish data (`brought`), meet, use the
+ * data of the others, and meet again before any member changes it. Groups may be joined at any time
+ * and meet independently of each other. A failure sets one flag and wakes all: members that wait,
+ * or arrive later, get AM_ERROR_RUNTIME.
+ *
+ * Small data needs one meeting instead of two: a member copies it into its letter, all meet and
+ * read the letters of the others. Each has two, used alternately by the number of the meeting, so
+ * that the next one is written while slower members still read this one; before the first is
+ * written again, all have come to the meeting in between and have read it.
+ */
+#ifndef EXECUTOR_COMM_RENDEZVOUS_H
+#define EXECUTOR_COMM_RENDEZVOUS_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct Rendezvous Rendezvous;
+
+typedef struct RendezvousGroup {
+    int32_t count;
+    int32_t *ranks;       /* [count] */
+    const void **brought; /* [count], by position in the group; written by its owner before it meets */
+    int32_t name;
+    char *letters; /* [2][count], each letter_bytes long; NULL: none */
+    int64_t letter_bytes;
+    struct RendezvousMeeting *meeting;
+    struct RendezvousGroup *next;
+} RendezvousGroup;
+
+/* For ranks first .. first + count - 1. */
+AmStatus rendezvous_open(Rendezvous **rendezvous, int32_t first, int32_t count, AmError *error);
+/* When no thread uses it any more; NULL is fine. */
+void rendezvous_close(Rendezvous *rendezvous);
+
+/* The name of the group of these ranks, in this order; any thread, any number of times. */
+AmStatus rendezvous_join(Rendezvous *rendezvous, const int32_t *ranks, int32_t count, int32_t *name,
+                         AmError *error);
+/* The group of that name, or NULL; it lives until rendezvous_close(). */
+RendezvousGroup *rendezvous_group(Rendezvous *rendezvous, int32_t name);
+
+/* Gives the group's members letters of at least so many bytes, aligned to 64; not while members meet. */
+AmStatus rendezvous_reserve_letters(Rendezvous *rendezvous, RendezvousGroup *group, int64_t bytes,
+                                    AmError *error);
+/* Meetings of the group that are over: to a member, until it comes to the next one, a constant. */
+uint64_t rendezvous_round(const RendezvousGroup *group);
+/* The letter of the member at `position` for the meeting after round `round`: written by it before
+ * that meeting, read by all after it and until they come to the next one. */
+char *rendezvous_letter(const RendezvousGroup *group, uint64_t round, int32_t position);
+
+/* Waits until all members have come here. `rank` is the caller, for the message. */
+AmStatus rendezvous_meet(Rendezvous *rendezvous, RendezvousGroup *group, int32_t rank, AmError *error);
+/* The same for all ranks. */
+AmStatus rendezvous_barrier(Rendezvous *rendezvous, int32_t rank, AmError *error);
+/* Releases all, now and later. */
+void rendezvous_abort(Rendezvous *rendezvous);
+
+#endif

@@ -1,0 +1,52 @@
+/* Matrix products of f32 by tiles (tile.h), whose operands are packed while they are read.
+ *
+ * out[i][j] = sum over k of left[i][k] * right[k][j]; f16 and bf16 become f32 while they are
+ * packed. A sum follows the depth in order, by stretches that depend on the depth alone: neither
+ * the division of a product into blocks of rows and columns nor the thread that computes them
+ * changes a bit. Small products, as of attention's heads, occur by the hundred: they take no lock,
+ * unlike OpenBLAS for its buffer, so that ranks do not wait for each other.
+ */
+#ifndef EXECUTOR_CPU_MATMUL_PRODUCT_H
+#define EXECUTOR_CPU_MATMUL_PRODUCT_H
+
+#include "base/dtype.h"
+#include "executor/cpu/element.h"
+#include "executor/cpu/matmul/tile.h"
+
+/* An operand in place: the distance in elements from one row (of the right: column), and from one
+ * depth, to the next; one of the two is 1. */
+typedef struct ProductSide {
+    Dtype type;
+    int64_t stride, depth_stride;
+} ProductSide;
+
+typedef struct ProductPlan {
+    ProductSide left, right;
+    int64_t depth, out_stride; /* elements from one row of the result to the next */
+    const TileKind *tile;
+    int32_t vectors;                              /* of a panel of columns */
+    int64_t row_block, column_block, depth_block; /* packed at a time */
+    int64_t columns_at, line_at;                  /* scratch offsets behind the packed rows */
+    int64_t partial_at, partial_rows;             /* sums that are not whole yet; product_plan_addend() */
+    int64_t scratch_bytes;
+    ElementLoop *widen[2]; /* of left and right to f32; NULL: they are */
+    bool is_small;         /* computed in place, strip by strip of columns; the fields above are unused */
+} ProductPlan;
+
+/* Plans products by this kind of tile, of at most so many rows and columns. False: another way is better, as
+ * the processor's vectors are short, a product of few rows or columns is large, or the types are others. */
+bool product_plan(ProductPlan *plan, const TileKind *tile, ProductSide left, ProductSide right, int64_t rows,
+                  int64_t columns, int64_t depth, int64_t out_stride);
+
+/* Plans that products of at most so many rows are added to an array: more scratch. Not of a small plan. */
+void product_plan_addend(ProductPlan *plan, int64_t rows);
+
+/* One product; `scratch` has plan->scratch_bytes. */
+void product_run(const ProductPlan *plan, float *out, const void *left, const void *right, int64_t rows,
+                 int64_t columns, void *scratch);
+/* The same with out = addend + product, rounded as by two steps; the addend lies like the result, or is it.
+ * After product_plan_addend(). */
+void product_run_added(const ProductPlan *plan, float *out, const float *addend, const void *left,
+                       const void *right, int64_t rows, int64_t columns, void *scratch);
+
+#endif

@@ -1,0 +1,252 @@
+/* Batch normalization: training, inference and gradient.
+ *
+ * Over all dimensions but the feature's, N elements per feature, in double:
+ *   training:  mean m and variance v = mean((x - m)^2); y = scale (x - m) r + offset
+ *   inference: the same with given m and v
+ *   gradient:  with x' = (x - m) r and the output's gradient g,
+ *              d offset = sum g, d scale = sum g x',
+ *              d x = scale r (g - d offset / N - x' d scale / N)
+ * where r = 1 / sqrt(v + epsilon) (Ioffe and Szegedy, "Batch Normalization", ICML 2015). Each step
+ * is y = of_x x + of_g g + term with numbers of the feature, after one or two summing passes. The
+ * team divides the features; blocks of them are read in rows in memory order, so that each sum has
+ * the order of the elements. Operands: (x, scale, offset), (x, scale, offset, m, v), (x, scale, m,
+ * v, g). Results: (y, m, v), y, (d x, d scale, d offset).
+ */
+#include <math.h>
+#include <string.h>
+
+#include "executor/array/strided.h"
+#include "executor/array/wide.h"
+#include "executor/cpu/cpu.h"
+#include "executor/cpu/team.h"
+
+enum { BLOCK = 64, GRAIN = 16 }; /* features that are worked on together; that one member takes at least */
+
+/* x as [outer, features, inner]. */
+typedef struct BatchNormKernel {
+    int64_t outer, features, inner;
+    Dtype type;
+    double epsilon;
+    bool has_gradient; /* operand 4 is g */
+} BatchNormKernel;
+
+/* A block of features and their numbers. */
+typedef struct Block {
+    const KernelCall *call;
+    const BatchNormKernel *kernel;
+    int64_t first, count;
+    double mean[BLOCK], sum[BLOCK], moment[BLOCK]; /* of add_up() */
+    double of_x[BLOCK], of_g[BLOCK], term[BLOCK];  /* of scale() */
+} Block;
+
+static void load(double *to, const void *from, Dtype type, int64_t at, int64_t count) {
+    Wide run[WIDE_RUN];
+    if (type == DTYPE_F32) {
+        for (int64_t k = 0; k < count; k++) to[k] = ((const float *)from)[at + k];
+        return;
+    }
+    wide_load(run, (const char *)from + at * dtype_bytes(type), type, count, 1);
+    for (int64_t k = 0; k < count; k++) to[k] = run[k].floating;
+}
+
+static void store(void *to, Dtype type, int64_t at, const double *from, int64_t count) {
+    Wide run[WIDE_RUN];
+    if (type == DTYPE_F32) {
+        for (int64_t k = 0; k < count; k++) ((float *)to)[at + k] = (float)from[k];
+        return;
+    }
+    for (int64_t k = 0; k < count; k++) run[k].floating = from[k];
+    wide_store((char *)to + at * dtype_bytes(type), type, run, WIDE_FLOATING, count, 1);
+}
+
+/* `count` neighbours from element `at` on: features of the block from `feature` on (step 1), or places of
+ * that one (step 0). */
+typedef struct Run {
+    int64_t at, count, feature, step;
+} Run;
+
+static void for_runs(Block *block, void (*work)(Block *block, const Run *run)) {
+    const BatchNormKernel *kernel = block->kernel;
+    for (int64_t o = 0; o < kernel->outer; o++) {
+        int64_t row = (o * kernel->features + block->first) * kernel->inner;
+        if (kernel->inner == 1) {
+            work(block, &(Run){row, block->count, 0, 1});
+            continue;
+        }
+        for (int64_t f = 0; f < block->count; f++)
+            for (int64_t i = 0; i < kernel->inner; i += WIDE_RUN) {
+                int64_t left = kernel->inner - i;
+                work(block, &(Run){row + f * kernel->inner + i, left < WIDE_RUN ? left : WIDE_RUN, f, 0});
+            }
+    }
+}
+
+/* sum += t, moment += t (x - mean), where t is g, or without one x - mean. */
+static void add_up(Block *block, const Run *run) {
+    const BatchNormKernel *kernel = block->kernel;
+    double x[WIDE_RUN], g[WIDE_RUN];
+    load(x, block->call->operands[0], kernel->type, run->at, run->count);
+    if (kernel->has_gradient) load(g, block->call->operands[4], kernel->type, run->at, run->count);
+    for (int64_t k = 0; k < run->count; k++) {
+        int64_t f = run->feature + k * run->step;
+        double centred = x[k] - block->mean[f], t = kernel->has_gradient ? g[k] : centred;
+        block->sum[f] += t;
+        block->moment[f] += t * centred;
+    }
+}
+
+/* y = of_x x + of_g g + term */
+static void scale(Block *block, const Run *run) {
+    const BatchNormKernel *kernel = block->kernel;
+    double x[WIDE_RUN], g[WIDE_RUN];
+    load(x, block->call->operands[0], kernel->type, run->at, run->count);
+    if (kernel->has_gradient) load(g, block->call->operands[4], kernel->type, run->at, run->count);
+    for (int64_t k = 0; k < run->count; k++) {
+        int64_t f = run->feature + k * run->step;
+        x[k] = block->of_x[f] * x[k] + block->term[f];
+        if (kernel->has_gradient) x[k] += block->of_g[f] * g[k];
+    }
+    store(block->call->results[0], kernel->type, run->at, x, run->count);
+}
+
+static void read(const Block *block, int32_t operand, double *to) {
+    load(to, block->call->operands[operand], block->kernel->type, block->first, block->count);
+}
+
+static void write(const Block *block, int32_t result, const double *from) {
+    store(block->call->results[result], block->kernel->type, block->first, from, block->count);
+}
+
+static double count_of(const BatchNormKernel *kernel) {
+    return (double)(kernel->outer * kernel->inner);
+}
+
+/* y = scale (x - mean) r + offset */
+static void normalize(Block *block, const double *variance) {
+    double factor[BLOCK], offset[BLOCK];
+    read(block, 1, factor);
+    read(block, 2, offset);
+    for (int64_t f = 0; f < block->count; f++) {
+        block->of_x[f] = factor[f] / sqrt(variance[f] + block->kernel->epsilon);
+        block->term[f] = offset[f] - block->mean[f] * block->of_x[f];
+    }
+    for_runs(block, scale);
+}
+
+static void train_block(Block *block) {
+    double variance[BLOCK];
+    for_runs(block, add_up);
+    for (int64_t f = 0; f < block->count; f++) block->mean[f] = block->sum[f] / count_of(block->kernel);
+    memset(block->moment, 0, sizeof block->moment);
+    for_runs(block, add_up);
+    for (int64_t f = 0; f < block->count; f++) variance[f] = block->moment[f] / count_of(block->kernel);
+    normalize(block, variance);
+    write(block, 1, block->mean);
+    write(block, 2, variance);
+}
+
+static void infer_block(Block *block) {
+    double variance[BLOCK];
+    read(block, 3, block->mean);
+    read(block, 4, variance);
+    normalize(block, variance);
+}
+
+static void differentiate_block(Block *block) {
+    double factor[BLOCK], variance[BLOCK], to_scale[BLOCK];
+    read(block, 1, factor);
+    read(block, 2, block->mean);
+    read(block, 3, variance);
+    for_runs(block, add_up);
+    for (int64_t f = 0; f < block->count; f++) {
+        double r = 1 / sqrt(variance[f] + block->kernel->epsilon), count = count_of(block->kernel);
+        to_scale[f] = block->moment[f] * r;
+        block->of_g[f] = factor[f] * r;
+        block->of_x[f] = -factor[f] * r * r * to_scale[f] / count;
+        block->term[f] = -factor[f] * r * block->sum[f] / count - block->mean[f] * block->of_x[f];
+    }
+    for_runs(block, scale);
+    write(block, 1, to_scale);
+    write(block, 2, block->sum);
+}
+
+/* One run of a call: the function for each block of features. */
+typedef struct Task {
+    const KernelCall *call;
+    void (*work)(Block *block);
+} Task;
+
+static void run_part(void *user, int32_t part, int32_t parts) {
+    const Task *task = user;
+    const BatchNormKernel *kernel = task->call->compiled;
+    int64_t first, end;
+    team_stretch(kernel->features, GRAIN, part, parts, &first, &end);
+    for (; first < end; first += BLOCK) {
+        Block block = {.call = task->call, .kernel = kernel, .first = first};
+        block.count = end - first < BLOCK ? end - first : BLOCK;
+        task->work(&block);
+    }
+}
+
+static void run(const KernelCall *call, void (*work)(Block *block)) {
+    const BatchNormKernel *kernel = call->compiled;
+    Task task = {call, work};
+    double elements = count_of(kernel) * (double)kernel->features;
+    team_run(call->device, run_part, &task, team_parts(call->device, 4 * elements));
+}
+
+static void run_training(const KernelCall *call) {
+    run(call, train_block);
+}
+
+static void run_inference(const KernelCall *call) {
+    run(call, infer_block);
+}
+
+static void run_gradient(const KernelCall *call) {
+    run(call, differentiate_block);
+}
+
+/* Operands of `whole` are shaped like x, the others are one number per feature. */
+static AmStatus prepare(KernelCall *call, Arena *arena, int32_t operands, uint32_t whole, int32_t results,
+                        AmError *error) {
+    BatchNormKernel *kernel = ARENA_ARRAY(arena, BatchNormKernel, 1);
+    if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
+    const IrShape *x = call->operand_shapes[0];
+    const IrOptions *options = call->instruction->attributes->options;
+    int64_t d = options->feature_index;
+    if (!dtype_is_floating(x->type) || !wide_supports(x->type))
+        return kernel_call_refuse(call, "not on this type", error);
+    if (call->operand_count != operands || call->result_count != results || d < 0 || d >= x->rank)
+        return kernel_call_refuse(call, "not with these operands", error);
+    const IrShape vector = {.type = x->type, .rank = 1, .dimensions = x->dimensions + d};
+    for (int32_t k = 0; k < operands; k++)
+        if (!ir_shape_equal(call->operand_shapes[k], whole >> k & 1 ? x : &vector))
+            return kernel_call_refuse(call, "its operands do not fit together", error);
+    for (int32_t k = 0; k < results; k++)
+        if (!ir_shape_equal(call->result_shapes[k], k == 0 ? x : &vector))
+            return kernel_call_refuse(call, "its results have other shapes", error);
+    *kernel = (BatchNormKernel){.outer = strided_elements(x->dimensions, (int32_t)d),
+                                .features = x->dimensions[d],
+                                .inner = strided_elements(x->dimensions + d + 1, x->rank - (int32_t)d - 1),
+                                .type = x->type,
+                                .epsilon = options->epsilon,
+                                .has_gradient = whole >> 4 & 1};
+    call->compiled = kernel;
+    return AM_OK;
+}
+
+AmStatus cpu_prepare_batch_norm_training(KernelCall *call, Arena *arena, AmError *error) {
+    call->run = run_training;
+    return prepare(call, arena, 3, 1, 3, error);
+}
+
+AmStatus cpu_prepare_batch_norm_inference(KernelCall *call, Arena *arena, AmError *error) {
+    call->run = run_inference;
+    return prepare(call, arena, 5, 1, 1, error);
+}
+
+AmStatus cpu_prepare_batch_norm_gradient(KernelCall *call, Arena *arena, AmError *error) {
+    call->run = run_gradient;
+    return prepare(call, arena, 5, 1 | 1 << 4, 3, error);
+}

@@ -1,0 +1,200 @@
+/* Batch normalization: training, inference and gradient, by the formulas of
+ * executor/cpu/reduce/batch_norm.c, in double.
+ *
+ * The sums over a feature are folds (source_fold.h) whose last kernel also writes
+ * what depends on the feature alone, to the results and, in double, to the
+ * scratch memory; then one thread per element computes the array.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "executor/array/strided.h"
+#include "executor/cuda/codegen/source_fold.h"
+
+/* x as [outer, features, inner]; the scratch memory begins with two doubles per feature. */
+typedef struct BatchNorm {
+    int64_t outer, features, inner;
+    Dtype type;
+    double epsilon;
+} BatchNorm;
+
+/* Operands of `whole` are shaped like x, the others are one number per feature. */
+static AmStatus describe(BatchNorm *self, const KernelCall *call, int32_t operands, uint32_t whole,
+                         int32_t results, AmError *error) {
+    const IrShape *x = call->operand_shapes[0];
+    const IrOptions *options = call->instruction->attributes->options;
+    int64_t d = options->feature_index;
+    if (!dtype_is_floating(x->type) || !cuda_has_arithmetic(x->type))
+        return kernel_call_refuse(call, "not on this type", error);
+    if (call->operand_count != operands || call->result_count != results || d < 0 || d >= x->rank)
+        return kernel_call_refuse(call, "not with these operands", error);
+    const IrShape vector = {.type = x->type, .rank = 1, .dimensions = x->dimensions + d};
+    for (int32_t k = 0; k < operands; k++)
+        if (!ir_shape_equal(call->operand_shapes[k], whole >> k & 1 ? x : &vector))
+            return kernel_call_refuse(call, "its operands do not fit together", error);
+    for (int32_t k = 0; k < results; k++)
+        if (!ir_shape_equal(call->result_shapes[k], k == 0 ? x : &vector))
+            return kernel_call_refuse(call, "its results have other shapes", error);
+    *self = (BatchNorm){.outer = strided_elements(x->dimensions, (int32_t)d),
+                        .features = x->dimensions[d],
+                        .inner = strided_elements(x->dimensions + d + 1, x->rank - (int32_t)d - 1),
+                        .type = x->type,
+                        .epsilon = options->epsilon};
+    return AM_OK;
+}
+
+/* A sum over each feature; the expressions are filled in by the caller. */
+static CudaFold new_fold(const BatchNorm *self, int32_t value_count) {
+    return (CudaFold){.kept_rank = 1,
+                      .kept = {self->features},
+                      .kept_strides = {self->inner},
+                      .results = self->features,
+                      .reduced_rank = 2,
+                      .reduced = {self->outer, self->inner},
+                      .reduced_strides = {self->features * self->inner, 1},
+                      .reduced_count = self->outer * self->inner,
+                      .reduction = SBP_ADD,
+                      .kind = WIDE_FLOATING,
+                      .value_count = value_count};
+}
+
+/* Appends a number, by its bits if it has no digits. */
+static void append_number(Text *out, double value) {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if (isfinite(value)) text_append(out, "%.17e", value);
+    else text_append(out, "bits_as<f64>(0x%016llxull)", (unsigned long long)bits);
+}
+
+/* A template in which $0 to $4 stand for an element of an operand in double, at the place that follows in
+ * brackets ("$1[result]"), $= for a store to result 0 to 2 ("$=1[result] = value;"), $n for the number of
+ * elements of a feature, $e for epsilon and $f for the number of features. */
+static void expand(Text *out, const BatchNorm *self, const char *template) {
+    for (const char *c = template; *c; c++) {
+        if (*c != '$') {
+            text_append_bytes(out, c, 1);
+            continue;
+        }
+        c++;
+        if (*c == 'n') text_append(out, "%lld.0", (long long)(self->outer * self->inner));
+        if (*c == 'f') text_append(out, "%lldll", (long long)self->features);
+        if (*c == 'e') append_number(out, self->epsilon);
+        if (*c >= '0' && *c <= '4') {
+            char element[64];
+            const char *end = strchr(c, ']') + 1;
+            snprintf(element, sizeof element, "in%.*s", (int)(end - c), c);
+            text_append_string(out, "(f64)");
+            cuda_append_load(out, self->type, element);
+            c = end - 1;
+        }
+        if (*c == '=') {
+            const char *end = strchr(c, ']') + 1, *value = end + strlen(" = "), *last = strchr(value, ';');
+            char expression[64];
+            snprintf(expression, sizeof expression, "%.*s", (int)(last - value), value);
+            text_append(out, "out%.*s = ", (int)(end - c - 1), c + 1);
+            cuda_append_narrow(out, self->type, WIDE_FLOATING, expression);
+            c = last - 1;
+        }
+    }
+}
+
+static AmStatus launch_fold(CudaSource *source, Arena *arena, const KernelCall *call, const BatchNorm *self,
+                            CudaFold *fold, const char *first, const char *second, const char *finish,
+                            AmError *error) {
+    Text elements[2] = {{0}, {0}}, end = {0};
+    expand(&elements[0], self, first);
+    expand(&elements[1], self, second ? second : "0");
+    expand(&end, self, finish);
+    for (int32_t k = 0; k < fold->value_count; k++) fold->elements[k] = elements[k].data;
+    AmStatus status = elements[0].failed || elements[1].failed || end.failed
+                          ? am_fail_memory(error, 1024)
+                          : cuda_fold_launch(source, arena, call, fold, "batch_norm_sum", end.data, error);
+    for (int32_t k = 0; k < 2; k++) text_free(&elements[k]);
+    text_free(&end);
+    return status;
+}
+
+/* One thread per element i of x, whose feature is `feature`. */
+static AmStatus launch_elements(CudaSource *source, Arena *arena, const KernelCall *call,
+                                const BatchNorm *self, const char *kind, const char *statements,
+                                AmError *error) {
+    int64_t elements = ir_shape_elements(call->operand_shapes[0]);
+    Text body = {0};
+    cuda_append_signature(&body, call, source, "f64", false);
+    cuda_append_guard(&body, elements);
+    cuda_append_coordinate(&body, "feature", 0, elements, self->inner, self->features);
+    expand(&body, self, statements);
+    text_append_string(&body, "}\n");
+    return cuda_source_launch(source, arena, kind, &body, cuda_blocks(elements), CUDA_THREADS, error);
+}
+
+/* y = x * factor + term. */
+static const char scale[] = "    const f64 y = $0[i] * scratch[feature0] + scratch[$f + feature0];\n"
+                            "    $=0[i] = y;\n";
+
+AmStatus cuda_source_batch_norm_training(CudaSource *source, Arena *arena, const KernelCall *call,
+                                         AmError *error) {
+    BatchNorm self;
+    TRY(describe(&self, call, 3, 1, 3, error));
+    if (self.features == 0) return AM_OK;
+    if (self.outer * self.inner == 0) return kernel_call_refuse(call, "its features have no elements", error);
+    CudaFold mean = new_fold(&self, 1), variance = new_fold(&self, 1);
+    source->scratch_bytes = 16 * self.features;
+    cuda_fold_plan(&mean, source);
+    cuda_fold_plan(&variance, source);
+    TRY(launch_fold(source, arena, call, &self, &mean, "$0[place]", NULL,
+                    "    const f64 mean = value0 / $n;\n"
+                    "    ((f64 *)scratch)[$f + result] = mean;\n"
+                    "    $=1[result] = mean;\n",
+                    error));
+    TRY(launch_fold(source, arena, call, &self, &variance,
+                    "($0[place] - ((const f64 *)scratch)[$f + result]) * "
+                    "($0[place] - ((const f64 *)scratch)[$f + result])",
+                    NULL,
+                    "    const f64 mean = ((const f64 *)scratch)[$f + result], variance = value0 / $n;\n"
+                    "    const f64 factor = $1[result] / sqrt(variance + $e);\n"
+                    "    ((f64 *)scratch)[result] = factor;\n"
+                    "    ((f64 *)scratch)[$f + result] = $2[result] - mean * factor;\n"
+                    "    $=2[result] = variance;\n",
+                    error));
+    return launch_elements(source, arena, call, &self, "batch_norm_scale", scale, error);
+}
+
+AmStatus cuda_source_batch_norm_inference(CudaSource *source, Arena *arena, const KernelCall *call,
+                                          AmError *error) {
+    BatchNorm self;
+    TRY(describe(&self, call, 5, 1, 1, error));
+    if (ir_shape_elements(call->operand_shapes[0]) == 0) return AM_OK;
+    return launch_elements(source, arena, call, &self, "batch_norm",
+                           "    const f64 factor = $1[feature0] / sqrt($4[feature0] + $e);\n"
+                           "    const f64 y = $0[i] * factor + ($2[feature0] - $3[feature0] * factor);\n"
+                           "    $=0[i] = y;\n",
+                           error);
+}
+
+AmStatus cuda_source_batch_norm_gradient(CudaSource *source, Arena *arena, const KernelCall *call,
+                                         AmError *error) {
+    BatchNorm self;
+    TRY(describe(&self, call, 5, 1 | 1 << 4, 3, error));
+    if (self.features == 0) return AM_OK;
+    if (self.outer * self.inner == 0) return kernel_call_refuse(call, "its features have no elements", error);
+    CudaFold sums = new_fold(&self, 2);
+    source->scratch_bytes = 16 * self.features;
+    cuda_fold_plan(&sums, source);
+    TRY(launch_fold(source, arena, call, &self, &sums, "$4[place]", "$4[place] * ($0[place] - $2[result])",
+                    "    const f64 scale = value1 * (1 / sqrt($3[result] + $e));\n"
+                    "    ((f64 *)scratch)[result] = scale;\n"
+                    "    ((f64 *)scratch)[$f + result] = value0;\n"
+                    "    $=1[result] = scale;\n"
+                    "    $=2[result] = value0;\n",
+                    error));
+    return launch_elements(
+        source, arena, call, &self, "batch_norm_gradient",
+        "    const f64 r = 1 / sqrt($3[feature0] + $e), normal = ($0[i] - $2[feature0]) * r;\n"
+        "    const f64 y = $1[feature0] * r *\n"
+        "                  ($4[i] - scratch[$f + feature0] / $n -\n"
+        "                   normal * scratch[feature0] / $n);\n"
+        "    $=0[i] = y;\n",
+        error);
+}

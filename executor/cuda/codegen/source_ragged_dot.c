@@ -1,0 +1,88 @@
+/* ragged-dot: one thread for each element of the result, which adds up its
+ * products in the order of executor/cpu/matmul/ragged_dot.c.
+ *
+ * Ragged and free: the thread finds the group that its row is in, whose matrix of
+ * the right side it reads; rows behind the last group are 0. Ragged and
+ * contracted: the thread adds up the part of the sum that is its group's.
+ */
+#include "executor/cpu/matmul/ragged_dot.h"
+
+#include "executor/array/wide.h"
+#include "executor/cuda/codegen/source_fold.h"
+
+/* "start" and "end": where group number "group" begins and ends; sizes that reach over `length` are cut. */
+static void append_next_group(Text *out, const KernelCall *call, int64_t length) {
+    text_append_string(out, "        const s64 size = greatest_of(");
+    cuda_append_index_load(out, call->operand_shapes[2]->type, 2, "group");
+    text_append(out,
+                ", 0ll);\n"
+                "        start = end;\n"
+                "        end = size > %lldll - end ? %lldll : end + size;\n",
+                (long long)length, (long long)length);
+}
+
+/* Finds the group of this thread: "group", -1 for rows of none, "start" and "end". */
+static void append_group(Text *out, const KernelCall *call, const RaggedDot *form) {
+    text_append_string(out, "    s64 start = 0, end = 0, group = 0;\n");
+    if (form->contracts) {
+        text_append_string(out, "    for (; group <= d0; group++) {\n");
+        append_next_group(out, call, form->contracted[form->ragged]);
+        text_append_string(out, "    }\n");
+        return;
+    }
+    text_append(out, "    for (; group < %lldll; group++) {\n", (long long)form->groups);
+    append_next_group(out, call, form->result[form->ragged]);
+    text_append(out, "        if (d%d < end) break;\n    }\n", form->ragged);
+    text_append(out, "    if (group == %lldll) {\n        out0[i] = 0;\n        return;\n    }\n",
+                (long long)form->groups);
+}
+
+/* Adds up "sum" over the contracted dimensions c0, c1, ... */
+static void append_sum(Text *out, const KernelCall *call, const RaggedDot *form) {
+    for (int32_t d = 0; d < form->contracted_rank; d++) {
+        bool is_ragged = form->contracts && d == form->ragged;
+        text_append(out, "    for (s64 c%d = %s; c%d < ", d, is_ragged ? "start" : "0", d);
+        if (is_ragged) text_append(out, "end; c%d++)\n", d);
+        else text_append(out, "%lldll; c%d++)\n", (long long)form->contracted[d], d);
+    }
+    text_append_string(out, "    {\n        const s64 left = left_at + ");
+    cuda_append_dot(out, "c", form->contracted_left, form->contracted_rank);
+    text_append_string(out, ", right = right_at + ");
+    cuda_append_dot(out, "c", form->contracted_right, form->contracted_rank);
+    text_append_string(out, ";\n        sum = sum + (Wide)");
+    cuda_append_element(out, call->operand_shapes[0]->type, "in0", "left");
+    text_append_string(out, " * (Wide)");
+    cuda_append_element(out, call->operand_shapes[1]->type, "in1", "right");
+    text_append_string(out, ";\n    }\n");
+}
+
+AmStatus cuda_source_ragged_dot(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+    const IrShape *result = call->result_shapes[0];
+    RaggedDot form = {0};
+    Text body = {0};
+    TRY(ragged_dot_read(&form, call, error));
+    for (int32_t k = 0; k < 3; k++)
+        if (!cuda_has_arithmetic(call->operand_shapes[k]->type) ||
+            call->operand_shapes[k]->type == DTYPE_PRED)
+            return kernel_call_refuse(call, "not on these types", error);
+    int64_t elements = ir_shape_elements(result);
+    if (elements == 0) return AM_OK;
+    WideKind kind = wide_kind(result->type);
+    cuda_append_signature(&body, call, source, NULL, false);
+    cuda_append_guard(&body, elements);
+    /* Integers wrap, so they are added up without a sign. */
+    text_append(&body, "    typedef %s Wide;\n", kind == WIDE_FLOATING ? "f64" : "u64");
+    cuda_append_coordinates(&body, "d", form.result, form.result_rank);
+    append_group(&body, call, &form);
+    text_append_string(&body, "    const s64 left_at = ");
+    cuda_append_dot(&body, "d", form.left, form.result_rank);
+    text_append_string(&body, ", right_at = ");
+    cuda_append_dot(&body, "d", form.right, form.result_rank);
+    if (!form.contracts) text_append(&body, " + group * %lldll", (long long)form.group_stride);
+    text_append_string(&body, ";\n    Wide sum = 0;\n");
+    append_sum(&body, call, &form);
+    text_append_string(&body, "    out0[i] = ");
+    cuda_append_narrow(&body, result->type, kind == WIDE_FLOATING ? WIDE_FLOATING : WIDE_UNSIGNED, "sum");
+    text_append_string(&body, ";\n}\n");
+    return cuda_source_launch(source, arena, "ragged_dot", &body, cuda_blocks(elements), CUDA_THREADS, error);
+}

@@ -1,0 +1,94 @@
+/* The generated kernel of a dot or a convolution (product.h) in place of a
+ * library's.
+ *
+ * A type that a library never takes (integers, mixed types) is no subject of a
+ * warning. A product that it refuses costs much time: one warning has their
+ * number, the first instruction and its reason. A library that is absent is one
+ * warning too.
+ */
+#include <string.h>
+
+#include "executor/cuda/codegen/product.h"
+#include "executor/cuda/cuda.h"
+
+AmStatus cuda_prepare_plain(KernelCall *call, Arena *arena, AmError *error) {
+    CudaSource source;
+    bool is_dot = call->instruction->opcode == IR_DOT;
+    TRY(is_dot ? cuda_source_dot(&source, arena, call, error)
+               : cuda_source_convolution(&source, arena, call, error));
+    return cuda_prepare_source(call, arena, &source, error);
+}
+
+static const char *name_of(const KernelCall *call) {
+    const IrModule *module = call->program->module;
+    int32_t origin = call->instruction->origin;
+    return module && origin >= 0 && origin < module->instruction_count ? module->instructions[origin].name
+                                                                       : NULL;
+}
+
+static const char *plural(int32_t count) {
+    return count == 1 ? "" : "s";
+}
+
+/* "2 matrix products and 1 convolution run as generated kernels, slowly; the first is 'dot.3': REASON" */
+static char *describe_refusals(const CudaRefusals *refusals, Arena *arena) {
+    int32_t products = refusals->products, convolutions = refusals->convolutions;
+    char *of_dots = arena_format(arena, "%d matrix product%s", products, plural(products));
+    char *of_others = arena_format(arena, "%d convolution%s", convolutions, plural(convolutions));
+    if (!of_dots || !of_others) return NULL;
+    return arena_format(arena, "%s%s%s %s, slowly; the first is '%s': %s", products > 0 ? of_dots : "",
+                        products > 0 && convolutions > 0 ? " and " : "", convolutions > 0 ? of_others : "",
+                        products + convolutions == 1 ? "runs as a generated kernel"
+                                                     : "run as generated kernels",
+                        refusals->first, refusals->reason);
+}
+
+/* The line's number among the warnings, or -1. */
+static int32_t find_line(const AmWarnings *warnings, const char *line) {
+    for (int32_t k = 0; k < warnings->count; k++)
+        if (strcmp(warnings->texts[k], line) == 0) return k;
+    return -1;
+}
+
+/* Keeps one line for the device: each refusal replaces the line of the ones before. */
+static void note_refusal(CudaKernelDevice *device, const KernelCall *call, const char *reason) {
+    CudaRefusals *refusals = &device->refusals;
+    AmWarnings *warnings = device->warnings;
+    if (!warnings || !warnings->arena) return;
+    bool is_first = !refusals->first;
+    if (is_first) {
+        const char *name = name_of(call);
+        refusals->first =
+            arena_format(warnings->arena, "%s", name ? name : ir_opcode_name(call->instruction->opcode));
+        refusals->reason = arena_format(warnings->arena, "%s", reason);
+    }
+    if (call->instruction->opcode == IR_DOT) refusals->products++;
+    else refusals->convolutions++;
+    char *line = describe_refusals(refusals, warnings->arena);
+    if (!line || !refusals->first || !refusals->reason) return;
+    int32_t other = find_line(warnings, line);
+    if (is_first) {
+        am_warn(warnings, "%s", line);
+        refusals->line = find_line(warnings, line);
+    } else if (other >= 0) { /* another rank has as many */
+        for (int32_t k = refusals->line + 1; k < warnings->count && refusals->line != other; k++)
+            warnings->texts[k - 1] = warnings->texts[k];
+        if (refusals->line != other) warnings->count--;
+        refusals->line = find_line(warnings, line);
+    } else if (refusals->line >= 0) {
+        warnings->texts[refusals->line] = line;
+    }
+}
+
+AmStatus cuda_prepare_refused(KernelCall *call, Arena *arena, const char *reason, AmError *error) {
+    TRY(cuda_prepare_plain(call, arena, error));
+    note_refusal(cuda_device_of(call->device), call, reason);
+    return AM_OK;
+}
+
+AmStatus cuda_prepare_without_dnn(KernelCall *call, Arena *arena, const char *reason, AmError *error) {
+    AmWarnings *warnings = cuda_device_of(call->device)->warnings;
+    TRY(cuda_prepare_plain(call, arena, error));
+    if (warnings) am_warn(warnings, "convolutions run as plain kernels, slowly: %s", reason);
+    return AM_OK;
+}

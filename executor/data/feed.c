@@ -1,0 +1,185 @@
+/* All feeds of a run: reading what stays the same, agreeing on batches, order and position; see feed.h. */
+#include "executor/data/feed.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "executor/data/feed_load.h"
+#include "executor/data/feed_source.h"
+
+/* Copied in the time that a thread takes to wake, or about that. */
+enum { SMALL_BYTES = 1 << 16 };
+
+struct Feeds {
+    Arena arena;
+    const PlanContext *context; /* of the whole module */
+    const AmRunOptions *options;
+    FeedSource source;
+    const char *data_path; /* the first file of --data, the options'; NULL: none */
+    Feed *feeds;           /* [count], by parameter */
+    int32_t count;
+    FeedOrder order;
+    FeedLoader loader;
+};
+
+/* One batch more or less is a remainder; anything else is a mistake. */
+static AmStatus align_batches(Feeds *self, AmError *error) {
+    const Feed *first = NULL;
+    for (int32_t k = 0; k < self->count; k++) {
+        const Feed *feed = &self->feeds[k];
+        if (!feed_in_batches(feed)) continue;
+        if (!first) {
+            first = feed;
+            self->order.batches = feed->batches;
+        }
+        int64_t difference = feed->batches - first->batches;
+        if (difference > 1 || difference < -1)
+            return am_fail(error, AM_ERROR_INPUT, feed->path,
+                           "'%s' holds %lld batches and '%s' holds %lld: expected the same number",
+                           first->parameter->path, (long long)first->batches, feed->parameter->path,
+                           (long long)feed->batches);
+        if (feed->batches < self->order.batches) self->order.batches = feed->batches;
+        if (difference != 0 && self->options->warnings)
+            am_warn(self->options->warnings,
+                    "'%s' and '%s' hold different numbers of batches: only %lld are used",
+                    first->parameter->path, feed->parameter->path, (long long)self->order.batches);
+    }
+    return AM_OK;
+}
+
+/* Examples that belong together must be as many in every batch. */
+static AmStatus align_examples(Feeds *self, AmError *error) {
+    const Feed *first = NULL;
+    FeedOrder *order = &self->order;
+    for (int32_t k = 0; k < self->count && order->shuffled; k++) {
+        const Feed *feed = &self->feeds[k];
+        if (!feed_in_batches(feed) || feed->in_order) continue;
+        if (!first) {
+            first = feed;
+            order->per_batch = feed->per_batch;
+            order->examples = feed->examples;
+        }
+        if (feed->per_batch != order->per_batch)
+            return am_fail(
+                error, AM_ERROR_INPUT, feed->path,
+                "'%s' has %lld examples in a batch and '%s' has %lld: they cannot be shuffled alike",
+                first->parameter->path, (long long)first->per_batch, feed->parameter->path,
+                (long long)feed->per_batch);
+        if (feed->examples < order->examples) order->examples = feed->examples;
+    }
+    return AM_OK;
+}
+
+/* Sends constant parameters to the ranks at once, one by one. */
+static AmStatus read_all(Feeds *self, Rank *ranks, int32_t rank_count, const bool *is_resumed,
+                         AmError *error) {
+    for (int32_t k = 0; k < self->count; k++) {
+        Feed *feed = &self->feeds[k];
+        if (is_resumed && is_resumed[k]) continue;
+        TRY(feed_open(feed, &self->source, k, error));
+        for (int32_t r = 0; r < rank_count && feed->once; r++) rank_set_parameter(&ranks[r], k, feed->once);
+        if (feed->once) feed_close(feed);
+    }
+    if (self->source.data_count > 0) self->data_path = self->source.data[0].path;
+    feed_source_close(&self->source);
+    return self->arena.failed ? am_fail_memory(error, self->count) : AM_OK;
+}
+
+static AmStatus open_all(Feeds *self, Rank *ranks, int32_t rank_count, const bool *is_resumed,
+                         AmError *error) {
+    int32_t depth = self->options->prefetch > 0 ? self->options->prefetch : FEED_PREFETCH;
+    self->count = self->context->roles->parameter_count;
+    self->feeds = ARENA_ARRAY(&self->arena, Feed, self->count + 1);
+    if (!self->feeds) return am_fail_memory(error, (int64_t)sizeof(Feed) * self->count);
+    TRY(feed_source_open(&self->source, self->context, self->options, &self->arena, error));
+    TRY(read_all(self, ranks, rank_count, is_resumed, error));
+    self->order = (FeedOrder){.seed = self->options->seed, .shuffled = self->options->shuffle};
+    TRY(align_batches(self, error));
+    TRY(align_examples(self, error));
+    return feed_loader_open(&self->loader, &self->arena, self->feeds, self->count, ranks, rank_count, depth,
+                            error);
+}
+
+AmStatus feeds_open(Feeds **feeds, const PlanContext *context, const AmRunOptions *options, Rank *ranks,
+                    int32_t rank_count, const bool *is_resumed, AmError *error) {
+    Feeds *self = calloc(1, sizeof *self);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    *feeds = self;
+    self->context = plan_context_whole(context);
+    self->options = options;
+    AmStatus status = open_all(self, ranks, rank_count, is_resumed, error);
+    if (status == AM_OK) return AM_OK;
+    feeds_close(self);
+    *feeds = NULL;
+    return status;
+}
+
+void feeds_close(Feeds *self) {
+    if (!self) return;
+    feed_loader_close(&self->loader);
+    for (int32_t k = 0; self->feeds && k < self->count; k++) feed_close(&self->feeds[k]);
+    feed_source_close(&self->source);
+    arena_free(&self->arena);
+    free(self);
+}
+
+bool feeds_has_batches(const Feeds *self, int32_t parameter) {
+    return feed_in_batches(&self->feeds[parameter]);
+}
+
+FeedPosition feeds_position(const Feeds *self, int64_t steps) {
+    const FeedOrder *order = &self->order;
+    int64_t number = order->start + steps, batches = order->batches > 0 ? order->batches : 1;
+    return (FeedPosition){.seed = order->seed,
+                          .shuffled = order->shuffled,
+                          .epoch = number / batches,
+                          .batch = number % batches,
+                          .batches = order->batches};
+}
+
+AmStatus feeds_seek(Feeds *self, const FeedPosition *position, AmError *error) {
+    FeedOrder *order = &self->order;
+    const char *file = self->data_path;
+    if (position->batches != order->batches)
+        return am_fail(
+            error, AM_ERROR_INPUT, file,
+            "the data has %lld batches, the checkpoint's data had %lld (expected the same data, or a "
+            "new folder for --checkpoint)",
+            (long long)order->batches, (long long)position->batches);
+    if (order->batches == 0) return AM_OK;
+    if (position->shuffled != order->shuffled)
+        return am_fail(
+            error, AM_ERROR_INPUT, file, "the data is %s, the checkpoint's data was %s (expected %s)",
+            order->shuffled ? "shuffled" : "in order", position->shuffled ? "shuffled" : "in order",
+            position->shuffled ? "--shuffle" : "no --shuffle");
+    if (position->epoch < 0 || position->batch < 0 || position->batch >= order->batches ||
+        position->epoch > INT64_MAX / order->batches - 1)
+        return am_fail(error, AM_ERROR_INPUT, file, "epoch %lld, batch %lld of %lld is outside the data",
+                       (long long)position->epoch, (long long)position->batch, (long long)order->batches);
+    order->seed = position->seed;
+    order->start = position->epoch * order->batches + position->batch;
+    return AM_OK;
+}
+
+AmStatus feeds_start(Feeds *self, AmError *error) {
+    return feed_loader_start(&self->loader, &self->order, &self->arena, error);
+}
+
+int32_t feeds_depth(const Feeds *self) {
+    return self->loader.count > 0 ? self->loader.depth : 0;
+}
+
+bool feeds_are_small(const Feeds *self) {
+    return self->loader.place_bytes <= SMALL_BYTES;
+}
+
+AmStatus feeds_load(void *feeds, int64_t turn, AmError *error) {
+    Feeds *self = feeds;
+    (void)error;
+    feed_loader_load(&self->loader, turn);
+    return AM_OK;
+}
+
+AmStatus feeds_take(Feeds *self, int32_t r, int64_t step, AmError *error) {
+    return feed_loader_take(&self->loader, r, step, error);
+}

@@ -1,0 +1,320 @@
+/* Both sides of the handshake; see handshake.h. */
+#include "executor/processes/handshake.h"
+
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "base/system/clock.h"
+#include "base/text.h"
+#include "executor/processes/socket.h"
+
+enum { VERSION = 1, NONCE = 32, PROOF = 64, REFUSAL = 256, MOST_CALLERS = 128 };
+
+/* Time for a stranger to say who it is, and for process 0 to answer. */
+static const double caller_seconds = 5, answer_seconds = 15;
+/* The time for which a failed process 0 still reports the reason to late processes. */
+static const double dismissal_seconds = 1;
+static const char magic[8] = "automap";
+
+typedef struct Challenge {
+    char magic[8];
+    uint32_t version, unused;
+    unsigned char nonce[NONCE];
+} Challenge;
+
+typedef struct Hello {
+    char magic[8];
+    uint32_t version, channel;
+    int32_t process, count;
+    unsigned char nonce[NONCE];
+    char host[LIVENESS_HOST];
+    char proof[PROOF];
+} Hello;
+
+typedef struct Welcome {
+    char magic[8];
+    uint32_t is_refused, unused;
+    char proof[PROOF];
+    char refusal[REFUSAL]; /* why */
+} Welcome;
+
+/* Computes the proof of a process that has the secret and both random numbers; `side` distinguishes
+ * the two directions. */
+static void prove(char proof[PROOF], const char *side, const WorldPlace *place, const Challenge *challenge,
+                  const Hello *hello) {
+    char hex[PROOF + 1];
+    Sha256 hash;
+    sha256_begin(&hash);
+    sha256_add(&hash, place->secret, sizeof place->secret);
+    sha256_add(&hash, side, strlen(side) + 1);
+    sha256_add(&hash, challenge, sizeof *challenge);
+    sha256_add(&hash, hello, offsetof(Hello, proof));
+    sha256_end(&hash, hex);
+    memcpy(proof, hex, PROOF);
+}
+
+static AmStatus draw_nonce(unsigned char nonce[NONCE], AmError *error) {
+    if (getentropy(nonce, NONCE) == 0) return AM_OK;
+    return am_fail(error, AM_ERROR_RUNTIME, "", "no random numbers: %s", strerror(errno));
+}
+
+static bool is_ours(const char bytes[8]) {
+    return memcmp(bytes, magic, sizeof magic) == 0;
+}
+
+/* ---- who joins ---- */
+
+/* One attempt on a fresh connection. AM_OK with *again: it ended before an answer. */
+static AmStatus introduce(int connection, const WorldPlace *place, HandshakeChannel channel, double deadline,
+                          bool *again, AmError *error) {
+    Challenge challenge;
+    Hello hello = {.version = VERSION, .channel = channel, .process = place->process, .count = place->count};
+    Welcome welcome;
+    char proof[PROOF], refusal[REFUSAL];
+    *again = true;
+    if (!socket_receive(connection, &challenge, sizeof challenge, deadline)) return AM_OK;
+    if (!is_ours(challenge.magic))
+        return am_fail(error, AM_ERROR_RUNTIME, "",
+                       "what listens on %s port %u is no process of automap: is the port another program's?",
+                       place->host, (unsigned)place->port);
+    if (challenge.version != VERSION)
+        return am_fail(error, AM_ERROR_RUNTIME, "",
+                       "process 0 speaks version %u of the protocol between processes and process %d "
+                       "version %d: expected the same automap everywhere",
+                       (unsigned)challenge.version, (int)place->process, VERSION);
+    memcpy(hello.magic, magic, sizeof magic);
+    if (gethostname(hello.host, sizeof hello.host - 1) != 0) hello.host[0] = '\0';
+    TRY(draw_nonce(hello.nonce, error));
+    prove(hello.proof, "join", place, &challenge, &hello);
+    if (!socket_send(connection, &hello, sizeof hello, deadline)) return AM_OK;
+    if (!socket_receive(connection, &welcome, sizeof welcome, deadline)) return AM_OK;
+    *again = false;
+    liveness_copy_text(refusal, sizeof refusal, welcome.refusal, sizeof welcome.refusal);
+    if (!is_ours(welcome.magic) || welcome.is_refused)
+        return am_fail(error, AM_ERROR_RUNTIME, "", "process 0 on %s port %u refused process %d: %s",
+                       place->host, (unsigned)place->port, (int)place->process,
+                       is_ours(welcome.magic) ? refusal : "an invalid answer");
+    prove(proof, "welcome", place, &challenge, &hello);
+    if (memcmp(proof, welcome.proof, PROOF) != 0)
+        return am_fail(error, AM_ERROR_RUNTIME, "", "what listens on %s port %u is process 0 of another run",
+                       place->host, (unsigned)place->port);
+    return AM_OK;
+}
+
+AmStatus handshake_join(int *connection, const WorldPlace *place, HandshakeChannel channel, double deadline,
+                        AmError *error) {
+    for (;;) {
+        bool again;
+        TRY(socket_connect(connection, place->host, place->port, deadline, error));
+        double answer = fmin(deadline, clock_seconds() + answer_seconds);
+        AmStatus status = introduce(*connection, place, channel, answer, &again, error);
+        if (status == AM_OK && !again) return AM_OK;
+        close(*connection);
+        *connection = -1;
+        TRY(status);
+        if (clock_seconds() >= deadline)
+            return am_fail(error, AM_ERROR_RUNTIME, "",
+                           "what listens on %s port %u did not answer as process 0 would", place->host,
+                           (unsigned)place->port);
+        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    }
+}
+
+/* ---- process 0 ---- */
+
+/* Somebody who has connected and not yet said all. */
+typedef struct Caller {
+    int connection;
+    double deadline;
+    Challenge challenge;
+    Hello hello;
+    size_t received; /* bytes of hello */
+} Caller;
+
+typedef struct Callers {
+    Caller list[MOST_CALLERS]; /* oldest first */
+    int32_t count;
+} Callers;
+
+static void remove_caller(Callers *callers, int32_t k, bool closes) {
+    if (closes) close(callers->list[k].connection);
+    callers->count--;
+    memmove(&callers->list[k], &callers->list[k + 1], sizeof(Caller) * (size_t)(callers->count - k));
+}
+
+/* Takes who waits; the oldest must go where there are too many. */
+static AmStatus take_callers(Callers *callers, int listener, AmError *error) {
+    int connection;
+    while ((connection = socket_accept(listener)) >= 0) {
+        if (callers->count == MOST_CALLERS) remove_caller(callers, 0, true);
+        Caller *caller = &callers->list[callers->count++];
+        *caller = (Caller){.connection = connection,
+                           .deadline = clock_seconds() + caller_seconds,
+                           .challenge = {.version = VERSION}};
+        memcpy(caller->challenge.magic, magic, sizeof magic);
+        TRY(draw_nonce(caller->challenge.nonce, error));
+        socket_send(connection, &caller->challenge, sizeof caller->challenge, 0);
+    }
+    return AM_OK;
+}
+
+__attribute__((format(printf, 3, 4))) static void answer(const Caller *caller, const WorldPlace *place,
+                                                         const char *refusal, ...) {
+    Welcome welcome = {.is_refused = refusal != NULL};
+    memcpy(welcome.magic, magic, sizeof magic);
+    if (refusal) {
+        va_list arguments;
+        va_start(arguments, refusal);
+        vsnprintf(welcome.refusal, sizeof welcome.refusal, refusal, arguments);
+        va_end(arguments);
+    } else {
+        prove(welcome.proof, "welcome", place, &caller->challenge, &caller->hello);
+    }
+    socket_send(caller->connection, &welcome, sizeof welcome, 0);
+}
+
+/* A caller that has said all. *stays: its connection is a joined process's. An
+ * error ends the run: who has the secret was started otherwise than process 0. */
+static AmStatus judge(HandshakeServer *server, const Caller *caller, bool *stays, AmError *error) {
+    const WorldPlace *place = server->place;
+    const Hello *hello = &caller->hello;
+    char proof[PROOF], host[LIVENESS_HOST];
+    *stays = false;
+    if (!is_ours(hello->magic)) return AM_OK;
+    if (hello->version != VERSION) {
+        answer(caller, place, "it speaks version %u of the protocol, process 0 version %d",
+               (unsigned)hello->version, VERSION);
+        return AM_OK;
+    }
+    prove(proof, "join", place, &caller->challenge, hello);
+    if (memcmp(proof, hello->proof, PROOF) != 0) {
+        answer(caller, place, "it is of another run (another job or another AUTOMAP_SECRET)");
+        return AM_OK;
+    }
+    if (server->ended) {
+        server->dismissed++;
+        answer(caller, place, "process 0 has failed: %s", server->ended);
+        return AM_OK;
+    }
+    liveness_copy_text(host, sizeof host, hello->host, sizeof hello->host);
+    server->dismissed++; /* unless it passes */
+    if (hello->count != place->count) {
+        answer(caller, place, "it was started as one of %d processes, process 0 as one of %d",
+               (int)hello->count, (int)place->count);
+        return am_fail(error, AM_ERROR_RUNTIME, "",
+                       "process %d on %s was started as one of %d processes, process 0 as one of %d",
+                       (int)hello->process, host, (int)hello->count, (int)place->count);
+    }
+    if (hello->process < 1 || hello->process >= place->count || hello->channel >= HANDSHAKE_CHANNELS) {
+        answer(caller, place, "there is no process %d of %d", (int)hello->process, (int)place->count);
+        return am_fail(error, AM_ERROR_RUNTIME, "", "%s says that it is process %d of %d", host,
+                       (int)hello->process, (int)place->count);
+    }
+    HandshakeJoined *joined = &server->joined[hello->process];
+    if (joined->connections[hello->channel] >= 0) {
+        answer(caller, place, "there is a process %d already", (int)hello->process);
+        return am_fail(error, AM_ERROR_RUNTIME, "",
+                       "two processes, on %s and %s, say that they are process %d", joined->host, host,
+                       (int)hello->process);
+    }
+    server->dismissed--;
+    answer(caller, place, NULL);
+    memcpy(joined->host, host, sizeof joined->host);
+    joined->connections[hello->channel] = caller->connection;
+    *stays = true;
+    return AM_OK;
+}
+
+static bool has_joined(const HandshakeJoined *joined) {
+    return joined->connections[HANDSHAKE_CONTROL] >= 0 && joined->connections[HANDSHAKE_DATA] >= 0;
+}
+
+/* Reads from callers that have something to say; drops who is slow or has gone. */
+static AmStatus hear_callers(HandshakeServer *server, Callers *callers, AmError *error) {
+    for (int32_t k = 0; k < callers->count;) {
+        Caller *caller = &callers->list[k];
+        ssize_t got = recv(caller->connection, (char *)&caller->hello + caller->received,
+                           sizeof caller->hello - caller->received, MSG_DONTWAIT);
+        bool waits = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+        if (got > 0) caller->received += (size_t)got;
+        if (got > 0 && caller->received == sizeof caller->hello) {
+            bool stays;
+            int32_t process = caller->hello.process;
+            TRY(judge(server, caller, &stays, error));
+            remove_caller(callers, k, !stays);
+            if (stays && has_joined(&server->joined[process])) server->on_joined(server->user, process);
+        } else if ((got <= 0 && !waits) || clock_seconds() >= caller->deadline) {
+            remove_caller(callers, k, true);
+        } else {
+            k++;
+        }
+    }
+    return AM_OK;
+}
+
+static int32_t count_missing(const HandshakeServer *server) {
+    int32_t missing = 0;
+    for (int32_t p = 1; p < server->place->count; p++) missing += !has_joined(&server->joined[p]);
+    return missing;
+}
+
+static AmStatus fail_missing(const HandshakeServer *server, AmError *error) {
+    enum { MOST_NAMES = 8 };
+    Text names = {0};
+    int32_t missing = count_missing(server), named = 0;
+    for (int32_t p = 1; p < server->place->count && named < MOST_NAMES; p++)
+        if (!has_joined(&server->joined[p])) text_append(&names, named++ ? ", %d" : "%d", (int)p);
+    if (missing > named) text_append(&names, " and %d more", (int)(missing - named));
+    AmStatus status =
+        am_fail(error, AM_ERROR_RUNTIME, "", "process%s %s of %d did not join on port %u within %.3g s",
+                missing > 1 ? "es" : "", names.data ? names.data : "", (int)server->place->count,
+                (unsigned)server->place->port, server->seconds);
+    text_free(&names);
+    return status;
+}
+
+static void wait_for_callers(const HandshakeServer *server, const Callers *callers) {
+    enum { MOST_MILLISECONDS = 100 }; /* between checks */
+    struct pollfd polled[MOST_CALLERS + 1] = {{.fd = server->listener, .events = POLLIN}};
+    for (int32_t k = 0; k < callers->count; k++)
+        polled[k + 1] = (struct pollfd){.fd = callers->list[k].connection, .events = POLLIN};
+    poll(polled, (nfds_t)callers->count + 1, socket_poll_milliseconds(server->deadline, MOST_MILLISECONDS));
+}
+
+/* Callers that wait, and those who come within a short time, hear why the run has ended,
+ * until all who are missing have heard it. */
+static void dismiss_callers(HandshakeServer *server, Callers *callers, const char *reason) {
+    server->ended = reason;
+    server->deadline = clock_seconds() + dismissal_seconds;
+    for (int32_t missing = count_missing(server);
+         server->dismissed < missing && clock_seconds() < server->deadline;) {
+        wait_for_callers(server, callers);
+        if (take_callers(callers, server->listener, NULL) != AM_OK) return;
+        hear_callers(server, callers, NULL);
+    }
+}
+
+AmStatus handshake_serve(HandshakeServer *server, AmError *error) {
+    Callers callers = {.count = 0};
+    AmError own = {0};
+    AmStatus status = AM_OK;
+    while (status == AM_OK && count_missing(server) > 0) {
+        wait_for_callers(server, &callers);
+        status = take_callers(&callers, server->listener, &own);
+        if (status == AM_OK) status = hear_callers(server, &callers, &own);
+        if (status == AM_OK) status = server->check(server->user, &own);
+        if (status == AM_OK && clock_seconds() >= server->deadline && count_missing(server) > 0)
+            status = fail_missing(server, &own);
+    }
+    if (status != AM_OK && clock_seconds() < server->deadline) dismiss_callers(server, &callers, own.text);
+    for (int32_t k = 0; k < callers.count; k++) close(callers.list[k].connection);
+    return status == AM_OK ? AM_OK : am_fail(error, status, "", "%s", own.text);
+}

@@ -1,0 +1,266 @@
+/* The thread that watches the control connections; see liveness.h.
+ *
+ * Silence is counted in this process's own rounds, so that a run that was stopped
+ * as a whole and goes on does not take its processes for dead. Notices are sent
+ * without waiting: they are few and small, and a peer whose buffer is full of
+ * them has not read for long; its connection is given up.
+ */
+#include "executor/processes/liveness.h"
+
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/system/clock.h"
+
+#define NOTICE_MAGIC 0x6e6d6131u
+enum { NOTICE_HERE = 1, NOTICE_FAILED, NOTICE_BYE };
+
+static const double goodbye_seconds = 5, most_round_seconds = 0.25;
+
+void liveness_copy_text(char *to, size_t capacity, const char *from, size_t length) {
+    size_t k = 0;
+    for (; k + 1 < capacity && k < length && from[k]; k++)
+        to[k] = (unsigned char)from[k] < ' ' || from[k] == 127 ? ' ' : from[k];
+    to[k] = '\0';
+}
+
+static bool is_connected(const LivenessPeer *peer) {
+    return peer->control >= 0 && !peer->ended;
+}
+
+/* The mutex is held. */
+static void send_notice(LivenessPeer *peer, uint32_t kind, int32_t process, const char *text) {
+    LivenessNotice notice = {.magic = NOTICE_MAGIC, .kind = kind, .process = process};
+    if (!is_connected(peer) || peer->said_bye) return;
+    liveness_copy_text(notice.text, sizeof notice.text, text, strlen(text));
+    ssize_t sent = send(peer->control, &notice, sizeof notice, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent != (ssize_t)sizeof notice) shutdown(peer->control, SHUT_RDWR);
+}
+
+/* Sends only "bye". The mutex is held. */
+static void say_bye(Liveness *self, LivenessPeer *peer) {
+    if (!is_connected(peer) || peer->said_bye) return;
+    send_notice(peer, NOTICE_BYE, self->process, "");
+    peer->said_bye = true;
+    shutdown(peer->control, SHUT_WR);
+}
+
+/* Records the first failure and sends the line to all, only the reason for our own. The mutex is
+ * held. */
+static void fail(Liveness *self, int32_t process, const char *line) {
+    if (self->failed) return;
+    self->failed = true;
+    snprintf(self->failure, sizeof self->failure, "%.*s", (int)sizeof self->failure - 1, line);
+    for (int32_t k = 0; k < self->peer_count; k++) {
+        LivenessPeer *peer = &self->peers[k];
+        send_notice(peer, NOTICE_FAILED, process, line);
+        if (peer->data >= 0) shutdown(peer->data, SHUT_RDWR);
+    }
+    pthread_cond_broadcast(&self->changed);
+}
+
+__attribute__((format(printf, 3, 4))) static void fail_peer(Liveness *self, const LivenessPeer *peer,
+                                                            const char *format, ...) {
+    char what[LIVENESS_TEXT], line[LIVENESS_TEXT + 192], ranks[64] = "";
+    int32_t first = self->ranks_each * peer->process;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    if (self->ranks_each == 1) snprintf(ranks, sizeof ranks, " (rank %d)", (int)first);
+    else if (self->ranks_each > 1)
+        snprintf(ranks, sizeof ranks, " (ranks %d to %d)", (int)first, (int)first + self->ranks_each - 1);
+    snprintf(line, sizeof line, "process %d%s%s%s %s", (int)peer->process, ranks, peer->host[0] ? " on " : "",
+             peer->host, what);
+    fail(self, peer->process, line);
+}
+
+static void take_notice(Liveness *self, LivenessPeer *peer) {
+    const LivenessNotice *notice = &peer->inbox;
+    char text[LIVENESS_TEXT];
+    if (notice->magic != NOTICE_MAGIC) {
+        fail_peer(self, peer, "sent an invalid notice");
+        shutdown(peer->control, SHUT_RDWR);
+        return;
+    }
+    peer->silent = 0;
+    if (notice->kind == NOTICE_BYE) {
+        peer->heard_bye = true;
+        say_bye(self, peer);
+        pthread_cond_broadcast(&self->changed);
+    } else if (notice->kind == NOTICE_FAILED) {
+        liveness_copy_text(text, sizeof text, notice->text, sizeof notice->text);
+        if (self->process == 0 || notice->process == peer->process) fail_peer(self, peer, "failed: %s", text);
+        else fail(self, notice->process, text); /* process 0 has put the line together */
+    }
+}
+
+/* Reads arrived notices. The mutex is held. */
+static void read_notices(Liveness *self, LivenessPeer *peer) {
+    for (;;) {
+        ssize_t got = recv(peer->control, (char *)&peer->inbox + peer->inbox_bytes,
+                           sizeof peer->inbox - peer->inbox_bytes, MSG_DONTWAIT);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+        if (got <= 0) break;
+        peer->inbox_bytes += (size_t)got;
+        if (peer->inbox_bytes < sizeof peer->inbox) continue;
+        peer->inbox_bytes = 0;
+        take_notice(self, peer);
+    }
+    peer->ended = true;
+    if (!peer->heard_bye && !self->closing) fail_peer(self, peer, "ended unexpectedly");
+    pthread_cond_broadcast(&self->changed);
+}
+
+static void count_silence(Liveness *self, LivenessPeer *peer, double seconds) {
+    if (!self->complete || self->closing || peer->heard_bye) return;
+    peer->silent += seconds;
+    if (peer->silent <= self->silence_seconds) return;
+    fail_peer(self, peer, "has not answered for %.0f s", self->silence_seconds);
+    shutdown(peer->control, SHUT_RDWR);
+}
+
+/* Returns whether the thread is to go on. The mutex is held. */
+static bool has_work(const Liveness *self) {
+    if (!self->closing) return true;
+    if (clock_seconds() >= self->close_deadline) return false;
+    for (int32_t k = 0; k < self->peer_count; k++)
+        if (is_connected(&self->peers[k])) return true;
+    return false;
+}
+
+static void wait_for_news(Liveness *self, struct pollfd *polled, double seconds) {
+    for (int32_t k = 0; k < self->peer_count; k++)
+        polled[k] = (struct pollfd){.fd = is_connected(&self->peers[k]) ? self->peers[k].control : -1,
+                                    .events = POLLIN};
+    pthread_mutex_unlock(&self->mutex);
+    poll(polled, (nfds_t)self->peer_count, (int)(seconds * 1e3) + 1);
+    pthread_mutex_lock(&self->mutex);
+}
+
+/* Notifies the owner once, without the mutex, since the callback may query failures. */
+static void tell_owner(Liveness *self) {
+    if (!self->failed || self->told || !self->on_failure) return;
+    void (*on_failure)(void *) = self->on_failure;
+    void *user = self->user;
+    self->told = self->telling = true;
+    pthread_mutex_unlock(&self->mutex);
+    on_failure(user);
+    pthread_mutex_lock(&self->mutex);
+    self->telling = false;
+    pthread_cond_broadcast(&self->changed);
+}
+
+static void *watch(void *argument) {
+    Liveness *self = argument;
+    double round = fmin(most_round_seconds, self->silence_seconds / 8), spoke = 0;
+    struct pollfd *polled = calloc((size_t)self->peer_count, sizeof *polled);
+    pthread_mutex_lock(&self->mutex);
+    while (polled && has_work(self)) {
+        double start = clock_seconds();
+        wait_for_news(self, polled, round);
+        double now = clock_seconds(), passed = fmin(now - start, 2 * round);
+        bool speaks = now - spoke >= round;
+        if (speaks) spoke = now;
+        for (int32_t k = 0; k < self->peer_count; k++) {
+            LivenessPeer *peer = &self->peers[k];
+            if (!is_connected(peer)) continue;
+            if (polled[k].fd >= 0 && polled[k].revents) read_notices(self, peer);
+            if (peer->ended) continue;
+            count_silence(self, peer, passed);
+            if (speaks) send_notice(peer, NOTICE_HERE, self->process, "");
+        }
+        tell_owner(self);
+    }
+    if (!polled) fail(self, self->process, "out of memory");
+    pthread_mutex_unlock(&self->mutex);
+    free(polled);
+    return NULL;
+}
+
+AmStatus liveness_start(Liveness *self, int32_t process, LivenessPeer *peers, int32_t peer_count,
+                        double silence_seconds, AmError *error) {
+    pthread_condattr_t monotonic;
+    *self = (Liveness){
+        .process = process, .peers = peers, .peer_count = peer_count, .silence_seconds = silence_seconds};
+    pthread_mutex_init(&self->mutex, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&self->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    self->has_thread = pthread_create(&self->thread, NULL, watch, self) == 0;
+    return self->has_thread ? AM_OK : am_fail(error, AM_ERROR_RUNTIME, "", "cannot start a thread");
+}
+
+void liveness_add(Liveness *self, LivenessPeer *peer, int control, int data, const char *host) {
+    pthread_mutex_lock(&self->mutex);
+    peer->control = control;
+    peer->data = data;
+    liveness_copy_text(peer->host, sizeof peer->host, host, sizeof peer->host);
+    pthread_mutex_unlock(&self->mutex);
+}
+
+void liveness_complete(Liveness *self) {
+    pthread_mutex_lock(&self->mutex);
+    self->complete = true;
+    for (int32_t k = 0; k < self->peer_count; k++) self->peers[k].silent = 0;
+    pthread_mutex_unlock(&self->mutex);
+}
+
+void liveness_abort(Liveness *self, const char *text) {
+    char line[LIVENESS_TEXT];
+    liveness_copy_text(line, sizeof line, text, strlen(text));
+    pthread_mutex_lock(&self->mutex);
+    fail(self, self->process, line);
+    pthread_mutex_unlock(&self->mutex);
+}
+
+AmStatus liveness_explain(Liveness *self, const LivenessPeer *peer, double seconds, AmError *error) {
+    double deadline = clock_seconds() + seconds;
+    struct timespec until = {(time_t)deadline, (long)((deadline - floor(deadline)) * 1e9)};
+    pthread_mutex_lock(&self->mutex);
+    while (!self->failed && !(peer && peer->heard_bye) &&
+           pthread_cond_timedwait(&self->changed, &self->mutex, &until) != ETIMEDOUT) {}
+    pthread_mutex_unlock(&self->mutex);
+    return liveness_check(self, error);
+}
+
+AmStatus liveness_check(Liveness *self, AmError *error) {
+    pthread_mutex_lock(&self->mutex);
+    bool failed = self->failed;
+    if (failed) am_fail(error, AM_ERROR_RUNTIME, "", "%s", self->failure);
+    pthread_mutex_unlock(&self->mutex);
+    return failed ? AM_ERROR_RUNTIME : AM_OK;
+}
+
+void liveness_on_failure(Liveness *self, void (*on_failure)(void *user), void *user) {
+    pthread_mutex_lock(&self->mutex);
+    while (self->telling) pthread_cond_wait(&self->changed, &self->mutex);
+    self->on_failure = on_failure;
+    self->user = user;
+    pthread_mutex_unlock(&self->mutex);
+}
+
+void liveness_stop(Liveness *self) {
+    pthread_mutex_lock(&self->mutex);
+    for (int32_t k = 0; k < self->peer_count; k++) say_bye(self, &self->peers[k]);
+    self->closing = true;
+    self->close_deadline = clock_seconds() + goodbye_seconds;
+    pthread_mutex_unlock(&self->mutex);
+    if (self->has_thread) pthread_join(self->thread, NULL);
+    for (int32_t k = 0; k < self->peer_count; k++) {
+        if (self->peers[k].control >= 0) close(self->peers[k].control);
+        if (self->peers[k].data >= 0) close(self->peers[k].data);
+    }
+    pthread_cond_destroy(&self->changed);
+    pthread_mutex_destroy(&self->mutex);
+}

@@ -1,0 +1,243 @@
+/* Programs made ready: preparation, addresses, and a run.
+ *
+ * A run goes stretch by stretch. The device records a stretch in which the host
+ * waits for nothing and replays it when it comes again; for a program that
+ * repeats, the copies of the updates belong to the last stretch.
+ */
+#include "executor/program/executable.h"
+
+#include "executor/program/control_flow.h"
+#include "executor/program/stream.h"
+
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+static AmStatus prepare_collective(Executable *self, Arena *arena, ExecutableStep *step,
+                                   const ProgramInstruction *instruction, AmError *error) {
+    if (!self->comm)
+        return am_fail(error, AM_ERROR_INTERNAL, "", "a collective in a program that runs on its own");
+    TRY(comm_prepare(&step->collective, arena, self->comm, self->program, instruction, error));
+    self->comm_scratch_bytes = larger(self->comm_scratch_bytes, step->collective->scratch_bytes);
+    self->waits_on_host |= self->comm->back_end->meets_on_host;
+    return AM_OK;
+}
+
+static AmStatus prepare_control(Executable *self, Arena *arena, ExecutableStep *step,
+                                const ProgramInstruction *instruction, AmError *error) {
+    TRY(control_prepare(&step->control, arena, self->device, self->comm, self->program, instruction, error));
+    self->scratch_bytes = larger(self->scratch_bytes, step->control->scratch_bytes);
+    self->comm_scratch_bytes = larger(self->comm_scratch_bytes, step->control->comm_scratch_bytes);
+    self->waits_on_host |= step->control->waits_on_host;
+    return AM_OK;
+}
+
+static void add_placed(ExecutableStep *ready, const Program *program, int32_t number, void **address) {
+    const ProgramValue *value = &program->values[number];
+    if (!value->place) return;
+    ready->placed[ready->placed_count++] =
+        (PlacedAddress){.address = address,
+                        .place = value->place,
+                        .bytes = ir_shape_bytes(&program->values[value->storage].shape)};
+}
+
+/* Operands and results whose addresses the turn chooses: those of an instruction's or a fusion's call. */
+static AmStatus prepare_placed(ExecutableStep *ready, Arena *arena, const Program *program,
+                               const ProgramStep *step, AmError *error) {
+    const ProgramFusion *fusion = step->fusion >= 0 ? &program->fusions[step->fusion] : NULL;
+    const ProgramInstruction *instruction = fusion ? NULL : &program->instructions[step->instruction];
+    int32_t operands = fusion ? fusion->input_count : program_operands_read(instruction), placed = 0;
+    int32_t results = fusion ? fusion->output_count : instruction->result_count;
+    for (int32_t pass = 0; pass < 2; pass++) {
+        if (pass == 1 && placed == 0) return AM_OK;
+        if (pass == 1) ready->placed = ARENA_ARRAY(arena, PlacedAddress, placed);
+        if (arena->failed) return am_fail_memory(error, (int64_t)sizeof *ready->placed * placed);
+        const CommCall *call = ready->stream ? ready->stream->call : ready->collective;
+        for (int32_t k = 0; k < operands + results; k++) {
+            bool is_result = k >= operands;
+            int32_t at = is_result ? k - operands : k;
+            int32_t value = !is_result
+                                ? (fusion ? fusion->inputs[at].value : instruction->operands[at])
+                                : (fusion ? fusion->output_values[at] : instruction->first_result + at);
+            if (pass == 0) placed += program->values[value].place != NULL;
+            else if (ready->kernel)
+                add_placed(ready, program, value,
+                           is_result ? &ready->kernel->results[at] : &ready->kernel->operands[at]);
+            else add_placed(ready, program, value, is_result ? &call->results[at] : &call->operands[at]);
+        }
+    }
+    return AM_OK;
+}
+
+static AmStatus prepare_step(Executable *self, Arena *arena, int32_t s, AmError *error) {
+    const Program *program = self->program;
+    const ProgramStep *step = &program->steps[s];
+    const ProgramInstruction *instruction =
+        step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
+    ExecutableStep *ready = &self->steps[s];
+    if (instruction && instruction->kind == PROGRAM_TRANSFER && instruction->transfer->slots > 0)
+        return stream_prepare(&ready->stream, arena, self->comm, program, instruction, error);
+    if (instruction && (instruction->kind == PROGRAM_COLLECTIVE || instruction->kind == PROGRAM_TRANSFER))
+        return prepare_collective(self, arena, ready, instruction, error);
+    if (instruction && control_covers(instruction->opcode))
+        return prepare_control(self, arena, ready, instruction, error);
+    TRY(kernel_prepare(&ready->kernel, arena, self->device, program, step, error));
+    self->scratch_bytes = larger(self->scratch_bytes, ready->kernel->scratch_bytes);
+    return AM_OK;
+}
+
+AmStatus executable_prepare(Executable **result, Arena *arena, KernelDevice *device, Comm *comm,
+                            const Program *program, bool repeats, AmError *error) {
+    Executable *self = ARENA_ARRAY(arena, Executable, 1);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    *self = (Executable){.device = device,
+                         .comm = comm,
+                         .program = program,
+                         .repeats = repeats,
+                         .arena = arena,
+                         .steps = ARENA_ARRAY(arena, ExecutableStep, program->step_count + 1),
+                         .addresses = ARENA_ARRAY(arena, void *, program->value_count + 1)};
+    if (arena->failed) return am_fail_memory(error, (int64_t)sizeof(ExecutableStep) * program->step_count);
+    for (int32_t s = 0; s < program->step_count; s++) {
+        TRY(prepare_step(self, arena, s, error));
+        TRY(prepare_placed(&self->steps[s], arena, program, &program->steps[s], error));
+    }
+    TRY(updates_prepare(&self->updates, arena, program, error));
+    *result = self;
+    return overlap_find_stretches(&self->stretches, &self->stretch_count, arena, self->steps,
+                                  program->step_count, comm && comm->back_end->meets_on_host, error);
+}
+
+char *executable_place(const Program *program, const ExecutableMemory *memory, int64_t offset) {
+    return memory->values + (memory->parameters ? offset - program->parameter_bytes : offset);
+}
+
+/* Values common to two outputs are computed in the first one's memory. */
+static void find_addresses(Executable *self, const ExecutableMemory *memory) {
+    const Program *program = self->program;
+    for (int32_t k = 0; k < program->roles->parameter_count && memory->parameters; k++)
+        if (program->parameters[k] >= 0) self->addresses[program->parameters[k]] = memory->parameters[k];
+    for (int32_t k = program->roles->output_count - 1; k >= 0 && memory->outputs; k--) {
+        if (program->outputs[k] < 0) continue;
+        int32_t storage = program->values[program->outputs[k]].storage;
+        if (program->values[storage].offset < 0) self->addresses[storage] = memory->outputs[k];
+    }
+    for (int32_t v = 0; v < program->value_count; v++) {
+        const ProgramValue *owner = &program->values[program->values[v].storage];
+        bool elsewhere = owner->offset < 0 || (memory->parameters && owner->kind == PROGRAM_VALUE_PARAMETER);
+        self->addresses[v] = elsewhere ? self->addresses[program->values[v].storage]
+                                       : executable_place(program, memory, owner->offset);
+    }
+}
+
+AmStatus executable_bind(Executable *self, const ExecutableMemory *memory, AmError *error) {
+    const Program *program = self->program;
+    find_addresses(self, memory);
+    TRY(red_zones_find(&self->zones, self->arena, program, self->device, memory->values,
+                       memory->parameters ? program->parameter_bytes : 0, error));
+    for (int32_t s = 0; s < program->step_count; s++) {
+        const ExecutableStep *step = &self->steps[s];
+        if (step->kernel) kernel_bind(step->kernel, self->addresses, memory->scratch);
+        else if (step->control) TRY(control_bind(step->control, self->addresses, memory, error));
+        else
+            comm_bind(step->stream ? step->stream->call : step->collective,
+                      &program->instructions[program->steps[s].instruction], self->addresses,
+                      memory->comm_scratch);
+        for (int32_t k = 0; k < step->placed_count; k++) step->placed[k].array = *step->placed[k].address;
+    }
+    for (int32_t k = 0; k < self->updates.count; k++) {
+        const ProgramUpdate *update = self->updates.list[k].update;
+        char *staging = update->staging >= 0 ? executable_place(program, memory, update->staging) : NULL;
+        updates_bind(&self->updates.list[k], program, self->addresses, staging);
+    }
+    if (!self->comm || !self->comm->back_end->wait) return AM_OK;
+    return overlap_find_waits(self->steps, program->step_count, &self->last_wait, error);
+}
+
+AmStatus executable_allocate(Executable *self, char **memory, AmError *error) {
+    int64_t values = kernel_align(self->program->allocation_bytes);
+    int64_t scratch = kernel_align(self->scratch_bytes), for_comm = kernel_align(self->comm_scratch_bytes);
+    TRY(self->device->back_end->allocate(self->device, (void **)memory, values + scratch + for_comm, error));
+    ExecutableMemory parts = {
+        .values = *memory, .scratch = *memory + values, .comm_scratch = *memory + values + scratch};
+    return executable_bind(self, &parts, error);
+}
+
+void executable_watch(Executable *self, Timeline *timeline) {
+    self->timeline = timeline;
+    for (int32_t s = 0; s < self->program->step_count; s++) {
+        const Control *control = self->steps[s].control;
+        for (int32_t r = 0; control && r < control->instruction->region_count; r++)
+            executable_watch(control->regions[r], timeline);
+    }
+}
+
+/* The addresses of this turn. */
+static void place(const ExecutableStep *step, int64_t turn) {
+    for (int32_t k = 0; k < step->placed_count; k++) {
+        const PlacedAddress *placed = &step->placed[k];
+        *placed->address = placed->array + placed->place->offset[turn];
+    }
+    if (step->kernel && step->kernel->bind) step->kernel->bind(step->kernel);
+}
+
+static AmStatus run_step(const Executable *self, const ExecutableStep *step, AmError *error) {
+    if (step->placed_count > 0) place(step, self->turn);
+    if (step->wait) self->comm->back_end->wait(self->comm, step->wait);
+    if (step->kernel) step->kernel->run(step->kernel);
+    else if (step->control) return control_run(step->control, error);
+    else if (step->stream) return stream_run(step->stream, error);
+    else return self->comm->back_end->run(self->comm, step->collective, error);
+    return AM_OK;
+}
+
+/* Until the step is done, and not only issued. */
+static AmStatus run_watched(const Executable *self, int32_t s, AmError *error) {
+    KernelDevice *device = self->device;
+    TimelineRecord record = {
+        .start = clock_seconds(), .kind = TIMELINE_OPERATOR, .program = self->program, .step = s};
+    TRY(run_step(self, &self->steps[s], error));
+    if (self->comm && self->comm->back_end->await) TRY(self->comm->back_end->await(self->comm, error));
+    TRY(device->back_end->synchronize(device, error));
+    timeline_add(self->timeline, record);
+    return AM_OK;
+}
+
+AmStatus executable_run_steps(const Executable *self, int32_t first, int32_t end, AmError *error) {
+    /* Every time: the regions of a loop have the same memory. */
+    if (self->zones && first == 0) red_zones_fill(self->zones);
+    for (int32_t s = first; s < end; s++) {
+        TRY(self->timeline ? run_watched(self, s, error) : run_step(self, &self->steps[s], error));
+        if (!self->zones) continue;
+        if (self->comm && self->comm->back_end->await) TRY(self->comm->back_end->await(self->comm, error));
+        TRY(red_zones_check(self->zones, s, error));
+    }
+    if (end < self->program->step_count) return AM_OK;
+    if (self->last_wait) self->comm->back_end->wait(self->comm, self->last_wait);
+    if (self->repeats) updates_apply(&self->updates, self->device);
+    return self->repeats && self->zones && end > 0 ? red_zones_check(self->zones, end - 1, error) : AM_OK;
+}
+
+AmStatus executable_issue(const Executable *self, AmError *error) {
+    return executable_run_steps(self, 0, self->program->step_count, error);
+}
+
+/* Runs a stretch, or lets the device replay it. */
+static AmStatus run_stretch(Executable *self, CaptureRegion *stretch, AmError *error) {
+    const KernelBackEnd *kernels = self->device->back_end;
+    void **record = &stretch->records[stretch->record_of ? stretch->record_of[self->turn] : 0];
+    bool done = false, recordable = kernels->begin && stretch->recordable && !self->timeline && !self->zones;
+    while (!done) {
+        if (recordable && kernels->begin(self->device, record)) return AM_OK;
+        AmStatus status = executable_run_steps(self, stretch->first, stretch->end, error);
+        done = !recordable || kernels->end(self->device, record);
+        TRY(status);
+    }
+    return AM_OK;
+}
+
+AmStatus executable_run(Executable *self, AmError *error) {
+    if (self->stretch_count == 0) return executable_issue(self, error);
+    for (int32_t k = 0; k < self->stretch_count; k++) TRY(run_stretch(self, &self->stretches[k], error));
+    return AM_OK;
+}

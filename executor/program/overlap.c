@@ -1,0 +1,122 @@
+/* Overlap by addresses: see overlap.h. */
+#include "executor/program/overlap.h"
+
+#include <stdlib.h>
+
+#include "executor/program/control_flow.h"
+
+/* Iterations of which a stretch is recorded separately, if addresses differ. */
+enum { MOST_RECORDS = 64 };
+
+static bool meet(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes) {
+    uintptr_t first = (uintptr_t)a, second = (uintptr_t)b;
+    return first < second + (uintptr_t)b_bytes && second < first + (uintptr_t)a_bytes;
+}
+
+static bool any_meets(const void *address, const IrShape *shape, void *const *others,
+                      const IrShape *const *other_shapes, int32_t count) {
+    for (int32_t k = 0; k < count; k++)
+        if (meet(address, ir_shape_bytes(shape), others[k], ir_shape_bytes(other_shapes[k]))) return true;
+    return false;
+}
+
+/* Returns whether the call accesses an array of which the kernel uses a slice selected by the
+ * iteration. */
+static bool any_placed_meets(const ExecutableStep *step, const CommCall *call) {
+    for (int32_t k = 0; k < step->placed_count; k++)
+        for (int32_t j = 0; j < call->operand_count + call->result_count; j++) {
+            bool is_result = j >= call->operand_count;
+            const void *address = is_result ? call->results[j - call->operand_count] : call->operands[j];
+            const IrShape *shape =
+                is_result ? call->result_shapes[j - call->operand_count] : call->operand_shapes[j];
+            if (meet(step->placed[k].array, step->placed[k].bytes, address, ir_shape_bytes(shape)))
+                return true;
+        }
+    return false;
+}
+
+static bool conflict(const ExecutableStep *step, const CommCall *call) {
+    const KernelCall *kernel = step->kernel;
+    for (int32_t k = 0; k < call->result_count; k++)
+        if (any_meets(call->results[k], call->result_shapes[k], kernel->operands, kernel->operand_shapes,
+                      kernel->operand_count) ||
+            any_meets(call->results[k], call->result_shapes[k], kernel->results, kernel->result_shapes,
+                      kernel->result_count))
+            return true;
+    for (int32_t k = 0; k < call->operand_count; k++)
+        if (any_meets(call->operands[k], call->operand_shapes[k], kernel->results, kernel->result_shapes,
+                      kernel->result_count))
+            return true;
+    return any_placed_meets(step, call);
+}
+
+AmStatus overlap_find_waits(ExecutableStep *steps, int32_t count, const CommCall **last, AmError *error) {
+    int32_t under_way = 0; /* of pending[], in the order of issue */
+    const CommCall **pending = malloc(sizeof *pending * (size_t)(count + 1));
+    if (!pending) return am_fail_memory(error, (int64_t)sizeof *pending * count);
+    for (int32_t s = 0; s < count; s++) {
+        if (steps[s].collective) {
+            pending[under_way++] = steps[s].collective;
+            continue;
+        }
+        int32_t newest = under_way - 1;
+        while (steps[s].kernel && newest >= 0 && !conflict(&steps[s], pending[newest])) newest--;
+        if (newest < 0) continue;
+        steps[s].wait = pending[newest];
+        for (int32_t k = newest + 1; k < under_way; k++) pending[k - newest - 1] = pending[k];
+        under_way -= newest + 1;
+    }
+    *last = under_way > 0 ? pending[under_way - 1] : NULL;
+    free(pending);
+    return AM_OK;
+}
+
+static bool same_addresses(const ExecutableStep *steps, const CaptureRegion *stretch, int64_t turn,
+                           int64_t other) {
+    for (int32_t s = stretch->first; s < stretch->end; s++)
+        for (int32_t k = 0; k < steps[s].placed_count; k++) {
+            const int64_t *offset = steps[s].placed[k].place->offset;
+            if (offset[turn] != offset[other]) return false;
+        }
+    return true;
+}
+
+/* The records that a stretch needs. */
+static AmStatus find_records(CaptureRegion *stretch, Arena *arena, const ExecutableStep *steps,
+                             AmError *error) {
+    int64_t turns = 0, firsts[MOST_RECORDS];
+    int32_t count = 0, *record_of;
+    for (int32_t s = stretch->first; s < stretch->end; s++)
+        if (steps[s].placed_count > 0) turns = steps[s].placed[0].place->turns;
+    stretch->records = ARENA_ARRAY(arena, void *, turns < 1 ? 1 : MOST_RECORDS);
+    record_of = ARENA_ARRAY(arena, int32_t, turns + 1);
+    if (arena->failed) return am_fail_memory(error, turns);
+    for (int64_t turn = 0; turn < turns && stretch->recordable; turn++) {
+        int32_t k = 0;
+        while (k < count && !same_addresses(steps, stretch, turn, firsts[k])) k++;
+        if (k == MOST_RECORDS) stretch->recordable = false;
+        else if (k == count) firsts[count++] = turn;
+        record_of[turn] = k;
+    }
+    if (turns > 0) stretch->record_of = record_of;
+    return AM_OK;
+}
+
+AmStatus overlap_find_stretches(CaptureRegion **result, int32_t *stretch_count, Arena *arena,
+                                const ExecutableStep *steps, int32_t count, bool meets_on_host,
+                                AmError *error) {
+    CaptureRegion *stretches = ARENA_ARRAY(arena, CaptureRegion, count + 1);
+    int32_t n = 0;
+    if (!stretches) return am_fail_memory(error, (int64_t)sizeof *stretches * count);
+    for (int32_t s = 0; s < count; s++) {
+        bool waits =
+            steps[s].control ? steps[s].control->waits_on_host : steps[s].collective && meets_on_host;
+        if (n == 0 || stretches[n - 1].recordable == waits)
+            stretches[n++] = (CaptureRegion){.first = s, .recordable = !waits};
+        stretches[n - 1].end = s + 1;
+    }
+    for (int32_t k = 0; k < n; k++) TRY(find_records(&stretches[k], arena, steps, error));
+    *result = stretches;
+    *stretch_count = n;
+    return AM_OK;
+}

@@ -1,0 +1,142 @@
+/* One rank: memory, shards, and a step's run.
+ *
+ * The allocation holds the program's values, then the scratch memory of the
+ * kernel that wants most and, as they work beside kernels, of the collective
+ * that does.
+ */
+#include "executor/program/rank.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "executor/array/strided.h"
+
+static AmStatus describe_shard(RankShard *shard, const Rank *rank, int32_t value, const IrShape *whole,
+                               AmError *error) {
+    const Program *program = rank->program;
+    *shard = (RankShard){.value = value};
+    if (value < 0) return AM_OK;
+    const ProgramValue *held = &program->values[value];
+    if (held->shape.type == DTYPE_TUPLE || sbp_has_partial(held->state))
+        return am_fail(error, AM_ERROR_INTERNAL, "", "a parameter or output is neither whole nor split");
+    shard->speaks = true;
+    if (!shard_layout(&shard->layout, program->mesh, held->state, program->device, whole))
+        return am_fail(error, AM_ERROR_INPUT, "", "an array of %d dimensions cannot be cut in blocks",
+                       whole->rank);
+    if (shard_elements(&shard->layout) != ir_shape_elements(&held->shape))
+        return am_fail(error, AM_ERROR_INTERNAL, "", "a shard's shape is not its state's");
+    /* Copies of one part: the device with coordinate 0 on the other axes speaks. */
+    for (int32_t a = 0; a < program->mesh->axis_count; a++)
+        if (!sbp_is_split(held->state.axis[a]) && mesh_coordinate(program->mesh, program->device, a) != 0)
+            shard->speaks = false;
+    return AM_OK;
+}
+
+static AmStatus describe_shards(Rank *rank, AmError *error) {
+    const Program *program = rank->program;
+    const IrRoles *roles = program->roles;
+    rank->parameters = ARENA_ARRAY(&rank->arena, RankShard, roles->parameter_count + 1);
+    rank->outputs = ARENA_ARRAY(&rank->arena, RankShard, roles->output_count + 1);
+    if (rank->arena.failed) return am_fail_memory(error, (int64_t)sizeof(RankShard) * roles->parameter_count);
+    for (int32_t k = 0; k < roles->parameter_count; k++) {
+        const IrShape *whole = &program->module->instructions[roles->parameters[k].instruction].shape;
+        TRY(describe_shard(&rank->parameters[k], rank, program->parameters[k], whole, error));
+    }
+    for (int32_t k = 0; k < roles->output_count; k++) {
+        const IrShape *whole = &program->module->instructions[roles->outputs[k]].shape;
+        TRY(describe_shard(&rank->outputs[k], rank, program->outputs[k], whole, error));
+    }
+    return AM_OK;
+}
+
+AmStatus rank_open(Rank *rank, KernelDevice *device, Comm *comm, Program *program, AmError *error) {
+    int64_t largest = 1;
+    rank->device = device;
+    rank->comm = comm;
+    rank->program = program;
+    TRY(executable_prepare(&rank->ready, &rank->arena, device, comm, program, false, error));
+    TRY(describe_shards(rank, error));
+    rank->scratch_bytes =
+        kernel_align(rank->ready->scratch_bytes) + kernel_align(rank->ready->comm_scratch_bytes);
+    rank->memory_bytes = kernel_align(program->allocation_bytes) + rank->scratch_bytes;
+    TRY(executable_allocate(rank->ready, &rank->memory, error));
+    for (int32_t v = 0; v < program->value_count; v++) {
+        int64_t bytes =
+            program->values[v].kind == PROGRAM_VALUE_INTERNAL ? 0 : ir_shape_bytes(&program->values[v].shape);
+        if (bytes > largest) largest = bytes;
+    }
+    rank->host = malloc((size_t)largest);
+    return rank->host ? AM_OK : am_fail_memory(error, largest);
+}
+
+AmStatus rank_watch(Rank *rank, int64_t steps, AmError *error) {
+    TRY(timeline_open(&rank->timeline, rank->program, steps, error));
+    executable_watch(rank->ready, rank->timeline);
+    return AM_OK;
+}
+
+void rank_close(Rank *rank) {
+    timeline_close(rank->timeline);
+    if (rank->memory) rank->device->back_end->release(rank->device, rank->memory);
+    free(rank->host);
+    arena_free(&rank->arena);
+    memset(rank, 0, sizeof *rank);
+}
+
+void rank_set_parameter(Rank *rank, int32_t k, const void *whole) {
+    const RankShard *shard = &rank->parameters[k];
+    if (shard->value < 0) return;
+    const IrShape *shape = &rank->program->values[shard->value].shape;
+    const ShardLayout *layout = &shard->layout;
+    int64_t bytes = dtype_bytes(shape->type);
+    strided_copy(rank->host, layout->local_strides, (const char *)whole + layout->start_offset * bytes,
+                 layout->whole_strides, layout->dimensions, layout->rank, bytes);
+    rank_set_shard(rank, k, rank->host);
+}
+
+void rank_set_shard(Rank *rank, int32_t k, const void *shard) {
+    int32_t value = rank->parameters[k].value;
+    if (value < 0) return;
+    rank->device->back_end->copy_in(rank->device, rank->ready->addresses[value], shard,
+                                    ir_shape_bytes(&rank->program->values[value].shape));
+}
+
+static void get(Rank *rank, const RankShard *shard, void *whole) {
+    if (!shard->speaks) return;
+    const IrShape *shape = &rank->program->values[shard->value].shape;
+    const ShardLayout *layout = &shard->layout;
+    int64_t bytes = dtype_bytes(shape->type);
+    rank->device->back_end->copy_out(rank->device, rank->host, rank->ready->addresses[shard->value],
+                                     ir_shape_bytes(shape));
+    strided_copy((char *)whole + layout->start_offset * bytes, layout->whole_strides, rank->host,
+                 layout->local_strides, layout->dimensions, layout->rank, bytes);
+}
+
+void rank_get_parameter(Rank *rank, int32_t k, void *whole) {
+    get(rank, &rank->parameters[k], whole);
+}
+
+void rank_get_output(Rank *rank, int32_t k, void *whole) {
+    get(rank, &rank->outputs[k], whole);
+}
+
+AmStatus rank_start(Rank *rank, AmError *error) {
+    const KernelBackEnd *kernels = rank->device->back_end;
+    if (kernels->finish) TRY(kernels->finish(rank->device, error));
+    if (rank->comm->back_end->start) TRY(rank->comm->back_end->start(rank->comm, error));
+    return AM_OK;
+}
+
+AmStatus rank_run(Rank *rank, AmError *error) {
+    TRY(executable_run(rank->ready, error));
+    return rank_finish(rank, error);
+}
+
+AmStatus rank_finish(Rank *rank, AmError *error) {
+    if (rank->comm->back_end->await) TRY(rank->comm->back_end->await(rank->comm, error));
+    return rank->device->back_end->synchronize(rank->device, error);
+}
+
+void rank_update(Rank *rank) {
+    updates_apply(&rank->ready->updates, rank->device);
+}

@@ -1,0 +1,54 @@
+/* One rank: a device's program with its memory, ready to run step by step. */
+#ifndef EXECUTOR_PROGRAM_RANK_H
+#define EXECUTOR_PROGRAM_RANK_H
+
+#include "executor/program/executable.h"
+#include "propagation/sharding/shard.h"
+
+/* The part of a whole array that a rank holds. */
+typedef struct RankShard {
+    int32_t value; /* -1: none, as the array is another stage's */
+    bool speaks;   /* this rank is the one that writes the part to the host */
+    ShardLayout layout;
+} RankShard;
+
+typedef struct Rank {
+    Arena arena;
+    KernelDevice *device;
+    Comm *comm;
+    Program *program;
+    Executable *ready;
+    RankShard *parameters, *outputs;     /* [parameter_count], [output_count] */
+    char *memory;                        /* device memory: the program's, scratch */
+    int64_t memory_bytes, scratch_bytes; /* all of it; scratch of kernels and collectives in it */
+    char *host;                          /* for one shard on its way */
+    Timeline *timeline;                  /* NULL: nothing is measured */
+    double step_begin;                   /* of the step in work, for the timeline */
+} Rank;
+
+/* Prepares the program, allocates and binds. The program lives in rank->arena;
+ * device and comm stay the caller's. */
+AmStatus rank_open(Rank *rank, KernelDevice *device, Comm *comm, Program *program, AmError *error);
+/* After rank_open(): records the rank's activities, with space for the last `steps` steps. */
+AmStatus rank_watch(Rank *rank, int64_t steps, AmError *error);
+/* Once before the first run, in the rank's own thread: actions that involve other ranks, or take
+ * time. */
+AmStatus rank_start(Rank *rank, AmError *error);
+void rank_close(Rank *rank);
+
+/* Whole array on the host -> this rank's shard of parameter k. */
+void rank_set_parameter(Rank *rank, int32_t k, const void *whole);
+/* Sets this rank's shard of parameter k, row-major, unchanged. */
+void rank_set_shard(Rank *rank, int32_t k, const void *shard);
+/* This rank's shard -> its place in the whole array, unless another rank speaks for it. */
+void rank_get_parameter(Rank *rank, int32_t k, void *whole);
+void rank_get_output(Rank *rank, int32_t k, void *whole);
+
+/* Runs the program once, without the updates. */
+AmStatus rank_run(Rank *rank, AmError *error);
+/* Ends a run by steps (actor_schedule.h): waits for issued work. */
+AmStatus rank_finish(Rank *rank, AmError *error);
+/* Parameters take over their new values. */
+void rank_update(Rank *rank);
+
+#endif

@@ -1,0 +1,100 @@
+/* The options of a run, and what it reports of every step. */
+#ifndef EXECUTOR_PROGRAM_RUN_OPTIONS_H
+#define EXECUTOR_PROGRAM_RUN_OPTIONS_H
+
+#include <signal.h>
+
+#include "base/files/disk.h"
+#include "executor/comm/comm.h"
+#include "executor/processes/world.h"
+#include "propagation/plan/plan.h"
+
+/* An output that is reported every step, as doubles. */
+typedef struct AmRunWatched {
+    int32_t output;
+    int64_t count;
+    const double *values;
+} AmRunWatched;
+
+/* An output of an evaluation: the mean over its batches, or the sum where it is an integer. */
+typedef struct AmRunEvaluatedOutput {
+    int32_t output;
+    bool is_loss, is_integer;
+    double value;
+} AmRunEvaluatedOutput;
+
+typedef struct AmRunEvaluated {
+    const AmRunEvaluatedOutput *outputs; /* [count] */
+    int32_t count;
+    int64_t batches;
+    double seconds; /* not part of a step's */
+} AmRunEvaluated;
+
+typedef struct AmRunStep {
+    int64_t step; /* from 0 */
+    double loss;  /* NAN where the module has none */
+    bool has_loss;
+    double seconds;
+    int64_t examples, tokens; /* of its batch (throughput.h); 0: not known */
+    int64_t planned_bytes;    /* what this process's ranks hold by the buffer plan, scratch memory included */
+    const AmRunWatched *watched; /* [watched_count], as asked for */
+    int32_t watched_count;
+    const AmRunEvaluated *evaluated; /* with the values after the step; NULL: no evaluation */
+} AmRunStep;
+
+/* After a step whose loss is infinite or not a number. */
+typedef enum AmRunOnNan {
+    AM_RUN_STOP_ON_NAN, /* the run fails; nothing of the state is saved */
+    AM_RUN_GO_ON_AFTER_NAN
+} AmRunOnNan;
+
+/* Another module that runs over held-out data during a training (evaluation.h). */
+typedef struct AmRunEvaluation {
+    const PlanContext *context;    /* NULL: none */
+    const char *const *data_paths; /* [data_count], as those of the training */
+    int32_t data_count;
+    int64_t every; /* steps from one to the next; 0: after the last step only */
+} AmRunEvaluation;
+
+typedef struct AmRunOptions {
+    const Plan *plan;               /* NULL: the whole module on one device */
+    const char *device;             /* kernel_back_end_find(); NULL: "cpu" */
+    const char *comm;               /* comm_back_end_choose(); NULL: what suits */
+    bool tf32;                      /* KernelOptions */
+    int32_t threads;                /* KernelOptions: of a rank on the host; 0: processors over ranks */
+    World *world;                   /* the processes that run the plan together; NULL: this one alone */
+    const CommBackEnd *collectives; /* a back end of the caller's own in place of `comm`; or NULL */
+    int64_t steps;
+    const char *state_path;        /* npz or safetensors, "random", or NULL: everything is in data_path */
+    const char *data_path;         /* as --data has it, FILE or NAME[,NAME]=FILE (feed_source.h); or NULL */
+    const char *const *data_paths; /* [data_count]: more of them */
+    int32_t data_count;
+    AmRunEvaluation evaluation;
+    bool shuffle;         /* another order of the examples in every epoch */
+    int32_t prefetch;     /* batches that are loaded ahead; 0: FEED_PREFETCH */
+    uint64_t seed;        /* of "random", and of the order of the examples */
+    const int32_t *watch; /* outputs to report beside the loss */
+    int32_t watch_count;
+    const char *outputs_path; /* .npz: every output of the last step as output[k]; or NULL */
+    const char *save_path;    /* the final state by path; or NULL */
+    const char *trace_path;   /* Chrome trace of the last steps; or NULL */
+    int64_t trace_steps;      /* how many; 0: 3 */
+    /* After the run, of every step of this process's ranks: its median seconds in the last steps; or NULL. */
+    AmStatus (*on_median)(void *user, int32_t rank, const Program *program, int32_t step, double seconds,
+                          AmError *error);
+    void *median_user;
+    int64_t median_steps; /* the number of steps considered */
+    AmRunOnNan on_nan;
+    const char *checkpoint_path; /* folder of checkpoints (checkpoint.h); or NULL */
+    int64_t checkpoint_every;    /* steps from one to the next; 0: after the last step only */
+    int32_t checkpoint_keep;     /* how many stay; 0: 2 */
+    bool resume;                 /* go on from the newest; `steps` counts the steps before it too */
+    const DiskCalls *disk;       /* of a test; NULL: the system's */
+    void (*on_note)(void *user, const char *text);      /* a line for the user at once, as on_step; or NULL */
+    const volatile sig_atomic_t *interrupted;           /* set: stop after the step in work; or NULL */
+    void (*on_step)(void *user, const AmRunStep *step); /* in the caller's thread of process 0; or NULL */
+    void *user;
+    AmWarnings *warnings; /* or NULL */
+} AmRunOptions;
+
+#endif

@@ -1,0 +1,43 @@
+/* Updates: which of them need a copy, and the copies.
+ *
+ * A new value that was written in place or is the old one needs none. One whose
+ * memory another update writes is copied aside first (ProgramUpdate.staging), as
+ * that memory may be overwritten before it is read.
+ */
+#include "executor/program/updates.h"
+
+static bool needs_copy(const Program *program, const ProgramUpdate *update) {
+    const ProgramValue *value = &program->values[update->value];
+    return !update->in_place && value->storage != program->parameters[update->parameter];
+}
+
+AmStatus updates_prepare(Updates *updates, Arena *arena, const Program *program, AmError *error) {
+    *updates = (Updates){.list = ARENA_ARRAY(arena, Update, program->update_count + 1)};
+    if (!updates->list) return am_fail_memory(error, (int64_t)sizeof(Update) * program->update_count);
+    for (int32_t k = 0; k < program->update_count; k++) {
+        const ProgramUpdate *update = &program->updates[k];
+        if (!needs_copy(program, update)) continue;
+        updates->list[updates->count++] =
+            (Update){.update = update, .bytes = ir_shape_bytes(&program->values[update->value].shape)};
+    }
+    return AM_OK;
+}
+
+void updates_bind(Update *update, const Program *program, void *const *addresses, void *staging) {
+    update->to = addresses[program->parameters[update->update->parameter]];
+    update->from = addresses[update->update->value];
+    update->staging = staging;
+}
+
+void updates_apply(const Updates *updates, KernelDevice *device) {
+    const KernelBackEnd *back_end = device->back_end;
+    for (int32_t k = 0; k < updates->count; k++) {
+        const Update *update = &updates->list[k];
+        if (update->staging) back_end->copy_within(device, update->staging, update->from, update->bytes);
+    }
+    for (int32_t k = 0; k < updates->count; k++) {
+        const Update *update = &updates->list[k];
+        back_end->copy_within(device, update->to, update->staging ? update->staging : update->from,
+                              update->bytes);
+    }
+}

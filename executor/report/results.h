@@ -1,0 +1,37 @@
+/* The results of a run: the loss and watched outputs of every step, the outputs of the last one,
+ * the final state. They are collected in process 0. */
+#ifndef EXECUTOR_REPORT_RESULTS_H
+#define EXECUTOR_REPORT_RESULTS_H
+
+#include "executor/data/feed.h"
+#include "executor/program/run_options.h"
+#include "executor/report/whole.h"
+
+typedef struct Results {
+    const PlanContext *context;
+    const AmRunOptions *options;
+    Arena *arena;
+    WholeOwner owner;
+    WholeArray *watched; /* [watched_count]: the loss first, if there is one, then options->watch */
+    int32_t watched_count, loss_count; /* loss_count: 0 or 1 */
+    AmRunWatched *values;              /* [watched_count], as doubles; process 0 */
+    WholeArray *outputs;               /* [output_count], where all are to be written; else NULL */
+} Results;
+
+/* When the ranks are open. All processes together. results_close() also after a failure of this. */
+AmStatus results_open(Results *results, const PlanContext *context, const AmRunOptions *options,
+                      const WholeOwner *owner, Arena *arena, AmError *error);
+void results_close(Results *results);
+
+/* Takes the values of rank r after a step, before its updates; called by its thread. */
+void results_take(Results *results, int32_t r);
+/* After every rank has: fills values[] in process 0. One thread of every process. */
+AmStatus results_gather_step(Results *results, AmError *error);
+double results_loss(const Results *results); /* of the step; NAN where the module has none */
+
+/* Process 0 writes options->outputs_path and options->save_path, if given; all processes together.
+ * The state consists of all parameters except batches. */
+AmStatus results_save_outputs(Results *results, AmError *error);
+AmStatus results_save_state(Results *results, const Feeds *feeds, AmError *error);
+
+#endif

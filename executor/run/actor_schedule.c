@@ -1,0 +1,432 @@
+/* Schedules: from ready programs to the actor graph. See actor_schedule.h. */
+#include "executor/run/actor_schedule.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "executor/program/control_flow.h"
+#include "executor/run/turn_order.h"
+#include "propagation/stages/stages.h"
+
+/* Priorities; of chunks of one kind the later one goes first. */
+enum { BACKWARD, FORWARD, WEIGHTS, PLAIN, CHUNKS = STAGES_MOST, REPORT = -1, LOAD = -2 };
+
+/* One actor: steps first .. end - 1 of a program. */
+typedef struct Group {
+    Schedule *schedule;
+    Rank *rank;
+    const Executable *program; /* the rank's, or a body's */
+    const Control *loop;       /* whose body it is; NULL: the rank's */
+    int32_t first, end;
+    int32_t turns; /* in a step */
+    int32_t kind, chunk;
+    bool begins, ends; /* the step, or the body */
+    int32_t actor;
+} Group;
+
+/* The groups of one rank, in the order in which they would run one after the other. */
+typedef struct RankGroups {
+    Group *groups;
+    int32_t count;
+    TurnEdge *edges; /* between them, by number */
+    int32_t edge_count, edge_capacity;
+    TurnOrder order; /* where others of the stage are in other processes; count 0: they are not */
+} RankGroups;
+
+struct Schedule {
+    ScheduleOptions options;
+    ActorGraph *graph;
+    Arena arena;
+    RankGroups *ranks; /* [rank_count] */
+    bool has_loader;   /* its thread has been started */
+};
+
+static RankGroups *groups_of(const Group *group) {
+    return &group->schedule->ranks[group->rank - group->schedule->options.ranks];
+}
+
+/* ---- actions of actors ---- */
+
+static AmStatus run_turn(const Group *group, int64_t turn, AmError *error) {
+    if (group->begins && turn % group->turns == 0) control_enter(group->loop);
+    for (int32_t s = group->first; s < group->end; s++)
+        if (group->program->steps[s].stream) group->program->steps[s].stream->turn = turn;
+    control_body(group->loop)->turn = turn % group->turns;
+    double start = timeline_start(group->program->timeline);
+    TRY(executable_run_steps(group->program, group->first, group->end, error));
+    timeline_mark(group->program->timeline, TIMELINE_TURN, turn % group->turns, start);
+    return AM_OK;
+}
+
+static AmStatus act(void *user, int64_t turn, AmError *error) {
+    const Group *group = user;
+    const ScheduleOptions *options = &group->schedule->options;
+    TurnOrder *order = &groups_of(group)->order;
+    if (order->count > 0) order->next = (order->next + 1) % order->count;
+    if (group->loop) return run_turn(group, turn, error);
+    if (group->begins) TRY(options->begin(options->user, group->rank, turn, error));
+    if (group->begins && group->ends) TRY(executable_run(group->rank->ready, error));
+    else TRY(executable_run_steps(group->program, group->first, group->end, error));
+    return group->ends ? options->end(options->user, group->rank, turn, error) : AM_OK;
+}
+
+static AmStatus report(void *user, int64_t turn, AmError *error) {
+    const ScheduleOptions *options = user;
+    return options->report(options->user, turn, error);
+}
+
+/* ---- cutting a program ---- */
+
+static const ProgramTurns *turns_at(const Executable *program, int32_t s) {
+    int32_t instruction = program->program->steps[s].instruction;
+    return instruction < 0 ? NULL : program->program->instructions[instruction].turns;
+}
+
+/* The end of the group of a body that begins at step `first`: before it receives after it has sent. */
+static int32_t group_end(const Executable *body, int32_t first) {
+    int32_t count = body->program->step_count, s = first;
+    for (bool has_sent = false; s < count; s++) {
+        const Stream *stream = body->steps[s].stream;
+        if (stream && stream->gets && has_sent) break;
+        has_sent |= stream && stream->puts;
+    }
+    return s;
+}
+
+static int32_t count_groups(const Executable *body) {
+    int32_t count = 0, s = 0;
+    do {
+        s = group_end(body, s);
+        count++;
+    } while (s < body->program->step_count);
+    return count;
+}
+
+static int32_t count_rank_groups(const Executable *program) {
+    int32_t count = 1;
+    for (int32_t s = 0, together; s < program->program->step_count; s += together) {
+        together = program_steps_together(program->program, s);
+        if (!turns_at(program, s)) continue;
+        count++;
+        for (int32_t k = 0; k < together; k++)
+            count += count_groups(control_body(program->steps[s + k].control));
+    }
+    return count;
+}
+
+/* ---- building the graph ---- */
+
+static AmStatus add_group(Schedule *self, RankGroups *list, int32_t r, const Group *group, AmError *error) {
+    static const char *const kinds[] = {"backward pass", "forward pass", "gradients of weights", "step"};
+    Group *added = &list->groups[list->count++];
+    char name[64];
+    *added = *group;
+    added->schedule = self;
+    added->rank = &self->options.ranks[r];
+    snprintf(name, sizeof name, "%s of rank %d, part %d", kinds[group->kind], added->rank->comm->rank,
+             list->count - 1);
+    Actor actor = {.name = name,
+                   .worker = r,
+                   .priority = group->kind * CHUNKS + CHUNKS - 1 - group->chunk,
+                   .turns_per_step = added->turns,
+                   .act = act,
+                   .user = added};
+    return actors_add(self->graph, &actor, &added->actor, error);
+}
+
+static AmStatus connect(Schedule *self, const Group *from, const Group *to, int32_t quota, int32_t initial,
+                        AmError *error) {
+    RankGroups *list = groups_of(from);
+    ARENA_RESERVE(&self->arena, list->edges, list->edge_count, list->edge_capacity);
+    if (self->arena.failed) return am_fail_memory(error, list->edge_count);
+    list->edges[list->edge_count++] = (TurnEdge){.producer = (int32_t)(from - list->groups),
+                                                 .consumer = (int32_t)(to - list->groups),
+                                                 .quota = quota,
+                                                 .initial = initial};
+    return actors_connect(self->graph, from->actor, to->actor, quota, initial, NULL, error);
+}
+
+/* A loop's body, group after group; its next turn begins when the last group has ended. */
+static AmStatus add_loop(Schedule *self, RankGroups *list, int32_t r, const Control *loop, int32_t turns,
+                         int32_t kind, int32_t chunk, AmError *error) {
+    const Executable *body = control_body(loop);
+    int32_t first = list->count, count = count_groups(body);
+    for (int32_t k = 0, s = 0; k < count; k++) {
+        Group group = {.program = body,
+                       .loop = loop,
+                       .first = s,
+                       .end = group_end(body, s),
+                       .turns = turns,
+                       .kind = kind,
+                       .chunk = chunk,
+                       .begins = k == 0,
+                       .ends = k == count - 1};
+        s = group.end;
+        TRY(add_group(self, list, r, &group, error));
+        if (k > 0) TRY(connect(self, &list->groups[first + k - 1], &list->groups[first + k], 1, 0, error));
+    }
+    return count > 1 ? connect(self, &list->groups[list->count - 1], &list->groups[first], 1, 1, error)
+                     : AM_OK;
+}
+
+/* The groups of one of joined loops. */
+typedef struct LoopGroups {
+    int32_t first, last;
+} LoopGroups;
+
+/* Connects two loops: an iteration of `to` needs the same iteration of `from`, which is at most
+ * `kept` iterations ahead of its end. */
+static AmStatus connect_loops(Schedule *self, const RankGroups *list, LoopGroups from, LoopGroups to,
+                              int32_t kept, AmError *error) {
+    const Group *groups = list->groups;
+    TRY(connect(self, &groups[from.last], &groups[to.first], kept, 0, error));
+    if (from.first == from.last && to.first == to.last) return AM_OK;
+    return connect(self, &groups[from.first], &groups[to.last], kept, 0, error);
+}
+
+/* A loop with turns, or joined ones, after the last group of the list. */
+static AmStatus add_loops(Schedule *self, RankGroups *list, int32_t r, const Executable *program, int32_t s,
+                          AmError *error) {
+    const ProgramTurns *turns = turns_at(program, s);
+    int32_t before = list->count - 1, together = program_steps_together(program->program, s);
+    int32_t chunks = turns->chunks;
+    const int32_t kinds[] = {turns->is_backward ? BACKWARD : FORWARD, BACKWARD, WEIGHTS};
+    LoopGroups *loops = ARENA_ARRAY(&self->arena, LoopGroups, together);
+    if (!loops) return am_fail_memory(error, together);
+    for (int32_t k = 0; k < together; k++) {
+        loops[k].first = list->count;
+        TRY(add_loop(self, list, r, program->steps[s + k].control, turns->count, kinds[k / chunks],
+                     k % chunks, error));
+        loops[k].last = list->count - 1;
+    }
+    for (int32_t c = 0; c < chunks; c++) {
+        int32_t kept = turns->kept_of_chunk ? turns->kept_of_chunk[c] : turns->kept;
+        TRY(connect(self, &list->groups[before], &list->groups[loops[c].first], 1, 0, error));
+        if (together > chunks) TRY(connect_loops(self, list, loops[c], loops[chunks + c], kept, error));
+    }
+    if (turns->third < 0) return AM_OK;
+    TRY(connect_loops(self, list, loops[0], loops[2], turns->kept_until_third, error));
+    return connect_loops(self, list, loops[1], loops[2], turns->kept_from_second, error);
+}
+
+/* The rank's own steps first .. end - 1, after all groups of the loops since `after`. */
+static AmStatus add_plain(Schedule *self, RankGroups *list, int32_t r, int32_t first, int32_t end,
+                          AmError *error) {
+    const Executable *program = self->options.ranks[r].ready;
+    Group group = {.program = program,
+                   .first = first,
+                   .end = end,
+                   .turns = 1,
+                   .kind = PLAIN,
+                   .begins = list->count == 0,
+                   .ends = end == program->program->step_count};
+    TRY(add_group(self, list, r, &group, error));
+    const Group *own = &list->groups[list->count - 1];
+    for (const Group *before = own - 1; before >= list->groups && before->loop; before--)
+        if (before->ends) TRY(connect(self, before, own, before->turns, 0, error));
+    return AM_OK;
+}
+
+static AmStatus add_rank(Schedule *self, int32_t r, AmError *error) {
+    const Executable *program = self->options.ranks[r].ready;
+    RankGroups *list = &self->ranks[r];
+    int32_t first = 0, count = program->program->step_count;
+    list->groups = ARENA_ARRAY(&self->arena, Group, count_rank_groups(program));
+    if (!list->groups) return am_fail_memory(error, count);
+    for (int32_t s = 0; s < count; s++) {
+        if (!turns_at(program, s)) continue;
+        TRY(add_plain(self, list, r, first, s, error));
+        TRY(add_loops(self, list, r, program, s, error));
+        first = s + program_steps_together(program->program, s);
+        s = first - 1;
+    }
+    TRY(add_plain(self, list, r, first, count, error));
+    if (list->count == 1) return AM_OK;
+    return connect(self, &list->groups[list->count - 1], &list->groups[0], 1, 1, error);
+}
+
+/* Adds the end of a step: all ranks end it, one reports, all begin the next. */
+static AmStatus add_report(Schedule *self, AmError *error) {
+    int32_t actor;
+    Actor reporter = {.name = "report of the step",
+                      .worker = 0,
+                      .priority = REPORT,
+                      .turns_per_step = 1,
+                      .act = report,
+                      .user = &self->options};
+    TRY(actors_add(self->graph, &reporter, &actor, error));
+    for (int32_t r = 0; r < self->options.rank_count; r++) {
+        const RankGroups *list = &self->ranks[r];
+        TRY(actors_connect(self->graph, list->groups[list->count - 1].actor, actor, 1, 0, NULL, error));
+        TRY(actors_connect(self->graph, actor, list->groups[0].actor, 1, 1, NULL, error));
+    }
+    return AM_OK;
+}
+
+/* The group that runs a stream; NULL: none of this process's. */
+static const Group *group_of(const Schedule *self, int32_t rank, const Channel *channel, bool puts) {
+    int32_t r = rank - self->options.ranks[0].comm->rank;
+    if (r < 0 || r >= self->options.rank_count) return NULL;
+    const RankGroups *list = &self->ranks[r];
+    for (int32_t g = 0; g < list->count; g++)
+        for (int32_t s = list->groups[g].first; s < list->groups[g].end; s++) {
+            const Stream *stream = list->groups[g].program->steps[s].stream;
+            for (int32_t e = 0; stream && e < stream->end_count; e++)
+                if (stream->ends[e].channel == channel && stream->ends[e].puts == puts)
+                    return &list->groups[g];
+        }
+    return NULL;
+}
+
+static AmStatus connect_channels(Schedule *self, AmError *error) {
+    const ChannelSet *channels = self->options.channels;
+    for (int32_t k = 0; channels && k < channels->count; k++) {
+        Channel *channel = channels->channels[k];
+        const Group *putter = group_of(self, channel->sender, channel, true);
+        const Group *getter = group_of(self, channel->receiver, channel, false);
+        TRY(channels_connect(channel, self->graph, putter ? putter->actor : -1, getter ? getter->actor : -1,
+                             error));
+    }
+    return AM_OK;
+}
+
+/* The actor that loads data, in a thread beside the ranks' or, where that is short, in the first one's. */
+static AmStatus add_loader(Schedule *self, AmError *error) {
+    const ScheduleOptions *options = &self->options;
+    Actor load = {.name = "data",
+                  .priority = LOAD,
+                  .turns_per_step = 1,
+                  .runs_ahead = true,
+                  .act = options->load,
+                  .user = options->load_user};
+    int32_t actor;
+    if (options->load_places == 0) return AM_OK;
+    if (!options->load_is_short) TRY(actors_add_worker(self->graph, "data", &load.worker, error));
+    TRY(actors_add(self->graph, &load, &actor, error));
+    for (int32_t r = 0; r < options->rank_count; r++)
+        TRY(actors_connect(self->graph, actor, self->ranks[r].groups[0].actor, options->load_places, 0, NULL,
+                           error));
+    return AM_OK;
+}
+
+/* Returns whether the group is next in its rank's order. */
+static AmStatus is_next(void *user, int64_t turn, bool *is_ready, AmError *error) {
+    (void)turn, (void)error;
+    const Group *group = user;
+    const RankGroups *list = groups_of(group);
+    *is_ready = &list->groups[list->order.actors[list->order.next]] == group;
+    return AM_OK;
+}
+
+/* The groups of a loop's turn take theirs, one after the other. */
+static void append_turn(TurnOrder *order, const RankGroups *list, int32_t kind, int32_t chunk) {
+    for (int32_t g = 0; g < list->count; g++)
+        if (list->groups[g].kind == kind && list->groups[g].chunk == chunk) order->actors[order->count++] = g;
+}
+
+/* Orders the iterations of a stage in chunks by the schedule. */
+static AmStatus order_chunks(Schedule *self, RankGroups *list, const ProgramTurns *turns, AmError *error) {
+    static const int32_t kind_of_pass[] = {FORWARD, BACKWARD, WEIGHTS};
+    ScheduleTurn *all;
+    int32_t count, actors = 0;
+    TRY(schedule_turns(&all, &count, &self->arena, SCHEDULE_INTERLEAVED, turns->stage_count, turns->stage,
+                       turns->count, turns->chunks, error));
+    for (int32_t g = 0; g < list->count; g++) actors += list->groups[g].turns;
+    list->order = (TurnOrder){.actors = ARENA_ARRAY(&self->arena, int32_t, actors)};
+    if (!list->order.actors) return am_fail_memory(error, actors);
+    list->order.actors[list->order.count++] = 0;
+    for (int32_t k = 0; k < count; k++)
+        append_turn(&list->order, list, kind_of_pass[all[k].pass], all[k].chunk);
+    list->order.actors[list->order.count++] = list->count - 1;
+    if (list->order.count == actors) return AM_OK;
+    return am_fail(
+        error, AM_ERROR_USAGE, "",
+        "schedule interleaved_1f1b: a stage whose passes meet twice needs its devices in one process");
+}
+
+static const ProgramTurns *find_chunks(const Executable *program) {
+    for (int32_t s = 0; s < program->program->step_count; s++)
+        if (turns_at(program, s) && turns_at(program, s)->chunks > 1) return turns_at(program, s);
+    return NULL;
+}
+
+/* The rank takes the order that all devices of its stage work out, each in its process. */
+static AmStatus keep_order(Schedule *self, RankGroups *list, int32_t r, AmError *error) {
+    static const int32_t on_paper[] = {[BACKWARD] = 1, [FORWARD] = 2, [WEIGHTS] = 0, [PLAIN] = 3};
+    const ProgramTurns *chunks = find_chunks(self->options.ranks[r].ready);
+    TurnActor *actors = ARENA_ARRAY(&self->arena, TurnActor, list->count);
+    if (!actors) return am_fail_memory(error, list->count);
+    for (int32_t g = 0; g < list->count; g++) {
+        const Group *group = &list->groups[g];
+        actors[g] = (TurnActor){.turns = group->turns, .priority = on_paper[group->kind]};
+        TRY(actors_gate(self->graph, group->actor, is_next, &list->groups[g], error));
+    }
+    if (chunks) return order_chunks(self, list, chunks, error);
+    return turn_order_find(&list->order, &self->arena, actors, list->count, list->edges, list->edge_count,
+                           error);
+}
+
+/* Ranks with several groups take the order of their stage's first device, where all are in this process. */
+static AmStatus follow(Schedule *self, int32_t r, AmError *error) {
+    const Program *program = self->options.ranks[r].program;
+    RankGroups *list = &self->ranks[r];
+    int32_t leader = program->first_rank - self->options.ranks[0].comm->rank;
+    if (list->count == 1 || program->mesh->device_count == 1) return AM_OK;
+    if (leader < 0 || leader + program->mesh->device_count > self->options.rank_count)
+        return keep_order(self, list, r, error);
+    if (leader == r) return AM_OK;
+    for (int32_t g = 0; g < list->count; g++)
+        TRY(actors_follow(self->graph, list->groups[g].actor, self->ranks[leader].groups[g].actor, error));
+    return AM_OK;
+}
+
+AmStatus schedule_open(Schedule **result, const ScheduleOptions *options, AmError *error) {
+    Schedule *self = *result = calloc(1, sizeof *self);
+    ActorGraphOptions of_graph = {.worker_count = options->rank_count,
+                                  .steps = options->steps,
+                                  .stall_seconds = options->stall_seconds,
+                                  .on_failure = options->on_failure,
+                                  .user = options->user};
+    if (!self) return am_fail_memory(error, sizeof *self);
+    self->options = *options;
+    self->ranks = ARENA_ARRAY(&self->arena, RankGroups, options->rank_count);
+    if (!self->ranks) return am_fail_memory(error, options->rank_count);
+    TRY(actors_open(&self->graph, &of_graph, error));
+    for (int32_t r = 0; r < options->rank_count; r++) TRY(add_rank(self, r, error));
+    for (int32_t r = 0; r < options->rank_count; r++) TRY(follow(self, r, error));
+    TRY(add_report(self, error));
+    TRY(connect_channels(self, error));
+    TRY(add_loader(self, error));
+    TRY(actors_ready(self->graph, error));
+    return options->channels ? channels_start(options->channels, error) : AM_OK;
+}
+
+void schedule_close(Schedule *self) {
+    if (!self) return;
+    if (self->has_loader) {
+        actors_stop_after(self->graph, -1); /* loads for steps that never begin */
+        actors_finish(self->graph, NULL);
+    }
+    actors_close(self->graph);
+    arena_free(&self->arena);
+    free(self);
+}
+
+AmStatus schedule_start(Schedule *self, AmError *error) {
+    if (self->options.load_places == 0 || self->options.load_is_short || self->options.steps < 1)
+        return AM_OK;
+    self->has_loader = true;
+    return actors_start(self->graph, error);
+}
+
+AmStatus schedule_run(Schedule *self, int32_t r, AmError *error) {
+    return actors_run_worker(self->graph, r, error);
+}
+
+void schedule_abort(Schedule *self, const AmError *error) {
+    actors_abort(self->graph, error);
+}
+
+void schedule_stop_after(Schedule *self, int64_t step) {
+    actors_stop_after(self->graph, step);
+}

@@ -1,0 +1,210 @@
+/* Opening and running an evaluation module; see evaluation.h. */
+#include "executor/run/evaluation.h"
+
+#include <stdlib.h>
+
+#include "base/system/clock.h"
+#include "executor/array/wide.h"
+#include "executor/data/feed.h"
+#include "executor/data/feed_source.h"
+#include "executor/run/evaluation_match.h"
+#include "lowering/spmd/ranks.h"
+
+struct Evaluation {
+    Arena arena;
+    const PlanContext *training, *module;
+    const AmRunOptions *options; /* of the training */
+    AmRunOptions data_options;   /* of the feeds */
+    WholeOwner owner;
+    int32_t *sources;   /* [parameter_count]: of the training; -1: in the data */
+    WholeArray *wholes; /* [parameter_count]; those with a source are open */
+    Comm comm;
+    Rank rank;
+    Feeds *feeds;
+    int64_t batches, loaded; /* of one evaluation; of all so far */
+    AmRunEvaluated result;
+    AmRunEvaluatedOutput *outputs; /* [result.count] */
+};
+
+static const IrShape *output_shape(const Evaluation *self, int32_t output) {
+    return &self->module->canonical->instructions[self->module->roles->outputs[output]].shape;
+}
+
+/* Outputs of one number that are no parameter's new value. */
+static AmStatus find_outputs(Evaluation *self, AmError *error) {
+    const IrRoles *roles = self->module->roles;
+    self->outputs = ARENA_ARRAY(&self->arena, AmRunEvaluatedOutput, roles->output_count + 1);
+    if (!self->outputs) return am_fail_memory(error, roles->output_count * (int64_t)sizeof *self->outputs);
+    for (int32_t k = 0; k < roles->output_count; k++) {
+        const IrShape *shape = output_shape(self, k);
+        bool is_update = false;
+        for (int32_t p = 0; p < roles->parameter_count; p++) is_update |= roles->parameters[p].output == k;
+        if (is_update || !wide_supports(shape->type) || ir_shape_elements(shape) != 1) continue;
+        self->outputs[self->result.count++] = (AmRunEvaluatedOutput){
+            .output = k, .is_loss = k == roles->loss, .is_integer = wide_kind(shape->type) != WIDE_FLOATING};
+    }
+    self->result.outputs = self->outputs;
+    if (self->result.count > 0) return AM_OK;
+    return am_fail(error, AM_ERROR_INPUT, self->module->canonical->source,
+                   "none of the %d outputs is one number (expected a loss or a count)", roles->output_count);
+}
+
+/* Which parameters the files of data can feed. */
+static AmStatus look_into_data(const Evaluation *self, bool *is_in_data, AmError *error) {
+    FeedSource source;
+    Arena arena = {0};
+    AmRunOptions options = self->data_options;
+    options.warnings = NULL; /* feeds_open() warns */
+    AmStatus status = feed_source_open(&source, self->module, &options, &arena, error);
+    for (int32_t k = 0; k < self->module->roles->parameter_count && status == AM_OK; k++) {
+        FeedFile *file;
+        const ArrayEntry *entry;
+        AmError own = {0};
+        AmStatus found = feed_source_find(&file, &entry, &source, k, &own);
+        is_in_data[k] = found == AM_OK;
+        if (found == AM_OK || (found == AM_ERROR_INPUT && !file)) continue;
+        status = found;
+        *error = own;
+    }
+    feed_source_close(&source);
+    arena_free(&arena);
+    return status;
+}
+
+static AmStatus match(Evaluation *self, AmError *error) {
+    int32_t count = self->module->roles->parameter_count;
+    bool *is_in_data = ARENA_ARRAY(&self->arena, bool, count + 1);
+    self->sources = ARENA_ARRAY(&self->arena, int32_t, count + 1);
+    self->wholes = ARENA_ARRAY(&self->arena, WholeArray, count + 1);
+    if (self->arena.failed) return am_fail_memory(error, (int64_t)sizeof(WholeArray) * count);
+    TRY(look_into_data(self, is_in_data, error));
+    TRY(evaluation_match(self->sources, self->training, self->module, is_in_data, error));
+    for (int32_t k = 0; k < count; k++) {
+        int32_t source = self->sources[k];
+        if (source < 0) continue;
+        const IrParameter *parameter = &self->training->roles->parameters[source];
+        const IrShape *shape = &self->training->canonical->instructions[parameter->instruction].shape;
+        TRY(whole_open(&self->wholes[k], &self->owner, shape, true, source, error));
+    }
+    return AM_OK;
+}
+
+/* The module on the first rank's device, and the data. */
+static AmStatus open_rank(Evaluation *self, AmError *error) {
+    const CommBackEnd *back_end;
+    KernelDevice *device = self->owner.ranks[0].device;
+    int32_t count = self->module->roles->parameter_count;
+    bool *is_taken = ARENA_ARRAY(&self->arena, bool, count + 1);
+    Program *program;
+    if (!is_taken) return am_fail_memory(error, count);
+    TRY(comm_back_end_choose(&back_end, NULL, device->back_end, NULL, error));
+    TRY(back_end->open(&self->comm, 0, 1, 1, &device, NULL, error));
+    TRY(plan_lower_whole(&program, &self->rank.arena, self->module, error));
+    TRY(rank_open(&self->rank, device, &self->comm, program, error));
+    if (back_end->start) TRY(back_end->start(&self->comm, error));
+    for (int32_t k = 0; k < count; k++) is_taken[k] = self->sources[k] >= 0;
+    TRY(feeds_open(&self->feeds, self->module, &self->data_options, &self->rank, 1, is_taken, error));
+    int64_t batches = feeds_position(self->feeds, 0).batches;
+    self->batches = batches > 0 ? batches : 1;
+    self->result.batches = self->batches;
+    return feeds_start(self->feeds, error);
+}
+
+static AmStatus open_all(Evaluation *self, AmError *error) {
+    TRY(find_outputs(self, error));
+    TRY(match(self, error));
+    return self->owner.world && self->owner.world->process != 0 ? AM_OK : open_rank(self, error);
+}
+
+AmStatus evaluation_open(Evaluation **evaluation, const PlanContext *training, const AmRunOptions *options,
+                         const WholeOwner *owner, AmError *error) {
+    *evaluation = NULL;
+    if (!options->evaluation.context) return AM_OK;
+    Evaluation *self = calloc(1, sizeof *self);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    *evaluation = self;
+    self->training = training;
+    self->module = options->evaluation.context;
+    self->options = options;
+    self->owner = *owner;
+    self->data_options = (AmRunOptions){.data_paths = options->evaluation.data_paths,
+                                        .data_count = options->evaluation.data_count,
+                                        .prefetch = 1,
+                                        .warnings = options->warnings};
+    AmStatus status = open_all(self, error);
+    if (status != AM_OK) am_error_prefix(error, "evaluation: ");
+    return status;
+}
+
+void evaluation_close(Evaluation *self) {
+    if (!self) return;
+    feeds_close(self->feeds);
+    for (int32_t k = 0; self->wholes && k < self->module->roles->parameter_count; k++)
+        whole_close(&self->wholes[k]);
+    rank_close(&self->rank);
+    if (self->comm.back_end) self->comm.back_end->close(&self->comm);
+    arena_free(&self->arena);
+    free(self);
+}
+
+int64_t evaluation_bytes(const Evaluation *self) {
+    int64_t bytes = self ? self->rank.memory_bytes : 0;
+    for (int32_t k = 0; self && k < self->module->roles->parameter_count; k++)
+        if (self->wholes[k].whole) bytes += ir_shape_bytes(self->wholes[k].shape);
+    return bytes;
+}
+
+bool evaluation_is_due(const Evaluation *self, int64_t steps) {
+    if (!self) return false;
+    int64_t every = self->options->evaluation.every;
+    return steps >= self->options->steps || (every > 0 && steps % every == 0);
+}
+
+void evaluation_take(Evaluation *self, int32_t r) {
+    for (int32_t k = 0; k < self->module->roles->parameter_count; k++)
+        if (self->sources[k] >= 0) whole_take(&self->wholes[k], r);
+}
+
+AmStatus evaluation_gather(Evaluation *self, AmError *error) {
+    for (int32_t k = 0; k < self->module->roles->parameter_count; k++)
+        if (self->sources[k] >= 0) TRY(whole_gather(&self->wholes[k], error));
+    return AM_OK;
+}
+
+/* Adds the outputs of a batch to the sums. */
+static void add_outputs(Evaluation *self) {
+    for (int32_t k = 0; k < self->result.count; k++) {
+        AmRunEvaluatedOutput *output = &self->outputs[k];
+        Dtype type = output_shape(self, output->output)->type;
+        Wide bits = {0}, value;
+        double number;
+        rank_get_output(&self->rank, output->output, &bits);
+        wide_load(&value, &bits, type, 1, 1);
+        wide_store(&number, DTYPE_F64, &value, wide_kind(type), 1, 1);
+        output->value += number;
+    }
+}
+
+AmStatus evaluation_run(Evaluation *self, const AmRunEvaluated **result, AmError *error) {
+    const volatile sig_atomic_t *interrupted = self->options->interrupted;
+    double start = clock_seconds();
+    bool is_updating = self->rank.program->update_count > 0; /* perhaps in place */
+    *result = NULL;
+    for (int32_t k = 0; k < self->result.count; k++) self->outputs[k].value = 0;
+    for (int64_t batch = 0; batch < self->batches; batch++) {
+        if (interrupted && *interrupted) return AM_OK;
+        for (int32_t k = 0; k < self->module->roles->parameter_count && (batch == 0 || is_updating); k++)
+            if (self->sources[k] >= 0) rank_set_parameter(&self->rank, k, self->wholes[k].whole);
+        if (feeds_depth(self->feeds) > 0) {
+            TRY(feeds_load(self->feeds, self->loaded, error));
+            TRY(feeds_take(self->feeds, 0, self->loaded++, error));
+        }
+        TRY(rank_run(&self->rank, error));
+        add_outputs(self);
+    }
+    for (int32_t k = 0; k < self->result.count; k++)
+        if (!self->outputs[k].is_integer) self->outputs[k].value /= (double)self->batches;
+    self->result.seconds = clock_seconds() - start;
+    *result = &self->result;
+    return AM_OK;
+}

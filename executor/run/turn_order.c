@@ -1,0 +1,83 @@
+/* A step on paper, one actor after the other; see turn_order.h. Time: turns x (actors + edges). */
+#include "executor/run/turn_order.h"
+
+#include <string.h>
+
+/* An edge while the step is played: full and free registers, and turns that the first has fed. */
+typedef struct Registers {
+    int32_t full, free, fed, gather, spread;
+} Registers;
+
+typedef struct Paper {
+    const TurnActor *actors;
+    const TurnEdge *edges;
+    int32_t actor_count, edge_count;
+    Registers *registers; /* [edge_count] */
+    int32_t *left;        /* [actor_count]: turns */
+} Paper;
+
+/* Returns whether an actor can fire; `with_room`: it also needs free output registers. */
+static bool can_fire(const Paper *paper, int32_t a, bool with_room) {
+    if (paper->left[a] == 0) return false;
+    for (int32_t e = 0; e < paper->edge_count; e++) {
+        const Registers *registers = &paper->registers[e];
+        if (paper->edges[e].consumer == a && registers->full < registers->gather) return false;
+        if (with_room && paper->edges[e].producer == a && registers->free < 1) return false;
+    }
+    return true;
+}
+
+/* The best actor that can fire; -1: none. */
+static int32_t choose(const Paper *paper, bool with_room) {
+    int32_t best = -1;
+    for (int32_t a = 0; a < paper->actor_count; a++)
+        if (can_fire(paper, a, with_room) &&
+            (best < 0 || paper->actors[a].priority > paper->actors[best].priority))
+            best = a;
+    return best;
+}
+
+static void fire(Paper *paper, int32_t a) {
+    paper->left[a]--;
+    for (int32_t e = 0; e < paper->edge_count; e++) {
+        Registers *registers = &paper->registers[e];
+        if (paper->edges[e].producer == a) {
+            registers->free--;
+            registers->full++;
+        }
+        if (paper->edges[e].consumer != a || ++registers->fed < registers->spread) continue;
+        registers->fed = 0;
+        registers->full -= registers->gather;
+        registers->free += registers->gather;
+    }
+}
+
+AmStatus turn_order_find(TurnOrder *order, Arena *arena, const TurnActor *actors, int32_t actor_count,
+                         const TurnEdge *edges, int32_t edge_count, AmError *error) {
+    Paper paper = {actors,
+                   edges,
+                   actor_count,
+                   edge_count,
+                   ARENA_ARRAY(arena, Registers, edge_count + 1),
+                   ARENA_ARRAY(arena, int32_t, actor_count + 1)};
+    int64_t count = 0;
+    for (int32_t a = 0; a < actor_count; a++) count += actors[a].turns;
+    *order = (TurnOrder){.actors = ARENA_ARRAY(arena, int32_t, count + 1)};
+    if (arena->failed) return am_fail_memory(error, count * (int64_t)sizeof(int32_t));
+    for (int32_t a = 0; a < actor_count; a++) paper.left[a] = actors[a].turns;
+    for (int32_t e = 0; e < edge_count; e++) {
+        int32_t from = actors[edges[e].producer].turns, to = actors[edges[e].consumer].turns;
+        paper.registers[e] = (Registers){.full = edges[e].initial,
+                                         .free = edges[e].quota - edges[e].initial,
+                                         .gather = from > to ? from / to : 1,
+                                         .spread = to > from ? to / from : 1};
+    }
+    while (order->count < count) {
+        int32_t a = choose(&paper, true);
+        if (a < 0) a = choose(&paper, false);
+        if (a < 0) return am_fail(error, AM_ERROR_USAGE, "", "a step's turns wait for one another");
+        fire(&paper, a);
+        order->actors[order->count++] = a;
+    }
+    return AM_OK;
+}

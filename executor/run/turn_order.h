@@ -1,0 +1,40 @@
+/* A fixed order of a rank's iterations, for stages whose devices are in several processes.
+ *
+ * Devices of a stage meet in collectives, so that they must have one order. In one process,
+ * followers use the leader's order (actors_follow); between processes each rank computes the order
+ * itself, from common knowledge: the actors of a rank, the registers between them and their
+ * priorities. In this simulation inputs from other stages are always available and the forward pass
+ * has priority, so that it fills its registers before the first iteration of the backward pass:
+ * that is the usual 1F1B, S - s forward iterations at stage s and then one of each kind alternately
+ * (and ZB-H1, whose gradients of weights come when no other iteration can run), which no schedule
+ * of the other stages can block (stage s - 1 has one forward iteration more before its first
+ * backward iteration).
+ */
+#ifndef EXECUTOR_RUN_TURN_ORDER_H
+#define EXECUTOR_RUN_TURN_ORDER_H
+
+#include "base/arena.h"
+#include "base/status.h"
+
+typedef struct TurnActor {
+    int32_t turns;    /* in a step */
+    int32_t priority; /* the greatest goes first on paper */
+} TurnActor;
+
+/* As in actors_connect(). */
+typedef struct TurnEdge {
+    int32_t producer, consumer, quota, initial;
+} TurnEdge;
+
+typedef struct TurnOrder {
+    int32_t *actors; /* [count]: of one step */
+    int32_t count;
+    int32_t next; /* moved on by who runs the turns */
+} TurnOrder;
+
+/* Computes the order, in the arena. If a step lacks free registers some are added, as in
+ * actors_ready(); AM_ERROR_USAGE: it is blocked otherwise. */
+AmStatus turn_order_find(TurnOrder *order, Arena *arena, const TurnActor *actors, int32_t actor_count,
+                         const TurnEdge *edges, int32_t edge_count, AmError *error);
+
+#endif

@@ -1,0 +1,399 @@
+/* Phases: forward, recomputed, backward, optimizer.
+ *
+ * The loss depends on forward instructions only. The remaining ancestors of the new weights and
+ * optimizer states are backward up to the gradients, and optimizer after them. The boundary is
+ * found in the update region of each weight: the element-wise instructions and views of its
+ * dimensions that lead to its new value and to those of its optimizer states. Values that enter the
+ * region from outside (a dot, a reduction, a transpose, a scatter) carry the gradient. A single
+ * such value is the gradient, and the region is optimizer; views that give it the weight's type and
+ * shape are part of it. If there are several (a table used twice), the gradient is the first
+ * instruction through which all of them pass. Ancestors of a gradient are backward. The norms of
+ * clipping and trust ratios depend on gradients and are optimizer.
+ *
+ * An instruction whose op_name contains jvp, transpose or a rematted computation is backward too. A
+ * name without these words is no evidence, since sums of micro-batches have none of them. In a body
+ * whose names have none of them, the names of its loop apply.
+ *
+ * Rates and bias corrections are optimizer if they have no other users. Instructions of other
+ * outputs (metrics, running statistics) are forward unless they depend on a gradient. Bodies of
+ * loops have phases too, also if a body updates weights; the loop has the first phase of its body.
+ * Recomputed instructions are found last, by value (ir/analysis/recomputed.h). The analysis takes linear
+ * time.
+ */
+#include "ir/analysis/phases.h"
+
+#include <string.h>
+
+#include "ir/analysis/recomputed.h"
+
+/* The branches of a conditional that are searched for an update. */
+#define MAX_BRANCHES 64
+
+typedef struct Phases {
+    const IrFlowGraph *graph;
+    const IrDataflow *flow;
+    const IrModule *module;
+    const bool *forward;
+    IrPhase *phases;
+    bool *updates;         /* ancestors of new weights and optimizer states that are not forward */
+    bool *is_output;       /* the new value of a weight or optimizer state */
+    bool *is_weight;       /* of a weight */
+    bool *follows_state;   /* depends on optimizer state, but for a scale of the loss */
+    bool *follows_forward; /* depends on a forward instruction or on data */
+    bool *follows_work;    /* depends on more than moved parameters */
+    bool *free;            /* depends on no parameter */
+    bool *named_bodies;    /* per computation: its loop is named as part of a derivative */
+    bool *before_gradient; /* gradients and their ancestors */
+    /* update regions */
+    bool *region;
+    int32_t *groups;     /* union-find over the region */
+    int32_t *last_use;   /* last region instruction that takes the value; INT32_MAX: an output */
+    bool *gradient;      /* of the region: follows a value that enters it */
+    int32_t *entering;   /* per group: the value that enters; -1 none, -2 several */
+    int32_t *open_until; /* per group: last use of the gradient values so far */
+    int32_t *cuts;       /* per group: the gradient, if several values enter; -1 none */
+    int32_t *results;    /* per group: the new weight, or -1 */
+} Phases;
+
+/* Returns whether the instruction only forwards values; its phase is then the earliest of its users'. A
+ * loop forwards a value if its body does. */
+static bool is_plumbing(const IrInstruction *instruction) {
+    return instruction->opcode == IR_TUPLE || instruction->opcode == IR_GET_TUPLE_ELEMENT ||
+           instruction->opcode == IR_OPT_BARRIER || instruction->opcode == IR_WHILE ||
+           instruction->opcode == IR_CONDITIONAL;
+}
+
+/* The same elements in another type or arrangement of dimensions. */
+static bool is_view(const IrInstruction *instruction) {
+    return instruction->opcode == IR_CONVERT || instruction->opcode == IR_COPY ||
+           instruction->opcode == IR_RESHAPE || instruction->opcode == IR_BITCAST;
+}
+
+static bool is_region_operator(const IrInstruction *instruction) {
+    return ir_is_elementwise(instruction->opcode) || is_view(instruction);
+}
+
+static int32_t find_group(const Phases *work, int32_t value) {
+    while (work->groups[value] != value) {
+        work->groups[value] = work->groups[work->groups[value]];
+        value = work->groups[value];
+    }
+    return value;
+}
+
+/* Operand k of a region instruction, if it has the region's elements, else -1. */
+static int32_t region_operand(const Phases *work, int32_t value, int32_t k) {
+    const IrInstruction *instruction = &work->module->instructions[value];
+    int32_t operand = ir_dataflow_operand(work->flow, instruction, k);
+    const IrShape *shape = &work->module->instructions[operand].shape;
+    if (shape->type == DTYPE_PRED || shape->type == DTYPE_TUPLE) return -1;
+    return is_view(instruction) || ir_same_dimensions(shape, &instruction->shape) ? operand : -1;
+}
+
+/* A value from outside that carries a gradient into a region. */
+static bool carries_gradient(const Phases *work, int32_t value) {
+    const IrInstruction *instruction = &work->module->instructions[value];
+    return work->follows_work[value] && !work->follows_state[value] && instruction->opcode != IR_BROADCAST;
+}
+
+static void join_groups(Phases *work, int32_t operand, int32_t user) {
+    int32_t from = find_group(work, operand), to = find_group(work, user);
+    if (from == to) return;
+    if (work->results[to] < 0) work->results[to] = work->results[from];
+    work->groups[from] = to;
+}
+
+static void grow_regions(Phases *work) {
+    for (int32_t i = work->graph->count - 1; i >= 0; i--) {
+        const IrInstruction *instruction = &work->module->instructions[i];
+        if (work->is_output[i] && work->updates[i] && is_region_operator(instruction)) {
+            work->region[i] = true;
+            int32_t group = find_group(work, i);
+            if (work->is_weight[i] && work->results[group] < 0) work->results[group] = i;
+        }
+        for (int32_t k = 0; work->region[i] && k < instruction->operand_count; k++) {
+            int32_t operand = region_operand(work, i, k);
+            if (operand < 0) continue;
+            if (work->last_use[operand] < i) work->last_use[operand] = i;
+            if (!work->updates[operand] || !is_region_operator(&work->module->instructions[operand]))
+                continue;
+            work->region[operand] = true;
+            join_groups(work, operand, i);
+        }
+        if (work->is_output[i]) work->last_use[i] = INT32_MAX;
+    }
+}
+
+/* Which region instructions follow a gradient, and what enters each group. */
+static void follow_gradients(Phases *work) {
+    for (int32_t i = 0; i < work->graph->count; i++) {
+        if (!work->region[i]) continue;
+        int32_t group = find_group(work, i);
+        for (int32_t k = 0; k < work->module->instructions[i].operand_count; k++) {
+            int32_t operand = region_operand(work, i, k);
+            if (operand < 0) continue;
+            if (work->region[operand]) {
+                work->gradient[i] |= work->gradient[operand];
+            } else if (carries_gradient(work, operand)) {
+                work->gradient[i] = true;
+                if (work->entering[group] == -1) work->entering[group] = operand;
+                else if (work->entering[group] != operand) work->entering[group] = -2;
+                if (work->open_until[group] < work->last_use[operand])
+                    work->open_until[group] = work->last_use[operand];
+            }
+        }
+    }
+}
+
+/* The first gradient instruction of a group after which no earlier one is used. */
+static void find_cuts(Phases *work) {
+    for (int32_t i = 0; i < work->graph->count; i++) {
+        if (!work->region[i] || !work->gradient[i]) continue;
+        int32_t group = find_group(work, i);
+        if (work->cuts[group] >= 0 || work->entering[group] != -2) continue;
+        if (work->open_until[group] <= i && !work->is_output[i]) work->cuts[group] = i;
+        if (work->open_until[group] < work->last_use[i]) work->open_until[group] = work->last_use[i];
+    }
+}
+
+/* Without a single gradient in the group: mixing with a parameter starts the optimizer. */
+static bool mixes_with_parameter(const Phases *work, int32_t value) {
+    for (int32_t k = 0; k < work->module->instructions[value].operand_count; k++) {
+        int32_t operand = region_operand(work, value, k);
+        if (operand >= 0 && !work->free[operand] && !work->follows_work[operand]) return true;
+    }
+    return false;
+}
+
+/* Returns whether `operand` is a gradient that this view converts towards its weight's type and shape. */
+static bool completes_gradient(const Phases *work, int32_t value, int32_t group) {
+    const IrInstruction *instruction = &work->module->instructions[value];
+    if (!is_view(instruction) || work->results[group] < 0) return false;
+    int32_t operand = region_operand(work, value, 0);
+    if (operand < 0 || !work->before_gradient[operand]) return false;
+    const IrShape *from = &work->module->instructions[operand].shape;
+    return !ir_shape_equal(from, &work->module->instructions[work->results[group]].shape);
+}
+
+/* Marks the gradients of groups with a new weight (or of those without): what enters a group alone,
+ * else its cut, else what does not mix with parameters; nothing that is excluded. */
+static void mark_gradients(Phases *work, bool of_weights, const bool *excluded) {
+    for (int32_t i = 0; i < work->graph->count; i++) {
+        if (!work->region[i] || !work->gradient[i]) continue;
+        int32_t group = find_group(work, i);
+        if ((work->results[group] >= 0) != of_weights) continue;
+        bool is_between = !work->is_output[i] && !mixes_with_parameter(work, i);
+        int32_t found = work->entering[group] >= 0 ? work->entering[group] : work->cuts[group];
+        if (found < 0 && is_between) found = i;
+        if (found >= 0 && !excluded[found]) work->before_gradient[found] = true;
+        if (completes_gradient(work, i, group)) work->before_gradient[i] = true;
+    }
+}
+
+/* Returns whether the metadata marks the instruction as part of a derivative. */
+static bool is_named_backward(const Phases *work, int32_t value) {
+    static const char *const marks[] = {"transpose(", "jvp(", "rematted_computation"};
+    const IrFlowGraph *graph = work->graph;
+    const char *op_name = work->module->instructions[value].op_name;
+    for (size_t k = 0; k < sizeof marks / sizeof *marks; k++)
+        if (strstr(op_name, marks[k])) return true;
+    return graph->owners[value] != work->module->entry && work->named_bodies[graph->owners[value]];
+}
+
+/* Bodies whose one loop is named as part of a derivative; outer bodies stand before inner ones. */
+static void find_named_bodies(Phases *work) {
+    const IrFlowGraph *graph = work->graph;
+    for (int32_t c = 0; c < work->module->computation_count; c++) {
+        int64_t first = graph->first_caller[c];
+        if (graph->first_caller[c + 1] - first != 1) continue;
+        work->named_bodies[c] = is_named_backward(work, graph->callers[first].region);
+    }
+}
+
+static IrPhase phase_of_update(const Phases *work, int32_t value) {
+    if (!work->before_gradient[value]) return IR_PHASE_OPTIMIZER;
+    return work->follows_state[value] && !is_named_backward(work, value) ? IR_PHASE_OPTIMIZER
+                                                                         : IR_PHASE_BACKWARD;
+}
+
+/* Marks the forward instructions and the updates, then the results that depend on no update, with
+ * their ancestors. */
+static void find_first_phases(Phases *work, const bool *live, bool *after_update, bool *of_result) {
+    for (int32_t i = 0; i < work->graph->count; i++) {
+        IrOpcode opcode = work->module->instructions[i].opcode;
+        if (!live[i] || opcode == IR_PARAMETER || opcode == IR_CONSTANT) continue;
+        if (work->forward[i]) work->phases[i] = IR_PHASE_FORWARD;
+        else if (work->updates[i]) work->phases[i] = phase_of_update(work, i);
+        after_update[i] = work->updates[i] && !work->free[i];
+    }
+    ir_flow_mark_dependents(work->graph, after_update);
+    for (int32_t k = 0; k < work->flow->output_count; k++) {
+        int32_t value = work->flow->output_values[k];
+        of_result[value] = !after_update[value] && (work->follows_forward[value] || work->free[value]);
+    }
+    ir_flow_mark_ancestors(work->graph, of_result);
+    for (int32_t i = 0; i < work->graph->count; i++) {
+        IrOpcode opcode = work->module->instructions[i].opcode;
+        if (!live[i] || opcode == IR_PARAMETER || opcode == IR_CONSTANT) continue;
+        if (work->forward[i]) continue;
+        if (of_result[i]) work->phases[i] = IR_PHASE_FORWARD;
+        else if (!work->updates[i])
+            work->phases[i] = !after_update[i] && (work->follows_forward[i] || work->free[i])
+                                  ? IR_PHASE_FORWARD
+                                  : IR_PHASE_OPTIMIZER;
+    }
+}
+
+/* Rates and broadcasts of constants belong to the optimizer if nothing else uses them. */
+static void hand_back_rates(Phases *work, bool *used_elsewhere) {
+    for (int32_t i = work->graph->count - 1; i >= 0; i--) {
+        const IrInstruction *instruction = &work->module->instructions[i];
+        if (work->updates[i] && work->phases[i] == IR_PHASE_BACKWARD && !used_elsewhere[i] &&
+            !work->follows_forward[i] && !work->before_gradient[i])
+            work->phases[i] = IR_PHASE_OPTIMIZER;
+        if (work->phases[i] == IR_PHASE_OPTIMIZER) continue;
+        if (work->phases[i] == IR_PHASE_OTHER) continue;
+        for (int32_t k = 0; k < instruction->operand_count; k++)
+            used_elsewhere[ir_dataflow_operand(work->flow, instruction, k)] = true;
+    }
+}
+
+/* Assigns to instructions without a phase of their own, such as tuples and their elements, the
+ * earliest phase of their users. */
+static void settle_plumbing(Phases *work, bool *is_open) {
+    for (int32_t i = 0; i < work->graph->count; i++)
+        is_open[i] = is_plumbing(&work->module->instructions[i]) && work->phases[i] == IR_PHASE_OTHER;
+    for (int32_t i = work->graph->count - 1; i >= 0; i--) {
+        const IrInstruction *instruction = &work->module->instructions[i];
+        for (int32_t k = 0; k < instruction->operand_count; k++) {
+            int32_t operand = instruction->operands[k];
+            if (is_open[operand] && work->phases[i] < work->phases[operand])
+                work->phases[operand] = work->phases[i];
+        }
+    }
+}
+
+/* Marks a new value. If a loop or a branch computes it, its update is searched in the body. */
+static void mark_output(Phases *work, int32_t value, bool is_weight) {
+    const IrFlowGraph *graph = work->graph;
+    if (work->is_output[value] && (work->is_weight[value] || !is_weight)) return;
+    work->is_output[value] = true;
+    work->is_weight[value] |= is_weight;
+    const IrInstruction *made = &work->module->instructions[value];
+    if (made->opcode == IR_DYNAMIC_UPDATE_SLICE && graph->owners[value] != work->module->entry)
+        mark_output(work, ir_dataflow_operand(work->flow, made, 1), is_weight);
+    int32_t maker = ir_flow_maker(graph, value);
+    if (maker < 0 || work->module->instructions[maker].opcode == IR_PARAMETER) return;
+    const IrInstruction *region = &work->module->instructions[maker];
+    int32_t bodies = region->opcode == IR_WHILE ? 1 : region->called_count;
+    if (bodies > MAX_BRANCHES) bodies = MAX_BRANCHES;
+    for (int32_t b = 0; b < bodies; b++) {
+        int32_t root = work->flow->sources[work->module->computations[region->called[b]].root];
+        int32_t element = ir_dataflow_element(work->flow, root, made->attributes->tuple_index);
+        if (element >= 0) mark_output(work, element, is_weight);
+    }
+}
+
+static void mark_inputs(Phases *work, const IrRoles *roles) {
+    const IrFlowGraph *graph = work->graph;
+    bool *follows_parameter = work->free; /* until it is turned round */
+    for (int32_t p = 0; p < roles->parameter_count; p++) {
+        const IrParameter *parameter = &roles->parameters[p];
+        bool updates_weight = parameter->role == IR_ROLE_WEIGHT || parameter->role == IR_ROLE_OPTIMIZER;
+        if (updates_weight && parameter->output >= 0)
+            mark_output(work, work->flow->output_values[parameter->output],
+                        parameter->role == IR_ROLE_WEIGHT);
+        const IrShape *shape = &work->module->instructions[parameter->instruction].shape;
+        /* A scale of the loss is in all gradients. */
+        bool is_scale = ir_is_scalar(shape) && dtype_is_floating(shape->type);
+        bool is_state = parameter->role == IR_ROLE_OPTIMIZER || parameter->role == IR_ROLE_STATE;
+        work->follows_state[parameter->instruction] =
+            is_state && !is_scale && !work->forward[parameter->instruction];
+        work->follows_forward[parameter->instruction] = parameter->role == IR_ROLE_DATA;
+        follows_parameter[parameter->instruction] = true;
+    }
+    ir_flow_mark_dependents(graph, work->follows_state);
+    ir_flow_mark_dependents(graph, follows_parameter);
+    for (int32_t i = 0; i < graph->count; i++) {
+        const IrInstruction *instruction = &work->module->instructions[i];
+        work->free[i] = !follows_parameter[i];
+        bool is_parameter = instruction->opcode == IR_PARAMETER;
+        work->follows_forward[i] |= work->forward[i] && !is_parameter && !work->free[i];
+        work->follows_work[i] = !work->free[i] && !is_parameter && !ir_is_movement(instruction->opcode);
+    }
+    ir_flow_mark_dependents(graph, work->follows_forward);
+    ir_flow_mark_dependents(graph, work->follows_work);
+}
+
+static void mark_updates(Phases *work, bool *live) {
+    const IrFlowGraph *graph = work->graph;
+    for (int32_t i = 0; i < graph->count; i++) work->updates[i] = work->is_output[i];
+    ir_flow_mark_ancestors(graph, work->updates);
+    for (int32_t i = 0; i < graph->count; i++)
+        work->updates[i] &= !work->forward[i] && work->module->instructions[i].opcode != IR_PARAMETER;
+    for (int32_t k = 0; k < work->flow->output_count; k++) live[work->flow->output_values[k]] = true;
+    ir_flow_mark_ancestors(graph, live);
+}
+
+/* Marks the gradients found by data flow and the instructions marked by metadata, then all their
+ * ancestors. */
+static void mark_before_gradients(Phases *work, bool *after_gradient) {
+    grow_regions(work);
+    follow_gradients(work);
+    find_cuts(work);
+    mark_gradients(work, true, after_gradient);
+    /* Inputs of the optimizer's statistics may depend on gradients. */
+    memcpy(after_gradient, work->before_gradient, sizeof(bool) * (size_t)work->graph->count);
+    ir_flow_mark_dependents(work->graph, after_gradient);
+    mark_gradients(work, false, after_gradient);
+    find_named_bodies(work);
+    for (int32_t i = 0; i < work->graph->count; i++)
+        work->before_gradient[i] |= work->updates[i] && !work->free[i] && is_named_backward(work, i);
+    ir_flow_mark_ancestors(work->graph, work->before_gradient);
+}
+
+AmStatus ir_find_phases(IrRoles *roles, Arena *arena, Arena *scratch, const IrFlowGraph *graph,
+                        const bool *forward, AmError *error) {
+    int32_t count = graph->count;
+    roles->phases = ARENA_ARRAY(arena, IrPhase, count);
+    roles->repeats = ARENA_ARRAY(arena, int32_t, count);
+    Phases work = {.graph = graph,
+                   .flow = graph->flow,
+                   .module = graph->module,
+                   .forward = forward,
+                   .phases = roles->phases,
+                   .updates = ARENA_ARRAY(scratch, bool, count),
+                   .is_output = ARENA_ARRAY(scratch, bool, count),
+                   .is_weight = ARENA_ARRAY(scratch, bool, count),
+                   .follows_state = ARENA_ARRAY(scratch, bool, count),
+                   .follows_forward = ARENA_ARRAY(scratch, bool, count),
+                   .follows_work = ARENA_ARRAY(scratch, bool, count),
+                   .free = ARENA_ARRAY(scratch, bool, count),
+                   .before_gradient = ARENA_ARRAY(scratch, bool, count),
+                   .named_bodies = ARENA_ARRAY(scratch, bool, graph->module->computation_count),
+                   .region = ARENA_ARRAY(scratch, bool, count),
+                   .groups = ARENA_ARRAY(scratch, int32_t, count),
+                   .last_use = ARENA_ARRAY(scratch, int32_t, count),
+                   .gradient = ARENA_ARRAY(scratch, bool, count),
+                   .entering = ARENA_ARRAY(scratch, int32_t, count),
+                   .open_until = ARENA_ARRAY(scratch, int32_t, count),
+                   .cuts = ARENA_ARRAY(scratch, int32_t, count),
+                   .results = ARENA_ARRAY(scratch, int32_t, count)};
+    bool *live = ARENA_ARRAY(scratch, bool, count), *used_elsewhere = ARENA_ARRAY(scratch, bool, count);
+    bool *after_update = ARENA_ARRAY(scratch, bool, count), *of_result = ARENA_ARRAY(scratch, bool, count);
+    bool *after_gradient = ARENA_ARRAY(scratch, bool, count);
+    if (arena->failed || scratch->failed) return am_fail_memory(error, (int64_t)count * 48);
+    for (int32_t i = 0; i < count; i++) {
+        work.groups[i] = i;
+        work.entering[i] = work.open_until[i] = work.cuts[i] = work.last_use[i] = work.results[i] = -1;
+        work.phases[i] = IR_PHASE_OTHER;
+    }
+    mark_inputs(&work, roles);
+    mark_updates(&work, live);
+    mark_before_gradients(&work, after_gradient);
+    find_first_phases(&work, live, after_update, of_result);
+    hand_back_rates(&work, used_elsewhere);
+    TRY(ir_find_recomputed(work.phases, roles->repeats, scratch, graph, work.free, error));
+    settle_plumbing(&work, after_update);
+    return AM_OK;
+}

@@ -1,0 +1,116 @@
+/* Composition: lists of instructions per computation, then one layout.
+ *
+ * The layout is in breadth-first order of references, as the canonicalizer's, so that a computation
+ * with one reference follows its caller.
+ */
+#include "ir/canonical/compose.h"
+
+#include "ir/analysis/flops.h"
+#include "ir/analysis/loops.h"
+#include "ir/names.h"
+
+int32_t ir_compose_computation(IrComposer *composer, const char *name) {
+    Arena *arena = &composer->module->arena;
+    ARENA_RESERVE(arena, composer->computations, composer->count, composer->capacity);
+    if (arena->failed) return 0;
+    composer->computations[composer->count] = (IrComposed){.name = name};
+    return composer->count++;
+}
+
+static int32_t *copy_indices(Arena *arena, const int32_t *indices, int32_t count, int32_t more) {
+    int32_t *copy = ARENA_ARRAY(arena, int32_t, count + 1);
+    for (int32_t k = 0; copy && k < count; k++) copy[k] = indices[k] + more;
+    return copy;
+}
+
+int32_t ir_compose(IrComposer *composer, int32_t computation, const IrInstruction *instruction,
+                   int32_t origin) {
+    Arena *arena = &composer->module->arena;
+    if (arena->failed) return 0;
+    IrComposed *list = &composer->computations[computation];
+    ARENA_RESERVE(arena, list->instructions, list->count, list->capacity);
+    ARENA_RESERVE(arena, list->origins, list->count, list->origin_capacity);
+    if (arena->failed) return 0;
+    IrInstruction *made = &list->instructions[list->count];
+    *made = *instruction;
+    made->operands = copy_indices(arena, instruction->operands, instruction->operand_count, 0);
+    made->called = copy_indices(arena, instruction->called, instruction->called_count, 0);
+    made->control_count = 0;
+    made->control = NULL;
+    list->origins[list->count] = origin;
+    return list->count++;
+}
+
+/* New numbers of the computations that are mentioned from the entry on, -1 for others. */
+static int32_t discover(const IrComposer *composer, int32_t *number, int32_t *order) {
+    int32_t found = 0;
+    for (int32_t c = 0; c < composer->count; c++) number[c] = -1;
+    number[0] = found;
+    order[found++] = 0;
+    for (int32_t k = 0; k < found; k++) {
+        const IrComposed *list = &composer->computations[order[k]];
+        for (int32_t i = 0; i < list->count; i++)
+            for (int32_t a = 0; a < list->instructions[i].called_count; a++) {
+                int32_t called = list->instructions[i].called[a];
+                if (number[called] >= 0) continue;
+                number[called] = found;
+                order[found++] = called;
+            }
+    }
+    return found;
+}
+
+static AmStatus name_instructions(IrModule *module, IrInstruction *instructions, int32_t count,
+                                  AmError *error) {
+    const char **names = ARENA_ARRAY(&module->arena, const char *, count + 1);
+    if (!names) return am_fail_memory(error, count);
+    for (int32_t i = 0; i < count; i++) names[i] = instructions[i].name;
+    TRY(ir_unique_names(names, count, '.', &module->arena, error));
+    for (int32_t i = 0; i < count; i++) instructions[i].name = names[i];
+    return AM_OK;
+}
+
+static AmStatus place(IrModule *module, const IrComposed *list, const int32_t *number, IrComputation *made,
+                      int32_t *origins, AmError *error) {
+    Arena *arena = &module->arena;
+    int32_t first = module->instruction_count, parameters = 0;
+    for (int32_t i = 0; i < list->count; i++) parameters += list->instructions[i].opcode == IR_PARAMETER;
+    int32_t *numbers = ARENA_ARRAY(arena, int32_t, parameters + 1);
+    if (!numbers) return am_fail_memory(error, parameters);
+    for (int32_t i = 0; i < list->count; i++) {
+        IrInstruction *to = &module->instructions[first + i];
+        *to = list->instructions[i];
+        to->operands = copy_indices(arena, to->operands, to->operand_count, first);
+        int32_t *called = copy_indices(arena, to->called, to->called_count, 0);
+        if (arena->failed) return am_fail_memory(error, list->count);
+        for (int32_t k = 0; k < to->called_count; k++) called[k] = number[called[k]];
+        to->called = called;
+        if (to->opcode == IR_PARAMETER) numbers[to->attributes->parameter_number] = first + i;
+        origins[first + i] = list->origins[i];
+    }
+    *made = (IrComputation){list->name, first, list->count, first + list->root, parameters, numbers};
+    module->instruction_count += list->count;
+    return name_instructions(module, module->instructions + first, list->count, error);
+}
+
+AmStatus ir_compose_finish(IrComposer *composer, int32_t **origins, AmError *error) {
+    IrModule *module = composer->module;
+    Arena *arena = &module->arena;
+    int64_t total = 0;
+    int32_t *number = ARENA_ARRAY(arena, int32_t, composer->count + 1);
+    int32_t *order = ARENA_ARRAY(arena, int32_t, composer->count + 1);
+    if (arena->failed) return am_fail_memory(error, composer->count);
+    int32_t found = discover(composer, number, order);
+    for (int32_t k = 0; k < found; k++) total += composer->computations[order[k]].count;
+    module->instructions = ARENA_ARRAY(arena, IrInstruction, total + 1);
+    module->computations = ARENA_ARRAY(arena, IrComputation, found);
+    *origins = ARENA_ARRAY(arena, int32_t, total + 1);
+    if (arena->failed) return am_fail_memory(error, total);
+    module->entry = 0;
+    module->computation_count = found;
+    for (int32_t k = 0; k < found; k++)
+        TRY(place(module, &composer->computations[order[k]], number, &module->computations[k], *origins,
+                  error));
+    TRY(ir_find_called_work(module, error));
+    return ir_find_loops(module, error);
+}

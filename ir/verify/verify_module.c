@@ -1,0 +1,235 @@
+/* Rules of several instructions together.
+ *
+ * A start has one done. Computations run on the thread of their caller. An asynchronous
+ * computation holds one operator. All-reduces of a module constrain their layouts, or
+ * none does. Sends, receives and asynchronous chains may pass tuples and loops.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/verify/verify_parts.h"
+
+/* The users of each instruction, each user once. */
+typedef struct Users {
+    int32_t *count;   /* [instruction_count] */
+    int32_t *last;    /* a user of it; -1: none */
+    int32_t *chains;  /* of them those that go on with an asynchronous chain */
+    int32_t *writers; /* of them the custom calls and loops, which write a buffer */
+} Users;
+
+static bool is_control(const IrInstruction *instruction) {
+    const char *target = instruction->attributes->custom_call_target;
+    return instruction->opcode == IR_CUSTOM_CALL && target && strcmp(target, "control_dep") == 0;
+}
+
+static AmStatus find_users(const Verifier *verifier, Users *users) {
+    const IrModule *module = verifier->module;
+    Arena *arena = &verifier->module->arena;
+    int32_t count = module->instruction_count;
+    users->count = ARENA_ARRAY(arena, int32_t, count + 1);
+    users->last = ARENA_ARRAY(arena, int32_t, count + 1);
+    users->chains = ARENA_ARRAY(arena, int32_t, count + 1);
+    users->writers = ARENA_ARRAY(arena, int32_t, count + 1);
+    if (!users->count || !users->last || !users->chains || !users->writers)
+        return am_fail_memory(verifier->error, (int64_t)count * 16);
+    for (int32_t i = 0; i < count; i++) users->last[i] = -1;
+    for (int32_t i = 0; i < count; i++) {
+        const IrInstruction *instruction = &module->instructions[i];
+        if (is_control(instruction)) continue;
+        bool is_chain = instruction->opcode == IR_ASYNC_DONE || instruction->opcode == IR_ASYNC_UPDATE;
+        for (int32_t k = 0; k < instruction->operand_count; k++) {
+            int32_t operand = instruction->operands[k];
+            if (users->last[operand] == i) continue;
+            users->last[operand] = i;
+            users->count[operand]++;
+            users->chains[operand] += is_chain;
+            users->writers[operand] +=
+                instruction->opcode == IR_CUSTOM_CALL || instruction->opcode == IR_WHILE;
+        }
+    }
+    return AM_OK;
+}
+
+/* Returns whether the instruction forwards an unfinished operation: tuples and control flow. */
+static bool hands_on(const IrInstruction *instruction) {
+    switch (instruction->opcode) {
+    case IR_TUPLE:
+    case IR_GET_TUPLE_ELEMENT:
+    case IR_OPT_BARRIER:
+    case IR_COPY:
+    case IR_WHILE: return true;
+    case IR_CUSTOM_CALL: return instruction->operand_count == 1;
+    default: return false;
+    }
+}
+
+/* One user, which is `done` or hands it on. */
+static AmStatus verify_one_user(const Verifier *verifier, const Users *users, int32_t index, IrOpcode done) {
+    const IrModule *module = verifier->module;
+    const IrInstruction *instruction = &module->instructions[index];
+    if (users->count[index] != 1) {
+        return verify_refuse(verifier, instruction, "it has %d users, expected one %s", users->count[index],
+                             ir_opcode_name(done));
+    }
+    const IrInstruction *user = &module->instructions[users->last[index]];
+    if (user->opcode == done || hands_on(user)) return AM_OK;
+    return verify_refuse(verifier, instruction, "its user is %s, expected %s", user->opcode_name,
+                         ir_opcode_name(done));
+}
+
+/* An asynchronous chain goes on once; a loop's body may leave that to the next step. */
+static AmStatus verify_chain(const Verifier *verifier, const Users *users, int32_t index, bool is_body_root) {
+    const IrInstruction *instruction = &verifier->module->instructions[index];
+    if (users->chains[index] <= 1 && (users->count[index] > 0 || is_body_root)) return AM_OK;
+    return verify_refuse(verifier, instruction,
+                         "it has %d users that are async-update or async-done, expected 1",
+                         users->chains[index]);
+}
+
+static AmStatus verify_pair(const Verifier *verifier, const Users *users, int32_t index, bool is_inner_root) {
+    const IrInstruction *instruction = &verifier->module->instructions[index];
+    if (instruction->shape.type == DTYPE_BUFFER && users->writers[index] > 1)
+        return verify_refuse(verifier, instruction, "its buffer has %d writers, expected 1",
+                             users->writers[index]);
+    switch (instruction->opcode) {
+    case IR_ALL_REDUCE_START: return verify_one_user(verifier, users, index, IR_ALL_REDUCE_DONE);
+    case IR_ALL_GATHER_START: return verify_one_user(verifier, users, index, IR_ALL_GATHER_DONE);
+    case IR_COPY_START: return verify_one_user(verifier, users, index, IR_COPY_DONE);
+    case IR_COLLECTIVE_PERMUTE_START:
+        return verify_one_user(verifier, users, index, IR_COLLECTIVE_PERMUTE_DONE);
+    case IR_SEND: return is_inner_root ? AM_OK : verify_one_user(verifier, users, index, IR_SEND_DONE);
+    case IR_RECV: return is_inner_root ? AM_OK : verify_one_user(verifier, users, index, IR_RECV_DONE);
+    case IR_ASYNC_START:
+    case IR_ASYNC_UPDATE: return verify_chain(verifier, users, index, is_inner_root);
+    default: return AM_OK;
+    }
+}
+
+/* ------------------------------------------------------ Called computations */
+
+static const char *thread_of(const Verifier *verifier, int32_t computation) {
+    const char *name = verifier->module->message->computations[computation]->execution_thread;
+    return name && *name ? name : "main";
+}
+
+static AmStatus verify_thread(const Verifier *verifier, const IrInstruction *instruction, int32_t caller) {
+    bool is_bound = instruction->opcode == IR_FUSION || instruction->opcode == IR_WHILE ||
+                    instruction->opcode == IR_CONDITIONAL;
+    for (int32_t k = 0; is_bound && k < instruction->called_count; k++) {
+        const char *found = thread_of(verifier, instruction->called[k]);
+        const char *expected = thread_of(verifier, caller);
+        if (strcmp(found, expected) == 0) continue;
+        return verify_refuse(verifier, instruction, "computation %.80s runs on thread %.80s, expected %.80s",
+                             verify_called(verifier, instruction, k)->name, found, expected);
+    }
+    return AM_OK;
+}
+
+/* One operator beside parameters and tuples. A group of transfers and one that has attributes of its own
+ * may hold several. */
+static AmStatus verify_async_body(const Verifier *verifier, const IrInstruction *instruction) {
+    const IrComputation *body = verify_called(verifier, instruction, 0);
+    const Hlo__FrontendAttributes *attributes = instruction->message->frontend_attributes;
+    int32_t operators = 0;
+    if (strcmp(thread_of(verifier, instruction->called[0]), "main") != 0) return AM_OK;
+    if (attributes && attributes->n_map > 0) return AM_OK;
+    for (int32_t i = body->first; i < body->first + body->count; i++) {
+        switch (verifier->module->instructions[i].opcode) {
+        case IR_SEND:
+        case IR_RECV:
+        case IR_SEND_DONE:
+        case IR_RECV_DONE: return AM_OK;
+        case IR_PARAMETER:
+        case IR_GET_TUPLE_ELEMENT:
+        case IR_TUPLE: break;
+        default: operators++;
+        }
+    }
+    if (operators <= 1) return AM_OK;
+    return verify_refuse(verifier, instruction, "computation %.100s has %d operators, expected one",
+                         body->name, operators);
+}
+
+static const char *find_attribute(const Hlo__FrontendAttributes *attributes, const char *key) {
+    for (size_t i = 0; attributes && i < attributes->n_map; i++)
+        if (strcmp(attributes->map[i]->key, key) == 0) return attributes->map[i]->value;
+    return NULL;
+}
+
+/* A composite call has the name of its operation and a version of at least 0. */
+static AmStatus verify_composite(const Verifier *verifier, const IrInstruction *instruction) {
+    if (!instruction->message->is_composite) return AM_OK;
+    const char *name = find_attribute(instruction->message->frontend_attributes, "composite.name");
+    const char *version = find_attribute(instruction->message->frontend_attributes, "composite.version");
+    if (!name || !*name)
+        return verify_refuse(verifier, instruction, "its frontend attributes have no composite.name");
+    if (!version) return AM_OK;
+    char *end;
+    errno = 0;
+    long number = strtol(version, &end, 10);
+    if (end != version && !*end && number >= 0 && errno == 0) return AM_OK;
+    return verify_refuse(verifier, instruction,
+                         "its composite.version is '%.40s', expected an integer of 0 or more", version);
+}
+
+/* -------------------------------------------------------------------- Module */
+
+static int32_t leaves_of(const IrShape *shape) {
+    if (shape->type != DTYPE_TUPLE) return 1;
+    int32_t count = 0;
+    for (int32_t i = 0; i < shape->rank; i++) count += leaves_of(&shape->elements[i]);
+    return count;
+}
+
+static AmStatus verify_replication(const Verifier *verifier, const IrInstruction *instruction) {
+    const Hlo__ParameterReplication *replication = instruction->message->parameter_replication;
+    size_t count = replication ? replication->n_replicated_at_leaf_buffers : 0;
+    if (count == 0 || count == (size_t)leaves_of(&instruction->shape)) return AM_OK;
+    return verify_refuse(verifier, instruction, "parameter_replication has %zu values, expected %d", count,
+                         leaves_of(&instruction->shape));
+}
+
+/* Counts, by callee, the async-starts; each has a computation of its own. */
+static AmStatus verify_async_owner(const Verifier *verifier, const IrInstruction *instruction,
+                                   int32_t *starts) {
+    if (instruction->opcode != IR_ASYNC_START) return AM_OK;
+    TRY(verify_async_body(verifier, instruction));
+    if (++starts[instruction->called[0]] == 1) return AM_OK;
+    return verify_refuse(verifier, instruction, "computation %.100s belongs to another async-start",
+                         verify_called(verifier, instruction, 0)->name);
+}
+
+static AmStatus verify_constrained(const Verifier *verifier, const IrInstruction *instruction,
+                                   const IrInstruction **first) {
+    if (instruction->opcode != IR_ALL_REDUCE && instruction->opcode != IR_ALL_REDUCE_START) return AM_OK;
+    if (!*first) *first = instruction;
+    if ((*first)->message->constrain_layout == instruction->message->constrain_layout) return AM_OK;
+    return verify_refuse(verifier, instruction, "it differs from %s in constrain_layout", (*first)->name);
+}
+
+AmStatus verify_module(const Verifier *verifier) {
+    const IrModule *module = verifier->module;
+    Arena *arena = &verifier->module->arena;
+    ArenaMark mark = arena_mark(arena);
+    const IrInstruction *reduce = NULL;
+    Users users;
+    int32_t *starts = ARENA_ARRAY(arena, int32_t, module->computation_count + 1);
+    AmStatus status = starts ? find_users(verifier, &users) : am_fail_memory(verifier->error, 0);
+    for (int32_t c = 0; c < module->computation_count && status == AM_OK; c++) {
+        const IrComputation *computation = &module->computations[c];
+        for (int32_t i = computation->first; i < computation->first + computation->count; i++) {
+            const IrInstruction *instruction = &module->instructions[i];
+            bool is_inner_root = i == computation->root && c != module->entry;
+            status = verify_pair(verifier, &users, i, is_inner_root);
+            if (status == AM_OK) status = verify_thread(verifier, instruction, c);
+            if (status == AM_OK) status = verify_composite(verifier, instruction);
+            if (status == AM_OK) status = verify_replication(verifier, instruction);
+            if (status == AM_OK) status = verify_async_owner(verifier, instruction, starts);
+            if (status == AM_OK) status = verify_constrained(verifier, instruction, &reduce);
+            if (status != AM_OK) break;
+        }
+    }
+    arena_release(arena, mark);
+    return status;
+}

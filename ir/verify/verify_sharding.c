@@ -1,0 +1,202 @@
+/* Rules of shardings: each fits the shape of its instruction, and the instructions of a
+ * loop or a conditional have one.
+ *
+ *   f32[8,6]                 {devices=[2,1,4]<=[8] last_tile_dim_replicate}
+ *   (f32[8], s32[])          {{devices=[2]0,1}, {replicated}}
+ *
+ * A tiled sharding has one tile dimension for each dimension, then those of its
+ * subgroups; as many devices as tiles, each once. A tuple has one sharding for each leaf,
+ * or none of its own: a plain sharding on a tuple holds for every leaf.
+ */
+#include <string.h>
+
+#include "ir/build/id_map.h"
+#include "ir/verify/verify_parts.h"
+
+typedef struct Sharded {
+    const Verifier *verifier;
+    const IrInstruction *instruction;
+} Sharded;
+
+static AmStatus fail(const Sharded *self, const char *problem) {
+    return verify_refuse(self->verifier, self->instruction, "its sharding %s", problem);
+}
+
+static bool is_permutation(const int32_t *order, size_t count) {
+    uint64_t seen = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (count > 64 || order[i] < 0 || (size_t)order[i] >= count || (seen >> order[i] & 1)) return false;
+        seen |= UINT64_C(1) << order[i];
+    }
+    return true;
+}
+
+/* The product of positive sizes; 0: one is not positive or they do not fit. */
+static int64_t product(const int64_t *sizes, size_t count) {
+    int64_t total = 1;
+    for (size_t i = 0; i < count; i++)
+        if (sizes[i] < 1 || __builtin_mul_overflow(total, sizes[i], &total)) return 0;
+    return total;
+}
+
+static AmStatus verify_device_list(const Sharded *self, const int64_t *devices, size_t count) {
+    Arena *arena = &self->verifier->module->arena;
+    ArenaMark mark = arena_mark(arena);
+    IdMap seen;
+    if (!id_map_create(&seen, arena, (int64_t)count))
+        return am_fail_memory(self->verifier->error, (int64_t)count);
+    id_map_clear(&seen, (int64_t)count);
+    AmStatus status = AM_OK;
+    for (size_t i = 0; i < count && status == AM_OK; i++) {
+        if (devices[i] < 0) status = fail(self, "has a negative device");
+        if (status == AM_OK && !id_map_add(&seen, devices[i], 0)) status = fail(self, "has a device twice");
+    }
+    arena_release(arena, mark);
+    return status;
+}
+
+static AmStatus verify_tiled(const Sharded *self, const Hlo__OpSharding *sharding, const IrShape *shape) {
+    size_t subgroups = sharding->n_last_tile_dims;
+    if (sharding->replicate_on_last_tile_dim && subgroups == 0) subgroups = 1;
+    size_t count = sharding->n_tile_assignment_dimensions;
+    int64_t tiles = product(sharding->tile_assignment_dimensions, count);
+    int32_t rank = dtype_bits(shape->type) > 0 ? shape->rank : 0;
+    if (count == 0) return fail(self, "has no tile dimensions");
+    if (tiles < 1) return fail(self, "has a tile dimension below 1 or too many tiles");
+    if (sharding->n_iota_reshape_dims > 0) {
+        if (product(sharding->iota_reshape_dims, sharding->n_iota_reshape_dims) != tiles)
+            return fail(self, "has another number of devices than of tiles");
+        if (sharding->n_iota_transpose_perm != sharding->n_iota_reshape_dims ||
+            !is_permutation(sharding->iota_transpose_perm, sharding->n_iota_transpose_perm))
+            return fail(self, "has an order T(...) that is no permutation of its dimensions");
+    } else if ((int64_t)sharding->n_tile_assignment_devices != tiles) {
+        return fail(self, "has another number of devices than of tiles");
+    } else {
+        TRY(verify_device_list(self, sharding->tile_assignment_devices, sharding->n_tile_assignment_devices));
+    }
+    if (tiles == 1 && sharding->n_iota_reshape_dims == 0)
+        return fail(self, "has one tile (expected replicated or maximal)");
+    if (count >= subgroups && count - subgroups == (size_t)rank) return AM_OK;
+    return verify_refuse(self->verifier, self->instruction,
+                         "its sharding has %zu tile dimensions, expected %d",
+                         count >= subgroups ? count - subgroups : 0, rank);
+}
+
+static AmStatus verify_named(const Sharded *self, const Hlo__NamedShardingProto *sharding,
+                             const IrShape *shape) {
+    size_t rank = dtype_bits(shape->type) > 0 ? (size_t)shape->rank : 0, axes = 0;
+    for (size_t i = 0; i < sharding->n_dim_shardings; i++) axes += sharding->dim_shardings[i]->n_axes;
+    if (axes == 0 || sharding->n_dim_shardings == rank) return AM_OK;
+    return verify_refuse(self->verifier, self->instruction, "its sharding has %zu dimensions, expected %zu",
+                         sharding->n_dim_shardings, rank);
+}
+
+static AmStatus verify_leaf(const Sharded *self, const Hlo__OpSharding *sharding, const IrShape *shape) {
+    if (shape->type == DTYPE_TOKEN) return AM_OK;
+    if (sharding->named_sharding) return verify_named(self, sharding->named_sharding, shape);
+    switch (sharding->type) {
+    case HLO__OP_SHARDING__TYPE__OTHER: return verify_tiled(self, sharding, shape);
+    case HLO__OP_SHARDING__TYPE__MAXIMAL:
+        if (sharding->n_tile_assignment_devices > 1) return fail(self, "has several devices, expected one");
+        return verify_device_list(self, sharding->tile_assignment_devices,
+                                  sharding->n_tile_assignment_devices);
+    case HLO__OP_SHARDING__TYPE__TUPLE: return fail(self, "is a tuple, the shape is not");
+    default:
+        return sharding->n_tile_assignment_devices == 0 ? AM_OK : fail(self, "has devices, expected none");
+    }
+}
+
+/* Takes one sharding after the other for the leaves; *next counts them. */
+static AmStatus verify_leaves(const Sharded *self, const Hlo__OpSharding *sharding, const IrShape *shape,
+                              size_t *next) {
+    if (shape->type != DTYPE_TUPLE) {
+        if (*next >= sharding->n_tuple_shardings) {
+            ++*next;
+            return AM_OK;
+        }
+        return verify_leaf(self, sharding->tuple_shardings[(*next)++], shape);
+    }
+    for (int32_t i = 0; i < shape->rank; i++) TRY(verify_leaves(self, sharding, &shape->elements[i], next));
+    return AM_OK;
+}
+
+static AmStatus verify_sharding(const Verifier *verifier, const IrInstruction *instruction) {
+    const Hlo__OpSharding *sharding = instruction->message->sharding;
+    Sharded self = {verifier, instruction};
+    if (!sharding) return AM_OK;
+    bool is_tuple = sharding->type == HLO__OP_SHARDING__TYPE__TUPLE && !sharding->named_sharding;
+    if (!is_tuple)
+        return instruction->shape.type == DTYPE_TUPLE ? AM_OK
+                                                      : verify_leaf(&self, sharding, &instruction->shape);
+    if (instruction->shape.type != DTYPE_TUPLE)
+        return instruction->shape.type == DTYPE_TOKEN ? AM_OK : fail(&self, "is a tuple, the shape is not");
+    size_t leaves = 0;
+    TRY(verify_leaves(&self, sharding, &instruction->shape, &leaves));
+    if (sharding->n_tuple_shardings == leaves || (leaves == 0 && sharding->n_tuple_shardings == 1))
+        return AM_OK;
+    return verify_refuse(verifier, instruction, "its sharding has %zu parts, expected %zu",
+                         sharding->n_tuple_shardings, leaves);
+}
+
+/* ------------------------------------------------------------- Agreement */
+
+/* Returns whether two shardings certainly differ: an iota and a list of devices may be equal. */
+static bool differ(const Hlo__OpSharding *a, const Hlo__OpSharding *b) {
+    if (a->named_sharding || b->named_sharding) return false;
+    if (a->type != b->type) return true;
+    if (a->type == HLO__OP_SHARDING__TYPE__TUPLE) {
+        if (a->n_tuple_shardings != b->n_tuple_shardings) return true;
+        for (size_t i = 0; i < a->n_tuple_shardings; i++)
+            if (differ(a->tuple_shardings[i], b->tuple_shardings[i])) return true;
+        return false;
+    }
+    size_t count = a->n_tile_assignment_dimensions;
+    if (count != b->n_tile_assignment_dimensions) return true;
+    for (size_t i = 0; i < count; i++)
+        if (a->tile_assignment_dimensions[i] != b->tile_assignment_dimensions[i]) return true;
+    if (a->n_iota_reshape_dims || b->n_iota_reshape_dims) return false;
+    count = a->n_tile_assignment_devices;
+    if (count != b->n_tile_assignment_devices) return true;
+    for (size_t i = 0; i < count; i++)
+        if (a->tile_assignment_devices[i] != b->tile_assignment_devices[i]) return true;
+    return false;
+}
+
+/* A tuple's plain sharding holds for each leaf, so that it compares with no tuple of shardings. */
+static bool is_plain_on_tuple(const IrInstruction *instruction) {
+    return instruction->shape.type == DTYPE_TUPLE &&
+           instruction->message->sharding->type != HLO__OP_SHARDING__TYPE__TUPLE;
+}
+
+/* `*first` is the sharded instruction so far, or NULL. */
+static AmStatus verify_agrees(const Verifier *verifier, const IrInstruction *owner, int32_t index,
+                              const IrInstruction **first) {
+    const IrInstruction *instruction = &verifier->module->instructions[index];
+    if (!instruction->message->sharding || is_plain_on_tuple(instruction)) return AM_OK;
+    if (!*first) *first = instruction;
+    if (!differ((*first)->message->sharding, instruction->message->sharding)) return AM_OK;
+    return verify_refuse(verifier, owner, "its %s and %s differ in sharding", (*first)->name,
+                         instruction->name);
+}
+
+static AmStatus verify_owner(const Verifier *verifier, int32_t index) {
+    const IrInstruction *owner = &verifier->module->instructions[index], *first = NULL;
+    if (owner->opcode != IR_WHILE && owner->opcode != IR_CONDITIONAL) return AM_OK;
+    TRY(verify_agrees(verifier, owner, index, &first));
+    for (int32_t k = 0; k < owner->called_count; k++) {
+        const IrComputation *called = verify_called(verifier, owner, k);
+        bool has_result = owner->opcode == IR_CONDITIONAL || k == 0; /* a loop's condition gives a flag */
+        if (has_result) TRY(verify_agrees(verifier, owner, called->root, &first));
+        if (owner->opcode == IR_WHILE && called->parameter_count == 1)
+            TRY(verify_agrees(verifier, owner, called->parameters[0], &first));
+    }
+    return AM_OK;
+}
+
+AmStatus verify_shardings(const Verifier *verifier) {
+    for (int32_t i = 0; i < verifier->module->instruction_count; i++) {
+        TRY(verify_sharding(verifier, &verifier->module->instructions[i]));
+        TRY(verify_owner(verifier, i));
+    }
+    return AM_OK;
+}

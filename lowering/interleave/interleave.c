@@ -1,0 +1,380 @@
+/* Interleaving: which loops, what keeps them apart, and the new order. See interleave.h.
+ *
+ * What stands between two loops of a pair and takes nothing from the first moves before it; what does
+ * comes after both. All stages do so alike: whether a transfer goes before or after follows from the
+ * canonical module, not from what this stage holds.
+ */
+#include "lowering/interleave/interleave.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "ir/analysis/loops.h"
+#include "lowering/interleave/interleave_weights.h"
+
+static int32_t loop_turns(const Rules *rules, const PlannedLoop *loop) {
+    int64_t trips = ir_loop_trips(rules->module, loop->instruction);
+    bool in_entry = loop->instruction < rules->entry_count;
+    return in_entry && trips > 1 && trips <= INT32_MAX ? (int32_t)trips : 0;
+}
+
+/* [instruction of the module] the loop whose array it is, by its number; -1: none. */
+static int32_t *find_makers(Arena *arena, const Rules *rules) {
+    int32_t *makers = ARENA_ARRAY(arena, int32_t, rules->module->instruction_count + 1);
+    for (int32_t i = 0; makers && i < rules->module->instruction_count; i++) makers[i] = -1;
+    for (int32_t l = rules->loop_count - 1; makers && l >= 0; l--)
+        for (int32_t k = 0; k < rules->loops[l].leaf_count; k++)
+            if (rules->loops[l].leaves[k].afterwards >= 0) makers[rules->loops[l].leaves[k].afterwards] = l;
+    return makers;
+}
+
+/* The loop that made (instruction, leaf), as reshapes show it; -1: none. */
+static int32_t loop_that_made(const Rules *rules, const int32_t *makers, int32_t instruction) {
+    const IrInstruction *at = &rules->module->instructions[instruction];
+    while (at->opcode == IR_RESHAPE) {
+        instruction = rules->alias[at->operands[0]];
+        at = &rules->module->instructions[instruction];
+    }
+    return makers[instruction];
+}
+
+/* The last loop before `loop`, of as many turns, that makes something it reads and does not change. */
+static int32_t find_first(const Rules *rules, const int32_t *makers, const PlannedLoop *loop,
+                          const bool *paired) {
+    int32_t turns = loop_turns(rules, loop), found = -1;
+    for (int32_t k = 0; k < loop->leaf_count && turns > 0; k++) {
+        const LoopLeaf *leaf = &loop->leaves[k];
+        bool is_read = leaf->is_invariant && leaf->initial >= 0;
+        int32_t maker = is_read ? loop_that_made(rules, makers, leaf->initial) : -1;
+        if (maker < 0 || paired[maker] || loop_turns(rules, &rules->loops[maker]) != turns) continue;
+        if (found < 0 || rules->loops[maker].instruction > rules->loops[found].instruction) found = maker;
+    }
+    return found;
+}
+
+AmStatus interleave_pairs(LoopPair **pairs, int32_t *count, Arena *arena, const Rules *rules,
+                          AmError *error) {
+    bool *paired = ARENA_ARRAY(arena, bool, rules->loop_count + 1);
+    const int32_t *makers = find_makers(arena, rules);
+    *pairs = ARENA_ARRAY(arena, LoopPair, rules->loop_count + 1);
+    *count = 0;
+    if (arena->failed) return am_fail_memory(error, rules->module->instruction_count);
+    for (int32_t l = 0; l < rules->loop_count; l++) {
+        const PlannedLoop *loop = &rules->loops[l];
+        int32_t first = paired[l] ? -1 : find_first(rules, makers, loop, paired);
+        if (first < 0) continue;
+        paired[l] = paired[first] = true;
+        (*pairs)[(*count)++] = (LoopPair){.first = rules->loops[first].instruction,
+                                          .second = loop->instruction,
+                                          .turns = loop_turns(rules, loop)};
+    }
+    return AM_OK;
+}
+
+/* ---- one pair in one program ---- */
+
+/* The parameters of joining a pair: one stage under one schedule. */
+typedef struct Joining {
+    const Rules *rules;
+    const LoopPair *pair;
+    ScheduleKind schedule;
+    int32_t kept, kept_until_third, kept_from_second; /* turns, as in ProgramTurns */
+} Joining;
+
+/* Names the operator between `before` and `after`. */
+static AmStatus refuse(const Program *program, ScheduleKind schedule, int32_t instruction, const char *before,
+                       const char *after, AmError *error) {
+    const IrModule *module = program->module;
+    const IrInstruction *at = &module->instructions[program->instructions[instruction].origin];
+    const char *name = *at->op_name ? at->op_name : at->name;
+    char place[256] = "";
+    if (*at->source_file)
+        snprintf(place, sizeof place, " (%.200s:%d)", at->source_file, (int)at->source_line);
+    return am_fail(error, AM_ERROR_INFEASIBLE, module->source, "schedule %s: %s \"%.200s\"%s%s; %s",
+                   schedule_kind_name(schedule), before, name, place, after,
+                   schedule == SCHEDULE_INTERLEAVED ? "fewer stages or chunks, or schedule 1f1b, may allow it"
+                                                    : "schedule gpipe allows it");
+}
+
+/* Entry instructions of the canonical module that take something from `loop`. */
+static bool *find_dependents(Arena *arena, const Rules *rules, int32_t loop) {
+    bool *depends = ARENA_ARRAY(arena, bool, rules->entry_count + 1);
+    for (int32_t i = loop; depends && i < rules->entry_count; i++) {
+        const IrInstruction *instruction = &rules->module->instructions[i];
+        depends[i] = i == loop;
+        for (int32_t k = 0; k < instruction->operand_count && !depends[i]; k++)
+            depends[i] = depends[instruction->operands[k]];
+    }
+    return depends;
+}
+
+/* [instruction of the program]: it takes something from instruction `first`, the canonical `loop`; in the
+ * arena. */
+static AmStatus mark_after(bool **result, const JoinedLoops *loops, const Rules *rules, int32_t loop,
+                           AmError *error) {
+    const Program *program = loops->program;
+    bool *depends = find_dependents(program->arena, rules, loop);
+    bool *is_after = ARENA_ARRAY(program->arena, bool, program->instruction_count + 1);
+    if (program->arena->failed) return am_fail_memory(error, program->instruction_count);
+    for (int32_t i = loops->first; i < program->instruction_count; i++) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        bool after = i == loops->first;
+        if (instruction->kind == PROGRAM_TRANSFER && instruction->origin < rules->entry_count)
+            after |= depends[instruction->origin];
+        for (int32_t k = 0; k < instruction->operand_count && !after; k++) {
+            int32_t maker = loops->uses.maker[instruction->operands[k]];
+            after = maker >= 0 && is_after[maker];
+        }
+        is_after[i] = after;
+    }
+    *result = is_after;
+    return AM_OK;
+}
+
+/* A stack that several operands are, or views of, is kept as long as the last of them needs it. */
+static AmStatus keep_for_all(LoopStack *stacks, int32_t count, const JoinedLoops *loops, AmError *error) {
+    int32_t results = loops->program->instructions[loops->first].result_count;
+    int32_t *most = ARENA_ARRAY(loops->program->arena, int32_t, results + 1);
+    if (!most) return am_fail_memory(error, results);
+    for (int32_t k = 0; k < count; k++)
+        if (stacks[k].kept > most[stacks[k].result]) most[stacks[k].result] = stacks[k].kept;
+    for (int32_t k = 0; k < count; k++) stacks[k].kept = most[stacks[k].result];
+    return AM_OK;
+}
+
+static AmStatus find_stacks(LoopStack *stacks, int32_t *count, const JoinedLoops *loops,
+                            const Joining *joining, const bool *is_after, const WaitingPart *part,
+                            AmError *error) {
+    const ProgramInstruction *second = &loops->program->instructions[loops->second];
+    *count = 0;
+    for (int32_t k = 0; k < second->operand_count; k++) {
+        int32_t maker = loops->uses.maker[second->operands[k]];
+        if (maker < 0 || !is_after[maker]) continue;
+        LoopStack *stack = &stacks[*count];
+        if (!stack_find(stack, loops, k))
+            return refuse(loops->program, joining->schedule, maker, "the backward pass needs",
+                          ", which needs all micro-batches of the forward pass", error);
+        stack->kept = part->count > 0 && part->is_taken[k] ? joining->kept_until_third : joining->kept;
+        ++*count;
+    }
+    return keep_for_all(stacks, *count, loops, error);
+}
+
+/* First and second side by side. */
+static AmStatus arrange(JoinedLoops *loops, const bool *is_after, AmError *error) {
+    Program *program = loops->program;
+    int32_t count = program->instruction_count, placed = 0, first = loops->first, second = loops->second;
+    int32_t *list = ARENA_ARRAY(program->arena, int32_t, count + 1);
+    if (!list) return am_fail_memory(error, count);
+    for (int32_t i = 0; i < first; i++) list[placed++] = i;
+    for (int32_t i = first + 1; i < second; i++)
+        if (!is_after[i]) list[placed++] = i;
+    loops->first = placed;
+    list[placed++] = first;
+    loops->second = placed;
+    list[placed++] = second;
+    for (int32_t i = first + 1; i < count; i++)
+        if (i > second || (i < second && is_after[i])) list[placed++] = i;
+    return program_relist(program, list, placed, error);
+}
+
+static int32_t find_loop(const Program *program, int32_t origin) {
+    for (int32_t i = 0; i < program->instruction_count; i++)
+        if (program->instructions[i].opcode == IR_WHILE && program->instructions[i].origin == origin)
+            return i;
+    return -1;
+}
+
+/* Finds the part of the second loop's body that can wait; empty except under zb_h1. */
+static AmStatus find_waiting(WaitingPart *part, const JoinedLoops *loops, const Joining *joining,
+                             AmError *error) {
+    *part = (WaitingPart){.count = 0};
+    if (joining->schedule != SCHEDULE_ZB_H1) return AM_OK;
+    return waiting_part_find(part, loops->program->arena, &loops->program->instructions[loops->second],
+                             error);
+}
+
+static AmStatus join(Program *program, const Joining *joining, int32_t first, int32_t second,
+                     AmError *error) {
+    Arena *arena = program->arena;
+    const LoopPair *pair = joining->pair;
+    int32_t operands = program->instructions[second].operand_count, stack_count, third = -1;
+    LoopStack *stacks = ARENA_ARRAY(arena, LoopStack, operands + 1);
+    ProgramTurns *turns = ARENA_ARRAY(arena, ProgramTurns, 1);
+    JoinedLoops loops;
+    WaitingPart part;
+    bool *is_after;
+    if (arena->failed) return am_fail_memory(error, operands);
+    TRY(joined_loops_open(&loops, arena, program, first, second, pair->turns, error));
+    TRY(mark_after(&is_after, &loops, joining->rules, pair->first, error));
+    TRY(find_waiting(&part, &loops, joining, error));
+    TRY(find_stacks(stacks, &stack_count, &loops, joining, is_after, &part, error));
+    TRY(stacks_shrink(&loops, stacks, stack_count, error));
+    first = find_loop(program, pair->first);
+    second = find_loop(program, pair->second);
+    TRY(joined_loops_open(&loops, arena, program, first, second, pair->turns, error));
+    TRY(mark_after(&is_after, &loops, joining->rules, pair->first, error));
+    TRY(arrange(&loops, is_after, error));
+    first = loops.first;
+    second = loops.second;
+    TRY(find_waiting(&part, &loops, joining, error));
+    if (part.count > 0)
+        TRY(waiting_part_split(program, &first, &second, &third, &part, joining->kept_from_second,
+                               pair->turns, error));
+    *turns = (ProgramTurns){.second = second,
+                            .third = third,
+                            .chunks = 1,
+                            .count = pair->turns,
+                            .kept = joining->kept,
+                            .kept_until_third = joining->kept_until_third,
+                            .kept_from_second = joining->kept_from_second};
+    program->instructions[first].turns = turns;
+    return AM_OK;
+}
+
+/* Values that may be under way between two stages. Parts of a model in chunks take their turns in one given
+ * order, in which one that is further away may be so much later. */
+static int32_t count_slots(const StageMap *map, const ProgramTransfer *transfer, int32_t turns) {
+    int32_t stages = map->stage_count / map->chunks;
+    int32_t parts = abs(transfer->sender - transfer->receiver);
+    int32_t apart = abs(transfer->sender % stages - transfer->receiver % stages);
+    int32_t slots = map->chunks > 1 && parts > 1 ? stages + parts : apart + 1;
+    return slots < turns ? slots : turns;
+}
+
+/* Why parts of a model in chunks cannot have a transfer in the loop of a pass, or NULL: in the order of their
+ * turns the forward pass goes up the parts and the backward pass down, and never to the same stage. */
+static const char *find_obstacle(const StageMap *map, const ProgramTransfer *transfer, bool is_backward) {
+    int32_t stages = map->stage_count / map->chunks;
+    if (map->chunks == 1) return NULL;
+    if (transfer->sender % stages == transfer->receiver % stages)
+        return ", which another chunk of its stage makes";
+    bool goes_down = transfer->receiver < transfer->sender;
+    if (goes_down == is_backward) return NULL;
+    return is_backward ? ", which an earlier one makes in the backward pass"
+                       : ", which a later one makes in the forward pass";
+}
+
+/* Transfers in the body of loop `number` of all pairs get slots; they are this program's own. */
+static AmStatus give_slots(Program *body, const StageMap *map, int32_t turns, int32_t number,
+                           ScheduleKind schedule, AmError *error) {
+    for (int32_t i = 0; i < body->instruction_count; i++) {
+        ProgramInstruction *instruction = &body->instructions[i];
+        if (instruction->kind != PROGRAM_TRANSFER) continue;
+        ProgramTransfer *transfer = ARENA_ARRAY(body->arena, ProgramTransfer, 1);
+        if (!transfer) return am_fail_memory(error, (int64_t)sizeof *transfer);
+        const char *obstacle = find_obstacle(map, instruction->transfer, number % 2 == 1);
+        if (obstacle) return refuse(body, schedule, i, "a chunk needs", obstacle, error);
+        *transfer = *instruction->transfer;
+        transfer->slots = count_slots(map, transfer, turns);
+        transfer->number += (int64_t)(number + 1) << 32;
+        instruction->transfer = transfer;
+    }
+    return AM_OK;
+}
+
+/* The other loop of the pair is not on this stage. */
+static AmStatus stand_alone(Program *program, int32_t loop, bool is_backward, const LoopPair *pair,
+                            AmError *error) {
+    ProgramTurns *turns = ARENA_ARRAY(program->arena, ProgramTurns, 1);
+    if (!turns) return am_fail_memory(error, (int64_t)sizeof *turns);
+    *turns = (ProgramTurns){.second = -1,
+                            .third = -1,
+                            .chunks = 1,
+                            .is_backward = is_backward,
+                            .count = pair->turns,
+                            .kept = pair->turns};
+    program->instructions[loop].turns = turns;
+    return AM_OK;
+}
+
+/* The loops of an earlier pair may have moved, together. */
+static void number_joined(Program *program) {
+    for (int32_t i = 0; i < program->instruction_count; i++) {
+        const ProgramTurns *turns = program->instructions[i].turns;
+        if (!turns || turns->second < 0 || turns->second == i + 1) continue;
+        ProgramTurns *moved = ARENA_ARRAY(program->arena, ProgramTurns, 1);
+        if (!moved) return;
+        *moved = *turns;
+        moved->second = i + 1;
+        moved->third = turns->third >= 0 ? i + 2 : -1;
+        program->instructions[i].turns = moved;
+    }
+}
+
+static AmStatus finish_regions(Program *program, AmError *error) {
+    for (int32_t i = 0; i < program->instruction_count; i++) {
+        if (!program->instructions[i].turns) continue;
+        for (int32_t k = i; k < i + program_joined(program, i); k++)
+            for (int32_t r = 0; r < program->instructions[k].region_count; r++) {
+                program->instructions[k].regions[r]->counter.in_turns = true;
+                TRY(program_finish_again(program->instructions[k].regions[r], error));
+            }
+    }
+    return AM_OK;
+}
+
+/* How far a stage, or a chunk of one, may be ahead. */
+static AmStatus find_kept(Joining *joining, Arena *arena, const StageMap *map, int32_t stage,
+                          AmError *error) {
+    int32_t stages = map->stage_count / map->chunks, turns = joining->pair->turns;
+    joining->kept_until_third = schedule_kept_for_weights(stages, turns);
+    joining->kept_from_second = schedule_kept_from_backward(stage, turns);
+    return schedule_kept_of_chunk(&joining->kept, arena, joining->schedule, stages, stage % stages, turns,
+                                  map->chunks, stage / stages, error);
+}
+
+AmStatus program_interleave(Program *program, const Rules *rules, const StageMap *map, int32_t stage,
+                            ScheduleKind schedule, AmError *error) {
+    LoopPair *pairs;
+    int32_t count;
+    TRY(interleave_pairs(&pairs, &count, program->arena, rules, error));
+    for (int32_t p = 0; p < count; p++) {
+        const LoopPair *pair = &pairs[p];
+        const int32_t origins[] = {pair->first, pair->second};
+        Joining joining = {.rules = rules, .pair = pair, .schedule = schedule};
+        int32_t loops[2];
+        TRY(find_kept(&joining, program->arena, map, stage, error));
+        for (int k = 0; k < 2; k++) {
+            loops[k] = find_loop(program, origins[k]);
+            if (loops[k] < 0) continue;
+            Program *body = program->instructions[loops[k]].regions[0];
+            TRY(give_slots(body, map, pair->turns, 2 * p + k, schedule, error));
+        }
+        if (loops[0] >= 0 && loops[1] >= 0) TRY(join(program, &joining, loops[0], loops[1], error));
+        for (int k = 0; k < 2; k++)
+            if (loops[k] >= 0 && loops[1 - k] < 0) TRY(stand_alone(program, loops[k], k == 1, pair, error));
+    }
+    number_joined(program);
+    return program->arena->failed ? am_fail_memory(error, count) : finish_regions(program, error);
+}
+
+AmStatus program_gather_stacks(Program *program, const Rules *rules, AmError *error) {
+    LoopPair *pairs;
+    int32_t count = 0;
+    if (rules->loop_count > 1) TRY(interleave_pairs(&pairs, &count, program->arena, rules, error));
+    for (int32_t p = 0; p < count; p++) {
+        int32_t first = find_loop(program, pairs[p].first), second = find_loop(program, pairs[p].second);
+        if (first < 0 || second < 0) continue;
+        int32_t operands = program->instructions[second].operand_count, stack_count = 0;
+        LoopStack *stacks = ARENA_ARRAY(program->arena, LoopStack, operands + 1);
+        JoinedLoops loops;
+        if (!stacks) return am_fail_memory(error, operands);
+        TRY(joined_loops_open(&loops, program->arena, program, first, second, pairs[p].turns, error));
+        for (int32_t k = 0; k < operands; k++) {
+            LoopStack *stack = &stacks[stack_count];
+            if (!stack_find(stack, &loops, k) || stack->dimension == 0 || !stack->may_shrink) continue;
+            stack->kept = loops.turns;
+            stack_count++;
+        }
+        if (stack_count == 0) continue;
+        TRY(stacks_shrink(&loops, stacks, stack_count, error));
+        first = find_loop(program, pairs[p].first);
+        second = find_loop(program, pairs[p].second);
+        for (int32_t r = 0; r < 2; r++) {
+            TRY(program_finish_again(program->instructions[first].regions[r], error));
+            TRY(program_finish_again(program->instructions[second].regions[r], error));
+        }
+    }
+    return AM_OK;
+}

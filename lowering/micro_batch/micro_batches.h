@@ -1,0 +1,85 @@
+/* Micro-batches: time as one more mesh axis.
+ *
+ * A module is rewritten, exactly, so that its step runs in M iterations over parts of the batch.
+ * Values that are split over time are computed once per iteration, partial sums are accumulated
+ * over the iterations, and other values are computed once before or after the iterations. The
+ * result is an ordinary module with one or more loops of M iterations, which all later stages of
+ * the program plan, price and run as any other.
+ */
+#ifndef LOWERING_MICRO_BATCH_MICRO_BATCHES_H
+#define LOWERING_MICRO_BATCH_MICRO_BATCHES_H
+
+#include "propagation/plan/plan.h"
+
+#define MICRO_BATCHES_MOST 65536
+
+/* Changes of meaning that a user may allow; a plan states them. */
+#define RELAXATION_LIST(X)                                                  \
+    X(BATCH_STATISTICS_PER_MICRO_BATCH, "batch_statistics_per_micro_batch", \
+      "sums over the batch that the same step computes with are estimated from one micro-batch")
+typedef enum Relaxation {
+#define RELAXATION_ENUM(name, text, help) RELAXATION_##name,
+    RELAXATION_LIST(RELAXATION_ENUM)
+#undef RELAXATION_ENUM
+        RELAXATION_COUNT
+} Relaxation;
+const char *relaxation_name(Relaxation relaxation);
+/* RELAXATION_COUNT for an unknown name. */
+Relaxation relaxation_from_name(const char *name);
+
+/* Forward operators that the backward pass makes again (recompute.h): first, end, in the instructions of the
+ * module that was read. */
+typedef struct RecomputedRanges {
+    int32_t (*ranges)[2]; /* [count], disjoint */
+    int32_t count;
+} RecomputedRanges;
+
+typedef struct MicroBatching {
+    int32_t micro_batches;       /* >= 1 */
+    RecomputedRanges recomputed; /* before the batch is cut up */
+    uint32_t relaxations;        /* bits by Relaxation */
+    /* The backward pass has iterations of its own, after all of the forward pass: fill and drain of
+     * a pipeline. Values between the passes are kept for all iterations. Without effect if the
+     * passes cannot be distinguished. */
+    bool separate_backward;
+} MicroBatching;
+
+/* The context of the module `base` rewritten in micro-batches. It refers to `base`, which must
+ * outlive it and is as read, or with recomputation: sha256, and thus plans, are the original's;
+ * original[i] is the instruction of the original from which i was derived. Parameters and outputs
+ * keep their numbers. AM_ERROR_INFEASIBLE: the module cannot be split exactly; the message names
+ * the operator, its source line and the relaxation that would allow it. */
+AmStatus plan_context_split(PlanContext **split, const PlanContext *base, const MicroBatching *settings,
+                            AmError *error);
+
+/* The context of the module with recomputation, whose batch may then be split. */
+AmStatus plan_context_recompute(PlanContext **context, const PlanContext *whole,
+                                const RecomputedRanges *ranges, AmError *error);
+
+/* Both, made on first use and owned by `whole`, which may not be shared by
+ * threads meanwhile; `whole` itself where there is neither. */
+AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const MicroBatching *settings,
+                          AmError *error);
+
+/* Gives `whole` a context that one of the two made of it, which it then owns and plan_context_for()
+ * finds. */
+void plan_context_adopt(PlanContext *whole, PlanContext *split);
+
+/* Sets the plan's relaxations, by name, to the context's. */
+AmStatus micro_batches_state_relaxations(Plan *plan, Arena *arena, const PlanContext *context,
+                                         AmError *error);
+
+/* Writes and reads instruction numbers of plan files, which are the original's. */
+int32_t plan_number_of(const PlanContext *context, int32_t instruction);
+int32_t plan_instruction_of(const PlanContext *context, int32_t number); /* -1: none serves it */
+
+/* The largest useful number of micro-batches: the size of the batch; 1 without a batch. */
+int64_t micro_batches_limit(const PlanContext *whole);
+
+/* Numbers of micro-batches that a search tries, returned with their count: the one that was `asked` for, or,
+ * where that is 0, 1, 2, 4, ... as far as they divide the batch. */
+enum { MICRO_BATCHES_MOST_NUMBERS = 17 };
+int32_t micro_batches_numbers(int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], const PlanContext *whole,
+                              int32_t asked);
+
+#endif

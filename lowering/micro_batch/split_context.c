@@ -1,0 +1,299 @@
+/* The context of a module that was rewritten: with recomputation (recompute.c), in micro-batches
+ * (time_*.c), or both; roles with their instructions renumbered, and everything that a
+ * context derives from these.
+ */
+#include <string.h>
+
+#include "lowering/micro_batch/recompute.h"
+#include "lowering/micro_batch/time_axis.h"
+
+static const struct {
+    const char *name;
+} relaxations[RELAXATION_COUNT] = {
+#define RELAXATION_ROW(name, text, help) [RELAXATION_##name] = {text},
+    RELAXATION_LIST(RELAXATION_ROW)
+#undef RELAXATION_ROW
+};
+
+const char *relaxation_name(Relaxation relaxation) {
+    return relaxations[relaxation].name;
+}
+
+Relaxation relaxation_from_name(const char *name) {
+    int32_t k = 0;
+    while (k < RELAXATION_COUNT && strcmp(name, relaxations[k].name) != 0) k++;
+    return (Relaxation)k;
+}
+
+AmStatus micro_batches_state_relaxations(Plan *plan, Arena *arena, const PlanContext *context,
+                                         AmError *error) {
+    plan->relaxations = ARENA_ARRAY(arena, const char *, RELAXATION_COUNT + 1);
+    if (!plan->relaxations) return am_fail_memory(error, RELAXATION_COUNT);
+    plan->relaxation_count = 0;
+    for (int32_t k = 0; k < RELAXATION_COUNT; k++)
+        if (context->relaxations >> k & 1)
+            plan->relaxations[plan->relaxation_count++] = relaxation_name((Relaxation)k);
+    return AM_OK;
+}
+
+static AmStatus make_axis(TimeAxis **axis, Arena *arena, const PlanContext *whole,
+                          const MicroBatching *settings, AmError *error) {
+    const Rules *rules = whole->rules;
+    int32_t count = rules->count, entry = rules->entry_count, states = 0;
+    TimeAxis *self = ARENA_ARRAY(arena, TimeAxis, 1);
+    int32_t *first_state = ARENA_ARRAY(arena, int32_t, count + 1);
+    if (arena->failed) return am_fail_memory(error, count);
+    for (int32_t i = 0; i < count; i++) {
+        int32_t leaves = rules_leaf_count(&whole->canonical->instructions[i].shape);
+        first_state[i] = states;
+        if (__builtin_add_overflow(states, leaves > 0 ? leaves : 1, &states))
+            return am_fail_memory(error, INT32_MAX);
+    }
+    first_state[count] = states;
+    *self = (TimeAxis){.arena = arena,
+                       .context = whole,
+                       .module = whole->canonical,
+                       .rules = rules,
+                       .choices = whole->choices,
+                       .settings = *settings,
+                       .count = count,
+                       .first_state = first_state,
+                       .states = ARENA_ARRAY(arena, TimeState, states + 1),
+                       .factor = ARENA_ARRAY(arena, int8_t, count + 1),
+                       .carries = ARENA_ARRAY(arena, bool, count + 1),
+                       .gathers = ARENA_ARRAY(arena, bool, count + 1),
+                       .is_split = ARENA_ARRAY(arena, bool, rules->loop_count + 1),
+                       .is_derived = ARENA_ARRAY(arena, bool, count + 1),
+                       .reader_loop = ARENA_ARRAY(arena, int32_t, count + 1),
+                       .reader_leaf = ARENA_ARRAY(arena, int32_t, count + 1),
+                       .reader_conditional = ARENA_ARRAY(arena, int32_t, count + 1),
+                       .component = ARENA_ARRAY(arena, int32_t, entry + 1),
+                       .level = ARENA_ARRAY(arena, int32_t, entry + 1),
+                       .available = ARENA_ARRAY(arena, int32_t, entry + 1),
+                       .is_estimated = ARENA_ARRAY(arena, bool, entry + 1),
+                       .estimating = -1,
+                       .averages = ARENA_ARRAY(arena, bool, count + 1),
+                       .is_demanded = ARENA_ARRAY(arena, bool, rules->loop_count + 1),
+                       .needs = ARENA_ARRAY(arena, uint8_t, count + 1),
+                       .in_levels = ARENA_ARRAY(arena, uint32_t, count + 1),
+                       .first_copy = ARENA_ARRAY(arena, int32_t, count + 1)};
+    if (arena->failed) return am_fail_memory(error, count);
+    memset(self->factor, -1, (size_t)count);
+    memset(self->first_copy, -1, sizeof(int32_t) * (size_t)count);
+    memset(self->reader_loop, -1, sizeof(int32_t) * (size_t)count);
+    for (int32_t k = 0; k < rules->loop_count; k++)
+        for (int32_t l = 0; l < rules->loops[k].leaf_count; l++) {
+            int32_t reader = rules->loops[k].leaves[l].afterwards;
+            if (reader < 0) continue;
+            self->reader_loop[reader] = k;
+            self->reader_leaf[reader] = l;
+        }
+    memset(self->reader_conditional, -1, sizeof(int32_t) * (size_t)count);
+    for (int32_t k = 0; k < rules->conditional_count; k++)
+        for (int32_t r = 0; r < rules->conditionals[k].result_count; r++) {
+            int32_t from = rules->conditionals[k].instruction, reader = rules->conditionals[k].afterwards[r];
+            if (reader < 0 || reader == from) continue;
+            self->reader_conditional[reader] = from;
+            self->reader_leaf[reader] = r;
+        }
+    *axis = self;
+    return AM_OK;
+}
+
+/* Cutting a part out takes two more dimensions for a moment. */
+static AmStatus check_ranks(const IrModule *module, AmError *error) {
+    for (int32_t i = 0; i < module->instruction_count; i++)
+        if (module->instructions[i].shape.type != DTYPE_TUPLE &&
+            module->instructions[i].shape.rank > IR_MAX_RANK - 2)
+            return am_fail(error, AM_ERROR_INFEASIBLE, module->source,
+                           "cannot be split into micro-batches: %s has more than %d dimensions",
+                           module->instructions[i].name, IR_MAX_RANK - 2);
+    return AM_OK;
+}
+
+static AmStatus rewrite(PlanContext *self, int32_t **origins, Arena *scratch, const MicroBatching *settings,
+                        AmError *error) {
+    const PlanContext *base = self->base;
+    TimeAxis *axis = NULL;
+    TRY(check_ranks(base->canonical, error));
+    TRY(make_axis(&axis, scratch, base, settings, error));
+    TRY(time_find_states(axis, error));
+    TRY(time_find_levels(axis, error));
+    TRY(time_find_demands(axis, error));
+    if (axis->estimating >= 0) self->relaxations = 1u << RELAXATION_BATCH_STATISTICS_PER_MICRO_BATCH;
+    return time_emit(&self->canonical, origins, axis, error);
+}
+
+static AmStatus make_roles(PlanContext *self, AmError *error) {
+    const IrRoles *from = self->base->roles;
+    const IrModule *module = self->canonical;
+    const IrComputation *entry = &module->computations[module->entry];
+    const IrInstruction *root = &module->instructions[entry->root];
+    IrRoles *roles = ARENA_ARRAY(&self->arena, IrRoles, 1);
+    IrParameter *parameters = ARENA_ARRAY(&self->arena, IrParameter, from->parameter_count + 1);
+    int32_t *outputs = ARENA_ARRAY(&self->arena, int32_t, from->output_count + 1);
+    IrPhase *phases = ARENA_ARRAY(&self->arena, IrPhase, module->instruction_count + 1);
+    if (self->arena.failed) return am_fail_memory(error, module->instruction_count);
+    for (int32_t p = 0; p < from->parameter_count; p++) {
+        parameters[p] = from->parameters[p];
+        parameters[p].instruction = entry->parameters[p];
+    }
+    for (int32_t k = 0; k < from->output_count; k++)
+        outputs[k] = root->opcode == IR_TUPLE ? root->operands[k] : entry->root;
+    for (int32_t i = 0; i < module->instruction_count; i++) phases[i] = from->phases[self->original[i]];
+    if (self->base->whole) /* original[] becomes that of the module as read */
+        for (int32_t i = 0; i < module->instruction_count; i++)
+            self->original[i] = self->base->original[self->original[i]];
+    *roles = *from;
+    roles->parameters = parameters;
+    roles->outputs = outputs;
+    roles->phases = phases;
+    self->roles = roles;
+    return AM_OK;
+}
+
+/* Classes named by an instruction are named by the original's; where that is
+ * another's name already, by a number beyond the original's. */
+static void name_classes(PlanContext *self) {
+    const Classes *classes = self->classes;
+    for (int32_t c = 0; c < classes->count; c++) {
+        DimensionClass *class = &classes->classes[c];
+        if (class->named_by_parameter) continue;
+        int32_t own = class->number, original = self->original[own];
+        class->number = -1;
+        bool is_taken = classes_find(classes, false, original, class->dimension) >= 0;
+        class->number = is_taken ? self->whole->rules->count + own : original;
+    }
+}
+
+int32_t plan_number_of(const PlanContext *context, int32_t instruction) {
+    return context->whole ? context->original[instruction] : instruction;
+}
+
+int32_t plan_instruction_of(const PlanContext *context, int32_t number) {
+    if (!context->whole) return number;
+    const IrModule *original = context->whole->canonical, *module = context->canonical;
+    int32_t found = -1;
+    for (int32_t i = 0; i < module->instruction_count && found < 0; i++)
+        if (context->original[i] == number &&
+            module->instructions[i].opcode == original->instructions[number].opcode)
+            found = i;
+    return found;
+}
+
+static bool same_ranges(const PlanContext *context, const RecomputedRanges *ranges) {
+    return context->recompute_count == ranges->count &&
+           (ranges->count == 0 ||
+            memcmp(context->recompute, ranges->ranges, sizeof *ranges->ranges * (size_t)ranges->count) == 0);
+}
+
+/* `is_copy` [entry instruction]: it makes another one's value again; NULL: none does. */
+static AmStatus derive(PlanContext *self, const bool *is_copy, AmError *error) {
+    TRY(make_roles(self, error));
+    int32_t entry = self->canonical->computations[self->canonical->entry].count;
+    for (int32_t i = 0; is_copy && i < entry; i++)
+        if (is_copy[i]) self->roles->phases[i] = IR_PHASE_RECOMPUTED;
+    TRY(rules_build(&self->rules, &self->arena, self->canonical, error));
+    TRY(classes_build(&self->classes, &self->arena, self->rules, self->roles, error));
+    TRY(choices_build(&self->choices, &self->arena, self->rules, self->classes, self->roles, error));
+    name_classes(self);
+    return AM_OK;
+}
+
+static AmStatus open_context(PlanContext **context, const PlanContext *base, AmError *error) {
+    Arena arena = {0};
+    PlanContext *self = ARENA_ARRAY(&arena, PlanContext, 1);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    self->arena = arena;
+    self->whole = plan_context_whole(base);
+    self->base = base;
+    self->module = base->module;
+    memcpy(self->sha256, base->sha256, sizeof self->sha256);
+    *context = self;
+    return AM_OK;
+}
+
+AmStatus plan_context_recompute(PlanContext **context, const PlanContext *whole,
+                                const RecomputedRanges *ranges, AmError *error) {
+    PlanContext *self;
+    int32_t *origins;
+    bool *is_copy;
+    AmStatus status;
+    TRY(open_context(&self, whole, error));
+    self->micro_batches = 1;
+    self->recompute_count = ranges->count;
+    self->recompute = arena_alloc(&self->arena, sizeof *ranges->ranges * (size_t)ranges->count);
+    TRY_OR_FAIL(self->recompute ? AM_OK : am_fail_memory(error, ranges->count));
+    memcpy(self->recompute, ranges->ranges, sizeof *ranges->ranges * (size_t)ranges->count);
+    TRY_OR_FAIL(recompute_emit(&self->canonical, &origins, &is_copy, whole, ranges, error));
+    self->original = origins;
+    TRY_OR_FAIL(derive(self, is_copy, error));
+    *context = self;
+    return AM_OK;
+fail:
+    plan_context_free(self);
+    return status;
+}
+
+void plan_context_adopt(PlanContext *whole, PlanContext *split) {
+    split->next_split = whole->splits;
+    whole->splits = split;
+}
+
+AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const MicroBatching *settings,
+                          AmError *error) {
+    const PlanContext *base = whole;
+    PlanContext *split = whole->splits, *made;
+    if (settings->recomputed.count > 0) {
+        while (split && (split->micro_batches != 1 || !same_ranges(split, &settings->recomputed)))
+            split = split->next_split;
+        if (!split) {
+            TRY(plan_context_recompute(&made, whole, &settings->recomputed, error));
+            plan_context_adopt(whole, split = made);
+        }
+        base = split;
+        split = whole->splits;
+    }
+    *context = base;
+    if (settings->micro_batches <= 1) return AM_OK;
+    while (split && (split->micro_batches != settings->micro_batches || split->base != base ||
+                     split->relaxations != settings->relaxations ||
+                     split->separate_backward != settings->separate_backward))
+        split = split->next_split;
+    if (!split) {
+        TRY(plan_context_split(&made, base, settings, error));
+        plan_context_adopt(whole, split = made);
+    }
+    *context = split;
+    return AM_OK;
+}
+
+AmStatus plan_context_split(PlanContext **split, const PlanContext *base, const MicroBatching *settings,
+                            AmError *error) {
+    Arena scratch = {0};
+    int32_t *origins;
+    PlanContext *self;
+    TRY(open_context(&self, base, error));
+    self->micro_batches = settings->micro_batches;
+    AmStatus status;
+    MicroBatching tried = *settings;
+    AmError refusal = {0};
+    self->separate_backward = settings->separate_backward;
+    status = rewrite(self, &origins, &scratch, &tried, settings->separate_backward ? &refusal : error);
+    if (status == AM_ERROR_INFEASIBLE && settings->separate_backward) {
+        tried.separate_backward = false;
+        status = rewrite(self, &origins, &scratch, &tried, error);
+    } else if (status != AM_OK && settings->separate_backward && error) {
+        *error = refusal;
+    }
+    if (status != AM_OK) goto fail;
+    self->original = origins;
+    TRY_OR_FAIL(derive(self, NULL, error));
+    *split = self;
+    arena_free(&scratch);
+    return AM_OK;
+fail:
+    arena_free(&scratch);
+    plan_context_free(self);
+    return status;
+}

@@ -1,0 +1,469 @@
+/* Buffers: one allocation per device, with an offset for every value.
+ *
+ * Parameters come first and keep their offset from step to step. A temporary lives from the step
+ * that computes it to the last step that reads it or a view of it. Offsets are assigned step by
+ * step: results are placed best-fit into the free gaps, then operands that died are freed and their
+ * gaps joined. Three cases work in place. A slice of an array that an iteration selects, read or
+ * written, has no memory of its own (places.h). A result overwrites an operand that dies there and
+ * is read at the same position as the result is written: element by element in a fusion, the array
+ * of a dynamic-update-slice or a scatter, the addend of a product, a loop-carried value. The new value of a
+ * parameter is written over the old one if no later step reads that. Values inside a loop,
+ * conditional or call keep their offset as long as that step runs. Two joined loops count as one
+ * moment: the values of both live at the same time.
+ *
+ * With AUTOMAP_RED_ZONES=BYTES in the environment every place has so many unused bytes behind it,
+ * and no place is used twice (executor/program/red_zones.h).
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "lowering/passes/passes.h"
+#include "lowering/passes/reduce_early.h"
+
+#define BUFFER_ALIGNMENT 64
+
+typedef struct Gap {
+    int64_t offset, bytes;
+} Gap;
+
+typedef struct Planner {
+    Program *program;
+    Arena *arena;
+    int32_t *storage;   /* [value]: whose memory it is; becomes the values' own at the end */
+    int32_t *last_use;  /* [value]: last step that reads its storage, the first of steps that run together;
+                           step_count for outputs */
+    int32_t *update_of; /* [value]: index in updates, or -1 */
+    int32_t *made_at;   /* [value]: step that makes it, counted alike */
+    bool *outside;      /* [value]: made where the caller wants it */
+    int32_t *kept_first,
+        *kept_next; /* [step], [value]: values freed after a step that does not read them; -1 */
+    Gap *gaps;      /* by offset, disjoint, not adjacent */
+    int32_t gap_count, gap_capacity;
+    int64_t end; /* high-water mark */
+    int32_t peak_step;
+    int64_t used, most_used;
+} Planner;
+
+static int64_t aligned_bytes(const IrShape *shape) {
+    int64_t bytes = ir_shape_bytes(shape);
+    if (bytes < 1) bytes = 1;
+    return (bytes + BUFFER_ALIGNMENT - 1) / BUFFER_ALIGNMENT * BUFFER_ALIGNMENT;
+}
+
+/* Operands and results of a step, as value indices, through a callback-free walk. */
+static int32_t step_operands(const Program *program, const ProgramStep *step) {
+    return step->fusion >= 0 ? program->fusions[step->fusion].input_count
+                             : program->instructions[step->instruction].operand_count;
+}
+
+static int32_t step_operand(const Program *program, const ProgramStep *step, int32_t k) {
+    return step->fusion >= 0 ? program->fusions[step->fusion].inputs[k].value
+                             : program->instructions[step->instruction].operands[k];
+}
+
+static int32_t step_results(const Program *program, const ProgramStep *step) {
+    return step->fusion >= 0 ? program->fusions[step->fusion].output_count
+                             : program->instructions[step->instruction].result_count;
+}
+
+static int32_t step_result(const Program *program, const ProgramStep *step, int32_t k) {
+    return step->fusion >= 0 ? program->fusions[step->fusion].output_values[k]
+                             : program->instructions[step->instruction].first_result + k;
+}
+
+/* Takes the smallest gap that fits, else the end of the allocation. */
+static int64_t take(Planner *self, int64_t bytes) {
+    int32_t best = -1;
+    self->used += bytes;
+    for (int32_t g = 0; g < self->gap_count; g++)
+        if (self->gaps[g].bytes >= bytes && (best < 0 || self->gaps[g].bytes < self->gaps[best].bytes))
+            best = g;
+    if (best < 0) {
+        /* A gap at the very end grows. */
+        Gap *last = self->gap_count > 0 ? &self->gaps[self->gap_count - 1] : NULL;
+        int64_t offset = self->end;
+        if (last && last->offset + last->bytes == self->end) {
+            offset = last->offset;
+            self->gap_count--;
+        }
+        self->end = offset + bytes + self->program->red_zone;
+        return offset;
+    }
+    int64_t offset = self->gaps[best].offset;
+    self->gaps[best].offset += bytes;
+    self->gaps[best].bytes -= bytes;
+    if (self->gaps[best].bytes == 0) {
+        memmove(&self->gaps[best], &self->gaps[best + 1], sizeof(Gap) * (size_t)(self->gap_count - best - 1));
+        self->gap_count--;
+    }
+    return offset;
+}
+
+static void give(Planner *self, int64_t offset, int64_t bytes) {
+    self->used -= bytes;
+    if (self->program->red_zone > 0) return;
+    int32_t low = 0, high = self->gap_count;
+    while (low < high) {
+        int32_t middle = (low + high) / 2;
+        if (self->gaps[middle].offset < offset) low = middle + 1;
+        else high = middle;
+    }
+    bool joins_before = low > 0 && self->gaps[low - 1].offset + self->gaps[low - 1].bytes == offset;
+    bool joins_after = low < self->gap_count && offset + bytes == self->gaps[low].offset;
+    if (joins_before && joins_after) {
+        self->gaps[low - 1].bytes += bytes + self->gaps[low].bytes;
+        memmove(&self->gaps[low], &self->gaps[low + 1], sizeof(Gap) * (size_t)(self->gap_count - low - 1));
+        self->gap_count--;
+    } else if (joins_before) {
+        self->gaps[low - 1].bytes += bytes;
+    } else if (joins_after) {
+        self->gaps[low].offset = offset;
+        self->gaps[low].bytes += bytes;
+    } else {
+        ARENA_RESERVE(self->arena, self->gaps, self->gap_count, self->gap_capacity);
+        if (self->arena->failed) return;
+        memmove(&self->gaps[low + 1], &self->gaps[low], sizeof(Gap) * (size_t)(self->gap_count - low));
+        self->gaps[low] = (Gap){.offset = offset, .bytes = bytes};
+        self->gap_count++;
+    }
+}
+
+static int32_t root_of(const Planner *self, int32_t value) {
+    while (self->storage[value] != value) value = self->storage[value];
+    return value;
+}
+
+static void find_storage_and_lifetimes(Planner *self) {
+    Program *program = self->program;
+    for (int32_t v = 0; v < program->value_count; v++) self->storage[v] = v;
+    for (int32_t i = 0; i < program->instruction_count; i++) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        if (!program_is_view(instruction)) continue;
+        /* A view may stand before its operand's producer only if both are out of order; steps are not. */
+        self->storage[instruction->first_result] = instruction->operands[0];
+    }
+    for (int32_t i = 0; i < program->instruction_count; i++) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        if (!instruction->place || instruction->opcode != IR_DYNAMIC_UPDATE_SLICE) continue;
+        self->storage[root_of(self, instruction->operands[1])] = instruction->operands[0];
+    }
+    for (int32_t v = 0; v < program->value_count; v++) self->storage[v] = root_of(self, v);
+    for (int32_t v = 0; v < program->value_count; v++) self->last_use[v] = self->made_at[v] = -1;
+    for (int32_t s = 0, together; s < program->step_count; s += together) {
+        together = program_steps_together(program, s);
+        for (int32_t own = s; own < s + together; own++) {
+            const ProgramStep *step = &program->steps[own];
+            for (int32_t k = 0; k < step_operands(program, step); k++)
+                self->last_use[self->storage[step_operand(program, step, k)]] = s;
+            for (int32_t k = 0; k < step_results(program, step); k++)
+                self->made_at[step_result(program, step, k)] = s;
+        }
+    }
+    for (int32_t k = 0; k < program->roles->output_count; k++)
+        if (program->outputs[k] >= 0)
+            self->last_use[self->storage[program->outputs[k]]] = program->step_count;
+}
+
+/* Keeps the operands of a sum over devices or a gather while it may be running: up to the first
+ * step that uses its result; for a sum, until as many more have begun as run concurrently
+ * (reduce_early.h).
+ */
+static AmStatus keep_under_way(Planner *self, AmError *error) {
+    const Program *program = self->program;
+    int32_t *first_use = ARENA_ARRAY(self->arena, int32_t, program->value_count + 1);
+    int32_t begun[REDUCE_EARLY_UNDER_WAY]; /* the latest sums behind step s, next first */
+    self->kept_first = ARENA_ARRAY(self->arena, int32_t, program->step_count + 1);
+    self->kept_next = ARENA_ARRAY(self->arena, int32_t, program->value_count + 1);
+    if (self->arena->failed) return am_fail_memory(error, program->value_count);
+    for (int32_t v = 0; v < program->value_count; v++) first_use[v] = program->step_count;
+    for (int32_t s = 0; s <= program->step_count; s++) self->kept_first[s] = -1;
+    for (int32_t k = 0; k < REDUCE_EARLY_UNDER_WAY; k++) begun[k] = program->step_count;
+    for (int32_t s = program->step_count - 1; s >= 0; s--) {
+        const ProgramStep *step = &program->steps[s];
+        for (int32_t k = 0; k < step_operands(program, step); k++)
+            first_use[self->storage[step_operand(program, step, k)]] = s;
+        const ProgramInstruction *instruction =
+            step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
+        bool is_sum = instruction && program_reduces_beside(program, instruction);
+        if (!is_sum && (!instruction || !program_gathers(instruction))) continue;
+        int32_t until = is_sum ? begun[REDUCE_EARLY_UNDER_WAY - 1] : program->step_count;
+        for (int32_t k = 0; k < step_results(program, step); k++)
+            if (first_use[step_result(program, step, k)] < until)
+                until = first_use[step_result(program, step, k)];
+        int32_t last = program_first_together(program, until - 1);
+        for (int32_t k = 0; k < step_operands(program, step); k++) {
+            int32_t storage = self->storage[step_operand(program, step, k)];
+            if (self->last_use[storage] >= last || program->values[storage].kind == PROGRAM_VALUE_PARAMETER)
+                continue;
+            self->last_use[storage] = last;
+            self->kept_next[storage] = self->kept_first[last];
+            self->kept_first[last] = storage;
+        }
+        if (!is_sum || !program_reduces(instruction)) continue;
+        for (int32_t k = REDUCE_EARLY_UNDER_WAY - 1; k > 0; k--) begun[k] = begun[k - 1];
+        begun[0] = s;
+    }
+    return AM_OK;
+}
+
+/* Outputs that a step makes, where the caller has places for them. */
+static void find_outside(Planner *self) {
+    const Program *program = self->program;
+    for (int32_t k = 0; k < program->roles->output_count && program->outputs_outside; k++) {
+        if (program->outputs[k] < 0) continue;
+        int32_t storage = self->storage[program->outputs[k]];
+        self->outside[storage] = self->made_at[storage] >= 0;
+    }
+}
+
+/* The operand that `result` overwrites in place: the array of a dynamic-update-slice or a scatter,
+ * the addend of a product, the value that a loop carries; -1: none. */
+static int32_t changed_operand(const ProgramInstruction *instruction, int32_t result) {
+    if (instruction->opcode == IR_SCATTER) return result - instruction->first_result;
+    if (instruction->opcode == IR_DYNAMIC_UPDATE_SLICE) return 0;
+    if (instruction->opcode == IR_DOT && instruction->operand_count > 2) return 2;
+    bool is_loop = instruction->opcode == IR_WHILE && instruction->carried;
+    return is_loop ? instruction->carried[result - instruction->first_result] : -1;
+}
+
+/* The first of the loops that instruction i is joined with; i itself if it is not joined. */
+static int32_t first_joined(const Program *program, int32_t i) {
+    for (int32_t first = i; first >= 0 && program->instructions[first].opcode == IR_WHILE; first--)
+        if (first < i && program_joined(program, first) > i - first) return first;
+    return i;
+}
+
+/* Returns whether a loop that is joined with this one takes `storage`. */
+static bool is_taken_by_joined(const Planner *self, const ProgramInstruction *instruction, int32_t storage) {
+    const ProgramInstruction *instructions = self->program->instructions;
+    int32_t i = (int32_t)(instruction - instructions), first = first_joined(self->program, i);
+    for (int32_t joined = first; joined < first + program_joined(self->program, first); joined++)
+        for (int32_t k = 0; joined != i && k < instructions[joined].operand_count; k++)
+            if (self->storage[instructions[joined].operands[k]] == storage) return true;
+    return false;
+}
+
+/* Returns whether `storage` is the operand that is changed, and no other operand lies there too. */
+static bool updates_in_place(const Planner *self, const ProgramInstruction *instruction, int32_t storage,
+                             int32_t result) {
+    int32_t place = changed_operand(instruction, result);
+    if (place < 0) return false;
+    for (int32_t k = 0; k < instruction->operand_count; k++)
+        if ((self->storage[instruction->operands[k]] == storage) != (k == place)) return false;
+    return !is_taken_by_joined(self, instruction, storage);
+}
+
+/* Returns whether step s reads `storage` only in the place where it writes: a fusion element by element, at
+ * the same index and of the same width; or what changes there. */
+static bool reads_in_place(const Planner *self, const ProgramStep *step, int32_t storage, int32_t result) {
+    const Program *program = self->program;
+    if (step->fusion < 0)
+        return updates_in_place(self, &program->instructions[step->instruction], storage, result);
+    const ProgramFusion *fusion = &program->fusions[step->fusion];
+    int64_t width = dtype_bytes(program->values[result].shape.type);
+    for (int32_t k = 0; k < fusion->input_count; k++) {
+        const ProgramFusionInput *input = &fusion->inputs[k];
+        if (self->storage[input->value] != storage) continue;
+        if (dtype_bytes(program->values[input->value].shape.type) != width) return false;
+        int64_t stride = 1;
+        for (int32_t d = fusion->rank - 1; d >= 0; d--) {
+            if (fusion->dimensions[d] > 1 && input->strides[d] != stride) return false;
+            stride *= fusion->dimensions[d];
+        }
+    }
+    return true;
+}
+
+static const ProgramStep *step_that_makes(const Planner *self, int32_t value) {
+    const Program *program = self->program;
+    const ProgramStep *step = &program->steps[self->made_at[value]];
+    while (step->fusion < 0 && step->instruction != program->values[value].instruction) step++;
+    return step;
+}
+
+/* Places new values directly over the parameters that they replace, if no later step reads the old
+ * value and the step itself reads it in place. */
+static void place_updates(Planner *self) {
+    Program *program = self->program;
+    for (int32_t v = 0; v < program->value_count; v++) self->update_of[v] = -1;
+    for (int32_t k = 0; k < program->update_count; k++) {
+        ProgramUpdate *update = &program->updates[k];
+        int32_t value = update->value, parameter = program->parameters[update->parameter];
+        int32_t s = self->made_at[value];
+        update->in_place = value != parameter && self->storage[value] == parameter;
+        if (s < 0 || self->storage[value] != value || self->update_of[value] >= 0) continue;
+        if (self->last_use[parameter] > s) continue;
+        if (self->last_use[parameter] == s &&
+            !reads_in_place(self, step_that_makes(self, value), parameter, value))
+            continue;
+        if (ir_shape_bytes(&program->values[value].shape) !=
+            ir_shape_bytes(&program->values[parameter].shape))
+            continue;
+        self->update_of[value] = k;
+        update->in_place = true;
+        self->storage[value] = parameter;
+    }
+    /* Views of a value that moved move with it. */
+    for (int32_t v = 0; v < program->value_count; v++) {
+        int32_t root = self->storage[v];
+        if (self->storage[root] != root) self->storage[v] = self->storage[root];
+    }
+}
+
+/* A result of `step`, which is step s or runs together with it. */
+static void place_result(Planner *self, const ProgramStep *step, int32_t s, int32_t value) {
+    Program *program = self->program;
+    ProgramValue *result = &program->values[value];
+    if (self->storage[value] != value) return; /* in place of a parameter */
+    result->bytes = aligned_bytes(&result->shape);
+    result->offset = -1;
+    if (self->outside[value]) return;
+    bool fused = step->fusion >= 0;
+    int32_t changed = fused ? -1 : changed_operand(&program->instructions[step->instruction], value);
+    for (int32_t k = 0; k < step_operands(program, step); k++) {
+        if (!fused && k != changed) continue;
+        int32_t storage = self->storage[step_operand(program, step, k)];
+        if (self->last_use[storage] != s) continue;
+        const ProgramValue *owner = &program->values[storage];
+        if (owner->kind == PROGRAM_VALUE_PARAMETER || owner->offset < 0) continue;
+        if (owner->bytes != result->bytes || !reads_in_place(self, step, storage, value)) continue;
+        /* The operand's memory passes to the result: not freed at the end of this step. */
+        result->offset = owner->offset;
+        self->last_use[storage] = -2;
+        return;
+    }
+    result->offset = take(self, result->bytes);
+}
+
+/* The values that an instruction's regions make: one region runs at a time. */
+static void place_workspace(Planner *self, const ProgramStep *step) {
+    if (step->fusion >= 0) return;
+    ProgramInstruction *instruction = &self->program->instructions[step->instruction];
+    instruction->workspace = instruction->workspace_bytes = 0;
+    for (int32_t k = 0; k < instruction->region_count; k++) {
+        const Program *region = instruction->regions[k];
+        int64_t bytes = region->allocation_bytes - region->parameter_bytes;
+        if (bytes > instruction->workspace_bytes) instruction->workspace_bytes = bytes;
+    }
+    if (instruction->workspace_bytes == 0) return;
+    instruction->workspace = take(self, instruction->workspace_bytes);
+}
+
+static void give_workspace(Planner *self, const ProgramStep *step) {
+    if (step->fusion >= 0) return;
+    const ProgramInstruction *instruction = &self->program->instructions[step->instruction];
+    if (instruction->workspace_bytes > 0) give(self, instruction->workspace, instruction->workspace_bytes);
+}
+
+/* Places staging memory for new values that are stored in a parameter which another update
+ * overwrites; it is used after the last step. */
+static AmStatus place_staging(Planner *self, AmError *error) {
+    Program *program = self->program;
+    bool *updated = ARENA_ARRAY(self->arena, bool, program->value_count + 1);
+    if (!updated) return am_fail_memory(error, program->value_count);
+    for (int32_t k = 0; k < program->update_count; k++)
+        updated[program->parameters[program->updates[k].parameter]] = true;
+    for (int32_t k = 0; k < program->update_count; k++) {
+        ProgramUpdate *update = &program->updates[k];
+        int32_t storage = self->storage[update->value];
+        update->staging = -1;
+        if (update->in_place || storage == program->parameters[update->parameter] || !updated[storage])
+            continue;
+        update->staging = take(self, aligned_bytes(&program->values[update->value].shape));
+    }
+    if (self->used > self->most_used) {
+        self->most_used = self->used;
+        self->peak_step = program->step_count > 0 ? program->step_count - 1 : 0;
+    }
+    return AM_OK;
+}
+
+/* Results and workspaces of the steps that run together from step s on. */
+static void place_steps(Planner *self, int32_t s, int32_t together) {
+    const Program *program = self->program;
+    for (const ProgramStep *step = &program->steps[s]; step < &program->steps[s + together]; step++) {
+        for (int32_t k = 0; k < step_results(program, step); k++)
+            place_result(self, step, s, step_result(program, step, k));
+        place_workspace(self, step);
+    }
+    if (self->used > self->most_used) self->most_used = self->used, self->peak_step = s;
+    for (const ProgramStep *step = &program->steps[s]; step < &program->steps[s + together]; step++)
+        give_workspace(self, step);
+}
+
+/* Frees the values that later steps do not need. */
+static void free_steps(Planner *self, int32_t s, int32_t together) {
+    const Program *program = self->program;
+    for (const ProgramStep *step = &program->steps[s]; step < &program->steps[s + together]; step++) {
+        for (int32_t k = 0; k < step_operands(program, step); k++) {
+            int32_t storage = self->storage[step_operand(program, step, k)];
+            if (self->last_use[storage] != s) continue;
+            const ProgramValue *owner = &program->values[storage];
+            if (owner->kind != PROGRAM_VALUE_TEMPORARY) continue;
+            give(self, owner->offset, owner->bytes);
+            self->last_use[storage] = -2;
+        }
+        for (int32_t k = 0; k < step_results(program, step); k++) {
+            /* A result without readers (one leaf of several) is freed at once. */
+            int32_t result = step_result(program, step, k);
+            if (self->storage[result] == result && self->last_use[result] == -1)
+                give(self, program->values[result].offset, program->values[result].bytes);
+        }
+    }
+    for (int32_t own = s; own < s + together; own++)
+        for (int32_t storage = self->kept_first[own]; storage >= 0; storage = self->kept_next[storage]) {
+            if (self->last_use[storage] != own) continue;
+            give(self, program->values[storage].offset, program->values[storage].bytes);
+            self->last_use[storage] = -2;
+        }
+}
+
+/* Bytes of a red zone, a multiple of the alignment; 0 unless the environment has a number from 1 to 1 MiB. */
+static int64_t red_zone_bytes(void) {
+    const char *text = getenv("AUTOMAP_RED_ZONES");
+    long bytes = text ? strtol(text, NULL, 10) : 0;
+    if (bytes < 1 || bytes > 1 << 20) return 0;
+    return (bytes + BUFFER_ALIGNMENT - 1) / BUFFER_ALIGNMENT * BUFFER_ALIGNMENT;
+}
+
+AmStatus program_plan_buffers(Program *program, AmError *error) {
+    Arena *arena = program->arena;
+    program->red_zone = red_zone_bytes();
+    Planner self = {.program = program,
+                    .arena = arena,
+                    .storage = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
+                    .last_use = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
+                    .update_of = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
+                    .made_at = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
+                    .outside = ARENA_ARRAY(arena, bool, program->value_count + 1)};
+    if (arena->failed) return am_fail_memory(error, program->value_count);
+    self.end = program->red_zone;
+    find_storage_and_lifetimes(&self);
+    TRY(keep_under_way(&self, error));
+    find_outside(&self);
+    place_updates(&self);
+    for (int32_t k = 0; k < program->roles->parameter_count; k++) {
+        if (program->parameters[k] < 0) continue;
+        ProgramValue *value = &program->values[program->parameters[k]];
+        value->bytes = aligned_bytes(&value->shape);
+        value->offset = take(&self, value->bytes);
+    }
+    program->parameter_bytes = self.most_used = self.end;
+    for (int32_t s = 0, together; s < program->step_count; s += together) {
+        together = program_steps_together(program, s);
+        place_steps(&self, s, together);
+        free_steps(&self, s, together);
+    }
+    TRY(place_staging(&self, error));
+    for (int32_t v = 0; v < program->value_count; v++) {
+        if (self.storage[v] == v) continue;
+        ProgramValue *value = &program->values[v];
+        const ProgramValue *owner = &program->values[self.storage[v]];
+        value->storage = self.storage[v];
+        value->offset = owner->offset;
+        value->bytes = owner->bytes;
+    }
+    program->allocation_bytes = self.end;
+    program->peak_step = self.peak_step;
+    return arena->failed ? am_fail_memory(error, 0) : AM_OK;
+}

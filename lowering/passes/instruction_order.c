@@ -1,0 +1,192 @@
+/* Kahn's algorithm over groups of instructions, always taking the group whose first member comes
+ * first: deterministic, and as close to the given order as the groups allow. The members of a group
+ * keep their relative order, which respects operands inside the group since it is the program's
+ * order. Values that depend on parameters alone and enlarge or slice them, mainly gathers of stored
+ * weights, could run at any time. They come directly before their first user; otherwise all of them
+ * would run before the groups that wait for others, and fill the memory. */
+#include "lowering/passes/instruction_order.h"
+
+#include <string.h>
+
+#include "lowering/passes/gather_ahead.h"
+#include "lowering/passes/ready_set.h"
+
+/* No groups: the program's own order will do. */
+static bool is_ungrouped(const int32_t *leader, int32_t count) {
+    for (int32_t i = 0; i < count; i++)
+        if (leader[i] != i) return false;
+    return true;
+}
+
+AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *error) {
+    int32_t count = program->instruction_count, edges = 0;
+    int32_t *first = ARENA_ARRAY(program->arena, int32_t, count + 1);
+    int32_t *maker = ARENA_ARRAY(program->arena, int32_t, program->value_count + 1);
+    bool *meets = ARENA_ARRAY(program->arena, bool, count + 1);
+    if (program->arena->failed) return am_fail_memory(error, count);
+    for (int32_t v = 0; v < program->value_count; v++) maker[v] = -1;
+    for (int32_t i = 0; i < count; i++) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        for (int32_t k = 0; k < instruction->result_count; k++) maker[instruction->first_result + k] = i;
+        bool may_meet = instruction->kind != PROGRAM_COMPUTE || instruction->region_count > 0;
+        meets[i] = may_meet && program_instruction_meets(instruction, program->is_uneven);
+        edges += instruction->operand_count + meets[i];
+        for (int32_t k = 1; k < program_joined(program, i); k++) edges += instruction[k].operand_count;
+    }
+    int32_t *producers = ARENA_ARRAY(program->arena, int32_t, edges);
+    int32_t *users = ARENA_ARRAY(program->arena, int32_t, edges);
+    int32_t *next_user = ARENA_ARRAY(program->arena, int32_t, count + 3);
+    if (program->arena->failed) return am_fail_memory(error, edges);
+    edges = 0;
+    for (int32_t i = 0, last_meeting = -1; i < count; i++) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        for (int32_t k = 0; k < instruction->operand_count; k++) {
+            int32_t producer = maker[instruction->operands[k]];
+            if (producer < 0) continue;
+            producers[edges++] = producer;
+            next_user[producer + 2]++;
+        }
+        if (meets[i] && last_meeting >= 0) {
+            producers[edges++] = last_meeting;
+            next_user[last_meeting + 2]++;
+        }
+        /* The operands of joined loops must exist when the first of them begins. */
+        for (int32_t j = 1; j < program_joined(program, i); j++)
+            for (int32_t k = 0; k < instruction[j].operand_count; k++) {
+                int32_t producer = maker[instruction[j].operands[k]];
+                if (producer < 0 || producer >= i) continue;
+                producers[edges++] = producer;
+                next_user[producer + 2]++;
+            }
+        if (meets[i]) last_meeting = i;
+        first[i + 1] = edges;
+    }
+    /* Filling moves next_user[i + 1] from the start of i's users to their end. */
+    for (int32_t i = 0; i < count; i++) next_user[i + 2] += next_user[i + 1];
+    for (int32_t i = 0; i < count; i++)
+        for (int32_t e = first[i]; e < first[i + 1]; e++) users[next_user[producers[e] + 1]++] = i;
+    *graph = (ProgramGraph){.count = count,
+                            .first = first,
+                            .producers = producers,
+                            .first_user = next_user,
+                            .users = users,
+                            .maker = maker};
+    return AM_OK;
+}
+
+/* Returns whether i alone is its group and does no more than to gather, cut, view or cast. */
+static bool may_wait(const Program *program, const int32_t *leader, const int32_t *size, int32_t i) {
+    const ProgramInstruction *instruction = &program->instructions[i];
+    if (leader[i] != i || size[i] != 1 || instruction->operand_count == 0) return false;
+    if (instruction->kind == PROGRAM_COLLECTIVE)
+        return program_gathers(instruction) && instruction->operand_count == 1;
+    return instruction->kind == PROGRAM_VIEW ||
+           (instruction->kind == PROGRAM_COMPUTE &&
+            (instruction->opcode == IR_SLICE || instruction->opcode == IR_CONVERT));
+}
+
+/* late[i]: i comes of parameters by such steps alone. Producers come before their users. */
+static bool *find_late(Arena *arena, const Program *program, const ProgramGraph *graph,
+                       const int32_t *leader) {
+    int32_t *size = ARENA_ARRAY(arena, int32_t, graph->count + 1);
+    bool *late = ARENA_ARRAY(arena, bool, graph->count + 1);
+    if (arena->failed) return NULL;
+    for (int32_t i = 0; i < graph->count; i++) size[leader[i]]++;
+    for (int32_t i = 0; i < graph->count; i++) {
+        late[i] = may_wait(program, leader, size, i);
+        for (int32_t e = graph->first[i]; late[i] && e < graph->first[i + 1]; e++)
+            late[i] = graph->producers[e] < i && late[graph->producers[e]];
+    }
+    return late;
+}
+
+/* Places what i needs of `late`, in order, and takes it off the list. */
+static void place_late(int32_t *order, int32_t *placed, bool *late, const ProgramGraph *graph, int32_t i) {
+    for (int32_t e = graph->first[i]; e < graph->first[i + 1]; e++) {
+        int32_t producer = graph->producers[e];
+        if (!late[producer]) continue;
+        place_late(order, placed, late, graph, producer);
+        late[producer] = false;
+        order[(*placed)++] = producer;
+    }
+}
+
+static AmStatus order_groups(int32_t *order, Arena *arena, const Program *program, const ProgramGraph *graph,
+                             const int32_t *leader, AmError *error) {
+    int32_t count = graph->count;
+    int32_t *waiting = ARENA_ARRAY(arena, int32_t, count + 1); /* [leader]: operands still to come */
+    int32_t *next_member = ARENA_ARRAY(arena, int32_t, count + 1);
+    int32_t *last_member = ARENA_ARRAY(arena, int32_t, count + 1);
+    int32_t *awaited = ARENA_ARRAY(arena, int32_t, count + 1); /* the leader, or -1 for late instructions */
+    ReadySet ready;
+    executable_make(&ready, arena, count);
+    bool *late = find_late(arena, program, graph, leader);
+    if (arena->failed) return am_fail_memory(error, count);
+    for (int32_t i = 0; i < count; i++) awaited[i] = late[i] ? -1 : leader[i];
+    for (int32_t i = 0; i < count; i++) {
+        int32_t own = leader[i], edges = 0;
+        next_member[i] = -1;
+        if (own != i) next_member[last_member[own]] = i;
+        last_member[own] = i;
+        for (int32_t e = graph->first[i]; e < graph->first[i + 1]; e++) {
+            int32_t producer = awaited[graph->producers[e]];
+            edges += producer >= 0 && producer != own;
+        }
+        waiting[own] += edges;
+    }
+    for (int32_t i = 0; i < count; i++)
+        if (leader[i] == i && waiting[i] == 0 && !late[i]) ready_add(&ready, i);
+    int32_t placed = 0;
+    for (int32_t group; (group = ready_take(&ready)) >= 0;) {
+        for (int32_t member = group; member >= 0; member = next_member[member])
+            place_late(order, &placed, late, graph, member);
+        for (int32_t member = group; member >= 0; member = next_member[member]) {
+            order[placed++] = member;
+            for (int32_t u = graph->first_user[member]; u < graph->first_user[member + 1]; u++) {
+                int32_t user = leader[graph->users[u]];
+                if (user != group && --waiting[user] == 0) ready_add(&ready, user);
+            }
+        }
+    }
+    for (int32_t i = 0; i < count; i++) { /* values without users except the caller */
+        if (!late[i]) continue;
+        place_late(order, &placed, late, graph, i);
+        late[i] = false;
+        order[placed++] = i;
+    }
+    if (placed != count)
+        return am_fail(error, AM_ERROR_INTERNAL, program->module->source,
+                       "ordering the program: groups of instructions depend on one another");
+    return AM_OK;
+}
+
+AmStatus program_order(const int32_t **order, const Program *program, const ProgramGraph *graph,
+                       const int32_t *leader, AmError *error) {
+    Arena *arena = program->arena;
+    int32_t *result = ARENA_ARRAY(arena, int32_t, graph->count + 1);
+    if (!result) return am_fail_memory(error, graph->count);
+    *order = result;
+    if (is_ungrouped(leader, graph->count)) {
+        for (int32_t i = 0; i < graph->count; i++) result[i] = i;
+        return AM_OK;
+    }
+    ArenaMark mark = arena_mark(arena);
+    TRY(order_groups(result, arena, program, graph, leader, error));
+    arena_release(arena, mark);
+    return AM_OK;
+}
+
+AmStatus program_order_steps(const int32_t **order, const Program *program, const ProgramGraph *graph,
+                             const int32_t *leader, AmError *error) {
+    int32_t *steps = ARENA_ARRAY_RAW(program->arena, int32_t, graph->count + 1);
+    if (!steps) return am_fail_memory(error, graph->count);
+    TRY(program_order(order, program, graph, leader, error));
+    memcpy(steps, *order, sizeof *steps * (size_t)graph->count);
+    *order = steps;
+    ArenaMark mark = arena_mark(program->arena);
+    const bool *late = find_late(program->arena, program, graph, leader);
+    if (!late) return am_fail_memory(error, graph->count);
+    TRY(program_gather_ahead(steps, program->arena, program, graph, leader, late, error));
+    arena_release(program->arena, mark);
+    return AM_OK;
+}

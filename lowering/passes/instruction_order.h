@@ -1,0 +1,32 @@
+/* An order of instructions in which groups of them stand side by side. */
+#ifndef LOWERING_PASSES_INSTRUCTION_ORDER_H
+#define LOWERING_PASSES_INSTRUCTION_ORDER_H
+
+#include "lowering/program/program.h"
+
+/* Dependencies of instructions: instruction i needs producers[first[i]] .. producers[first[i + 1] -
+ * 1] (parameters have none), and users[first_user[i]] .. users[first_user[i + 1] - 1] need i.
+ * Transfers, and loops and conditionals with transfers inside, keep the common order of all ranks:
+ * each needs its predecessor, as its last producer. The first of two joined loops also needs the
+ * operands of the second. */
+typedef struct ProgramGraph {
+    int32_t count;
+    const int32_t *first, *producers;  /* [count + 1], instructions */
+    const int32_t *first_user, *users; /* the same edges backwards */
+    const int32_t *maker;              /* [value]: the instruction that makes it, -1 for parameters */
+} ProgramGraph;
+
+/* The graph of the program as it stands, in its arena. */
+AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *error);
+
+/* Orders the instructions so that operands come first and all instructions of
+ * equal leader (the smallest of them) are adjacent; groups whose turn may come
+ * are taken by their leader. The graph of groups must be acyclic. `*order`
+ * lives in the program's arena. */
+AmStatus program_order(const int32_t **order, const Program *program, const ProgramGraph *graph,
+                       const int32_t *leader, AmError *error);
+/* The same for steps that will run so: gathers of stored weights go ahead (gather_ahead.h). */
+AmStatus program_order_steps(const int32_t **order, const Program *program, const ProgramGraph *graph,
+                             const int32_t *leader, AmError *error);
+
+#endif

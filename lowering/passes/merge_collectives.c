@@ -1,0 +1,224 @@
+/* Buckets: merges many small collectives (one per gradient) into few.
+ *
+ * All_reduces and reduce_scatters are merged, and all_gathers that end in outputs (new weights) or
+ * gather a sum that was reduced and rounded in shards. Other all_gathers are not merged: a gather
+ * of a stored weight has no dependencies and would move to the start of the step with all others.
+ *
+ * Two collectives of one kind over the same axes without a path between them may become one. The
+ * level of an instruction over an axis set and kind is the number of such collectives on the
+ * longest path to it. Equal levels exclude a path, and levels only grow along paths, so that
+ * merging all of equal level keeps the program acyclic. Axis sets are processed one after the
+ * other, on the program as merged so far. A bucket holds at most MERGE_BYTES, so that not all
+ * gradients live until the last one exists. Instructions are then reordered after their operands,
+ * otherwise by their old position.
+ */
+#include "lowering/passes/passes.h"
+#include "lowering/program/live_bytes.h"
+
+#include <string.h>
+
+#include "lowering/passes/instruction_order.h"
+#include "lowering/passes/reduce_early.h"
+
+#define MERGE_BYTES ((int64_t)64 << 20)
+
+typedef struct Bucket {
+    int32_t leader; /* instruction that the others join */
+    int32_t level, count;
+    int64_t bytes;
+    SbpReduction reduction;
+    Dtype type;
+} Bucket;
+
+static const ProgramValue *result_of(const Program *program, const ProgramInstruction *instruction) {
+    return &program->values[instruction->first_result];
+}
+
+enum { MERGE_CLASSES = 4 << MESH_MAX_AXES }; /* kinds that merge, by axes */
+
+/* The sum, rounded in shards, that an all_gather gathers; NULL for other gathers. */
+static const ProgramInstruction *gathered_sum(const Program *program, const ProgramGraph *graph,
+                                              const ProgramInstruction *gather) {
+    int32_t rounding = graph->maker[gather->operands[0]];
+    if (gather->collective->kind != PROGRAM_ALL_GATHER || rounding < 0) return NULL;
+    if (program->instructions[rounding].opcode != IR_CONVERT) return NULL;
+    int32_t sum = graph->maker[program->instructions[rounding].operands[0]];
+    return sum >= 0 && program_reduces(&program->instructions[sum]) ? &program->instructions[sum] : NULL;
+}
+
+/* Which collectives an instruction may be merged with: those of its kind and axes; 0: none. */
+static uint32_t merging_class(const Program *program, const ProgramGraph *graph, int32_t i) {
+    const ProgramInstruction *instruction = &program->instructions[i];
+    if (instruction->kind != PROGRAM_COLLECTIVE) return 0;
+    const ProgramCollective *collective = instruction->collective;
+    bool is_last = graph->first_user[i] == graph->first_user[i + 1] && graph->first[i] < graph->first[i + 1];
+    switch (collective->kind) {
+    case PROGRAM_ALL_REDUCE: return collective->axes;
+    case PROGRAM_REDUCE_SCATTER: return 1u << MESH_MAX_AXES | collective->axes;
+    case PROGRAM_ALL_GATHER:
+        if (is_last) return 2u << MESH_MAX_AXES | collective->axes;
+        return gathered_sum(program, graph, instruction) ? 3u << MESH_MAX_AXES | collective->axes : 0;
+    default: return 0;
+    }
+}
+
+/* The bytes that count in a bucket: the larger side of the collective, for a gathered sum that of
+ * the sum. */
+static int64_t moved_bytes(const Program *program, const ProgramGraph *graph,
+                           const ProgramInstruction *instruction) {
+    const ProgramInstruction *sum = gathered_sum(program, graph, instruction);
+    if (sum) instruction = sum;
+    int64_t result = program_even_bytes(program, result_of(program, instruction));
+    int64_t operand = program_even_bytes(program, &program->values[instruction->operands[0]]);
+    return result > operand ? result : operand;
+}
+
+/* Makes one collective that replaces the `count` members at `order`. */
+static AmStatus join_movements(ProgramInstruction *target, const Program *program, const int32_t *order,
+                               int32_t count, AmError *error) {
+    if (!target->collective->movements) return AM_OK;
+    ProgramCollective *collective = ARENA_ARRAY(program->arena, ProgramCollective, 1);
+    ProgramMovement *movements = ARENA_ARRAY(program->arena, ProgramMovement, count);
+    if (program->arena->failed) return am_fail_memory(error, count);
+    for (int32_t k = 0; k < count; k++)
+        movements[k] = program->instructions[order[k]].collective->movements[0];
+    *collective = *target->collective;
+    collective->movements = movements;
+    target->collective = collective;
+    return AM_OK;
+}
+
+/* leader[i]: instruction that i is merged into (itself where it is not). Levels
+ * are those of merged instructions, so members of earlier merges share one. `*order` is that of
+ * the program as merged so far; it becomes NULL if more is merged. */
+static AmStatus assign_buckets(const Program *program, const ProgramGraph *graph, const uint8_t *axes_of,
+                               uint8_t axes, int32_t *leader, const int32_t **order, AmError *error) {
+    Arena *arena = program->arena;
+    int32_t count = graph->count, candidates = 0;
+    if (!*order) TRY(program_order(order, program, graph, leader, error));
+    for (int32_t i = 0; i < count; i++) candidates += axes_of[i] == axes;
+    int32_t *level = ARENA_ARRAY(arena, int32_t, count + 1);
+    Bucket *buckets = ARENA_ARRAY(arena, Bucket, candidates);
+    if (arena->failed) return am_fail_memory(error, count);
+    int32_t bucket_count = 0, oldest = 0;
+    for (int32_t place = 0; place < count; place++) {
+        int32_t i = (*order)[place];
+        int32_t *own = &level[leader[i]];
+        for (int32_t e = graph->first[i]; e < graph->first[i + 1]; e++) {
+            int32_t producer = graph->producers[e];
+            int32_t above = level[leader[producer]] + (axes_of[producer] == axes ? 1 : 0);
+            if (above > *own) *own = above;
+        }
+    }
+    for (int32_t i = 0; i < count; i++) {
+        if (axes_of[i] != axes || leader[i] != i) continue;
+        const ProgramInstruction *instruction = &program->instructions[i];
+        const ProgramValue *value = result_of(program, instruction);
+        int64_t bytes = moved_bytes(program, graph, instruction);
+        Bucket *found = NULL;
+        for (int32_t b = oldest; b < bucket_count && !found; b++)
+            if (buckets[b].level == level[i] && buckets[b].reduction == instruction->collective->reduction &&
+                buckets[b].type == value->shape.type && buckets[b].bytes + bytes <= MERGE_BYTES)
+                found = &buckets[b];
+        if (!found) {
+            found = &buckets[bucket_count++];
+            *found = (Bucket){.leader = i,
+                              .level = level[i],
+                              .reduction = instruction->collective->reduction,
+                              .type = value->shape.type};
+            if (bucket_count - oldest > 64) oldest = bucket_count - 64;
+        }
+        found->bytes += bytes;
+        if (found->count++ > 0) *order = NULL;
+        leader[i] = found->leader;
+    }
+    return AM_OK;
+}
+
+/* Rebuilds the instruction list in order, members folded into their leaders. */
+static AmStatus apply_merges(Program *program, const int32_t *order, const int32_t *leader, AmError *error) {
+    Arena *arena = program->arena;
+    int32_t count = program->instruction_count;
+    int32_t *members = ARENA_ARRAY(arena, int32_t, count + 1);
+    int32_t *renamed = ARENA_ARRAY(arena, int32_t, program->value_count + 1);
+    ProgramInstruction *instructions = ARENA_ARRAY_RAW(arena, ProgramInstruction, count + 1);
+    int32_t old_values = program->value_count, made = 0;
+    if (arena->failed) return am_fail_memory(error, count);
+    for (int32_t v = 0; v < old_values; v++) renamed[v] = v;
+    for (int32_t i = 0; i < count; i++) members[leader[i]]++;
+    /* program_order() puts the members of one leader side by side. */
+    for (int32_t place = 0; place < count;) {
+        int32_t first = order[place], together = members[leader[first]];
+        ProgramInstruction *target = &instructions[made];
+        *target = program->instructions[first];
+        if (together > 1) {
+            int32_t *operands = ARENA_ARRAY(arena, int32_t, together);
+            if (!operands) return am_fail_memory(error, together);
+            target->first_result = program->value_count;
+            target->operand_count = target->result_count = together;
+            for (int32_t k = 0; k < together; k++) {
+                const ProgramInstruction *member = &program->instructions[order[place + k]];
+                ARENA_RESERVE(arena, program->values, program->value_count, program->value_capacity);
+                if (arena->failed) return am_fail_memory(error, 0);
+                operands[k] = member->operands[0];
+                renamed[member->first_result] = program->value_count;
+                program->values[program->value_count] = program->values[member->first_result];
+                program->values[program->value_count].storage = program->value_count;
+                program->value_count++;
+            }
+            target->operands = operands;
+            TRY(join_movements(target, program, &order[place], together, error));
+        }
+        place += together;
+        made++;
+    }
+    int32_t operand_count = 0;
+    for (int32_t i = 0; i < made; i++) operand_count += instructions[i].operand_count;
+    int32_t *operands = ARENA_ARRAY(arena, int32_t, operand_count);
+    if (!operands) return am_fail_memory(error, operand_count);
+    for (int32_t i = 0; i < made; i++) {
+        ProgramInstruction *instruction = &instructions[i];
+        for (int32_t k = 0; k < instruction->operand_count; k++)
+            operands[k] = renamed[instruction->operands[k]];
+        instruction->operands = operands;
+        operands += instruction->operand_count;
+        for (int32_t k = 0; k < instruction->result_count; k++)
+            program->values[instruction->first_result + k].instruction = i;
+    }
+    for (int32_t v = 0; v < old_values; v++)
+        if (renamed[v] != v) program->values[v].kind = PROGRAM_VALUE_INTERNAL;
+    for (int32_t k = 0; k < program->roles->output_count; k++)
+        if (program->outputs[k] >= 0) program->outputs[k] = renamed[program->outputs[k]];
+    for (int32_t k = 0; k < program->update_count; k++)
+        program->updates[k].value = renamed[program->updates[k].value];
+    program->instructions = instructions;
+    program->instruction_count = made;
+    program->instruction_capacity = count + 1;
+    return AM_OK;
+}
+
+AmStatus program_merge_collectives(Program *program, AmError *error) {
+    if (program->mesh->device_count == 1) return AM_OK;
+    int32_t count = program->instruction_count;
+    int32_t *leader = ARENA_ARRAY(program->arena, int32_t, count + 1);
+    uint8_t *axes_of = ARENA_ARRAY(program->arena, uint8_t, count + 1);
+    ProgramGraph graph;
+    if (program->arena->failed) return am_fail_memory(error, count);
+    TRY(program_graph(&graph, program, error));
+    int32_t uses[MERGE_CLASSES] = {0};
+    for (int32_t i = 0; i < count; i++) {
+        leader[i] = i;
+        axes_of[i] = (uint8_t)merging_class(program, &graph, i);
+        uses[axes_of[i]]++;
+    }
+    const int32_t *order = NULL;
+    bool is_merged = false;
+    for (int32_t axes = 1; axes < MERGE_CLASSES; axes++) {
+        if (uses[axes] < 2) continue;
+        TRY(assign_buckets(program, &graph, axes_of, (uint8_t)axes, leader, &order, error));
+        is_merged |= !order;
+    }
+    if (!is_merged) return AM_OK;
+    if (!order) TRY(program_order(&order, program, &graph, leader, error));
+    return apply_merges(program, order, leader, error);
+}

@@ -1,0 +1,25 @@
+/* The passes over a lowered program that have no header of their own, in the order in which they run. */
+#ifndef LOWERING_PASSES_PASSES_H
+#define LOWERING_PASSES_PASSES_H
+
+#include "lowering/program/program.h"
+
+/* A transpose of the sum over devices of a product is done before the sum. */
+AmStatus program_transpose_before_reducing(Program *program, AmError *error);
+/* Independent collectives of one kind, group, reduction and type become one. */
+AmStatus program_merge_collectives(Program *program, AmError *error);
+/* Transposes beside dots into the dots; before program_fuse(). */
+AmStatus program_absorb_transposes(Program *program, AmError *error);
+/* Sums into the products that make their terms, element-wise chains into fusions, steps in order.
+ * Deterministic, linear but for the ordering heap. */
+AmStatus program_fuse(Program *program, AmError *error);
+/* Returns whether a fusion may compute such an operator again that an earlier one has computed, rather than
+ * read its result from memory. */
+bool program_may_redo(IrOpcode opcode);
+/* Offsets for all values: parameters first, temporaries best-fit by lifetime,
+ * in-place where a step's input dies there and is read element by element, or
+ * changed in part by a dynamic-update-slice (whose result may then be operand 0's
+ * own memory), or added to by a product, or carried by a loop. Regions must have been planned before. */
+AmStatus program_plan_buffers(Program *program, AmError *error);
+
+#endif

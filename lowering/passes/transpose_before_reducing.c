@@ -1,0 +1,94 @@
+/* Moves transposes of sums over devices before the sum.
+ *
+ *   dot -> all_reduce -> transpose   becomes   dot -> transpose -> all_reduce
+ *
+ * Gradients of weights have this form: the product is transposed as in the user's program, and the
+ * sum over the batch's devices is in between. Moved before it, the transpose is folded into the
+ * product (absorb_transposes.c), as on one device; both orders add the same elements. The pass requires
+ * that the product and its sum have no other users.
+ */
+#include "lowering/passes/passes.h"
+
+typedef struct Users {
+    int32_t count;
+    int32_t instruction; /* one of them, or -1 */
+} Users;
+
+static void count_users(Users *users, const Program *program) {
+    for (int32_t i = 0; i < program->instruction_count; i++)
+        for (int32_t k = 0; k < program->instructions[i].operand_count; k++) {
+            Users *of_value = &users[program->instructions[i].operands[k]];
+            of_value->count++;
+            of_value->instruction = i;
+        }
+    for (int32_t k = 0; k < program->roles->output_count; k++)
+        if (program->outputs[k] >= 0) users[program->outputs[k]].count++;
+    for (int32_t k = 0; k < program->update_count; k++) users[program->updates[k].value].count++;
+}
+
+/* Returns whether an instruction is an all_reduce of one product. */
+static bool sums_product(const Program *program, const ProgramInstruction *sum) {
+    if (sum->kind != PROGRAM_COLLECTIVE || sum->collective->kind != PROGRAM_ALL_REDUCE ||
+        sum->operand_count != 1)
+        return false;
+    int32_t maker = program->values[sum->operands[0]].instruction;
+    const ProgramInstruction *dot = maker < 0 ? NULL : &program->instructions[maker];
+    return dot && dot->kind == PROGRAM_COMPUTE && dot->opcode == IR_DOT;
+}
+
+static bool has_sums_of_products(const Program *program) {
+    for (int32_t i = 0; i < program->instruction_count; i++)
+        if (sums_product(program, &program->instructions[i])) return true;
+    return false;
+}
+
+/* The transpose that is the only user of instruction i, an all_reduce of one product; NULL
+ * otherwise. */
+static ProgramInstruction *transpose_after(const Program *program, const Users *users, int32_t i) {
+    const ProgramInstruction *sum = &program->instructions[i];
+    if (!sums_product(program, sum)) return NULL;
+    int32_t made = sum->first_result, product = sum->operands[0];
+    if (users[made].count != 1 || users[made].instruction < 0 || users[product].count != 1) return NULL;
+    ProgramInstruction *user = &program->instructions[users[made].instruction];
+    return user->kind == PROGRAM_COMPUTE && user->opcode == IR_TRANSPOSE ? user : NULL;
+}
+
+/* The state of an array after its dimensions are permuted: dimension d was dimensions[d]. */
+static SbpState permuted(SbpState state, const int64_t *dimensions, int32_t rank) {
+    SbpState result = state;
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
+        for (int32_t d = 0; sbp_is_split(state.axis[axis]) && d < rank; d++)
+            if (dimensions[d] == sbp_dimension(state.axis[axis]))
+                sbp_set_split(&result, axis, d, state.cut[axis]);
+    return result;
+}
+
+/* Exchanges the operations of the two, which keep their positions and results. */
+static void exchange(Program *program, ProgramInstruction *sum, ProgramInstruction *transpose) {
+    ProgramInstruction moved = *transpose;
+    const ProgramValue *after = &program->values[transpose->first_result];
+    ProgramValue *between = &program->values[sum->first_result];
+    const ProgramValue *before = &program->values[sum->operands[0]];
+    between->shape = after->shape;
+    between->origin = after->origin;
+    between->state = permuted(before->state, moved.attributes->dimensions, after->shape.rank);
+    *transpose = *sum;
+    transpose->operands = moved.operands;
+    transpose->first_result = moved.first_result;
+    moved.operands = sum->operands;
+    moved.first_result = sum->first_result;
+    *sum = moved;
+}
+
+AmStatus program_transpose_before_reducing(Program *program, AmError *error) {
+    if (program->mesh->device_count == 1 || !has_sums_of_products(program)) return AM_OK;
+    Users *users = ARENA_ARRAY(program->arena, Users, program->value_count + 1);
+    if (!users) return am_fail_memory(error, (int64_t)sizeof *users * program->value_count);
+    for (int32_t v = 0; v < program->value_count; v++) users[v].instruction = -1;
+    count_users(users, program);
+    for (int32_t i = 0; i < program->instruction_count; i++) {
+        ProgramInstruction *transpose = transpose_after(program, users, i);
+        if (transpose) exchange(program, &program->instructions[i], transpose);
+    }
+    return AM_OK;
+}

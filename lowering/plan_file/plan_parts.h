@@ -1,0 +1,32 @@
+/* Parts of plan files that writing, reading and reports share. */
+#ifndef LOWERING_PLAN_FILE_PLAN_PARTS_H
+#define LOWERING_PLAN_FILE_PLAN_PARTS_H
+
+#include "propagation/plan/plan.h"
+
+/* A class's name: ["parameter", 7, 0] or ["instruction", 120, 1]. The caller's reference. */
+json_t *plan_class_to_json(const DimensionClass *class);
+/* The class of an entry, "*" for any. The caller's reference. */
+json_t *plan_entry_class_to_json(const PlanEntry *entry, const Classes *classes);
+/* A string of the module; bytes that are no UTF-8 become '?'. */
+json_t *plan_string_to_json(const char *string);
+/* "file:line", or "" where the module has none. */
+json_t *plan_source_to_json(const IrInstruction *instruction);
+/* The instruction that a class is named by. */
+const IrInstruction *plan_class_instruction(const PlanContext *context, const DimensionClass *class);
+
+/* The hash of a JSON value in its canonical form: 64 digits. */
+AmStatus plan_json_sha256(char hex[65], const json_t *value, AmError *error);
+/* The hash of a plan file's decisions: stages, micro-batches, schedule and relaxations. Its
+ * prediction refers to these.
+ */
+AmStatus plan_decided_sha256(char hex[65], const json_t *root, AmError *error);
+
+/* How every parameter lies: [{"number", "path", "stage", "sharding": [["data"], []]}]. */
+AmStatus plan_parameters_to_json(json_t **parameters, const Plan *plan, const PlanContext *context,
+                                 AmError *error);
+/* Every entry of every list: [{"class", "choice", "op_name", "source"}]. */
+AmStatus plan_decisions_to_json(json_t **decisions, const Plan *plan, const PlanContext *context,
+                                AmError *error);
+
+#endif

@@ -1,0 +1,189 @@
+/* Writes plan files ("automap-plan-1").
+ *
+ * Keys stand in the order of the format's description, numbers in the one form
+ * of json_write(), and nothing depends on the clock: the same plan is the same
+ * bytes.
+ */
+#include <math.h>
+
+#include "base/files/file.h"
+#include "base/files/json.h"
+#include "lowering/micro_batch/micro_batches.h"
+#include "lowering/plan_file/plan_adapt.h"
+#include "lowering/plan_file/plan_parts.h"
+
+static json_t *integers_to_json(const int32_t *values, int32_t count) {
+    json_t *array = json_array();
+    for (int32_t k = 0; k < count; k++) json_array_append_new(array, json_integer(values[k]));
+    return array;
+}
+
+static json_t *mesh_to_json(const Mesh *mesh) {
+    json_t *axes = json_array();
+    for (int32_t k = 0; k < mesh->axis_count; k++) {
+        const MeshAxis *axis = &mesh->axes[k];
+        json_t *shares = axis->shares ? json_array() : json_null();
+        for (int32_t part = 0; axis->shares && part < axis->size; part++)
+            json_array_append_new(shares, json_real(axis->shares[part]));
+        json_array_append_new(
+            axes, json_pack("{s:s, s:i, s:o}", "axis", axis->name, "size", axis->size, "shares", shares));
+    }
+    return axes;
+}
+
+static json_t *lists_to_json(const PlanStage *stage, const Classes *classes) {
+    json_t *lists = json_object();
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
+        json_t *entries = json_array();
+        for (int32_t e = 0; e < stage->lists[axis].count; e++) {
+            const PlanEntry *entry = &stage->lists[axis].entries[e];
+            json_array_append_new(entries,
+                                  json_pack("{s:o, s:s}", "class", plan_entry_class_to_json(entry, classes),
+                                            "kind", plan_entry_kind_name(entry->kind)));
+        }
+        json_object_set_new(lists, stage->mesh.axes[axis].name, entries);
+    }
+    return lists;
+}
+
+/* {"instruction", "factor": {axis: factor or null}} or {"instruction", "states": {axis: state}}. */
+static json_t *override_to_json(const PlanOverride *override, const PlanContext *context, const Mesh *mesh) {
+    json_t *object = json_pack("{s:i}", "instruction", plan_number_of(context, override->instruction));
+    if (override->has_factors) {
+        json_t *factors = json_object();
+        for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
+            int32_t factor = override->factors[axis];
+            if (factor == PLAN_NO_OVERRIDE) continue;
+            json_object_set_new(factors, mesh->axes[axis].name,
+                                factor < 0 ? json_null() : json_integer(factor));
+        }
+        json_object_set_new(object, "factor", factors);
+    }
+    if (override->has_states) {
+        json_t *states = json_object();
+        for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
+            Text text = {0};
+            sbp_print_axis(&text, override->states.axis[axis]);
+            json_object_set_new(states, mesh->axes[axis].name, json_string(text.data ? text.data : "B"));
+            text_free(&text);
+        }
+        json_object_set_new(object, "states", states);
+    }
+    return object;
+}
+
+static json_t *reshard_to_json(const PlanStage *stage, const PlanContext *context) {
+    json_t *reshard = json_array();
+    for (int32_t k = 0; k < stage->reshard_count; k++)
+        json_array_append_new(reshard, json_pack("{s:i, s:s}", "instruction",
+                                                 plan_number_of(context, stage->reshard[k].instruction),
+                                                 "place", plan_place_name(stage->reshard[k].place)));
+    return reshard;
+}
+
+static json_t *stage_to_json(const PlanStage *stage, const PlanContext *context) {
+    json_t *ranges = json_array(), *overrides = json_array(), *recompute = json_array();
+    for (int32_t r = 0; r < stage->range_count; r++)
+        json_array_append_new(ranges, json_pack("[i, i]", stage->ranges[r][0], stage->ranges[r][1]));
+    for (int32_t k = 0; k < stage->override_count; k++)
+        json_array_append_new(overrides, override_to_json(&stage->overrides[k], context, &stage->mesh));
+    for (int32_t r = 0; r < stage->recompute_count; r++)
+        json_array_append_new(recompute, json_pack("[i, i]", stage->recompute[r][0], stage->recompute[r][1]));
+    json_t *object =
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "ranges", ranges, "devices",
+                  integers_to_json(stage->devices, stage->mesh.device_count), "mesh",
+                  mesh_to_json(&stage->mesh), "lists", lists_to_json(stage, context->classes), "exceptions",
+                  overrides, "boxing", reshard_to_json(stage, context), "recompute", recompute);
+    if (object && stage->is_even) json_object_set_new(object, "even", json_true());
+    if (object && stage->keeps_gathered) json_object_set_new(object, "keeps_gathered", json_true());
+    return object;
+}
+
+static json_t *predicted_to_json(const Plan *plan) {
+    json_t *devices = json_array();
+    for (int32_t d = 0; d < plan->device_count; d++) {
+        const PlanDevicePrediction *device = &plan->predicted[d];
+        json_t *object = json_pack(
+            "{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f}", "peak_bytes", (json_int_t)device->peak_bytes,
+            "weights_bytes", (json_int_t)device->weights_bytes, "gradients_bytes",
+            (json_int_t)device->gradients_bytes, "optimizer_bytes", (json_int_t)device->optimizer_bytes,
+            "activation_bytes", (json_int_t)device->activation_bytes, "compute_seconds",
+            device->compute_seconds, "communication_seconds", device->communication_seconds, "idle_seconds",
+            device->idle_seconds);
+        if (object && device->channel_bytes > 0)
+            json_object_set_new(object, "channel_bytes", json_integer((json_int_t)device->channel_bytes));
+        json_array_append_new(devices, object);
+    }
+    return json_pack("{s:f, s:o}", "step_seconds", plan->predicted_step_seconds, "devices", devices);
+}
+
+static json_t *search_to_json(const Plan *plan) {
+    json_t *bound = isnan(plan->bound_seconds) ? json_null() : json_real(plan->bound_seconds);
+    return json_pack("{s:s, s:I, s:I, s:o, s:s?, s:s, s:o}", "searcher", plan->searcher, "seed",
+                     (json_int_t)plan->seed, "evaluations", (json_int_t)plan->evaluations, "bound_seconds",
+                     bound, "bound", plan->bound, "space", plan->space, "settings",
+                     plan->settings ? json_incref(plan->settings) : json_object());
+}
+
+/* Makes the document; takes the references of the derived parts, which are NULL where it has none. */
+static AmStatus make_document(json_t **root, const Plan *plan, const PlanContext *context, json_t *parameters,
+                              json_t *decisions, AmError *error) {
+    json_t *stages = json_array(), *relaxations = json_array();
+    for (int32_t s = 0; s < plan->stage_count; s++)
+        json_array_append_new(stages, stage_to_json(&plan->stages[s], context));
+    for (int32_t k = 0; k < plan->relaxation_count; k++)
+        json_array_append_new(relaxations, json_string(plan->relaxations[k]));
+    json_t *object = json_pack(
+        "{s:s, s:s, s:{s:o, s:s, s:i}, s:{s:o, s:s, s:O}, s:i, s:s, s:o, s:o, s:o*, s:o*, s:o, s:o}",
+        "format", "automap-plan-1", "automap_version", AM_VERSION, "module", "name",
+        plan_string_to_json(plan->module_name), "sha256", plan->module_sha256, "instructions",
+        plan->module_instructions, "cluster", "name", plan_string_to_json(plan->cluster_name), "sha256",
+        plan->cluster_sha256, "description", plan->cluster_description, "micro_batches", plan->micro_batches,
+        "schedule", plan->schedule, "stages", stages, "relaxations", relaxations, "parameters", parameters,
+        "decisions", decisions, "predicted", predicted_to_json(plan), "search", search_to_json(plan));
+    json_t *structure = object ? plan_structure_to_json(plan_context_whole(context)) : NULL;
+    if (!structure) {
+        json_decref(object);
+        return am_fail_memory(error, 0);
+    }
+    json_object_set_new(json_object_get(object, "module"), "structure", structure);
+    char decided[65];
+    AmStatus status = plan_decided_sha256(decided, object, error);
+    json_object_set_new(json_object_get(object, "predicted"), "of", json_string(decided));
+    if (status == AM_OK) *root = object;
+    else json_decref(object);
+    return status;
+}
+
+AmStatus plan_to_json(json_t **root, const Plan *plan, const PlanContext *context, AmError *error) {
+    json_t *parameters = NULL, *decisions = NULL;
+    context = plan_context_used(plan, context);
+    AmStatus status = plan_parameters_to_json(&parameters, plan, context, error);
+    if (status == AM_OK) status = plan_decisions_to_json(&decisions, plan, context, error);
+    if (status == AM_OK) return make_document(root, plan, context, parameters, decisions, error);
+    json_decref(parameters);
+    json_decref(decisions);
+    return status;
+}
+
+AmStatus plan_stages_to_json(json_t **root, const Plan *plan, const PlanContext *context, AmError *error) {
+    return make_document(root, plan, plan_context_used(plan, context), NULL, NULL, error);
+}
+
+AmStatus plan_write_json(const json_t *root, const char *path, AmError *error) {
+    Text text = {0};
+    json_write(&text, root, JSON_STYLE_INDENTED);
+    text_append_string(&text, "\n");
+    AmStatus status =
+        text.failed ? am_fail_memory(error, 0) : file_write(path, text.data, text.length, error);
+    text_free(&text);
+    return status;
+}
+
+AmStatus plan_write(const Plan *plan, const PlanContext *context, const char *path, AmError *error) {
+    json_t *root = NULL;
+    TRY(plan_to_json(&root, plan, context, error));
+    AmStatus status = plan_write_json(root, path, error);
+    json_decref(root);
+    return status;
+}

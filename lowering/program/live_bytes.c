@@ -1,0 +1,82 @@
+/* Views share memory with their origin. Values inside future fusions are counted too, equally in
+ * every order.
+ */
+#include "lowering/program/live_bytes.h"
+
+#include "propagation/rules/rules.h"
+
+int64_t program_even_bytes(const Program *program, const ProgramValue *value) {
+    const IrShape *whole = rules_leaf(&program->module->instructions[value->origin].shape, value->leaf);
+    int64_t ways = 1;
+    for (int32_t axis = 0; axis < program->mesh->axis_count; axis++)
+        if (sbp_is_split(value->state.axis[axis])) ways *= program->mesh->axes[axis].size;
+    return ir_shape_elements(whole) * dtype_bytes(value->shape.type) / ways;
+}
+
+AmStatus live_bytes_find(LiveBytes *live, const Program *program, AmError *error) {
+    int32_t values = program->value_count;
+    *live = (LiveBytes){.program = program,
+                        .root = ARENA_ARRAY_RAW(program->arena, int32_t, values + 1),
+                        .bytes = ARENA_ARRAY(program->arena, int64_t, values + 1)};
+    if (program->arena->failed) return am_fail_memory(error, values);
+    for (int32_t v = 0; v < values; v++) {
+        live->root[v] = v;
+        if (program->values[v].kind != PROGRAM_VALUE_INTERNAL)
+            live->bytes[v] = program_even_bytes(program, &program->values[v]);
+    }
+    for (int32_t i = 0; i < program->instruction_count; i++) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        if (instruction->kind == PROGRAM_VIEW)
+            live->root[instruction->first_result] = live->root[instruction->operands[0]];
+    }
+    return AM_OK;
+}
+
+int64_t live_bytes_made(const LiveBytes *live, int32_t i) {
+    const ProgramInstruction *instruction = &live->program->instructions[i];
+    int64_t bytes = 0;
+    for (int32_t k = 0; k < instruction->result_count; k++)
+        if (instruction->kind != PROGRAM_VIEW) bytes += live->bytes[instruction->first_result + k];
+    return bytes;
+}
+
+int64_t live_bytes_taken(const LiveBytes *live, int32_t i) {
+    const ProgramInstruction *instruction = &live->program->instructions[i];
+    int64_t bytes = 0;
+    for (int32_t k = 0; k < instruction->operand_count; k++) {
+        int32_t root = live->root[instruction->operands[k]];
+        if (live->program->values[root].kind != PROGRAM_VALUE_PARAMETER) bytes += live->bytes[root];
+    }
+    return bytes;
+}
+
+AmStatus live_bytes_most(int64_t *most, const LiveBytes *live, const int32_t *time, AmError *error) {
+    const Program *program = live->program;
+    int32_t count = program->instruction_count;
+    int64_t *change = ARENA_ARRAY(program->arena, int64_t, count + 2); /* from one time to the next */
+    int32_t *last = ARENA_ARRAY(program->arena, int32_t, program->value_count + 1); /* [root]: time of use */
+    if (program->arena->failed) return am_fail_memory(error, count);
+    for (int32_t i = 0; i < count; i++) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        change[time[i]] += live_bytes_made(live, i);
+        for (int32_t k = 0; k < instruction->operand_count; k++) {
+            int32_t root = live->root[instruction->operands[k]];
+            if (time[i] > last[root]) last[root] = time[i];
+        }
+        for (int32_t k = 0; k < instruction->result_count; k++)
+            if (time[i] > last[instruction->first_result + k]) last[instruction->first_result + k] = time[i];
+    }
+    for (int32_t k = 0; k < program->roles->output_count; k++)
+        if (program->outputs[k] >= 0) last[live->root[program->outputs[k]]] = count;
+    for (int32_t i = 0; i < count; i++)
+        for (int32_t k = 0; k < program->instructions[i].result_count; k++) {
+            int32_t result = program->instructions[i].first_result + k;
+            if (live->root[result] == result) change[last[result] + 1] -= live->bytes[result];
+        }
+    int64_t now = *most = 0;
+    for (int32_t t = 0; t < count; t++) {
+        now += change[t];
+        if (now > *most) *most = now;
+    }
+    return AM_OK;
+}

@@ -1,0 +1,48 @@
+/* Edits of a program; see program_edit.h. */
+#include "lowering/program/program_edit.h"
+
+int32_t program_add_value(Program *program, const ProgramValue *value) {
+    ARENA_RESERVE(program->arena, program->values, program->value_count, program->value_capacity);
+    if (program->arena->failed) return 0;
+    program->values[program->value_count] = *value;
+    program->values[program->value_count].storage = program->value_count;
+    return program->value_count++;
+}
+
+AmStatus program_uses(ProgramUses *uses, Arena *arena, const Program *program, AmError *error) {
+    int32_t values = program->value_count, total = 0;
+    *uses = (ProgramUses){.maker = ARENA_ARRAY(arena, int32_t, values + 1),
+                          .first = ARENA_ARRAY(arena, int32_t, values + 3),
+                          .is_output = ARENA_ARRAY(arena, bool, values + 1)};
+    if (arena->failed) return am_fail_memory(error, values);
+    for (int32_t v = 0; v < values; v++) uses->maker[v] = -1;
+    for (int32_t i = 0; i < program->instruction_count; i++) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        for (int32_t k = 0; k < instruction->result_count; k++)
+            uses->maker[instruction->first_result + k] = i;
+        for (int32_t k = 0; k < instruction->operand_count; k++) uses->first[instruction->operands[k] + 2]++;
+        total += instruction->operand_count;
+    }
+    uses->users = ARENA_ARRAY(arena, int32_t, total + 1);
+    if (!uses->users) return am_fail_memory(error, total);
+    /* Filling moves first[v + 1] from the start of v's users to their end. */
+    for (int32_t v = 0; v < values; v++) uses->first[v + 2] += uses->first[v + 1];
+    for (int32_t i = 0; i < program->instruction_count; i++)
+        for (int32_t k = 0; k < program->instructions[i].operand_count; k++)
+            uses->users[uses->first[program->instructions[i].operands[k] + 1]++] = i;
+    for (int32_t k = 0; k < program->roles->output_count; k++)
+        if (program->outputs[k] >= 0) uses->is_output[program->outputs[k]] = true;
+    return AM_OK;
+}
+
+AmStatus program_relist(Program *program, const int32_t *list, int32_t count, AmError *error) {
+    ProgramInstruction *instructions = ARENA_ARRAY_RAW(program->arena, ProgramInstruction, count + 1);
+    if (!instructions) return am_fail_memory(error, (int64_t)sizeof *instructions * count);
+    for (int32_t k = 0; k < count; k++) instructions[k] = program->instructions[list[k]];
+    program->instructions = instructions;
+    program->instruction_count = program->instruction_capacity = count;
+    for (int32_t k = 0; k < count; k++)
+        for (int32_t r = 0; r < instructions[k].result_count; r++)
+            program->values[instructions[k].first_result + r].instruction = k;
+    return AM_OK;
+}

@@ -1,0 +1,20 @@
+/* Edits of a program that has no fusions and buffers yet: new values, uses, another list of instructions. */
+#ifndef LOWERING_PROGRAM_PROGRAM_EDIT_H
+#define LOWERING_PROGRAM_PROGRAM_EDIT_H
+
+#include "lowering/program/program.h"
+
+/* Definitions and uses of each value of a program. */
+typedef struct ProgramUses {
+    int32_t *maker;         /* [value]: instruction, or -1 */
+    int32_t *first, *users; /* value v is used by instructions users[first[v]] .. users[first[v + 1] - 1] */
+    bool *is_output;        /* [value] */
+} ProgramUses;
+
+/* Adds a value that has its own memory; its number. */
+int32_t program_add_value(Program *program, const ProgramValue *value);
+AmStatus program_uses(ProgramUses *uses, Arena *arena, const Program *program, AmError *error);
+/* The list becomes list[count], a selection and order of the present ones. */
+AmStatus program_relist(Program *program, const int32_t *list, int32_t count, AmError *error);
+
+#endif

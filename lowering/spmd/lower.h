@@ -1,0 +1,36 @@
+/* Lowering: from the assignment of a stage to the program of one device. */
+#ifndef LOWERING_SPMD_LOWER_H
+#define LOWERING_SPMD_LOWER_H
+
+#include "lowering/program/program.h"
+#include "propagation/assign/assign.h"
+
+/* Lowers one stage for one device of its mesh: local instructions and
+ * collectives, merged, fused, with buffers. Everything lives in the arena. */
+AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context, const Assignment *assignment,
+                    int32_t device, AmError *error);
+
+/* Lowers one stage of several, all of which are assigned: its computation, and its transfers, in
+ * the order of the module; except for gpipe the loops of the passes are joined (interleave.h). */
+AmStatus plan_lower_stage(Program **program, Arena *arena, const PlanContext *context, const StageMap *map,
+                          Assignment *const *assignments, int32_t stage, int32_t device,
+                          ScheduleKind schedule, AmError *error);
+
+/* The same for a stage in chunks (lower_chunks.h): `map` and `completions` are of the chunks of all
+ * stages. */
+AmStatus plan_lower_chunks(Program **program, Arena *arena, const PlanContext *context, const StageMap *map,
+                           Assignment *const *assignments, int32_t stage, int32_t device,
+                           ScheduleKind schedule, AmError *error);
+
+/* The reference: the whole module on one device (`--plan none`). */
+AmStatus plan_lower_whole(Program **program, Arena *arena, const PlanContext *context, AmError *error);
+
+/* A called computation of the canonical module as a program of its own on one
+ * device, everything whole. Its parameters and outputs are the leaves of the
+ * computation's, in order; `repeats`: output k is the next value of parameter k.
+ * `roles` holds no more than their numbers and `mesh` is NULL. AM_ERROR_INPUT:
+ * the computations inside one another multiply beyond all proportion. */
+AmStatus program_from_computation(Program **program, Arena *arena, const IrModule *module,
+                                  int32_t computation, bool repeats, AmError *error);
+
+#endif

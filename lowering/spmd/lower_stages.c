@@ -1,0 +1,106 @@
+/* The values that one stage of several holds, sends and receives.
+ *
+ * A value that another stage needs is sent before its first user there is computed, together with
+ * all values computed until then: a stage that has to wait in a transfer has finished its own part
+ * by then, and waits once. All stages walk over the module in the same way and find the same
+ * positions, so that all ranks meet transfers in one order and sends may wait. Both ends are the
+ * states in which the stages store the value; resharding inside a stage uses collectives of that
+ * stage.
+ */
+#include "lowering/spmd/lower_internal.h"
+#include "lowering/spmd/transfer.h"
+
+bool lower_holds(const Lowering *self, int32_t i) {
+    return !self->stages || stage_in(self->stages->map->held[i], self->stages->stage);
+}
+
+bool lower_holds_parameter(const Lowering *self, int32_t k) {
+    return !self->stages || self->stages->map->owner[k] == self->stages->stage;
+}
+
+bool lower_holds_output(const Lowering *self, int32_t k) {
+    return !self->stages || self->stages->map->output[k] == self->stages->stage;
+}
+
+bool lower_carries(const Lowering *self, const PlannedLoop *loop, int32_t k) {
+    if (!self->stages) return true;
+    return stage_in(self->stages->map->carried[loop - self->rules->loops][k], self->stages->stage);
+}
+
+AmStatus lower_list_carried(const Lowering *self, const PlannedLoop *loop, int32_t **leaves, int32_t *count,
+                            AmError *error) {
+    *leaves = ARENA_ARRAY(self->arena, int32_t, loop->leaf_count + 1);
+    *count = 0;
+    if (!*leaves) return am_fail_memory(error, loop->leaf_count);
+    for (int32_t k = 0; k < loop->leaf_count; k++)
+        if (lower_carries(self, loop, k)) (*leaves)[(*count)++] = k;
+    return AM_OK;
+}
+
+static TransferEnd end_of(const LoweredStages *stages, int32_t stage, int32_t i) {
+    const Assignment *assignment = stages->assignments[stage];
+    return (TransferEnd){.mesh = &assignment->stage->mesh,
+                         .first_rank = stages->map->first_rank[stage],
+                         .state = assignment->stored[i]};
+}
+
+static AmStatus transfer(Lowering *self, int32_t i, AmError *error) {
+    const LoweredStages *stages = self->stages;
+    StageSet held = stages->map->held[i], missing = stages->map->needed[i] & ~held;
+    int32_t sender = stage_first(held), leaves = rules_leaf_count(&self->module->instructions[i].shape);
+    for (int32_t leaf = 0; leaf < leaves; leaf++) {
+        for (int32_t receiver = 0; receiver < stages->map->stage_count; receiver++) {
+            if (!stage_in(missing, receiver)) continue;
+            self->transfers++;
+            self->sender = sender;
+            self->receiver = receiver;
+            TransferEnd source = end_of(stages, sender, i), target = end_of(stages, receiver, i);
+            if (sender == stages->stage) TRY(lower_send(self, i, leaf, source.state, &target, error));
+            else if (receiver == stages->stage)
+                TRY(lower_receive(self, i, leaf, &source, target.state, error));
+        }
+    }
+    return AM_OK;
+}
+
+AmStatus lower_transfers(Lowering *self, AmError *error) {
+    for (int32_t k = 0; k < self->put_off_count; k++) {
+        self->stages->awaited[self->put_off[k]] = 0;
+        TRY(transfer(self, self->put_off[k], error));
+    }
+    self->put_off_count = 0;
+    return AM_OK;
+}
+
+AmStatus lower_made(Lowering *self, int32_t i, AmError *error) {
+    if (!self->stages) return AM_OK;
+    const StageMap *map = self->stages->map;
+    StageSet missing = map->needed[i] & ~map->held[i];
+    if (missing == 0) return AM_OK;
+    if (map->held[i] == 0)
+        return am_fail(error, AM_ERROR_INTERNAL, self->module->source, "no stage computes %s",
+                       self->module->instructions[i].name);
+    ARENA_RESERVE(self->arena, self->put_off, self->put_off_count, self->put_off_capacity);
+    if (self->arena->failed) return am_fail_memory(error, self->put_off_count);
+    self->put_off[self->put_off_count++] = i;
+    self->stages->awaited[i] = missing;
+    return AM_OK;
+}
+
+/* The stages that wait for a value, or for the forward one that stands in for it. */
+static StageSet awaited(const LoweredStages *stages, int32_t i) {
+    int32_t forward = stages_repeated(stages->context, i);
+    return stages->awaited[i] | (forward < 0 ? 0 : stages->awaited[forward]);
+}
+
+AmStatus lower_meet(Lowering *self, int32_t i, AmError *error) {
+    const LoweredStages *stages = self->stages;
+    if (!stages || !self->choices->live[i]) return AM_OK;
+    StageSet taken = 0;
+    const PlannedLoop *loop = rules_loop(self->rules, i);
+    for (int32_t k = 0; loop && k < loop->leaf_count; k++) taken |= awaited(stages, loop->leaves[k].initial);
+    for (int32_t k = self->choices->first_operand[i]; k < self->choices->first_operand[i + 1]; k++)
+        taken |= awaited(stages, self->choices->operands[k]);
+    if (stages_is_transparent(stages->context, i)) stages->awaited[i] = taken;
+    return taken & stages->map->held[i] ? lower_transfers(self, error) : AM_OK;
+}

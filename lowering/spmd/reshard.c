@@ -1,0 +1,208 @@
+/* Boxing (OneFlow section 3.2): from one state of a tensor to another by the
+ * cheapest sequence of collectives.
+ *
+ * reshard_path.c finds the sequence; here it becomes instructions. A shard that is a
+ * piece of each of several blocks of a dimension (SbpCut) is moved in another view
+ * of the tensor, which has the blocks as a dimension.
+ */
+#include "lowering/spmd/lower_internal.h"
+
+/* Extents along `dimension` of the members of the group over `axes`. */
+static const int64_t *group_parts(Lowering *self, uint32_t axes, SbpState state, int32_t dimension,
+                                  int64_t size) {
+    return lower_memo_parts(self->memo, self->arena, self->program->mesh, self->program->device, axes, state,
+                            dimension, size);
+}
+
+/* Computes the range that each member of a halo_exchange needs, relative to the start of the
+ * group's first shard. */
+static void find_ranges(Lowering *self, ProgramMovement *movement, const ProgramCollective *collective,
+                        const IrShape *global, SbpState from, const ReshardStep *step) {
+    const Mesh *mesh = self->program->mesh;
+    int32_t count = collective->group_count, d = step->dimension;
+    int64_t *starts = ARENA_ARRAY(self->arena, int64_t, count + 1), first, part;
+    int64_t *extents = ARENA_ARRAY(self->arena, int64_t, count + 1);
+    if (self->arena->failed) return;
+    sbp_shard(mesh, from, collective->group[0], d, global->dimensions[d], &first, &part);
+    for (int32_t k = 0; k < count; k++) {
+        sbp_shard(mesh, step->state, collective->group[k], d, global->dimensions[d], &starts[k], &extents[k]);
+        starts[k] -= first;
+    }
+    movement->range_start = starts;
+    movement->range_extent = extents;
+}
+
+static AmStatus emit_collective(Lowering *self, ProgramInstruction *instruction, const IrShape *global,
+                                SbpState from, const ReshardStep *step, AmError *error) {
+    const Mesh *mesh = self->program->mesh;
+    ProgramCollective *collective = ARENA_ARRAY(self->arena, ProgramCollective, 1);
+    const KnownGroup *group =
+        lower_memo_group(self->memo, self->arena, mesh, self->program->device, step->axes);
+    ProgramMovement *movement = ARENA_ARRAY(self->arena, ProgramMovement, 1);
+    if (self->arena->failed) return am_fail_memory(error, mesh->device_count);
+    *collective = (ProgramCollective){.kind = (ProgramCollectiveKind)step->kind,
+                                      .reduction = step->reduction,
+                                      .axes = step->axes,
+                                      .group_count = group->count,
+                                      .group = group->devices};
+    if (step->kind != PROGRAM_ALL_REDUCE) {
+        SbpState split = step->kind == PROGRAM_REDUCE_SCATTER ? step->state : from;
+        movement->dimension = step->dimension;
+        movement->parts =
+            group_parts(self, step->axes, split, step->dimension, global->dimensions[step->dimension]);
+        if (step->kind == PROGRAM_ALL_TO_ALL) {
+            movement->other = step->other;
+            movement->other_parts =
+                group_parts(self, step->axes, step->state, step->other, global->dimensions[step->other]);
+        }
+        if (step->kind == PROGRAM_HALO_EXCHANGE) find_ranges(self, movement, collective, global, from, step);
+        collective->movements = movement;
+    }
+    instruction->kind = PROGRAM_COLLECTIVE;
+    instruction->collective = collective;
+    return self->arena->failed ? am_fail_memory(error, group->count) : AM_OK;
+}
+
+/* A slice instruction that keeps of a shard under `from` the shard under `to`. */
+static AmStatus emit_cut(Lowering *self, ProgramInstruction *instruction, const IrShape *global,
+                         SbpState from, SbpState to, AmError *error) {
+    int32_t rank = global->rank;
+    IrAttributes *attributes = ARENA_ARRAY(self->arena, IrAttributes, 1);
+    int64_t *numbers = ARENA_ARRAY(self->arena, int64_t, 3 * rank + 1);
+    if (self->arena->failed) return am_fail_memory(error, rank);
+    for (int32_t d = 0; d < rank; d++) {
+        int64_t from_start, from_extent, to_start, to_extent;
+        sbp_shard(self->program->mesh, from, self->program->device, d, global->dimensions[d], &from_start,
+                  &from_extent);
+        sbp_shard(self->program->mesh, to, self->program->device, d, global->dimensions[d], &to_start,
+                  &to_extent);
+        numbers[d] = to_start - from_start;
+        numbers[rank + d] = numbers[d] + to_extent;
+        numbers[2 * rank + d] = 1;
+    }
+    *attributes = (IrAttributes){
+        .slice_start = numbers, .slice_limit = numbers + rank, .slice_stride = numbers + 2 * rank};
+    instruction->kind = PROGRAM_COMPUTE;
+    instruction->opcode = IR_SLICE;
+    instruction->attributes = attributes;
+    return AM_OK;
+}
+
+/* A tensor with every dimension that a state cuts in blocks seen as two. */
+typedef struct BlockView {
+    IrShape shape;
+    int32_t place[IR_MAX_RANK]; /* dimension -> that of the view, the second of two */
+} BlockView;
+
+/* False where the view would have too many dimensions. */
+static bool view_in_blocks(BlockView *view, int64_t *dimensions, const IrShape *global, SbpState from,
+                           SbpState to) {
+    int32_t rank = 0;
+    for (int32_t d = 0; d < global->rank; d++) {
+        int64_t blocks = sbp_blocks(from, d);
+        if (blocks == 1) blocks = sbp_blocks(to, d);
+        if (rank + 2 > IR_MAX_RANK) return false;
+        if (blocks > 1) dimensions[rank++] = blocks;
+        view->place[d] = rank;
+        dimensions[rank++] = global->dimensions[d] / blocks;
+    }
+    view->shape = (IrShape){.type = global->type, .rank = rank, .dimensions = dimensions};
+    return true;
+}
+
+/* A state of the tensor as one of the view. */
+static SbpState state_in_view(const Mesh *mesh, const BlockView *view, SbpState state) {
+    SbpState seen = state;
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) {
+        if (!sbp_is_split(state.axis[axis])) continue;
+        int32_t d = view->place[sbp_dimension(state.axis[axis])];
+        SbpCut cut = state.cut[axis];
+        sbp_set(&seen, axis, SBP_B);
+        if (cut.outer > 1) cut = sbp_cut(mesh, seen, axis, d, view->shape.dimensions[d], 1, cut.count);
+        sbp_set_split(&seen, axis, d, cut);
+    }
+    return seen;
+}
+
+/* Adds an instruction on `operand` whose result is (i, leaf) in this state. */
+static ProgramInstruction *add_step(Lowering *self, int32_t i, int32_t leaf, const IrShape *global,
+                                    SbpState state, int32_t operand, int32_t *result) {
+    static const IrAttributes none;
+    int32_t *operands = ARENA_ARRAY(self->arena, int32_t, 1);
+    *result = lower_add_value(self, i, leaf, global, state);
+    ProgramInstruction *instruction = lower_add_instruction(self);
+    if (!operands) return instruction; /* the arena has failed */
+    *operands = operand;
+    instruction->origin = i;
+    instruction->operand_count = instruction->result_count = 1;
+    instruction->operands = operands;
+    instruction->first_result = *result;
+    instruction->attributes = &none;
+    return instruction;
+}
+
+/* Adds a view of `operand` under another shape. */
+static void add_view(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, SbpState state,
+                     int32_t operand, int32_t *result) {
+    ProgramInstruction *view = add_step(self, i, leaf, global, state, operand, result);
+    view->kind = PROGRAM_VIEW;
+    view->opcode = IR_RESHAPE;
+}
+
+/* Emits one step on a value; gives the value in the step's state. */
+static AmStatus emit_step(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, SbpState from,
+                          const ReshardStep *step, int32_t *value, AmError *error) {
+    ProgramInstruction *instruction = add_step(self, i, leaf, global, step->state, *value, value);
+    if (self->arena->failed) return am_fail_memory(error, 0);
+    return step->kind < 0 ? emit_cut(self, instruction, global, from, step->state, error)
+                          : emit_collective(self, instruction, global, from, step, error);
+}
+
+/* The same where the state before or after cuts in blocks: on a view of the value. */
+static AmStatus emit_step_in_blocks(Lowering *self, int32_t i, int32_t leaf, const IrShape *global,
+                                    SbpState from, const ReshardStep *step, int32_t *value, AmError *error) {
+    const Mesh *mesh = self->program->mesh;
+    BlockView view;
+    int64_t *dimensions = ARENA_ARRAY(self->arena, int64_t, IR_MAX_RANK);
+    if (!dimensions) return am_fail_memory(error, IR_MAX_RANK);
+    if (!view_in_blocks(&view, dimensions, global, from, step->state))
+        return am_fail(error, AM_ERROR_INPUT, self->module->source,
+                       "lowering %s: a tensor of %d dimensions cannot be cut in blocks",
+                       self->module->instructions[i].name, global->rank);
+    SbpState before = state_in_view(mesh, &view, from);
+    ReshardStep seen = *step;
+    seen.state = state_in_view(mesh, &view, step->state);
+    seen.dimension = view.place[step->dimension];
+    seen.other = view.place[step->other];
+    add_view(self, i, LOWERED_IN_BLOCKS, &view.shape, before, *value, value);
+    TRY(emit_step(self, i, LOWERED_IN_BLOCKS, &view.shape, before, &seen, value, error));
+    add_view(self, i, leaf, global, step->state, *value, value);
+    return self->arena->failed ? am_fail_memory(error, 0) : AM_OK;
+}
+
+static bool has_blocks(SbpState state) {
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
+        if (sbp_is_split(state.axis[axis]) && state.cut[axis].outer > 1) return true;
+    return false;
+}
+
+AmStatus reshard_value(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t from,
+                       SbpState to, int32_t *value, AmError *error) {
+    *value = from;
+    SbpState state = self->program->values[from].state, before = reshard_before_partial(state, to);
+    const ReshardPath *path =
+        lower_memo_path(self->memo, self->arena, self->program->mesh, global, state, before);
+    if (!path)
+        return am_fail(error, AM_ERROR_INTERNAL, self->module->source, "lowering %s: no way to box its value",
+                       self->module->instructions[i].name);
+    for (int32_t k = 0; k < path->count; k++) {
+        const ReshardStep *step = &path->steps[k];
+        bool moves = step->kind != PROGRAM_ALL_REDUCE; /* an all_reduce works on any shard */
+        bool in_blocks = moves && (has_blocks(state) || has_blocks(step->state));
+        TRY(in_blocks ? emit_step_in_blocks(self, i, leaf, global, state, step, value, error)
+                      : emit_step(self, i, leaf, global, state, step, value, error));
+        state = step->state;
+    }
+    return sbp_equal(before, to) ? AM_OK
+                                 : reshard_make_partial(self, i, leaf, global, *value, to, value, error);
+}

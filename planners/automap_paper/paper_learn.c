@@ -1,0 +1,115 @@
+/* The run of a search in Auto-MAP's own mode; see paper_learn.h.
+ *
+ * Batch 64, Adam, gamma 0.6, epsilon from 1 to 0.1, prioritized replay with alpha 0.2 and beta 0.6 over 2000
+ * transitions, target network every 100 updates, double DQN, dueling heads, no noisy layers: all of it the
+ * paper's. It gives no width of its network and no steps between updates.
+ */
+#include "planners/automap_paper/paper_learn.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "base/system/clock.h"
+
+/* The differences of the three tasks. Epsilon falls over `decay` steps. */
+typedef struct TaskSettings {
+    double learning_rate;
+    int64_t decay;
+    int32_t hidden, steps_per_update;
+    int32_t settled;     /* episodes of the policy in a row that earn the most */
+    double tolerance;    /* by which they may earn less than the best one */
+    int64_t least_steps; /* before it may have settled */
+    int64_t most_steps;  /* 0: no bound but the number of episodes */
+} TaskSettings;
+
+static const TaskSettings tasks[SPACE_COUNT] = {
+    [SPACE_OPERATOR] = {5e-4, 2000, 64, 4, 10, 1e-6, 2000, 0},
+    [SPACE_DATA] = {5e-4, 500, 32, 2, 20, 1e-6, 1000, 0},
+    [SPACE_PIPELINE] = {1e-3, 10000, 64, 16, 20, 5e-3, 3000, 10000},
+};
+
+static const char *const end_names[PAPER_ENDS] = {"settled", "steps", "episodes", "seconds", "interrupted"};
+
+const char *paper_end_name(PaperEnd end) {
+    return end_names[end];
+}
+
+typedef struct Learning {
+    PaperLearning *result;
+    const SearchOptions *options;
+    const TaskSettings *task;
+    double deadline;
+    int32_t settled;
+    bool was_greedy;
+} Learning;
+
+static AgentSettings settings_for(const TaskSettings *task, const SearchOptions *options) {
+    AgentSettings settings = agent_default_settings(); /* the paper's but for these */
+    settings.gamma = 0.6;
+    settings.n_step = 1;
+    settings.learning_rate = task->learning_rate;
+    settings.epsilon_decay = task->decay;
+    settings.hidden[0] = settings.hidden[1] = task->hidden;
+    settings.seed = options->seed;
+    settings.device = options->device;
+    return settings;
+}
+
+/* Records whether an episode of the policy earns as much as the best one. */
+static void judge(Learning *self, const DqnEpisode *last) {
+    double least = self->result->best - self->task->tolerance * fabs(self->result->best);
+    self->settled = last->reward >= least ? self->settled + 1 : 0;
+    self->result->greedy = last->reward;
+}
+
+static bool must_stop(void *user, const DqnEpisode *last) {
+    Learning *self = user;
+    PaperLearning *result = self->result;
+    const SearchOptions *options = self->options;
+    result->episodes = last->number;
+    result->steps = last->steps;
+    if (last->number > 0) result->best = fmax(result->best, last->reward);
+    if (last->is_greedy) judge(self, last);
+    bool has_learned = last->steps >= self->task->least_steps;
+    if (has_learned && self->settled >= self->task->settled) result->end = PAPER_SETTLED;
+    else if (self->task->most_steps > 0 && last->steps >= self->task->most_steps) result->end = PAPER_STEPS;
+    else if (options->interrupted && *options->interrupted) result->end = PAPER_INTERRUPTED;
+    else if (self->deadline > 0 && clock_seconds() > self->deadline) result->end = PAPER_SECONDS;
+    else if (last->number >= options->evaluations) result->end = PAPER_EPISODES;
+    else return false;
+    return true;
+}
+
+static bool is_greedy(void *user, const DqnEpisode *last) {
+    (void)user;
+    return last->number % 2 == 1;
+}
+
+static void log_episode(void *user, const DqnEpisode *episode) {
+    const Learning *self = user;
+    char line[256];
+    snprintf(line, sizeof line,
+             "{\"episode\":%lld,\"reward\":%.6g,\"best\":%.6g,\"epsilon\":%.4g,\"loss\":%.6g,\"greedy\":%s}",
+             (long long)episode->number, episode->reward, fmax(self->result->best, episode->reward),
+             episode->epsilon, episode->loss, episode->is_greedy ? "true" : "false");
+    self->options->on_episode(self->options->user, line);
+}
+
+AmStatus paper_learn(PaperLearning *learning, Environment *environment, PlanSpace space,
+                     const SearchOptions *options, AmError *error) {
+    double start = clock_seconds();
+    *learning = (PaperLearning){.best = -HUGE_VAL, .greedy = -HUGE_VAL};
+    Learning self = {.result = learning,
+                     .options = options,
+                     .task = &tasks[space],
+                     .deadline = options->seconds > 0 ? start + options->seconds : 0};
+    AgentSettings settings = settings_for(self.task, options);
+    DqnRunOptions run = {.steps_per_update = self.task->steps_per_update,
+                         .must_stop = must_stop,
+                         .is_greedy = is_greedy,
+                         .on_episode = options->on_episode ? log_episode : NULL,
+                         .user = &self};
+    TRY(dqn_run(environment, &settings, &run, error));
+    learning->seconds = clock_seconds() - start;
+    return AM_OK;
+}

@@ -1,0 +1,464 @@
+/* Pipelines as Auto-MAP cuts them; see paper_pipeline.h.
+ *
+ * Actions count from the first pivot of the cut's window, so that the network has as many values as the
+ * widest window has pivots and not as many as the module has: pivots outside it are masked in any case.
+ */
+#include "planners/automap_paper/paper_pipeline.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "cost/collective/collective.h"
+#include "propagation/stages/stages.h"
+
+#define FEATURES     3
+#define MOST_PIVOTS  8192
+#define WALKED_TURNS 64
+
+typedef struct Stage {
+    const PaperPivot *first, *end; /* the sums before its begin and its end */
+    int32_t first_device, end_device;
+} Stage;
+
+typedef struct Window {
+    int32_t *pivots; /* [count] ascending */
+    int32_t count;
+} Window;
+
+typedef struct Pipelining {
+    PaperPipeline shared;
+    Arena *arena;
+    const Cluster *cluster;
+    double memory_fraction;
+    int32_t *device_of; /* [pivot]: its device cut */
+    Window windows[STAGES_MOST];
+    const CollectiveTopology **topologies; /* [first device * (devices + 1) + end device] */
+    double *reduced; /* [begin * (pivots + 2) + end] 1 + seconds of a stage's all-reduce; 0: not known yet */
+    PaperCut cuts[STAGES_MOST];
+    int32_t cut_count;
+} Pipelining;
+
+static const PaperPivot nothing;
+
+/* ---- prices ---- */
+
+/* One iteration of a pass of a stage, whose devices share the micro-batch. */
+static double turn_seconds(const Pipelining *self, const Stage *stage, PaperPass pass) {
+    double shares = (double)self->shared.chain->parts / self->shared.micro_batches;
+    return (stage->end->seconds[pass] - stage->first->seconds[pass]) * shares /
+           (stage->end_device - stage->first_device);
+}
+
+/* 0 for the begin of the module, then the pivots, then its end. */
+static size_t ordinal_of(const Pipelining *self, const PaperPivot *pivot) {
+    const PaperChain *chain = self->shared.chain;
+    if (pivot == &nothing) return 0;
+    return pivot == &chain->whole ? (size_t)chain->count + 1 : (size_t)(pivot - chain->pivots) + 1;
+}
+
+/* The cuts of a stage determine its devices. */
+static double all_reduce_seconds(const Pipelining *self, const Stage *stage) {
+    size_t width = (size_t)self->shared.chain->count + 2;
+    double *known = &self->reduced[ordinal_of(self, stage->first) * width + ordinal_of(self, stage->end)];
+    int32_t count = self->cluster->device_count + 1;
+    const CollectiveTopology *topology = self->topologies[stage->first_device * count + stage->end_device];
+    if (*known == 0 && topology)
+        *known =
+            1 + collective_seconds(PROGRAM_ALL_REDUCE, stage->end->weight_bytes - stage->first->weight_bytes,
+                                   topology, self->cluster);
+    return *known > 0 ? *known - 1 : 0;
+}
+
+/* Activations of a micro-batch over the cut behind a stage, one way. */
+static double transfer_seconds(const Pipelining *self, const Stage *stage) {
+    int32_t index = cluster_link_between(self->cluster, stage->end_device - 1, stage->end_device);
+    if (index < 0) return 0;
+    const ClusterLink *link = &self->cluster->links[index];
+    double bytes = stage->end->crossing / self->shared.micro_batches;
+    if (bytes <= 0) return 0;
+    return link->latency_seconds +
+           bytes / (link->bytes_per_second * cluster_efficiency(&link->efficiency, bytes));
+}
+
+/* Bytes of a device of stage s at the peak: 1F1B keeps the activations of at most S - s turns. */
+static double memory_of(const Pipelining *self, const Stage *stage, int32_t s) {
+    int32_t turns = self->shared.stage_count - s, devices = stage->end_device - stage->first_device;
+    if (turns > self->shared.micro_batches) turns = self->shared.micro_batches;
+    double weights = stage->end->weight_bytes - stage->first->weight_bytes; /* and their gradients */
+    double kept = stage->end->kept_bytes - stage->first->kept_bytes;
+    return 2 * weights + stage->end->state_bytes - stage->first->state_bytes +
+           kept * turns / self->shared.micro_batches / devices;
+}
+
+static int32_t list_stages(const Pipelining *self, Stage *stages, const PaperCut *cuts, int32_t count) {
+    Stage stage = {.first = &nothing};
+    for (int32_t k = 0; k <= count; k++) {
+        bool is_last = k == count;
+        stage.end = is_last ? &self->shared.chain->whole : &self->shared.chain->pivots[cuts[k].pivot];
+        stage.end_device = is_last ? self->cluster->device_count : cuts[k].device;
+        stages[k] = stage;
+        stage.first = stage.end;
+        stage.first_device = stage.end_device;
+    }
+    return count + 1;
+}
+
+/* One iteration of every stage, and the activations over the cut after it, one way. */
+typedef struct Turns {
+    double forward[STAGES_MOST], backward[STAGES_MOST], gradients[STAGES_MOST], transfer[STAGES_MOST];
+    int32_t stages, count; /* turns */
+} Turns;
+
+/* The k-th thing that a stage does in 1F1B: `*turn` and whether it is backward. As many forward turns come
+ * first as the stage is from the end, then a backward and a forward one by turns. */
+static bool is_backward(const Turns *turns, int32_t stage, int32_t k, int32_t *turn) {
+    int32_t first = turns->stages - stage < turns->count ? turns->stages - stage : turns->count;
+    int32_t both = 2 * (turns->count - first), j = k - first;
+    if (j < 0 || (j < both && j % 2 == 1)) {
+        *turn = j < 0 ? k : first + j / 2;
+        return false;
+    }
+    *turn = j < both ? j / 2 : turns->count - first + j - both;
+    return true;
+}
+
+/* The end of each stage's last iteration. Stages execute in order, as soon as their inputs are
+ * there. */
+static void walk_turns(const Turns *turns, double *ended) {
+    double made[STAGES_MOST][WALKED_TURNS], returned[STAGES_MOST][WALKED_TURNS]; /* -1: not yet */
+    int32_t done[STAGES_MOST] = {0}, last = turns->stages - 1;
+    for (int32_t s = 0; s <= last; s++) {
+        ended[s] = 0;
+        for (int32_t m = 0; m < turns->count; m++) made[s][m] = returned[s][m] = -1;
+    }
+    for (int32_t left = 2 * turns->count * turns->stages; left > 0;) {
+        for (int32_t s = 0; s <= last; s++) {
+            for (; done[s] < 2 * turns->count; done[s]++, left--) {
+                int32_t m;
+                bool backward = is_backward(turns, s, done[s], &m);
+                double ready =
+                    backward ? (s == last ? made[s][m] : returned[s + 1][m]) : (s == 0 ? 0 : made[s - 1][m]);
+                if (ready < 0) break;
+                if (backward && s < last) ready += turns->transfer[s];
+                if (!backward && s > 0) ready += turns->transfer[s - 1];
+                ended[s] = fmax(ended[s], ready) + (backward ? turns->backward[s] : turns->forward[s]);
+                *(backward ? &returned[s][m] : &made[s][m]) = ended[s];
+                if (backward) ended[s] += turns->gradients[s];
+            }
+        }
+    }
+}
+
+/* Returns whether a stage's devices are on several servers. */
+static bool is_spread(const Pipelining *self, const Stage *stage) {
+    return self->cluster->server_of[stage->first_device] != self->cluster->server_of[stage->end_device - 1];
+}
+
+/* The all-reduces that a stage's one has to do with: of stages on several servers all, as they share links.
+ */
+static double reduced_after(const Pipelining *self, const Stage *stages, int32_t count, int32_t s) {
+    double seconds = 0;
+    if (!is_spread(self, &stages[s])) return all_reduce_seconds(self, &stages[s]);
+    for (int32_t u = 0; u < count; u++)
+        if (is_spread(self, &stages[u])) seconds += all_reduce_seconds(self, &stages[u]);
+    return seconds;
+}
+
+/* L of the stages; see the header. Of very many iterations the last ones are as long as the longest
+ * stage. */
+static double length_of(const Pipelining *self, const Stage *stages, int32_t count) {
+    Turns turns = {.stages = count, .count = self->shared.micro_batches};
+    double ended[STAGES_MOST], longest = 0, length = 0;
+    if (turns.count > WALKED_TURNS) turns.count = WALKED_TURNS;
+    for (int32_t s = 0; s < count; s++) {
+        turns.forward[s] = turn_seconds(self, &stages[s], PAPER_FORWARD);
+        turns.backward[s] = turn_seconds(self, &stages[s], PAPER_BACKWARD);
+        turns.transfer[s] = s + 1 < count ? transfer_seconds(self, &stages[s]) : 0;
+        turns.gradients[s] = turn_seconds(self, &stages[s], PAPER_GRADIENTS);
+        longest = fmax(longest, turns.forward[s] + turns.backward[s] + turns.gradients[s]);
+    }
+    walk_turns(&turns, ended);
+    for (int32_t s = 0; s < count; s++) {
+        double update = stages[s].end->seconds[PAPER_UPDATE] - stages[s].first->seconds[PAPER_UPDATE];
+        double reduced = reduced_after(self, stages, count, s);
+        int32_t weights = stages[s].end->weights - stages[s].first->weights;
+        double behind =
+            fmax(weights > 0 ? reduced / weights : reduced, reduced - turns.backward[s] - turns.gradients[s]);
+        length = fmax(length, ended[s] + behind + update);
+    }
+    return length + (self->shared.micro_batches - turns.count) * longest;
+}
+
+/* Returns whether all stages fit; else `fit`, where given, is of the one that lacks most. */
+static bool check_memory(const Pipelining *self, const Stage *stages, int32_t count, MemoryFit *fit) {
+    bool fits = true;
+    for (int32_t s = 0; s < count; s++) {
+        int32_t devices[1] = {stages[s].first_device};
+        for (int32_t d = stages[s].first_device; d < stages[s].end_device; d++)
+            if (cluster_device_type(self->cluster, d)->memory_bytes <
+                cluster_device_type(self->cluster, devices[0])->memory_bytes)
+                devices[0] = d;
+        MemoryFit here = memory_fit((int64_t)memory_of(self, &stages[s], s), self->cluster, devices, 1,
+                                    self->memory_fraction);
+        if (fit && (s == 0 || here.needed_fraction > fit->needed_fraction)) *fit = here;
+        fits = fits && here.fits;
+    }
+    return fits;
+}
+
+double paper_pipeline_seconds(const PaperPipeline *pipeline, const PaperCut *cuts, bool *fits) {
+    const Pipelining *self = (const Pipelining *)pipeline;
+    Stage stages[STAGES_MOST];
+    int32_t count = list_stages(self, stages, cuts, pipeline->stage_count - 1);
+    *fits = check_memory(self, stages, count, NULL);
+    return length_of(self, stages, count);
+}
+
+/* ---- the environment ---- */
+
+static AmStatus reset(Environment *environment, AmError *error) {
+    (void)error;
+    ((Pipelining *)environment)->cut_count = 0;
+    return AM_OK;
+}
+
+/* Returns whether the next cut may be at this pivot: behind the last one, with a device, and weights in every
+ * stage that it ends. */
+static bool is_legal(const Pipelining *self, int32_t pivot) {
+    const PaperCut *last = self->cut_count > 0 ? &self->cuts[self->cut_count - 1] : NULL;
+    const PaperChain *chain = self->shared.chain;
+    int32_t weights = chain->pivots[pivot].weights, before = last ? chain->pivots[last->pivot].weights : 0;
+    int32_t device = last ? last->device : 0;
+    return weights > before && weights < chain->whole.weights && self->device_of[pivot] > device;
+}
+
+/* All windows are masked where nothing is left: then the last pivot of the window is taken, as a stage that
+ * does not fit. */
+static void mask(const Environment *environment, uint8_t *legal) {
+    const Pipelining *self = (const Pipelining *)environment;
+    memset(legal, 0, (size_t)environment->action_count);
+    if (self->cut_count == self->shared.stage_count - 1) return;
+    const Window *window = &self->windows[self->cut_count];
+    bool any = false;
+    for (int32_t k = 0; k < window->count; k++) any |= legal[k] = is_legal(self, window->pivots[k]);
+    if (!any) legal[window->count - 1] = 1;
+}
+
+static float squashed(double x) {
+    return (float)(x / (1 + x));
+}
+
+/* The three features of a pivot, if it were the next cut. */
+static void describe(const Pipelining *self, int32_t pivot, float *features, int32_t stride) {
+    PaperCut cuts[STAGES_MOST];
+    Stage stages[STAGES_MOST];
+    memcpy(cuts, self->cuts, sizeof *cuts * (size_t)self->cut_count);
+    cuts[self->cut_count] = (PaperCut){pivot, self->device_of[pivot]};
+    int32_t count = list_stages(self, stages, cuts, self->cut_count + 1);
+    double reduced = 0, sent = 0, shortest = INFINITY, longest = 0;
+    for (int32_t s = 0; s < count; s++) {
+        double turn = turn_seconds(self, &stages[s], PAPER_FORWARD) +
+                      turn_seconds(self, &stages[s], PAPER_BACKWARD) +
+                      turn_seconds(self, &stages[s], PAPER_GRADIENTS);
+        reduced += all_reduce_seconds(self, &stages[s]);
+        if (s + 1 < count) sent = fmax(sent, transfer_seconds(self, &stages[s]));
+        shortest = fmin(shortest, turn);
+        longest = fmax(longest, turn);
+    }
+    features[0] = squashed(reduced / self->shared.unit);
+    features[stride] = squashed(sent * self->shared.micro_batches / self->shared.unit);
+    features[2 * stride] = longest > 0 ? (float)(shortest / longest) : 0;
+}
+
+static void observe(const Environment *environment, float *observation) {
+    const Pipelining *self = (const Pipelining *)environment;
+    int32_t width = environment->action_count;
+    memset(observation, 0, sizeof *observation * (size_t)environment->observation_size);
+    observation[FEATURES * width] = (float)self->cut_count / (float)self->shared.stage_count;
+    if (self->cut_count == self->shared.stage_count - 1) return;
+    const Window *window = &self->windows[self->cut_count];
+    for (int32_t k = 0; k < window->count; k++)
+        if (is_legal(self, window->pivots[k])) describe(self, window->pivots[k], &observation[k], width);
+}
+
+/* The reward of the pipeline when all cuts are made. */
+static double finish(Pipelining *self) {
+    PaperPipeline *shared = &self->shared;
+    Stage stages[STAGES_MOST];
+    MemoryFit fit;
+    int32_t count = list_stages(self, stages, self->cuts, self->cut_count);
+    double seconds = length_of(self, stages, count);
+    if (!check_memory(self, stages, count, &fit)) {
+        shared->failures++;
+        bool nearer =
+            shared->nearest.needed_bytes == 0 || fit.needed_fraction < shared->nearest.needed_fraction;
+        if (nearer) shared->nearest = fit;
+        return -sqrt(shared->unit / seconds);
+    }
+    if (shared->best_seconds == 0 || seconds < shared->best_seconds) {
+        shared->best_seconds = seconds;
+        memcpy(shared->best, self->cuts, sizeof *self->cuts * (size_t)self->cut_count);
+    }
+    return shared->unit / seconds;
+}
+
+static AmStatus step(Environment *environment, int32_t action, double *reward, bool *done, AmError *error) {
+    (void)error;
+    Pipelining *self = (Pipelining *)environment;
+    int32_t pivot = self->windows[self->cut_count].pivots[action];
+    bool is_open = is_legal(self, pivot);
+    if (is_open) self->cuts[self->cut_count++] = (PaperCut){pivot, self->device_of[pivot]};
+    *done = !is_open || self->cut_count == self->shared.stage_count - 1;
+    *reward = !*done ? 0 : is_open ? finish(self) : -1;
+    return AM_OK;
+}
+
+bool paper_pipeline_is_tight(const PaperPipeline *pipeline) {
+    const Pipelining *self = (const Pipelining *)pipeline;
+    Stage stages[STAGES_MOST];
+    int32_t count = list_stages(self, stages, pipeline->best, pipeline->stage_count - 1);
+    double room = (double)cluster_least_memory(self->cluster, NULL, 0) * self->memory_fraction;
+    bool is_tight = false;
+    for (int32_t s = 0; s < count; s++) {
+        double gradients = stages[s].end->weight_bytes - stages[s].first->weight_bytes;
+        is_tight = is_tight || memory_of(self, &stages[s], s) + gradients > room;
+    }
+    return is_tight;
+}
+
+#define MOST_PIPELINES 1000000
+
+double paper_pipeline_shortest(const PaperPipeline *pipeline) {
+    Pipelining walk = *(const Pipelining *)pipeline; /* whose cuts are moved here */
+    int32_t places[STAGES_MOST] = {0}, last = pipeline->stage_count - 1;
+    double shortest = INFINITY, count = 1;
+    for (int32_t k = 0; k < last; k++) count *= walk.windows[k].count;
+    if (count > MOST_PIPELINES) return NAN;
+    walk.cut_count = 0;
+    for (int32_t k = 0; k >= 0;) {
+        walk.cut_count = k;
+        if (k == last) {
+            bool fits;
+            double seconds = paper_pipeline_seconds(&walk.shared, walk.cuts, &fits);
+            if (fits) shortest = fmin(shortest, seconds);
+            k--;
+        } else if (places[k] == walk.windows[k].count) {
+            places[k--] = 0;
+        } else {
+            int32_t pivot = walk.windows[k].pivots[places[k]++];
+            if (!is_legal(&walk, pivot)) continue;
+            walk.cuts[k] = (PaperCut){pivot, walk.device_of[pivot]};
+            k++;
+        }
+    }
+    return isfinite(shortest) ? shortest : NAN;
+}
+
+/* ---- making one ---- */
+
+/* Returns whether less crosses at a pivot than, or as much as, at both of its neighbours. */
+static bool is_narrow(const PaperChain *chain, int32_t p) {
+    double crossing = chain->pivots[p].crossing;
+    return (p == 0 || crossing <= chain->pivots[p - 1].crossing) &&
+           (p + 1 == chain->count || crossing <= chain->pivots[p + 1].crossing);
+}
+
+/* The pivots whose device cut is near a boundary: the narrow ones, or all if there are none. */
+static AmStatus fill_window(Pipelining *self, Window *window, int32_t boundary, AmError *error) {
+    const PaperChain *chain = self->shared.chain;
+    window->pivots = ARENA_ARRAY(self->arena, int32_t, chain->count);
+    if (!window->pivots) return am_fail_memory(error, chain->count * 4);
+    for (int32_t all = 0; all < 2 && window->count == 0; all++)
+        for (int32_t p = 0; p < chain->count; p++)
+            if (abs(self->device_of[p] - boundary) <= PAPER_RADIUS && (all || is_narrow(chain, p)))
+                window->pivots[window->count++] = p;
+    if (window->count > 0) return AM_OK;
+    return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                   "no pipeline: no cut leaves the devices within %d of number %d, where a server begins",
+                   PAPER_RADIUS, boundary);
+}
+
+static AmStatus find_windows(Pipelining *self, AmError *error) {
+    const PaperChain *chain = self->shared.chain;
+    double all = paper_turn_seconds(&chain->whole);
+    for (int32_t p = 0; p < chain->count; p++) {
+        double part = all > 0 ? paper_turn_seconds(&chain->pivots[p]) / all : 0;
+        self->device_of[p] = (int32_t)lround(part * self->cluster->device_count);
+    }
+    for (int32_t k = 0; k + 1 < self->shared.stage_count; k++) {
+        Window *window = &self->windows[k];
+        TRY(fill_window(self, window, self->cluster->servers[k + 1].first_device, error));
+        self->shared.pivot_count += window->count;
+        if (window->count > self->shared.base.action_count) self->shared.base.action_count = window->count;
+    }
+    return AM_OK;
+}
+
+/* How any consecutive devices lie, that some pair of device cuts may leave to a stage. */
+static AmStatus find_topologies(Pipelining *self, AmError *error) {
+    int32_t count = self->cluster->device_count, stages = self->shared.stage_count;
+    int32_t *devices = ARENA_ARRAY(self->arena, int32_t, count);
+    self->topologies =
+        arena_alloc(self->arena, sizeof *self->topologies * (size_t)(count + 1) * (size_t)count);
+    if (self->arena->failed) return am_fail_memory(error, (int64_t)count * count * 8);
+    for (int32_t d = 0; d < count; d++) devices[d] = d;
+    for (int32_t s = 0; s < stages; s++) {
+        int32_t begin = s == 0 ? 0 : self->cluster->servers[s].first_device;
+        for (int32_t first = begin - PAPER_RADIUS; first <= begin + PAPER_RADIUS; first++) {
+            if (first < 0 || (s == 0 && first > 0)) continue;
+            for (int32_t end = first + 2; end <= count; end++) {
+                Mesh mesh = {.axis_count = 1,
+                             .axes = {{.name = "data", .size = end - first}},
+                             .device_count = end - first};
+                CollectivePartition partition;
+                TRY(collective_partition(&partition, self->arena, self->cluster, &mesh, &devices[first], 1,
+                                         error));
+                self->topologies[first * (count + 1) + end] = &partition.topologies[0];
+            }
+        }
+    }
+    return AM_OK;
+}
+
+static AmStatus check_cluster(const Cluster *cluster, AmError *error) {
+    if (cluster->server_count < 2 || cluster->server_count > STAGES_MOST)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--objective paper cuts a pipeline into a stage per server: cluster %s has %d",
+                       cluster->name, cluster->server_count);
+    for (int32_t s = 1; s < cluster->server_count; s++)
+        if (cluster->servers[s].device_count != cluster->servers[0].device_count)
+            return am_fail(error, AM_ERROR_USAGE, "",
+                           "--objective paper: the servers of cluster %s have different numbers of devices",
+                           cluster->name);
+    return AM_OK;
+}
+
+AmStatus paper_pipeline_create(PaperPipeline **pipeline, Arena *arena, const PaperChain *chain,
+                               const Cluster *cluster, int32_t micro_batches, double memory_fraction,
+                               AmError *error) {
+    static const EnvironmentMethods methods = {reset, observe, mask, step};
+    TRY(check_cluster(cluster, error));
+    Pipelining *self = ARENA_ARRAY(arena, Pipelining, 1);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    *self = (Pipelining){.shared = {.base = {.methods = &methods},
+                                    .chain = chain,
+                                    .stage_count = cluster->server_count,
+                                    .micro_batches = micro_batches,
+                                    .best = ARENA_ARRAY(arena, PaperCut, cluster->server_count)},
+                         .arena = arena,
+                         .cluster = cluster,
+                         .memory_fraction = memory_fraction,
+                         .device_of = ARENA_ARRAY(arena, int32_t, chain->count + 1)};
+    size_t ends = (size_t)chain->count + 2;
+    if (ends > MOST_PIVOTS)
+        return am_fail(error, AM_ERROR_INPUT, "", "no pipeline: more than %d products", MOST_PIVOTS);
+    self->reduced = arena_alloc(arena, sizeof *self->reduced * ends * ends);
+    if (arena->failed) return am_fail_memory(error, chain->count);
+    double turn = paper_turn_seconds(&chain->whole) * chain->parts / micro_batches / cluster->device_count;
+    self->shared.unit = turn > 0 ? turn * micro_batches : 1;
+    TRY(find_windows(self, error));
+    TRY(find_topologies(self, error));
+    self->shared.base.observation_size = FEATURES * self->shared.base.action_count + 1;
+    *pipeline = &self->shared;
+    return AM_OK;
+}

@@ -1,0 +1,73 @@
+/* From the cuts of a pipeline to its plan; see paper_pipeline_plan.h. */
+#include "planners/automap_paper/paper_pipeline_plan.h"
+
+#include <string.h>
+
+#include "cost/simulate/simulate.h"
+#include "lowering/interleave/interleave.h"
+#include "lowering/micro_batch/micro_batches.h"
+#include "planners/baselines/baseline.h"
+#include "propagation/stages/stages.h"
+
+/* Devices [first, end) share the batch, and `storage` kinds of persistent values. */
+static AmStatus make_stage(PlanStage *stage, Arena *arena, const PlanContext *context, const Cluster *cluster,
+                           int32_t first, int32_t end, int32_t storage, AmError *error) {
+    const Mesh mesh = {
+        .axis_count = 1, .axes = {{.name = "data", .size = end - first}}, .device_count = end - first};
+    const ProblemSettings settings = {.space = SPACE_DATA, .memory_fraction = 1, .budget = {.limit = 1}};
+    int32_t *devices = ARENA_ARRAY(arena, int32_t, end - first);
+    Problem *problem;
+    AxisPlan axis_plan = {0};
+    if (!devices) return am_fail_memory(error, (end - first) * 4);
+    for (int32_t d = first; d < end; d++) devices[d - first] = d;
+    TRY(problem_create(&problem, context, cluster, &mesh, devices, &settings, error));
+    if (end - first > 1) baseline_batch(problem, 0, &axis_plan);
+    int32_t kinds = problem_storage_kinds(problem, 0);
+    axis_plan.storage[0] = (uint8_t)(storage < kinds ? storage : kinds);
+    problem_stage(problem, &axis_plan, arena, stage);
+    stage->overrides = NULL; /* there are none */
+    problem_free(problem);
+    return arena->failed ? am_fail_memory(error, 0) : AM_OK;
+}
+
+static AmStatus make_stages(Plan *plan, Arena *arena, const PlanContext *context, const Cluster *cluster,
+                            const PaperStageCuts *cuts, AmError *error) {
+    int32_t end = plan_context_whole(context)->rules->entry_count;
+    plan->stage_count = cuts->count + 1;
+    plan->stages = ARENA_ARRAY(arena, PlanStage, plan->stage_count);
+    if (!plan->stages) return am_fail_memory(error, (int64_t)sizeof *plan->stages * plan->stage_count);
+    for (int32_t s = 0; s <= cuts->count; s++) {
+        int32_t first_device = s == 0 ? 0 : cuts->devices[s - 1];
+        int32_t end_device = s == cuts->count ? cluster->device_count : cuts->devices[s];
+        PlanStage *stage = &plan->stages[s];
+        TRY(make_stage(stage, arena, context, cluster, first_device, end_device, cuts->storage, error));
+        stage->ranges[0][0] = s == 0 ? 0 : cuts->instructions[s - 1];
+        stage->ranges[0][1] = s == cuts->count ? end : cuts->instructions[s];
+    }
+    return AM_OK;
+}
+
+AmStatus paper_pipeline_plan(Plan **plan, MemoryFit *fit, Arena *arena, const PlanContext *context,
+                             const Cluster *cluster, const SearchOptions *options, const PaperStageCuts *cuts,
+                             AmError *error) {
+    Plan *made = ARENA_ARRAY(arena, Plan, 1);
+    Simulation *simulation;
+    LoopPair *pairs;
+    int32_t pair_count;
+    if (!made) return am_fail_memory(error, (int64_t)sizeof *made);
+    search_describe_plan(made, context, cluster, options);
+    TRY(micro_batches_state_relaxations(made, arena, context, error));
+    TRY(make_stages(made, arena, context, cluster, cuts, error));
+    TRY(interleave_pairs(&pairs, &pair_count, arena, context->rules, error));
+    ScheduleKind schedule = pair_count > 0 ? SCHEDULE_1F1B : SCHEDULE_GPIPE;
+    if (options->schedule) schedule = schedule_kind_find(options->schedule);
+    if (schedule == SCHEDULE_KINDS || schedule == SCHEDULE_INTERLEAVED)
+        return am_fail(error, AM_ERROR_USAGE, "", "--objective paper makes no pipeline of schedule %.60s",
+                       options->schedule);
+    made->schedule = schedule_kind_name(schedule);
+    TRY(simulate_plan(&simulation, arena, context, made, cluster, options->memory_fraction, error));
+    TRY(simulation_predict(made, arena, simulation, error));
+    *fit = simulation->fit;
+    *plan = made;
+    return AM_OK;
+}

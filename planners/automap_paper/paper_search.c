@@ -1,0 +1,305 @@
+/* Auto-MAP's own mode: from the DQN's decisions to a plan; see paper_search.h.
+ *
+ * Operator partitioning is over the devices of one server, the batch over the servers. A strategy
+ * becomes the axis's list: the dimension classes of its splits, by parameter. Auto data parallelism
+ * is over all devices.
+ */
+#include "planners/automap_paper/paper_search.h"
+
+#include <math.h>
+
+#include "base/system/clock.h"
+#include "cost/simulate/simulate.h"
+#include "planners/automap_paper/paper_pipeline_plan.h"
+
+typedef struct PaperSearching {
+    SearchResult *result;
+    PaperReport *report;
+    Arena *arena;
+    PlanContext *whole;
+    const Cluster *cluster;
+    const SearchOptions *options;
+    const MicroBatching *settings;
+} PaperSearching;
+
+/* ---- meshes ---- */
+
+static AmStatus server_devices(const Cluster *cluster, int32_t *devices, AmError *error) {
+    *devices = cluster->servers[0].device_count;
+    for (int32_t s = 1; s < cluster->server_count; s++)
+        if (cluster->servers[s].device_count != *devices)
+            return am_fail(error, AM_ERROR_USAGE, "",
+                           "--objective paper: the servers of cluster %s have different numbers of devices",
+                           cluster->name);
+    return AM_OK;
+}
+
+/* The mesh of a stage on all devices, whose last axis is the one that is decided about. */
+static AmStatus find_mesh(const PaperSearching *self, Mesh *mesh, AmError *error) {
+    const Cluster *cluster = self->cluster;
+    if (self->options->mesh) {
+        TRY(mesh_parse(mesh, self->arena, self->options->mesh, error));
+        if (mesh->device_count != cluster->device_count)
+            return am_fail(error, AM_ERROR_USAGE, "", "--mesh %s has %d devices, cluster %s has %d",
+                           self->options->mesh, mesh->device_count, cluster->name, cluster->device_count);
+        return AM_OK;
+    }
+    int32_t inside = cluster->device_count;
+    if (self->options->space == SPACE_OPERATOR) TRY(server_devices(cluster, &inside, error));
+    *mesh = (Mesh){.device_count = cluster->device_count};
+    if (inside < cluster->device_count)
+        mesh->axes[mesh->axis_count++] = (MeshAxis){.name = "data", .size = cluster->device_count / inside};
+    mesh->axes[mesh->axis_count++] =
+        (MeshAxis){.name = self->options->space == SPACE_DATA ? "data" : "model", .size = inside};
+    return AM_OK;
+}
+
+/* ---- lists ---- */
+
+/* Puts the class of a parameter's dimension at the end of a list, once. */
+static AmStatus list_class(PlanList *list, int32_t *capacity, const PaperSearching *self,
+                           LinkageMember member, AmError *error) {
+    const PlanContext *context = self->whole;
+    int32_t instruction = context->roles->parameters[member.parameter].instruction;
+    int32_t class = classes_of(context->classes, context->rules, instruction, member.dimension);
+    if (class < 0) return AM_OK;
+    for (int32_t k = 0; k < list->count; k++)
+        if (list->entries[k].class_index == class) return AM_OK;
+    ARENA_RESERVE(self->arena, list->entries, list->count, *capacity);
+    if (self->arena->failed) return am_fail_memory(error, list->count);
+    list->entries[list->count++] = (PlanEntry){.class_index = class};
+    return AM_OK;
+}
+
+/* The batch on an axis: the first dimension of every data input that has one. */
+static AmStatus list_batch(PlanList *list, const PaperSearching *self, AmError *error) {
+    const IrRoles *roles = self->whole->roles;
+    int32_t capacity = 0;
+    for (int32_t p = 0; p < roles->parameter_count; p++) {
+        const IrShape *shape = &self->whole->canonical->instructions[roles->parameters[p].instruction].shape;
+        if (roles->parameters[p].role == IR_ROLE_DATA && shape->type != DTYPE_TUPLE && shape->rank > 0)
+            TRY(list_class(list, &capacity, self, (LinkageMember){p, 0}, error));
+    }
+    return AM_OK;
+}
+
+static AmStatus make_stage(const PaperSearching *self, PlanStage *stage, const PaperPartition *partition,
+                           AmError *error) {
+    int32_t count = stage->mesh.device_count, last = stage->mesh.axis_count - 1, capacity = 0;
+    stage->devices = ARENA_ARRAY(self->arena, int32_t, count);
+    stage->ranges = arena_alloc(self->arena, sizeof *stage->ranges);
+    if (self->arena->failed) return am_fail_memory(error, count);
+    for (int32_t d = 0; d < count; d++) stage->devices[d] = d;
+    stage->ranges[0][1] = self->whole->rules->entry_count;
+    stage->range_count = 1;
+    for (int32_t axis = 0; axis < last; axis++) TRY(list_batch(&stage->lists[axis], self, error));
+    for (int32_t d = 0; d < partition->dimension_count; d++)
+        if (partition->best.status[d] == 1)
+            TRY(list_class(&stage->lists[last], &capacity, self, partition->dimensions[d], error));
+    return AM_OK;
+}
+
+/* ---- operator partitioning and auto data parallelism ---- */
+
+/* Compares the strategy with the optimum: for readers, after the search. */
+static AmStatus report_partition(PaperSearching *self, const PaperPartition *partition, StrictRoots roots,
+                                 AmError *error) {
+    PaperReport *report = self->report;
+    LinkageGroups *groups;
+    report->dimension_count = partition->dimension_count;
+    report->decision_count = partition->decision_count;
+    report->failures = partition->conflicts;
+    report->partitioned = partition->best.partitioned;
+    report->replicated = partition->best.replicated;
+    report->reward = paper_strategy_reward(&partition->best);
+    LinkageMember *members = ARENA_ARRAY(self->arena, LinkageMember, report->partitioned + 1);
+    if (!members) return am_fail_memory(error, (int64_t)sizeof *members * report->partitioned);
+    for (int32_t d = 0, count = 0; d < partition->dimension_count; d++) {
+        report->variable_count += partition->dimensions[d].dimension == 0;
+        if (partition->best.status[d] == 1) members[count++] = partition->dimensions[d];
+    }
+    report->dimensions = members;
+    TRY(strict_groups(&groups, self->arena, self->whole, report->axis_size, roots, error));
+    report->maximum = groups->best_partitioned;
+    report->is_exact = groups->best_is_exact;
+    return AM_OK;
+}
+
+static AmStatus price_plan(PaperSearching *self, Plan *plan, AmError *error) {
+    Simulation *simulation;
+    double memory_fraction = self->options->memory_fraction;
+    TRY(simulate_plan(&simulation, self->arena, plan->context, plan, self->cluster, memory_fraction, error));
+    TRY(simulation_predict(plan, self->arena, simulation, error));
+    self->result->evaluations++;
+    plan->evaluations = self->result->evaluations;
+    if (!simulation->fit.fits) return memory_fail(&simulation->fit, self->cluster, memory_fraction, error);
+    self->result->plan = plan;
+    return AM_OK;
+}
+
+static AmStatus search_partition(PaperSearching *self, AmError *error) {
+    const SearchOptions *options = self->options;
+    StrictRoots roots = options->space == SPACE_DATA ? STRICT_DATA : STRICT_STATE;
+    PaperPartition *partition;
+    Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
+    PlanStage *stage = ARENA_ARRAY(self->arena, PlanStage, 1);
+    if (self->arena->failed) return am_fail_memory(error, (int64_t)sizeof *plan);
+    if (self->settings->micro_batches != 1)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--objective paper decides about whole batches in --space %s: no --micro-batches",
+                       plan_space_name(options->space));
+    TRY(find_mesh(self, &stage->mesh, error));
+    self->report->axis_size = stage->mesh.axes[stage->mesh.axis_count - 1].size;
+    TRY(paper_partition_create(&partition, self->arena, self->whole, self->report->axis_size, roots, error));
+    TRY(paper_learn(&self->report->learning, &partition->base, options->space, options, error));
+    if (!partition->has_best && self->report->learning.end == PAPER_INTERRUPTED)
+        return am_fail(error, AM_INTERRUPTED, "", "interrupted before there was a strategy");
+    if (!partition->has_best)
+        return am_fail(error, AM_ERROR_INFEASIBLE, self->whole->module->source,
+                       "all %lld episodes ended in a conflict", (long long)partition->conflicts);
+    double start = clock_seconds();
+    search_describe_plan(plan, self->whole, self->cluster, options);
+    TRY(make_stage(self, stage, partition, error));
+    plan->stages = stage;
+    TRY(price_plan(self, plan, error));
+    self->report->pricing_seconds = clock_seconds() - start;
+    return report_partition(self, partition, roots, error);
+}
+
+/* ---- pipelines ---- */
+
+static AmStatus count_micro_batches(const PaperSearching *self, int32_t *micro_batches, AmError *error) {
+    int64_t batch = micro_batches_limit(self->whole), count = self->settings->micro_batches;
+    if (count == 0) count = batch / PAPER_MICRO_BATCH;
+    if (count < 1) count = 1;
+    *micro_batches = (int32_t)count;
+    if (count <= batch && batch % count == 0 && count <= MICRO_BATCHES_MOST) return AM_OK;
+    return am_fail(error, AM_ERROR_USAGE, "", "a batch of %lld makes no %lld equal micro-batches",
+                   (long long)batch, (long long)count);
+}
+
+static AmStatus report_cuts(PaperSearching *self, const PaperPipeline *pipeline, AmError *error) {
+    PaperReport *report = self->report;
+    const PaperChain *chain = pipeline->chain;
+    double all = paper_turn_seconds(&chain->whole);
+    report->cut_count = pipeline->stage_count - 1;
+    report->pivot_count = pipeline->pivot_count;
+    report->candidate_count = chain->count;
+    report->pipeline_seconds = pipeline->best_seconds;
+    report->cuts = ARENA_ARRAY(self->arena, PaperCutReport, report->cut_count);
+    if (!report->cuts) return am_fail_memory(error, (int64_t)sizeof *report->cuts * report->cut_count);
+    for (int32_t k = 0; k < report->cut_count; k++) {
+        const PaperPivot *pivot = &chain->pivots[pipeline->best[k].pivot];
+        const IrInstruction *instruction = &self->whole->canonical->instructions[pivot->instruction];
+        PaperCutReport *cut = &report->cuts[k];
+        *cut = (PaperCutReport){.instruction = pivot->instruction,
+                                .device = pipeline->best[k].device,
+                                .part = paper_turn_seconds(pivot) / all,
+                                .crossing = pivot->crossing,
+                                .name = instruction->name,
+                                .op_name = instruction->op_name};
+        paper_chain_layers(&cut->before, &cut->behind, self->whole, pivot->instruction);
+    }
+    return AM_OK;
+}
+
+#define PAPER_STORAGE 2 /* ZeRO 2 */
+
+/* The plan of the cuts found, in micro-batches. The paper's memory is weights, gradients, state and
+ * activations; the other needs of a step may not fit in addition: then the devices of a stage keep
+ * gradients and state in shards (ZeRO 2), which does not change the cuts. */
+static AmStatus price_pipeline(PaperSearching *self, const PaperPipeline *pipeline, AmError *error) {
+    MicroBatching settings = *self->settings;
+    const PlanContext *context;
+    int32_t instructions[STAGES_MOST], devices[STAGES_MOST];
+    PaperStageCuts cuts = {
+        .count = self->report->cut_count, .instructions = instructions, .devices = devices};
+    MemoryFit fit;
+    Plan *plan;
+    if (paper_pipeline_is_tight(pipeline)) cuts.storage = PAPER_STORAGE;
+    settings.micro_batches = pipeline->micro_batches;
+    settings.separate_backward = true;
+    TRY(plan_context_for(&context, self->whole, &settings, error));
+    for (int32_t k = 0; k < cuts.count; k++) {
+        instructions[k] = self->report->cuts[k].instruction;
+        devices[k] = self->report->cuts[k].device;
+    }
+    TRY(paper_pipeline_plan(&plan, &fit, self->arena, context, self->cluster, self->options, &cuts, error));
+    self->result->evaluations++;
+    if (!fit.fits && cuts.storage < PAPER_STORAGE) {
+        cuts.storage = PAPER_STORAGE;
+        TRY(paper_pipeline_plan(&plan, &fit, self->arena, context, self->cluster, self->options, &cuts,
+                                error));
+        self->result->evaluations++;
+    }
+    self->report->storage = cuts.storage;
+    plan->evaluations = self->result->evaluations;
+    if (!fit.fits) return memory_fail(&fit, self->cluster, self->options->memory_fraction, error);
+    self->result->plan = plan;
+    return AM_OK;
+}
+
+static AmStatus search_pipeline(PaperSearching *self, AmError *error) {
+    const SearchOptions *options = self->options;
+    PaperReport *report = self->report;
+    PaperChain *chain;
+    PaperPipeline *pipeline;
+    TRY(count_micro_batches(self, &report->micro_batches, error));
+    if (options->mesh)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--objective paper deals devices to stages by their arithmetic: no --mesh");
+    TRY(paper_chain_build(&chain, self->arena, self->whole, self->cluster, report->micro_batches,
+                          self->cluster->device_count / self->cluster->server_count, error));
+    TRY(paper_pipeline_create(&pipeline, self->arena, chain, self->cluster, report->micro_batches,
+                              options->memory_fraction, error));
+    TRY(paper_learn(&report->learning, &pipeline->base, options->space, options, error));
+    report->failures = pipeline->failures;
+    if (pipeline->best_seconds == 0 && report->learning.end == PAPER_INTERRUPTED)
+        return am_fail(error, AM_INTERRUPTED, "", "interrupted before there was a pipeline");
+    if (pipeline->best_seconds == 0)
+        return memory_fail(&pipeline->nearest, self->cluster, options->memory_fraction, error);
+    TRY(report_cuts(self, pipeline, error));
+    report->shortest_seconds = paper_pipeline_shortest(pipeline);
+    double start = clock_seconds();
+    TRY(price_pipeline(self, pipeline, error));
+    report->pricing_seconds = clock_seconds() - start;
+    return AM_OK;
+}
+
+/* ---- the mode ---- */
+
+/* Refuses options that the paper's decision vectors cannot represent. */
+static AmStatus refuse_options(const SearchOptions *options, AmError *error) {
+    const char *option = options->pin_count > 0 ? "--pin"
+                         : options->kept        ? "--keep-shardings"
+                         : options->initial     ? "--init-plan"
+                         : options->is_even     ? "--even"
+                                                : NULL;
+    if (option) return am_fail(error, AM_ERROR_USAGE, "", "--objective paper takes no %s", option);
+    if (options->searcher == SEARCHER_DQN) return AM_OK;
+    return am_fail(error, AM_ERROR_USAGE, "", "--objective paper searches by dqn, not by --searcher %s",
+                   searcher_name(options->searcher));
+}
+
+AmStatus paper_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                      const SearchOptions *options, const MicroBatching *settings, AmError *error) {
+    double start = clock_seconds();
+    *result = (SearchResult){.model_gap = NAN};
+    for (int32_t e = 0; e < BASELINE_COUNT; e++)
+        result->baselines[e] =
+            (BaselineResult){.seconds = NAN, .reason = "not priced in Auto-MAP's own mode"};
+    PaperReport *report = ARENA_ARRAY(arena, PaperReport, 1);
+    if (!report) return am_fail_memory(error, (int64_t)sizeof *report);
+    *report = (PaperReport){.space = options->space};
+    result->paper = report;
+    PaperSearching self = {result, report, arena, whole, cluster, options, settings};
+    TRY(refuse_options(options, error));
+    bool is_partition = options->space == SPACE_OPERATOR || options->space == SPACE_DATA;
+    if (!is_partition && options->space != SPACE_PIPELINE)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--objective paper needs --space operator, data or pipeline");
+    TRY(is_partition ? search_partition(&self, error) : search_pipeline(&self, error));
+    result->interrupted = report->learning.end == PAPER_INTERRUPTED;
+    result->search_seconds = clock_seconds() - start;
+    return AM_OK;
+}

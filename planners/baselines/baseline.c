@@ -1,0 +1,135 @@
+/* Expert plans; see baseline.h. They are found from the module alone, so they
+ * hold for any model: by the data inputs and by the strict linkage groups. */
+#include "planners/baselines/baseline.h"
+
+#include <string.h>
+
+#include "planners/baselines/layer_path.h"
+#include "propagation/groups/strict.h"
+
+static int32_t candidate_of_class(const Problem *problem, int32_t class) {
+    for (int32_t k = 0; k < problem->candidate_count; k++)
+        for (int32_t c = 0; c < problem->candidates[k].class_count; c++)
+            if (problem->candidates[k].classes[c] == class) return k;
+    return -1;
+}
+
+bool baseline_batch(const Problem *problem, int32_t axis, AxisPlan *axis_plan) {
+    const PlanContext *context = problem->context;
+    int32_t votes[UINT8_MAX + 1] = {0}, best = -1, inner = -1;
+    for (int32_t p = 0; p < context->roles->parameter_count; p++) {
+        if (context->roles->parameters[p].role != IR_ROLE_DATA) continue;
+        int32_t class =
+            classes_of(context->classes, context->rules, context->roles->parameters[p].instruction, 0);
+        int32_t candidate = class < 0 ? -1 : candidate_of_class(problem, class);
+        if (candidate < 0 || !problem_usable(problem, candidate, axis)) continue;
+        votes[candidate]++;
+        if (best < 0 || votes[candidate] > votes[best]) best = candidate;
+    }
+    /* For a batch in micro-batches: its remainder in the products. */
+    for (int32_t k = 0; k < problem->candidate_count && best < 0; k++) {
+        const Candidate *candidate = &problem->candidates[k];
+        bool splits = candidate->splits_data && !candidate->splits_weights && candidate->flops_share > 0;
+        if (!splits || !problem_usable(problem, k, axis)) continue;
+        if (inner < 0 || candidate->flops_share > problem->candidates[inner].flops_share) inner = k;
+    }
+    if (best < 0) best = inner;
+    return best >= 0 && axis_plan_insert(axis_plan, axis, axis_plan->count[axis], best);
+}
+
+/* The class of a weight's dimension, or the one in blocks of it (STRICT_IN_BLOCKS). */
+static int32_t class_of_member(const PlanContext *context, const LinkageMember *member) {
+    int32_t instruction = context->roles->parameters[member->parameter].instruction;
+    int32_t d = member->dimension % STRICT_IN_BLOCKS;
+    int32_t class = classes_of(context->classes, context->rules, instruction, d);
+    if (d == member->dimension) return class;
+    const ClassBlocks *inside = classes_in_blocks(
+        context->classes, class, context->canonical->instructions[instruction].shape.dimensions[d]);
+    return inside ? inside->class_index : -1;
+}
+
+/* The candidates that the best partition by the strict rules splits, and how many elements of weights. */
+typedef struct StrictChoice {
+    bool chosen[UINT8_MAX + 1];
+    int64_t elements;
+} StrictChoice;
+
+static AmStatus choose_strictly(StrictChoice *choice, const Problem *problem, int32_t axis, StrictRoots roots,
+                                AmError *error) {
+    const PlanContext *context = problem->context;
+    Arena arena = {0};
+    LinkageGroups *groups;
+    *choice = (StrictChoice){.elements = 0};
+    AmStatus status = strict_groups(&groups, &arena, context, problem->mesh.axes[axis].size, roots, error);
+    for (int32_t b = 0; status == AM_OK && b < groups->best_count; b++) {
+        const LinkageGroup *group = &groups->groups[groups->best[b]];
+        for (int32_t m = 0; m < group->member_count; m++) {
+            int32_t instruction = context->roles->parameters[group->members[m].parameter].instruction;
+            int32_t class = class_of_member(context, &group->members[m]);
+            int32_t candidate = class < 0 ? -1 : candidate_of_class(problem, class);
+            if (candidate < 0 || !problem_usable(problem, candidate, axis)) continue;
+            choice->chosen[candidate] = true;
+            choice->elements += ir_shape_elements(&context->canonical->instructions[instruction].shape);
+        }
+    }
+    arena_free(&arena);
+    return status;
+}
+
+static AmStatus find_strict_candidates(StrictCandidates *strict, const Problem *problem, int32_t axis,
+                                       AmError *error) {
+    StrictChoice even, any;
+    TRY(choose_strictly(&even, problem, axis, STRICT_STATE, error));
+    any = even;
+    if (!problem->is_even) TRY(choose_strictly(&any, problem, axis, STRICT_STATE_ANY_CUT, error));
+    /* Heads or a vocabulary whose number does not divide, and fused projections, are split too. */
+    const StrictChoice *choice = any.elements > even.elements ? &any : &even;
+    memcpy(strict->chosen, choice->chosen, sizeof strict->chosen);
+    strict->is_known = true;
+    return AM_OK;
+}
+
+AmStatus baseline_megatron(const Problem *problem, int32_t axis, AxisPlan *axis_plan, bool *found,
+                           AmError *error) {
+    StrictCandidates *strict = &problem->strict[axis];
+    *found = false;
+    if (problem->mesh.axes[axis].size < 2) return AM_OK;
+    if (!strict->is_known) TRY(find_strict_candidates(strict, problem, axis, error));
+    for (int32_t k = 0; k < problem->candidate_count; k++)
+        if (strict->chosen[k] && axis_plan_insert(axis_plan, axis, axis_plan->count[axis], k)) *found = true;
+    return AM_OK;
+}
+
+/* Returns whether a product of the forward pass contracts a class against a weight: the class is
+ * then one of features, such as the input width of a perceptron, while positions are used at most
+ * in a table lookup. */
+static bool is_of_features(const PlanContext *context, int32_t class) {
+    const Rules *rules = context->rules;
+    const Classes *classes = context->classes;
+    if (classes->classes[class].weight_count == 0) return false;
+    for (int32_t i = 0; i < rules->entry_count; i++)
+        for (int32_t f = 0; f < rules->rules[i].factor_count; f++) {
+            const Factor *factor = &rules->rules[i].factors[f];
+            bool is_summed = factor->kind == FACTOR_REDUCTION && rules->rules[i].operand_count == 2;
+            if (!is_summed || classes->class_of_factor[classes->first_factor[i] + f] != class) continue;
+            bool is_product = factor->dimension[0] >= 0 && factor->dimension[1] >= 0;
+            if (is_product && layer_weight_of(context, i)[0]) return true;
+        }
+    return false;
+}
+
+bool baseline_sequence(const Problem *problem, int32_t axis, AxisPlan *axis_plan) {
+    const PlanContext *context = problem->context;
+    bool found = false;
+    for (int32_t p = 0; p < context->roles->parameter_count; p++) {
+        int32_t instruction = context->roles->parameters[p].instruction;
+        if (context->roles->parameters[p].role != IR_ROLE_DATA) continue;
+        if (context->canonical->instructions[instruction].shape.rank < 2) continue;
+        int32_t class = classes_of(context->classes, context->rules, instruction, 1);
+        int32_t candidate = class < 0 ? -1 : candidate_of_class(problem, class);
+        if (candidate < 0 || !problem_usable(problem, candidate, axis)) continue;
+        if (problem->candidates[candidate].flops_share == 0 || is_of_features(context, class)) continue;
+        found = axis_plan_insert(axis_plan, axis, axis_plan->count[axis], candidate) || found;
+    }
+    return found;
+}

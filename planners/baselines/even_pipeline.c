@@ -1,0 +1,368 @@
+/* Even pipelines. The forward operators have the order of the module, so that any place between two
+ * of them is a cut. FLOPs up to a place grow with it; stage s should begin where they reach s / S
+ * of all. Among the places within a tenth of a stage of that, the one with the fewest crossing
+ * bytes is taken: values computed before it that a forward operator after it reads, each once.
+ */
+#include "planners/baselines/even_pipeline.h"
+
+#include <math.h>
+
+#include "cost/simulate/simulate.h"
+#include "ir/analysis/flops.h"
+#include "lowering/interleave/interleave.h"
+#include "lowering/micro_batch/micro_batches.h"
+#include "planners/baselines/baseline.h"
+#include "propagation/stages/stages.h"
+
+#define TOLERANCE 0.1 /* of a stage's FLOPs */
+
+typedef struct Cutter {
+    const PlanContext *context;
+    const IrModule *module;
+    int32_t count;     /* instructions of the entry */
+    double *flops;     /* [count]: of forward operators; loops include their computations */
+    double *crossing;  /* [count + 1]: bytes that cross a cut before instruction i */
+    int32_t *last_use; /* [count]: the last forward operator that reads it, -1: none */
+} Cutter;
+
+static bool is_forward(const Cutter *self, int32_t i) {
+    return self->context->choices->live[i] && self->context->roles->phases[i] == IR_PHASE_FORWARD;
+}
+
+/* The entry's instruction that runs a planned computation, itself or by loops around it. */
+static int32_t outermost(const Rules *rules, const int32_t *computation_of_loop, int32_t computation) {
+    int32_t instruction = -1;
+    while (rules->region_of[computation] >= 0) {
+        int32_t loop = rules->region_of[computation];
+        instruction = rules->loops[loop].instruction;
+        computation = computation_of_loop[loop];
+    }
+    return instruction;
+}
+
+static void find_flops(Cutter *self, Arena *scratch) {
+    const Rules *rules = self->context->rules;
+    int32_t *computation_of_loop = ARENA_ARRAY(scratch, int32_t, rules->loop_count + 1);
+    if (!computation_of_loop) return;
+    for (int32_t c = 0; c < self->module->computation_count; c++) {
+        const IrComputation *body = &self->module->computations[c];
+        for (int32_t i = body->first; rules->is_planned[c] && i < body->first + body->count; i++)
+            if (rules->loop_of[i] >= 0) computation_of_loop[rules->loop_of[i]] = c;
+    }
+    for (int32_t c = 0; c < self->module->computation_count; c++) {
+        const IrComputation *body = &self->module->computations[c];
+        int32_t outer = rules->is_planned[c] ? outermost(rules, computation_of_loop, c) : -1;
+        for (int32_t i = body->first; rules->is_planned[c] && i < body->first + body->count; i++) {
+            int32_t counted = outer < 0 ? i : outer;
+            if (rules_loop(rules, i) || !self->context->choices->live[i] || !is_forward(self, counted))
+                continue;
+            self->flops[counted] += rules->times[c] * ir_instruction_flops(self->module, i, scratch);
+        }
+    }
+}
+
+static void find_crossing(Cutter *self) {
+    const Choices *choices = self->context->choices;
+    for (int32_t i = 0; i < self->count; i++) self->last_use[i] = -1;
+    for (int32_t i = self->count - 1; i >= 0; i--) {
+        if (!is_forward(self, i)) continue;
+        int32_t used = stages_is_transparent(self->context, i) ? self->last_use[i] : i;
+        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++)
+            if (self->last_use[choices->operands[k]] < used) self->last_use[choices->operands[k]] = used;
+    }
+    for (int32_t i = 0; i < self->count; i++) {
+        bool is_sent = is_forward(self, i) && !stages_is_transparent(self->context, i);
+        if (!is_sent || self->last_use[i] <= i) continue;
+        self->crossing[i + 1] += choices->bytes[i];
+        self->crossing[self->last_use[i] + 1] -= choices->bytes[i];
+    }
+    for (int32_t i = 1; i <= self->count; i++) self->crossing[i] += self->crossing[i - 1];
+}
+
+/* The first instruction after the cut, after `least`, with work on its left since `least` and on
+ * its right an operator for each of `behind` parts; -1: none. `left` operators with work follow
+ * `least` in total. */
+static int32_t find_cut(const Cutter *self, int32_t least, double done, double target, double tolerance,
+                        int32_t left, int32_t behind) {
+    int32_t best = -1, passed = 0;
+    double best_crossing = 0, best_distance = 0;
+    for (int32_t i = least; i < self->count && left - passed >= behind; i++) {
+        double distance = fabs(done - target);
+        bool has_work = is_forward(self, i) && self->flops[i] > 0;
+        if (has_work && passed > 0) {
+            bool near = distance <= tolerance, best_near = best >= 0 && best_distance <= tolerance;
+            bool better = best < 0 || (near && !best_near) ||
+                          (near && best_near && self->crossing[i] < best_crossing) ||
+                          (!near && !best_near && distance < best_distance);
+            if (better) {
+                best = i;
+                best_crossing = self->crossing[i];
+                best_distance = distance;
+            }
+        }
+        done += self->flops[i];
+        passed += has_work;
+    }
+    return best;
+}
+
+static bool find_cuts(const Cutter *self, int32_t *cuts, int32_t stages, int32_t chunks) {
+    int32_t parts = stages * chunks, left = 0;
+    double total = 0, done = 0;
+    for (int32_t i = 0; i < self->count; i++) {
+        total += self->flops[i];
+        left += is_forward(self, i) && self->flops[i] > 0;
+    }
+    cuts[0] = 0;
+    cuts[parts] = self->count;
+    for (int32_t s = 1; s < parts; s++) {
+        cuts[s] =
+            find_cut(self, cuts[s - 1], done, total * s / parts, TOLERANCE * total / stages, left, parts - s);
+        if (cuts[s] < 0) return false;
+        for (int32_t i = cuts[s - 1]; i < cuts[s]; i++) {
+            done += self->flops[i];
+            left -= is_forward(self, i) && self->flops[i] > 0;
+        }
+    }
+    return true;
+}
+
+AmStatus even_pipeline_work(PipelineWork *work, Arena *arena, const PlanContext *context, AmError *error) {
+    int32_t count = context->rules->entry_count;
+    Cutter self = {.context = context,
+                   .module = context->canonical,
+                   .count = count,
+                   .flops = ARENA_ARRAY(arena, double, count + 1),
+                   .crossing = ARENA_ARRAY(arena, double, count + 1),
+                   .last_use = ARENA_ARRAY(arena, int32_t, count + 1)};
+    *work = (PipelineWork){count, self.flops, self.crossing, ARENA_ARRAY(arena, bool, count + 1)};
+    if (arena->failed) return am_fail_memory(error, count);
+    find_flops(&self, arena);
+    find_crossing(&self);
+    for (int32_t i = 0; i < count; i++) work->is_cut[i] = is_forward(&self, i) && self.flops[i] > 0;
+    return arena->failed ? am_fail_memory(error, count) : AM_OK;
+}
+
+AmStatus even_pipeline_cuts(int32_t *cuts, bool *found, const PlanContext *context, int32_t stages,
+                            int32_t chunks, AmError *error) {
+    Arena scratch = {0};
+    int32_t count = context->rules->entry_count;
+    Cutter self = {.context = context,
+                   .module = context->canonical,
+                   .count = count,
+                   .flops = ARENA_ARRAY(&scratch, double, count + 1),
+                   .crossing = ARENA_ARRAY(&scratch, double, count + 1),
+                   .last_use = ARENA_ARRAY(&scratch, int32_t, count + 1)};
+    if (!scratch.failed) find_flops(&self, &scratch);
+    AmStatus status = scratch.failed ? am_fail_memory(error, count * 20) : AM_OK;
+    if (status == AM_OK) {
+        find_crossing(&self);
+        *found = find_cuts(&self, cuts, stages, chunks);
+    }
+    arena_free(&scratch);
+    return status;
+}
+
+/* ---- plans ---- */
+
+typedef struct Pipelines {
+    Arena *arena;
+    const PlanContext *context;
+    const Cluster *cluster;
+    const SearchOptions *options;
+    Plan *best;
+    MemoryFit nearest; /* of the plans that do not fit, that which lacks least */
+    const char *reason;
+    AmError refusal; /* of the fewest stages that the schedule cannot have */
+    int64_t evaluations;
+} Pipelines;
+
+AmStatus even_pipeline_stages(PlanStage **stages, Arena *arena, const PlanStage *inside, const int32_t *cuts,
+                              int32_t stage_count, AmError *error) {
+    int32_t devices = inside->mesh.device_count, chunks = inside->range_count;
+    *stages = ARENA_ARRAY(arena, PlanStage, stage_count);
+    if (!*stages) return am_fail_memory(error, (int64_t)sizeof **stages * stage_count);
+    for (int32_t s = 0; s < stage_count; s++) {
+        PlanStage *stage = &(*stages)[s];
+        *stage = *inside;
+        stage->devices = ARENA_ARRAY(arena, int32_t, devices);
+        stage->ranges = arena_alloc(arena, sizeof *stage->ranges * (size_t)chunks);
+        if (arena->failed) return am_fail_memory(error, devices * 4);
+        for (int32_t c = 0; c < chunks; c++) {
+            stage->ranges[c][0] = cuts[c * stage_count + s];
+            stage->ranges[c][1] = cuts[c * stage_count + s + 1];
+        }
+        for (int32_t d = 0; d < devices; d++) stage->devices[d] = s * devices + d;
+    }
+    return AM_OK;
+}
+
+/* Prices a plan under the requested schedule; else as 1F1B if the module allows it, or as GPipe. */
+static AmStatus price_schedules(Pipelines *self, Plan *plan, Simulation **simulation, AmError *error) {
+    const char *wanted = self->options->schedule;
+    LoopPair *pairs;
+    int32_t pair_count;
+    AmError refusal = {0};
+    TRY(interleave_pairs(&pairs, &pair_count, self->arena, self->context->rules, error));
+    ScheduleKind schedule = pair_count > 0 ? SCHEDULE_1F1B : SCHEDULE_GPIPE;
+    if (wanted) schedule = schedule_kind_find(wanted);
+    if (schedule == SCHEDULE_KINDS)
+        return am_fail(error, AM_ERROR_USAGE, "", "a pipeline has no schedule %.60s", wanted);
+    plan->schedule = schedule_kind_name(schedule);
+    AmStatus status = simulate_plan(simulation, self->arena, self->context, plan, self->cluster,
+                                    self->options->memory_fraction, &refusal);
+    if (status == AM_ERROR_INFEASIBLE && !wanted && schedule == SCHEDULE_1F1B) {
+        plan->schedule = schedule_kind_name(SCHEDULE_GPIPE);
+        return simulate_plan(simulation, self->arena, self->context, plan, self->cluster,
+                             self->options->memory_fraction, error);
+    }
+    if (status != AM_OK && error) *error = refusal;
+    return status;
+}
+
+/* Of each stage. */
+static int32_t chunks_of(const SearchOptions *options) {
+    bool has_chunks = options->schedule && schedule_kind_find(options->schedule) == SCHEDULE_INTERLEAVED;
+    if (!has_chunks) return 1;
+    return options->chunks > 0 ? options->chunks : SEARCH_DEFAULT_CHUNKS;
+}
+
+static bool has_tensor_axis(const Pipelines *self) {
+    return self->options->searcher == SEARCHER_BASELINE && self->options->baseline == BASELINE_MEGATRON_3D;
+}
+
+/* The batch over all axes; or over all but the last, which splits what Megatron-LM does. */
+static AmStatus find_lists(Pipelines *self, const Problem *problem, AxisPlan *axis_plan, AmError *error) {
+    int32_t axes = problem->mesh.axis_count - has_tensor_axis(self);
+    bool found;
+    self->reason = NULL;
+    for (int32_t axis = 0; axis < axes; axis++) baseline_batch(problem, axis, axis_plan);
+    if (!has_tensor_axis(self)) return AM_OK;
+    TRY(baseline_megatron(problem, axes, axis_plan, &found, error));
+    if (!found) self->reason = "no weight dimension can be split by the strict rules on the model axis";
+    return AM_OK;
+}
+
+/* Prices a plan that is complete but for its schedule. If it is infeasible, other numbers of stages
+ * may be feasible. */
+static AmStatus try_plan(Pipelines *self, Plan *plan, AmError *error) {
+    Simulation *simulation;
+    AmError refusal = {0};
+    AmStatus status = price_schedules(self, plan, &simulation, &refusal);
+    if (status == AM_ERROR_INFEASIBLE) {
+        if (self->refusal.code == AM_OK) self->refusal = refusal;
+        return AM_OK;
+    }
+    if (status != AM_OK && error && error->code == AM_OK) *error = refusal;
+    TRY(status);
+    TRY(simulation_predict(plan, self->arena, simulation, error));
+    self->evaluations++;
+    if (!simulation->fit.fits) {
+        bool nearer = self->nearest.needed_bytes == 0 ||
+                      simulation->fit.needed_fraction < self->nearest.needed_fraction;
+        if (nearer) self->nearest = simulation->fit;
+    } else if (!self->best || plan->predicted_step_seconds < self->best->predicted_step_seconds) {
+        self->best = plan;
+    }
+    return AM_OK;
+}
+
+static AmStatus try_problem(Pipelines *self, const Problem *problem, int32_t stage_count, AmError *error) {
+    PlanStage inside, *stages;
+    AxisPlan axis_plan = {0};
+    int32_t cuts[STAGES_MOST + 1], chunks = chunks_of(self->options);
+    bool found;
+    if (chunks > STAGES_MOST / stage_count) {
+        am_fail(&self->refusal, AM_ERROR_USAGE, "", "%d stages of %d chunks are more than %d parts",
+                stage_count, chunks, STAGES_MOST);
+        return AM_OK;
+    }
+    TRY(find_lists(self, problem, &axis_plan, error));
+    if (self->reason) return AM_OK;
+    TRY(even_pipeline_cuts(cuts, &found, plan_context_whole(self->context), stage_count, chunks, error));
+    if (!found) {
+        self->reason = "it has too few forward operators to cut";
+        return AM_OK;
+    }
+    problem_stage(problem, &axis_plan, self->arena, &inside);
+    if (self->arena->failed) return am_fail_memory(error, 0);
+    inside.range_count = chunks;
+    TRY(even_pipeline_stages(&stages, self->arena, &inside, cuts, stage_count, error));
+    Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
+    if (!plan) return am_fail_memory(error, (int64_t)sizeof *plan);
+    search_describe_plan(plan, self->context, self->cluster, self->options);
+    TRY(micro_batches_state_relaxations(plan, self->arena, self->context, error));
+    plan->stages = stages;
+    plan->stage_count = stage_count;
+    return try_plan(self, plan, error);
+}
+
+static AmStatus try_mesh(Pipelines *self, const Mesh *mesh, AmError *error) {
+    int32_t *devices = ARENA_ARRAY(self->arena, int32_t, mesh->device_count);
+    ProblemSettings settings = {.space = has_tensor_axis(self) ? SPACE_AUTO : SPACE_DATA,
+                                .memory_fraction = self->options->memory_fraction,
+                                .budget = {.limit = 1},
+                                .pins = self->options->pins,
+                                .pin_count = self->options->pin_count,
+                                .is_even = self->options->is_even};
+    Problem *problem;
+    if (!devices) return am_fail_memory(error, mesh->device_count * 4);
+    for (int32_t d = 0; d < mesh->device_count; d++) devices[d] = d;
+    TRY(problem_create(&problem, self->context, self->cluster, mesh, devices, &settings, error));
+    AmStatus status = try_problem(self, problem, self->cluster->device_count / mesh->device_count, error);
+    problem_free(problem);
+    return status;
+}
+
+static AmStatus try_given_mesh(Pipelines *self, AmError *error) {
+    Mesh mesh;
+    int32_t devices = self->cluster->device_count;
+    TRY(mesh_parse(&mesh, self->arena, self->options->mesh, error));
+    if (mesh.axis_count > AXIS_PLAN_AXES)
+        return am_fail(error, AM_ERROR_USAGE, "", "--mesh %s: at most %d axes can be searched",
+                       self->options->mesh, AXIS_PLAN_AXES);
+    int32_t stages = devices / mesh.device_count;
+    if (devices % mesh.device_count != 0 || stages < 2 || stages > STAGES_MOST)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--mesh %s: the %d devices of cluster %s make no pipeline of such stages",
+                       self->options->mesh, devices, self->cluster->name);
+    return try_mesh(self, &mesh, error);
+}
+
+AmStatus even_pipeline_plan(Plan **plan, const char **reason, int64_t *evaluations, Arena *arena,
+                            const PlanContext *context, const Cluster *cluster, const SearchOptions *options,
+                            AmError *error) {
+    Pipelines self = {.arena = arena,
+                      .context = context,
+                      .cluster = cluster,
+                      .options = options,
+                      .reason = "the devices cannot be dealt to 2 to 8 equal stages"};
+    if (options->mesh) TRY(try_given_mesh(&self, error));
+    bool is_3d = has_tensor_axis(&self);
+    if (is_3d && !options->mesh)
+        self.reason = "expected servers for 2 to 8 equal stages (its tensor degree is that of a server)";
+    int32_t tensor = is_3d ? cluster->servers[0].device_count : 1;
+    for (int32_t stages = 2; stages <= EVEN_PIPELINE_MOST_STAGES && !options->mesh; stages++) {
+        if (cluster->device_count % (stages * tensor) != 0) continue;
+        int32_t devices = cluster->device_count / stages;
+        if (is_3d) {
+            const Mesh both = {
+                .axis_count = 2,
+                .axes = {{.name = "data", .size = devices / tensor}, {.name = "model", .size = tensor}},
+                .device_count = devices};
+            TRY(try_mesh(&self, &both, error));
+            continue;
+        }
+        Mesh mesh = {.axis_count = 1, .axes = {{.name = "data", .size = devices}}, .device_count = devices};
+        TRY(try_mesh(&self, &mesh, error));
+    }
+    *plan = self.best;
+    *reason = self.best ? NULL : self.reason;
+    *evaluations = self.evaluations;
+    if (!self.best && self.nearest.needed_bytes == 0 && self.refusal.code != AM_OK) {
+        if (error && error->code == AM_OK) *error = self.refusal;
+        return self.refusal.code;
+    }
+    if (self.best || self.nearest.needed_bytes == 0) return AM_OK;
+    return memory_fail(&self.nearest, cluster, options->memory_fraction, error);
+}

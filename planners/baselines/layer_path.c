@@ -1,0 +1,69 @@
+/* Layers by the paths of their weights; see layer_path.h. */
+#include "planners/baselines/layer_path.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Operators between a weight and its reader. */
+enum { MOST_VIEWS = 8 };
+
+static bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
+
+LayerPath layer_path(const char *path) {
+    LayerPath name = {.path = path, .number = -1};
+    while (path[name.before] && !is_digit(path[name.before])) name.before++;
+    name.behind = name.before;
+    while (is_digit(path[name.behind])) name.behind++;
+    name.end = name.behind;
+    while (path[name.end] == ']' || path[name.end] == '\'' || path[name.end] == '"') name.end++;
+    if (name.behind > name.before) name.number = strtoll(path + name.before, NULL, 10);
+    return name;
+}
+
+bool layer_path_is_same(const LayerPath *a, const LayerPath *b) {
+    return a->before == b->before && strncmp(a->path, b->path, (size_t)a->before) == 0 &&
+           a->end - a->behind == b->end - b->behind &&
+           strncmp(a->path + a->behind, b->path + b->behind, (size_t)(a->end - a->behind)) == 0;
+}
+
+static bool is_forward(const PlanContext *whole, int32_t i) {
+    return whole->roles->phases[i] == IR_PHASE_FORWARD && whole->choices->live[i];
+}
+
+int32_t layer_first_operator(const PlanContext *whole, int32_t instruction) {
+    for (int32_t i = instruction; i < whole->rules->entry_count; i++)
+        if (is_forward(whole, i) && whole->canonical->instructions[i].op_name[0] &&
+            !whole->rules->on_demand[i])
+            return i;
+    return -1;
+}
+
+/* The path of the weight that an operand is, or "". */
+static const char *operand_weight(const PlanContext *whole, int32_t operand) {
+    const IrRoles *roles = whole->roles;
+    const IrInstruction *instructions = whole->canonical->instructions, *at = &instructions[operand];
+    for (int32_t k = 0; k < MOST_VIEWS && at->opcode != IR_PARAMETER && at->operand_count == 1; k++)
+        at = &instructions[at->operands[0]];
+    int64_t number = at->opcode == IR_PARAMETER ? at->attributes->parameter_number : -1;
+    bool is_weight = number >= 0 && number < roles->parameter_count &&
+                     roles->parameters[number].role == IR_ROLE_WEIGHT &&
+                     &instructions[roles->parameters[number].instruction] == at;
+    return is_weight ? roles->parameters[number].path : "";
+}
+
+const char *layer_weight_of(const PlanContext *whole, int32_t instruction) {
+    const IrInstruction *at = &whole->canonical->instructions[instruction];
+    const char *path = "";
+    if (!is_forward(whole, instruction) || at->operand_count < 2) return path;
+    for (int32_t o = 0; o < at->operand_count && !path[0]; o++) path = operand_weight(whole, at->operands[o]);
+    return path;
+}
+
+const char *layer_first_weight(const PlanContext *whole, int32_t instruction) {
+    const char *path = "";
+    for (int32_t i = instruction; i < whole->rules->entry_count && !path[0]; i++)
+        path = layer_weight_of(whole, i);
+    return path;
+}

@@ -1,0 +1,199 @@
+/* Bounds over meshes; see bound.h. The best bound is a concave function of the weights, which is climbed. The
+ * plan's own mesh comes first; another one is done with as soon as some weights give it a greater bound, for
+ * which those that were best on the plan's mesh are tried first. */
+#include "planners/bounds/bound.h"
+
+#include <math.h>
+
+#include "base/system/parallel.h"
+#include "planners/bounds/bound_launches.h"
+#include "planners/bounds/bound_pipelines.h"
+
+enum { SWEEPS = 40, MODEL_GAP_SWEEPS = 400, MOST_WEIGHTS = 8, FIRST_WEIGHT = 2 };
+
+/* Weights of computing; communication has the rest. */
+static const double compute_weights[MOST_WEIGHTS] = {1, 0.85, 0.7, 0.55, 0.45, 0.35, 0.25, 0.1};
+
+/* The model may round other than the simulator. */
+#define ROUNDING 1e-5
+
+typedef struct MeshBound {
+    double seconds;
+    AmStatus status;
+    AmError error;
+    bool is_known;
+} MeshBound;
+
+typedef struct Bounding {
+    const PlanContext *context;
+    const Cluster *cluster;
+    const int32_t *devices;
+    const Mesh *meshes;
+    const StopSignal *stop;
+    double enough; /* a bound beyond this is as good as any */
+    int32_t own;   /* the plan's mesh */
+    int32_t start; /* weights to begin with */
+    MeshBound *found;
+} Bounding;
+
+static bool overlaps_of(const Bounding *self) {
+    return cluster_device_type(self->cluster, self->devices[0])->overlaps_communication;
+}
+
+static double bound_by(AdditiveFold *fold, int32_t k) {
+    AdditiveWeights weights = {.compute = compute_weights[k], .communication = 1 - compute_weights[k]};
+    return additive_bound(fold, &weights, SWEEPS);
+}
+
+double plan_bound_weighted(AdditiveFold *fold, bool overlaps, double enough, int32_t *start) {
+    if (!overlaps) return additive_bound(fold, &(AdditiveWeights){1, 1}, SWEEPS);
+    double best = bound_by(fold, *start);
+    for (int32_t step = -1; step <= 1; step += 2) {
+        int32_t before = *start;
+        for (int32_t k = *start + step; k >= 0 && k < MOST_WEIGHTS && best < enough; k += step) {
+            double bound = bound_by(fold, k);
+            if (bound <= best) break;
+            best = bound;
+            *start = k;
+        }
+        if (*start != before) break;
+    }
+    return best;
+}
+
+static AmStatus bound_mesh(const Bounding *self, Arena *arena, int32_t k, MeshBound *found, AmError *error) {
+    AdditiveModel *model;
+    AdditiveFold *fold;
+    TRY(additive_create(&model, arena, self->context, &self->meshes[k], self->cluster, self->devices, error));
+    found->is_known = model != NULL;
+    if (!model) return AM_OK;
+    TRY(additive_fold(&fold, arena, model, error));
+    additive_fold_watch(fold, self->stop);
+    int32_t start = self->start;
+    found->seconds = plan_bound_weighted(fold, overlaps_of(self), self->enough, &start);
+    return AM_OK;
+}
+
+static void bound_task(void *user, int32_t k) {
+    const Bounding *self = user;
+    MeshBound *found = &self->found[k];
+    Arena arena = {0};
+    if (k == self->own) return;
+    found->status = bound_mesh(self, &arena, k, found, &found->error);
+    arena_free(&arena);
+}
+
+/* The plan's predicted computing and communication, of the busiest device. */
+static AdditiveCost predicted_cost(const Plan *plan) {
+    AdditiveCost cost = {0};
+    for (int32_t d = 0; d < plan->device_count; d++) {
+        cost.compute_seconds = fmax(cost.compute_seconds, plan->predicted[d].compute_seconds);
+        cost.communication_seconds =
+            fmax(cost.communication_seconds, plan->predicted[d].communication_seconds);
+    }
+    return cost;
+}
+
+/* The plan's mesh and its queries, bounded concurrently, each with messages of its own. */
+typedef struct OwnBound {
+    Bounding *bounding;
+    AdditiveFold *folds[2];
+    double seconds, sum; /* the bound of a step; the least sum of computing and resharding */
+} OwnBound;
+
+static void bound_own_task(void *user, int32_t k) {
+    OwnBound *self = user;
+    Bounding *bounding = self->bounding;
+    if (k == 0) self->sum = additive_bound(self->folds[0], &(AdditiveWeights){1, 1}, MODEL_GAP_SWEEPS);
+    else
+        self->seconds =
+            plan_bound_weighted(self->folds[1], overlaps_of(bounding), bounding->enough, &bounding->start);
+}
+
+/* The validity of the additive model on the plan's mesh. */
+typedef enum Trust {
+    TRUST_NONE,     /* it says more of the plan than the simulator */
+    TRUST_NO_MODEL, /* the model does not support such devices */
+    TRUST_HOLDS
+} Trust;
+
+/* The plan's mesh: its bound and its model gap, if the model holds. */
+static AmStatus bound_own(Bounding *self, Arena *arena, const Plan *plan, PlanBound *bound, Trust *trust,
+                          AmError *error) {
+    AdditiveModel *model;
+    OwnBound own = {.bounding = self};
+    Assignment *assignment;
+    const AdditiveCost predicted = predicted_cost(plan);
+    *trust = TRUST_NO_MODEL;
+    TRY(additive_create(&model, arena, self->context, &self->meshes[self->own], self->cluster, self->devices,
+                        error));
+    if (!model) return AM_OK;
+    TRY(plan_assign(&assignment, arena, self->context, &plan->stages[0], error));
+    const AdditiveCost cost = additive_cost(model, assignment);
+    bool holds = cost.compute_seconds <= predicted.compute_seconds * (1 + ROUNDING) &&
+                 cost.communication_seconds <= predicted.communication_seconds * (1 + ROUNDING);
+    *trust = holds ? TRUST_HOLDS : TRUST_NONE;
+    if (!holds) return AM_OK;
+    for (int32_t k = 0; k < 2; k++) {
+        TRY(additive_fold(&own.folds[k], arena, model, error));
+        additive_fold_watch(own.folds[k], self->stop);
+    }
+    parallel_for(2, 0, bound_own_task, &own);
+    bound->seconds = own.seconds;
+    bound->model_gap = fmax((cost.compute_seconds + cost.communication_seconds) / own.sum - 1, 0);
+    return AM_OK;
+}
+
+/* The least of the bounds of all meshes, that of the plan's own among them. */
+static AmStatus bound_others(Bounding *self, int32_t mesh_count, PlanBound *bound, AmError *error) {
+    self->enough = bound->seconds;
+    parallel_for(mesh_count, 0, bound_task, self);
+    for (int32_t k = 0; k < mesh_count; k++) {
+        const MeshBound *found = &self->found[k];
+        if (k == self->own) continue;
+        if (found->status != AM_OK && error) *error = found->error;
+        TRY(found->status);
+        if (found->is_known) bound->seconds = fmin(bound->seconds, found->seconds);
+        else bound->seconds = 0;
+    }
+    return AM_OK;
+}
+
+/* Adds the launches: every one-stage plan launches at least as many kernels. */
+static AmStatus bound_launching(PlanBound *bound, const PlanContext *context, const Cluster *cluster,
+                                AmError *error) {
+    BoundLaunches launches;
+    if (isnan(bound->seconds)) return AM_OK;
+    TRY(bound_launches_find(&launches, context, cluster, error));
+    bound->seconds = fmax(bound->seconds, bound_launches_seconds(&launches, 1));
+    return AM_OK;
+}
+
+AmStatus plan_bound_find(PlanBound *bound, const PlanContext *context, const Cluster *cluster,
+                         const int32_t *devices, const Mesh *meshes, int32_t mesh_count, const Plan *plan,
+                         const StopSignal *stop, AmError *error) {
+    Arena arena = {0};
+    Bounding self = {.context = context,
+                     .cluster = cluster,
+                     .devices = devices,
+                     .stop = stop,
+                     .meshes = meshes,
+                     .enough = INFINITY,
+                     .own = -1,
+                     .start = FIRST_WEIGHT,
+                     .found = ARENA_ARRAY(&arena, MeshBound, mesh_count + 1)};
+    Trust trust = TRUST_NONE;
+    *bound = (PlanBound){NAN, NAN};
+    AmStatus status = self.found ? AM_OK : am_fail_memory(error, mesh_count);
+    for (int32_t k = 0; k < mesh_count; k++)
+        if (mesh_is_alike(&meshes[k], &plan->stages[0].mesh)) self.own = k;
+    if (status == AM_OK && self.own >= 0) status = bound_own(&self, &arena, plan, bound, &trust, error);
+    if (status == AM_OK && trust == TRUST_HOLDS) status = bound_others(&self, mesh_count, bound, error);
+    if (status == AM_OK && trust == TRUST_NO_MODEL && self.own >= 0)
+        status = plan_bound_of_work(bound, plan_context_whole(context), cluster, error);
+    if (status == AM_OK) status = bound_launching(bound, context, cluster, error);
+    if (bound->seconds > 0) bound->seconds = fmin(bound->seconds, plan->predicted_step_seconds);
+    else bound->seconds = NAN;
+    arena_free(&arena);
+    return status;
+}

@@ -1,0 +1,613 @@
+/* The shortest path over states and places; see bound_cuts.h. */
+#include "planners/bounds/bound_cuts.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LONGEST = 8, MOST_STEPS_AND_PLACES = 1 << 20, HALVINGS = 16, COUNTS = PATH_PASSES * BOUND_ORDERS };
+
+/* The relative increase over the best bound that the next step aims for. */
+#define CLIMB 0.005
+
+/* Classes that are together at a place or across a border. */
+typedef struct Bundle {
+    uint64_t signature;
+    int32_t first_member, member_count; /* in CutTables.members */
+} Bundle;
+
+struct CutTables {
+    const CutWork *work;
+    Bundle *bundles;
+    ClassSeconds *seconds; /* [bundle * width_count + width] */
+    int32_t bundle_count, bundle_capacity;
+    int32_t *members, member_count, member_capacity; /* classes */
+    int32_t *at;                                     /* [place]: the bundle of the items there */
+    /* [place * longest + k]: of the items that the border after the place may divide, at the k
+     * places up to it. */
+    int32_t *across;
+    int32_t longest;   /* places that borders of one item lie between */
+    int32_t *free;     /* [class]: how many are on any stage */
+    int32_t *loose;    /* and how many of them borders may divide */
+    ClassSeconds *all; /* [width]: of all that is placed, or free */
+};
+
+/* ---- tables ---- */
+
+typedef struct Filler {
+    CutTables *tables;
+    Arena *arena;
+    int32_t *first, *next; /* [place], [placed]: lists of the items at a place */
+    int32_t *slots, slot_count;
+} Filler;
+
+/* The bundle of the members from `first_member` on: a new one, or that of the same classes, whose members
+ * they then are. */
+static int32_t find_bundle(Filler *self, int32_t first_member) {
+    CutTables *tables = self->tables;
+    Bundle bundle = {.first_member = first_member, .member_count = tables->member_count - first_member};
+    for (int32_t k = first_member; k < tables->member_count; k++)
+        bundle.signature += bound_scramble((uint64_t)tables->members[k] + 1);
+    int32_t slot = (int32_t)(bundle.signature % (uint64_t)self->slot_count);
+    for (; self->slots[slot] >= 0; slot = (slot + 1) % self->slot_count) {
+        const Bundle *other = &tables->bundles[self->slots[slot]];
+        if (other->signature != bundle.signature || other->member_count != bundle.member_count) continue;
+        tables->member_count = first_member;
+        return self->slots[slot];
+    }
+    ARENA_RESERVE(self->arena, tables->bundles, tables->bundle_count, tables->bundle_capacity);
+    if (self->arena->failed) return 0;
+    self->slots[slot] = tables->bundle_count;
+    tables->bundles[tables->bundle_count] = bundle;
+    return tables->bundle_count++;
+}
+
+/* Adds the items that begin at a place: all, or those that cross the border after `border`. */
+static void add_members(Filler *self, int32_t place, int32_t border) {
+    CutTables *tables = self->tables;
+    for (int32_t k = self->first[place]; k >= 0; k = self->next[k]) {
+        const Placed *placed = &tables->work->placed[k];
+        if (border >= 0 && placed->borders.end <= border) continue;
+        ARENA_RESERVE(self->arena, tables->members, tables->member_count, tables->member_capacity);
+        if (self->arena->failed) return;
+        tables->members[tables->member_count++] = placed->class;
+    }
+}
+
+static void chain_places(Filler *self) {
+    CutTables *tables = self->tables;
+    const CutWork *work = tables->work;
+    for (int32_t p = 0; p < work->places; p++) self->first[p] = -1;
+    tables->longest = 1;
+    for (int32_t k = 0; k < work->placed_count; k++) {
+        const Placed *placed = &work->placed[k];
+        int32_t length = placed->borders.end - placed->borders.first;
+        if (!placed->is_placed || length > LONGEST) {
+            tables->free[placed->class]++;
+            tables->loose[placed->class] += length > 0;
+            continue;
+        }
+        if (length > tables->longest) tables->longest = length;
+        self->next[k] = self->first[placed->borders.first];
+        self->first[placed->borders.first] = k;
+    }
+}
+
+static void find_bundles(Filler *self) {
+    CutTables *tables = self->tables;
+    for (int32_t p = 0; p < tables->work->places && !self->arena->failed; p++) {
+        int32_t first = tables->member_count;
+        add_members(self, p, -1);
+        tables->at[p] = find_bundle(self, first);
+        for (int32_t k = 0; k < tables->longest; k++) {
+            first = tables->member_count;
+            for (int32_t q = p - k > 0 ? p - k : 0; q <= p; q++) add_members(self, q, p);
+            tables->across[p * tables->longest + k] = find_bundle(self, first);
+        }
+    }
+}
+
+static void add_seconds(ClassSeconds *sum, const ClassSeconds *seconds) {
+    for (int32_t pass = 0; pass < PATH_PASSES; pass++)
+        for (int32_t order = 0; order < BOUND_ORDERS; order++)
+            sum->of[pass][order] += seconds->of[pass][order];
+}
+
+AmStatus cut_tables_create(CutTables **created, Arena *arena, const CutWork *work, AmError *error) {
+    CutTables *tables = *created = ARENA_ARRAY(arena, CutTables, 1);
+    if (!tables) return am_fail_memory(error, 1);
+    *tables = (CutTables){.work = work,
+                          .at = ARENA_ARRAY(arena, int32_t, work->places + 1),
+                          .across = ARENA_ARRAY(arena, int32_t, work->places * LONGEST + 1),
+                          .free = ARENA_ARRAY(arena, int32_t, work->class_count + 1),
+                          .loose = ARENA_ARRAY(arena, int32_t, work->class_count + 1)};
+    Filler filler = {.tables = tables,
+                     .arena = arena,
+                     .first = ARENA_ARRAY(arena, int32_t, work->places + 1),
+                     .next = ARENA_ARRAY(arena, int32_t, work->placed_count + 1),
+                     .slot_count = 2 * work->places * (LONGEST + 1) + 1};
+    filler.slots = ARENA_ARRAY(arena, int32_t, filler.slot_count);
+    if (arena->failed) return am_fail_memory(error, work->places);
+    for (int32_t k = 0; k < filler.slot_count; k++) filler.slots[k] = -1;
+    chain_places(&filler);
+    find_bundles(&filler);
+    int32_t widths = work->width_count;
+    tables->seconds = ARENA_ARRAY(arena, ClassSeconds, tables->bundle_count * widths + 1);
+    if (arena->failed) return am_fail_memory(error, tables->bundle_count);
+    tables->all = ARENA_ARRAY(arena, ClassSeconds, widths + 1);
+    if (arena->failed) return am_fail_memory(error, widths);
+    for (int32_t k = 0; k < work->placed_count; k++)
+        for (int32_t w = 0; w < widths; w++)
+            add_seconds(&tables->all[w], &work->seconds[work->placed[k].class * widths + w]);
+    for (int32_t b = 0; b < tables->bundle_count; b++)
+        for (int32_t k = 0; k < tables->bundles[b].member_count; k++)
+            for (int32_t w = 0; w < widths; w++)
+                add_seconds(
+                    &tables->seconds[b * widths + w],
+                    &work->seconds[tables->members[tables->bundles[b].first_member + k] * widths + w]);
+    return AM_OK;
+}
+
+/* ---- states ---- */
+
+/* A stage of some width between two states. */
+typedef struct Step {
+    int32_t stage, width, from, to;
+    double pays[COUNTS];   /* weight of a second of each pass and order there */
+    double across[COUNTS]; /* and for items across a border */
+} Step;
+
+/* The least that a second of one pass and order counts on stages of a width, or across their borders. */
+typedef struct LeastCounts {
+    double pays[COUNTS], across[COUNTS];
+} LeastCounts;
+
+typedef struct Search {
+    const CutTables *tables;
+    int32_t stages;
+    Step *steps; /* by stages */
+    int32_t step_count, step_capacity, state_count;
+    PathCounts *counts[PATH_KINDS]; /* [stage] */
+    double *heights[PATH_KINDS];    /* [state]; the last one is the last state */
+    /* [state]: what paths of stages before count of the passing, at the least. */
+    double *above[PATH_KINDS][PATH_PASSES];
+    double *across; /* [class]: the least that it pays across a border */
+    double *least;  /* [state * (places + 1) + places]: least payment of the stages so far */
+    /* Scratch. */
+    double *bundle_across, *of_bundles; /* [bundle] */
+    double *sums, *before, *before_any; /* [places + 1] */
+    double *balance;                    /* [state] */
+    LeastCounts *least_counts;          /* [width] */
+    Arena arena;
+} Search;
+
+/* Marks the numbers of devices that `stages` stages can have together. */
+static void mark_sums(const CutWork *work, int32_t stages, bool *can) {
+    int32_t row = work->devices + 1;
+    can[0] = true;
+    for (int32_t s = 0; s < stages; s++)
+        for (int32_t w = 0; w < work->width_count; w++)
+            for (int32_t d = 0; d + work->widths[w] < row; d++)
+                can[(s + 1) * row + d + work->widths[w]] |= can[s * row + d];
+}
+
+/* All steps on the way from no stage to all of them. */
+static void find_steps(Search *self) {
+    const CutWork *work = self->tables->work;
+    int32_t stages = self->stages, devices = work->devices, row = devices + 1;
+    bool *can = ARENA_ARRAY(&self->arena, bool, (stages + 1) * row);
+    int32_t *state_of = ARENA_ARRAY(&self->arena, int32_t, (stages + 1) * row);
+    if (self->arena.failed) return;
+    mark_sums(work, stages, can);
+    for (int32_t s = 0; s <= stages; s++)
+        for (int32_t d = 0; d <= devices; d++) {
+            bool is_on_way = can[s * row + d] && can[(stages - s) * row + devices - d];
+            state_of[s * row + d] = is_on_way ? self->state_count++ : -1;
+        }
+    for (int32_t s = 0; s < stages; s++)
+        for (int32_t d = 0; d <= devices; d++)
+            for (int32_t w = 0; w < work->width_count && d + work->widths[w] <= devices; w++) {
+                Step step = {.stage = s,
+                             .width = w,
+                             .from = state_of[s * row + d],
+                             .to = state_of[(s + 1) * row + d + work->widths[w]]};
+                if (step.from < 0 || step.to < 0) continue;
+                ARENA_RESERVE(&self->arena, self->steps, self->step_count, self->step_capacity);
+                if (self->arena.failed) return;
+                self->steps[self->step_count++] = step;
+            }
+}
+
+/* ---- heights ---- */
+
+/* The counts of all work on stages of a place and width. */
+typedef struct StageCounts {
+    double once, above, more;
+} StageCounts;
+
+static StageCounts count_all(const Search *self, const CutMix *mix, int32_t stage, const ClassSeconds *all) {
+    StageCounts sum = {0};
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
+        const PathCounts *counts = &self->counts[kind][stage];
+        for (int32_t pass = 0; pass < PATH_PASSES; pass++) {
+            const double *seconds = all->of[pass];
+            double share = mix->paths.share[kind];
+            sum.above +=
+                mix->above * share * counts->above[pass] * (seconds[BOUND_SPINE] + seconds[BOUND_BETWEEN]);
+            for (int32_t order = 0; order < BOUND_ORDERS; order++) {
+                sum.once += mix->once * share * counts->once[pass][order] * seconds[order];
+                sum.more += share * counts->more[pass][order] * seconds[order];
+            }
+        }
+    }
+    return sum;
+}
+
+/* The greatest height of the last state if all work together is to count `each` on any stage. */
+static double balance_for(Search *self, const StageCounts *counts, double each) {
+    for (int32_t k = 0; k < self->state_count; k++) self->balance[k] = 0;
+    for (int32_t k = 0; k < self->step_count; k++) {
+        const Step *step = &self->steps[k];
+        const StageCounts *here = &counts[step->stage * self->tables->work->width_count + step->width];
+        double wanted = each - here->once - self->balance[step->from] * here->above;
+        double rise = here->more > 0 ? fmax(wanted / here->more, 0) : 0;
+        self->balance[step->to] = fmax(self->balance[step->to], self->balance[step->from] + rise);
+    }
+    return self->balance[self->state_count - 1];
+}
+
+static void set_balanced_heights(Search *self, const CutMix *mix) {
+    const CutWork *work = self->tables->work;
+    ArenaMark mark = arena_mark(&self->arena);
+    StageCounts *counts = ARENA_ARRAY(&self->arena, StageCounts, self->stages * work->width_count);
+    double low = 0, high = 1e-12;
+    if (!counts) return;
+    for (int32_t s = 0; s < self->stages; s++)
+        for (int32_t w = 0; w < work->width_count; w++) {
+            StageCounts here = count_all(self, mix, s, &self->tables->all[w]);
+            counts[s * work->width_count + w] = here;
+            high = fmax(high, here.once + here.above + here.more);
+        }
+    for (int32_t k = 0; k < HALVINGS; k++) {
+        double middle = (low + high) / 2;
+        if (balance_for(self, counts, middle) <= 1) low = middle;
+        else high = middle;
+    }
+    double end = balance_for(self, counts, high);
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++)
+        for (int32_t k = 0; k < self->state_count; k++)
+            self->heights[kind][k] = mix->paths.share[kind] * (end > 0 ? self->balance[k] / end : 1);
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++) self->heights[kind][0] = 0;
+    arena_release(&self->arena, mark);
+}
+
+/* ---- payments ---- */
+
+/* Sets what counts above each state: the least over the ways there. */
+static void set_above(Search *self) {
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++)
+        for (int32_t pass = 0; pass < PATH_PASSES; pass++) {
+            double *above = self->above[kind][pass];
+            for (int32_t k = 0; k < self->state_count; k++) above[k] = k == 0 ? 0 : INFINITY;
+            for (int32_t k = 0; k < self->step_count; k++) {
+                const Step *step = &self->steps[k];
+                double rise = self->heights[kind][step->to] - self->heights[kind][step->from];
+                double added = rise * self->counts[kind][step->stage].above[pass];
+                above[step->to] = fmin(above[step->to], above[step->from] + added);
+            }
+        }
+}
+
+static void count_step(const Search *self, Step *step) {
+    memset(step->pays, 0, sizeof step->pays);
+    memset(step->across, 0, sizeof step->across);
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
+        const PathCounts *counts = &self->counts[kind][step->stage];
+        const double *heights = self->heights[kind];
+        double end = heights[self->state_count - 1], rise = heights[step->to] - heights[step->from];
+        if (end == 0) continue;
+        for (int32_t k = 0; k < COUNTS; k++) {
+            int32_t pass = k / BOUND_ORDERS, order = k % BOUND_ORDERS;
+            bool is_passed = order == BOUND_SPINE || order == BOUND_BETWEEN;
+            double pays = end * counts->once[pass][order] + rise * counts->more[pass][order];
+            if (is_passed) pays += self->above[kind][pass][step->from];
+            bool is_whole = order == BOUND_SPINE || order == BOUND_AFTER;
+            step->pays[k] += pays;
+            step->across[k] += is_whole ? pays : rise * counts->across[pass][order];
+        }
+    }
+}
+
+static double weighed(const double *counts, const ClassSeconds *seconds) {
+    double sum = 0;
+    for (int32_t k = 0; k < COUNTS; k++) sum += counts[k] * (&seconds->of[0][0])[k];
+    return sum;
+}
+
+static double lesser(double a, double b) {
+    return a < b ? a : b;
+}
+
+static void find_least_counts(const Search *self, LeastCounts *least) {
+    for (int32_t w = 0; w < self->tables->work->width_count; w++)
+        for (int32_t k = 0; k < COUNTS; k++) least[w].pays[k] = least[w].across[k] = INFINITY;
+    for (int32_t s = 0; s < self->step_count; s++)
+        for (int32_t k = 0; k < COUNTS; k++) {
+            LeastCounts *here = &least[self->steps[s].width];
+            here->pays[k] = lesser(here->pays[k], self->steps[s].pays[k]);
+            here->across[k] = lesser(here->across[k], self->steps[s].across[k]);
+        }
+}
+
+/* How many passes and orders a class has seconds in; `*last`: one of them. */
+static int32_t count_orders(const CutWork *work, int32_t class, int32_t *last) {
+    const double *seconds = &work->seconds[class * work->width_count].of[0][0];
+    int32_t count = 0;
+    *last = 0;
+    for (int32_t k = 0; k < COUNTS; k++) {
+        if (seconds[k] == 0) continue;
+        *last = k;
+        count++;
+    }
+    return count;
+}
+
+/* The least that a class pays on any stage, and across a border. */
+static void find_least_of_class(const Search *self, const LeastCounts *least, int32_t class, double *anywhere,
+                                double *across) {
+    const CutWork *work = self->tables->work;
+    const ClassSeconds *seconds = &work->seconds[class * work->width_count];
+    int32_t only;
+    *anywhere = *across = INFINITY;
+    if (count_orders(work, class, &only) <= 1) {
+        for (int32_t w = 0; w < work->width_count; w++) {
+            double of = (&seconds[w].of[0][0])[only];
+            if (isinf(least[w].pays[only])) continue;
+            *anywhere = lesser(*anywhere, of * least[w].pays[only]);
+            *across = lesser(*across, of * least[w].across[only]);
+        }
+        return;
+    }
+    for (int32_t k = 0; k < self->step_count; k++) {
+        const Step *step = &self->steps[k];
+        *anywhere = lesser(*anywhere, weighed(step->pays, &seconds[step->width]));
+        *across = lesser(*across, weighed(step->across, &seconds[step->width]));
+    }
+}
+
+/* Finds the items with the least payment anywhere: across borders, and those of any stage, which
+ * are returned. */
+static double find_least(Search *self) {
+    const CutTables *tables = self->tables;
+    double sum = 0;
+    find_least_counts(self, self->least_counts);
+    for (int32_t c = 0; c < tables->work->class_count; c++) {
+        double anywhere, *across = &self->across[c];
+        find_least_of_class(self, self->least_counts, c, &anywhere, across);
+        sum += (tables->free[c] - tables->loose[c]) * anywhere + tables->loose[c] * lesser(anywhere, *across);
+    }
+    for (int32_t b = 0; b < tables->bundle_count; b++) {
+        const Bundle *bundle = &tables->bundles[b];
+        self->bundle_across[b] = 0;
+        for (int32_t k = 0; k < bundle->member_count; k++)
+            self->bundle_across[b] += self->across[tables->members[bundle->first_member + k]];
+    }
+    return sum;
+}
+
+/* ---- the path ---- */
+
+/* Sums the payments of all items before each place on a stage, and the reductions by a border after
+ * it. */
+static void find_sums(Search *self, const Step *step) {
+    const CutTables *tables = self->tables;
+    for (int32_t b = 0; b < tables->bundle_count; b++)
+        self->of_bundles[b] =
+            weighed(step->pays, &tables->seconds[b * tables->work->width_count + step->width]);
+    for (int32_t p = 0; p < tables->work->places; p++)
+        self->sums[p + 1] = self->sums[p] + self->of_bundles[tables->at[p]];
+    for (int32_t b = 0; b < tables->bundle_count; b++) self->of_bundles[b] -= self->bundle_across[b];
+}
+
+/* Extends the least payments before a stage by those of the stage. */
+static void take_step(Search *self, const Step *step) {
+    const CutTables *tables = self->tables;
+    int32_t places = tables->work->places, longest = tables->longest;
+    const double *from = &self->least[step->from * (places + 1)], *sums = self->sums;
+    double *to = &self->least[step->to * (places + 1)], *before = self->before, *most = self->before_any;
+    find_sums(self, step);
+    for (int32_t p = 0; p <= places; p++) {
+        before[p] = from[p] - sums[p];
+        most[p] = p > 0 ? lesser(most[p - 1], before[p]) : before[p];
+    }
+    for (int32_t q = step->stage == self->stages - 1 ? places : 0; q <= places; q++) {
+        double least = from[q];
+        const int32_t *across = q > 0 ? &tables->across[(q - 1) * longest] : NULL;
+        for (int32_t k = 0; k < longest - 1 && k < q; k++)
+            least = lesser(least, before[q - 1 - k] + sums[q] - self->of_bundles[across[k]]);
+        if (q >= longest)
+            least = lesser(least, most[q - longest] + sums[q] - self->of_bundles[across[longest - 1]]);
+        to[q] = lesser(to[q], least);
+    }
+}
+
+/* The least that any pipeline pays. */
+static double search_cuts(Search *self) {
+    int32_t places = self->tables->work->places;
+    set_above(self);
+    for (int32_t k = 0; k < self->step_count; k++) count_step(self, &self->steps[k]);
+    double anywhere = find_least(self);
+    for (int32_t k = 0; k < self->state_count * (places + 1); k++) self->least[k] = k == 0 ? 0 : INFINITY;
+    for (int32_t k = 0; k < self->step_count; k++) take_step(self, &self->steps[k]);
+    return anywhere + self->least[self->state_count * (places + 1) - 1];
+}
+
+/* ---- better heights ---- */
+
+/* A stage of the cheapest pipeline: its seconds per iteration. */
+typedef struct PathStage {
+    const Step *step;
+    int32_t first, end; /* places */
+    ClassSeconds seconds;
+} PathStage;
+
+/* The first place of a stage that ends with place `end` - 1, for the least payment. */
+static double find_first(Search *self, const Step *step, int32_t end, int32_t *first) {
+    const CutTables *tables = self->tables;
+    int32_t places = tables->work->places, longest = tables->longest;
+    const double *from = &self->least[step->from * (places + 1)], *sums = self->sums;
+    double least = from[end];
+    *first = end;
+    find_sums(self, step);
+    for (int32_t p = 0; p < end; p++) {
+        int32_t k = end - 1 - p < longest ? end - 1 - p : longest - 1;
+        double paid =
+            from[p] + sums[end] - sums[p] - self->of_bundles[tables->across[(end - 1) * longest + k]];
+        if (paid >= least) continue;
+        least = paid;
+        *first = p;
+    }
+    return least;
+}
+
+/* Computes the stage's seconds; items that its border may divide count by the fraction that they
+ * pay there. */
+static void fill_stage(const Search *self, PathStage *stage) {
+    const CutTables *tables = self->tables;
+    int32_t widths = tables->work->width_count, w = stage->step->width, length = stage->end - stage->first;
+    double *sum = &stage->seconds.of[0][0];
+    if (length == 0) return;
+    for (int32_t p = stage->first; p < stage->end; p++)
+        add_seconds(&stage->seconds, &tables->seconds[tables->at[p] * widths + w]);
+    int32_t k = length < tables->longest ? length - 1 : tables->longest - 1;
+    int32_t bundle = tables->across[(stage->end - 1) * tables->longest + k];
+    const ClassSeconds *seconds = &tables->seconds[bundle * widths + w];
+    double pays = weighed(stage->step->pays, seconds);
+    double lost = pays > 0 ? 1 - self->bundle_across[bundle] / pays : 0;
+    for (int32_t c = 0; c < COUNTS; c++) sum[c] -= lost * (&seconds->of[0][0])[c];
+}
+
+/* The stages of the pipeline that pays the least, from the last one on. */
+static void find_path(Search *self, PathStage *path) {
+    int32_t state = self->state_count - 1, end = self->tables->work->places;
+    for (int32_t s = self->stages - 1; s >= 0; s--) {
+        double least = INFINITY;
+        for (int32_t k = 0; k < self->step_count; k++) {
+            int32_t first;
+            if (self->steps[k].to != state) continue;
+            double paid = find_first(self, &self->steps[k], end, &first);
+            if (paid >= least) continue;
+            least = paid;
+            path[s] = (PathStage){.step = &self->steps[k], .first = first, .end = end};
+        }
+        fill_stage(self, &path[s]);
+        state = path[s].step->from;
+        end = path[s].first;
+    }
+}
+
+/* Seconds of the path of a kind that stays on a stage. */
+static double path_seconds(const Search *self, const PathStage *path, int32_t kind, int32_t stage) {
+    const PathCounts *on = &self->counts[kind][stage];
+    double sum = weighed(&on->more[0][0], &path[stage].seconds);
+    for (int32_t u = 0; u < self->stages; u++) {
+        sum += weighed(&self->counts[kind][u].once[0][0], &path[u].seconds);
+        for (int32_t pass = 0; pass < PATH_PASSES && u > stage; pass++)
+            sum += on->above[pass] *
+                   (path[u].seconds.of[pass][BOUND_SPINE] + path[u].seconds.of[pass][BOUND_BETWEEN]);
+    }
+    return sum;
+}
+
+/* The derivatives of a pipeline's payment by the heights of its states; returns the sum of their
+ * squares. */
+static double find_slopes(const Search *self, const PathStage *path, double *slopes[PATH_KINDS]) {
+    int32_t last = self->state_count - 1, used = 0;
+    double mean = 0, squares = 0;
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
+        memset(slopes[kind], 0, sizeof **slopes * (size_t)self->state_count);
+        if (self->heights[kind][last] == 0) continue;
+        for (int32_t s = 0; s < self->stages; s++) {
+            double seconds = path_seconds(self, path, kind, s);
+            if (s > 0) slopes[kind][path[s].step->from] -= seconds;
+            slopes[kind][path[s].step->to] += seconds;
+        }
+        mean += slopes[kind][last];
+        used++;
+    }
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
+        if (self->heights[kind][last] > 0) slopes[kind][last] -= mean / used; /* ends add up to 1 */
+        for (int32_t k = 0; k <= last; k++) squares += slopes[kind][k] * slopes[kind][k];
+    }
+    return squares;
+}
+
+/* Heights that do not fall and end with 1 together. */
+static void move_heights(Search *self, double *const slopes[PATH_KINDS], double size) {
+    int32_t last = self->state_count - 1;
+    double sum = 0;
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
+        double *heights = self->heights[kind];
+        for (int32_t k = 1; k <= last; k++) heights[k] = fmax(heights[k] + size * slopes[kind][k], 0);
+        for (int32_t k = 0; k < self->step_count; k++)
+            heights[self->steps[k].to] = fmax(heights[self->steps[k].to], heights[self->steps[k].from]);
+        sum += heights[last];
+    }
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++)
+        for (int32_t k = 1; k <= last && sum > 0; k++) self->heights[kind][k] /= sum;
+}
+
+/* Moves heights so that the cheapest pipeline would pay slightly more than the best bound so far
+ * (Polyak's steps); returns the best bound. */
+static double climb(Search *self, int32_t moves, double enough) {
+    PathStage *path = ARENA_ARRAY(&self->arena, PathStage, self->stages);
+    double *slopes[PATH_KINDS], bound = search_cuts(self), best = bound;
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++)
+        slopes[kind] = ARENA_ARRAY(&self->arena, double, self->state_count);
+    for (int32_t k = 0; k < moves && best < enough && !self->arena.failed; k++) {
+        find_path(self, path);
+        double squares = find_slopes(self, path, slopes);
+        if (squares == 0) break;
+        move_heights(self, slopes, (best * (1 + CLIMB) - bound) / squares);
+        bound = search_cuts(self);
+        best = fmax(best, bound);
+    }
+    return best;
+}
+
+static bool open_search(Search *self) {
+    const CutTables *tables = self->tables;
+    Arena *arena = &self->arena;
+    int32_t row = tables->work->places + 1;
+    find_steps(self);
+    if (arena->failed || (int64_t)self->step_count * row > MOST_STEPS_AND_PLACES) return false;
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
+        self->counts[kind] = ARENA_ARRAY(arena, PathCounts, self->stages);
+        self->heights[kind] = ARENA_ARRAY(arena, double, self->state_count + 1);
+        for (int32_t pass = 0; pass < PATH_PASSES; pass++)
+            self->above[kind][pass] = ARENA_ARRAY(arena, double, self->state_count + 1);
+        for (int32_t s = 0; s < self->stages && self->counts[kind]; s++)
+            self->counts[kind][s] = path_counts((PathKind)kind, self->stages, tables->work->micro_batches, s);
+    }
+    self->least_counts = ARENA_ARRAY(arena, LeastCounts, tables->work->width_count + 1);
+    self->across = ARENA_ARRAY(arena, double, tables->work->class_count + 1);
+    self->bundle_across = ARENA_ARRAY(arena, double, tables->bundle_count + 1);
+    self->of_bundles = ARENA_ARRAY(arena, double, tables->bundle_count + 1);
+    self->balance = ARENA_ARRAY(arena, double, self->state_count + 1);
+    self->least = ARENA_ARRAY(arena, double, self->state_count *row + 1);
+    self->sums = ARENA_ARRAY(arena, double, row);
+    self->before = ARENA_ARRAY(arena, double, row);
+    self->before_any = ARENA_ARRAY(arena, double, row);
+    return !arena->failed;
+}
+
+double cut_tables_bound(const CutTables *tables, int32_t stages, const CutMix *mix, int32_t moves,
+                        double enough) {
+    Search self = {.tables = tables, .stages = stages};
+    double bound = 0;
+    if (open_search(&self)) {
+        set_balanced_heights(&self, mix);
+        bound = self.arena.failed ? 0 : self.step_count == 0 ? INFINITY : climb(&self, moves, enough);
+    }
+    arena_free(&self.arena);
+    return bound;
+}

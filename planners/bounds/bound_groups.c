@@ -1,0 +1,145 @@
+/* Classes and windows; see bound_groups.h. */
+#include "planners/bounds/bound_groups.h"
+
+/* ---- classes ---- */
+
+static int32_t find_work(BoundGroups *self, const BoundItem *item) {
+    double seconds = item->work.is_run ? 0 : item->seconds;
+    bool is_after = item->order == BOUND_AFTER;
+    for (int32_t k = 0; k < self->work_count; k++)
+        if (self->works[k].seconds == seconds && self->works[k].is_after == is_after &&
+            self->works[k].sum_bytes == item->sum_bytes &&
+            operator_work_equals(&self->works[k].work, &item->work))
+            return k;
+    self->works[self->work_count] = (DifferentWork){item->work, seconds, item->sum_bytes, is_after};
+    return self->work_count++;
+}
+
+/* A group's items into a class of its own, or that of a group like it. */
+static int32_t find_class(BoundGroups *self, const int32_t *items, int32_t count) {
+    GroupClass class = {.count = 1, .first_part = self->part_count, .part_count = count};
+    for (int32_t k = 0; k < count; k++) {
+        const BoundItem *item = &self->work.items[items[k]];
+        GroupPart part = {find_work(self, item), item->is_backward, item->order};
+        ARENA_RESERVE(self->arena, self->parts, self->part_count, self->part_capacity);
+        if (self->arena->failed) return 0;
+        self->parts[self->part_count++] = part;
+        class.signature +=
+            bound_scramble(((uint64_t)part.work * 2 + part.is_backward) * BOUND_ORDERS + part.order + 1);
+    }
+    for (int32_t c = 0; c < self->class_count; c++)
+        if (self->classes[c].signature == class.signature && self->classes[c].part_count == count) {
+            self->classes[c].count++;
+            self->part_count = class.first_part;
+            return c;
+        }
+    self->classes[self->class_count] = class;
+    return self->class_count++;
+}
+
+static void place_group(BoundGroups *self, const int32_t *items, int32_t count) {
+    Placed placed = {.class = find_class(self, items, count), .borders = {INT32_MAX, -1}};
+    bool is_group = self->work.items[items[0]].group >= 0;
+    for (int32_t k = 0; k < count; k++) {
+        const BoundItem *item = &self->work.items[items[k]];
+        if (item->first < 0) continue;
+        if (item->first < placed.borders.first) placed.borders.first = item->first;
+        if (item->end > placed.borders.end) placed.borders.end = item->end;
+        placed.is_placed |= !(is_group && item->is_backward);
+    }
+    if (placed.borders.end < 0) placed.borders.first = -1;
+    self->placed[self->placed_count++] = placed;
+}
+
+AmStatus bound_groups_find(BoundGroups *self, AmError *error) {
+    const BoundWork *work = &self->work;
+    int32_t groups = work->group_count, items = work->item_count;
+    int32_t *last = ARENA_ARRAY(self->arena, int32_t, groups + 1); /* items of a group are chained */
+    int32_t *before = ARENA_ARRAY(self->arena, int32_t, items + 1);
+    int32_t *members = ARENA_ARRAY(self->arena, int32_t, items + 1);
+    self->places = work->spine_count[0] + 1;
+    self->works = ARENA_ARRAY(self->arena, DifferentWork, items + 1);
+    self->classes = ARENA_ARRAY(self->arena, GroupClass, items + 2);
+    self->placed = ARENA_ARRAY(self->arena, Placed, items + 1);
+    if (self->arena->failed) return am_fail_memory(error, items);
+    for (int32_t g = 0; g < groups; g++) last[g] = -1;
+    for (int32_t k = 0; k < items; k++) {
+        const BoundItem *item = &work->items[k];
+        if (item->group < 0) {
+            place_group(self, &k, 1);
+        } else {
+            before[k] = last[item->group];
+            last[item->group] = k;
+        }
+    }
+    for (int32_t g = 0; g < groups; g++) {
+        int32_t count = 0;
+        for (int32_t k = last[g]; k >= 0; k = before[k]) members[count++] = k;
+        if (count > 0) place_group(self, members, count);
+    }
+    return self->arena->failed ? am_fail_memory(error, items) : AM_OK;
+}
+
+/* ---- windows ---- */
+
+static void add_window(Windows *windows, int32_t first_member, BorderInterval borders) {
+    WindowClass class = {
+        .count = 1, .first_member = first_member, .member_count = windows->member_count - first_member};
+    for (int32_t k = first_member; k < windows->member_count; k++)
+        class.signature += bound_scramble((uint64_t)windows->members[k] + 1);
+    int32_t c = 0;
+    while (c < windows->class_count && (windows->classes[c].signature != class.signature ||
+                                        windows->classes[c].member_count != class.member_count))
+        c++;
+    if (c < windows->class_count) {
+        windows->classes[c].count++;
+        windows->member_count = first_member;
+    } else {
+        windows->classes[windows->class_count++] = class;
+    }
+    if (class.member_count == 1) return;
+    windows->intervals[windows->count] = borders;
+    windows->class_of[windows->count++] = c;
+}
+
+AmStatus bound_windows_find(Windows *windows, const BoundGroups *self, int32_t places, AmError *error) {
+    int32_t count = self->placed_count, window_count = places > 0 ? self->places / places + 1 : 0;
+    int32_t *last = ARENA_ARRAY(self->arena, int32_t, window_count + 1); /* lists of the items in a window */
+    int32_t *before = ARENA_ARRAY(self->arena, int32_t, count + 1);
+    windows->members = ARENA_ARRAY(self->arena, int32_t, count + 1);
+    windows->classes = ARENA_ARRAY(self->arena, WindowClass, count + 1);
+    windows->intervals = ARENA_ARRAY(self->arena, BorderInterval, 2 * count + 1);
+    windows->class_of = ARENA_ARRAY(self->arena, int32_t, 2 * count + 1);
+    if (self->arena->failed) return am_fail_memory(error, count);
+    for (int32_t k = 0; k < window_count; k++) last[k] = -1;
+    for (int32_t k = 0; k < count; k++) {
+        const Placed *placed = &self->placed[k];
+        if (placed->is_placed && places > 0) {
+            before[k] = last[placed->borders.first / places];
+            last[placed->borders.first / places] = k;
+        } else {
+            int32_t first = windows->member_count;
+            windows->members[windows->member_count++] = placed->class;
+            add_window(windows, first, placed->borders);
+        }
+    }
+    for (int32_t w = 0; w < window_count; w++) {
+        int32_t first = windows->member_count;
+        BorderInterval borders = {INT32_MAX, -1};
+        for (int32_t k = last[w]; k >= 0; k = before[k]) {
+            const BorderInterval *here = &self->placed[k].borders;
+            if (here->first < borders.first) borders.first = here->first;
+            if (here->first > borders.end) borders.end = here->first;
+            if (here->end > borders.end) borders.end = here->end;
+            windows->members[windows->member_count++] = self->placed[k].class;
+        }
+        if (last[w] >= 0) add_window(windows, first, borders);
+    }
+    windows->interval_count = windows->count;
+    for (int32_t k = 0; k < count; k++) {
+        if (self->placed[k].borders.first >= self->placed[k].borders.end) continue;
+        windows->intervals[windows->interval_count] = self->placed[k].borders;
+        windows->class_of[windows->interval_count++] = self->placed[k].class;
+    }
+    return AM_OK;
+}

@@ -1,0 +1,297 @@
+/* Counts launches of the canonical module. Two counts go along each path: `shared` if the last launch is a
+ * fusion that the next element-wise operator may be in, `alone` if it is another step. For `relu(x @ w) @ v`
+ * the counts are 1 alone, 2 shared, 3 alone. Results of a loop wait for all that it runs.
+ */
+#include "planners/bounds/bound_launches.h"
+
+#include <math.h>
+
+#include "cost/relaxation/fusion_groups.h"
+#include "cost/step/executed.h"
+#include "ir/analysis/loops.h"
+#include "lowering/spmd/lower.h"
+
+enum { NOWHERE = -1, IN_BRANCH = -2 };
+
+typedef struct Counter {
+    Arena arena;
+    const PlanContext *context;
+    const IrModule *module;
+    const Rules *rules;
+    const Choices *choices;
+    FusionGroups fusion_groups;
+    double least_parts;  /* a reduction of more elements is no view in any part */
+    int32_t *of;         /* [instruction] computation */
+    double *loops;       /* [instruction] launches of a step inside a loop, of an instruction of the entry */
+    double *unplanned;   /* [instruction] the same of a loop without a plan, of one run of it */
+    int32_t *after;      /* [instruction] the planned loop whose result it stands for, or NOWHERE */
+    int32_t *after_leaf; /* [instruction] and which of its arrays */
+    bool *is_read;       /* [instruction] by an operator */
+    double *shared, *alone; /* [instruction of the entry] */
+} Counter;
+
+static const IrInstruction *instruction_at(const Counter *self, int32_t i) {
+    return &self->module->instructions[i];
+}
+
+/* ---- steps ---- */
+
+/* Elements that a reduction adds up for one of its results. */
+static double reduced_elements(const Counter *self, int32_t i) {
+    const IrShape *operand = &instruction_at(self, instruction_at(self, i)->operands[0])->shape;
+    if (instruction_at(self, i)->shape.type == DTYPE_TUPLE || operand->type == DTYPE_TUPLE) return 0;
+    double results = (double)ir_shape_elements(&instruction_at(self, i)->shape);
+    return results > 0 ? (double)ir_shape_elements(operand) / results : 0;
+}
+
+/* Returns whether an operator that is no fusion launches a kernel in every plan. */
+static bool is_step(const Counter *self, int32_t i) {
+    if (!self->choices->live[i] || self->rules->on_demand[i]) return false;
+    switch (instruction_at(self, i)->opcode) {
+    case IR_DOT:
+    case IR_CONVOLUTION:
+    case IR_SORT:
+    case IR_SCATTER: return true;
+    case IR_REDUCE: return reduced_elements(self, i) > self->least_parts;
+    default: return false;
+    }
+}
+
+/* Returns whether an element-wise operator is in some fusion in every plan. */
+static bool is_fused(const Counter *self, int32_t i) {
+    return self->choices->live[i] && !self->rules->on_demand[i] && self->fusion_groups.group[i] >= 0 &&
+           instruction_at(self, i)->shape.rank > 0 && !fusion_groups_may_vanish(self->context, i);
+}
+
+/* Launches of one run of the operator; of a group they are counted at one of its operators. */
+static double launches_of(const Counter *self, int32_t i) {
+    return is_step(self, i) + self->fusion_groups.launches[i] + self->unplanned[i];
+}
+
+/* ---- loops ---- */
+
+static double copied_values(const Program *program) {
+    double count = 0;
+    for (int32_t k = 0; k < program->update_count; k++) count += !program->updates[k].in_place;
+    return count;
+}
+
+/* Launches of a region, of one run of the loop that it is in; regions inside it are loops without a plan,
+ * too. */
+static double region_launches(const Counter *self, const Program *region);
+
+static double loop_launches(const Counter *self, const Program *within, const ProgramInstruction *loop) {
+    int64_t known = ir_loop_trips(within->module, loop->origin);
+    double trips = known == IR_TRIPS_UNKNOWN ? 1 : (double)known;
+    return trips * (region_launches(self, loop->regions[0]) + copied_values(loop->regions[0])) +
+           (trips + 1) * region_launches(self, loop->regions[1]);
+}
+
+static double region_launches(const Counter *self, const Program *region) {
+    double sum = 0;
+    for (int32_t s = 0; s < region->step_count; s++) {
+        const ProgramStep *step = &region->steps[s];
+        const ProgramInstruction *instruction =
+            step->fusion < 0 ? &region->instructions[step->instruction] : NULL;
+        OperatorWork work;
+        operator_work(&work, region, step);
+        bool is_loop = instruction && instruction->opcode == IR_WHILE && instruction->region_count == 2;
+        sum += is_loop ? loop_launches(self, region, instruction) : work.is_run;
+    }
+    return sum;
+}
+
+/* A loop without a plan is whole in every state, so that each device runs the same regions in every plan. */
+static void count_unplanned(Counter *self, const Program *program) {
+    for (int32_t i = 0; i < program->instruction_count; i++) {
+        const ProgramInstruction *instruction = &program->instructions[i];
+        bool is_loop = instruction->opcode == IR_WHILE && instruction->region_count == 2;
+        if (is_loop && !rules_loop(self->rules, instruction->origin)) {
+            self->unplanned[instruction->origin] = loop_launches(self, program, instruction);
+            continue;
+        }
+        for (int32_t r = 0; r < instruction->region_count; r++)
+            count_unplanned(self, instruction->regions[r]);
+    }
+}
+
+static bool has_unplanned(const Counter *self) {
+    for (int32_t i = 0; i < self->rules->count; i++)
+        if (instruction_at(self, i)->opcode == IR_WHILE && self->rules->is_planned[self->of[i]] &&
+            !rules_loop(self->rules, i))
+            return true;
+    return false;
+}
+
+/* Lowers the module for one device, which has the regions of all loops. */
+static AmStatus find_unplanned(Counter *self, AmError *error) {
+    Arena scratch = {0};
+    int32_t device = 0, range[1][2] = {{0, self->rules->entry_count}};
+    PlanStage stage = {.mesh = {.axis_count = 1, .axes = {{.name = "data", .size = 1}}, .device_count = 1},
+                       .devices = &device,
+                       .ranges = range,
+                       .range_count = 1};
+    Assignment *assignment;
+    Program *program;
+    if (!has_unplanned(self)) return AM_OK;
+    AmStatus status = plan_assign(&assignment, &scratch, self->context, &stage, error);
+    if (status == AM_OK) status = plan_lower(&program, &scratch, self->context, assignment, 0, error);
+    if (status == AM_OK) count_unplanned(self, program);
+    arena_free(&scratch);
+    return status;
+}
+
+/* The instruction of the entry that contains a planned computation; NOWHERE: the entry itself;
+ * IN_BRANCH: a branch, of which only the most expensive runs. */
+static int32_t entry_loop_of(const Counter *self, int32_t computation) {
+    int32_t found = NOWHERE;
+    while (computation != self->module->entry) {
+        int32_t loop = self->rules->region_of[computation];
+        if (loop < 0) return IN_BRANCH;
+        found = self->rules->loops[loop].instruction;
+        computation = self->of[found];
+    }
+    return found;
+}
+
+static double count_total(Counter *self) {
+    double total = 0;
+    for (int32_t c = 0; c < self->module->computation_count; c++) {
+        const IrComputation *computation = &self->module->computations[c];
+        if (!self->rules->is_planned[c]) continue;
+        int32_t within = entry_loop_of(self, c);
+        if (within == IN_BRANCH) continue;
+        for (int32_t i = computation->first; i < computation->first + computation->count; i++) {
+            double here = launches_of(self, i) * self->rules->times[c];
+            total += here;
+            if (within >= 0) self->loops[within] += here;
+        }
+    }
+    return total;
+}
+
+/* ---- the chain ---- */
+
+static void find_readers(const Counter *self) {
+    for (int32_t i = 0; i < self->choices->count; i++) {
+        IrOpcode opcode = instruction_at(self, i)->opcode;
+        if (!self->choices->live[i] || opcode == IR_TUPLE) continue;
+        for (int32_t k = self->choices->first_operand[i]; k < self->choices->first_operand[i + 1]; k++)
+            self->is_read[self->choices->operands[k]] = true;
+    }
+    for (int32_t l = 0; l < self->rules->loop_count; l++)
+        for (int32_t k = 0; k < self->rules->loops[l].leaf_count; k++) {
+            int32_t after = self->rules->loops[l].leaves[k].afterwards;
+            if (after < 0) continue;
+            self->after[after] = l;
+            self->after_leaf[after] = k;
+        }
+}
+
+static void take_path(Counter *self, int32_t i, int32_t from) {
+    if (from < 0 || from >= i) return;
+    self->shared[i] = fmax(self->shared[i], self->shared[from]);
+    self->alone[i] = fmax(self->alone[i], self->alone[from]);
+}
+
+/* A loop's results wait for all inputs of its body. */
+static void pass_loop(Counter *self, int32_t i) {
+    const PlannedLoop *loop = &self->rules->loops[self->after[i]];
+    const LoopLeaf *own = &loop->leaves[self->after_leaf[i]];
+    if (own->is_invariant) {
+        if (own->initial_leaf == 0) take_path(self, i, own->initial);
+        return;
+    }
+    for (int32_t k = 0; k < loop->leaf_count; k++) {
+        const LoopLeaf *leaf = &loop->leaves[k];
+        bool is_needed = leaf->in_body >= 0 && self->is_read[leaf->in_body] && leaf->initial_leaf == 0;
+        if (is_needed && leaf->initial < self->rules->entry_count) take_path(self, i, leaf->initial);
+    }
+    self->alone[i] = fmax(self->alone[i], self->shared[i]) + self->loops[loop->instruction];
+    self->shared[i] = -INFINITY;
+}
+
+static double count_chain(Counter *self) {
+    double longest = 0;
+    for (int32_t i = 0; i < self->rules->entry_count; i++) {
+        self->shared[i] = -INFINITY;
+        self->alone[i] = 0;
+        if (self->after[i] >= 0) {
+            pass_loop(self, i);
+            continue;
+        }
+        for (int32_t k = self->choices->first_operand[i]; k < self->choices->first_operand[i + 1]; k++)
+            take_path(self, i, self->choices->operands[k]);
+        if (is_step(self, i) || self->unplanned[i] > 0) {
+            self->alone[i] = fmax(self->alone[i], self->shared[i]) + is_step(self, i) + self->unplanned[i];
+            self->shared[i] = -INFINITY;
+        } else if (is_fused(self, i)) {
+            self->shared[i] = fmax(self->shared[i], self->alone[i] + 1);
+        }
+        if (self->choices->live[i]) longest = fmax(longest, fmax(self->alone[i], self->shared[i]));
+    }
+    return longest;
+}
+
+/* ---- all of it ---- */
+
+static AmStatus count(Counter *self, BoundLaunches *launches, AmError *error) {
+    Arena *arena = &self->arena;
+    int32_t count = self->rules->count;
+    self->of = ARENA_ARRAY(arena, int32_t, count + 1);
+    self->loops = ARENA_ARRAY(arena, double, count + 1);
+    self->unplanned = ARENA_ARRAY(arena, double, count + 1);
+    self->after = ARENA_ARRAY(arena, int32_t, count + 1);
+    self->after_leaf = ARENA_ARRAY(arena, int32_t, count + 1);
+    self->is_read = ARENA_ARRAY(arena, bool, count + 1);
+    self->shared = ARENA_ARRAY(arena, double, count + 1);
+    self->alone = ARENA_ARRAY(arena, double, count + 1);
+    if (arena->failed) return am_fail_memory(error, count);
+    for (int32_t c = 0; c < self->module->computation_count; c++) {
+        const IrComputation *computation = &self->module->computations[c];
+        for (int32_t i = computation->first; i < computation->first + computation->count; i++)
+            self->of[i] = c;
+    }
+    for (int32_t i = 0; i < count; i++) self->after[i] = NOWHERE;
+    TRY(fusion_groups_find(&self->fusion_groups, arena, self->context, error));
+    TRY(find_unplanned(self, error));
+    launches->total = count_total(self);
+    find_readers(self);
+    launches->chain = count_chain(self);
+    return AM_OK;
+}
+
+/* The most examples: a micro-batch and a device may have one. */
+static double most_examples(const PlanContext *context) {
+    double most = 1;
+    for (int32_t p = 0; p < context->roles->parameter_count; p++) {
+        const IrShape *shape =
+            &context->canonical->instructions[context->roles->parameters[p].instruction].shape;
+        bool is_data = context->roles->parameters[p].role == IR_ROLE_DATA && shape->rank > 0;
+        if (is_data) most = fmax(most, (double)shape->dimensions[0]);
+    }
+    return most;
+}
+
+AmStatus bound_launches_find(BoundLaunches *launches, const PlanContext *context, const Cluster *cluster,
+                             AmError *error) {
+    *launches = (BoundLaunches){.seconds = INFINITY};
+    for (int32_t t = 0; t < cluster->type_count; t++) {
+        const ClusterDeviceType *type = &cluster->types[t];
+        bool is_measured = type->profile || type->operators;
+        launches->seconds = is_measured ? 0 : fmin(launches->seconds, type->kernel_launch_seconds);
+        if (is_measured) return AM_OK;
+    }
+    Counter self = {.context = context,
+                    .module = context->canonical,
+                    .rules = context->rules,
+                    .choices = context->choices,
+                    .least_parts = cluster->device_count * most_examples(context)};
+    AmStatus status = count(&self, launches, error);
+    arena_free(&self.arena);
+    return status;
+}
+
+double bound_launches_seconds(const BoundLaunches *launches, int32_t most_stages) {
+    return launches->seconds * fmax(launches->chain, launches->total / most_stages);
+}

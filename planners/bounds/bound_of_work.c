@@ -1,0 +1,79 @@
+/* The time of all operators on any devices; see bound_pipelines.h. */
+#include <math.h>
+
+#include "cost/relaxation/additive.h"
+#include "planners/bounds/bound_pipelines.h"
+
+/* Work in parts is less efficient than whole, or as efficient. */
+static bool is_rising(const ClusterCurve *curve) {
+    for (int32_t k = 1; k < curve->count; k++)
+        if (curve->fractions[k] < curve->fractions[k - 1]) return false;
+    return true;
+}
+
+static bool all_rise(const ClusterDeviceType *type) {
+    for (int32_t t = 0; t < DTYPE_COUNT; t++)
+        if (!is_rising(&type->dot[t]) || !is_rising(&type->convolution[t])) return false;
+    return is_rising(&type->memory);
+}
+
+static double least_label(const AdditiveNode *node) {
+    double least = INFINITY;
+    for (int32_t label = 0; label < node->label_count; label++) least = fmin(least, node->seconds[label]);
+    return least;
+}
+
+/* The time of each whole operator on one device of a type: seconds[node]. NULL without a claim. */
+static AmStatus whole_seconds(double **seconds, int32_t *count, Arena *arena, const PlanContext *whole,
+                              const Cluster *cluster, int32_t device, AmError *error) {
+    const Mesh alone = {.axis_count = 1, .axes = {{.name = "data", .size = 1}}, .device_count = 1};
+    const ClusterDeviceType *type = cluster_device_type(cluster, device);
+    AdditiveModel *model = NULL;
+    *seconds = NULL;
+    if (all_rise(type)) TRY(additive_create(&model, arena, whole, &alone, cluster, &device, error));
+    if (!model) return AM_OK;
+    *count = model->node_count;
+    *seconds = ARENA_ARRAY(arena, double, model->node_count + 1);
+    if (!*seconds) return am_fail_memory(error, model->node_count);
+    for (int32_t n = 0; n < model->node_count; n++)
+        (*seconds)[n] = model->nodes[n].seconds ? least_label(&model->nodes[n]) : 0;
+    return AM_OK;
+}
+
+static AmStatus bound_work(PlanBound *bound, Arena *arena, const PlanContext *whole, const Cluster *cluster,
+                           AmError *error) {
+    double **seconds = ARENA_ARRAY(arena, double *, cluster->type_count);
+    double *weight = ARENA_ARRAY(arena, double, cluster->type_count);
+    int32_t count = 0;
+    double weights = 0;
+    if (arena->failed) return am_fail_memory(error, cluster->type_count);
+    for (int32_t d = 0; d < cluster->device_count; d++) {
+        int32_t t = (int32_t)(cluster_device_type(cluster, d) - cluster->types);
+        if (!seconds[t]) TRY(whole_seconds(&seconds[t], &count, arena, whole, cluster, d, error));
+        if (!seconds[t]) return AM_OK;
+        double all = 0;
+        for (int32_t n = 0; n < count && weight[t] == 0; n++) all += seconds[t][n];
+        if (weight[t] == 0) weight[t] = all > 0 ? 1 / all : 1;
+        weights += weight[t];
+    }
+    /* In a step of T seconds all devices together have weights x T; each operator needs at least
+     * the least of its times over all types. */
+    double least = 0;
+    for (int32_t n = 0; n < count; n++) {
+        double here = INFINITY;
+        for (int32_t t = 0; t < cluster->type_count; t++)
+            if (seconds[t]) here = fmin(here, weight[t] * seconds[t][n]);
+        least += here;
+    }
+    bound->seconds = least / weights;
+    return AM_OK;
+}
+
+AmStatus plan_bound_of_work(PlanBound *bound, const PlanContext *whole, const Cluster *cluster,
+                            AmError *error) {
+    Arena arena = {0};
+    *bound = (PlanBound){NAN, NAN};
+    AmStatus status = bound_work(bound, &arena, whole, cluster, error);
+    arena_free(&arena);
+    return status;
+}

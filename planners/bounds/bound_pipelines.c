@@ -1,0 +1,265 @@
+/* The bound over pipelines; see bound_pipelines.h and docs/optimality.md.
+ *
+ * For a number of micro-batches M and of stages S the step T is at least, for every stage s, the
+ * time of one iteration across stages plus the time of s in its other iterations while the rest of
+ * the pipeline waits for it. For any weights over the stages that add up to at most 1,
+ *
+ *     T >= sum over groups of items, on stage s of d devices: passed + turns(s) weight(s, d) seconds(d)
+ *
+ * and the least payment of each group anywhere is a bound for all cuts at once. Weights are a
+ * function of a stage's position and width. They are chosen so that every stage has equal value, as
+ * large as the widths that add up to all devices allow, by a dynamic program.
+ */
+#include "planners/bounds/bound_pipelines.h"
+
+#include <math.h>
+
+#include "base/system/parallel.h"
+#include "lowering/micro_batch/micro_batches.h"
+#include "planners/bounds/bound_one_stage.h"
+#include "planners/bounds/bound_turn.h"
+
+enum { ROUND = 8, MOVES = 32 };
+
+/* Places of windows; 0: groups alone. */
+static const int32_t window_places[BOUND_WINDOW_KINDS] = {0, 10};
+
+/* ---- widths ---- */
+
+static int32_t most_stages(const BoundSpace *space, const Cluster *cluster) {
+    return space->most_stages < cluster->device_count ? space->most_stages : cluster->device_count;
+}
+
+static void list_widths(BoundPipelines *self) {
+    int32_t devices = self->cluster->device_count;
+    for (int32_t width = 1; width <= devices && self->width_count < BOUND_MOST_WIDTHS; width++)
+        if (devices % width == 0 || (width & (width - 1)) == 0) self->widths[self->width_count++] = width;
+    self->most_stages = most_stages(self->space, self->cluster);
+    if (self->most_stages > BOUND_MOST_STAGES) self->most_stages = BOUND_MOST_STAGES;
+}
+
+static const CutMixes *cut_mixes_of(ScheduleKind schedule) {
+    static const CutMixes alternating = {5,
+                                         {{{.share = {[PATH_LAST] = 1}}, 0.9, 0.85},
+                                          {{.share = {[PATH_TURNS] = 1}}, 0.9, 0.85},
+                                          {{.share = {[PATH_STAYS] = 1}}, 0.9, 0.85},
+                                          {{.share = {[PATH_LAST] = 0.5, [PATH_WORK] = 0.5}}, 0.9, 0.85},
+                                          {{.share = {[PATH_STAYS] = 0.5, [PATH_WORK] = 0.5}}, 0.9, 0.85}}};
+    static const CutMixes zero_bubble = {
+        5,
+        {{{.share = {[PATH_STAYS] = 1}}, 0.9, 0.85},
+         {{.share = {[PATH_STAYS] = 0.7, [PATH_WORK] = 0.3}}, 0.9, 0.85},
+         {{.share = {[PATH_STAYS] = 0.6, [PATH_WORK] = 0.4}}, 0.9, 0.85},
+         {{.share = {[PATH_STAYS] = 1}}, 1, 0.85},
+         {{.share = {[PATH_STAYS] = 0.4, [PATH_WEIGHTS] = 0.2, [PATH_WORK] = 0.4}}, 1, 1}}};
+    static const CutMixes any = {0};
+    if (schedule == SCHEDULE_ZB_H1) return &zero_bubble;
+    return schedule == SCHEDULE_INTERLEAVED ? &any : &alternating;
+}
+
+static const PathMixes *mixes_of(ScheduleKind schedule) {
+    static const PathMixes alternating = {7,
+                                          {{.share = {[PATH_LAST] = 1}},
+                                           {.share = {[PATH_TURNS] = 1}},
+                                           {.share = {[PATH_STAYS] = 1}},
+                                           {.share = {[PATH_LAST] = 0.5, [PATH_TURNS] = 0.5}},
+                                           {.share = {[PATH_TURNS] = 0.5, [PATH_WORK] = 0.5}},
+                                           {.share = {[PATH_STAYS] = 0.5, [PATH_WORK] = 0.5}},
+                                           {.share = {[PATH_WORK] = 1}}}};
+    static const PathMixes zero_bubble = {
+        7,
+        {{.share = {[PATH_WEIGHTS] = 1}},
+         {.share = {[PATH_STAYS] = 1}},
+         {.share = {[PATH_WEIGHTS] = 0.5, [PATH_STAYS] = 0.5}},
+         {.share = {[PATH_WEIGHTS] = 0.5, [PATH_WORK] = 0.5}},
+         {.share = {[PATH_STAYS] = 0.5, [PATH_WORK] = 0.5}},
+         {.share = {[PATH_WEIGHTS] = 0.3, [PATH_STAYS] = 0.3, [PATH_WORK] = 0.4}},
+         {.share = {[PATH_WORK] = 1}}}};
+    static const PathMixes any = {1, {{.share = {[PATH_WORK] = 1}}}};
+    if (schedule == SCHEDULE_ZB_H1) return &zero_bubble;
+    return schedule == SCHEDULE_INTERLEAVED ? &any : &alternating;
+}
+
+static void turn_task(void *user, int32_t k) {
+    BoundTurn *self = (BoundTurn *)user + k;
+    self->status = bound_turn_fill(self, &self->error);
+    self->of_one_stage = self->status == AM_OK ? bound_turn_windows(self, 1, INFINITY) : 0;
+}
+
+/* ---- all of it ---- */
+
+/* Pipelines of so many stages in so many turns. */
+typedef struct BoundCase {
+    const BoundTurn *turn;
+    int32_t stages, tried; /* ways to bound it */
+    int32_t best;          /* choice of heights */
+    double seconds, enough;
+} BoundCase;
+
+static bool is_tried(const BoundCase *self) {
+    return self->tried > self->turn->of->cut_mixes->count + 1;
+}
+
+/* The next way: choices of heights, better ones than the best of these, then windows. */
+static void try_next(BoundCase *self) {
+    const CutMixes *mixes = self->turn->of->cut_mixes;
+    bool is_choice = self->tried < mixes->count;
+    bool is_last = self->tried > mixes->count;
+    double seconds = 0;
+    if (is_last) seconds = bound_turn_windows(self->turn, self->stages, self->enough);
+    else if (mixes->count > 0)
+        seconds = cut_tables_bound(self->turn->cuts, self->stages,
+                                   &mixes->mixes[is_choice ? self->tried : self->best], is_choice ? 0 : MOVES,
+                                   self->enough);
+    if (is_choice && seconds > self->seconds) self->best = self->tried;
+    self->seconds = fmax(self->seconds, seconds);
+    self->tried++;
+}
+
+static void case_task(void *user, int32_t k) {
+    try_next(((BoundCase **)user)[k]);
+}
+
+/* Finds the lowest cases with untried choices that are below all cases without; in no order. */
+static int32_t find_lowest(BoundCase *cases, int32_t count, BoundCase *lowest[ROUND]) {
+    double least = INFINITY;
+    int32_t found = 0;
+    for (int32_t k = 0; k < count; k++)
+        if (is_tried(&cases[k])) least = fmin(least, cases[k].seconds);
+    for (int32_t k = 0; k < count; k++) {
+        int32_t place = found;
+        if (is_tried(&cases[k]) || cases[k].seconds >= least) continue;
+        if (found == ROUND)
+            for (int32_t other = place = 0; other < ROUND; other++)
+                if (lowest[other]->seconds > lowest[place]->seconds) place = other;
+        if (found == ROUND && lowest[place]->seconds <= cases[k].seconds) continue;
+        found += place == found;
+        lowest[place] = &cases[k];
+        cases[k].enough = least;
+    }
+    return found;
+}
+
+/* The least bound over all numbers of stages above one and of micro-batches. The lowest are refined,
+ * until one of them has no further choices. */
+static double bound_cases(BoundCase *cases, int32_t count, const StopSignal *stop) {
+    BoundCase *lowest[ROUND];
+    double least = INFINITY;
+    for (int32_t found; (found = find_lowest(cases, count, lowest)) > 0;) {
+        if (stop_wanted(stop)) return 0;
+        parallel_for(found, 0, case_task, lowest);
+    }
+    for (int32_t k = 0; k < count; k++) least = fmin(least, cases[k].seconds);
+    return least;
+}
+
+static AmStatus bound_turns(double *seconds, BoundPipelines *self, BoundTurn *turns, int32_t count,
+                            AmError *error) {
+    BoundCase *cases = ARENA_ARRAY(self->arena, BoundCase, count * self->most_stages + 1);
+    double of_one_stage = INFINITY, communicating = 0;
+    int32_t case_count = 0;
+    if (!cases) return am_fail_memory(error, count);
+    for (int32_t k = 0; k < count; k++) {
+        if (turns[k].status != AM_OK && error) *error = turns[k].error;
+        TRY(turns[k].status);
+        of_one_stage = fmin(of_one_stage, turns[k].of_one_stage);
+        for (int32_t stages = 2; stages <= self->most_stages; stages++)
+            cases[case_count++] = (BoundCase){.turn = &turns[k],
+                                              .stages = stages,
+                                              .seconds = bound_launches_seconds(&self->launches, stages)};
+    }
+    of_one_stage = fmax(of_one_stage, bound_launches_seconds(&self->launches, 1));
+    double least = bound_cases(cases, case_count, &self->space->stop);
+    if (of_one_stage < least && !stop_wanted(&self->space->stop))
+        TRY(plan_bound_one_stage(&communicating, self->whole, self->cluster, least, &self->space->stop,
+                                 error));
+    *seconds = fmin(least, fmax(of_one_stage, communicating));
+    return AM_OK;
+}
+
+static AmStatus bound_numbers(double *seconds, BoundPipelines *self, AmError *error) {
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
+    int32_t count = micro_batches_numbers(numbers, self->whole, self->space->micro_batches);
+    BoundTurn *turns = ARENA_ARRAY(self->arena, BoundTurn, count);
+    if (!turns) return am_fail_memory(error, count);
+    for (int32_t k = 0; k < count; k++) turns[k] = (BoundTurn){.of = self, .micro_batches = numbers[k]};
+    parallel_for(count, 0, turn_task, turns);
+    AmStatus status = bound_turns(seconds, self, turns, count, error);
+    for (int32_t k = 0; k < count; k++) arena_free(&turns[k].arena);
+    return status;
+}
+
+static bool is_simple(const Cluster *cluster) {
+    return cluster->type_count == 1 && cluster->device_count > 1 &&
+           cluster->device_count <= BOUND_MOST_DEVICES;
+}
+
+/* Groups equal and neighbouring work. */
+static AmStatus find_parts(BoundPipelines *self, AmError *error) {
+    TRY(bound_groups_find(&self->groups, error));
+    for (int32_t k = 0; k < BOUND_WINDOW_KINDS; k++)
+        TRY(bound_windows_find(&self->windows[k], &self->groups, window_places[k], error));
+    list_widths(self);
+    return AM_OK;
+}
+
+static AmStatus bound_pipelines(double *seconds, Arena *arena, const PlanContext *whole,
+                                const Cluster *cluster, const BoundSpace *space,
+                                const BoundLaunches *launches, AmError *error) {
+    const ClusterDeviceType *type = cluster_device_type(cluster, 0);
+    BoundPipelines self = {.arena = arena,
+                           .groups = {.arena = arena},
+                           .whole = whole,
+                           .cluster = cluster,
+                           .type = type,
+                           .space = space,
+                           .launches = *launches,
+                           .mixes = mixes_of(space->schedule),
+                           .cut_mixes = cut_mixes_of(space->schedule)};
+    bool known;
+    TRY(bound_work_find(&self.groups.work, &known, arena, whole, cluster, 0, error));
+    if (!known) return AM_OK;
+    TRY(find_parts(&self, error));
+    return bound_numbers(seconds, &self, error);
+}
+
+AmStatus plan_bound_of_items(double *seconds, const BoundWork *work, const Cluster *cluster,
+                             int32_t micro_batches, int32_t stages, ScheduleKind schedule, AmError *error) {
+    Arena arena = {0};
+    const BoundSpace space = {.most_stages = stages};
+    BoundPipelines self = {.arena = &arena,
+                           .cluster = cluster,
+                           .type = cluster_device_type(cluster, 0),
+                           .space = &space,
+                           .groups = {.arena = &arena, .work = *work},
+                           .mixes = mixes_of(schedule),
+                           .cut_mixes = cut_mixes_of(schedule)};
+    BoundTurn turn = {.of = &self, .micro_batches = micro_batches};
+    BoundCase whole = {.turn = &turn, .stages = stages, .enough = INFINITY};
+    AmStatus status = find_parts(&self, error);
+    if (status == AM_OK) status = bound_turn_fill(&turn, error);
+    if (status == AM_OK && stages == 1) whole.seconds = bound_turn_windows(&turn, 1, INFINITY);
+    else
+        while (status == AM_OK && !is_tried(&whole)) try_next(&whole);
+    *seconds = whole.seconds;
+    arena_free(&turn.arena);
+    arena_free(&arena);
+    return status;
+}
+
+AmStatus plan_bound_pipelines(PlanBound *bound, const PlanContext *whole, const Cluster *cluster,
+                              const BoundSpace *space, AmError *error) {
+    Arena arena = {0};
+    BoundLaunches launches;
+    double seconds = 0;
+    AmStatus status = plan_bound_of_work(bound, whole, cluster, error);
+    bool is_known = status == AM_OK && !isnan(bound->seconds);
+    if (is_known) status = bound_launches_find(&launches, whole, cluster, error);
+    if (is_known && status == AM_OK)
+        bound->seconds = fmax(bound->seconds, bound_launches_seconds(&launches, most_stages(space, cluster)));
+    if (is_known && status == AM_OK && is_simple(cluster))
+        status = bound_pipelines(&seconds, &arena, whole, cluster, space, &launches, error);
+    if (status == AM_OK && isfinite(seconds)) bound->seconds = fmax(bound->seconds, seconds);
+    arena_free(&arena);
+    return status;
+}

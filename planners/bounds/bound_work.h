@@ -1,0 +1,64 @@
+/* The work of a step, independent of the plan, for a bound over pipelines.
+ *
+ * An item is a product, a reduction, or the moved bytes of element-wise operators. Items of one
+ * group are on one stage in every pipeline: a weight's forward product, the products for its
+ * gradient and its input's gradient, and its update. Other items without the batch are omitted:
+ * they need not run in every iteration.
+ *
+ * Items of one pass are ordered by its spine, the longest path of products: an item lies between
+ * the last product of the spine on which it depends and the first that depends on it. A stage with
+ * a part of the spine therefore has to wait for all items before that part, except those across its
+ * border.
+ *
+ * Stages are identified by the forward spine: stage(0) <= stage(1) <= ..., and border b lies
+ * between b and b + 1. A forward product is on a stage between those of its neighbours in the
+ * module's order. A product of the backward spine is on the stage of its weight's forward product,
+ * or not after the stage of a product before it and not before that of one after it. An item
+ * therefore has borders [first, end). If none of these divides stages, it is on the stage of
+ * `first`, and on its pass if it lies between others.
+ */
+#ifndef PLANNERS_BOUNDS_BOUND_WORK_H
+#define PLANNERS_BOUNDS_BOUND_WORK_H
+
+#include "cost/cluster/cluster.h"
+#include "cost/operator/operator.h"
+#include "propagation/plan/plan.h"
+
+typedef enum BoundOrder {
+    BOUND_ANYWHERE,
+    BOUND_SPINE,   /* it is a product of it */
+    BOUND_BETWEEN, /* two products of its pass's spine that are not far from one another */
+    BOUND_BEHIND,  /* one, and nothing on the spine waits for it: what gives the gradient of a group's weight
+                    */
+    BOUND_AFTER, /* once in a step, not before the stage's turns have ended or in these: the weights' updates
+                  */
+    BOUND_ORDERS
+} BoundOrder;
+
+typedef struct BoundItem {
+    OperatorWork work; /* of the whole batch on one device */
+    double seconds;    /* or, if it is not executed, its least time there */
+    double sum_bytes;  /* of its result, if that is a weight's gradient summed over the batch */
+    int32_t group;     /* or -1 */
+    bool is_backward;
+    BoundOrder order;
+    int32_t after, until; /* places on its pass's spine; its own twice, where it has one */
+    int32_t first, end;   /* borders; -1: none and no stage are known */
+} BoundItem;
+
+typedef struct BoundWork {
+    BoundItem *items;
+    int32_t item_count, item_capacity, group_count;
+    int32_t spine_count[2]; /* products, of the forward and of the backward pass */
+} BoundWork;
+
+/* Allocates in the arena; for the context as read and a device's type. `*known` false: no claim for
+ * such a type (cost/relaxation/additive.h). */
+AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanContext *whole,
+                         const Cluster *cluster, int32_t device, AmError *error);
+
+/* Sets borders from places: of forward items `first` and `end` are those of the module's order before, or -1;
+ * of backward ones `first` is the least place of what nothing waits for, or -1. */
+AmStatus bound_work_find_borders(BoundWork *work, AmError *error);
+
+#endif

@@ -1,0 +1,122 @@
+/* Stages side by side in the additive model; see model_gap.h. */
+#include "planners/bounds/model_gap.h"
+
+#include <math.h>
+
+#include "base/system/parallel.h"
+#include "cost/relaxation/additive_bound.h"
+#include "lowering/spmd/ranks.h"
+
+enum { SWEEPS = 400 };
+
+/* The model may round other than the simulator. */
+#define ROUNDING 1e-5
+
+/* A stage, or a chunk of one. */
+typedef struct StageGap {
+    AdditiveCost cost;
+    double least; /* of computing plus resharding; NAN: nothing is claimed */
+    AmStatus status;
+    AmError error;
+} StageGap;
+
+typedef struct Gaps {
+    const PlanRanks *ranks;
+    const Cluster *cluster;
+    const StopSignal *stop;
+    StageGap *stages; /* [parts] */
+} Gaps;
+
+/* The context with the decisions that a stage holds alone. */
+static AmStatus stage_context(PlanContext *part, Choices *choices, Arena *arena, const PlanRanks *ranks,
+                              int32_t stage, AmError *error) {
+    const Choices *all = ranks->context->choices;
+    *part = *ranks->context;
+    *choices = *all;
+    part->choices = choices;
+    if (!ranks->map) return AM_OK;
+    choices->decided = ARENA_ARRAY(arena, int32_t, all->decided_count + 1);
+    choices->decided_count = 0;
+    if (!choices->decided) return am_fail_memory(error, all->decided_count);
+    for (int32_t n = 0; n < all->decided_count; n++)
+        if (stage_in(ranks->map->held[all->decided[n]], stage))
+            choices->decided[choices->decided_count++] = all->decided[n];
+    return AM_OK;
+}
+
+static AmStatus find_stage(StageGap *found, Arena *arena, const Gaps *self, int32_t p, AmError *error) {
+    const PlanStage *stage = &self->ranks->parts->stages[p];
+    PlanContext part;
+    Choices choices;
+    AdditiveModel *model;
+    AdditiveFold *fold;
+    TRY(stage_context(&part, &choices, arena, self->ranks, p, error));
+    TRY(additive_create(&model, arena, &part, &stage->mesh, self->cluster, stage->devices, error));
+    if (!model) return AM_OK;
+    TRY(additive_fold(&fold, arena, model, error));
+    additive_fold_watch(fold, self->stop);
+    found->cost = additive_cost(model, self->ranks->assignments[p]);
+    found->least = additive_bound(fold, &(AdditiveWeights){1, 1}, SWEEPS);
+    return AM_OK;
+}
+
+static void find_task(void *user, int32_t p) {
+    const Gaps *self = user;
+    StageGap *found = &self->stages[p];
+    Arena arena = {0};
+    found->least = NAN;
+    found->status = find_stage(found, &arena, self, p, &found->error);
+    arena_free(&arena);
+}
+
+/* Returns whether the model's cost of stage s, with all its chunks, is at most the predicted time
+ * of its busiest devices.
+ */
+static bool holds(const Gaps *self, int32_t s) {
+    const PlanRanks *ranks = self->ranks;
+    double compute = 0, communication = 0, model_compute = 0, model_communication = 0;
+    for (int32_t d = ranks->first_rank[s]; d < ranks->first_rank[s + 1]; d++) {
+        compute = fmax(compute, ranks->plan->predicted[d].compute_seconds);
+        communication = fmax(communication, ranks->plan->predicted[d].communication_seconds);
+    }
+    for (int32_t p = s; p < ranks->parts->stage_count; p += ranks->stage_count) {
+        model_compute += self->stages[p].cost.compute_seconds;
+        model_communication += self->stages[p].cost.communication_seconds;
+    }
+    return model_compute <= compute * (1 + ROUNDING) && model_communication <= communication * (1 + ROUNDING);
+}
+
+static AmStatus find_gap(double *gap, Gaps *self, AmError *error) {
+    int32_t parts = self->ranks->parts->stage_count;
+    double cost = 0, least = 0;
+    parallel_for(parts, 0, find_task, self);
+    for (int32_t p = 0; p < parts; p++) {
+        const StageGap *stage = &self->stages[p];
+        if (stage->status != AM_OK && error) *error = stage->error;
+        TRY(stage->status);
+        cost += stage->cost.compute_seconds + stage->cost.communication_seconds;
+        least += stage->least;
+    }
+    for (int32_t s = 0; s < self->ranks->stage_count; s++)
+        if (!holds(self, s)) return AM_OK;
+    if (stop_wanted(self->stop)) return AM_OK;
+    if (least > 0) *gap = fmax(cost / least - 1, 0);
+    return AM_OK;
+}
+
+AmStatus plan_model_gap(double *gap, const PlanContext *whole, const Cluster *cluster, const Plan *plan,
+                        const StopSignal *stop, AmError *error) {
+    Arena arena = {0};
+    PlanRanks ranks;
+    *gap = NAN;
+    AmStatus status = plan_ranks(&ranks, &arena, whole, plan, error);
+    if (status == AM_OK) {
+        Gaps self = {.ranks = &ranks,
+                     .cluster = cluster,
+                     .stop = stop,
+                     .stages = ARENA_ARRAY(&arena, StageGap, ranks.parts->stage_count)};
+        status = self.stages ? find_gap(gap, &self, error) : am_fail_memory(error, ranks.stage_count);
+    }
+    arena_free(&arena);
+    return status;
+}

@@ -1,0 +1,54 @@
+/* Counts of turns on paths; see pipeline_paths.h. */
+#include "planners/bounds/pipeline_paths.h"
+
+#include <math.h>
+
+/* For every iteration in which the path stays on the stage: `between` of them lead on, all others
+ * may come before the first of these or after the last. */
+static void set_backward(PathCounts *counts, double between, double behind, double anywhere, double across) {
+    counts->more[PATH_BACKWARD][BOUND_SPINE] = counts->more[PATH_BACKWARD][BOUND_BETWEEN] = between;
+    counts->more[PATH_BACKWARD][BOUND_BEHIND] = fmax(behind, 0);
+    counts->more[PATH_BACKWARD][BOUND_ANYWHERE] = fmax(fmin(anywhere, behind), 0);
+    for (int32_t order = 0; order < BOUND_ORDERS; order++)
+        counts->across[PATH_BACKWARD][order] = fmax(fmin(across, counts->more[PATH_BACKWARD][order]), 0);
+}
+
+static void set_forward(PathCounts *counts, double turns) {
+    for (int32_t order = 0; order < BOUND_AFTER; order++)
+        counts->more[PATH_FORWARD][order] = counts->across[PATH_FORWARD][order] = turns;
+}
+
+PathCounts path_counts(PathKind kind, int32_t stages, int32_t micro_batches, int32_t stage) {
+    double turns = micro_batches, left = fmax(turns - (stages - stage), 0);
+    bool is_first = stage == 0; /* without a waiting stage: its last work ends the step */
+    PathCounts counts = {0};
+    if (kind == PATH_WORK) {
+        set_forward(&counts, turns);
+        set_backward(&counts, turns, turns, turns, turns);
+        counts.more[PATH_BACKWARD][BOUND_AFTER] = 1;
+        return counts;
+    }
+    counts.once[PATH_FORWARD][BOUND_SPINE] = counts.once[PATH_FORWARD][BOUND_BETWEEN] = 1;
+    set_forward(&counts, left);
+    if (kind == PATH_STAYS) {
+        counts.above[PATH_BACKWARD] = 1;
+        set_backward(&counts, turns, turns, turns - 1, turns - 1);
+        counts.more[PATH_BACKWARD][BOUND_AFTER] = 1;
+        return counts;
+    }
+    counts.once[PATH_BACKWARD][BOUND_SPINE] = counts.once[PATH_BACKWARD][BOUND_BETWEEN] = 1;
+    counts.once[PATH_BACKWARD][BOUND_BEHIND] = is_first;
+    if (kind == PATH_LAST && left > 0) {
+        counts.above[PATH_FORWARD] = counts.above[PATH_BACKWARD] = 1;
+        set_backward(&counts, left, left, left - 1, left - 1);
+        /* The path leaves the stage with the transfer of its last iteration. */
+        for (int32_t order = 0; order < BOUND_ORDERS; order++)
+            if (order != BOUND_SPINE) counts.across[PATH_FORWARD][order] = left - 1;
+        counts.more[PATH_FORWARD][BOUND_BEHIND] = counts.more[PATH_FORWARD][BOUND_ANYWHERE] = left - 1;
+    } else if (kind == PATH_WEIGHTS) {
+        set_backward(&counts, turns - 1, turns - 1 - stage, turns - 2, turns - 2 - stage);
+    } else {
+        set_backward(&counts, turns - 1, turns - 1, turns - 2, turns - 2);
+    }
+    return counts;
+}

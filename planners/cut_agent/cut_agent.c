@@ -1,0 +1,264 @@
+/* Acting by a trained agent, and its file (see cut_agent.h). */
+#include "planners/cut_agent/cut_agent.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "automap_agent.h"
+#include "base/files/array_file.h"
+#include "base/files/json.h"
+
+#define FORMAT    "automap-agent-1"
+#define MOST_SIZE 4096 /* of a hidden layer in a file */
+
+AgentSettings cut_agent_settings(void) {
+    AgentSettings settings = agent_default_settings();
+    settings.n_step = 1; /* returns are whole ones already: every transition is a terminal one */
+    settings.dueling = false;
+    settings.double_q = false;
+    settings.hidden_count = 2;
+    settings.hidden[0] = 128;
+    settings.hidden[1] = 128;
+    settings.batch = 128;
+    settings.replay_capacity = 1 << 17;
+    settings.learning_rate = 0.001;
+    settings.epsilon_start = settings.epsilon_end = 0; /* the environment explores */
+    return settings;
+}
+
+AmStatus cut_agent_write(Agent *agent, const char *path, const char *about, AmError *error) {
+    const NetworkShape *shape = agent_shape(agent);
+    int64_t count = agent_parameter_count(agent), layers = shape->hidden_count;
+    AmStatus status = AM_OK;
+    float *parameters = malloc(sizeof(float) * (size_t)count);
+    if (!parameters) return am_fail_memory(error, count * (int64_t)sizeof(float));
+    TRY_OR_FAIL(agent_parameters(agent, parameters, error));
+    const ArrayToWrite arrays[] = {{"hidden", DTYPE_S32, 1, &layers, shape->hidden},
+                                   {"parameters", DTYPE_F32, 1, &count, parameters}};
+    const char *const metadata[] = {"format", FORMAT, "about", about, NULL};
+    status = array_file_write(path, arrays, 2, metadata, error);
+fail:
+    free(parameters);
+    return status;
+}
+
+/* An agent of these layers and parameters. */
+static AmStatus make_agent(Agent **agent, const int32_t *hidden, int64_t hidden_count,
+                           const float *parameters, int64_t count, const char *source, AmError *error) {
+    AgentSettings settings = cut_agent_settings();
+    if (hidden_count > NETWORK_MAX_HIDDEN)
+        return am_fail(error, AM_ERROR_INPUT, source, "%lld hidden layers; expected at most %d",
+                       (long long)hidden_count, NETWORK_MAX_HIDDEN);
+    settings.hidden_count = (int32_t)hidden_count;
+    settings.replay_capacity = settings.batch; /* it learns no more */
+    for (int32_t k = 0; k < settings.hidden_count; k++) {
+        settings.hidden[k] = hidden[k];
+        if (hidden[k] < 1 || hidden[k] > MOST_SIZE)
+            return am_fail(error, AM_ERROR_INPUT, source, "hidden[%d] is %d; expected 1 to %d", k, hidden[k],
+                           MOST_SIZE);
+    }
+    TRY(agent_create(agent, &settings, CUT_AGENT_FEATURES, 1, error));
+    AmStatus status = agent_set_parameters(*agent, parameters, count, source, error);
+    if (status == AM_OK) return AM_OK;
+    agent_free(*agent);
+    *agent = NULL;
+    return status;
+}
+
+static AmStatus read_parameters(Agent **agent, ArrayFile *file, AmError *error) {
+    const ArrayEntry *hidden = array_file_find(file, "hidden"), *entry = array_file_find(file, "parameters");
+    const char *const *metadata = file->metadata;
+    while (metadata && *metadata && strcmp(metadata[0], "format") != 0) metadata += 2;
+    if (!metadata || !*metadata || strcmp(metadata[1], FORMAT) != 0 || !hidden || !entry ||
+        hidden->type != DTYPE_S32 || hidden->rank != 1 || entry->type != DTYPE_F32 || entry->rank != 1)
+        return am_fail(error, AM_ERROR_INPUT, file->path, "expected a trained agent (%s)", FORMAT);
+    int32_t *sizes = arena_alloc(&file->arena, (size_t)hidden->bytes + 1);
+    float *parameters = arena_alloc(&file->arena, (size_t)entry->bytes + 1);
+    if (!sizes || !parameters) return am_fail_memory(error, hidden->bytes + entry->bytes);
+    TRY(array_file_read(file, hidden, sizes, error));
+    TRY(array_file_read(file, entry, parameters, error));
+    return make_agent(agent, sizes, hidden->dimensions[0], parameters, entry->dimensions[0], file->path,
+                      error);
+}
+
+AmStatus cut_agent_read(Agent **agent, const char *path, AmError *error) {
+    ArrayFile file;
+    *agent = NULL;
+    TRY(array_file_open(&file, path, error));
+    AmStatus status = read_parameters(agent, &file, error);
+    array_file_close(&file);
+    return status;
+}
+
+/* The bytes of an array in a safetensors file that cut_agent_write wrote. */
+static const unsigned char *find_array(json_t *header, const unsigned char *data, const char *name,
+                                       int64_t *bytes) {
+    json_t *offsets = json_object_get(json_object_get(header, name), "data_offsets");
+    int64_t begin = json_integer_value(json_array_get(offsets, 0)),
+            end = json_integer_value(json_array_get(offsets, 1));
+    *bytes = end - begin;
+    return data + begin;
+}
+
+AmStatus cut_agent_built_in(Agent **agent, AmError *error) {
+    static const char source[] = "the agent built in";
+    uint64_t length;
+    json_t *header;
+    int64_t hidden_bytes, bytes;
+    int32_t hidden[NETWORK_MAX_HIDDEN];
+    *agent = NULL;
+    memcpy(&length, pipeline_agent, sizeof(length));
+    TRY(json_parse(&header, source, (const char *)pipeline_agent + sizeof(length), (size_t)length, error));
+    const unsigned char *data = pipeline_agent + sizeof(length) + length;
+    const unsigned char *sizes = find_array(header, data, "hidden", &hidden_bytes);
+    const unsigned char *values = find_array(header, data, "parameters", &bytes);
+    json_decref(header);
+    float *parameters = malloc((size_t)bytes + 1);
+    if (!parameters) return am_fail_memory(error, bytes);
+    if (hidden_bytes > (int64_t)sizeof(hidden)) hidden_bytes = sizeof(hidden);
+    memcpy(hidden, sizes, (size_t)hidden_bytes);
+    memcpy(parameters, values, (size_t)bytes);
+    AmStatus status = make_agent(agent, hidden, hidden_bytes / (int64_t)sizeof(int32_t), parameters,
+                                 bytes / (int64_t)sizeof(float), source, error);
+    free(parameters);
+    return status;
+}
+
+AmStatus cut_agent_batch_create(CutAgentBatch *batch, Arena *arena, int32_t count, AmError *error) {
+    int64_t rows = (int64_t)count * CUT_AGENT_CANDIDATES;
+    *batch = (CutAgentBatch){.states = ARENA_ARRAY(arena, CutAgentState, count),
+                             .asked = ARENA_ARRAY(arena, CutAgentRest *, rows),
+                             .features = ARENA_ARRAY(arena, float, rows *CUT_AGENT_FEATURES),
+                             .outputs = ARENA_ARRAY(arena, float, rows),
+                             .count = count};
+    if (!batch->states || !batch->asked || !batch->features || !batch->outputs)
+        return am_fail_memory(error, rows * (int64_t)sizeof(float) * CUT_AGENT_FEATURES);
+    return AM_OK;
+}
+
+/* Values the rests that no other candidate had before. */
+static AmStatus value_rests(CutAgentBatch *batch, Agent *agent, AmError *error) {
+    int32_t rows = 0;
+    for (int32_t s = 0; s < batch->count; s++)
+        for (int32_t k = 0; k < batch->states[s].candidate_count; k++) {
+            CutAgentRest *rest = batch->states[s].candidates[k].rest;
+            if (rest->is_valued) continue;
+            rest->is_valued = true;
+            memcpy(batch->features + (int64_t)rows * CUT_AGENT_FEATURES, rest->features,
+                   sizeof(rest->features));
+            batch->asked[rows++] = rest;
+        }
+    if (rows > 0) TRY(agent_values(agent, batch->features, rows, batch->outputs, error));
+    for (int32_t row = 0; row < rows; row++) batch->asked[row]->output = batch->outputs[row];
+    return AM_OK;
+}
+
+AmStatus cut_agent_choose(CutAgentBatch *batch, Agent *agent, int32_t *chosen,
+                          double (*lengths)[CUT_AGENT_CANDIDATES], AmError *error) {
+    TRY(value_rests(batch, agent, error));
+    for (int32_t s = 0; s < batch->count; s++) {
+        const CutAgentState *state = &batch->states[s];
+        double shortest = 0;
+        chosen[s] = -1;
+        for (int32_t k = 0; k < state->candidate_count; k++) {
+            double length = cut_agent_length(state, k);
+            if (lengths) lengths[s][k] = length;
+            if (chosen[s] >= 0 && !(length < shortest)) continue;
+            chosen[s] = k;
+            shortest = length;
+        }
+    }
+    return AM_OK;
+}
+
+/* A way to go on from one of the partial plans. */
+typedef struct Branch {
+    int32_t state, candidate;
+    double whole, length; /* of the pipeline by the agent's estimate, and of its open part */
+} Branch;
+
+static int compare_branches(const void *a, const void *b) {
+    const Branch *x = a, *y = b;
+    if (x->whole != y->whole) return x->whole < y->whole ? -1 : 1;
+    if (x->length != y->length) return x->length < y->length ? -1 : 1;
+    if (x->state != y->state) return x->state - y->state;
+    return x->candidate - y->candidate;
+}
+
+/* Returns whether one of the branches goes on from the same place and unit. */
+static bool is_listed(const CutAgentState *states, const Branch *branches, int32_t count,
+                      const Branch *branch) {
+    const CutAgentCandidate *candidate = &states[branch->state].candidates[branch->candidate];
+    for (int32_t k = 0; k < count; k++) {
+        const CutAgentCandidate *other = &states[branches[k].state].candidates[branches[k].candidate];
+        if (other->place == candidate->place && other->unit == candidate->unit) return true;
+    }
+    return false;
+}
+
+/* Replaces the partial plans in batch->states[count] by those that the agent values most. */
+static AmStatus go_on(CutAgentBatch *batch, CutAgentState *next, Branch *branches,
+                      double (*lengths)[CUT_AGENT_CANDIDATES], int32_t width, AmError *error) {
+    int32_t count = 0, kept = 0;
+    for (int32_t s = 0; s < batch->count; s++)
+        for (int32_t k = 0; k < batch->states[s].candidate_count; k++)
+            branches[count++] = (Branch){.state = s,
+                                         .candidate = k,
+                                         .whole = cut_agent_whole(&batch->states[s], lengths[s][k]),
+                                         .length = lengths[s][k]};
+    qsort(branches, (size_t)count, sizeof(Branch), compare_branches);
+    for (int32_t k = 0; k < count && kept < width; k++)
+        if (!is_listed(batch->states, branches, kept, &branches[k])) branches[kept++] = branches[k];
+    for (int32_t k = 0; k < kept; k++) {
+        next[k] = batch->states[branches[k].state];
+        TRY(cut_agent_step(&next[k], branches[k].candidate, error));
+    }
+    memcpy(batch->states, next, sizeof(CutAgentState) * (size_t)kept);
+    batch->count = kept;
+    return AM_OK;
+}
+
+/* The one episode of a problem of at most CUT_AGENT_POINTS layers, `width` partial plans side by side. */
+static AmStatus run_episode(ChainPlan *plan, const ChainProblem *problem, Agent *agent, int32_t width,
+                            Arena *arena, AmError *error) {
+    CutAgentBatch batch;
+    TRY(cut_agent_batch_create(&batch, arena, width, error));
+    CutAgentState *next = ARENA_ARRAY(arena, CutAgentState, width);
+    Branch *branches = ARENA_ARRAY(arena, Branch, (int64_t)width * CUT_AGENT_CANDIDATES);
+    double(*lengths)[CUT_AGENT_CANDIDATES] = arena_alloc(arena, (size_t)width * sizeof(*lengths));
+    int32_t *chosen = ARENA_ARRAY(arena, int32_t, width);
+    if (!next || !branches || !lengths || !chosen)
+        return am_fail_memory(error, width * (int64_t)sizeof(CutAgentState));
+    TRY(cut_agent_reset(batch.states, problem, arena, error));
+    batch.count = 1;
+    while (batch.states->candidate_count > 0) {
+        TRY(cut_agent_choose(&batch, agent, chosen, lengths, error));
+        TRY(go_on(&batch, next, branches, lengths, width, error));
+    }
+    *plan = batch.states->plan;
+    return AM_OK;
+}
+
+AmStatus cut_agent_plan(ChainPlan *plan, const ChainProblem *problem, Agent *agent, int32_t width,
+                        AmError *error) {
+    if (problem->chain->sets)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "the agent cuts chains, not graphs: put the layers in a row");
+    Arena arena = {0};
+    Chain coarse;
+    AmStatus status = AM_OK;
+    int32_t places[CUT_AGENT_POINTS + 1];
+    ChainProblem *within = ARENA_ARRAY(&arena, ChainProblem, 1);
+    if (!within) {
+        status = am_fail_memory(error, sizeof(*within));
+        goto fail;
+    }
+    *within = *problem;
+    within->chain = &coarse;
+    TRY_OR_FAIL(cut_agent_coarsen(&coarse, places, problem->chain, &arena, error));
+    TRY_OR_FAIL(run_episode(plan, within, agent, width, &arena, error));
+    for (int32_t s = 0; s <= plan->stages; s++) plan->places[s] = places[plan->places[s]];
+fail:
+    arena_free(&arena);
+    return status;
+}

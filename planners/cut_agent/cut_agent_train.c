@@ -1,0 +1,231 @@
+/* The training loop and its checkpoint (see cut_agent_train.h). */
+#include "planners/cut_agent/cut_agent_train.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/files/file.h"
+#include "base/random.h"
+
+#define MAGIC             "AMINFTR1"
+#define UPDATES_PER_ROUND 32
+#define EXPLORING_STREAM  1
+
+static const double exploring_slack = 0.1;
+
+static const struct {
+    double until, learning_rate; /* part of the episodes */
+} phases[] = {{0.6, 1e-3}, {0.9, 3e-4}, {1, 1e-4}};
+#define PHASES ((int32_t)(sizeof(phases) / sizeof(*phases)))
+
+/* The header of a checkpoint; the agent follows. */
+typedef struct Head {
+    char magic[8];
+    uint64_t seed;
+    int64_t episodes, done;
+    int32_t phase, unused;
+} Head;
+
+typedef struct Trainer {
+    const CutAgentTraining *training;
+    Arena arena;
+    Head head;
+    Agent *agent;
+    CutAgentBatch batch;
+    CutAgentSet *sets;                        /* [CUT_AGENT_ROUND] */
+    CutAgentRest *(*taken)[CHAIN_MAX_STAGES]; /* by each episode and stage */
+    double (*lengths)[CUT_AGENT_CANDIDATES];
+    int32_t exploring[CUT_AGENT_ROUND]; /* stages chosen with exploration */
+    Random randoms[CUT_AGENT_ROUND];
+    double returns; /* over the estimates, since the last report */
+    int64_t stored;
+} Trainer;
+
+static AmStatus begin_phase(Trainer *trainer, AmError *error) {
+    AgentSettings settings = cut_agent_settings();
+    Agent *agent, *before = trainer->agent;
+    settings.device = trainer->training->device;
+    settings.seed = random_at(trainer->head.seed, 2, (uint64_t)trainer->head.phase);
+    settings.learning_rate = phases[trainer->head.phase].learning_rate;
+    TRY(agent_create(&agent, &settings, CUT_AGENT_FEATURES, 1, error));
+    AmStatus status = AM_OK;
+    if (before) {
+        int64_t count = agent_parameter_count(before);
+        float *parameters = ARENA_ARRAY(&trainer->arena, float, count);
+        status = parameters ? agent_parameters(before, parameters, error) : am_fail_memory(error, 4 * count);
+        if (status == AM_OK) status = agent_set_parameters(agent, parameters, count, "", error);
+        agent_free(before);
+    }
+    trainer->agent = agent;
+    return status;
+}
+
+static AmStatus write_checkpoint(const Trainer *trainer, AmError *error) {
+    if (!trainer->training->checkpoint) return AM_OK;
+    Text bytes = {0};
+    text_append_bytes(&bytes, (const char *)&trainer->head, sizeof(Head));
+    AmStatus status = agent_save(trainer->agent, &bytes, error);
+    if (status == AM_OK)
+        status = bytes.failed ? am_fail_memory(error, (int64_t)bytes.length)
+                              : file_write(trainer->training->checkpoint, bytes.data, bytes.length, error);
+    text_free(&bytes);
+    return status;
+}
+
+static AmStatus read_checkpoint(Trainer *trainer, AmError *error) {
+    const CutAgentTraining *training = trainer->training;
+    FileBytes bytes;
+    TRY(file_read(&bytes, training->checkpoint, error));
+    Head head = {0};
+    AmStatus status = AM_OK;
+    if ((size_t)bytes.length > sizeof(Head)) memcpy(&head, bytes.data, sizeof(Head));
+    if (memcmp(head.magic, MAGIC, sizeof(head.magic)) != 0 || head.seed != training->seed ||
+        head.episodes != training->episodes || head.done < 0 || head.done % CUT_AGENT_ROUND ||
+        head.phase < 0 || head.phase >= PHASES)
+        status = am_fail(error, AM_ERROR_INPUT, training->checkpoint,
+                         "expected a checkpoint of a training of %lld episodes under seed %llu",
+                         (long long)training->episodes, (unsigned long long)training->seed);
+    else
+        status = agent_load(&trainer->agent, training->device, bytes.data + sizeof(Head),
+                            (size_t)bytes.length - sizeof(Head), training->checkpoint, error);
+    file_release(&bytes);
+    if (status != AM_OK) return status;
+    const NetworkShape *shape = agent_shape(trainer->agent);
+    if (shape->observation_size != CUT_AGENT_FEATURES || shape->action_count != 1)
+        return am_fail(error, AM_ERROR_INPUT, training->checkpoint, "its network is of another environment");
+    trainer->head = head;
+    return AM_OK;
+}
+
+static AmStatus begin_round(Trainer *trainer, Arena *arena, AmError *error) {
+    for (int32_t k = 0; k < CUT_AGENT_ROUND; k++) {
+        uint64_t index = (uint64_t)(trainer->head.done + k);
+        cut_agent_generate(&trainer->sets[k], trainer->head.seed, index, true);
+        random_seed(&trainer->randoms[k], random_at(trainer->head.seed, EXPLORING_STREAM, index));
+        trainer->exploring[k] = (int32_t)random_below(&trainer->randoms[k], trainer->sets[k].problem.stages);
+        TRY(cut_agent_reset(&trainer->batch.states[k], &trainer->sets[k].problem, arena, error));
+    }
+    return AM_OK;
+}
+
+/* One of the candidates that are nearly as good as the best. */
+static int32_t explore(Trainer *trainer, int32_t k, int32_t best) {
+    const double *lengths = trainer->lengths[k];
+    int32_t count = trainer->batch.states[k].candidate_count, near = 0;
+    double most = lengths[best] * (1 + exploring_slack);
+    for (int32_t c = 0; c < count; c++) near += lengths[c] <= most;
+    int64_t chosen = random_below(&trainer->randoms[k], near);
+    for (int32_t c = 0; c < count; c++)
+        if (lengths[c] <= most && chosen-- == 0) return c;
+    return best;
+}
+
+static AmStatus run_round(Trainer *trainer, AmError *error) {
+    int32_t chosen[CUT_AGENT_ROUND];
+    for (bool going = true; going;) {
+        going = false;
+        TRY(cut_agent_choose(&trainer->batch, trainer->agent, chosen, trainer->lengths, error));
+        for (int32_t k = 0; k < CUT_AGENT_ROUND; k++) {
+            CutAgentState *state = &trainer->batch.states[k];
+            if (chosen[k] < 0) continue;
+            going = true;
+            if (state->chosen < trainer->exploring[k]) chosen[k] = explore(trainer, k, chosen[k]);
+            trainer->taken[k][state->chosen] = state->candidates[chosen[k]].rest;
+            TRY(cut_agent_step(state, chosen[k], error));
+        }
+    }
+    return AM_OK;
+}
+
+/* Stores the choices of an episode since its last exploration. */
+static AmStatus store(Trainer *trainer, int32_t k, AmError *error) {
+    const CutAgentState *state = &trainer->batch.states[k];
+    const ChainPlan *plan = &state->plan;
+    double rest = 0;
+    for (int32_t s = plan->stages - 1; s > 0 && s >= trainer->exploring[k]; s--) {
+        ChainStage stage = chain_stage(state->problem, plan->places[s], plan->places[s + 1], plan->units[s],
+                                       plan->units[s + 1]);
+        const CutAgentRest *taken = trainer->taken[k][s - 1];
+        rest = chain_length_with(state->problem, &stage, rest);
+        if (taken->is_known) continue;
+        double target = cut_agent_target(taken, rest);
+        TRY(agent_observe(trainer->agent,
+                          &(AgentStep){.observation = taken->features,
+                                       .reward = target < 2 ? target : 2,
+                                       .next_observation = taken->features,
+                                       .terminal = true},
+                          error));
+        agent_end_episode(trainer->agent);
+        trainer->returns += rest / taken->estimate;
+        trainer->stored++;
+    }
+    return AM_OK;
+}
+
+static AmStatus report(Trainer *trainer, AmError *error) {
+    const CutAgentTraining *training = trainer->training;
+    CutAgentProgress progress = {.episodes = trainer->head.done,
+                                 .episode_count = trainer->head.episodes,
+                                 .loss = agent_loss(trainer->agent),
+                                 .estimate = trainer->stored ? trainer->returns / (double)trainer->stored : 1,
+                                 .agent = trainer->agent};
+    trainer->returns = 0;
+    trainer->stored = 0;
+    if (training->on_report) TRY(training->on_report(training->user, &progress, error));
+    return write_checkpoint(trainer, error);
+}
+
+static AmStatus train(Trainer *trainer, AmError *error) {
+    const CutAgentTraining *training = trainer->training;
+    Head *head = &trainer->head;
+    search_watch_expect(training->watch, head->episodes - head->done);
+    while (head->done < head->episodes && !(training->interrupted && *training->interrupted)) {
+        ArenaMark mark = arena_mark(&trainer->arena);
+        if ((double)head->done >= phases[head->phase].until * (double)head->episodes) {
+            head->phase++;
+            TRY(begin_phase(trainer, error));
+        }
+        TRY(begin_round(trainer, &trainer->arena, error));
+        TRY(run_round(trainer, error));
+        for (int32_t k = 0; k < CUT_AGENT_ROUND; k++) TRY(store(trainer, k, error));
+        agent_learn(trainer->agent, UPDATES_PER_ROUND);
+        TRY(agent_check(trainer->agent, error));
+        head->done += CUT_AGENT_ROUND;
+        search_watch_count(training->watch, CUT_AGENT_ROUND, NAN);
+        arena_release(&trainer->arena, mark);
+        if (training->report_every > 0 && head->done % training->report_every < CUT_AGENT_ROUND)
+            TRY(report(trainer, error));
+    }
+    return write_checkpoint(trainer, error);
+}
+
+AmStatus cut_agent_train(Agent **agent, int64_t *done, const CutAgentTraining *training, AmError *error) {
+    AmStatus status = AM_OK;
+    Trainer *trainer = calloc(1, sizeof(*trainer));
+    *agent = NULL;
+    if (!trainer) return am_fail_memory(error, sizeof(*trainer));
+    Arena *arena = &trainer->arena;
+    trainer->training = training;
+    trainer->head = (Head){.seed = training->seed, .episodes = training->episodes};
+    memcpy(trainer->head.magic, MAGIC, sizeof(trainer->head.magic));
+    trainer->sets = ARENA_ARRAY(arena, CutAgentSet, CUT_AGENT_ROUND);
+    trainer->taken = arena_alloc(arena, CUT_AGENT_ROUND * sizeof(*trainer->taken));
+    trainer->lengths = arena_alloc(arena, CUT_AGENT_ROUND * sizeof(*trainer->lengths));
+    TRY_OR_FAIL(cut_agent_batch_create(&trainer->batch, arena, CUT_AGENT_ROUND, error));
+    if (!trainer->sets || !trainer->taken || !trainer->lengths) {
+        status = am_fail_memory(error, CUT_AGENT_ROUND * (int64_t)sizeof(CutAgentSet));
+        goto fail;
+    }
+    if (training->resume) TRY_OR_FAIL(read_checkpoint(trainer, error));
+    else TRY_OR_FAIL(begin_phase(trainer, error));
+    TRY_OR_FAIL(train(trainer, error));
+    *agent = trainer->agent;
+    *done = trainer->head.done;
+    trainer->agent = NULL;
+fail:
+    agent_free(trainer->agent);
+    arena_free(arena);
+    free(trainer);
+    return status;
+}

@@ -1,0 +1,120 @@
+/* Other numbers of micro-batches, other schedules, gathered weights kept or not, and cuts one unit away.
+ *
+ * A number of micro-batches makes another module of the one that was read, in which dimension classes have
+ * other numbers; so the plan is read from its document again with that number alone changed. Units are those
+ * of the hybrid search (planners/layers/layer_costs.h): parts of about equal FLOPs, each cut where least
+ * crosses.
+ */
+#include <string.h>
+
+#include "lowering/micro_batch/micro_batches.h"
+#include "planners/explain/explain_parts.h"
+#include "planners/layers/layer_costs.h"
+
+static AmStatus note_reason(const Explainer *self, ExplainedChange *change, const AmError *why) {
+    change->reason = arena_copy_string(self->arena, why->text);
+    return change->reason ? AM_OK : am_fail_memory(self->error, 0);
+}
+
+static ExplainedAlternative *add_alternative(Explainer *self, const char *what, const char *value) {
+    ExplainedAlternative *row = &self->result->alternatives[self->result->alternative_count++];
+    *row = (ExplainedAlternative){.what = what, .value = value};
+    return row;
+}
+
+/* The document with another number of micro-batches, without derived fields and the old prediction. */
+static json_t *other_document(const Explainer *self, int32_t micro_batches) {
+    json_t *root = json_copy((json_t *)self->root);
+    json_object_set_new(root, "micro_batches", json_integer(micro_batches));
+    json_object_del(root, "parameters");
+    json_object_del(root, "decisions");
+    return root;
+}
+
+static AmStatus add_micro_batches(Explainer *self, int32_t micro_batches) {
+    AmError why = {0};
+    Plan *plan;
+    const char *value = arena_format(self->arena, "%d", micro_batches);
+    if (!value) return am_fail_memory(self->error, 0);
+    ExplainedAlternative *row = add_alternative(self, "micro-batches", value);
+    json_t *root = other_document(self, micro_batches);
+    AmStatus status = root ? plan_stages_from_json(&plan, root, self->arena, self->whole, "the plan", &why)
+                           : am_fail_memory(&why, 0);
+    self->documents[self->document_count++] = root;
+    if (status == AM_OK) return explain_add_change(self, plan, &row->change);
+    if (status != AM_ERROR_INTERNAL) return note_reason(self, &row->change, &why);
+    *self->error = why;
+    return status;
+}
+
+static AmStatus add_schedule(Explainer *self, ScheduleKind kind) {
+    ExplainedAlternative *row = add_alternative(self, "schedule", schedule_kind_name(kind));
+    Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
+    if (!plan) return am_fail_memory(self->error, (int64_t)sizeof *plan);
+    *plan = *self->plan;
+    plan->schedule = schedule_kind_name(kind);
+    return explain_add_change(self, plan, &row->change);
+}
+
+/* Returns whether it is worth a word how long the stage keeps weights that were gathered. */
+static bool gathers_weights(const Explainer *self, const PlanStage *stage) {
+    if (self->context->choices->storage->reread_count > 0) return true;
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
+        for (int32_t e = 0; e < stage->lists[axis].count; e++)
+            if (stage->lists[axis].entries[e].kind == PLAN_WEIGHTS) return true;
+    return false;
+}
+
+static AmStatus add_gathered(Explainer *self) {
+    const Plan *own = self->plan;
+    Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
+    PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, own->stage_count);
+    if (!plan || !stages) return am_fail_memory(self->error, own->stage_count);
+    bool keeps = own->stages[0].keeps_gathered;
+    for (int32_t s = 0; s < own->stage_count; s++) {
+        stages[s] = own->stages[s];
+        stages[s].keeps_gathered = !keeps;
+    }
+    *plan = *own;
+    plan->stages = stages;
+    ExplainedAlternative *row = add_alternative(self, "gathered weights", keeps ? "redone" : "kept");
+    return explain_add_change(self, plan, &row->change);
+}
+
+AmStatus explain_alternatives(Explainer *self) {
+    int32_t micro_batches = self->plan->micro_batches;
+    self->result->alternatives = ARENA_ARRAY(self->arena, ExplainedAlternative, SCHEDULE_KINDS + 3);
+    if (!self->result->alternatives) return am_fail_memory(self->error, SCHEDULE_KINDS + 3);
+    bool may_number = !self->keeps_micro_batches;
+    if (may_number && micro_batches > 1) TRY(add_micro_batches(self, micro_batches / 2));
+    if (may_number && micro_batches * 2 <= micro_batches_limit(self->whole))
+        TRY(add_micro_batches(self, micro_batches * 2));
+    bool gathers = false;
+    for (int32_t s = 0; s < self->plan->stage_count; s++)
+        gathers |= gathers_weights(self, &self->plan->stages[s]);
+    if (gathers) TRY(add_gathered(self));
+    ScheduleKind kind = plan_schedule(self->plan);
+    bool is_fixed = self->keeps_schedule || kind == SCHEDULE_INTERLEAVED;
+    if (self->plan->stage_count == 1 || is_fixed) return AM_OK;
+    for (int32_t other = 0; other < SCHEDULE_KINDS; other++)
+        if (other != (int32_t)kind && other != SCHEDULE_INTERLEAVED)
+            TRY(add_schedule(self, (ScheduleKind)other));
+    return AM_OK;
+}
+
+AmStatus explain_units(Explainer *self) {
+    const ProblemSettings settings = {
+        .space = SPACE_AUTO, .memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION, .budget = {.limit = 1}};
+    LayerCosts *costs;
+    AmError why = {0};
+    if (self->places) return explain_moves(self, self->places, self->place_count);
+    AmStatus status = layer_costs_open(&costs, self->whole, self->cluster, &settings, &why);
+    if (status == AM_ERROR_INFEASIBLE) return AM_OK;
+    if (status != AM_OK) {
+        *self->error = why;
+        return status;
+    }
+    status = explain_moves(self, costs->cuts + 1, costs->unit_count - 1);
+    layer_costs_close(costs);
+    return status;
+}

@@ -1,0 +1,104 @@
+/* The collectives of a plan by purpose.
+ *
+ * They are those of the lowered program of each stage's first device, priced one by one; a merged
+ * collective is divided over its tensors, by bytes. Numbers in op names are ignored when they are
+ * added up, so that repeated layers share a row.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "planners/explain/explain_parts.h"
+
+static const char *axes_text(const Explainer *self, const Mesh *mesh, uint32_t axes) {
+    const char *text = "";
+    for (int32_t k = 0; k < mesh->axis_count && text; k++)
+        if (axes >> k & 1)
+            text = arena_format(self->arena, "%s%s%s", text, *text ? "+" : "", mesh->axes[k].name);
+    return text ? text : "";
+}
+
+/* The collectives of a stage, step by step. */
+typedef struct StageCollectives {
+    int32_t stage, first_row; /* of the result: this stage's */
+    StepCost *costs;
+    int32_t count;
+} StageCollectives;
+
+/* One tensor that the collective of `step` moves, with its share of bytes and time. */
+static void add_tensor(Explainer *self, const StageCollectives *of, int32_t step, int32_t origin_index,
+                       double share) {
+    const StepCost *cost = &of->costs[step];
+    const IrInstruction *origin = &self->context->canonical->instructions[origin_index];
+    const char *kind = program_collective_name(cost->kind);
+    const char *axes = axes_text(self, &self->plan->stages[of->stage].mesh, cost->axes);
+    const char *op_name = explain_name(origin);
+    Explanation *result = self->result;
+    ExplainedCollective *end = result->collectives + result->collective_count, *row;
+    for (row = result->collectives + of->first_row; row < end; row++)
+        if (row->kind == kind && strcmp(row->axes, axes) == 0 && explain_is_same_name(row->op_name, op_name))
+            break;
+    if (row == end) {
+        *row = (ExplainedCollective){.stage = of->stage,
+                                     .kind = kind,
+                                     .axes = axes,
+                                     .op_name = op_name,
+                                     .source = explain_source(self->arena, origin),
+                                     .last_step = -1};
+        result->collective_count++;
+    }
+    if (row->last_step != step) row->count += (int64_t)cost->executed.times;
+    row->last_step = step;
+    row->tensors += (int64_t)cost->executed.times;
+    row->bytes += share * cost->executed.times * cost->bytes;
+    row->seconds += share * cost->executed.times * cost->seconds;
+}
+
+/* Adds all tensors of one collective; only those of one kind are merged, so that their results
+ * determine the shares. */
+static void add_collective(Explainer *self, const StageCollectives *of, int32_t step) {
+    const ExecutedStep *executed = &of->costs[step].executed;
+    const ProgramInstruction *instruction = executed_collective(executed);
+    const ProgramValue *results = &executed->program->values[instruction->first_result];
+    double total = 0;
+    for (int32_t k = 0; k < instruction->result_count; k++)
+        total += (double)ir_shape_bytes(&results[k].shape);
+    for (int32_t k = 0; k < instruction->result_count; k++) {
+        double bytes = (double)ir_shape_bytes(&results[k].shape);
+        add_tensor(self, of, step, results[k].origin,
+                   total > 0 ? bytes / total : 1.0 / instruction->result_count);
+    }
+}
+
+static int compare_collectives(const void *left, const void *right) {
+    const ExplainedCollective *a = left, *b = right;
+    if (a->stage != b->stage) return a->stage - b->stage;
+    if (a->seconds != b->seconds) return a->seconds > b->seconds ? -1 : 1;
+    int order = strcmp(a->op_name, b->op_name);
+    return order ? order : strcmp(a->kind, b->kind);
+}
+
+AmStatus explain_collectives(Explainer *self) {
+    const Plan *plan = self->plan;
+    StageCollectives *of = ARENA_ARRAY(self->arena, StageCollectives, plan->stage_count);
+    int32_t most = 0;
+    if (!of) return am_fail_memory(self->error, plan->stage_count);
+    for (int32_t s = 0; s < plan->stage_count; s++) {
+        const Program *program = plan_costs_program(self->costs, self->ranks.first_rank[s]);
+        of[s].stage = s;
+        TRY(price_steps(&of[s].costs, &of[s].count, self->arena, program, self->cluster,
+                        plan->stages[s].devices, self->error));
+        for (int32_t k = 0; k < of[s].count; k++)
+            if (of[s].costs[k].is_collective)
+                most += executed_collective(&of[s].costs[k].executed)->result_count;
+    }
+    self->result->collectives = ARENA_ARRAY(self->arena, ExplainedCollective, most + 1);
+    if (!self->result->collectives) return am_fail_memory(self->error, most);
+    for (int32_t s = 0; s < plan->stage_count; s++) {
+        of[s].first_row = self->result->collective_count;
+        for (int32_t k = 0; k < of[s].count; k++)
+            if (of[s].costs[k].is_collective) add_collective(self, &of[s], k);
+    }
+    qsort(self->result->collectives, (size_t)self->result->collective_count,
+          sizeof *self->result->collectives, compare_collectives);
+    return self->arena->failed ? am_fail_memory(self->error, 0) : AM_OK;
+}

@@ -1,0 +1,175 @@
+/* The cuts of a plan, and the transfers from part to part.
+ *
+ * A cut lies between two adjacent ranges of forward operators on different stages. If stages are in
+ * chunks, each chunk is a part of its own: chunk c of stage s is part c S + s.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "planners/baselines/layer_path.h"
+#include "planners/explain/explain_parts.h"
+
+/* A range of the plan and its part. */
+typedef struct PartRange {
+    int32_t first, end, stage, part;
+} PartRange;
+
+static int compare_ranges(const void *left, const void *right) {
+    return ((const PartRange *)left)->first - ((const PartRange *)right)->first;
+}
+
+/* Names the place by the first operator there that the user has given a name. */
+static void name_place(const Explainer *self, int32_t instruction, const char **op_name,
+                       const char **source) {
+    int32_t first = layer_first_operator(self->whole, instruction);
+    *op_name = *source = "";
+    if (first < 0) return;
+    *op_name = self->whole->canonical->instructions[first].op_name;
+    *source = explain_source(self->arena, &self->whole->canonical->instructions[first]);
+}
+
+static void add_total(TransferTotal *total, const TransferTotal *more) {
+    total->count += more->count;
+    total->bytes += more->bytes;
+    total->seconds += more->seconds;
+}
+
+/* Adds the transfers between the parts up to `cut->part` and those after it. */
+static void add_crossing(const Explainer *self, ExplainedCut *cut) {
+    const Simulation *simulation = self->simulation;
+    for (int32_t k = 0; k < simulation->value_count; k++) {
+        const SimulatedTransfer *value = &simulation->values[k];
+        bool gives = value->sender <= cut->part, takes = value->receiver <= cut->part;
+        if (gives && !takes) add_total(&cut->up, &value->total);
+        if (!gives && takes) add_total(&cut->down, &value->total);
+    }
+}
+
+static AmStatus list_cuts(Explainer *self) {
+    const Plan *plan = self->plan;
+    Explanation *result = self->result;
+    bool in_chunks = plan_schedule(plan) == SCHEDULE_INTERLEAVED;
+    int32_t count = 0;
+    for (int32_t s = 0; s < plan->stage_count; s++) count += plan->stages[s].range_count;
+    PartRange *ranges = ARENA_ARRAY(self->arena, PartRange, count + 1);
+    result->cuts = ARENA_ARRAY(self->arena, ExplainedCut, count + 1);
+    if (self->arena->failed) return am_fail_memory(self->error, count);
+    count = 0;
+    for (int32_t s = 0; s < plan->stage_count; s++)
+        for (int32_t r = 0; r < plan->stages[s].range_count; r++)
+            ranges[count++] = (PartRange){plan->stages[s].ranges[r][0], plan->stages[s].ranges[r][1], s,
+                                          in_chunks ? r * plan->stage_count + s : s};
+    qsort(ranges, (size_t)count, sizeof *ranges, compare_ranges);
+    for (int32_t k = 0; k + 1 < count; k++) {
+        if (ranges[k].stage == ranges[k + 1].stage) continue;
+        ExplainedCut *cut = &result->cuts[result->cut_count++];
+        *cut = (ExplainedCut){.part = ranges[k].part,
+                              .stages = {ranges[k].stage, ranges[k + 1].stage},
+                              .instruction = ranges[k + 1].first,
+                              .earlier = {.instruction = -1},
+                              .later = {.instruction = -1}};
+        cut->weight = layer_first_weight(self->whole, cut->instruction);
+        name_place(self, cut->instruction, &cut->op_name, &cut->source);
+        add_crossing(self, cut);
+    }
+    return AM_OK;
+}
+
+static int compare_transfers(const void *left, const void *right) {
+    const ExplainedTransfer *a = left, *b = right;
+    if (a->sender != b->sender) return a->sender - b->sender;
+    if (a->receiver != b->receiver) return a->receiver - b->receiver;
+    if (a->total.bytes != b->total.bytes) return a->total.bytes > b->total.bytes ? -1 : 1;
+    return strcmp(a->op_name, b->op_name);
+}
+
+static AmStatus list_transfers(Explainer *self) {
+    const Simulation *simulation = self->simulation;
+    Explanation *result = self->result;
+    result->transfers = ARENA_ARRAY(self->arena, ExplainedTransfer, simulation->value_count + 1);
+    if (!result->transfers) return am_fail_memory(self->error, simulation->value_count);
+    for (int32_t k = 0; k < simulation->value_count; k++) {
+        const SimulatedTransfer *value = &simulation->values[k];
+        const IrInstruction *origin =
+            value->origin >= 0 ? &self->context->canonical->instructions[value->origin] : NULL;
+        ExplainedTransfer row = {.sender = value->sender,
+                                 .receiver = value->receiver,
+                                 .op_name = origin ? explain_name(origin) : "",
+                                 .source = origin ? explain_source(self->arena, origin) : ""};
+        int32_t at = 0;
+        while (at < result->transfer_count &&
+               !(result->transfers[at].sender == row.sender &&
+                 result->transfers[at].receiver == row.receiver &&
+                 explain_is_same_name(result->transfers[at].op_name, row.op_name)))
+            at++;
+        if (at == result->transfer_count) result->transfers[result->transfer_count++] = row;
+        add_total(&result->transfers[at].total, &value->total);
+    }
+    qsort(result->transfers, (size_t)result->transfer_count, sizeof *result->transfers, compare_transfers);
+    return AM_OK;
+}
+
+AmStatus explain_cuts(Explainer *self) {
+    TRY(list_cuts(self));
+    return list_transfers(self);
+}
+
+/* ---- moves ---- */
+
+/* The plan with the cut in another place. Ranges of the plan are the only ones that begin or end there. */
+static AmStatus plan_with_cut(const Explainer *self, const ExplainedCut *cut, int32_t place, Plan **made) {
+    const Plan *whole = self->plan;
+    Plan *plan = *made = ARENA_ARRAY(self->arena, Plan, 1);
+    PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, whole->stage_count);
+    if (!plan || !stages) return am_fail_memory(self->error, whole->stage_count);
+    memcpy(stages, whole->stages, sizeof *stages * (size_t)whole->stage_count);
+    for (int32_t side = 0; side < 2; side++) {
+        PlanStage *stage = &stages[cut->stages[side]];
+        size_t bytes = sizeof *stage->ranges * (size_t)stage->range_count;
+        int32_t(*ranges)[2] = arena_alloc(self->arena, bytes);
+        if (!ranges) return am_fail_memory(self->error, (int64_t)bytes);
+        memcpy(ranges, stage->ranges, bytes);
+        for (int32_t r = 0; r < stage->range_count; r++)
+            if (ranges[r][1 - side] == cut->instruction) ranges[r][1 - side] = place;
+        stage->ranges = ranges;
+    }
+    *plan = *whole;
+    plan->stages = stages;
+    return AM_OK;
+}
+
+/* Between which instructions a cut may lie so that the parts on both sides keep something. */
+static void find_room(const Explainer *self, const ExplainedCut *cut, int32_t *least, int32_t *most) {
+    for (int32_t side = 0; side < 2; side++) {
+        const PlanStage *stage = &self->plan->stages[cut->stages[side]];
+        for (int32_t r = 0; r < stage->range_count; r++) {
+            if (stage->ranges[r][1 - side] != cut->instruction) continue;
+            if (side == 0) *least = stage->ranges[r][0] + 1;
+            else *most = stage->ranges[r][1] - 1;
+        }
+    }
+}
+
+static AmStatus add_move(Explainer *self, const ExplainedCut *cut, ExplainedMove *move, int32_t place) {
+    Plan *plan;
+    move->instruction = place;
+    name_place(self, place, &move->op_name, &move->source);
+    TRY(plan_with_cut(self, cut, place, &plan));
+    return explain_add_change(self, plan, &move->change);
+}
+
+AmStatus explain_moves(Explainer *self, const int32_t *places, int32_t count) {
+    for (int32_t c = 0; c < self->result->cut_count; c++) {
+        ExplainedCut *cut = &self->result->cuts[c];
+        int32_t earlier = -1, later = -1, least = 0, most = -1;
+        find_room(self, cut, &least, &most);
+        for (int32_t k = 0; k < count; k++) {
+            if (places[k] < least || places[k] > most) continue;
+            if (places[k] < cut->instruction) earlier = places[k];
+            if (places[k] > cut->instruction && later < 0) later = places[k];
+        }
+        if (earlier >= 0) TRY(add_move(self, cut, &cut->earlier, earlier));
+        if (later >= 0) TRY(add_move(self, cut, &cut->later, later));
+    }
+    return AM_OK;
+}

@@ -1,0 +1,215 @@
+/* An explanation as a self-contained page: pictures as SVG, then the sections as tables.
+ *
+ * The timeline has a row for each stage: the computation of its first device on top, in the colour
+ * of the pass and with the number of the micro-batch, and below it, thinner, collectives and
+ * transfers. White is idle time. Colours also differ in lightness, and every box has a tooltip.
+ */
+#include <string.h>
+
+#include "planners/explain/explain_sections.h"
+
+/* Pixels. */
+enum { LEFT = 72, WIDTH = 1080, ROW = 46, COMPUTE_HEIGHT = 24, MEETING_HEIGHT = 9, TICKS = 6, BAR = 26 };
+
+static const struct {
+    const char *name, *class;
+} works[EXPLAINED_WORKS] = {[EXPLAINED_FORWARD] = {"forward pass", "forward"},
+                            [EXPLAINED_BACKWARD] = {"backward pass", "backward"},
+                            [EXPLAINED_UPDATE] = {"updates", "update"},
+                            [EXPLAINED_OTHER] = {"other: constants", "other"},
+                            [EXPLAINED_COLLECTIVE] = {"collectives", "collective"},
+                            [EXPLAINED_TRANSFER] = {"transfers between stages", "transfer"}};
+
+static const char style[] =
+    "<style>\n"
+    ":root{--page:#fbfbf9;--ink:#1c1c1a;--faint:#6b6a66;--line:#dcdad4;--forward:#3b76c4;--backward:#e39a3b;"
+    "--update:#2c8c66;--other:#9b9993;--collective:#7c58b8;--transfer:#c23b4e}\n"
+    "@media (prefers-color-scheme:dark){:root{--page:#1a1a19;--ink:#f1f0ec;--faint:#a5a39c;--line:#3a3935;"
+    "--forward:#5b95e0;--backward:#e0a04a;--update:#45b388;--other:#7d7b75;--collective:#a283dc;"
+    "--transfer:#e0606f}}\n"
+    "body{background:var(--page);color:var(--ink);font:14px/1.45 system-ui,sans-serif;max-width:1180px;"
+    "margin:24px auto;padding:0 16px}\n"
+    "h1{font-size:22px;margin:0}h2{font-size:16px;margin:28px 0 8px}p{color:var(--faint);margin:4px 0 12px}\n"
+    ".wide{overflow-x:auto}table{border-collapse:collapse;font-size:13px}\n"
+    "th,td{padding:3px 14px 3px 0;text-align:left;white-space:nowrap;border-bottom:1px solid var(--line)}\n"
+    "th{color:var(--faint);font-weight:500}td.number{text-align:right;font-variant-numeric:tabular-nums}\n"
+    "pre{white-space:pre-wrap;color:var(--faint);font:13px/1.5 system-ui,sans-serif;margin:6px 0}\n"
+    "svg{display:block;width:100%;height:auto}.wide svg{min-width:720px}\n"
+    "text{fill:var(--ink);font:12px system-ui,sans-serif}\n"
+    "text.faint{fill:var(--faint)}text.turn{fill:#fff;font-size:10px;pointer-events:none}\n"
+    "line{stroke:var(--line)}.frame{fill:none;stroke:var(--line)}\n"
+    ".forward{fill:var(--forward)}.backward{fill:var(--backward)}.update{fill:var(--update)}"
+    ".other{fill:var(--other)}.collective{fill:var(--collective)}.transfer{fill:var(--transfer)}\n"
+    ".forward,.backward,.update,.other{stroke:var(--page);stroke-width:.6}\n"
+    ".key{display:inline-block;margin-right:18px}.key svg{display:inline;width:11px;height:11px;"
+    "margin-right:6px}\n"
+    "</style>\n";
+
+static void append_escaped(Text *text, const char *string, size_t length) {
+    for (size_t k = 0; k < length; k++) {
+        const char c = string[k];
+        if (c == '&') text_append_string(text, "&amp;");
+        else if (c == '<') text_append_string(text, "&lt;");
+        else if (c == '>') text_append_string(text, "&gt;");
+        else if (c == '"') text_append_string(text, "&quot;");
+        else text_append_bytes(text, &c, 1);
+    }
+}
+
+static void append_string(Text *text, const char *string) {
+    append_escaped(text, string, strlen(string));
+}
+
+/* ---- tables ---- */
+
+static bool is_number(const char *cell, size_t length) {
+    return length > 0 && ((cell[0] >= '0' && cell[0] <= '9') || cell[0] == '+' || cell[0] == '-');
+}
+
+static void append_table(Text *text, const char *rows) {
+    bool is_title = true;
+    text_append_string(text, "<div class=\"wide\"><table>\n");
+    while (*rows) {
+        text_append_string(text, "<tr>");
+        for (bool is_last = false; !is_last;) {
+            size_t length = strcspn(rows, "\t\n");
+            const char *tag = is_title ? "th" : "td";
+            text_append(text, "<%s%s>", tag, !is_title && is_number(rows, length) ? " class=\"number\"" : "");
+            append_escaped(text, rows, length);
+            text_append(text, "</%s>", tag);
+            is_last = rows[length] != '\t';
+            rows += length + (rows[length] != '\0');
+        }
+        text_append_string(text, "</tr>\n");
+        is_title = false;
+    }
+    text_append_string(text, "</table></div>\n");
+}
+
+static void append_section(Text *text, const Explanation *self, int32_t k) {
+    ExplainSection section;
+    explanation_section(&section, self, k, true);
+    if (section.rows.data || section.note.data) text_append(text, "<h2>%s</h2>\n", section.title);
+    if (section.rows.data) append_table(text, section.rows.data);
+    if (section.note.data) {
+        text_append_string(text, "<pre>");
+        append_string(text, section.note.data);
+        text_append_string(text, "</pre>\n");
+    }
+    if (section.rows.failed || section.note.failed) text->failed = true;
+    text_free(&section.rows);
+    text_free(&section.note);
+}
+
+/* ---- pictures ---- */
+
+static void append_key(Text *text, const char *class, const char *name) {
+    text_append(text,
+                "<span class=\"key\"><svg viewBox=\"0 0 10 10\"><rect class=\"%s\" width=\"10\" "
+                "height=\"10\"/></svg>%s</span>\n",
+                class, name);
+}
+
+static void append_label(Text *text, int32_t row) {
+    text_append(text, "<text x=\"0\" y=\"%d\">stage %d</text>\n", row * ROW + 18, row);
+}
+
+static void append_span(Text *text, const ExplainedSpan *span, double pixels_per_second) {
+    bool meets = span->work >= EXPLAINED_COLLECTIVE;
+    double x = LEFT + span->start * pixels_per_second, width = (span->end - span->start) * pixels_per_second;
+    int32_t y = span->stage * ROW + (meets ? COMPUTE_HEIGHT + 3 : 0);
+    text_append(text, "<rect class=\"%s\" x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\"><title>%s",
+                works[span->work].class, x, y, width > 0.3 ? width : 0.3,
+                meets ? MEETING_HEIGHT : COMPUTE_HEIGHT, works[span->work].name);
+    if (!meets && span->work != EXPLAINED_OTHER) text_append(text, " %d", span->turn);
+    text_append_string(text, ", ");
+    text_append_seconds(text, span->end - span->start);
+    text_append_string(text, " from ");
+    text_append_seconds(text, span->start);
+    text_append_string(text, "</title></rect>\n");
+    if (!meets && span->work != EXPLAINED_OTHER && width > 16)
+        text_append(text, "<text class=\"turn\" x=\"%.1f\" y=\"%d\">%d</text>\n", x + 3, y + 16, span->turn);
+}
+
+static void append_timeline(Text *text, const Explanation *self) {
+    int32_t bottom = self->stage_count * ROW;
+    double pixels_per_second = (WIDTH - LEFT) / self->step_seconds;
+    text_append_string(text, "<h2>Timeline</h2>\n<p>");
+    for (int32_t work = 0; work < EXPLAINED_WORKS; work++)
+        append_key(text, works[work].class, works[work].name);
+    text_append(text,
+                "</p>\n<div class=\"wide\"><svg viewBox=\"0 0 %d %d\" role=\"img\" "
+                "aria-label=\"timeline of the stages\">\n",
+                WIDTH + 40, bottom + 22);
+    for (int32_t tick = 0; tick <= TICKS; tick++) {
+        double x = LEFT + tick * (WIDTH - LEFT) / (double)TICKS;
+        text_append(text,
+                    "<line x1=\"%.1f\" y1=\"0\" x2=\"%.1f\" y2=\"%d\"/><text class=\"faint\" x=\"%.1f\" "
+                    "y=\"%d\" text-anchor=\"middle\">",
+                    x, x, bottom, x, bottom + 16);
+        text_append_seconds(text, self->step_seconds * tick / TICKS);
+        text_append_string(text, "</text>\n");
+    }
+    for (int32_t s = 0; s < self->stage_count; s++) append_label(text, s);
+    for (int32_t k = 0; k < self->span_count; k++) append_span(text, &self->spans[k], pixels_per_second);
+    text_append_string(text, "</svg></div>\n");
+}
+
+/* Part of a bar: from `*from` of the scale on, which it advances. */
+static void append_part(Text *text, int32_t row, double *from, double share, const char *class,
+                        const char *title) {
+    text_append(text,
+                "<rect class=\"%s\" x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\"><title>%s</title>"
+                "</rect>\n",
+                class, LEFT + *from * (WIDTH - LEFT), row * ROW, share * (WIDTH - LEFT), BAR, title);
+    *from += share;
+}
+
+static void append_memory(Text *text, const Explanation *self) {
+    static const char *const names[] = {"weights", "gradients", "optimizer", "activations", "transfer slots"};
+    static const char *const classes[] = {"forward", "backward", "update", "collective", "transfer"};
+    text_append_string(text, "<h2>Memory</h2>\n<p>");
+    for (int32_t k = 0; k < 5; k++) append_key(text, classes[k], names[k]);
+    text_append(text,
+                "limit: %g of the memory of the stage's fullest device</p>\n<div "
+                "class=\"wide\"><svg viewBox=\"0 0 %d "
+                "%d\" role=\"img\" aria-label=\"memory of the stages\">\n",
+                self->memory_fraction, WIDTH + 40, self->stage_count * ROW);
+    for (int32_t s = 0; s < self->stage_count; s++) {
+        const ExplainedStage *stage = &self->stages[s];
+        const int64_t bytes[] = {stage->memory.weights_bytes, stage->memory.gradients_bytes,
+                                 stage->memory.optimizer_bytes, stage->memory.activation_bytes,
+                                 stage->channel_bytes};
+        double from = 0;
+        append_label(text, s);
+        for (int32_t k = 0; k < 5 && stage->limit_bytes > 0; k++) {
+            Text title = {0};
+            text_append(&title, "%s, ", names[k]);
+            text_append_bytes_size(&title, (double)bytes[k]);
+            double share = (double)bytes[k] / (double)stage->limit_bytes;
+            if (share > 1 - from) share = 1 - from; /* it does not fit: the frame is its end */
+            if (title.data) append_part(text, s, &from, share, classes[k], title.data);
+            text_free(&title);
+        }
+        text_append(text, "<rect class=\"frame\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n", LEFT,
+                    s * ROW, WIDTH - LEFT, BAR);
+    }
+    text_append_string(text, "</svg></div>\n");
+}
+
+void explanation_print_html(Text *text, const Explanation *self, const char *title) {
+    text_append_string(text, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+                             "<meta name=\"viewport\" content=\"width=device-width\">\n<title>");
+    append_string(text, title);
+    text_append_string(text, "</title>\n");
+    text_append_string(text, style);
+    text_append_string(text, "</head><body>\n<h1>");
+    append_string(text, title);
+    text_append_string(text, "</h1>\n<p>");
+    explanation_summary(text, self);
+    text_append_string(text, "</p>\n");
+    if (self->span_count > 0 && self->step_seconds > 0) append_timeline(text, self);
+    append_memory(text, self);
+    for (int32_t k = 0; k < explanation_section_count(); k++) append_section(text, self, k);
+    text_append_string(text, "</body></html>\n");
+}

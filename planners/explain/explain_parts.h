@@ -1,0 +1,86 @@
+/* The parts of an explanation; planners/explain/explain.h is what callers see. */
+#ifndef PLANNERS_EXPLAIN_EXPLAIN_PARTS_H
+#define PLANNERS_EXPLAIN_EXPLAIN_PARTS_H
+
+#include "planners/explain/explain.h"
+
+/* Makes the plan of change `number` in the arena of its simulation. */
+typedef AmStatus ChangedPlan(const Plan **plan, Arena *arena, const void *maker, int32_t number,
+                             AmError *error);
+
+/* Another plan and where its figures go. */
+typedef struct PlannedChange {
+    const Plan *plan;  /* NULL: it is made where it is simulated, there may be many and large ones */
+    ChangedPlan *make; /* of `maker` and `number` */
+    const void *maker;
+    int32_t number;
+    ExplainedChange *result;
+    AmStatus status; /* of its simulation: anything but that there is no such plan ends everything */
+    AmError error;
+} PlannedChange;
+
+typedef struct Explainer {
+    Arena *arena;
+    PlanContext *whole;         /* as read */
+    const PlanContext *context; /* of the plan's micro-batches */
+    const Plan *plan;
+    const json_t *root;
+    const Cluster *cluster;
+    const ExplainOptions *options;
+    bool keeps_micro_batches, keeps_schedule; /* no change of these */
+    const int32_t *places;                    /* [place_count] of cuts, ascending; NULL: not found yet */
+    int32_t place_count;
+    double memory_fraction;
+    const StopSignal *stop; /* or NULL; ends the listing and the simulation of changes */
+    PlanRanks ranks;
+    PlanCosts *costs;
+    Simulation *simulation;
+    PlannedChange *changes; /* in the order in which they matter */
+    int32_t change_count, change_capacity;
+    json_t *documents[2]; /* that changed plans were read from */
+    int32_t document_count;
+    Explanation *result;
+    AmError *error;
+} Explainer;
+
+/* "file:line", or "". */
+const char *explain_source(Arena *arena, const IrInstruction *instruction);
+/* The user's name of an operator. */
+const char *explain_name(const IrInstruction *instruction);
+/* Equal but for their numbers: of repeated layers. */
+bool explain_is_same_name(const char *a, const char *b);
+
+/* result->stages (explain_stages.c); cuts, without what moving them would cost, and transfers
+ * (explain_cuts.c). */
+AmStatus explain_stages(Explainer *self);
+AmStatus explain_cuts(Explainer *self);
+/* result->collectives (explain_collectives.c). */
+AmStatus explain_collectives(Explainer *self);
+/* Other numbers and schedules (explain_alternatives.c), cuts one unit away, overrides (explain_overrides.c)
+ * and decisions (explain_decisions.c) taken out, all as changes. */
+AmStatus explain_alternatives(Explainer *self);
+AmStatus explain_units(Explainer *self);
+AmStatus explain_overrides(Explainer *self);
+AmStatus explain_decisions(Explainer *self);
+/* Cuts at the nearest of `places`, ascending instructions (explain_cuts.c). */
+AmStatus explain_moves(Explainer *self, const int32_t *places, int32_t count);
+/* Adds a change; `plan` is in the arena. */
+AmStatus explain_add_change(Explainer *self, const Plan *plan, ExplainedChange *result);
+/* The same for a plan that is made when it is simulated; `maker` is in the arena. */
+AmStatus explain_add_made(Explainer *self, ChangedPlan *make, const void *maker, int32_t number,
+                          ExplainedChange *result);
+
+/* Simulates the plan and lists its single changes, those that matter most first: numbers of micro-batches and
+ * schedules, then cuts, overrides and decisions, those of the busiest stages first. `explain` prices the
+ * first explain_most_changes() of them, and `search` climbs by the same ones (plan_climb.h). */
+AmStatus explain_list_changes(Explainer *self);
+int32_t explain_most_changes(const Explainer *self);
+/* Releases the documents that changed plans refer to. */
+void explain_close(Explainer *self);
+/* The plan of a change, made in `arena` where it is not made yet. */
+AmStatus explain_make_change(const Plan **plan, const PlannedChange *change, Arena *arena, AmError *error);
+
+/* result->spans (explain_timeline.c). */
+AmStatus explain_timeline(Explainer *self);
+
+#endif

@@ -1,0 +1,169 @@
+/* The contents and work of each stage of a plan; see explain.h.
+ *
+ * Times and memory are those of the simulation. The weights of a stage have the user's names: a
+ * path is cut after its first number, which counts layers, and consecutive layers form a range.
+ */
+#include <string.h>
+
+#include "planners/baselines/layer_path.h"
+#include "planners/explain/explain_parts.h"
+
+/* As many names of weights are written out. */
+enum { MOST_NAMES = 6 };
+
+/* Weights of one stack of layers. */
+typedef struct LayerName {
+    LayerPath path;   /* of the first of them */
+    int64_t *numbers; /* different ones, in order */
+    int32_t count, capacity;
+} LayerName;
+
+static void add_number(Arena *arena, LayerName *name, int64_t number) {
+    int32_t at = name->count;
+    while (at > 0 && name->numbers[at - 1] > number) at--;
+    if (at > 0 && name->numbers[at - 1] == number) return;
+    ARENA_RESERVE(arena, name->numbers, name->count, name->capacity);
+    if (!name->numbers) return;
+    memmove(name->numbers + at + 1, name->numbers + at, sizeof *name->numbers * (size_t)(name->count - at));
+    name->numbers[at] = number;
+    name->count++;
+}
+
+/* "params['layer'][{0..5,12}]" */
+static void append_name(Text *text, const LayerName *name) {
+    text_append_bytes(text, name->path.path, (size_t)name->path.before);
+    if (name->count > 1) text_append_string(text, "{");
+    for (int32_t first = 0, end; first < name->count; first = end) {
+        for (end = first + 1; end < name->count && name->numbers[end] == name->numbers[end - 1] + 1;) end++;
+        text_append(text, first > 0 ? ",%lld" : "%lld", (long long)name->numbers[first]);
+        if (end - first > 1) text_append(text, "..%lld", (long long)name->numbers[end - 1]);
+    }
+    if (name->count > 1) text_append_string(text, "}");
+    text_append_bytes(text, name->path.path + name->path.behind,
+                      (size_t)(name->path.end - name->path.behind));
+}
+
+/* Returns whether the stage owns parameter p. */
+static bool owns(const Explainer *self, int32_t stage, int32_t p) {
+    return !self->ranks.map || self->ranks.map->owner[p] % self->plan->stage_count == stage;
+}
+
+static AmStatus name_weights(const Explainer *self, int32_t s, ExplainedStage *stage) {
+    const IrRoles *roles = self->context->roles;
+    LayerName *names = ARENA_ARRAY(self->arena, LayerName, roles->parameter_count + 1);
+    int32_t count = 0;
+    if (!names) return am_fail_memory(self->error, roles->parameter_count);
+    for (int32_t p = 0; p < roles->parameter_count; p++) {
+        const IrParameter *parameter = &roles->parameters[p];
+        if (parameter->role != IR_ROLE_WEIGHT || !owns(self, s, p)) continue;
+        LayerName name = {.path = layer_path(parameter->path)};
+        int32_t k = 0;
+        while (k < count && !layer_path_is_same(&names[k].path, &name.path)) k++;
+        if (k == count) names[count++] = name;
+        if (name.path.number >= 0) add_number(self->arena, &names[k], name.path.number);
+    }
+    Text text = {0};
+    for (int32_t k = 0; k < count && k < MOST_NAMES; k++) {
+        if (k > 0) text_append_string(&text, ", ");
+        append_name(&text, &names[k]);
+    }
+    if (count > MOST_NAMES) text_append(&text, " and %d more", count - MOST_NAMES);
+    stage->weights = text.data ? arena_copy_string(self->arena, text.data) : "";
+    bool has_failed = text.failed || self->arena->failed;
+    text_free(&text);
+    return has_failed ? am_fail_memory(self->error, count) : AM_OK;
+}
+
+static const char *mesh_text(Arena *arena, const Mesh *mesh) {
+    const char *text = "";
+    for (int32_t k = 0; k < mesh->axis_count && text; k++)
+        text =
+            arena_format(arena, "%s%s%s=%d", text, k > 0 ? " " : "", mesh->axes[k].name, mesh->axes[k].size);
+    return text ? text : "";
+}
+
+/* ZeRO shards optimizer state, then gradients too, then weights too. */
+static int32_t zero_level(const PlanStage *stage) {
+    bool has[PLAN_ENTRY_KINDS] = {false};
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
+        for (int32_t e = 0; e < stage->lists[axis].count; e++) has[stage->lists[axis].entries[e].kind] = true;
+    return has[PLAN_WEIGHTS] ? 3 : has[PLAN_GRADIENTS] ? 2 : has[PLAN_OPTIMIZER] ? 1 : 0;
+}
+
+/* The first and the last forward operators of the stage that compute anything. */
+static void name_operators(const Explainer *self, const PlanStage *of, ExplainedStage *stage) {
+    const PlanContext *whole = self->whole;
+    stage->first_op = stage->last_op = "";
+    for (int32_t r = 0; r < of->range_count; r++)
+        for (int32_t i = of->ranges[r][0]; i < of->ranges[r][1]; i++) {
+            const IrInstruction *instruction = &whole->canonical->instructions[i];
+            if (whole->roles->phases[i] != IR_PHASE_FORWARD || !whole->choices->live[i]) continue;
+            if (!instruction->op_name[0] || whole->rules->on_demand[i]) continue;
+            if (!stage->first_op[0]) stage->first_op = instruction->op_name;
+            stage->last_op = instruction->op_name;
+        }
+}
+
+/* Means of the devices' times, and the memory of the fullest. */
+static void add_devices(const Explainer *self, ExplainedStage *stage) {
+    const Simulation *simulation = self->simulation;
+    double flops = 0, fullest = -1;
+    for (int32_t r = stage->first_rank; r < stage->first_rank + stage->device_count; r++) {
+        const SimulatedDevice *device = &simulation->devices[r];
+        stage->compute_seconds += device->compute_seconds / stage->device_count;
+        stage->communication_seconds += device->communication_seconds / stage->device_count;
+        stage->hidden_seconds += device->hidden_seconds / stage->device_count;
+        stage->idle_seconds += device->idle_seconds / stage->device_count;
+        flops += device->flops;
+        double fullness = (double)device->needed_bytes / (double)device->memory_bytes;
+        if (fullness <= fullest) continue;
+        fullest = fullness;
+        stage->fullest = r;
+        stage->memory = device->memory;
+        stage->channel_bytes = device->channel_bytes;
+        stage->needed_bytes = device->needed_bytes;
+        stage->limit_bytes = device->limit_bytes;
+        stage->memory_bytes = device->memory_bytes;
+    }
+    stage->flops_share = simulation->executed_flops > 0 ? flops / simulation->executed_flops : 0;
+    const char *first = simulation->devices[stage->first_rank].name;
+    const char *last = simulation->devices[stage->first_rank + stage->device_count - 1].name;
+    stage->devices = stage->device_count == 1 ? first : arena_format(self->arena, "%s to %s", first, last);
+    if (!stage->devices) stage->devices = "";
+}
+
+static void add_weights(const Explainer *self) {
+    const IrRoles *roles = self->context->roles;
+    Explanation *result = self->result;
+    double total = 0;
+    for (int32_t p = 0; p < roles->parameter_count; p++) {
+        if (roles->parameters[p].role != IR_ROLE_WEIGHT) continue;
+        const IrShape *shape =
+            &self->context->canonical->instructions[roles->parameters[p].instruction].shape;
+        for (int32_t s = 0; s < result->stage_count; s++)
+            if (owns(self, s, p)) result->stages[s].weight_bytes += ir_shape_bytes(shape);
+        total += (double)ir_shape_bytes(shape);
+    }
+    for (int32_t s = 0; s < result->stage_count && total > 0; s++)
+        result->stages[s].weight_share = (double)result->stages[s].weight_bytes / total;
+}
+
+AmStatus explain_stages(Explainer *self) {
+    const Plan *plan = self->plan;
+    Explanation *result = self->result;
+    result->stages = ARENA_ARRAY(self->arena, ExplainedStage, plan->stage_count);
+    if (!result->stages) return am_fail_memory(self->error, plan->stage_count);
+    result->stage_count = plan->stage_count;
+    for (int32_t s = 0; s < plan->stage_count; s++) {
+        ExplainedStage *stage = &result->stages[s];
+        stage->first_rank = self->ranks.first_rank[s];
+        stage->device_count = plan->stages[s].mesh.device_count;
+        stage->mesh = mesh_text(self->arena, &plan->stages[s].mesh);
+        stage->zero_level = zero_level(&plan->stages[s]);
+        add_devices(self, stage);
+        name_operators(self, &plan->stages[s], stage);
+        TRY(name_weights(self, s, stage));
+    }
+    add_weights(self);
+    return AM_OK;
+}

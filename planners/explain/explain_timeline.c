@@ -1,0 +1,197 @@
+/* The activities of the first device of every stage over time, for a picture.
+ *
+ * Consecutive operators of one pass form one span, until the step list starts again: that is the
+ * next micro-batch. In a loop over micro-batches all have the loop's pass, elsewhere their phase
+ * determines it. Collectives and transfers have a lane of their own, since they may overlap with
+ * operators. Events too short to be visible become part of their predecessor.
+ */
+#include <math.h>
+
+#include "planners/explain/explain_parts.h"
+
+/* Spans and pauses below this part of the step are not told apart. */
+#define RESOLUTION 2000.0
+
+/* A turn has pauses of up to so many such parts, while its collectives are under way. */
+enum { MOST_PAUSE = 4 };
+
+enum { COMPUTE_LANE, MEETING_LANE, LANES };
+
+/* The events of one lane of a stage, in order. */
+typedef struct StageLane {
+    ExplainedSpan *spans;
+    int32_t count, capacity;
+} StageLane;
+
+/* A loop of turns, and where it is. */
+typedef struct PassLoop {
+    ExplainedWork work;
+    const Program *body;
+    const ExecutedStep *executed; /* the last step of the body itself */
+    int32_t turn;
+} PassLoop;
+
+/* Its body, or a region in it. */
+typedef struct PassBody {
+    const Program *program;
+    int32_t loop;
+} PassBody;
+
+typedef struct Timeline {
+    Explainer *explainer;
+    Arena arena;
+    Arena of_simulation; /* which releases temporary allocations */
+    StageLane *lanes;    /* [stage * LANES] */
+    PassLoop *loops;     /* across stages */
+    int32_t loop_count, loop_capacity;
+    PassBody *bodies;
+    int32_t body_count, body_capacity;
+    double shortest;
+} Timeline;
+
+/* ---- passes ---- */
+
+static void add_body(Timeline *self, const Program *program, int32_t loop) {
+    ARENA_RESERVE(&self->arena, self->bodies, self->body_count, self->body_capacity);
+    if (self->arena.failed) return;
+    self->bodies[self->body_count++] = (PassBody){program, loop};
+    for (int32_t i = 0; i < program->instruction_count; i++)
+        for (int32_t r = 0; r < program->instructions[i].region_count; r++)
+            add_body(self, program->instructions[i].regions[r], loop);
+}
+
+/* Finds joined loops: those of the forward pass come first, one for each chunk. */
+static void find_loops(Timeline *self, const Program *program) {
+    for (int32_t first = 0, count; first < program->instruction_count; first += count) {
+        const ProgramTurns *turns = program->instructions[first].turns;
+        count = turns ? program_joined(program, first) : 1;
+        for (int32_t k = 0; turns && k < count; k++) {
+            bool is_backward = count == 1 ? turns->is_backward : k >= turns->chunks;
+            const ProgramInstruction *loop = &program->instructions[first + k];
+            ARENA_RESERVE(&self->arena, self->loops, self->loop_count, self->loop_capacity);
+            if (self->arena.failed) return;
+            self->loops[self->loop_count++] = (PassLoop){
+                .work = is_backward ? EXPLAINED_BACKWARD : EXPLAINED_FORWARD, .body = loop->regions[0]};
+            for (int32_t r = 0; r < loop->region_count; r++)
+                add_body(self, loop->regions[r], self->loop_count - 1);
+        }
+    }
+}
+
+static ExplainedWork work_of_origin(const Explainer *self, int32_t origin) {
+    static const ExplainedWork works[] = {[IR_PHASE_FORWARD] = EXPLAINED_FORWARD,
+                                          [IR_PHASE_RECOMPUTED] = EXPLAINED_BACKWARD,
+                                          [IR_PHASE_BACKWARD] = EXPLAINED_BACKWARD,
+                                          [IR_PHASE_OPTIMIZER] = EXPLAINED_UPDATE,
+                                          [IR_PHASE_OTHER] = EXPLAINED_FORWARD};
+    if (origin < 0 || origin >= self->context->rules->count) return EXPLAINED_UPDATE;
+    if (self->context->rules->is_free[origin]) return EXPLAINED_OTHER;
+    return works[self->context->roles->phases[origin]];
+}
+
+/* The pass of a step outside of loops over turns. The updates that end a program are steps behind its last
+ * one. A fusion is of the first pass that one of its results is of: gradient factors that it computes beside
+ * a forward value do not make it one of the backward pass. */
+static ExplainedWork work_of(const Explainer *self, const ExecutedStep *executed) {
+    const Program *program = executed->program;
+    if (executed->step >= program->step_count) return EXPLAINED_UPDATE;
+    if (executed->instruction) return work_of_origin(self, executed->instruction->origin);
+    const ProgramFusion *fusion = &program->fusions[program->steps[executed->step].fusion];
+    ExplainedWork work = EXPLAINED_OTHER;
+    for (int32_t k = 0; k < fusion->output_count; k++) {
+        ExplainedWork made = work_of_origin(self, program->values[fusion->output_values[k]].origin);
+        if (made < work) work = made;
+    }
+    return work;
+}
+
+/* The loop in which a step is, or NULL. */
+static PassLoop *loop_of(const Timeline *self, const ExecutedStep *executed) {
+    for (int32_t k = 0; k < self->body_count; k++)
+        if (self->bodies[k].program == executed->program) return &self->loops[self->bodies[k].loop];
+    return NULL;
+}
+
+/* The span of a slice. */
+static ExplainedSpan span_of(const Timeline *self, int32_t stage, const SimulatedSlice *slice) {
+    ExplainedSpan span = {
+        .stage = stage, .start = slice->start, .end = slice->end, .turn = slice->micro_batch};
+    PassLoop *loop = loop_of(self, slice->executed);
+    if (executed_transfer(slice->executed)) span.work = EXPLAINED_TRANSFER;
+    else if (executed_collective(slice->executed)) span.work = EXPLAINED_COLLECTIVE;
+    else if (!loop) span.work = work_of(self->explainer, slice->executed);
+    else {
+        bool is_body = slice->executed->program == loop->body;
+        if (is_body && loop->executed && slice->executed <= loop->executed) loop->turn++;
+        if (is_body) loop->executed = slice->executed;
+        span.work = loop->work;
+        span.turn = loop->turn;
+    }
+    return span;
+}
+
+/* ---- spans ---- */
+
+static void on_slice(void *user, const SimulatedSlice *slice) {
+    Timeline *self = user;
+    const Explainer *explainer = self->explainer;
+    int32_t stage = plan_ranks_stage(&explainer->ranks, slice->rank);
+    if (slice->rank != explainer->ranks.first_rank[stage] || slice->end <= slice->start) return;
+    if (!slice->executed || self->arena.failed) return;
+    const ExplainedSpan span = span_of(self, stage, slice);
+    bool meets = span.work >= EXPLAINED_COLLECTIVE;
+    StageLane *lane = &self->lanes[stage * LANES + (meets ? MEETING_LANE : COMPUTE_LANE)];
+    ExplainedSpan *last = lane->count > 0 ? &lane->spans[lane->count - 1] : NULL;
+    double most_pause = (meets ? 1 : MOST_PAUSE) * self->shortest;
+    if (last && last->work == span.work && last->turn == span.turn && span.start - last->end < most_pause) {
+        last->end = fmax(last->end, span.end);
+        return;
+    }
+    ARENA_RESERVE(&self->arena, lane->spans, lane->count, lane->capacity);
+    if (!self->arena.failed) lane->spans[lane->count++] = span;
+}
+
+/* Adds a lane's spans to the result: invisible ones join their predecessor, and a continuation
+ * after one is the same span. */
+static void add_lane(const Timeline *self, const StageLane *lane) {
+    Explanation *result = self->explainer->result;
+    int32_t first = result->span_count;
+    bool was_short = false;
+    for (int32_t k = 0; k < lane->count; k++) {
+        const ExplainedSpan *span = &lane->spans[k];
+        ExplainedSpan *last = result->span_count > first ? &result->spans[result->span_count - 1] : NULL;
+        bool is_near = last && span->start - last->end < self->shortest;
+        bool is_short = is_near && span->end - span->start < self->shortest;
+        bool goes_on = is_near && was_short && last->work == span->work && last->turn == span->turn;
+        if (is_short || goes_on) last->end = fmax(last->end, span->end);
+        else result->spans[result->span_count++] = *span;
+        was_short = is_short;
+    }
+}
+
+static AmStatus draw(Timeline *self) {
+    Explainer *explainer = self->explainer;
+    const SimulationObserver observer = {on_slice, self};
+    const SimulationOptions options = {.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION,
+                                       .observer = &observer};
+    int32_t lanes = explainer->plan->stage_count * LANES, most = 0;
+    Simulation *simulation;
+    self->lanes = ARENA_ARRAY(&self->arena, StageLane, lanes);
+    if (!self->lanes) return am_fail_memory(explainer->error, lanes);
+    for (int32_t s = 0; s < explainer->plan->stage_count; s++)
+        find_loops(self, plan_costs_program(explainer->costs, explainer->ranks.first_rank[s]));
+    TRY(simulate_costs(&simulation, &self->of_simulation, explainer->costs, &options, explainer->error));
+    for (int32_t k = 0; k < lanes; k++) most += self->lanes[k].count;
+    explainer->result->spans = ARENA_ARRAY(explainer->arena, ExplainedSpan, most + 1);
+    if (self->arena.failed || explainer->arena->failed) return am_fail_memory(explainer->error, most);
+    for (int32_t k = 0; k < lanes; k++) add_lane(self, &self->lanes[k]);
+    return AM_OK;
+}
+
+AmStatus explain_timeline(Explainer *explainer) {
+    Timeline self = {.explainer = explainer, .shortest = explainer->simulation->step_seconds / RESOLUTION};
+    AmStatus status = draw(&self);
+    arena_free(&self.of_simulation);
+    arena_free(&self.arena);
+    return status;
+}

@@ -1,0 +1,126 @@
+/* A plan for PyTorch; see export_dtensor.h.
+ *
+ * A stage has a device mesh of its own, whose ranks are devices of the cluster, and the parameters
+ * that it owns, each with one placement per mesh dimension: Shard(d) or Replicate(), major first,
+ * as in DTensor. If stages are in chunks the rows are chunks: number c S + s is chunk c of stage s,
+ * as the looped schedules of torch.distributed.pipelining count them. A row contains the beginning
+ * of its part: the operator and the first weight after the cut.
+ */
+#include "planners/export/export_dtensor.h"
+
+#include "lowering/plan_file/plan_parts.h"
+#include "lowering/spmd/ranks.h"
+#include "planners/baselines/layer_path.h"
+#include "planners/export/export.h"
+
+#define FORM "DTensor placements"
+
+/* Names of get_schedule_class() in torch.distributed.pipelining.schedules. */
+static const char *const schedules[SCHEDULE_KINDS] = {
+    [SCHEDULE_GPIPE] = "GPipe", [SCHEDULE_1F1B] = "1F1B", [SCHEDULE_INTERLEAVED] = "Interleaved1F1B"};
+
+static AmStatus check(const Plan *plan, AmError *error) {
+    ScheduleKind kind = plan_schedule(plan);
+    TRY(export_check_stages(plan, FORM, error));
+    if (schedules[kind]) return AM_OK;
+    return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                   "torch.distributed.pipelining has no schedule %s of one chunk a stage; search --schedule "
+                   "1f1b or gpipe finds plans that can be exported",
+                   schedule_kind_name(kind));
+}
+
+/* One placement for each axis of the mesh. */
+static AmStatus placements_to_json(json_t **placements, const Mesh *mesh, SbpState state,
+                                   const IrInstruction *instruction, AmError *error) {
+    TRY(export_check_even(mesh, state, instruction, FORM, error));
+    *placements = json_array();
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
+        if (sbp_is_split(state.axis[axis]))
+            json_array_append_new(*placements, json_sprintf("Shard(%d)", sbp_dimension(state.axis[axis])));
+        else json_array_append_new(*placements, json_string("Replicate()"));
+    }
+    return AM_OK;
+}
+
+static json_t *mesh_to_json(const PlanStage *stage) {
+    json_t *shape = json_array(), *names = json_array(), *ranks = json_array();
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
+        json_array_append_new(shape, json_integer(stage->mesh.axes[axis].size));
+        json_array_append_new(names, plan_string_to_json(stage->mesh.axes[axis].name));
+    }
+    for (int32_t d = 0; d < stage->mesh.device_count; d++)
+        json_array_append_new(ranks, json_integer(stage->devices[d]));
+    return json_pack("{s:o, s:o, s:o}", "ranks", ranks, "shape", shape, "dim_names", names);
+}
+
+static AmStatus add_parameters(json_t *parameters, const PlanRanks *ranks, int32_t part, AmError *error) {
+    const PlanContext *context = ranks->context;
+    const Assignment *assignment = ranks->assignments[part];
+    for (int32_t p = 0; p < context->roles->parameter_count; p++) {
+        const IrParameter *parameter = &context->roles->parameters[p];
+        json_t *placements;
+        if (ranks->map && ranks->map->owner[p] != part) continue;
+        TRY(placements_to_json(&placements, &assignment->stage->mesh,
+                               assignment->stored[parameter->instruction],
+                               &context->canonical->instructions[parameter->instruction], error));
+        json_array_append_new(parameters, json_pack("{s:i, s:o, s:s, s:o}", "number", p, "path",
+                                                    plan_string_to_json(parameter->path), "role",
+                                                    ir_role_name(parameter->role), "placements", placements));
+    }
+    return AM_OK;
+}
+
+/* The operator and source at an instruction of the module as read. */
+static json_t *place_to_json(const PlanContext *whole, int32_t instruction) {
+    int32_t named = layer_first_operator(whole, instruction);
+    const IrInstruction *at = named >= 0 ? &whole->canonical->instructions[named] : NULL;
+    return json_pack("{s:i, s:o, s:o, s:o}", "instruction", instruction, "op_name",
+                     plan_string_to_json(at ? at->op_name : ""), "source",
+                     at ? plan_source_to_json(at) : json_string(""), "weight",
+                     plan_string_to_json(layer_first_weight(whole, instruction)));
+}
+
+/* The ranges that the part recomputes in the backward pass: begin and end of each. */
+static json_t *recomputed_to_json(const PlanContext *whole, const PlanStage *part) {
+    json_t *rows = json_array();
+    for (int32_t r = 0; r < part->recompute_count; r++)
+        json_array_append_new(rows,
+                              json_pack("{s:o, s:o}", "begins", place_to_json(whole, part->recompute[r][0]),
+                                        "ends", place_to_json(whole, part->recompute[r][1])));
+    return rows;
+}
+
+static AmStatus add_parts(json_t *rows, const PlanRanks *ranks, AmError *error) {
+    const PlanContext *whole = plan_context_whole(ranks->context);
+    for (int32_t part = 0; part < ranks->parts->stage_count; part++) {
+        const PlanStage *stage = &ranks->parts->stages[part];
+        json_t *parameters = json_array();
+        json_array_append_new(rows, json_pack("{s:i, s:o, s:o, s:o, s:O}", "index", part, "device_mesh",
+                                              mesh_to_json(stage), "begins",
+                                              place_to_json(whole, stage->ranges[0][0]), "recompute",
+                                              recomputed_to_json(whole, stage), "parameters", parameters));
+        AmStatus status = add_parameters(parameters, ranks, part, error);
+        json_decref(parameters);
+        TRY(status);
+    }
+    return AM_OK;
+}
+
+AmStatus export_dtensor(json_t **root, const PlanContext *context, const Plan *plan, AmError *error) {
+    Arena arena = {0};
+    PlanRanks ranks;
+    json_t *rows = json_array();
+    AmStatus status;
+    TRY_OR_FAIL(check(plan, error));
+    TRY_OR_FAIL(plan_ranks(&ranks, &arena, context, plan, error));
+    TRY_OR_FAIL(add_parts(rows, &ranks, error));
+    bool is_pipeline = plan->stage_count > 1;
+    *root = json_pack("{s:s, s:o, s:i, s:O}", "format", "automap-dtensor-1", "schedule",
+                      is_pipeline ? json_string(schedules[plan_schedule(plan)]) : json_null(),
+                      "n_microbatches", plan->micro_batches, "stages", rows);
+    if (!*root) status = am_fail_memory(error, 0);
+fail:
+    json_decref(rows);
+    arena_free(&arena);
+    return status;
+}

@@ -1,0 +1,58 @@
+/* A plan as HLO with shardings; see export_hlo.h.
+ *
+ * A partitioner decides by itself what nothing says, and not always as the plan
+ * does: with constraints on products and reductions alone XLA's partitioner sends up to
+ * 2.4 times the bytes. So a constraint stands behind every array that the plan
+ * stores. Scalars and values made on demand (constants, broadcasts) have none:
+ * they cost nothing in the state that their use needs.
+ */
+#include "planners/export/export_hlo.h"
+
+#include "lowering/spmd/lower.h"
+#include "planners/export/export.h"
+#include "propagation/propagate/propagate.h"
+#include "propagation/propagate/sharded_module.h"
+
+#define FORM "shardings of HLO"
+
+static AmStatus choose_constraints(bool *is_constrained, const PlanContext *context, const Mesh *mesh,
+                                   const SbpState *states, AmError *error) {
+    const Rules *rules = context->rules;
+    for (int32_t i = 0; i < rules->count; i++) {
+        const IrInstruction *instruction = &context->canonical->instructions[i];
+        bool is_array = instruction->shape.type != DTYPE_TUPLE && instruction->shape.rank > 0;
+        if (!context->choices->live[i] || rules->on_demand[i] || !is_array) continue;
+        if (rules->rules[i].result_count == 0 || rules->alias[i] != i) continue;
+        TRY(export_check_even(mesh, states[i], instruction, FORM, error));
+        is_constrained[i] = instruction->opcode != IR_PARAMETER;
+    }
+    return AM_OK;
+}
+
+AmStatus export_hlo(Text *text, const PlanContext *context, const Plan *plan, ShardingSpelling spelling,
+                    AmError *error) {
+    TRY(export_check_plan(plan, FORM, error));
+    const PlanStage *stage = &plan->stages[0];
+    const IrRoles *roles = context->roles;
+    Arena arena = {0};
+    SbpState *states, *outputs = ARENA_ARRAY(&arena, SbpState, roles->output_count);
+    bool *is_constrained = ARENA_ARRAY(&arena, bool, context->rules->count);
+    AmStatus status;
+    if (arena.failed) {
+        arena_free(&arena);
+        return am_fail_memory(error, context->rules->count);
+    }
+    TRY_OR_FAIL(propagate(&states, &arena, context, stage, error));
+    TRY_OR_FAIL(export_check_pools(context, states, FORM, error));
+    TRY_OR_FAIL(choose_constraints(is_constrained, context, &stage->mesh, states, error));
+    for (int32_t k = 0; k < roles->output_count; k++) outputs[k] = states[export_output_source(context, k)];
+    ShardedModule how = {.spelling = spelling,
+                         .mesh = &stage->mesh,
+                         .states = states,
+                         .is_constrained = is_constrained,
+                         .outputs = outputs};
+    status = propagation_sharded_text(text, context, &how, error);
+fail:
+    arena_free(&arena);
+    return status;
+}

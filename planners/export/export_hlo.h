@@ -1,0 +1,14 @@
+/* A plan as the module itself, in HLO text, with the shardings that the plan
+ * decides: on parameters and outputs, and as "Sharding" custom calls behind every
+ * other array that it stores. */
+#ifndef PLANNERS_EXPORT_EXPORT_HLO_H
+#define PLANNERS_EXPORT_EXPORT_HLO_H
+
+#include "propagation/plan/plan.h"
+#include "propagation/propagate/sharding_message.h"
+
+/* AM_ERROR_INFEASIBLE as export_check_plan() and export_check_even(). */
+AmStatus export_hlo(Text *text, const PlanContext *context, const Plan *plan, ShardingSpelling spelling,
+                    AmError *error);
+
+#endif

@@ -1,0 +1,253 @@
+/* Hill climb over single changes of a plan.
+ *
+ * Changes are simulated in batches of a fixed size, so that the order of evaluations depends neither on the
+ * number of threads nor on the cap: a climb with a smaller cap is a prefix of one with a larger cap. After an
+ * improvement the pass continues behind the change that was taken, on the changes of the new plan.
+ */
+#include "planners/improve/plan_climb.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/system/parallel.h"
+#include "lowering/micro_batch/micro_batches.h"
+#include "planners/improve/plan_memo.h"
+#include "planners/layers/layer_costs.h"
+#include "planners/problem/search_watch.h"
+
+enum { MOST_PASSES = 8 /* over as many changes as the first plan has */ };
+
+bool plan_climb_applies(const SearchOptions *options) {
+    bool is_free = options->pin_count == 0 && !options->kept && !options->is_trial && !options->no_polish;
+    bool explores = options->searcher == SEARCHER_DQN || options->searcher == SEARCHER_ANNEAL ||
+                    options->searcher == SEARCHER_GREEDY || options->searcher == SEARCHER_AGENT;
+    return is_free && explores && options->objective == OBJECTIVE_TIME;
+}
+
+int64_t plan_climb_reserve(const SearchOptions *options, int64_t evaluations) {
+    enum { PART = 8, MOST = 64 };
+    int64_t part = evaluations / PART;
+    if (!plan_climb_applies(options)) return 0;
+    return part < MOST ? part : MOST;
+}
+
+/* Finds the places of cuts once for all plans; none where the module has no units. */
+static AmStatus find_places(PlanClimb *self, Arena *arena, AmError *error) {
+    const ProblemSettings settings = {
+        .space = SPACE_AUTO, .memory_fraction = self->options->memory_fraction, .budget = {.limit = 1}};
+    LayerCosts *costs;
+    AmError why = {0};
+    AmStatus status = layer_costs_open(&costs, self->whole, self->cluster, &settings, &why);
+    if (status != AM_OK && status != AM_ERROR_INFEASIBLE && error) *error = why;
+    if (status != AM_OK && status != AM_ERROR_INFEASIBLE) return status;
+    int32_t count = status == AM_OK ? costs->unit_count - 1 : 0;
+    int32_t *places = ARENA_ARRAY(arena, int32_t, count + 1);
+    if (places && count > 0) memcpy(places, costs->cuts + 1, sizeof *places * (size_t)count);
+    if (status == AM_OK) layer_costs_close(costs);
+    if (!places) return am_fail_memory(error, count);
+    self->places = places;
+    self->place_count = count;
+    return AM_OK;
+}
+
+AmStatus plan_climb_open(PlanClimb *self, Arena *arena, AmError *error) {
+    self->evaluations = 0;
+    self->is_cut = stop_wanted(&self->stop);
+    self->memo.arena = arena;
+    if (self->is_cut || self->places) return AM_OK;
+    return find_places(self, arena, error);
+}
+
+void plan_climb_close(PlanClimb *self) {
+    for (int32_t k = 0; k < PLAN_CLIMB_BATCH; k++) arena_free(&self->scratch[k]);
+    arena_free(&self->of_base);
+}
+
+/* ---- changes of a plan ---- */
+
+AmStatus plan_climb_list(ClimbBase *base, const Plan *plan, const PlanClimb *self, Arena *arena,
+                         AmError *error) {
+    *base = (ClimbBase){.arena = arena};
+    if (!self->keeps_micro_batches) TRY(plan_stages_to_json(&base->root, plan, plan->context, error));
+    base->explainer = (Explainer){.arena = arena,
+                                  .whole = self->whole,
+                                  .context = plan_context_used(plan, self->whole),
+                                  .plan = plan,
+                                  .root = base->root,
+                                  .cluster = self->cluster,
+                                  .keeps_micro_batches = self->keeps_micro_batches,
+                                  .keeps_schedule = self->options->schedule != NULL,
+                                  .places = self->places,
+                                  .place_count = self->place_count,
+                                  .memory_fraction = self->options->memory_fraction,
+                                  .stop = &self->stop,
+                                  .result = &base->explanation,
+                                  .error = error};
+    TRY(explain_list_changes(&base->explainer));
+    return arena->failed ? am_fail_memory(error, 0) : AM_OK;
+}
+
+void plan_climb_unlist(ClimbBase *base) {
+    explain_close(&base->explainer);
+    json_decref(base->root);
+    arena_release(base->arena, (ArenaMark){0});
+    base->arena->failed = false;
+}
+
+static void *copy_of(Arena *arena, const void *from, size_t size, int32_t count) {
+    void *copy = arena_alloc(arena, size * (size_t)(count > 0 ? count : 1));
+    if (copy && count > 0) memcpy(copy, from, size * (size_t)count);
+    return copy;
+}
+
+static void copy_stage(PlanStage *stage, Arena *arena) {
+    stage->ranges = copy_of(arena, stage->ranges, sizeof *stage->ranges, stage->range_count);
+    stage->devices = copy_of(arena, stage->devices, sizeof *stage->devices, stage->mesh.device_count);
+    stage->overrides = copy_of(arena, stage->overrides, sizeof *stage->overrides, stage->override_count);
+    stage->reshard = copy_of(arena, stage->reshard, sizeof *stage->reshard, stage->reshard_count);
+    stage->recompute = copy_of(arena, stage->recompute, sizeof *stage->recompute, stage->recompute_count);
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
+        PlanList *list = &stage->lists[axis];
+        list->entries = copy_of(arena, list->entries, sizeof *list->entries, list->count);
+        Mesh *mesh = &stage->mesh;
+        mesh->axes[axis].name = arena_copy_string(arena, mesh->axes[axis].name);
+        const double *shares = mesh->axes[axis].shares;
+        if (shares) mesh->axes[axis].shares = copy_of(arena, shares, sizeof *shares, mesh->axes[axis].size);
+    }
+}
+
+AmStatus plan_climb_take(Plan **plan, const ClimbStep *step, const PlanClimb *self, Arena *arena,
+                         AmError *error) {
+    const Plan *old = *plan, *from = step->plan;
+    const PlanContext *context = plan_context_used(from, self->whole);
+    Plan *made = copy_of(arena, old, sizeof *old, 1);
+    if (!made) return am_fail_memory(error, (int64_t)sizeof *made);
+    made->context = context;
+    made->micro_batches = from->micro_batches;
+    made->stage_count = from->stage_count;
+    made->stages = copy_of(arena, from->stages, sizeof *from->stages, from->stage_count);
+    if (!made->stages) return am_fail_memory(error, from->stage_count);
+    for (int32_t s = 0; s < made->stage_count; s++) copy_stage(&made->stages[s], arena);
+    made->schedule = from->stage_count > 1 ? schedule_kind_name(plan_schedule(from)) : old->schedule;
+    TRY(micro_batches_state_relaxations(made, arena, context, error));
+    TRY(simulation_predict(made, arena, step->simulation, error));
+    *plan = made;
+    return arena->failed ? am_fail_memory(error, 0) : AM_OK;
+}
+
+/* ---- the climb ---- */
+
+bool plan_climb_add(ClimbBatch *batch, const Plan *plan, double seconds, PlanClimb *self) {
+    uint64_t key = plan_memo_key(plan);
+    for (int32_t k = 0; k < batch->count; k++)
+        if (batch->steps[k].key == key) return false;
+    if (plan_memo_excludes(&self->memo, key, seconds)) return false;
+    batch->steps[batch->count++] = (ClimbStep){.plan = plan, .key = key};
+    return true;
+}
+
+typedef struct Pricing {
+    ClimbBatch *batch;
+    PlanClimb *climb;
+    const ClimbBase *base;
+} Pricing;
+
+static void simulate_task(void *user, int32_t k) {
+    const Pricing *self = user;
+    const PlanClimb *climb = self->climb;
+    ClimbStep *step = &self->batch->steps[k];
+    const SimulationOptions options = {.memory_fraction = climb->options->memory_fraction,
+                                       .stop = &climb->stop,
+                                       .known = &self->base->explainer.ranks};
+    step->status =
+        simulate_plan_with(&step->simulation, &self->climb->scratch[k], self->base->explainer.context,
+                           step->plan, climb->cluster, &options, &step->error);
+}
+
+AmStatus plan_climb_price(ClimbBatch *batch, PlanClimb *self, const ClimbBase *base, AmError *error) {
+    Pricing pricing = {batch, self, base};
+    batch->best = NULL;
+    if (self->cap > 0 && self->evaluations + batch->count > self->cap) {
+        batch->count = (int32_t)(self->cap - self->evaluations);
+        self->is_cut = true;
+    }
+    parallel_for(batch->count, 0, simulate_task, &pricing);
+    for (int32_t k = 0; k < batch->count; k++) {
+        ClimbStep *step = &batch->steps[k];
+        if (step->status == AM_INTERRUPTED) {
+            self->is_cut = true;
+            continue;
+        }
+        if (step->status == AM_ERROR_INTERNAL) {
+            if (error) *error = step->error;
+            return step->status;
+        }
+        bool fits = step->status == AM_OK && step->simulation->fit.fits;
+        step->seconds = fits ? step->simulation->step_seconds : NAN;
+        if (!plan_memo_add(&self->memo, step->key, step->seconds)) return am_fail_memory(error, 0);
+        if (step->status != AM_OK) continue;
+        self->evaluations++;
+        search_watch_count(self->options->watch, 1, step->seconds);
+        if (fits && !(batch->best && batch->best->seconds <= step->seconds)) batch->best = step;
+    }
+    return AM_OK;
+}
+
+void plan_climb_clear(ClimbBatch *batch, PlanClimb *self) {
+    *batch = (ClimbBatch){0};
+    for (int32_t k = 0; k < PLAN_CLIMB_BATCH; k++) {
+        arena_release(&self->scratch[k], (ArenaMark){0});
+        self->scratch[k].failed = false;
+    }
+}
+
+/* Passes over the changes of `*plan` from number `*at` on; `*is_changed`: one was taken. */
+static AmStatus climb_once(Plan **plan, bool *is_changed, int32_t *at, PlanClimb *self, ClimbBase *base,
+                           Arena *arena, AmError *error) {
+    int32_t all = explain_most_changes(&base->explainer);
+    double wanted = (*plan)->predicted_step_seconds * (1 - PLAN_CLIMB_GAIN);
+    AmStatus status = AM_OK;
+    *is_changed = false;
+    for (int32_t done = 0; done < all && !*is_changed && !self->is_cut && status == AM_OK;) {
+        ClimbBatch batch = {0};
+        if (stop_wanted(&self->stop)) {
+            self->is_cut = true;
+            return AM_OK;
+        }
+        for (; done < all && batch.count < PLAN_CLIMB_BATCH && status == AM_OK;
+             done++, *at = (*at + 1) % all) {
+            const Plan *changed;
+            status = explain_make_change(&changed, &base->explainer.changes[*at % all],
+                                         &self->scratch[batch.count], error);
+            if (status == AM_OK) plan_climb_add(&batch, changed, wanted, self);
+        }
+        if (status == AM_OK) status = plan_climb_price(&batch, self, base, error);
+        if (status == AM_OK && batch.best && batch.best->seconds < wanted) {
+            status = plan_climb_take(plan, batch.best, self, arena, error);
+            *is_changed = true;
+        }
+        plan_climb_clear(&batch, self);
+    }
+    return status;
+}
+
+AmStatus plan_climb(Plan **plan, PlanClimb *self, int64_t limit, Arena *arena, AmError *error) {
+    int32_t at = 0;
+    int64_t first = self->evaluations, most = limit;
+    for (bool is_changed = true;
+         is_changed && !self->is_cut && (most == 0 || self->evaluations - first < most);) {
+        AmError failure = {0};
+        ClimbBase base;
+        is_changed = false;
+        AmStatus status = plan_climb_list(&base, *plan, self, &self->of_base, &failure);
+        int32_t all = status == AM_OK ? explain_most_changes(&base.explainer) : 0;
+        if (most == 0) most = (int64_t)MOST_PASSES * all;
+        if (all > 0) status = climb_once(plan, &is_changed, &at, self, &base, arena, &failure);
+        plan_climb_unlist(&base);
+        if (status == AM_INTERRUPTED) self->is_cut = true;
+        if (status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
+        if (status != AM_OK && error) *error = failure;
+        TRY(status);
+    }
+    return AM_OK;
+}

@@ -1,0 +1,92 @@
+/* Hill climb over the single changes of a plan that `explain` prices: other numbers of micro-batches and
+ * schedules, gathered weights kept or not, cuts one unit away, overrides and decisions taken out.
+ *
+ * Each change is completed, lowered and simulated; that is one evaluation. The best change of a batch is
+ * taken if it shortens the step by more than PLAN_CLIMB_GAIN; the climb ends when a pass over all changes
+ * finds none. A plan that was priced before takes no evaluation.
+ */
+#ifndef PLANNERS_IMPROVE_PLAN_CLIMB_H
+#define PLANNERS_IMPROVE_PLAN_CLIMB_H
+
+#include "base/system/stop.h"
+#include "planners/explain/explain_parts.h"
+#include "planners/problem/price_memo.h"
+#include "planners/problem/search_options.h"
+
+#define PLAN_CLIMB_GAIN  1e-3
+#define PLAN_CLIMB_BATCH 2 /* plans that are simulated side by side, whatever the number of threads */
+
+/* The climbs of one search. */
+typedef struct PlanClimb {
+    PlanContext *whole; /* the module as read; owns the contexts of other numbers of micro-batches */
+    const Cluster *cluster;
+    const SearchOptions *options;
+    bool keeps_micro_batches; /* the number is given */
+    StopSignal stop;
+    int64_t cap;           /* evaluations until plan_climb_open() at most; 0: no limit */
+    int64_t evaluations;   /* out: since plan_climb_open() */
+    bool is_cut;           /* out: the cap or the stop signal ended a climb */
+    const int32_t *places; /* [place_count] of cuts, ascending; NULL before the first plan_climb_open() */
+    int32_t place_count;
+    PriceMemo memo;                  /* of plan_memo.h */
+    Arena scratch[PLAN_CLIMB_BATCH]; /* of the simulations of a batch */
+    Arena of_base;                   /* of the changes of the present plan */
+} PlanClimb;
+
+/* Returns whether the options leave plans to change: no pins, no kept shardings, a searcher that
+ * explores. */
+bool plan_climb_applies(const SearchOptions *options);
+
+/* The part of a search's default evaluations that is left to the climb. */
+int64_t plan_climb_reserve(const SearchOptions *options, int64_t evaluations);
+
+/* Begins to count evaluations against self->cap. `arena` outlives all climbs of `self`. */
+AmStatus plan_climb_open(PlanClimb *self, Arena *arena, AmError *error);
+/* Replaces `*plan` by the plan at the end of the climb, made in `arena`. A plan that cannot be
+ * simulated is unchanged. The climb lists no further changes after `limit` evaluations (0: eight
+ * passes). */
+AmStatus plan_climb(Plan **plan, PlanClimb *self, int64_t limit, Arena *arena, AmError *error);
+void plan_climb_close(PlanClimb *self);
+
+/* ---- parts of a climb, which restarts use, too ---- */
+
+/* A plan with its single changes. */
+typedef struct ClimbBase {
+    Arena *arena;
+    Explanation explanation;
+    Explainer explainer;
+    json_t *root;
+} ClimbBase;
+
+/* One plan of a batch. */
+typedef struct ClimbStep {
+    const Plan *plan;
+    uint64_t key; /* plan_memo_key() */
+    AmStatus status;
+    AmError error;
+    Simulation *simulation;
+    double seconds; /* NAN: refused, or too large */
+} ClimbStep;
+
+typedef struct ClimbBatch {
+    ClimbStep steps[PLAN_CLIMB_BATCH];
+    int32_t count;
+    ClimbStep *best; /* the fastest that fits, or NULL */
+} ClimbBatch;
+
+/* Simulates the plan and lists its changes in `arena`, which plan_climb_unlist() empties, after errors, too.
+ */
+AmStatus plan_climb_list(ClimbBase *base, const Plan *plan, const PlanClimb *self, Arena *arena,
+                         AmError *error);
+void plan_climb_unlist(ClimbBase *base);
+/* Adds a plan to a batch that has room. False: it is known to be no faster than `seconds`. */
+bool plan_climb_add(ClimbBatch *batch, const Plan *plan, double seconds, PlanClimb *self);
+/* Simulates the batch, as far as the cap allows. Plans share what they do not change with that of `base`. */
+AmStatus plan_climb_price(ClimbBatch *batch, PlanClimb *self, const ClimbBase *base, AmError *error);
+/* Copies a step's plan into `arena`, with its prediction and with the origin and the bound of `*plan`. */
+AmStatus plan_climb_take(Plan **plan, const ClimbStep *step, const PlanClimb *self, Arena *arena,
+                         AmError *error);
+/* Ends a batch and empties the scratch memory. */
+void plan_climb_clear(ClimbBatch *batch, PlanClimb *self);
+
+#endif

@@ -1,0 +1,191 @@
+/* Changes of plans; see plan_moves.h. */
+#include "planners/improve/plan_moves.h"
+
+#include <string.h>
+
+/* A copy of the plan with stages of its own, which share everything with the plan's. */
+static PlanStage *copy_plan(Plan **copy, Arena *arena, const Plan *plan, AmError *error) {
+    Plan *made = ARENA_ARRAY(arena, Plan, 1);
+    PlanStage *stages = ARENA_ARRAY(arena, PlanStage, plan->stage_count);
+    if (!made || !stages) {
+        am_fail_memory(error, plan->stage_count);
+        return NULL;
+    }
+    memcpy(stages, plan->stages, sizeof *stages * (size_t)plan->stage_count);
+    *made = *plan;
+    made->stages = stages;
+    *copy = made;
+    return stages;
+}
+
+/* The place one unit before (`step` -1) or behind an instruction, or -1. */
+static int32_t next_place(const Explainer *of, int32_t instruction, int32_t step) {
+    int32_t found = -1;
+    for (int32_t k = 0; k < of->place_count; k++) {
+        if (step < 0 && of->places[k] < instruction) found = of->places[k];
+        if (step > 0 && of->places[k] > instruction) return of->places[k];
+    }
+    return found;
+}
+
+AmStatus plan_move_shift(const Plan **made, Arena *arena, const Explainer *of, int32_t from, int32_t to,
+                         AmError *error) {
+    const Plan *plan = of->plan;
+    int32_t step = from < to ? -1 : 1, first = from < to ? from : to, end = from < to ? to : from;
+    Plan *copy;
+    *made = NULL;
+    PlanStage *stages = copy_plan(&copy, arena, plan, error);
+    if (!stages) return AM_ERROR_INTERNAL;
+    for (int32_t s = 0; s < plan->stage_count; s++) {
+        size_t bytes = sizeof *stages->ranges * (size_t)stages[s].range_count;
+        int32_t(*ranges)[2] = arena_alloc(arena, bytes);
+        if (!ranges) return am_fail_memory(error, (int64_t)bytes);
+        memcpy(ranges, plan->stages[s].ranges, bytes);
+        stages[s].ranges = ranges;
+    }
+    for (int32_t c = first; c < end; c++) {
+        int32_t old = of->result->cuts[c].instruction, place = next_place(of, old, step);
+        if (place < 0) return AM_OK;
+        for (int32_t s = 0; s < plan->stage_count; s++)
+            for (int32_t r = 0; r < stages[s].range_count; r++)
+                for (int32_t side = 0; side < 2; side++)
+                    if (plan->stages[s].ranges[r][side] == old) stages[s].ranges[r][side] = place;
+    }
+    for (int32_t s = 0; s < plan->stage_count; s++)
+        for (int32_t r = 0; r < stages[s].range_count; r++)
+            if (stages[s].ranges[r][0] >= stages[s].ranges[r][1]) return AM_OK;
+    *made = copy;
+    return AM_OK;
+}
+
+static bool has_same_list(const PlanList *a, const PlanList *b) {
+    if (a->count != b->count) return false;
+    for (int32_t e = 0; e < a->count; e++)
+        if (a->entries[e].class_index != b->entries[e].class_index ||
+            a->entries[e].kind != b->entries[e].kind)
+            return false;
+    return true;
+}
+
+AmStatus plan_move_lists(const Plan **made, Arena *arena, const Plan *plan, int32_t from, int32_t to,
+                         AmError *error) {
+    const PlanStage *source = &plan->stages[from], *target = &plan->stages[to];
+    bool is_same = true;
+    Plan *copy;
+    *made = NULL;
+    if (source->mesh.axis_count != target->mesh.axis_count) return AM_OK;
+    for (int32_t axis = 0; axis < source->mesh.axis_count; axis++) {
+        const MeshAxis *a = &source->mesh.axes[axis], *b = &target->mesh.axes[axis];
+        if (a->size != b->size || a->shares || b->shares) return AM_OK;
+        is_same &= has_same_list(&source->lists[axis], &target->lists[axis]);
+    }
+    if (is_same) return AM_OK;
+    PlanStage *stages = copy_plan(&copy, arena, plan, error);
+    if (!stages) return AM_ERROR_INTERNAL;
+    memcpy(stages[to].lists, source->lists, sizeof source->lists);
+    *made = copy;
+    return AM_OK;
+}
+
+AmStatus plan_move_entry(const Plan **made, Arena *arena, const Plan *plan, const EntryMove *move,
+                         AmError *error) {
+    const PlanStage *stage = &plan->stages[move->stage];
+    const PlanList *from = &stage->lists[move->axis], *onto = &stage->lists[move->onto];
+    const PlanEntry entry = from->entries[move->entry];
+    Plan *copy;
+    *made = NULL;
+    for (int32_t e = 0; e < onto->count && move->onto != move->axis; e++)
+        if (onto->entries[e].class_index == entry.class_index && onto->entries[e].kind == entry.kind)
+            return AM_OK;
+    PlanStage *stages = copy_plan(&copy, arena, plan, error);
+    if (!stages) return AM_ERROR_INTERNAL;
+    PlanEntry *left = ARENA_ARRAY(arena, PlanEntry, from->count + 1);
+    PlanEntry *filled = ARENA_ARRAY(arena, PlanEntry, onto->count + 1);
+    if (arena->failed) return am_fail_memory(error, onto->count);
+    PlanList *lists = stages[move->stage].lists;
+    memcpy(left, from->entries, sizeof *left * (size_t)move->entry);
+    memcpy(left + move->entry, from->entries + move->entry + 1,
+           sizeof *left * (size_t)(from->count - move->entry - 1));
+    lists[move->axis] = (PlanList){.count = from->count - 1, .entries = left};
+    const PlanList *rest = &lists[move->onto];
+    int32_t place = move->place < rest->count ? move->place : rest->count, computed = 0;
+    while (computed < rest->count && rest->entries[computed].kind == PLAN_COMPUTE) computed++;
+    if (entry.kind == PLAN_COMPUTE && place > computed) place = computed; /* compute entries come first */
+    if (entry.kind != PLAN_COMPUTE && place < computed) place = computed;
+    memcpy(filled, rest->entries, sizeof *filled * (size_t)place);
+    filled[place] = entry;
+    memcpy(filled + place + 1, rest->entries + place, sizeof *filled * (size_t)(rest->count - place));
+    lists[move->onto] = (PlanList){.count = rest->count + 1, .entries = filled};
+    *made = copy;
+    return AM_OK;
+}
+
+static bool has_same_ranges(const PlanStage *a, const PlanStage *b) {
+    return a->ranges == b->ranges ||
+           (a->range_count == b->range_count &&
+            memcmp(a->ranges, b->ranges, sizeof *a->ranges * (size_t)a->range_count) == 0);
+}
+
+static bool has_same_overrides(const PlanStage *a, const PlanStage *b) {
+    if (a->override_count != b->override_count) return false;
+    for (int32_t k = 0; k < a->override_count; k++)
+        if (a->overrides[k].instruction != b->overrides[k].instruction) return false;
+    return true;
+}
+
+/* Puts into `into`, which has the changes of the one plan, what `from` changes of `stage`; false: both change
+ * the same field. */
+static bool join_stage(PlanStage *into, const PlanStage *from, const PlanStage *stage) {
+    if (!has_same_ranges(from, stage)) {
+        if (!has_same_ranges(into, stage)) return false;
+        into->ranges = from->ranges;
+    }
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
+        if (has_same_list(&from->lists[axis], &stage->lists[axis])) continue;
+        if (!has_same_list(&into->lists[axis], &stage->lists[axis])) return false;
+        into->lists[axis] = from->lists[axis];
+    }
+    if (!has_same_overrides(from, stage)) {
+        if (!has_same_overrides(into, stage)) return false;
+        into->overrides = from->overrides;
+        into->override_count = from->override_count;
+    }
+    if (from->keeps_gathered != stage->keeps_gathered) {
+        if (into->keeps_gathered != stage->keeps_gathered) return false;
+        into->keeps_gathered = from->keeps_gathered;
+    }
+    return true;
+}
+
+/* Returns whether every stage of a changed plan has instructions and no two overlap: the cuts of
+ * two changes have one order. */
+static bool are_ranges_disjoint(const Plan *plan) {
+    for (int32_t s = 0; s < plan->stage_count; s++)
+        for (int32_t r = 0; r < plan->stages[s].range_count; r++) {
+            const int32_t *range = plan->stages[s].ranges[r];
+            if (range[0] >= range[1]) return false;
+            for (int32_t t = 0; t < plan->stage_count; t++)
+                for (int32_t q = 0; q < plan->stages[t].range_count; q++) {
+                    const int32_t *other = plan->stages[t].ranges[q];
+                    bool is_other = t != s || q != r;
+                    if (is_other && other[0] < range[1] && range[0] < other[1]) return false;
+                }
+        }
+    return true;
+}
+
+AmStatus plan_move_join(const Plan **made, Arena *arena, const Plan *plan, const Plan *a, const Plan *b,
+                        AmError *error) {
+    Plan *copy;
+    bool is_same_context = a->context == plan->context && b->context == plan->context;
+    bool changes_both = plan_schedule(a) != plan_schedule(plan) && plan_schedule(b) != plan_schedule(plan);
+    *made = NULL;
+    if (!is_same_context || changes_both) return AM_OK;
+    PlanStage *stages = copy_plan(&copy, arena, a, error);
+    if (!stages) return AM_ERROR_INTERNAL;
+    if (plan_schedule(b) != plan_schedule(plan)) copy->schedule = b->schedule;
+    for (int32_t s = 0; s < plan->stage_count; s++)
+        if (!join_stage(&stages[s], &b->stages[s], &plan->stages[s])) return AM_OK;
+    if (are_ranges_disjoint(copy)) *made = copy;
+    return AM_OK;
+}

@@ -1,0 +1,33 @@
+/* Larger changes of a plan than the single ones of `explain`.
+ *
+ * shift   every cut between two parts moves by one unit, so that one part gives a unit and the other gets
+ * one: cuts 8 | 16 | 24 of 32 units become 7 | 15 | 24 where part 0 gives a unit to part 2 lists   a stage
+ * takes the axis priorities of another stage with a mesh of the same sizes entry   an entry moves to another
+ * place of its list, or to the list of another axis join    two changes of one plan at once
+ *
+ * A made plan shares with its origin all that it does not change. `*made` is NULL where there is no such
+ * plan.
+ */
+#ifndef PLANNERS_IMPROVE_PLAN_MOVES_H
+#define PLANNERS_IMPROVE_PLAN_MOVES_H
+
+#include "planners/explain/explain_parts.h"
+
+/* `from` gives a unit to `to`: parts in the order of the model, 0 to the number of cuts. */
+AmStatus plan_move_shift(const Plan **made, Arena *arena, const Explainer *of, int32_t from, int32_t to,
+                         AmError *error);
+AmStatus plan_move_lists(const Plan **made, Arena *arena, const Plan *plan, int32_t from, int32_t to,
+                         AmError *error);
+
+/* Entry `entry` of axis `axis` of a stage comes to stand at `place` of axis `onto`. */
+typedef struct EntryMove {
+    int32_t stage, axis, entry, onto, place;
+} EntryMove;
+AmStatus plan_move_entry(const Plan **made, Arena *arena, const Plan *plan, const EntryMove *move,
+                         AmError *error);
+
+/* Both `a` and `b` are changes of `plan`; there is no plan where both change the same field of a stage. */
+AmStatus plan_move_join(const Plan **made, Arena *arena, const Plan *plan, const Plan *a, const Plan *b,
+                        AmError *error);
+
+#endif

@@ -1,0 +1,402 @@
+/* Units and tables; see layer_costs.h. */
+#include "planners/layers/layer_costs.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/system/parallel.h"
+#include "cost/collective/collective.h"
+#include "cost/step/executed.h"
+#include "cost/step/memory.h"
+#include "lowering/micro_batch/micro_batches.h"
+#include "lowering/spmd/lower.h"
+#include "planners/baselines/baseline.h"
+#include "planners/baselines/even_pipeline.h"
+#include "planners/problem/scratch.h"
+
+/* ---- units ---- */
+
+/* Cuts units: among the places within half a unit of k / count of the work, the one with the fewest
+ * crossing bytes. */
+static AmStatus cut_units(LayerCosts *self, AmError *error) {
+    PipelineWork work;
+    TRY(even_pipeline_work(&work, &self->arena, self->context, error));
+    double total = 0, done = 0;
+    for (int32_t i = 0; i < work.count; i++) total += work.flops[i];
+    self->cuts = ARENA_ARRAY(&self->arena, int32_t, LAYER_MOST_UNITS + 1);
+    if (!self->cuts) return am_fail_memory(error, LAYER_MOST_UNITS);
+    int32_t found = 0, window = 0, best = -1;
+    for (int32_t i = 0; i < work.count; i++) {
+        if (work.is_cut[i] && done > 0) {
+            int32_t here = (int32_t)floor(done / total * LAYER_MOST_UNITS + 0.5);
+            if (here != window && best >= 0) {
+                self->cuts[++found] = best;
+                best = -1;
+            }
+            window = here;
+            bool is_inside = here > 0 && here < LAYER_MOST_UNITS;
+            if (is_inside && (best < 0 || work.crossing[i] < work.crossing[best])) best = i;
+        }
+        done += work.flops[i];
+    }
+    if (best >= 0) self->cuts[++found] = best;
+    self->cuts[0] = 0;
+    self->unit_count = found + 1;
+    self->cuts[self->unit_count] = work.count;
+    if (found > 0) return AM_OK;
+    return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source,
+                   "it has too few forward operators to cut");
+}
+
+/* Assigns the units as stages of one device each, which determines the place of all other
+ * instructions. */
+static AmStatus assign_units(LayerCosts *self, AmError *error) {
+    int32_t count = self->unit_count;
+    PlanStage *stages = ARENA_ARRAY(&self->arena, PlanStage, count);
+    int32_t(*ranges)[2] = arena_alloc(&self->arena, sizeof *ranges * (size_t)count);
+    if (self->arena.failed) return am_fail_memory(error, count);
+    for (int32_t u = 0; u < count; u++) {
+        ranges[u][0] = self->cuts[u];
+        ranges[u][1] = self->cuts[u + 1];
+        stages[u] = (PlanStage){.ranges = &ranges[u], .range_count = 1, .mesh = {.device_count = 1}};
+    }
+    const Plan plan = {.stages = stages, .stage_count = count, .micro_batches = 1};
+    return stages_assign(&self->map, &self->arena, self->context, &plan, error);
+}
+
+/* The unit that computes an instruction, or -1. */
+static int32_t unit_of(const LayerCosts *self, int32_t instruction) {
+    StageSet held = instruction >= 0 ? self->map->held[instruction] : 0;
+    return held ? stage_first(held) : -1;
+}
+
+/* Counts the bytes across each cut: values from their definition to the last (or first) unit that
+ * needs them. */
+static AmStatus count_crossing(LayerCosts *self, AmError *error) {
+    const PlanContext *context = self->context;
+    self->crossing = ARENA_ARRAY(&self->arena, double, self->unit_count + 1);
+    self->returning = ARENA_ARRAY(&self->arena, double, self->unit_count + 1);
+    if (self->arena.failed) return am_fail_memory(error, self->unit_count);
+    for (int32_t i = 0; i < context->rules->entry_count; i++) {
+        IrPhase phase = context->roles->phases[i];
+        int32_t unit = unit_of(self, i);
+        StageSet needed = unit < 0 ? 0 : self->map->needed[i] & ~self->map->held[i];
+        if (!needed || !context->choices->live[i]) continue;
+        bool is_forward = phase == IR_PHASE_FORWARD;
+        if (!is_forward && phase != IR_PHASE_BACKWARD) continue;
+        int32_t last = stage_last(needed), first = stage_first(needed);
+        for (int32_t k = unit + 1; is_forward && k <= last; k++)
+            self->crossing[k] += context->choices->bytes[i];
+        for (int32_t k = first + 1; !is_forward && k <= unit; k++)
+            self->returning[k] += context->choices->bytes[i];
+    }
+    return AM_OK;
+}
+
+/* Cuts over which not much more goes than over the least of their neighbours: between layers, not within. */
+static AmStatus find_checkpoints(LayerCosts *self, AmError *error) {
+    enum { REACH = 2 };
+    const double most = 1.25;
+    self->is_checkpoint = ARENA_ARRAY(&self->arena, bool, self->unit_count + 1);
+    if (!self->is_checkpoint) return am_fail_memory(error, self->unit_count);
+    self->is_checkpoint[0] = self->is_checkpoint[self->unit_count] = true;
+    for (int32_t u = 1; u < self->unit_count; u++) {
+        double least = self->crossing[u];
+        for (int32_t k = u - REACH; k <= u + REACH; k++)
+            if (k > 0 && k < self->unit_count) least = fmin(least, self->crossing[k]);
+        self->is_checkpoint[u] = self->crossing[u] <= most * least;
+    }
+    return AM_OK;
+}
+
+/* Counts the values that recomputation keeps, by the unit that computes them, if they are used
+ * after the next checkpoint. */
+static AmStatus count_checkpoints(LayerCosts *self, AmError *error) {
+    const PlanContext *context = self->context;
+    TRY(find_checkpoints(self, error));
+    self->checkpoint_bytes = ARENA_ARRAY(&self->arena, double, self->unit_count);
+    if (!self->checkpoint_bytes) return am_fail_memory(error, self->unit_count);
+    for (int32_t i = 0; i < context->rules->entry_count; i++) {
+        int32_t unit = unit_of(self, i), end = unit + 1;
+        StageSet needed = unit < 0 ? 0 : self->map->needed[i] & ~self->map->held[i];
+        if (!needed || !context->choices->live[i] || context->roles->phases[i] != IR_PHASE_FORWARD) continue;
+        while (!self->is_checkpoint[end]) end++;
+        if (stage_last(needed) >= end) self->checkpoint_bytes[unit] += context->choices->bytes[i];
+    }
+    return AM_OK;
+}
+
+AmStatus layer_costs_open(LayerCosts **costs, const PlanContext *context, const Cluster *cluster,
+                          const ProblemSettings *settings, AmError *error) {
+    Arena arena = {0};
+    LayerCosts *self = ARENA_ARRAY(&arena, LayerCosts, 1);
+    int32_t *device = ARENA_ARRAY(&arena, int32_t, 1);
+    if (arena.failed) return am_fail_memory(error, (int64_t)sizeof *self);
+    const Mesh mesh = {.axis_count = 2,
+                       .axes = {{.name = "data", .size = 1}, {.name = "model", .size = 1}},
+                       .device_count = 1};
+    *self = (LayerCosts){
+        .arena = arena, .context = context, .cluster = cluster, .batch = micro_batches_limit(context)};
+    AmStatus status;
+    self->scratch = scratch_create();
+    TRY_OR_FAIL(self->scratch ? AM_OK : am_fail_memory(error, (int64_t)sizeof *self->scratch));
+    TRY_OR_FAIL(problem_create(&self->problem, context, cluster, &mesh, device, settings, error));
+    TRY_OR_FAIL(cut_units(self, error));
+    TRY_OR_FAIL(assign_units(self, error));
+    TRY_OR_FAIL(count_crossing(self, error));
+    TRY_OR_FAIL(count_checkpoints(self, error));
+    self->gradients = memory_find_gradients(&self->arena, context->canonical, context->roles);
+    TRY_OR_FAIL(self->gradients ? AM_OK : am_fail_memory(error, context->rules->count));
+    *costs = self;
+    return AM_OK;
+fail:
+    layer_costs_close(self);
+    return status;
+}
+
+void layer_costs_close(LayerCosts *costs) {
+    if (!costs) return;
+    scratch_free(costs->scratch);
+    problem_free(costs->problem);
+    Arena arena = costs->arena;
+    arena_free(&arena);
+}
+
+/* ---- tables ---- */
+
+static AmStatus find_tensor(const LayerCosts *self, LayerTensor *tensor, AmError *error) {
+    Problem problem = *self->problem;
+    problem.mesh.axes[1].size = problem.mesh.device_count = tensor->size;
+    TRY(baseline_megatron(&problem, 1, &tensor->axis_plan, &tensor->found, error));
+    if (tensor->found && tensor->splits_sequence)
+        tensor->found = baseline_sequence(&problem, 1, &tensor->axis_plan);
+    return AM_OK;
+}
+
+typedef struct Finding {
+    LayerCosts *costs;
+    AmStatus status[LAYER_MOST_TENSORS];
+    AmError errors[LAYER_MOST_TENSORS];
+} Finding;
+
+static void find_task(void *user, int32_t k) {
+    Finding *finding = user;
+    if (stop_wanted(&finding->costs->stop)) return;
+    finding->status[k] = find_tensor(finding->costs, &finding->costs->tensors[k], &finding->errors[k]);
+}
+
+AmStatus layer_costs_find_tensors(LayerCosts *costs, const int32_t *sizes, int32_t count, int32_t threads,
+                                  AmError *error) {
+    Finding finding = {.costs = costs};
+    for (int32_t k = 0; k < 2 * count && costs->tensor_count < LAYER_MOST_TENSORS; k++)
+        if (sizes[k / 2] > 1)
+            costs->tensors[costs->tensor_count++] =
+                (LayerTensor){.size = sizes[k / 2], .splits_sequence = k % 2 == 1};
+    parallel_for(costs->tensor_count, threads, find_task, &finding);
+    for (int32_t k = 0; k < costs->tensor_count; k++) {
+        if (finding.status[k] == AM_OK) continue;
+        if (error && error->code == AM_OK) *error = finding.errors[k];
+        return finding.status[k];
+    }
+    return AM_OK;
+}
+
+/* The batch on the first axis, Megatron-LM's lists on the second; false where there is no such plan. */
+static bool find_axis_plan(const LayerCosts *self, const Problem *problem, const LayerTable *table,
+                           AxisPlan *axis_plan) {
+    *axis_plan = (AxisPlan){0};
+    bool found = table->tensor == 1;
+    for (int32_t k = 0; k < self->tensor_count && !found; k++) {
+        const LayerTensor *tensor = &self->tensors[k];
+        if (tensor->size != table->tensor || tensor->splits_sequence != table->splits_sequence) continue;
+        *axis_plan = tensor->axis_plan;
+        found = tensor->found;
+    }
+    return found && (problem->mesh.axes[0].size == 1 || baseline_batch(problem, 0, axis_plan));
+}
+
+/* The place of a step. A step without one has the place of its predecessor. */
+typedef struct StepPlace {
+    int32_t unit;
+    LayerPass pass;
+} StepPlace;
+
+static void find_place(const LayerCosts *self, int32_t origin, StepPlace *place) {
+    int32_t unit = unit_of(self, origin);
+    if (unit < 0) return;
+    IrPhase phase = self->context->roles->phases[origin];
+    place->unit = unit;
+    place->pass = phase == IR_PHASE_OPTIMIZER                                  ? LAYER_UPDATE
+                  : phase == IR_PHASE_BACKWARD || phase == IR_PHASE_RECOMPUTED ? LAYER_BACKWARD
+                                                                               : LAYER_FORWARD;
+}
+
+static int32_t origin_of(const ExecutedStep *executed) {
+    if (executed->instruction) return executed->instruction->origin;
+    if (executed->step == executed->program->step_count) return -1;
+    const ProgramFusion *fusion =
+        &executed->program->fusions[executed->program->steps[executed->step].fusion];
+    return fusion->op_count > 0 ? fusion->ops[fusion->op_count - 1].origin : -1;
+}
+
+static AmStatus add_collective(const LayerCosts *self, LayerTable *table, const ExecutedStep *executed,
+                               const StepPlace *place, AmError *error) {
+    const ProgramCollective *collective = executed->instruction->collective;
+    bool over_batch = collective->axes & 1u;
+    int32_t origin = executed->instruction->origin;
+    bool is_update = place->pass == LAYER_UPDATE || (origin >= 0 && self->gradients[origin]);
+    double bytes = collective_tensor_bytes(executed->program, executed->instruction);
+    /* Values that depend on the weights alone, and scalars that are summed once for all iterations. */
+    if (over_batch && (is_update || bytes < 64)) return AM_OK;
+    ARENA_RESERVE(&table->arena, table->collectives, table->collective_count, table->collective_capacity);
+    if (table->arena.failed) return am_fail_memory(error, table->collective_count);
+    table->collectives[table->collective_count++] =
+        (LayerCollective){.kind = collective_priced_kind(executed->instruction),
+                          .pass = place->pass,
+                          .over_batch = over_batch,
+                          .unit = place->unit,
+                          .bytes = bytes,
+                          .times = executed->times};
+    return AM_OK;
+}
+
+/* The value whose memory an operand is, or -1 where that is a parameter's or inside a fusion. */
+static int32_t temporary_of(const Program *program, int32_t value) {
+    if (value < 0) return -1;
+    int32_t storage = program->values[value].storage;
+    if (storage < 0 || program->values[storage].kind != PROGRAM_VALUE_TEMPORARY) return -1;
+    return program->values[storage].bytes > 0 ? storage : -1;
+}
+
+/* The k-th value that a step of the program reads, -1 behind the last. */
+static int32_t read_value(const Program *program, const ProgramStep *step, int32_t k) {
+    if (step->fusion >= 0) {
+        const ProgramFusion *fusion = &program->fusions[step->fusion];
+        return k < fusion->input_count ? fusion->inputs[k].value : -1;
+    }
+    const ProgramInstruction *instruction = &program->instructions[step->instruction];
+    return k < instruction->operand_count ? instruction->operands[k] : -1;
+}
+
+/* Counts the forward values that the backward pass reads, and the peak need of a step. */
+static AmStatus count_activations(const LayerCosts *self, LayerTable *table, Arena *scratch,
+                                  const Program *program, const StepPlace *places, AmError *error) {
+    bool *is_counted = ARENA_ARRAY(scratch, bool, program->value_count + 1);
+    if (!is_counted) return am_fail_memory(error, program->value_count);
+    for (int32_t s = 0; s < program->step_count; s++) {
+        double working = 0;
+        for (int32_t k = 0, value; (value = read_value(program, &program->steps[s], k)) >= 0; k++) {
+            int32_t storage = temporary_of(program, value);
+            if (storage < 0) continue;
+            working += (double)program->values[storage].bytes;
+            StepPlace made = {-1, LAYER_UPDATE};
+            find_place(self, program->values[storage].origin, &made);
+            if (places[s].pass != LAYER_BACKWARD || made.pass != LAYER_FORWARD || is_counted[storage])
+                continue;
+            is_counted[storage] = true;
+            table->bytes[made.unit].kept += (double)program->values[storage].bytes;
+        }
+        double *most = &table->bytes[places[s].unit].working;
+        if (places[s].pass != LAYER_UPDATE && working > *most) *most = working;
+    }
+    return AM_OK;
+}
+
+/* Counts weights and their optimizer state, at the units that have them. */
+static void count_parameters(const LayerCosts *self, LayerTable *table, const Program *program) {
+    const IrRoles *roles = self->context->roles;
+    for (int32_t k = 0; k < roles->parameter_count; k++) {
+        const IrParameter *parameter = &roles->parameters[k];
+        int32_t value = program->parameters[k], unit = self->map->owner[k];
+        if (value < 0) continue;
+        LayerBytes *bytes = &table->bytes[unit < 0 ? 0 : unit];
+        const IrShape *shape = &program->values[value].shape;
+        double here = (double)ir_shape_elements(shape) * (double)dtype_bytes(shape->type);
+        if (parameter->role == IR_ROLE_OPTIMIZER) bytes->optimizer += here;
+        else bytes->weights += here;
+        if (parameter->role == IR_ROLE_WEIGHT && parameter->output >= 0) bytes->gradients += here;
+    }
+}
+
+static AmStatus read_steps(const LayerCosts *self, LayerTable *table, Arena *scratch, const Program *program,
+                           AmError *error) {
+    const Cluster *cluster = self->cluster;
+    ExecutedStep *steps;
+    int32_t count;
+    TRY(executed_steps(&steps, &count, scratch, program, &cluster->types[0], error));
+    StepPlace *places = ARENA_ARRAY(scratch, StepPlace, program->step_count + 1);
+    StepPlace place = {0, LAYER_FORWARD};
+    if (!places) return am_fail_memory(error, count);
+    for (int32_t s = 0; s < count; s++) {
+        find_place(self, origin_of(&steps[s]), &place);
+        if (steps[s].program == program) places[steps[s].step] = place;
+        if (executed_collective(&steps[s])) {
+            TRY(add_collective(self, table, &steps[s], &place, error));
+            continue;
+        }
+        OperatorWork work;
+        executed_work(&work, &steps[s]);
+        double *seconds =
+            &table->seconds[((int32_t)place.pass * self->unit_count + place.unit) * cluster->type_count];
+        for (int32_t t = 0; t < cluster->type_count; t++)
+            seconds[t] += steps[s].times * executed_work_seconds(&steps[s], &work, &cluster->types[t]);
+    }
+    count_parameters(self, table, program);
+    return count_activations(self, table, scratch, program, places, error);
+}
+
+static AmStatus fill(const LayerCosts *self, LayerTable *table, Arena *scratch, AmError *error) {
+    Problem problem = *self->problem;
+    AxisPlan axis_plan;
+    PlanStage stage;
+    Assignment *assignment;
+    Program *program;
+    if (table->local_batch < 1) return AM_OK; /* more micro-batches than examples */
+    int64_t parts = (self->batch + table->local_batch - 1) / table->local_batch;
+    problem.mesh.axes[0].size = (int32_t)parts;
+    problem.mesh.axes[1].size = table->tensor;
+    problem.mesh.device_count = (int32_t)parts * table->tensor;
+    int32_t *devices = ARENA_ARRAY(scratch, int32_t, problem.mesh.device_count);
+    if (!devices) return am_fail_memory(error, problem.mesh.device_count);
+    problem.devices = devices;
+    table->found = find_axis_plan(self, &problem, table, &axis_plan);
+    if (!table->found) return AM_OK;
+    int32_t type_count = self->cluster->type_count;
+    table->seconds = ARENA_ARRAY(&table->arena, double, LAYER_PASSES * self->unit_count * type_count);
+    table->bytes = ARENA_ARRAY(&table->arena, LayerBytes, self->unit_count);
+    problem_stage(&problem, &axis_plan, scratch, &stage);
+    if (table->arena.failed || scratch->failed) return am_fail_memory(error, self->unit_count);
+    TRY(plan_assign(&assignment, scratch, self->context, &stage, error));
+    TRY(plan_lower(&program, scratch, self->context, assignment, 0, error));
+    return read_steps(self, table, scratch, program, error);
+}
+
+typedef struct Filling {
+    const LayerCosts *costs;
+    LayerTable *tables;
+} Filling;
+
+static void fill_task(void *user, int32_t k) {
+    const Filling *filling = user;
+    LayerTable *table = &filling->tables[k];
+    if (stop_wanted(&filling->costs->stop)) return;
+    Arena *scratch = scratch_take(filling->costs->scratch);
+    table->status = fill(filling->costs, table, scratch, &table->error);
+    scratch_give(filling->costs->scratch, scratch);
+}
+
+AmStatus layer_costs_fill(const LayerCosts *costs, LayerTable *tables, int32_t count, int32_t threads,
+                          AmError *error) {
+    Filling filling = {costs, tables};
+    parallel_for(count, threads, fill_task, &filling);
+    for (int32_t k = 0; k < count; k++) {
+        if (tables[k].status == AM_OK) continue;
+        if (error && error->code == AM_OK) *error = tables[k].error;
+        return tables[k].status;
+    }
+    return AM_OK;
+}
+
+void layer_tables_free(LayerTable *tables, int32_t count) {
+    for (int32_t k = 0; k < count; k++) arena_free(&tables[k].arena);
+}

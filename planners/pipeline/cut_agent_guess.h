@@ -1,0 +1,28 @@
+/* The inference agent's pipelines of a module: initial candidates of the hybrid search.
+ *
+ * The units of layer_costs.h become the layers of a chain, with the seconds and bytes of a stage of
+ * equal width without a tensor axis; the cluster's servers, or equal parts of them, become the
+ * units of devices. For each number of micro-batches and of stages the agent cuts both at once;
+ * cuts of devices where no stage is allowed are skipped. Every stage then uses the fastest recipe
+ * of the model that fits all of them.
+ */
+#ifndef PLANNERS_PIPELINE_CUT_AGENT_GUESS_H
+#define PLANNERS_PIPELINE_CUT_AGENT_GUESS_H
+
+#include "planners/cut_agent/cut_agent.h"
+#include "planners/pipeline/hybrid_stages.h"
+
+/* The chain of the model's layers and the problem on it; false: the tables have no stages of that width. */
+bool cut_agent_layers(Chain *chain, ChainProblem *problem, Arena *arena, const HybridModel *model,
+                      int32_t micro_batches, int32_t stages);
+
+/* The same of a module on a cluster, by tables that are made for it alone. AM_ERROR_INFEASIBLE: it has no
+ * such stages. */
+AmStatus cut_agent_module(Chain *chain, ChainProblem *problem, Arena *arena, const PlanContext *context,
+                          const Cluster *cluster, int32_t micro_batches, int32_t stages, AmError *error);
+
+/* The best `most` guesses by the tables, quickest first, those that do not fit left out. */
+AmStatus cut_agent_guess(HybridPipeline *pipelines, int32_t most, int32_t *count, const HybridModel *model,
+                         Agent *agent, AmError *error);
+
+#endif

@@ -1,0 +1,364 @@
+/* The search over hybrid plans; see hybrid.h. */
+#include "planners/pipeline/hybrid.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "lowering/micro_batch/micro_batches.h"
+#include "planners/improve/hybrid_shares.h"
+#include "planners/pipeline/cut_agent_guess.h"
+#include "planners/pipeline/hybrid_even.h"
+#include "planners/pipeline/hybrid_improve.h"
+#include "planners/pipeline/hybrid_model.h"
+#include "planners/pipeline/hybrid_single.h"
+
+enum { MOST_FOUND = 24, MOST_GUESSES = 4, MOST_EVEN = 2, MOST_VARIED = 2, LEAST_TABLES = 2 };
+/* The fraction of a time limit for pipelines; one-stage plans come after them. */
+#define PIPELINES_SHARE 0.6
+
+/* ---- plans to begin with ---- */
+
+/* Simulates a first plan of a large module before the tables are made: the first one that fits
+ * among those with the least memory. An interrupted search returns it. */
+static AmStatus try_first(HybridTries *self, const MicroBatching *settings, AmError *error) {
+    enum { SOON_ENOUGH = 2000 /* instructions */, LEAST_LEFT = 16 /* evaluations */ };
+    const Cluster *cluster = self->plans.cluster;
+    const HybridRecipe recipes[] = {
+        {.tensor = 1, .storage = 3},
+        {.tensor = cluster->servers[0].device_count, .splits_sequence = true, .storage = 3}};
+    bool is_wanted = settings->micro_batches <= 1 && self->plans.whole->rules->count > SOON_ENOUGH &&
+                     hybrid_evaluations_left(self) >= LEAST_LEFT;
+    for (int32_t k = 0; k < 2 && is_wanted && !self->best; k++) {
+        HybridTry *try = ARENA_ARRAY(self->plans.arena, HybridTry, 1);
+        if (!try) return am_fail_memory(error, (int64_t)sizeof *try);
+        if (cluster->device_count % recipes[k].tensor != 0) continue;
+        *try = (HybridTry){.pipeline = hybrid_single_pipeline(self, &recipes[k]), .is_apart = true};
+        TRY(hybrid_try_one(self, try, error));
+    }
+    return AM_OK;
+}
+
+/* Simulates the plan of --init-plan first, if it is in the requested space. */
+static AmStatus try_given(HybridTries *self, const MicroBatching *settings, AmError *error) {
+    const SearchOptions *options = self->plans.options;
+    const Plan *initial = options->initial;
+    HybridTry *try = ARENA_ARRAY(self->plans.arena, HybridTry, 1);
+    if (!try) return am_fail_memory(error, (int64_t)sizeof *try);
+    if (!initial || (settings->micro_batches > 0 && settings->micro_batches != initial->micro_batches))
+        return AM_OK;
+    if (options->schedule && initial->stage_count > 1 &&
+        plan_schedule(initial) != hybrid_wanted_schedule(options))
+        return AM_OK;
+    try->given = initial;
+    try->is_apart = true;
+    return hybrid_try_one(self, try, error);
+}
+
+/* ---- the best by the tables ---- */
+
+/* Pipelines, quickest first. */
+typedef struct Found {
+    HybridPipeline pipelines[MOST_FOUND];
+    int32_t count;
+} Found;
+
+/* Puts a pipeline among those found; the slowest gives way where there are enough. */
+static void add_found(Found *found, const HybridPipeline *pipeline) {
+    int32_t at = found->count;
+    for (int32_t k = 0; k < found->count; k++)
+        if (hybrid_same_pipeline(&found->pipelines[k], pipeline)) return;
+    while (at > 0 && found->pipelines[at - 1].seconds > pipeline->seconds) at--;
+    if (at == MOST_FOUND) return;
+    if (found->count < MOST_FOUND) found->count++;
+    for (int32_t k = found->count - 1; k > at; k--) found->pipelines[k] = found->pipelines[k - 1];
+    found->pipelines[at] = *pipeline;
+}
+
+/* The inference agent's pipelines beside those found, or with its searcher in place of them. */
+static AmStatus add_guesses(Found *found, const HybridTries *self, AmError *error) {
+    const SearchOptions *options = self->plans.options;
+    HybridPipeline guesses[MOST_GUESSES];
+    Agent *agent;
+    int32_t count;
+    if (options->agent) TRY(cut_agent_read(&agent, options->agent, error));
+    else TRY(cut_agent_built_in(&agent, error));
+    AmStatus status = cut_agent_guess(guesses, MOST_GUESSES, &count, self->model, agent, error);
+    agent_free(agent);
+    TRY(status);
+    if (options->searcher == SEARCHER_AGENT && count > 0) found->count = 0;
+    for (int32_t k = 0; k < count; k++) add_found(found, &guesses[k]);
+    return AM_OK;
+}
+
+/* A quarter of the evaluations that are allowed. */
+static int32_t most_tables(const HybridTries *self) {
+    int64_t most = hybrid_evaluations_left(self) / 4;
+    return most < HYBRID_MOST_TABLES ? (int32_t)most : HYBRID_MOST_TABLES;
+}
+
+/* Simulates the best even pipelines by the tables, up to a number and for any rank, except those
+ * that are slower than the best plan by more than the tables' error. */
+static AmStatus try_even(HybridTries *self, const Found *found, int64_t most, int32_t *count,
+                         AmError *error) {
+    const double near = 1.3;
+    HybridEven even[MOST_EVEN];
+    TRY(hybrid_even_list(even, most < MOST_EVEN ? (int32_t)most : MOST_EVEN, count, self->model, error));
+    while (found->count > 0 && *count > 0 &&
+           even[*count - 1].pipeline.seconds > near * found->pipelines[0].seconds)
+        --*count;
+    HybridTry *tries = ARENA_ARRAY(self->plans.arena, HybridTry, *count + 1);
+    if (!tries) return am_fail_memory(error, *count);
+    for (int32_t k = 0; k < *count; k++) {
+        int32_t *cuts = ARENA_ARRAY(self->plans.arena, int32_t, HYBRID_MOST_STAGES + 1);
+        if (!cuts) return am_fail_memory(error, HYBRID_MOST_STAGES);
+        memcpy(cuts, even[k].cuts, sizeof even[k].cuts);
+        tries[k] = (HybridTry){.pipeline = even[k].pipeline,
+                               .schedule = hybrid_wanted_schedule(self->plans.options),
+                               .cuts = cuts};
+    }
+    return hybrid_try_all(self, tries, *count, error);
+}
+
+/* The best pipelines by tables of these numbers of micro-batches, simulated. */
+static AmStatus try_numbers(HybridTries *self, const int32_t *numbers, int32_t count, bool has_few_turns,
+                            AmError *error) {
+    const SearchOptions *options = self->plans.options;
+    HybridSettings settings = {.memory_fraction = options->memory_fraction,
+                               .may_recompute = true,
+                               .may_shard_storage = true,
+                               .has_few_turns = has_few_turns,
+                               .most_tables = most_tables(self)};
+    Found found;
+    if (settings.most_tables < LEAST_TABLES || hybrid_is_capped(self, LEAST_TABLES)) return AM_OK;
+    if (hybrid_cap_left(self) < settings.most_tables) settings.most_tables = (int32_t)hybrid_cap_left(self);
+    hybrid_model_close(self->model);
+    self->model = NULL;
+    search_watch_phase(options->watch, SEARCH_PHASE_TABLES);
+    TRY(hybrid_model_open(&self->model, self->costs, numbers, count, &settings, error));
+    self->evaluations += hybrid_model_evaluations(self->model);
+    search_watch_count(options->watch, hybrid_model_evaluations(self->model), NAN);
+    if (hybrid_is_capped(self, 1)) return AM_OK; /* perhaps without some of the tables */
+    hybrid_allow_tries(self);
+    search_watch_phase(options->watch, SEARCH_PHASE_PIPELINES);
+    search_watch_expect(options->watch, self->most_tries + self->most_changes);
+    int64_t most = 2 * self->most_tries / 3;
+    if (most < 1 || hybrid_must_stop(self)) return AM_OK;
+    TRY(hybrid_stages_find(self->model, found.pipelines, MOST_FOUND, &found.count, NULL, error));
+    TRY(add_guesses(&found, self, error));
+    int32_t even_count = 0;
+    if (options->searcher != SEARCHER_AGENT) TRY(try_even(self, &found, most / 3, &even_count, error));
+    if (found.count > most - even_count) found.count = (int32_t)most - even_count;
+    return hybrid_try_pipelines(self, found.pipelines, found.count, error);
+}
+
+/* Stages of equal numbers of units and devices with one recipe; false where a stage may not be so. */
+static bool deal_evenly(const HybridTries *self, HybridPipeline *pipeline, const HybridRecipe *recipe) {
+    int32_t stages = pipeline->stage_count, units = self->costs->unit_count;
+    int32_t width = self->plans.cluster->device_count / stages;
+    for (int32_t s = 0; s < stages; s++) {
+        HybridStage *stage = &pipeline->stages[s];
+        *stage = (HybridStage){
+            .first_unit = s * units / stages, .end_unit = (s + 1) * units / stages, .recipe = *recipe};
+        if (!hybrid_model_place(self->model, s * width, width, &stage->place)) return false;
+    }
+    return true;
+}
+
+/* If no plan fits by the tables, simulates the one closest to the limit, which identifies the
+ * obstacle. */
+static AmStatus try_nearest(HybridTries *self, AmError *error) {
+    const HybridModel *model = self->model;
+    HybridPipeline nearest = {0}, pipeline;
+    double least = INFINITY, excess;
+    int32_t devices = self->plans.cluster->device_count, units = self->costs->unit_count;
+    bool is_wanted = !self->best && !self->nearest_plan && model && !self->plans.options->is_trial;
+    if (!is_wanted || hybrid_must_stop(self) || hybrid_evaluations_left(self) < 1) return AM_OK;
+    for (int32_t stages = 1; stages <= HYBRID_MOST_STAGES && stages <= units; stages++)
+        for (int32_t n = 0; n < model->number_count && devices % stages == 0; n++)
+            for (int32_t k = 0; k < model->tensor_count * 8; k++) {
+                const HybridRecipe recipe = {.tensor = model->tensors[k / 8],
+                                             .splits_sequence = k / 4 % 2 == 1,
+                                             .recomputes = k / 2 % 2 == 1,
+                                             .storage = k % 2 == 1 ? 3 : 0};
+                if (stages > 1 && model->numbers[n] < stages) continue;
+                pipeline = (HybridPipeline){.micro_batches = model->numbers[n], .stage_count = stages};
+                if (!deal_evenly(self, &pipeline, &recipe)) continue;
+                pipeline.seconds = hybrid_pipeline_seconds(model, &pipeline, &excess);
+                if (!isfinite(pipeline.seconds) || excess >= least) continue;
+                least = excess;
+                nearest = pipeline;
+            }
+    return isfinite(least) ? hybrid_try_pipelines(self, &nearest, 1, error) : AM_OK;
+}
+
+/* Returns whether all pipelines of several turns were refused. */
+static bool cannot_take_turns(const HybridTries *self) {
+    bool refused = false;
+    for (int32_t k = 0; k < self->try_count; k++) {
+        if (self->tries[k]->is_apart || self->tries[k]->pipeline.micro_batches == 1) continue;
+        if (self->tries[k]->plan) return false;
+        refused = true;
+    }
+    return refused;
+}
+
+static AmStatus search_pipelines(HybridTries *self, const MicroBatching *settings, AmError *error) {
+    const SearchOptions *options = self->plans.options;
+    const int32_t one = 1;
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
+    const ProblemSettings of_problem = {.space = SPACE_AUTO,
+                                        .memory_fraction = options->memory_fraction,
+                                        .budget = {.limit = 1},
+                                        .is_even = options->is_even};
+    TRY(layer_costs_open(&self->costs, self->plans.whole, self->plans.cluster, &of_problem, error));
+    self->plans.costs = self->costs;
+    self->costs->stop = self->stop;
+    TRY(try_given(self, settings, error));
+    TRY(try_first(self, settings, error));
+    int32_t number_count = micro_batches_numbers(numbers, self->costs->context, settings->micro_batches);
+    TRY(try_numbers(self, numbers, number_count, numbers[number_count - 1] == 1, error));
+    if (settings->micro_batches == 0 && cannot_take_turns(self) && !hybrid_must_stop(self)) {
+        self->try_count = 0;
+        TRY(try_numbers(self, &one, 1, true, error));
+    }
+    TRY(try_nearest(self, error));
+    TRY(hybrid_move_cuts(self, self->most_tries, error));
+    TRY(hybrid_single_try(self, settings, error));
+    int64_t last = self->try_count + self->most_changes;
+    if (!options->schedule && self->most_changes >= 2 * MOST_VARIED)
+        TRY(hybrid_try_schedules(self, MOST_VARIED, error));
+    return options->no_polish ? AM_OK : hybrid_improve(self, last, error);
+}
+
+/* ---- mixed devices ---- */
+
+/* Replaces the plan by the same one with unequal shares where a stage mixes device types and that is quicker.
+ */
+static AmStatus share_by_speed(HybridTries *self, Plan **plan, MemoryFit *fit, AmError *error) {
+    const SearchOptions *options = self->plans.options;
+    const ShareSearch search = {.cluster = self->plans.cluster,
+                                .memory_fraction = options->memory_fraction,
+                                .most = hybrid_evaluations_left(self),
+                                .stop = &self->stop};
+    Plan *shared;
+    if (options->is_even || hybrid_must_stop(self)) return AM_OK;
+    if (!*plan || !hybrid_shares_apply(*plan, search.cluster)) return AM_OK;
+    if (hybrid_is_capped(self, HYBRID_SHARES_TRIED + 1)) return AM_OK;
+    TRY(hybrid_shares_find(&shared, fit, &self->evaluations, self->plans.arena, *plan, &search, error));
+    if (shared) *plan = shared;
+    return AM_OK;
+}
+
+/* Repairs the nearest plan that does not fit by unequal shares, if that is enough. */
+static AmStatus repair_by_shares(HybridTries *self, Plan **plan, AmError *error) {
+    Plan *shared = self->nearest_plan;
+    if (!shared || self->plans.options->is_trial) return AM_OK;
+    TRY(share_by_speed(self, &shared, &self->nearest, error));
+    if (self->nearest.fits) *plan = shared;
+    return AM_OK;
+}
+
+/* ---- all of it ---- */
+
+/* `single`: the one-stage plan, or none. Pipelines have until self->stop's deadline, all of it until
+ * `end`. */
+static AmStatus run(HybridTries *self, SearchResult *single, const MicroBatching *settings, double end,
+                    AmError *error) {
+    AmError refusal = {0};
+    AmStatus status = search_pipelines(self, settings, &refusal);
+    if (status == AM_ERROR_INFEASIBLE) {
+        if (self->refusal.code == AM_OK) self->refusal = refusal;
+    } else if (status != AM_OK) {
+        if (error) *error = refusal;
+        return status;
+    }
+    self->stop.deadline = end;
+    TRY(hybrid_single_search(single, self, settings, error));
+    TRY(hybrid_single_refine(single, self, error));
+    if (self->best) {
+        TRY(share_by_speed(self, &self->best->plan, &self->best->fit, error));
+        self->best->seconds = self->best->plan->predicted_step_seconds;
+    }
+    if (!self->best && !single->plan) TRY(repair_by_shares(self, &single->plan, error));
+    if (self->best || single->plan) return AM_OK;
+    if (self->stop.interrupted && *self->stop.interrupted)
+        return am_fail(error, AM_INTERRUPTED, "", "interrupted before a plan was found that fits");
+    if (self->nearest_plan)
+        return memory_fail(&self->nearest, self->plans.cluster, self->plans.options->memory_fraction, error);
+    if (self->refusal.code != AM_OK) {
+        if (error) *error = self->refusal;
+        return self->refusal.code;
+    }
+    const PlanContext *context;
+    if (settings->micro_batches > 1) TRY(plan_context_for(&context, self->plans.whole, settings, error));
+    return am_fail(error, AM_ERROR_INFEASIBLE, self->plans.whole->module->source,
+                   "no hybrid plan fits by the tables of its layers");
+}
+
+/* Given decisions apply to one-stage lists on one mesh. */
+AmStatus hybrid_check_options(const SearchOptions *options, AmError *error) {
+    bool is_agent = options->searcher == SEARCHER_AGENT;
+    Agent *agent;
+    if (options->agent) { /* reports an invalid agent before the search */
+        TRY(cut_agent_read(&agent, options->agent, error));
+        agent_free(agent);
+    }
+    if (is_agent && options->evaluations > 0 && options->evaluations / 4 < LEAST_TABLES)
+        return am_fail(
+            error, AM_ERROR_USAGE, "",
+            "--searcher agent needs --evaluations %d at least: a quarter of them makes the tables that "
+            "it cuts by",
+            4 * LEAST_TABLES);
+    if (options->mesh || options->pin_count > 0 || options->kept)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--space hybrid chooses stages and their meshes: it takes no --mesh, --pin or "
+                       "--keep-shardings");
+    if (hybrid_wanted_schedule(options) == SCHEDULE_INTERLEAVED)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--space %s has stages of one chunk: gpipe, 1f1b or zb_h1; interleaved_1f1b needs "
+                       "--expert even_pipeline or megatron_3d",
+                       plan_space_name(options->space));
+    return AM_OK;
+}
+
+AmStatus hybrid_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                       const SearchOptions *options, const MicroBatching *settings, AmError *error) {
+    double start = clock_seconds();
+    *result = (SearchResult){.model_gap = NAN};
+    SearchResult single = {0};
+    HybridTries *self = ARENA_ARRAY(arena, HybridTries, 1);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    self->plans = (HybridPlans){.arena = arena,
+                                .whole = whole,
+                                .cluster = cluster,
+                                .options = options,
+                                .relaxations = settings->relaxations};
+    self->stop =
+        (StopSignal){.interrupted = options->interrupted,
+                     .deadline = options->seconds > 0 ? start + PIPELINES_SHARE * options->seconds : 0};
+    double end = options->seconds > 0 ? start + options->seconds : 0;
+    hybrid_allow_tries(self);
+    AmStatus status = run(self, &single, settings, end, error);
+    if (status == AM_OK) {
+        *result = single;
+        result->plan = hybrid_single_is_better(&single, self) ? single.plan : self->best->plan;
+        result->plan->evaluations = self->evaluations;
+        result->evaluations = self->evaluations;
+        result->interrupted = options->interrupted && *options->interrupted;
+        result->is_cut = self->is_cut || single.is_cut;
+        result->is_exact = false; /* within one-stage lists */
+        result->exact_space = NULL;
+        result->bound_seconds = 0;
+    }
+    if (status == AM_ERROR_INFEASIBLE) {
+        result->evaluations = self->evaluations;
+        result->is_cut = self->is_cut || single.is_cut;
+        result->nearest = self->nearest_plan;
+        result->nearest_fit = self->nearest;
+    }
+    hybrid_plans_close(&self->plans);
+    hybrid_model_close(self->model);
+    layer_costs_close(self->costs);
+    result->search_seconds = clock_seconds() - start;
+    return status;
+}

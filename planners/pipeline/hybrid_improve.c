@@ -1,0 +1,174 @@
+/* Changes of the best plans that were simulated; see hybrid_improve.h. */
+#include "planners/pipeline/hybrid_improve.h"
+
+#include <string.h>
+
+#include "planners/pipeline/hybrid_balance.h"
+#include "planners/pipeline/hybrid_changes.h"
+
+/* The best tries whose cuts can still be moved for the better: their pipelines then, at most HYBRID_BATCH. */
+static int32_t propose(HybridTries *self, bool *is_settled, HybridPipeline *proposed) {
+    int32_t count = 0;
+    while (count < HYBRID_BATCH) {
+        int32_t best = -1;
+        for (int32_t k = 0; k < self->try_count; k++)
+            if (!is_settled[k] && !self->tries[k]->given && !self->tries[k]->is_strict &&
+                (best < 0 || hybrid_is_before(self->tries[k], self->tries[best])))
+                best = k;
+        if (best < 0 || !self->tries[best]->plan) break;
+        const HybridTry *try = self->tries[best];
+        HybridPipeline *pipeline = &proposed[count];
+        HybridScales scales;
+        is_settled[best] = true;
+        *pipeline = try->pipeline;
+        hybrid_scales(&scales, self->model, pipeline, try->seconds, try->busy, try->peak_bytes);
+        if (!hybrid_balance(self->model, pipeline, &scales) || hybrid_was_tried(self, pipeline)) continue;
+        if (count == 1 && hybrid_same_pipeline(&proposed[0], pipeline)) continue;
+        count++;
+    }
+    return count;
+}
+
+AmStatus hybrid_move_cuts(HybridTries *self, int64_t last, AmError *error) {
+    HybridPipeline proposed[HYBRID_BATCH];
+    while (!hybrid_must_stop(self) && self->try_count + HYBRID_BATCH <= last) {
+        int32_t count = propose(self, self->is_settled, proposed);
+        if (count == 0) break;
+        TRY(hybrid_try_pipelines(self, proposed, count, error));
+    }
+    return AM_OK;
+}
+
+/* The best pipeline under the requested schedule, among those tried with other schedules or among
+ * the rest; NULL: none. */
+static HybridTry *best_varied(const HybridTries *self, bool is_varied) {
+    HybridTry *best = NULL;
+    for (int32_t k = 0; k < self->try_count; k++) {
+        HybridTry *try = self->tries[k];
+        if (try->is_apart || try->is_strict || try->is_varied != is_varied) continue;
+        if (!best || hybrid_is_before(try, best)) best = try;
+    }
+    return best;
+}
+
+AmStatus hybrid_try_schedules(HybridTries *self, int32_t most, AmError *error) {
+    HybridTry *tries = ARENA_ARRAY(self->plans.arena, HybridTry, 2 * most), *from;
+    int32_t count = 0;
+    if (!tries) return am_fail_memory(error, most);
+    for (int32_t taken = 0; taken < most && (from = best_varied(self, false)); taken++) {
+        from->is_varied = true;
+        bool alternates = from->plan && from->fit.fits && from->schedule == SCHEDULE_1F1B;
+        if (!alternates || from->pipeline.stage_count == 1 || from->pipeline.micro_batches == 1) continue;
+        HybridTry changed = {
+            .pipeline = from->pipeline, .schedule = SCHEDULE_ZB_H1, .is_strict = true, .cuts = from->cuts};
+        tries[count++] = changed;
+        changed.schedule = SCHEDULE_INTERLEAVED;
+        if (hybrid_chunks_find(&changed.chunks, self->model, &changed.pipeline, SEARCH_DEFAULT_CHUNKS))
+            tries[count++] = changed;
+    }
+    return hybrid_try_all(self, tries, count, error);
+}
+
+static bool was_changed_so(const HybridTries *self, const HybridTry *changed) {
+    for (int32_t k = 0; k < self->try_count; k++) {
+        const HybridTry *try = self->tries[k];
+        bool same = !try->given && try->axis_plans && try->schedule == changed->schedule &&
+                    hybrid_same_pipeline(&try->pipeline, &changed->pipeline) &&
+                    hybrid_same_cuts(try, changed);
+        size_t bytes = sizeof *try->axis_plans * (size_t)changed->pipeline.stage_count;
+        if (same && memcmp(try->axis_plans, changed->axis_plans, bytes) == 0) return true;
+    }
+    return false;
+}
+
+/* The changes of a try that were not tried yet. */
+static AmStatus list_changed(HybridTries *self, const HybridTry *from, HybridTry **tries, int32_t *count,
+                             int64_t most, AmError *error) {
+    Arena *arena = self->plans.arena;
+    HybridChange *changes = ARENA_ARRAY(arena, HybridChange, HYBRID_MOST_TRIED);
+    int32_t change_count, stages = from->pipeline.stage_count;
+    *tries = ARENA_ARRAY(arena, HybridTry, most);
+    *count = 0;
+    if (arena->failed) return am_fail_memory(error, most);
+    TRY(hybrid_changes_list(changes, HYBRID_MOST_TRIED, &change_count, &self->plans, from, error));
+    for (int32_t k = 0; k < change_count && *count < most; k++) {
+        AxisPlan *axis_plans = ARENA_ARRAY(arena, AxisPlan, stages);
+        if (!axis_plans) return am_fail_memory(error, stages);
+        memcpy(axis_plans, from->axis_plans, sizeof *axis_plans * (size_t)stages);
+        axis_plans[changes[k].stage] = changes[k].axis_plan;
+        HybridTry changed = {.pipeline = from->pipeline,
+                             .schedule = from->schedule,
+                             .is_strict = true,
+                             .is_apart = true,
+                             .chunks = from->chunks,
+                             .cuts = from->cuts,
+                             .axis_plans = axis_plans};
+        if (!was_changed_so(self, &changed)) (*tries)[(*count)++] = changed;
+    }
+    return AM_OK;
+}
+
+/* Changes the lists of a try's stages one by one, each time from the best so far, until no change helps or
+ * nothing is left to spend. */
+static AmStatus polish(HybridTries *self, const HybridTry *from, int64_t last, AmError *error) {
+    for (const HybridTry *base = NULL; from && from != base && self->try_count < last;) {
+        HybridTry *tries;
+        int32_t count;
+        base = from;
+        TRY(list_changed(self, base, &tries, &count, last - self->try_count, error));
+        for (int32_t k = 0; k < count && from == base && !hybrid_must_stop(self); k += HYBRID_BATCH) {
+            int32_t batch = count - k < HYBRID_BATCH ? count - k : HYBRID_BATCH;
+            TRY(hybrid_try_all(self, tries + k, batch, error));
+            for (int32_t t = k; t < k + batch; t++)
+                if (tries[t].plan && hybrid_is_before(&tries[t], from)) from = &tries[t];
+        }
+    }
+    return AM_OK;
+}
+
+/* The best one-stage or multi-stage candidate that fits. */
+static const HybridTry *best_of_kind(const HybridTries *self, bool has_stages) {
+    const HybridTry *best = NULL;
+    for (int32_t k = 0; k < self->try_count; k++) {
+        const HybridTry *try = self->tries[k];
+        bool is_one = try->plan && try->fit.fits && !try->given && (try->plan->stage_count > 1) == has_stages;
+        if (is_one && (!best || try->seconds < best->seconds)) best = try;
+    }
+    return best;
+}
+
+static bool is_near_best(const HybridTries *self, const HybridTry *try) {
+    const double near = 1.15;
+    return try && try->seconds < near * self->best->seconds;
+}
+
+/* Alternately changes lists and moves cuts of the best pipelines while either has candidates left;
+ * new cuts that are faster than the old ones get the other schedules, too. */
+static AmStatus improve_pipelines(HybridTries *self, int64_t last, AmError *error) {
+    enum { TURN = 4 };
+    for (int32_t before = -1;
+         before < self->try_count && self->try_count < last && !hybrid_must_stop(self);) {
+        before = self->try_count;
+        int64_t turn = before + TURN < last ? before + TURN : last;
+        TRY(polish(self, best_of_kind(self, true), turn, error));
+        turn = self->try_count + TURN < last ? self->try_count + TURN : last;
+        TRY(hybrid_move_cuts(self, turn, error));
+        const HybridTry *varied = best_varied(self, true), *other = best_varied(self, false);
+        bool is_quicker = varied && other && hybrid_is_before(other, varied);
+        if (is_quicker && self->try_count + 2 <= last) TRY(hybrid_try_schedules(self, 1, error));
+    }
+    return AM_OK;
+}
+
+AmStatus hybrid_improve(HybridTries *self, int64_t last, AmError *error) {
+    if (!self->best) return AM_OK;
+    const HybridTry *one = best_of_kind(self, false), *several = best_of_kind(self, true);
+    if (!is_near_best(self, one)) one = NULL;
+    if (!is_near_best(self, several)) several = NULL;
+    bool is_limited = self->plans.options->evaluations > 0 && several;
+    int64_t most = is_limited ? (last - self->try_count) / 2 : self->most_single_changes,
+            before = self->try_count;
+    TRY(polish(self, one, before + most, error));
+    if (!is_limited) last += self->try_count - before;
+    return several ? improve_pipelines(self, last, error) : AM_OK;
+}

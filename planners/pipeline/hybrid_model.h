@@ -1,0 +1,88 @@
+/* The insides of HybridModel, for hybrid_model.c and hybrid_stages.c (and tests). */
+#ifndef PLANNERS_PIPELINE_HYBRID_MODEL_H
+#define PLANNERS_PIPELINE_HYBRID_MODEL_H
+
+#include "cost/collective/collective.h"
+#include "lowering/micro_batch/micro_batches.h"
+#include "planners/pipeline/hybrid_stages.h"
+
+enum {
+    HYBRID_MOST_PLACES = 1024,
+    HYBRID_MOST_CLASSES = 24,
+    HYBRID_MOST_TENSORS = 6,
+    HYBRID_MOST_TABLES = 160,
+    HYBRID_MOST_TYPES = 16
+};
+
+typedef struct PlaceClass {
+    HybridPlace place; /* the first of them */
+    bool has_type[HYBRID_MOST_TYPES];
+    double limit;                   /* bytes that a plan may fill of the smallest device */
+    double memory_bytes_per_second; /* of the slowest */
+    CollectivePartition partitions[HYBRID_MOST_TENSORS][2]; /* [tensor degree][data, model] */
+} PlaceClass;
+
+struct HybridModel {
+    Arena arena;
+    const LayerCosts *costs;
+    HybridSettings settings;
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], number_count; /* of micro-batches */
+    int32_t tensors[HYBRID_MOST_TENSORS], tensor_count;
+    HybridPlace places[HYBRID_MOST_PLACES];
+    int32_t place_count;
+    PlaceClass classes[HYBRID_MOST_CLASSES];
+    int32_t class_count;
+    LayerTable *tables;
+    int32_t table_count;
+};
+
+/* One unit of a stage with a recipe on a class of places: seconds of a turn, collectives among them. */
+typedef struct UnitCost {
+    double forward, backward, update;
+    LayerBytes bytes;
+    double checkpoint_bytes; /* of a turn that recomputation keeps, if the unit's segment ends in the stage */
+    bool ends_segment;       /* followed by a checkpoint */
+} UnitCost;
+
+typedef struct StagePricing {
+    const PlaceClass *class;
+    const LayerTable *table;
+    HybridRecipe recipe;
+    int32_t micro_batches, data, local_batch, tensor /* its number in the model's */;
+    double reduce_latency, reduce_per_byte; /* of gradients */
+    UnitCost *units;
+} StagePricing;
+
+/* Sums over the units of a stage. A segment is a range that is recomputed at once. */
+typedef struct StageSums {
+    double forward, backward, update;
+    LayerBytes bytes;
+    double checkpoint_bytes;   /* of the segments before the last one */
+    double segment_checkpoint; /* of the last one so far */
+    double segment_kept, most_segment_kept;
+    bool segment_ended;
+} StageSums;
+
+/* Examples of a device in a turn; 0: fewer than devices. */
+int32_t hybrid_local_batch(const HybridModel *model, int32_t micro_batches, int32_t data);
+/* NULL where the module cannot be split so. */
+const LayerTable *hybrid_table(const HybridModel *model, int32_t local_batch, const HybridRecipe *recipe);
+
+/* False where there is no such stage. Units are in the arena. */
+bool stage_pricing_open(StagePricing *pricing, const HybridModel *model, Arena *arena, int32_t micro_batches,
+                        int32_t class, const HybridRecipe *recipe);
+/* Adds one unit behind those that the sums have. */
+void stage_sums_add(StageSums *sums, const UnitCost *unit);
+void stage_sums_cost(const HybridModel *model, const StagePricing *pricing, const StageSums *sums,
+                     int32_t first_unit, HybridCost *cost);
+
+/* The transfer across a cut between a stage that ends before `device` and the one that begins
+ * there, in one iteration. */
+double hybrid_transfer_seconds(const HybridModel *model, int32_t micro_batches, int32_t cut, int32_t device,
+                               bool returns);
+
+/* 1F1B with unequal stages, exact: values up to stage s take up[s], values down from it down[s]. */
+double hybrid_clock(const HybridCost *costs, const double *up, const double *down, int32_t stages,
+                    int32_t turns);
+
+#endif

@@ -1,0 +1,23 @@
+/* One-stage plans and one micro-batch, which belong to the hybrid space besides its pipelines.
+ * Docs: docs/hybrid.md, step 5. */
+#ifndef PLANNERS_PIPELINE_HYBRID_SINGLE_H
+#define PLANNERS_PIPELINE_HYBRID_SINGLE_H
+
+#include "planners/pipeline/hybrid_tries.h"
+
+HybridPipeline hybrid_single_pipeline(const HybridTries *self, const HybridRecipe *recipe);
+
+/* Tries, of a large module, the recipes that may be the best plan by the tables and were not tried. */
+AmStatus hybrid_single_try(HybridTries *self, const MicroBatching *settings, AmError *error);
+
+/* Plans by the searcher of their own space, and the experts' beside it; not of a large module that is quicker
+ * in several stages. `single`: zeroed; its plan is NULL where none was searched for or found. */
+AmStatus hybrid_single_search(SearchResult *single, HybridTries *self, const MicroBatching *settings,
+                              AmError *error);
+/* Returns whether that has a plan that is as quick as the best try. */
+bool hybrid_single_is_better(const SearchResult *single, const HybridTries *self);
+/* Exceptions for the best try, where that has one stage, since its lists were changed like those of
+ * pipelines. */
+AmStatus hybrid_single_refine(const SearchResult *single, HybridTries *self, AmError *error);
+
+#endif

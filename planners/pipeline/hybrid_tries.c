@@ -1,0 +1,131 @@
+/* Simulations of candidates, and the best of them; see hybrid_tries.h. */
+#include "planners/pipeline/hybrid_tries.h"
+
+#include <math.h>
+
+#include "planners/improve/hybrid_shares.h"
+
+enum { LEAST_TRIES = 15, MOST_TRIES = 72, LEAST_SINGLE_CHANGES = 20 };
+/* The default number of simulated plans: their instructions add up to this number. A third of them
+ * are changes of the best. */
+enum { INSTRUCTIONS_TRIED = 315000 };
+
+int64_t hybrid_evaluations_left(const HybridTries *self) {
+    int64_t limit = self->plans.options->evaluations;
+    return limit > 0 ? limit - self->evaluations : INT64_MAX;
+}
+
+int64_t hybrid_shares_reserve(const HybridTries *self) {
+    const int64_t wanted = HYBRID_SHARES_TRIED;
+    return self->plans.cluster->type_count > 1 && hybrid_evaluations_left(self) >= 2 * wanted ? wanted : 0;
+}
+
+void hybrid_allow_tries(HybridTries *self) {
+    int64_t tries = INSTRUCTIONS_TRIED / (self->plans.whole->rules->count + 1), most = MOST_TRIES;
+    if (tries < LEAST_TRIES) tries = LEAST_TRIES;
+    if (self->plans.options->evaluations > 0) {
+        tries = (hybrid_evaluations_left(self) - hybrid_shares_reserve(self)) / 2;
+        most = HYBRID_MOST_TRIED;
+    }
+    if (tries > most) tries = most;
+    self->most_changes = tries / 3;
+    self->most_tries = tries - self->most_changes;
+    self->most_single_changes = self->most_changes;
+    if (self->plans.options->evaluations == 0 && self->most_single_changes < LEAST_SINGLE_CHANGES)
+        self->most_single_changes = LEAST_SINGLE_CHANGES;
+}
+
+bool hybrid_must_stop(const HybridTries *self) {
+    return self->is_cut || stop_wanted(&self->stop);
+}
+
+int64_t hybrid_cap_left(const HybridTries *self) {
+    int64_t cap = self->plans.options->cap;
+    return cap > 0 ? cap - self->evaluations : INT64_MAX;
+}
+
+bool hybrid_is_capped(HybridTries *self, int64_t more) {
+    bool is_capped = hybrid_cap_left(self) < more;
+    self->is_cut |= is_capped;
+    return is_capped;
+}
+
+void hybrid_keep_nearest(HybridTries *self, Plan *plan, const MemoryFit *fit) {
+    if (self->nearest_plan && fit->needed_fraction >= self->nearest.needed_fraction) return;
+    self->nearest = *fit;
+    self->nearest_plan = plan;
+}
+
+static AmStatus simulate(HybridTries *self, HybridTry *tries, int32_t count, AmError *error) {
+    self->plans.stop = self->best ? &self->stop : NULL;
+    TRY(hybrid_plans_simulate(&self->plans, tries, count, error));
+    for (int32_t k = 0; k < count; k++) {
+        HybridTry *try = &tries[k];
+        if (!try->plan) {
+            if (self->refusal.code == AM_OK) self->refusal = try->error;
+            continue;
+        }
+        self->evaluations++;
+        search_watch_count(self->plans.options->watch, 1, try->fit.fits ? try->seconds : NAN);
+        hybrid_plans_log(&self->plans, try, self->evaluations);
+        if (!try->fit.fits) {
+            hybrid_keep_nearest(self, try->plan, &try->fit);
+        } else if (!self->best || try->seconds < self->best->seconds) {
+            self->best = try;
+        }
+    }
+    return AM_OK;
+}
+
+ScheduleKind hybrid_wanted_schedule(const SearchOptions *options) {
+    return options->schedule ? schedule_kind_find(options->schedule) : SCHEDULE_1F1B;
+}
+
+AmStatus hybrid_try_all(HybridTries *self, HybridTry *tries, int32_t count, AmError *error) {
+    for (int32_t k = 0;
+         k < count && self->try_count + HYBRID_BATCH <= HYBRID_MOST_TRIED && !hybrid_must_stop(self);
+         k += HYBRID_BATCH) {
+        int32_t batch = count - k < HYBRID_BATCH ? count - k : HYBRID_BATCH;
+        if (hybrid_is_capped(self, batch)) batch = (int32_t)hybrid_cap_left(self);
+        for (int32_t t = 0; t < batch; t++) self->tries[self->try_count++] = &tries[k + t];
+        TRY(simulate(self, tries + k, batch, error));
+    }
+    return AM_OK;
+}
+
+AmStatus hybrid_try_pipelines(HybridTries *self, const HybridPipeline *pipelines, int32_t count,
+                              AmError *error) {
+    ScheduleKind schedule = hybrid_wanted_schedule(self->plans.options);
+    HybridTry *tries = ARENA_ARRAY(self->plans.arena, HybridTry, count + 1);
+    HybridTry *shared = ARENA_ARRAY(self->plans.arena, HybridTry, count + 1);
+    int32_t shared_count = 0;
+    if (self->plans.arena->failed) return am_fail_memory(error, count);
+    for (int32_t k = 0; k < count; k++) {
+        bool recomputes = false;
+        tries[k] = (HybridTry){.pipeline = pipelines[k], .schedule = schedule};
+        for (int32_t s = 0; s < pipelines[k].stage_count; s++)
+            recomputes |= pipelines[k].stages[s].recipe.recomputes;
+        if (!recomputes) shared[shared_count++] = tries[k];
+    }
+    TRY(hybrid_plans_open(&self->plans, shared, shared_count, error));
+    return hybrid_try_all(self, tries, count, error);
+}
+
+bool hybrid_was_tried(const HybridTries *self, const HybridPipeline *pipeline) {
+    for (int32_t k = 0; k < self->try_count; k++)
+        if (!self->tries[k]->is_apart && hybrid_same_pipeline(&self->tries[k]->pipeline, pipeline))
+            return true;
+    return false;
+}
+
+bool hybrid_is_before(const HybridTry *a, const HybridTry *b) {
+    if (!a->plan || !b->plan) return a->plan && !b->plan;
+    if (a->fit.fits != b->fit.fits) return a->fit.fits;
+    return a->fit.fits ? a->seconds < b->seconds : a->fit.needed_fraction < b->fit.needed_fraction;
+}
+
+AmStatus hybrid_try_one(HybridTries *self, HybridTry *try, AmError *error) {
+    if (hybrid_is_capped(self, 1)) return AM_OK;
+    self->tries[self->try_count++] = try;
+    return simulate(self, try, 1, error);
+}

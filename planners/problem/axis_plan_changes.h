@@ -1,0 +1,17 @@
+/* Random single changes of lists: the moves of annealing. */
+#ifndef PLANNERS_PROBLEM_AXIS_PLAN_CHANGES_H
+#define PLANNERS_PROBLEM_AXIS_PLAN_CHANGES_H
+
+#include "base/random.h"
+#include "planners/problem/problem.h"
+
+/* Inserts, removes, replaces or moves a candidate on a random axis, also to another axis, or
+ * changes the storage in shards. Returns false if the drawn change is impossible; the axis plan may be
+ * changed nevertheless. */
+bool axis_plan_change(const Problem *problem, Random *random, AxisPlan *axis_plan);
+
+/* Returns whether annealing goes on from a plan that is dearer by the fraction `rise` (cheaper: below 0),
+ * when the fraction `used` of its steps is used up. */
+bool annealing_takes(Random *random, double rise, double used);
+
+#endif

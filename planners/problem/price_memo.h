@@ -1,0 +1,29 @@
+/* Prices by a 64-bit key, which identifies the resulting plan independently of its lists. */
+#ifndef PLANNERS_PROBLEM_PRICE_MEMO_H
+#define PLANNERS_PROBLEM_PRICE_MEMO_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+
+/* The cost of a plan. Plans that do not fit keep their time; `excess` is the fraction by which the
+ * fullest device exceeds the limit. */
+typedef struct PlanPrice {
+    double seconds, compute_seconds, communication_seconds;
+    int64_t peak_bytes;
+    double excess;      /* 0: fits */
+    bool gathers_again; /* as in AxisPlan: it would not fit otherwise */
+} PlanPrice;
+
+typedef struct PriceMemo {
+    Arena *arena;
+    struct PriceMemoEntry *entries; /* open addressing, capacity a power of two */
+    int32_t count, capacity;
+} PriceMemo;
+
+const PlanPrice *price_memo_find(const PriceMemo *memo, uint64_t key); /* NULL: not there */
+/* False without memory. A key that is there already keeps its price. */
+bool price_memo_add(PriceMemo *memo, uint64_t key, const PlanPrice *price);
+
+#endif

@@ -1,0 +1,539 @@
+/* Candidates, axis plans and their prices; see problem.h. */
+#include "planners/problem/problem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/system/clock.h"
+#include "base/system/parallel.h"
+#include "cost/simulate/simulate.h"
+#include "cost/step/price.h"
+#include "lowering/spmd/lower.h"
+
+typedef struct MemoEntry {
+    AxisPlan axis_plan;
+    PlanPrice price;
+    bool used, tried;
+} MemoEntry;
+
+/* A plan whose changes may not have been tried. */
+typedef struct UntriedPlan {
+    double score;
+    AxisPlan axis_plan;
+} UntriedPlan;
+
+typedef struct ProblemMemo {
+    MemoEntry *entries; /* open addressing, capacity a power of two */
+    int32_t count, capacity;
+    UntriedPlan *untried; /* a heap, the cheapest first; those that have been tried leave it when met */
+    int32_t untried_count, untried_capacity;
+} ProblemMemo;
+
+enum { WORTH_THREADS = 1000 }; /* instructions */
+
+static const char *const space_names[SPACE_COUNT] = {"auto", "single_stage", "operator",
+                                                     "data", "pipeline",     "hybrid"};
+
+const char *plan_space_name(PlanSpace space) {
+    return space_names[space];
+}
+
+static double total_weight_elements(const PlanContext *context) {
+    double total = 0;
+    for (int32_t k = 0; k < context->roles->parameter_count; k++)
+        if (context->roles->parameters[k].role == IR_ROLE_WEIGHT)
+            total += (double)ir_shape_elements(
+                &context->canonical->instructions[context->roles->parameters[k].instruction].shape);
+    return total > 0 ? total : 1;
+}
+
+/* Larger linkage groups first (Auto-MAP section 4.2), then more weight, then the smaller name. */
+static bool comes_before(const Candidate *a, const Candidate *b) {
+    if (a->group != b->group) return a->group > b->group;
+    if (a->weight_share != b->weight_share) return a->weight_share > b->weight_share;
+    return a->classes[0] < b->classes[0];
+}
+
+/* The classes of each tie one after the other: of tie t they are
+ * members[first[t]] to members[first[t + 1] - 1], ascending. */
+static AmStatus group_by_tie(const Classes *classes, Arena *arena, int32_t **first, int32_t **members,
+                             AmError *error) {
+    *first = ARENA_ARRAY(arena, int32_t, classes->tie_count + 2);
+    *members = ARENA_ARRAY(arena, int32_t, classes->count + 1);
+    if (arena->failed) return am_fail_memory(error, classes->count);
+    for (int32_t c = 0; c < classes->count; c++) (*first)[classes->classes[c].tie + 2]++;
+    for (int32_t t = 0; t < classes->tie_count; t++) (*first)[t + 1] += (*first)[t];
+    for (int32_t c = 0; c < classes->count; c++) (*members)[(*first)[classes->classes[c].tie + 1]++] = c;
+    return AM_OK;
+}
+
+static AmStatus find_candidates(Problem *self, PlanSpace space, AmError *error) {
+    const Classes *classes = self->context->classes;
+    double weights = total_weight_elements(self->context), flops = 1;
+    for (int32_t c = 0; c < classes->count; c++) flops += classes->classes[c].flops;
+    self->candidates = ARENA_ARRAY(&self->arena, Candidate, classes->tie_count + 1);
+    if (self->arena.failed) return am_fail_memory(error, classes->tie_count);
+    int32_t *first, *of_tie;
+    TRY(group_by_tie(classes, &self->arena, &first, &of_tie, error));
+    for (int32_t tie = 0; tie < classes->tie_count; tie++) {
+        Candidate candidate = {0};
+        int32_t *members = ARENA_ARRAY(&self->arena, int32_t, first[tie + 1] - first[tie] + 1);
+        if (!members) return am_fail_memory(error, classes->count);
+        for (int32_t k = first[tie]; k < first[tie + 1]; k++) {
+            int32_t c = of_tie[k];
+            const DimensionClass *class = &classes->classes[c];
+            if (self->pins.is_pinned[c]) continue;
+            members[candidate.class_count++] = c;
+            candidate.group += class->weight_count;
+            candidate.splits_data = candidate.splits_data || class->data_count > 0;
+            candidate.splits_weights = candidate.splits_weights || class->weight_count > 0;
+            candidate.weight_share += (double)class->weight_elements / weights;
+            candidate.flops_share += class->flops / flops;
+            if (candidate.size == 0 || (double)class->size < candidate.size)
+                candidate.size = (double)class->size;
+        }
+        candidate.classes = members;
+        bool wanted = candidate.class_count > 0 && (candidate.splits_data || candidate.splits_weights);
+        /* Positions of an image, which no product is split by but with halos: left to pins and overrides. */
+        if (!candidate.splits_weights && candidate.flops_share == 0 && flops > 1) wanted = false;
+        if (space == SPACE_OPERATOR) wanted = wanted && candidate.splits_weights;
+        if (space == SPACE_DATA) wanted = wanted && candidate.splits_data;
+        if (!wanted || self->candidate_count == UINT8_MAX) continue;
+        int32_t place = self->candidate_count++;
+        for (; place > 0 && comes_before(&candidate, &self->candidates[place - 1]); place--)
+            self->candidates[place] = self->candidates[place - 1];
+        self->candidates[place] = candidate;
+    }
+    return AM_OK;
+}
+
+static bool has_weight_update(const PlanContext *context) {
+    for (int32_t k = 0; k < context->roles->parameter_count; k++)
+        if (context->roles->parameters[k].role == IR_ROLE_WEIGHT && context->roles->parameters[k].output >= 0)
+            return true;
+    return false;
+}
+
+/* The largest fraction of a device's memory for gathered weights, all of them whole, that are kept
+ * from one pass to the next. */
+#define MOST_KEPT 0.25
+
+/* Bytes of gathered weights: each in the narrowest of the types to which it is converted. */
+static double gathered_bytes(const PlanContext *context, Arena *scratch) {
+    const StorageRoles *roles = context->choices->storage;
+    ArenaMark mark = arena_mark(scratch);
+    double *least = ARENA_ARRAY(scratch, double, context->rules->entry_count + 1), sum = 0;
+    if (!least) return INFINITY;
+    for (int32_t i = 0; i < context->rules->entry_count; i++) {
+        if (roles->role[i] != STORAGE_WEIGHT || roles->weight[i] < 0 || !context->choices->live[i]) continue;
+        double *of_weight = &least[context->roles->parameters[roles->weight[i]].instruction];
+        if (*of_weight == 0 || context->choices->array_bytes[i] < *of_weight)
+            *of_weight = context->choices->array_bytes[i];
+    }
+    for (int32_t i = 0; i < context->rules->entry_count; i++) sum += least[i];
+    arena_release(scratch, mark);
+    return sum;
+}
+
+static double memory_limit(const Problem *problem) {
+    return (double)cluster_least_memory(problem->cluster, problem->devices, problem->mesh.device_count) *
+           problem->memory_fraction;
+}
+
+AmStatus problem_create(Problem **problem, const PlanContext *context, const Cluster *cluster,
+                        const Mesh *mesh, const int32_t *devices, const ProblemSettings *settings,
+                        AmError *error) {
+    Arena arena = {0};
+    Problem *self = ARENA_ARRAY(&arena, Problem, 1);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    *self = (Problem){.arena = arena,
+                      .context = context,
+                      .cluster = cluster,
+                      .mesh = *mesh,
+                      .devices = devices,
+                      .memory_fraction = settings->memory_fraction,
+                      .space = settings->space,
+                      .is_even = settings->is_even,
+                      .scratch = settings->scratch,
+                      .budget = settings->budget};
+    AmStatus status = AM_OK;
+    if (!self->scratch) self->scratch = self->own_scratch = scratch_create();
+    if (!self->scratch) status = am_fail_memory(error, (int64_t)sizeof *self->scratch);
+    if (status != AM_OK) goto fail;
+    TRY_OR_FAIL(pins_on_mesh(&self->pins, &self->arena, context, mesh, settings->pins, settings->pin_count,
+                             settings->kept, settings->is_even, error));
+    TRY_OR_FAIL(find_candidates(self, settings->space, error));
+    self->has_storage =
+        settings->space != SPACE_OPERATOR && self->pins.count == 0 && has_weight_update(context);
+    self->gathered_bytes = gathered_bytes(context, &self->arena);
+    self->may_keep = !context->whole && self->gathered_bytes <= MOST_KEPT * memory_limit(self);
+    self->memo = ARENA_ARRAY(&self->arena, ProblemMemo, 1);
+    self->strict = ARENA_ARRAY(&self->arena, StrictCandidates, MESH_MAX_AXES);
+    if (self->memo) self->memo->capacity = 256;
+    if (self->memo) self->memo->entries = ARENA_ARRAY(&self->arena, MemoEntry, self->memo->capacity);
+    status = self->arena.failed ? am_fail_memory(error, 0) : AM_OK;
+    if (status != AM_OK) goto fail;
+    self->plans = (PriceMemo){.arena = &self->arena};
+    *problem = self;
+    return AM_OK;
+fail:
+    problem_free(self);
+    return status;
+}
+
+void problem_free(Problem *problem) {
+    if (!problem) return;
+    scratch_free(problem->own_scratch);
+    Arena arena = problem->arena;
+    arena_free(&arena);
+}
+
+static MemoEntry *memo_find(const ProblemMemo *memo, const AxisPlan *axis_plan) {
+    uint64_t at = hash_bytes(axis_plan, sizeof *axis_plan, 0);
+    for (;; at++) {
+        MemoEntry *entry = &memo->entries[at & (uint64_t)(memo->capacity - 1)];
+        if (!entry->used || memcmp(&entry->axis_plan, axis_plan, sizeof *axis_plan) == 0) return entry;
+    }
+}
+
+/* Equal prices are common; the order of the table is not the user's business. */
+static bool is_before(const UntriedPlan *a, const UntriedPlan *b) {
+    if (a->score != b->score) return a->score < b->score;
+    return memcmp(&a->axis_plan, &b->axis_plan, sizeof a->axis_plan) < 0;
+}
+
+static AmStatus untried_push(Problem *self, const UntriedPlan *plan, AmError *error) {
+    ProblemMemo *memo = self->memo;
+    ARENA_RESERVE(&self->arena, memo->untried, memo->untried_count, memo->untried_capacity);
+    if (self->arena.failed) return am_fail_memory(error, memo->untried_count);
+    int32_t at = memo->untried_count++;
+    for (; at > 0 && is_before(plan, &memo->untried[(at - 1) / 2]); at = (at - 1) / 2)
+        memo->untried[at] = memo->untried[(at - 1) / 2];
+    memo->untried[at] = *plan;
+    return AM_OK;
+}
+
+static void untried_pop(ProblemMemo *memo) {
+    UntriedPlan *heap = memo->untried;
+    const UntriedPlan last = heap[--memo->untried_count];
+    int32_t at = 0, count = memo->untried_count;
+    for (int32_t below = 1; below < count; below = 2 * at + 1) {
+        if (below + 1 < count && is_before(&heap[below + 1], &heap[below])) below++;
+        if (!is_before(&heap[below], &last)) break;
+        heap[at] = heap[below];
+        at = below;
+    }
+    heap[at] = last;
+}
+
+static AmStatus memo_add(Problem *self, const AxisPlan *axis_plan, const PlanPrice *price, AmError *error) {
+    ProblemMemo *memo = self->memo;
+    if (2 * memo->count >= memo->capacity) {
+        ProblemMemo larger = *memo;
+        larger.capacity *= 2;
+        larger.entries = ARENA_ARRAY(&self->arena, MemoEntry, larger.capacity);
+        if (!larger.entries) return am_fail_memory(error, larger.capacity);
+        for (int32_t k = 0; k < memo->capacity; k++)
+            if (memo->entries[k].used) *memo_find(&larger, &memo->entries[k].axis_plan) = memo->entries[k];
+        *memo = larger;
+    }
+    *memo_find(memo, axis_plan) = (MemoEntry){.axis_plan = *axis_plan, .price = *price, .used = true};
+    memo->count++;
+    return untried_push(self, &(UntriedPlan){plan_price_score(price), *axis_plan}, error);
+}
+
+bool problem_best_untried(Problem *problem, AxisPlan *axis_plan) {
+    ProblemMemo *memo = problem->memo;
+    while (memo->untried_count > 0 && memo_find(memo, &memo->untried[0].axis_plan)->tried) untried_pop(memo);
+    if (memo->untried_count > 0) *axis_plan = memo->untried[0].axis_plan;
+    return memo->untried_count > 0;
+}
+
+void problem_set_tried(Problem *problem, const AxisPlan *axis_plan) {
+    memo_find(problem->memo, axis_plan)->tried = true;
+}
+
+void problem_stage(const Problem *problem, const AxisPlan *axis_plan, Arena *arena, PlanStage *stage) {
+    static const PlanEntryKind kinds[AXIS_PLAN_STORAGE_KINDS] = {PLAN_OPTIMIZER, PLAN_GRADIENTS,
+                                                                 PLAN_WEIGHTS};
+    *stage = (PlanStage){.mesh = problem->mesh, .is_even = problem->is_even};
+    for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
+        stage->keeps_gathered |= axis_plan->storage[axis] == AXIS_PLAN_STORAGE_KINDS;
+    stage->keeps_gathered |= problem->context->choices->storage->reread_count > 0;
+    stage->keeps_gathered &= problem->may_keep && !axis_plan->gathers_again;
+    stage->devices = ARENA_ARRAY(arena, int32_t, problem->mesh.device_count);
+    stage->ranges = arena_alloc(arena, sizeof *stage->ranges);
+    if (arena->failed) return;
+    stage->ranges[0][1] = plan_context_whole(problem->context)->rules->entry_count;
+    stage->range_count = 1;
+    memcpy(stage->devices, problem->devices, sizeof(int32_t) * (size_t)problem->mesh.device_count);
+    stage->overrides = problem->pins.overrides;
+    stage->override_count = problem->pins.override_count;
+    for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {
+        PlanList *list = &stage->lists[axis];
+        const PlanList *prefix = &problem->pins.prefix[axis];
+        int32_t total = prefix->count;
+        for (int32_t k = 0; k < axis_plan->count[axis]; k++)
+            total += problem->candidates[axis_plan->entries[axis][k]].class_count;
+        list->entries = ARENA_ARRAY(arena, PlanEntry, total + AXIS_PLAN_STORAGE_KINDS + 1);
+        if (!list->entries) return;
+        for (int32_t k = 0; k < prefix->count; k++) list->entries[list->count++] = prefix->entries[k];
+        for (int32_t k = 0; k < axis_plan->count[axis]; k++) {
+            const Candidate *candidate = &problem->candidates[axis_plan->entries[axis][k]];
+            for (int32_t c = 0; c < candidate->class_count; c++)
+                list->entries[list->count++] = (PlanEntry){.class_index = candidate->classes[c]};
+        }
+        for (int32_t k = 0; k < axis_plan->storage[axis]; k++)
+            list->entries[list->count++] = (PlanEntry){.class_index = PLAN_ANY_CLASS, .kind = kinds[k]};
+    }
+}
+
+double plan_price_score(const PlanPrice *price) {
+    return price->excess > 0 ? price->seconds * (10 + 10 * price->excess) : price->seconds;
+}
+
+bool plan_price_better(const PlanPrice *a, const PlanPrice *b) {
+    if ((a->excess > 0) != (b->excess > 0)) return b->excess > 0;
+    if (a->excess > 0 && a->excess != b->excess) return a->excess < b->excess;
+    return a->seconds < b->seconds;
+}
+
+static void keep_best(Problem *self, const AxisPlan *axis_plan, const PlanPrice *price) {
+    if (self->has_best && !plan_price_better(price, &self->best_price)) return;
+    self->best = *axis_plan;
+    self->best.gathers_again |= price->gathers_again;
+    self->best_price = *price;
+    self->has_best = true;
+}
+
+/* Lists that differ only in entries or order without effect come to the same. */
+uint64_t problem_assignment_key(const Problem *self, const Assignment *assignment) {
+    size_t count = (size_t)self->context->rules->count;
+    uint64_t key = hash_bytes(assignment->factor, count * MESH_MAX_AXES, 1);
+    key = hash_bytes(assignment->stored, count * sizeof *assignment->stored, key);
+    key = hash_bytes(assignment->redone, count * sizeof *assignment->redone, key);
+    key = hash_bytes(assignment->carries, count, key);
+    return hash_bytes(assignment->deferred, count, key);
+}
+
+/* The result of one evaluation. */
+typedef struct Evaluation {
+    AxisPlan axis_plan;
+    PlanPrice price;
+    uint64_t key;
+    int32_t priced; /* plans */
+    AmStatus status;
+    AmError error;
+} Evaluation;
+
+AmStatus problem_price_assignment(PlanPrice *price, const Problem *problem, Arena *scratch,
+                                  const Assignment *assignment, AmError *error) {
+    Program *program;
+    StepPrice step;
+    TRY(plan_lower(&program, scratch, problem->context, assignment, 0, error));
+    TRY(price_program(&step, program, problem->cluster, problem->devices, error));
+    double limit = memory_limit(problem);
+    *price = (PlanPrice){.seconds = step.step_seconds,
+                         .compute_seconds = step.compute_seconds,
+                         .communication_seconds = step.communication_seconds,
+                         .peak_bytes = step.peak_bytes,
+                         .excess = (double)step.peak_bytes > limit ? (double)step.peak_bytes / limit - 1 : 0};
+    return AM_OK;
+}
+
+/* Devices with unequal shares run programs of their own, so the stage is simulated. */
+static AmStatus simulate_stage(PlanPrice *price, const Problem *self, Arena *scratch, PlanStage *stage,
+                               AmError *error) {
+    const Plan plan = {.stages = stage,
+                       .stage_count = 1,
+                       .micro_batches = self->context->whole ? self->context->micro_batches : 1,
+                       .schedule = "none",
+                       .context = self->context};
+    Simulation *simulation;
+    TRY(simulate_plan(&simulation, scratch, self->context, &plan, self->cluster, self->memory_fraction,
+                      error));
+    const SimulatedDevice *fullest = &simulation->devices[simulation->fullest];
+    double needed = simulation->fit.needed_fraction / self->memory_fraction;
+    *price = (PlanPrice){.seconds = simulation->step_seconds,
+                         .compute_seconds = fullest->compute_seconds,
+                         .communication_seconds = fullest->communication_seconds,
+                         .peak_bytes = simulation->fit.needed_bytes,
+                         .excess = needed > 1 ? needed - 1 : 0};
+    return AM_OK;
+}
+
+static AmStatus price_stage(const Problem *self, Arena *scratch, PlanStage *stage, Evaluation *evaluation,
+                            AmError *error) {
+    Assignment *assignment;
+    TRY(plan_assign(&assignment, scratch, self->context, stage, error));
+    evaluation->key = problem_assignment_key(self, assignment);
+    const PlanPrice *known = price_memo_find(&self->plans, evaluation->key);
+    if (known) {
+        evaluation->price = *known;
+        return AM_OK;
+    }
+    evaluation->priced++;
+    if (!mesh_has_equal_shares(&self->mesh))
+        return simulate_stage(&evaluation->price, self, scratch, stage, error);
+    return problem_price_assignment(&evaluation->price, self, scratch, assignment, error);
+}
+
+/* Evaluates with gathered weights kept, if allowed; or gathered again if only that fits. */
+static AmStatus evaluate_in(const Problem *self, Arena *scratch, Evaluation *evaluation, AmError *error) {
+    PlanStage *stage = ARENA_ARRAY(scratch, PlanStage, 1);
+    if (!stage) return am_fail_memory(error, (int64_t)sizeof *stage);
+    problem_stage(self, &evaluation->axis_plan, scratch, stage);
+    if (scratch->failed) return am_fail_memory(error, 0);
+    TRY(price_stage(self, scratch, stage, evaluation, error));
+    double over = evaluation->price.excess * memory_limit(self);
+    if (!stage->keeps_gathered || over <= 0 || over > self->gathered_bytes) return AM_OK;
+    stage->keeps_gathered = false;
+    TRY(price_stage(self, scratch, stage, evaluation, error));
+    evaluation->price.gathers_again = true;
+    return AM_OK;
+}
+
+/* Completes, lowers and prices. Touches nothing of the problem. */
+static void evaluate(const Problem *self, Evaluation *evaluation) {
+    Arena *scratch = scratch_take(self->scratch);
+    evaluation->status = evaluate_in(self, scratch, evaluation, &evaluation->error);
+    scratch_give(self->scratch, scratch);
+}
+
+static AmStatus keep(Problem *self, const Evaluation *evaluation, AmError *error) {
+    if (evaluation->status != AM_OK) {
+        if (error && error->code == AM_OK) *error = evaluation->error;
+        return evaluation->status;
+    }
+    /* Others of its batch may have come to the same plan. */
+    if (price_memo_find(&self->plans, evaluation->key)) self->budget.repeats++;
+    else self->budget.evaluations += evaluation->priced;
+    search_watch_count(self->budget.watch, evaluation->priced,
+                       evaluation->price.excess > 0 ? NAN : evaluation->price.seconds);
+    if (!price_memo_add(&self->plans, evaluation->key, &evaluation->price)) return am_fail_memory(error, 0);
+    TRY(memo_add(self, &evaluation->axis_plan, &evaluation->price, error));
+    keep_best(self, &evaluation->axis_plan, &evaluation->price);
+    return AM_OK;
+}
+
+bool problem_known(const Problem *self, const AxisPlan *axis_plan, PlanPrice *price) {
+    const MemoEntry *seen = memo_find(self->memo, axis_plan);
+    if (seen->used) *price = seen->price;
+    return seen->used;
+}
+
+/* Plans that the evaluation of one axis plan prices at most: weights kept gathered, and gathered again. */
+static int32_t most_priced(const Problem *self) {
+    return self->may_keep ? 2 : 1;
+}
+
+bool problem_is_capped(Problem *problem, int64_t more) {
+    SearchBudget *budget = &problem->budget;
+    bool is_capped = budget->cap > 0 && budget->evaluations + more > budget->cap;
+    budget->is_cut |= is_capped;
+    return is_capped;
+}
+
+AmStatus problem_price(Problem *self, const AxisPlan *axis_plan, PlanPrice *price, AmError *error) {
+    const MemoEntry *seen = memo_find(self->memo, axis_plan);
+    if (seen->used) {
+        *price = seen->price;
+        keep_best(self, axis_plan, price);
+        return AM_OK;
+    }
+    if (problem_is_capped(self, 1)) {
+        *price = (PlanPrice){.seconds = INFINITY, .compute_seconds = INFINITY};
+        return AM_OK;
+    }
+    Evaluation evaluation = {.axis_plan = *axis_plan};
+    evaluate(self, &evaluation);
+    TRY(keep(self, &evaluation, error));
+    *price = evaluation.price;
+    return AM_OK;
+}
+
+typedef struct Batch {
+    Problem *problem;
+    Evaluation evaluations[PROBLEM_BATCH];
+    int32_t count;
+} Batch;
+
+static void evaluate_one(void *user, int32_t k) {
+    Batch *batch = user;
+    evaluate(batch->problem, &batch->evaluations[k]);
+}
+
+static bool batch_has(const Batch *batch, const AxisPlan *axis_plan) {
+    for (int32_t k = 0; k < batch->count; k++)
+        if (memcmp(&batch->evaluations[k].axis_plan, axis_plan, sizeof *axis_plan) == 0) return true;
+    return false;
+}
+
+AmStatus problem_price_batch(Problem *self, const AxisPlan *axis_plans, int32_t count, AmError *error) {
+    Batch *batch = calloc(1, sizeof *batch);
+    AmStatus status = AM_OK;
+    if (!batch) return am_fail_memory(error, (int64_t)sizeof *batch);
+    batch->problem = self;
+    for (int32_t k = 0; k < count; k++) {
+        if (memo_find(self->memo, &axis_plans[k])->used || batch_has(batch, &axis_plans[k])) continue;
+        if (self->budget.evaluations + batch->count >= self->budget.limit) break;
+        if (problem_is_capped(self, most_priced(self) * (batch->count + 1))) break;
+        batch->evaluations[batch->count++].axis_plan = axis_plans[k];
+    }
+    /* A thread takes longer to start than a small module to be priced. */
+    int32_t threads = self->context->rules->count < WORTH_THREADS ? 1 : 0;
+    parallel_for(batch->count, threads, evaluate_one, batch);
+    for (int32_t k = 0; k < batch->count && status == AM_OK; k++)
+        status = keep(self, &batch->evaluations[k], error);
+    free(batch);
+    return status;
+}
+
+bool problem_usable(const Problem *problem, int32_t candidate, int32_t axis) {
+    int32_t size = problem->mesh.axes[axis].size;
+    const Candidate *self = &problem->candidates[candidate];
+    if (size == 1) return false;
+    for (int32_t k = 0; k < self->class_count; k++) {
+        int64_t elements = problem->context->classes->classes[self->classes[k]].size;
+        if (problem->is_even ? elements % size == 0 : elements >= size) return true;
+    }
+    return false;
+}
+
+int32_t problem_storage_kinds(const Problem *problem, int32_t axis) {
+    return problem->has_storage && problem->mesh.axes[axis].size > 1 ? AXIS_PLAN_STORAGE_KINDS : 0;
+}
+
+bool problem_must_stop(const Problem *problem) {
+    const SearchBudget *budget = &problem->budget;
+    if (budget->is_cut || (budget->cap > 0 && budget->evaluations >= budget->cap)) return true;
+    if (budget->evaluations >= budget->limit || budget->repeats >= BUDGET_REPEATS * budget->limit)
+        return true;
+    if (budget->interrupted && *budget->interrupted) return true;
+    return budget->deadline > 0 && clock_seconds() > budget->deadline;
+}
+
+bool axis_plan_has(const AxisPlan *axis_plan, int32_t axis, int32_t candidate) {
+    for (int32_t k = 0; k < axis_plan->count[axis]; k++)
+        if (axis_plan->entries[axis][k] == candidate) return true;
+    return false;
+}
+
+bool axis_plan_insert(AxisPlan *axis_plan, int32_t axis, int32_t place, int32_t candidate) {
+    if (axis_plan->count[axis] == AXIS_PLAN_MAX_ENTRIES || axis_plan_has(axis_plan, axis, candidate))
+        return false;
+    uint8_t *entries = axis_plan->entries[axis];
+    memmove(&entries[place + 1], &entries[place], (size_t)(axis_plan->count[axis] - place));
+    entries[place] = (uint8_t)candidate;
+    axis_plan->count[axis]++;
+    return true;
+}
+
+void axis_plan_remove(AxisPlan *axis_plan, int32_t axis, int32_t place) {
+    uint8_t *entries = axis_plan->entries[axis];
+    axis_plan->count[axis]--;
+    memmove(&entries[place], &entries[place + 1], (size_t)(axis_plan->count[axis] - place));
+    entries[axis_plan->count[axis]] = 0; /* equal lists are equal bytes */
+}

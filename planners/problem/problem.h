@@ -1,0 +1,163 @@
+/* Problem: the one-stage plans on one mesh, and their costs.
+ *
+ * An axis plan is a compact plan: for each mesh axis an ordered list of candidates, and the storage in
+ * shards. A candidate is a set of tied dimension classes (repeated layers decide as one). Every
+ * searcher prices axis plans through problem_price(), which assigns, lowers and prices the real
+ * program, caches results, counts new ones, and keeps the best.
+ */
+#ifndef PLANNERS_PROBLEM_PROBLEM_H
+#define PLANNERS_PROBLEM_PROBLEM_H
+
+#include <signal.h>
+
+#include "cost/cluster/cluster.h"
+#include "lowering/spmd/lower.h"
+#include "planners/problem/pins.h"
+#include "planners/problem/price_memo.h"
+#include "planners/problem/scratch.h"
+#include "planners/problem/search_watch.h"
+
+#define AXIS_PLAN_MAX_ENTRIES 12
+#define AXIS_PLAN_AXES        3
+#define PROBLEM_BATCH         4
+#define BUDGET_REPEATS        8
+
+typedef struct AxisPlan {
+    uint8_t count[AXIS_PLAN_AXES];
+    uint8_t entries[AXIS_PLAN_AXES][AXIS_PLAN_MAX_ENTRIES]; /* candidate indices */
+    /* How many kinds of storage end the axis's list: 1 optimizer state, 2 gradients too, 3 weights too (the
+     * stages of ZeRO). */
+    uint8_t storage[AXIS_PLAN_AXES];
+    uint8_t gathers_again; /* weights are not kept gathered from the forward to the backward pass, even if
+                              they might fit */
+} AxisPlan;
+#define AXIS_PLAN_STORAGE_KINDS 3
+
+typedef enum PlanSpace {
+    SPACE_AUTO,         /* every space; of a problem, all one-stage plans */
+    SPACE_SINGLE_STAGE, /* all one-stage plans */
+    SPACE_OPERATOR,
+    SPACE_DATA,
+    SPACE_PIPELINE,
+    SPACE_HYBRID,
+    SPACE_COUNT
+} PlanSpace;
+const char *plan_space_name(PlanSpace space);
+
+typedef struct Candidate {
+    const int32_t *classes; /* dimension classes, ascending */
+    int32_t class_count;
+    int32_t group;    /* classes with weights in it: the linkage group's size */
+    bool splits_data; /* holds a dimension of a data input */
+    bool splits_weights;
+    double weight_share, flops_share; /* of the module's weights and dot FLOPs */
+    double size;                      /* smallest class size */
+} Candidate;
+
+/* The candidates that Auto-MAP's strict rules split on an axis (baseline_megatron()), from which all
+ * baselines with a model axis are made: computed at the first request. */
+typedef struct StrictCandidates {
+    bool is_known;
+    bool chosen[UINT8_MAX + 1]; /* [candidate] */
+} StrictCandidates;
+
+/* How much a problem may be searched. Each problem has its own, so that the
+ * meshes of a search can be worked on side by side with the same result. */
+typedef struct SearchBudget {
+    int64_t evaluations; /* plans priced so far */
+    int64_t limit;       /* of the part of the search in work; independent of the cap */
+    int64_t cap;     /* of the whole search, 0: none; its evaluations are a prefix of those of a larger cap */
+    bool is_cut;     /* the cap has omitted an evaluation; none may follow */
+    int64_t repeats; /* axis plans that came to a plan priced before; at most BUDGET_REPEATS * limit */
+    double deadline; /* clock_seconds(), or 0 */
+    const volatile sig_atomic_t *interrupted; /* or NULL */
+    SearchWatch *watch;                       /* receives each count and price; or NULL */
+} SearchBudget;
+
+/* The plans of a problem, and the extent of its search. */
+typedef struct ProblemSettings {
+    PlanSpace space;
+    double memory_fraction;
+    SearchBudget budget;
+    const PropagationPin *pins; /* [pin_count] */
+    int32_t pin_count;
+    const KeptShardings *kept; /* or NULL */
+    bool is_even;              /* only plans with equal, contiguous shards */
+    Scratch *scratch; /* which plans are priced in, shared with other problems; NULL: the problem's own */
+} ProblemSettings;
+
+typedef struct Problem {
+    Arena arena; /* candidates, memo */
+    Scratch *scratch, *own_scratch;
+    const PlanContext *context;
+    const Cluster *cluster;
+    Mesh mesh;
+    const int32_t *devices; /* mesh device -> cluster device */
+    double memory_fraction;
+    SearchBudget budget;
+    MeshPins pins;
+    PlanSpace space;
+    bool is_even;
+    bool has_storage;
+    bool may_keep;         /* gathered weights, all of them whole, are a small part of a device's memory: */
+    double gathered_bytes; /* these */
+    Candidate *candidates; /* by linkage group size, largest first, then weight */
+    int32_t candidate_count;
+    struct ProblemMemo *memo; /* by axis plan */
+    PriceMemo plans;          /* by the resulting plan */
+    StrictCandidates *strict; /* [mesh axis]; one thread at a time asks for recipes */
+    AxisPlan best;            /* among those that fit; if none, the least excess */
+    PlanPrice best_price;
+    bool has_best;
+} Problem;
+
+/* AM_ERROR_INFEASIBLE names a pin that cannot hold on this mesh. */
+AmStatus problem_create(Problem **problem, const PlanContext *context, const Cluster *cluster,
+                        const Mesh *mesh, const int32_t *devices, const ProblemSettings *settings,
+                        AmError *error);
+void problem_free(Problem *problem);
+
+/* Prices an axis plan. One that comes to a plan not priced before counts as an evaluation; beyond the cap it
+ * has infinite seconds and is not remembered. */
+AmStatus problem_price(Problem *problem, const AxisPlan *axis_plan, PlanPrice *price, AmError *error);
+
+/* Everything that lowering depends on beside the module and the mesh: completions of equal keys cost the
+ * same. */
+uint64_t problem_assignment_key(const Problem *problem, const Assignment *assignment);
+
+/* Lowers and prices a assignment of the problem's context in scratch memory; it is not remembered. */
+AmStatus problem_price_assignment(PlanPrice *price, const Problem *problem, Arena *scratch,
+                                  const Assignment *assignment, AmError *error);
+
+/* Returns whether the axis plan has been priced; `price` is then its cost. */
+bool problem_known(const Problem *problem, const AxisPlan *axis_plan, PlanPrice *price);
+
+/* Prices up to PROBLEM_BATCH axis plans concurrently; caching, counts and the best plan do not depend
+ * on the number of threads. Axis plans beyond the budget are omitted. */
+AmStatus problem_price_batch(Problem *problem, const AxisPlan *axis_plans, int32_t count, AmError *error);
+
+/* The cheapest priced axis plan without problem_set_tried(); false if there is none. */
+bool problem_best_untried(Problem *problem, AxisPlan *axis_plan);
+void problem_set_tried(Problem *problem, const AxisPlan *axis_plan);
+
+/* Returns whether candidate k can be split on the axis at all. */
+bool problem_usable(const Problem *problem, int32_t candidate, int32_t axis);
+/* The number of storage kinds of an axis plan's axis. Zero with pins, which determine the storage of
+ * parameters, and in the space of operators alone. */
+int32_t problem_storage_kinds(const Problem *problem, int32_t axis);
+/* The budget is spent, the deadline has passed or the user has interrupted. */
+bool problem_must_stop(const Problem *problem);
+/* Returns whether the cap leaves fewer than `more` evaluations; if so, the budget is marked as cut. */
+bool problem_is_capped(Problem *problem, int64_t more);
+/* One number to minimise: seconds, plus a penalty that grows with the excess. */
+double plan_price_score(const PlanPrice *price);
+bool plan_price_better(const PlanPrice *a, const PlanPrice *b);
+
+/* The axis plan's stage, in the arena; priced and written alike. */
+void problem_stage(const Problem *problem, const AxisPlan *axis_plan, Arena *arena, PlanStage *stage);
+bool axis_plan_insert(AxisPlan *axis_plan, int32_t axis, int32_t place,
+                      int32_t candidate); /* false: full or present */
+void axis_plan_remove(AxisPlan *axis_plan, int32_t axis, int32_t place);
+bool axis_plan_has(const AxisPlan *axis_plan, int32_t axis, int32_t candidate);
+
+#endif

@@ -1,0 +1,98 @@
+/* Names of searchers and baselines, and the spaces that options leave; see search_options.h. */
+#include "planners/problem/search_options.h"
+
+#include <math.h>
+
+const char *search_objective_name(SearchObjective objective) {
+    static const char *const names[OBJECTIVE_COUNT] = {"time", "paper"};
+    return names[objective];
+}
+
+const char *searcher_name(Searcher searcher) {
+    static const char *const names[] = {
+#define SEARCHER_NAME(name, text, help) text,
+        SEARCHER_LIST(SEARCHER_NAME)
+#undef SEARCHER_NAME
+    };
+    return names[searcher];
+}
+
+const char *baseline_name(Baseline baseline) {
+    static const char *const names[] = {
+#define BASELINE_NAME(name, text, help) text,
+        BASELINE_LIST(BASELINE_NAME)
+#undef BASELINE_NAME
+    };
+    return names[baseline];
+}
+
+const char *baseline_alias(int32_t k, Baseline *baseline) {
+    static const struct {
+        Baseline baseline;
+        const char *name;
+    } aliases[BASELINE_ALIAS_COUNT] = {
+#define BASELINE_ALIAS(of, text) {BASELINE_##of, text},
+        BASELINE_ALIAS_LIST(BASELINE_ALIAS)
+#undef BASELINE_ALIAS
+    };
+    *baseline = aliases[k].baseline;
+    return aliases[k].name;
+}
+
+bool search_is_pipeline_recipe(const SearchOptions *options) {
+    return options->searcher == SEARCHER_BASELINE &&
+           (options->baseline == BASELINE_EVEN_PIPELINE || options->baseline == BASELINE_MEGATRON_3D);
+}
+
+bool search_spans_stages(const SearchOptions *options) {
+    bool is_joint = options->space == SPACE_AUTO || options->space == SPACE_HYBRID;
+    return is_joint && options->searcher != SEARCHER_BASELINE && options->objective == OBJECTIVE_TIME;
+}
+
+bool search_has_stages(const SearchOptions *options) {
+    return options->space == SPACE_PIPELINE || search_spans_stages(options) ||
+           search_is_pipeline_recipe(options);
+}
+
+const char *search_narrow(SearchOptions *options) {
+    const struct {
+        bool is_given;
+        const char *option;
+    } narrowing[] = {{options->kept != NULL, "--keep-shardings"},
+                     {options->pin_count > 0, "--pin"},
+                     {options->mesh != NULL, "--mesh"},
+                     {options->is_even, "--even"},
+                     {options->searcher == SEARCHER_EXACT, "--searcher exact"},
+                     {options->searcher == SEARCHER_EXHAUSTIVE, "--searcher exhaustive"},
+                     {options->searcher == SEARCHER_RANDOM, "--searcher random"}};
+    if (options->space != SPACE_AUTO || options->objective != OBJECTIVE_TIME) return NULL;
+    if (options->searcher == SEARCHER_BASELINE) {
+        options->space = search_is_pipeline_recipe(options) ? SPACE_PIPELINE : SPACE_SINGLE_STAGE;
+        return NULL;
+    }
+    for (size_t k = 0; k < sizeof narrowing / sizeof *narrowing; k++) {
+        if (!narrowing[k].is_given) continue;
+        options->space = SPACE_SINGLE_STAGE;
+        return narrowing[k].option;
+    }
+    return NULL;
+}
+
+void search_describe_plan(Plan *plan, const PlanContext *context, const Cluster *cluster,
+                          const SearchOptions *options) {
+    const IrModule *module = plan_context_whole(context)->canonical;
+    *plan = (Plan){.module_name = module->name,
+                   .module_sha256 = context->sha256,
+                   .module_instructions = module->instruction_count,
+                   .cluster_name = cluster->name,
+                   .cluster_sha256 = cluster->sha256,
+                   .cluster_description = cluster->description,
+                   .micro_batches = context->whole ? context->micro_batches : 1,
+                   .context = context,
+                   .schedule = "none",
+                   .stage_count = 1,
+                   .searcher = searcher_name(options->searcher),
+                   .space = plan_space_name(options->space),
+                   .seed = options->seed,
+                   .bound_seconds = NAN};
+}

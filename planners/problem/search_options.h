@@ -1,0 +1,150 @@
+/* Searches: the options, among them the searchers and the baselines, and the result. */
+#ifndef PLANNERS_PROBLEM_SEARCH_OPTIONS_H
+#define PLANNERS_PROBLEM_SEARCH_OPTIONS_H
+
+#include "base/text.h"
+#include "cost/step/memory.h"
+#include "dqn/learner.h"
+#include "planners/problem/problem.h"
+
+#define SEARCHER_LIST(X)                                                             \
+    X(DQN, "dqn", "deep Q-learning, then polished (default)")                        \
+    X(ANNEAL, "anneal", "simulated annealing, then polished")                        \
+    X(GREEDY, "greedy", "the best insertion until none helps, then polished")        \
+    X(EXACT, "exact", "branch and bound over the lists of every mesh")               \
+    X(EXHAUSTIVE, "exhaustive", "every plan of the space")                           \
+    X(RANDOM, "random", "one random valid plan; with --evaluations N the best of N") \
+    X(BASELINE, "expert", "the expert plan that --expert names")                     \
+    X(AGENT, "agent", "pipelines as the inference agent cuts them")
+typedef enum Searcher {
+#define SEARCHER_ENUM(name, text, help) SEARCHER_##name,
+    SEARCHER_LIST(SEARCHER_ENUM)
+#undef SEARCHER_ENUM
+        SEARCHER_COUNT
+} Searcher;
+const char *searcher_name(Searcher searcher);
+
+#define BASELINE_LIST(X)                                                                                  \
+    X(DATA_PARALLEL, "data_parallel", "the batch over all devices")                                       \
+    X(MEGATRON, "megatron", "heads, MLP width and vocabulary inside a server, the batch between")         \
+    X(MEGATRON_SEQUENCE, "megatron_sequence", "megatron, and the sequence where it splits nothing")       \
+    X(ZERO1, "zero1", "data_parallel, each device with its part of the optimizer state")                  \
+    X(ZERO2, "zero2", "zero1, and with its part of the gradients")                                        \
+    X(ZERO3, "zero3", "zero2, and with its part of the weights")                                          \
+    X(MEGATRON_ZERO1, "megatron_zero1", "megatron, and zero1 between servers")                            \
+    X(MEGATRON_ZERO2, "megatron_zero2", "megatron, and zero2 between servers")                            \
+    X(MEGATRON_ZERO3, "megatron_zero3", "megatron, and zero3 between servers")                            \
+    X(CONTEXT_ZERO3, "context_zero3", "the sequence inside a server, the batch between, zero3 over both") \
+    X(EVEN_PIPELINE, "even_pipeline", "stages of equal FLOPs, the batch over the devices of each")        \
+    X(MEGATRON_3D, "megatron_3d", "even_pipeline with megatron's lists inside a server, the batch between")
+typedef enum Baseline {
+#define BASELINE_ENUM(name, text, help) BASELINE_##name,
+    BASELINE_LIST(BASELINE_ENUM)
+#undef BASELINE_ENUM
+        BASELINE_COUNT
+} Baseline;
+const char *baseline_name(Baseline baseline);
+
+/* Other names that users know a recipe by. Fully sharded data parallelism is zero3: weights, gradients and
+ * optimizer state in shards, a weight gathered before its layer and again for the backward pass. */
+#define BASELINE_ALIAS_LIST(X) X(ZERO3, "fsdp")
+#define BASELINE_ALIAS_COUNT   1
+const char *baseline_alias(int32_t k, Baseline *baseline);
+
+/* The goal: the fastest plan, or Auto-MAP's own rules and rewards. */
+typedef enum SearchObjective { OBJECTIVE_TIME, OBJECTIVE_PAPER, OBJECTIVE_COUNT } SearchObjective;
+const char *search_objective_name(SearchObjective objective); /* "time", "paper" */
+
+#define SEARCH_DEFAULT_EVALUATIONS 500
+#define SEARCH_PAPER_EPISODES      20000
+#define SEARCH_EXACT_EVALUATIONS   5000    /* the default of SEARCHER_EXACT */
+#define SEARCH_DEFAULT_WORK        2000000 /* plans times instructions */
+#define SEARCH_LEAST_EVALUATIONS   40
+#define SEARCH_TRIAL_EVALUATIONS   16 /* of a stage, SearchOptions.is_trial */
+#define SEARCH_DEFAULT_CHUNKS      2
+#define SEARCH_SEED_STEP           7919 /* between the rounds of a search */
+
+typedef struct SearchOptions {
+    SearchObjective objective; /* OBJECTIVE_PAPER: paper_search.h; by plan_search() alone */
+    PlanSpace space;
+    Searcher searcher;
+    Baseline baseline;   /* SEARCHER_BASELINE only */
+    const char *called;  /* the recipe's name as the user has it, for errors; or NULL */
+    const char *mesh;    /* "data=4,model=8" or NULL: every ordered split of the devices */
+    int64_t evaluations; /* priced plans at most; 0: the searcher's default. OBJECTIVE_PAPER: episodes */
+    /* Inside plan_search(): evaluations at most of this part, where `evaluations` is its size, on
+     * which the schedule of the search depends. A part with a cap prices the first plans of the part without
+     * it, so that a larger budget is never worse. 0: none; less: none is left, baselines alone are quoted. */
+    int64_t cap;
+    double
+        rival_seconds;   /* of a plan that there is already: meshes that are slower by estimates get little */
+    PlanContext *climbs; /* every round ends in a climb over single changes (plan_climb.h), in this module as
+                            read; or NULL */
+    bool is_small;   /* a first round of pipelines alone: one stage is searched by the round that follows */
+    bool is_anytime; /* with a cap: further rounds, each of twice the size, until it is reached */
+    bool is_default_limit; /* `evaluations` is a default */
+    double seconds;        /* cap on time, 0: none */
+    double memory_fraction;
+    uint64_t seed;
+    DqnDevice device;  /* of the DQN: where its network is trained */
+    const char *agent; /* file of the pipeline inference agent; NULL: the one built in */
+    bool no_seeds;     /* start without the expert plans */
+    bool no_polish;
+    bool skip_bound;            /* gap and model gap are not wanted */
+    bool is_trial;              /* tests only whether a plan fits: few one-stage plans */
+    const PropagationPin *pins; /* [pin_count]: decisions that every plan keeps */
+    int32_t pin_count;
+    const char *schedule;      /* of pipelines (pipeline_schedule.h), or NULL: 1f1b where it can be */
+    int32_t chunks;            /* of each stage, schedule interleaved_1f1b alone; 0: SEARCH_DEFAULT_CHUNKS */
+    bool is_even;              /* only plans with equal, contiguous shards, which can be exported */
+    bool no_overrides;         /* plans by lists alone, without overrides for single operators (refine.h) */
+    const KeptShardings *kept; /* the module's own shardings, kept by every plan; or NULL */
+    const Plan *initial;       /* --init-plan, or NULL */
+    const volatile sig_atomic_t *interrupted;
+    SearchWatch *watch; /* receives the progress; or NULL */
+    /* One JSON line per episode: evaluations, reward, best, epsilon, loss; or NULL. */
+    void (*on_episode)(void *user, const char *json_line);
+    void *user;
+} SearchOptions;
+
+typedef struct BaselineResult {
+    double seconds;     /* NAN: no such plan, or it does not fit */
+    const char *reason; /* why not, else NULL */
+} BaselineResult;
+
+typedef struct SearchResult {
+    Plan *plan; /* in the caller's arena */
+    BaselineResult baselines[BASELINE_COUNT];
+    int64_t evaluations;
+    bool is_cut;             /* SearchOptions.cap has left something out */
+    int64_t space_size;      /* SEARCHER_EXHAUSTIVE: plans in the space, else 0 */
+    double bound_seconds;    /* SEARCHER_EXACT: no plan of the space takes less; else 0 */
+    bool is_exact;           /* the result is the best plan of the space */
+    double model_gap;        /* of the plan (bound.h); NAN */
+    const char *exact_space; /* which that is, in words; or NULL */
+    double search_seconds;
+    bool interrupted;
+    Plan *nearest; /* AM_ERROR_INFEASIBLE for lack of memory: the plan closest to the limit, priced; else NULL
+                    */
+    MemoryFit nearest_fit;           /* of its device with least room */
+    const struct PaperReport *paper; /* OBJECTIVE_PAPER, else NULL */
+} SearchResult;
+
+/* Returns whether the options ask for the plan of a baseline with several stages. */
+bool search_is_pipeline_recipe(const SearchOptions *options);
+/* Returns whether a search is over one-stage plans and of several (SPACE_AUTO, SPACE_HYBRID); a recipe is
+ * not. */
+bool search_spans_stages(const SearchOptions *options);
+/* Returns whether plans of a search may have several stages. */
+bool search_has_stages(const SearchOptions *options);
+
+/* Restricts the space by options that only one-stage plans support: a mesh of all devices, pins,
+ * equal shards for another system, a searcher of lists. Makes SPACE_AUTO the remaining space, and a
+ * baseline's space its own; returns the restricting option ("--mesh"), or NULL. */
+const char *search_narrow(SearchOptions *options);
+
+/* Fills the common fields of every plan: module, cluster and search; one stage and one micro-batch. */
+void search_describe_plan(Plan *plan, const PlanContext *context, const Cluster *cluster,
+                          const SearchOptions *options);
+
+#endif

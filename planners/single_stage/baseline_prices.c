@@ -1,0 +1,232 @@
+/* Expert plans by name: their axis plans on a mesh, and their prices beside the result of a search. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/system/parallel.h"
+#include "planners/baselines/baseline.h"
+#include "planners/single_stage/single_stage.h"
+
+/* Devices of the first device's server: the model axis of the Megatron-like recipe. */
+static int32_t server_size(const Cluster *cluster) {
+    int32_t size = 0;
+    for (int32_t d = 0; d < cluster->device_count; d++)
+        if (cluster->server_of[d] == cluster->server_of[0]) size++;
+    return size;
+}
+
+/* The parts of a baseline besides the batch: the classes of the model axis, */
+typedef struct Recipe {
+    bool splits_model, splits_sequence; /* without the model: context parallelism */
+    uint8_t storage;                    /* kinds of storage where the batch is */
+} Recipe;
+
+static const Recipe recipes[BASELINE_COUNT] = {[BASELINE_MEGATRON] = {.splits_model = true},
+                                               [BASELINE_MEGATRON_SEQUENCE] = {true, true, 0},
+                                               [BASELINE_ZERO1] = {.storage = 1},
+                                               [BASELINE_ZERO2] = {.storage = 2},
+                                               [BASELINE_ZERO3] = {.storage = 3},
+                                               [BASELINE_MEGATRON_ZERO1] = {true, false, 1},
+                                               [BASELINE_MEGATRON_ZERO2] = {true, false, 2},
+                                               [BASELINE_MEGATRON_ZERO3] = {true, false, 3},
+                                               [BASELINE_CONTEXT_ZERO3] = {false, true, 3}};
+
+static const char *why_no_storage(const Problem *problem) {
+    if (problem->pins.count > 0) return "the pins set the storage of the parameters";
+    return problem->space == SPACE_OPERATOR ? "the space has operators alone" : "no weight is updated";
+}
+
+/* Sets the baseline's storage over an axis; returns the obstacle, or NULL. */
+static const char *store_over(const Problem *problem, const Recipe *recipe, int32_t axis,
+                              AxisPlan *axis_plan) {
+    int32_t most = problem_storage_kinds(problem, axis);
+    if (problem->mesh.axes[axis].size == 1) return NULL;
+    axis_plan->storage[axis] = (uint8_t)(recipe->storage < most ? recipe->storage : most);
+    return recipe->storage > most ? why_no_storage(problem) : NULL;
+}
+
+/* Sets the list of the last axis of a baseline with a model axis: Megatron-LM's classes followed by
+ * the sequence; or the sequence alone, and then storage also uses this axis. */
+static AmStatus split_last_axis(const Problem *problem, const Recipe *recipe, AxisPlan *axis_plan,
+                                const char **reason, AmError *error) {
+    int32_t last = problem->mesh.axis_count - 1;
+    bool found = true, has_batch = last > 0 && axis_plan->count[0] > 0;
+    if (recipe->splits_model) TRY(baseline_megatron(problem, last, axis_plan, &found, error));
+    if (!found)
+        *reason = problem->pins.count > 0
+                      ? "the pins leave no dimension to split"
+                      : "no weight dimension can be split by the strict rules on the model axis";
+    else if (recipe->splits_sequence && !baseline_sequence(problem, last, axis_plan))
+        *reason = "no data input has a sequence that the model axis divides";
+    else if (!recipe->splits_model)
+        *reason = *reason ? *reason : store_over(problem, recipe, last, axis_plan);
+    else if (axis_plan->storage[0] < recipe->storage)
+        *reason = has_batch && problem->mesh.axes[0].size > 1 ? why_no_storage(problem)
+                                                              : "no axis is left that splits the batch";
+    return AM_OK;
+}
+
+AmStatus baseline_axis_plan(const Problem *problem, Baseline baseline, AxisPlan *axis_plan,
+                            const char **reason, AmError *error) {
+    *axis_plan = (AxisPlan){0};
+    *reason = NULL;
+    const Mesh *mesh = &problem->mesh;
+    if (baseline == BASELINE_EVEN_PIPELINE || baseline == BASELINE_MEGATRON_3D) {
+        *reason = "it has several stages: --expert prices it";
+        return AM_OK;
+    }
+    const Recipe *recipe = &recipes[baseline];
+    bool is_split = false, has_last = recipe->splits_model || recipe->splits_sequence;
+    if (has_last && mesh->device_count == 1) {
+        *reason = "there is one device";
+        return AM_OK;
+    }
+    for (int32_t axis = 0; axis < mesh->axis_count - has_last; axis++) {
+        bool is_here = baseline_batch(problem, axis, axis_plan);
+        is_split = is_split || is_here;
+        const char *lack = is_here ? store_over(problem, recipe, axis, axis_plan) : NULL;
+        if (lack) *reason = lack;
+    }
+    if (has_last) return split_last_axis(problem, recipe, axis_plan, reason, error);
+    if (!is_split && mesh->device_count > 1)
+        *reason = problem->pins.count > 0 ? "the pins leave no dimension to split"
+                                          : "no data input has a batch dimension that the devices divide";
+    return AM_OK;
+}
+
+static const char *why_too_large(Arena *arena, const MemoryFit *fit) {
+    Text text = {0};
+    text_append_string(&text, "needs ");
+    text_append_bytes_size(&text, (double)fit->needed_bytes);
+    text_append_string(&text, " a device, the limit is ");
+    text_append_bytes_size(&text, (double)fit->limit_bytes);
+    const char *reason = text.failed ? "does not fit" : arena_copy_string(arena, text.data);
+    text_free(&text);
+    return reason;
+}
+
+/* Returns whether a recipe may be quoted on this mesh: data_parallel with all devices
+ * on the first axis, and zero1 to 3; megatron with the model axis inside a server. */
+static bool is_baseline_mesh(const SingleStageSearch *self, Baseline baseline, const Mesh *mesh) {
+    if (self->problem_count == 1) return true;
+    int32_t model = mesh->axes[1].size;
+    bool has_model = recipes[baseline].splits_model || recipes[baseline].splits_sequence;
+    return has_model ? model > 1 && model <= server_size(self->cluster) : model == 1;
+}
+
+/* A recipe on one mesh. */
+typedef struct MeshQuotation {
+    Plan *plan;         /* NULL: none, */
+    const char *reason; /* for this reason, or because the mesh is not the recipe's */
+    MemoryFit fit;
+    bool is_priced;
+} MeshQuotation;
+
+/* The quotation of one recipe, for parallel_for(). */
+typedef struct BaselinePrice {
+    AmStatus status;
+    AmError error;
+    MeshQuotation meshes[SEARCH_MOST_MESHES]; /* by problem */
+    bool is_asked;
+} BaselinePrice;
+
+typedef struct Quoting {
+    const SingleStageSearch *search;
+    BaselinePrice quotations[BASELINE_COUNT];
+} Quoting;
+
+/* The recipe's plans on the meshes that are its own. */
+static AmStatus begin_quotation(BaselinePrice *self, SingleStageSearch *search, Baseline baseline,
+                                AmError *error) {
+    *self = (BaselinePrice){.is_asked = true};
+    search->is_quoted[baseline] = true;
+    for (int32_t k = 0; k < search->problem_count; k++) {
+        const Problem *problem = search->problems[k];
+        MeshQuotation *mesh = &self->meshes[k];
+        AxisPlan axis_plan;
+        if (!is_baseline_mesh(search, baseline, &problem->mesh)) continue;
+        TRY(baseline_axis_plan(problem, baseline, &axis_plan, &mesh->reason, error));
+        axis_plan.gathers_again = true; /* as ZeRO's third stage does */
+        if (!mesh->reason) TRY(single_stage_plan(search, problem, &axis_plan, &mesh->plan, error));
+    }
+    return AM_OK;
+}
+
+/* After an interrupt, or out of time, only a baseline requested by name is priced. */
+static bool is_wanted(const SingleStageSearch *search, int32_t baseline) {
+    const SearchOptions *options = search->options;
+    bool is_named = options->searcher == SEARCHER_BASELINE && (int32_t)options->baseline == baseline;
+    return is_named || !single_stage_must_end(search);
+}
+
+/* The widest model axis first; a narrower one where that does not fit. */
+static void quote_task(void *user, int32_t baseline) {
+    Quoting *quoting = user;
+    BaselinePrice *self = &quoting->quotations[baseline];
+    for (int32_t k = quoting->search->problem_count - 1; k >= 0 && self->is_asked; k--) {
+        MeshQuotation *mesh = &self->meshes[k];
+        if (!mesh->plan || !is_wanted(quoting->search, baseline)) continue;
+        self->status = single_stage_simulate(quoting->search, mesh->plan, &mesh->fit, &self->error);
+        mesh->is_priced = true;
+        if (self->status != AM_OK || mesh->fit.fits) return;
+    }
+}
+
+static AmStatus end_quotation(SingleStageSearch *search, Baseline baseline, const BaselinePrice *self,
+                              AmError *error) {
+    BaselineResult *result = &search->result->baselines[baseline];
+    *result = (BaselineResult){.seconds = NAN};
+    if (self->status != AM_OK) {
+        if (error && error->code == AM_OK) *error = self->error;
+        return self->status;
+    }
+    for (int32_t k = search->problem_count - 1; k >= 0; k--) {
+        const MeshQuotation *mesh = &self->meshes[k];
+        const char *reason = mesh->reason;
+        if (mesh->plan && !mesh->is_priced) reason = "the search ended before it was priced";
+        else if (mesh->plan && !mesh->fit.fits) reason = why_too_large(search->arena, &mesh->fit);
+        if (!result->reason) result->reason = reason;
+        if (!mesh->is_priced || (!mesh->fit.fits && search->baseline_plans[baseline])) continue;
+        search->baseline_plans[baseline] = mesh->plan;
+        search->baseline_problems[baseline] = search->problems[k];
+        if (!mesh->fit.fits) continue;
+        *result = (BaselineResult){.seconds = mesh->plan->predicted_step_seconds};
+        return AM_OK;
+    }
+    if (!result->reason) result->reason = "the devices make no mesh for it";
+    return AM_OK;
+}
+
+/* Prices the baselines in [first, end) that are not priced yet. */
+static AmStatus quote(SingleStageSearch *self, int32_t first, int32_t end, AmError *error) {
+    Quoting *quoting = calloc(1, sizeof *quoting);
+    if (!quoting) return am_fail_memory(error, (int64_t)sizeof *quoting);
+    quoting->search = self;
+    AmStatus status = AM_OK;
+    for (int32_t e = first; e < end && status == AM_OK; e++)
+        if (!self->is_quoted[e]) status = begin_quotation(&quoting->quotations[e], self, (Baseline)e, error);
+    if (status == AM_OK) parallel_for(BASELINE_COUNT, 0, quote_task, quoting);
+    for (int32_t e = first; e < end && status == AM_OK; e++)
+        if (quoting->quotations[e].is_asked)
+            status = end_quotation(self, (Baseline)e, &quoting->quotations[e], error);
+    free(quoting);
+    return status;
+}
+
+AmStatus baseline_price(SingleStageSearch *self, Baseline baseline, AmError *error) {
+    return quote(self, (int32_t)baseline, (int32_t)baseline + 1, error);
+}
+
+AmStatus baseline_price_all(SingleStageSearch *self, AmError *error) {
+    return quote(self, 0, BASELINE_COUNT, error);
+}
+
+AmStatus baseline_price_seeds(Problem *problem, AmError *error) {
+    for (int32_t e = 0; e < BASELINE_COUNT && !problem_must_stop(problem); e++) {
+        AxisPlan axis_plan;
+        PlanPrice price;
+        const char *reason;
+        TRY(baseline_axis_plan(problem, (Baseline)e, &axis_plan, &reason, error));
+        if (!reason) TRY(problem_price(problem, &axis_plan, &price, error));
+    }
+    return AM_OK;
+}

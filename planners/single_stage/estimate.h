@@ -1,0 +1,21 @@
+/* Estimates: the cost of an axis plan by the additive model of a sample of the module
+ * (cost/relaxation/additive.h), in about a hundredth of the time of its price. Seconds are computing plus
+ * resharding, which respects the order of axes that split one dimension as programs do; memory
+ * covers only parameters. Estimates select the axis plans to price; they are not prices. */
+#ifndef PLANNERS_SINGLE_STAGE_ESTIMATE_H
+#define PLANNERS_SINGLE_STAGE_ESTIMATE_H
+
+#include "planners/problem/problem.h"
+
+typedef struct Estimator Estimator;
+
+/* Refers to the problem. `*estimator` NULL: the model claims nothing of such a mesh or such devices. */
+AmStatus estimator_open(Estimator **estimator, const Problem *problem, AmError *error);
+void estimator_close(Estimator *estimator);
+
+/* Fills compute_seconds, communication_seconds, seconds and excess of `price`; other fields are 0.
+ * Results are cached. */
+AmStatus estimate_axis_plan(PlanPrice *price, Estimator *estimator, const AxisPlan *axis_plan,
+                            AmError *error);
+
+#endif

@@ -1,0 +1,167 @@
+/* Exact search: branch and bound over the ordered lists of a mesh.
+ *
+ * The members of an axis's list are decided first, one after the other, in or out; then their
+ * order. Only one list of each equivalence class is visited: two candidates interact only if a
+ * tensor or an operator has dimensions of both, so that adjacent candidates without a common one
+ * may be exchanged. The lexicographically smallest list represents its class (the normal form of
+ * partially commutative words: no candidate could move left past larger ones with which it does not
+ * interact). Storage in shards, on which no product depends, comes last. A branch is cut if its
+ * products alone (product_bound.h) take as long as the best plan that fits. If evaluations end
+ * before the tree, the least bound of the open branches is a bound of the whole.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "planners/single_stage/product_bound.h"
+#include "planners/single_stage/searchers.h"
+
+typedef struct Exact {
+    Problem *problem;
+    const ProductBound *bound;
+    bool *conflicts; /* [candidate * candidate_count + other]: some tensor or operator has both */
+    AllowedCandidates allowed;
+    AxisPlan axis_plan;
+    double cutoff;             /* seconds of a plan that fits, of any mesh */
+    double open;               /* the least bound of the open branches */
+    int64_t nodes, most_nodes; /* of the tree: visited, and their limit */
+    AxisPlan batch[PROBLEM_BATCH];
+    double batch_bound;
+    int32_t waiting;
+} Exact;
+
+static void mark_conflicts(const Exact *self, const Choice *choices, int32_t from, int32_t to,
+                           const int32_t *candidate_of) {
+    int32_t count = self->problem->candidate_count;
+    for (int32_t a = from; a < to; a++)
+        for (int32_t b = from; b < to; b++) {
+            int32_t one = candidate_of[choices[a].class_index], other = candidate_of[choices[b].class_index];
+            if (one >= 0 && other >= 0) self->conflicts[one * count + other] = true;
+        }
+}
+
+static AmStatus find_conflicts(Exact *self, Arena *arena, AmError *error) {
+    const Problem *problem = self->problem;
+    const Choices *choices = problem->context->choices;
+    int32_t classes = problem->context->classes->count;
+    int32_t *candidate_of = ARENA_ARRAY(arena, int32_t, classes + 1);
+    self->conflicts = ARENA_ARRAY(arena, bool, problem->candidate_count * problem->candidate_count + 1);
+    if (arena->failed) return am_fail_memory(error, classes);
+    for (int32_t c = 0; c < classes; c++) candidate_of[c] = -1;
+    for (int32_t k = 0; k < problem->candidate_count; k++)
+        for (int32_t m = 0; m < problem->candidates[k].class_count; m++)
+            candidate_of[problem->candidates[k].classes[m]] = k;
+    for (int32_t i = 0; i < choices->count; i++) {
+        mark_conflicts(self, choices->dimensions, choices->first_dimension[i],
+                       choices->first_dimension[i + 1], candidate_of);
+        mark_conflicts(self, choices->factors, choices->first_factor[i], choices->first_factor[i + 1],
+                       candidate_of);
+    }
+    return AM_OK;
+}
+
+static double best_seconds(const Exact *self) {
+    const Problem *problem = self->problem;
+    bool has_own = problem->has_best && problem->best_price.excess <= 0;
+    return has_own ? fmin(self->cutoff, problem->best_price.seconds) : self->cutoff;
+}
+
+/* Returns whether a branch is left out: its bound is no better, or it is postponed indefinitely. */
+static bool is_cut(Exact *self) {
+    double seconds = product_bound_seconds(self->bound, &self->allowed);
+    self->nodes++;
+    if (seconds >= best_seconds(self)) return true;
+    if (self->nodes < self->most_nodes && !problem_must_stop(self->problem)) return false;
+    self->open = fmin(self->open, seconds);
+    return true;
+}
+
+static AmStatus price_waiting(Exact *self, AmError *error) {
+    TRY(problem_price_batch(self->problem, self->batch, self->waiting, error));
+    for (int32_t k = 0; k < self->waiting; k++) {
+        PlanPrice price;
+        bool is_left_out = !problem_known(self->problem, &self->batch[k], &price);
+        if (is_left_out) self->open = fmin(self->open, self->batch_bound);
+    }
+    self->waiting = 0;
+    self->batch_bound = INFINITY;
+    return AM_OK;
+}
+
+/* All lists are there: with each amount of storage. */
+static AmStatus store(Exact *self, int32_t axis, AmError *error) {
+    if (axis == self->problem->mesh.axis_count) {
+        self->batch_bound = fmin(self->batch_bound, product_bound_seconds(self->bound, &self->allowed));
+        self->batch[self->waiting++] = self->axis_plan;
+        return self->waiting == PROBLEM_BATCH ? price_waiting(self, error) : AM_OK;
+    }
+    for (int32_t kinds = problem_storage_kinds(self->problem, axis); kinds >= 0; kinds--) {
+        self->axis_plan.storage[axis] = (uint8_t)kinds;
+        TRY(store(self, axis + 1, error));
+    }
+    return AM_OK;
+}
+
+/* Returns whether the axis's list stays the smallest of its kind with one more candidate at its end. */
+static bool stays_normal(const Exact *self, int32_t axis, int32_t candidate) {
+    const uint8_t *entries = self->axis_plan.entries[axis];
+    for (int32_t k = self->axis_plan.count[axis] - 1; k >= 0; k--) {
+        if (self->conflicts[candidate * self->problem->candidate_count + entries[k]]) return true;
+        if (entries[k] > candidate) return false;
+    }
+    return true;
+}
+
+static AmStatus choose(Exact *self, int32_t axis, int32_t candidate, AmError *error);
+
+/* Candidates that are in, in every order that matters. */
+static AmStatus arrange(Exact *self, int32_t axis, int32_t left, AmError *error) {
+    if (left == 0) {
+        bool is_last = axis + 1 == self->problem->mesh.axis_count;
+        return is_last ? store(self, 0, error) : choose(self, axis + 1, 0, error);
+    }
+    for (int32_t k = 0; k < self->problem->candidate_count; k++) {
+        if (!self->allowed.may[axis][k] || axis_plan_has(&self->axis_plan, axis, k)) continue;
+        if (!stays_normal(self, axis, k)) continue;
+        if (is_cut(self)) return AM_OK;
+        int32_t place = self->axis_plan.count[axis];
+        if (!axis_plan_insert(&self->axis_plan, axis, place, k)) continue;
+        TRY(arrange(self, axis, left - 1, error));
+        axis_plan_remove(&self->axis_plan, axis, place);
+    }
+    return AM_OK;
+}
+
+/* Candidate after candidate of an axis, in or out. */
+static AmStatus choose(Exact *self, int32_t axis, int32_t candidate, AmError *error) {
+    const Problem *problem = self->problem;
+    if (is_cut(self)) return AM_OK;
+    while (candidate < problem->candidate_count && !self->allowed.may[axis][candidate]) candidate++;
+    if (candidate == problem->candidate_count) {
+        int32_t chosen = 0;
+        for (int32_t k = 0; k < candidate; k++) chosen += self->allowed.may[axis][k];
+        return chosen <= AXIS_PLAN_MAX_ENTRIES ? arrange(self, axis, chosen, error) : AM_OK;
+    }
+    TRY(choose(self, axis, candidate + 1, error));
+    self->allowed.may[axis][candidate] = false;
+    AmStatus status = choose(self, axis, candidate + 1, error);
+    self->allowed.may[axis][candidate] = true;
+    return status;
+}
+
+AmStatus exact_search(Problem *problem, double cutoff, int64_t nodes, double *open, AmError *error) {
+    Arena arena = {0};
+    Exact self = {
+        .problem = problem, .cutoff = cutoff, .open = INFINITY, .most_nodes = nodes, .batch_bound = INFINITY};
+    ProductBound *bound;
+    AmStatus status = product_bound_create(&bound, &arena, problem, error);
+    self.bound = bound;
+    if (status == AM_OK) status = find_conflicts(&self, &arena, error);
+    for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
+        for (int32_t k = 0; k < problem->candidate_count; k++)
+            self.allowed.may[axis][k] = problem_usable(problem, k, axis);
+    if (status == AM_OK) status = choose(&self, 0, 0, error);
+    if (status == AM_OK) status = price_waiting(&self, error);
+    arena_free(&arena);
+    *open = self.open;
+    return status;
+}

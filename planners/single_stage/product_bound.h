@@ -1,0 +1,32 @@
+/* A lower bound on a step: the time of its products alone.
+ *
+ * Dots and convolutions are split only by a candidate of their factors in an axis's list (later
+ * decisions of the assignment concern element-wise operators, views and reductions), and no device
+ * runs more than one of them at a time. With w(p) the devices among which the lists may split
+ * product p,
+ *
+ *     step >= sum over products p of times(p) * (launch + FLOPs(p) / w(p) / best rate from that size on)
+ *
+ * where the best rate covers pieces of any larger size, because an efficiency curve may be so steep
+ * that a larger product takes less time.
+ */
+#ifndef PLANNERS_SINGLE_STAGE_PRODUCT_BOUND_H
+#define PLANNERS_SINGLE_STAGE_PRODUCT_BOUND_H
+
+#include "planners/problem/problem.h"
+
+typedef struct ProductBound ProductBound;
+
+/* Which candidates an axis's list may hold: [axis][candidate]. */
+typedef struct AllowedCandidates {
+    bool may[AXIS_PLAN_AXES][UINT8_MAX + 1];
+} AllowedCandidates;
+
+/* Allocates in the arena. If operators are priced by measurements, or overrides decide about single
+ * instructions, the bound is 0. AM_ERROR_INTERNAL if memory is exhausted. */
+AmStatus product_bound_create(ProductBound **bound, Arena *arena, const Problem *problem, AmError *error);
+
+/* Seconds that every plan takes whose lists hold none but these candidates. */
+double product_bound_seconds(const ProductBound *bound, const AllowedCandidates *allowed);
+
+#endif

@@ -1,0 +1,379 @@
+/* Exceptions to lists; see refine.h. */
+#include "planners/single_stage/refine.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/system/parallel.h"
+#include "cost/relaxation/additive_bound.h"
+#include "cost/simulate/simulate.h"
+#include "planners/single_stage/single_stage.h"
+
+enum { SWEEPS = 100, ROUNDS = 2, MOST_PATCHES = 20, MOST_CHANGES = 60 };
+
+/* The evaluations of a search for overrides: this fraction, and at most this number. */
+enum { EVALUATIONS_PART = 3, EVALUATIONS_MOST = 60 };
+
+/* A change that makes the sum of computing and resharding dearer by more than this, of the step, is not
+ * priced.
+ */
+#define MOST_DEARER 1e-3
+/* The least gain of a change, as a fraction of the step: plans with fewer overrides are easier to
+ * read. */
+#define LEAST_GAIN 2e-4
+
+typedef struct Trial {
+    const AdditiveChange *change; /* NULL: several */
+    PlanStage stage;
+    PlanPrice price;
+    double sum;               /* in the additive model */
+    uint64_t key;             /* of the resulting plan */
+    bool is_priced, is_known; /* known: without another evaluation */
+    AmStatus status;
+    AmError error;
+} Trial;
+
+typedef struct Refining {
+    Arena *arena;
+    Problem *problem;
+    AdditiveModel *model;
+    AdditiveFold *fold;
+    StopSignal stop;
+    PlanStage *stage;
+    PlanPrice *price;
+    AdditiveWeights weights; /* of this round */
+    double sum;              /* of the plan so far, by the weights, in the additive model */
+    Trial trials[PROBLEM_BATCH];
+    int32_t trial_count;
+    Trial joint;   /* all of them that help, together */
+    bool *is_done; /* [change]: need not be tried again */
+} Refining;
+
+/* If a smaller fraction of the communication is hidden, all of it counts. */
+#define LEAST_HIDDEN 0.1
+
+static PlanOverride *find_override(const PlanStage *stage, int32_t instruction) {
+    for (int32_t k = 0; k < stage->override_count; k++)
+        if (stage->overrides[k].instruction == instruction) return &stage->overrides[k];
+    return NULL;
+}
+
+/* The overrides of a stage that it has or that are added to it, room for which there is. */
+static PlanOverride *override_for(PlanStage *stage, int32_t instruction) {
+    PlanOverride *override = find_override(stage, instruction);
+    if (override) return override;
+    override = &stage->overrides[stage->override_count++];
+    *override = (PlanOverride){.instruction = instruction};
+    return override;
+}
+
+/* Gives a node and all equal ones another label, as overrides, if plans can express it. */
+static void relabel_stage(PlanStage *stage, const Refining *self, const AdditiveRelabel *relabel) {
+    const AdditiveModel *model = self->model;
+    int32_t factors[MESH_MAX_AXES];
+    SbpState states;
+    bool is_tensor = model->nodes[relabel->node].is_tensor;
+    if (is_tensor && !additive_label_state(model, relabel->node, relabel->label, &states)) return;
+    if (!is_tensor && !additive_label_factors(model, relabel->node, relabel->label, factors)) return;
+    for (int32_t n = 0; n < model->node_count; n++) {
+        if (!additive_is_alike(self->fold, n, relabel->node)) continue;
+        PlanOverride *override = override_for(stage, model->nodes[n].instruction);
+        if (is_tensor) override->states = states;
+        else memcpy(override->factors, factors, sizeof override->factors);
+        override->has_states |= is_tensor;
+        override->has_factors |= !is_tensor;
+    }
+}
+
+/* How many nodes changes are of. */
+static int32_t count_nodes(const Refining *self, const AdditiveChange *const *changes, int32_t count) {
+    int32_t nodes = 0;
+    for (int32_t c = 0; c < count; c++)
+        for (int32_t k = 0; k < changes[c]->count; k++)
+            for (int32_t n = 0; n < self->model->node_count; n++)
+                nodes += additive_is_alike(self->fold, n, changes[c]->relabels[k].node);
+    return nodes;
+}
+
+/* The stage with changes, as far as plans can express them. */
+static AmStatus change_stage(PlanStage *changed, const Refining *self, const AdditiveChange *const *changes,
+                             int32_t count, AmError *error) {
+    const PlanStage *stage = self->stage;
+    int32_t most = stage->override_count + count_nodes(self, changes, count);
+    *changed = *stage;
+    changed->overrides = ARENA_ARRAY(self->arena, PlanOverride, most + 1);
+    if (!changed->overrides) return am_fail_memory(error, most);
+    if (stage->override_count > 0)
+        memcpy(changed->overrides, stage->overrides,
+               sizeof *stage->overrides * (size_t)stage->override_count);
+    for (int32_t c = 0; c < count; c++)
+        for (int32_t k = 0; k < changes[c]->count; k++)
+            relabel_stage(changed, self, &changes[c]->relabels[k]);
+    return AM_OK;
+}
+
+/* Keeps what operators with overrides make as their only readers take it; whether anything is kept otherwise
+ * now. */
+static bool keep_as_read(const Refining *self, Trial *trial, const Assignment *assignment) {
+    bool is_changed = false;
+    for (int32_t k = 0; k < trial->stage.override_count; k++) {
+        PlanOverride *override = &trial->stage.overrides[k];
+        SbpState state;
+        if (!additive_wanted_state(self->model, assignment, override->instruction, &state)) continue;
+        override->has_states = is_changed = true;
+        override->states = state;
+    }
+    return is_changed;
+}
+
+static double sum_of(const Refining *self, const AdditiveCost *cost) {
+    return self->weights.compute * cost->compute_seconds +
+           self->weights.communication * cost->communication_seconds;
+}
+
+static AmStatus try_in(const Refining *self, Trial *trial, Arena *scratch, AmError *error) {
+    const Problem *problem = self->problem;
+    Assignment *assignment;
+    AmStatus status = plan_assign(&assignment, scratch, problem->context, &trial->stage, error);
+    if (status == AM_OK && keep_as_read(self, trial, assignment))
+        status = plan_assign(&assignment, scratch, problem->context, &trial->stage, error);
+    if (status == AM_ERROR_INPUT) return AM_OK; /* an operator that cannot be split so */
+    TRY(status);
+    const AdditiveCost cost = additive_cost(self->model, assignment);
+    trial->sum = sum_of(self, &cost);
+    trial->key = problem_assignment_key(problem, assignment);
+    const PlanPrice *known = price_memo_find(&problem->plans, trial->key);
+    trial->is_known = known != NULL;
+    trial->is_priced = known || trial->sum <= self->sum + MOST_DEARER * self->price->seconds;
+    if (known) trial->price = *known;
+    if (known || !trial->is_priced) return AM_OK;
+    return problem_price_assignment(&trial->price, problem, scratch, assignment, error);
+}
+
+static void try_one(const Refining *self, Trial *trial) {
+    Arena *scratch = scratch_take(self->problem->scratch);
+    trial->status = try_in(self, trial, scratch, &trial->error);
+    scratch_give(self->problem->scratch, scratch);
+}
+
+static void try_task(void *user, int32_t k) {
+    Refining *self = user;
+    try_one(self, &self->trials[k]);
+}
+
+static bool is_better(const Refining *self, const Trial *trial) {
+    PlanPrice wanted = *self->price;
+    wanted.seconds *= 1 - LEAST_GAIN;
+    if (!trial->is_priced) return false;
+    bool is_less = trial->sum < self->sum - LEAST_GAIN * self->price->seconds;
+    return plan_price_better(&trial->price, &wanted) ||
+           (is_less && !plan_price_better(self->price, &trial->price));
+}
+
+/* Records the result of a trial. */
+static AmStatus account(Refining *self, const Trial *trial, AmError *error) {
+    Problem *problem = self->problem;
+    if (trial->status != AM_OK && error) *error = trial->error;
+    TRY(trial->status);
+    if (!trial->is_priced || price_memo_find(&problem->plans, trial->key)) return AM_OK;
+    problem->budget.evaluations++;
+    search_watch_count(problem->budget.watch, 1, trial->price.excess > 0 ? NAN : trial->price.seconds);
+    return price_memo_add(&problem->plans, trial->key, &trial->price) ? AM_OK : am_fail_memory(error, 0);
+}
+
+static void take(Refining *self, const Trial *trial) {
+    *self->stage = trial->stage;
+    *self->price = trial->price;
+    self->sum = trial->sum;
+}
+
+static void mark_done(Refining *self, const Trial *trial, const AdditiveChange *changes) {
+    self->is_done[trial->change - changes] = true;
+}
+
+/* Tries all changes that help by themselves together, but for those that change what another does; true:
+ * that is better than the best of them, and taken. */
+static AmStatus try_jointly(Refining *self, const AdditiveChange *changes, const Trial *best, bool *is_taken,
+                            AmError *error) {
+    const AdditiveChange *joined[PROBLEM_BATCH] = {best->change};
+    int32_t count = 1;
+    for (int32_t k = 0; k < self->trial_count; k++) {
+        const Trial *trial = &self->trials[k];
+        bool is_apart = is_better(self, trial) && trial->key != best->key;
+        for (int32_t j = 0; j < count; j++) is_apart &= !additive_share_a_node(joined[j], trial->change);
+        if (is_apart) joined[count++] = trial->change;
+    }
+    *is_taken = false;
+    if (count == 1 || self->problem->budget.evaluations >= self->problem->budget.limit) return AM_OK;
+    if (self->problem->budget.is_cut || problem_is_capped(self->problem, 1)) return AM_OK;
+    self->joint = (Trial){0};
+    TRY(change_stage(&self->joint.stage, self, joined, count, error));
+    try_one(self, &self->joint);
+    TRY(account(self, &self->joint, error));
+    *is_taken = self->joint.is_priced && plan_price_better(&self->joint.price, &best->price);
+    if (!*is_taken) return AM_OK;
+    take(self, &self->joint);
+    for (int32_t j = 0; j < count; j++) self->is_done[joined[j] - changes] = true;
+    return AM_OK;
+}
+
+/* Tries the waiting changes and continues from all useful ones together, or from the best. A change
+ * that was useful alone may be tried again with others. */
+static AmStatus try_waiting(Refining *self, const AdditiveChange *changes, bool *is_changed, AmError *error) {
+    const Trial *best = NULL;
+    bool is_taken = false;
+    parallel_for(self->trial_count, 0, try_task, self);
+    for (int32_t k = 0; k < self->trial_count; k++) {
+        const Trial *trial = &self->trials[k];
+        TRY(account(self, trial, error));
+        if (!is_better(self, trial)) mark_done(self, trial, changes);
+        else if (!best || plan_price_better(&trial->price, &best->price)) best = trial;
+    }
+    if (best) TRY(try_jointly(self, changes, best, &is_taken, error));
+    self->trial_count = 0;
+    if (!best) return AM_OK;
+    *is_changed = true;
+    if (is_taken) return AM_OK;
+    mark_done(self, best, changes);
+    take(self, best);
+    return AM_OK;
+}
+
+/* Lists the changes that the messages propose: patches, then single operators. */
+static AmStatus list_changes(AdditiveChange **changes, int32_t *count, const Refining *self,
+                             const int32_t *labels, AmError *error) {
+    AdditiveChange *patches, *singles;
+    int32_t patch_count, single_count;
+    TRY(additive_patches(&patches, &patch_count, self->arena, self->fold, labels, &self->weights, error));
+    TRY(additive_changes(&singles, &single_count, self->arena, self->fold, labels, &self->weights, error));
+    if (patch_count > MOST_PATCHES) patch_count = MOST_PATCHES;
+    if (single_count > MOST_CHANGES) single_count = MOST_CHANGES;
+    *count = patch_count + single_count;
+    *changes = ARENA_ARRAY(self->arena, AdditiveChange, *count + 1);
+    if (!*changes) return am_fail_memory(error, *count);
+    memcpy(*changes, patches, sizeof *patches * (size_t)patch_count);
+    memcpy(*changes + patch_count, singles, sizeof *singles * (size_t)single_count);
+    return AM_OK;
+}
+
+static AmStatus refine_round(Refining *self, bool *is_changed, AmError *error) {
+    AdditiveChange *changes;
+    Assignment *assignment;
+    int32_t *labels, count;
+    TRY(plan_assign(&assignment, self->arena, self->problem->context, self->stage, error));
+    const AdditiveCost cost = additive_cost(self->model, assignment);
+    self->sum = sum_of(self, &cost);
+    additive_bound(self->fold, &self->weights, SWEEPS);
+    TRY(additive_labels(&labels, self->arena, self->model, assignment, error));
+    TRY(list_changes(&changes, &count, self, labels, error));
+    self->is_done = ARENA_ARRAY(self->arena, bool, count + 1);
+    if (!self->is_done) return am_fail_memory(error, count);
+    for (bool is_left = true; is_left && !problem_must_stop(self->problem);) {
+        is_left = false;
+        for (int32_t k = 0; k < count && self->trial_count < PROBLEM_BATCH; k++) {
+            const SearchBudget *budget = &self->problem->budget;
+            const AdditiveChange *change = &changes[k];
+            if (self->is_done[k] || budget->evaluations + self->trial_count >= budget->limit) continue;
+            if (problem_is_capped(self->problem, self->trial_count + 1)) break;
+            Trial *trial = &self->trials[self->trial_count++];
+            *trial = (Trial){.change = change};
+            TRY(change_stage(&trial->stage, self, &change, 1, error));
+            is_left = true;
+        }
+        TRY(try_waiting(self, changes, is_changed, error));
+    }
+    return AM_OK;
+}
+
+static AmStatus open_model(Refining *self, AmError *error) {
+    const Problem *problem = self->problem;
+    Assignment *assignment;
+    TRY(additive_create(&self->model, self->arena, problem->context, &problem->mesh, problem->cluster,
+                        problem->devices, error));
+    if (!self->model) return AM_OK;
+    TRY(additive_fold(&self->fold, self->arena, self->model, error));
+    self->stop = (StopSignal){problem->budget.interrupted, problem->budget.deadline};
+    additive_fold_watch(self->fold, &self->stop);
+    TRY(plan_assign(&assignment, self->arena, problem->context, self->stage, error));
+    if (!price_memo_add(&self->problem->plans, problem_assignment_key(problem, assignment), self->price))
+        return am_fail_memory(error, 0);
+    return AM_OK;
+}
+
+/* The part of the communication that the step waits for. */
+static double exposed_share(const PlanPrice *price) {
+    if (!(price->communication_seconds > 0) || !(price->compute_seconds > 0)) return 1;
+    double share = (price->seconds - price->compute_seconds) / price->communication_seconds;
+    return share > 1 - LEAST_HIDDEN ? 1 : fmax(share, LEAST_HIDDEN);
+}
+
+AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, Problem *problem, AmError *error) {
+    Refining *self = ARENA_ARRAY(arena, Refining, 1);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    *self = (Refining){.arena = arena, .problem = problem, .stage = stage, .price = price};
+    /* Instructions of a module that was rewritten may stand for one of the file's together. */
+    if (problem->context->whole || problem_must_stop(problem)) return AM_OK;
+    TRY(open_model(self, error));
+    double share = exposed_share(price);
+    bool is_changed = self->model != NULL;
+    for (int32_t round = 0; round < ROUNDS && is_changed; round++) {
+        is_changed = round == 0 && share < 1;
+        self->weights = (AdditiveWeights){1, round == 0 ? share : 1};
+        TRY(refine_round(self, &is_changed, error));
+    }
+    return AM_OK;
+}
+
+int64_t refine_evaluations(const SearchOptions *options, int64_t limit) {
+    bool is_joint = options->space == SPACE_SINGLE_STAGE || search_spans_stages(options);
+    bool is_free = is_joint && !options->kept && options->pin_count == 0 && !options->is_even;
+    bool is_wanted =
+        search_method_explores(options->searcher) && !options->no_polish && !options->no_overrides;
+    int64_t part = limit / EVALUATIONS_PART;
+    if (!is_free || !is_wanted) return 0;
+    return part < EVALUATIONS_MOST ? part : EVALUATIONS_MOST;
+}
+
+/* The plan with the stage, simulated, where it is quicker by that, too. */
+static AmStatus take_stage(Plan *plan, const PlanStage *stage, Arena *arena, const PlanContext *context,
+                           const Cluster *cluster, const SearchOptions *options, AmError *error) {
+    PlanStage *stages = ARENA_ARRAY(arena, PlanStage, 1);
+    Simulation *simulation;
+    Plan refined = *plan;
+    if (!stages) return am_fail_memory(error, (int64_t)sizeof *stages);
+    *stages = *stage;
+    refined.stages = stages;
+    TRY(simulate_plan(&simulation, arena, context, &refined, cluster, options->memory_fraction, error));
+    TRY(simulation_predict(&refined, arena, simulation, error));
+    if (simulation->fit.fits && refined.predicted_step_seconds < plan->predicted_step_seconds)
+        *plan = refined;
+    return AM_OK;
+}
+
+AmStatus refine_plan(Plan *plan, int64_t left, int64_t cap, bool *is_cut, int64_t *evaluations, Arena *arena,
+                     const PlanContext *context, const Cluster *cluster, const SearchOptions *options,
+                     const StopSignal *stop, AmError *error) {
+    int64_t all = search_evaluations_for(options->searcher, context->canonical->instruction_count);
+    int64_t most = refine_evaluations(options, all);
+    const ProblemSettings settings = {.space = SPACE_SINGLE_STAGE,
+                                      .memory_fraction = options->memory_fraction,
+                                      .budget = {.limit = left < most ? left : most,
+                                                 .cap = cap,
+                                                 .deadline = stop->deadline,
+                                                 .interrupted = stop->interrupted,
+                                                 .watch = options->watch}};
+    PlanStage stage = plan->stages[0];
+    PlanPrice price = {.seconds = plan->predicted_step_seconds,
+                       .compute_seconds = plan->predicted[0].compute_seconds,
+                       .communication_seconds = plan->predicted[0].communication_seconds};
+    Problem *problem;
+    TRY(problem_create(&problem, context, cluster, &stage.mesh, stage.devices, &settings, error));
+    search_watch_phase(options->watch, SEARCH_PHASE_OVERRIDES);
+    AmStatus status = refine_stage(&stage, &price, arena, problem, error);
+    *evaluations += problem->budget.evaluations;
+    *is_cut = problem->budget.is_cut;
+    if (status == AM_OK && stage.override_count > plan->stages[0].override_count)
+        status = take_stage(plan, &stage, arena, context, cluster, options, error);
+    problem_free(problem);
+    return status;
+}

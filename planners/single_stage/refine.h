@@ -1,0 +1,34 @@
+/* Overrides: improvements beyond a plan's lists.
+ *
+ * Lists treat a class of dimensions equally everywhere. For single operators, equal in repeated
+ * layers, another choice may be better: an embedding whose gather is split along its width while
+ * the rest splits the sequence, or a product with a replicated operand instead of a scattered sum.
+ * The dual of the additive model (cost/relaxation/additive_bound.h) shows where a plan exceeds the bound and
+ * proposes changes. Operators and tensors that gain by changing together (additive_patches()), then
+ * single operators with the most slack, equal ones of all layers together, are tried as overrides
+ * of the plan; the real price decides. The result of an operator with overrides is stored in the
+ * state that its only reader needs.
+ */
+#ifndef PLANNERS_SINGLE_STAGE_REFINE_H
+#define PLANNERS_SINGLE_STAGE_REFINE_H
+
+#include "base/system/stop.h"
+#include "planners/single_stage/search.h"
+
+/* Adds overrides, in the arena, to a plan of the problem as long as they make it quicker; `price` is its
+ * price, then that with them. Every plan that is priced is one of the problem's evaluations. Does nothing
+ * where the additive model claims nothing. The result does not depend on the number of threads. */
+AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, Problem *problem, AmError *error);
+
+/* How many of a search's evaluations are for overrides: none where the options ask for plans without, or say
+ * themselves what becomes of single tensors. */
+int64_t refine_evaluations(const SearchOptions *options, int64_t limit);
+
+/* The same for a one-stage plan and one micro-batch that has been simulated, with no more than such a
+ * search's share of evaluations, nor than are left; they are added to `*evaluations`. `cap`: of evaluations,
+ * 0: none; `*is_cut`: it left something out. The plan is simulated anew. */
+AmStatus refine_plan(Plan *plan, int64_t left, int64_t cap, bool *is_cut, int64_t *evaluations, Arena *arena,
+                     const PlanContext *context, const Cluster *cluster, const SearchOptions *options,
+                     const StopSignal *stop, AmError *error);
+
+#endif

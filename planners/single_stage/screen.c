@@ -1,0 +1,138 @@
+/* Screening by estimates; see screen.h. */
+#include "planners/single_stage/screen.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "planners/problem/axis_plan_changes.h"
+#include "planners/single_stage/estimate.h"
+#include "planners/single_stage/single_stage.h"
+
+enum { MOST_STEPS = 300, LEAST_STEPS = 40 };
+/* Steps times instructions: an estimate clears memory for all of the module. */
+enum { MOST_WORK = 4000000 };
+/* Estimates nearer than this are of lists that come to the same, or might as well. */
+#define LEAST_DIFFERENCE 1e-6
+
+/* The estimated cost of a plan. */
+typedef enum ScreenScore {
+    SCREEN_SUM,    /* computing and communication one after the other */
+    SCREEN_HIDDEN, /* all but a part of the shorter one of the two hidden behind the other */
+    SCREEN_SCORES
+} ScreenScore;
+#define LEFT_OVER 0.2
+
+typedef struct Screen {
+    Problem *problem;
+    Estimator *estimator;
+    Screening found[SCREEN_SCORES]; /* by each of the scores */
+    ScreenScore score;              /* of the walk */
+    int32_t steps;                  /* of a walk */
+} Screen;
+
+static double score_of(const PlanPrice *estimate, ScreenScore score) {
+    double shorter = fmin(estimate->compute_seconds, estimate->communication_seconds);
+    PlanPrice hidden = *estimate;
+    if (score == SCREEN_HIDDEN) hidden.seconds -= (1 - LEFT_OVER) * shorter;
+    return plan_price_score(&hidden);
+}
+
+/* Keeps an axis plan if it is among the best; of equal ones the first. */
+static void keep(Screening *self, const AxisPlan *axis_plan, const PlanPrice *estimate, ScreenScore by) {
+    double score = score_of(estimate, by);
+    int32_t at = self->count;
+    while (at > 0 && score < score_of(&self->kept[at - 1].estimate, by) * (1 - LEAST_DIFFERENCE)) at--;
+    bool is_known = at > 0 && score <= score_of(&self->kept[at - 1].estimate, by) * (1 + LEAST_DIFFERENCE);
+    if (is_known || at == SCREEN_MOST_OF_SCORE) return;
+    if (self->count < SCREEN_MOST_OF_SCORE) self->count++;
+    for (int32_t k = self->count - 1; k > at; k--) self->kept[k] = self->kept[k - 1];
+    self->kept[at] = (Screened){*axis_plan, *estimate};
+}
+
+static AmStatus score_axis_plan(Screen *self, const AxisPlan *axis_plan, double *score, AmError *error) {
+    PlanPrice estimate;
+    TRY(estimate_axis_plan(&estimate, self->estimator, axis_plan, error));
+    *score = score_of(&estimate, self->score);
+    for (ScreenScore by = 0; by < SCREEN_SCORES; by++) keep(&self->found[by], axis_plan, &estimate, by);
+    return AM_OK;
+}
+
+/* Walks from one axis plan by estimates: annealing, or hill climbing. */
+static AmStatus walk(Screen *self, const AxisPlan *start, bool is_climb, Random *random, AmError *error) {
+    AxisPlan axis_plan = *start;
+    double score;
+    TRY(score_axis_plan(self, &axis_plan, &score, error));
+    for (int32_t step = 0; step < self->steps && !problem_must_stop(self->problem); step++) {
+        AxisPlan changed = axis_plan;
+        double next;
+        if (!axis_plan_change(self->problem, random, &changed)) continue;
+        TRY(score_axis_plan(self, &changed, &next, error));
+        if (is_climb ? next >= score : !annealing_takes(random, next / score - 1, (double)step / self->steps))
+            continue;
+        axis_plan = changed;
+        score = next;
+    }
+    return AM_OK;
+}
+
+/* From the best recipe, from what splits nothing, and from the best of both. */
+static AmStatus walk_from_starts(Screen *self, Random *random, AmError *error) {
+    AxisPlan axis_plan = {0};
+    for (int32_t e = 0; e < BASELINE_COUNT && !problem_must_stop(self->problem); e++) {
+        const char *reason;
+        double score;
+        TRY(baseline_axis_plan(self->problem, (Baseline)e, &axis_plan, &reason, error));
+        if (!reason) TRY(score_axis_plan(self, &axis_plan, &score, error));
+    }
+    if (self->found[self->score].count > 0) {
+        axis_plan = self->found[self->score].kept[0].axis_plan;
+        TRY(walk(self, &axis_plan, false, random, error));
+    }
+    axis_plan = (AxisPlan){0};
+    TRY(walk(self, &axis_plan, false, random, error));
+    axis_plan = self->found[self->score].kept[0].axis_plan;
+    return walk(self, &axis_plan, true, random, error);
+}
+
+static bool has(const Screening *screening, const AxisPlan *axis_plan) {
+    for (int32_t k = 0; k < screening->count; k++)
+        if (memcmp(&screening->kept[k].axis_plan, axis_plan, sizeof *axis_plan) == 0) return true;
+    return false;
+}
+
+/* Merges the best by each score alternately. */
+static void merge(Screening *screening, const Screen *self) {
+    for (int32_t k = 0; k < SCREEN_MOST_OF_SCORE; k++)
+        for (ScreenScore by = 0; by < SCREEN_SCORES; by++)
+            if (k < self->found[by].count && !has(screening, &self->found[by].kept[k].axis_plan))
+                screening->kept[screening->count++] = self->found[by].kept[k];
+}
+
+AmStatus screen_price(const Screening *screening, Problem *problem, AmError *error) {
+    AxisPlan axis_plans[SCREEN_MOST_KEPT];
+    for (int32_t k = 0; k < screening->count; k++) axis_plans[k] = screening->kept[k].axis_plan;
+    for (int32_t k = 0; k < screening->count && !problem_must_stop(problem); k += PROBLEM_BATCH) {
+        int32_t left = screening->count - k, count = left < PROBLEM_BATCH ? left : PROBLEM_BATCH;
+        TRY(problem_price_batch(problem, &axis_plans[k], count, error));
+    }
+    return AM_OK;
+}
+
+AmStatus screen_search(Screening *screening, Problem *problem, uint64_t seed, AmError *error) {
+    int32_t steps = MOST_WORK / (problem->context->rules->count + 1);
+    Screen self = {.problem = problem,
+                   .steps = steps < LEAST_STEPS  ? LEAST_STEPS
+                            : steps > MOST_STEPS ? MOST_STEPS
+                                                 : steps};
+    Random random;
+    random_seed(&random, seed);
+    screening->count = 0;
+    TRY(estimator_open(&self.estimator, problem, error));
+    if (!self.estimator) return AM_OK;
+    AmStatus status = AM_OK;
+    for (self.score = 0; self.score < SCREEN_SCORES && status == AM_OK; self.score++)
+        status = walk_from_starts(&self, &random, error);
+    estimator_close(self.estimator);
+    merge(screening, &self);
+    return status;
+}

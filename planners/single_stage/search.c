@@ -1,0 +1,413 @@
+/* Search over all meshes of a cluster; see search.h. The searchers are in search_methods.c. */
+#include <math.h>
+#include <string.h>
+
+#include "base/system/clock.h"
+#include "lowering/micro_batch/micro_batches.h"
+#include "planners/baselines/even_pipeline.h"
+#include "planners/bounds/bound.h"
+#include "planners/improve/plan_climb.h"
+#include "planners/single_stage/refine.h"
+#include "planners/single_stage/single_stage.h"
+
+AmStatus single_stage_problem(Problem **problem, const SingleStageSearch *self, const Mesh *mesh,
+                              int64_t limit, AmError *error) {
+    const SearchOptions *options = self->options;
+    ProblemSettings settings = {
+        .space = options->space,
+        .memory_fraction = options->memory_fraction,
+        .budget = {.limit = limit, .deadline = self->deadline, .interrupted = options->interrupted},
+        .pins = options->pins,
+        .pin_count = options->pin_count,
+        .kept = options->kept,
+        .is_even = options->is_even,
+        .scratch = self->scratch};
+    settings.budget.watch = options->watch;
+    return problem_create(problem, self->context, self->cluster, mesh, self->devices, &settings, error);
+}
+
+static AmStatus add_problem(SingleStageSearch *self, const Mesh *mesh, AmError *error) {
+    TRY(single_stage_problem(&self->problems[self->problem_count], self, mesh, self->limit, error));
+    self->problem_count++;
+    return AM_OK;
+}
+
+/* Every ordered split of the devices into data x model on which the pins can
+ * hold, or the one mesh asked for. */
+static AmStatus create_problems(SingleStageSearch *self, AmError *error) {
+    int32_t devices = self->cluster->device_count;
+    if (self->options->mesh) {
+        Mesh mesh;
+        TRY(mesh_parse(&mesh, self->arena, self->options->mesh, error));
+        if (mesh.axis_count > AXIS_PLAN_AXES)
+            return am_fail(error, AM_ERROR_USAGE, "", "--mesh %s: at most %d axes can be searched",
+                           self->options->mesh, AXIS_PLAN_AXES);
+        if (mesh.device_count != devices)
+            return am_fail(error, AM_ERROR_USAGE, "", "--mesh %s has %d devices, cluster %s has %d",
+                           self->options->mesh, mesh.device_count, self->cluster->name, devices);
+        return add_problem(self, &mesh, error);
+    }
+    AmError refusal = {0}; /* of the last mesh left out */
+    for (int32_t model = 1; model <= devices && self->problem_count < SEARCH_MOST_MESHES; model++) {
+        if (devices % model != 0) continue;
+        Mesh mesh = {.axis_count = 2,
+                     .axes = {{.name = "data", .size = devices / model}, {.name = "model", .size = model}},
+                     .device_count = devices};
+        refusal = (AmError){0};
+        AmStatus status = add_problem(self, &mesh, &refusal);
+        if (status == AM_OK || status == AM_ERROR_INFEASIBLE) continue;
+        if (error) *error = refusal;
+        return status;
+    }
+    if (self->problem_count > 0) return AM_OK;
+    return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source,
+                   "no mesh of data x model takes the pins; on the last one: %s", refusal.text);
+}
+
+AmStatus single_stage_plan(SingleStageSearch *self, const Problem *problem, const AxisPlan *axis_plan,
+                           Plan **plan, AmError *error) {
+    *plan = ARENA_ARRAY(self->arena, Plan, 1);
+    PlanStage *stage = ARENA_ARRAY(self->arena, PlanStage, 1);
+    if (self->arena->failed) return am_fail_memory(error, (int64_t)sizeof **plan);
+    problem_stage(problem, axis_plan, self->arena, stage);
+    search_describe_plan(*plan, self->context, self->cluster, self->options);
+    (*plan)->stages = stage;
+    (*plan)->predicted = ARENA_ARRAY(self->arena, PlanDevicePrediction, problem->mesh.device_count);
+    if (self->arena->failed) return am_fail_memory(error, problem->mesh.device_count);
+    return micro_batches_state_relaxations(*plan, self->arena, self->context, error);
+}
+
+AmStatus single_stage_simulate(const SingleStageSearch *self, Plan *plan, MemoryFit *fit, AmError *error) {
+    Arena *scratch = scratch_take(self->scratch);
+    PlanDevicePrediction *predicted = plan->predicted;
+    Simulation *simulation;
+    AmStatus status = simulate_plan(&simulation, scratch, self->context, plan, self->cluster,
+                                    self->options->memory_fraction, error);
+    if (status == AM_OK) status = simulation_predict(plan, scratch, simulation, error);
+    if (status == AM_OK) {
+        memcpy(predicted, plan->predicted, sizeof *predicted * (size_t)plan->device_count);
+        *fit = simulation->fit;
+    }
+    plan->predicted = predicted;
+    scratch_give(self->scratch, scratch);
+    return status;
+}
+
+bool single_stage_is_interrupted(const SingleStageSearch *self) {
+    return self->options->interrupted && *self->options->interrupted;
+}
+
+bool single_stage_must_end(const SingleStageSearch *self) {
+    return single_stage_is_interrupted(self) || (self->deadline > 0 && clock_seconds() > self->deadline);
+}
+
+int64_t single_stage_evaluations(const SingleStageSearch *self) {
+    int64_t total = self->climbed + self->shared;
+    for (int32_t k = 0; k < self->problem_count; k++) total += self->problems[k]->budget.evaluations;
+    return total;
+}
+
+int64_t single_stage_left(const SingleStageSearch *self) {
+    return self->cap > 0 ? self->cap - single_stage_evaluations(self) : INT64_MAX;
+}
+
+bool single_stage_cap(SingleStageSearch *self, Problem *problem) {
+    int64_t left = single_stage_left(self);
+    if (left <= 0) self->is_cut = true;
+    problem->budget.cap = self->cap > 0 ? problem->budget.evaluations + left : 0;
+    return left > 0;
+}
+
+void single_stage_sort(SingleStageSearch *self) {
+    for (int32_t k = 1; k < self->problem_count; k++) {
+        Problem *problem = self->problems[k];
+        int32_t place = k;
+        for (; place > 0; place--) {
+            const Problem *other = self->problems[place - 1];
+            bool better = problem->has_best &&
+                          (!other->has_best || plan_price_better(&problem->best_price, &other->best_price));
+            if (!better) break;
+            self->problems[place] = self->problems[place - 1];
+        }
+        self->problems[place] = problem;
+    }
+}
+
+static bool has_plan(const SingleStageSearch *self) {
+    for (int32_t k = 0; k < self->problem_count; k++)
+        if (self->problems[k]->has_best && self->problems[k]->best_price.excess <= 0) return true;
+    return false;
+}
+
+/* Finds a plan for a search that is ended at once: the first baseline that fits, those with the
+ * least memory first, or the unsplit plan. */
+static AmStatus find_any_plan(SingleStageSearch *self, AmError *error) {
+    AxisPlan axis_plan = {0};
+    PlanPrice price;
+    for (int32_t e = BASELINE_COUNT - 1; e >= 0; e--)
+        for (int32_t k = self->problem_count - 1; k >= 0; k--) {
+            const char *reason;
+            if (has_plan(self)) return AM_OK;
+            TRY(baseline_axis_plan(self->problems[k], (Baseline)e, &axis_plan, &reason, error));
+            if (!reason) TRY(problem_price(self->problems[k], &axis_plan, &price, error));
+        }
+    if (has_plan(self)) return AM_OK;
+    axis_plan = (AxisPlan){0};
+    TRY(problem_price(self->problems[0], &axis_plan, &price, error));
+    if (price.excess <= 0 || !single_stage_is_interrupted(self)) return AM_OK;
+    return am_fail(error, AM_INTERRUPTED, "", "interrupted before a plan was found that fits");
+}
+
+/* How far from the best plan of all meshes this one can be; a bound that is known already may be better. */
+static AmStatus prove(SingleStageSearch *self, Plan *plan, double start, AmError *error) {
+    PlanBound bound;
+    double seconds = self->options->seconds;
+    const StopSignal stop = {.interrupted = self->options->interrupted,
+                             .deadline = seconds > 0 ? start + seconds : 0};
+    Mesh meshes[SEARCH_MOST_MESHES];
+    for (int32_t k = 0; k < self->problem_count; k++) meshes[k] = self->problems[k]->mesh;
+    TRY(plan_bound_find(&bound, self->context, self->cluster, self->devices, meshes, self->problem_count,
+                        plan, &stop, error));
+    self->result->model_gap = bound.model_gap;
+    if (!(bound.seconds > 0) || bound.seconds <= plan->bound_seconds) return AM_OK;
+    plan->bound = "lower";
+    plan->bound_seconds = bound.seconds;
+    return AM_OK;
+}
+
+/* The fraction of a time limit for the search; the rest is for the bound. */
+#define SEARCHING_SHARE 0.75
+/* The time of a bound for a mesh, in evaluations. */
+#define PROOF_EVALUATIONS 8
+
+/* Returns whether a bound is computed: not after an interrupt, and not without time for it. */
+static bool may_prove(const SingleStageSearch *self, double start) {
+    const SearchOptions *options = self->options;
+    bool is_wanted = search_method_takes_baselines(options->searcher) && !options->skip_bound;
+    if (!is_wanted || self->result->interrupted) return false;
+    if (options->seconds == 0) return true;
+    double now = clock_seconds(), plans = (double)single_stage_evaluations(self);
+    double needed = plans > 0 ? PROOF_EVALUATIONS * self->problem_count * (now - start) / plans : 0;
+    return now + needed <= start + options->seconds;
+}
+
+/* With what evaluations are left. */
+static AmStatus refine(SingleStageSearch *self, Problem *problem, Plan *plan, AmError *error) {
+    PlanPrice price = problem->best_price;
+    if (self->refining == 0 || self->is_cut || single_stage_must_end(self)) return AM_OK;
+    if (!single_stage_cap(self, problem)) return AM_OK;
+    problem->budget.limit = problem->budget.evaluations + self->refining;
+    search_watch_phase(self->options->watch, SEARCH_PHASE_OVERRIDES);
+    AmStatus status = refine_stage(plan->stages, &price, self->arena, problem, error);
+    self->is_cut |= problem->budget.is_cut;
+    return status;
+}
+
+/* Keeps the plan of a round if it is better than those of the rounds before. */
+static void keep_better(SingleStageSearch *self, Plan *plan, const MemoryFit *fit) {
+    bool is_better = !self->plan || (fit->fits && !self->fit.fits);
+    if (!is_better && fit->fits == self->fit.fits)
+        is_better = fit->fits ? plan->predicted_step_seconds < self->plan->predicted_step_seconds
+                              : fit->needed_fraction < self->fit.needed_fraction;
+    if (!is_better) return;
+    self->plan = plan;
+    self->fit = *fit;
+}
+
+/* Single changes of the plan. */
+static AmStatus climb(SingleStageSearch *self, Plan **plan, AmError *error) {
+    PlanClimb *climb = &self->climb;
+    if (!self->options->climbs || self->is_cut || !plan_climb_applies(self->options)) return AM_OK;
+    bool is_same = (*plan)->predicted_step_seconds == self->climbed_from;
+    if (single_stage_left(self) <= 0 || is_same) return AM_OK;
+    self->climbed_from = (*plan)->predicted_step_seconds;
+    climb->whole = self->options->climbs;
+    climb->cluster = self->cluster;
+    climb->options = self->options;
+    climb->keeps_micro_batches = true;
+    climb->stop = (StopSignal){self->options->interrupted, self->deadline};
+    climb->cap = self->cap > 0 ? single_stage_left(self) : 0;
+    TRY(plan_climb_open(climb, self->arena, error));
+    AmStatus status = plan_climb(plan, climb, 0, self->arena, error);
+    self->climbed += climb->evaluations;
+    self->is_cut |= climb->is_cut;
+    return status;
+}
+
+/* The best axis plan of the round as a plan, with overrides. */
+static AmStatus end_round(SingleStageSearch *self, AmError *error) {
+    single_stage_sort(self);
+    Problem *best = self->problems[0];
+    Plan *plan;
+    MemoryFit fit;
+    if (!best->has_best) return AM_OK;
+    TRY(single_stage_plan(self, best, &best->best, &plan, error));
+    TRY(refine(self, best, plan, error));
+    TRY(single_stage_simulate(self, plan, &fit, error));
+    if (self->sharing > 0 && single_stage_left(self) < self->sharing) self->is_cut = true;
+    if (!self->is_cut) TRY(single_stage_share(self, &plan, &fit, error));
+    if (fit.fits) TRY(climb(self, &plan, error));
+    keep_better(self, plan, &fit);
+    return AM_OK;
+}
+
+/* Keeps the unsplit plan, if a cap leaves no evaluation and no baseline fits. */
+static AmStatus keep_unsplit(SingleStageSearch *self, AmError *error) {
+    const AxisPlan nothing = {0};
+    Plan *plan;
+    MemoryFit fit;
+    TRY(single_stage_plan(self, self->problems[0], &nothing, &plan, error));
+    TRY(single_stage_simulate(self, plan, &fit, error));
+    keep_better(self, plan, &fit);
+    return AM_OK;
+}
+
+/* The best plan found, or a recipe's where rounding made that the faster one. */
+static AmStatus make_plan(SingleStageSearch *self, double start, AmError *error) {
+    bool takes_baselines = !self->options->no_seeds && search_method_takes_baselines(self->options->searcher);
+    for (int32_t e = 0; e < BASELINE_COUNT && takes_baselines; e++) {
+        double seconds = self->result->baselines[e].seconds; /* NAN: does not fit */
+        const MemoryFit fits = {.fits = true};
+        if (self->baseline_plans[e] && !isnan(seconds)) keep_better(self, self->baseline_plans[e], &fits);
+    }
+    bool may_share = self->may_share;
+    if (!self->plan) TRY(keep_unsplit(self, error));
+    Plan *plan = self->plan;
+    if (!self->fit.fits) {
+        self->result->nearest = plan;
+        self->result->nearest_fit = self->fit;
+        return memory_fail(&self->fit, self->cluster, self->options->memory_fraction, error);
+    }
+    SearchResult *result = self->result;
+    if (may_share) { /* shares are not enumerated */
+        result->is_exact = false;
+        result->exact_space = NULL;
+        result->bound_seconds = 0;
+    }
+    if (result->is_exact) {
+        plan->bound = "exact";
+        plan->bound_seconds = plan->predicted_step_seconds;
+    } else if (result->bound_seconds > 0) {
+        plan->bound = "lower";
+        plan->bound_seconds = fmin(result->bound_seconds, plan->predicted_step_seconds);
+    }
+    if (may_prove(self, start)) {
+        search_watch_phase(self->options->watch, SEARCH_PHASE_BOUND);
+        TRY(prove(self, plan, start, error));
+    }
+    plan->evaluations = single_stage_evaluations(self);
+    self->result->plan = plan;
+    return AM_OK;
+}
+
+/* Several stages: the recipe alone, beside those of a stage on all devices. */
+static AmStatus search_pipeline(SingleStageSearch *self, AmError *error) {
+    SearchResult *result = self->result;
+    const SearchOptions *options = self->options;
+    BaselineResult *quoted = &result->baselines[options->baseline];
+    if (!search_is_pipeline_recipe(options))
+        return am_fail(
+            error, AM_ERROR_USAGE, "",
+            "--space pipeline: expected --expert even_pipeline or megatron_3d, or --objective paper "
+            "(--space hybrid searches pipelines)");
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) result->baselines[e] = (BaselineResult){.seconds = NAN};
+    if (!options->mesh) { /* which is that of a stage */
+        TRY(create_problems(self, error));
+        TRY(baseline_price_all(self, error));
+    }
+    TRY(even_pipeline_plan(&result->plan, &quoted->reason, &result->evaluations, self->arena, self->context,
+                           self->cluster, options, error));
+    if (!result->plan)
+        return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source, "--expert %s: %s",
+                       options->called ? options->called : baseline_name(options->baseline), quoted->reason);
+    quoted->seconds = result->plan->predicted_step_seconds;
+    result->plan->evaluations = result->evaluations;
+    return AM_OK;
+}
+
+/* A round that prices no more than this part of its size has exhausted the space. */
+enum { LEAST_NEW = 16 };
+/* Rounds grow up to this size. */
+#define MOST_SIZE ((int64_t)1 << 40)
+
+/* Sets the evaluations and the seed of a round. The first has as many as the options say, each further one as
+ * many as all before together: sizes that do not depend on the cap. */
+static void begin_round(SingleStageSearch *self, SearchOptions *single, int32_t round) {
+    int64_t size = self->round_size;
+    for (int32_t k = 1; k < round && size < MOST_SIZE; k++) size *= 2;
+    single->seed = self->seed + (uint64_t)round * SEARCH_SEED_STEP;
+    self->refining = refine_evaluations(single, size);
+    self->sharing = single_stage_share_evaluations(self, size - self->refining);
+    self->may_share = self->sharing > 0;
+    self->limit = single_stage_evaluations(self) + size - self->refining - self->sharing;
+}
+
+/* One round after the other until the cap ends them or a round finds few plans that were not priced before;
+ * without a cap, one round. */
+static AmStatus run_rounds(SingleStageSearch *self, SearchOptions *single, AmError *error) {
+    for (int32_t round = 0;; round++) {
+        int64_t before = single_stage_evaluations(self) - self->climbed;
+        begin_round(self, single, round);
+        int64_t wanted = (self->limit + self->refining - before - self->climbed) / LEAST_NEW;
+        TRY(search_method_run(self, error));
+        self->result->interrupted = single_stage_is_interrupted(self);
+        if (single_stage_must_end(self)) TRY(find_any_plan(self, error));
+        TRY(baseline_price_all(self, error));
+        TRY(end_round(self, error));
+        bool is_new = single_stage_evaluations(self) - self->climbed - before > wanted &&
+                      search_method_has_rounds(single->searcher);
+        bool is_left = single->is_anytime && !self->is_cut && single_stage_left(self) > 0;
+        if (!is_new || !is_left || single_stage_must_end(self)) return AM_OK;
+    }
+}
+
+AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, const Cluster *cluster,
+                const SearchOptions *options, AmError *error) {
+    double start = clock_seconds();
+    SearchOptions single = *options;
+    if (single.space == SPACE_AUTO) single.space = SPACE_SINGLE_STAGE;
+    bool has_stages = search_has_stages(&single);
+    bool method_takes_baselines = search_method_takes_baselines(options->searcher);
+    *result = (SearchResult){.model_gap = NAN};
+    SingleStageSearch self = {
+        .arena = arena,
+        .context = context,
+        .cluster = cluster,
+        .options = &single,
+        .result = result,
+        .devices = ARENA_ARRAY(arena, int32_t, cluster->device_count),
+        .round_size = options->evaluations > 0
+                          ? options->evaluations
+                          : search_evaluations_for(options->searcher, context->canonical->instruction_count),
+        .seed = options->seed,
+        .cap = options->cap,
+        .deadline = options->seconds > 0
+                        ? start + options->seconds * (options->skip_bound ? 1 : SEARCHING_SHARE)
+                        : 0};
+    if (!self.devices) return am_fail_memory(error, cluster->device_count);
+    self.scratch = scratch_create();
+    if (!self.scratch) return am_fail_memory(error, (int64_t)sizeof *self.scratch);
+    for (int32_t d = 0; d < cluster->device_count; d++) self.devices[d] = d;
+    AmStatus status;
+    if (has_stages) {
+        status = search_pipeline(&self, error);
+    } else {
+        TRY_OR_FAIL(create_problems(&self, error));
+        search_watch_phase(options->watch, SEARCH_PHASE_BASELINES);
+        search_watch_expect(options->watch, self.cap > 0 ? self.cap : self.round_size);
+        if (method_takes_baselines) TRY_OR_FAIL(baseline_price_all(&self, error));
+        search_watch_phase(options->watch, SEARCH_PHASE_SINGLE_STAGE);
+        if (options->cap >= 0) TRY_OR_FAIL(run_rounds(&self, &single, error));
+        else TRY_OR_FAIL(baseline_price_all(&self, error));
+        status = make_plan(&self, start, error);
+        result->evaluations = single_stage_evaluations(&self);
+        result->is_cut = self.is_cut;
+        result->interrupted = single_stage_is_interrupted(&self); /* during the proof, too */
+    }
+    result->search_seconds = clock_seconds() - start;
+fail:
+    plan_climb_close(&self.climb);
+    for (int32_t k = 0; k < self.problem_count; k++) problem_free(self.problems[k]);
+    scratch_free(self.scratch);
+    return status;
+}

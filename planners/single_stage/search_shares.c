@@ -1,0 +1,174 @@
+/* Unequal shares of mixed devices in one-stage plans.
+ *
+ * Searchers price lists with equal shares, which all devices of a mesh can run as one program. What is best
+ * with equal shares need not be best with unequal ones, so the best plans of several meshes and data
+ * parallelism get shares (hybrid_shares.h), and the quickest is taken. The plan without shares stays where no
+ * shares are quicker.
+ */
+#include <math.h>
+
+#include "planners/improve/hybrid_shares.h"
+#include "planners/single_stage/searchers.h"
+#include "planners/single_stage/single_stage.h"
+
+/* Plans that get shares at most; fewer of large modules, of which all together have so many instructions. */
+enum { MOST_PLANS = 4, WORK = 12000 };
+enum {
+    MOST_CLIMB = 150,
+    CLIMB_WORK = 200000
+};                       /* evaluations for lists under the shares; times instructions */
+enum { LIMIT_PART = 8 }; /* of the evaluations that the user allows */
+/* A plan slower than the best one by more than this cannot catch up. */
+#define CATCHES_UP 2.0
+
+static bool is_mixed(const SingleStageSearch *self, const Mesh *mesh) {
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
+        if (hybrid_shares_axis_is_mixed(mesh, self->devices, self->cluster, axis)) return true;
+    return false;
+}
+
+int64_t single_stage_share_evaluations(const SingleStageSearch *self, int64_t limit) {
+    const SearchOptions *options = self->options;
+    const int64_t wanted = MOST_PLANS * (HYBRID_SHARES_TRIED + 1) + MOST_CLIMB;
+    bool mixes = false;
+    for (int32_t k = 0; k < self->problem_count; k++) mixes |= is_mixed(self, &self->problems[k]->mesh);
+    if (!mixes || options->is_even || options->kept) return 0;
+    if (options->evaluations == 0 || options->is_default_limit) return wanted;
+    int64_t part = limit / LIMIT_PART;
+    return part < wanted ? part : wanted;
+}
+
+/* The plans that may be the quickest with shares: the one that is best without, the best ones of other
+ * meshes, and data parallelism. Each but the first has its problem and axis plan. */
+typedef struct Sharer {
+    Plan *plan;
+    MemoryFit fit;
+    const Problem *problem; /* whose mesh it has */
+    AxisPlan axis_plan;
+} Sharer;
+
+typedef struct Sharers {
+    Sharer of[MOST_PLANS];
+    int32_t count;
+} Sharers;
+
+static const Problem *problem_of(const SingleStageSearch *self, const Plan *plan) {
+    for (int32_t k = 0; k < self->problem_count; k++)
+        if (mesh_is_alike(&self->problems[k]->mesh, &plan->stages[0].mesh)) return self->problems[k];
+    return NULL;
+}
+
+static bool has_problem(const Sharers *sharers, const Problem *problem) {
+    for (int32_t k = 0; k < sharers->count; k++)
+        if (sharers->of[k].problem == problem) return true;
+    return false;
+}
+
+/* Data parallelism as it is quoted, where that is another plan than the best one. */
+static AmStatus add_data_parallel(Sharers *sharers, SingleStageSearch *self, AmError *error) {
+    Plan *plan = self->baseline_plans[BASELINE_DATA_PARALLEL];
+    const Problem *problem = self->baseline_problems[BASELINE_DATA_PARALLEL];
+    bool is_there = plan && !isnan(self->result->baselines[BASELINE_DATA_PARALLEL].seconds);
+    const char *reason;
+    if (!is_there || self->options->no_seeds || plan == sharers->of[0].plan) return AM_OK;
+    Sharer *sharer = &sharers->of[sharers->count++];
+    *sharer = (Sharer){.plan = plan, .fit = {.fits = true}, .problem = problem};
+    return baseline_axis_plan(problem, BASELINE_DATA_PARALLEL, &sharer->axis_plan, &reason, error);
+}
+
+static AmStatus add_meshes(Sharers *sharers, SingleStageSearch *self, int32_t most, AmError *error) {
+    const Sharer *best = &sharers->of[0];
+    for (int32_t k = 0; k < self->problem_count && sharers->count < most && self->sharing > 0; k++) {
+        const Problem *problem = self->problems[k];
+        Sharer *sharer = &sharers->of[sharers->count];
+        bool is_near = problem->has_best &&
+                       (!best->fit.fits ||
+                        problem->best_price.seconds < CATCHES_UP * best->plan->predicted_step_seconds);
+        if (!is_near || has_problem(sharers, problem) || !is_mixed(self, &problem->mesh)) continue;
+        *sharer = (Sharer){.problem = problem, .axis_plan = problem->best};
+        TRY(single_stage_plan(self, problem, &problem->best, &sharer->plan, error));
+        TRY(single_stage_simulate(self, sharer->plan, &sharer->fit, error));
+        sharers->count++;
+        self->shared++;
+        self->sharing--;
+    }
+    return AM_OK;
+}
+
+static AmStatus find_sharers(Sharers *sharers, SingleStageSearch *self, Plan *plan, const MemoryFit *fit,
+                             AmError *error) {
+    int32_t most = WORK / (self->context->rules->count + 1);
+    const Problem *problem = problem_of(self, plan);
+    *sharers = (Sharers){.of = {{.plan = plan, .fit = *fit, .problem = problem}}, .count = 1};
+    if (problem) sharers->of[0].axis_plan = problem->best;
+    if (!search_method_takes_baselines(self->options->searcher)) return AM_OK;
+    most = most < 1 ? 1 : most > MOST_PLANS ? MOST_PLANS : most;
+    if (most > 1) TRY(add_data_parallel(sharers, self, error));
+    return add_meshes(sharers, self, most, error);
+}
+
+/* Returns whether a plan with shares takes the place of one. */
+static bool replaces(const Plan *shared, const MemoryFit *shared_fit, const Plan *plan,
+                     const MemoryFit *fit) {
+    if (!fit->fits || !shared_fit->fits)
+        return shared_fit->fits || (!fit->fits && shared_fit->needed_fraction < fit->needed_fraction);
+    return shared->predicted_step_seconds < plan->predicted_step_seconds;
+}
+
+/* Changes the lists of the best plan with shares, one by one, from what the sharers on its mesh say. */
+static AmStatus climb(SingleStageSearch *self, const Sharers *sharers, Plan **plan, MemoryFit *fit,
+                      AmError *error) {
+    const Mesh *mesh = &(*plan)->stages[0].mesh;
+    int64_t most = CLIMB_WORK / (self->context->rules->count + 1);
+    Problem *problem;
+    PlanPrice price;
+    Plan *found;
+    MemoryFit found_fit;
+    most = most < MOST_CLIMB ? most : MOST_CLIMB;
+    if (most > self->sharing) most = self->sharing;
+    if (most < 1 || self->options->no_polish) return AM_OK;
+    TRY(single_stage_problem(&problem, self, mesh, most, error));
+    AmStatus status = AM_OK;
+    for (int32_t k = 0; k < sharers->count && status == AM_OK; k++)
+        if (sharers->of[k].problem && mesh_is_alike(&sharers->of[k].problem->mesh, mesh))
+            status = problem_price(problem, &sharers->of[k].axis_plan, &price, error);
+    if (status == AM_OK) status = polish_climb(problem, error);
+    if (status == AM_OK) status = polish_walk(problem, error);
+    self->sharing -= problem->budget.evaluations;
+    self->shared += problem->budget.evaluations;
+    if (status == AM_OK && problem->has_best)
+        status = single_stage_plan(self, problem, &problem->best, &found, error);
+    if (status == AM_OK && problem->has_best) status = single_stage_simulate(self, found, &found_fit, error);
+    if (status == AM_OK && problem->has_best && replaces(found, &found_fit, *plan, fit)) {
+        *plan = found;
+        *fit = found_fit;
+    }
+    problem_free(problem);
+    return status;
+}
+
+AmStatus single_stage_share(SingleStageSearch *self, Plan **plan, MemoryFit *fit, AmError *error) {
+    const StopSignal stop = {self->options->interrupted, self->deadline};
+    ShareSearch search = {
+        .cluster = self->cluster, .memory_fraction = self->options->memory_fraction, .stop = &stop};
+    Sharers sharers;
+    if (self->sharing == 0 || single_stage_must_end(self)) return AM_OK;
+    TRY(find_sharers(&sharers, self, *plan, fit, error));
+    for (int32_t k = 0; k < sharers.count && self->sharing > 0; k++) {
+        int64_t evaluations = 0;
+        MemoryFit shared_fit;
+        Plan *shared;
+        search.most = self->sharing;
+        if (!is_mixed(self, &sharers.of[k].plan->stages[0].mesh)) continue;
+        TRY(hybrid_shares_find(&shared, &shared_fit, &evaluations, self->arena, sharers.of[k].plan, &search,
+                               error));
+        self->sharing -= evaluations;
+        self->shared += evaluations;
+        if (!shared || !replaces(shared, &shared_fit, *plan, fit)) continue;
+        *plan = shared;
+        *fit = shared_fit;
+    }
+    bool may_climb = search_method_takes_baselines(self->options->searcher) &&
+                     !mesh_has_equal_shares(&(*plan)->stages[0].mesh) && !single_stage_must_end(self);
+    return may_climb ? climb(self, &sharers, plan, fit, error) : AM_OK;
+}

@@ -1,0 +1,43 @@
+/* The searchers. All of them price axis plans of one problem through problem_price(), so that they
+ * share its memory, its budget and its best plan, and stop when problem_must_stop() returns true. */
+#ifndef PLANNERS_SINGLE_STAGE_SEARCHERS_H
+#define PLANNERS_SINGLE_STAGE_SEARCHERS_H
+
+#include "base/random.h"
+#include "dqn/agent.h"
+#include "planners/single_stage/search.h"
+
+/* Every ordered list of usable candidates on every axis. */
+AmStatus exhaustive_search(Problem *problem, AmError *error);
+/* How many axis plans exhaustive_search() prices; saturates at INT64_MAX. */
+int64_t exhaustive_size(const Problem *problem);
+
+/* A random axis plan: on every axis a random subset in random order. */
+void random_axis_plan(const Problem *problem, Random *random, AxisPlan *axis_plan);
+
+/* Local search: entries inserted, removed, replaced or moved, one at a time.
+ * polish_climb() stops at a local optimum, polish_walk() when the budget is
+ * spent or the space exhausted. */
+AmStatus polish_climb(Problem *problem, AmError *error);
+AmStatus polish_walk(Problem *problem, AmError *error);
+
+/* From a plan that splits nothing, the best insertion until none helps. */
+AmStatus greedy_search(Problem *problem, AmError *error);
+
+/* Simulated annealing from the best plan so far, which there must be. */
+AmStatus anneal_search(Problem *problem, uint64_t seed, AmError *error);
+
+/* Branch and bound over the distinct lists: lists of at most AXIS_PLAN_MAX_ENTRIES candidates, with
+ * every amount of storage. `cutoff`: seconds of a plan that fits, on any mesh, or INFINITY.
+ * `nodes`: the limit of computed bounds, besides the evaluations of the problem's budget. No plan
+ * of the problem takes less than the minimum of `cutoff`, of the best plan that fits and of
+ * `*open`, which is INFINITY if the whole space was searched. */
+AmStatus exact_search(Problem *problem, double cutoff, int64_t nodes, double *open, AmError *error);
+
+/* Deep Q-learning on the environment of ordered lists. `log` gets a JSON line
+ * per episode: evaluations, reward, best, epsilon, mean loss of its updates.
+ * `device` is where the network is trained; plans are priced here. */
+AmStatus dqn_search(Problem *problem, uint64_t seed, DqnDevice device, double reference_seconds, Text *log,
+                    AmError *error);
+
+#endif

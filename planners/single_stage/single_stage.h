@@ -1,0 +1,90 @@
+/* What the parts of a search share: search.c begins and ends it, baseline_prices.c prices the recipes, and
+ * search_methods.c is the table of searchers. */
+#ifndef PLANNERS_SINGLE_STAGE_SINGLE_STAGE_H
+#define PLANNERS_SINGLE_STAGE_SINGLE_STAGE_H
+
+#include "cost/simulate/simulate.h"
+#include "planners/improve/plan_climb.h"
+#include "planners/single_stage/search.h"
+
+#define SEARCH_MOST_MESHES 64
+
+typedef struct SingleStageSearch {
+    Arena *arena;
+    const PlanContext *context;
+    const Cluster *cluster;
+    const SearchOptions *options;
+    Scratch *scratch; /* of all problems */
+    int64_t cap;      /* evaluations of the whole search, 0: none */
+    bool is_cut;      /* the cap has left something out: nothing may follow */
+    int64_t limit;    /* evaluations of all problems together up to the end of the round, but for */
+    int64_t refining; /* those that come after (refine.h) */
+    int64_t sharing;  /* and those left for shares of mixed devices */
+    int64_t shared;   /* of these, used */
+    bool may_share;   /* there were some */
+    int64_t climbed;  /* evaluations of climbs over single changes */
+    PlanClimb climb;
+    double climbed_from; /* seconds of the last plan that was climbed from */
+    int64_t round_size;  /* evaluations of the first round */
+    uint64_t seed;
+    Plan *plan;    /* the best of all rounds, or NULL */
+    MemoryFit fit; /* its */
+    double deadline;
+    SearchResult *result;
+    int32_t *devices; /* 0, 1, ... */
+    Problem *problems[SEARCH_MOST_MESHES];
+    int32_t problem_count;
+    Plan *baseline_plans[BASELINE_COUNT]; /* as quoted; NULL where there is none */
+    Problem *baseline_problems[BASELINE_COUNT];
+    bool is_quoted[BASELINE_COUNT];
+} SingleStageSearch;
+
+/* A problem of the search on a mesh of all devices, with at most `limit` evaluations. */
+AmStatus single_stage_problem(Problem **problem, const SingleStageSearch *self, const Mesh *mesh,
+                              int64_t limit, AmError *error);
+/* An axis plan as a plan that is not yet priced, in the search's arena. */
+AmStatus single_stage_plan(SingleStageSearch *self, const Problem *problem, const AxisPlan *axis_plan,
+                           Plan **plan, AmError *error);
+/* Simulates a plan in full and writes what it predicts into it; figures that are shown are always these. All
+ * but `plan` is scratch memory, so that several threads may do so. */
+AmStatus single_stage_simulate(const SingleStageSearch *self, Plan *plan, MemoryFit *fit, AmError *error);
+
+bool single_stage_is_interrupted(const SingleStageSearch *self);
+/* Interrupted, or beyond the deadline. */
+bool single_stage_must_end(const SingleStageSearch *self);
+int64_t single_stage_evaluations(const SingleStageSearch *self);
+/* Evaluations that the cap leaves. */
+int64_t single_stage_left(const SingleStageSearch *self);
+/* Sets the problem's cap to its evaluations so far and what is left of the search's; false: nothing is left,
+ * and the search is cut. */
+bool single_stage_cap(SingleStageSearch *self, Problem *problem);
+/* Problems by their best plan so far, best first. */
+void single_stage_sort(SingleStageSearch *self);
+
+/* The recipe's axis plan on this mesh, beside the pins; or why there is none. */
+AmStatus baseline_axis_plan(const Problem *problem, Baseline baseline, AxisPlan *axis_plan,
+                            const char **reason, AmError *error);
+/* Prices every recipe on the problem's mesh, as starts. */
+AmStatus baseline_price_seeds(Problem *problem, AmError *error);
+/* Quotes one recipe beside the result, or all that are not quoted yet side by side: on the mesh that is its
+ * own. They are no evaluations of the search. After an interrupt or the deadline those that are left have no
+ * price. */
+AmStatus baseline_price(SingleStageSearch *self, Baseline baseline, AmError *error);
+AmStatus baseline_price_all(SingleStageSearch *self, AmError *error);
+
+/* Evaluations for unequal shares, out of `limit` if the options name it; 0 where shares are equal: no axis of
+ * a mesh has coordinates of different devices, or the options ask for equal ones. */
+int64_t single_stage_share_evaluations(const SingleStageSearch *self, int64_t limit);
+/* Replaces the plan by one with unequal shares where that is quicker, or fits where the plan does not. */
+AmStatus single_stage_share(SingleStageSearch *self, Plan **plan, MemoryFit *fit, AmError *error);
+
+/* Lets the searcher that the options name do its work on all problems. */
+AmStatus search_method_run(SingleStageSearch *self, AmError *error);
+/* Returns whether a recipe's own plan may be handed out in place of what the searcher found. */
+bool search_method_takes_baselines(Searcher searcher);
+/* Returns whether it looks for good plans, and knows of none that it is the best. */
+bool search_method_explores(Searcher searcher);
+/* Returns whether more evaluations are spent in rounds; an exact search has passes of its own. */
+bool search_method_has_rounds(Searcher searcher);
+
+#endif

@@ -1,0 +1,33 @@
+/* The assignment: a split and a stored state for every instruction of a stage, derived from the plan's lists.
+ */
+#ifndef PROPAGATION_ASSIGN_ASSIGN_H
+#define PROPAGATION_ASSIGN_ASSIGN_H
+
+#include "propagation/plan/plan.h"
+#include "propagation/stages/stages.h"
+
+/* The meaning of a stage's lists for every instruction (docs/method.md). */
+typedef struct Assignment {
+    const PlanStage *stage;
+    int8_t *factor;        /* [instruction * MESH_MAX_AXES]: factor split on the axis, -1 none */
+    SbpCut *cut;           /* [instruction * MESH_MAX_AXES]: how a split factor is cut: in each of how many
+                              blocks, 1 or more, between how many granules */
+    SbpState *stored;      /* [instruction]: how its result is stored, never P; on-demand values: B */
+    uint8_t *carries;      /* [instruction]: axes (bits) on which it takes P operands and gives P */
+    uint8_t *deferred;     /* [instruction]: axes (bits) on which its P result is left to its user */
+    SbpReduction *partial; /* [instruction * MESH_MAX_AXES]: where its result is partial, what combines it */
+    bool *redone;          /* [instruction]: boxed anew for forward, recomputed forward and backward */
+    const bool *live;      /* [instruction]: reaches an output */
+} Assignment;
+
+AmStatus plan_assign(Assignment **assignment, Arena *arena, const PlanContext *context,
+                     const PlanStage *stage, AmError *error);
+
+/* The same for one stage of several: what of the module it has is in the map (stages.h). */
+AmStatus plan_assign_stage(Assignment **assignment, Arena *arena, const PlanContext *context,
+                           const PlanStage *stage, const StageMap *map, AmError *error);
+
+/* The state in which a planned loop carries an array. */
+SbpState assignment_carried(const Assignment *assignment, const LoopLeaf *leaf);
+
+#endif

@@ -1,0 +1,15 @@
+/* Finds the cheapest states of values that the lists leave open on an axis. */
+#ifndef PROPAGATION_ASSIGN_OPEN_STATES_H
+#define PROPAGATION_ASSIGN_OPEN_STATES_H
+
+#include "propagation/assign/assign.h"
+
+/* Chooses the state with the fewest moved bytes for every result that is replicated on an axis, and
+ * for every element-wise operator, view or reduction that splits nothing there. The choice is exact
+ * if open values form trees (each has one user), and elsewhere never more expensive than
+ * replication. Ties keep values replicated. Overrides are respected. AM_ERROR_INTERNAL if memory is
+ * exhausted. */
+AmStatus open_states_choose(Assignment *assignment, Arena *scratch, const PlanContext *context,
+                            AmError *error);
+
+#endif

@@ -1,0 +1,90 @@
+/* States that the lists leave open; see settle.h. One pass over all uses. */
+#include "propagation/assign/settle.h"
+
+#include "propagation/assign/split.h"
+
+SbpState settle_operand_state(const Assignment *assignment, const PlanContext *context, int32_t i,
+                              int32_t k) {
+    const FactorRule *rule = &context->rules->rules[i];
+    int32_t operand = context->canonical->instructions[i].operands[k];
+    bool is_array = context->canonical->instructions[operand].shape.type != DTYPE_TUPLE;
+    if (!is_array || k >= rule->operand_count) return (SbpState){.axis = {0}};
+    return split_state(context->rules, &assignment->stage->mesh, i, split_of(assignment, i), k);
+}
+
+/* The common need of a value's users, as far as they have been visited. */
+typedef struct Wish {
+    SbpState state;
+    int32_t users;
+    uint8_t differs; /* axes (bits) on which they do not agree */
+} Wish;
+
+static void ask(Wish *wish, SbpState state) {
+    for (int32_t axis = 0; axis < MESH_MAX_AXES && wish->users > 0; axis++)
+        if (!sbp_equal_on(wish->state, state, axis)) wish->differs |= (uint8_t)(1u << axis);
+    if (wish->users++ == 0) wish->state = state;
+}
+
+/* Axes (bits) of the mesh on which instruction i's result is whole, or which its factors split. */
+static uint8_t whole_axes(const Assignment *assignment, int32_t i) {
+    uint8_t axes = 0;
+    for (int32_t axis = 0; axis < assignment->stage->mesh.axis_count; axis++)
+        if (assignment->stored[i].axis[axis] == SBP_B) axes |= (uint8_t)(1u << axis);
+    return axes;
+}
+static uint8_t split_axes(const Assignment *assignment, int32_t i) {
+    uint8_t axes = 0;
+    for (int32_t axis = 0; axis < assignment->stage->mesh.axis_count; axis++)
+        if (assignment->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] >= 0) axes |= (uint8_t)(1u << axis);
+    return axes;
+}
+
+static bool splits_elsewhere(SbpState state, int32_t axis, Sbp sbp) {
+    for (int32_t other = 0; other < MESH_MAX_AXES; other++)
+        if (other != axis && state.axis[other] == sbp) return true;
+    return false;
+}
+
+static bool may_settle(const Assignment *assignment, const PlanContext *context, int32_t i) {
+    const IrInstruction *instruction = &context->canonical->instructions[i];
+    const PlanStage *stage = assignment->stage;
+    if (instruction->operand_count == 0 || instruction->opcode == IR_GET_TUPLE_ELEMENT) return false;
+    if (context->rules->rules[i].result_count != 1 || instruction->shape.type == DTYPE_TUPLE) return false;
+    for (int32_t k = 0; k < stage->override_count; k++)
+        if (stage->overrides[k].instruction == i && stage->overrides[k].has_states) return false;
+    return true;
+}
+
+AmStatus settle_wanted(Assignment *assignment, Arena *scratch, const PlanContext *context, AmError *error) {
+    const Choices *choices = context->choices;
+    ArenaMark mark = arena_mark(scratch);
+    Wish *wishes = ARENA_ARRAY(scratch, Wish, context->rules->count + 1);
+    if (!wishes) return am_fail_memory(error, context->rules->count);
+    for (int32_t n = 0; n < choices->decided_count; n++) {
+        int32_t i = choices->decided[n], first = choices->first_operand[i];
+        uint8_t split = split_axes(assignment, i);
+        for (int32_t k = first; k < choices->first_operand[i + 1]; k++) {
+            Wish *wish = &wishes[choices->operands[k]];
+            uint8_t whole = whole_axes(assignment, choices->operands[k]);
+            /* i needs the dimensions replicated that it does not split. */
+            wish->differs |= whole & (uint8_t)~split;
+            if (whole & ~wish->differs) ask(wish, settle_operand_state(assignment, context, i, k - first));
+            else wish->users++;
+        }
+    }
+    for (int32_t n = 0; n < choices->decided_count; n++) {
+        int32_t i = choices->decided[n];
+        const Wish *wish = &wishes[i];
+        if (wish->users == 0 || wish->users != choices->uses[i]) continue;
+        for (int32_t axis = 0; axis < assignment->stage->mesh.axis_count; axis++) {
+            SbpState *stored = &assignment->stored[i];
+            Sbp wanted = wish->state.axis[axis];
+            if (stored->axis[axis] != SBP_B || !sbp_is_split(wanted) || wish->differs >> axis & 1) continue;
+            if (splits_elsewhere(*stored, axis, wanted) || splits_elsewhere(wish->state, axis, wanted))
+                continue;
+            if (may_settle(assignment, context, i)) sbp_take(stored, wish->state, axis);
+        }
+    }
+    arena_release(scratch, mark);
+    return AM_OK;
+}

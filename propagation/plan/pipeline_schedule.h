@@ -1,0 +1,74 @@
+/* Pipeline schedules: the order in which a stage runs the iterations of its passes.
+ *
+ * S stages, M micro-batches, V chunks of the model on each stage (chunk c of stage s is part c S +
+ * s of the model; V is 1 except in the interleaved schedule). F forward, B backward, W the
+ * gradients of weights, which are part of B except in ZB-H1.
+ *
+ *   gpipe              all F, then all B                                     in flight M
+ *   1f1b               S - s iterations of F, then B and F alternate (DAPPLE)    min(M, S - s)
+ *   interleaved_1f1b   groups of S micro-batches, chunk after chunk; 2 (S - s - 1) + (V - 1) S
+ *                      iterations of F before the first pair of F and B (Narayanan et al. 2021)
+ *   zb_h1              1f1b with W s iterations after B: W fills the idle time while the pipeline
+ *                      drains, and at most as much is kept until W as on stage 0 (Qi et al. 2023)
+ *
+ * With equal stages that do not wait for transfers a step takes M (F + B + W) and a bubble: (S -
+ * 1)(F + B + W) for gpipe and 1f1b, 1/V of it for interleaved_1f1b if S divides M, and (S - 1)(F +
+ * max(B - W, 0)) for zb_h1 if M is at least S.
+ */
+#ifndef PROPAGATION_PLAN_PIPELINE_SCHEDULE_H
+#define PROPAGATION_PLAN_PIPELINE_SCHEDULE_H
+
+#include "base/arena.h"
+#include "base/status.h"
+
+typedef enum ScheduleKind {
+    SCHEDULE_GPIPE,
+    SCHEDULE_1F1B,
+    SCHEDULE_INTERLEAVED,
+    SCHEDULE_ZB_H1,
+    SCHEDULE_KINDS
+} ScheduleKind;
+const char *schedule_kind_name(ScheduleKind kind); /* as in plan files: "gpipe", "1f1b", ... */
+/* SCHEDULE_KINDS: no schedule has that name. */
+ScheduleKind schedule_kind_find(const char *name);
+
+typedef enum SchedulePass {
+    SCHEDULE_FORWARD,
+    SCHEDULE_BACKWARD,
+    SCHEDULE_WEIGHTS,
+    SCHEDULE_PASSES
+} SchedulePass;
+
+/* One iteration of one pass: a chunk of the stage processes a micro-batch. */
+typedef struct ScheduleTurn {
+    SchedulePass pass;
+    int32_t chunk, micro_batch;
+} ScheduleTurn;
+
+/* The iterations of stage `stage` of `stages` in their order, in the arena: micro_batches x chunks
+ * of each pass of the schedule. If all stages follow these orders and sends do not block, no stage
+ * deadlocks. AM_ERROR_USAGE: a number below 1, an invalid stage, or chunks that the schedule does
+ * not support. */
+AmStatus schedule_turns(ScheduleTurn **turns, int32_t *count, Arena *arena, ScheduleKind kind, int32_t stages,
+                        int32_t stage, int32_t micro_batches, int32_t chunks, AmError *error);
+
+/* Micro-batches that chunk `chunk` of a stage has begun and whose B has not ended, at most. */
+AmStatus schedule_kept_of_chunk(int32_t *kept, Arena *arena, ScheduleKind kind, int32_t stages, int32_t stage,
+                                int32_t micro_batches, int32_t chunks, int32_t chunk, AmError *error);
+
+/* Micro-batches that a stage of one chunk has begun and not ended: between F and B, between F and the end of
+ * W, and between B and the end of W. */
+static inline int32_t schedule_kept(int32_t micro_batches, int32_t most) {
+    return micro_batches < most ? micro_batches : most;
+}
+static inline int32_t schedule_kept_for_backward(int32_t stages, int32_t stage, int32_t micro_batches) {
+    return schedule_kept(micro_batches, stages - stage);
+}
+static inline int32_t schedule_kept_for_weights(int32_t stages, int32_t micro_batches) {
+    return schedule_kept(micro_batches, stages);
+}
+static inline int32_t schedule_kept_from_backward(int32_t stage, int32_t micro_batches) {
+    return schedule_kept(micro_batches, stage + 1);
+}
+
+#endif

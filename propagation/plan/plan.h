@@ -1,0 +1,190 @@
+/* A plan: the distribution of a training step on a cluster, and its file.
+ *
+ * Lowering is a pure function of the module and of `stages`, `micro_batches`, `schedule` and
+ * `relaxations`. Other fields are derived for readers or describe the search. Memory is the
+ * caller's arena.
+ */
+#ifndef PROPAGATION_PLAN_PLAN_H
+#define PROPAGATION_PLAN_PLAN_H
+
+#include <jansson.h>
+#include <string.h>
+
+#include "ir/analysis/roles.h"
+#include "propagation/plan/choices.h"
+#include "propagation/plan/pipeline_schedule.h"
+#include "propagation/sharding/mesh.h"
+#include "propagation/sharding/sbp.h"
+
+/* The subject of a list entry: all tensors and operators, or the storage of values of one role
+ * (storage.h). */
+typedef enum PlanEntryKind { PLAN_COMPUTE, PLAN_WEIGHTS, PLAN_GRADIENTS, PLAN_OPTIMIZER } PlanEntryKind;
+#define PLAN_ENTRY_KINDS 4
+const char *plan_entry_kind_name(PlanEntryKind kind); /* "compute", "weights", ... */
+
+/* One entry of an axis's ordered list: this class is split over the axis.
+ * PLAN_ANY_CLASS ("*"), storage only: of each tensor the largest free dimension
+ * that divides. Compute entries come first. */
+#define PLAN_ANY_CLASS (-1)
+typedef struct PlanEntry {
+    int32_t class_index; /* in Classes, or PLAN_ANY_CLASS */
+    PlanEntryKind kind;
+} PlanEntry;
+
+typedef struct PlanList {
+    int32_t count;
+    PlanEntry *entries;
+} PlanList;
+
+/* A decision about one instruction that overrides the lists: the factor it
+ * splits on each axis (-1 none, PLAN_NO_OVERRIDE as the lists say), or the
+ * state its result is stored in. */
+#define PLAN_NO_OVERRIDE (-2)
+typedef struct PlanOverride {
+    int32_t instruction;
+    bool has_factors, has_states;
+    int32_t factors[MESH_MAX_AXES];
+    SbpState states;
+} PlanOverride;
+
+/* When a value that users need in another state is brought into it. */
+typedef enum PlanPlace {
+    PLAN_BEFORE, /* of an array that a loop reads unchanged: once, before the loop */
+    PLAN_KEPT,   /* at its first use, and kept for all others, backward included */
+    PLAN_REDONE  /* anew for the forward and for the backward pass, with what that computes once more */
+} PlanPlace;
+#define PLAN_PLACES 3
+const char *plan_place_name(PlanPlace place); /* "before", ... */
+
+/* The place of one value's resharding, where it is not the default (storage.h). */
+typedef struct PlanReshard {
+    int32_t instruction;
+    PlanPlace place;
+} PlanReshard;
+
+typedef struct PlanStage {
+    int32_t (*ranges)[2]; /* [range_count] first, end of canonical instructions */
+    int32_t range_count;
+    int32_t *devices; /* [mesh.device_count] indices in the cluster */
+    Mesh mesh;
+    bool is_even; /* no dimension is cut unevenly, between granules or in blocks: what does not divide is
+                     whole */
+    bool keeps_gathered; /* weights are gathered once a step and kept for the backward pass; else values that
+                            storage entries keep in shards are gathered again, also for recomputation */
+    PlanList lists[MESH_MAX_AXES];
+    PlanOverride *overrides;
+    int32_t override_count;
+    PlanReshard *reshard;
+    int32_t reshard_count;
+    int32_t (*recompute)[2]; /* [recompute_count] first, end of forward operators: recompute.h */
+    int32_t recompute_count;
+} PlanStage;
+
+typedef struct PlanDevicePrediction {
+    int64_t peak_bytes, weights_bytes, gradients_bytes, optimizer_bytes, activation_bytes;
+    int64_t channel_bytes; /* slots of transfers that come in, besides */
+    double compute_seconds, communication_seconds, idle_seconds;
+} PlanDevicePrediction;
+
+typedef struct Plan {
+    const char *source; /* the file that it was read from, for errors; NULL: none */
+    const char *module_name, *module_sha256;
+    int32_t module_instructions;
+    const char *cluster_name, *cluster_sha256;
+    json_t *cluster_description; /* borrowed from the cluster, or owned by the plan file (see plan_read) */
+    int32_t micro_batches;
+    const char *schedule; /* "none" for one stage, "gpipe", "1f1b" or "zb_h1" for several */
+    PlanStage *stages;
+    int32_t stage_count;
+    const char **relaxations;
+    int32_t relaxation_count;
+    double predicted_step_seconds;
+    PlanDevicePrediction *predicted; /* per device across stages, in order */
+    int32_t device_count;
+    bool is_changed; /* read from a file whose decisions are not those that `predicted` is of */
+    /* how it was found */
+    const char *searcher, *space;
+    uint64_t seed;
+    int64_t evaluations;
+    double bound_seconds;              /* NAN: none */
+    const char *bound;                 /* "lower", "exact" or NULL */
+    json_t *settings;                  /* object or NULL */
+    const struct PlanContext *context; /* the context of its names; NULL: that of its use */
+} Plan;
+
+/* The context of a plan's names: one canonical module and its derived properties. */
+typedef struct PlanContext {
+    Arena arena;      /* owns rules, classes and roles */
+    IrModule *module; /* as read */
+    IrModule *canonical;
+    char sha256[65];
+    IrRoles *roles;
+    Rules *rules;
+    Classes *classes;
+    Choices *choices; /* what completions choose from */
+    /* For a context whose module was rewritten (micro_batches.h, recompute.h): the context of the
+     * module as read, and the one from which it was made, which is the same or the one with
+     * recomputation. */
+    const struct PlanContext *whole; /* or NULL */
+    const struct PlanContext *base;
+    int32_t *original;       /* [instruction]: the instruction of `whole` that it serves */
+    int32_t micro_batches;   /* 0 where whole is NULL */
+    uint32_t relaxations;    /* bits by Relaxation: those that were needed */
+    bool separate_backward;  /* the requested setting */
+    int32_t (*recompute)[2]; /* [recompute_count]: as in PlanStage, across stages */
+    int32_t recompute_count;
+    struct PlanContext *splits; /* contexts made from this one, which it owns; then `next_split` */
+    struct PlanContext *next_split;
+} PlanContext;
+
+/* The context that was read: plan numbers and hashes are by its instructions. */
+static inline const PlanContext *plan_context_whole(const PlanContext *context) {
+    return context->whole ? context->whole : context;
+}
+/* The schedule of a plan; gpipe for one stage. */
+static inline ScheduleKind plan_schedule(const Plan *plan) {
+    ScheduleKind kind = plan->schedule ? schedule_kind_find(plan->schedule) : SCHEDULE_GPIPE;
+    return kind == SCHEDULE_KINDS ? SCHEDULE_GPIPE : kind;
+}
+
+/* Returns whether iterations of the backward pass alternate with those of the forward pass. */
+static inline bool plan_interleaves(const Plan *plan) {
+    return plan_schedule(plan) != SCHEDULE_GPIPE;
+}
+
+/* The stage that holds a canonical instruction, or -1. */
+int32_t plan_stage_of(const Plan *plan, int32_t instruction);
+
+/* The context that a plan is used with. */
+static inline const PlanContext *plan_context_used(const Plan *plan, const PlanContext *context) {
+    return plan && plan->context ? plan->context : context;
+}
+
+/* The exporter's roles file in the model's folder, where the model is the exporter's own (model.*) and the
+ * file is there; else NULL. */
+const char *plan_context_roles(Arena *arena, const char *path);
+/* Reads the module and derives all of the above. `roles_path`: --roles, or NULL
+ * for the model.roles.json beside `path` where there is one. */
+AmStatus plan_context_read(PlanContext **context, const char *path, const char *roles_path, AmError *error);
+void plan_context_free(PlanContext *context);
+
+/* The plan as JSON (the caller's reference), with the derived parts. */
+AmStatus plan_to_json(json_t **root, const Plan *plan, const PlanContext *context, AmError *error);
+/* The same without the parts that follow from the stages ("parameters" and "decisions"). */
+AmStatus plan_stages_to_json(json_t **root, const Plan *plan, const PlanContext *context, AmError *error);
+/* Writes what that gave. */
+AmStatus plan_write_json(const json_t *root, const char *path, AmError *error);
+AmStatus plan_write(const Plan *plan, const PlanContext *context, const char *path, AmError *error);
+/* Reads a plan and checks it against the module, which is `context` as read: another module is
+ * refused with both names and hashes. The context for using the plan is plan->context: that of its
+ * micro-batches, which `context` owns. cluster_description stays valid while *root is held. */
+AmStatus plan_read(Plan **plan, json_t **root, Arena *arena, PlanContext *context, const char *path,
+                   AmError *error);
+/* The same of a document in memory, which must outlive the plan; `source` names it in errors. */
+AmStatus plan_from_json(Plan **plan, json_t *root, Arena *arena, PlanContext *context, const char *source,
+                        AmError *error);
+/* Reads what plan_stages_to_json() gave, without completing the stages. */
+AmStatus plan_stages_from_json(Plan **plan, json_t *root, Arena *arena, PlanContext *context,
+                               const char *source, AmError *error);
+
+#endif

@@ -1,0 +1,80 @@
+/* Propagation of a user's own shardings through a module (`automap propagate`).
+ *
+ * A pin splits dimensions of the parameters whose path matches over mesh axes;
+ * each becomes an entry of the axis's list, in the order given, and assignment
+ * (lower.h) decides every other tensor. In strict mode a pin is a decision of
+ * strict.h instead.
+ */
+#ifndef PROPAGATION_PROPAGATE_PROPAGATE_H
+#define PROPAGATION_PROPAGATE_PROPAGATE_H
+
+#include "propagation/plan/plan.h"
+
+/* "layers/1/kernel=-,model": a path pattern (path_pattern.h), and per dimension '-' or
+ * axis names joined by '+', major first; brackets around these are dropped. Or a hint on a scope
+ * (scopes.h): "layer_3/.*=split(model)", "layer_3/.*=replicate". */
+typedef struct PropagationPin {
+    const char *pattern, *sharding;
+} PropagationPin;
+
+/* Splits "PATTERN=SHARDING" at its last '='. AM_ERROR_USAGE. */
+AmStatus propagation_parse_pin(PropagationPin *pin, Arena *arena, const char *text, AmError *error);
+
+/* Calls `apply` for every parameter that a pin matches, with the state that it
+ * asks for. AM_ERROR_USAGE names a pin that matches nothing, has another rank or
+ * names no axis. */
+typedef AmStatus PropagationPinFunction(void *data, const PropagationPin *pin, const IrParameter *parameter,
+                                        SbpState state, AmError *error);
+AmStatus propagation_for_each_pinned(const PlanContext *context, const Mesh *mesh, const PropagationPin *pins,
+                                     int32_t count, PropagationPinFunction *apply, void *data,
+                                     AmError *error);
+
+/* Turns pins into the lists of `stage`, whose mesh is set. AM_ERROR_USAGE as
+ * above; AM_ERROR_INFEASIBLE names a pin of a dimension that has fewer elements than shards, that does
+ * not divide where the stage is even, or that nothing can split. */
+AmStatus propagation_pin_lists(PlanStage *stage, Arena *arena, const PlanContext *context,
+                               const PropagationPin *pins, int32_t count, AmError *error);
+
+/* Turns pins into seeds of an Incremental on the stage's mesh, whose state then does
+ * not depend on their order. Errors as above. */
+struct Incremental;
+AmStatus propagation_pin_seeds(struct Incremental *incremental, const PlanContext *context, const Mesh *mesh,
+                               const PropagationPin *pins, int32_t count, AmError *error);
+
+/* The shardings that the module's own entry instructions carry, as seeds. */
+typedef struct KeptShardings KeptShardings;
+/* AM_ERROR_INPUT names the instruction whose sharding cannot be read or is of
+ * another rank. Shardings of tuples other than those that `tuple` makes are left out. */
+AmStatus propagation_read_shardings(KeptShardings **kept, Arena *arena, const PlanContext *context,
+                                    AmError *error);
+/* Returns whether the value that an instruction makes is among them. */
+bool propagation_is_kept(const KeptShardings *kept, int32_t instruction);
+/* The mesh of fewest axes on which all of them can be; axes are x0, x1, ... unless they have names. */
+AmStatus propagation_infer_mesh(Mesh *mesh, Arena *arena, const KeptShardings *kept, AmError *error);
+/* Appends to the lists of `stage`, after any pins, the entries that reproduce these shardings, and
+ * overrides for those that the lists do not reproduce; a pinned class stays pinned. Dimensions that
+ * do not divide stay replicated, with a warning. AM_ERROR_INPUT names a value whose sharding is no
+ * state on the mesh. */
+AmStatus propagation_keep_shardings(PlanStage *stage, Arena *arena, const PlanContext *context,
+                                    const KeptShardings *kept, AmWarnings *warnings, AmError *error);
+
+/* The state of every canonical instruction, [rules->count], of its first leaf;
+ * whole in computations that are not planned. Values made on demand show the state that their first use
+ * needs. */
+AmStatus propagate(SbpState **states, Arena *arena, const PlanContext *context, const PlanStage *stage,
+                   AmError *error);
+
+/* The same by strict rules on a mesh of one axis. AM_ERROR_INFEASIBLE names the
+ * operator that allows no state beside the pins. */
+AmStatus propagate_strictly(SbpState **states, Arena *arena, const PlanContext *context, const Mesh *mesh,
+                            const PropagationPin *pins, int32_t count, AmError *error);
+
+/* An HLO sharding attribute's value: "{devices=[2,1,4]<=[8] last_tile_dim_replicate}",
+ * "{replicated}"; the axes of a state in another order than the mesh's appear as "<=[2,4]T(1,0)". */
+void propagation_sharding_text(Text *text, const Mesh *mesh, SbpState state, int32_t rank);
+
+/* The canonical module as HLO text with a sharding attribute on every instruction of the entry. */
+AmStatus propagation_module_text(Text *text, const PlanContext *context, const Mesh *mesh,
+                                 const SbpState *states, AmError *error);
+
+#endif

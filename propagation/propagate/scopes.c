@@ -1,0 +1,301 @@
+/* Hints on scopes; see scopes.h.
+ *
+ * Names are compared as paths of words. JAX wraps a component in its transforms,
+ * "transpose(jvp(layer))", and writes a parameter's path as a Python expression. Characters other
+ * than letters, digits, '_' and '-' separate words, and the names of transforms before '(' are
+ * dropped.
+ */
+#include "propagation/propagate/scopes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "propagation/groups/strict.h"
+#include "propagation/propagate/path_pattern.h"
+
+#define REPLICATE    "replicate"
+#define SPLIT_PREFIX "split("
+
+bool scopes_is_scope(const PropagationPin *pin) {
+    return strcmp(pin->sharding, REPLICATE) == 0 ||
+           strncmp(pin->sharding, SPLIT_PREFIX, strlen(SPLIT_PREFIX)) == 0;
+}
+
+static bool is_word(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+}
+
+/* The path as words with '/' before each and one behind the last; the C heap's, NULL without memory. */
+static char *words_of(const char *path) {
+    size_t length = strlen(path), made = 0;
+    char *words = malloc(length * 2 + 3);
+    if (!words) return NULL;
+    for (size_t at = 0; at < length;) {
+        size_t end = at;
+        while (is_word(path[end])) end++;
+        if (end > at && path[end] != '(') {
+            words[made++] = '/';
+            memcpy(words + made, path + at, end - at);
+            made += end - at;
+        }
+        at = end > at ? end : at + 1;
+    }
+    words[made++] = '/';
+    words[made] = '\0';
+    return words;
+}
+
+/* Returns whether pattern matches a beginning of the text that ends where a word does;
+ * '*' and ".*" are any text. Only the last wildcard is ever tried again. */
+static bool matches_words(const char *pattern, const char *text) {
+    const char *star = NULL, *retry = NULL;
+    for (;;) {
+        if (*pattern == '\0' && (*text == '/' || *text == '\0')) return true;
+        if (*pattern == '*' || (pattern[0] == '.' && pattern[1] == '*')) {
+            pattern += *pattern == '*' ? 1 : 2;
+            star = pattern;
+            retry = text;
+        } else if (*text != '\0' && *pattern == *text) {
+            pattern++;
+            text++;
+        } else if (star && *retry != '\0') {
+            pattern = star;
+            text = ++retry;
+        } else {
+            return false;
+        }
+    }
+}
+
+bool scopes_match(const char *pattern, const char *path) {
+    char *words = words_of(path);
+    bool is_match = false;
+    while (*pattern == '/') pattern++;
+    for (const char *at = words; at && *at && !is_match; at++)
+        if (*at == '/' && at[1]) is_match = matches_words(pattern, at + 1);
+    free(words);
+    return is_match;
+}
+
+typedef struct Resolver {
+    Arena *arena;
+    const PlanContext *context;
+    const Mesh *mesh;
+    const PropagationPin *pins;
+    int32_t count;
+    bool **holds;       /* [pin]: [parameter] is in its scope; NULL for a pin without a scope */
+    int32_t *size;      /* [pin]: weights in its scope */
+    int32_t *weight_of; /* [instruction]: the weight that it is a view of, or -1 */
+    int32_t *axis;      /* [pin]: that split(...) names, or -1 */
+    const PropagationPin **asked;
+    SbpState *states;
+} Resolver;
+
+static bool is_view(IrOpcode opcode) {
+    return opcode == IR_CONVERT || opcode == IR_COPY || opcode == IR_RESHAPE || opcode == IR_BITCAST ||
+           opcode == IR_TRANSPOSE || opcode == IR_BROADCAST || opcode == IR_SLICE ||
+           opcode == IR_DYNAMIC_SLICE;
+}
+
+/* Finds views. A body follows its caller, so that initial values of a loop are known before their
+ * readers. */
+static void find_views(Resolver *self) {
+    const PlanContext *context = self->context;
+    const Rules *rules = context->rules;
+    for (int32_t i = 0; i < rules->count; i++) self->weight_of[i] = -1;
+    for (int32_t p = 0; p < context->roles->parameter_count; p++)
+        if (context->roles->parameters[p].role == IR_ROLE_WEIGHT)
+            self->weight_of[context->roles->parameters[p].instruction] = p;
+    for (int32_t c = 0; c < context->canonical->computation_count; c++) {
+        const IrComputation *computation = &context->canonical->computations[c];
+        const PlannedLoop *loop = rules->region_of[c] >= 0 ? &rules->loops[rules->region_of[c]] : NULL;
+        for (int32_t l = 0; loop && loop->body == c && l < loop->leaf_count; l++) {
+            const LoopLeaf *leaf = &loop->leaves[l];
+            if (leaf->in_body >= 0 && leaf->initial >= 0 && leaf->initial_leaf == 0)
+                self->weight_of[leaf->in_body] = self->weight_of[rules->alias[leaf->initial]];
+        }
+        for (int32_t i = computation->first; i < computation->first + computation->count; i++) {
+            const IrInstruction *instruction = &context->canonical->instructions[i];
+            if (self->weight_of[i] >= 0) continue;
+            if (rules->alias[i] != i) self->weight_of[i] = self->weight_of[rules->alias[i]];
+            else if (is_view(instruction->opcode))
+                self->weight_of[i] = self->weight_of[rules->alias[instruction->operands[0]]];
+        }
+    }
+}
+
+/* Marks the weights in the scope of pin k. */
+static void find_weights(Resolver *self, int32_t k) {
+    const IrModule *module = self->context->canonical;
+    const IrRoles *roles = self->context->roles;
+    const char *pattern = self->pins[k].pattern;
+    for (int32_t p = 0; p < roles->parameter_count; p++)
+        if (roles->parameters[p].role == IR_ROLE_WEIGHT)
+            self->holds[k][p] = scopes_match(pattern, roles->parameters[p].path);
+    const char *previous = NULL; /* many instructions in a row have one name */
+    bool is_match = false;
+    for (int32_t i = 0; i < self->context->rules->count; i++) {
+        const IrInstruction *instruction = &module->instructions[i];
+        if (!instruction->op_name[0] || instruction->opcode == IR_PARAMETER) continue;
+        if (!previous || strcmp(previous, instruction->op_name) != 0)
+            is_match = scopes_match(pattern, instruction->op_name);
+        previous = instruction->op_name;
+        for (int32_t o = 0; is_match && o < instruction->operand_count; o++) {
+            int32_t weight = self->weight_of[instruction->operands[o]];
+            if (weight >= 0) self->holds[k][weight] = true;
+        }
+    }
+    for (int32_t p = 0; p < roles->parameter_count; p++) self->size[k] += self->holds[k][p];
+}
+
+static AmStatus find_axis(Resolver *self, int32_t k, AmError *error) {
+    const char *sharding = self->pins[k].sharding;
+    self->axis[k] = -1;
+    if (strcmp(sharding, REPLICATE) == 0) return AM_OK;
+    const char *name = sharding + strlen(SPLIT_PREFIX);
+    size_t length = strcspn(name, ")");
+    for (int32_t axis = 0; axis < self->mesh->axis_count; axis++)
+        if (strlen(self->mesh->axes[axis].name) == length &&
+            strncmp(self->mesh->axes[axis].name, name, length) == 0)
+            self->axis[k] = axis;
+    if (strcmp(name + length, ")") == 0 && self->axis[k] >= 0) return AM_OK;
+    return am_fail(error, AM_ERROR_USAGE, "", "pin \"%s=%s\": expected split(AXIS) with an axis of the mesh",
+                   self->pins[k].pattern, sharding);
+}
+
+static AmStatus read_scopes(Resolver *self, AmError *error) {
+    for (int32_t k = 0; k < self->count; k++) {
+        if (!scopes_is_scope(&self->pins[k])) continue;
+        TRY(find_axis(self, k, error));
+        self->holds[k] = ARENA_ARRAY(self->arena, bool, self->context->roles->parameter_count);
+        if (!self->holds[k]) return am_fail_memory(error, self->context->roles->parameter_count);
+        find_weights(self, k);
+        if (self->size[k] > 0) continue;
+        Text nearest = {0};
+        path_append_nearest(&nearest, self->context->roles, self->pins[k].pattern);
+        am_fail(error, AM_ERROR_USAGE, "", "pin: no weight is in the scope \"%s\"%s", self->pins[k].pattern,
+                nearest.data ? nearest.data : "");
+        text_free(&nearest);
+        return AM_ERROR_USAGE;
+    }
+    return AM_OK;
+}
+
+static bool is_within(const Resolver *self, int32_t inner, int32_t outer) {
+    for (int32_t p = 0; p < self->context->roles->parameter_count; p++)
+        if (self->holds[inner][p] && !self->holds[outer][p]) return false;
+    return true;
+}
+
+/* The scope that counts for each weight: the innermost of those that hold it. */
+static AmStatus find_innermost(Resolver *self, AmError *error) {
+    for (int32_t p = 0; p < self->context->roles->parameter_count; p++) {
+        int32_t inner = -1;
+        for (int32_t k = 0; k < self->count; k++) {
+            if (!self->holds[k] || !self->holds[k][p]) continue;
+            if (inner < 0) {
+                inner = k;
+                continue;
+            }
+            bool is_inner = self->size[k] < self->size[inner];
+            bool is_nested = is_inner ? is_within(self, k, inner) : is_within(self, inner, k);
+            bool is_same = self->size[k] == self->size[inner] && self->axis[k] != self->axis[inner];
+            if (!is_nested || is_same)
+                return am_fail(
+                    error, AM_ERROR_USAGE, "",
+                    "pins: the scopes \"%s\" and \"%s\" overlap, and neither lies inside the other",
+                    self->pins[inner].pattern, self->pins[k].pattern);
+            if (is_inner) inner = k;
+        }
+        self->asked[p] = inner < 0 ? NULL : &self->pins[inner];
+    }
+    return AM_OK;
+}
+
+/* The axis over which the scope of a weight is split; -1: none, or it is in no scope. */
+static int32_t axis_asked(const Resolver *self, int32_t parameter) {
+    return self->asked[parameter] ? self->axis[self->asked[parameter] - self->pins] : -1;
+}
+
+static bool may_take(const Resolver *self, const LinkageGroup *group, int32_t axis, const bool *is_excluded,
+                     int32_t number) {
+    for (int32_t m = 0; m < group->member_count; m++)
+        if (axis_asked(self, group->members[m].parameter) != axis) return false;
+    return !is_excluded[number];
+}
+
+/* Splits the weights in scopes of one axis: groups by size, the largest first. */
+static AmStatus split_axis(Resolver *self, int32_t axis, AmError *error) {
+    LinkageGroups *groups;
+    TRY(strict_groups(&groups, self->arena, self->context, self->mesh->axes[axis].size, STRICT_STATE, error));
+    bool *is_excluded = ARENA_ARRAY(self->arena, bool, groups->group_count + 1);
+    if (!is_excluded) return am_fail_memory(error, groups->group_count);
+    for (;;) {
+        int32_t best = -1;
+        for (int32_t g = 0; g < groups->group_count; g++) {
+            const LinkageGroup *group = &groups->groups[g];
+            if (best >= 0 && group->member_count <= groups->groups[best].member_count) continue;
+            if (may_take(self, group, axis, is_excluded, g)) best = g;
+        }
+        if (best < 0) return AM_OK;
+        const LinkageGroup *group = &groups->groups[best];
+        is_excluded[best] = true;
+        for (int32_t k = 0; k < group->exclude_count; k++) is_excluded[group->excludes[k]] = true;
+        for (int32_t m = 0; m < group->member_count; m++)
+            sbp_set(&self->states[group->members[m].parameter], axis, sbp_split(group->members[m].dimension));
+    }
+}
+
+static AmStatus split_scopes(Resolver *self, AmError *error) {
+    bool is_done[MESH_MAX_AXES] = {false};
+    for (int32_t k = 0; k < self->count; k++) {
+        int32_t axis = self->holds[k] ? self->axis[k] : -1;
+        if (axis < 0 || is_done[axis]) continue;
+        is_done[axis] = true;
+        if (self->mesh->axes[axis].size > 1) TRY(split_axis(self, axis, error));
+    }
+    for (int32_t k = 0; k < self->count; k++) {
+        int32_t split = 0, asked = 0;
+        for (int32_t p = 0; p < self->context->roles->parameter_count; p++) {
+            if (self->asked[p] != &self->pins[k] || self->axis[k] < 0) continue;
+            asked++;
+            if (sbp_has_split(self->states[p])) split++;
+            else self->asked[p] = NULL; /* nothing splits it: anybody may decide */
+        }
+        if (asked > 0 && split == 0)
+            return am_fail(
+                error, AM_ERROR_INFEASIBLE, "",
+                "pin \"%s=%s\": no linkage group of strict rules splits weights of this scope alone "
+                "over %d devices",
+                self->pins[k].pattern, self->pins[k].sharding, self->mesh->axes[self->axis[k]].size);
+    }
+    return AM_OK;
+}
+
+AmStatus scopes_resolve(const PropagationPin *const **asked, SbpState **states, Arena *arena,
+                        const PlanContext *context, const Mesh *mesh, const PropagationPin *pins,
+                        int32_t count, AmError *error) {
+    int32_t parameters = context->roles->parameter_count;
+    Resolver self = {.arena = arena,
+                     .context = context,
+                     .mesh = mesh,
+                     .pins = pins,
+                     .count = count,
+                     .holds = ARENA_ARRAY(arena, bool *, count + 1),
+                     .size = ARENA_ARRAY(arena, int32_t, count + 1),
+                     .weight_of = ARENA_ARRAY(arena, int32_t, context->rules->count + 1),
+                     .axis = ARENA_ARRAY(arena, int32_t, count + 1),
+                     .asked = ARENA_ARRAY(arena, const PropagationPin *, parameters + 1),
+                     .states = ARENA_ARRAY(arena, SbpState, parameters + 1)};
+    if (arena->failed) return am_fail_memory(error, context->rules->count);
+    find_views(&self);
+    TRY(read_scopes(&self, error));
+    TRY(find_innermost(&self, error));
+    for (int32_t k = 0; k < count; k++)
+        for (int32_t p = 0; !self.holds[k] && p < parameters; p++)
+            if (path_matches(pins[k].pattern, context->roles->parameters[p].path)) self.asked[p] = NULL;
+    TRY(split_scopes(&self, error));
+    *asked = self.asked;
+    *states = self.states;
+    return AM_OK;
+}

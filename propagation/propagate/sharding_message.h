@@ -1,0 +1,29 @@
+/* SBP states as sharding messages of HLO, in the spellings that other systems read. */
+#ifndef PROPAGATION_PROPAGATE_SHARDING_MESSAGE_H
+#define PROPAGATION_PROPAGATE_SHARDING_MESSAGE_H
+
+#include "ir/hlo.pb-c.h"
+#include "propagation/propagate/hlo_sharding.h"
+
+typedef enum ShardingSpelling {
+    SHARDING_TILES, /* {devices=[2,1,4]<=[8] last_tile_dim_replicate} */
+    SHARDING_NAMED, /* {mesh['data'=2,'model'=4], [{'data'}, {}]} */
+    SHARDING_SHARDY /* tiles, and beside them #sdy.sharding<@mesh, [{"data"}, {}]> as a frontend attribute */
+} ShardingSpelling;
+
+/* The sharding attribute of an array of that rank; NULL without memory. */
+Hlo__OpSharding *sharding_message(Arena *arena, const Mesh *mesh, SbpState state, int32_t rank,
+                                  ShardingSpelling spelling);
+
+/* Frontend attributes with `key` = `value` and those of `from` (may be NULL) that do not describe
+ * shardings; `key` NULL: these alone. NULL if the result is empty. */
+Hlo__FrontendAttributes *sharding_frontend(Arena *arena, const Hlo__FrontendAttributes *from, const char *key,
+                                           const char *value);
+
+/* `{mesh = #sdy.mesh<["data"=2, "model"=4]>}`: the value of a module's xla.sdy.meshes. */
+const char *sharding_shardy_meshes(Arena *arena, const Mesh *mesh);
+/* `#sdy.sharding<@mesh, [{"data"}, {}]>` of a parameter, or of an operator's only
+ * result `#sdy.sharding_per_value<[<@mesh, [{"data"}, {}]>]>`. P axes are left out. */
+const char *sharding_shardy(Arena *arena, const Mesh *mesh, SbpState state, int32_t rank, bool is_result);
+
+#endif

@@ -1,0 +1,50 @@
+/* Partial values through operators: when u(parts, combined) = combined u(parts), so
+ * that a reduction may take place after u instead of before it. */
+#ifndef PROPAGATION_RULES_LINEARITY_H
+#define PROPAGATION_RULES_LINEARITY_H
+
+#include "ir/module.h"
+#include "propagation/sharding/sbp.h"
+
+typedef enum Linearity {
+    LINEARITY_NONE,
+    LINEARITY_MOVES,      /* hands on elements of operand 0: any reduction */
+    LINEARITY_JOINS,      /* hands on elements of several operands: any reduction */
+    LINEARITY_COMBINES,   /* is the reduction's operator, or subtracts sums */
+    LINEARITY_REDUCES,    /* combines elements by the reduction's operator */
+    LINEARITY_SCALES,     /* sums: linear in operand 0, the others being whole */
+    LINEARITY_MULTIPLIES, /* sums: linear in either of two operands, the other being whole */
+    LINEARITY_PAIRS,      /* sums: linear in both operands together */
+    LINEARITY_MONOTONE,   /* maxima and minima: never falls, without rounding of its own */
+    LINEARITY_EXCHANGES   /* negates: sums, and maxima become minima; not: and becomes or */
+} Linearity;
+
+Linearity linearity_of(const IrModule *module, const IrInstruction *instruction);
+
+/* Returns whether the instruction, of that linearity, may use the operands `partial` (bits) without
+ * a reduction, partial by *reduction; *reduction becomes that of its result, and `*whole` the
+ * operands (bits) that must be replicated if the others are partial. */
+bool linearity_carries(const IrModule *module, const IrInstruction *instruction, Linearity linearity,
+                       uint32_t partial, SbpReduction *reduction, uint32_t *whole);
+
+/* The same for sums of a 16-bit type whose parts are in f32 (linearity_is_16bit_product()): exact
+ * operators alone, computed in f32. A conversion to f32 returns them unchanged. */
+bool linearity_carries_wide(const IrModule *module, const IrInstruction *instruction, Linearity linearity,
+                            uint32_t partial, SbpReduction *reduction, uint32_t *whole);
+
+/* The operands (bits) that must be made partial before the instruction can use the operands
+ * `partial` without a reduction: an addend of a sum of parts is added by one device alone. */
+uint32_t linearity_beside(const IrInstruction *instruction, uint32_t partial, SbpReduction reduction);
+
+/* Sums over devices are in f32 for products of 16-bit types: the partial product is computed in
+ * f32, added in f32 and rounded once, as on one device. Operators that carry such parts
+ * (linearity_carries_wide()) are computed in f32 as well, and their result is rounded at the
+ * reduction. */
+static inline bool linearity_is_16bit(const IrInstruction *instruction) {
+    return instruction->shape.type == DTYPE_BF16 || instruction->shape.type == DTYPE_F16;
+}
+static inline bool linearity_is_16bit_product(const IrInstruction *instruction) {
+    return instruction->opcode == IR_DOT && linearity_is_16bit(instruction);
+}
+
+#endif

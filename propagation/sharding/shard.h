@@ -1,0 +1,24 @@
+/* The positions of a shard's elements in the whole array. */
+#ifndef PROPAGATION_SHARDING_SHARD_H
+#define PROPAGATION_SHARDING_SHARD_H
+
+#include "propagation/sharding/sbp.h"
+
+/* A dimension with a piece of each of several blocks on a device (SbpCut) counts as two, blocks and
+ * pieces. Offsets and strides are in elements. */
+typedef struct ShardLayout {
+    int32_t rank; /* dimensions, counted so */
+    int64_t dimensions[IR_MAX_RANK];
+    int64_t start_offset; /* of the first element in the whole */
+    int64_t whole_strides[IR_MAX_RANK], local_strides[IR_MAX_RANK];
+} ShardLayout;
+
+/* Layout of device's shard of an array under `state`; false where it has too many dimensions. */
+bool shard_layout(ShardLayout *layout, const Mesh *mesh, SbpState state, int32_t device,
+                  const IrShape *whole);
+
+int64_t shard_elements(const ShardLayout *layout);
+/* Copies the shard, elements of `width` bytes, out of the whole array; `local` is row-major. */
+void shard_copy_out(const ShardLayout *layout, void *local, const void *whole, int64_t width);
+
+#endif

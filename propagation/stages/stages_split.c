@@ -1,0 +1,45 @@
+/* The stages of a module that was rewritten in micro-batches, from those of the original.
+ *
+ * An instruction derived from an original has its stages, and the accumulated sum over the
+ * iterations too. Instructions that the rewriting has added are cheap and only slice, stack and
+ * count: they are on the stages of their users, as far as the original is there. A value that one
+ * stage computes for the backward pass of another is therefore sent in the iteration that computes
+ * it, and stacked at its readers.
+ */
+#include "propagation/stages/stages.h"
+
+static bool computes(const PlanContext *context, int32_t i) {
+    IrOpcode opcode = context->canonical->instructions[i].opcode;
+    return context->choices->live[i] && !stages_is_transparent(context, i) &&
+           context->rules->loop_of[i] < 0 && opcode != IR_PARAMETER && opcode != IR_GET_TUPLE_ELEMENT;
+}
+
+static void seed(StageSeeds *seeds, const PlanContext *context, const StageMap *whole, int32_t i) {
+    int32_t original = context->original[i];
+    IrOpcode opcode = context->canonical->instructions[i].opcode;
+    bool is_same = opcode == context->whole->canonical->instructions[original].opcode;
+    if (is_same || context->choices->accumulation_of[i] >= 0) seeds->held[i] = whole->held[original];
+    seeds->is_cheap[i] = true;
+    const IrShape *shape = &context->canonical->instructions[i].shape;
+    bool counts = shape->type != DTYPE_TUPLE && ir_shape_elements(shape) <= 1;
+    if (!counts) seeds->allowed[i] = whole->held[original] | whole->needed[original];
+}
+
+AmStatus stages_seed_split(StageSeeds *seeds, Arena *arena, const PlanContext *context, const Plan *plan,
+                           AmError *error) {
+    const PlanContext *whole = context->whole;
+    int32_t count = context->rules->count, parameters = context->roles->parameter_count;
+    StageSeeds of_whole;
+    StageMap *map;
+    TRY(stages_seed(&of_whole, arena, whole, plan, error));
+    TRY(stages_spread(&map, arena, whole, &of_whole, plan->stage_count, error));
+    *seeds = (StageSeeds){.held = ARENA_ARRAY(arena, StageSet, count + 1),
+                          .allowed = ARENA_ARRAY(arena, StageSet, count + 1),
+                          .is_cheap = ARENA_ARRAY(arena, bool, count + 1),
+                          .owner = ARENA_ARRAY(arena, int32_t, parameters + 1)};
+    if (arena->failed) return am_fail_memory(error, count);
+    for (int32_t k = 0; k < parameters; k++) seeds->owner[k] = map->owner[k];
+    for (int32_t i = 0; i < count; i++)
+        if (computes(context, i)) seed(seeds, context, map, i);
+    return AM_OK;
+}
