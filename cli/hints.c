@@ -3,6 +3,7 @@
 #include "cli/hints.h"
 
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,7 +17,7 @@ static bool is_cluster_name(const char *word) {
     for (int32_t k = 0; k < count; k++) {
         const char *name = builtins[k].name, *colon = strchr(name, ':');
         size_t length = colon ? (size_t)(colon - name) + 1 : strlen(name);
-        if (colon ? strncmp(word, name, length) == 0 : strcmp(word, name) == 0) return true;
+        if (colon ? strncasecmp(word, name, length) == 0 : strcmp(word, name) == 0) return true;
     }
     return false;
 }

@@ -111,15 +111,19 @@ typedef struct ClusterBuiltin {
 } ClusterBuiltin;
 /* The built-in clusters in the order in which they are listed. */
 const ClusterBuiltin *cluster_builtins(int32_t *count);
-/* Description of a built-in cluster (the caller's reference); NULL for an unknown name.
- * AM_ERROR_USAGE: "host:" without a count from 1 to 1024. */
+/* Description of a built-in cluster (the caller's reference); NULL for an unknown name. The family of
+ * FAMILY:N is recognised in upper and lower case. AM_ERROR_USAGE: FAMILY:N with an N that the family does not
+ * have; the text states the range. */
 AmStatus cluster_builtin(json_t **description, const char *name, AmError *error);
+
 /* Description of a device type ("A100-80GB") or link ("nvlink-a100") of the built-in clusters, the
  * caller's reference; NULL for an unknown name. */
 json_t *cluster_builtin_device_type(const char *name);
 json_t *cluster_builtin_link(const char *name);
-/* The name of the k-th such device type, or link; NULL behind the last. */
-const char *cluster_builtin_device_name(int32_t k);
+/* The name of the device type with this name or alias, in upper or lower case ("h100": "H100-80GB"); NULL
+ * for an unknown one. */
+const char *cluster_builtin_device_named(const char *name);
+/* The name of the k-th link; NULL after the last. */
 const char *cluster_builtin_link_name(int32_t k);
 
 #endif

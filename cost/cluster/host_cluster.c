@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/files/json.h"
 #include "cost/cluster/cluster.h"
@@ -24,7 +25,7 @@ typedef struct HostScale {
 
 AmStatus host_cluster_ranks(int32_t *ranks, const char *name, AmError *error) {
     *ranks = 0;
-    if (strncmp(name, "host:", 5) != 0) return AM_OK;
+    if (strncasecmp(name, "host:", 5) != 0) return AM_OK;
     char *end;
     long value = name[5] >= '0' && name[5] <= '9' ? strtol(name + 5, &end, 10) : 0;
     if (value < 1 || value > HOST_MOST_RANKS || *end != '\0')

@@ -28,10 +28,23 @@ static const ImportType types[] = {
     {"T4", "pcie-3", "pcie-3", "network-50", 20e9, 0},
     {"A10", "pcie-4", "pcie-4", "roce-100", 20e9, 0},
     {"A40", "pcie-4", "pcie-4", "roce-100", 12e9, 4},
+    {"RTX-3090", "pcie-4", "pcie-4", "ethernet-25", 12e9, 4},
+    {"RTX-4090", "pcie-4", "pcie-4", "ethernet-25", 20e9, 0},
+    {"L4", "pcie-4", "pcie-4", "roce-100", 20e9, 0},
+    {"L40S", "pcie-4", "pcie-4", "infiniband-200", 20e9, 0},
+    {"A100-PCIe-40GB", "pcie-4", "pcie-4", "infiniband-200", 20e9, 12},
+    {"A100-PCIe-80GB", "pcie-4", "pcie-4", "infiniband-200", 20e9, 12},
     {"A100-40GB", "nvlink-a100", "pcie-4", "infiniband-200", 20e9, 12},
     {"A100-80GB", "nvlink-a100", "pcie-4", "infiniband-200", 20e9, 12},
     {"H100-80GB", "nvlink-h100", "pcie-5", "infiniband-400", 20.6e9, 18},
+    {"H100-96GB", "nvlink-h100", "pcie-5", "infiniband-400", 20.6e9, 18},
+    {"H100-PCIe-80GB", "pcie-5", "pcie-5", "infiniband-400", 20.6e9, 18},
     {"H200", "nvlink-h100", "pcie-5", "infiniband-400", 20.6e9, 18},
+    {"B200", "nvlink-b200", "pcie-5", "infiniband-400", 41.2e9, 18},
+    {"GB200", "nvlink-b200", "pcie-5", "infiniband-400", 41.2e9, 18},
+    {"GB300", "nvlink-b200", "pcie-5", "infiniband-800", 41.2e9, 18},
+    {"MI300X", "pcie-5", "pcie-5", "infiniband-400", 20e9, 0},
+    {"MI355X", "pcie-5", "pcie-5", "infiniband-400", 20e9, 0},
     {"host", "memory", "memory", "roce-100", 20e9, 0},
 };
 enum { TYPE_COUNT = sizeof types / sizeof *types };
@@ -54,10 +67,11 @@ static AmStatus fail_link(const char *name, AmError *error) {
 AmStatus import_begin(Import *import, Arena *arena, const char *device_type, const char *between,
                       AmError *error) {
     *import = (Import){.arena = arena, .between = between, .warnings.arena = arena};
-    for (int32_t k = 0; k < TYPE_COUNT && device_type; k++)
-        if (strcmp(types[k].device_type, device_type) == 0) import->type = &types[k];
+    const char *type = device_type ? cluster_builtin_device_named(device_type) : NULL;
+    for (int32_t k = 0; k < TYPE_COUNT && type; k++)
+        if (strcmp(types[k].device_type, type) == 0) import->type = &types[k];
     if (!import->type) {
-        char list[256] = "", near[SUGGEST_HINT_BYTES];
+        char list[512] = "", near[SUGGEST_HINT_BYTES];
         const char *names[TYPE_COUNT];
         for (int32_t k = 0; k < TYPE_COUNT; k++) names[k] = types[k].device_type;
         for (int32_t k = 0; k < TYPE_COUNT; k++) {

@@ -12,6 +12,7 @@
 
 #include "base/files/json.h"
 #include "cost/cluster/cluster.h"
+#include "cost/cluster/topology.h"
 
 static const char mixed[] =
     "{\"format\": \"automap-cluster-1\", \"name\": \"mixed\","
@@ -129,17 +130,46 @@ static void curves_are_interpolated_in_log_size(void **state) {
 
 static void builtins_read_back_with_the_same_hash(void **state) {
     (void)state;
-    static const char *const names[] = {
-        "A",         "B",      "C",      "whale-dp", "whale-pp", "oneflow",   "distsim", "distsim-search",
-        "nominal:4", "h100:4", "h100:1", "h200:2",   "a100:2",   "a100-40:1", "t4:3"};
-    static const int32_t devices[] = {16, 24, 32, 16, 8, 32, 16, 16, 4, 32, 8, 16, 16, 8, 12};
-    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+    static const struct {
+        const char *name;
+        int32_t devices;
+    } rows[] = {{"A", 16},
+                {"B", 24},
+                {"C", 32},
+                {"whale-dp", 16},
+                {"whale-pp", 8},
+                {"oneflow", 32},
+                {"distsim", 16},
+                {"distsim-search", 16},
+                {"nominal:4", 4},
+                {"h100:4", 32},
+                {"h100:1", 8},
+                {"h200:2", 16},
+                {"a100:2", 16},
+                {"a100-40:1", 8},
+                {"t4:3", 12},
+                {"b200:2", 16},
+                {"gb200:1", 72},
+                {"gb300:2", 144},
+                {"mi300x:1", 8},
+                {"mi355x:3", 24},
+                {"l4:2", 16},
+                {"l40s:1", 8},
+                {"rtx-4090:2", 16},
+                {"a100-pcie:2", 16},
+                {"trn2:2", 32},
+                {"tpu-v5e:1", 1},
+                {"tpu-v5e:8", 8},
+                {"tpu-v5p:64", 64},
+                {"tpu-v6e:256", 256},
+                {"h100:1024", 8192}};
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         Arena arena = {0};
         AmError error = {0};
         Cluster *cluster, *again;
-        assert_int_equal(cluster_read(&cluster, &arena, names[k], &error), AM_OK);
-        assert_string_equal(cluster->name, names[k]);
-        assert_int_equal(cluster->device_count, devices[k]);
+        assert_int_equal(cluster_read(&cluster, &arena, rows[k].name, &error), AM_OK);
+        assert_string_equal(cluster->name, rows[k].name);
+        assert_int_equal(cluster->device_count, rows[k].devices);
         assert_int_equal(strlen(cluster->sha256), 64);
         Text text = {0};
         json_t *description = cluster_to_json(cluster);
@@ -171,6 +201,58 @@ static void every_listed_builtin_exists(void **state) {
         assert_non_null(description);
         json_decref(description);
     }
+}
+
+/* Links of a built-in cluster: edges of one device, and of all devices. */
+static int32_t count_edges(const char *name, const char *link, int32_t device) {
+    Arena arena = {0};
+    AmError error = {0};
+    Cluster *cluster;
+    int32_t count = 0;
+    assert_int_equal(cluster_read(&cluster, &arena, name, &error), AM_OK);
+    for (int32_t e = 0; e < cluster->topology->edge_count; e++) {
+        const TopologyEdge *edge = &cluster->topology->edges[e];
+        if (strcmp(cluster->links[edge->link].name, link) != 0) continue;
+        if (device < 0 || edge->from == device || edge->to == device) count++;
+    }
+    cluster_free(cluster);
+    arena_free(&arena);
+    return count;
+}
+
+/* A k-ary torus of n axes has n N links, a mesh of axes a and b has a (b - 1) + b (a - 1). */
+static void shapes_have_their_links(void **state) {
+    (void)state;
+    assert_int_equal(count_edges("mi300x:2", "xgmi-mi300x", -1), 2 * 28);
+    assert_int_equal(count_edges("mi300x:2", "xgmi-mi300x", 3), 7);
+    assert_int_equal(count_edges("tpu-v5e:8", "ici-v5e", -1), 4 + 6);
+    assert_int_equal(count_edges("tpu-v5e:8", "ici-v5e", 0), 2);
+    assert_int_equal(count_edges("tpu-v5e:128", "ici-v5e", -1), 128 + 7 * 16);
+    assert_int_equal(count_edges("tpu-v6e:256", "ici-v6e", -1), 512);
+    assert_int_equal(count_edges("tpu-v6e:256", "ici-v6e", 17), 4);
+    assert_int_equal(count_edges("tpu-v5p:16", "ici-v5p", -1), 8 + 8 + 12);
+    assert_int_equal(count_edges("tpu-v5p:64", "ici-v5p", -1), 192);
+    assert_int_equal(count_edges("tpu-v5p:64", "ici-v5p", 63), 6);
+    assert_int_equal(count_edges("trn2:2", "neuronlink-3", -1), 64);
+    assert_int_equal(count_edges("gb200:2", "infiniband-400", 0), 1);
+}
+
+static void names_are_read_in_upper_and_lower_case(void **state) {
+    (void)state;
+    Arena arena = {0};
+    AmError error = {0};
+    Cluster *cluster;
+    assert_int_equal(cluster_read(&cluster, &arena, "H100:2", &error), AM_OK);
+    assert_string_equal(cluster->name, "h100:2");
+    cluster_free(cluster);
+    assert_int_equal(cluster_read(&cluster, &arena, "TPU-v5e:12", &error), AM_ERROR_USAGE);
+    assert_string_equal(error.text,
+                        "cluster \"TPU-v5e:12\": expected tpu-v5e:N with N a power of two from 1 to 256");
+    assert_string_equal(cluster_builtin_device_named("h100"), "H100-80GB");
+    assert_string_equal(cluster_builtin_device_named("L4-24GB"), "L4");
+    assert_string_equal(cluster_builtin_device_named("mi300x"), "MI300X");
+    assert_null(cluster_builtin_device_named("H101"));
+    arena_free(&arena);
 }
 
 /* Replaces `from` in the good file by `to`; expects an input error that says `message`. */
@@ -231,7 +313,7 @@ static void names_that_mean_nothing_are_usage_errors(void **state) {
     static const struct {
         const char *name, *near;
     } misspelt[] = {{"hots:4", "did you mean host:4?"},
-                    {"Nominal:2", "did you mean nominal:2?"},
+                    {"Nomnal:2", "did you mean nominal:2?"},
                     {"h100", "did you mean h100:N?"},
                     {"c", "did you mean C?"},
                     {"whale_dp", "did you mean whale-dp?"}};
@@ -258,6 +340,8 @@ int main(void) {
         cmocka_unit_test(curves_are_interpolated_in_log_size),
         cmocka_unit_test(builtins_read_back_with_the_same_hash),
         cmocka_unit_test(every_listed_builtin_exists),
+        cmocka_unit_test(shapes_have_their_links),
+        cmocka_unit_test(names_are_read_in_upper_and_lower_case),
         cmocka_unit_test(faults_are_named_with_their_path),
         cmocka_unit_test(names_that_mean_nothing_are_usage_errors),
     };

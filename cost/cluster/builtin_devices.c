@@ -1,0 +1,221 @@
+/* Device types and links of the built-in clusters.
+ *
+ * Devices: peaks of the vendors' data sheets (dense, without sparsity; SXM modules unless the name says
+ * PCIe). Memory is what a program can allocate where the data sheet gives less than the chips hold.
+ *
+ *     B200, GB200, GB300       NVIDIA DGX B200, GB200 NVL72 and GB300 NVL72 data sheets
+ *     MI300X, MI355X           AMD Instinct data sheets
+ *     TPU-v5e, -v5p, -v6e      Google Cloud TPU documentation
+ *     Trainium2                AWS Neuron documentation
+ *     all others               NVIDIA data sheets of the same name
+ *
+ * A TPU computes f32 products in six bf16 passes at the highest precision, which is the rate f32 here.
+ *
+ * Links: a switch of NVLink has the bus bandwidth that ring all-reduces reach (120, 72, 240 and 371 GB/s for
+ * V100, P100, A100 and H100; the Blackwell link has the share 0.825 of its wire rate that the H100's
+ * reaches). Links of a mesh or a torus join two devices. A network has its one-way wire rate, except 100 Gb/s
+ * TCP, which was measured at 4 to 5 GB/s with 8 to 16 MB.
+ *
+ * Curves: fraction of the peak against the FLOPs of a product or the bytes of an access. Measured: V100 in
+ * f32 (256, 512, 1024 and 4096 cubed reach 0.2, 0.6, 0.8 and 0.92), the H200 at large sizes, and the B200
+ * from 1e10 FLOPs (medians of 514 products; below, the absolute rate of the H100). The other devices take the
+ * curve of the nearest: Turing that of Volta; Ada that of Ampere; MI300X, MI355X and Trainium2 that of the
+ * B200; TPUs that of the H100. Memory runs at 0.3 to 0.6 of its rate around 1 MB and near 0.9 at 100 MB.
+ */
+#include <string.h>
+#include <strings.h>
+
+#include "cost/cluster/cluster.h"
+
+typedef struct Point {
+    double size, fraction;
+} Point;
+
+enum { MOST_POINTS = 7 };
+
+typedef struct Curve {
+    Point points[MOST_POINTS]; /* in ascending order of size; the first without a size ends them */
+} Curve;
+
+typedef struct DeviceRow {
+    const char *name;
+    json_int_t memory_bytes;
+    double memory_bytes_per_second, flops_f32, flops_f16, flops_bf16, flops_f8; /* 0: like the next wider */
+    double kernel_launch_seconds;
+    const Curve *dot, *convolution, *memory; /* NULL: constant; convolution: like dot */
+} DeviceRow;
+
+typedef struct LinkRow {
+    const char *name;
+    double bytes_per_second, latency_seconds;
+    const Curve *efficiency;
+} LinkRow;
+
+typedef struct DeviceAlias {
+    const char *alias, *name;
+} DeviceAlias;
+
+#define GIB ((json_int_t)1 << 30)
+#define GB  ((json_int_t)1000000000)
+
+static const Curve volta_dot = {{{1e6, 0.02}, {3e7, 0.2}, {3e8, 0.6}, {2e9, 0.8}, {1e11, 0.92}}};
+static const Curve volta_convolution = {{{1e6, 0.02}, {1e8, 0.3}, {1e9, 0.6}, {2e10, 0.8}}};
+static const Curve ampere_dot = {{{1e6, 0.01}, {1e8, 0.25}, {1e9, 0.6}, {1e10, 0.75}, {2e11, 0.85}}};
+static const Curve hopper_dot = {
+    {{1e6, 0.005}, {1e8, 0.1}, {1e9, 0.3}, {1e10, 0.55}, {1e11, 0.72}, {1e12, 0.79}}};
+static const Curve blackwell_dot = {
+    {{1e6, 0.0022}, {1e8, 0.044}, {1e9, 0.13}, {1e10, 0.26}, {3e10, 0.48}, {1e11, 0.5}}};
+static const Curve gpu_memory = {{{1e5, 0.15}, {1e6, 0.45}, {1e7, 0.7}, {1e8, 0.88}}};
+static const Curve host_dot = {{{1e3, 0.1}, {1e6, 0.5}, {1e8, 0.9}}};
+
+static const DeviceRow devices[] = {
+    {"V100-32GB", 32 * GIB, 900e9, 15.7e12, 125e12, 0, 0, 4e-6, &volta_dot, &volta_convolution, &gpu_memory},
+    {"V100-16GB", 16 * GIB, 900e9, 15.7e12, 125e12, 0, 0, 4e-6, &volta_dot, &volta_convolution, &gpu_memory},
+    {"P100-16GB", 16 * GIB, 732e9, 10.6e12, 21.2e12, 0, 0, 4e-6, &volta_dot, &volta_convolution, &gpu_memory},
+    {"T4", 16 * GIB, 320e9, 8.1e12, 65e12, 0, 0, 4e-6, &volta_dot, &volta_convolution, &gpu_memory},
+    {"A10", 24 * GIB, 600e9, 31.2e12, 125e12, 125e12, 0, 4e-6, &ampere_dot, NULL, &gpu_memory},
+    {"A40", 48 * GIB, 696e9, 37.4e12, 150e12, 150e12, 0, 4e-6, &ampere_dot, NULL, &gpu_memory},
+    {"RTX-3090", 24 * GIB, 936e9, 35.6e12, 71e12, 71e12, 0, 4e-6, &ampere_dot, NULL, &gpu_memory},
+    {"A100-40GB", 40 * GIB, 1555e9, 19.5e12, 312e12, 312e12, 0, 4e-6, &ampere_dot, NULL, &gpu_memory},
+    {"A100-80GB", 80 * GIB, 2039e9, 19.5e12, 312e12, 312e12, 0, 4e-6, &ampere_dot, NULL, &gpu_memory},
+    {"A100-PCIe-40GB", 40 * GIB, 1555e9, 19.5e12, 312e12, 312e12, 0, 4e-6, &ampere_dot, NULL, &gpu_memory},
+    {"A100-PCIe-80GB", 80 * GIB, 1935e9, 19.5e12, 312e12, 312e12, 0, 4e-6, &ampere_dot, NULL, &gpu_memory},
+    {"L4", 24 * GIB, 300e9, 30.3e12, 121e12, 121e12, 242e12, 4e-6, &ampere_dot, NULL, &gpu_memory},
+    {"L40S", 48 * GIB, 864e9, 91.6e12, 362e12, 362e12, 733e12, 4e-6, &ampere_dot, NULL, &gpu_memory},
+    {"RTX-4090", 24 * GIB, 1008e9, 82.6e12, 165.2e12, 165.2e12, 330.3e12, 4e-6, &ampere_dot, NULL,
+     &gpu_memory},
+    {"H100-80GB", 80 * GIB, 3350e9, 67e12, 990e12, 990e12, 1979e12, 4e-6, &hopper_dot, NULL, &gpu_memory},
+    {"H100-PCIe-80GB", 80 * GIB, 2000e9, 51e12, 756e12, 756e12, 1513e12, 4e-6, &hopper_dot, NULL,
+     &gpu_memory},
+    {"H100-96GB", 96 * GB, 2400e9, 67e12, 990e12, 990e12, 1979e12, 4e-6, &hopper_dot, NULL, &gpu_memory},
+    {"H200", 141 * GB, 4800e9, 67e12, 990e12, 990e12, 1979e12, 4e-6, &hopper_dot, NULL, &gpu_memory},
+    {"B200", 180 * GB, 8000e9, 75e12, 2250e12, 2250e12, 4500e12, 4e-6, &blackwell_dot, NULL, &gpu_memory},
+    {"GB200", 186 * GB, 8000e9, 80e12, 2500e12, 2500e12, 5000e12, 4e-6, &blackwell_dot, NULL, &gpu_memory},
+    {"GB300", 279 * GB, 8000e9, 80e12, 2500e12, 2500e12, 5000e12, 4e-6, &blackwell_dot, NULL, &gpu_memory},
+    {"MI300X", 192 * GIB, 5300e9, 163.4e12, 1307.4e12, 1307.4e12, 2614.9e12, 4e-6, &blackwell_dot, NULL,
+     &gpu_memory},
+    {"MI355X", 288 * GIB, 8000e9, 157.3e12, 2516.6e12, 2516.6e12, 5033.2e12, 4e-6, &blackwell_dot, NULL,
+     &gpu_memory},
+    {"TPU-v5e", 16 * GB, 819e9, 32.8e12, 0, 197e12, 0, 1e-6, &hopper_dot, NULL, &gpu_memory},
+    {"TPU-v5p", 95 * GIB, 2765e9, 76.5e12, 0, 459e12, 0, 1e-6, &hopper_dot, NULL, &gpu_memory},
+    {"TPU-v6e", 32 * GB, 1638e9, 153e12, 0, 918e12, 0, 1e-6, &hopper_dot, NULL, &gpu_memory},
+    {"Trainium2", 96 * GIB, 2900e9, 181e12, 667e12, 667e12, 1299e12, 1e-6, &blackwell_dot, NULL, &gpu_memory},
+    {"host", 4 * GIB, 8e9, 30e9, 0, 0, 0, 2e-7, &host_dot, NULL, NULL},
+};
+
+/* Other usual names of a device type. */
+static const DeviceAlias aliases[] = {
+    {"V100", "V100-32GB"},
+    {"P100", "P100-16GB"},
+    {"A100", "A100-80GB"},
+    {"A100-PCIe", "A100-PCIe-80GB"},
+    {"H100", "H100-80GB"},
+    {"H100-SXM", "H100-80GB"},
+    {"H100-PCIe", "H100-PCIe-80GB"},
+    {"H200-141GB", "H200"},
+    {"L4-24GB", "L4"},
+    {"L40S-48GB", "L40S"},
+    {"T4-16GB", "T4"},
+    {"A10-24GB", "A10"},
+    {"A40-48GB", "A40"},
+    {"RTX3090", "RTX-3090"},
+    {"RTX4090", "RTX-4090"},
+    {"B200-180GB", "B200"},
+    {"Trn2", "Trainium2"},
+    {"v5e", "TPU-v5e"},
+    {"v5p", "TPU-v5p"},
+    {"v6e", "TPU-v6e"},
+    {"Trillium", "TPU-v6e"},
+};
+
+static const Curve fast_link = {{{1e5, 0.3}, {1e6, 0.5}, {1e7, 0.75}, {1e8, 0.95}}};
+static const Curve network = {{{1e5, 0.4}, {1e6, 0.6}, {1e7, 0.85}}};
+/* Measured: 4 GB/s at 8 MB and 5 GB/s at 16 MB, on the line of 0.8 ms and 6.67 GB/s. */
+static const Curve tcp = {{{1e6, 0.4}, {8e6, 0.6}, {1.6e7, 0.75}, {6.4e7, 0.92}}};
+
+static const LinkRow links[] = {
+    {"nvlink-v100", 120e9, 4e-6, &fast_link},
+    {"nvlink-p100", 72e9, 4e-6, &fast_link},
+    {"nvlink-a100", 240e9, 4e-6, &fast_link},
+    {"nvlink-h100", 371e9, 4e-6, &fast_link},
+    {"nvlink-b200", 742e9, 4e-6, &fast_link},
+    {"xgmi-mi300x", 64e9, 4e-6, &fast_link},   /* of seven, to each other device of a server */
+    {"xgmi-mi355x", 76.8e9, 4e-6, &fast_link}, /* as above */
+    {"ici-v5e", 50e9, 2e-6, &fast_link},       /* of four */
+    {"ici-v5p", 100e9, 2e-6, &fast_link},      /* of six */
+    {"ici-v6e", 100e9, 2e-6, &fast_link},      /* of four */
+    {"neuronlink-3", 160e9, 2e-6, &fast_link}, /* of four */
+    {"pcie-3", 12e9, 6e-6, &fast_link},
+    {"pcie-4", 22e9, 6e-6, &fast_link},
+    {"pcie-5", 44e9, 6e-6, &fast_link},
+    {"ethernet-25", 3.1e9, 25e-6, &network},
+    {"network-50", 6.2e9, 25e-6, &network},
+    {"roce-100", 12e9, 15e-6, &network},
+    {"efa-200", 24e9, 15e-6, &network},
+    {"infiniband-200", 24e9, 10e-6, &network},
+    {"infiniband-400", 48e9, 10e-6, &network},
+    {"infiniband-800", 96e9, 10e-6, &network},
+    {"tcp-100", 6.67e9, 25e-6, &tcp},
+    {"memory", 4e9, 4e-6, NULL},
+};
+
+enum {
+    DEVICE_COUNT = sizeof devices / sizeof *devices,
+    ALIAS_COUNT = sizeof aliases / sizeof *aliases,
+    LINK_COUNT = sizeof links / sizeof *links
+};
+
+static void add_curve(json_t *holder, const char *key, const Curve *curve) {
+    if (!curve) return;
+    json_t *points = json_array();
+    for (int k = 0; k < MOST_POINTS && curve->points[k].size > 0; k++)
+        json_array_append_new(points, json_pack("[f, f]", curve->points[k].size, curve->points[k].fraction));
+    json_object_set_new(holder, key, points);
+}
+
+const char *cluster_builtin_device_named(const char *name) {
+    for (int k = 0; k < ALIAS_COUNT; k++)
+        if (strcasecmp(aliases[k].alias, name) == 0) return aliases[k].name;
+    for (int k = 0; k < DEVICE_COUNT; k++)
+        if (strcasecmp(devices[k].name, name) == 0) return devices[k].name;
+    return NULL;
+}
+
+json_t *cluster_builtin_device_type(const char *name) {
+    const DeviceRow *row = NULL;
+    for (int k = 0; k < DEVICE_COUNT; k++)
+        if (strcmp(devices[k].name, name) == 0) row = &devices[k];
+    if (!row) return NULL;
+    json_t *flops = json_pack("{s:f}", "f32", row->flops_f32), *efficiency = json_object();
+    if (row->flops_f16 > 0) json_object_set_new(flops, "f16", json_real(row->flops_f16));
+    if (row->flops_bf16 > 0) json_object_set_new(flops, "bf16", json_real(row->flops_bf16));
+    if (row->flops_f8 > 0) {
+        json_object_set_new(flops, "f8e4m3fn", json_real(row->flops_f8));
+        json_object_set_new(flops, "f8e5m2", json_real(row->flops_f8));
+    }
+    add_curve(efficiency, "dot", row->dot);
+    add_curve(efficiency, "convolution", row->convolution);
+    add_curve(efficiency, "memory", row->memory);
+    json_t *type =
+        json_pack("{s:I, s:f, s:o, s:f, s:o}", "memory_bytes", row->memory_bytes, "memory_bytes_per_second",
+                  row->memory_bytes_per_second, "flops_per_second", flops, "kernel_launch_seconds",
+                  row->kernel_launch_seconds, "efficiency", efficiency);
+    if (strcmp(name, "host") == 0) /* it computes or communicates */
+        json_object_set_new(type, "overlaps_communication", json_false());
+    return type;
+}
+
+const char *cluster_builtin_link_name(int32_t k) {
+    return k >= 0 && k < LINK_COUNT ? links[k].name : NULL;
+}
+
+json_t *cluster_builtin_link(const char *name) {
+    const LinkRow *row = NULL;
+    for (int k = 0; k < LINK_COUNT; k++)
+        if (strcmp(links[k].name, name) == 0) row = &links[k];
+    if (!row) return NULL;
+    json_t *link = json_pack("{s:f, s:f}", "bytes_per_second", row->bytes_per_second, "latency_seconds",
+                             row->latency_seconds);
+    add_curve(link, "efficiency", row->efficiency);
+    return link;
+}
