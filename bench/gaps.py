@@ -2,7 +2,7 @@
 
     python3 bench/gaps.py [--space auto|hybrid] [MODEL CLUSTER ...]
 
-Columns: the plan's step, the bound that is proved for every plan of the space, gap, model gap (docs/optimality.md), plans
+Columns: the plan's step, the bound that is proved for every plan of the space, gap, model gap (docs/planning.md), plans
 priced, seconds of import and search, peak memory. Run in the source folder, on an idle machine for the times.
 """
 

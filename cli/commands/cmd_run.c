@@ -211,7 +211,7 @@ static const CliOption options[] = {
     CLI_OPTION_ROLES,
     CLI_OPTION_INFERENCE,
     CLI_GROUP("data"),
-    {"--data", "[NAME=]FILE", "examples: arrays by path, or tokens (docs/training.md)", true},
+    {"--data", "[NAME=]FILE", "examples: arrays by path, or tokens (docs/running.md)", true},
     {"--shuffle", NULL, "new order of the examples in every epoch, by --seed", false},
     {"--prefetch", "N", "batches loaded ahead of the step (default 2)", false},
     CLI_GROUP("evaluation"),

@@ -1,4 +1,4 @@
-/* Checkpoints of a run: written while the steps continue, and used to resume (docs/checkpoints.md).
+/* Checkpoints of a run: written while the steps continue, and used to resume (docs/running.md).
  *
  * At the end of a step that is saved, every rank copies its parts into the image of its file; a
  * worker writes the files, so that training waits only for a copy. A checkpoint exists once its

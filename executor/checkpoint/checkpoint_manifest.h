@@ -1,5 +1,5 @@
 /* manifest.json of a checkpoint: its contents, the file of each part of each tensor, and a digest
- * of everything (docs/checkpoints.md).
+ * of everything (docs/running.md).
  *
  * A part belongs to one rank: in every dimension a piece that starts at `start` in each of `blocks`
  * equal blocks, `extent` elements in all. The parts of a tensor are disjoint and cover it. The file

@@ -1,5 +1,5 @@
 /* The least payment of a pipeline over all cuts, and over all widths of its stages in any order: a
- * bound of its step (docs/optimality.md, Pipelines, 6).
+ * bound of its step (docs/planning.md, Bounds of pipelines, 6).
  *
  * A state describes the stages so far: their number, and the number of their devices. Each kind of
  * path has a height at each state: 0 at the first, monotone, and at the last state all kinds have 1

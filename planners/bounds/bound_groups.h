@@ -1,4 +1,4 @@
-/* The work of a bound over pipelines in groups, and these in windows (docs/optimality.md,
+/* The work of a bound over pipelines in groups, and these in windows (docs/planning.md,
  * Pipelines, 2 and 4): equal work is one class with a count.
  */
 #ifndef PLANNERS_BOUNDS_BOUND_GROUPS_H

@@ -1,4 +1,4 @@
-/* The bound over pipelines; see bound_pipelines.h and docs/optimality.md.
+/* The bound over pipelines; see bound_pipelines.h and docs/planning.md.
  *
  * For a number of micro-batches M and of stages S the step T is at least, for every stage s, the
  * time of one iteration across stages plus the time of s in its other iterations while the rest of

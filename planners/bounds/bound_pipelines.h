@@ -1,5 +1,5 @@
 /* How good a plan of any number of stages can be at best: a lower bound of the step over every plan of a
- * space, visited or not (method, section 6). The cases and their arguments are in docs/optimality.md.
+ * space, visited or not (docs/method.md, section 7). The cases and their arguments are in docs/planning.md.
  */
 #ifndef PLANNERS_BOUNDS_BOUND_PIPELINES_H
 #define PLANNERS_BOUNDS_BOUND_PIPELINES_H

@@ -1,7 +1,7 @@
 /* The bound over pipelines of one number of micro-batches: tables of what classes of work take, and the bound
- * by windows of places for a number of stages. See bound_pipelines.c and docs/optimality.md. */
-#ifndef PLANNERS_BOUNDS_BOUND_TURN_H
-#define PLANNERS_BOUNDS_BOUND_TURN_H
+ * by windows of places for a number of stages. See bound_pipelines.c and docs/planning.md. */
+#ifndef PLANNERS_BOUND_TURN_H
+#define PLANNERS_BOUND_TURN_H
 
 #include "planners/bounds/bound_cuts.h"
 #include "planners/bounds/bound_launches.h"

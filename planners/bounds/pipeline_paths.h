@@ -1,5 +1,5 @@
 /* Paths through the iterations of a pipeline: a step takes at least as long as any of them
- * (docs/optimality.md).
+ * (docs/planning.md).
  *
  * A path follows the first micro-batch up the stages, stays on one stage s for some iterations, and
  * follows a micro-batch down to the end. F is an iteration of the forward pass, B the part of a

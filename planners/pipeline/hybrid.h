@@ -3,7 +3,7 @@
  *
  * The dynamic program of hybrid_stages.h finds pipelines from tables of whole-module lowerings. The
  * best of them are simulated, and their cuts are moved by the results of simulations. One-stage
- * plans are searched in addition unless the tables exclude them. Docs: docs/hybrid.md.
+ * plans are searched in addition unless the tables exclude them. Docs: docs/planning.md.
  */
 #ifndef PLANNERS_PIPELINE_HYBRID_H
 #define PLANNERS_PIPELINE_HYBRID_H

@@ -1,7 +1,7 @@
 /* Improves the best plans of hybrid_tries.h: their cuts, schedules and lists, by simulations. Docs:
- * docs/hybrid.md. */
-#ifndef PLANNERS_PIPELINE_HYBRID_IMPROVE_H
-#define PLANNERS_PIPELINE_HYBRID_IMPROVE_H
+ * docs/planning.md. */
+#ifndef PLANNERS_HYBRID_IMPROVE_H
+#define PLANNERS_HYBRID_IMPROVE_H
 
 #include "planners/pipeline/hybrid_tries.h"
 

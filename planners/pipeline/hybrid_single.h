@@ -1,7 +1,7 @@
 /* One-stage plans and one micro-batch, which belong to the hybrid space besides its pipelines.
- * Docs: docs/hybrid.md, step 5. */
-#ifndef PLANNERS_PIPELINE_HYBRID_SINGLE_H
-#define PLANNERS_PIPELINE_HYBRID_SINGLE_H
+ * Docs: docs/planning.md, hybrid plans, step 5. */
+#ifndef PLANNERS_HYBRID_SINGLE_H
+#define PLANNERS_HYBRID_SINGLE_H
 
 #include "planners/pipeline/hybrid_tries.h"
 

@@ -1,6 +1,6 @@
 """Plans exported for PyTorch train there: `automap export --format dtensor` on ranks of the CPU, by gloo.
 
-The reading code is the one that docs/exports.md shows: it is taken from there and run. An MLP and a GPT-2,
+The reading code is the one that docs/commands.md shows: it is taken from there and run. An MLP and a GPT-2,
 written here in PyTorch over the parameters of the modules, are trained from the committed state and data
 with every parameter, state and batch distributed as the plan says; their losses must be those of one device,
 which are committed too. Pipelines of two stages, cut between layers, train in torch.distributed.pipelining
@@ -75,11 +75,11 @@ PIPELINES = {
 
 
 def documented():
-    """The functions of the reading code in docs/exports.md."""
-    text = (ROOT / "docs" / "exports.md").read_text()
+    """The functions of the reading code in docs/commands.md."""
+    text = (ROOT / "docs" / "commands.md").read_text()
     block = re.search(r"```python\n(.*?)```", text, re.DOTALL)[1]
     names = {}
-    exec(compile(block, "docs/exports.md", "exec"), names)
+    exec(compile(block, "docs/commands.md", "exec"), names)
     return names
 
 

@@ -24,7 +24,7 @@ for model in exact_linear exact_gather mlp_tiny; do
   cp $models/$model/state.npz "$out/npz/$model.npz"
 done
 for cluster in C nominal:2 whale-dp h100:2; do "$automap" cluster $cluster --json >"$out/cluster/${cluster/:/_}"; done
-awk -v out="$out/cluster/example" '/^```json/ { count++; file = out count; next } /^```/ { file = "" } file { print > file }' docs/clusters.md
+awk -v out="$out/cluster/example" '/^```json/ { count++; file = out count; next } /^```/ { file = "" } file { print > file }' docs/cost-model.md
 cp tests/imports/* "$out/import/"
 "$automap" search $models/mlp_tiny/model.hlo.pb --cluster nominal:4 --evaluations 4 --quiet -o "$out/plan/host_4"
 "$automap" search $models/mlp_tiny/model.hlo.pb --cluster nominal:4 --mesh data=2,model=2 --evaluations 4 --quiet -o "$out/plan/mesh"

@@ -387,7 +387,7 @@ static void the_examples_of_the_document_are_right(void **state) {
     (void)state;
     FileBytes file = {0};
     AmError error = {0};
-    assert_int_equal(file_read(&file, SOURCE_DIR "/docs/clusters.md", &error), AM_OK);
+    assert_int_equal(file_read(&file, SOURCE_DIR "/docs/cost-model.md", &error), AM_OK);
     static const char fence[] = "```json\n"; /* of whole files; others show a part of one */
     int32_t count = 0;
     for (const char *at = file.data; (at = strstr(at, fence));) {
@@ -398,8 +398,9 @@ static void the_examples_of_the_document_are_right(void **state) {
         assert_non_null(last);
         Graph graph = {0};
         json_t *root;
-        assert_int_equal(json_parse(&root, "clusters.md", at, (size_t)(last - at), &error), AM_OK);
-        AmStatus status = cluster_from_json(&graph.cluster, &graph.arena, root, "clusters.md", &graph.error);
+        assert_int_equal(json_parse(&root, "cost-model.md", at, (size_t)(last - at), &error), AM_OK);
+        AmStatus status =
+            cluster_from_json(&graph.cluster, &graph.arena, root, "cost-model.md", &graph.error);
         json_decref(root);
         if (status != AM_OK) fail_msg("%s", graph.error.text);
         graph.topology = graph.cluster->topology;

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Checks the links of all documents: files, anchors, and the names of pages in other files.
+
+- A link `](PATH#ANCHOR)` of a tracked .md file names a tracked file or folder, and a heading of it.
+- A name of a file after `docs/`, in any tracked text file, names a page or a picture.
+- Two headings of one page differ, so that anchors stay when a section is added.
+- A line has at most 120 characters, except tables, code blocks and lines of one word.
+
+  tests/check_links.py            prints each violation as FILE:LINE: TEXT; the exit code is 1 if there is one
+"""
+# labels: cpu check
+
+import collections
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(os.environ.get("AUTOMAP_SOURCE", pathlib.Path(__file__).parents[1]))
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+PAGE = re.compile(r"\bdocs/([\w-]+\.(?:md|svg))\b")
+WIDTH = 120
+
+
+def lines_of(text):
+    """Yields (number, line, whether the line is code)."""
+    is_code = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("```"):
+            is_code = not is_code
+        yield number, line, is_code or line.startswith(("```", "    "))
+
+
+def headings(text):
+    """Yields (number, anchor) of the headings, as GitHub forms anchors."""
+    for number, line, is_code in lines_of(text):
+        match = re.match(r"#+ (.*)", line)
+        if match and not is_code:
+            words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", match[1]).lower()
+            yield number, re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+
+
+def check_page(path, text, anchors, tracked):
+    """Yields (line, problem) of one document."""
+    for anchor, count in collections.Counter(anchors[path]).items():
+        if count > 1:
+            yield 1, f"{count} headings with the anchor #{anchor}"
+    for number, line, is_code in lines_of(text):
+        if is_code:
+            continue
+        if len(line) > WIDTH and not line.startswith("|") and " " in line.strip():
+            yield number, f"{len(line)} characters, at most {WIDTH}"
+        for target in LINK.findall(re.sub(r"`[^`]*`", "", line)):
+            if re.match(r"[a-z]+:", target):
+                continue
+            name, _, anchor = target.partition("#")
+            file = os.path.normpath(path.parent / name) if name else str(path)
+            if file not in tracked and not any(other.startswith(file + "/") for other in tracked):
+                yield number, f"no file {file}"
+            elif anchor and anchor not in anchors.get(pathlib.Path(file), ()):
+                yield number, f"no heading #{anchor} in {file}"
+
+
+def main():
+    os.chdir(ROOT)
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True, check=False)
+    if listed.returncode != 0:
+        print("skipped: not a git checkout")
+        return 77
+    tracked = {name for name in listed.stdout.split("\n") if name and os.path.exists(name)}
+    pages = {pathlib.Path(name): pathlib.Path(name).read_text() for name in sorted(tracked) if name.endswith(".md")}
+    anchors = {path: [anchor for _, anchor in headings(text)] for path, text in pages.items()}
+    violations = [f"{path}:{number}: {problem}" for path, text in pages.items()
+                  for number, problem in check_page(path, text, anchors, tracked)]
+    names = subprocess.run(["git", "grep", "-nI", "--untracked", "docs/"], capture_output=True, text=True, check=False)
+    for row in names.stdout.splitlines():
+        file, number, line = row.split(":", 2)
+        for name in PAGE.findall(line):
+            if f"docs/{name}" not in tracked:
+                violations.append(f"{file}:{number}: no page docs/{name}")
+    print("\n".join(violations), end="\n" if violations else "")
+    print(f"{len(pages)} documents checked, {len(violations)} violations")
+    return 1 if violations or not pages else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
