@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks the links of all documents: files, anchors, and the names of pages in other files.
 
-- A link `](PATH#ANCHOR)` of a tracked .md file names a tracked file or folder, and a heading of it.
-- A name of a file after `docs/`, in any tracked text file, names a page or a picture.
+- A link `](PATH#ANCHOR)` of an .md file names a file or folder, and a heading of it.
+- A name of a file after `docs/`, in any source file, names a page or a picture.
 - Two headings of one page differ, so that anchors stay when a section is added.
 - A line has at most 120 characters, except tables, code blocks and lines of one word.
 
@@ -14,12 +14,12 @@ import collections
 import os
 import pathlib
 import re
-import subprocess
 import sys
 
 ROOT = pathlib.Path(os.environ.get("AUTOMAP_SOURCE", pathlib.Path(__file__).parents[1]))
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PAGE = re.compile(r"\bdocs/([\w-]+\.(?:md|svg))\b")
+SOURCES = {"", ".c", ".cmake", ".cu", ".def", ".h", ".md", ".py", ".sh", ".txt"}
 WIDTH = 120
 
 
@@ -41,7 +41,7 @@ def headings(text):
             yield number, re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
 
 
-def check_page(path, text, anchors, tracked):
+def check_page(path, text, anchors, files):
     """Yields (line, problem) of one document."""
     for anchor, count in collections.Counter(anchors[path]).items():
         if count > 1:
@@ -56,29 +56,39 @@ def check_page(path, text, anchors, tracked):
                 continue
             name, _, anchor = target.partition("#")
             file = os.path.normpath(path.parent / name) if name else str(path)
-            if file not in tracked and not any(other.startswith(file + "/") for other in tracked):
+            if file not in files and not any(other.startswith(file + "/") for other in files):
                 yield number, f"no file {file}"
             elif anchor and anchor not in anchors.get(pathlib.Path(file), ()):
                 yield number, f"no heading #{anchor} in {file}"
 
 
+def list_files():
+    """Returns the names of all files, without hidden and build folders."""
+    found = set()
+    for folder, folders, names in os.walk("."):
+        folders[:] = [name for name in folders if not name.startswith((".", "build", "__"))]
+        found.update(os.path.normpath(os.path.join(folder, name)) for name in names)
+    return found
+
+
+def check_names(path, files):
+    """Yields (line, problem) of the names of pages in a source file."""
+    for number, line in enumerate(path.read_text(errors="ignore").splitlines(), 1):
+        for name in PAGE.findall(line):
+            if f"docs/{name}" not in files:
+                yield number, f"no page docs/{name}"
+
+
 def main():
     os.chdir(ROOT)
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True, check=False)
-    if listed.returncode != 0:
-        print("skipped: not a git checkout")
-        return 77
-    tracked = {name for name in listed.stdout.split("\n") if name and os.path.exists(name)}
-    pages = {pathlib.Path(name): pathlib.Path(name).read_text() for name in sorted(tracked) if name.endswith(".md")}
+    files = list_files()
+    pages = {pathlib.Path(name): pathlib.Path(name).read_text() for name in sorted(files) if name.endswith(".md")}
     anchors = {path: [anchor for _, anchor in headings(text)] for path, text in pages.items()}
     violations = [f"{path}:{number}: {problem}" for path, text in pages.items()
-                  for number, problem in check_page(path, text, anchors, tracked)]
-    names = subprocess.run(["git", "grep", "-nI", "--untracked", "docs/"], capture_output=True, text=True, check=False)
-    for row in names.stdout.splitlines():
-        file, number, line = row.split(":", 2)
-        for name in PAGE.findall(line):
-            if f"docs/{name}" not in tracked:
-                violations.append(f"{file}:{number}: no page docs/{name}")
+                  for number, problem in check_page(path, text, anchors, files)]
+    for name in sorted(files):
+        if pathlib.Path(name).suffix in SOURCES:
+            violations += [f"{name}:{number}: {problem}" for number, problem in check_names(pathlib.Path(name), files)]
     print("\n".join(violations), end="\n" if violations else "")
     print(f"{len(pages)} documents checked, {len(violations)} violations")
     return 1 if violations or not pages else 0

@@ -1,5 +1,5 @@
 /* The work of a bound over pipelines in groups, and these in windows (docs/planning.md,
- * Pipelines, 2 and 4): equal work is one class with a count.
+ * Bounds of pipelines, 2 and 4): equal work is one class with a count.
  */
 #ifndef PLANNERS_BOUNDS_BOUND_GROUPS_H
 #define PLANNERS_BOUNDS_BOUND_GROUPS_H
