@@ -3,6 +3,7 @@
 
 - A link `](PATH#ANCHOR)` of an .md file names a file or folder, and a heading of it.
 - A name of a file after `docs/`, in any source file, names a page or a picture.
+- A source file that a document names, such as `ir/read.c` or `read.c`, exists.
 - Two headings of one page differ, so that anchors stay when a section is added.
 - A line has at most 120 characters, except tables, code blocks and lines of one word.
 
@@ -18,8 +19,10 @@ import sys
 
 ROOT = pathlib.Path(os.environ.get("AUTOMAP_SOURCE", pathlib.Path(__file__).parents[1]))
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+FILE = re.compile(r"`(?:\./)?((?:[\w-]+/)*[\w-]+\.(?:c|cu|def|h|py|sh))`")
 PAGE = re.compile(r"\bdocs/([\w-]+\.(?:md|svg))\b")
 SOURCES = {"", ".c", ".cmake", ".cu", ".def", ".h", ".md", ".py", ".sh", ".txt"}
+FOREIGN = {"cuda.h", "mpi.h", "nvrtc.h"}  # headers of libraries
 WIDTH = 120
 
 
@@ -41,6 +44,11 @@ def headings(text):
             yield number, re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
 
 
+def is_source(name, files):
+    """Whether a file has this path, from the root or from a folder of the sources."""
+    return name in files or any(file.endswith("/" + name) for file in files)
+
+
 def check_page(path, text, anchors, files):
     """Yields (line, problem) of one document."""
     for anchor, count in collections.Counter(anchors[path]).items():
@@ -49,6 +57,9 @@ def check_page(path, text, anchors, files):
     for number, line, is_code in lines_of(text):
         if is_code:
             continue
+        for name in FILE.findall(line):
+            if path.name != "CHANGELOG.md" and name not in FOREIGN and not is_source(name, files):
+                yield number, f"no file {name}"
         if len(line) > WIDTH and not line.startswith("|") and " " in line.strip():
             yield number, f"{len(line)} characters, at most {WIDTH}"
         for target in LINK.findall(re.sub(r"`[^`]*`", "", line)):
