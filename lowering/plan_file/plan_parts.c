@@ -1,6 +1,6 @@
 /* The derived parts of a plan file, and names that refer to the module.
  *
- * `parameters` comes from the assignment of each stage (method, section 2), the
+ * `parameters` comes from the assignment of each stage (docs/method.md, section 3), the
  * very states that lowering starts from. `decisions` repeats the lists, each
  * entry with the op name and source line of what names its class.
  */

@@ -1,6 +1,7 @@
-/* How far a plan is from the best choice of states and factors of the additive model (method, section 6). */
-#ifndef PLANNERS_BOUNDS_MODEL_GAP_H
-#define PLANNERS_BOUNDS_MODEL_GAP_H
+/* How far a plan is from the best choice of states and factors of the additive model (docs/method.md,
+ * section 7). */
+#ifndef PLANNERS_MODEL_GAP_H
+#define PLANNERS_MODEL_GAP_H
 
 #include "base/system/stop.h"
 #include "cost/cluster/cluster.h"
