@@ -3,7 +3,7 @@
  * The module is lowered for every device of the plan; each device is a rank, a thread with one
  * allocation. Several processes may share a plan: each has the same number of consecutive ranks and
  * reads the files itself, and the results come to process 0, which alone reports and writes. State
- * and data come from files of named arrays (docs/training.md) and are cut into the ranks' shards.
+ * and data come from files of named arrays (docs/running.md) and are cut into the ranks' shards.
  * Every step feeds the next batch, runs the program, reads watched outputs and applies the updates.
  * Nothing is allocated between the first step and the last.
  */
