@@ -4,7 +4,7 @@
  * temperature falls geometrically over the budget, from and to the given shares
  * of the seconds that a decision takes in the first plan on average; both ends
  * were chosen on instances of other seeds (docs/learning.md). */
-#include "planners/decisions_search.h"
+#include "bench/quality/decisions_search.h"
 
 #include <math.h>
 

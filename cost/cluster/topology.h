@@ -12,8 +12,8 @@
  * in which a server of one device has no switch. A link's latency is that of a whole message there,
  * so that a device's edge has half of its link's latency a_in, and a server's edge the missing part
  * of half of a_out: a route inside a server takes a_in and one between servers max(a_in, a_out), as
- * in the formulas of cost/collective.c. The key `topology` adds edges and switches, each with its
- * link's whole latency (cost/topology_read.c; docs/cost-model.md).
+ * in the formulas of cost/collective/collective.c. The key `topology` adds edges and switches, each with its
+ * link's whole latency (cost/cluster/topology_read.c; docs/cost-model.md).
  */
 #ifndef COST_CLUSTER_TOPOLOGY_H
 #define COST_CLUSTER_TOPOLOGY_H

@@ -1,7 +1,7 @@
 /* Reads model.roles.json, strictly: every parameter once and in order, known
  * keys and roles, outputs of the parameter's shape, no output twice. The format
  * is described in docs/planning.md. */
-#include "ir/roles_file.h"
+#include "ir/analysis/roles_file.h"
 
 #include <stdio.h>
 #include <string.h>
