@@ -171,7 +171,7 @@ test_fuzzers() {
 # thousand a few are enough.
 test_threads() (
   unset AUTOMAP_FULL
-  names=$(grep -lE '"(executor/(comm/(comm|channel)|run/run|actors/actors|data/feed|cpu/team)|actor_|(runner|loop|comm|region|training|process|split|plan|transfer|micro_batch|checkpoint)_case|planners/(problem|single_stage)/search|base/system/parallel)' tests/unit/test_*.c |
+  names=$(grep -lE '"(executor/(comm/(comm|channel)|run/run|actors/actors|data/feed|cpu/team)|tests/support/(actor_|(runner|loop|comm|region|training|process|split|plan|transfer|micro_batch|checkpoint)_case)|planners/(problem|single_stage)/search|base/system/parallel)' -r tests --include='test_*.c' |
     xargs -n1 basename -s .c | grep -vE '_mpi$|^test_(cuda|generated|embedded)_' |
     grep -vxE 'test_(rule_cases|halo_models|plans_by_chance|search|additive|folded|memory_plan|run_memory|checkpoint_damage)')
   targets=$names configure_and_build build-tsan "${sanitized[@]}" "$(quick_linker)" -DAUTOMAP_SANITIZE=thread &&

@@ -44,9 +44,8 @@ build_programs() {
   local source=$1 build=$2 tree=$3 log=$2/pack.log launcher=() targets=(automap bench_dqn bench_kernels) test
   mkdir -p "$build"
   if command -v ccache >/dev/null; then launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache); fi
-  for test in "$source"/tests/unit/test_*cuda*.c "$source"/tests/unit/test_*nvrtc*.c; do
-    [ -e "$test" ] && targets+=("$(basename "$test" .c)")
-  done
+  while read -r test; do targets+=("$(basename "$test" .c)"); done < <(
+    find "$source/tests" -name 'test_*cuda*.c' -o -name 'test_*nvrtc*.c' | LC_ALL=C sort)
   cmake -S "$source" -B "$build" -G Ninja "${launcher[@]}" -DCMAKE_BUILD_TYPE=Release -DAUTOMAP_CUDA=ON \
     -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON -DAUTOMAP_TEST_DATA=. -DAUTOMAP_STAND_IN_KERNELS=stand_in/kernels \
     -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON '-DCMAKE_INSTALL_RPATH=$ORIGIN/../lib' \
@@ -79,7 +78,7 @@ pack() {
   fi
   tree=$(mktemp -d)
   trap "rm -rf '$tree'" EXIT
-  mkdir -p "$tree"/{bin,lib,stand_in,bench,datasets/models,tests/unit}
+  mkdir -p "$tree"/{bin,lib,stand_in,bench,datasets/models,tests}
   build_programs "$source" "${AUTOMAP_PACK_BUILD:-$source/build-pack}" "$tree" || fail "the build failed"
   copy_libraries "$tree"
   cp "$source"/bench/gpu_*.* "$tree/bench/"

@@ -1,5 +1,5 @@
 # Tests of several processes, with each MPI that is installed: for Open MPI and for
-# MPICH the program and the tests tests/unit/test_*_mpi.c are linked once more, with
+# MPICH the program and the tests test_*_mpi.c are linked once more, with
 # executor/processes/mpi_wire.c compiled for that MPI, into tests/openmpi/ and tests/mpich/ of
 # the build folder. Everything else is the default build's.
 

@@ -1,11 +1,12 @@
 # Tests. Nothing is listed by hand:
 #
-#   tests/unit/test_*.c   one cmocka program each; label "unit", and "gpu"
-#                         where the name says cuda, else "cpu"
-#   tests/unit/test_cuda_*.c  in a build with CUDA run on the stand-in libraries
+#   tests/**/test_*.c     one cmocka program each; label "unit", and "gpu"
+#                         where the name says cuda, else "cpu". The folders are
+#                         those of the source; tests/support/ has common headers.
+#   test_cuda_*.c         in a build with CUDA run on the stand-in libraries
 #                         (AutomapStandIns.cmake), labels "cpu" and "cuda", and as
 #                         <name>_gpu on the real ones, label "gpu"
-#   tests/unit/test_*_mpi.c   once with each MPI that is found (AutomapMpiTests.cmake)
+#   test_*_mpi.c          once with each MPI that is found (AutomapMpiTests.cmake)
 #   tests/check_*         scripts that look at the sources and the library
 #   tests/e2e/*.sh, *.py  end-to-end scripts, in the source folder, with
 #                         AUTOMAP (the program), AUTOMAP_BUILD, AUTOMAP_SOURCE
@@ -37,7 +38,7 @@ if(AUTOMAP_HAVE_CUDA)
   include(cmake/AutomapStandIns.cmake)
 endif()
 include(cmake/AutomapMpiTests.cmake)
-file(GLOB UNIT_TESTS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/unit/test_*.c)
+file(GLOB_RECURSE UNIT_TESTS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/test_*.c)
 # Sanitized builds leave out the programs that would say no more than that they are skipped.
 if(AUTOMAP_SANITIZE AND NOT AUTOMAP_HAVE_CUDA)
   list(FILTER UNIT_TESTS EXCLUDE REGEX "/test_(cuda|generated|embedded)_[^/]*$")

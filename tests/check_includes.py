@@ -30,7 +30,6 @@ ALLOWED = {
     "tests": "bench cli api planners executor cost dqn lowering propagation ir base",
 }
 MOST_SOURCES = 20
-UNLIMITED = {"tests/unit"}
 GENERATED = {"automap.h", "automap_features.h", "automap_agent.h", "cuda_texts.h"}
 # Host code of MPI and NCCL stays in one file each; the tests' stand-in for NCCL is another library.
 ONE_USER = ("mpi.h", "nccl.h")
@@ -99,7 +98,7 @@ def main():
         problems += ["  " + edges[a][b] for a, b in zip(cycle, cycle[1:])]
     sizes = collections.Counter(str(path.parent) for path in files if path.suffix in SOURCES)
     problems += [f"{folder}: {count} source files, at most {MOST_SOURCES} belong in a folder"
-                 for folder, count in sorted(sizes.items()) if count > MOST_SOURCES and folder not in UNLIMITED]
+                 for folder, count in sorted(sizes.items()) if count > MOST_SOURCES]
     problems += [f"{header} is included by more than one file: {' '.join(sorted(names))}"
                  for header, names in users.items() if len(names) > 1]
     print(*problems, sep="\n", end="\n" if problems else "")

@@ -15,7 +15,7 @@ if ! grep -q '^AUTOMAP_CUDA:STRING=OFF$' "$AUTOMAP_BUILD/CMakeCache.txt"; then
   exit 77
 fi
 source tests/cuda/build.bash
-mapfile -t tests < <(cd tests/unit && printf '%s\n' test_*cuda*.c test_generated*.c test_embedded*.c | sort -u | sed 's/\.c$//')
+mapfile -t tests < <(find tests -name 'test_*cuda*.c' -o -name 'test_generated*.c' -o -name 'test_embedded*.c' | sed 's|.*/||; s/\.c$//' | sort)
 cuda_build automap automap_shared automap_cuda_check "${tests[@]}"
 cd "$cuda_folder"
 long=(-LE full)

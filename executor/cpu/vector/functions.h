@@ -4,7 +4,7 @@
  * part has no rounding error), polynomials are minimax fits of the relative
  * error (Lawson's iteration; their errors, stated below, lie well under half an
  * ulp), special values are chosen at the end. No step is a fused multiply-add.
- * Largest errors, from tests against long double: in tests/unit/test_vector.c.
+ * Largest errors, from tests against long double: in tests/executor/cpu/test_vector.c.
  */
 #ifndef EXECUTOR_CPU_VECTOR_FUNCTIONS_H
 #define EXECUTOR_CPU_VECTOR_FUNCTIONS_H

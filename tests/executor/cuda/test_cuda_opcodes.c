@@ -1,0 +1,424 @@
+/* Every family of opcodes on CUDA beside the CPU: the modules of
+ * tests/cuda/opcodes, in every element type, at sizes around a block and around
+ * 2^18 elements, and above 2^31 elements where memory allows it.
+ *
+ * All memory of the device holds a pattern before each run, so that an element
+ * which is not written differs. Small modules run three times, which a device
+ * does plainly, recorded and replayed. One line for each family, a summary last:
+ *
+ *   test_cuda_opcodes [--family NAME] [--large] [--list]
+ *
+ * The families above 2^31 elements are large_add and so on, "large" all of them;
+ * --large runs them on the stand-ins, too. Skipped (77) in a build
+ * without CUDA and where there is neither a GPU nor a stand-in. */
+#include <stdio.h>
+
+#include "automap_features.h"
+
+enum { SKIPPED = 77 };
+
+#ifdef AUTOMAP_HAVE_CUDA
+#include <dirent.h>
+
+#include "base/system/clock.h"
+#include "executor/cuda/coverage.h"
+#include "tests/support/cuda_case.h"
+#include "tests/support/opcode_case.h"
+
+enum { MOST_FAMILIES = 64, MOST_AT_ONCE = 32, LARGE_SECONDS = 25 };
+#define BYTES_AT_ONCE ((int64_t)32 << 20)
+
+/* One module on both devices. */
+typedef struct Instance {
+    OpcodeTemplate form;
+    char label[64];
+    bool is_refused; /* kept until the kernels of the others are made: the device still lists its calls */
+    CudaCase gpu, cpu;
+    Random random;
+} Instance;
+
+typedef struct Sweep {
+    KernelDevice *device;
+    bool runs_large;
+    const char *family;
+    Instance *batch[MOST_AT_ONCE];
+    int32_t batch_count;
+    int64_t batch_bytes;
+    int32_t modules, refused, failures;       /* of the family */
+    int32_t passed, by_name, skipped, failed; /* families */
+    bool seen[IR_OPCODE_COUNT];               /* ran, and was equal */
+    char note[512];                           /* the first thing that went wrong, or a refusal */
+} Sweep;
+
+static void note(Sweep *self, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void note(Sweep *self, const char *format, ...) {
+    va_list arguments;
+    if (self->note[0]) return;
+    va_start(arguments, format);
+    vsnprintf(self->note, sizeof self->note, format, arguments);
+    va_end(arguments);
+}
+
+static AmStatus open_case(CudaCase *self, KernelDevice *device, const char *text) {
+    *self = (CudaCase){.device = device};
+    TRY(ir_read_bytes(&self->module, "test", text, (int64_t)strlen(text), &self->error));
+    TRY(ir_canonicalize(&self->canonical, self->module, &self->error));
+    TRY(program_from_computation(&self->program, &self->arena, self->canonical, self->canonical->entry, false,
+                                 &self->error));
+    TRY(executable_prepare(&self->entry, &self->arena, device, NULL, self->program, false, &self->error));
+    return executable_allocate(self->entry, &self->memory, &self->error);
+}
+
+static int64_t memory_of(const CudaCase *self) {
+    return kernel_align(self->program->allocation_bytes) + kernel_align(self->entry->scratch_bytes) +
+           kernel_align(self->entry->comm_scratch_bytes);
+}
+
+/* Fills all memory of the device with a pattern, then both sides' parameters. */
+static void fill(Instance *self, uint8_t pattern) {
+    CudaCase *gpu = &self->gpu, *cpu = &self->cpu;
+    int64_t bytes = memory_of(gpu);
+    void *poison = malloc((size_t)bytes + 1);
+    memset(poison, pattern, (size_t)bytes);
+    gpu->device->back_end->copy_in(gpu->device, gpu->memory, poison, bytes);
+    free(poison);
+    for (int32_t k = 0; k < cpu->program->roles->parameter_count; k++) {
+        const IrShape *shape = &cpu->program->values[cpu->program->parameters[k]].shape;
+        int64_t count = ir_shape_elements(shape);
+        void *data = calloc((size_t)ir_shape_bytes(shape) + 16, 1);
+        static const OpcodeFill plain;
+        opcode_fill(data, shape->type, count, k < OPCODE_FILLS ? &self->form.fills[k] : &plain, k,
+                    &self->random);
+        cuda_case_set(gpu, k, data);
+        cuda_case_set(cpu, k, data);
+        free(data);
+    }
+}
+
+/* The operator that gives output k. */
+static const char *name_of_output(const CudaCase *self, int32_t k) {
+    const IrModule *module = self->module;
+    const IrInstruction *root = &module->instructions[module->computations[module->entry].root];
+    if (root->opcode == IR_TUPLE && k < root->operand_count) root = &module->instructions[root->operands[k]];
+    if (root->opcode == IR_GET_TUPLE_ELEMENT) root = &module->instructions[root->operands[0]];
+    return root->opcode_name;
+}
+
+static bool compare(Sweep *sweep, Instance *self) {
+    for (int32_t k = 0; k < self->cpu.program->roles->output_count; k++) {
+        const IrShape *shape = &self->cpu.program->values[self->cpu.program->outputs[k]].shape;
+        int64_t bytes = ir_shape_bytes(shape), count = ir_shape_elements(shape);
+        void *made = malloc((size_t)bytes + 16), *expected = malloc((size_t)bytes + 16);
+        cuda_case_get(&self->gpu, k, made);
+        cuda_case_get(&self->cpu, k, expected);
+        int64_t at =
+            opcode_difference(made, expected, shape->type, count, self->form.ulps, self->form.of_largest);
+        if (at >= 0) {
+            uint8_t a[16] = {0}, b[16] = {0};
+            int64_t width = dtype_bytes(shape->type);
+            memcpy(a, (char *)made + at * width, (size_t)width);
+            memcpy(b, (char *)expected + at * width, (size_t)width);
+            bool shows = dtype_is_floating(shape->type) || dtype_is_integer(shape->type);
+            double x = !shows                           ? a[0]
+                       : dtype_is_floating(shape->type) ? generated_value(a, shape->type, 0)
+                                                        : a[0];
+            double y = !shows                           ? b[0]
+                       : dtype_is_floating(shape->type) ? generated_value(b, shape->type, 0)
+                                                        : b[0];
+            note(sweep, "%s: output %d (%s, %s): element %lld of %lld is %.17g (0x%02x), on the CPU %.17g",
+                 self->label, k, name_of_output(&self->cpu, k), dtype_name(shape->type), (long long)at,
+                 (long long)count, x, a[0], y);
+        }
+        free(made);
+        free(expected);
+        if (at >= 0) return false;
+    }
+    return true;
+}
+
+/* The patterns are bytes of a NaN, of a number, and zeros. */
+static bool run(Sweep *sweep, Instance *self) {
+    static const uint8_t patterns[] = {0xA5, 0xFF, 0};
+    int32_t runs = self->form.once || memory_of(&self->gpu) > (8 << 20) ? 1 : 3;
+    for (int32_t k = 0; k < runs; k++) {
+        fill(self, patterns[k]);
+        if (executable_run(self->gpu.entry, &self->gpu.error) != AM_OK ||
+            self->gpu.device->back_end->synchronize(self->gpu.device, &self->gpu.error) != AM_OK) {
+            note(sweep, "%s: %s", self->label, self->gpu.error.text);
+            return false;
+        }
+        cuda_case_run(&self->cpu);
+        if (!compare(sweep, self)) return false;
+    }
+    return true;
+}
+
+static void mark_seen(Sweep *sweep, const IrModule *module) {
+    for (int32_t i = 0; i < module->instruction_count; i++)
+        sweep->seen[module->instructions[i].opcode] = true;
+}
+
+static void close_instance(Instance *self) {
+    cuda_case_close(&self->gpu);
+    cuda_case_close(&self->cpu);
+    free(self);
+}
+
+/* Compiles what is there, runs it and releases it. */
+static void flush(Sweep *self) {
+    AmError error = {0};
+    AmStatus status = self->device->back_end->finish(self->device, &error);
+    if (status != AM_OK) note(self, "%s", error.text);
+    for (int32_t k = 0; k < self->batch_count; k++) {
+        Instance *one = self->batch[k];
+        if (one->is_refused) self->refused++;
+        else if (status == AM_OK && run(self, one)) mark_seen(self, one->gpu.module);
+        else self->failures++;
+        close_instance(one);
+    }
+    self->batch_count = 0;
+    self->batch_bytes = 0;
+}
+
+/* Opens the module on both devices; a refusal has to be the expected one. */
+static void add(Sweep *self, const OpcodeTemplate *form, const char *type, int64_t size) {
+    Instance *one = calloc(1, sizeof *one);
+    Text text = opcode_text(form, type, size);
+    one->form = *form;
+    snprintf(one->label, sizeof one->label, "%s, %lld", type, (long long)size);
+    random_seed(&one->random, (uint64_t)size + 7);
+    self->modules++;
+    AmStatus cpu = open_case(&one->cpu, &kernel_device_cpu, text.data);
+    AmStatus gpu = open_case(&one->gpu, self->device, text.data);
+    text_free(&text);
+    bool expects_refusal = form->refused[0] != '\0';
+    if (expects_refusal && gpu == AM_ERROR_INPUT && strstr(one->gpu.error.text, form->refused) &&
+        strstr(one->gpu.error.text, "no kernel for '")) {
+        one->is_refused = true;
+        note(self, "%s", one->gpu.error.text);
+    } else if (expects_refusal || cpu != AM_OK || gpu != AM_OK) {
+        one->is_refused = true;
+        self->failures++;
+        note(self, "%s: the CPU says '%s', CUDA '%s'", one->label, one->cpu.error.text, one->gpu.error.text);
+    } else {
+        self->batch_bytes += memory_of(&one->gpu);
+    }
+    self->batch[self->batch_count++] = one;
+    if (self->batch_count == MOST_AT_ONCE || self->batch_bytes > BYTES_AT_ONCE) flush(self);
+}
+
+static void report(Sweep *self, const char *family, double seconds) {
+    bool is_refused = self->refused > 0 && self->refused == self->modules;
+    const char *result = self->failures > 0 ? "FAILED" : is_refused ? "refused by name" : "passed";
+    printf("%-27s %-16s %4d modules %6.1f s%s%s\n", family, result, self->modules, seconds,
+           self->note[0] ? "  " : "", self->note);
+    fflush(stdout);
+    if (self->failures > 0) self->failed++;
+    else if (is_refused) self->by_name++;
+    else self->passed++;
+}
+
+static void run_family(Sweep *self, const char *family, const char *path) {
+    FileBytes bytes;
+    AmError error = {0};
+    OpcodeTemplate form;
+    const char *wrong;
+    double start = clock_seconds();
+    self->modules = self->refused = self->failures = 0;
+    self->note[0] = '\0';
+    if (file_read(&bytes, path, &error) != AM_OK) {
+        note(self, "%s", error.text);
+        self->failures++;
+    } else {
+        for (const char *at = bytes.data; opcode_next(&form, &at, &wrong);) {
+            if (wrong) note(self, "not understood: %.60s", wrong), self->failures++;
+            for (int32_t t = 0; t < form.type_count; t++)
+                for (int32_t n = 0; n < form.size_count; n++) add(self, &form, form.types[t], form.sizes[n]);
+        }
+        flush(self);
+        file_release(&bytes);
+    }
+    report(self, family, clock_seconds() - start);
+}
+
+/* Above 2^31 elements: each index and each size needs 64 bits. */
+static const struct {
+    const char *name, *text;
+} large[] = {
+    {"add", "ENTRY e { x = s8[2147483664] parameter(0) ROOT r = s8[2147483664] add(x, x) }"},
+    {"reverse",
+     "ENTRY e { x = s8[2147483663] parameter(0) ROOT r = s8[2147483663] reverse(x), dimensions={0} }"},
+    {"compare", "ENTRY e { x = s8[2147483653] parameter(0) i = s8[2147483653] iota(), iota_dimension=0\n"
+                "  ROOT r = pred[2147483653] compare(x, i), direction=LT }"},
+    {"slice", "ENTRY e { x = s8[3,715827887] parameter(0)\n"
+              "  ROOT r = s8[3,100] slice(x), slice={[0:3], [715827787:715827887]} }"},
+    {"transpose", "ENTRY e { x = s8[46341,46345] parameter(0)\n"
+                  "  ROOT r = s8[46345,46341] transpose(x), dimensions={1,0} }"},
+    {"pad", "ENTRY e { x = s8[2147483650] parameter(0) z = s8[] constant(7)\n"
+            "  ROOT r = s8[2147483655] pad(x, z), padding=2_3 }"},
+    {"concatenate", "ENTRY e { x = pred[1073741829] parameter(0)\n"
+                    "  ROOT r = pred[2147483658] concatenate(x, x), dimensions={0} }"},
+    {"reduce", "f { a = s8[] parameter(0) b = s8[] parameter(1) ROOT c = s8[] add(a, b) }\n"
+               "ENTRY e { x = s8[3,715827887] parameter(0) z = s8[] constant(3)\n"
+               "  ROOT r = s8[3] reduce(x, z), dimensions={1}, to_apply=f }"},
+    {"dynamic-update-slice", "ENTRY e { x = s8[2147483655] parameter(0) u = s8[9] parameter(1)\n"
+                             "  i = s64[] constant(2147483646)\n"
+                             "  ROOT r = s8[2147483655] dynamic-update-slice(x, u, i) }"},
+    {"gather",
+     "ENTRY e { x = s8[2147483655] parameter(0) i = s64[4] constant({0, 2147483654, 2147483648, 7})\n"
+     "  ROOT r = s8[4] gather(x, i), offset_dims={}, collapsed_slice_dims={0}, start_index_map={0},\n"
+     "  index_vector_dim=1, slice_sizes={1} }"},
+};
+
+/* A pattern whose period is no power of two. */
+static void fill_large(CudaCase *gpu, CudaCase *cpu) {
+    for (int32_t k = 0; k < cpu->program->roles->parameter_count; k++) {
+        const IrShape *shape = &cpu->program->values[cpu->program->parameters[k]].shape;
+        uint8_t *data = executable_parameter(cpu->entry, k);
+        int64_t bytes = ir_shape_bytes(shape);
+        for (int64_t i = 0; i < bytes; i++)
+            data[i] = (uint8_t)(i % 251 & (shape->type == DTYPE_PRED ? 1 : 255));
+        cuda_case_set(gpu, k, data);
+    }
+}
+
+/* "passed", or why not. */
+static const char *run_large(Sweep *self, const char *text) {
+    CudaCase gpu, cpu;
+    const char *result = "passed";
+    Text whole = {0};
+    text_append(&whole, "HloModule m\n%s\n", text);
+    AmStatus of_cpu = open_case(&cpu, &kernel_device_cpu, whole.data);
+    AmStatus of_gpu = of_cpu == AM_OK ? open_case(&gpu, self->device, whole.data) : AM_OK;
+    text_free(&whole);
+    if (of_cpu == AM_OK && of_gpu == AM_OK) of_gpu = self->device->back_end->finish(self->device, &gpu.error);
+    if (of_cpu == AM_ERROR_RUNTIME || of_gpu == AM_ERROR_RUNTIME) {
+        result = "skipped";
+        note(self, "%s", of_cpu != AM_OK ? cpu.error.text : gpu.error.text);
+    } else if (of_cpu != AM_OK || of_gpu != AM_OK) {
+        result = "FAILED";
+        note(self, "%s", of_cpu != AM_OK ? cpu.error.text : gpu.error.text);
+    } else {
+        fill_large(&gpu, &cpu);
+        cuda_case_run(&cpu);
+        cuda_case_run(&gpu);
+        cuda_case_synchronize(&gpu);
+        const IrShape *shape = &cpu.program->values[cpu.program->outputs[0]].shape;
+        int64_t bytes = ir_shape_bytes(shape);
+        char *made = malloc((size_t)bytes + 1), *expected = executable_output(cpu.entry, 0);
+        cuda_case_get(&gpu, 0, made);
+        if (memcmp(made, expected, (size_t)bytes) != 0) {
+            int64_t at = 0;
+            while (made[at] == expected[at]) at++;
+            result = "FAILED";
+            note(self, "element %lld of %lld is %d, on the CPU %d", (long long)at, (long long)bytes, made[at],
+                 expected[at]);
+        }
+        free(made);
+    }
+    cuda_case_close(&cpu);
+    if (of_cpu == AM_OK) cuda_case_close(&gpu);
+    return result;
+}
+
+/* One line for each; those that begin after LARGE_SECONDS are left out. False: the named family is none of
+ * them. */
+static bool run_all_large(Sweep *self) {
+    double start = clock_seconds();
+    bool known = false;
+    for (size_t k = 0; k < sizeof large / sizeof *large; k++) {
+        double begin = clock_seconds();
+        char family[64];
+        snprintf(family, sizeof family, "large_%s", large[k].name);
+        if (self->family && strcmp(self->family, "large") != 0 && strcmp(self->family, family) != 0) continue;
+        known = true;
+        const char *result = "skipped";
+        self->note[0] = '\0';
+        if (!self->runs_large) note(self, "stand-ins work element by element; --large runs it");
+        else if (begin - start > LARGE_SECONDS) note(self, "more than %d s have gone by", LARGE_SECONDS);
+        else result = run_large(self, large[k].text);
+        printf("%-27s %-16s %20.1f s%s%s\n", family, result, clock_seconds() - begin,
+               self->note[0] ? "  " : "", self->note);
+        fflush(stdout);
+        if (strcmp(result, "passed") == 0) self->passed++;
+        else if (strcmp(result, "skipped") == 0) self->skipped++;
+        else self->failed++;
+    }
+    return known;
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The names of the families, sorted; count of them. */
+static int32_t find_families(char **names) {
+    int32_t count = 0;
+    DIR *folder = opendir(SOURCE_DIR "/tests/cuda/opcodes");
+    for (struct dirent *entry; folder && (entry = readdir(folder)) && count < MOST_FAMILIES;) {
+        char *end = strstr(entry->d_name, ".txt");
+        if (!end || end == entry->d_name) continue;
+        names[count++] = strndup(entry->d_name, (size_t)(end - entry->d_name));
+    }
+    if (folder) closedir(folder);
+    qsort(names, (size_t)count, sizeof *names, compare_names);
+    return count;
+}
+
+/* Every opcode that the CUDA back end runs was in a module that was equal. */
+static void check_opcodes(Sweep *self) {
+    Text missing = {0};
+    for (int32_t k = 0; k < IR_OPCODE_COUNT; k++) {
+        const char *way = cuda_coverage_way((IrOpcode)k);
+        bool runs = strcmp(way, "-") != 0 && strcmp(way, "no") != 0 && strcmp(way, "lowered") != 0;
+        if (runs && !self->seen[k]) text_append(&missing, " %s", ir_opcode_name((IrOpcode)k));
+    }
+    if (missing.length > 0) {
+        printf("FAILED: no module was equal that has%s\n", missing.data);
+        self->failed++;
+    }
+    text_free(&missing);
+}
+
+int main(int count, char **arguments) {
+    Sweep self = {0};
+    AmError error = {0};
+    char *families[MOST_FAMILIES], path[512];
+    bool lists = false;
+    for (int k = 1; k < count; k++) {
+        if (strcmp(arguments[k], "--large") == 0) self.runs_large = true;
+        else if (strcmp(arguments[k], "--list") == 0) lists = true;
+        else if (strcmp(arguments[k], "--family") == 0 && k + 1 < count) self.family = arguments[++k];
+        else return fprintf(stderr, "usage: %s [--family NAME] [--large] [--list]\n", arguments[0]), 2;
+    }
+    int32_t family_count = find_families(families);
+    if (!lists && cuda_driver_open(&error) != AM_OK) {
+        printf("skipped: %s\n", error.text);
+        return SKIPPED;
+    }
+    bool known = !self.family;
+    if (!lists) self.device = cuda_case_device(&kernels_cuda);
+    if (!lists && !stand_in()) self.runs_large = true;
+    for (int32_t k = 0; k < family_count; k++) {
+        snprintf(path, sizeof path, SOURCE_DIR "/tests/cuda/opcodes/%s.txt", families[k]);
+        bool is_named = self.family && strcmp(self.family, families[k]) == 0;
+        known |= is_named;
+        if (lists) puts(families[k]);
+        else if (!self.family || is_named) run_family(&self, families[k], path);
+        free(families[k]);
+    }
+    if (lists) return 0;
+    known |= run_all_large(&self);
+    if (!known) return fprintf(stderr, "there is no family '%s'; see --list\n", self.family), 2;
+    if (!self.family) check_opcodes(&self);
+    self.device->back_end->close(self.device);
+    printf("%d passed, %d refused by name, %d skipped, %d failed\n", self.passed, self.by_name, self.skipped,
+           self.failed);
+    return self.failed > 0 || self.passed + self.by_name + self.skipped == 0;
+}
+#else
+int main(void) {
+    puts("skipped: built without CUDA");
+    return SKIPPED;
+}
+#endif

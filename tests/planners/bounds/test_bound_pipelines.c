@@ -1,0 +1,91 @@
+/* The bound over pipelines is held against what hybrid searches simulate: every pipeline of theirs takes at
+ * least as long as the bound of its number of micro-batches and schedule, and as that of all numbers. */
+#include <math.h>
+#include <string.h>
+
+#include "tests/support/model_case.h"
+
+#include "planners/bounds/bound_pipelines.h"
+#include "planners/pipeline/hybrid_stages.h"
+#include "planners/plan_search.h"
+#include "tests/support/sample.h"
+
+enum { MOST_NUMBERS = 8 };
+
+typedef struct Tried {
+    double least[SCHEDULE_KINDS][MOST_NUMBERS]; /* seconds, by schedule and log2 of the micro-batches */
+    int32_t count;
+} Tried;
+
+static void note_try(void *user, const char *line) {
+    Tried *tried = user;
+    json_t *root = json_loads(line, 0, NULL);
+    json_t *schedule = json_object_get(root, "schedule"), *seconds = json_object_get(root, "seconds");
+    int32_t turns = (int32_t)json_integer_value(json_object_get(root, "micro_batches"));
+    if (schedule && seconds && turns > 0) {
+        ScheduleKind kind = schedule_kind_find(json_string_value(schedule));
+        /* One stage has none, and is bounded by every schedule's. */
+        double *least = &tried->least[kind == SCHEDULE_KINDS ? SCHEDULE_1F1B : kind][ilogb(turns)];
+        *least = fmin(*least, json_number_value(seconds));
+        tried->count++;
+    }
+    json_decref(root);
+}
+
+static double bound_of(const PlanContext *context, const Cluster *cluster, int32_t turns, ScheduleKind kind) {
+    const BoundSpace space = {.micro_batches = turns, .most_stages = HYBRID_MOST_STAGES, .schedule = kind};
+    PlanBound bound;
+    AmError error = {0};
+    assert_int_equal(plan_bound_pipelines(&bound, context, cluster, &space, &error), AM_OK);
+    return bound.seconds;
+}
+
+static void check(const char *model, const char *name, int32_t turns) {
+    Arena arena = {0};
+    AmError error = {0};
+    Cluster *cluster;
+    SearchResult result;
+    Tried tried = {0};
+    PlanContext *context = read_model(model);
+    for (int32_t kind = 0; kind < SCHEDULE_KINDS; kind++)
+        for (int32_t k = 0; k < MOST_NUMBERS; k++) tried.least[kind][k] = INFINITY;
+    assert_int_equal(cluster_read(&cluster, &arena, name, &error), AM_OK);
+    SearchOptions options = {.space = SPACE_HYBRID,
+                             .memory_fraction = 0.9,
+                             .skip_bound = true,
+                             .evaluations = 8,
+                             .on_episode = note_try,
+                             .user = &tried};
+    assert_int_equal(plan_search(&result, &arena, context, cluster, &options,
+                                 &(MicroBatching){.micro_batches = turns}, &error),
+                     AM_OK);
+    assert_true(tried.count > 0);
+    for (int32_t kind = 0; kind < SCHEDULE_KINDS; kind++) {
+        double every = bound_of(context, cluster, 0, (ScheduleKind)kind);
+        assert_true(every > 0);
+        for (int32_t k = 0; k < MOST_NUMBERS; k++) {
+            double least = tried.least[kind][k];
+            if (isinf(least)) continue;
+            double bound = bound_of(context, cluster, 1 << k, (ScheduleKind)kind);
+            if (bound > least * (1 + 1e-6) || every > least * (1 + 1e-6))
+                fail_msg("%s on %s, %s, %d turns: %g s, the bound is %g s, of all %g s", model, name,
+                         schedule_kind_name((ScheduleKind)kind), 1 << k, least, bound, every);
+        }
+    }
+    cluster_free(cluster);
+    plan_context_free(context);
+    arena_free(&arena);
+}
+
+static void test_no_pipeline_is_quicker(void **state) {
+    (void)state;
+    static const char *const models[] = {"gpt2_tiny", "vgg_tiny", "bert_tiny", "t5_tiny", "llama_tiny"};
+    static const char *const clusters[] = {"nominal:4", "nominal:8", "whale-pp"};
+    int32_t count = sample_of(15, 1);
+    for (int32_t k = 0; k < count; k++) check(models[k % 5], clusters[(k + k / 5) % 3], 4 << k % 2);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_pipeline_is_quicker)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,503 @@
+/* Paths of pipelines are compared with pipelines simulated in the orders of their schedules, with
+ * random stages; border losses with all sets of borders. */
+#include <math.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "base/random.h"
+#include "planners/bounds/border_loss.h"
+#include "planners/bounds/bound_pipelines.h"
+#include "planners/bounds/pipeline_paths.h"
+#include "propagation/plan/pipeline_schedule.h"
+#include "tests/support/sample.h"
+
+enum { MOST_STAGES = 8, MOST_TURNS = 64, MOST_PLACES = 12 };
+
+/* Seconds of a stage's iterations; the fraction `early` of unordered work is done before the stage
+ * waits for others. */
+typedef struct Stage {
+    double of[PATH_PASSES][BOUND_ORDERS], early[PATH_PASSES];
+    bool puts_off_anywhere; /* of the backward pass until W */
+    bool is_across;         /* work between others lies across a border: it has no dependents here */
+} Stage;
+
+typedef struct Pipeline {
+    Stage stages[MOST_STAGES];
+    int32_t stage_count, turns;
+    ScheduleKind kind;
+} Pipeline;
+
+/* A stage starts an iteration at `now`, when its input comes at `arrival`; `*sent`: the time at
+ * which the next stage gets its input. */
+static double take_turn(const Stage *stage, SchedulePass pass, bool has_weights, double now, double arrival,
+                        double *sent) {
+    const double(*of)[BOUND_ORDERS] = stage->of;
+    PathPass side = pass == SCHEDULE_FORWARD ? PATH_FORWARD : PATH_BACKWARD;
+    double anywhere = of[side][BOUND_ANYWHERE], behind = of[side][BOUND_BEHIND];
+    bool is_split = has_weights && side == PATH_BACKWARD;
+    if (pass == SCHEDULE_WEIGHTS) return now + behind + (stage->puts_off_anywhere ? anywhere : 0);
+    if (is_split) behind = 0;
+    if (is_split && stage->puts_off_anywhere) anywhere = 0;
+    double loose = anywhere + (stage->is_across ? of[side][BOUND_BETWEEN] : 0);
+    double between = stage->is_across ? 0 : of[side][BOUND_BETWEEN];
+    now = fmax(now + stage->early[side] * loose, arrival) + of[side][BOUND_SPINE] + between;
+    *sent = now;
+    return now + (1 - stage->early[side]) * loose + behind;
+}
+
+/* When the last stage has ended. Turns are taken as soon as those that they wait for have been. */
+static double run(const Pipeline *self) {
+    ScheduleTurn *turns[MOST_STAGES];
+    double sent[2][MOST_STAGES][MOST_TURNS], now[MOST_STAGES] = {0}, end = 0;
+    int32_t done[MOST_STAGES] = {0}, count = 0, stages = self->stage_count;
+    Arena arena = {0};
+    for (int32_t s = 0; s < stages; s++) {
+        assert_int_equal(
+            schedule_turns(&turns[s], &count, &arena, self->kind, stages, s, self->turns, 1, NULL), AM_OK);
+        for (int32_t m = 0; m < self->turns; m++) sent[0][s][m] = sent[1][s][m] = INFINITY;
+    }
+    for (int32_t left = stages * count, before = -1; left > 0 && left != before;) {
+        before = left;
+        for (int32_t s = 0; s < stages; s++)
+            for (; done[s] < count; done[s]++, left--) {
+                const ScheduleTurn *turn = &turns[s][done[s]];
+                int32_t m = turn->micro_batch;
+                double arrival = 0, ignored;
+                if (turn->pass == SCHEDULE_FORWARD && s > 0) arrival = sent[0][s - 1][m];
+                if (turn->pass == SCHEDULE_BACKWARD)
+                    arrival = s + 1 < stages ? sent[1][s + 1][m] : sent[0][s][m];
+                if (isinf(arrival)) break;
+                double *to = turn->pass == SCHEDULE_WEIGHTS ? &ignored : &sent[turn->pass][s][m];
+                now[s] = take_turn(&self->stages[s], turn->pass, self->kind == SCHEDULE_ZB_H1, now[s],
+                                   arrival, to);
+                end = fmax(end, now[s]);
+            }
+    }
+    for (int32_t s = 0; s < stages; s++) {
+        assert_int_equal(done[s], count);
+        end = fmax(end, now[s] + self->stages[s].of[PATH_BACKWARD][BOUND_AFTER]);
+    }
+    arena_free(&arena);
+    return end;
+}
+
+static double path_seconds(const Pipeline *self, PathKind kind, int32_t stage) {
+    const PathCounts on = path_counts(kind, self->stage_count, self->turns, stage);
+    double sum = 0;
+    for (int32_t u = 0; u < self->stage_count; u++) {
+        const PathCounts counts = path_counts(kind, self->stage_count, self->turns, u);
+        for (int32_t pass = 0; pass < PATH_PASSES; pass++)
+            for (int32_t order = 0; order < BOUND_ORDERS; order++) {
+                bool is_passed = order == BOUND_SPINE || order == BOUND_BETWEEN;
+                bool is_across = order == BOUND_BETWEEN && self->stages[u].is_across;
+                double times = counts.once[pass][order] + (u > stage && is_passed ? on.above[pass] : 0) +
+                               (u == stage ? on.more[pass][order] : 0);
+                if (is_across) times = u == stage ? on.across[pass][order] : 0;
+                sum += times * self->stages[u].of[pass][order];
+            }
+    }
+    return sum;
+}
+
+/* The longest path of those that hold for a schedule. */
+static double longest_path(const Pipeline *self, uint32_t kinds) {
+    double longest = 0;
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++)
+        for (int32_t s = 0; s < self->stage_count && kinds >> kind & 1; s++)
+            longest = fmax(longest, path_seconds(self, (PathKind)kind, s));
+    return longest;
+}
+
+static const uint32_t every_kind[SCHEDULE_KINDS] = {[SCHEDULE_GPIPE] = (1u << PATH_KINDS) - 1,
+                                                    [SCHEDULE_1F1B] = (1u << PATH_KINDS) - 1,
+                                                    [SCHEDULE_ZB_H1] = 1u << PATH_WORK | 1u << PATH_WEIGHTS |
+                                                                       1u << PATH_STAYS};
+
+static double random_seconds(Random *rng) {
+    double most = random_below(rng, 3) == 0 ? 0 : random_below(rng, 4) == 0 ? 10 : 1;
+    return most * random_uniform(rng);
+}
+
+static void test_no_random_pipeline_is_quicker(void **state) {
+    (void)state;
+    Random rng;
+    random_seed(&rng, 1);
+    int32_t count = sample_of(200000, 1000);
+    for (int32_t k = 0; k < count; k++) {
+        static const ScheduleKind kinds[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_ZB_H1};
+        Pipeline pipeline = {.kind = kinds[k % 3],
+                             .stage_count = 1 + (int32_t)random_below(&rng, MOST_STAGES),
+                             .turns = 1 + (int32_t)random_below(&rng, 12)};
+        for (int32_t s = 0; s < pipeline.stage_count; s++) {
+            Stage *stage = &pipeline.stages[s];
+            stage->puts_off_anywhere = random_below(&rng, 2) == 0;
+            stage->is_across = random_below(&rng, 2) == 0;
+            for (int32_t pass = 0; pass < PATH_PASSES; pass++) {
+                stage->early[pass] = (double)random_below(&rng, 3) / 2;
+                for (int32_t order = 0; order < BOUND_ORDERS; order++)
+                    stage->of[pass][order] = random_seconds(&rng);
+            }
+        }
+        double seconds = run(&pipeline), longest = longest_path(&pipeline, every_kind[pipeline.kind]);
+        if (longest > seconds * (1 + 1e-9))
+            fail_msg("%s, %d stages, %d turns: %g s, a path has %g s", schedule_kind_name(pipeline.kind),
+                     pipeline.stage_count, pipeline.turns, seconds, longest);
+    }
+}
+
+/* With equal stages some path is the step. */
+static void test_equal_stages_are_met(void **state) {
+    (void)state;
+    static const ScheduleKind kinds[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_ZB_H1};
+    for (int32_t k = 0; k < 3; k++)
+        for (int32_t stages = 1; stages <= MOST_STAGES; stages++)
+            for (int32_t turns = kinds[k] == SCHEDULE_ZB_H1 ? stages : 1; turns <= 12; turns++) {
+                Pipeline pipeline = {.kind = kinds[k], .stage_count = stages, .turns = turns};
+                for (int32_t s = 0; s < stages; s++)
+                    pipeline.stages[s] =
+                        (Stage){.of = {[PATH_FORWARD][BOUND_BETWEEN] = 3,
+                                       [PATH_BACKWARD][BOUND_BETWEEN] = 4,
+                                       [PATH_BACKWARD][BOUND_BEHIND] = kinds[k] == SCHEDULE_ZB_H1 ? 2 : 0}};
+                assert_float_equal(longest_path(&pipeline, every_kind[kinds[k]]), run(&pipeline), 1e-9);
+            }
+}
+
+/* ---- work in pipelines ---- */
+
+enum { MOST_SPINE = 14, MOST_ITEMS = 128, DEVICES = 8 };
+
+/* The places of the products of the spines. */
+typedef struct Cuts {
+    int32_t forward[MOST_SPINE + 1], backward[MOST_SPINE + 1]; /* [place]: stage; one place behind */
+    int32_t widths[MOST_STAGES];
+    bool are_last, are_first; /* sums that nothing waits for, of the stages that they may be on */
+} Cuts;
+
+static BoundItem *add_item(BoundWork *work, Random *rng, bool is_backward, BoundOrder order, int32_t after,
+                           int32_t until) {
+    BoundItem *item = &work->items[work->item_count++];
+    *item = (BoundItem){.seconds = 1e-3 * random_seconds(rng),
+                        .group = -1,
+                        .is_backward = is_backward,
+                        .order = order,
+                        .after = after,
+                        .until = until,
+                        .first = -1,
+                        .end = -1};
+    if (random_below(rng, 2) == 0)
+        item->work = (OperatorWork){.flops = 1e8 * random_uniform(rng),
+                                    .bytes = 1e6 * random_uniform(rng),
+                                    .type = DTYPE_F32,
+                                    .unit = OPERATOR_DOT,
+                                    .is_run = true};
+    return item;
+}
+
+/* Makes work of one pass and order equal. */
+static void make_even(BoundWork *work, Random *rng) {
+    double seconds[PATH_PASSES][BOUND_ORDERS];
+    for (int32_t pass = 0; pass < PATH_PASSES; pass++)
+        for (int32_t order = 0; order < BOUND_ORDERS; order++) seconds[pass][order] = random_seconds(rng);
+    for (int32_t k = 0; k < work->item_count; k++) {
+        BoundItem *item = &work->items[k];
+        item->work.is_run = false;
+        item->sum_bytes = 0;
+        item->seconds = seconds[item->is_backward][item->order];
+    }
+}
+
+/* Products in a row, many with a weight, and others between and beside them. */
+static void make_work(BoundWork *work, BoundItem *items, Random *rng) {
+    int32_t length = 1 + (int32_t)random_below(rng, MOST_SPINE - 1), others = (int32_t)random_below(rng, 20);
+    bool is_plain = random_below(rng, 2) == 0; /* products of any proportions, but no others */
+    bool has_sums = random_below(rng, 3) == 0; /* alone */
+    *work = (BoundWork){.items = items, .spine_count = {length, length}};
+    for (int32_t p = 0; p < length; p++) {
+        bool is_group = random_below(rng, 4) > 0;
+        int32_t t = length - 1 - p, group = is_group ? work->group_count++ : -1;
+        add_item(work, rng, false, BOUND_SPINE, p, p)->group = group;
+        add_item(work, rng, true, BOUND_SPINE, t, t)->group = group;
+        if (!is_group) continue;
+        add_item(work, rng, true, BOUND_AFTER, -1, -1)->group = group;
+        BoundItem *sum = add_item(work, rng, true, BOUND_BEHIND, t, t + 1);
+        sum->group = group;
+        if (sum->work.is_run) sum->sum_bytes = sum->work.bytes * random_uniform(rng);
+    }
+    for (int32_t k = 0; k < others && !is_plain; k++) {
+        int32_t after = (int32_t)random_below(rng, length), left = length - 1 - after;
+        bool is_backward = random_below(rng, 2) == 0;
+        if (left > 0 && random_below(rng, 4) > 0 && !has_sums)
+            add_item(work, rng, is_backward, BOUND_BETWEEN, after,
+                     after + 1 + (int32_t)random_below(rng, left));
+        else if (has_sums || random_below(rng, 2) == 0) /* the gradients of biases */
+            add_item(work, rng, true, BOUND_BEHIND, after, after + 1)->first =
+                (int32_t)random_below(rng, length);
+        else if (random_below(rng, 2) == 0) add_item(work, rng, is_backward, BOUND_ANYWHERE, -1, -1);
+        else add_item(work, rng, true, BOUND_AFTER, -1, -1);
+    }
+    if (random_below(rng, 2) == 0) make_even(work, rng);
+    for (int32_t k = 0; k < work->item_count && has_sums; k++)
+        if (items[k].order == BOUND_BEHIND && items[k].group < 0) items[k].seconds *= 10;
+    assert_int_equal(bound_work_find_borders(work, NULL), AM_OK);
+}
+
+static int32_t random_between(Random *rng, int32_t low, int32_t high) {
+    return low + (int32_t)random_below(rng, high - low + 1);
+}
+
+/* Widths that are powers of two and add up to all devices. False: not this time. */
+static bool make_widths(int32_t *widths, int32_t stages, Random *rng) {
+    int32_t left = DEVICES;
+    for (int32_t s = 0; s < stages; s++) {
+        int32_t width = 1 << random_below(rng, 4);
+        if (s == stages - 1) width = left;
+        if (width < 1 || width > left || (width & (width - 1)) != 0) return false;
+        widths[s] = width;
+        left -= width;
+    }
+    return left == 0;
+}
+
+/* Cuts anywhere, or near those that are given. False: not this time. */
+static bool make_cuts(Cuts *cuts, const Cuts *given, const BoundWork *work, int32_t stages, Random *rng) {
+    int32_t length = work->spine_count[0], *forward = cuts->forward;
+    bool is_group[MOST_SPINE] = {false};
+    if (given) *cuts = *given;
+    cuts->are_last = random_below(rng, 2) == 0;
+    cuts->are_first = random_below(rng, 2) == 0;
+    if ((!given || random_below(rng, 4) == 0) && !make_widths(cuts->widths, stages, rng)) return false;
+    for (int32_t p = 0; p < length && !given; p++)
+        forward[p] = random_below(rng, 3) == 0 ? (int32_t)random_below(rng, stages) : p * stages / length;
+    if (given) forward[random_below(rng, length)] = (int32_t)random_below(rng, stages);
+    for (int32_t p = 1; p < length; p++) /* sorted */
+        for (int32_t q = p; q > 0 && forward[q] < forward[q - 1]; q--) {
+            int32_t stage = forward[q];
+            forward[q] = forward[q - 1];
+            forward[q - 1] = stage;
+        }
+    forward[length] = stages - 1;
+    for (int32_t k = 0; k < work->item_count; k++)
+        if (work->items[k].order == BOUND_SPINE && !work->items[k].is_backward)
+            is_group[work->items[k].after] = work->items[k].group >= 0;
+    for (int32_t t = 0; t < length; t++) {
+        int32_t least = 0, most = t > 0 ? cuts->backward[t - 1] : stages - 1;
+        for (int32_t p = length - 1 - t; p >= 0 && least == 0; p--) least = is_group[p] ? forward[p] : 0;
+        bool is_known = is_group[length - 1 - t];
+        cuts->backward[t] = is_known ? forward[length - 1 - t] : random_between(rng, least, most);
+    }
+    cuts->backward[length] = 0;
+    for (int32_t k = 0; k < work->item_count; k++) {
+        const BoundItem *item = &work->items[k];
+        bool is_sum = item->order == BOUND_BEHIND && item->group < 0;
+        if (is_sum && forward[item->first] > cuts->backward[item->after]) return false;
+    }
+    return true;
+}
+
+static double part_of(const BoundItem *item, const ClusterDeviceType *type, int32_t turns, int32_t devices) {
+    double parts = (double)(item->order == BOUND_AFTER ? 1 : turns) * devices;
+    OperatorWork part = item->work;
+    if (!part.is_run) return item->seconds / parts;
+    part.flops /= parts;
+    part.bytes = (part.bytes - item->sum_bytes) / parts + item->sum_bytes / devices * (turns > 1 ? 2 : 1);
+    return operator_seconds(&part, type);
+}
+
+/* The stage of an item, and how it is computed there. */
+static int32_t place(const BoundItem *item, const Cuts *cuts, const int32_t *of_groups, int32_t stages,
+                     Random *rng, BoundOrder *order) {
+    const int32_t *at = item->is_backward ? cuts->backward : cuts->forward;
+    *order = item->order;
+    bool is_loose = item->order == BOUND_ANYWHERE || item->order == BOUND_AFTER;
+    if (is_loose) return item->group >= 0 ? of_groups[item->group] : (int32_t)random_below(rng, stages);
+    if (item->order == BOUND_SPINE) return at[item->after];
+    if (item->order == BOUND_BEHIND && item->group < 0) {
+        int32_t most = at[item->after], least = cuts->are_last ? most : cuts->forward[item->first];
+        int32_t stage = random_between(rng, least, cuts->are_first ? least : most);
+        if (stage != most) *order = BOUND_ANYWHERE;
+        return stage;
+    }
+    int32_t one = at[item->after], other = at[item->until];
+    if (one != other) *order = BOUND_ANYWHERE; /* across a border */
+    if (item->order == BOUND_BEHIND) return of_groups[item->group];
+    return random_between(rng, one < other ? one : other, one < other ? other : one);
+}
+
+static void fill_stages(Pipeline *pipeline, const BoundWork *work, const Cuts *cuts,
+                        const ClusterDeviceType *type, Random *rng) {
+    int32_t of_groups[MOST_SPINE];
+    for (int32_t k = 0; k < work->item_count; k++)
+        if (work->items[k].order == BOUND_SPINE && !work->items[k].is_backward && work->items[k].group >= 0)
+            of_groups[work->items[k].group] = cuts->forward[work->items[k].after];
+    for (int32_t s = 0; s < pipeline->stage_count; s++) {
+        pipeline->stages[s] = (Stage){.puts_off_anywhere = random_below(rng, 4) == 0};
+        for (int32_t pass = 0; pass < PATH_PASSES; pass++)
+            pipeline->stages[s].early[pass] = (double)random_below(rng, 3) / 2;
+    }
+    for (int32_t k = 0; k < work->item_count; k++) {
+        BoundOrder order;
+        int32_t s = place(&work->items[k], cuts, of_groups, pipeline->stage_count, rng, &order);
+        pipeline->stages[s].of[work->items[k].is_backward][order] +=
+            part_of(&work->items[k], type, pipeline->turns, cuts->widths[s]);
+    }
+}
+
+/* Every pipeline that does some work takes at least as long as the bound of that work. */
+static void test_no_pipeline_of_work_is_quicker(void **state) {
+    (void)state;
+    static const ScheduleKind kinds[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_ZB_H1};
+    Arena arena = {0};
+    Cluster *cluster;
+    AmError error = {0};
+    Random rng;
+    int32_t count = sample_of(1500, 20), tried = 0;
+    random_seed(&rng, 3);
+    assert_int_equal(cluster_read(&cluster, &arena, "nominal:8", &error), AM_OK);
+    for (int32_t k = 0; k < count; k++) {
+        BoundItem items[MOST_ITEMS];
+        BoundWork work;
+        double of_1f1b, of_all;
+        Pipeline pipeline = {.stage_count = 1 + (int32_t)random_below(&rng, 6),
+                             .turns = 1 + (int32_t)random_below(&rng, 8)};
+        make_work(&work, items, &rng);
+        int32_t stages = pipeline.stage_count, turns = pipeline.turns;
+        assert_int_equal(plan_bound_of_items(&of_1f1b, &work, cluster, turns, stages, SCHEDULE_1F1B, &error),
+                         AM_OK);
+        assert_int_equal(plan_bound_of_items(&of_all, &work, cluster, turns, stages, SCHEDULE_ZB_H1, &error),
+                         AM_OK);
+        Cuts best[3];
+        double least[3] = {INFINITY, INFINITY, INFINITY};
+        for (int32_t n = 0; n < 150; n++) {
+            Cuts cuts, *near = &best[n % 3];
+            if (!make_cuts(&cuts, n > 30 && isfinite(least[n % 3]) ? near : NULL, &work, stages, &rng))
+                continue;
+            pipeline.kind = kinds[n % 3];
+            fill_stages(&pipeline, &work, &cuts, cluster_device_type(cluster, 0), &rng);
+            double seconds = run(&pipeline),
+                   bound = pipeline.kind == SCHEDULE_ZB_H1 ? of_all : fmax(of_1f1b, of_all);
+            if (bound > seconds * (1 + 1e-6))
+                fail_msg("work %d, %s, %d stages, %d turns: %g s, the bound is %g s", k,
+                         schedule_kind_name(pipeline.kind), stages, turns, seconds, bound);
+            if (seconds < least[n % 3]) {
+                least[n % 3] = seconds;
+                *near = cuts;
+            }
+            tried++;
+        }
+    }
+    assert_true(tried >= count * 10);
+    cluster_free(cluster);
+    arena_free(&arena);
+}
+
+/* Equal products on equal stages reach the bound, if a stage's work is not divided. */
+static void test_equal_work_is_met(void **state) {
+    (void)state;
+    Arena arena = {0};
+    Cluster *cluster;
+    AmError error = {0};
+    assert_int_equal(cluster_read(&cluster, &arena, "nominal:8", &error), AM_OK);
+    for (int32_t turns = 16; turns <= 64; turns *= 2) {
+        enum { LENGTH = 64 };
+        BoundItem items[3 * LENGTH];
+        BoundWork work = {.items = items, .group_count = LENGTH, .spine_count = {LENGTH, LENGTH}};
+        double bound;
+        Pipeline pipeline = {.kind = SCHEDULE_1F1B, .stage_count = 8, .turns = turns};
+        for (int32_t s = 0; s < 8; s++) {
+            double each = LENGTH / 8.0 / turns;
+            pipeline.stages[s] = (Stage){.of = {[PATH_FORWARD][BOUND_SPINE] = each,
+                                                [PATH_BACKWARD][BOUND_SPINE] = each,
+                                                [PATH_BACKWARD][BOUND_BEHIND] = each}};
+        }
+        for (int32_t p = 0; p < LENGTH; p++) {
+            const BoundItem one = {.seconds = 1, .group = p, .first = -1, .end = -1};
+            int32_t t = LENGTH - 1 - p;
+            for (int32_t k = 0; k < 3; k++) {
+                BoundItem *item = &items[work.item_count++];
+                *item = one;
+                item->is_backward = k > 0;
+                item->order = k == 2 ? BOUND_BEHIND : BOUND_SPINE;
+                item->after = k == 0 ? p : t;
+                item->until = item->after + (k == 2);
+            }
+        }
+        assert_int_equal(bound_work_find_borders(&work, &error), AM_OK);
+        assert_int_equal(plan_bound_of_items(&bound, &work, cluster, turns, 8, SCHEDULE_1F1B, &error), AM_OK);
+        double equal = run(&pipeline);
+        if (bound > equal * (1 + 1e-9) || bound < 0.9 * equal)
+            fail_msg("%d turns: the bound is %g, equal stages take %g", turns, bound, equal);
+    }
+    cluster_free(cluster);
+    arena_free(&arena);
+}
+
+static double most_of_all_sets(const BorderInterval *intervals, const double *weights, int32_t count,
+                               int32_t places, int32_t points) {
+    double most = 0;
+    for (uint32_t set = 0; set < 1u << places; set++) {
+        double sum = 0;
+        if (__builtin_popcount(set) > points) continue;
+        for (int32_t k = 0; k < count; k++) {
+            uint32_t inside = (1u << intervals[k].end) - (1u << intervals[k].first);
+            if (set & inside) sum += weights[k];
+        }
+        most = fmax(most, sum);
+    }
+    return most;
+}
+
+static void test_borders_meet_the_most(void **state) {
+    (void)state;
+    Random rng;
+    random_seed(&rng, 2);
+    for (int32_t k = 0; k < 200; k++) {
+        Arena arena = {0};
+        BorderInterval intervals[20];
+        double weights[20];
+        int32_t places = 1 + (int32_t)random_below(&rng, MOST_PLACES),
+                count = (int32_t)random_below(&rng, 20);
+        for (int32_t i = 0; i < count; i++) {
+            int32_t first = (int32_t)random_below(&rng, places);
+            intervals[i] = (BorderInterval){first, first + (int32_t)random_below(&rng, (places - first + 1))};
+            weights[i] = random_uniform(&rng);
+        }
+        BorderLoss losses = border_loss_create(&arena, intervals, count, places);
+        border_loss_weigh(&losses, weights);
+        for (int32_t points = 0; points <= places; points++)
+            assert_float_equal(border_loss_of(&losses, points),
+                               most_of_all_sets(intervals, weights, count, places, points), 1e-9);
+        assert_float_equal(border_loss_of_one(&losses),
+                           most_of_all_sets(intervals, weights, count, places, 1), 1e-9);
+        arena_free(&arena);
+    }
+}
+
+/* Also for long intervals and long distances. */
+static void test_long_intervals_are_lost_always(void **state) {
+    (void)state;
+    Arena arena = {0};
+    const BorderInterval intervals[] = {{0, 40}, {0, 1}, {39, 40}, {20, 21}};
+    const double weights[] = {5, 1, 2, 4};
+    BorderLoss losses = border_loss_create(&arena, intervals, 4, 40);
+    border_loss_weigh(&losses, weights);
+    assert_float_equal(border_loss_of(&losses, 0), 5, 0);
+    assert_float_equal(border_loss_of(&losses, 1), 9, 0);
+    assert_float_equal(border_loss_of(&losses, 2), 11, 0);
+    assert_float_equal(border_loss_of(&losses, 9), 12, 0);
+    arena_free(&arena);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_random_pipeline_is_quicker),
+                                       cmocka_unit_test(test_equal_stages_are_met),
+                                       cmocka_unit_test(test_no_pipeline_of_work_is_quicker),
+                                       cmocka_unit_test(test_equal_work_is_met),
+                                       cmocka_unit_test(test_borders_meet_the_most),
+                                       cmocka_unit_test(test_long_intervals_are_lost_always)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

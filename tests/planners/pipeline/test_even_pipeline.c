@@ -1,0 +1,116 @@
+/* Even pipelines: every stage has work, however uneven the operators are, and a schedule that some number of
+ * stages cannot have leaves the others. */
+#include "tests/support/model_case.h"
+
+#include <string.h>
+
+#include "lowering/micro_batch/micro_batches.h"
+#include "planners/baselines/even_pipeline.h"
+#include "propagation/stages/stages.h"
+
+enum { LAYERS = 4, WIDE = 64, NARROW = 2 };
+
+/* A chain of LAYERS products, of which number `heavy` has nearly all FLOPs. */
+static void write_chain(FILE *file, int32_t heavy) {
+    fprintf(file, "HloModule chain\n\nENTRY main {\n  x0 = f32[8,%d] parameter(0)\n", NARROW);
+    for (int32_t k = 0; k < LAYERS; k++)
+        fprintf(file,
+                "  a%d = f32[%d,%d] parameter(%d)\n  b%d = f32[%d,%d] parameter(%d)\n"
+                "  w%d = f32[%d,%d] dot(a%d, b%d), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n",
+                k, NARROW, k == heavy ? WIDE * WIDE : 1, 2 * k + 1, k, k == heavy ? WIDE * WIDE : 1, NARROW,
+                2 * k + 2, k, NARROW, NARROW, k, k);
+    for (int32_t k = 0; k < LAYERS; k++)
+        fprintf(file,
+                "  %sx%d = f32[8,%d] dot(x%d, w%d), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n",
+                k + 1 == LAYERS ? "ROOT " : "", k + 1, NARROW, k, k);
+    fprintf(file, "}\n");
+}
+
+static PlanContext *read_chain(int32_t heavy) {
+    char path[] = "/tmp/automap-chain-XXXXXX";
+    PlanContext *context;
+    AmError error = {0};
+    int descriptor = mkstemp(path);
+    assert_true(descriptor >= 0);
+    FILE *file = fdopen(descriptor, "w");
+    assert_non_null(file);
+    write_chain(file, heavy);
+    assert_int_equal(fclose(file), 0);
+    if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
+    assert_int_equal(remove(path), 0);
+    return context;
+}
+
+static void test_no_stage_is_empty(void **state) {
+    (void)state;
+    for (int32_t heavy = 0; heavy < LAYERS; heavy++) {
+        PlanContext *context = read_chain(heavy);
+        Arena arena = {0};
+        PipelineWork work;
+        AmError error = {0};
+        int32_t operators = 0;
+        assert_int_equal(even_pipeline_work(&work, &arena, context, &error), AM_OK);
+        for (int32_t i = 0; i < work.count; i++) operators += work.is_cut[i];
+        assert_true(operators >= LAYERS);
+        for (int32_t stages = 2; stages <= operators + 1; stages++) {
+            int32_t cuts[STAGES_MOST + 1];
+            bool found;
+            assert_int_equal(even_pipeline_cuts(cuts, &found, context, stages, 1, &error), AM_OK);
+            assert_int_equal(found, stages <= operators);
+            for (int32_t s = 0; s < stages && found; s++) {
+                int32_t of_stage = 0;
+                for (int32_t i = cuts[s]; i < cuts[s + 1]; i++) of_stage += work.is_cut[i];
+                if (of_stage == 0) fail_msg("layer %d is heavy: stage %d of %d is empty", heavy, s, stages);
+            }
+        }
+        arena_free(&arena);
+        plan_context_free(context);
+    }
+}
+
+/* Four stages of two chunks cut attention layers in their middles; two stages do not. */
+static void test_fewer_stages(void **state) {
+    (void)state;
+    static const struct {
+        const char *mesh;
+        int32_t chunks;
+        const char *refusal; /* or NULL */
+    } cases[] = {
+        {NULL, 0, NULL}, {"data=2", 0, NULL}, {"data=1", 0, "fewer stages"}, {NULL, 8, "fewer stages"}};
+    MicroBatching settings = {.micro_batches = 4, .separate_backward = true};
+    PlanContext *whole = read_model("gpt2_tiny");
+    const PlanContext *split;
+    Arena arena = {0};
+    Cluster *cluster;
+    AmError error = {0};
+    assert_int_equal(plan_context_for(&split, whole, &settings, &error), AM_OK);
+    assert_int_equal(cluster_read(&cluster, &arena, "nominal:4", &error), AM_OK);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        SearchOptions options = {.mesh = cases[k].mesh,
+                                 .memory_fraction = 1,
+                                 .schedule = "interleaved_1f1b",
+                                 .chunks = cases[k].chunks};
+        Plan *plan;
+        const char *reason;
+        int64_t evaluations;
+        error = (AmError){0};
+        AmStatus status =
+            even_pipeline_plan(&plan, &reason, &evaluations, &arena, split, cluster, &options, &error);
+        if (cases[k].refusal) {
+            assert_int_equal(status, AM_ERROR_INFEASIBLE);
+            if (!strstr(error.text, cases[k].refusal)) fail_msg("%s", error.text);
+        } else {
+            if (status != AM_OK) fail_msg("%s", error.text);
+            assert_int_equal(plan->stage_count, 2);
+        }
+    }
+    cluster_free(cluster);
+    plan_context_free(whole);
+    arena_free(&arena);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_stage_is_empty),
+                                       cmocka_unit_test(test_fewer_stages)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,178 @@
+/* Estimates approximate the additive model's cost of the same plan with decisions for a part of the
+ * module, and a screened search begins with better plans than the baselines. */
+#include <math.h>
+
+#include "tests/support/problem_case.h"
+
+#include "cost/relaxation/additive.h"
+#include "cost/relaxation/reshard_costs.h"
+#include "lowering/spmd/lower.h"
+#include "lowering/spmd/reshard_path.h"
+#include "planners/baselines/baseline.h"
+#include "planners/single_stage/estimate.h"
+#include "planners/single_stage/screen.h"
+#include "planners/single_stage/searchers.h"
+#include "planners/single_stage/single_stage.h"
+#include "tests/support/sample.h"
+
+/* The relative difference between the estimate of an axis plan and the whole model's figure. */
+static double difference(ProblemCase *self, Estimator *estimator, const AdditiveModel *model,
+                         const AxisPlan *axis_plan) {
+    AmError error = {0};
+    ArenaMark mark = arena_mark(&self->arena);
+    PlanStage stage;
+    Assignment *assignment;
+    PlanPrice estimate;
+    problem_stage(self->problem, axis_plan, &self->arena, &stage);
+    assert_int_equal(plan_assign(&assignment, &self->arena, self->context, &stage, &error), AM_OK);
+    const AdditiveCost cost = additive_cost(model, assignment);
+    assert_int_equal(estimate_axis_plan(&estimate, estimator, axis_plan, &error), AM_OK);
+    assert_true(estimate.seconds == estimate.compute_seconds + estimate.communication_seconds);
+    arena_release(&self->arena, mark);
+    return fabs(estimate.seconds / (cost.compute_seconds + cost.communication_seconds) - 1);
+}
+
+static void test_near_the_model(void **state) {
+    (void)state;
+    static const char *const models[] = {"gpt2_tiny", "bert_tiny", "t5_tiny", "vgg_tiny", "llama_tiny"};
+    for (size_t m = 0; m < (size_t)sample_of(5, 2); m++) {
+        enum { AXIS_PLANS = 30 };
+        ProblemCase self;
+        AmError error = {0};
+        Estimator *estimator;
+        AdditiveModel *model;
+        AdditiveSample *sample;
+        Random random;
+        double sum = 0;
+        problem_case_open(&self, models[m], "C", "data=4,model=8", 1);
+        random_seed(&random, m);
+        assert_int_equal(estimator_open(&estimator, self.problem, &error), AM_OK);
+        assert_non_null(estimator);
+        assert_int_equal(additive_create(&model, &self.arena, self.context, &self.mesh, self.cluster,
+                                         self.devices, &error),
+                         AM_OK);
+        assert_int_equal(additive_sample(&sample, &self.arena, model, &error), AM_OK);
+        assert_true(additive_sample_size(sample) <= self.context->choices->decided_count);
+        for (int32_t k = 0; k < AXIS_PLANS; k++) {
+            AxisPlan axis_plan;
+            random_axis_plan(self.problem, &random, &axis_plan);
+            sum += difference(&self, estimator, model, &axis_plan) / AXIS_PLANS;
+        }
+        if (sum > 0.01) fail_msg("%s: estimates are %.1f %% off", models[m], 100 * sum);
+        estimator_close(estimator);
+        problem_case_close(&self);
+    }
+}
+
+static void assert_ok(AmStatus status) {
+    assert_int_equal(status, AM_OK);
+}
+
+/* Cached estimates of an axis plan or of an axis equal those of a fresh problem. */
+static void test_remembered(void **state) {
+    (void)state;
+    ProblemCase self;
+    AmError error = {0};
+    Estimator *estimator;
+    int32_t counts[2];
+    problem_case_open(&self, "llama_tiny", "C", "data=2,model=16", 1);
+    assert_int_equal(estimator_open(&estimator, self.problem, &error), AM_OK);
+    for (int32_t k = 0; k < 2 * BASELINE_COUNT; k++)
+        for (int32_t axis = 0; axis < 2; axis++) {
+            AxisPlan axis_plan = {0}, alone = {0};
+            PlanPrice estimate, again;
+            bool found, found_alone;
+            ProblemCase other;
+            Estimator *fresh;
+            const char *reason;
+            assert_ok(baseline_megatron(self.problem, axis, &axis_plan, &found, &error));
+            counts[axis] = axis_plan.count[axis];
+            problem_case_open(&other, "llama_tiny", "C", "data=2,model=16", 1);
+            assert_ok(baseline_megatron(other.problem, axis, &alone, &found_alone, &error));
+            assert_true(found == found_alone);
+            assert_memory_equal(&axis_plan, &alone, sizeof axis_plan);
+            assert_ok(baseline_axis_plan(self.problem, (Baseline)(k % BASELINE_COUNT), &axis_plan, &reason,
+                                         &error));
+            assert_ok(estimate_axis_plan(&estimate, estimator, &axis_plan, &error));
+            assert_ok(estimator_open(&fresh, other.problem, &error));
+            assert_ok(estimate_axis_plan(&again, fresh, &axis_plan, &error));
+            assert_true(estimate.compute_seconds == again.compute_seconds);
+            assert_true(estimate.communication_seconds == again.communication_seconds);
+            estimator_close(fresh);
+            problem_case_close(&other);
+        }
+    assert_true(counts[0] > counts[1]); /* else nothing is said of axes */
+    estimator_close(estimator);
+    problem_case_close(&self);
+}
+
+/* With equal evaluations: prices after screening, and the baselines. */
+static void test_screening_beats_recipes(void **state) {
+    (void)state;
+    static const char *const models[] = {"bert_tiny", "t5_tiny", "moe_tiny"};
+    int32_t better = 0;
+    for (size_t m = 0; m < (size_t)sample_of(3, 1); m++) {
+        ProblemCase screened, recipes;
+        AmError error = {0};
+        problem_case_open(&screened, models[m], "C", "data=4,model=8", BASELINE_COUNT);
+        problem_case_open(&recipes, models[m], "C", "data=4,model=8", BASELINE_COUNT);
+        Screening screening;
+        assert_int_equal(screen_search(&screening, screened.problem, 0, &error), AM_OK);
+        assert_int_equal(screen_price(&screening, screened.problem, &error), AM_OK);
+        assert_int_equal(baseline_price_seeds(recipes.problem, &error), AM_OK);
+        assert_true(screened.problem->has_best);
+        assert_true(screened.problem->budget.evaluations <= BASELINE_COUNT);
+        better += screened.problem->best_price.seconds < 0.95 * recipes.problem->best_price.seconds;
+        problem_case_close(&screened);
+        problem_case_close(&recipes);
+    }
+    assert_true(better >= sample_of(2, 1));
+}
+
+/* If two axes split one dimension, the first stays major: it can leave or join only together with
+ * the second, since the lowered program's path between the same states has more than one step.
+ * Elsewhere order costs nothing. */
+static void test_axes_keep_their_order(void **state) {
+    (void)state;
+    AmError error = {0};
+    ProblemCase self;
+    ReshardCosts *any, *ordered;
+    problem_case_open(&self, "mlp_tiny", "C", "data=4,model=8", 1);
+    Arena *arena = &self.arena;
+    assert_int_equal(
+        reshard_costs_create(&any, arena, &self.mesh, self.cluster, self.devices, BOX_ANY_ORDER, &error),
+        AM_OK);
+    assert_int_equal(reshard_costs_create(&ordered, arena, &self.mesh, self.cluster, self.devices,
+                                          RESHARD_AXIS_ORDER, &error),
+                     AM_OK);
+    const IrShape *shape = &(IrShape){.type = DTYPE_F32, .rank = 2, .dimensions = (int64_t[]){64, 64}};
+    int32_t dearer = 0;
+    for (int32_t from = 0; from < RESHARD_STATES; from++)
+        for (int32_t to = 0; to < RESHARD_STATES; to++) {
+            SbpState states[2] = {{.axis = {SBP_B}}, {.axis = {SBP_B}}};
+            bool is_fit = true;
+            for (int32_t axis = 0; axis < 2; axis++) {
+                const Sbp sbp[2] = {reshard_axis_sbp((ReshardState)from, axis),
+                                    reshard_axis_sbp((ReshardState)to, axis)};
+                for (int32_t k = 0; k < 2; k++) {
+                    is_fit &= !sbp_is_partial(sbp[k]) && !(sbp_is_split(sbp[k]) && sbp_dimension(sbp[k]) > 1);
+                    sbp_set(&states[k], axis, sbp[k]);
+                }
+            }
+            float less = any->seconds[0][from][to], more = ordered->seconds[0][from][to];
+            assert_true(more >= less * (1 - 1e-6F));
+            if (!is_fit) continue;
+            dearer += more > less * (1 + 1e-6F);
+            /* These figures are zero exactly for changes without data movement in a program. */
+            assert_true((box_weight(&self.mesh, shape, states[0], states[1]) > 0) == (more > 0));
+        }
+    assert_true(dearer > 0);
+    problem_case_close(&self);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_near_the_model), cmocka_unit_test(test_remembered),
+        cmocka_unit_test(test_screening_beats_recipes), cmocka_unit_test(test_axes_keep_their_order)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,164 @@
+/* Restarts from a plan: a larger cap prices all that a smaller one does, and none is exceeded. From the plan
+ * of a search, which no single change improves, they find a faster one. Shifts move one unit between parts
+ * that are not neighbours. */
+#include "tests/support/model_case.h"
+#include "tests/support/sample.h"
+
+#include "cost/simulate/simulate.h"
+#include "lowering/micro_batch/micro_batches.h"
+#include "planners/baselines/even_pipeline.h"
+#include "planners/improve/plan_moves.h"
+#include "planners/improve/plan_restarts.h"
+#include "planners/plan_search.h"
+
+enum { MICRO_BATCHES = 4 };
+
+typedef struct Fixture {
+    Arena arena;
+    PlanContext *whole;
+    const PlanContext *split;
+    Cluster *cluster;
+    SearchOptions options;
+    Plan *start; /* four stages of one device */
+} Fixture;
+
+static void open_case(Fixture *self, const char *model) {
+    const MicroBatching settings = {.micro_batches = MICRO_BATCHES, .separate_backward = true};
+    const char *reason;
+    int64_t evaluations;
+    AmError error = {0};
+    *self = (Fixture){.whole = read_model(model),
+                      .options = {.searcher = SEARCHER_DQN, .mesh = "data=1", .memory_fraction = 0.9}};
+    assert_int_equal(plan_context_for(&self->split, self->whole, &settings, &error), AM_OK);
+    assert_int_equal(cluster_read(&self->cluster, &self->arena, "nominal:4", &error), AM_OK);
+    if (even_pipeline_plan(&self->start, &reason, &evaluations, &self->arena, self->split, self->cluster,
+                           &self->options, &error) != AM_OK)
+        fail_msg("%s", error.text);
+    assert_non_null(self->start);
+    assert_int_equal(self->start->stage_count, 4);
+}
+
+static void close_case(Fixture *self) {
+    cluster_free(self->cluster);
+    plan_context_free(self->whole);
+    arena_free(&self->arena);
+}
+
+static PlanClimb climb_of(Fixture *self, int64_t cap) {
+    PlanClimb climb = {.whole = self->whole,
+                       .cluster = self->cluster,
+                       .options = &self->options,
+                       .keeps_micro_batches = true,
+                       .cap = cap};
+    AmError error = {0};
+    assert_int_equal(plan_climb_open(&climb, &self->arena, &error), AM_OK);
+    return climb;
+}
+
+static void test_larger_caps_are_never_worse(void **state) {
+    (void)state;
+    enum { SIZE = 160 };
+    Fixture self;
+    open_case(&self, "t5_tiny");
+    double before = self.start->predicted_step_seconds, climbed = 0;
+    int32_t steps = 0;
+    for (int64_t cap = 1; cap <= SIZE; cap += 1 + cap / 3) {
+        PlanClimb climb = climb_of(&self, cap);
+        Plan *plan = self.start;
+        AmError error = {0};
+        assert_int_equal(plan_restarts(&plan, &climb, SIZE, 3, &self.arena, &error), AM_OK);
+        assert_true(climb.evaluations <= cap);
+        assert_true(plan->predicted_step_seconds <= before);
+        steps += plan->predicted_step_seconds < before;
+        before = plan->predicted_step_seconds;
+        Simulation *simulation;
+        assert_int_equal(
+            simulate_plan(&simulation, &self.arena, plan->context, plan, self.cluster, 0.9, &error), AM_OK);
+        assert_true(simulation->step_seconds == plan->predicted_step_seconds);
+        plan_climb_close(&climb);
+    }
+    PlanClimb climb = climb_of(&self, 0);
+    Plan *plan = self.start;
+    assert_int_equal(plan_climb(&plan, &climb, 0, &self.arena, NULL), AM_OK);
+    climbed = plan->predicted_step_seconds;
+    plan_climb_close(&climb);
+    assert_true(steps >= 2);
+    assert_true(before <= climbed);
+    close_case(&self);
+}
+
+static void test_restarts_leave_a_local_optimum(void **state) {
+    (void)state;
+    if (sample_of(0, 1)) skip(); /* the other tests run the same lines */
+    enum { SIZE = 450 };
+    const MicroBatching settings = {0};
+    AmError error = {0};
+    SearchResult result;
+    Fixture self = {.whole = read_model("vgg_tiny"),
+                    .options = {.searcher = SEARCHER_DQN, .memory_fraction = 0.9, .skip_bound = true}};
+    assert_int_equal(cluster_read(&self.cluster, &self.arena, "h100:4", &error), AM_OK);
+    assert_int_equal(
+        plan_search(&result, &self.arena, self.whole, self.cluster, &self.options, &settings, &error), AM_OK);
+    PlanClimb climb = climb_of(&self, SIZE);
+    climb.keeps_micro_batches = false;
+    Plan *plan = result.plan;
+    assert_int_equal(plan_climb(&plan, &climb, 0, &self.arena, &error), AM_OK);
+    assert_true(plan->predicted_step_seconds == result.plan->predicted_step_seconds);
+    assert_int_equal(plan_restarts(&plan, &climb, SIZE, 0, &self.arena, &error), AM_OK);
+    assert_true(plan->predicted_step_seconds < result.plan->predicted_step_seconds * (1 - 1e-4));
+    plan_climb_close(&climb);
+    close_case(&self);
+}
+
+/* The second climb from one plan knows all its changes. */
+static void test_known_plans_take_no_evaluation(void **state) {
+    (void)state;
+    Fixture self;
+    open_case(&self, "t5_tiny");
+    PlanClimb climb = climb_of(&self, 0);
+    Plan *plan = self.start, *again;
+    assert_int_equal(plan_climb(&plan, &climb, 0, &self.arena, NULL), AM_OK);
+    int64_t evaluations = climb.evaluations;
+    again = plan;
+    assert_true(evaluations > 0);
+    assert_int_equal(plan_climb(&again, &climb, 0, &self.arena, NULL), AM_OK);
+    assert_int_equal(climb.evaluations, evaluations);
+    assert_ptr_equal(again, plan);
+    plan_climb_close(&climb);
+    close_case(&self);
+}
+
+static void test_shifts_move_every_cut_between(void **state) {
+    (void)state;
+    Fixture self;
+    open_case(&self, "t5_tiny");
+    PlanClimb climb = climb_of(&self, 0);
+    Arena arena = {0};
+    ClimbBase base;
+    const Plan *made;
+    AmError error = {0};
+    assert_int_equal(plan_climb_list(&base, self.start, &climb, &arena, &error), AM_OK);
+    assert_int_equal(base.explanation.cut_count, 3);
+    assert_int_equal(plan_move_shift(&made, &self.arena, &base.explainer, 3, 1, &error), AM_OK);
+    assert_non_null(made);
+    const PlanStage *old = self.start->stages, *stages = made->stages;
+    assert_int_equal(stages[0].ranges[0][1], old[0].ranges[0][1]);
+    assert_true(stages[1].ranges[0][1] > old[1].ranges[0][1]);
+    assert_true(stages[2].ranges[0][1] > old[2].ranges[0][1]);
+    for (int32_t s = 0; s + 1 < 4; s++) assert_int_equal(stages[s].ranges[0][1], stages[s + 1].ranges[0][0]);
+    const Plan *both;
+    assert_int_equal(plan_move_join(&both, &self.arena, self.start, made, made, &error), AM_OK);
+    assert_null(both);
+    plan_climb_unlist(&base);
+    arena_free(&arena);
+    plan_climb_close(&climb);
+    close_case(&self);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_larger_caps_are_never_worse),
+                                       cmocka_unit_test(test_restarts_leave_a_local_optimum),
+                                       cmocka_unit_test(test_known_plans_take_no_evaluation),
+                                       cmocka_unit_test(test_shifts_move_every_cut_between)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,183 @@
+/* Exceptions that are added to a plan's lists: each makes the plan quicker by the real price, whatever the
+ * number of threads, in no more evaluations than are allowed, and the plan that is written has them. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/problem_case.h"
+
+#include "cost/relaxation/additive_bound.h"
+#include "cost/step/price.h"
+#include "planners/baselines/baseline.h"
+#include "planners/single_stage/refine.h"
+#include "planners/single_stage/searchers.h"
+#include "planners/single_stage/single_stage.h"
+#include "tests/support/sample.h"
+
+typedef struct Case {
+    ProblemCase of;
+    PlanStage stage;
+    PlanPrice before, after;
+} Case;
+
+/* The Megatron-like recipe of a model, refined with so many evaluations. */
+static void open_case(Case *self, const char *model, const char *cluster, const char *mesh,
+                      int64_t evaluations) {
+    AmError error = {0};
+    AxisPlan axis_plan;
+    const char *reason;
+    problem_case_open(&self->of, model, cluster, mesh, 1000);
+    Problem *problem = self->of.problem;
+    assert_int_equal(baseline_axis_plan(problem, BASELINE_MEGATRON, &axis_plan, &reason, &error), AM_OK);
+    assert_null(reason);
+    assert_int_equal(problem_price(problem, &axis_plan, &self->before, &error), AM_OK);
+    problem_stage(problem, &axis_plan, &self->of.arena, &self->stage);
+    self->after = self->before;
+    problem->budget.limit = problem->budget.evaluations + evaluations;
+    assert_int_equal(refine_stage(&self->stage, &self->after, &self->of.arena, problem, &error), AM_OK);
+}
+
+static double price_again(Case *self) {
+    AmError error = {0};
+    Assignment *assignment;
+    Program *program;
+    StepPrice price;
+    assert_int_equal(plan_assign(&assignment, &self->of.arena, self->of.context, &self->stage, &error),
+                     AM_OK);
+    assert_int_equal(plan_lower(&program, &self->of.arena, self->of.context, assignment, 0, &error), AM_OK);
+    assert_int_equal(price_program(&price, program, self->of.cluster, self->of.devices, &error), AM_OK);
+    return price.step_seconds;
+}
+
+static void test_overrides_make_plans_quicker(void **state) {
+    (void)state;
+    static const char *const models[] = {"gpt2_tiny", "llama_tiny", "gpt2", "vgg19"};
+    int32_t gained = 0;
+    for (size_t k = 0; k < (size_t)sample_of(4, 1); k++) {
+        Case self;
+        open_case(&self, models[k], "C", "data=4,model=8", 24);
+        assert_true(price_again(&self) == self.after.seconds);
+        assert_true(self.after.seconds <= self.before.seconds);
+        assert_true((self.stage.override_count > 0) == (self.after.seconds < self.before.seconds));
+        assert_true(self.of.problem->budget.evaluations <= self.of.problem->budget.limit);
+        gained += self.after.seconds < 0.99 * self.before.seconds;
+        problem_case_close(&self.of);
+    }
+    assert_true(gained >= sample_of(2, 0));
+}
+
+/* ---- patches ---- */
+
+static double reshard_seconds(const AdditiveModel *model, const AdditiveEdge *edge, ReshardState from,
+                              ReshardState to) {
+    if (from == RESHARD_ANY || to == RESHARD_ANY) return 0;
+    return (double)model->boxes->seconds[edge->is_wide][from][to] * edge->scale;
+}
+
+/* The cost of labels, added up directly: all computing, and resharding once for every tensor and
+ * needed state. */
+static double count_seconds(const AdditiveModel *model, const int32_t *labels) {
+    bool *is_paid = calloc((size_t)model->node_count * RESHARD_STATES + 1, 1);
+    double seconds = 0;
+    for (int32_t n = 0; n < model->node_count; n++)
+        if (model->nodes[n].seconds) seconds += (double)model->nodes[n].seconds[labels[n]];
+    for (int32_t e = 0; e < model->edge_count; e++) {
+        const AdditiveEdge *edge = &model->edges[e];
+        ReshardState from = edge->made_in[labels[edge->made]], to = edge->needs[labels[edge->taken]];
+        bool is_shared = model->nodes[edge->made].is_tensor && to != RESHARD_ANY;
+        if (is_shared && is_paid[edge->made * RESHARD_STATES + to]) continue;
+        if (is_shared) is_paid[edge->made * RESHARD_STATES + to] = true;
+        seconds += reshard_seconds(model, edge, from, to);
+    }
+    free(is_paid);
+    return seconds;
+}
+
+/* A patch makes the model's sum less by just its gain, and changes every node; the first patches, at least so
+ * many, have no node in common, and all others have one in common with them. */
+static void check_patches(const char *name, const char *mesh, int32_t least) {
+    AmError error = {0};
+    const AdditiveWeights both = {1, 1};
+    Case self;
+    AdditiveModel *model;
+    AdditiveFold *fold;
+    AdditiveChange *patches;
+    Assignment *assignment;
+    int32_t count, *labels, apart = 0;
+    open_case(&self, name, "C", mesh, 0);
+    Arena *arena = &self.of.arena;
+    assert_int_equal(additive_create(&model, arena, self.of.context, &self.of.mesh, self.of.cluster,
+                                     self.of.devices, &error),
+                     AM_OK);
+    assert_int_equal(additive_fold(&fold, arena, model, &error), AM_OK);
+    additive_bound(fold, &both, 40);
+    assert_int_equal(plan_assign(&assignment, arena, self.of.context, &self.stage, &error), AM_OK);
+    assert_int_equal(additive_labels(&labels, arena, model, assignment, &error), AM_OK);
+    assert_int_equal(additive_patches(&patches, &count, arena, fold, labels, &both, &error), AM_OK);
+    double before = count_seconds(model, labels);
+    int32_t *changed = calloc((size_t)model->node_count, sizeof *changed);
+    for (int32_t k = 0; k < count; k++) {
+        const AdditiveChange *patch = &patches[k];
+        memcpy(changed, labels, sizeof *labels * (size_t)model->node_count);
+        for (int32_t r = 0; r < patch->count; r++)
+            for (int32_t n = 0; n < model->node_count; n++)
+                if (additive_is_alike(fold, n, patch->relabels[r].node)) {
+                    assert_int_not_equal(labels[n], patch->relabels[r].label);
+                    changed[n] = patch->relabels[r].label;
+                }
+        double gain = before - count_seconds(model, changed);
+        if (!(fabs(gain - patch->gain) <= 1e-6 * before) || !(gain > 0))
+            fail_msg("%s, patch %d: a gain of %g is told, it is %g", name, k, patch->gain, gain);
+        bool is_apart = true;
+        for (int32_t other = 0; other < k; other++)
+            is_apart &= !additive_share_a_node(patch, &patches[other]);
+        assert_true(k == apart || !is_apart);
+        apart += is_apart;
+    }
+    assert_true(apart >= least);
+    free(changed);
+    problem_case_close(&self.of);
+}
+
+static void test_patches_gain_what_they_say(void **state) {
+    (void)state;
+    check_patches("llama_tiny", "data=8,model=4", 2);
+    if (sample_of(1, 0) == 0) return;
+    check_patches("gpt2", "data=4,model=8", 2);
+    check_patches("vgg19", "data=4,model=8", 1);
+}
+
+static void test_threads_change_nothing(void **state) {
+    (void)state;
+    Case one, two;
+    setenv("AUTOMAP_THREADS", "1", 1);
+    open_case(&one, "llama_tiny", "C", "data=8,model=4", sample_of(25, 8));
+    setenv("AUTOMAP_THREADS", "2", 1);
+    open_case(&two, "llama_tiny", "C", "data=8,model=4", sample_of(25, 8));
+    unsetenv("AUTOMAP_THREADS");
+    assert_int_equal(one.stage.override_count, two.stage.override_count);
+    assert_memory_equal(one.stage.overrides, two.stage.overrides,
+                        sizeof *one.stage.overrides * (size_t)one.stage.override_count);
+    assert_true(one.after.seconds == two.after.seconds);
+    problem_case_close(&one.of);
+    problem_case_close(&two.of);
+}
+
+static void test_no_evaluations_no_overrides(void **state) {
+    (void)state;
+    Case self;
+    open_case(&self, "llama_tiny", "C", "data=8,model=4", 0);
+    assert_int_equal(self.stage.override_count, 0);
+    assert_true(self.after.seconds == self.before.seconds);
+    problem_case_close(&self.of);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_overrides_make_plans_quicker),
+        cmocka_unit_test(test_patches_gain_what_they_say),
+        cmocka_unit_test(test_threads_change_nothing),
+        cmocka_unit_test(test_no_evaluations_no_overrides),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,161 @@
+/* Annealing, greedy and exact search against every plan of spaces that are small enough to enumerate. */
+#include "lowering/spmd/lower.h"
+#include "tests/support/model_case.h"
+#include "tests/support/sample.h"
+#include "tests/support/search_case.h"
+
+typedef struct SearcherCase {
+    Arena arena;
+    PlanContext *context;
+    Cluster *cluster;
+    SearchOptions options;
+    double best; /* of all plans */
+    int64_t plans;
+} SearcherCase;
+
+static SearchResult search_case(SearcherCase *self, Searcher searcher, int64_t evaluations) {
+    AmError error = {0};
+    SearchResult result;
+    SearchOptions options = self->options;
+    options.searcher = searcher;
+    options.evaluations = evaluations;
+    AmStatus status = search(&result, &self->arena, self->context, self->cluster, &options, &error);
+    if (status != AM_OK) fail_msg("%s: %s", searcher_name(searcher), error.text);
+    return result;
+}
+
+static void begin(SearcherCase *self, int32_t number) {
+    Random random;
+    random_seed(&random, 5000 + (uint64_t)number);
+    int32_t layers = 1 + number % 2;
+    *self = (SearcherCase){.options = {.mesh = layers == 1 ? "data=2,model=2" : "data=4",
+                                       .seed = (uint64_t)number,
+                                       .memory_fraction = 0.9}};
+    if (number % 4 == 2) { /* products take most of the time */
+        static const int64_t width[] = {8192, 8192, 8192};
+        Text text = {0};
+        write_layers(&text, 4096, width, layers);
+        self->context = read_text(text);
+    } else {
+        self->context = make_context(&random, layers);
+    }
+    self->cluster = make_cluster(&random, &self->arena, LARGE_MEMORY);
+    SearchResult all = search_case(self, SEARCHER_EXHAUSTIVE, 0);
+    self->best = all.plan->predicted_step_seconds;
+    self->plans = all.evaluations;
+}
+
+static void end(SearcherCase *self) {
+    cluster_free(self->cluster);
+    plan_context_free(self->context);
+    arena_free(&self->arena);
+}
+
+static bool is_best(const SearcherCase *self, const SearchResult *result) {
+    return fabs(result->plan->predicted_step_seconds / self->best - 1) < 1e-12;
+}
+
+/* Exact search finds the optimum of all plans without pricing more of them, and knows that it has; cut short
+ * it gives a bound that no plan is below. */
+static void test_exact_equals_exhaustive(void **state) {
+    (void)state;
+    int32_t cases = sample_of(24, 4), fewer = 0;
+    for (int32_t number = 0; number < cases; number++) {
+        SearcherCase self;
+        begin(&self, number);
+        self.options.no_seeds = number % 3 == 0;
+        SearchResult exact = search_case(&self, SEARCHER_EXACT, 0);
+        if (!is_best(&self, &exact))
+            fail_msg("case %d: exact %.17g, exhaustive %.17g", number, exact.plan->predicted_step_seconds,
+                     self.best);
+        assert_true(exact.is_exact);
+        assert_string_equal(exact.plan->bound, "exact");
+        assert_non_null(exact.exact_space);
+        assert_true(exact.evaluations <= self.plans);
+        fewer += exact.evaluations < self.plans;
+        SearchResult cut = search_case(&self, SEARCHER_EXACT, 8);
+        assert_true(cut.evaluations <= 8);
+        if (!cut.is_exact) assert_string_equal(cut.plan->bound, "lower");
+        assert_true(cut.plan->bound_seconds <= self.best * (1 + 1e-12));
+        assert_true(cut.plan->bound_seconds > 0);
+        end(&self);
+    }
+    assert_true(fewer > 0); /* branches are cut */
+}
+
+/* Many lists of a small module come to one plan: the tree is walked to its end nevertheless. */
+static void test_exact_ends(void **state) {
+    (void)state;
+    AmError error = {0};
+    SearcherCase self = {.context = read_model("mlp_tiny"),
+                         .options = {.mesh = "model=4", .memory_fraction = 0.9}};
+    assert_int_equal(cluster_read(&self.cluster, &self.arena, "nominal:4", &error), AM_OK);
+    SearchResult exact = search_case(&self, SEARCHER_EXACT, 3000);
+    assert_true(exact.is_exact && exact.evaluations < 1000);
+    end(&self);
+}
+
+/* With evaluations for the whole space and the same polish as all, both end at the optimum; with few they
+ * keep to them. */
+static void test_anneal_and_greedy(void **state) {
+    (void)state;
+    static const Searcher searchers[] = {SEARCHER_ANNEAL, SEARCHER_GREEDY};
+    int32_t cases = sample_of(16, 3), unpolished_was_worse = 0;
+    for (int32_t number = 0; number < cases; number++) {
+        SearcherCase self;
+        begin(&self, number);
+        for (size_t k = 0; k < sizeof searchers / sizeof *searchers; k++) {
+            self.options.no_seeds = true;
+            self.options.no_polish = false;
+            self.options.no_overrides = true; /* which the whole space of lists has none of */
+            SearchResult result = search_case(&self, searchers[k], 500);
+            if (!is_best(&self, &result))
+                fail_msg("case %d: %s %.17g, exhaustive %.17g", number, searcher_name(searchers[k]),
+                         result.plan->predicted_step_seconds, self.best);
+            SearchResult again = search_case(&self, searchers[k], 500);
+            assert_memory_equal(&again.plan->predicted_step_seconds, &result.plan->predicted_step_seconds,
+                                sizeof(double));
+            assert_int_equal(again.evaluations, result.evaluations);
+            self.options.no_polish = true;
+            SearchResult few = search_case(&self, searchers[k], 6);
+            assert_true(few.evaluations <= 6);
+            unpolished_was_worse += !is_best(&self, &few);
+        }
+        end(&self);
+    }
+    assert_true(unpolished_was_worse > 0);
+}
+
+/* The same plan from one thread and from several. */
+static void test_threads_change_nothing(void **state) {
+    (void)state;
+    static const Searcher searchers[] = {SEARCHER_DQN, SEARCHER_ANNEAL, SEARCHER_GREEDY, SEARCHER_EXACT};
+    static const char *const threads[] = {"1", "3", "8"};
+    SearcherCase self;
+    begin(&self, 1);
+    self.options.mesh = NULL;
+    for (size_t k = 0; k < sizeof searchers / sizeof *searchers; k++) {
+        json_t *first = NULL;
+        for (int32_t t = 0; t < sample_of(3, 2); t++) {
+            AmError error = {0};
+            json_t *root;
+            setenv("AUTOMAP_THREADS", threads[t], 1);
+            SearchResult result = search_case(&self, searchers[k], 120);
+            assert_int_equal(plan_to_json(&root, result.plan, self.context, &error), AM_OK);
+            if (first && !json_equal(first, root))
+                fail_msg("%s: another plan with %s threads", searcher_name(searchers[k]), threads[t]);
+            if (first) json_decref(root);
+            else first = root;
+        }
+        json_decref(first);
+    }
+    unsetenv("AUTOMAP_THREADS");
+    end(&self);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_exact_equals_exhaustive), cmocka_unit_test(test_exact_ends),
+        cmocka_unit_test(test_anneal_and_greedy), cmocka_unit_test(test_threads_change_nothing)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

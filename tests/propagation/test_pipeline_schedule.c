@@ -1,0 +1,248 @@
+/* Orders of turns: every turn once, no stage waits for ever, as much in flight as the
+ * schedule says, and bubbles as the closed forms have them. */
+#include "tests/support/model_case.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "propagation/plan/pipeline_schedule.h"
+
+enum { MOST_STAGES = 8, MOST_MICRO_BATCHES = 16, MOST_CHUNKS = 4, MOST_PARTS = MOST_STAGES * MOST_CHUNKS };
+
+/* All stages' orders, and a step of it on paper: part p of the model is chunk p / S of stage p % S. */
+typedef struct Paper {
+    Arena arena;
+    int32_t stages, micro_batches, chunks;
+    ScheduleTurn *turns[MOST_STAGES];
+    int32_t counts[MOST_STAGES];
+    int32_t seconds[SCHEDULE_PASSES];
+    int32_t ends[SCHEDULE_PASSES][MOST_PARTS][MOST_MICRO_BATCHES]; /* 0: not yet */
+} Paper;
+
+static void open_paper(Paper *self, ScheduleKind kind, int32_t stages, int32_t micro_batches,
+                       int32_t chunks) {
+    AmError error = {0};
+    *self = (Paper){.stages = stages, .micro_batches = micro_batches, .chunks = chunks};
+    for (int32_t s = 0; s < stages; s++)
+        if (schedule_turns(&self->turns[s], &self->counts[s], &self->arena, kind, stages, s, micro_batches,
+                           chunks, &error) != AM_OK)
+            fail_msg("%s", error.text);
+}
+
+/* The time at which the inputs of an iteration are there; -1: not yet. */
+static int32_t executable_at(const Paper *self, const ScheduleTurn *turn, int32_t part) {
+    int32_t m = turn->micro_batch, last = self->stages * self->chunks - 1, latest = 0, need = 0;
+    int32_t ends[2];
+    if (turn->pass == SCHEDULE_FORWARD && part > 0) ends[need++] = self->ends[SCHEDULE_FORWARD][part - 1][m];
+    if (turn->pass == SCHEDULE_BACKWARD) ends[need++] = self->ends[SCHEDULE_FORWARD][part][m];
+    if (turn->pass == SCHEDULE_BACKWARD && part < last)
+        ends[need++] = self->ends[SCHEDULE_BACKWARD][part + 1][m];
+    if (turn->pass == SCHEDULE_WEIGHTS) ends[need++] = self->ends[SCHEDULE_BACKWARD][part][m];
+    for (int32_t k = 0; k < need; k++) {
+        if (ends[k] == 0) return -1;
+        if (ends[k] > latest) latest = ends[k];
+    }
+    return latest;
+}
+
+/* Runs the step; its seconds. */
+static int32_t play(Paper *self, int32_t forward, int32_t backward, int32_t weights) {
+    int32_t clock[MOST_STAGES] = {0}, at[MOST_STAGES] = {0}, latest = 0;
+    const int32_t seconds[] = {forward, backward, weights};
+    memset(self->ends, 0, sizeof self->ends);
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int32_t s = 0; s < self->stages; s++)
+            for (; at[s] < self->counts[s]; at[s]++, moved = true) {
+                const ScheduleTurn *turn = &self->turns[s][at[s]];
+                int32_t part = turn->chunk * self->stages + s, ready = executable_at(self, turn, part);
+                if (ready < 0) break;
+                int32_t *end = &self->ends[turn->pass][part][turn->micro_batch];
+                assert_int_equal(*end, 0); /* each turn once */
+                clock[s] = (ready > clock[s] ? ready : clock[s]) + seconds[turn->pass];
+                *end = clock[s];
+            }
+    }
+    for (int32_t s = 0; s < self->stages; s++) {
+        assert_int_equal(at[s], self->counts[s]); /* no stage deadlocks */
+        if (clock[s] > latest) latest = clock[s];
+    }
+    return latest;
+}
+
+/* The largest lead of iterations of `begin` over those of `end`, on one stage. */
+static int32_t most_ahead(const Paper *self, int32_t stage, SchedulePass begin, SchedulePass end) {
+    int32_t ahead = 0, most = 0;
+    for (int32_t k = 0; k < self->counts[stage]; k++) {
+        ahead += self->turns[stage][k].pass == begin;
+        if (ahead > most) most = ahead;
+        ahead -= self->turns[stage][k].pass == end;
+    }
+    return most;
+}
+
+static int32_t least(int32_t a, int32_t b) {
+    return a < b ? a : b;
+}
+
+static const int32_t seconds[][3] = {{1, 1, 1}, {2, 3, 2}, {1, 4, 1}, {2, 2, 3}, {3, 2, 2}, {1, 1, 5}};
+enum { SECONDS = sizeof seconds / sizeof *seconds };
+
+static void test_plain(void **state) {
+    (void)state;
+    static Paper paper;
+    for (int32_t stages = 1; stages <= MOST_STAGES; stages++)
+        for (int32_t turns = 1; turns <= MOST_MICRO_BATCHES; turns++)
+            for (ScheduleKind kind = SCHEDULE_GPIPE; kind <= SCHEDULE_1F1B; kind++) {
+                open_paper(&paper, kind, stages, turns, 1);
+                for (int32_t k = 0; k < SECONDS; k++) {
+                    int32_t backward = seconds[k][1] + seconds[k][2];
+                    assert_int_equal(play(&paper, seconds[k][0], backward, 0),
+                                     (turns + stages - 1) * (seconds[k][0] + backward));
+                }
+                for (int32_t s = 0; s < stages; s++) {
+                    assert_int_equal(paper.counts[s], 2 * turns);
+                    assert_int_equal(most_ahead(&paper, s, SCHEDULE_FORWARD, SCHEDULE_BACKWARD),
+                                     kind == SCHEDULE_GPIPE ? turns : least(turns, stages - s));
+                }
+                arena_free(&paper.arena);
+            }
+}
+
+static void test_zero_bubble(void **state) {
+    (void)state;
+    static Paper paper;
+    for (int32_t stages = 1; stages <= MOST_STAGES; stages++)
+        for (int32_t turns = 1; turns <= MOST_MICRO_BATCHES; turns++) {
+            open_paper(&paper, SCHEDULE_ZB_H1, stages, turns, 1);
+            for (int32_t k = 0; k < SECONDS; k++) {
+                int32_t forward = seconds[k][0], backward = seconds[k][1], weights = seconds[k][2];
+                int32_t time = play(&paper, forward, backward, weights);
+                int32_t bubble = forward + (backward > weights ? backward - weights : 0);
+                assert_true(time <= (turns + stages - 1) * (forward + backward + weights));
+                if (turns >= stages)
+                    assert_int_equal(time, turns * (forward + backward + weights) + (stages - 1) * bubble);
+            }
+            for (int32_t s = 0; s < stages; s++) {
+                assert_int_equal(paper.counts[s], 3 * turns);
+                assert_int_equal(most_ahead(&paper, s, SCHEDULE_FORWARD, SCHEDULE_BACKWARD),
+                                 schedule_kept_for_backward(stages, s, turns));
+                assert_int_equal(most_ahead(&paper, s, SCHEDULE_FORWARD, SCHEDULE_WEIGHTS),
+                                 schedule_kept_for_weights(stages, turns));
+                assert_int_equal(most_ahead(&paper, s, SCHEDULE_BACKWARD, SCHEDULE_WEIGHTS),
+                                 schedule_kept_from_backward(s, turns));
+            }
+            arena_free(&paper.arena);
+        }
+}
+
+static void test_interleaved(void **state) {
+    (void)state;
+    static Paper paper;
+    for (int32_t stages = 1; stages <= MOST_STAGES; stages++)
+        for (int32_t turns = 1; turns <= MOST_MICRO_BATCHES; turns++)
+            for (int32_t chunks = 1; chunks <= MOST_CHUNKS; chunks++) {
+                open_paper(&paper, SCHEDULE_INTERLEAVED, stages, turns, chunks);
+                int32_t time = play(&paper, 1, 2, 0), ideal = 3 * turns * chunks;
+                if (turns % stages == 0) assert_int_equal(time, ideal + 3 * (stages - 1));
+                assert_true(time >= ideal);
+                for (int32_t s = 0; s < stages; s++) {
+                    int32_t group = turns < stages ? turns : stages + turns % stages;
+                    int32_t ahead = 2 * (stages - s - 1) + (chunks - 1) * group + 1;
+                    assert_int_equal(paper.counts[s], 2 * turns * chunks);
+                    assert_int_equal(most_ahead(&paper, s, SCHEDULE_FORWARD, SCHEDULE_BACKWARD),
+                                     least(turns * chunks, ahead));
+                }
+                arena_free(&paper.arena);
+            }
+}
+
+/* As many values may be under way from part p to part q as their stages are apart and one more; if they are
+ * no neighbours, as there are stages and as the parts are apart. */
+static int32_t count_slots(int32_t stages, int32_t p, int32_t q) {
+    int32_t parts = abs(p - q), apart = abs(p % stages - q % stages);
+    return parts > 1 ? stages + parts : apart + 1;
+}
+
+/* Returns whether part p can run its next iteration in a pass: all parts before it have sent, no
+ * part after it is full. */
+static bool may_play(const Paper *self, int32_t sent[][MOST_PARTS], int32_t taken[][MOST_PARTS], int32_t p,
+                     const ScheduleTurn *turn) {
+    for (int32_t q = 0; q < self->stages * self->chunks; q++) {
+        bool is_before = turn->pass == SCHEDULE_FORWARD ? q < p : q > p;
+        if (q % self->stages == p % self->stages) continue;
+        if (is_before && sent[q][p] <= turn->micro_batch) return false;
+        if (!is_before && sent[p][q] - taken[p][q] >= count_slots(self->stages, p, q)) return false;
+    }
+    return true;
+}
+
+/* Returns whether each part can send to all parts after it in its pass, on other stages, in every
+ * iteration.
+ */
+static bool can_be_played(const Paper *self) {
+    static int32_t sent[2][MOST_PARTS][MOST_PARTS], taken[2][MOST_PARTS][MOST_PARTS];
+    int32_t at[MOST_STAGES] = {0}, left = 0;
+    memset(sent, 0, sizeof sent);
+    memset(taken, 0, sizeof taken);
+    for (int32_t s = 0; s < self->stages; s++) left += self->counts[s];
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int32_t s = 0; s < self->stages; s++) {
+            if (at[s] == self->counts[s]) continue;
+            const ScheduleTurn *turn = &self->turns[s][at[s]];
+            int32_t p = turn->chunk * self->stages + s;
+            if (!may_play(self, sent[turn->pass], taken[turn->pass], p, turn)) continue;
+            for (int32_t q = 0; q < self->stages * self->chunks; q++) {
+                if (turn->pass == SCHEDULE_FORWARD ? q < p : q > p) taken[turn->pass][q][p]++;
+                else sent[turn->pass][p][q]++;
+            }
+            at[s]++;
+            left--;
+            moved = true;
+        }
+    }
+    return left == 0;
+}
+
+static void test_slots(void **state) {
+    (void)state;
+    static Paper paper;
+    for (int32_t stages = 2; stages <= MOST_STAGES; stages += 1 + stages / 4)
+        for (int32_t turns = 1; turns <= MOST_MICRO_BATCHES; turns++)
+            for (int32_t chunks = 1; chunks <= 3; chunks++) {
+                open_paper(&paper, SCHEDULE_INTERLEAVED, stages, turns, chunks);
+                assert_true(can_be_played(&paper));
+                arena_free(&paper.arena);
+            }
+}
+
+static void test_names_and_refusals(void **state) {
+    (void)state;
+    Arena arena = {0};
+    ScheduleTurn *turns;
+    int32_t count;
+    for (ScheduleKind kind = SCHEDULE_GPIPE; kind < SCHEDULE_KINDS; kind++)
+        assert_int_equal(schedule_kind_find(schedule_kind_name(kind)), kind);
+    assert_int_equal(schedule_kind_find("none"), SCHEDULE_KINDS);
+    static const int32_t wrong[][4] = {{0, 0, 1, 1}, {2, 2, 1, 1}, {2, -1, 1, 1}, {2, 0, 0, 1}, {2, 0, 1, 0}};
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++)
+        assert_int_equal(schedule_turns(&turns, &count, &arena, SCHEDULE_INTERLEAVED, wrong[k][0],
+                                        wrong[k][1], wrong[k][2], wrong[k][3], NULL),
+                         AM_ERROR_USAGE);
+    assert_int_equal(schedule_turns(&turns, &count, &arena, SCHEDULE_1F1B, 2, 0, 4, 2, NULL), AM_ERROR_USAGE);
+    assert_int_equal(schedule_turns(&turns, &count, &arena, SCHEDULE_INTERLEAVED, 2, 0, INT32_MAX, 9, NULL),
+                     AM_ERROR_INTERNAL);
+    arena_free(&arena);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_zero_bubble),
+        cmocka_unit_test(test_interleaved),
+        cmocka_unit_test(test_slots),
+        cmocka_unit_test(test_names_and_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
