@@ -89,7 +89,7 @@ function(automap_nvcc source images)
 endfunction()
 
 file(GLOB_RECURSE CUDA_TEXTS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/base/cuda/*.cu ${CMAKE_SOURCE_DIR}/dqn/cuda/*.cu
-  ${CMAKE_SOURCE_DIR}/executor/cuda/*.cu)
+  ${CMAKE_SOURCE_DIR}/executor/cuda/*.cu ${CMAKE_SOURCE_DIR}/tests/cuda/*.cu)
 set(CUDA_HEADERS)
 set(CUDA_IMAGES)
 set(CUDA_INCLUDES)
