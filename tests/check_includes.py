@@ -2,8 +2,8 @@
 """Directions of includes, and the sizes of folders.
 
 The table says which top folders a folder may include, besides itself. Inside a top folder every subfolder is a room:
-the rooms that include one another form no cycle. A folder has at most 20 source files. Every include names its
-folder, or a file beside it.
+the rooms that include one another form no cycle. A folder has at most 20 source files and a line in the map of
+docs/development.md. Every include names its folder, or a file beside it.
 """
 # labels: cpu check
 # python: plain
@@ -99,6 +99,9 @@ def main():
     sizes = collections.Counter(str(path.parent) for path in files if path.suffix in SOURCES)
     problems += [f"{folder}: {count} source files, at most {MOST_SOURCES} belong in a folder"
                  for folder, count in sorted(sizes.items()) if count > MOST_SOURCES]
+    page = pathlib.Path("docs/development.md").read_text()
+    problems += [f"{folder}: not in the map of docs/development.md" for folder in sorted(sizes)
+                 if f"`{folder}/`" not in page and not folder.startswith("tests/")]
     problems += [f"{header} is included by more than one file: {' '.join(sorted(names))}"
                  for header, names in users.items() if len(names) > 1]
     print(*problems, sep="\n", end="\n" if problems else "")
