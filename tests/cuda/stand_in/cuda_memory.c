@@ -47,6 +47,16 @@ void memory_close(void) {
     if (--opened == 0) protect(PROT_NONE);
 }
 
+/* Sets the pages in use, up to the end of the last block. Those behind them are closed and given back. */
+static void set_used(size_t bytes) {
+    size_t used = (bytes + PAGE - 1) / PAGE * PAGE;
+    if (used < range_used) {
+        mprotect(range + used, range_used - used, PROT_NONE);
+        madvise(range + used, range_used - used, MADV_DONTNEED);
+    }
+    range_used = used;
+}
+
 static bool reserve_range(void) {
     for (size_t bytes = (size_t)1 << 37; !range && bytes >= (size_t)1 << 28; bytes /= 2) {
         void *memory = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -125,7 +135,7 @@ static Block *make_block(Device *device, size_t bytes) {
     *block = (Block){.begin = at + GUARD, .bytes = bytes, .whole = whole, .device = device, .next = *link};
     *link = block;
     size_t end = (size_t)(at - range) + whole;
-    if (end > range_used) range_used = (end + PAGE - 1) / PAGE * PAGE;
+    if (end > range_used) set_used(end);
     protect(PROT_READ | PROT_WRITE);
     opened++;
     memset(at, GUARD_BYTE, whole);
@@ -164,6 +174,10 @@ EXPORT CUresult CUDAAPI cuMemFree(CUdeviceptr memory) {
         memory_close();
         block->device->used_bytes -= (int64_t)block->bytes;
         *link = block->next;
+        if (!block->next) {
+            const Block *last = link == &blocks ? NULL : (Block *)((char *)link - offsetof(Block, next));
+            set_used(last ? (size_t)(last->begin - GUARD + last->whole - range) : 0);
+        }
         free(block);
         return api_end(CUDA_SUCCESS);
     }

@@ -84,7 +84,7 @@ bool queue_run(Queue *queue, int64_t position, Queue *lanes) {
 /* Runs, and sleeps while others have to move first; what only another process, or an abort, moves is looked
  * at again every now and then. */
 static void wait_for(Queue *queue, int64_t position) {
-    for (;;) {
+    while (queue->done < position) {
         memory_open();
         bool done = queue_run(queue, position, NULL);
         memory_close();
