@@ -12,7 +12,7 @@
 
 #include "tests/cuda/stand_in/cuda_parts.h"
 
-enum { GUARD = 256, GUARD_BYTE = 0x5A, POISON = 0xA5, PAGE = 4096 };
+enum { GUARD = 256, GUARD_BYTE = 0x5A, POISON = 0xA5, PAGE = 4096, HUGE_PAGE = 2 << 20 };
 
 typedef struct Block {
     char *begin;  /* what the caller has; the guard is before it */
@@ -57,12 +57,16 @@ static void set_used(size_t bytes) {
     range_used = used;
 }
 
+/* Reserves addresses that begin at a huge page: opening and closing large blocks takes as long as they have
+ * pages. */
 static bool reserve_range(void) {
     for (size_t bytes = (size_t)1 << 37; !range && bytes >= (size_t)1 << 28; bytes /= 2) {
-        void *memory = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void *memory =
+            mmap(NULL, bytes + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (memory == MAP_FAILED) continue;
-        range = memory;
+        range = (char *)memory + (HUGE_PAGE - (uintptr_t)memory % HUGE_PAGE);
         range_bytes = bytes;
+        madvise(range, bytes, MADV_HUGEPAGE);
     }
     return range;
 }
