@@ -182,9 +182,9 @@ namespace host {
 
 enum { MOST_THREADS = 1024, STACK_BYTES = 65536 };
 static char stacks[MOST_THREADS][STACK_BYTES];
-static ucontext_t fibers[MOST_THREADS], scheduler;
-static jmp_buf waiting[MOST_THREADS], turn;
-static bool waits[MOST_THREADS];
+static ucontext_t context;
+static jmp_buf first[MOST_THREADS], waiting[MOST_THREADS], turn;
+static bool exists[MOST_THREADS], waits[MOST_THREADS];
 static volatile unsigned fiber; /* the one that runs */
 static unsigned threads, next_thread;
 static bool backwards;
@@ -253,6 +253,13 @@ static void run_threads() {
     _longjmp(turn, 1);
 }
 
+/* A fiber: each block begins it anew, which takes no call of the system. */
+static void run_fiber() {
+    exists[fiber] = true;
+    _setjmp(first[fiber]);
+    run_threads();
+}
+
 static void barrier() {
     unsigned self = fiber;
     Index thread = threadIdx;
@@ -278,13 +285,16 @@ static void run_block() {
     for (begun = 0; next_thread < threads; begun++) {
         fiber = begun;
         if (_setjmp(turn) == 0) {
-            getcontext(&fibers[fiber]);
-            fibers[fiber].uc_stack.ss_sp = stacks[fiber];
-            fibers[fiber].uc_stack.ss_size = STACK_BYTES;
-            fibers[fiber].uc_link = &scheduler;
-            makecontext(&fibers[fiber], run_threads, 0);
+            if (!exists[fiber]) {
+                getcontext(&context);
+                context.uc_stack.ss_sp = stacks[fiber];
+                context.uc_stack.ss_size = STACK_BYTES;
+                context.uc_link = nullptr;
+                makecontext(&context, run_fiber, 0);
+            }
             leave_for_fiber(fiber);
-            setcontext(&fibers[fiber]);
+            if (exists[fiber]) _longjmp(first[fiber], 1);
+            setcontext(&context);
         }
         arrive_in_main();
     }
