@@ -152,7 +152,7 @@ static inline void generated_compile(Generated *self) {
     generated_write_launchers(self, file);
     assert_int_equal(fclose(file), 0);
     bool done = host_compile(path, library, log, SOURCE_DIR,
-                             self->counts ? "-O0 -fsanitize-coverage=trace-pc" : "-O0");
+                             self->counts ? "-O0 -fsanitize-coverage=trace-pc" : "-O0", NULL);
     if (!done && (file = fopen(log, "r"))) {
         words[fread(words, 1, sizeof words - 1, file)] = '\0';
         fclose(file);

@@ -116,14 +116,15 @@ static bool write_source(const char *text, const char *source, const char *scrat
 }
 
 /* Compiles to a name of this process and renames, so that test programs may do it at the same time. */
-static bool compile(const char *text, const char *path, char *log, size_t log_bytes) {
+static bool compile(const char *text, const char *path, const char *headers, char *log, size_t log_bytes) {
     char source[PATH_BYTES + 32], library[PATH_BYTES + 32], words[PATH_BYTES + 32], options[256];
     describe_compilation(options, sizeof options);
     snprintf(source, sizeof source, "%s.%d.cpp", path, (int)getpid());
     snprintf(library, sizeof library, "%s.%d.so", path, (int)getpid());
     snprintf(words, sizeof words, "%s.%d.log", path, (int)getpid());
     bool done = write_source(text, source, library, words) &&
-                host_compile(source, library, words, STAND_IN_SOURCE, options) && rename(library, path) == 0;
+                host_compile(source, library, words, STAND_IN_SOURCE, options, headers) &&
+                rename(library, path) == 0;
     FILE *file = NULL;
     if (!done && log && log_bytes > 0 && (file = fopen(words, "r"))) {
         log[0] = '\0';
@@ -160,7 +161,7 @@ static bool target_fits(const char *target) {
 }
 
 static CUresult load(CUmodule *module, const char *image, char *log, size_t log_bytes) {
-    char path[PATH_BYTES], target[32] = "", options[256];
+    char path[PATH_BYTES], headers[PATH_BYTES], target[32] = "", options[256];
     *module = NULL;
     if (strncmp(image, STAND_IN_IMAGE, strlen(STAND_IN_IMAGE)) != 0) return CUDA_ERROR_INVALID_IMAGE;
     sscanf(image + strlen(STAND_IN_IMAGE), "%31s", target);
@@ -173,10 +174,13 @@ static CUresult load(CUmodule *module, const char *image, char *log, size_t log_
         snprintf(path, sizeof path, "%s/tests/cuda/%s", STAND_IN_SOURCE, files[k]);
         hash = hash_of_file(path, hash);
     }
-    hash = hash_of(text, hash_of(options, hash));
+    hash = hash_of(options, hash);
     mkdir(STAND_IN_FOLDER, 0777);
+    snprintf(headers, sizeof headers, "%s/%016llx", STAND_IN_FOLDER, (unsigned long long)hash);
+    hash = hash_of(text, hash);
     snprintf(path, sizeof path, "%s/%016llx.so", STAND_IN_FOLDER, (unsigned long long)hash);
-    if (access(path, R_OK) != 0 && !compile(text, path, log, log_bytes)) return CUDA_ERROR_INVALID_PTX;
+    if (access(path, R_OK) != 0 && !compile(text, path, headers, log, log_bytes))
+        return CUDA_ERROR_INVALID_PTX;
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
         if (log && log_bytes > 0) snprintf(log, log_bytes, "%s", dlerror());
