@@ -16,7 +16,7 @@
 #
 # One group of stages fits in a run of 600 seconds. A stage that has no time left is no failure. The
 # table and results.json are written after every stage, to $OUT, or else are deleted at the end. The
-# exit status is 1 if a test failed or there is no card.
+# results of an earlier run there are renamed. The exit status is 1 if a test failed or there is no card.
 set -euo pipefail
 
 limit_bytes=$((60 * 1000 * 1000))
@@ -130,6 +130,7 @@ sys.exit(1)' 2>/dev/null
 list_stages() {
   local folder=$1 work
   if [ -f "$here/gpu_card.py" ]; then exec "$python" -B "$here/gpu_card.py" --stages list; fi
+  [ -f "$folder/payload.tar.gz" ] || fail "no payload.tar.gz in $folder"
   work=$(mktemp -d)
   trap "rm -rf '$work'" EXIT
   tar -xzf "$folder/payload.tar.gz" -C "$work" ./bench
@@ -147,9 +148,10 @@ run_pack() {
     driver=$(find_card) || fail "no card here, or no driver that opens it; --dry-run does what can be done without"
     if [ -n "$driver" ]; then export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$driver; fi
   fi
-  tar -xzf "$folder/payload.tar.gz" -C "$work"
+  tar -xzf "$folder/payload.tar.gz" -C "$work" || fail "$folder/payload.tar.gz is damaged, or $work has no room"
   GPU_LIBRARY_PATH=$(cuda_folders | awk '!seen[$0]++' | paste -sd :)
   export GPU_LIBRARY_PATH
+  if [ -n "${OUT:-}" ]; then OUT=$(realpath -m "$OUT"); fi
   cd "$work"
   "$python" -B -u bench/gpu_card.py --logs "${OUT:-$work/logs}" --begin "$begin" "$@" &
   child=$!
@@ -172,11 +174,13 @@ main() {
       --dry-run) dry_run=1 && arguments+=(--dry-run) ;;
       --help | -h) sed -n '2,25s/^# \?//p' "${BASH_SOURCE[0]}"; return ;;
       -*) fail "no option $1; see --help" ;;
-      *) folder=$1 ;;
+      *) [ -z "$folder" ] || fail "two folders: $folder and $1"; folder=$1 ;;
     esac
     shift
   done
   [ -n "$python" ] || fail "no ${AUTOMAP_PYTHON:-python3}: name one by AUTOMAP_PYTHON"
+  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null ||
+    fail "$python is no Python of version 3.10 or later: name one by AUTOMAP_PYTHON"
   [ -z "$nccl" ] || [ -f "$nccl" ] || fail "$nccl: no such file (expected libnccl.so.2)"
   if [ -n "$pack" ]; then pack "$pack" "$nccl"; return; fi
   if [ -z "$folder" ]; then

@@ -2,7 +2,7 @@
 
 Stages run in order of importance. One may take what is left after the expected seconds of those behind it; what
 does not end in time is shown as "no time" and is no failure. A signal to end has the same effect as the end of the
-time. table.txt and results.json have the results. Exit status 1 if a test failed, 2 if --stages is wrong.
+time. table.txt and results.json have the results. Exit status 1 if a test failed, 2 if an option is wrong.
 
 With --dry-run nothing needs a card: programs of the CUDA path run on the stand-in libraries, which play the card
 on the host (their times mean nothing), the rest on the CPU.
@@ -122,8 +122,16 @@ def main():
     except ValueError as wrong:
         print(f"gpu.sh: {wrong}", file=sys.stderr)
         return 2
+    if not 0 < options.seconds < float("inf"):
+        print(f"gpu.sh: --seconds: {options.seconds} is no time limit (expected a number above 0)", file=sys.stderr)
+        return 2
     begin = time.monotonic() - (time.time() - options.begin)
-    visit = Visit(options.dry_run, options.logs, begin, begin + options.seconds - min(RESERVE, options.seconds / 10))
+    end = begin + options.seconds - min(RESERVE, options.seconds / 10)
+    try:
+        visit = Visit(options.dry_run, options.logs, begin, end)
+    except OSError as failure:
+        print(f"gpu.sh: {options.logs}: no results can be written there: {failure.strerror}", file=sys.stderr)
+        return 1
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, visit.stop)
     describe(visit)

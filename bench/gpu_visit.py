@@ -6,6 +6,7 @@ results.json are replaced after each stage and every few seconds, so that an end
 """
 
 import concurrent.futures
+import itertools
 import json
 import os
 import pathlib
@@ -21,6 +22,7 @@ SKIPPED = 77  # exit status of a test that cannot run here
 PARALLEL = max(2, min(12, (os.cpu_count() or 2) * 3 // 4))
 MOST_LOGGED = 200_000  # characters of one program
 NO_TIME = "no time"
+RESULTS = ("table.txt", "results.json", "programs.log")
 
 
 @dataclass
@@ -102,6 +104,7 @@ class Visit:
         self.folder = pathlib.Path(folder).absolute()
         self.folder.mkdir(parents=True, exist_ok=True)
         self.log = self.folder / "programs.log"
+        self.keep_earlier()
         self.begin, self.end = begin, end  # of time.monotonic()
         self.head, self.versions, self.stages = [], {}, []
         self.stage = StageResult("start", "")  # of the programs before the first stage
@@ -110,6 +113,19 @@ class Visit:
         self.processes = set()
         self.is_stopped = False
         self.written = 0
+
+    def keep_earlier(self):
+        """Renames the results of an earlier run: table.txt to table.1.txt or the next number that is free."""
+        results = [self.folder / name for name in RESULTS]
+
+        def renamed(path, number):
+            return path.with_suffix(f".{number}{path.suffix}")
+
+        number = next(number for number in itertools.count(1) if not any(renamed(path, number).exists() for path in results))
+        for path in results:
+            if path.exists():
+                path.rename(renamed(path, number))
+        self.log.touch()
 
     @property
     def device(self):

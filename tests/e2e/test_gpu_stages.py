@@ -2,7 +2,8 @@
 
 A stage that runs out of time is no failure, a test that does not end by itself is one; the table and
 results.json are there after every stage and after a signal; the exit status is 1 only after a failure; folders of
-an inherited LD_LIBRARY_PATH arrive at the programs, behind the stand-ins.
+an inherited LD_LIBRARY_PATH arrive at the programs, behind the stand-ins. Results of earlier runs are kept. A
+mistake in the call is one line.
 
 Run as `python3 tests/e2e/test_gpu_stages.py`.
 """
@@ -183,6 +184,49 @@ def check_stage_names():
     assert [stage.name for stage in gpu_card.chosen("predicted,correctness,probe")][-2:] == ["probe", "predicted"]
 
 
+def check_results_folder():
+    with packed(test_cuda_one="exit 0") as (target, out):
+        os.chdir(target.parent)
+        for number in (1, 2, 3):  # a relative folder, and earlier results in it
+            status, results = visit(target, pathlib.Path("out"), "--stages", "tests" if number == 1 else "blas-log")
+            assert status == 0, results
+            names = {path.name for path in out.iterdir()}
+            kept = {f"{stem}.{k}.{end}" for k in range(1, number) for stem, end in
+                    (("table", "txt"), ("results", "json"), ("programs", "log"))}
+            assert kept <= names and len(names) == 3 * number, names
+        assert "test_cuda_one" in (out / "table.1.txt").read_text() and "blas-log" in (out / "table.2.txt").read_text()
+        os.chdir(SOURCE)
+
+
+def check_mistakes():
+    """One line, an exit status that is not 0, and nothing done."""
+    with packed() as (target, out):
+        file = target / "file"
+        file.touch()
+        damaged = target.parent / "damaged"
+        damaged.mkdir()
+        (damaged / "payload.tar.gz").write_bytes((target / "payload.tar.gz").read_bytes()[:1000])
+        cases = [(1, "no results can be written there", [], {"OUT": str(file / "out")}),
+                 (1, "no results can be written there", [], {"OUT": str(file)}),
+                 (1, "is no Python of version 3.10 or later", [], {"AUTOMAP_PYTHON": "/bin/false"}),
+                 (1, "no /nonexistent: name one by AUTOMAP_PYTHON", [], {"AUTOMAP_PYTHON": "/nonexistent"}),
+                 (1, "payload.tar.gz is damaged", [damaged], {}),
+                 (1, "no payload.tar.gz in /nonexistent", ["/nonexistent"], {}),
+                 (1, "two folders", [target, damaged], {}),
+                 (1, "--stages needs a value", ["--stages"], {}),
+                 (1, "no option --dry", ["--dry"], {}),
+                 (2, "--seconds: nan is no time limit", ["--seconds", "nan"], {}),
+                 (2, "--seconds: 0.0 is no time limit", ["--seconds", "0"], {}),
+                 (2, "invalid float value: 'ten'", ["--seconds", "ten"], {}),
+                 (2, "no stage 'speeds'", ["--stages", "speeds"], {})]
+        for expected, words, arguments, variables in cases:
+            environment = dict(os.environ, OUT=str(out), AUTOMAP_PYTHON=sys.executable) | variables
+            done = subprocess.run(["bash", target / "gpu.sh", "--dry-run", *arguments], env=environment, text=True,
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            assert done.returncode == expected and words in done.stdout, (words, done)
+            assert "Traceback" not in done.stdout and not out.exists(), (words, done)
+
+
 def check_kernel_rows():
     def event(name, instruction, microseconds):
         return {"ph": "X", "name": name, "dur": microseconds, "args": {"instruction": instruction}}
@@ -203,7 +247,8 @@ def check_training_order():
 
 def main():
     for check in (check_passing_and_failing, check_library_path, check_deadline, check_own_limit, check_signal,
-                  check_table_after_each_stage, check_stage_names, check_kernel_rows, check_training_order):
+                  check_table_after_each_stage, check_stage_names, check_results_folder, check_mistakes, check_kernel_rows,
+                  check_training_order):
         check()
         print(f"{check.__name__}: passed")
 
