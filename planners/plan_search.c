@@ -57,7 +57,8 @@ static AmStatus prove_stages(SearchResult *result, const PlanContext *whole, con
                               .schedule = weakest_schedule(options, plan),
                               .stop = {options->interrupted, deadline}};
     search_watch_phase(options->watch, SEARCH_PHASE_BOUND);
-    if (result->interrupted) TRY(plan_bound_of_work(&bound, whole, cluster, error));
+    if (result->interrupted || stop_wanted(&space.stop))
+        TRY(plan_bound_of_work(&bound, whole, cluster, error));
     else TRY(plan_bound_pipelines(&bound, whole, cluster, &space, error));
     bool is_known = bound.seconds > 0;
     plan->bound_seconds = is_known ? fmin(bound.seconds, plan->predicted_step_seconds) : NAN;
@@ -602,9 +603,17 @@ static AmStatus check_initial(const Plan *initial, const Cluster *cluster, AmErr
     return AM_OK;
 }
 
+/* The part of a time limit, and the most seconds, that a search keeps for the work in hand when its time is
+ * up, for the bound and for the memory of the ranks. */
+#define TAIL_SHARE 0.1
+#define MOST_TAIL  0.5
+
 AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                      const SearchOptions *options, const MicroBatching *settings, AmError *error) {
     SearchOptions narrowed = *options;
+    double end = options->seconds > 0 ? clock_seconds() + options->seconds : 0;
+    const StopSignal stop = {options->interrupted, end};
+    narrowed.seconds -= fmin(TAIL_SHARE * options->seconds, MOST_TAIL);
     search_narrow(&narrowed);
     if (options->initial) TRY(check_initial(options->initial, cluster, error));
     if (options->objective == OBJECTIVE_PAPER) {
@@ -617,6 +626,6 @@ AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *whole, con
             TRY(take_initial(result, arena, whole, cluster, &narrowed, settings, error));
     }
     result->interrupted |= options->interrupted && *options->interrupted;
-    if (options->is_trial || result->interrupted) return AM_OK;
-    return rank_memory_predict(result->plan, arena, whole, error);
+    if (options->is_trial || result->interrupted || stop_wanted(&stop)) return AM_OK;
+    return rank_memory_predict(result->plan, arena, whole, &stop, error);
 }

@@ -12,6 +12,7 @@ typedef struct RankTask {
 
 typedef struct Ranking {
     const PlanRanks *ranks;
+    const StopSignal *stop; /* or NULL */
     const uint8_t *gradients;
     MemoryUse *uses;
     RankTask *tasks;
@@ -22,6 +23,7 @@ static void lower_rank(void *user, int32_t k) {
     RankTask *task = &self->tasks[k];
     Arena arena = {0};
     Program *program;
+    if (self->stop && stop_wanted(self->stop)) return;
     task->status = plan_ranks_lower(&program, &arena, self->ranks, task->rank, &task->error);
     if (task->status == AM_OK) {
         task->is_uneven = program->is_uneven;
@@ -40,7 +42,8 @@ static AmStatus lower_ranks(Ranking *self, int32_t count, AmError *error) {
     return AM_OK;
 }
 
-AmStatus rank_memory(MemoryUse **uses, Arena *arena, const PlanRanks *ranks, AmError *error) {
+AmStatus rank_memory(MemoryUse **uses, Arena *arena, const PlanRanks *ranks, const StopSignal *stop,
+                     AmError *error) {
     const PlanContext *context = ranks->context;
     int32_t stages = ranks->stage_count, count = 0;
     Ranking self = {.ranks = ranks,
@@ -58,19 +61,22 @@ AmStatus rank_memory(MemoryUse **uses, Arena *arena, const PlanRanks *ranks, AmE
             if (differ) self.tasks[count++] = (RankTask){.rank = rank};
             else self.uses[rank] = self.uses[firsts[s].rank];
     }
+    self.stop = stop;
     return lower_ranks(&self, count, error);
 }
 
-AmStatus rank_memory_predict(Plan *plan, Arena *arena, const PlanContext *whole, AmError *error) {
+AmStatus rank_memory_predict(Plan *plan, Arena *arena, const PlanContext *whole, const StopSignal *stop,
+                             AmError *error) {
     Arena scratch = {0};
     PlanRanks ranks;
     MemoryUse *uses;
     PlanDevicePrediction *predicted = ARENA_ARRAY(arena, PlanDevicePrediction, plan->device_count);
     if (!predicted) return am_fail_memory(error, plan->device_count);
     AmStatus status = plan_ranks(&ranks, &scratch, plan_context_used(plan, whole), plan, error);
-    if (status == AM_OK) status = rank_memory(&uses, &scratch, &ranks, error);
+    if (status == AM_OK) status = rank_memory(&uses, &scratch, &ranks, stop, error);
     for (int32_t d = 0; d < plan->device_count && status == AM_OK; d++) {
         predicted[d] = plan->predicted[d];
+        if (uses[d].peak_bytes == 0) continue; /* not lowered */
         predicted[d].peak_bytes = uses[d].peak_bytes;
         predicted[d].weights_bytes = uses[d].weights_bytes;
         predicted[d].gradients_bytes = uses[d].gradients_bytes;

@@ -7,14 +7,19 @@
 #ifndef COST_STEP_RANK_MEMORY_H
 #define COST_STEP_RANK_MEMORY_H
 
+#include "base/system/stop.h"
 #include "cost/step/memory.h"
 #include "lowering/spmd/ranks.h"
 
-/* [rank_count]; in the arena. Ranks are lowered side by side. */
-AmStatus rank_memory(MemoryUse **uses, Arena *arena, const PlanRanks *ranks, AmError *error);
+/* [rank_count]; in the arena. Ranks are lowered side by side. The uses of ranks that
+ * `stop` (or NULL) leaves out are zero. */
+AmStatus rank_memory(MemoryUse **uses, Arena *arena, const PlanRanks *ranks, const StopSignal *stop,
+                     AmError *error);
 
 /* Writes the values to plan->predicted, for all the plan's devices; other predictions are
- * unchanged. Allocates in the arena. */
-AmStatus rank_memory_predict(Plan *plan, Arena *arena, const PlanContext *whole, AmError *error);
+ * unchanged. Devices that `stop` (or NULL) leaves out keep the values of a simulation: the memory of
+ * the first device of their stage, an upper bound. Allocates in the arena. */
+AmStatus rank_memory_predict(Plan *plan, Arena *arena, const PlanContext *whole, const StopSignal *stop,
+                             AmError *error);
 
 #endif

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/system/stop.h"
 #include "planners/problem/axis_plan_changes.h"
 #include "planners/single_stage/estimate.h"
 #include "planners/single_stage/single_stage.h"
@@ -124,9 +125,11 @@ AmStatus screen_search(Screening *screening, Problem *problem, uint64_t seed, Am
                    .steps = steps < LEAST_STEPS  ? LEAST_STEPS
                             : steps > MOST_STEPS ? MOST_STEPS
                                                  : steps};
+    const StopSignal stop = {problem->budget.interrupted, problem->budget.deadline};
     Random random;
     random_seed(&random, seed);
     screening->count = 0;
+    if (stop_wanted(&stop)) return AM_OK;
     TRY(estimator_open(&self.estimator, problem, error));
     if (!self.estimator) return AM_OK;
     AmStatus status = AM_OK;

@@ -1,11 +1,13 @@
 /* Estimates approximate the additive model's cost of the same plan with decisions for a part of the
- * module, and a screened search begins with better plans than the baselines. */
+ * module, and a screened search begins with better plans than the baselines. Screening and the memory of
+ * ranks end at a deadline. */
 #include <math.h>
 
 #include "tests/support/problem_case.h"
 
 #include "cost/relaxation/additive.h"
 #include "cost/relaxation/reshard_costs.h"
+#include "cost/step/rank_memory.h"
 #include "lowering/spmd/lower.h"
 #include "lowering/spmd/reshard_path.h"
 #include "planners/baselines/baseline.h"
@@ -129,6 +131,48 @@ static void test_screening_beats_recipes(void **state) {
     assert_true(better >= sample_of(2, 1));
 }
 
+/* Past the deadline a mesh is not screened: the sample of a large module takes a tenth of a second. */
+static void test_screening_ends(void **state) {
+    (void)state;
+    ProblemCase self;
+    Screening screening;
+    AmError error = {0};
+    problem_case_open(&self, "mlp_tiny", "C", "data=4,model=8", BASELINE_COUNT);
+    self.problem->budget.deadline = clock_seconds() - 1;
+    assert_int_equal(screen_search(&screening, self.problem, 0, &error), AM_OK);
+    assert_int_equal(screening.count, 0);
+    self.problem->budget.deadline = clock_seconds() + 1000;
+    assert_int_equal(screen_search(&screening, self.problem, 0, &error), AM_OK);
+    assert_true(screening.count > 0);
+    problem_case_close(&self);
+}
+
+/* Past the deadline only the first rank of a stage is lowered; the others keep the memory of the simulation.
+ */
+static void test_ranks_end(void **state) {
+    (void)state;
+    const StopSignal over = {.deadline = clock_seconds() - 1};
+    ProblemCase self;
+    PlanStage stage;
+    PlanRanks ranks;
+    MemoryUse *uses, *some;
+    AxisPlan axis_plan = {0};
+    AmError error = {0};
+    problem_case_open(&self, "mlp_tiny", "nominal:3", "data=3", 1); /* a batch of 16: 6, 5 and 5 */
+    assert_true(baseline_batch(self.problem, 0, &axis_plan));
+    problem_stage(self.problem, &axis_plan, &self.arena, &stage);
+    const Plan plan = {.stages = &stage, .stage_count = 1, .micro_batches = 1, .device_count = 3};
+    assert_int_equal(plan_ranks(&ranks, &self.arena, self.context, &plan, &error), AM_OK);
+    assert_int_equal(rank_memory(&uses, &self.arena, &ranks, NULL, &error), AM_OK);
+    assert_int_equal(rank_memory(&some, &self.arena, &ranks, &over, &error), AM_OK);
+    assert_memory_equal(&some[0], &uses[0], sizeof *uses);
+    for (int32_t rank = 1; rank < 3; rank++) {
+        assert_true(uses[rank].peak_bytes > 0 && uses[rank].peak_bytes < uses[0].peak_bytes);
+        assert_true(some[rank].peak_bytes == 0);
+    }
+    problem_case_close(&self);
+}
+
 /* If two axes split one dimension, the first stays major: it can leave or join only together with
  * the second, since the lowered program's path between the same states has more than one step.
  * Elsewhere order costs nothing. */
@@ -171,8 +215,11 @@ static void test_axes_keep_their_order(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_near_the_model), cmocka_unit_test(test_remembered),
-        cmocka_unit_test(test_screening_beats_recipes), cmocka_unit_test(test_axes_keep_their_order)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_near_the_model),
+                                       cmocka_unit_test(test_remembered),
+                                       cmocka_unit_test(test_screening_beats_recipes),
+                                       cmocka_unit_test(test_screening_ends),
+                                       cmocka_unit_test(test_ranks_end),
+                                       cmocka_unit_test(test_axes_keep_their_order)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
