@@ -89,14 +89,34 @@ static ExplainedWork work_of_origin(const Explainer *self, int32_t origin) {
     return works[self->context->roles->phases[origin]];
 }
 
-/* The pass of a step outside of loops over turns. The updates that end a program are steps behind its last
- * one. A fusion is of the first pass that one of its results is of: gradient factors that it computes beside
- * a forward value do not make it one of the backward pass. */
+static bool reads(const Program *program, const ProgramStep *step, int32_t value) {
+    const ProgramFusion *fusion = step->fusion >= 0 ? &program->fusions[step->fusion] : NULL;
+    const ProgramInstruction *instruction = fusion ? NULL : &program->instructions[step->instruction];
+    for (int32_t k = 0; fusion && k < fusion->input_count; k++)
+        if (fusion->inputs[k].value == value) return true;
+    for (int32_t k = 0; instruction && k < instruction->operand_count; k++)
+        if (instruction->operands[k] == value) return true;
+    return false;
+}
+
+/* The pass of a step outside of loops over turns. A shard of a parameter is of the pass that reads it. The
+ * updates that end a program are steps behind its last one. A fusion is of the first pass that one of its
+ * results is of: gradient factors that it computes beside a forward value do not make it one of the backward
+ * pass. */
 static ExplainedWork work_of(const Explainer *self, const ExecutedStep *executed) {
     const Program *program = executed->program;
     if (executed->step >= program->step_count) return EXPLAINED_UPDATE;
-    if (executed->instruction) return work_of_origin(self, executed->instruction->origin);
-    const ProgramFusion *fusion = &program->fusions[program->steps[executed->step].fusion];
+    const ProgramInstruction *instruction = executed->instruction;
+    int32_t step = executed->step;
+    bool is_shard = instruction && instruction->origin >= 0 &&
+                    self->context->canonical->instructions[instruction->origin].opcode == IR_PARAMETER;
+    if (instruction && !is_shard) return work_of_origin(self, instruction->origin);
+    while (is_shard && ++step < program->step_count)
+        if (reads(program, &program->steps[step], instruction->first_result)) break;
+    if (step == program->step_count) return EXPLAINED_UPDATE;
+    if (program->steps[step].fusion < 0)
+        return work_of_origin(self, program->instructions[program->steps[step].instruction].origin);
+    const ProgramFusion *fusion = &program->fusions[program->steps[step].fusion];
     ExplainedWork work = EXPLAINED_OTHER;
     for (int32_t k = 0; k < fusion->output_count; k++) {
         ExplainedWork made = work_of_origin(self, program->values[fusion->output_values[k]].origin);

@@ -211,6 +211,9 @@ def check_timeline(root, text):
     assert first["forward"] < first["backward"], first
     if root["micro_batches"] == 1 or len(root["stages"]) > 1:
         return
+    works = [kind for kind, _ in boxes if kind in ("forward", "backward", "update")]
+    updates = works[works.index("update") :] if "update" in works else []
+    assert len(root["stages"]) > 1 or set(updates) <= {"update"}, f"a shard of a weight for its update is of another pass: {updates}"
     names = re.findall(r"<title>(forward|backward) pass (\d+),", text)
     turns = [int(number) for _, number in names if number != "0"]
     assert turns == sorted(turns) and turns, f"micro-batches are not in order: {names}"
