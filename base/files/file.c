@@ -70,6 +70,14 @@ static AmStatus read_stream(Buffer *buffer, FILE *stream, const char *name, AmEr
     return AM_OK;
 }
 
+/* Returns whether two names are near up to their first dots: a common suffix makes no misspelling. */
+static bool has_near_stem(const char *name, const char *other) {
+    char stem[NAME_BYTES], other_stem[NAME_BYTES];
+    snprintf(stem, sizeof stem, "%.*s", (int)strcspn(name, "."), name);
+    snprintf(other_stem, sizeof other_stem, "%.*s", (int)strcspn(other, "."), other);
+    return suggest_nearest(stem, (const char *const[]){other_stem}, 1) != NULL;
+}
+
 /* Writes the name of a file in the folder of `path` that the missing name may stand for, or "". Looks at
  * 1000 names at most. */
 static void find_near_file(char near[NAME_BYTES], const char *path) {
@@ -86,7 +94,7 @@ static void find_near_file(char near[NAME_BYTES], const char *path) {
         if (entry->d_name[0] != '.' && (names[count] = strdup(entry->d_name)) != NULL) count++;
     if (entries) closedir(entries);
     const char *found = suggest_nearest(name, (const char *const *)names, count);
-    if (found) snprintf(near, NAME_BYTES, "%s", found);
+    if (found && has_near_stem(name, found)) snprintf(near, NAME_BYTES, "%s", found);
     for (size_t k = 0; k < count; k++) free(names[k]);
 }
 

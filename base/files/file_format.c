@@ -258,6 +258,11 @@ AmStatus file_format_expect(FileFormat expected, const char *source, const char 
                                         [FILE_FORMAT_PROFILE] = "a profile of measured operators"};
     const char *name, *remedy;
     FileFormat format = find_format(data, length, &name, &remedy);
+    int64_t first = after_space(data, length, 0);
+    bool is_json = first == length || data[first] == '{' || data[first] == '[';
+    if (format == FILE_FORMAT_UNKNOWN && expected == FILE_FORMAT_CLUSTER && !is_json)
+        return am_fail(error, AM_ERROR_INPUT, source,
+                       "expected a cluster in JSON; automap cluster --import reads hostfiles and topologies");
     if (format == FILE_FORMAT_UNKNOWN || format == expected) return AM_OK;
     bool has_remedy = remedy && (expected == FILE_FORMAT_HLO || format != FILE_FORMAT_OTHER);
     return am_fail(error, AM_ERROR_INPUT, source, "this is %s, expected %s%s%s", name, names[expected],

@@ -69,6 +69,8 @@ def mistakes():
         # Options that narrow the search have a note where it goes on.
         (2, "nosuch", *search, "--pin", "nosuch=data"),
         (4, "axis data has one device", *search, "--pin", "*kernel=-,data"),
+        (3, "hosts: expected a cluster in JSON; automap cluster --import reads hostfiles", *on, "./hosts"),
+        (3, "did you mean cluster.json?", *on, "clustr.json"),
         (2, "3 devices, cluster nominal:2 has 2", *search, "--mesh", "data=3"),
         (2, "named twice", *search, "--mesh", "data=2,data=1"),
         (2, "expected AXIS=SIZE", *search, "--mesh", "data"),
@@ -170,7 +172,14 @@ def check_notes():
     assert done.returncode == 0 and done.stderr.startswith("automap: note: "), done.stderr
 
 
+def check_names():
+    """A name with nothing but the suffix of a file is no misspelling of it."""
+    done = automap("simulate", "pump.json", MLP)
+    assert done.stderr.endswith("No such file or directory\n"), done.stderr
+
+
 make_files()
+check_names()
 TABLE = mistakes()
 for code, part, *words in TABLE:
     check_line(code, part, words)
