@@ -88,7 +88,8 @@ static AmStatus fail_unknown_option(const Cli *cli, const char *word, AmError *e
     if (word[1] == 'o' && word[2] != '\0' && word[2] != '=')
         return am_fail(error, AM_ERROR_USAGE, "", "unknown option %.100s; did you mean -o %.100s?", word,
                        word + 2);
-    if (*suggest_hint(hint, name, names, count))
+    bool is_letter = strlen(name) == 2; /* every other letter is as near */
+    if (!is_letter && *suggest_hint(hint, name, names, count))
         return am_fail(error, AM_ERROR_USAGE, "", "unknown option %s%s", name, hint);
     return usage_error(cli, error, "unknown option ", name);
 }

@@ -155,7 +155,7 @@ static AmStatus check_module(const Checkpoint *self, const CheckpointReader *rea
     const char *module = plan_context_whole(self->owner.context)->sha256;
     if (strcmp(reader->manifest.module, module) == 0) return AM_OK;
     return am_fail(error, AM_ERROR_INPUT, reader->manifest.source,
-                   "this checkpoint is of module %.64s, and the one to be trained is %s",
+                   "this checkpoint is of module %.12s, and the one to be trained is %.12s",
                    reader->manifest.module, module);
 }
 

@@ -153,6 +153,7 @@ def test_mistakes():
         (["--quiet", "info", MLP], 2, r"--quiet: an option before the command"),
         ([MLP], 2, r"a file without a command"),
         (["search", MLP, "--clustr", "C"], 2, r"unknown option --clustr; did you mean --cluster\?"),
+        (["search", MLP, "-c", "C"], 2, r"unknown option -c; see automap search --help$"),
         (["search", MLP, "-cluster", "C"], 2, r"did you mean --cluster\?"),
         (["search", MLP, "--micro_batches=2"], 2, r"unknown option --micro_batches; did you mean --micro-batches\?"),
         (["search", MLP, "-oplan.json"], 2, r"did you mean -o plan.json\?"),

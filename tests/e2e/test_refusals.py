@@ -39,6 +39,8 @@ def make_files():
     assert automap("search", GPT, "--cluster", "nominal:4", "--expert", "data_parallel", "-o", "gpt.json").returncode == 0
     assert automap("cluster", "nominal:2", "--json", "-o", "cluster.json").returncode == 0
     assert automap("convert", MLP, "module.hlo.txt").returncode == 0
+    words = ("--plan", "none", "--state", STATE, "--data", DATA, "--checkpoint", "ck")
+    assert automap("run", MLP, *words).returncode == 0
     (WORK / "folder").mkdir()
     (WORK / "half.json").write_text((WORK / "plan.json").read_text()[:400])
     (WORK / "half.hlo.txt").write_text((WORK / "module.hlo.txt").read_text()[:9000])
@@ -61,6 +63,10 @@ def changed(kind, *path_and_value):
     return name
 
 
+def digits(model):
+    return json.loads(automap("info", model, "--json").stdout)["sha256"][:12]
+
+
 def mistakes():
     search = ("search", MLP, "--cluster", "nominal:2", "-o", "out.json")
     on = ("search", MLP, "-o", "out.json", "--cluster")
@@ -71,6 +77,8 @@ def mistakes():
         (4, "axis data has one device", *search, "--pin", "*kernel=-,data"),
         (3, "hosts: expected a cluster in JSON; automap cluster --import reads hostfiles", *on, "./hosts"),
         (3, "did you mean cluster.json?", *on, "clustr.json"),
+        (3, f"is of module {digits(MLP)}, and the one to be trained is {digits(GPT)}", "run", GPT, "--plan", "none",
+         "--state", "random", "--data", GPT.parent / "data.npz", "--checkpoint", "ck", "--resume"),
         (2, "3 devices, cluster nominal:2 has 2", *search, "--mesh", "data=3"),
         (2, "named twice", *search, "--mesh", "data=2,data=1"),
         (2, "expected AXIS=SIZE", *search, "--mesh", "data"),
