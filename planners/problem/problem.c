@@ -408,9 +408,10 @@ static AmStatus keep(Problem *self, const Evaluation *evaluation, AmError *error
         return evaluation->status;
     }
     /* Others of its batch may have come to the same plan. */
-    if (price_memo_find(&self->plans, evaluation->key)) self->budget.repeats++;
+    bool is_repeat = price_memo_find(&self->plans, evaluation->key) != NULL;
+    if (is_repeat) self->budget.repeats++;
     else self->budget.evaluations += evaluation->priced;
-    search_watch_count(self->budget.watch, evaluation->priced,
+    search_watch_count(self->budget.watch, is_repeat ? 0 : evaluation->priced,
                        evaluation->price.excess > 0 ? NAN : evaluation->price.seconds);
     if (!price_memo_add(&self->plans, evaluation->key, &evaluation->price)) return am_fail_memory(error, 0);
     TRY(memo_add(self, &evaluation->axis_plan, &evaluation->price, error));
