@@ -139,6 +139,11 @@ static bool has_plan(const SingleStageSearch *self) {
     return false;
 }
 
+/* Returns whether the caller has a plan already, so that this search need not find one. */
+static bool has_rival(const SingleStageSearch *self) {
+    return self->options->rival_seconds > 0;
+}
+
 /* Finds a plan for a search that is ended at once: the first baseline that fits, those with the
  * least memory first, or the unsplit plan. */
 static AmStatus find_any_plan(SingleStageSearch *self, AmError *error) {
@@ -271,6 +276,9 @@ static AmStatus make_plan(SingleStageSearch *self, double start, AmError *error)
         if (self->baseline_plans[e] && !isnan(seconds)) keep_better(self, self->baseline_plans[e], &fits);
     }
     bool may_share = self->may_share;
+    if (!self->plan && has_rival(self) && single_stage_must_end(self))
+        return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                       "the search ended before a plan of one stage was priced");
     if (!self->plan) TRY(keep_unsplit(self, error));
     Plan *plan = self->plan;
     if (!self->fit.fits) {
@@ -351,7 +359,7 @@ static AmStatus run_rounds(SingleStageSearch *self, SearchOptions *single, AmErr
         int64_t wanted = (self->limit + self->refining - before - self->climbed) / LEAST_NEW;
         TRY(search_method_run(self, error));
         self->result->interrupted = single_stage_is_interrupted(self);
-        if (single_stage_must_end(self)) TRY(find_any_plan(self, error));
+        if (single_stage_must_end(self) && !has_rival(self)) TRY(find_any_plan(self, error));
         TRY(baseline_price_all(self, error));
         TRY(end_round(self, error));
         bool is_new = single_stage_evaluations(self) - self->climbed - before > wanted &&

@@ -156,9 +156,31 @@ static void test_pins_leave_meshes_out(void **state) {
     plan_context_free(context);
 }
 
+/* A search that has no time finds one plan; beside a plan that there is already it prices none. */
+static void test_no_time(void **state) {
+    (void)state;
+    Random random;
+    random_seed(&random, 5000);
+    Arena arena = {0};
+    AmError error = {0};
+    SearchResult result;
+    PlanContext *context = make_context(&random, 2);
+    Cluster *cluster = make_cluster(&random, &arena, LARGE_MEMORY);
+    SearchOptions options = {.memory_fraction = 0.9, .evaluations = 50, .seconds = 1e-9, .skip_bound = true};
+    if (search(&result, &arena, context, cluster, &options, &error) != AM_OK) fail_msg("%s", error.text);
+    assert_true(result.evaluations > 0 && result.plan);
+    options.rival_seconds = 1;
+    assert_int_equal(search(&result, &arena, context, cluster, &options, &error), AM_ERROR_INFEASIBLE);
+    assert_int_equal(result.evaluations, 0);
+    cluster_free(cluster);
+    arena_free(&arena);
+    plan_context_free(context);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dqn_equals_exhaustive), cmocka_unit_test(test_storage_makes_plans_fit),
-        cmocka_unit_test(test_pins_are_kept), cmocka_unit_test(test_pins_leave_meshes_out)};
+        cmocka_unit_test(test_no_time), cmocka_unit_test(test_dqn_equals_exhaustive),
+        cmocka_unit_test(test_storage_makes_plans_fit), cmocka_unit_test(test_pins_are_kept),
+        cmocka_unit_test(test_pins_leave_meshes_out)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
