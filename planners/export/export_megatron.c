@@ -15,7 +15,7 @@
 #include "planners/export/export.h"
 
 #define FORM     "arguments of Megatron-LM"
-#define HOW_3D   "search --expert megatron_3d finds plans for Megatron-LM"
+#define HOW_3D   "search --expert megatron_3d (on one server megatron) finds plans for Megatron-LM"
 #define HOW_CUTS "export --whole-layers moves the cuts"
 
 /* Layers are numbered below this. */

@@ -79,6 +79,8 @@ def mistakes():
         (3, "did you mean cluster.json?", *on, "clustr.json"),
         (3, f"is of module {digits(MLP)}, and the one to be trained is {digits(GPT)}", "run", GPT, "--plan", "none",
          "--state", "random", "--data", GPT.parent / "data.npz", "--checkpoint", "ck", "--resume"),
+        (4, "search --expert megatron_3d (on one server megatron) finds plans", "export", "plan.json", MLP, "--format",
+         "megatron", "-o", "out"),
         (2, "3 devices, cluster nominal:2 has 2", *search, "--mesh", "data=3"),
         (2, "named twice", *search, "--mesh", "data=2,data=1"),
         (2, "expected AXIS=SIZE", *search, "--mesh", "data"),
