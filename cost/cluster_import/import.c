@@ -229,7 +229,8 @@ const char *import_between(Import *import, double share) {
 static AmStatus check_use(Import *import, const char *inside, AmError *error) {
     const char *drawn = import->server_source ? import->server_source : "the hosts";
     if (import->measured_inside && !inside)
-        return am_fail(error, AM_ERROR_INPUT, "", "a link inside servers was measured, but %s %s", drawn,
+        return am_fail(error, AM_ERROR_INPUT, import->inside_source,
+                       "a link inside servers was measured, but %s %s", drawn,
                        import->server_source ? "describes each link" : "have one device each");
     bool is_told = import->between || import->measured_between;
     bool is_used = json_object_get(import->links, between_name(import)) != NULL;
@@ -238,8 +239,9 @@ static AmStatus check_use(Import *import, const char *inside, AmError *error) {
                 "no rate between servers in the files: %s is assumed (--between LINK sets another)",
                 import->type->between);
     if (is_used || !is_told) return AM_OK;
-    return am_fail(error, import->between ? AM_ERROR_USAGE : AM_ERROR_INPUT, "",
-                   "a link between servers was %s, but %s", import->between ? "asked for" : "measured",
+    return am_fail(error, import->between ? AM_ERROR_USAGE : AM_ERROR_INPUT,
+                   import->between ? "" : import->between_source, "a link between servers was %s, but %s",
+                   import->between ? "asked for" : "measured",
                    import->host_count == 1 ? "there is one server (a hostfile adds more)"
                                            : "the rate of each card is known");
 }

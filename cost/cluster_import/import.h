@@ -54,6 +54,7 @@ typedef struct Import {
     int64_t memory_bytes;      /* of a device; 0: not told */
 
     json_t *measured_inside, *measured_between; /* descriptions of links, or NULL */
+    const char *inside_source, *between_source; /* their files */
     json_t *measured_hosts;      /* name -> ranks, of the measurement with most hosts, or NULL */
     const char *measured_source; /* its file */
     AmWarnings warnings;         /* assumptions about properties that no file contains */

@@ -193,12 +193,14 @@ static AmStatus add_link(MeasurementReader *self) {
                        "measures the link %s servers, as another file does",
                        self->hosts > 1 ? "between" : "inside");
     *link = fit(self);
+    const char *source = arena_copy_string(import->arena, self->source);
+    *(self->hosts > 1 ? &import->between_source : &import->inside_source) = source;
     if (self->hosts > (int32_t)json_object_size(import->measured_hosts)) {
         json_decref(import->measured_hosts);
         import->measured_hosts = json_incref(self->host_names);
-        import->measured_source = arena_copy_string(import->arena, self->source);
+        import->measured_source = source;
     }
-    return *link ? AM_OK : am_fail_memory(self->error, 0);
+    return *link && source ? AM_OK : am_fail_memory(self->error, 0);
 }
 
 AmStatus import_measurements(Import *import, const FileBytes *file, AmError *error) {

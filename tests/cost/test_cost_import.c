@@ -486,6 +486,7 @@ static void parts_must_fit_together(void **state) {
     assert_int_equal(IMPORT(&self, "A100-80GB", NULL, SAMPLE("all_reduce.json"), SAMPLE("matrix.txt")),
                      AM_ERROR_INPUT);
     assert_non_null(strstr(self.error.text, "a link inside servers was measured, but"));
+    assert_non_null(strstr(self.error.source, "all_reduce.json"));
     end(&self);
     assert_int_equal(IMPORT(&self, "A100-80GB", "roce-100", SAMPLE("matrix.txt")), AM_ERROR_USAGE);
     assert_non_null(strstr(self.error.text, "there is one server"));
