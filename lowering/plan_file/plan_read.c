@@ -487,9 +487,37 @@ static AmStatus read_predicted(const Reader *self, json_t *root) {
     return AM_OK;
 }
 
+/* Which part of the search found the plan; files of earlier versions do not say. */
+static AmStatus read_origin(const Reader *self, json_t *search) {
+    static const char *const names[] = {
+#define PLAN_ORIGIN_KEY(name, text, help) text,
+        PLAN_ORIGIN_LIST(PLAN_ORIGIN_KEY)
+#undef PLAN_ORIGIN_KEY
+            NULL};
+    Plan *plan = self->plan;
+    const char *name;
+    json_t *found;
+    if (!json_object_get(search, "origin")) return AM_OK;
+    TRY(json_get_string(&name, search, "origin", self->source, "$.search", self->error));
+    for (int32_t k = 1; k < PLAN_ORIGIN_COUNT; k++)
+        if (strcmp(name, names[k - 1]) == 0) plan->origin = (PlanOrigin)k;
+    if (plan->origin == PLAN_ORIGIN_UNKNOWN)
+        return am_fail(self->error, AM_ERROR_INPUT, self->source,
+                       "$.search.origin: \"%.60s\" is no part of a search (expected \"%s\")", name,
+                       plan_origin_name(PLAN_ORIGIN_BASELINE));
+    if (!json_object_get(search, "found_seconds")) return AM_OK;
+    TRY(json_get_object(&found, search, "found_seconds", self->source, "$.search", self->error));
+    TRY(json_only_keys(found, names, self->source, "$.search.found_seconds", self->error));
+    for (int32_t k = 1; k < PLAN_ORIGIN_COUNT; k++)
+        if (json_object_get(found, names[k - 1]))
+            TRY(json_get_number(&plan->found_seconds[k], found, names[k - 1], 0, 1e300, self->source,
+                                "$.search.found_seconds", self->error));
+    return AM_OK;
+}
+
 static AmStatus read_search(const Reader *self, json_t *root) {
-    static const char *const keys[] = {"searcher", "seed",  "evaluations", "bound_seconds",
-                                       "bound",    "space", "settings",    NULL};
+    static const char *const keys[] = {"searcher", "seed",     "evaluations", "bound_seconds", "bound",
+                                       "space",    "settings", "origin",      "found_seconds", NULL};
     json_t *search;
     Plan *plan = self->plan;
     int64_t seed;
@@ -501,6 +529,7 @@ static AmStatus read_search(const Reader *self, json_t *root) {
     TRY(json_get_integer(&plan->evaluations, search, "evaluations", 0, INT64_MAX, self->source, "$.search",
                          self->error));
     TRY(json_get_object(&plan->settings, search, "settings", self->source, "$.search", self->error));
+    TRY(read_origin(self, search));
     plan->seed = (uint64_t)seed;
     plan->bound_seconds = NAN;
     if (!json_is_null(json_object_get(search, "bound_seconds")))

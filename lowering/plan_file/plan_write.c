@@ -117,12 +117,29 @@ static json_t *predicted_to_json(const Plan *plan) {
     return json_pack("{s:f, s:o}", "step_seconds", plan->predicted_step_seconds, "devices", devices);
 }
 
+const char *plan_origin_name(PlanOrigin origin) {
+    static const char *const names[PLAN_ORIGIN_COUNT] = {NULL,
+#define PLAN_ORIGIN_NAME(name, text, help) text,
+                                                         PLAN_ORIGIN_LIST(PLAN_ORIGIN_NAME)
+#undef PLAN_ORIGIN_NAME
+    };
+    return names[origin];
+}
+
 static json_t *search_to_json(const Plan *plan) {
     json_t *bound = isnan(plan->bound_seconds) ? json_null() : json_real(plan->bound_seconds);
-    return json_pack("{s:s, s:I, s:I, s:o, s:s?, s:s, s:o}", "searcher", plan->searcher, "seed",
-                     (json_int_t)plan->seed, "evaluations", (json_int_t)plan->evaluations, "bound_seconds",
-                     bound, "bound", plan->bound, "space", plan->space, "settings",
-                     plan->settings ? json_incref(plan->settings) : json_object());
+    json_t *search = json_pack("{s:s, s:I, s:I, s:o, s:s?, s:s, s:o}", "searcher", plan->searcher, "seed",
+                               (json_int_t)plan->seed, "evaluations", (json_int_t)plan->evaluations,
+                               "bound_seconds", bound, "bound", plan->bound, "space", plan->space, "settings",
+                               plan->settings ? json_incref(plan->settings) : json_object());
+    if (!search || plan->origin == PLAN_ORIGIN_UNKNOWN) return search;
+    json_t *found = json_object();
+    for (int32_t k = 1; k < PLAN_ORIGIN_COUNT; k++)
+        if (plan->found_seconds[k] > 0)
+            json_object_set_new(found, plan_origin_name((PlanOrigin)k), json_real(plan->found_seconds[k]));
+    json_object_set_new(search, "origin", json_string(plan_origin_name(plan->origin)));
+    json_object_set_new(search, "found_seconds", found);
+    return search;
 }
 
 /* Makes the document; takes the references of the derived parts, which are NULL where it has none. */

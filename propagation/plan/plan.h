@@ -86,6 +86,25 @@ typedef struct PlanDevicePrediction {
     double compute_seconds, communication_seconds, idle_seconds;
 } PlanDevicePrediction;
 
+/* The parts of a search that find plans: name, description. */
+#define PLAN_ORIGIN_LIST(X)                                                             \
+    X(BASELINE, "baseline", "a standard recipe, unchanged")                             \
+    X(SINGLE_STAGE, "single_stage", "the search of one-stage plans on one mesh")        \
+    X(STAGES, "stages", "the dynamic program over cuts, devices and recipes of stages") \
+    X(AGENT, "agent", "the cuts that the trained agent proposes")                       \
+    X(IMPROVEMENT, "improvement", "local changes of a plan of another part")            \
+    X(GIVEN, "given", "the initial plan, unchanged")                                    \
+    X(PAPER, "paper", "the rules and rewards of Auto-MAP")
+typedef enum PlanOrigin {
+    PLAN_ORIGIN_UNKNOWN,
+#define PLAN_ORIGIN_ENUM(name, text, help) PLAN_ORIGIN_##name,
+    PLAN_ORIGIN_LIST(PLAN_ORIGIN_ENUM)
+#undef PLAN_ORIGIN_ENUM
+        PLAN_ORIGIN_COUNT
+} PlanOrigin;
+/* The name in plan files; NULL for PLAN_ORIGIN_UNKNOWN. */
+const char *plan_origin_name(PlanOrigin origin);
+
 typedef struct Plan {
     const char *source; /* the file that it was read from, for errors; NULL: none */
     const char *module_name, *module_sha256;
@@ -104,6 +123,8 @@ typedef struct Plan {
     bool is_changed; /* read from a file whose decisions are not those that `predicted` is of */
     /* how it was found */
     const char *searcher, *space;
+    PlanOrigin origin;                       /* the part of the search that found it */
+    double found_seconds[PLAN_ORIGIN_COUNT]; /* step of the fastest plan of each part; 0: it found none */
     uint64_t seed;
     int64_t evaluations;
     double bound_seconds;              /* NAN: none */

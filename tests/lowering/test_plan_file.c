@@ -59,11 +59,16 @@ static void test_round_trip(void **state) {
     stage.overrides = &override;
     stage.override_count = 1;
     written.stages = &stage;
+    written.origin = PLAN_ORIGIN_AGENT;
+    written.found_seconds[PLAN_ORIGIN_AGENT] = 0.25;
+    written.found_seconds[PLAN_ORIGIN_GIVEN] = 0.5;
     assert_int_equal(plan_write(&written, fixture->context, FILE_NAME, &error), AM_OK);
     assert_int_equal(file_read(&first, FILE_NAME, &error), AM_OK);
     assert_int_equal(plan_read(&plan, &root, &fixture->arena, fixture->context, FILE_NAME, &error), AM_OK);
     assert_int_equal(plan->stages[0].overrides[0].factors[1], PLAN_NO_OVERRIDE);
     assert_int_equal(plan->seed, 3);
+    assert_int_equal(plan->origin, PLAN_ORIGIN_AGENT);
+    assert_memory_equal(plan->found_seconds, written.found_seconds, sizeof written.found_seconds);
     assert_int_equal(plan_write(plan, fixture->context, FILE_NAME, &error), AM_OK);
     assert_int_equal(file_read(&second, FILE_NAME, &error), AM_OK);
     assert_string_equal(first.data, second.data);
