@@ -7,6 +7,7 @@
 #include "lowering/interleave/interleave.h"
 #include "lowering/micro_batch/micro_batches.h"
 #include "planners/baselines/baseline.h"
+#include "planners/schedule_fallback.h"
 #include "propagation/stages/stages.h"
 
 /* Devices [first, end) share the batch, and `storage` kinds of persistent values. */
@@ -47,27 +48,41 @@ static AmStatus make_stages(Plan *plan, Arena *arena, const PlanContext *context
     return AM_OK;
 }
 
+/* The plan under one schedule. */
+typedef struct PricedPlan {
+    Plan *plan;
+    Simulation *simulation;
+    Arena *arena;
+    const PlanContext *context;
+    const Cluster *cluster;
+    double memory_fraction;
+} PricedPlan;
+
+static AmStatus price(void *user, ScheduleKind schedule, AmError *error) {
+    PricedPlan *self = user;
+    self->plan->schedule = schedule_kind_name(schedule);
+    return simulate_plan(&self->simulation, self->arena, self->context, self->plan, self->cluster,
+                         self->memory_fraction, error);
+}
+
 AmStatus paper_pipeline_plan(Plan **plan, MemoryFit *fit, Arena *arena, const PlanContext *context,
                              const Cluster *cluster, const SearchOptions *options, const PaperStageCuts *cuts,
                              AmError *error) {
     Plan *made = ARENA_ARRAY(arena, Plan, 1);
-    Simulation *simulation;
-    LoopPair *pairs;
-    int32_t pair_count;
+    bool alternates;
     if (!made) return am_fail_memory(error, (int64_t)sizeof *made);
     search_describe_plan(made, context, cluster, options);
     TRY(micro_batches_state_relaxations(made, arena, context, error));
     TRY(make_stages(made, arena, context, cluster, cuts, error));
-    TRY(interleave_pairs(&pairs, &pair_count, arena, context->rules, error));
-    ScheduleKind schedule = pair_count > 0 ? SCHEDULE_1F1B : SCHEDULE_GPIPE;
-    if (options->schedule) schedule = schedule_kind_find(options->schedule);
+    TRY(schedule_alternates(&alternates, arena, context, error));
+    ScheduleKind schedule = schedule_first(options->schedule, alternates);
     if (schedule == SCHEDULE_KINDS || schedule == SCHEDULE_INTERLEAVED)
         return am_fail(error, AM_ERROR_USAGE, "", "--objective paper makes no pipeline of schedule %.60s",
                        options->schedule);
-    made->schedule = schedule_kind_name(schedule);
-    TRY(simulate_plan(&simulation, arena, context, made, cluster, options->memory_fraction, error));
-    TRY(simulation_predict(made, arena, simulation, error));
-    *fit = simulation->fit;
+    PricedPlan priced = {made, NULL, arena, context, cluster, options->memory_fraction};
+    TRY(schedule_simulate(&schedule, options->schedule != NULL, price, &priced, error));
+    TRY(simulation_predict(made, arena, priced.simulation, error));
+    *fit = priced.simulation->fit;
     *plan = made;
     return AM_OK;
 }

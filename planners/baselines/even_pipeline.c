@@ -12,6 +12,7 @@
 #include "lowering/interleave/interleave.h"
 #include "lowering/micro_batch/micro_batches.h"
 #include "planners/baselines/baseline.h"
+#include "planners/schedule_fallback.h"
 #include "propagation/stages/stages.h"
 
 #define TOLERANCE 0.1 /* of a stage's FLOPs */
@@ -197,27 +198,31 @@ AmStatus even_pipeline_stages(PlanStage **stages, Arena *arena, const PlanStage 
     return AM_OK;
 }
 
+/* A plan under one schedule. */
+typedef struct PricedPipeline {
+    const Pipelines *pipelines;
+    Plan *plan;
+    Simulation **simulation;
+} PricedPipeline;
+
+static AmStatus price(void *user, ScheduleKind schedule, AmError *error) {
+    const PricedPipeline *priced = user;
+    const Pipelines *self = priced->pipelines;
+    priced->plan->schedule = schedule_kind_name(schedule);
+    return simulate_plan(priced->simulation, self->arena, self->context, priced->plan, self->cluster,
+                         self->options->memory_fraction, error);
+}
+
 /* Prices a plan under the requested schedule; else as 1F1B if the module allows it, or as GPipe. */
 static AmStatus price_schedules(Pipelines *self, Plan *plan, Simulation **simulation, AmError *error) {
     const char *wanted = self->options->schedule;
-    LoopPair *pairs;
-    int32_t pair_count;
-    AmError refusal = {0};
-    TRY(interleave_pairs(&pairs, &pair_count, self->arena, self->context->rules, error));
-    ScheduleKind schedule = pair_count > 0 ? SCHEDULE_1F1B : SCHEDULE_GPIPE;
-    if (wanted) schedule = schedule_kind_find(wanted);
+    PricedPipeline priced = {self, plan, simulation};
+    bool alternates;
+    TRY(schedule_alternates(&alternates, self->arena, self->context, error));
+    ScheduleKind schedule = schedule_first(wanted, alternates);
     if (schedule == SCHEDULE_KINDS)
         return am_fail(error, AM_ERROR_USAGE, "", "a pipeline has no schedule %.60s", wanted);
-    plan->schedule = schedule_kind_name(schedule);
-    AmStatus status = simulate_plan(simulation, self->arena, self->context, plan, self->cluster,
-                                    self->options->memory_fraction, &refusal);
-    if (status == AM_ERROR_INFEASIBLE && !wanted && schedule == SCHEDULE_1F1B) {
-        plan->schedule = schedule_kind_name(SCHEDULE_GPIPE);
-        return simulate_plan(simulation, self->arena, self->context, plan, self->cluster,
-                             self->options->memory_fraction, error);
-    }
-    if (status != AM_OK && error) *error = refusal;
-    return status;
+    return schedule_simulate(&schedule, wanted != NULL, price, &priced, error);
 }
 
 /* Of each stage. */

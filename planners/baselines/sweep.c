@@ -17,6 +17,7 @@
 #include "planners/baselines/baseline.h"
 #include "planners/baselines/even_pipeline.h"
 #include "planners/problem/scratch.h"
+#include "planners/schedule_fallback.h"
 
 #define MOST_TENSORS 64 /* tensor degrees */
 #define MOST_CHUNKS  SEARCH_DEFAULT_CHUNKS
@@ -80,16 +81,12 @@ static AmStatus open_context(const Sweeping *self, SweepContext *context, AmErro
     const MicroBatching settings = {.micro_batches = context->micro_batches,
                                     .relaxations = self->options->relaxations,
                                     .separate_backward = context->has_stages};
-    LoopPair *pairs;
-    int32_t pair_count;
     context->context = self->whole;
     if (context->micro_batches > 1) {
         TRY(plan_context_split(&context->owned, self->whole, &settings, error));
         context->context = context->owned;
     }
-    TRY(interleave_pairs(&pairs, &pair_count, &context->arena, context->context->rules, error));
-    context->alternates = pair_count > 0;
-    return AM_OK;
+    return schedule_alternates(&context->alternates, &context->arena, context->context, error);
 }
 
 static void open_task(void *user, int32_t k) {
@@ -239,8 +236,19 @@ static double lap(double *since) {
     return *since - before;
 }
 
-static AmStatus simulate_schedule(const Sweeping *self, SweepTask *task, Plan *plan, ScheduleKind schedule,
-                                  Simulation **simulation, AmError *error) {
+/* A strategy's plan under one schedule. */
+typedef struct PricedStrategy {
+    const Sweeping *sweep;
+    SweepTask *task;
+    Plan *plan;
+    Simulation **simulation;
+} PricedStrategy;
+
+static AmStatus price(void *user, ScheduleKind schedule, AmError *error) {
+    const PricedStrategy *priced = user;
+    const Sweeping *self = priced->sweep;
+    SweepTask *task = priced->task;
+    Plan *plan = priced->plan;
     const SimulationOptions options = {.memory_fraction = self->options->memory_fraction};
     PlanRanks *ranks = ARENA_ARRAY(task->scratch, PlanRanks, 1);
     PlanCosts *costs;
@@ -253,7 +261,7 @@ static AmStatus simulate_schedule(const Sweeping *self, SweepTask *task, Plan *p
     task->seconds.lower += lap(&since);
     if (status == AM_OK) status = plan_costs_price(costs, error);
     task->seconds.price += lap(&since);
-    if (status == AM_OK) status = simulate_costs(simulation, task->scratch, costs, &options, error);
+    if (status == AM_OK) status = simulate_costs(priced->simulation, task->scratch, costs, &options, error);
     task->seconds.simulate += lap(&since);
     return status;
 }
@@ -261,16 +269,11 @@ static AmStatus simulate_schedule(const Sweeping *self, SweepTask *task, Plan *p
 /* Simulates by the task's schedule; else as 1F1B if passes can alternate, or as GPipe. */
 static AmStatus simulate_strategy(const Sweeping *self, SweepTask *task, Plan *plan, Simulation **simulation,
                                   AmError *error) {
-    AmError refusal = {0};
-    if (task->schedule != SCHEDULE_KINDS)
-        return simulate_schedule(self, task, plan, task->schedule, simulation, error);
-    if (plan->stage_count == 1 || !task->in->alternates)
-        return simulate_schedule(self, task, plan, SCHEDULE_GPIPE, simulation, error);
-    AmStatus status = simulate_schedule(self, task, plan, SCHEDULE_1F1B, simulation, &refusal);
-    if (status == AM_ERROR_INFEASIBLE)
-        return simulate_schedule(self, task, plan, SCHEDULE_GPIPE, simulation, error);
-    if (status != AM_OK && error) *error = refusal;
-    return status;
+    PricedStrategy priced = {self, task, plan, simulation};
+    bool is_fixed = task->schedule != SCHEDULE_KINDS;
+    ScheduleKind schedule = schedule_first(NULL, plan->stage_count > 1 && task->in->alternates);
+    if (is_fixed) schedule = task->schedule;
+    return schedule_simulate(&schedule, is_fixed, price, &priced, error);
 }
 
 /* All but the schedule, in the task's scratch memory; or `task->row.reason`. */

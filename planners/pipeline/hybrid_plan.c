@@ -7,6 +7,7 @@
 #include "base/system/parallel.h"
 #include "lowering/interleave/interleave.h"
 #include "planners/baselines/baseline.h"
+#include "planners/schedule_fallback.h"
 
 /* ---- contexts ---- */
 
@@ -71,8 +72,7 @@ static AmStatus split_context(const HybridPlans *self, HybridContext *context, A
     const Mesh mesh = {.axis_count = 2,
                        .axes = {{.name = "data", .size = 1}, {.name = "model", .size = 1}},
                        .device_count = 1};
-    int32_t *device = ARENA_ARRAY(&context->arena, int32_t, 1), pair_count;
-    LoopPair *pairs;
+    int32_t *device = ARENA_ARRAY(&context->arena, int32_t, 1);
     if (!device) return am_fail_memory(error, 4);
     context->context = self->whole;
     if (context->recomputed.count > 0) {
@@ -83,8 +83,7 @@ static AmStatus split_context(const HybridPlans *self, HybridContext *context, A
         TRY(plan_context_split(&context->owned, context->context, &settings, error));
         context->context = context->owned;
     }
-    TRY(interleave_pairs(&pairs, &pair_count, &context->arena, context->context->rules, error));
-    context->alternates = pair_count > 0;
+    TRY(schedule_alternates(&context->alternates, &context->arena, context->context, error));
     return problem_create(&context->problem, context->context, self->cluster, &mesh, device, &of_problem,
                           error);
 }
@@ -281,9 +280,19 @@ static AmStatus make_plan(HybridPlans *self, HybridTry *try, AmError *error) {
 
 /* ---- simulation ---- */
 
-static AmStatus simulate(const HybridPlans *self, HybridTry *try, AmError *error) {
+typedef struct Simulating {
+    const HybridPlans *plans;
+    HybridTry *tries;
+} Simulating;
+
+/* The first of the tries under one schedule. */
+static AmStatus simulate(void *user, ScheduleKind schedule, AmError *error) {
+    const Simulating *simulating = user;
+    const HybridPlans *self = simulating->plans;
+    HybridTry *try = simulating->tries;
     const SimulationOptions options = {.memory_fraction = self->options->memory_fraction, .stop = self->stop};
     Simulation *simulation;
+    if (try->plan->stage_count > 1 && !try->given) try->plan->schedule = schedule_kind_name(schedule);
     TRY(simulate_plan_with(&simulation, &try->arena, try->plan->context, try->plan, self->cluster, &options,
                            error));
     TRY(simulation_predict(try->plan, &try->arena, simulation, error));
@@ -299,24 +308,13 @@ static AmStatus simulate(const HybridPlans *self, HybridTry *try, AmError *error
     return AM_OK;
 }
 
-typedef struct Simulating {
-    const HybridPlans *plans;
-    HybridTry *tries;
-} Simulating;
-
 static void simulate_task(void *user, int32_t k) {
-    const Simulating *simulating = user;
-    HybridTry *try = &simulating->tries[k];
+    const Simulating *all = user;
+    HybridTry *try = &all->tries[k];
+    Simulating one = {all->plans, try};
     if (!try->plan) return;
-    try->status = simulate(simulating->plans, try, &try->error);
-    bool may_change =
-        try->schedule != SCHEDULE_GPIPE && !try->is_strict && !try->given && try->plan->stage_count > 1;
-    if (try->status == AM_ERROR_INFEASIBLE && may_change) {
-        try->schedule = SCHEDULE_GPIPE;
-        try->plan->schedule = schedule_kind_name(SCHEDULE_GPIPE);
-        try->error = (AmError){0};
-        try->status = simulate(simulating->plans, try, &try->error);
-    }
+    bool is_fixed = try->is_strict || try->given || try->plan->stage_count == 1;
+    try->status = schedule_simulate(&try->schedule, is_fixed, simulate, &one, &try->error);
 }
 
 /* Copies the prediction to the plans' arena; the rest of the simulation is released. */
