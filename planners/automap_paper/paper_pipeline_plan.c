@@ -7,7 +7,7 @@
 #include "lowering/interleave/interleave.h"
 #include "lowering/micro_batch/micro_batches.h"
 #include "planners/baselines/baseline.h"
-#include "planners/schedule_fallback.h"
+#include "planners/problem/schedule_fallback.h"
 #include "propagation/stages/stages.h"
 
 /* Devices [first, end) share the batch, and `storage` kinds of persistent values. */

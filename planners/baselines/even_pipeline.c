@@ -12,7 +12,7 @@
 #include "lowering/interleave/interleave.h"
 #include "lowering/micro_batch/micro_batches.h"
 #include "planners/baselines/baseline.h"
-#include "planners/schedule_fallback.h"
+#include "planners/problem/schedule_fallback.h"
 #include "propagation/stages/stages.h"
 
 #define TOLERANCE 0.1 /* of a stage's FLOPs */

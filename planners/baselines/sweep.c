@@ -17,7 +17,7 @@
 #include "planners/baselines/baseline.h"
 #include "planners/baselines/even_pipeline.h"
 #include "planners/problem/scratch.h"
-#include "planners/schedule_fallback.h"
+#include "planners/problem/schedule_fallback.h"
 
 #define MOST_TENSORS 64 /* tensor degrees */
 #define MOST_CHUNKS  SEARCH_DEFAULT_CHUNKS

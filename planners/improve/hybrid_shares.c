@@ -334,12 +334,6 @@ static void simulate_task(void *user, int32_t k) {
     try->status = simulate(self, try, &try->error);
 }
 
-static bool is_better(const Plan *plan, const MemoryFit *fit, const Plan *than, const MemoryFit *than_fit) {
-    if (fit->fits != than_fit->fits) return fit->fits;
-    if (!fit->fits) return fit->needed_fraction < than_fit->needed_fraction;
-    return plan->predicted_step_seconds < than->predicted_step_seconds;
-}
-
 /* Moves a try's plan and its prediction to the search's arena. A plan that cannot be lowered is NULL. */
 static AmStatus keep(Plan **plan, const Sharing *self, ShareTry *try, AmError *error) {
     *plan = NULL;
@@ -376,7 +370,8 @@ static bool may_go_on(const Sharing *self, int32_t count) {
 }
 
 static void take(Sharing *self, Plan *plan, const MemoryFit *fit) {
-    if (!plan || !is_better(plan, fit, self->plan, &self->fit)) return;
+    double seconds = self->plan->predicted_step_seconds;
+    if (!plan || !plan_is_better(plan->predicted_step_seconds, fit, seconds, &self->fit)) return;
     self->plan = self->found = plan;
     self->fit = *fit;
 }

@@ -32,7 +32,9 @@ static AmStatus try_first(HybridTries *self, const MicroBatching *settings, AmEr
         HybridTry *try = ARENA_ARRAY(self->plans.arena, HybridTry, 1);
         if (!try) return am_fail_memory(error, (int64_t)sizeof *try);
         if (cluster->device_count % recipes[k].tensor != 0) continue;
-        *try = (HybridTry){.pipeline = hybrid_single_pipeline(self, &recipes[k]), .is_apart = true};
+        *try = (HybridTry){.pipeline = hybrid_single_pipeline(self, &recipes[k]),
+                           .origin = PLAN_ORIGIN_BASELINE,
+                           .is_apart = true};
         TRY(hybrid_try_one(self, try, error));
     }
     return AM_OK;
@@ -86,7 +88,10 @@ static AmStatus add_guesses(Found *found, const HybridTries *self, AmError *erro
     agent_free(agent);
     TRY(status);
     if (options->searcher == SEARCHER_AGENT && count > 0) found->count = 0;
-    for (int32_t k = 0; k < count; k++) add_found(found, &guesses[k]);
+    for (int32_t k = 0; k < count; k++) {
+        guesses[k].origin = PLAN_ORIGIN_AGENT;
+        add_found(found, &guesses[k]);
+    }
     return AM_OK;
 }
 
@@ -113,6 +118,7 @@ static AmStatus try_even(HybridTries *self, const Found *found, int64_t most, in
         if (!cuts) return am_fail_memory(error, HYBRID_MOST_STAGES);
         memcpy(cuts, even[k].cuts, sizeof even[k].cuts);
         tries[k] = (HybridTry){.pipeline = even[k].pipeline,
+                               .origin = PLAN_ORIGIN_BASELINE,
                                .schedule = hybrid_wanted_schedule(self->plans.options),
                                .cuts = cuts};
     }
@@ -171,7 +177,7 @@ static AmStatus try_nearest(HybridTries *self, AmError *error) {
     HybridPipeline nearest = {0}, pipeline;
     double least = INFINITY, excess;
     int32_t devices = self->plans.cluster->device_count, units = self->costs->unit_count;
-    bool is_wanted = !self->best && !self->nearest_plan && model && !self->plans.options->is_trial;
+    bool is_wanted = !self->pool.best.plan && model && !self->plans.options->is_trial;
     if (!is_wanted || hybrid_must_stop(self) || hybrid_evaluations_left(self) < 1) return AM_OK;
     for (int32_t stages = 1; stages <= HYBRID_MOST_STAGES && stages <= units; stages++)
         for (int32_t n = 0; n < model->number_count && devices % stages == 0; n++)
@@ -232,37 +238,29 @@ static AmStatus search_pipelines(HybridTries *self, const MicroBatching *setting
 
 /* ---- mixed devices ---- */
 
-/* Replaces the plan by the same one with unequal shares where a stage mixes device types and that is quicker.
- */
-static AmStatus share_by_speed(HybridTries *self, Plan **plan, MemoryFit *fit, AmError *error) {
+/* Adds the same plan with unequal shares where a stage mixes device types and that is better. */
+static AmStatus share_by_speed(HybridTries *self, const PlanCandidate *candidate, AmError *error) {
     const SearchOptions *options = self->plans.options;
     const ShareSearch search = {.cluster = self->plans.cluster,
                                 .memory_fraction = options->memory_fraction,
                                 .most = hybrid_evaluations_left(self),
                                 .stop = &self->stop};
     Plan *shared;
+    MemoryFit fit;
     if (options->is_even || hybrid_must_stop(self)) return AM_OK;
-    if (!*plan || !hybrid_shares_apply(*plan, search.cluster)) return AM_OK;
+    if (!hybrid_shares_apply(candidate->plan, search.cluster)) return AM_OK;
     if (hybrid_is_capped(self, HYBRID_SHARES_TRIED + 1)) return AM_OK;
-    TRY(hybrid_shares_find(&shared, fit, &self->evaluations, self->plans.arena, *plan, &search, error));
-    if (shared) *plan = shared;
-    return AM_OK;
-}
-
-/* Repairs the nearest plan that does not fit by unequal shares, if that is enough. */
-static AmStatus repair_by_shares(HybridTries *self, Plan **plan, AmError *error) {
-    Plan *shared = self->nearest_plan;
-    if (!shared || self->plans.options->is_trial) return AM_OK;
-    TRY(share_by_speed(self, &shared, &self->nearest, error));
-    if (self->nearest.fits) *plan = shared;
+    TRY(hybrid_shares_find(&shared, &fit, &self->evaluations, self->plans.arena, candidate->plan, &search,
+                           error));
+    if (shared) pool_add(&self->pool, shared, &fit, PLAN_ORIGIN_IMPROVEMENT, NULL);
     return AM_OK;
 }
 
 /* ---- all of it ---- */
 
-/* `single`: the one-stage plan, or none. Pipelines have until self->stop's deadline, all of it until
- * `end`. */
-static AmStatus run(HybridTries *self, SearchResult *single, const MicroBatching *settings, double end,
+/* `result` has the one-stage plans first, then all others. Pipelines have until self->stop's deadline,
+ * all of it until `end`. */
+static AmStatus run(HybridTries *self, SearchResult *result, const MicroBatching *settings, double end,
                     AmError *error) {
     AmError refusal = {0};
     AmStatus status = search_pipelines(self, settings, &refusal);
@@ -273,18 +271,22 @@ static AmStatus run(HybridTries *self, SearchResult *single, const MicroBatching
         return status;
     }
     self->stop.deadline = end;
-    TRY(hybrid_single_search(single, self, settings, error));
-    TRY(hybrid_single_refine(single, self, error));
-    if (self->best) {
-        TRY(share_by_speed(self, &self->best->plan, &self->best->fit, error));
-        self->best->seconds = self->best->plan->predicted_step_seconds;
-    }
-    if (!self->best && !single->plan) TRY(repair_by_shares(self, &single->plan, error));
-    if (self->best || single->plan) return AM_OK;
+    TRY(hybrid_single_search(result, self, settings, error));
+    TRY(hybrid_single_refine(result, self, error));
+    PlanCandidate nearest = {0};
+    if (self->best) nearest = self->pool.best;
+    else if (!pool_best(&result->pool) && !self->plans.options->is_trial)
+        nearest =
+            candidate_is_better(&self->pool.best, &result->pool.best) ? self->pool.best : result->pool.best;
+    if (nearest.plan) TRY(share_by_speed(self, &nearest, error));
+    pool_merge(&result->pool, &self->pool);
+    search_result_choose(result);
+    if (result->plan) return AM_OK;
     if (self->stop.interrupted && *self->stop.interrupted)
         return am_fail(error, AM_INTERRUPTED, "", "interrupted before a plan was found that fits");
-    if (self->nearest_plan)
-        return memory_fail(&self->nearest, self->plans.cluster, self->plans.options->memory_fraction, error);
+    if (result->nearest)
+        return memory_fail(&result->nearest_fit, self->plans.cluster, self->plans.options->memory_fraction,
+                           error);
     if (self->refusal.code != AM_OK) {
         if (error) *error = self->refusal;
         return self->refusal.code;
@@ -325,7 +327,6 @@ AmStatus hybrid_search(SearchResult *result, Arena *arena, PlanContext *whole, c
                        const SearchOptions *options, const MicroBatching *settings, AmError *error) {
     double start = clock_seconds();
     *result = (SearchResult){.model_gap = NAN};
-    SearchResult single = {0};
     HybridTries *self = ARENA_ARRAY(arena, HybridTries, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     self->plans = (HybridPlans){.arena = arena,
@@ -338,24 +339,14 @@ AmStatus hybrid_search(SearchResult *result, Arena *arena, PlanContext *whole, c
                      .deadline = options->seconds > 0 ? start + PIPELINES_SHARE * options->seconds : 0};
     double end = options->seconds > 0 ? start + options->seconds : 0;
     hybrid_allow_tries(self);
-    AmStatus status = run(self, &single, settings, end, error);
-    if (status == AM_OK) {
-        *result = single;
-        result->plan = hybrid_single_is_better(&single, self) ? single.plan : self->best->plan;
-        result->plan->evaluations = self->evaluations;
-        result->evaluations = self->evaluations;
-        result->interrupted = options->interrupted && *options->interrupted;
-        result->is_cut = self->is_cut || single.is_cut;
-        result->is_exact = false; /* within one-stage lists */
-        result->exact_space = NULL;
-        result->bound_seconds = 0;
-    }
-    if (status == AM_ERROR_INFEASIBLE) {
-        result->evaluations = self->evaluations;
-        result->is_cut = self->is_cut || single.is_cut;
-        result->nearest = self->nearest_plan;
-        result->nearest_fit = self->nearest;
-    }
+    AmStatus status = run(self, result, settings, end, error);
+    if (result->plan) result->plan->evaluations = self->evaluations;
+    result->evaluations = self->evaluations;
+    result->interrupted = options->interrupted && *options->interrupted;
+    result->is_cut |= self->is_cut;
+    result->is_exact = false; /* within one-stage lists */
+    result->exact_space = NULL;
+    result->bound_seconds = 0;
     hybrid_plans_close(&self->plans);
     hybrid_model_close(self->model);
     layer_costs_close(self->costs);

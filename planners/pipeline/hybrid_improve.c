@@ -21,6 +21,7 @@ static int32_t propose(HybridTries *self, bool *is_settled, HybridPipeline *prop
         HybridScales scales;
         is_settled[best] = true;
         *pipeline = try->pipeline;
+        pipeline->origin = PLAN_ORIGIN_IMPROVEMENT;
         hybrid_scales(&scales, self->model, pipeline, try->seconds, try->busy, try->peak_bytes);
         if (!hybrid_balance(self->model, pipeline, &scales) || hybrid_was_tried(self, pipeline)) continue;
         if (count == 1 && hybrid_same_pipeline(&proposed[0], pipeline)) continue;
@@ -59,8 +60,11 @@ AmStatus hybrid_try_schedules(HybridTries *self, int32_t most, AmError *error) {
         from->is_varied = true;
         bool alternates = from->plan && from->fit.fits && from->schedule == SCHEDULE_1F1B;
         if (!alternates || from->pipeline.stage_count == 1 || from->pipeline.micro_batches == 1) continue;
-        HybridTry changed = {
-            .pipeline = from->pipeline, .schedule = SCHEDULE_ZB_H1, .is_strict = true, .cuts = from->cuts};
+        HybridTry changed = {.pipeline = from->pipeline,
+                             .origin = PLAN_ORIGIN_IMPROVEMENT,
+                             .schedule = SCHEDULE_ZB_H1,
+                             .is_strict = true,
+                             .cuts = from->cuts};
         tries[count++] = changed;
         changed.schedule = SCHEDULE_INTERLEAVED;
         if (hybrid_chunks_find(&changed.chunks, self->model, &changed.pipeline, SEARCH_DEFAULT_CHUNKS))
@@ -97,6 +101,7 @@ static AmStatus list_changed(HybridTries *self, const HybridTry *from, HybridTry
         memcpy(axis_plans, from->axis_plans, sizeof *axis_plans * (size_t)stages);
         axis_plans[changes[k].stage] = changes[k].axis_plan;
         HybridTry changed = {.pipeline = from->pipeline,
+                             .origin = PLAN_ORIGIN_IMPROVEMENT,
                              .schedule = from->schedule,
                              .is_strict = true,
                              .is_apart = true,

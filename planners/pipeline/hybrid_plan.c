@@ -7,7 +7,7 @@
 #include "base/system/parallel.h"
 #include "lowering/interleave/interleave.h"
 #include "planners/baselines/baseline.h"
-#include "planners/schedule_fallback.h"
+#include "planners/problem/schedule_fallback.h"
 
 /* ---- contexts ---- */
 

@@ -51,6 +51,7 @@ typedef struct HybridChunks {
 /* One pipeline, simulated. */
 typedef struct HybridTry {
     const Plan *given; /* an external plan, which replaces the other fields; or NULL */
+    PlanOrigin origin; /* PLAN_ORIGIN_UNKNOWN: that of the pipeline */
     HybridPipeline pipeline;
     ScheduleKind schedule; /* wanted; GPipe where the module allows no other */
     bool is_strict;        /* fail instead of using another schedule */

@@ -147,8 +147,6 @@ AmStatus hybrid_single_search(SearchResult *single, HybridTries *self, const Mic
     self->is_cut |= single->is_cut;
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) {
         if (self->refusal.code == AM_OK) self->refusal = refusal;
-        if (status != AM_OK) single->plan = NULL;
-        if (single->nearest) hybrid_keep_nearest(self, single->nearest, &single->nearest_fit);
         if (single->plan) single->plan->space = plan_space_name(self->plans.options->space);
         return AM_OK;
     }
@@ -156,22 +154,21 @@ AmStatus hybrid_single_search(SearchResult *single, HybridTries *self, const Mic
     return status;
 }
 
-bool hybrid_single_is_better(const SearchResult *single, const HybridTries *self) {
-    const Plan *plan = single->plan;
-    return plan && (!self->best || plan->predicted_step_seconds <= self->best->seconds);
-}
-
 AmStatus hybrid_single_refine(const SearchResult *single, HybridTries *self, AmError *error) {
     const HybridPlans *plans = &self->plans;
-    Plan *plan = self->best && !hybrid_single_is_better(single, self) ? self->best->plan : NULL;
+    bool is_best = self->best && candidate_is_better(&self->pool.best, &single->pool.best);
+    const Plan *plan = is_best ? self->best->plan : NULL;
     if (!plan || plan->stage_count > 1 || plan->micro_batches > 1 || hybrid_must_stop(self)) return AM_OK;
     if (hybrid_is_capped(self, 1)) return AM_OK;
     int64_t cap = plans->options->cap > 0 ? hybrid_cap_left(self) : 0;
     bool is_cut;
-    TRY(refine_plan(plan, hybrid_evaluations_left(self) - hybrid_shares_reserve(self), cap, &is_cut,
+    Plan *refined = ARENA_ARRAY(plans->arena, Plan, 1);
+    if (!refined) return am_fail_memory(error, (int64_t)sizeof *refined);
+    *refined = *plan;
+    TRY(refine_plan(refined, hybrid_evaluations_left(self) - hybrid_shares_reserve(self), cap, &is_cut,
                     &self->evaluations, plans->arena, plans->whole, plans->cluster, plans->options,
                     &self->stop, error));
     self->is_cut |= is_cut;
-    self->best->seconds = plan->predicted_step_seconds;
+    pool_add(&self->pool, refined, &self->best->fit, PLAN_ORIGIN_IMPROVEMENT, NULL);
     return AM_OK;
 }

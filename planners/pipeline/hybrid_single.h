@@ -10,14 +10,12 @@ HybridPipeline hybrid_single_pipeline(const HybridTries *self, const HybridRecip
 /* Tries, of a large module, the recipes that may be the best plan by the tables and were not tried. */
 AmStatus hybrid_single_try(HybridTries *self, const MicroBatching *settings, AmError *error);
 
-/* Plans by the searcher of their own space, and the experts' beside it; not of a large module that is quicker
- * in several stages. `single`: zeroed; its plan is NULL where none was searched for or found. */
+/* Plans by the searcher of their own space, and the baselines beside it; not of a large module that is
+ * quicker in several stages. `single`: zeroed; its pool is empty where none was searched for or found. */
 AmStatus hybrid_single_search(SearchResult *single, HybridTries *self, const MicroBatching *settings,
                               AmError *error);
-/* Returns whether that has a plan that is as quick as the best try. */
-bool hybrid_single_is_better(const SearchResult *single, const HybridTries *self);
-/* Exceptions for the best try, where that has one stage, since its lists were changed like those of
- * pipelines. */
+/* Adds the best try with overrides, where it has one stage and is better than the best plan of `single`,
+ * since its lists were changed like those of pipelines. */
 AmStatus hybrid_single_refine(const SearchResult *single, HybridTries *self, AmError *error);
 
 #endif

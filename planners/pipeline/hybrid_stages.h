@@ -50,7 +50,8 @@ typedef struct HybridCost {
 typedef struct HybridPipeline {
     int32_t micro_batches, stage_count;
     HybridStage stages[HYBRID_MOST_STAGES];
-    double seconds; /* by the tables and 1F1B's recursion */
+    double seconds;    /* by the tables and 1F1B's recursion */
+    PlanOrigin origin; /* PLAN_ORIGIN_UNKNOWN: hybrid_stages_find() */
 } HybridPipeline;
 
 typedef struct HybridModel HybridModel;

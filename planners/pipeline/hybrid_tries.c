@@ -50,10 +50,16 @@ bool hybrid_is_capped(HybridTries *self, int64_t more) {
     return is_capped;
 }
 
-void hybrid_keep_nearest(HybridTries *self, Plan *plan, const MemoryFit *fit) {
-    if (self->nearest_plan && fit->needed_fraction >= self->nearest.needed_fraction) return;
-    self->nearest = *fit;
-    self->nearest_plan = plan;
+/* The part of the search that made a try. */
+static PlanOrigin origin_of(const HybridTry *try) {
+    if (try->given) return PLAN_ORIGIN_GIVEN;
+    if (try->origin != PLAN_ORIGIN_UNKNOWN) return try->origin;
+    return try->pipeline.origin != PLAN_ORIGIN_UNKNOWN ? try->pipeline.origin : PLAN_ORIGIN_STAGES;
+}
+
+PlanCandidate hybrid_candidate(const HybridTry *try) {
+    return (PlanCandidate){
+        .plan = try->plan, .seconds = try->seconds, .fit = try->fit, .origin = origin_of(try)};
 }
 
 static AmStatus simulate(HybridTries *self, HybridTry *tries, int32_t count, AmError *error) {
@@ -68,11 +74,8 @@ static AmStatus simulate(HybridTries *self, HybridTry *tries, int32_t count, AmE
         self->evaluations++;
         search_watch_count(self->plans.options->watch, 1, try->fit.fits ? try->seconds : NAN);
         hybrid_plans_log(&self->plans, try, self->evaluations);
-        if (!try->fit.fits) {
-            hybrid_keep_nearest(self, try->plan, &try->fit);
-        } else if (!self->best || try->seconds < self->best->seconds) {
-            self->best = try;
-        }
+        pool_add(&self->pool, try->plan, &try->fit, origin_of(try), NULL);
+        if (try->fit.fits && (!self->best || hybrid_is_before(try, self->best))) self->best = try;
     }
     return AM_OK;
 }
@@ -119,9 +122,8 @@ bool hybrid_was_tried(const HybridTries *self, const HybridPipeline *pipeline) {
 }
 
 bool hybrid_is_before(const HybridTry *a, const HybridTry *b) {
-    if (!a->plan || !b->plan) return a->plan && !b->plan;
-    if (a->fit.fits != b->fit.fits) return a->fit.fits;
-    return a->fit.fits ? a->seconds < b->seconds : a->fit.needed_fraction < b->fit.needed_fraction;
+    const PlanCandidate first = hybrid_candidate(a), second = hybrid_candidate(b);
+    return candidate_is_better(&first, &second);
 }
 
 AmStatus hybrid_try_one(HybridTries *self, HybridTry *try, AmError *error) {

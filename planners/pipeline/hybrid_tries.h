@@ -15,9 +15,8 @@ typedef struct HybridTries {
     HybridTry *tries[HYBRID_MOST_TRIED]; /* all that were simulated, in order */
     int32_t try_count;
     bool is_settled[HYBRID_MOST_TRIED]; /* [try]: its cuts need not be moved again */
-    MemoryFit nearest;
-    Plan *nearest_plan; /* of those that do not fit the one nearest to it; or NULL */
-    AmError refusal;    /* of the first pipeline that could not be made */
+    CandidatePool pool;                 /* all of them, and what was made of them */
+    AmError refusal;                    /* of the first pipeline that could not be made */
     int64_t evaluations;
     bool is_cut;                      /* SearchOptions.cap has left something out: nothing may follow */
     int64_t most_tries, most_changes; /* simulated pipelines; changes of the best of them */
@@ -52,9 +51,9 @@ AmStatus hybrid_try_pipelines(HybridTries *self, const HybridPipeline *pipelines
                               AmError *error);
 bool hybrid_was_tried(const HybridTries *self, const HybridPipeline *pipeline);
 
-/* Quicker ones first; those that do not fit come last, nearest first. */
+/* A try as a candidate of the search. */
+PlanCandidate hybrid_candidate(const HybridTry *try);
+/* Returns whether candidate_is_better() puts try `a` before `b`. */
 bool hybrid_is_before(const HybridTry *a, const HybridTry *b);
-/* Keeps a plan that does not fit, where it lacks less than the one before. */
-void hybrid_keep_nearest(HybridTries *self, Plan *plan, const MemoryFit *fit);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "cost/step/memory.h"
 #include "dqn/learner.h"
+#include "planners/problem/candidate_pool.h"
 #include "planners/problem/problem.h"
 
 #define SEARCHER_LIST(X)                                                             \
@@ -113,7 +114,8 @@ typedef struct BaselineResult {
 } BaselineResult;
 
 typedef struct SearchResult {
-    Plan *plan; /* in the caller's arena */
+    CandidatePool pool; /* the candidates of all parts, in the caller's arena */
+    Plan *plan;         /* pool_best() */
     BaselineResult baselines[BASELINE_COUNT];
     int64_t evaluations;
     bool is_cut;             /* SearchOptions.cap has left something out */
@@ -124,11 +126,13 @@ typedef struct SearchResult {
     const char *exact_space; /* which that is, in words; or NULL */
     double search_seconds;
     bool interrupted;
-    Plan *nearest; /* AM_ERROR_INFEASIBLE for lack of memory: the plan closest to the limit, priced; else NULL
-                    */
+    Plan *nearest;                   /* pool_nearest(): AM_ERROR_INFEASIBLE for lack of memory */
     MemoryFit nearest_fit;           /* of its device with least room */
     const struct PaperReport *paper; /* OBJECTIVE_PAPER, else NULL */
 } SearchResult;
+
+/* Sets `plan`, `nearest` and `nearest_fit` by the pool. */
+void search_result_choose(SearchResult *result);
 
 /* Returns whether the options ask for the plan of a baseline with several stages. */
 bool search_is_pipeline_recipe(const SearchOptions *options);

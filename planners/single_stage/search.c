@@ -10,6 +10,13 @@
 #include "planners/single_stage/refine.h"
 #include "planners/single_stage/single_stage.h"
 
+void search_result_choose(SearchResult *result) {
+    const PlanCandidate *nearest = pool_nearest(&result->pool);
+    result->plan = pool_best(&result->pool);
+    result->nearest = nearest ? nearest->plan : NULL;
+    if (nearest) result->nearest_fit = nearest->fit;
+}
+
 AmStatus single_stage_problem(Problem **problem, const SingleStageSearch *self, const Mesh *mesh,
                               int64_t limit, AmError *error) {
     const SearchOptions *options = self->options;
@@ -208,15 +215,11 @@ static AmStatus refine(SingleStageSearch *self, Problem *problem, Plan *plan, Am
     return status;
 }
 
-/* Keeps the plan of a round if it is better than those of the rounds before. */
-static void keep_better(SingleStageSearch *self, Plan *plan, const MemoryFit *fit) {
-    bool is_better = !self->plan || (fit->fits && !self->fit.fits);
-    if (!is_better && fit->fits == self->fit.fits)
-        is_better = fit->fits ? plan->predicted_step_seconds < self->plan->predicted_step_seconds
-                              : fit->needed_fraction < self->fit.needed_fraction;
-    if (!is_better) return;
-    self->plan = plan;
-    self->fit = *fit;
+/* Adds the plan of a round; that of a named baseline is the baseline. */
+static void add_plan(SingleStageSearch *self, Plan *plan, const MemoryFit *fit, PlanOrigin origin) {
+    bool is_baseline = self->options->searcher == SEARCHER_BASELINE;
+    const char *note = is_baseline ? baseline_name(self->options->baseline) : NULL;
+    pool_add(&self->result->pool, plan, fit, is_baseline ? PLAN_ORIGIN_BASELINE : origin, note);
 }
 
 /* Single changes of the plan. */
@@ -250,9 +253,11 @@ static AmStatus end_round(SingleStageSearch *self, AmError *error) {
     TRY(refine(self, best, plan, error));
     TRY(single_stage_simulate(self, plan, &fit, error));
     if (self->sharing > 0 && single_stage_left(self) < self->sharing) self->is_cut = true;
+    add_plan(self, plan, &fit, PLAN_ORIGIN_SINGLE_STAGE);
+    const Plan *before = plan;
     if (!self->is_cut) TRY(single_stage_share(self, &plan, &fit, error));
     if (fit.fits) TRY(climb(self, &plan, error));
-    keep_better(self, plan, &fit);
+    if (plan != before) add_plan(self, plan, &fit, PLAN_ORIGIN_IMPROVEMENT);
     return AM_OK;
 }
 
@@ -263,30 +268,30 @@ static AmStatus keep_unsplit(SingleStageSearch *self, AmError *error) {
     MemoryFit fit;
     TRY(single_stage_plan(self, self->problems[0], &nothing, &plan, error));
     TRY(single_stage_simulate(self, plan, &fit, error));
-    keep_better(self, plan, &fit);
+    add_plan(self, plan, &fit, PLAN_ORIGIN_SINGLE_STAGE);
     return AM_OK;
 }
 
-/* The best plan found, or a recipe's where rounding made that the faster one. */
+/* Adds the baselines that fit, and takes the best plan. */
 static AmStatus make_plan(SingleStageSearch *self, double start, AmError *error) {
     bool takes_baselines = !self->options->no_seeds && search_method_takes_baselines(self->options->searcher);
+    SearchResult *result = self->result;
     for (int32_t e = 0; e < BASELINE_COUNT && takes_baselines; e++) {
-        double seconds = self->result->baselines[e].seconds; /* NAN: does not fit */
         const MemoryFit fits = {.fits = true};
-        if (self->baseline_plans[e] && !isnan(seconds)) keep_better(self, self->baseline_plans[e], &fits);
+        bool has_plan = self->baseline_plans[e] && !isnan(result->baselines[e].seconds);
+        if (has_plan)
+            pool_add(&result->pool, self->baseline_plans[e], &fits, PLAN_ORIGIN_BASELINE,
+                     baseline_name((Baseline)e));
     }
     bool may_share = self->may_share;
-    if (!self->plan && has_rival(self) && single_stage_must_end(self))
+    if (!result->pool.best.plan && has_rival(self) && single_stage_must_end(self))
         return am_fail(error, AM_ERROR_INFEASIBLE, "",
                        "the search ended before a plan of one stage was priced");
-    if (!self->plan) TRY(keep_unsplit(self, error));
-    Plan *plan = self->plan;
-    if (!self->fit.fits) {
-        self->result->nearest = plan;
-        self->result->nearest_fit = self->fit;
-        return memory_fail(&self->fit, self->cluster, self->options->memory_fraction, error);
-    }
-    SearchResult *result = self->result;
+    if (!result->pool.best.plan) TRY(keep_unsplit(self, error));
+    search_result_choose(result);
+    if (!result->plan)
+        return memory_fail(&result->nearest_fit, self->cluster, self->options->memory_fraction, error);
+    Plan *plan = result->plan;
     if (may_share) { /* shares are not enumerated */
         result->is_exact = false;
         result->exact_space = NULL;
@@ -304,7 +309,6 @@ static AmStatus make_plan(SingleStageSearch *self, double start, AmError *error)
         TRY(prove(self, plan, start, error));
     }
     plan->evaluations = single_stage_evaluations(self);
-    self->result->plan = plan;
     return AM_OK;
 }
 
@@ -323,13 +327,17 @@ static AmStatus search_pipeline(SingleStageSearch *self, AmError *error) {
         TRY(create_problems(self, error));
         TRY(baseline_price_all(self, error));
     }
-    TRY(even_pipeline_plan(&result->plan, &quoted->reason, &result->evaluations, self->arena, self->context,
+    Plan *plan;
+    TRY(even_pipeline_plan(&plan, &quoted->reason, &result->evaluations, self->arena, self->context,
                            self->cluster, options, error));
-    if (!result->plan)
+    if (!plan)
         return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source, "--expert %s: %s",
                        options->called ? options->called : baseline_name(options->baseline), quoted->reason);
-    quoted->seconds = result->plan->predicted_step_seconds;
-    result->plan->evaluations = result->evaluations;
+    const MemoryFit fits = {.fits = true};
+    quoted->seconds = plan->predicted_step_seconds;
+    plan->evaluations = result->evaluations;
+    pool_add(&result->pool, plan, &fits, PLAN_ORIGIN_BASELINE, baseline_name(options->baseline));
+    search_result_choose(result);
     return AM_OK;
 }
 

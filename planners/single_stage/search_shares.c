@@ -107,14 +107,6 @@ static AmStatus find_sharers(Sharers *sharers, SingleStageSearch *self, Plan *pl
     return add_meshes(sharers, self, most, error);
 }
 
-/* Returns whether a plan with shares takes the place of one. */
-static bool replaces(const Plan *shared, const MemoryFit *shared_fit, const Plan *plan,
-                     const MemoryFit *fit) {
-    if (!fit->fits || !shared_fit->fits)
-        return shared_fit->fits || (!fit->fits && shared_fit->needed_fraction < fit->needed_fraction);
-    return shared->predicted_step_seconds < plan->predicted_step_seconds;
-}
-
 /* Changes the lists of the best plan with shares, one by one, from what the sharers on its mesh say. */
 static AmStatus climb(SingleStageSearch *self, const Sharers *sharers, Plan **plan, MemoryFit *fit,
                       AmError *error) {
@@ -139,7 +131,8 @@ static AmStatus climb(SingleStageSearch *self, const Sharers *sharers, Plan **pl
     if (status == AM_OK && problem->has_best)
         status = single_stage_plan(self, problem, &problem->best, &found, error);
     if (status == AM_OK && problem->has_best) status = single_stage_simulate(self, found, &found_fit, error);
-    if (status == AM_OK && problem->has_best && replaces(found, &found_fit, *plan, fit)) {
+    if (status == AM_OK && problem->has_best &&
+        plan_is_better(found->predicted_step_seconds, &found_fit, (*plan)->predicted_step_seconds, fit)) {
         *plan = found;
         *fit = found_fit;
     }
@@ -164,7 +157,9 @@ AmStatus single_stage_share(SingleStageSearch *self, Plan **plan, MemoryFit *fit
                                error));
         self->sharing -= evaluations;
         self->shared += evaluations;
-        if (!shared || !replaces(shared, &shared_fit, *plan, fit)) continue;
+        if (!shared || !plan_is_better(shared->predicted_step_seconds, &shared_fit,
+                                       (*plan)->predicted_step_seconds, fit))
+            continue;
         *plan = shared;
         *fit = shared_fit;
     }

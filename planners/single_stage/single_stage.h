@@ -27,11 +27,9 @@ typedef struct SingleStageSearch {
     double climbed_from; /* seconds of the last plan that was climbed from */
     int64_t round_size;  /* evaluations of the first round */
     uint64_t seed;
-    Plan *plan;    /* the best of all rounds, or NULL */
-    MemoryFit fit; /* its */
     double deadline;
-    SearchResult *result;
-    int32_t *devices; /* 0, 1, ... */
+    SearchResult *result; /* its pool has the plans of all rounds */
+    int32_t *devices;     /* 0, 1, ... */
     Problem *problems[SEARCH_MOST_MESHES];
     int32_t problem_count;
     Plan *baseline_plans[BASELINE_COUNT]; /* as quoted; NULL where there is none */

@@ -1,8 +1,8 @@
 /* 1F1B keeps fewer activations than GPipe at the same bubble, so it is tried first. Some modules allow GPipe
  * only: their passes cannot alternate, or the plan cannot be lowered for 1F1B. */
-#include "planners/schedule_fallback.h"
+#include "planners/problem/schedule_fallback.h"
 
-#include "propagation/interleave.h"
+#include "lowering/interleave/interleave.h"
 
 AmStatus schedule_alternates(bool *alternates, Arena *arena, const PlanContext *context, AmError *error) {
     LoopPair *pairs;

@@ -1,8 +1,8 @@
 /* The schedule of a pipeline where none is requested: 1F1B, else GPipe. */
-#ifndef PLANNERS_SCHEDULE_FALLBACK_H
-#define PLANNERS_SCHEDULE_FALLBACK_H
+#ifndef PLANNERS_PROBLEM_SCHEDULE_FALLBACK_H
+#define PLANNERS_PROBLEM_SCHEDULE_FALLBACK_H
 
-#include "propagation/plan.h"
+#include "propagation/plan/plan.h"
 
 /* Returns whether micro-batches of the backward pass may alternate with those of the forward pass, which
  * every schedule but GPipe needs. Allocates in the arena. */

@@ -1,0 +1,45 @@
+/* The pool of candidates: the only place where a search compares plans of different parts. */
+#include "planners/problem/candidate_pool.h"
+
+bool plan_is_better(double seconds, const MemoryFit *fit, double than_seconds, const MemoryFit *than_fit) {
+    if (fit->fits != than_fit->fits) return fit->fits;
+    return fit->fits ? seconds < than_seconds : fit->needed_fraction < than_fit->needed_fraction;
+}
+
+bool candidate_is_better(const PlanCandidate *a, const PlanCandidate *b) {
+    if (!a->plan || !b->plan) return a->plan && !b->plan;
+    return plan_is_better(a->seconds, &a->fit, b->seconds, &b->fit);
+}
+
+static void add(CandidatePool *pool, const PlanCandidate *candidate) {
+    PlanCandidate *of = &pool->of[candidate->origin];
+    if (candidate_is_better(candidate, of)) *of = *candidate;
+    if (candidate_is_better(candidate, &pool->best)) pool->best = *candidate;
+}
+
+void pool_add(CandidatePool *pool, Plan *plan, const MemoryFit *fit, PlanOrigin origin, const char *note) {
+    const PlanCandidate candidate = {plan, plan->predicted_step_seconds, *fit, origin, note};
+    add(pool, &candidate);
+}
+
+void pool_merge(CandidatePool *pool, const CandidatePool *other) {
+    if (other->best.plan) add(pool, &other->best);
+    for (int32_t k = 0; k < PLAN_ORIGIN_COUNT; k++)
+        if (other->of[k].plan) add(pool, &other->of[k]);
+}
+
+Plan *pool_best(const CandidatePool *pool) {
+    return pool->best.fit.fits ? pool->best.plan : NULL;
+}
+
+const PlanCandidate *pool_nearest(const CandidatePool *pool) {
+    return pool->best.plan && !pool->best.fit.fits ? &pool->best : NULL;
+}
+
+void pool_record(const CandidatePool *pool) {
+    Plan *plan = pool_best(pool);
+    if (!plan) return;
+    plan->origin = pool->best.origin;
+    for (int32_t k = 0; k < PLAN_ORIGIN_COUNT; k++)
+        plan->found_seconds[k] = pool->of[k].fit.fits ? pool->of[k].seconds : 0;
+}

@@ -1,0 +1,45 @@
+/* Candidates: the plans that the parts of a search have simulated, and which of them is best.
+ *
+ * Every part adds its plans to a pool. The pool keeps the best candidate of each part and the best of
+ * all. One comparison orders them: a plan that fits is better than one that does not; of plans that fit,
+ * the one with the shorter step; of plans that do not, the one that needs the smaller fraction of a
+ * device's memory. At a tie the candidate that was added first stays.
+ */
+#ifndef PLANNERS_PROBLEM_CANDIDATE_POOL_H
+#define PLANNERS_PROBLEM_CANDIDATE_POOL_H
+
+#include "cost/step/memory.h"
+#include "propagation/plan/plan.h"
+
+typedef struct PlanCandidate {
+    Plan *plan;     /* simulated; NULL: no candidate */
+    double seconds; /* its step */
+    MemoryFit fit;  /* whether it fits, and the fraction of memory that it needs */
+    PlanOrigin origin;
+    const char *note; /* the name of a baseline; or NULL */
+} PlanCandidate;
+
+typedef struct CandidatePool {
+    PlanCandidate best;                  /* of all parts */
+    PlanCandidate of[PLAN_ORIGIN_COUNT]; /* of each part */
+} CandidatePool;
+
+/* Returns whether a plan with this step and memory is better than another one, by the order above. */
+bool plan_is_better(double seconds, const MemoryFit *fit, double than_seconds, const MemoryFit *than_fit);
+/* The same of candidates; any candidate is better than none. */
+bool candidate_is_better(const PlanCandidate *a, const PlanCandidate *b);
+
+/* Adds a simulated plan, which must outlive the pool and must not change. */
+void pool_add(CandidatePool *pool, Plan *plan, const MemoryFit *fit, PlanOrigin origin, const char *note);
+/* Adds the candidates of another pool. */
+void pool_merge(CandidatePool *pool, const CandidatePool *other);
+
+/* The best plan that fits; NULL: none. */
+Plan *pool_best(const CandidatePool *pool);
+/* The candidate that lacks the least memory, if none fits; NULL: one fits, or the pool is empty. */
+const PlanCandidate *pool_nearest(const CandidatePool *pool);
+
+/* Writes into the best plan the part that found it and the fastest plans of all parts. */
+void pool_record(const CandidatePool *pool);
+
+#endif

@@ -1,0 +1,122 @@
+/* The budget of a search, how results of its parts are put together, and its local improvement. */
+#include "planners/search_context.h"
+
+#include <math.h>
+
+#include "base/system/clock.h"
+#include "planners/improve/plan_restarts.h"
+
+SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                             const SearchOptions *options, const MicroBatching *settings) {
+    bool is_capped = search_spans_stages(options) && !options->is_trial;
+    double end = options->seconds > 0 ? clock_seconds() + options->seconds : 0;
+    *result = (SearchResult){.model_gap = NAN};
+    return (SearchContext){
+        .result = result,
+        .arena = arena,
+        .whole = whole,
+        .cluster = cluster,
+        .options = options,
+        .settings = settings,
+        .budget = {.cap = is_capped ? options->evaluations : 0, .stop = {options->interrupted, end}},
+        .climb = {.whole = whole,
+                  .cluster = cluster,
+                  .options = options,
+                  .keeps_micro_batches = settings->micro_batches > 0}};
+}
+
+/* ---- the budget ---- */
+
+static int64_t left(const EvaluationBudget *budget) {
+    return budget->cap > 0 ? budget->cap - budget->used : 0;
+}
+
+bool search_is_over(const SearchContext *self) {
+    const EvaluationBudget *budget = &self->budget;
+    return budget->is_cut || (budget->cap > 0 && left(budget) <= 0) || stop_wanted(&budget->stop);
+}
+
+void search_allow(SearchOptions *part, const SearchContext *self, int64_t size) {
+    const EvaluationBudget *budget = &self->budget;
+    part->evaluations = size;
+    part->is_default_limit = false;
+    part->cap = left(budget);
+    if (budget->cap > 0 && part->cap <= 0) part->cap = -1;
+    if (budget->stop.deadline > 0) part->seconds = fmax(budget->stop.deadline - clock_seconds(), 1e-3);
+}
+
+void search_spend(SearchContext *self, const SearchResult *found) {
+    self->budget.used += found->evaluations;
+    self->budget.is_cut |= found->is_cut;
+}
+
+/* ---- results ---- */
+
+static bool has_baselines(const SearchResult *result) {
+    return result->baselines[0].seconds != 0 || result->baselines[0].reason;
+}
+
+void search_result_merge(SearchResult *result, const SearchResult *found) {
+    const SearchResult kept = *result;
+    if (candidate_is_better(&found->pool.best, &kept.pool.best)) *result = *found;
+    result->pool = kept.pool;
+    pool_merge(&result->pool, &found->pool);
+    search_result_choose(result);
+    result->evaluations = kept.evaluations + found->evaluations;
+    result->search_seconds = kept.search_seconds + found->search_seconds;
+    result->interrupted = kept.interrupted || found->interrupted;
+    result->is_cut = kept.is_cut || found->is_cut;
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) {
+        const BaselineResult *old = &kept.baselines[e], *now = &found->baselines[e];
+        bool is_old = has_baselines(&kept) && !isnan(old->seconds) && !(now->seconds < old->seconds);
+        result->baselines[e] = is_old || !has_baselines(found) ? *old : *now;
+    }
+}
+
+void search_result_add(SearchResult *result, Plan *plan, PlanOrigin origin, const char *note) {
+    const MemoryFit fits = {.fits = true};
+    pool_add(&result->pool, plan, &fits, origin, note);
+    search_result_choose(result);
+}
+
+/* ---- local improvement ---- */
+
+/* Prepares climbs with the remaining budget; `is_allowed` is false if it is used up, or if the options
+ * exclude them. */
+static AmStatus begin(bool *is_allowed, const SearchResult *result, SearchContext *self, AmError *error) {
+    PlanClimb *climb = &self->climb;
+    *is_allowed = result->plan && !search_is_over(self) && plan_climb_applies(climb->options);
+    if (!*is_allowed) return AM_OK;
+    climb->stop = self->budget.stop;
+    climb->cap = left(&self->budget);
+    search_watch_phase(climb->options->watch, SEARCH_PHASE_CHANGES);
+    return plan_climb_open(climb, self->arena, error);
+}
+
+/* Counts the evaluations of the climb and adds its plan. */
+static void end(SearchResult *result, SearchContext *self, Plan *plan) {
+    self->budget.used += self->climb.evaluations;
+    self->budget.is_cut |= self->climb.is_cut;
+    if (plan != result->plan) search_result_add(result, plan, PLAN_ORIGIN_IMPROVEMENT, NULL);
+}
+
+AmStatus search_add_climb(SearchResult *result, SearchContext *self, AmError *error) {
+    bool is_allowed;
+    Plan *plan = result->plan;
+    TRY(begin(&is_allowed, result, self, error));
+    if (!is_allowed) return AM_OK;
+    AmStatus status = plan_climb(&plan, &self->climb, 0, self->arena, error);
+    end(result, self, plan);
+    return status;
+}
+
+AmStatus search_add_restarts(SearchResult *result, SearchContext *self, int64_t size, uint64_t seed,
+                             AmError *error) {
+    bool is_allowed;
+    Plan *plan = result->plan;
+    TRY(begin(&is_allowed, result, self, error));
+    if (!is_allowed) return AM_OK;
+    AmStatus status = plan_restarts(&plan, &self->climb, size, seed, self->arena, error);
+    end(result, self, plan);
+    return status;
+}

@@ -1,0 +1,53 @@
+/* What all parts of one plan_search() share: the module, the cluster, the options, the budget and the result.
+ */
+#ifndef PLANNERS_SEARCH_CONTEXT_H
+#define PLANNERS_SEARCH_CONTEXT_H
+
+#include "lowering/micro_batch/micro_batches.h"
+#include "planners/improve/plan_climb.h"
+#include "planners/problem/search_watch.h"
+#include "planners/single_stage/search.h"
+
+/* A search is a sequence of rounds whose sizes depend on the module, the cluster and the options, never on
+ * the evaluations that are allowed: those only cut the sequence. So a larger budget prices all that a smaller
+ * one does, and its plan is at least as good. */
+typedef struct EvaluationBudget {
+    int64_t cap, used; /* evaluations; cap 0: the rounds of the default budget */
+    StopSignal stop;   /* the deadline of --seconds, and interrupts */
+    bool is_cut;       /* the cap has left something out */
+} EvaluationBudget;
+
+typedef struct SearchContext {
+    SearchResult *result; /* its pool receives the candidates of every round */
+    Arena *arena;         /* of plans */
+    PlanContext *whole;   /* the module as read */
+    const Cluster *cluster;
+    const SearchOptions *options;
+    const MicroBatching *settings;
+    EvaluationBudget budget;
+    PlanClimb climb; /* of all rounds, so that no plan is priced twice */
+} SearchContext;
+
+/* Empties the result and starts the clock. The caller closes the climb. */
+SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                             const SearchOptions *options, const MicroBatching *settings);
+
+/* Returns whether the budget is used up, or the search is interrupted or out of time. */
+bool search_is_over(const SearchContext *self);
+/* Sets the options of a part of the search: its size in evaluations, and what the budget leaves. */
+void search_allow(SearchOptions *part, const SearchContext *self, int64_t size);
+/* Adds the evaluations of a part to those used. */
+void search_spend(SearchContext *self, const SearchResult *found);
+
+/* Adds the candidates, the baselines and the counts of a part to a result. */
+void search_result_merge(SearchResult *result, const SearchResult *found);
+/* Adds a plan that fits to the result, and takes it if it is the best. */
+void search_result_add(SearchResult *result, Plan *plan, PlanOrigin origin, const char *note);
+
+/* Adds the end of a climb from the result's plan over single changes. */
+AmStatus search_add_climb(SearchResult *result, SearchContext *self, AmError *error);
+/* Adds the best plan of restarts from the result's plan, of about `size` evaluations. */
+AmStatus search_add_restarts(SearchResult *result, SearchContext *self, int64_t size, uint64_t seed,
+                             AmError *error);
+
+#endif

@@ -1,0 +1,102 @@
+/* Searches with a fixed number of micro-batches, one after the other.
+ *
+ * More micro-batches keep fewer activations at the cost of smaller kernels and more launches, so that the
+ * fastest number is the smallest that fits, or nearly so; all of them are searched in the same way.
+ */
+#include "planners/search_numbers.h"
+
+#include <math.h>
+
+#include "planners/single_stage/single_stage.h"
+
+/* The least bound over all numbers so far and one more; NAN if one is unknown. */
+static double least_bound(double bound, const SearchResult *found) {
+    bool is_known = found->plan && !isnan(found->plan->bound_seconds) && !isnan(bound);
+    return is_known ? fmin(bound, found->plan->bound_seconds) : NAN;
+}
+
+AmStatus search_add_each_number(SearchResult *result, double *bound, SearchContext *self,
+                                const SearchOptions *options, int64_t size, AmError *error) {
+    const MicroBatching *settings = self->settings;
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
+    int32_t count = micro_batches_numbers(numbers, self->whole, settings->micro_batches);
+    bool has_plan = false;
+    AmError first = {0};
+    *bound = INFINITY;
+    for (int32_t k = 0; k < count && (k == 0 || !search_is_over(self)); k++) {
+        SearchOptions part = *options;
+        search_allow(&part, self, size / count > 0 ? size / count : 1);
+        if (count > 1 && options->seconds > 0) part.seconds /= count - k;
+        part.is_anytime = part.is_anytime && count == 1;
+        if (count > 1) part.climbs = NULL;
+        MicroBatching here = {.micro_batches = numbers[k],
+                              .relaxations = settings->relaxations,
+                              .recomputed = settings->recomputed,
+                              .separate_backward = search_has_stages(options)};
+        const PlanContext *context;
+        SearchResult found = {0};
+        AmError failure = {0};
+        AmStatus status = plan_context_for(&context, self->whole, &here, &failure);
+        bool cannot_split = status == AM_ERROR_INFEASIBLE;
+        if (status == AM_OK) status = search(&found, self->arena, context, self->cluster, &part, &failure);
+        if (first.code == AM_OK) first = failure;
+        search_spend(self, &found);
+        if (status != AM_OK && status != AM_ERROR_INFEASIBLE) {
+            if (error && error->code == AM_OK) *error = failure;
+            return status;
+        }
+        search_result_merge(result, &found);
+        has_plan |= found.plan != NULL;
+        if (!cannot_split) *bound = least_bound(*bound, &found);
+        if (cannot_split || found.interrupted) break;
+        if (k + 1 < count && search_is_over(self)) *bound = NAN; /* of the others nothing is known */
+    }
+    if (has_plan) return AM_OK;
+    if (error && error->code == AM_OK) *error = first;
+    return AM_ERROR_INFEASIBLE;
+}
+
+AmStatus search_numbers(SearchContext *self, AmError *error) {
+    enum { MOST_ROUNDS = 24 };
+    const SearchOptions *options = self->options;
+    SearchResult *result = self->result;
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
+    int32_t count = micro_batches_numbers(numbers, self->whole, self->settings->micro_batches);
+    int64_t standard = search_evaluations_for(options->searcher, self->whole->canonical->instruction_count);
+    int64_t size = options->evaluations;
+    bool is_one = options->searcher == SEARCHER_RANDOM && options->evaluations == 0;
+    bool is_capped = (search_method_has_rounds(options->searcher) || options->searcher == SEARCHER_EXACT) &&
+                     !options->is_trial && !is_one;
+    double bound = NAN;
+    SearchOptions part = *options;
+    if (is_capped) size = standard - plan_climb_reserve(options, standard);
+    part.is_anytime = is_capped;
+    part.climbs = is_capped ? self->whole : NULL;
+    if (is_capped) self->budget.cap = options->evaluations > 0 ? options->evaluations : standard;
+    for (int32_t round = 0;; round++, size *= 2) {
+        SearchResult found = {.model_gap = NAN};
+        AmError failure = {0};
+        int64_t before = self->budget.used;
+        double round_bound;
+        part.seed = options->seed + (uint64_t)round * SEARCH_SEED_STEP;
+        AmStatus status = search_add_each_number(&found, &round_bound, self, &part, size, &failure);
+        bool is_known = status == AM_OK || status == AM_ERROR_INFEASIBLE;
+        if (status != AM_OK && (!is_known || round == 0) && error && error->code == AM_OK) *error = failure;
+        if (!is_known) return status;
+        if (isnan(bound) || round_bound > bound) bound = round_bound;
+        if (count > 1) TRY(search_add_climb(&found, self, error));
+        search_result_merge(result, &found);
+        bool is_done =
+            count == 1 || self->budget.cap == 0 || self->budget.used == before || round == MOST_ROUNDS;
+        if (is_done || search_is_over(self) || found.interrupted) break;
+    }
+    result->evaluations = self->budget.used;
+    if (!result->plan) return AM_ERROR_INFEASIBLE;
+    if (error) *error = (AmError){0};
+    if (count > 1 && !result->interrupted) {
+        result->plan->bound_seconds = isnan(bound) ? NAN : fmin(bound, result->plan->predicted_step_seconds);
+        result->plan->bound = isnan(bound) ? NULL : "lower";
+    }
+    result->plan->evaluations = self->budget.used;
+    return AM_OK;
+}

@@ -1,0 +1,16 @@
+/* One-space searches: single_stage searches, one for each number of micro-batches. */
+#ifndef PLANNERS_SEARCH_NUMBERS_H
+#define PLANNERS_SEARCH_NUMBERS_H
+
+#include "planners/search_context.h"
+
+/* Adds the plans of one search for each number of micro-batches, `size` evaluations together. `*bound`: the
+ * least bound of all numbers; NAN if one is unknown. AM_ERROR_INFEASIBLE if none has a plan. */
+AmStatus search_add_each_number(SearchResult *result, double *bound, SearchContext *self,
+                                const SearchOptions *options, int64_t size, AmError *error);
+
+/* Rounds of twice the size each until the budget ends; of one number of micro-batches they are search()'s
+ * own. */
+AmStatus search_numbers(SearchContext *self, AmError *error);
+
+#endif

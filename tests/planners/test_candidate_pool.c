@@ -1,0 +1,76 @@
+/* The candidate pool: one order for all parts of a search, the best of each part, and the record in the plan.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "planners/problem/candidate_pool.h"
+
+static const MemoryFit fits = {.fits = true, .needed_fraction = 0.5};
+
+static Plan plan_of(double seconds) {
+    return (Plan){.predicted_step_seconds = seconds};
+}
+
+/* A plan that fits is better than a faster one that does not; a shorter step, or less memory, decides. */
+static void test_order(void **state) {
+    (void)state;
+    const MemoryFit large = {.needed_fraction = 1.2}, larger = {.needed_fraction = 1.5};
+    assert_true(plan_is_better(1, &fits, 2, &fits));
+    assert_false(plan_is_better(2, &fits, 1, &fits));
+    assert_false(plan_is_better(1, &fits, 1, &fits));
+    assert_true(plan_is_better(2, &fits, 1, &large));
+    assert_false(plan_is_better(1, &large, 2, &fits));
+    assert_true(plan_is_better(2, &large, 1, &larger));
+    assert_false(plan_is_better(1, &larger, 2, &large));
+}
+
+static void test_best_of_each_part(void **state) {
+    (void)state;
+    CandidatePool pool = {0};
+    Plan large = plan_of(1), slow = plan_of(4), quick = plan_of(2), same = plan_of(2), other = plan_of(3);
+    const MemoryFit lacks = {.needed_fraction = 1.1};
+    assert_null(pool_best(&pool));
+    assert_null(pool_nearest(&pool));
+    pool_add(&pool, &large, &lacks, PLAN_ORIGIN_STAGES, NULL);
+    assert_null(pool_best(&pool));
+    assert_ptr_equal(pool_nearest(&pool)->plan, &large);
+    pool_add(&pool, &slow, &fits, PLAN_ORIGIN_BASELINE, "zero1");
+    assert_ptr_equal(pool_best(&pool), &slow);
+    assert_null(pool_nearest(&pool));
+    pool_add(&pool, &quick, &fits, PLAN_ORIGIN_AGENT, NULL);
+    pool_add(&pool, &same, &fits, PLAN_ORIGIN_SINGLE_STAGE, NULL); /* a tie: the first one stays */
+    pool_add(&pool, &other, &fits, PLAN_ORIGIN_AGENT, NULL);
+    assert_ptr_equal(pool_best(&pool), &quick);
+    assert_string_equal(pool.of[PLAN_ORIGIN_BASELINE].note, "zero1");
+    pool_record(&pool);
+    assert_int_equal(quick.origin, PLAN_ORIGIN_AGENT);
+    const double found[PLAN_ORIGIN_COUNT] = {
+        [PLAN_ORIGIN_BASELINE] = 4, [PLAN_ORIGIN_SINGLE_STAGE] = 2, [PLAN_ORIGIN_AGENT] = 2};
+    for (int32_t k = 0; k < PLAN_ORIGIN_COUNT; k++) assert_true(quick.found_seconds[k] == found[k]);
+}
+
+/* A merged pool has the best of both, for each part and of all. */
+static void test_merge(void **state) {
+    (void)state;
+    CandidatePool first = {0}, second = {0};
+    Plan a = plan_of(3), b = plan_of(2), c = plan_of(5), same = plan_of(2);
+    pool_add(&first, &a, &fits, PLAN_ORIGIN_STAGES, NULL);
+    pool_add(&second, &c, &fits, PLAN_ORIGIN_STAGES, NULL);
+    pool_add(&second, &b, &fits, PLAN_ORIGIN_IMPROVEMENT, NULL);
+    pool_merge(&first, &second);
+    assert_ptr_equal(pool_best(&first), &b);
+    assert_ptr_equal(first.of[PLAN_ORIGIN_STAGES].plan, &a);
+    second = (CandidatePool){0};
+    pool_add(&second, &same, &fits, PLAN_ORIGIN_BASELINE, NULL);
+    pool_merge(&first, &second);
+    assert_ptr_equal(pool_best(&first), &b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_order), cmocka_unit_test(test_best_of_each_part),
+                                       cmocka_unit_test(test_merge)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
