@@ -392,6 +392,20 @@ static void print_bound(Text *text, const Plan *plan) {
     else text_append_string(text, ", and latency and waiting are not bounded\n");
 }
 
+/* The part of the search that found the plan, and the best plans of the other parts. */
+static void print_origin(Text *text, const Plan *plan) {
+    bool is_first = true;
+    text_append(text, "found   by %s", plan_origin_name(plan->origin));
+    for (int32_t k = 1; k < PLAN_ORIGIN_COUNT; k++) {
+        if (k == (int32_t)plan->origin || !(plan->found_seconds[k] > 0)) continue;
+        text_append(text, "%s%s ", is_first ? "; best of the others: " : ", ",
+                    plan_origin_name((PlanOrigin)k));
+        text_append_seconds(text, plan->found_seconds[k]);
+        is_first = false;
+    }
+    text_append_string(text, "\n");
+}
+
 static AmStatus print_summary(Text *text, Searched *self, bool is_verbose, AmError *error) {
     const Plan *plan = self->result.plan;
     const char **columns;
@@ -429,6 +443,7 @@ static AmStatus print_summary(Text *text, Searched *self, bool is_verbose, AmErr
     if (!isnan(plan->bound_seconds)) {
         print_bound(text, plan);
     }
+    if (plan->origin != PLAN_ORIGIN_UNKNOWN) print_origin(text, plan);
     if (!isnan(self->result.model_gap)) {
         text_append(text, "model   at most %.2f %% over the best sum of computing and communication\n",
                     100 * self->result.model_gap);
@@ -475,6 +490,12 @@ static json_t *result_to_json(Searched *self, const char *summary) {
         "evaluations", (json_int_t)self->result.evaluations, "search_seconds", self->result.search_seconds,
         "import_seconds", self->import_seconds, "expert", baselines, "expert_reasons", reasons, "devices",
         devices_to_json(self), "summary", plan_string_to_json(summary));
+    json_t *found = root ? json_object() : NULL;
+    for (int32_t k = 1; k < PLAN_ORIGIN_COUNT && found; k++)
+        if (plan->found_seconds[k] > 0)
+            json_object_set_new(found, plan_origin_name((PlanOrigin)k), json_real(plan->found_seconds[k]));
+    if (found) json_object_set_new(root, "origin", json_string(plan_origin_name(plan->origin)));
+    if (found) json_object_set_new(root, "found_seconds", found);
     if (root && self->result.paper)
         json_object_set_new(root, "paper", paper_report_to_json(self->result.paper, self->context));
     return root;
