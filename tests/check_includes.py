@@ -18,6 +18,8 @@ import sys
 ALLOWED = {
     "base": "",
     "ir": "base",
+    "models": "ir base",
+    "published": "base",
     "dqn": "base",
     "propagation": "ir base",
     "lowering": "propagation ir base",
@@ -25,9 +27,9 @@ ALLOWED = {
     "planners": "cost dqn lowering propagation ir base",
     "executor": "lowering propagation ir base",
     "api": "planners executor cost dqn lowering propagation ir base",
-    "cli": "api planners executor cost dqn lowering propagation ir base",
-    "bench": "cli api planners executor cost dqn lowering propagation ir base",
-    "tests": "bench cli api planners executor cost dqn lowering propagation ir base",
+    "cli": "api published models planners executor cost dqn lowering propagation ir base",
+    "bench": "cli api published models planners executor cost dqn lowering propagation ir base",
+    "tests": "bench cli api published models planners executor cost dqn lowering propagation ir base",
 }
 MOST_SOURCES = 20
 GENERATED = {"automap.h", "automap_features.h", "automap_agent.h", "cuda_texts.h"}

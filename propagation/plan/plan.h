@@ -187,6 +187,8 @@ const char *plan_context_roles(Arena *arena, const char *path);
 /* Reads the module and derives all of the above. `roles_path`: --roles, or NULL
  * for the model.roles.json beside `path` where there is one. */
 AmStatus plan_context_read(PlanContext **context, const char *path, const char *roles_path, AmError *error);
+/* The same of a module in memory, which the context then owns, on failure too. `roles_path` may be NULL. */
+AmStatus plan_context_of(PlanContext **context, IrModule *module, const char *roles_path, AmError *error);
 void plan_context_free(PlanContext *context);
 
 /* The plan as JSON (the caller's reference), with the derived parts. */

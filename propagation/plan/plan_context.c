@@ -16,20 +16,22 @@ const char *plan_context_roles(Arena *arena, const char *path) {
     return roles && access(roles, R_OK) == 0 ? roles : NULL;
 }
 
-AmStatus plan_context_read(PlanContext **context, const char *path, const char *roles_path, AmError *error) {
+AmStatus plan_context_of(PlanContext **context, IrModule *module, const char *roles_path, AmError *error) {
     Arena arena = {0};
     PlanContext *self = ARENA_ARRAY(&arena, PlanContext, 1);
-    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    if (!self) {
+        ir_module_free(module);
+        return am_fail_memory(error, (int64_t)sizeof *self);
+    }
     self->arena = arena;
+    self->module = module;
     AmStatus status;
-    TRY_OR_FAIL(ir_read(&self->module, path, error));
     TRY_OR_FAIL(ir_canonicalize(&self->canonical, self->module, error));
     ir_hash(self->canonical, self->sha256);
     if (!self->sha256[0]) {
         status = am_fail_memory(error, (int64_t)sizeof self->sha256);
         goto fail;
     }
-    if (!roles_path) roles_path = plan_context_roles(&self->arena, path);
     TRY_OR_FAIL(ir_find_roles(&self->roles, &self->arena, self->canonical, roles_path, error));
     TRY_OR_FAIL(rules_build(&self->rules, &self->arena, self->canonical, error));
     TRY_OR_FAIL(classes_build(&self->classes, &self->arena, self->rules, self->roles, error));
@@ -38,6 +40,16 @@ AmStatus plan_context_read(PlanContext **context, const char *path, const char *
     return AM_OK;
 fail:
     plan_context_free(self);
+    return status;
+}
+
+AmStatus plan_context_read(PlanContext **context, const char *path, const char *roles_path, AmError *error) {
+    Arena arena = {0};
+    IrModule *module;
+    TRY(ir_read(&module, path, error));
+    if (!roles_path) roles_path = plan_context_roles(&arena, path);
+    AmStatus status = plan_context_of(context, module, roles_path, error);
+    arena_free(&arena);
     return status;
 }
 
