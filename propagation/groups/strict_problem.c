@@ -75,10 +75,28 @@ static bool has_product(const IrModule *module, const IrComputation *computation
     return false;
 }
 
+/* Adds the arrays of a loop over micro-batches on which the loss depends: by their value after the loop, or
+ * by the value that the next iteration reads. A sum of losses precedes no product. */
+static void enter_micro_batches(StrictProblem *problem, const PlannedLoop *loop, bool *is_forward) {
+    for (int32_t k = 0; k < loop->leaf_count; k++) {
+        const LoopLeaf *leaf = &loop->leaves[k];
+        const int32_t readers[] = {leaf->afterwards, leaf->in_body};
+        for (int32_t r = 0; r < 2; r++) {
+            if (readers[r] < 0 || !is_forward[readers[r]]) continue;
+            is_forward[leaf->next] = true;
+            problem->is_body[leaf->next] |= problem->is_body[readers[r]];
+        }
+    }
+}
+
 /* Adds the whole body of a loop on which the loss depends; it precedes the products of the next
  * iteration. */
 static void enter_loop(StrictProblem *problem, const PlannedLoop *loop, bool *is_forward) {
     const IrModule *module = problem->context->canonical;
+    if (problem->context->whole && loop->instruction < problem->context->rules->entry_count) {
+        enter_micro_batches(problem, loop, is_forward);
+        return;
+    }
     bool is_followed =
         problem->is_body[loop->instruction] || has_product(module, &module->computations[loop->body]);
     for (int32_t k = 0; k < loop->leaf_count; k++) {
@@ -97,16 +115,11 @@ static void enter_branches(StrictProblem *problem, const PlannedConditional *con
         }
 }
 
-/* is_body[r]: r and a later dot or convolution are ancestors of the loss. */
-static AmStatus find_body(StrictProblem *problem, AmError *error) {
+/* Goes once over all instructions that are marked; returns how many marks there are then. */
+static int64_t mark_ancestors(StrictProblem *problem, bool *is_forward) {
     const Rules *rules = problem->context->rules;
     const IrModule *module = rules->module;
-    const IrRoles *roles = problem->context->roles;
-    problem->is_body = ARENA_ARRAY(problem->arena, bool, rules->count);
-    bool *is_forward = ARENA_ARRAY(problem->arena, bool, rules->count);
-    if (!problem->is_body || !is_forward) return am_fail_memory(error, 2 * (int64_t)rules->count);
-    if (roles->loss < 0) memset(is_forward, true, (size_t)rules->count);
-    else is_forward[rules->alias[roles->outputs[roles->loss]]] = true;
+    int64_t marks = 0;
     for (int32_t c = 0; c < module->computation_count; c++) { /* loops before their computations */
         const IrComputation *computation = &module->computations[c];
         for (int32_t i = computation->first + computation->count - 1;
@@ -122,6 +135,24 @@ static AmStatus find_body(StrictProblem *problem, AmError *error) {
             if (loop) enter_loop(problem, loop, is_forward);
             enter_branches(problem, rules_conditional(rules, i), is_forward, problem->is_body[i]);
         }
+    }
+    for (int32_t i = 0; i < rules->count; i++) marks += is_forward[i] + problem->is_body[i];
+    return marks;
+}
+
+/* is_body[r]: r and a later dot or convolution are ancestors of the loss. Each pass carries marks through one
+ * more iteration of the loops over micro-batches. */
+static AmStatus find_body(StrictProblem *problem, AmError *error) {
+    const Rules *rules = problem->context->rules;
+    const IrRoles *roles = problem->context->roles;
+    problem->is_body = ARENA_ARRAY(problem->arena, bool, rules->count);
+    bool *is_forward = ARENA_ARRAY(problem->arena, bool, rules->count);
+    if (!problem->is_body || !is_forward) return am_fail_memory(error, 2 * (int64_t)rules->count);
+    if (roles->loss < 0) memset(is_forward, true, (size_t)rules->count);
+    else is_forward[rules->alias[roles->outputs[roles->loss]]] = true;
+    for (int64_t marks = -1, now = 0; now != marks;) {
+        marks = now;
+        now = mark_ancestors(problem, is_forward);
     }
     return AM_OK;
 }

@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "lowering/micro_batch/micro_batches.h"
 #include "propagation/groups/strict.h"
 #include "propagation/propagate/propagate.h"
 
@@ -155,11 +156,37 @@ static void test_decisions(void **state) {
     plan_context_free(context);
 }
 
+/* The sum of losses over micro-batches precedes no product, so that a vocabulary is split as in the whole
+ * step. */
+static void test_micro_batches(void **state) {
+    (void)state;
+    static const char *const models[] = {"gpt2_tiny", "gpt2_bf16_tiny"};
+    for (int32_t k = 0; k < 4; k++) {
+        PlanContext *context = read_model(models[k / 2]);
+        const MicroBatching settings = {.micro_batches = 4, .separate_backward = k % 2 == 1};
+        const PlanContext *split;
+        Arena arena = {0};
+        AmError error = {0};
+        LinkageGroups *whole_groups, *groups;
+        bool found = false;
+        assert_int_equal(plan_context_for(&split, context, &settings, &error), AM_OK);
+        assert_int_equal(strict_groups(&whole_groups, &arena, context, 4, STRICT_STATE, &error), AM_OK);
+        assert_int_equal(strict_groups(&groups, &arena, split, 4, STRICT_STATE, &error), AM_OK);
+        assert_int_equal(groups->group_count, whole_groups->group_count);
+        assert_int_equal(groups->best_partitioned, whole_groups->best_partitioned);
+        for (int32_t g = 0; g < groups->group_count; g++)
+            found = found || has_member(split, &groups->groups[g], "softmax_table", 0);
+        assert_true(found);
+        arena_free(&arena);
+        plan_context_free(context);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_published_counts), cmocka_unit_test(test_axis_sizes),
         cmocka_unit_test(test_vgg_groups),       cmocka_unit_test(test_data_parallelism),
-        cmocka_unit_test(test_decisions),
+        cmocka_unit_test(test_decisions),        cmocka_unit_test(test_micro_batches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
