@@ -1,0 +1,67 @@
+/* Clusters of equal servers; see cluster_servers.h. */
+#include "cost/cluster_servers.h"
+
+#include <math.h>
+#include <string.h>
+
+#define CARD_SHARE   0.96 /* of a card's rate that messages reach, as in "infiniband-200" */
+#define BITS_OF_BYTE 8
+
+static const char *link_inside(const char *type) {
+    static const char *const links[][2] = {
+        {"V100", "nvlink-v100"}, {"P100", "nvlink-p100"}, {"A100", "nvlink-a100"},
+        {"H100", "nvlink-h100"}, {"H200", "nvlink-h100"}, {"A40", "pcie-4"},
+        {"A10", "pcie-4"},       {"T4", "pcie-3"},        {"host", "memory"}};
+    for (size_t k = 0; k < sizeof links / sizeof *links; k++)
+        if (strncmp(type, links[k][0], strlen(links[k][0])) == 0) return links[k][1];
+    return "pcie-4";
+}
+
+/* Adds a card for each device, on the rail of its rank; rails meet in a spine. */
+static void add_rails(json_t *root, const ClusterServers *servers, int count) {
+    json_t *link = cluster_builtin_link("infiniband-200");
+    double latency = json_number_value(json_object_get(link, "latency_seconds"));
+    double rate = servers->gbit_per_device * 1e9 / BITS_OF_BYTE * CARD_SHARE;
+    json_object_set_new(link, "latency_seconds", json_real(latency / 2)); /* a message crosses two edges */
+    json_object_set_new(link, "bytes_per_second", json_real(rate));
+    json_object_set_new(json_object_get(root, "links"), "network", link);
+    json_object_set_new(
+        root, "topology",
+        json_pack("{s:[{s:{s:[i,i], s:[i,i]}, s:s, s:s, s:s}, {s:{s:[i,i]}, s:s, s:s, s:s, s:i}]}", "edges",
+                  "for", "s", 0, count, "d", 0, (int)servers->per_server, "from", "server{s}/device{d}", "to",
+                  "rail{d}", "link", "network", "for", "r", 0, (int)servers->per_server, "from", "rail{r}",
+                  "to", "spine", "link", "network", "width", count));
+}
+
+AmStatus cluster_of_servers(json_t **description, const ClusterServers *servers, AmError *error) {
+    const char *type = servers->device_type, *inside = link_inside(type);
+    json_t *device = cluster_builtin_device_type(type);
+    int32_t per_server = servers->per_server < servers->devices ? servers->per_server : servers->devices;
+    char name[160];
+    if (!device) return am_fail(error, AM_ERROR_INPUT, "", "unknown device %.60s", type);
+    AmStatus status = AM_OK;
+    if (servers->devices % per_server != 0)
+        status = am_fail(error, AM_ERROR_INPUT, "", "%d devices do not fill servers of %d",
+                         (int)servers->devices, (int)per_server);
+    else if (servers->devices > per_server && !(servers->gbit_per_device > 0))
+        status = am_fail(error, AM_ERROR_INPUT, "", "%d devices in servers of %d without a network rate",
+                         (int)servers->devices, (int)per_server);
+    if (status != AM_OK) {
+        json_decref(device);
+        return status;
+    }
+    int count = servers->devices / per_server;
+    snprintf(name, sizeof name, "%d x %.60s", (int)servers->devices, type);
+    json_t *root =
+        json_pack("{s:s, s:s, s:{s:o}, s:{s:o}, s:[{s:i, s:s, s:i, s:s}]}", "format", "automap-cluster-1",
+                  "name", name, "device_types", type, device, "links", inside, cluster_builtin_link(inside),
+                  "servers", "count", count, "device_type", type, "devices", (int)per_server, "link", inside);
+    if (!root) return am_fail_memory(error, 0);
+    if (count > 1) {
+        ClusterServers filled = *servers;
+        filled.per_server = per_server;
+        add_rails(root, &filled, count);
+    }
+    *description = root;
+    return AM_OK;
+}
