@@ -1,0 +1,162 @@
+/* A given strategy as a plan; see strategy.h. */
+#include "planners/strategy.h"
+
+#include <math.h>
+
+#include "planners/baseline.h"
+#include "planners/even_pipeline.h"
+#include "planners/layer_path.h"
+#include "propagation/micro_batches.h"
+#include "propagation/stages.h"
+
+/* ---- cuts between layers ---- */
+
+/* Forward operators that read weights of one layer: from the first to the last of them. */
+typedef struct LayerSpan {
+    LayerPath path;
+    int32_t first, last;
+} LayerSpan;
+
+/* The layers in the order of their first operators. Weights without a number are in none. */
+static AmStatus find_layers(LayerSpan **layers, int32_t *count, Arena *arena, const PlanContext *whole,
+                            AmError *error) {
+    int32_t capacity = 0;
+    *layers = NULL;
+    *count = 0;
+    for (int32_t i = 0; i < whole->rules->entry_count; i++) {
+        const char *name = layer_weight_of(whole, i);
+        LayerPath path = layer_path(name);
+        if (!name[0] || path.number < 0) continue;
+        int32_t k = *count;
+        while (k > 0 && !(layer_path_is_same(&(*layers)[k - 1].path, &path) &&
+                          (*layers)[k - 1].path.number == path.number))
+            k--;
+        if (k > 0) {
+            (*layers)[k - 1].last = i;
+            continue;
+        }
+        ARENA_RESERVE(arena, *layers, *count, capacity);
+        if (!*layers) return am_fail_memory(error, capacity);
+        (*layers)[(*count)++] = (LayerSpan){path, i, i};
+    }
+    return AM_OK;
+}
+
+/* The number of layers before part `part`: equal parts, or first and last ones with one less. */
+static int32_t layers_before(int32_t layers, int32_t parts, int32_t part) {
+    int32_t most = (layers + parts - 1) / parts, lacking = most * parts - layers;
+    int32_t in_front = lacking / 2, behind = lacking - in_front; /* parts with one less */
+    int32_t reduced = part < in_front ? part : in_front;
+    if (part > parts - behind) reduced += part - (parts - behind);
+    return part * most - reduced;
+}
+
+AmStatus strategy_cuts(int32_t *cuts, const PlanContext *whole, int32_t parts, AmError *error) {
+    Arena scratch = {0};
+    PipelineWork work;
+    LayerSpan *layers;
+    int32_t count;
+    AmStatus status;
+    TRY_OR_FAIL(even_pipeline_work(&work, &scratch, whole, error));
+    TRY_OR_FAIL(find_layers(&layers, &count, &scratch, whole, error));
+    if (count < parts) {
+        status = am_fail(error, AM_ERROR_INFEASIBLE, "", "%d layers cannot be cut into %d parts", (int)count,
+                         (int)parts);
+        goto fail;
+    }
+    cuts[0] = 0;
+    cuts[parts] = work.count;
+    for (int32_t p = 1; p < parts; p++) {
+        int32_t layer = layers_before(count, parts, p), best = -1;
+        for (int32_t i = layers[layer - 1].last + 1; i <= layers[layer].first; i++)
+            if (work.is_cut[i] && (best < 0 || work.crossing[i] < work.crossing[best])) best = i;
+        if (best < 0) {
+            status = am_fail(error, AM_ERROR_INFEASIBLE, "", "no cut between layers %d and %d",
+                             (int)layer - 1, (int)layer);
+            goto fail;
+        }
+        cuts[p] = best;
+    }
+fail:
+    arena_free(&scratch);
+    return status;
+}
+
+/* ---- the plan ---- */
+
+/* The lists of a mesh data x tensor of devices 0, 1, ... */
+static AmStatus make_stage(PlanStage *stage, Arena *arena, const PlanContext *context, const Cluster *cluster,
+                           const Strategy *strategy, double memory_fraction, AmError *error) {
+    const ProblemSettings settings = {
+        .space = SPACE_AUTO, .memory_fraction = memory_fraction, .budget = {.limit = 1}};
+    int32_t count = strategy->data * strategy->tensor;
+    const Mesh mesh = {
+        .axis_count = 2,
+        .axes = {{.name = "data", .size = strategy->data}, {.name = "model", .size = strategy->tensor}},
+        .device_count = count};
+    Problem *problem = NULL;
+    AxisPlan lists = {0};
+    bool found = true;
+    int32_t *devices = ARENA_ARRAY(arena, int32_t, count);
+    if (!devices) return am_fail_memory(error, count);
+    for (int32_t d = 0; d < count; d++) devices[d] = d;
+    AmStatus status;
+    TRY_OR_FAIL(problem_create(&problem, context, cluster, &mesh, devices, &settings, error));
+    if (strategy->tensor > 1) TRY_OR_FAIL(baseline_megatron(problem, 1, &lists, &found, error));
+    if (!found) {
+        status = am_fail(error, AM_ERROR_INFEASIBLE, "",
+                         "no weights can be split %d ways by the strict rules", (int)strategy->tensor);
+        goto fail;
+    }
+    if (strategy->tensor > 1 && strategy->splits_sequence && !baseline_sequence(problem, 1, &lists)) {
+        status = am_fail(error, AM_ERROR_INFEASIBLE, "", "no sequence can be split %d ways",
+                         (int)strategy->tensor);
+        goto fail;
+    }
+    if (strategy->data > 1 && !baseline_batch(problem, 0, &lists)) {
+        status = am_fail(error, AM_ERROR_INFEASIBLE, "", "%d devices cannot share a micro-batch",
+                         (int)strategy->data);
+        goto fail;
+    }
+    if (strategy->data > 1) lists.storage[0] = (uint8_t)strategy->zero;
+    problem_stage(problem, &lists, arena, stage);
+    if (arena->failed) status = am_fail_memory(error, count);
+fail:
+    problem_free(problem);
+    return status;
+}
+
+static AmStatus make_plan(Plan *plan, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                          const Strategy *strategy, double memory_fraction, AmError *error) {
+    const MicroBatching batching = {.micro_batches = strategy->micro_batches,
+                                    .separate_backward = strategy->stages > 1};
+    const SearchOptions described = {.searcher = SEARCHER_BASELINE};
+    const PlanContext *context;
+    int32_t parts = strategy->stages * strategy->chunks, cuts[STAGES_MOST + 1];
+    if (parts > STAGES_MOST)
+        return am_fail(error, AM_ERROR_INFEASIBLE, "", "%d stages of %d chunks: at most %d parts can be made",
+                       (int)strategy->stages, (int)strategy->chunks, STAGES_MOST);
+    TRY(plan_context_for(&context, whole, &batching, error));
+    PlanStage *inside = ARENA_ARRAY(arena, PlanStage, 1);
+    if (!inside) return am_fail_memory(error, (int64_t)sizeof *inside);
+    TRY(make_stage(inside, arena, context, cluster, strategy, memory_fraction, error));
+    search_describe_plan(plan, context, cluster, &described);
+    TRY(micro_batches_state_relaxations(plan, arena, context, error));
+    plan->stages = inside;
+    plan->stage_count = strategy->stages;
+    if (strategy->stages == 1) return AM_OK;
+    TRY(strategy_cuts(cuts, whole, parts, error));
+    inside->range_count = strategy->chunks;
+    plan->schedule = schedule_kind_name(strategy->schedule);
+    return even_pipeline_stages(&plan->stages, arena, inside, cuts, strategy->stages, error);
+}
+
+AmStatus strategy_simulate(Plan **plan, Simulation **simulation, Arena *arena, PlanContext *whole,
+                           const Cluster *cluster, const Strategy *strategy, double memory_fraction,
+                           AmError *error) {
+    *plan = ARENA_ARRAY(arena, Plan, 1);
+    if (!*plan) return am_fail_memory(error, (int64_t)sizeof **plan);
+    TRY(make_plan(*plan, arena, whole, cluster, strategy, memory_fraction, error));
+    TRY(simulate_plan(simulation, arena, (*plan)->context, *plan, cluster, memory_fraction, error));
+    return simulation_predict(*plan, arena, *simulation, error);
+}

@@ -1,0 +1,35 @@
+/* A given strategy as a plan, without a search.
+ *
+ * Stages have equal numbers of layers, as in Megatron-LM: where the layers do not divide, the first and the
+ * last parts have one less. Each stage is a mesh data x tensor with the tensor axis innermost. The batch is
+ * split over the first axis, Megatron-LM's classes (baseline.h) over the second, and the sequence over the
+ * second where activations are split by it. ZeRO's level applies to the first axis.
+ */
+#ifndef PLANNERS_STRATEGY_H
+#define PLANNERS_STRATEGY_H
+
+#include "cost/simulate.h"
+#include "planners/search.h"
+
+typedef struct Strategy {
+    int32_t data, tensor, stages;
+    int32_t chunks; /* of each stage; 1 but for interleaved_1f1b */
+    int32_t micro_batches;
+    ScheduleKind schedule; /* of several stages */
+    int32_t zero;          /* 0 to 3 */
+    bool splits_sequence;
+} Strategy;
+
+/* Makes the plan and simulates it, also where it does not fit. The plan is in the arena and has predictions;
+ * its context is owned by `whole`, and the next strategy with as many micro-batches uses it, too.
+ * AM_ERROR_INFEASIBLE: the module does not allow the strategy; the message has the reason. */
+AmStatus strategy_simulate(Plan **plan, Simulation **simulation, Arena *arena, PlanContext *whole,
+                           const Cluster *cluster, const Strategy *strategy, double memory_fraction,
+                           AmError *error);
+
+/* The beginnings of parts of equal numbers of layers: cuts[p] is the first instruction of part p, and the
+ * last one the end of the entry. AM_ERROR_INFEASIBLE: there are fewer layers than parts, or no cut between
+ * two of them. */
+AmStatus strategy_cuts(int32_t *cuts, const PlanContext *whole, int32_t parts, AmError *error);
+
+#endif
