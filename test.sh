@@ -100,7 +100,7 @@ quick_linker() {
 }
 
 c_files() {
-  find base ir propagation lowering cost dqn planners executor api cli bench tests include \
+  find base ir models published propagation lowering cost dqn planners executor api cli bench tests include \
     \( -name '*.c' -o -name '*.h' -o -name '*.cu' \) 2>/dev/null | LC_ALL=C sort
 }
 

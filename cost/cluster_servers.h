@@ -2,7 +2,7 @@
 #ifndef COST_CLUSTER_SERVERS_H
 #define COST_CLUSTER_SERVERS_H
 
-#include "cost/cluster.h"
+#include "cost/cluster/cluster.h"
 
 typedef struct ClusterServers {
     const char *device_type; /* "A100-80GB" */

@@ -3,11 +3,11 @@
 
 #include <math.h>
 
-#include "planners/baseline.h"
-#include "planners/even_pipeline.h"
-#include "planners/layer_path.h"
-#include "propagation/micro_batches.h"
-#include "propagation/stages.h"
+#include "planners/baselines/baseline.h"
+#include "planners/baselines/even_pipeline.h"
+#include "planners/baselines/layer_path.h"
+#include "lowering/micro_batch/micro_batches.h"
+#include "propagation/stages/stages.h"
 
 /* ---- cuts between layers ---- */
 

@@ -8,8 +8,8 @@
 #ifndef PLANNERS_STRATEGY_H
 #define PLANNERS_STRATEGY_H
 
-#include "cost/simulate.h"
-#include "planners/search.h"
+#include "cost/simulate/simulate.h"
+#include "planners/single_stage/search.h"
 
 typedef struct Strategy {
     int32_t data, tensor, stages;
