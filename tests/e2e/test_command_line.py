@@ -65,8 +65,8 @@ def on_terminal(*arguments, stdout_too=False, **environment):
 
 # ---- help ----
 
-COMMANDS = ["info", "convert", "groups", "propagate", "lower", "cluster", "search", "simulate", "explain", "export", "run",
-            "agent", "agent train", "agent evaluate", "agent generate"]
+COMMANDS = ["info", "convert", "groups", "propagate", "lower", "cluster", "search", "simulate", "explain", "export",
+            "published", "run", "agent", "agent train", "agent evaluate", "agent generate"]
 
 
 def check_help(command):

@@ -1,0 +1,242 @@
+/* automap published: predictions beside measured training runs. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "cli/common.h"
+#include "cli/published_rows.h"
+#include "cli/search_progress.h"
+#include "cli/terminal.h"
+#include "cost/cluster.h"
+#include "published/summary.h"
+
+#define GIB 1073741824.0
+
+static const char *failure_of(const PublishedRow *row) {
+    return row->outcome == PUBLISHED_NO_STRATEGY ? "no strategy is given" : row->error.text;
+}
+
+/* ---- JSON ---- */
+
+static AmStatus print_json(const Cli *cli, const PublishedRow *rows, int32_t count, AmError *error) {
+    Text text = {0};
+    for (int32_t k = 0; k < count; k++) {
+        const PublishedRow *row = &rows[k];
+        bool is_predicted = row->outcome == PUBLISHED_PREDICTED;
+        json_t *object = json_pack("{s:s, s:s, s:s, s:I}", "source", row->run->source, "group",
+                                   row->run->group, "row", row->run->row, "line", (json_int_t)row->run->line);
+        json_object_set_new(object, "predicted_seconds",
+                            is_predicted ? json_real(row->step_seconds) : json_null());
+        json_object_set_new(object, "predicted_peak_gib",
+                            is_predicted ? json_real((double)row->peak_bytes / GIB) : json_null());
+        json_object_set_new(object, "fits", is_predicted ? json_boolean(row->fits) : json_null());
+        json_object_set_new(object, "error", is_predicted ? json_null() : json_string(failure_of(row)));
+        json_write(&text, object, JSON_STYLE_COMPACT);
+        text_append_string(&text, "\n");
+        json_decref(object);
+    }
+    AmStatus status = text.failed ? am_fail_memory(error, count) : cli_output(cli, &text, error);
+    text_free(&text);
+    return status;
+}
+
+/* ---- text ---- */
+
+static void append_percent(Text *text, double fraction, bool has_sign) {
+    if (!isfinite(fraction)) text_append_string(text, "");
+    else text_append(text, has_sign ? "%+.1f %%" : "%.1f %%", 100 * fraction);
+}
+
+static void append_row(Text *text, const PublishedRow *row) {
+    const PublishedRun *run = row->run;
+    text_append(text, "%lld\t%s\t%s\t%s\t%lld x %lld x %lld\t%lld\t", (long long)run->line, run->source,
+                run->group, run->row, (long long)run->data, (long long)run->tensor, (long long)run->pipeline,
+                (long long)row->micro_batch);
+    text_append_seconds(text, row->step_seconds);
+    text_append_string(text, "\t");
+    if (isfinite(run->step_seconds)) text_append_seconds(text, run->step_seconds);
+    text_append_string(text, "\t");
+    append_percent(text, row->step_seconds / run->step_seconds - 1, true);
+    text_append(text, "\t%.1f GiB\t", (double)row->peak_bytes / GIB);
+    if (isfinite(run->peak_gib)) text_append(text, "%.1f GiB", run->peak_gib);
+    text_append(text, "\t%s\t%s\n", row->fits ? "yes" : "no", run->outcome);
+}
+
+static void append_rows(Text *text, const PublishedRow *rows, int32_t count) {
+    Text table = {.is_styled = text->is_styled}, failures = {0};
+    text_append_string(&table, "line\tsource\tgroup\trow\tdata x tensor x stages\tmicro-batch\tpredicted\t"
+                               "measured\terror\tpeak\tmeasured\tfits\toutcome\n");
+    for (int32_t k = 0; k < count; k++) {
+        if (rows[k].outcome == PUBLISHED_PREDICTED) append_row(&table, &rows[k]);
+        else
+            text_append(&failures, "line %lld: %s %s: %s\n", (long long)rows[k].run->line,
+                        rows[k].run->source, rows[k].run->row, failure_of(&rows[k]));
+    }
+    if (table.failed) text->failed = true;
+    else text_append_table(text, table.data);
+    if (failures.length > 0) text_append_string(text, "\nskipped\n");
+    if (failures.length > 0) text_append_string(text, failures.data);
+    text_free(&table);
+    text_free(&failures);
+}
+
+static void append_summary(Text *text, const char *source, const PublishedSummary *summary) {
+    text_append(text, "%s\t%d\t%d\t", source, (int)summary->rows, (int)summary->failed);
+    append_percent(text, summary->median, false);
+    text_append_string(text, "\t");
+    append_percent(text, summary->mean, false);
+    text_append_string(text, "\t");
+    append_percent(text, summary->percentile_90, false);
+    text_append_string(text, "\t");
+    append_percent(text, summary->bias, true);
+    text_append_string(text, "\t");
+    if (isfinite(summary->tau)) text_append(text, "%.2f", summary->tau);
+    text_append_string(text, "\t");
+    append_percent(text, summary->regret, false);
+    text_append(text, "\t%d of %d\t%d of %d\n", (int)summary->oom_missed,
+                (int)(summary->oom_missed + summary->oom_found), (int)summary->ok_refused,
+                (int)(summary->ok_refused + summary->ok_found));
+}
+
+/* Rows without a strategy are left out: nothing was to be predicted. */
+static int32_t pairs_of(PublishedPair *pairs, const PublishedRow *rows, int32_t count, const char *source) {
+    int32_t used = 0;
+    for (int32_t k = 0; k < count; k++) {
+        const PublishedRun *run = rows[k].run;
+        bool is_predicted = rows[k].outcome == PUBLISHED_PREDICTED;
+        if (rows[k].outcome == PUBLISHED_NO_STRATEGY || (source && strcmp(run->source, source) != 0))
+            continue;
+        pairs[used++] = (PublishedPair){.group = run->group,
+                                        .measured = run->step_seconds,
+                                        .predicted = is_predicted ? rows[k].step_seconds : NAN,
+                                        .is_oom = strcmp(run->outcome, "oom") == 0,
+                                        .is_ok = strcmp(run->outcome, "ok") == 0,
+                                        .has_memory = is_predicted,
+                                        .fits = rows[k].fits};
+    }
+    return used;
+}
+
+static AmStatus append_summaries(Text *text, const PublishedRow *rows, int32_t count, AmError *error) {
+    Arena arena = {0};
+    PublishedPair *pairs = ARENA_ARRAY(&arena, PublishedPair, count + 1);
+    PublishedSummary summary;
+    Text table = {.is_styled = text->is_styled};
+    AmStatus status = pairs ? AM_OK : am_fail_memory(error, count);
+    text_append_string(&table, "source\tmeasured\tfailed\tmedian\tmean\t90th percentile\tbias\ttau\tregret\t"
+                               "oom missed\tfalse oom\n");
+    for (int32_t k = 0; k < count && status == AM_OK; k++) {
+        bool is_first = true;
+        for (int32_t b = 0; b < k && is_first; b++)
+            is_first = strcmp(rows[b].run->source, rows[k].run->source) != 0;
+        if (!is_first) continue;
+        int32_t used = pairs_of(pairs, rows, count, rows[k].run->source);
+        status = published_summarize(&summary, pairs, used, error);
+        if (status == AM_OK && used > 0) append_summary(&table, rows[k].run->source, &summary);
+    }
+    if (status == AM_OK)
+        status = published_summarize(&summary, pairs, pairs_of(pairs, rows, count, NULL), error);
+    if (status == AM_OK) append_summary(&table, "all", &summary);
+    if (status == AM_OK && !table.failed) {
+        text_append_string(text, "\nabsolute error of the step time, by source\n");
+        text_append_table(text, table.data);
+    }
+    text_free(&table);
+    arena_free(&arena);
+    return status;
+}
+
+static AmStatus print_text(const Cli *cli, const PublishedRow *rows, int32_t count, AmError *error) {
+    Text text = {.is_styled = terminal_output_is_styled(cli)};
+    append_rows(&text, rows, count);
+    AmStatus status = append_summaries(&text, rows, count, error);
+    if (status == AM_OK && text.failed) status = am_fail_memory(error, count);
+    if (status == AM_OK) status = cli_output(cli, &text, error);
+    text_free(&text);
+    return status;
+}
+
+/* ---- the command ---- */
+
+/* The rows that --source and --row choose, in the arena. */
+static AmStatus choose(const Cli *cli, Arena *arena, const PublishedRun *runs, int32_t count,
+                       PublishedRow **rows, int32_t *row_count, AmError *error) {
+    const char *source = cli_text(cli, "--source");
+    int64_t line = 0;
+    TRY(cli_integer(cli, "--row", 2, 1000000000, &line, error));
+    *rows = ARENA_ARRAY(arena, PublishedRow, count + 1);
+    *row_count = 0;
+    if (!*rows) return am_fail_memory(error, count);
+    for (int32_t k = 0; k < count; k++)
+        if ((line == 0 || runs[k].line == line) && (!source || strcmp(runs[k].source, source) == 0))
+            (*rows)[(*row_count)++].run = &runs[k];
+    if (*row_count > 0) return AM_OK;
+    if (line > 0)
+        return am_fail(error, AM_ERROR_USAGE, "", "--row %lld: no row is on this line", (long long)line);
+    if (source) return am_fail(error, AM_ERROR_USAGE, "", "--source %.60s: no row has this source", source);
+    return am_fail(error, AM_ERROR_INPUT, cli->arguments[0], "expected rows below the first line");
+}
+
+static AmStatus write_files(const Cli *cli, const PublishedRow *rows, double memory_fraction,
+                            AmError *error) {
+    const char *module = cli_text(cli, "--write-module"), *plan = cli_text(cli, "--write-plan");
+    if (!module && !plan) return AM_OK;
+    if (rows[0].outcome != PUBLISHED_PREDICTED)
+        return am_fail(error, AM_ERROR_INPUT, cli->arguments[0], "line %lld: %s",
+                       (long long)rows[0].run->line, failure_of(&rows[0]));
+    return published_write(&rows[0], memory_fraction, module, plan, error);
+}
+
+static AmStatus run_rows(const Cli *cli, Arena *arena, const FileBytes *bytes, AmError *error) {
+    PublishedRun *runs;
+    PublishedRow *rows;
+    int32_t run_count, count;
+    double memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION;
+    TRY(cli_number(cli, "--memory-fraction", 1e-6, 1, &memory_fraction, error));
+    TRY(published_read(&runs, &run_count, arena, bytes->name, bytes->data, bytes->length, error));
+    TRY(choose(cli, arena, runs, run_count, &rows, &count, error));
+    SearchProgressLine progress;
+    search_progress_begin(&progress, cli, PROGRESS_SWEEP, 0, 0);
+    AmStatus status = published_predict(rows, count, memory_fraction, progress.watch, error);
+    search_progress_end(&progress);
+    TRY(status);
+    TRY(write_files(cli, rows, memory_fraction, error));
+    return cli_has(cli, "--json") ? print_json(cli, rows, count, error) : print_text(cli, rows, count, error);
+}
+
+static AmStatus run(const Cli *cli, AmError *error) {
+    Arena arena = {0};
+    FileBytes bytes = {0};
+    bool writes = cli_has(cli, "--write-module") || cli_has(cli, "--write-plan");
+    if (writes && !cli_has(cli, "--row"))
+        return am_fail(error, AM_ERROR_USAGE, "", "--write-module and --write-plan need --row");
+    if (cli_has(cli, "--write-module")) TRY(file_check_writable(cli_text(cli, "--write-module"), error));
+    if (cli_has(cli, "--write-plan")) TRY(file_check_writable(cli_text(cli, "--write-plan"), error));
+    TRY(file_read(&bytes, cli->arguments[0], error));
+    AmStatus status = run_rows(cli, &arena, &bytes, error);
+    file_release(&bytes);
+    arena_free(&arena);
+    return status;
+}
+
+static const CliOption options[] = {
+    CLI_GROUP("rows"),
+    {"--source", "NAME", "rows of this source only", false},
+    {"--row", "LINE", "the row on this line of the file only", false},
+    {"--memory-fraction", "F", "usable part of a device's memory (default 0.9)", false},
+    CLI_GROUP("output"),
+    {"--write-module", "FILE", "module of the row, for simulate", false},
+    {"--write-plan", "PLAN", "plan of the row, for simulate", false},
+    {0}};
+
+const CliCommand CLI_PUBLISHED = {.name = "published",
+                                  .arguments = "RUNS.csv",
+                                  .summary = "predictions beside measured training runs of a CSV file",
+                                  .least_arguments = 1,
+                                  .most_arguments = 1,
+                                  .options = options,
+                                  .examples = "published runs.csv\n"
+                                              "published runs.csv --row 12 --write-module m.hlo.pb "
+                                              "--write-plan p.json",
+                                  .run = run};

@@ -1,0 +1,319 @@
+/* Rows of published; see published_rows.h. */
+#include "cli/published_rows.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/parallel.h"
+#include "cost/cluster_servers.h"
+#include "planners/scratch.h"
+#include "propagation/micro_batches.h"
+#include "propagation/stages.h"
+
+enum { ROWS_OF_TASK = 16, DEFAULT_PER_SERVER = 8, MOST_MICRO_BATCH = 1024 };
+
+/* ---- fields of a row ---- */
+
+#define REFUSE(error, ...) am_fail(error, AM_ERROR_INPUT, "", __VA_ARGS__)
+
+static AmStatus read_family(TransformerFamily *family, const char *model, AmError *error) {
+    for (int32_t k = 0; k < TRANSFORMER_FAMILIES; k++)
+        if (strcmp(model, transformer_family_name((TransformerFamily)k)) == 0) {
+            *family = (TransformerFamily)k;
+            return AM_OK;
+        }
+    return REFUSE(error, "unknown model %.60s (expected gpt, bert, llama or t5)", model);
+}
+
+/* Recomputation by name. Fused attention keeps no scores and computes them again for the backward pass, as
+ * selective recomputation does. */
+static AmStatus read_recompute(TransformerShape *shape, const PublishedRun *run, AmError *error) {
+    bool is_flash = strcmp(run->attention, "flash") == 0;
+    if (run->attention[0] && !is_flash && strcmp(run->attention, "unfused") != 0)
+        return REFUSE(error, "unknown attention %.60s (expected flash or unfused)", run->attention);
+    if (strcmp(run->recompute, "full") == 0) shape->recompute = TRANSFORMER_RECOMPUTE_FULL;
+    else if (strcmp(run->recompute, "selective") == 0) shape->recompute = TRANSFORMER_RECOMPUTE_SELECTIVE;
+    else if (!run->recompute[0] || strcmp(run->recompute, "none") == 0)
+        shape->recompute = is_flash ? TRANSFORMER_RECOMPUTE_SELECTIVE : TRANSFORMER_RECOMPUTE_NONE;
+    else
+        return REFUSE(error, "unknown recomputation %.60s (expected none, selective or full)",
+                      run->recompute);
+    return AM_OK;
+}
+
+static AmStatus read_shape(TransformerShape *shape, const PublishedRun *run, AmError *error) {
+    *shape = (TransformerShape){.layers = run->layers,
+                                .width = run->hidden,
+                                .heads = run->heads,
+                                .kv_heads = run->kv_heads > 0 ? run->kv_heads : run->heads,
+                                .ffn = run->ffn > 0 ? run->ffn : 4 * run->hidden,
+                                .vocabulary = run->vocabulary,
+                                .sequence = run->sequence,
+                                .batch = run->global_batch,
+                                .type = DTYPE_BF16,
+                                .optimizer = TRANSFORMER_ADAM};
+    TRY(read_family(&shape->family, run->model, error));
+    TRY(read_recompute(shape, run, error));
+    if (run->type[0]) shape->type = dtype_from_name(run->type);
+    if (shape->type != DTYPE_F32 && shape->type != DTYPE_BF16 && shape->type != DTYPE_F16)
+        return REFUSE(error, "unknown dtype %.60s (expected f32, bf16 or f16)", run->type);
+    if (strcmp(run->optimizer, "sgd") == 0) shape->optimizer = TRANSFORMER_SGD;
+    else if (run->optimizer[0] && strcmp(run->optimizer, "adam") != 0)
+        return REFUSE(error, "unknown optimizer %.60s (expected adam or sgd)", run->optimizer);
+    return transformer_check(shape, error);
+}
+
+static AmStatus read_schedule(ScheduleKind *kind, const PublishedRun *run, AmError *error) {
+    const char *name = run->schedule;
+    bool is_plain = !name[0] || strcmp(name, "none") == 0;
+    *kind = is_plain                     ? SCHEDULE_1F1B
+            : strcmp(name, "zb_1p") == 0 ? SCHEDULE_ZB_H1 /* as much memory as 1f1b */
+                                         : schedule_kind_find(name);
+    if (*kind == SCHEDULE_KINDS) return REFUSE(error, "schedule %.60s cannot be planned", name);
+    return AM_OK;
+}
+
+/* All of the strategy but micro-batches, and chunks that are not given, which stay 0. */
+static AmStatus read_strategy(Strategy *strategy, const PublishedRun *run, AmError *error) {
+    *strategy = (Strategy){.data = (int32_t)run->data,
+                           .tensor = (int32_t)run->tensor,
+                           .stages = (int32_t)run->pipeline,
+                           .zero = run->zero > 0 ? (int32_t)run->zero : 0,
+                           .splits_sequence = run->splits_sequence == 1};
+    if (run->data * run->tensor * run->pipeline != run->devices)
+        return REFUSE(error, "data %lld x tensor %lld x pipeline %lld: expected %lld devices",
+                      (long long)run->data, (long long)run->tensor, (long long)run->pipeline,
+                      (long long)run->devices);
+    if (run->context > 1 || run->expert > 1)
+        return REFUSE(error, "context and expert parallelism cannot be planned from degrees");
+    if (strategy->zero > 3) return REFUSE(error, "zero %lld: expected 0 to 3", (long long)run->zero);
+    TRY(read_schedule(&strategy->schedule, run, error));
+    bool is_interleaved = strategy->schedule == SCHEDULE_INTERLEAVED && strategy->stages > 1;
+    if (run->chunks > 1 && !is_interleaved)
+        return REFUSE(error, "%lld chunks: expected schedule interleaved_1f1b", (long long)run->chunks);
+    if (run->global_batch % run->data != 0)
+        return REFUSE(error, "global_batch %lld: expected a multiple of data %lld",
+                      (long long)run->global_batch, (long long)run->data);
+    if (run->micro_batch > 0 && run->global_batch % (run->data * run->micro_batch) != 0)
+        return REFUSE(error, "global_batch %lld: expected a multiple of data %lld x micro_batch %lld",
+                      (long long)run->global_batch, (long long)run->data, (long long)run->micro_batch);
+    strategy->chunks = is_interleaved ? (run->chunks > 0 ? (int32_t)run->chunks : 0) : 1;
+    return AM_OK;
+}
+
+static AmStatus read_cluster(Cluster **cluster, Arena *arena, const PublishedRun *run, AmError *error) {
+    const ClusterServers servers = {.device_type = run->device,
+                                    .devices = (int32_t)run->devices,
+                                    .per_server =
+                                        run->per_server > 0 ? (int32_t)run->per_server : DEFAULT_PER_SERVER,
+                                    .gbit_per_device = run->network_gbit_per_device};
+    json_t *description;
+    TRY(cluster_of_servers(&description, &servers, error));
+    AmStatus status = cluster_from_json(cluster, arena, description, "the row's cluster", error);
+    json_decref(description);
+    return status;
+}
+
+/* ---- one row ---- */
+
+/* Simulates one strategy and keeps it if it is the first, or better: fits where the other does not, or is
+ * quicker. A strategy that the module refuses is an error of the row only where no other is possible. */
+static AmStatus try_strategy(PublishedRow *row, PlanContext *whole, const Cluster *cluster, Arena *scratch,
+                             const Strategy *strategy, double memory_fraction) {
+    ArenaMark mark = arena_mark(scratch);
+    AmError error = {0};
+    Plan *plan;
+    Simulation *simulation;
+    AmStatus status =
+        strategy_simulate(&plan, &simulation, scratch, whole, cluster, strategy, memory_fraction, &error);
+    bool is_first = row->outcome != PUBLISHED_PREDICTED;
+    if (status != AM_OK) {
+        if (is_first && row->error.code == AM_OK) row->error = error;
+        arena_release(scratch, mark);
+        return status == AM_ERROR_INFEASIBLE || status == AM_ERROR_INPUT ? AM_OK : status;
+    }
+    bool fits = simulation->fit.fits;
+    bool is_better = fits != row->fits ? fits : simulation->step_seconds < row->step_seconds;
+    if (is_first || is_better) {
+        row->outcome = PUBLISHED_PREDICTED;
+        row->strategy = *strategy;
+        row->micro_batch = row->run->global_batch / strategy->data / strategy->micro_batches;
+        row->step_seconds = simulation->step_seconds;
+        row->peak_bytes = simulation->fit.needed_bytes;
+        row->fits = fits;
+    }
+    arena_release(scratch, mark);
+    return AM_OK;
+}
+
+/* Tries every number of chunks where none is given. */
+static AmStatus try_chunks(PublishedRow *row, PlanContext *whole, const Cluster *cluster, Arena *scratch,
+                           Strategy strategy, double memory_fraction) {
+    if (strategy.chunks > 0) return try_strategy(row, whole, cluster, scratch, &strategy, memory_fraction);
+    int64_t layers = row->run->layers / strategy.stages;
+    for (int32_t chunks = 2; chunks <= layers && chunks * strategy.stages <= STAGES_MOST; chunks++) {
+        strategy.chunks = chunks;
+        if (layers % chunks == 0 || layers < 4)
+            TRY(try_strategy(row, whole, cluster, scratch, &strategy, memory_fraction));
+    }
+    if (row->outcome == PUBLISHED_PREDICTED || row->error.code != AM_OK) return AM_OK;
+    return am_fail(&row->error, AM_ERROR_INFEASIBLE, "", "%d stages cannot have chunks: at most %d parts",
+                   (int)strategy.stages, STAGES_MOST);
+}
+
+static AmStatus predict(PublishedRow *row, PlanContext *whole, Arena *scratch, double memory_fraction) {
+    const PublishedRun *run = row->run;
+    Cluster *cluster;
+    Strategy strategy = row->strategy;
+    AmStatus status = read_cluster(&cluster, scratch, run, &row->error);
+    if (status != AM_OK) return AM_OK; /* the row's */
+    int64_t share = run->global_batch / run->data;
+    int64_t first = run->micro_batch > 0 ? run->micro_batch : 1;
+    int64_t last = run->micro_batch > 0 ? run->micro_batch : MOST_MICRO_BATCH;
+    for (int64_t size = first; size <= last && size <= share && status == AM_OK; size *= 2) {
+        if (share % size != 0 || share / size > MICRO_BATCHES_MOST) continue;
+        strategy.micro_batches = (int32_t)(share / size);
+        status = try_chunks(row, whole, cluster, scratch, strategy, memory_fraction);
+    }
+    if (row->outcome != PUBLISHED_PREDICTED && row->error.code == AM_OK)
+        am_fail(&row->error, AM_ERROR_INFEASIBLE, "", "at most %d micro-batches can be made",
+                MICRO_BATCHES_MOST);
+    cluster_free(cluster);
+    return status;
+}
+
+/* ---- all rows ---- */
+
+/* Rows of one shape. */
+typedef struct ShapeTask {
+    PublishedRow **rows;
+    int32_t count;
+    AmStatus status;
+    AmError error;
+} ShapeTask;
+
+typedef struct Predicting {
+    ShapeTask *tasks;
+    Scratch *scratch;
+    SearchWatch *watch;
+    double memory_fraction;
+} Predicting;
+
+static AmStatus open_module(PlanContext **whole, const TransformerShape *shape, AmError *error) {
+    IrModule *module;
+    TRY(transformer_module(&module, shape, error));
+    return plan_context_of(whole, module, NULL, error);
+}
+
+static void run_task(void *user, int32_t k) {
+    const Predicting *self = user;
+    ShapeTask *task = &self->tasks[k];
+    Arena *scratch = scratch_take(self->scratch);
+    PlanContext *whole = NULL;
+    task->status = open_module(&whole, &task->rows[0]->shape, &task->error);
+    for (int32_t r = 0; r < task->count && task->status == AM_OK; r++) {
+        task->status = predict(task->rows[r], whole, scratch, self->memory_fraction);
+        if (task->status != AM_OK) task->error = task->rows[r]->error;
+        search_watch_count(self->watch, 1, NAN);
+    }
+    plan_context_free(whole);
+    scratch_give(self->scratch, scratch);
+}
+
+/* Rows by shape, then by number of micro-batches where that is given, then by line. */
+static int compare_rows(const void *left, const void *right) {
+    const PublishedRow *a = *(PublishedRow *const *)left, *b = *(PublishedRow *const *)right;
+    int order = memcmp(&a->shape, &b->shape, sizeof a->shape);
+    if (order) return order;
+    int64_t first = a->run->micro_batch * a->run->data, second = b->run->micro_batch * b->run->data;
+    if (first != second) return first < second ? -1 : 1;
+    return (a->run->line > b->run->line) - (a->run->line < b->run->line);
+}
+
+/* Reads the fields of the row; returns whether there is a step to simulate. */
+static bool prepare(PublishedRow *row) {
+    const PublishedRun *run = row->run;
+    TransformerShape shape;
+    row->outcome = PUBLISHED_FAILED;
+    if (run->data < 0 || run->tensor < 0 || run->pipeline < 0) {
+        row->outcome = PUBLISHED_NO_STRATEGY;
+        return false;
+    }
+    memset(&row->shape, 0, sizeof row->shape); /* shapes are compared by their bytes */
+    if (read_shape(&shape, run, &row->error) != AM_OK) return false;
+    row->shape.family = shape.family;
+    row->shape.layers = shape.layers;
+    row->shape.width = shape.width;
+    row->shape.heads = shape.heads;
+    row->shape.kv_heads = shape.kv_heads;
+    row->shape.ffn = shape.ffn;
+    row->shape.vocabulary = shape.vocabulary;
+    row->shape.sequence = shape.sequence;
+    row->shape.batch = shape.batch;
+    row->shape.type = shape.type;
+    row->shape.optimizer = shape.optimizer;
+    row->shape.recompute = shape.recompute;
+    return read_strategy(&row->strategy, run, &row->error) == AM_OK;
+}
+
+static int32_t make_tasks(ShapeTask *tasks, PublishedRow **sorted, int32_t count) {
+    int32_t task_count = 0;
+    for (int32_t k = 0, end; k < count; k = end) {
+        for (end = k + 1; end < count && end < k + ROWS_OF_TASK; end++)
+            if (memcmp(&sorted[end]->shape, &sorted[k]->shape, sizeof sorted[k]->shape) != 0) break;
+        tasks[task_count++] = (ShapeTask){.rows = sorted + k, .count = end - k};
+    }
+    return task_count;
+}
+
+AmStatus published_predict(PublishedRow *rows, int32_t count, double memory_fraction, SearchWatch *watch,
+                           AmError *error) {
+    Arena arena = {0};
+    PublishedRow **sorted = ARENA_ARRAY(&arena, PublishedRow *, count + 1);
+    Predicting self = {.tasks = ARENA_ARRAY(&arena, ShapeTask, count + 1),
+                       .watch = watch,
+                       .memory_fraction = memory_fraction,
+                       .scratch = scratch_create()};
+    AmStatus status = arena.failed || !self.scratch ? am_fail_memory(error, count) : AM_OK;
+    int32_t used = 0, task_count = 0;
+    for (int32_t k = 0; k < count && status == AM_OK; k++)
+        if (prepare(&rows[k])) sorted[used++] = &rows[k];
+    if (status == AM_OK) {
+        qsort(sorted, (size_t)used, sizeof *sorted, compare_rows);
+        task_count = make_tasks(self.tasks, sorted, used);
+        search_watch_expect(watch, used);
+        parallel_for(task_count, 0, run_task, &self);
+    }
+    for (int32_t k = 0; k < task_count && status == AM_OK; k++) {
+        status = self.tasks[k].status;
+        if (status != AM_OK && error) *error = self.tasks[k].error;
+    }
+    if (self.scratch) scratch_free(self.scratch);
+    arena_free(&arena);
+    return status;
+}
+
+/* ---- files ---- */
+
+AmStatus published_write(const PublishedRow *row, double memory_fraction, const char *module_path,
+                         const char *plan_path, AmError *error) {
+    Arena arena = {0};
+    PlanContext *whole = NULL;
+    Cluster *cluster = NULL;
+    Plan *plan;
+    Simulation *simulation;
+    AmStatus status;
+    TRY_OR_FAIL(open_module(&whole, &row->shape, error));
+    if (module_path) TRY_OR_FAIL(ir_write(whole->module, module_path, error));
+    if (!plan_path) goto fail;
+    TRY_OR_FAIL(read_cluster(&cluster, &arena, row->run, error));
+    TRY_OR_FAIL(strategy_simulate(&plan, &simulation, &arena, whole, cluster, &row->strategy, memory_fraction,
+                                  error));
+    TRY_OR_FAIL(plan_write(plan, whole, plan_path, error));
+fail:
+    cluster_free(cluster);
+    plan_context_free(whole);
+    arena_free(&arena);
+    return status;
+}

@@ -1,0 +1,158 @@
+# labels: cpu e2e
+# timeout: 120
+"""automap published: rows become modules and plans that simulate prices alike, modules train as the zoo's, empty
+fields take the fastest value, and rows that cannot be planned are named by line.
+
+Run as `AUTOMAP=build/automap python3 tests/e2e/test_published.py`.
+"""
+
+import csv
+import json
+import pathlib
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import automap
+
+MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
+WORK = pathlib.Path(tempfile.mkdtemp())
+
+COMMON = dict(source="paper", group="g", model="gpt", layers=4, hidden=64, heads=8, kv_heads=8, ffn=256, vocab=512,
+              sequence=32, dtype="f16", device="A100-80GB", devices=8, per_server=8, global_batch=32, micro_batch=2, data=8,
+              tensor=1, pipeline=1, schedule="none", zero=0, sequence_parallel="no", recompute="none",
+              attention="unfused", outcome="ok", step_seconds=0.01)  # fmt: skip
+
+PLANNED = [
+    dict(),
+    dict(data=2, tensor=4, group="h", step_seconds=0.02),
+    dict(data=2, tensor=4, sequence_parallel="yes", recompute="selective"),
+    dict(data=2, pipeline=4, schedule="1f1b", recompute="full"),
+    dict(data=2, tensor=2, pipeline=2, chunks=2, schedule="interleaved_1f1b", micro_batch=4),
+    dict(data=4, pipeline=2, schedule="zb_1p", micro_batch=2),
+    dict(zero=3, model="llama", kv_heads=4, dtype="bf16", attention="flash"),
+    dict(devices=16, per_server=8, network_gbit_per_device=100, data=16, zero=1),
+    dict(model="t5", layers=2, dtype="f32"),
+    dict(model="bert", tensor=2, data=4, outcome="oom", step_seconds=""),
+    dict(per_server="", kv_heads="", ffn="", zero="", recompute="", attention="", schedule="", chunks=""),
+]
+REFUSED = [
+    (dict(device="Z9000"), "unknown device Z9000"),
+    (dict(data=4), "expected 8 devices"),
+    (dict(micro_batch=3), "expected a multiple of data 8 x micro_batch 3"),
+    (dict(model="rnn"), "unknown model rnn"),
+    (dict(schedule="zb_2p", pipeline=2, data=4), "schedule zb_2p cannot be planned"),
+    (dict(devices=16, data=16, zero=1), "without a network rate"),
+    (dict(heads=7), "expected a multiple of 7 heads"),
+    (dict(chunks=2), "expected schedule interleaved_1f1b"),
+    (dict(pipeline=8, data=1, schedule="1f1b"), "4 layers cannot be cut into 8 parts"),
+    (dict(data="", tensor="", pipeline=""), "no strategy is given"),
+]
+
+
+def write_runs(name, rows):
+    path = WORK / name
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, sorted({*COMMON, "chunks", "network_gbit_per_device", "row"}))
+        writer.writeheader()
+        for number, row in enumerate(rows):
+            writer.writerow({**COMMON, "row": f"r{number}", **row})
+    return path
+
+
+def succeed(*words):
+    done = automap(*words)
+    assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stderr}"
+    return done.stdout
+
+
+def published(path, *options):
+    return [json.loads(line) for line in succeed("published", path, "--json", *options).splitlines()]
+
+
+def check_same_figures(path, found):
+    """--write-module and --write-plan, then simulate."""
+    module, plan = WORK / "m.hlo.pb", WORK / "p.json"
+    for k, row in enumerate(found[: len(PLANNED)]):
+        assert row["error"] is None, row
+        one = published(path, "--row", k + 2, "--write-module", module, "--write-plan", plan)
+        assert one == [row], (one, row)
+        simulated = json.loads(succeed("simulate", plan, module, "--json"))
+        assert simulated["step_seconds"] == row["predicted_seconds"], (PLANNED[k], row, simulated["step_seconds"])
+        peak = max(d["peak_bytes"] + d["channel_bytes"] for d in simulated["devices"])
+        assert abs(peak / 2**30 - row["predicted_peak_gib"]) < 1e-12, (PLANNED[k], peak, row)
+        assert simulated["fits"] == row["fits"]
+
+
+def check_refused(found):
+    for row, (changes, words) in zip(found[len(PLANNED) :], REFUSED, strict=True):
+        assert words in row["error"] and row["predicted_seconds"] is None, (changes, row)
+
+
+def check_text(path):
+    text = succeed("published", path)
+    for k, (changes, words) in enumerate(REFUSED):
+        line = next(line for line in text.splitlines() if line.startswith(f"line {len(PLANNED) + k + 2}:"))
+        assert words in line, (changes, line)
+    summary = next(line for line in text.splitlines() if line.startswith("all ")).split()
+    measured = len(PLANNED) - 1 + len(REFUSED) - 1
+    assert [int(word) for word in summary[1:3]] == [measured, len(REFUSED) - 1], summary
+
+
+def check_empty(path):
+    """The fastest of all micro-batches and chunks."""
+    base = dict(data=2, tensor=1, pipeline=4, schedule="interleaved_1f1b", layers=8, micro_batch="", chunks="")
+    given = [dict(base, micro_batch=m, chunks=2) for m in (1, 2, 4, 8, 16)]
+    found = published(write_runs("empty.csv", [base, *given]))
+    times = [row["predicted_seconds"] for row in found[1:] if row["predicted_seconds"]]
+    assert times and found[0]["predicted_seconds"] == min(times), found
+
+
+def check_losses():
+    """The modules train as the zoo's from the same values, whatever is recomputed."""
+    tiny = dict(layers=2, hidden=32, heads=8, kv_heads=8, ffn=64, vocab=128, sequence=16, dtype="f32", devices=1, data=1,
+                global_batch=16, micro_batch=16)  # fmt: skip
+    rows = [dict(tiny, model=model, recompute=kind) for model in ("gpt", "bert") for kind in ("none", "selective", "full")]
+    path, module = write_runs("tiny.csv", rows), WORK / "tiny.hlo.pb"
+    for k, row in enumerate(rows):
+        folder = MODELS / {"gpt": "gpt2_tiny", "bert": "bert_tiny"}[row["model"]]
+        published(path, "--row", k + 2, "--write-module", module)
+        output = succeed("run", module, "--plan", "none", "--state", folder / "state.npz", "--data", folder / "data.npz",
+                         "--steps", 4, "--json")  # fmt: skip
+        losses = [json.loads(line)["loss"] for line in output.splitlines() if '"loss"' in line][:4]
+        expected = json.loads((folder / "losses.json").read_text())["losses"][:4]
+        assert len(losses) == 4
+        for loss, want in zip(losses, expected):
+            assert abs(loss - want) < 2e-5 * want, (row, losses, expected)
+
+
+def check_messages(path):
+    bad = WORK / "bad.csv"
+    cases = [
+        ("source,model\n", 3, "bad.csv:1"),
+        (write_runs("word.csv", [dict(layers="many")]).read_text(), 3, "bad.csv:2"),
+        ("\0\1", 3, "bad.csv"),
+        (path.read_text().splitlines()[0] + "\n", 3, "expected rows below the first line"),
+    ]
+    for text, code, words in cases:
+        bad.write_text(text)
+        done = automap("published", bad)
+        assert done.returncode == code and words in done.stderr and len(done.stderr) < 600, (words, done)
+    for options, words in ((["--row", 99], "no row is on this line"), (["--source", "x"], "no row has this source"),
+                           (["--write-plan", WORK / "p.json"], "need --row")):  # fmt: skip
+        done = automap("published", path, *options)
+        assert done.returncode == 2 and words in done.stderr, (options, done)
+    done = automap("published", path, "--row", len(PLANNED) + 2, "--write-plan", WORK / "p.json")
+    assert done.returncode == 3 and "unknown device" in done.stderr, done
+
+
+runs = write_runs("runs.csv", [*PLANNED, *(changes for changes, _ in REFUSED)])
+rows = published(runs)
+assert [row["row"] for row in rows] == [f"r{k}" for k in range(len(rows))]
+check_same_figures(runs, rows)
+check_refused(rows)
+check_text(runs)
+check_empty(runs)
+check_losses()
+check_messages(runs)
+print(f"{len(rows)} rows")
