@@ -24,6 +24,8 @@ static const FileUse uses[] = {
     {.option = "--save"},
     {.option = "--trace"},
     {.option = "--html"},
+    {.option = "--write-module"},
+    {.option = "--write-plan"},
     {.option = "--plan", .command = "simulate"},
     {.option = "--profile", .command = "run"},
     {.option = "--profile", .command = "cluster"},
@@ -112,7 +114,10 @@ static AmStatus add_output(Outputs *outputs, const char *option, const char *pat
 
 /* The default path of the result without -o; NULL if it cannot collide with other outputs. */
 static const char *default_output(const Cli *cli) {
-    return is_command(cli, "simulate") || is_command(cli, "explain") ? "-" : NULL;
+    static const char *const commands[] = {"simulate", "explain", "published"};
+    for (size_t k = 0; k < sizeof commands / sizeof *commands; k++)
+        if (is_command(cli, commands[k])) return "-";
+    return NULL;
 }
 
 static AmStatus find_outputs(Outputs *outputs, const Cli *cli, const char *result, AmError *error) {
@@ -150,6 +155,7 @@ static const char *argument_input(const Cli *cli, int32_t argument) {
     if (is_command(cli, "agent evaluate")) return argument == 0 ? "agent" : "file";
     if (is_command(cli, "convert")) return argument == 0 ? "module" : NULL;
     if (is_command(cli, "cluster")) return "cluster";
+    if (is_command(cli, "published")) return "file";
     return argument == cli->argument_count - 1 ? "module" : "plan";
 }
 

@@ -60,8 +60,7 @@ EmitValue emit_concatenate(Emitter *self, EmitValue left, EmitValue right, int32
 EmitValue emit_gather_rows(Emitter *self, EmitValue table, EmitValue tokens);
 /* The sum of updates [b, s, h] at the rows that tokens [b, s] name, in the shape of `table`. */
 EmitValue emit_scatter_rows(Emitter *self, EmitValue table, EmitValue tokens, EmitValue updates);
-/* Replaces each value by itself behind one barrier, which keeps what is behind from being merged with
- * what is before. */
+/* Replaces each value by itself behind one barrier. Equal operators before and behind it stay apart. */
 void emit_barrier(Emitter *self, EmitValue **values, int32_t count);
 
 /* Appends the whole module: head, computations that reductions call, and the entry with its results.

@@ -139,7 +139,9 @@ def check_messages(path):
         done = automap("published", bad)
         assert done.returncode == code and words in done.stderr and len(done.stderr) < 600, (words, done)
     for options, words in ((["--row", 99], "no row is on this line"), (["--source", "x"], "no row has this source"),
-                           (["--write-plan", WORK / "p.json"], "need --row")):  # fmt: skip
+                           (["--write-plan", WORK / "p.json"], "need --row"),
+                           (["--row", 2, "--write-plan", path], "would replace the file that is read"),
+                           (["--row", 2, "--write-plan", WORK / "x", "--write-module", WORK / "x"], "both")):  # fmt: skip
         done = automap("published", path, *options)
         assert done.returncode == 2 and words in done.stderr, (options, done)
     done = automap("published", path, "--row", len(PLANNED) + 2, "--write-plan", WORK / "p.json")
