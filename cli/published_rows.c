@@ -80,7 +80,8 @@ static AmStatus read_strategy(Strategy *strategy, const PublishedRun *run, AmErr
                            .tensor = (int32_t)run->tensor,
                            .stages = (int32_t)run->pipeline,
                            .zero = run->zero > 0 ? (int32_t)run->zero : 0,
-                           .splits_sequence = run->splits_sequence == 1};
+                           .splits_sequence = run->splits_sequence == 1,
+                           .has_narrow_copies = strcmp(run->type, "f32") != 0};
     if (run->data * run->tensor * run->pipeline != run->devices)
         return REFUSE(error, "data %lld x tensor %lld x pipeline %lld: expected %lld devices",
                       (long long)run->data, (long long)run->tensor, (long long)run->pipeline,
@@ -117,16 +118,45 @@ static AmStatus read_cluster(Cluster **cluster, Arena *arena, const PublishedRun
 
 /* ---- one row ---- */
 
+/* The module of a shape, and its latest rewriting in micro-batches. */
+typedef struct ShapeModule {
+    PlanContext *whole, *split;
+    int32_t micro_batches;
+    bool separate_backward;
+} ShapeModule;
+
+/* The context for a strategy; rows that follow one another often need the same. */
+static AmStatus find_context(const PlanContext **context, ShapeModule *module, const Strategy *strategy,
+                             AmError *error) {
+    const MicroBatching batching = strategy_batching(strategy);
+    *context = module->whole;
+    if (batching.micro_batches == 1) return AM_OK;
+    bool is_same = module->split && module->micro_batches == batching.micro_batches &&
+                   module->separate_backward == batching.separate_backward;
+    if (!is_same) {
+        plan_context_free(module->split);
+        module->split = NULL;
+        TRY(plan_context_split(&module->split, module->whole, &batching, error));
+        module->micro_batches = batching.micro_batches;
+        module->separate_backward = batching.separate_backward;
+    }
+    *context = module->split;
+    return AM_OK;
+}
+
 /* Simulates one strategy and keeps it if it is the first, or better: fits where the other does not, or is
  * quicker. A strategy that the module refuses is an error of the row only where no other is possible. */
-static AmStatus try_strategy(PublishedRow *row, PlanContext *whole, const Cluster *cluster, Arena *scratch,
+static AmStatus try_strategy(PublishedRow *row, ShapeModule *module, const Cluster *cluster, Arena *scratch,
                              const Strategy *strategy, double memory_fraction) {
     ArenaMark mark = arena_mark(scratch);
     AmError error = {0};
     Plan *plan;
     Simulation *simulation;
-    AmStatus status =
-        strategy_simulate(&plan, &simulation, scratch, whole, cluster, strategy, memory_fraction, &error);
+    const PlanContext *context;
+    AmStatus status = find_context(&context, module, strategy, &error);
+    if (status == AM_OK)
+        status = strategy_simulate(&plan, &simulation, scratch, context, cluster, strategy, memory_fraction,
+                                   &error);
     bool is_first = row->outcome != PUBLISHED_PREDICTED;
     if (status != AM_OK) {
         if (is_first && row->error.code == AM_OK) row->error = error;
@@ -148,21 +178,21 @@ static AmStatus try_strategy(PublishedRow *row, PlanContext *whole, const Cluste
 }
 
 /* Tries every number of chunks where none is given. */
-static AmStatus try_chunks(PublishedRow *row, PlanContext *whole, const Cluster *cluster, Arena *scratch,
+static AmStatus try_chunks(PublishedRow *row, ShapeModule *module, const Cluster *cluster, Arena *scratch,
                            Strategy strategy, double memory_fraction) {
-    if (strategy.chunks > 0) return try_strategy(row, whole, cluster, scratch, &strategy, memory_fraction);
+    if (strategy.chunks > 0) return try_strategy(row, module, cluster, scratch, &strategy, memory_fraction);
     int64_t layers = row->run->layers / strategy.stages;
     for (int32_t chunks = 2; chunks <= layers && chunks * strategy.stages <= STAGES_MOST; chunks++) {
         strategy.chunks = chunks;
         if (layers % chunks == 0 || layers < 4)
-            TRY(try_strategy(row, whole, cluster, scratch, &strategy, memory_fraction));
+            TRY(try_strategy(row, module, cluster, scratch, &strategy, memory_fraction));
     }
     if (row->outcome == PUBLISHED_PREDICTED || row->error.code != AM_OK) return AM_OK;
     return am_fail(&row->error, AM_ERROR_INFEASIBLE, "", "%d stages cannot have chunks: at most %d parts",
                    (int)strategy.stages, STAGES_MOST);
 }
 
-static AmStatus predict(PublishedRow *row, PlanContext *whole, Arena *scratch, double memory_fraction) {
+static AmStatus predict(PublishedRow *row, ShapeModule *module, Arena *scratch, double memory_fraction) {
     const PublishedRun *run = row->run;
     Cluster *cluster;
     Strategy strategy = row->strategy;
@@ -174,7 +204,7 @@ static AmStatus predict(PublishedRow *row, PlanContext *whole, Arena *scratch, d
     for (int64_t size = first; size <= last && size <= share && status == AM_OK; size *= 2) {
         if (share % size != 0 || share / size > MICRO_BATCHES_MOST) continue;
         strategy.micro_batches = (int32_t)(share / size);
-        status = try_chunks(row, whole, cluster, scratch, strategy, memory_fraction);
+        status = try_chunks(row, module, cluster, scratch, strategy, memory_fraction);
     }
     if (row->outcome != PUBLISHED_PREDICTED && row->error.code == AM_OK)
         am_fail(&row->error, AM_ERROR_INFEASIBLE, "", "at most %d micro-batches can be made",
@@ -210,24 +240,28 @@ static void run_task(void *user, int32_t k) {
     const Predicting *self = user;
     ShapeTask *task = &self->tasks[k];
     Arena *scratch = scratch_take(self->scratch);
-    PlanContext *whole = NULL;
-    task->status = open_module(&whole, &task->rows[0]->shape, &task->error);
+    ShapeModule module = {0};
+    task->status = open_module(&module.whole, &task->rows[0]->shape, &task->error);
     for (int32_t r = 0; r < task->count && task->status == AM_OK; r++) {
-        task->status = predict(task->rows[r], whole, scratch, self->memory_fraction);
+        task->status = predict(task->rows[r], &module, scratch, self->memory_fraction);
         if (task->status != AM_OK) task->error = task->rows[r]->error;
         search_watch_count(self->watch, 1, NAN);
     }
-    plan_context_free(whole);
+    plan_context_free(module.split);
+    plan_context_free(module.whole);
     scratch_give(self->scratch, scratch);
 }
 
-/* Rows by shape, then by number of micro-batches where that is given, then by line. */
+/* Rows by shape, then by number of micro-batches where that is given, one stage or several,
+ * and by line. */
 static int compare_rows(const void *left, const void *right) {
     const PublishedRow *a = *(PublishedRow *const *)left, *b = *(PublishedRow *const *)right;
     int order = memcmp(&a->shape, &b->shape, sizeof a->shape);
     if (order) return order;
     int64_t first = a->run->micro_batch * a->run->data, second = b->run->micro_batch * b->run->data;
     if (first != second) return first < second ? -1 : 1;
+    bool is_one = a->run->pipeline == 1, other_is_one = b->run->pipeline == 1;
+    if (is_one != other_is_one) return is_one ? -1 : 1;
     return (a->run->line > b->run->line) - (a->run->line < b->run->line);
 }
 
@@ -307,9 +341,12 @@ AmStatus published_write(const PublishedRow *row, double memory_fraction, const 
     TRY_OR_FAIL(open_module(&whole, &row->shape, error));
     if (module_path) TRY_OR_FAIL(ir_write(whole->module, module_path, error));
     if (!plan_path) goto fail;
+    const MicroBatching batching = strategy_batching(&row->strategy);
+    const PlanContext *context;
     TRY_OR_FAIL(read_cluster(&cluster, &arena, row->run, error));
-    TRY_OR_FAIL(strategy_simulate(&plan, &simulation, &arena, whole, cluster, &row->strategy, memory_fraction,
-                                  error));
+    TRY_OR_FAIL(plan_context_for(&context, whole, &batching, error));
+    TRY_OR_FAIL(strategy_simulate(&plan, &simulation, &arena, context, cluster, &row->strategy,
+                                  memory_fraction, error));
     TRY_OR_FAIL(plan_write(plan, whole, plan_path, error));
 fail:
     cluster_free(cluster);

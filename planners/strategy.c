@@ -3,10 +3,11 @@
 
 #include <math.h>
 
+#include "lowering/micro_batch/micro_batches.h"
 #include "planners/baselines/baseline.h"
 #include "planners/baselines/even_pipeline.h"
 #include "planners/baselines/layer_path.h"
-#include "lowering/micro_batch/micro_batches.h"
+#include "propagation/plan/storage_roles.h"
 #include "propagation/stages/stages.h"
 
 /* ---- cuts between layers ---- */
@@ -84,6 +85,29 @@ fail:
 
 /* ---- the plan ---- */
 
+/* Shards f32 weights over the first axis as optimizer state. Each device gathers their 16-bit copies once a
+ * step, before the loops over micro-batches that read them. */
+static AmStatus shard_masters(PlanStage *stage, Arena *arena, const PlanContext *context, AmError *error) {
+    const Rules *rules = context->rules;
+    PlanList *list = &stage->lists[0];
+    list->entries[list->count++] = (PlanEntry){.class_index = PLAN_ANY_CLASS, .kind = PLAN_WEIGHTS};
+    stage->keeps_gathered = true;
+    int32_t capacity = 0;
+    bool *is_named = ARENA_ARRAY(arena, bool, rules->count);
+    if (!is_named) return am_fail_memory(error, rules->count);
+    for (int32_t k = 0; k < rules->loop_count; k++)
+        for (int32_t l = 0; l < rules->loops[k].leaf_count; l++) {
+            const LoopLeaf *leaf = &rules->loops[k].leaves[l];
+            bool is_weight = context->choices->storage->role[leaf->initial] == STORAGE_WEIGHT;
+            if (!leaf->is_invariant || leaf->in_body < 0 || !is_weight || is_named[leaf->initial]) continue;
+            is_named[leaf->initial] = true;
+            ARENA_RESERVE(arena, stage->reshard, stage->reshard_count, capacity);
+            if (!stage->reshard) return am_fail_memory(error, capacity);
+            stage->reshard[stage->reshard_count++] = (PlanReshard){leaf->initial, PLAN_BEFORE};
+        }
+    return AM_OK;
+}
+
 /* The lists of a mesh data x tensor of devices 0, 1, ... */
 static AmStatus make_stage(PlanStage *stage, Arena *arena, const PlanContext *context, const Cluster *cluster,
                            const Strategy *strategy, double memory_fraction, AmError *error) {
@@ -121,22 +145,25 @@ static AmStatus make_stage(PlanStage *stage, Arena *arena, const PlanContext *co
     if (strategy->data > 1) lists.storage[0] = (uint8_t)strategy->zero;
     problem_stage(problem, &lists, arena, stage);
     if (arena->failed) status = am_fail_memory(error, count);
+    bool shards_masters = strategy->has_narrow_copies && lists.storage[0] > 0 && lists.storage[0] < 3;
+    if (status == AM_OK && shards_masters) status = shard_masters(stage, arena, context, error);
 fail:
     problem_free(problem);
     return status;
 }
 
-static AmStatus make_plan(Plan *plan, Arena *arena, PlanContext *whole, const Cluster *cluster,
+MicroBatching strategy_batching(const Strategy *strategy) {
+    return (MicroBatching){.micro_batches = strategy->micro_batches,
+                           .separate_backward = strategy->stages > 1};
+}
+
+static AmStatus make_plan(Plan *plan, Arena *arena, const PlanContext *context, const Cluster *cluster,
                           const Strategy *strategy, double memory_fraction, AmError *error) {
-    const MicroBatching batching = {.micro_batches = strategy->micro_batches,
-                                    .separate_backward = strategy->stages > 1};
     const SearchOptions described = {.searcher = SEARCHER_BASELINE};
-    const PlanContext *context;
     int32_t parts = strategy->stages * strategy->chunks, cuts[STAGES_MOST + 1];
     if (parts > STAGES_MOST)
         return am_fail(error, AM_ERROR_INFEASIBLE, "", "%d stages of %d chunks: at most %d parts can be made",
                        (int)strategy->stages, (int)strategy->chunks, STAGES_MOST);
-    TRY(plan_context_for(&context, whole, &batching, error));
     PlanStage *inside = ARENA_ARRAY(arena, PlanStage, 1);
     if (!inside) return am_fail_memory(error, (int64_t)sizeof *inside);
     TRY(make_stage(inside, arena, context, cluster, strategy, memory_fraction, error));
@@ -145,18 +172,18 @@ static AmStatus make_plan(Plan *plan, Arena *arena, PlanContext *whole, const Cl
     plan->stages = inside;
     plan->stage_count = strategy->stages;
     if (strategy->stages == 1) return AM_OK;
-    TRY(strategy_cuts(cuts, whole, parts, error));
+    TRY(strategy_cuts(cuts, plan_context_whole(context), parts, error));
     inside->range_count = strategy->chunks;
     plan->schedule = schedule_kind_name(strategy->schedule);
     return even_pipeline_stages(&plan->stages, arena, inside, cuts, strategy->stages, error);
 }
 
-AmStatus strategy_simulate(Plan **plan, Simulation **simulation, Arena *arena, PlanContext *whole,
+AmStatus strategy_simulate(Plan **plan, Simulation **simulation, Arena *arena, const PlanContext *context,
                            const Cluster *cluster, const Strategy *strategy, double memory_fraction,
                            AmError *error) {
     *plan = ARENA_ARRAY(arena, Plan, 1);
     if (!*plan) return am_fail_memory(error, (int64_t)sizeof **plan);
-    TRY(make_plan(*plan, arena, whole, cluster, strategy, memory_fraction, error));
-    TRY(simulate_plan(simulation, arena, (*plan)->context, *plan, cluster, memory_fraction, error));
+    TRY(make_plan(*plan, arena, context, cluster, strategy, memory_fraction, error));
+    TRY(simulate_plan(simulation, arena, context, *plan, cluster, memory_fraction, error));
     return simulation_predict(*plan, arena, *simulation, error);
 }

@@ -9,6 +9,7 @@
 #define PLANNERS_STRATEGY_H
 
 #include "cost/simulate/simulate.h"
+#include "lowering/micro_batch/micro_batches.h"
 #include "planners/single_stage/search.h"
 
 typedef struct Strategy {
@@ -18,12 +19,17 @@ typedef struct Strategy {
     ScheduleKind schedule; /* of several stages */
     int32_t zero;          /* 0 to 3 */
     bool splits_sequence;
+    bool has_narrow_copies; /* products use 16-bit copies of f32 weights, which are then optimizer state: ZeRO
+                               shards them from level 1 on, and every device keeps the copies for the step */
 } Strategy;
 
-/* Makes the plan and simulates it, also where it does not fit. The plan is in the arena and has predictions;
- * its context is owned by `whole`, and the next strategy with as many micro-batches uses it, too.
+/* The rewriting of the module that the strategy needs. */
+MicroBatching strategy_batching(const Strategy *strategy);
+
+/* Makes the plan and simulates it, also where it does not fit. `context` is of the module in the strategy's
+ * micro-batches; several strategies may use it. The plan is in the arena and has predictions.
  * AM_ERROR_INFEASIBLE: the module does not allow the strategy; the message has the reason. */
-AmStatus strategy_simulate(Plan **plan, Simulation **simulation, Arena *arena, PlanContext *whole,
+AmStatus strategy_simulate(Plan **plan, Simulation **simulation, Arena *arena, const PlanContext *context,
                            const Cluster *cluster, const Strategy *strategy, double memory_fraction,
                            AmError *error);
 

@@ -269,6 +269,17 @@ AmStatus storage_follow_overrides(const Storage *self, Arena *arena, AmError *er
     return AM_OK;
 }
 
+/* Gathers a value over the axes on which the stage stores weights in shards; over all axes if it names none,
+ * since an override may store them so. */
+static void gather_stored(SbpState *state, const PlanStage *stage) {
+    bool is_stored[MESH_MAX_AXES] = {false}, is_any = false;
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
+        for (int32_t k = 0; k < stage->lists[axis].count; k++)
+            is_any |= is_stored[axis] |= stage->lists[axis].entries[k].kind == PLAN_WEIGHTS;
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
+        if (is_stored[axis] || !is_any) sbp_set(state, axis, SBP_B);
+}
+
 /* Arrays that loops read unchanged and that come from `instruction` are carried whole. */
 static bool gather_before(Assignment *assignment, const PlanContext *context, int32_t instruction) {
     const Rules *rules = context->rules;
@@ -278,7 +289,7 @@ static bool gather_before(Assignment *assignment, const PlanContext *context, in
             const LoopLeaf *leaf = &rules->loops[k].leaves[l];
             if (!leaf->is_invariant || leaf->in_body < 0) continue;
             if (leaf->in_body != instruction && leaf->initial != instruction) continue;
-            assignment->stored[leaf->in_body] = (SbpState){.axis = {SBP_B}};
+            gather_stored(&assignment->stored[leaf->in_body], assignment->stage);
             assignment->redone[leaf->in_body] = false;
             found = true;
         }

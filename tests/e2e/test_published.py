@@ -32,6 +32,8 @@ PLANNED = [
     dict(data=4, pipeline=2, schedule="zb_1p", micro_batch=2),
     dict(zero=3, model="llama", kv_heads=4, dtype="bf16", attention="flash"),
     dict(devices=16, per_server=8, network_gbit_per_device=100, data=16, zero=1),
+    dict(data=2, tensor=2, pipeline=2, schedule="1f1b", zero=1),
+    dict(data=4, tensor=2, zero=2, model="llama", recompute="full"),
     dict(model="t5", layers=2, dtype="f32"),
     dict(model="bert", tensor=2, data=4, outcome="oom", step_seconds=""),
     dict(per_server="", kv_heads="", ffn="", zero="", recompute="", attention="", schedule="", chunks=""),
