@@ -1,5 +1,5 @@
 /* Clusters of equal servers; see cluster_servers.h. */
-#include "cost/cluster_servers.h"
+#include "cost/cluster/cluster_servers.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Clusters of equal servers of a built-in device type, for machines that have no name of their own. */
-#ifndef COST_CLUSTER_SERVERS_H
-#define COST_CLUSTER_SERVERS_H
+#ifndef COST_CLUSTER_CLUSTER_SERVERS_H
+#define COST_CLUSTER_CLUSTER_SERVERS_H
 
 #include "cost/cluster/cluster.h"
 

@@ -1,12 +1,12 @@
 /* Rows of published; see published_rows.h. */
-#include "cli/published_rows.h"
+#include "cli/commands/published_rows.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/parallel.h"
-#include "cost/cluster_servers.h"
+#include "cost/cluster/cluster_servers.h"
 #include "planners/scratch.h"
 #include "propagation/micro_batches.h"
 #include "propagation/stages.h"

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "cli/commands/published_rows.h"
 #include "cli/common.h"
-#include "cli/published_rows.h"
 #include "cli/search_progress.h"
 #include "cli/terminal.h"
 #include "cost/cluster.h"
