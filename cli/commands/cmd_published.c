@@ -3,12 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "cli/commands/published_rows.h"
 #include "cli/common.h"
-#include "cli/search_progress.h"
+#include "cli/commands/search_progress.h"
 #include "cli/terminal.h"
-#include "cost/cluster.h"
+#include "cost/cluster/cluster.h"
 #include "published/summary.h"
 
 #define GIB 1073741824.0

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/parallel.h"
+#include "base/system/parallel.h"
 #include "cost/cluster/cluster_servers.h"
-#include "planners/scratch.h"
-#include "propagation/micro_batches.h"
-#include "propagation/stages.h"
+#include "planners/problem/scratch.h"
+#include "lowering/micro_batch/micro_batches.h"
+#include "propagation/stages/stages.h"
 
 enum { ROWS_OF_TASK = 16, DEFAULT_PER_SERVER = 8, MOST_MICRO_BATCH = 1024 };
 

@@ -2,9 +2,9 @@
 #ifndef CLI_COMMANDS_PUBLISHED_ROWS_H
 #define CLI_COMMANDS_PUBLISHED_ROWS_H
 
-#include "cost/simulate.h"
+#include "cost/simulate/simulate.h"
 #include "models/transformer.h"
-#include "planners/search_watch.h"
+#include "planners/problem/search_watch.h"
 #include "planners/strategy.h"
 #include "published/runs.h"
 
