@@ -54,21 +54,29 @@ static AmStatus create_problems(SingleStageSearch *self, AmError *error) {
                            self->options->mesh, mesh.device_count, self->cluster->name, devices);
         return add_problem(self, &mesh, error);
     }
-    AmError refusal = {0}; /* of the last mesh left out */
+    AmError shown = {0};     /* of the last mesh left out; of those of two proper axes, if there are */
+    int32_t shown_model = 0; /* its second axis */
     for (int32_t model = 1; model <= devices && self->problem_count < SEARCH_MOST_MESHES; model++) {
         if (devices % model != 0) continue;
         Mesh mesh = {.axis_count = 2,
                      .axes = {{.name = "data", .size = devices / model}, {.name = "model", .size = model}},
                      .device_count = devices};
-        refusal = (AmError){0};
+        AmError refusal = {0};
         AmStatus status = add_problem(self, &mesh, &refusal);
+        bool is_proper = model > 1 && model < devices;
+        bool is_shown = is_proper || shown_model <= 1;
+        if (status == AM_ERROR_INFEASIBLE && is_shown) {
+            shown = refusal;
+            shown_model = model;
+        }
         if (status == AM_OK || status == AM_ERROR_INFEASIBLE) continue;
         if (error) *error = refusal;
         return status;
     }
     if (self->problem_count > 0) return AM_OK;
     return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source,
-                   "no mesh of data x model takes the pins; on the last one: %s", refusal.text);
+                   "no mesh of data x model takes the pins; on data=%d,model=%d: %s", devices / shown_model,
+                   shown_model, shown.text);
 }
 
 AmStatus single_stage_plan(SingleStageSearch *self, const Problem *problem, const AxisPlan *axis_plan,

@@ -81,6 +81,8 @@ def mistakes():
          "--state", "random", "--data", GPT.parent / "data.npz", "--checkpoint", "ck", "--resume"),
         (4, "search --expert megatron_3d (on one server megatron) finds plans", "export", "plan.json", MLP, "--format",
          "megatron", "-o", "out"),
+        (4, "on data=2,model=2: pin \"*bias=-\"", "search", MLP, "-o", "out.json", "--cluster", "nominal:4", "--pin",
+         "*bias=-", "--pin", "*bias=data"),
         (2, "3 devices, cluster nominal:2 has 2", *search, "--mesh", "data=3"),
         (2, "named twice", *search, "--mesh", "data=2,data=1"),
         (2, "expected AXIS=SIZE", *search, "--mesh", "data"),
