@@ -242,7 +242,6 @@ static void test_refused(void **state) {
         {"cuLaunchKernel=719", "starting a kernel"},
         {"cuStreamSynchronize=700", "CUDA_ERROR_ILLEGAL_ADDRESS"},
 #ifdef AUTOMAP_HAVE_NCCL
-        {"ncclAllReduce=5@200", "NCCL: all_reduce: invalid usage"},
         {"ncclSend=5@30", "NCCL: transfer: invalid usage"},
 #endif
     };
@@ -250,12 +249,28 @@ static void test_refused(void **state) {
         error = (AmError){0};
         stand->reset();
         (stand->fail)(failures[k][0]);
-        assert_int_equal(probe_measure(&description, "cuda", 2, 0, NULL, &error), AM_ERROR_RUNTIME);
+        if (probe_measure(&description, "cuda", 2, 0, NULL, &error) != AM_ERROR_RUNTIME)
+            fail_msg("%s: no failure", failures[k][0]);
         assert_null(description);
         if (!strstr(error.text, failures[k][1])) fail_msg("%s: %s", failures[k][0], error.text);
         (stand->fail)("");
         assert_nothing_left();
     }
+#ifdef AUTOMAP_HAVE_NCCL
+    /* With time enough: a whole probe on a crowded machine may end before the first collective. */
+    ProbeRanks ranks;
+    json_t *collectives;
+    const ProbeListener nobody = {0};
+    assert_true(probe_cuda.find_ranks(&ranks, 0, 2, 2));
+    ranks.most_bytes = 1 << 20;
+    error = (AmError){0};
+    (stand->fail)("ncclAllReduce=5@200");
+    assert_int_equal(probe_collectives(&collectives, &ranks, clock_seconds() + 60, &nobody, &error),
+                     AM_ERROR_RUNTIME);
+    (stand->fail)("");
+    if (!strstr(error.text, "NCCL: all_reduce: invalid usage")) fail_msg("%s", error.text);
+    assert_nothing_left();
+#endif
     (stand->fail)("ncclCommInitRankConfig=2,cuMemcpyPeerAsync=719");
     setenv("STAND_IN_PEERS", "0", 1);
     assert_int_equal(probe_measure(&description, "cuda", 2, 0, NULL, &error), AM_ERROR_RUNTIME);
