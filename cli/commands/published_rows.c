@@ -188,8 +188,10 @@ static AmStatus try_chunks(PublishedRow *row, ShapeModule *module, const Cluster
             TRY(try_strategy(row, module, cluster, scratch, &strategy, memory_fraction));
     }
     if (row->outcome == PUBLISHED_PREDICTED || row->error.code != AM_OK) return AM_OK;
-    return am_fail(&row->error, AM_ERROR_INFEASIBLE, "", "%d stages cannot have chunks: at most %d parts",
-                   (int)strategy.stages, STAGES_MOST);
+    am_fail(&row->error, AM_ERROR_INFEASIBLE, "",
+            "%lld layers in %d stages cannot have chunks, at most %d parts", (long long)row->run->layers,
+            (int)strategy.stages, STAGES_MOST);
+    return AM_OK; /* the row's */
 }
 
 static AmStatus predict(PublishedRow *row, ShapeModule *module, Arena *scratch, double memory_fraction) {
@@ -242,6 +244,11 @@ static void run_task(void *user, int32_t k) {
     Arena *scratch = scratch_take(self->scratch);
     ShapeModule module = {0};
     task->status = open_module(&module.whole, &task->rows[0]->shape, &task->error);
+    if (task->status == AM_ERROR_INPUT) {
+        for (int32_t r = 0; r < task->count; r++) task->rows[r]->error = task->error;
+        task->status = AM_OK;
+        task->count = 0;
+    }
     for (int32_t r = 0; r < task->count && task->status == AM_OK; r++) {
         task->status = predict(task->rows[r], &module, scratch, self->memory_fraction);
         if (task->status != AM_OK) task->error = task->rows[r]->error;

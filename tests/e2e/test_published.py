@@ -48,6 +48,7 @@ REFUSED = [
     (dict(heads=7), "expected a multiple of 7 heads"),
     (dict(chunks=2), "expected schedule interleaved_1f1b"),
     (dict(pipeline=8, data=1, schedule="1f1b"), "4 layers cannot be cut into 8 parts"),
+    (dict(data=2, pipeline=4, schedule="interleaved_1f1b", chunks="", micro_batch=""), "cannot have chunks"),
     (dict(data="", tensor="", pipeline=""), "no strategy is given"),
 ]
 
