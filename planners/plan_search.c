@@ -93,23 +93,20 @@ static AmStatus add_pipelines(Round *self, AmError *error) {
     return AM_OK;
 }
 
-/* Adds one-stage plans with a requested number of micro-batches: hybrid_search() has them for one
- * micro-batch alone. For large modules its tables must suffice if they contain a plan. */
-static AmStatus add_micro_batched_stage(Round *self, AmError *error) {
+/* Adds one-stage plans with one number of micro-batches above one. */
+static AmStatus add_stage_of(Round *self, int32_t micro_batches, AmError *error) {
     SearchContext *search = self->search, part = *search;
     SearchResult *result = &self->result, found = {.model_gap = NAN};
     SearchOptions single = self->options;
+    MicroBatching settings = *search->settings;
     AmError failure = {0};
     double bound;
+    settings.micro_batches = micro_batches;
+    part.settings = &settings;
     single.space = SPACE_SINGLE_STAGE;
     single.skip_bound = true;
     if (single.searcher == SEARCHER_AGENT)
         single.searcher = SEARCHER_DQN; /* the agent cuts pipelines alone */
-    bool is_left_out =
-        search->whole->rules->count > QUICKLY_PRICED && (result->plan || search->budget.is_cut);
-    is_left_out |= single.is_small && !search_is_over(search);
-    if (is_left_out || search->settings->micro_batches <= 1 || stop_wanted(&search->budget.stop))
-        return AM_OK;
     int64_t size = search_evaluations_for(single.searcher, search->whole->canonical->instruction_count);
     if (single.evaluations > 0) size = single.evaluations - result->evaluations;
     if (result->plan) single.rival_seconds = result->plan->predicted_step_seconds;
@@ -124,6 +121,37 @@ static AmStatus add_micro_batched_stage(Round *self, AmError *error) {
     return AM_OK;
 }
 
+static bool is_large(const SearchContext *search) {
+    return search->whole->rules->count > QUICKLY_PRICED;
+}
+
+/* Adds one-stage plans with a requested number of micro-batches: hybrid_search() has them for one
+ * micro-batch alone. For large modules its tables must suffice if they contain a plan. */
+static AmStatus add_micro_batched_stage(Round *self, AmError *error) {
+    const SearchContext *search = self->search;
+    bool is_left_out = is_large(search) && (self->result.plan || search->budget.is_cut);
+    is_left_out |= self->options.is_small && !search_is_over(search);
+    if (is_left_out || search->settings->micro_batches <= 1 || stop_wanted(&search->budget.stop))
+        return AM_OK;
+    return add_stage_of(self, search->settings->micro_batches, error);
+}
+
+/* Adds the baselines of one stage, each with its best number of micro-batches, once for all rounds. For a
+ * large module, also one-stage plans with the number of the best baseline, if that is the best plan. */
+static AmStatus add_stage_baselines(Round *self, AmError *error) {
+    SearchContext *search = self->search;
+    const SearchOptions *options = &self->options;
+    bool has_later = options->is_small && !search_is_over(search);
+    if (has_later || search->has_baselines || options->is_trial || options->no_seeds) return AM_OK;
+    search->has_baselines = true;
+    TRY(search_add_stage_baselines(&self->result, search, self->result.has_baselines, options, error));
+    const Plan *plan = self->result.plan;
+    bool is_baseline = plan && plan == self->result.pool.of[PLAN_ORIGIN_BASELINE].plan;
+    bool is_one_stage = is_baseline && plan->stage_count == 1 && plan->micro_batches > 1;
+    if (!is_one_stage || !is_large(search) || search_is_over(search)) return AM_OK;
+    return add_stage_of(self, plan->micro_batches, error);
+}
+
 /* Adds the baselines of several stages, which take some time to price. */
 static AmStatus add_pipeline_baselines(Round *self, AmError *error) {
     const SearchContext *search = self->search;
@@ -131,8 +159,8 @@ static AmStatus add_pipeline_baselines(Round *self, AmError *error) {
     SearchResult *result = &self->result;
     if (!result->plan || (self->options.is_small && !search_is_over(search))) return AM_OK;
     bool has_time = options->seconds == 0 && !result->interrupted && search->cluster->device_count > 1;
-    if (has_time && search->whole->rules->count <= QUICKLY_PRICED)
-        return search_add_pipeline_baselines(result, self->search, options, error);
+    if (has_time && !(is_large(search) && (search->budget.is_cut || options->is_trial)))
+        return search_add_pipeline_baselines(result, self->search, is_large(search), options, error);
     result->baselines[BASELINE_EVEN_PIPELINE].reason = "not priced here: --expert even_pipeline does";
     result->baselines[BASELINE_MEGATRON_3D].reason = "not priced here: --expert megatron_3d does";
     return AM_OK;
@@ -186,6 +214,7 @@ static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
     search_allow(&round.options, search, phase->size);
     TRY(add_pipelines(&round, error));
     TRY(add_micro_batched_stage(&round, error));
+    TRY(add_stage_baselines(&round, error));
     TRY(add_pipeline_baselines(&round, error));
     if (!result->plan) self->refusal = round.refusal;
     bool is_new = result->plan && result->plan->predicted_step_seconds != self->climbed_from;
@@ -236,6 +265,44 @@ static AmStatus search_stages(SearchContext *self, AmError *error) {
     return AM_ERROR_INFEASIBLE;
 }
 
+/* ---- one-stage plans ---- */
+
+/* Returns whether the search may choose the number of micro-batches if no plan with one fits. */
+static bool may_add_micro_batches(const SearchContext *self) {
+    const SearchOptions *options = self->options;
+    bool is_free = !options->mesh && options->pin_count == 0 && !options->kept && !options->is_trial;
+    return options->may_add_micro_batches && options->space == SPACE_SINGLE_STAGE && is_free &&
+           search_method_explores(options->searcher);
+}
+
+/* Chooses the number of micro-batches of the fastest baseline that fits; unchanged where none fits. */
+static AmStatus choose_number(SearchContext *self, AmError *error) {
+    SearchResult *result = self->result;
+    MicroBatching all = *self->settings;
+    all.micro_batches = 0;
+    self->settings = &all;
+    AmStatus status = search_add_stage_baselines(result, self, false, self->options, error);
+    self->settings = &self->chosen;
+    if (result->plan) self->chosen.micro_batches = result->plan->micro_batches;
+    return status;
+}
+
+/* Searches one-stage plans. For a large module, baselines choose the number of micro-batches before the
+ * search; for others, only where no plan fits. */
+static AmStatus search_one_stage(SearchContext *self, AmError *error) {
+    bool may_add = may_add_micro_batches(self);
+    AmError failure = {0};
+    self->chosen = *self->settings;
+    if (may_add && is_large(self)) TRY(choose_number(self, error));
+    AmStatus status = search_numbers(self, &failure);
+    if (status == AM_ERROR_INFEASIBLE && may_add && !is_large(self) && self->result->nearest) {
+        TRY(choose_number(self, error));
+        if (self->result->plan) status = search_numbers(self, &failure);
+    }
+    if (status != AM_OK && error && error->code == AM_OK) *error = failure;
+    return status;
+}
+
 /* ---- all of it ---- */
 
 /* Auto-MAP's own mode, whose only candidate is its plan. */
@@ -256,7 +323,7 @@ static AmStatus search_space(SearchContext *self, const StopSignal *end, AmError
     if (options->initial) TRY(search_check_given(options->initial, self->cluster, error));
     if (is_paper) TRY(search_as_paper(self, error));
     else if (spans_stages) TRY(search_stages(self, error));
-    else TRY(search_numbers(self, error));
+    else TRY(search_one_stage(self, error));
     result->interrupted |= options->interrupted && *options->interrupted;
     bool is_proved = spans_stages || (!is_paper && result->plan->stage_count > 1);
     if (is_proved && !options->skip_bound) TRY(prove(self, options, error));

@@ -9,7 +9,8 @@
  * and multi-stage plans, including a given plan (options->initial, whose number of devices must be
  * the cluster's: AM_ERROR_INPUT). settings->micro_batches 0: all powers of two that divide the
  * batch, which share the evaluations; the fastest plan that fits wins, at a tie the one with fewer
- * micro-batches. `*result` is the winner's, with the evaluations and the time of all; `whole` owns
+ * micro-batches. With options->may_add_micro_batches, one-stage plans may have more than settings say.
+ * `*result` is the winner's, with the evaluations and the time of all; `whole` owns
  * the context of its plan. If a number cannot be split exactly, larger ones are not tried.
  * AM_ERROR_INFEASIBLE as in search(), or as in plan_context_split() for a requested number. */
 AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,

@@ -6,19 +6,76 @@
 #include "cost/simulate/simulate.h"
 #include "planners/baselines/even_pipeline.h"
 #include "planners/bounds/model_gap.h"
+#include "planners/single_stage/single_stage.h"
+
+/* ---- baselines of one stage ---- */
+
+/* Keeps the fastest step of each baseline, and leaves out those that became slower. */
+static void leave_out_slower(bool *is_left_out, BaselineResult *best, const SearchResult *found) {
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) {
+        double seconds = found->baselines[e].seconds;
+        if (isnan(seconds)) continue;
+        bool is_faster = isnan(best[e].seconds) || seconds < best[e].seconds;
+        if (is_faster) best[e].seconds = seconds;
+        else is_left_out[e] = true;
+    }
+}
+
+static bool has_all(const bool *is_left_out) {
+    for (int32_t e = 0; e < BASELINE_COUNT; e++)
+        if (!is_left_out[e]) return false;
+    return true;
+}
+
+AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, bool is_first_done,
+                                    const SearchOptions *options, AmError *error) {
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
+    int32_t count = micro_batches_numbers(numbers, self->whole, self->settings->micro_batches);
+    bool is_left_out[BASELINE_COUNT] = {[BASELINE_EVEN_PIPELINE] = true, [BASELINE_MEGATRON_3D] = true};
+    BaselineResult best[BASELINE_COUNT];
+    SearchOptions part = *options;
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) best[e] = (BaselineResult){.seconds = NAN};
+    if (is_first_done) leave_out_slower(is_left_out, best, result);
+    for (int32_t k = is_first_done; k < count && !has_all(is_left_out); k++) {
+        SearchResult found = {.model_gap = NAN};
+        MicroBatching here = *self->settings;
+        const PlanContext *context;
+        AmError refusal = {0};
+        here.micro_batches = numbers[k];
+        here.separate_backward = false;
+        if (stop_wanted(&self->budget.stop)) return AM_OK;
+        search_allow(&part, self, options->evaluations);
+        AmStatus status = plan_context_for(&context, self->whole, &here, &refusal);
+        if (status == AM_OK)
+            status = single_stage_baselines(&found, is_left_out, self->arena, context, self->cluster, &part,
+                                            &refusal);
+        if (status == AM_ERROR_INFEASIBLE) return AM_OK; /* nor can it be split into more */
+        if (status != AM_OK && error && error->code == AM_OK) *error = refusal;
+        TRY(status);
+        leave_out_slower(is_left_out, best, &found);
+        if (found.plan) found.plan->space = plan_space_name(self->options->space);
+        search_result_merge(result, &found);
+    }
+    return AM_OK;
+}
 
 /* ---- baselines of several stages ---- */
 
-/* Prices one baseline with one number of micro-batches. */
+/* Prices one baseline with one number of micro-batches. `*seconds`: NAN where none fits. */
 static AmStatus add_pipeline(SearchResult *result, SearchContext *self, const SearchOptions *recipe,
-                             const MicroBatching *settings, AmError *error) {
+                             int32_t micro_batches, double *seconds, AmError *error) {
     BaselineResult *baseline = &result->baselines[recipe->baseline];
     const PlanContext *context;
     Plan *plan = NULL;
     AmError refusal = {0};
     const char *reason = NULL;
     int64_t evaluations;
-    AmStatus status = plan_context_for(&context, self->whole, settings, &refusal);
+    MicroBatching here = *self->settings;
+    here.micro_batches = micro_batches;
+    here.separate_backward = true;
+    *seconds = NAN;
+    if (self->budget.stop.interrupted && *self->budget.stop.interrupted) return AM_OK;
+    AmStatus status = plan_context_for(&context, self->whole, &here, &refusal);
     if (status == AM_OK)
         status = even_pipeline_plan(&plan, &reason, &evaluations, self->arena, context, self->cluster, recipe,
                                     &refusal);
@@ -28,33 +85,65 @@ static AmStatus add_pipeline(SearchResult *result, SearchContext *self, const Se
     }
     if (isnan(baseline->seconds))
         baseline->reason = status == AM_OK ? reason : arena_copy_string(self->arena, refusal.text);
-    if (!plan || baseline->seconds <= plan->predicted_step_seconds) return AM_OK;
-    *baseline = (BaselineResult){.seconds = plan->predicted_step_seconds};
+    if (!plan) return AM_OK;
+    *seconds = plan->predicted_step_seconds;
+    if (baseline->seconds <= *seconds) return AM_OK;
+    *baseline = (BaselineResult){.seconds = *seconds};
     plan->searcher = searcher_name(self->options->searcher);
     search_result_add(result, plan, PLAN_ORIGIN_BASELINE, baseline_name(recipe->baseline));
     return AM_OK;
 }
 
-AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self,
+/* The numbers of micro-batches of a search, and the place in them from which a baseline's are climbed. */
+typedef struct Numbers {
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
+    int32_t count, from;
+} Numbers;
+
+/* Prices larger (`step` 1) or smaller (-1) numbers as long as they are faster, of a baseline that may get as
+ * fast as the best plan. A step with one micro-batch takes at most as often as long as there are stages. */
+static AmStatus climb_numbers(SearchResult *result, SearchContext *self, const SearchOptions *recipe,
+                              const Numbers *numbers, int32_t step, AmError *error) {
+    enum { MOST_MISSES = 2 /* larger numbers, where none fits yet */ };
+    const double near = numbers->from == 0 ? EVEN_PIPELINE_MOST_STAGES : 1.3;
+    double best = result->baselines[recipe->baseline].seconds, seconds;
+    int32_t misses = 0;
+    for (int32_t k = numbers->from + step; k > 0 && k < numbers->count; k += step) {
+        bool may_win = best < near * result->plan->predicted_step_seconds;
+        if (isnan(best) ? step < 0 || misses == MOST_MISSES : !may_win) return AM_OK;
+        TRY(add_pipeline(result, self, recipe, numbers->numbers[k], &seconds, error));
+        misses += isnan(seconds);
+        if (!isnan(best) && !(seconds < best)) return AM_OK;
+        best = seconds;
+    }
+    return AM_OK;
+}
+
+AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self, bool is_large,
                                        const SearchOptions *options, AmError *error) {
+    enum { LARGE_FROM = 3 /* eight micro-batches */ };
     static const Baseline recipes[] = {BASELINE_EVEN_PIPELINE, BASELINE_MEGATRON_3D};
-    const MicroBatching *settings = self->settings;
-    const int32_t numbers[] = {1, result->plan->micro_batches};
+    Numbers numbers = {0};
+    numbers.count = micro_batches_numbers(numbers.numbers, self->whole, self->settings->micro_batches);
+    for (int32_t k = 0; k < numbers.count; k++)
+        if (numbers.numbers[k] == result->plan->micro_batches) numbers.from = k;
+    if (is_large && numbers.from == 0)
+        numbers.from = numbers.count > LARGE_FROM ? LARGE_FROM : numbers.count - 1;
     /* The number of a search that was cut short is not one that a larger budget comes to. */
-    bool has_both = numbers[1] > 1 && (!self->budget.is_cut || settings->micro_batches > 0);
+    bool climbs = self->settings->micro_batches == 0 && !self->budget.is_cut;
     for (size_t r = 0; r < sizeof recipes / sizeof *recipes; r++) {
         SearchOptions recipe = *options;
+        double seconds;
         recipe.searcher = SEARCHER_BASELINE;
         recipe.baseline = recipes[r];
         result->baselines[recipes[r]] = (BaselineResult){.seconds = NAN};
-        for (int32_t k = 0; k < 1 + has_both; k++) {
-            if (options->interrupted && *options->interrupted) return AM_OK;
-            MicroBatching here = *settings;
-            here.micro_batches = numbers[k];
-            here.separate_backward = true;
-            if (settings->micro_batches > 0 && numbers[k] != settings->micro_batches) continue;
-            TRY(add_pipeline(result, self, &recipe, &here, error));
-        }
+        if (!is_large || !climbs)
+            TRY(add_pipeline(result, self, &recipe, numbers.numbers[0], &seconds, error));
+        if (!climbs) continue;
+        if (is_large || numbers.from > 0)
+            TRY(add_pipeline(result, self, &recipe, numbers.numbers[numbers.from], &seconds, error));
+        TRY(climb_numbers(result, self, &recipe, &numbers, 1, error));
+        TRY(climb_numbers(result, self, &recipe, &numbers, -1, error));
     }
     return AM_OK;
 }

@@ -66,10 +66,13 @@ void search_result_merge(SearchResult *result, const SearchResult *found) {
     result->search_seconds = kept.search_seconds + found->search_seconds;
     result->interrupted = kept.interrupted || found->interrupted;
     result->is_cut = kept.is_cut || found->is_cut;
+    result->has_baselines = kept.has_baselines || found->has_baselines;
     for (int32_t e = 0; e < BASELINE_COUNT; e++) {
         const BaselineResult *old = &kept.baselines[e], *now = &found->baselines[e];
-        bool is_old = has_baselines(&kept) && !isnan(old->seconds) && !(now->seconds < old->seconds);
-        result->baselines[e] = is_old || !has_baselines(found) ? *old : *now;
+        bool is_faster = now->seconds < old->seconds || (isnan(old->seconds) && !isnan(now->seconds));
+        bool is_reason = isnan(old->seconds) && isnan(now->seconds) && now->reason;
+        bool is_new = !has_baselines(&kept) || is_faster || is_reason;
+        result->baselines[e] = has_baselines(found) && is_new ? *now : *old;
     }
 }
 

@@ -23,9 +23,11 @@ typedef struct SearchContext {
     PlanContext *whole;   /* the module as read */
     const Cluster *cluster;
     const SearchOptions *options;
-    const MicroBatching *settings;
+    const MicroBatching *settings; /* those of the call, or `chosen` */
+    MicroBatching chosen;
     EvaluationBudget budget;
-    PlanClimb climb; /* of all rounds, so that no plan is priced twice */
+    bool has_baselines; /* one-stage baselines were added with all numbers of micro-batches */
+    PlanClimb climb;    /* of all rounds, so that no plan is priced twice */
 } SearchContext;
 
 /* Empties the result and starts the clock. The caller closes the climb. */

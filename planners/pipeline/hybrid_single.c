@@ -90,24 +90,6 @@ static void quote_try(const HybridTries *self, SearchResult *single, const Hybri
     if (is_quoted && !(quoted->seconds <= try->seconds)) *quoted = (BaselineResult){.seconds = try->seconds};
 }
 
-/* Simulates a large module's fastest one-stage recipes as baselines, however far they are from
- * the best plan. They do not count as evaluations. */
-static AmStatus quote_singles(HybridTries *self, SearchResult *single, AmError *error) {
-    enum { LISTED = 16, QUOTED = 2 };
-    HybridPipeline found[LISTED];
-    HybridTry *tries = ARENA_ARRAY(self->plans.arena, HybridTry, QUOTED);
-    int32_t count = 0;
-    if (!tries) return am_fail_memory(error, QUOTED);
-    int32_t listed = list_singles(self, found, LISTED, INFINITY);
-    for (int32_t k = 0; k < listed && count < QUOTED; k++) {
-        tries[count] = (HybridTry){.pipeline = found[k], .schedule = SCHEDULE_1F1B};
-        count += baseline_of(self, &tries[count]) < BASELINE_COUNT;
-    }
-    TRY(hybrid_plans_simulate(&self->plans, tries, count, error));
-    for (int32_t k = 0; k < count; k++) quote_try(self, single, &tries[k]);
-    return AM_OK;
-}
-
 AmStatus hybrid_single_search(SearchResult *single, HybridTries *self, const MicroBatching *settings,
                               AmError *error) {
     SearchOptions options = *self->plans.options;
@@ -117,8 +99,6 @@ AmStatus hybrid_single_search(SearchResult *single, HybridTries *self, const Mic
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
         single->baselines[e] = (BaselineResult){NAN, "its time by the tables is far from the best"};
     for (int32_t k = 0; k < self->try_count; k++) quote_try(self, single, self->tries[k]);
-    bool is_quoted = is_left_out && self->model && !self->plans.options->is_trial;
-    if (is_quoted && !stop_wanted(&self->stop)) TRY(quote_singles(self, single, error));
     if (!is_wanted || (self->is_cut && is_large(self))) return AM_OK;
     if (self->best && !self->is_cut && hybrid_must_stop(self)) return AM_OK;
     AmError refusal = {0};

@@ -92,6 +92,7 @@ typedef struct SearchOptions {
     bool no_seeds;     /* start without the expert plans */
     bool no_polish;
     bool skip_bound;            /* gap and model gap are not wanted */
+    bool may_add_micro_batches; /* SPACE_SINGLE_STAGE: more of them where no plan fits; none were requested */
     bool is_trial;              /* tests only whether a plan fits: few one-stage plans */
     const PropagationPin *pins; /* [pin_count]: decisions that every plan keeps */
     int32_t pin_count;
@@ -126,8 +127,9 @@ typedef struct SearchResult {
     const char *exact_space; /* which that is, in words; or NULL */
     double search_seconds;
     bool interrupted;
-    Plan *nearest;                   /* pool_nearest(): AM_ERROR_INFEASIBLE for lack of memory */
-    MemoryFit nearest_fit;           /* of its device with least room */
+    bool has_baselines;    /* all one-stage baselines were priced, with the micro-batches of the search */
+    Plan *nearest;         /* pool_nearest(): AM_ERROR_INFEASIBLE for lack of memory */
+    MemoryFit nearest_fit; /* of its device with least room */
     const struct PaperReport *paper; /* OBJECTIVE_PAPER, else NULL */
 } SearchResult;
 

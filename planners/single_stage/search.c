@@ -280,17 +280,22 @@ static AmStatus keep_unsplit(SingleStageSearch *self, AmError *error) {
     return AM_OK;
 }
 
+/* Adds the baselines that fit. */
+static void add_baselines(SingleStageSearch *self) {
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) {
+        const MemoryFit fits = {.fits = true};
+        bool has_plan = self->baseline_plans[e] && !isnan(self->result->baselines[e].seconds);
+        if (has_plan)
+            pool_add(&self->result->pool, self->baseline_plans[e], &fits, PLAN_ORIGIN_BASELINE,
+                     baseline_name((Baseline)e));
+    }
+}
+
 /* Adds the baselines that fit, and takes the best plan. */
 static AmStatus make_plan(SingleStageSearch *self, double start, AmError *error) {
     bool takes_baselines = !self->options->no_seeds && search_method_takes_baselines(self->options->searcher);
     SearchResult *result = self->result;
-    for (int32_t e = 0; e < BASELINE_COUNT && takes_baselines; e++) {
-        const MemoryFit fits = {.fits = true};
-        bool has_plan = self->baseline_plans[e] && !isnan(result->baselines[e].seconds);
-        if (has_plan)
-            pool_add(&result->pool, self->baseline_plans[e], &fits, PLAN_ORIGIN_BASELINE,
-                     baseline_name((Baseline)e));
-    }
+    if (takes_baselines) add_baselines(self);
     bool may_share = self->may_share;
     if (!result->pool.best.plan && has_rival(self) && single_stage_must_end(self))
         return am_fail(error, AM_ERROR_INFEASIBLE, "",
@@ -385,6 +390,63 @@ static AmStatus run_rounds(SingleStageSearch *self, SearchOptions *single, AmErr
     }
 }
 
+/* Allocates what a search needs; `self` has its context, cluster and options. The caller closes it, after
+ * errors, too. */
+static AmStatus open_search(SingleStageSearch *self, AmError *error) {
+    int32_t count = self->cluster->device_count;
+    self->devices = ARENA_ARRAY(self->arena, int32_t, count);
+    if (!self->devices) return am_fail_memory(error, count);
+    self->scratch = scratch_create();
+    if (!self->scratch) return am_fail_memory(error, (int64_t)sizeof *self->scratch);
+    for (int32_t d = 0; d < count; d++) self->devices[d] = d;
+    return AM_OK;
+}
+
+static void close_search(SingleStageSearch *self) {
+    plan_climb_close(&self->climb);
+    for (int32_t k = 0; k < self->problem_count; k++) problem_free(self->problems[k]);
+    scratch_free(self->scratch);
+}
+
+/* Returns whether weights and optimizer state of a simulated plan exceed a device's limit. */
+static bool is_hopeless(const SingleStageSearch *self, const Plan *plan) {
+    for (int32_t d = 0; d < plan->device_count; d++) {
+        const PlanDevicePrediction *device = &plan->predicted[d];
+        MemoryFit fit = memory_fit(device->weights_bytes + device->optimizer_bytes, self->cluster,
+                                   &plan->stages[0].devices[d], 1, self->options->memory_fraction);
+        if (!fit.fits) return true;
+    }
+    return false;
+}
+
+AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *arena,
+                                const PlanContext *context, const Cluster *cluster,
+                                const SearchOptions *options, AmError *error) {
+    SearchOptions single = *options;
+    single.space = SPACE_SINGLE_STAGE;
+    SingleStageSearch self = {.arena = arena,
+                              .context = context,
+                              .cluster = cluster,
+                              .options = &single,
+                              .result = result,
+                              .deadline = options->seconds > 0 ? clock_seconds() + options->seconds : 0};
+    AmStatus status = open_search(&self, error);
+    memcpy(self.is_quoted, is_left_out, sizeof self.is_quoted);
+    if (status == AM_OK) status = create_problems(&self, error);
+    if (status == AM_OK) status = baseline_price_all(&self, error);
+    if (status == AM_OK) add_baselines(&self);
+    for (int32_t e = 0; e < BASELINE_COUNT && status == AM_OK; e++) {
+        const Plan *plan = self.baseline_plans[e];
+        if (is_left_out[e]) result->baselines[e] = (BaselineResult){.seconds = NAN};
+        bool is_refused = !plan && context->whole; /* the module as read may lack what a rewritten one has */
+        is_left_out[e] |=
+            is_refused || (plan && isnan(result->baselines[e].seconds) && is_hopeless(&self, plan));
+    }
+    search_result_choose(result);
+    close_search(&self);
+    return status;
+}
+
 AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, const Cluster *cluster,
                 const SearchOptions *options, AmError *error) {
     double start = clock_seconds();
@@ -399,7 +461,6 @@ AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, 
         .cluster = cluster,
         .options = &single,
         .result = result,
-        .devices = ARENA_ARRAY(arena, int32_t, cluster->device_count),
         .round_size = options->evaluations > 0
                           ? options->evaluations
                           : search_evaluations_for(options->searcher, context->canonical->instruction_count),
@@ -408,11 +469,8 @@ AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, 
         .deadline = options->seconds > 0
                         ? start + options->seconds * (options->skip_bound ? 1 : SEARCHING_SHARE)
                         : 0};
-    if (!self.devices) return am_fail_memory(error, cluster->device_count);
-    self.scratch = scratch_create();
-    if (!self.scratch) return am_fail_memory(error, (int64_t)sizeof *self.scratch);
-    for (int32_t d = 0; d < cluster->device_count; d++) self.devices[d] = d;
     AmStatus status;
+    TRY_OR_FAIL(open_search(&self, error));
     if (has_stages) {
         status = search_pipeline(&self, error);
     } else {
@@ -423,6 +481,7 @@ AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, 
         search_watch_phase(options->watch, SEARCH_PHASE_SINGLE_STAGE);
         if (options->cap >= 0) TRY_OR_FAIL(run_rounds(&self, &single, error));
         else TRY_OR_FAIL(baseline_price_all(&self, error));
+        result->has_baselines = method_takes_baselines && !single_stage_must_end(&self);
         status = make_plan(&self, start, error);
         result->evaluations = single_stage_evaluations(&self);
         result->is_cut = self.is_cut;
@@ -430,8 +489,6 @@ AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, 
     }
     result->search_seconds = clock_seconds() - start;
 fail:
-    plan_climb_close(&self.climb);
-    for (int32_t k = 0; k < self.problem_count; k++) problem_free(self.problems[k]);
-    scratch_free(self.scratch);
+    close_search(&self);
     return status;
 }

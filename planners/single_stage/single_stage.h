@@ -64,9 +64,15 @@ AmStatus baseline_axis_plan(const Problem *problem, Baseline baseline, AxisPlan 
                             const char **reason, AmError *error);
 /* Prices every recipe on the problem's mesh, as starts. */
 AmStatus baseline_price_seeds(Problem *problem, AmError *error);
-/* Quotes one recipe beside the result, or all that are not quoted yet side by side: on the mesh that is its
- * own. They are no evaluations of the search. After an interrupt or the deadline those that are left have no
- * price. */
+/* Adds the one-stage baselines with the micro-batches of `context` to a zeroed result, except those that
+ * `is_left_out` ([BASELINE_COUNT]) names. Sets `is_left_out` for baselines that more micro-batches cannot
+ * make possible: the module has no such plan, or weights and optimizer state alone exceed a device's limit.
+ */
+AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *arena,
+                                const PlanContext *context, const Cluster *cluster,
+                                const SearchOptions *options, AmError *error);
+/* Prices one baseline, or side by side all that are not priced yet, on its own mesh. They do not count as
+ * evaluations. After an interrupt or the deadline those that are left have no price. */
 AmStatus baseline_price(SingleStageSearch *self, Baseline baseline, AmError *error);
 AmStatus baseline_price_all(SingleStageSearch *self, AmError *error);
 
