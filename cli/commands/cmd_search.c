@@ -588,6 +588,7 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     bool is_scaled = !cli_has(cli, "--evaluations") && !cli_has(cli, "--objective");
     bool is_one = self->options.searcher == SEARCHER_RANDOM && !cli_has(cli, "--evaluations");
     self->options.is_default_limit = is_scaled;
+    self->options.may_add_micro_batches = !cli_has(cli, "--micro-batches");
     if (is_one) self->options.evaluations = 0; /* until a plan fits */
     else if (is_scaled && !search_spans_stages(&self->options))
         self->options.evaluations =
