@@ -172,7 +172,7 @@ static AmStatus run_all(const Cli *cli, Running *self, AmError *error) {
     if (writes) TRY(run_watch_open(&self->watch, cli, &options, options.resume, error));
     if (writes)
         TRY(run_profile_open(&self->profile, &self->arena, cli_text(cli, "--profile"), &options, error));
-    AmStatus status = am_run(self->context, &options, &self->arena, &report, error);
+    AmStatus status = run_module(self->context, &options, &self->arena, &report, error);
     if (writes) run_watch_end(&self->watch);
     if (writes) cli_warn(cli, &self->warnings);
     if (status != AM_OK && status != AM_INTERRUPTED) return status;

@@ -377,8 +377,8 @@ static AmStatus run_plan(Run *run, AmRunReport *report, AmError *error) {
                    (long long)run_steps_in_all(run));
 }
 
-AmStatus am_run(const PlanContext *context, const AmRunOptions *options, Arena *arena, AmRunReport *report,
-                AmError *error) {
+AmStatus run_module(const PlanContext *context, const AmRunOptions *options, Arena *arena,
+                    AmRunReport *report, AmError *error) {
     World *world = options->world && options->world->count > 1 ? options->world : NULL;
     context = plan_context_used(options->plan, context);
     Run run = {.context = context,

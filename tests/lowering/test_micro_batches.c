@@ -55,7 +55,7 @@ static void run_steps(const PlanContext *context, const Plan *plan, const char *
                             .seed = 5,
                             .outputs_path = outputs,
                             .plan = plan};
-    if (am_run(context, &options, &arena, &report, &error) != AM_OK) fail_msg("%s: %s", name, error.text);
+    if (run_module(context, &options, &arena, &report, &error) != AM_OK) fail_msg("%s: %s", name, error.text);
     arena_free(&arena);
 }
 

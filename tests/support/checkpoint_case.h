@@ -75,7 +75,7 @@ static inline AmStatus checkpoint_case_run(CheckpointCase *self, AmRunOptions op
     options.user = self;
     options.interrupted = &self->interrupted;
     options.warnings = &self->warnings;
-    return am_run(self->context, &options, &self->arena, &self->report, &self->error);
+    return run_module(self->context, &options, &self->arena, &self->report, &self->error);
 }
 
 static inline void checkpoint_case_open(CheckpointCase *self, const char *model) {

@@ -243,7 +243,7 @@ static inline int32_t loop_run(const char *path, const char *device, const char 
                             .outputs_path = outputs};
     if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
     if (split.mesh) options.plan = make_plan(&arena, context, split.mesh, split.choose, split.seed);
-    if (am_run(context, &options, &arena, &report, &error) != AM_OK)
+    if (run_module(context, &options, &arena, &report, &error) != AM_OK)
         fail_msg("%s on %s (seed %d): %s", path, split.mesh, (int)split.seed, error.text);
     assert_true(fabs(report.first_loss) >= 1); /* the numbers have not all become 0 */
     if (options.plan) inside = loop_inspect(context, options.plan, &report);

@@ -172,7 +172,7 @@ static inline void check_plan_by(const char *device, const char *comm, const cha
     if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
     if (split.mesh) options.plan = plan_of(&arena, context, &split);
     const char *mesh = split.mesh ? split.mesh : "one device";
-    if (am_run(context, &options, &arena, &report, &error) != AM_OK) fail_msg("%s: %s", mesh, error.text);
+    if (run_module(context, &options, &arena, &report, &error) != AM_OK) fail_msg("%s: %s", mesh, error.text);
     read_losses(expected, losses_path);
     assert_int_equal(losses.count, STEPS);
     assert_int_equal(report.steps, STEPS);

@@ -72,7 +72,7 @@ static inline AmStatus training_run(World *world, AmError *error) {
     TRY(plan_context_read(&context, path, NULL, error));
     Plan *plan = training_plan(&arena, context);
     options.plan = plan;
-    AmStatus status = am_run(context, &options, &arena, &report, error);
+    AmStatus status = run_module(context, &options, &arena, &report, error);
     if (status == AM_OK && world->process == 0) status = training_check_losses(&losses, error);
     if (status == AM_OK && world->process == 0 && report.peak_bytes[report.device_count - 1] <= 0)
         status = am_fail(error, AM_ERROR_INTERNAL, "", "nothing is known of the last device");

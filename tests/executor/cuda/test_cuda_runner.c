@@ -68,7 +68,7 @@ static void run(const char *path, const char *model, int64_t steps, Recorded *ca
                             .user = calls};
     stand_in()->reset();
     if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
-    if (am_run(context, &options, &arena, &report, &error) != AM_OK) fail_msg("%s", error.text);
+    if (run_module(context, &options, &arena, &report, &error) != AM_OK) fail_msg("%s", error.text);
     arena_free(&arena);
     plan_context_free(context);
 }
@@ -106,7 +106,7 @@ static void run_text(const char *name, const char *device, const char *outputs) 
         .steps = 3, .device = device, .state_path = "random", .seed = 5, .outputs_path = outputs};
     snprintf(path, sizeof path, SOURCE_DIR "/tests/text/%s.hlo.txt", name);
     if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
-    if (am_run(context, &options, &arena, &report, &error) != AM_OK) fail_msg("%s: %s", name, error.text);
+    if (run_module(context, &options, &arena, &report, &error) != AM_OK) fail_msg("%s: %s", name, error.text);
     arena_free(&arena);
     plan_context_free(context);
 }
@@ -173,7 +173,7 @@ static void test_a_model_that_does_not_fit(void **state) {
     assert_int_equal(file_write(path, module, sizeof module - 1, NULL), AM_OK);
     if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
     unlink(path);
-    assert_int_equal(am_run(context, &options, &arena, &report, &error), AM_ERROR_RUNTIME);
+    assert_int_equal(run_module(context, &options, &arena, &report, &error), AM_ERROR_RUNTIME);
     assert_non_null(strstr(error.text, "out of memory on GPU 0"));
     assert_null(strchr(error.text, '\n'));
     arena_free(&arena);

@@ -76,7 +76,7 @@ static void test_a_lost_rank(void **state) {
     if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
     options.plan = make_plan(&arena, context, "data=2", choose_batch, 0);
     setenv("STAND_IN_NCCL_LOST", "6", 1);
-    AmStatus status = am_run(context, &options, &arena, &report, &error);
+    AmStatus status = run_module(context, &options, &arena, &report, &error);
     unsetenv("STAND_IN_NCCL_LOST");
     assert_int_equal(status, AM_ERROR_RUNTIME);
     const char *words = strstr(error.text, "NCCL: a step's collectives: remote process exited");

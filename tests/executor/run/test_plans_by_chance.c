@@ -181,7 +181,7 @@ static bool run_random_plan(const PlanContext *context, const char *model, uint6
                             .data_path = data,
                             .on_step = note_loss,
                             .user = &losses};
-    AmStatus status = am_run(context, &options, &arena, &report, &error);
+    AmStatus status = run_module(context, &options, &arena, &report, &error);
     bool right = status == AM_OK && losses.count == RUN_STEPS;
     if (status != AM_OK) printf("WRONG %s, %s: %s\n", model, summary.data, error.text);
     for (int32_t k = 0; right && k < RUN_STEPS; k++) {

@@ -81,7 +81,7 @@ static void check_flat(const char *model, const char *mesh, int64_t steps, const
         options.evaluation =
             (AmRunEvaluation){.context = context, .data_paths = held_out, .data_count = 1, .every = every};
     if (mesh) options.plan = make_plan(&arena, context, mesh, choose_batch, 0);
-    if (am_run(context, &options, &arena, &report, &error) != AM_OK) fail_msg("%s", error.text);
+    if (run_module(context, &options, &arena, &report, &error) != AM_OK) fail_msg("%s", error.text);
     assert_int_equal(held.steps, steps);
     assert_true(held.calls > 0);
     if (held.calls_at_end != held.calls)

@@ -76,7 +76,7 @@ static AmStatus run(Fixture *self, const char *mesh, AmRunOnNan on_nan, int64_t 
     if (mesh) options.plan = make_plan(&self->arena, self->context, mesh, choose_batch, 0);
     memset(&self->losses, 0, sizeof self->losses);
     self->error = (AmError){0};
-    return am_run(self->context, &options, &self->arena, &self->report, &self->error);
+    return run_module(self->context, &options, &self->arena, &self->report, &self->error);
 }
 
 static const char *const meshes[] = {NULL, "data=2", "data=4"};
@@ -173,7 +173,7 @@ static json_t *run_traced(Fixture *self, const char *mesh, int64_t steps, int64_
                             .trace_steps = shown,
                             .warnings = &self->warnings};
     if (mesh) options.plan = make_plan(&self->arena, self->context, mesh, choose_batch, 0);
-    if (am_run(self->context, &options, &self->arena, &self->report, &self->error) != AM_OK)
+    if (run_module(self->context, &options, &self->arena, &self->report, &self->error) != AM_OK)
         fail_msg("%s", self->error.text);
     assert_int_equal(file_read(&bytes, self->trace_path, &self->error), AM_OK);
     assert_int_equal(json_parse(&root, "", bytes.data, (size_t)bytes.length, &self->error), AM_OK);

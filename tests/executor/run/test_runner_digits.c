@@ -28,7 +28,7 @@ static void test_digits(void **state) {
                             .data_path = DIGITS "train.npz",
                             .save_path = weights};
     options.plan = make_plan(&arena, train, "data=2", choose_batch, 0);
-    if (am_run(train, &options, &arena, &report, &error) != AM_OK) fail_msg("%s", error.text);
+    if (run_module(train, &options, &arena, &report, &error) != AM_OK) fail_msg("%s", error.text);
     assert_true(report.last_loss < 0.2 * report.first_loss);
 
     Grade grade = {0};
@@ -44,7 +44,7 @@ static void test_digits(void **state) {
                              .watch_count = 1,
                              .on_step = add_right,
                              .user = &grade};
-    if (am_run(evaluate, &options, &arena, &report, &error) != AM_OK) fail_msg("%s", error.text);
+    if (run_module(evaluate, &options, &arena, &report, &error) != AM_OK) fail_msg("%s", error.text);
     assert_true(grade.right >= 0.96 * 384 && grade.right <= 384);
     unlink(weights);
     plan_context_free(train);
