@@ -700,18 +700,24 @@ AmStatus plan_from_json(Plan **plan, json_t *root, Arena *arena, PlanContext *co
     return from_json(plan, root, arena, context, source, true, error);
 }
 
+AmStatus plan_parse(Plan **plan, json_t **root, Arena *arena, PlanContext *context, const char *source,
+                    const char *data, int64_t length, AmError *error) {
+    json_t *document = NULL;
+    const char *kept = arena_copy_string(arena, source);
+    if (!kept) return am_fail_memory(error, 0);
+    TRY(file_format_expect(FILE_FORMAT_PLAN, kept, data, length, error));
+    TRY(json_parse(&document, kept, data, (size_t)length, error));
+    AmStatus status = plan_from_json(plan, document, arena, context, kept, error);
+    if (status == AM_OK) *root = document;
+    else json_decref(document);
+    return status;
+}
+
 AmStatus plan_read(Plan **plan, json_t **root, Arena *arena, PlanContext *context, const char *path,
                    AmError *error) {
     FileBytes bytes = {0};
-    json_t *document = NULL;
     TRY(file_read(&bytes, path, error));
-    const char *source = arena_copy_string(arena, bytes.name);
-    AmStatus status = source ? file_format_expect(FILE_FORMAT_PLAN, source, bytes.data, bytes.length, error)
-                             : am_fail_memory(error, 0);
-    if (status == AM_OK) status = json_parse(&document, source, bytes.data, (size_t)bytes.length, error);
+    AmStatus status = plan_parse(plan, root, arena, context, bytes.name, bytes.data, bytes.length, error);
     file_release(&bytes);
-    if (status == AM_OK) status = plan_from_json(plan, document, arena, context, source, error);
-    if (status == AM_OK) *root = document;
-    else json_decref(document);
     return status;
 }

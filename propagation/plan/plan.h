@@ -189,6 +189,9 @@ const char *plan_context_roles(Arena *arena, const char *path);
 AmStatus plan_context_read(PlanContext **context, const char *path, const char *roles_path, AmError *error);
 /* The same of a module in memory, which the context then owns, on failure too. `roles_path` may be NULL. */
 AmStatus plan_context_of(PlanContext **context, IrModule *module, const char *roles_path, AmError *error);
+/* The same of data[0..length), which a NUL follows, without a file of roles. `source` names it in errors. */
+AmStatus plan_context_parse(PlanContext **context, const char *source, const char *data, int64_t length,
+                            AmError *error);
 void plan_context_free(PlanContext *context);
 
 /* The plan as JSON (the caller's reference), with the derived parts. */
@@ -203,6 +206,9 @@ AmStatus plan_write(const Plan *plan, const PlanContext *context, const char *pa
  * micro-batches, which `context` owns. cluster_description stays valid while *root is held. */
 AmStatus plan_read(Plan **plan, json_t **root, Arena *arena, PlanContext *context, const char *path,
                    AmError *error);
+/* The same of the text of a file in memory. */
+AmStatus plan_parse(Plan **plan, json_t **root, Arena *arena, PlanContext *context, const char *source,
+                    const char *data, int64_t length, AmError *error);
 /* The same of a document in memory, which must outlive the plan; `source` names it in errors. */
 AmStatus plan_from_json(Plan **plan, json_t *root, Arena *arena, PlanContext *context, const char *source,
                         AmError *error);

@@ -53,6 +53,13 @@ AmStatus plan_context_read(PlanContext **context, const char *path, const char *
     return status;
 }
 
+AmStatus plan_context_parse(PlanContext **context, const char *source, const char *data, int64_t length,
+                            AmError *error) {
+    IrModule *module;
+    TRY(ir_read_bytes(&module, source, data, length, error));
+    return plan_context_of(context, module, NULL, error);
+}
+
 void plan_context_free(PlanContext *context) {
     if (!context) return;
     for (PlanContext *next = NULL, *split = context->splits; split; split = next) {
