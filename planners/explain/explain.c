@@ -164,12 +164,15 @@ AmStatus explain_plan(Explanation **explanation, Arena *arena, PlanContext *cont
                       .root = root,
                       .cluster = cluster,
                       .options = options,
+                      .stop = options->stop,
                       .memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION,
                       .result = ARENA_ARRAY(arena, Explanation, 1),
                       .error = error ? error : &failure};
     if (!self.result) return am_fail_memory(error, (int64_t)sizeof *self.result);
     AmStatus status = explain(&self);
     if (status == AM_OK && arena->failed) status = am_fail_memory(error, 0);
+    if (status == AM_OK && self.stop && stop_wanted(self.stop))
+        status = am_fail(error, AM_INTERRUPTED, "", "interrupted");
     explain_close(&self);
     *explanation = self.result;
     return status;

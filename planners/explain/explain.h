@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 
+#include "base/stop.h"
 #include "base/text.h"
 #include "cost/simulate/simulate.h"
 #include "planners/problem/search_watch.h"
@@ -152,7 +153,8 @@ typedef struct Explanation {
 typedef struct ExplainOptions {
     int64_t simulations; /* of changes, at most; 0: by the size of the module */
     bool with_timeline;
-    SearchWatch *watch; /* counts the changes simulated; or NULL */
+    SearchWatch *watch;     /* counts the changes simulated; or NULL */
+    const StopSignal *stop; /* or NULL; AM_INTERRUPTED where it is set */
 } ExplainOptions;
 
 /* Simulates the plan, and as many changes of it as the options allow: numbers of micro-batches and schedules
