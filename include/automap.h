@@ -1,16 +1,34 @@
-/* automap's public C API.
+/* automap's public C API: read a training step, find a plan for a cluster, use the plan.
  *
- * The library never exits the process. A call that can fail returns an AmStatus
- * and overwrites the caller's AmError, which needs no initialisation: AM_OK and
- * empty texts on success, the error of this call otherwise. `error` may be NULL.
- * On failure the call sets its handle to NULL. Status values are also the exit
- * codes of the command line tool. A handle belongs to the caller, who releases it
- * with the matching *_free. Every other returned pointer lives as long as the
- * handle that it was read from. Numbers in files have a decimal point in every locale.
+ *     AmModule *module; AmCluster *cluster; AmPlan *plan; AmError error;
+ *     am_module_read(&module, "model.hlo.pb", NULL, &error);
+ *     am_cluster_read(&cluster, "h100:8", &error);
+ *     am_search(&plan, module, cluster, NULL, NULL, &error);
+ *     am_plan_write(plan, "plan.json", &error);
+ *
+ * Errors. The library never exits the process. A call that can fail returns an AmStatus and
+ * overwrites the caller's AmError, which needs no initialisation: AM_OK and empty texts on success,
+ * the error of this call otherwise. `error` may be NULL. On failure the call sets its handle to
+ * NULL. Status values are also the exit codes of the command line tool.
+ *
+ * Memory. A handle belongs to the caller, who releases it with the matching *_free, which accepts
+ * NULL. A buffer that a call returns is released with am_free(). Every other returned pointer lives
+ * as long as the handle that it was read from. A plan is freed before its module and cluster.
+ *
+ * Structs with a member `size` may grow. The caller sets `size` to sizeof(struct) before the call;
+ * the library reads and writes that many bytes only. A size of 0 is AM_ERROR_USAGE.
+ *
+ * Threads. Calls on different handles may run at the same time in any threads. Each call states
+ * which handles it needs alone ("alone: module"): no other call may use them meanwhile. All other
+ * handles may be shared. A plan counts as a use of its module in calls that say so.
+ *
+ * Numbers in files have a decimal point in every locale.
  */
 #ifndef AUTOMAP_H
 #define AUTOMAP_H
 
+#include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -46,48 +64,282 @@ typedef struct AmError {
     char excerpt[256];
 } AmError;
 
-/* Opaque: a module with its derived data, a cluster, a plan of the two. */
-typedef struct AmModule AmModule;
-typedef struct AmCluster AmCluster;
-typedef struct AmPlan AmPlan;
+/* Opaque handles. */
+typedef struct AmModule AmModule;           /* a module with its derived data */
+typedef struct AmCluster AmCluster;         /* devices and links */
+typedef struct AmOptions AmOptions;         /* settings of one command, by key */
+typedef struct AmPlan AmPlan;               /* a plan of a module on a cluster */
+typedef struct AmSimulation AmSimulation;   /* one predicted step */
+typedef struct AmExplanation AmExplanation; /* the reasons for a plan's decisions */
 
 AM_API const char *am_version(void); /* static */
+AM_API void am_free(void *buffer);   /* a buffer of this library; NULL is allowed */
 
-/* Reads an HLO module (binary, JSON or text, by content). `roles_path`: the roles of the
- * parameters, or NULL. On success the caller owns *module: am_module_free(). */
+/* ---- modules ---- */
+
+/* Reads an HLO module (binary, JSON or text, by content; gzip and zstd are opened). `roles_path`: the
+ * roles of the parameters, or NULL for model.roles.json beside a file model.*. */
 AM_API AmStatus am_module_read(AmModule **module, const char *path, const char *roles_path, AmError *error);
-AM_API void am_module_free(AmModule *module);                /* NULL is allowed */
-AM_API const char *am_module_name(const AmModule *module);   /* the module's */
-AM_API const char *am_module_sha256(const AmModule *module); /* 64 hexadecimal digits; the module's */
+/* The same of bytes in memory, which are not compressed; the call copies what it needs. `name`
+ * stands for the file in errors; NULL: "<memory>". */
+AM_API AmStatus am_module_parse(AmModule **module, const void *data, size_t bytes, const char *name,
+                                AmError *error);
+AM_API void am_module_free(AmModule *module);
+AM_API const char *am_module_name(const AmModule *module);
+AM_API const char *am_module_sha256(const AmModule *module); /* 64 hexadecimal digits */
 AM_API int32_t am_module_instruction_count(const AmModule *module);
+AM_API int32_t am_module_parameter_count(const AmModule *module);
+AM_API int32_t am_module_output_count(const AmModule *module);
+AM_API int32_t am_module_loss(const AmModule *module); /* index of the output, or -1 */
+AM_API int32_t am_module_warning_count(const AmModule *module);
+AM_API const char *am_module_warning(const AmModule *module, int32_t k); /* NULL beyond the count */
+
+/* A parameter of the module. */
+typedef struct AmParameter {
+    size_t size; /* sizeof(AmParameter), set by the caller */
+    int32_t number;
+    const char *path; /* "params['dense']['kernel']" */
+    const char *type; /* "f32" */
+    const char *role; /* "weight", "optimizer", "state", "data" or "constant" */
+    int32_t rank;
+    const int64_t *dimensions; /* [rank] */
+    int32_t output;            /* index of the output that updates it, or -1 */
+} AmParameter;
+/* AM_ERROR_USAGE: there is no parameter of this number. */
+AM_API AmStatus am_module_parameter(const AmModule *module, int32_t number, AmParameter *parameter,
+                                    AmError *error);
+
+/* ---- clusters ---- */
 
 /* Reads a cluster file or a built-in cluster by name ("C", "nominal:4"). "host:4" is not measured here: it
- * has nominal figures; pass the file that `automap cluster host:4 --json` writes. On success *cluster is the
- * caller's: am_cluster_free(). */
+ * has nominal figures; pass the file that `automap cluster host:4 --json` writes. */
 AM_API AmStatus am_cluster_read(AmCluster **cluster, const char *name_or_path, AmError *error);
-AM_API void am_cluster_free(AmCluster *cluster); /* NULL is allowed */
+/* The same of a cluster file in memory. */
+AM_API AmStatus am_cluster_parse(AmCluster **cluster, const void *data, size_t bytes, const char *name,
+                                 AmError *error);
+AM_API void am_cluster_free(AmCluster *cluster);
+AM_API const char *am_cluster_name(const AmCluster *cluster);
 AM_API int32_t am_cluster_device_count(const AmCluster *cluster);
 
-/* Zero or NULL selects the default. A negative number, one that is not finite, or a
- * memory fraction above 1 is AM_ERROR_USAGE. */
-typedef struct AmSearchOptions {
-    const char *mesh;       /* "data=4,model=8"; default: every split of the devices, and stages */
-    int64_t evaluations;    /* plans priced at most */
-    double seconds;         /* cap on time; the result then depends on the machine */
-    double memory_fraction; /* of a device's memory that a plan may fill */
-    uint64_t seed;
-} AmSearchOptions;
+/* ---- options ---- */
 
-/* Searches all plan spaces; with `mesh`, single-stage plans only. One search per module at a
- * time. `options` may be NULL. The caller frees *plan before the module and the cluster.
- * AM_ERROR_INFEASIBLE: no plan fits the memory; the text names the nearest one. */
-AM_API AmStatus am_search(AmPlan **plan, const AmModule *module, const AmCluster *cluster,
-                          const AmSearchOptions *options, AmError *error);
-/* Reads a plan file and checks it against the module, which must outlive the plan. */
-AM_API AmStatus am_plan_read(AmPlan **plan, const AmModule *module, const char *path, AmError *error);
+typedef enum AmCommand {
+    AM_COMMAND_SEARCH,
+    AM_COMMAND_SIMULATE,
+    AM_COMMAND_EXPLAIN,
+    AM_COMMAND_EXPORT,
+    AM_COMMAND_RUN
+} AmCommand;
+
+/* Empty options of one command: everything has its default. */
+AM_API AmStatus am_options_new(AmOptions **options, AmCommand command, AmError *error);
+AM_API void am_options_free(AmOptions *options);
+/* Sets one option. Keys are those of the command line without dashes ("mesh", "memory-fraction"); '_' equals
+ * '-'. Switches accept "true" and "false", and NULL for true. A key that may be repeated adds a value at each
+ * call; any other key replaces its value. NULL removes the value of a key that is no switch.
+ * AM_ERROR_USAGE names an unknown key with the nearest one, or a bad value with the expectation; the options
+ * are then unchanged. Alone: options. */
+AM_API AmStatus am_options_set(AmOptions *options, const char *key, const char *value, AmError *error);
+AM_API const char *am_options_get(const AmOptions *options, const char *key); /* the last value, or NULL */
+
+/* An option of a command, as `automap COMMAND --help` shows it. */
+typedef struct AmOptionFacts {
+    size_t size;       /* sizeof(AmOptionFacts), set by the caller */
+    const char *key;   /* "mesh" */
+    const char *value; /* "data=4,model=8"; NULL for a switch */
+    const char *help;
+    int is_repeatable;
+} AmOptionFacts;
+AM_API int32_t am_option_count(AmCommand command);
+/* AM_ERROR_USAGE: there is no option k. */
+AM_API AmStatus am_option(AmCommand command, int32_t k, AmOptionFacts *facts, AmError *error);
+
+/* ---- callbacks ---- */
+
+typedef enum AmMessage { AM_NOTE, AM_WARNING } AmMessage;
+
+/* The state of a search or of an explanation. */
+typedef struct AmProgress {
+    size_t size; /* of the library's struct */
+    int is_last; /* the call is about to return */
+    double elapsed_seconds;
+    const char *phase;    /* "baselines", "single stage" */
+    int64_t evaluations;  /* priced plans so far; changes simulated so far */
+    int64_t limit;        /* expected number of them; 0: unknown */
+    double best_seconds;  /* step of the best plan that fits; NAN: none yet */
+    double bound_seconds; /* lower bound of the step; NAN: unknown */
+    double seconds_left;  /* NAN: unknown */
+} AmProgress;
+
+/* A step of a run. */
+typedef struct AmStep {
+    size_t size;  /* of the library's struct */
+    int64_t step; /* from 0 */
+    double loss;  /* NAN where the module has none */
+    double seconds;
+    int64_t examples, tokens; /* of its batch; 0: unknown */
+} AmStep;
+
+/* Functions that a call calls, in the thread of the caller, with `user`. Members may be NULL, and so may the
+ * struct. A callback may not use the handles of the call. */
+typedef struct AmCallbacks {
+    size_t size; /* sizeof(AmCallbacks), set by the caller */
+    void *user;
+    /* About five times a second, and once at the end. Not 0: stop. */
+    int (*on_progress)(void *user, const AmProgress *progress);
+    /* After a step of am_run(). Not 0: stop after this step. */
+    int (*on_step)(void *user, const AmStep *step);
+    /* A line of text without a line end. */
+    void (*on_message)(void *user, AmMessage kind, const char *text);
+    /* An episode of a searcher, as a JSON object; in a thread of the search. */
+    void (*on_episode)(void *user, const char *json);
+    /* After a search without a plan that fits: the nearest plan, and changes that would fit, as a JSON
+     * object. */
+    void (*on_infeasible)(void *user, const char *json);
+    /* Set by a signal handler or another thread: stop. */
+    const volatile sig_atomic_t *cancel;
+} AmCallbacks;
+
+/* ---- search ---- */
+
+/* Finds a plan. Without the option "mesh" the search covers one-stage plans and pipelines.
+ * AM_INTERRUPTED: stopped; *plan is the best so far, or NULL where there is none.
+ * AM_ERROR_INFEASIBLE: no plan fits the memory; the text names the nearest one and what would fit.
+ * AM_ERROR_INPUT: the module trains nothing (unless "inference" is set), or XLA has optimized it.
+ * Alone: module. */
+AM_API AmStatus am_search(AmPlan **plan, AmModule *module, const AmCluster *cluster, const AmOptions *options,
+                          const AmCallbacks *callbacks, AmError *error);
+
+/* ---- plans ---- */
+
+/* Reads a plan file and checks it against the module, which must outlive the plan. Alone: module. */
+AM_API AmStatus am_plan_read(AmPlan **plan, AmModule *module, const char *path, AmError *error);
+/* The same of a plan file in memory. Alone: module. */
+AM_API AmStatus am_plan_parse(AmPlan **plan, AmModule *module, const void *data, size_t bytes,
+                              const char *name, AmError *error);
 AM_API AmStatus am_plan_write(const AmPlan *plan, const char *path, AmError *error); /* "-": stdout */
-AM_API void am_plan_free(AmPlan *plan);                                              /* NULL is allowed */
-AM_API double am_plan_step_seconds(const AmPlan *plan);                              /* predicted */
+/* The plan file as text of *bytes bytes, NUL-terminated; the caller frees *json. `bytes` may be NULL. */
+AM_API AmStatus am_plan_to_json(const AmPlan *plan, char **json, size_t *bytes, AmError *error);
+AM_API void am_plan_free(AmPlan *plan);
+
+AM_API double am_plan_step_seconds(const AmPlan *plan);  /* predicted */
+AM_API double am_plan_bound_seconds(const AmPlan *plan); /* no plan of the space takes less; NAN: unknown */
+AM_API double am_plan_gap(const AmPlan *plan);           /* step over bound, minus 1; NAN: unknown */
+AM_API int64_t am_plan_peak_bytes(const AmPlan *plan);   /* of the fullest device, with transfer slots */
+AM_API int64_t am_plan_evaluations(const AmPlan *plan);  /* of the search that found it */
+AM_API int32_t am_plan_micro_batches(const AmPlan *plan);
+AM_API const char *am_plan_schedule(const AmPlan *plan); /* "none", "1f1b", "gpipe", "zb_h1", ... */
+AM_API const char *am_plan_searcher(const AmPlan *plan);
+AM_API const char *am_plan_space(const AmPlan *plan);
+AM_API int32_t am_plan_stage_count(const AmPlan *plan);
+AM_API int32_t am_plan_device_count(const AmPlan *plan); /* of all stages */
+AM_API int32_t am_plan_parameter_count(const AmPlan *plan);
+
+/* A stage with its devices as a mesh: row-major, the last axis fastest. */
+typedef struct AmStage {
+    size_t size;   /* sizeof(AmStage), set by the caller */
+    int32_t first; /* number of its first device among those of the plan */
+    int32_t device_count;
+    const int32_t *devices; /* [device_count]: numbers in the cluster */
+    int32_t axis_count;
+    const char *const *axis_names; /* [axis_count] */
+    const int32_t *axis_sizes;     /* [axis_count] */
+} AmStage;
+AM_API AmStatus am_plan_stage(const AmPlan *plan, int32_t stage, AmStage *facts, AmError *error);
+
+/* The prediction of a device. Bytes of weights, gradients, optimizer and activations are those at the
+ * peak. */
+typedef struct AmDevice {
+    size_t size;    /* sizeof(AmDevice), set by the caller */
+    int32_t device; /* number in the cluster */
+    int32_t stage;
+    int64_t peak_bytes; /* with transfer slots */
+    int64_t weights_bytes, gradients_bytes, optimizer_bytes, activation_bytes, slot_bytes;
+    double compute_seconds, communication_seconds, idle_seconds;
+} AmDevice;
+/* `k`: number among the devices of the plan, stage by stage. */
+AM_API AmStatus am_plan_device(const AmPlan *plan, int32_t k, AmDevice *facts, AmError *error);
+
+/* A parameter with its sharding. */
+typedef struct AmPlanParameter {
+    size_t size; /* sizeof(AmPlanParameter), set by the caller */
+    int32_t number;
+    const char *path, *type, *role;
+    int32_t rank;
+    const int64_t *dimensions; /* [rank], of the whole tensor */
+    int32_t stage;             /* that holds it */
+    const char *sharding;      /* "[data,-,data+model]": axes by dimension, '-' for none */
+    const char *const *axes;   /* [rank]: "data", "data+model", or "" */
+} AmPlanParameter;
+AM_API AmStatus am_plan_parameter(const AmPlan *plan, int32_t number, AmPlanParameter *facts, AmError *error);
+
+/* A baseline that am_search() compared the plan with. */
+typedef struct AmBaseline {
+    size_t size;        /* sizeof(AmBaseline), set by the caller */
+    const char *name;   /* "data_parallel", "megatron" */
+    double seconds;     /* of its step; NAN: it does not apply or does not fit */
+    const char *reason; /* why not, or NULL */
+} AmBaseline;
+AM_API int32_t am_plan_baseline_count(const AmPlan *plan); /* 0 for a plan from a file */
+AM_API AmStatus am_plan_baseline(const AmPlan *plan, int32_t k, AmBaseline *facts, AmError *error);
+
+/* ---- formats of reports ---- */
+
+typedef enum AmFormat { AM_FORMAT_TEXT, AM_FORMAT_JSON, AM_FORMAT_HTML } AmFormat;
+
+/* ---- simulation ---- */
+
+/* Predicts a step of the plan. `cluster`: another cluster than the plan's, or NULL. A plan that does not fit
+ * is simulated, too. Alone: the plan's module. */
+AM_API AmStatus am_simulate(AmSimulation **simulation, const AmPlan *plan, const AmCluster *cluster,
+                            const AmOptions *options, const AmCallbacks *callbacks, AmError *error);
+AM_API void am_simulation_free(AmSimulation *simulation);
+AM_API double am_simulation_step_seconds(const AmSimulation *simulation);
+AM_API int am_simulation_fits(const AmSimulation *simulation); /* in the memory of every device */
+AM_API int32_t am_simulation_device_count(const AmSimulation *simulation);
+AM_API AmStatus am_simulation_device(const AmSimulation *simulation, int32_t k, AmDevice *facts,
+                                     AmError *error);
+/* The report as text or JSON, NUL-terminated; the caller frees *text. `bytes` may be NULL. */
+AM_API AmStatus am_simulation_print(const AmSimulation *simulation, AmFormat format, char **text,
+                                    size_t *bytes, AmError *error);
+
+/* ---- explanation ---- */
+
+/* Simulates the plan and single changes of it. AM_INTERRUPTED: stopped, without a result. Alone: the plan's
+ * module. */
+AM_API AmStatus am_explain(AmExplanation **explanation, const AmPlan *plan, const AmOptions *options,
+                           const AmCallbacks *callbacks, AmError *error);
+AM_API void am_explanation_free(AmExplanation *explanation);
+/* The explanation as text, JSON or a page of HTML, NUL-terminated; the caller frees *text. The plan must
+ * still be there. `bytes` may be NULL. */
+AM_API AmStatus am_explanation_print(const AmExplanation *explanation, AmFormat format, char **text,
+                                     size_t *bytes, AmError *error);
+
+/* ---- export ---- */
+
+/* The plan for another system: "jax", "hlo", "shardy", "dtensor" or "megatron". The result is JSON or, for
+ * hlo, shardy and megatron, text; NUL-terminated; the caller frees *text. `bytes` may be NULL.
+ * AM_ERROR_INFEASIBLE: the other system cannot hold the same plan; the text has the reason. Alone: the plan's
+ * module. */
+AM_API AmStatus am_export(const AmPlan *plan, const char *format, const AmOptions *options,
+                          const AmCallbacks *callbacks, char **text, size_t *bytes, AmError *error);
+
+/* ---- run ---- */
+
+/* The result of a run. */
+typedef struct AmRunResult {
+    size_t size; /* sizeof(AmRunResult), set by the caller */
+    int64_t steps;
+    double seconds_per_step; /* mean without the first step */
+    double first_loss, last_loss;
+    int64_t peak_bytes; /* of the device with most: allocation and scratch memory */
+} AmRunResult;
+/* Trains in this process: each device of the plan is a thread. `plan` NULL: the whole module on one device.
+ * `result` may be NULL. AM_INTERRUPTED: stopped after a step; requested files are written and the result is
+ * valid. AM_ERROR_RUNTIME: a rank failed, or the loss was not finite. Alone: module, and no second run of
+ * the process at the same time. */
+AM_API AmStatus am_run(AmModule *module, const AmPlan *plan, const AmOptions *options,
+                       const AmCallbacks *callbacks, AmRunResult *result, AmError *error);
 
 #ifdef __cplusplus
 }

@@ -17,7 +17,7 @@ import sys
 
 LIMITS = {"comments": 0.030, "messages": 0.005, "documents": 0.030}  # share of marked sentences
 FOLDERS = ("base", "ir", "models", "published", "propagation", "lowering", "cost", "dqn", "planners", "executor", "api",
-           "cli", "include", "bench", "tests")
+           "cli", "examples", "include", "bench", "tests")
 
 FORMS = (
     r"what (?:a|an|the|its|their|one|each|every|it|they|is|was|has|had|may|must|can|comes|goes|lies|makes|takes|needs"

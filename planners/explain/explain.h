@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "base/stop.h"
+#include "base/system/stop.h"
 #include "base/text.h"
 #include "cost/simulate/simulate.h"
 #include "planners/problem/search_watch.h"

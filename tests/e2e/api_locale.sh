@@ -22,15 +22,19 @@ int main(int count, char **words) {
     AmCluster *cluster;
     AmPlan *plan, *again;
     AmError error;
-    AmSearchOptions options = {.evaluations = 20};
+    AmOptions *options;
     if (count != 4 || !setlocale(LC_ALL, "")) return 2;
     if (am_module_read(&module, words[1], NULL, &error) == AM_OK &&
         am_cluster_read(&cluster, words[2], &error) == AM_OK &&
-        am_search(&plan, module, cluster, &options, &error) == AM_OK &&
+        am_options_new(&options, AM_COMMAND_SEARCH, &error) == AM_OK &&
+        am_options_set(options, "evaluations", "20", &error) == AM_OK &&
+        am_options_set(options, "memory-fraction", "0.75", &error) == AM_OK &&
+        am_search(&plan, module, cluster, options, NULL, &error) == AM_OK &&
         am_plan_write(plan, words[3], &error) == AM_OK && am_plan_read(&again, module, words[3], &error) == AM_OK) {
         printf("%.1f\n", 0.5);
         am_plan_free(again);
         am_plan_free(plan);
+        am_options_free(options);
         am_cluster_free(cluster);
         am_module_free(module);
         return 0;

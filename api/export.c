@@ -1,0 +1,155 @@
+/* am_export(): a plan in the form of another system, in a buffer. */
+#include "api/export.h"
+
+#include "api/handles.h"
+#include "api/options.h"
+#include "cost/simulate/simulate.h"
+#include "planners/export/export_dtensor.h"
+#include "planners/export/export_hlo.h"
+#include "planners/export/export_jax.h"
+#include "planners/export/export_megatron.h"
+#include "planners/export/whole_layers.h"
+
+/* One format: the function that writes the plan, as JSON or as text, and its note for the user. */
+typedef struct Format {
+    const char *name;
+    AmStatus (*write_json)(json_t **root, const PlanContext *context, const Plan *plan, AmError *error);
+    void (*print)(Text *text, const json_t *root); /* instead of JSON, where that is not asked for; or NULL */
+    ShardingSpelling spelling;                     /* of text */
+    bool has_spellings;                            /* the option "spelling" chooses among them */
+    bool deals_evenly; /* "whole-layers" gives stages as many layers each, but for the ends */
+    const char *note;
+} Format;
+
+static const Format formats[EXPORT_FORMATS] = {
+    {"jax", export_jax, NULL, 0, false, false, "the shardings of intermediate values are left to XLA"},
+    {"hlo", NULL, NULL, SHARDING_TILES, true, false,
+     "XLA's propagation sets the shardings without a constraint"},
+    {"shardy", NULL, NULL, SHARDING_SHARDY, false, false,
+     "Shardy's propagation sets the shardings without a constraint"},
+    {"dtensor", export_dtensor, NULL, 0, false, false,
+     "placements of intermediate values are left to DTensor's operators"},
+    {"megatron", export_megatron, export_megatron_print, 0, false, true,
+     "add the arguments for the model, the data and the optimizer"},
+};
+
+const char *export_format_name(int32_t k) {
+    return formats[k].name;
+}
+
+typedef struct Export {
+    const Format *format;
+    ShardingSpelling spelling;
+    bool as_json;
+    const AmPlan *from;
+    const AmCallbacks *callbacks;
+    Arena arena;
+} Export;
+
+static AmStatus step_seconds(double *seconds, Export *self, const Plan *plan, const Cluster *cluster,
+                             AmError *error) {
+    Simulation *simulation;
+    TRY(simulate_plan(&simulation, &self->arena, self->from->whole, plan, cluster,
+                      CLUSTER_DEFAULT_MEMORY_FRACTION, error));
+    *seconds = simulation->step_seconds;
+    return AM_OK;
+}
+
+/* Moves the plan's cuts between layers, and reports the effect on the step. */
+static AmStatus move_cuts(Export *self, Plan **plan, AmError *error) {
+    const Plan *before = self->from->plan;
+    Plan *moved;
+    int32_t count;
+    double old_seconds, new_seconds;
+    Cluster *cluster = NULL;
+    Text note = {0};
+    TRY(plan_with_whole_layers(&moved, &count, &self->arena, self->from->whole, before,
+                               self->format->deals_evenly, error));
+    if (count == 0) return AM_OK;
+    AmStatus status;
+    TRY_OR_FAIL(cluster_from_json(&cluster, &self->arena, before->cluster_description,
+                                  before->source ? before->source : "the plan", error));
+    TRY_OR_FAIL(step_seconds(&old_seconds, self, before, cluster, error));
+    TRY_OR_FAIL(step_seconds(&new_seconds, self, moved, cluster, error));
+    text_append(&note, "%d cut%s moved between layers: the step becomes ", count, count == 1 ? "" : "s");
+    text_append_seconds(&note, new_seconds);
+    text_append_string(&note, ", it was ");
+    text_append_seconds(&note, old_seconds);
+    api_message(self->callbacks, AM_NOTE, "%s", note.data ? note.data : "");
+    *plan = moved;
+fail:
+    text_free(&note);
+    cluster_free(cluster);
+    return status;
+}
+
+static AmStatus write_json(Export *self, const Plan *plan, char **buffer, size_t *bytes, AmError *error) {
+    json_t *exported = NULL;
+    Text text = {0};
+    TRY(self->format->write_json(&exported, self->from->whole, plan, error));
+    if (!self->format->print || self->as_json)
+        return api_give_json(buffer, bytes, exported, JSON_STYLE_INDENTED, error);
+    self->format->print(&text, exported);
+    json_decref(exported);
+    return api_give_text(buffer, bytes, &text, error);
+}
+
+static AmStatus write_text(Export *self, const Plan *plan, char **buffer, size_t *bytes, AmError *error) {
+    Text text = {0};
+    AmStatus status = export_hlo(&text, self->from->whole, plan, self->spelling, error);
+    if (status == AM_OK && !self->as_json) return api_give_text(buffer, bytes, &text, error);
+    if (status == AM_OK)
+        status =
+            api_give_json(buffer, bytes, json_pack("{s:s}", "text", text.data), JSON_STYLE_COMPACT, error);
+    text_free(&text);
+    return status;
+}
+
+static AmStatus export_plan(Export *self, const AmOptions *options, char **buffer, size_t *bytes,
+                            AmError *error) {
+    Plan *plan = self->from->plan;
+    if (option_has(options, "whole-layers")) TRY(move_cuts(self, &plan, error));
+    if (self->format->write_json) TRY(write_json(self, plan, buffer, bytes, error));
+    else TRY(write_text(self, plan, buffer, bytes, error));
+    api_message(self->callbacks, AM_NOTE, "%s", self->format->note);
+    return AM_OK;
+}
+
+/* Finds the format, and checks that the options apply to it. */
+static AmStatus read_settings(Export *self, const char *format, const AmOptions *options, AmError *error) {
+    static const ShardingSpelling spellings[] = {SHARDING_TILES, SHARDING_NAMED};
+    int32_t chosen = 0, spelling = 0;
+    TRY(option_parse_choice("format", format, export_format_name, EXPORT_FORMATS, &chosen, error));
+    self->format = &formats[chosen];
+    self->spelling = self->format->spelling;
+    self->as_json = option_has(options, "json");
+    if (!option_has(options, "spelling")) return AM_OK;
+    if (!self->format->has_spellings)
+        return am_fail(error, AM_ERROR_USAGE, "", "--spelling is for --format hlo");
+    option_choice(options, "spelling", &spelling);
+    self->spelling = spellings[spelling];
+    return AM_OK;
+}
+
+AmStatus export_check_options(const char *format, const AmOptions *options, AmError *error) {
+    Export self = {0};
+    return read_settings(&self, format, options, error);
+}
+
+AmStatus am_export(const AmPlan *plan, const char *format, const AmOptions *options,
+                   const AmCallbacks *callbacks, char **text, size_t *bytes, AmError *error) {
+    AmCallbacks own;
+    AmStatus status;
+    Export self = {.from = plan, .callbacks = &own};
+    api_begin(error);
+    TRY(api_require(text, "text", error));
+    *text = NULL;
+    TRY(api_require(plan, "plan", error));
+    TRY(api_require(format, "format", error));
+    TRY(api_check_options(options, AM_COMMAND_EXPORT, error));
+    TRY(api_copy_callbacks(&own, callbacks, error));
+    TRY(read_settings(&self, format, options, error));
+    API_IN_C_LOCALE(status, export_plan(&self, options, text, bytes, error), error);
+    arena_free(&self.arena);
+    return status;
+}

@@ -1,0 +1,106 @@
+/* The contents of the API's handles, for the API itself and for cli/, which prints more than the
+ * public accessors return. */
+#ifndef API_HANDLES_H
+#define API_HANDLES_H
+
+#include <jansson.h>
+#include <pthread.h>
+
+#include "base/files/json.h"
+#include "base/system/locale_scope.h"
+#include "base/text.h"
+#include "cost/operator/profile.h"
+#include "cost/simulate/simulate.h"
+#include "planners/explain/explain.h"
+#include "planners/plan_search.h"
+
+struct AmModule {
+    PlanContext *context;
+};
+
+struct AmCluster {
+    Arena arena;
+    Cluster *cluster;
+};
+
+struct AmPlan {
+    Arena arena;
+    PlanContext *whole; /* the module's, which outlives the plan */
+    Plan *plan;
+    json_t *root;        /* the file that the plan points into: its own, or that of "init-plan"; or NULL */
+    json_t *settings;    /* of the search; or NULL */
+    Cluster *cluster;    /* with measured operators, of the option "profile"; or NULL */
+    Profile *profile;    /* or NULL */
+    SearchResult result; /* of am_search() */
+    bool is_searched;
+    pthread_mutex_t mutex;       /* of the members below, which are made at their first use */
+    json_t *document;            /* plan_to_json() */
+    AmPlanParameter *parameters; /* [parameter_count], in `arena` */
+};
+
+struct AmSimulation {
+    Arena arena;
+    Cluster *cluster; /* own: the plan's, or one with measured operators; or NULL */
+    Profile *profile;
+    Simulation *simulation;
+    Text collectives; /* the option "verbose": derivation of each price */
+};
+
+struct AmExplanation {
+    Arena arena;
+    Cluster *cluster;
+    const AmPlan *plan;
+    Explanation *explanation;
+    const char *title; /* "MODULE on cluster CLUSTER" */
+};
+
+/* Clears the error of an earlier call, or whatever the caller's memory held: errors are filled once
+ * inside the library, so every public call begins here. */
+void api_begin(AmError *error);
+/* AM_ERROR_USAGE if the argument is NULL. */
+AmStatus api_require(const void *argument, const char *name, AmError *error);
+/* AM_ERROR_USAGE if k is not in 0..count - 1; `what`: "stage". */
+AmStatus api_check_index(int32_t k, int32_t count, const char *what, AmError *error);
+/* Copies a struct whose first member is its size into the caller's, of which `size` bytes exist, and keeps
+ * that size. AM_ERROR_USAGE for a size below that of the member. */
+AmStatus api_copy_facts(void *facts, size_t size, const void *all, size_t all_size, AmError *error);
+/* The caller's callbacks as the library knows them: members that the caller's struct lacks are NULL.
+ * `callbacks` may be NULL. AM_ERROR_USAGE as above. */
+AmStatus api_copy_callbacks(AmCallbacks *own, const AmCallbacks *callbacks, AmError *error);
+/* AM_ERROR_USAGE if the options are those of another command; NULL is allowed. */
+AmStatus api_check_options(const AmOptions *options, AmCommand command, AmError *error);
+/* Moves the bytes of a text to the caller, who frees *buffer; `text` is empty afterwards. */
+AmStatus api_give_text(char **buffer, size_t *bytes, Text *text, AmError *error);
+/* The same of a JSON value, whose reference is taken, with a line end; NULL: no memory. */
+AmStatus api_give_json(char **buffer, size_t *bytes, json_t *root, JsonStyle style, AmError *error);
+void api_message(const AmCallbacks *callbacks, AmMessage kind, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Assigns the result of CALL to STATUS with numbers in the format of the C locale. */
+#define API_IN_C_LOCALE(STATUS, CALL, ERROR)           \
+    do {                                               \
+        LocaleScope scope_;                            \
+        (STATUS) = locale_scope_enter(&scope_, ERROR); \
+        if ((STATUS) == AM_OK) (STATUS) = (CALL);      \
+        locale_scope_leave(&scope_);                   \
+    } while (0)
+
+/* AM_ERROR_INPUT for a module that XLA has optimized, of which no plan can be made. */
+AmStatus api_check_module(const AmModule *module, AmError *error);
+/* AM_ERROR_INPUT if the module trains nothing. */
+AmStatus api_check_trains(const AmModule *module, AmError *error);
+/* The plan's document (plan_to_json), which belongs to the plan. Any thread. */
+AmStatus api_plan_document(json_t **document, const AmPlan *plan, AmError *error);
+/* An empty plan of the module, or NULL and an error. */
+AmPlan *api_new_plan(AmModule *module, AmError *error);
+
+/* am_simulate() with an observer of the timeline, or NULL. */
+AmStatus api_simulate(AmSimulation **simulation, const AmPlan *plan, const AmCluster *cluster,
+                      const AmOptions *options, const AmCallbacks *callbacks,
+                      const SimulationObserver *observer, AmError *error);
+/* Append what am_simulation_print() and am_explanation_print() return; text for a terminal has styles. */
+AmStatus api_append_simulation(Text *text, const AmSimulation *simulation, AmFormat format, AmError *error);
+AmStatus api_append_explanation(Text *text, const AmExplanation *explanation, AmFormat format,
+                                AmError *error);
+
+#endif

@@ -1,0 +1,134 @@
+/* The options of every command of the API, in tables that the command line shares.
+ *
+ * A table is a macro that calls ROW(key, value, help, is_repeatable, rule) for each option. The API makes
+ * rows of options.h of them; cli/ makes rows of its own with "--" before the key:
+ *
+ *     #define CLI_ROW(key, value, help, repeatable, rule) {"--" key, value, help, repeatable},
+ *
+ * `value` names the argument in --help; NULL for a switch. `rule` is the check of a value (options.h).
+ */
+#ifndef API_OPTION_ROWS_H
+#define API_OPTION_ROWS_H
+
+/* Rows of several commands. */
+#define OPTION_ROW_SEED(ROW) \
+    ROW("seed", "N", "seed of the random numbers (default 0)", false, RULE_INTEGER(0, INT64_MAX))
+#define OPTION_ROW_INFERENCE(ROW) \
+    ROW("inference", NULL, "accept a module that updates no weight", false, RULE_SWITCH)
+#define OPTION_ROW_MEMORY_FRACTION(ROW) \
+    ROW("memory-fraction", "F", "usable part of a device's memory (default 0.9)", false, RULE_NUMBER(1e-6, 1))
+#define OPTION_ROW_PROFILE(ROW) \
+    ROW("profile", "FILE", "measured operator times (from run --profile)", false, RULE_TEXT)
+
+/* ---- search ---- */
+
+#define SEARCH_SPACE_ROWS(ROW)                                                                            \
+    ROW("space", "SPACE", "auto (default), single_stage, operator, data, pipeline or hybrid", false,      \
+        RULE_CHOICE(OPTION_SPACES))                                                                       \
+    ROW("mesh", "data=4,model=8", "mesh of one-stage plans (default: every split of the devices)", false, \
+        RULE_TEXT)                                                                                        \
+    ROW("pin", "PATTERN=SHARDING", "sharding of parameters: 'layers/*/mlp_in/kernel=-,model'", true,      \
+        RULE_PIN)                                                                                         \
+    ROW("keep-shardings", NULL, "shardings of the module kept in every plan", false, RULE_SWITCH)         \
+    ROW("even", NULL, "equal contiguous shards, of one stage unless --space hybrid", false, RULE_SWITCH)  \
+    ROW("no-exceptions", NULL, "no overrides for single operators", false, RULE_SWITCH)
+
+#define SEARCH_METHOD_ROWS(ROW)                                                                         \
+    ROW("searcher", "NAME", "dqn (default), anneal, greedy, exact, exhaustive, random or agent", false, \
+        RULE_CHOICE(OPTION_SEARCHERS))                                                                  \
+    ROW("expert", "NAME", "only this baseline, priced (the names are below)", false,                    \
+        RULE_CHOICE(OPTION_BASELINES))                                                                  \
+    ROW("objective", "NAME", "time (default), or paper: states and rewards of Auto-MAP", false,         \
+        RULE_CHOICE(OPTION_OBJECTIVES))                                                                 \
+    ROW("evaluations", "N", "most plans priced (default: by the module's size; see below)", false,      \
+        RULE_INTEGER(1, 1000000000))                                                                    \
+    ROW("seconds", "S", "time limit in seconds; the plan then depends on the machine", false,           \
+        RULE_NUMBER(1e-3, 1e9))                                                                         \
+    ROW("agent", "AGENT", "trained agent for pipelines (default: the built-in one)", false, RULE_TEXT)  \
+    ROW("device", "cpu|cuda", "device for the training of the DQN (default cpu)", false,                \
+        RULE_CHOICE(OPTION_DEVICES))                                                                    \
+    OPTION_ROW_SEED(ROW)
+
+#define SEARCH_PIPELINE_ROWS(ROW)                                                                       \
+    ROW("micro-batches", "M|auto", "number of micro-batches; auto: the fastest power of two that fits", \
+        false, RULE_MICRO_BATCHES)                                                                      \
+    ROW("schedule", "NAME", "1f1b (default), gpipe, zb_h1 or interleaved_1f1b", false,                  \
+        RULE_CHOICE(OPTION_SCHEDULES))                                                                  \
+    ROW("chunks", "V", "chunks per stage of interleaved_1f1b (default 2)", false,                       \
+        RULE_INTEGER(1, STAGES_MOST / 2))                                                               \
+    ROW("relax", "NAME", "permitted change: batch_statistics_per_micro_batch", true,                    \
+        RULE_CHOICE(OPTION_RELAXATIONS))
+
+#define SEARCH_INPUT_ROWS(ROW)                                               \
+    ROW("init-plan", "PLAN", "further plan to start from", false, RULE_TEXT) \
+    OPTION_ROW_PROFILE(ROW)
+
+/* ---- simulate ---- */
+
+#define SIMULATE_ROWS(ROW)                                                                       \
+    OPTION_ROW_PROFILE(ROW)                                                                      \
+    OPTION_ROW_MEMORY_FRACTION(ROW)                                                              \
+    ROW("jitter", "F", "random delay of operators, as a mean fraction of their time", false,     \
+        RULE_NUMBER(0, 10))                                                                      \
+    ROW("seed", "N", "seed of the jitter (default 0)", false, RULE_NUMBER(0, 9007199254740992.)) \
+    ROW("slow", "DEVICE=FACTOR,...", "slow devices: operators take FACTOR times as long", false, RULE_TEXT)
+
+#define SIMULATE_OUTPUT_ROWS(ROW)                                                                  \
+    ROW("verbose", NULL, "cost of each collective and transfer, with the other algorithms", false, \
+        RULE_SWITCH)
+
+/* ---- explain ---- */
+
+#define EXPLAIN_ROWS(ROW)                                                                                 \
+    ROW("evaluations", "N", "most changes simulated (default: by the module's size, at least 24)", false, \
+        RULE_INTEGER(1, INT32_MAX))
+
+/* ---- export ---- */
+
+#define EXPORT_ROWS(ROW)                                                                           \
+    ROW("whole-layers", NULL, "cuts of a pipeline moved to the nearest layer boundaries", false,   \
+        RULE_SWITCH)                                                                               \
+    ROW("spelling", "S", "--format hlo: tiles ({devices=[2,4]<=[8]}) or named (mesh axes)", false, \
+        RULE_CHOICE(OPTION_SPELLINGS))
+
+/* ---- run ---- */
+
+#define RUN_TRAINING_ROWS(ROW)                                                                             \
+    ROW("steps", "N", "number of steps (default 1)", false, RULE_INTEGER(1, INT64_MAX))                    \
+    ROW("state", "FILE", "initial values by path, .safetensors or .npz; random: by --seed", false,         \
+        RULE_TEXT)                                                                                         \
+    ROW("on-nan", "stop|warn", "reaction to a loss that is not finite (default stop: exit code 5)", false, \
+        RULE_CHOICE(OPTION_ON_NAN))                                                                        \
+    ROW("save", "FILE", "final state, .safetensors or .npz", false, RULE_TEXT)                             \
+    OPTION_ROW_SEED(ROW)
+
+#define RUN_DATA_ROWS(ROW)                                                                                \
+    ROW("data", "[NAME=]FILE", "examples: arrays by path, or tokens (docs/training.md)", true, RULE_TEXT) \
+    ROW("shuffle", NULL, "new order of the examples in every epoch, by --seed", false, RULE_SWITCH)       \
+    ROW("prefetch", "N", "batches loaded ahead of the step (default 2)", false,                           \
+        RULE_INTEGER(1, FEED_MOST_PREFETCH))
+
+#define RUN_CHECKPOINT_ROWS(ROW)                                                                      \
+    ROW("checkpoint", "DIR", "folder of checkpoints: after the last step and on an interrupt", false, \
+        RULE_TEXT)                                                                                    \
+    ROW("every", "K", "a checkpoint after every K steps, too", false, RULE_INTEGER(1, INT64_MAX))     \
+    ROW("keep", "N", "number of checkpoints kept (default 2)", false, RULE_INTEGER(1, 1000000))       \
+    ROW("resume", NULL, "continues from the newest checkpoint; --steps includes its steps", false,    \
+        RULE_SWITCH)
+
+#define RUN_OUTPUT_ROWS(ROW) ROW("outputs", "OUT.npz", "every output of the last step", false, RULE_TEXT)
+
+#define RUN_TRACE_ROWS(ROW)                                                                                  \
+    ROW("trace", "T.json", "activity of every rank as a Chrome trace (opens in Perfetto)", false, RULE_TEXT) \
+    ROW("trace-steps", "N", "number of last steps in the trace (default 3)", false, RULE_INTEGER(1, 1000000))
+
+#define RUN_DEVICE_ROWS(ROW)                                                                           \
+    ROW("device", "cpu|cuda", "device of the ranks (default cpu)", false, RULE_CHOICE(OPTION_DEVICES)) \
+    ROW("threads", "N", "threads per rank on the host (default: its processors / ranks)", false,       \
+        RULE_INTEGER(1, 256))                                                                          \
+    ROW("comm", "local|mpi|nccl", "collectives: threads of one process, MPI or NCCL", false, RULE_TEXT)
+
+#define RUN_PRECISION_ROWS(ROW) \
+    ROW("tf32", NULL, "tf32 operands for f32 matrix products (--device cuda)", false, RULE_SWITCH)
+
+#endif

@@ -1,0 +1,325 @@
+/* The tables of options, and handles of their values.
+ *
+ *     am_options_set(options, "mesh", "data=4,model=8", &error)
+ *
+ * finds the row "mesh" of the command's table, checks the value by the rule of the row, and stores a copy.
+ */
+#include "api/options.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/handles.h"
+#include "api/option_rows.h"
+#include "base/suggest.h"
+#include "executor/data/feed.h"
+#include "planners/single_stage/search.h"
+#include "lowering/micro_batch/micro_batches.h"
+#include "propagation/plan/pipeline_schedule.h"
+#include "propagation/propagate/propagate.h"
+#include "propagation/stages/stages.h"
+
+#define RULE_TEXT \
+    { .kind = OPTION_TEXT }
+#define RULE_SWITCH \
+    { .kind = OPTION_SWITCH }
+#define RULE_INTEGER(least_, most_) \
+    { .kind = OPTION_INTEGER, .least = (least_), .most = (most_) }
+#define RULE_NUMBER(from_, to_) \
+    { .kind = OPTION_NUMBER, .from = (from_), .to = (to_) }
+#define RULE_CHOICE(list_) \
+    { .kind = OPTION_CHOICE, .list = (list_) }
+#define RULE_MICRO_BATCHES \
+    { .kind = OPTION_MICRO_BATCHES }
+#define RULE_PIN \
+    { .kind = OPTION_PIN }
+#define ROW(key, value, help, is_repeatable, ...) {key, value, help, is_repeatable, __VA_ARGS__},
+
+static const OptionRow search_rows[] = {SEARCH_SPACE_ROWS(ROW) SEARCH_METHOD_ROWS(ROW)
+                                            OPTION_ROW_MEMORY_FRACTION(ROW) SEARCH_PIPELINE_ROWS(ROW)
+                                                SEARCH_INPUT_ROWS(ROW) OPTION_ROW_INFERENCE(ROW){0}};
+static const OptionRow simulate_rows[] = {SIMULATE_ROWS(ROW) SIMULATE_OUTPUT_ROWS(ROW){0}};
+static const OptionRow explain_rows[] = {
+    EXPLAIN_ROWS(ROW) ROW("timeline", NULL, "timeline of the stages, for HTML", false, RULE_SWITCH){0}};
+static const OptionRow export_rows[] = {EXPORT_ROWS(ROW)
+                                            ROW("json", NULL, "JSON instead of text", false, RULE_SWITCH){0}};
+static const OptionRow run_rows[] = {RUN_TRAINING_ROWS(ROW) OPTION_ROW_INFERENCE(ROW) RUN_DATA_ROWS(ROW)
+                                         RUN_CHECKPOINT_ROWS(ROW) RUN_OUTPUT_ROWS(ROW) RUN_TRACE_ROWS(ROW)
+                                             RUN_DEVICE_ROWS(ROW) RUN_PRECISION_ROWS(ROW){0}};
+
+static const OptionRow *const tables[] = {[AM_COMMAND_SEARCH] = search_rows,
+                                          [AM_COMMAND_SIMULATE] = simulate_rows,
+                                          [AM_COMMAND_EXPLAIN] = explain_rows,
+                                          [AM_COMMAND_EXPORT] = export_rows,
+                                          [AM_COMMAND_RUN] = run_rows};
+enum { COMMAND_COUNT = sizeof tables / sizeof *tables };
+
+const OptionRow *option_table(AmCommand command) {
+    return (int)command >= 0 && (int)command < COMMAND_COUNT ? tables[command] : NULL;
+}
+
+/* ---- lists of names ---- */
+
+static const char *space_of(int32_t k) {
+    return plan_space_name((PlanSpace)k);
+}
+
+static const char *searcher_of(int32_t k) {
+    return searcher_name((Searcher)k);
+}
+
+static const char *baseline_of(int32_t k) {
+    Baseline baseline;
+    return k < BASELINE_COUNT ? baseline_name((Baseline)k) : baseline_alias(k - BASELINE_COUNT, &baseline);
+}
+
+static const char *objective_of(int32_t k) {
+    return search_objective_name((SearchObjective)k);
+}
+
+static const char *device_of(int32_t k) {
+    static const char *const names[] = {"cpu", "cuda"};
+    return names[k];
+}
+
+static const char *schedule_of(int32_t k) {
+    return schedule_kind_name((ScheduleKind)k);
+}
+
+static const char *relaxation_of(int32_t k) {
+    return relaxation_name((Relaxation)k);
+}
+
+static const char *spelling_of(int32_t k) {
+    static const char *const names[] = {"tiles", "named"};
+    return names[k];
+}
+
+static const char *on_nan_of(int32_t k) {
+    static const char *const names[] = {"stop", "warn"};
+    return names[k];
+}
+
+static const struct {
+    const char *(*name_of)(int32_t);
+    int32_t count;
+} lists[OPTION_LISTS] = {[OPTION_SPACES] = {space_of, SPACE_COUNT},
+                         [OPTION_SEARCHERS] = {searcher_of, SEARCHER_COUNT},
+                         [OPTION_BASELINES] = {baseline_of, BASELINE_COUNT + BASELINE_ALIAS_COUNT},
+                         [OPTION_OBJECTIVES] = {objective_of, OBJECTIVE_COUNT},
+                         [OPTION_DEVICES] = {device_of, 2},
+                         [OPTION_SCHEDULES] = {schedule_of, SCHEDULE_KINDS},
+                         [OPTION_RELAXATIONS] = {relaxation_of, RELAXATION_COUNT},
+                         [OPTION_SPELLINGS] = {spelling_of, 2},
+                         [OPTION_ON_NAN] = {on_nan_of, 2}};
+
+/* ---- rows ---- */
+
+/* Returns whether a key of a caller, in which '_' equals '-', is that of a row. */
+static bool is_key(const char *given, const char *key) {
+    for (; *given && *key; given++, key++)
+        if (*given != *key && !(*given == '_' && *key == '-')) return false;
+    return *given == *key;
+}
+
+static int32_t find_row(const OptionRow *rows, const char *key) {
+    for (int32_t k = 0; rows[k].key; k++)
+        if (is_key(key, rows[k].key)) return k;
+    return -1;
+}
+
+static AmStatus fail_unknown_key(const OptionRow *rows, const char *key, AmError *error) {
+    const char *names[OPTION_MOST_ROWS];
+    char word[100], hint[SUGGEST_HINT_BYTES];
+    size_t count = 0, length = 0;
+    for (; rows[count].key; count++) names[count] = rows[count].key;
+    for (; key[length] && length + 1 < sizeof word; length++)
+        word[length] = key[length] == '_' ? '-' : key[length];
+    word[length] = '\0';
+    return am_fail(error, AM_ERROR_USAGE, "", "unknown option %.100s%s", *key ? key : "(empty)",
+                   suggest_hint(hint, word, names, count));
+}
+
+static AmStatus check_micro_batches(const char *name, const char *text, AmError *error) {
+    int64_t ignored;
+    if (strcmp(text, "auto") == 0) return AM_OK;
+    if (!isdigit((unsigned char)*text))
+        return am_fail(error, AM_ERROR_USAGE, "", "%s %.60s: expected auto or an integer from 1 to %d", name,
+                       text, MICRO_BATCHES_MOST);
+    return option_parse_integer(name, text, 1, MICRO_BATCHES_MOST, &ignored, error);
+}
+
+static AmStatus check_pin(const char *text, AmError *error) {
+    Arena arena = {0};
+    PropagationPin pin;
+    AmStatus status = propagation_parse_pin(&pin, &arena, text, error);
+    arena_free(&arena);
+    return status;
+}
+
+/* Checks a value by the rule of its row; `name`: the option in errors. */
+static AmStatus check_value(const OptionRow *row, const char *name, const char *text, AmError *error) {
+    const OptionRule *rule = &row->rule;
+    int64_t integer;
+    double number;
+    int32_t choice;
+    if (*text == '\0')
+        return am_fail(error, AM_ERROR_USAGE, "", "%s: the value is empty (expected %s)", name,
+                       row->value ? row->value : "true or false");
+    switch (rule->kind) {
+    case OPTION_TEXT: return AM_OK;
+    case OPTION_SWITCH:
+        if (strcmp(text, "true") == 0 || strcmp(text, "false") == 0) return AM_OK;
+        return am_fail(error, AM_ERROR_USAGE, "", "%s %.100s: expected true or false", name, text);
+    case OPTION_INTEGER: return option_parse_integer(name, text, rule->least, rule->most, &integer, error);
+    case OPTION_NUMBER: return option_parse_number(name, text, rule->from, rule->to, &number, error);
+    case OPTION_CHOICE:
+        return option_parse_choice(name, text, lists[rule->list].name_of, lists[rule->list].count, &choice,
+                                   error);
+    case OPTION_MICRO_BATCHES: return check_micro_batches(name, text, error);
+    case OPTION_PIN: return check_pin(text, error);
+    }
+    return AM_OK;
+}
+
+/* ---- handles ---- */
+
+AmStatus am_options_new(AmOptions **options, AmCommand command, AmError *error) {
+    api_begin(error);
+    TRY(api_require(options, "options", error));
+    *options = NULL;
+    if (!option_table(command))
+        return am_fail(error, AM_ERROR_USAGE, "", "command %d: expected one of AmCommand", (int)command);
+    AmOptions *self = calloc(1, sizeof *self);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    self->command = command;
+    self->dashes = "";
+    *options = self;
+    return AM_OK;
+}
+
+static void remove_values(AmOptions *self, int32_t row) {
+    for (int32_t k = 0; k < self->given[row].count; k++) free(self->given[row].values[k]);
+    free(self->given[row].values);
+    self->given[row].values = NULL;
+    self->given[row].count = 0;
+}
+
+void am_options_free(AmOptions *options) {
+    if (!options) return;
+    for (int32_t row = 0; row < OPTION_MOST_ROWS; row++) remove_values(options, row);
+    free(options);
+}
+
+static AmStatus add_value(AmOptions *self, int32_t row, const char *value, AmError *error) {
+    int32_t count = self->given[row].count;
+    char *copy = strdup(value);
+    char **values = copy ? realloc(self->given[row].values, sizeof *values * (size_t)(count + 1)) : NULL;
+    if (!values) {
+        free(copy);
+        return am_fail_memory(error, (int64_t)strlen(value) + 1);
+    }
+    values[count] = copy;
+    self->given[row].values = values;
+    self->given[row].count = count + 1;
+    return AM_OK;
+}
+
+static AmStatus set_option(AmOptions *options, const char *key, const char *value, AmError *error) {
+    const OptionRow *rows = option_table(options->command);
+    int32_t k = find_row(rows, key);
+    if (k < 0) return fail_unknown_key(rows, key, error);
+    const OptionRow *row = &rows[k];
+    bool is_switch = row->rule.kind == OPTION_SWITCH;
+    if (is_switch && !value) value = "true";
+    if (value) {
+        char name[64] = "";
+        strcat(strcat(name, options->dashes), row->key);
+        TRY(check_value(row, name, value, error));
+    }
+    options->has_noted = false;
+    if (!value || !row->is_repeatable) remove_values(options, k);
+    if (!value || (is_switch && strcmp(value, "false") == 0)) return AM_OK;
+    return add_value(options, k, value, error);
+}
+
+AmStatus am_options_set(AmOptions *options, const char *key, const char *value, AmError *error) {
+    api_begin(error);
+    TRY(api_require(options, "options", error));
+    TRY(api_require(key, "key", error));
+    AmStatus status;
+    API_IN_C_LOCALE(status, set_option(options, key, value, error), error);
+    return status;
+}
+
+const char *am_options_get(const AmOptions *options, const char *key) {
+    return key ? option_text(options, key) : NULL;
+}
+
+int32_t am_option_count(AmCommand command) {
+    const OptionRow *rows = option_table(command);
+    int32_t count = 0;
+    while (rows && rows[count].key) count++;
+    return count;
+}
+
+AmStatus am_option(AmCommand command, int32_t k, AmOptionFacts *facts, AmError *error) {
+    api_begin(error);
+    TRY(api_require(facts, "facts", error));
+    TRY(api_check_index(k, am_option_count(command), "option", error));
+    const OptionRow *row = &option_table(command)[k];
+    const AmOptionFacts all = {
+        .key = row->key, .value = row->value, .help = row->help, .is_repeatable = row->is_repeatable};
+    return api_copy_facts(facts, facts->size, &all, sizeof all, error);
+}
+
+/* ---- readers ---- */
+
+int32_t option_texts(const AmOptions *options, const char *key, const char *const **values) {
+    int32_t row = options ? find_row(option_table(options->command), key) : -1;
+    *values = row < 0 ? NULL : (const char *const *)options->given[row].values;
+    return row < 0 ? 0 : options->given[row].count;
+}
+
+const char *option_text(const AmOptions *options, const char *key) {
+    const char *const *values;
+    int32_t count = option_texts(options, key, &values);
+    return count > 0 ? values[count - 1] : NULL;
+}
+
+bool option_has(const AmOptions *options, const char *key) {
+    return option_text(options, key) != NULL;
+}
+
+void option_integer(const AmOptions *options, const char *key, int64_t *value) {
+    const char *text = option_text(options, key);
+    if (text) option_parse_integer(key, text, INT64_MIN, INT64_MAX, value, NULL);
+}
+
+void option_number(const AmOptions *options, const char *key, double *value) {
+    const char *text = option_text(options, key);
+    if (text) option_parse_number(key, text, -1e300, 1e300, value, NULL);
+}
+
+/* Returns the index of a value that the rule of its row has accepted. */
+static int32_t choice_of(const AmOptions *options, const char *key, const char *text) {
+    const OptionRow *rows = option_table(options->command);
+    OptionList list = rows[find_row(rows, key)].rule.list;
+    int32_t k = 0;
+    while (k + 1 < lists[list].count && strcmp(lists[list].name_of(k), text) != 0) k++;
+    return k;
+}
+
+void option_choice(const AmOptions *options, const char *key, int32_t *choice) {
+    const char *text = option_text(options, key);
+    if (text) *choice = choice_of(options, key, text);
+}
+
+uint32_t option_choices(const AmOptions *options, const char *key) {
+    const char *const *texts;
+    int32_t count = option_texts(options, key, &texts);
+    uint32_t bits = 0;
+    for (int32_t k = 0; k < count; k++) bits |= 1u << choice_of(options, key, texts[k]);
+    return bits;
+}

@@ -1,0 +1,87 @@
+/* Options of a command as the API stores them: a list of values for each row of the command's table.
+ *
+ * am_options_set() checks every value by the rule of its row, so that the readers below do not fail.
+ * Readers accept NULL options, which have no values. cli/ sets `dashes` to "--" for its own errors:
+ * "--seed x: expected an integer of at least 0" instead of "seed x: ...".
+ */
+#ifndef API_OPTIONS_H
+#define API_OPTIONS_H
+
+#include <stdbool.h>
+
+#include "base/status.h"
+
+typedef enum OptionKind {
+    OPTION_TEXT,
+    OPTION_SWITCH,
+    OPTION_INTEGER,
+    OPTION_NUMBER,
+    OPTION_CHOICE,
+    OPTION_MICRO_BATCHES, /* "auto" or an integer */
+    OPTION_PIN            /* PATTERN=SHARDING */
+} OptionKind;
+
+/* Lists of names; OPTION_BASELINES has the aliases behind the names. */
+typedef enum OptionList {
+    OPTION_SPACES,
+    OPTION_SEARCHERS,
+    OPTION_BASELINES,
+    OPTION_OBJECTIVES,
+    OPTION_DEVICES,
+    OPTION_SCHEDULES,
+    OPTION_RELAXATIONS,
+    OPTION_SPELLINGS,
+    OPTION_ON_NAN,
+    OPTION_LISTS
+} OptionList;
+
+typedef struct OptionRule {
+    OptionKind kind;
+    int64_t least, most; /* OPTION_INTEGER */
+    double from, to;     /* OPTION_NUMBER */
+    OptionList list;     /* OPTION_CHOICE */
+} OptionRule;
+
+typedef struct OptionRow {
+    const char *key, *value, *help; /* value NULL: a switch */
+    bool is_repeatable;
+    OptionRule rule;
+} OptionRow;
+
+enum { OPTION_MOST_ROWS = 40 };
+
+struct AmOptions {
+    AmCommand command;
+    const char *dashes; /* before a key in errors: "" or "--" */
+    bool has_noted;     /* notes on these values were given (search_settings.h) */
+    struct {
+        char **values; /* [count], C heap */
+        int32_t count;
+    } given[OPTION_MOST_ROWS];
+};
+
+/* The table of a command, which ends with a row without a key; NULL for an unknown command. */
+const OptionRow *option_table(AmCommand command);
+
+/* The last value of an option, or NULL. */
+const char *option_text(const AmOptions *options, const char *key);
+bool option_has(const AmOptions *options, const char *key);
+/* All values of a repeatable option; returns their number. */
+int32_t option_texts(const AmOptions *options, const char *key, const char *const **values);
+/* Leave *value unchanged if the option has no value. */
+void option_integer(const AmOptions *options, const char *key, int64_t *value);
+void option_number(const AmOptions *options, const char *key, double *value);
+void option_choice(const AmOptions *options, const char *key, int32_t *choice);
+/* The choices of a repeatable option as bits 1 << choice. */
+uint32_t option_choices(const AmOptions *options, const char *key);
+
+/* Parse one value. `name` is the option in errors, "--seed" or "seed". AM_ERROR_USAGE. */
+AmStatus option_parse_integer(const char *name, const char *text, int64_t least, int64_t most, int64_t *value,
+                              AmError *error);
+AmStatus option_parse_number(const char *name, const char *text, double least, double most, double *value,
+                             AmError *error);
+/* Sets *choice to the index of the text among `count` names (at most 64). */
+AmStatus option_parse_choice(const char *name, const char *text, const char *(*name_of)(int32_t),
+                             int32_t count, int32_t *choice, AmError *error);
+
+#endif

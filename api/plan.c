@@ -1,0 +1,305 @@
+/* Plans of the API: files, JSON and accessors. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/handles.h"
+#include "base/files/file.h"
+
+AmPlan *api_new_plan(AmModule *module, AmError *error) {
+    AmPlan *self = calloc(1, sizeof *self);
+    if (!self || pthread_mutex_init(&self->mutex, NULL) != 0) {
+        free(self);
+        am_fail_memory(error, (int64_t)sizeof *self);
+        return NULL;
+    }
+    self->whole = module->context;
+    return self;
+}
+
+void am_plan_free(AmPlan *plan) {
+    if (!plan) return;
+    json_decref(plan->document);
+    json_decref(plan->root);
+    json_decref(plan->settings);
+    cluster_free(plan->cluster);
+    profile_close(plan->profile);
+    pthread_mutex_destroy(&plan->mutex);
+    arena_free(&plan->arena);
+    free(plan);
+}
+
+/* ---- files ---- */
+
+AmStatus am_plan_read(AmPlan **plan, AmModule *module, const char *path, AmError *error) {
+    api_begin(error);
+    TRY(api_require(plan, "plan", error));
+    *plan = NULL;
+    TRY(api_require(module, "module", error));
+    TRY(api_require(path, "path", error));
+    TRY(api_check_module(module, error));
+    AmPlan *self = api_new_plan(module, error);
+    if (!self) return AM_ERROR_INTERNAL;
+    AmStatus status;
+    API_IN_C_LOCALE(status, plan_read(&self->plan, &self->root, &self->arena, self->whole, path, error),
+                    error);
+    if (status == AM_OK) *plan = self;
+    else am_plan_free(self);
+    return status;
+}
+
+AmStatus am_plan_parse(AmPlan **plan, AmModule *module, const void *data, size_t bytes, const char *name,
+                       AmError *error) {
+    api_begin(error);
+    TRY(api_require(plan, "plan", error));
+    *plan = NULL;
+    TRY(api_require(module, "module", error));
+    TRY(api_require(data, "data", error));
+    TRY(api_check_module(module, error));
+    AmPlan *self = api_new_plan(module, error);
+    if (!self) return AM_ERROR_INTERNAL;
+    char *copy = arena_copy_bytes(&self->arena, data, bytes);
+    AmStatus status = copy ? AM_OK : am_fail_memory(error, (int64_t)bytes);
+    if (copy)
+        API_IN_C_LOCALE(status,
+                        plan_parse(&self->plan, &self->root, &self->arena, self->whole,
+                                   name ? name : "<memory>", copy, (int64_t)bytes, error),
+                        error);
+    if (status == AM_OK) *plan = self;
+    else am_plan_free(self);
+    return status;
+}
+
+AmStatus api_plan_document(json_t **document, const AmPlan *plan, AmError *error) {
+    AmPlan *self = (AmPlan *)plan; /* a cache behind the mutex */
+    AmStatus status = AM_OK;
+    pthread_mutex_lock(&self->mutex);
+    if (!self->document) status = plan_to_json(&self->document, self->plan, self->whole, error);
+    *document = self->document;
+    pthread_mutex_unlock(&self->mutex);
+    return status;
+}
+
+AmStatus am_plan_write(const AmPlan *plan, const char *path, AmError *error) {
+    json_t *document;
+    AmStatus status;
+    api_begin(error);
+    TRY(api_require(plan, "plan", error));
+    TRY(api_require(path, "path", error));
+    API_IN_C_LOCALE(status, api_plan_document(&document, plan, error), error);
+    if (status == AM_OK) API_IN_C_LOCALE(status, plan_write_json(document, path, error), error);
+    return status;
+}
+
+AmStatus am_plan_to_json(const AmPlan *plan, char **json, size_t *bytes, AmError *error) {
+    json_t *document;
+    AmStatus status;
+    api_begin(error);
+    TRY(api_require(json, "json", error));
+    *json = NULL;
+    TRY(api_require(plan, "plan", error));
+    API_IN_C_LOCALE(status, api_plan_document(&document, plan, error), error);
+    if (status == AM_OK)
+        API_IN_C_LOCALE(status, api_give_json(json, bytes, json_incref(document), JSON_STYLE_INDENTED, error),
+                        error);
+    return status;
+}
+
+/* ---- numbers ---- */
+
+double am_plan_step_seconds(const AmPlan *plan) {
+    return plan->plan->predicted_step_seconds;
+}
+
+double am_plan_bound_seconds(const AmPlan *plan) {
+    return plan->plan->bound_seconds;
+}
+
+double am_plan_gap(const AmPlan *plan) {
+    return plan->plan->predicted_step_seconds / plan->plan->bound_seconds - 1;
+}
+
+int64_t am_plan_peak_bytes(const AmPlan *plan) {
+    int64_t most = 0;
+    for (int32_t d = 0; d < plan->plan->device_count; d++) {
+        const PlanDevicePrediction *device = &plan->plan->predicted[d];
+        int64_t bytes = device->peak_bytes + device->channel_bytes;
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+int64_t am_plan_evaluations(const AmPlan *plan) {
+    return plan->plan->evaluations;
+}
+
+int32_t am_plan_micro_batches(const AmPlan *plan) {
+    return plan->plan->micro_batches;
+}
+
+const char *am_plan_schedule(const AmPlan *plan) {
+    return plan->plan->schedule;
+}
+
+const char *am_plan_searcher(const AmPlan *plan) {
+    return plan->plan->searcher;
+}
+
+const char *am_plan_space(const AmPlan *plan) {
+    return plan->plan->space;
+}
+
+int32_t am_plan_stage_count(const AmPlan *plan) {
+    return plan->plan->stage_count;
+}
+
+int32_t am_plan_device_count(const AmPlan *plan) {
+    int32_t count = 0;
+    for (int32_t s = 0; s < plan->plan->stage_count; s++) count += plan->plan->stages[s].mesh.device_count;
+    return count;
+}
+
+int32_t am_plan_parameter_count(const AmPlan *plan) {
+    return plan->whole->roles->parameter_count;
+}
+
+/* ---- stages and devices ---- */
+
+/* Names and sizes of the axes, as arrays; `mesh->axes` has both in one struct. */
+static AmStatus axes_of(const char *const **names, const int32_t **sizes, const AmPlan *plan,
+                        const Mesh *mesh, AmError *error) {
+    AmPlan *self = (AmPlan *)plan; /* the arena is behind the mutex */
+    pthread_mutex_lock(&self->mutex);
+    const char **own_names = ARENA_ARRAY(&self->arena, const char *, mesh->axis_count + 1);
+    int32_t *own_sizes = ARENA_ARRAY(&self->arena, int32_t, mesh->axis_count + 1);
+    pthread_mutex_unlock(&self->mutex);
+    if (!own_names || !own_sizes) return am_fail_memory(error, mesh->axis_count);
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
+        own_names[axis] = mesh->axes[axis].name;
+        own_sizes[axis] = mesh->axes[axis].size;
+    }
+    *names = own_names;
+    *sizes = own_sizes;
+    return AM_OK;
+}
+
+AmStatus am_plan_stage(const AmPlan *plan, int32_t stage, AmStage *facts, AmError *error) {
+    api_begin(error);
+    TRY(api_require(plan, "plan", error));
+    TRY(api_require(facts, "facts", error));
+    TRY(api_check_index(stage, plan->plan->stage_count, "stage", error));
+    const PlanStage *from = &plan->plan->stages[stage];
+    AmStage all = {.device_count = from->mesh.device_count,
+                   .devices = from->devices,
+                   .axis_count = from->mesh.axis_count};
+    for (int32_t s = 0; s < stage; s++) all.first += plan->plan->stages[s].mesh.device_count;
+    TRY(axes_of(&all.axis_names, &all.axis_sizes, plan, &from->mesh, error));
+    return api_copy_facts(facts, facts->size, &all, sizeof all, error);
+}
+
+AmStatus am_plan_device(const AmPlan *plan, int32_t k, AmDevice *facts, AmError *error) {
+    api_begin(error);
+    TRY(api_require(plan, "plan", error));
+    TRY(api_require(facts, "facts", error));
+    TRY(api_check_index(k, plan->plan->device_count, "device", error));
+    const PlanDevicePrediction *from = &plan->plan->predicted[k];
+    AmDevice all = {.peak_bytes = from->peak_bytes + from->channel_bytes,
+                    .weights_bytes = from->weights_bytes,
+                    .gradients_bytes = from->gradients_bytes,
+                    .optimizer_bytes = from->optimizer_bytes,
+                    .activation_bytes = from->activation_bytes,
+                    .slot_bytes = from->channel_bytes,
+                    .compute_seconds = from->compute_seconds,
+                    .communication_seconds = from->communication_seconds,
+                    .idle_seconds = from->idle_seconds};
+    int32_t at = k;
+    while (at >= plan->plan->stages[all.stage].mesh.device_count)
+        at -= plan->plan->stages[all.stage++].mesh.device_count;
+    all.device = plan->plan->stages[all.stage].devices[at];
+    return api_copy_facts(facts, facts->size, &all, sizeof all, error);
+}
+
+/* ---- parameters ---- */
+
+/* "data+model" of the axes that split a dimension, "" for none. */
+static const char *join_axes(Arena *arena, const json_t *axes) {
+    char *joined = arena_copy_string(arena, "");
+    for (size_t a = 0; joined && a < json_array_size(axes); a++)
+        joined =
+            arena_format(arena, "%s%s%s", joined, a ? "+" : "", json_string_value(json_array_get(axes, a)));
+    return joined;
+}
+
+static AmStatus describe_parameter(AmPlanParameter *row, Arena *arena, const PlanContext *context, int32_t p,
+                                   const json_t *parameter, AmError *error) {
+    const IrParameter *from = &context->roles->parameters[p];
+    const IrShape *shape = &context->canonical->instructions[from->instruction].shape;
+    const json_t *sharding = json_object_get(parameter, "sharding");
+    int32_t rank = (int32_t)json_array_size(sharding);
+    const char **axes = ARENA_ARRAY(arena, const char *, rank + 1);
+    char *text = arena_copy_string(arena, "[");
+    for (int32_t d = 0; axes && text && d < rank; d++) {
+        axes[d] = join_axes(arena, json_array_get(sharding, (size_t)d));
+        if (axes[d]) text = arena_format(arena, "%s%s%s", text, d ? "," : "", *axes[d] ? axes[d] : "-");
+    }
+    if (text) text = arena_format(arena, "%s]", text);
+    if (arena->failed) return am_fail_memory(error, rank);
+    *row = (AmPlanParameter){.number = p,
+                             .path = from->path,
+                             .type = dtype_name(shape->type),
+                             .role = ir_role_name(from->role),
+                             .rank = rank,
+                             .dimensions = shape->type == DTYPE_TUPLE ? NULL : shape->dimensions,
+                             .stage = (int32_t)json_integer_value(json_object_get(parameter, "stage")),
+                             .sharding = text,
+                             .axes = axes};
+    return AM_OK;
+}
+
+/* Fills plan->parameters; the caller holds the mutex. */
+static AmStatus describe_parameters(AmPlan *self, const json_t *document, AmError *error) {
+    const json_t *parameters = json_object_get(document, "parameters");
+    int32_t count = self->whole->roles->parameter_count;
+    AmPlanParameter *rows = ARENA_ARRAY(&self->arena, AmPlanParameter, count + 1);
+    if (!rows) return am_fail_memory(error, count);
+    for (int32_t p = 0; p < count; p++)
+        TRY(describe_parameter(&rows[p], &self->arena, self->whole, p, json_array_get(parameters, (size_t)p),
+                               error));
+    self->parameters = rows;
+    return AM_OK;
+}
+
+AmStatus am_plan_parameter(const AmPlan *plan, int32_t number, AmPlanParameter *facts, AmError *error) {
+    json_t *document;
+    AmStatus status;
+    api_begin(error);
+    TRY(api_require(plan, "plan", error));
+    TRY(api_require(facts, "facts", error));
+    TRY(api_check_index(number, am_plan_parameter_count(plan), "parameter", error));
+    API_IN_C_LOCALE(status, api_plan_document(&document, plan, error), error);
+    TRY(status);
+    AmPlan *self = (AmPlan *)plan;
+    pthread_mutex_lock(&self->mutex);
+    if (!self->parameters) status = describe_parameters(self, document, error);
+    pthread_mutex_unlock(&self->mutex);
+    TRY(status);
+    const AmPlanParameter *row = &self->parameters[number];
+    return api_copy_facts(facts, facts->size, row, sizeof *row, error);
+}
+
+/* ---- baselines ---- */
+
+int32_t am_plan_baseline_count(const AmPlan *plan) {
+    return plan->is_searched && !plan->result.paper ? BASELINE_COUNT : 0;
+}
+
+AmStatus am_plan_baseline(const AmPlan *plan, int32_t k, AmBaseline *facts, AmError *error) {
+    api_begin(error);
+    TRY(api_require(plan, "plan", error));
+    TRY(api_require(facts, "facts", error));
+    TRY(api_check_index(k, am_plan_baseline_count(plan), "baseline", error));
+    const BaselineResult *from = &plan->result.baselines[k];
+    const AmBaseline all = {
+        .name = baseline_name((Baseline)k), .seconds = from->seconds, .reason = from->reason};
+    return api_copy_facts(facts, facts->size, &all, sizeof all, error);
+}

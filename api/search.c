@@ -1,0 +1,125 @@
+/* am_search(): options, module and cluster in, a plan with its record out. */
+#include <stdlib.h>
+
+#include "api/search_settings.h"
+#include "api/work.h"
+#include "planners/infeasible.h"
+
+typedef struct SearchJob {
+    AmPlan *plan;
+    const Cluster *cluster;
+    SearchSettings settings;
+    const AmCallbacks *callbacks;
+} SearchJob;
+
+/* The reason why nothing fits and sufficient changes, in place of the search's own error. */
+static AmStatus explain_infeasible(SearchJob *job, AmError *error) {
+    Text line = {0}, json = {0};
+    json_t *details = NULL;
+    AmError explained = {0};
+    AmPlan *plan = job->plan;
+    AmStatus status =
+        infeasible_report(&details, &line, &plan->arena, plan->whole, job->cluster, &job->settings.options,
+                          &job->settings.micro_batching, &plan->result, &explained);
+    if (details && job->callbacks->on_infeasible) {
+        json_write(&json, details, JSON_STYLE_COMPACT);
+        if (!json.failed) job->callbacks->on_infeasible(job->callbacks->user, json.data);
+        text_free(&json);
+    }
+    json_decref(details);
+    if (status == AM_OK && !line.failed && error) {
+        *error = (AmError){0};
+        am_fail(error, AM_ERROR_INFEASIBLE, "", "%s", line.data);
+    }
+    text_free(&line);
+    return AM_ERROR_INFEASIBLE;
+}
+
+static AmStatus run_search(ApiWork *work, AmError *error) {
+    SearchJob *job = work->user;
+    AmPlan *plan = job->plan;
+    SearchOptions *options = &job->settings.options;
+    options->watch = work->watch;
+    options->interrupted = api_work_flag(work);
+    AmStatus status = plan_search(&plan->result, &plan->arena, plan->whole, job->cluster, options,
+                                  &job->settings.micro_batching, error);
+    if (status == AM_ERROR_INFEASIBLE && plan->result.nearest) status = explain_infeasible(job, error);
+    options->watch = NULL;
+    return status;
+}
+
+/* The cluster with measured operators; the caller's cluster stays as it is. */
+static AmStatus attach_profile(SearchJob *job, const char *path, AmError *error) {
+    AmPlan *plan = job->plan;
+    TRY(profile_open(&plan->profile, error));
+    TRY(profile_read(plan->profile, path, error));
+    TRY(cluster_from_json(&plan->cluster, &plan->arena, job->cluster->description, job->cluster->name,
+                          error));
+    job->cluster = plan->cluster;
+    return profile_attach(plan->profile, plan->cluster, path, error);
+}
+
+/* Reads everything that the options name. */
+static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error) {
+    Plan *initial = NULL;
+    AmPlan *plan = job->plan;
+    SearchOptions *search = &job->settings.options;
+    const char *profile = option_text(options, "profile"), *path = option_text(options, "init-plan");
+    if (profile) TRY(attach_profile(job, profile, error));
+    TRY(search_settings_complete(&job->settings, &plan->arena, options, plan->whole, error));
+    bool is_fixed = search->searcher == SEARCHER_BASELINE || search->searcher == SEARCHER_RANDOM;
+    if (path && is_fixed)
+        return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: --searcher %s starts from no plan",
+                       searcher_name(search->searcher));
+    if (path) TRY(plan_read(&initial, &plan->root, &plan->arena, plan->whole, path, error));
+    search->initial = initial;
+    search->on_episode = job->callbacks->on_episode;
+    search->user = job->callbacks->user;
+    return AM_OK;
+}
+
+static AmStatus finish(SearchJob *job, const AmOptions *options, AmError *error) {
+    AmPlan *self = job->plan;
+    self->plan = self->result.plan;
+    self->settings = search_settings_to_json(&job->settings, options);
+    if (self->settings && self->result.exact_space)
+        json_object_set_new(self->settings, "exact_space", json_string(self->result.exact_space));
+    if (!self->settings) return am_fail_memory(error, 0);
+    self->plan->settings = self->settings;
+    self->is_searched = true;
+    return AM_OK;
+}
+
+AmStatus am_search(AmPlan **plan, AmModule *module, const AmCluster *cluster, const AmOptions *options,
+                   const AmCallbacks *callbacks, AmError *error) {
+    AmCallbacks own;
+    AmStatus status;
+    api_begin(error);
+    TRY(api_require(plan, "plan", error));
+    *plan = NULL;
+    TRY(api_require(module, "module", error));
+    TRY(api_require(cluster, "cluster", error));
+    TRY(api_check_options(options, AM_COMMAND_SEARCH, error));
+    TRY(api_copy_callbacks(&own, callbacks, error));
+    TRY(api_check_module(module, error));
+    if (!option_has(options, "inference")) TRY(api_check_trains(module, error));
+    SearchJob job = {.cluster = cluster->cluster, .callbacks = &own, .plan = api_new_plan(module, error)};
+    if (!job.plan) return AM_ERROR_INTERNAL;
+    API_IN_C_LOCALE(status, search_settings_read(&job.settings, &job.plan->arena, options, error), error);
+    if (status != AM_OK) goto fail;
+    if (job.settings.narrowed_by && !(options && options->has_noted))
+        api_message(&own, AM_NOTE, "%s applies to one-stage plans: pipelines are not searched",
+                    job.settings.narrowed_by);
+    API_IN_C_LOCALE(status, prepare(&job, options, error), error);
+    if (status != AM_OK) goto fail;
+    ApiWork work = {.callbacks = &own, .run = run_search, .user = &job};
+    TRY_OR_FAIL(api_work_run(&work, job.settings.options.evaluations, error));
+    TRY_OR_FAIL(finish(&job, options, error));
+    if (job.plan->result.interrupted)
+        status = am_fail(error, AM_INTERRUPTED, "", "interrupted: the plan is the best so far");
+    *plan = job.plan;
+    return status;
+fail:
+    am_plan_free(job.plan);
+    return status;
+}

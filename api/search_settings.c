@@ -1,0 +1,183 @@
+/* Reads the options of a search, and checks the pairs that do not fit together.
+ *
+ * Order of the checks: searcher and baseline, space, micro-batches, schedule. Texts name options as the
+ * command line does, like those of the planners.
+ */
+#include "api/search_settings.h"
+
+#include <string.h>
+
+#include "planners/single_stage/search.h"
+#include "lowering/micro_batch/micro_batches.h"
+#include "propagation/plan/pipeline_schedule.h"
+#include "propagation/propagate/propagate.h"
+
+static const char *called_of(int32_t baseline) {
+    Baseline ignored;
+    return baseline < BASELINE_COUNT ? baseline_name((Baseline)baseline)
+                                     : baseline_alias(baseline - BASELINE_COUNT, &ignored);
+}
+
+static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmError *error) {
+    int32_t objective = OBJECTIVE_TIME, space = SPACE_AUTO, searcher = SEARCHER_DQN,
+            baseline = BASELINE_DATA_PARALLEL, device = DQN_CPU;
+    int64_t seed = 0;
+    *search = (SearchOptions){.mesh = option_text(options, "mesh"),
+                              .memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
+    option_choice(options, "objective", &objective);
+    option_choice(options, "space", &space);
+    option_choice(options, "searcher", &searcher);
+    option_choice(options, "expert", &baseline);
+    option_choice(options, "device", &device);
+    option_number(options, "seconds", &search->seconds);
+    option_number(options, "memory-fraction", &search->memory_fraction);
+    option_integer(options, "seed", &seed);
+    search->evaluations =
+        objective == OBJECTIVE_PAPER ? SEARCH_PAPER_EPISODES : search_default_evaluations((Searcher)searcher);
+    option_integer(options, "evaluations", &search->evaluations);
+    if (option_has(options, "expert") && !option_has(options, "searcher")) searcher = SEARCHER_BASELINE;
+    if (option_has(options, "expert") != (searcher == SEARCHER_BASELINE))
+        return am_fail(error, AM_ERROR_USAGE, "", "--searcher expert and --expert NAME go together");
+    if (option_has(options, "evaluations") && searcher == SEARCHER_EXHAUSTIVE)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--searcher exhaustive prices every plan: --evaluations does not apply");
+    if (option_has(options, "device") && searcher != SEARCHER_DQN)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--device is where the DQN is trained: --searcher %s has none",
+                       searcher_name((Searcher)searcher));
+    TRY(dqn_device_check((DqnDevice)device, error));
+    search->agent = option_text(options, "agent");
+    search->is_even = option_has(options, "even");
+    search->no_overrides = option_has(options, "no-exceptions");
+    search->objective = (SearchObjective)objective;
+    search->space = (PlanSpace)space;
+    search->searcher = (Searcher)searcher;
+    search->baseline = (Baseline)baseline;
+    search->called = called_of(baseline);
+    if (baseline >= BASELINE_COUNT) baseline_alias(baseline - BASELINE_COUNT, &search->baseline);
+    search->device = (DqnDevice)device;
+    search->seed = (uint64_t)seed;
+    return AM_OK;
+}
+
+static AmStatus read_pins(SearchOptions *search, Arena *arena, const AmOptions *options, AmError *error) {
+    const char *const *texts;
+    int32_t count = option_texts(options, "pin", &texts);
+    PropagationPin *pins = ARENA_ARRAY(arena, PropagationPin, count + 1);
+    if (!pins) return am_fail_memory(error, count);
+    for (int32_t k = 0; k < count; k++) TRY(propagation_parse_pin(&pins[k], arena, texts[k], error));
+    search->pins = pins;
+    search->pin_count = count;
+    return AM_OK;
+}
+
+/* The spaces that the options allow, and the limiting option. Shardings to keep are not read yet. */
+static AmStatus narrow(SearchSettings *settings, const AmOptions *options, AmError *error) {
+    SearchOptions *search = &settings->options;
+    const char *option = search_narrow(search);
+    bool is_joint = search_spans_stages(search);
+    if (is_joint && search->space == SPACE_AUTO && option_has(options, "keep-shardings")) {
+        search->space = SPACE_SINGLE_STAGE;
+        option = "--keep-shardings";
+        is_joint = false;
+    }
+    settings->narrowed_by = option;
+    if (search->agent && !is_joint)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--agent cuts pipelines: it goes with --space auto or hybrid");
+    if (is_joint && !option_has(options, "evaluations")) search->evaluations = 0; /* by the module */
+    return AM_OK;
+}
+
+static AmStatus read_micro_batching(SearchSettings *settings, const AmOptions *options, AmError *error) {
+    const SearchOptions *search = &settings->options;
+    const char *text = option_text(options, "micro-batches");
+    bool is_paper = search->objective == OBJECTIVE_PAPER && search->space == SPACE_PIPELINE;
+    bool is_searched = is_paper || search_spans_stages(search); /* as many as suit the search */
+    int64_t micro_batches = is_searched ? 0 : 1;
+    if (text && strcmp(text, "auto") == 0) micro_batches = 0;
+    else option_integer(options, "micro-batches", &micro_batches);
+    settings->micro_batching.micro_batches = (int32_t)micro_batches;
+    if (micro_batches != 1 && option_has(options, "keep-shardings"))
+        return am_fail(error, AM_ERROR_USAGE, "", "--keep-shardings is for plans of one micro-batch");
+    settings->micro_batching.relaxations = option_choices(options, "relax");
+    return AM_OK;
+}
+
+static AmStatus read_schedule(SearchOptions *search, const AmOptions *options, AmError *error) {
+    int64_t chunks = 0;
+    ScheduleKind kind = SCHEDULE_1F1B;
+    search->schedule = option_text(options, "schedule");
+    if (search->schedule) kind = schedule_kind_find(search->schedule);
+    if (search->schedule && !search_has_stages(search))
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--schedule applies to pipelines: this search covers one-stage plans only");
+    if (!option_has(options, "chunks")) return AM_OK;
+    if (kind != SCHEDULE_INTERLEAVED)
+        return am_fail(error, AM_ERROR_USAGE, "", "--chunks needs --schedule interleaved_1f1b");
+    option_integer(options, "chunks", &chunks);
+    search->chunks = (int32_t)chunks;
+    return AM_OK;
+}
+
+AmStatus search_settings_read(SearchSettings *settings, Arena *arena, const AmOptions *options,
+                              AmError *error) {
+    *settings = (SearchSettings){0};
+    TRY(read_search(&settings->options, options, error));
+    TRY(read_pins(&settings->options, arena, options, error));
+    TRY(narrow(settings, options, error));
+    TRY(read_micro_batching(settings, options, error));
+    return read_schedule(&settings->options, options, error);
+}
+
+/* The module's own shardings, on the mesh of the options or the one that they imply. */
+static AmStatus read_kept(SearchOptions *search, Arena *arena, const PlanContext *context, AmError *error) {
+    KeptShardings *kept;
+    TRY(propagation_read_shardings(&kept, arena, context, error));
+    search->kept = kept;
+    if (search->mesh) return AM_OK;
+    Mesh mesh;
+    Text text = {0};
+    TRY(propagation_infer_mesh(&mesh, arena, kept, error));
+    for (int32_t k = 0; k < mesh.axis_count; k++)
+        text_append(&text, "%s%s=%d", k ? "," : "", mesh.axes[k].name, mesh.axes[k].size);
+    search->mesh = text.data ? arena_copy_string(arena, text.data) : NULL;
+    text_free(&text);
+    return search->mesh ? AM_OK : am_fail_memory(error, 0);
+}
+
+AmStatus search_settings_complete(SearchSettings *settings, Arena *arena, const AmOptions *options,
+                                  const PlanContext *context, AmError *error) {
+    SearchOptions *search = &settings->options;
+    if (option_has(options, "keep-shardings")) TRY(read_kept(search, arena, context, error));
+    bool has_number = option_has(options, "evaluations");
+    bool is_scaled = !has_number && !option_has(options, "objective");
+    bool is_one = search->searcher == SEARCHER_RANDOM && !has_number;
+    search->is_default_limit = is_scaled;
+    if (is_one) search->evaluations = 0; /* until a plan fits */
+    else if (is_scaled && !search_spans_stages(search))
+        search->evaluations = search_evaluations_for(search->searcher, context->canonical->instruction_count);
+    return AM_OK;
+}
+
+json_t *search_settings_to_json(const SearchSettings *settings, const AmOptions *options) {
+    const SearchOptions *search = &settings->options;
+    json_t *object = json_pack("{s:o, s:f, s:s?}", "evaluations",
+                               search->evaluations > 0 ? json_integer(search->evaluations) : json_null(),
+                               "memory_fraction", search->memory_fraction, "mesh", search->mesh);
+    if (!object) return NULL;
+    if (search->searcher == SEARCHER_BASELINE)
+        json_object_set_new(object, "expert", json_string(baseline_name(search->baseline)));
+    if (search->objective != OBJECTIVE_TIME)
+        json_object_set_new(object, "objective", json_string(search_objective_name(search->objective)));
+    json_t *pins = search->pin_count > 0 ? json_array() : NULL;
+    for (int32_t k = 0; k < search->pin_count; k++)
+        json_array_append_new(pins, json_sprintf("%s=%s", search->pins[k].pattern, search->pins[k].sharding));
+    if (pins) json_object_set_new(object, "pins", pins);
+    if (search->kept) json_object_set_new(object, "keep_shardings", json_true());
+    if (search->is_even) json_object_set_new(object, "even", json_true());
+    if (search->no_overrides) json_object_set_new(object, "no_exceptions", json_true());
+    if (search->seconds > 0) json_object_set_new(object, "seconds", json_real(search->seconds));
+    if (option_has(options, "inference")) json_object_set_new(object, "inference", json_true());
+    return object;
+}

@@ -1,0 +1,24 @@
+/* The options of a search as the planners take them. */
+#ifndef API_SEARCH_SETTINGS_H
+#define API_SEARCH_SETTINGS_H
+
+#include "api/handles.h"
+#include "api/options.h"
+
+typedef struct SearchSettings {
+    SearchOptions options;
+    MicroBatching micro_batching;
+    const char *narrowed_by; /* the option that excludes pipelines, "mesh"; or NULL */
+} SearchSettings;
+
+/* Reads options, whose texts must outlive the settings, and checks that they fit together: AM_ERROR_USAGE.
+ * Files are not read. NULL options: the defaults. */
+AmStatus search_settings_read(SearchSettings *settings, Arena *arena, const AmOptions *options,
+                              AmError *error);
+/* Completes them for a module: its own shardings, and the number of evaluations. */
+AmStatus search_settings_complete(SearchSettings *settings, Arena *arena, const AmOptions *options,
+                                  const PlanContext *context, AmError *error);
+/* The settings for the plan file, without figures of the clock. The caller's reference; NULL: no memory. */
+json_t *search_settings_to_json(const SearchSettings *settings, const AmOptions *options);
+
+#endif

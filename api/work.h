@@ -1,0 +1,25 @@
+/* Long work with progress and cancellation. */
+#ifndef API_WORK_H
+#define API_WORK_H
+
+#include <signal.h>
+
+#include "api/handles.h"
+#include "planners/problem/search_watch.h"
+
+typedef struct ApiWork {
+    const AmCallbacks *callbacks; /* a copy of api_copy_callbacks() */
+    SearchWatch *watch;           /* that the work writes to; or NULL */
+    volatile sig_atomic_t stop;   /* the caller asked to stop */
+    AmStatus (*run)(struct ApiWork *work, AmError *error);
+    void *user;
+} ApiWork;
+
+/* The flag that stops the work: the caller's, or `stop` where callbacks are called. */
+const volatile sig_atomic_t *api_work_flag(const ApiWork *work);
+
+/* Runs the work with numbers in the format of the C locale. With on_progress the work runs in a thread of its
+ * own, and the caller's thread calls on_progress. `limit`: evaluations that the user permits, 0: none. */
+AmStatus api_work_run(ApiWork *work, int64_t limit, AmError *error);
+
+#endif
