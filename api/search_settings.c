@@ -154,6 +154,7 @@ AmStatus search_settings_complete(SearchSettings *settings, Arena *arena, const 
     bool is_scaled = !has_number && !option_has(options, "objective");
     bool is_one = search->searcher == SEARCHER_RANDOM && !has_number;
     search->is_default_limit = is_scaled;
+    search->may_add_micro_batches = !option_has(options, "micro-batches");
     if (is_one) search->evaluations = 0; /* until a plan fits */
     else if (is_scaled && !search_spans_stages(search))
         search->evaluations = search_evaluations_for(search->searcher, context->canonical->instruction_count);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "api/options.h"
 #include "base/files/file.h"
 
 void cli_note(const Cli *cli, const char *format, ...) {
@@ -31,28 +32,57 @@ void cli_warn(const Cli *cli, const AmWarnings *warnings) {
     for (int32_t k = 0; k < warnings->count; k++) cli_note(cli, "warning: %s", warnings->texts[k]);
 }
 
-AmStatus cli_read_model(const Cli *cli, int32_t argument, PlanContext **context, AmError *error) {
-    TRY(plan_context_read(context, cli->arguments[argument], cli_text(cli, "--roles"), error));
-    if ((*context)->module->is_optimized && strcmp(cli->command->name, "info") != 0) {
-        am_fail(error, AM_ERROR_INPUT, (*context)->module->source, "%s", IR_OPTIMIZED_TEXT);
-        plan_context_free(*context);
-        *context = NULL;
-        return AM_ERROR_INPUT;
-    }
-    cli_warn(cli, &(*context)->canonical->warnings); /* with those of the module as read */
+static AmStatus accept_context(const Cli *cli, const PlanContext *context, AmError *error) {
+    if (context->module->is_optimized && strcmp(cli->command->name, "info") != 0)
+        return am_fail(error, AM_ERROR_INPUT, context->module->source, "%s", IR_OPTIMIZED_TEXT);
+    cli_warn(cli, &context->canonical->warnings); /* with those of the module as read */
     return AM_OK;
 }
 
-AmStatus cli_check_trains(const Cli *cli, const PlanContext *context, AmError *error) {
-    Arena arena = {0};
-    const char *reason = cli_has(cli, "--inference") ? NULL : ir_no_training(&arena, context->roles);
-    if (reason)
-        am_fail(error, AM_ERROR_INPUT, context->module->source,
-                "the module trains nothing: %s (expected a step that returns updated weights and a loss; "
-                "--inference accepts any module)",
-                reason);
-    arena_free(&arena);
-    return reason ? AM_ERROR_INPUT : AM_OK;
+AmStatus cli_read_module(const Cli *cli, int32_t argument, AmModule **module, AmError *error) {
+    TRY(am_module_read(module, cli->arguments[argument], cli_text(cli, "--roles"), error));
+    AmStatus status = accept_context(cli, (*module)->context, error);
+    if (status == AM_OK) return AM_OK;
+    am_module_free(*module);
+    *module = NULL;
+    return status;
+}
+
+AmStatus cli_read_model(const Cli *cli, int32_t argument, PlanContext **context, AmError *error) {
+    TRY(plan_context_read(context, cli->arguments[argument], cli_text(cli, "--roles"), error));
+    AmStatus status = accept_context(cli, *context, error);
+    if (status == AM_OK) return AM_OK;
+    plan_context_free(*context);
+    *context = NULL;
+    return status;
+}
+
+AmStatus cli_check_trains(const Cli *cli, const AmModule *module, AmError *error) {
+    return cli_has(cli, "--inference") ? AM_OK : api_check_trains(module, error);
+}
+
+AmStatus cli_api_options(const Cli *cli, AmCommand command, AmOptions **options, AmError *error) {
+    TRY(am_options_new(options, command, error));
+    (*options)->dashes = "--";
+    for (const OptionRow *row = option_table(command); row->key; row++) {
+        char name[64] = "--";
+        const char *const *values;
+        int32_t count = cli_texts(cli, strcat(name, row->key), &values);
+        for (int32_t k = 0; k < count; k++)
+            TRY(am_options_set(*options, row->key, row->value ? values[k] : NULL, error));
+    }
+    return AM_OK;
+}
+
+void cli_on_message(void *cli, AmMessage kind, const char *text) {
+    cli_note(cli, "%s: %s", kind == AM_WARNING ? "warning" : "note", text);
+}
+
+AmStatus cli_output_buffer(const Cli *cli, char *buffer, size_t bytes, AmError *error) {
+    const Text text = {.data = buffer, .length = bytes};
+    AmStatus status = cli_output(cli, &text, error);
+    am_free(buffer);
+    return status;
 }
 
 AmStatus cli_output(const Cli *cli, const Text *text, AmError *error) {

@@ -10,6 +10,7 @@
 #include <jansson.h>
 #include <signal.h>
 
+#include "api/handles.h"
 #include "base/files/json.h"
 #include "propagation/plan/plan.h"
 
@@ -29,6 +30,8 @@ typedef struct CliOption {
 
 #define CLI_GROUP(title) \
     { "", NULL, title, false }
+/* A row of the API's tables of options (api/option_rows.h). */
+#define CLI_ROW(key, value, help, is_repeatable, ...) {"--" key, value, help, is_repeatable},
 
 typedef struct Cli Cli;
 
@@ -65,7 +68,7 @@ struct Cli {
 extern const CliCommand CLI_INFO, CLI_CONVERT, CLI_GROUPS, CLI_PROPAGATE, CLI_LOWER, CLI_CLUSTER, CLI_SEARCH,
     CLI_SIMULATE, CLI_EXPLAIN, CLI_EXPORT, CLI_RUN, CLI_AGENT, CLI_PUBLISHED;
 
-/* Rows that more than one command has. */
+/* Rows that more than one command has; the last two are in the API's tables, too. */
 #define CLI_OPTION_ROLES \
     { "--roles", "FILE", "parameter roles (default: model.roles.json beside MODEL)", false }
 #define CLI_OPTION_INFERENCE \
@@ -101,10 +104,20 @@ AmStatus cli_choice_of(const char *name, const char *text, const char *(*name_of
 AmStatus cli_relaxations(const Cli *cli, uint32_t *relaxations, AmError *error);
 AmStatus cli_schedules(const Cli *cli, uint32_t *schedules, AmError *error);
 
-/* The module with all that is derived from it; warnings of it go to stderr unless --quiet. */
+/* The values of the options that the API's table of `command` has; the caller's am_options_free(). Errors
+ * name options with "--". */
+AmStatus cli_api_options(const Cli *cli, AmCommand command, AmOptions **options, AmError *error);
+/* AmCallbacks.on_message of the command, whose `user` is the Cli: notes for stderr. */
+void cli_on_message(void *cli, AmMessage kind, const char *text);
+/* Writes a buffer of the API to -o or stdout, and frees it. */
+AmStatus cli_output_buffer(const Cli *cli, char *buffer, size_t bytes, AmError *error);
+
+/* The module as a handle of the API; its warnings go to stderr unless --quiet. */
+AmStatus cli_read_module(const Cli *cli, int32_t argument, AmModule **module, AmError *error);
+/* The module with all that is derived from it; its warnings go to stderr unless --quiet. */
 AmStatus cli_read_model(const Cli *cli, int32_t argument, PlanContext **context, AmError *error);
 /* AM_ERROR_INPUT if the module trains nothing and --inference is not given. */
-AmStatus cli_check_trains(const Cli *cli, const PlanContext *context, AmError *error);
+AmStatus cli_check_trains(const Cli *cli, const AmModule *module, AmError *error);
 void cli_warn(const Cli *cli, const AmWarnings *warnings);
 /* Adds a line for stderr, unless --quiet; it is held until cli_release_notes(). */
 void cli_note(const Cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));

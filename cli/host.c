@@ -125,6 +125,16 @@ AmStatus cli_read_cluster(const Cli *cli, Cluster **cluster, Arena *arena, const
                      : cluster_read(cluster, arena, name, error);
 }
 
+AmStatus cli_open_cluster(const Cli *cli, AmCluster **cluster, const char *name, AmError *error) {
+    AmCluster *self = calloc(1, sizeof *self);
+    *cluster = NULL;
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    AmStatus status = cli_read_cluster(cli, &self->cluster, &self->arena, name, error);
+    if (status == AM_OK) *cluster = self;
+    else am_cluster_free(self);
+    return status;
+}
+
 AmStatus cli_forget_host(const Cli *cli, AmError *error) {
     Machine machine;
     HostCache cache;

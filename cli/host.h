@@ -15,6 +15,9 @@
  * AM_ERROR_RUNTIME where the measurement fails. */
 AmStatus cli_read_cluster(const Cli *cli, Cluster **cluster, Arena *arena, const char *name, AmError *error);
 
+/* The same as a handle of the API. */
+AmStatus cli_open_cluster(const Cli *cli, AmCluster **cluster, const char *name, AmError *error);
+
 /* Removes the kept measurements of this machine and reports their number. */
 AmStatus cli_forget_host(const Cli *cli, AmError *error);
 

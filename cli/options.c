@@ -5,13 +5,12 @@
  * `automap search m.pb --clustr C` gives "unknown option --clustr; did you mean
  * --cluster?".
  */
-#include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "api/options.h"
 #include "base/suggest.h"
 #include "cli/common.h"
 #include "cli/hints.h"
@@ -196,71 +195,21 @@ AmStatus cli_need(const Cli *cli, const char *name, const char **value, AmError 
                    option && option->value ? option->value : "", cli->command->name);
 }
 
-/* ", without a unit" where `end` follows a number and begins a text. */
-static const char *unit_hint(const char *text, const char *end) {
-    return end != text && *end ? ", without a unit" : "";
-}
-
 AmStatus cli_integer(const Cli *cli, const char *name, int64_t least, int64_t most, int64_t *value,
                      AmError *error) {
     const char *text = cli_text(cli, name);
-    if (!text) return AM_OK;
-    char *end, *real_end;
-    errno = 0;
-    long long number = strtoll(text, &end, 10);
-    bool is_valid = !errno && end != text && !*end;
-    double real = strtod(text, &real_end); /* 1e4 is an integer, too */
-    if (!is_valid && real_end != text && !*real_end && fabs(real) < 0x1p53 && real == floor(real)) {
-        number = (long long)real;
-        is_valid = true;
-    }
-    if (is_valid && number >= least && number <= most) {
-        *value = number;
-        return AM_OK;
-    }
-    const char *hint = unit_hint(text, real_end);
-    if (most == INT64_MAX)
-        return am_fail(error, AM_ERROR_USAGE, "", "%s %.100s: expected an integer of at least %lld%s", name,
-                       text, (long long)least, hint);
-    return am_fail(error, AM_ERROR_USAGE, "", "%s %.100s: expected an integer from %lld to %lld%s", name,
-                   text, (long long)least, (long long)most, hint);
+    return text ? option_parse_integer(name, text, least, most, value, error) : AM_OK;
 }
 
 AmStatus cli_number(const Cli *cli, const char *name, double least, double most, double *value,
                     AmError *error) {
     const char *text = cli_text(cli, name);
-    if (!text) return AM_OK;
-    char *end;
-    double number = strtod(text, &end);
-    if (end == text || *end || !(number >= least && number <= most))
-        return am_fail(error, AM_ERROR_USAGE, "", "%s %.100s: expected a number from %g to %g%s", name, text,
-                       least, most, unit_hint(text, end));
-    *value = number;
-    return AM_OK;
+    return text ? option_parse_number(name, text, least, most, value, error) : AM_OK;
 }
 
 AmStatus cli_choice_of(const char *name, const char *text, const char *(*name_of)(int32_t), int32_t count,
                        int32_t *choice, AmError *error) {
-    enum { MOST_NAMES = 64 };
-    const char *known[MOST_NAMES] = {NULL};
-    char hint[SUGGEST_HINT_BYTES];
-    Text names = {0};
-    for (int32_t k = 0; k < count && k < MOST_NAMES; k++) {
-        known[k] = name_of(k);
-        if (strcmp(known[k], text) == 0) {
-            *choice = k;
-            text_free(&names);
-            return AM_OK;
-        }
-        text_append(&names, "%s%s", k ? ", " : "", known[k]);
-    }
-    /* The nearest name to "gpu" by letters is "cpu". */
-    suggest_hint(hint, strcmp(text, "gpu") == 0 ? "cuda" : text, known,
-                 count < 2 ? 0 : (size_t)(count < MOST_NAMES ? count : MOST_NAMES));
-    am_fail(error, AM_ERROR_USAGE, "", "%s %.100s: expected %s%s%s", name, text, count > 1 ? "one of " : "",
-            names.data ? names.data : "", hint);
-    text_free(&names);
-    return AM_ERROR_USAGE;
+    return option_parse_choice(name, text, name_of, count, choice, error);
 }
 
 AmStatus cli_choice(const Cli *cli, const char *name, const char *(*name_of)(int32_t), int32_t count,

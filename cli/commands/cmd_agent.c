@@ -84,7 +84,7 @@ static AmStatus train(const Cli *cli, AmError *error) {
         return am_fail(error, AM_ERROR_USAGE, "", "--resume goes with --checkpoint");
     Agent *agent;
     cli_release_notes(cli);
-    search_progress_begin(&report.progress, cli, PROGRESS_TRAINING, 0, 0);
+    search_progress_begin(&report.progress, cli, PROGRESS_TRAINING);
     training.watch = report.progress.watch;
     AmStatus trained = cut_agent_train(&agent, &done, &training, error);
     search_progress_end(&report.progress);

@@ -309,17 +309,18 @@ static AmStatus try_unbounded(const Cli *cli, bool *is_done, AmError *error) {
 }
 
 static AmStatus run(const Cli *cli, AmError *error) {
-    PlanContext *context = NULL;
+    AmModule *module = NULL;
     Arena arena = {0};
     Info info = {0};
     AmStatus status;
-    status = cli_read_model(cli, 0, &context, error);
+    status = cli_read_module(cli, 0, &module, error);
     if (status == AM_ERROR_INPUT) {
         bool is_done = false;
         AmStatus described = try_unbounded(cli, &is_done, error);
         if (is_done) return described;
     }
     if (status != AM_OK) goto fail;
+    const PlanContext *context = module->context;
     TRY_OR_FAIL(gather(&info, &arena, context, error));
     if (cli_has(cli, "--json")) {
         status = cli_output_json(cli, info_to_json(&info, context), JSON_STYLE_COMPACT, error);
@@ -331,7 +332,7 @@ static AmStatus run(const Cli *cli, AmError *error) {
     }
 fail:
     arena_free(&arena);
-    plan_context_free(context);
+    am_module_free(module);
     return status;
 }
 

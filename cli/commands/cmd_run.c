@@ -2,6 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/option_rows.h"
+#include "api/run_settings.h"
 #include "cli/run/run_profile.h"
 #include "cli/run/run_report.h"
 #include "cli/run/run_watch.h"
@@ -29,8 +31,9 @@ static AmStatus read_watch(const Cli *cli, const PlanContext *context, int32_t *
 typedef struct Running {
     Arena arena, warnings_arena;
     World *world; /* process 0 alone prints and writes */
-    PlanContext *context, *evaluation;
-    json_t *root;
+    AmModule *module, *evaluation;
+    AmOptions *options;
+    AmPlan *plan; /* NULL: the whole module on one device */
     RunWatch watch;
     RunProfile profile;
     AmWarnings warnings;
@@ -47,16 +50,15 @@ static AmStatus open_world(const Cli *cli, Running *self, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus read_inputs(const Cli *cli, Running *self, Plan **plan, AmError *error) {
+static AmStatus read_inputs(const Cli *cli, Running *self, AmError *error) {
     const char *plan_path;
     TRY(cli_need(cli, "--plan", &plan_path, error));
-    if (self->world->process == 0) TRY(cli_read_model(cli, 0, &self->context, error));
-    else TRY(plan_context_read(&self->context, cli->arguments[0], cli_text(cli, "--roles"), error));
-    if (strcmp(plan_path, "none") != 0)
-        TRY(plan_read(plan, &self->root, &self->arena, self->context, plan_path, error));
-    if (*plan && !json_is_true(json_object_get((*plan)->settings, "inference")))
-        TRY(cli_check_trains(cli, self->context, error));
-    return AM_OK;
+    if (self->world->process == 0) TRY(cli_read_module(cli, 0, &self->module, error));
+    else TRY(am_module_read(&self->module, cli->arguments[0], cli_text(cli, "--roles"), error));
+    if (strcmp(plan_path, "none") == 0) return AM_OK;
+    TRY(am_plan_read(&self->plan, self->module, plan_path, error));
+    bool is_inference = json_is_true(json_object_get(self->plan->plan->settings, "inference"));
+    return is_inference ? AM_OK : cli_check_trains(cli, self->module, error);
 }
 
 /* --eval and its options; the module of an evaluation may train nothing. */
@@ -72,11 +74,10 @@ static AmStatus read_evaluation(const Cli *cli, Running *self, AmRunEvaluation *
     if (evaluation->data_count == 0)
         return am_fail(error, AM_ERROR_USAGE, "", "--eval: no held-out data (expected --eval-data FILE)");
     TRY(cli_integer(cli, "--eval-every", 1, INT64_MAX, &evaluation->every, error));
-    TRY(plan_context_read(&self->evaluation, path, cli_text(cli, "--eval-roles"), error));
-    evaluation->context = self->evaluation;
-    if (self->evaluation->module->is_optimized)
-        return am_fail(error, AM_ERROR_INPUT, path, "%s", IR_OPTIMIZED_TEXT);
-    if (self->world->process == 0) cli_warn(cli, &self->evaluation->canonical->warnings);
+    TRY(am_module_read(&self->evaluation, path, cli_text(cli, "--eval-roles"), error));
+    evaluation->context = self->evaluation->context;
+    TRY(api_check_module(self->evaluation, error));
+    if (self->world->process == 0) cli_warn(cli, &evaluation->context->canonical->warnings);
     return AM_OK;
 }
 
@@ -100,79 +101,38 @@ static AmStatus predict(Running *self, Plan *predicted, const Plan *plan, AmErro
     if (!plan->is_changed) return AM_OK;
     AmStatus status = cluster_from_json(&cluster, &scratch, plan->cluster_description, "the plan", error);
     if (status == AM_OK)
-        status = simulate_plan_with(&simulation, &scratch, self->context, plan, cluster, &options, error);
+        status =
+            simulate_plan_with(&simulation, &scratch, self->module->context, plan, cluster, &options, error);
     if (status == AM_OK) status = simulation_predict(predicted, &self->arena, simulation, error);
     cluster_free(cluster);
     arena_free(&scratch);
     return status;
 }
 
-static const char *on_nan_name(int32_t choice) {
-    return choice == AM_RUN_STOP_ON_NAN ? "stop" : "warn";
-}
-
-/* Refuses options that have no effect without another one. */
-static AmStatus check_pairs(const Cli *cli, AmError *error) {
-    if (cli_has(cli, "--trace-steps") && !cli_has(cli, "--trace"))
-        return am_fail(error, AM_ERROR_USAGE, "", "--trace-steps needs --trace");
-    return AM_OK;
-}
-
 static AmStatus run_all(const Cli *cli, Running *self, AmError *error) {
-    Plan *plan = NULL, predicted;
+    Plan predicted;
     int32_t watch[CLI_MAX_REPEATS];
-    const char *const *data;
-    int32_t data_count = cli_texts(cli, "--data", &data);
-    int32_t on_nan = AM_RUN_STOP_ON_NAN;
-    int64_t steps = 1, seed = 0, threads = 0, every = 0, keep = 0, trace_steps = 3, prefetch = 0;
     AmRunReport report = {0};
-    TRY(cli_integer(cli, "--steps", 1, INT64_MAX, &steps, error));
-    TRY(cli_integer(cli, "--seed", 0, INT64_MAX, &seed, error));
-    TRY(cli_integer(cli, "--every", 1, INT64_MAX, &every, error));
-    TRY(cli_integer(cli, "--keep", 1, 1000000, &keep, error));
-    TRY(cli_integer(cli, "--threads", 1, 256, &threads, error));
-    TRY(cli_integer(cli, "--trace-steps", 1, 1000000, &trace_steps, error));
-    TRY(cli_check_device(cli, error));
-    TRY(check_pairs(cli, error));
-    TRY(cli_choice(cli, "--on-nan", on_nan_name, 2, &on_nan, error));
-    TRY(cli_integer(cli, "--prefetch", 1, FEED_MOST_PREFETCH, &prefetch, error));
-    TRY(read_inputs(cli, self, &plan, error));
-    bool writes = self->world->process == 0;
-    if (writes && plan) TRY(predict(self, &predicted, plan, error));
-    AmRunOptions options = {.plan = plan,
-                            .steps = steps,
-                            .device = cli_text(cli, "--device"),
-                            .comm = cli_text(cli, "--comm"),
-                            .tf32 = cli_has(cli, "--tf32"),
-                            .threads = (int32_t)threads,
-                            .world = self->world,
-                            .state_path = cli_text(cli, "--state"),
-                            .data_paths = data,
-                            .data_count = data_count,
-                            .shuffle = cli_has(cli, "--shuffle"),
-                            .prefetch = (int32_t)prefetch,
-                            .seed = (uint64_t)seed,
+    AmRunOptions options = {.world = self->world,
                             .watch = watch,
-                            .outputs_path = cli_text(cli, "--outputs"),
-                            .save_path = cli_text(cli, "--save"),
-                            .trace_path = cli_text(cli, "--trace"),
-                            .trace_steps = trace_steps,
-                            .checkpoint_path = cli_text(cli, "--checkpoint"),
-                            .checkpoint_every = every,
-                            .checkpoint_keep = (int32_t)keep,
-                            .resume = cli_has(cli, "--resume"),
-                            .interrupted = cli_catch_interrupts(),
-                            .on_nan = (AmRunOnNan)on_nan,
                             .on_step = run_watch_step,
                             .on_note = run_watch_note,
                             .user = &self->watch,
                             .warnings = &self->warnings};
+    TRY(cli_api_options(cli, AM_COMMAND_RUN, &self->options, error));
+    TRY(run_settings_read(&options, self->options, error));
+    TRY(read_inputs(cli, self, error));
+    const Plan *plan = self->plan ? self->plan->plan : NULL;
+    options.plan = plan;
+    bool writes = self->world->process == 0;
+    if (writes && plan) TRY(predict(self, &predicted, plan, error));
+    options.interrupted = cli_catch_interrupts();
     TRY(read_evaluation(cli, self, &options.evaluation, error));
-    TRY(read_watch(cli, self->context, watch, &options.watch_count, error));
+    TRY(read_watch(cli, self->module->context, watch, &options.watch_count, error));
     if (writes) TRY(run_watch_open(&self->watch, cli, &options, options.resume, error));
     if (writes)
         TRY(run_profile_open(&self->profile, &self->arena, cli_text(cli, "--profile"), &options, error));
-    AmStatus status = run_module(self->context, &options, &self->arena, &report, error);
+    AmStatus status = run_module(self->module->context, &options, &self->arena, &report, error);
     if (writes) run_watch_end(&self->watch);
     if (writes) cli_warn(cli, &self->warnings);
     if (status != AM_OK && status != AM_INTERRUPTED) return status;
@@ -192,9 +152,10 @@ static AmStatus run(const Cli *cli, AmError *error) {
     run_watch_close(&self.watch);
     run_profile_close(&self.profile);
     world_close(self.world);
-    json_decref(self.root);
-    plan_context_free(self.context);
-    plan_context_free(self.evaluation);
+    am_plan_free(self.plan);
+    am_options_free(self.options);
+    am_module_free(self.module);
+    am_module_free(self.evaluation);
     arena_free(&self.warnings_arena);
     arena_free(&self.arena);
     return status;
@@ -203,42 +164,25 @@ static AmStatus run(const Cli *cli, AmError *error) {
 static const CliOption options[] = {
     CLI_GROUP("training"),
     {"--plan", "PLAN", "plan; none: the module on one device; required", false},
-    {"--steps", "N", "number of steps (default 1)", false},
-    {"--state", "FILE", "initial values by path, .safetensors or .npz; random: by --seed", false},
-    {"--on-nan", "stop|warn", "reaction to a loss that is not finite (default stop: exit code 5)", false},
-    {"--save", "FILE", "final state, .safetensors or .npz", false},
-    CLI_OPTION_SEED,
-    CLI_OPTION_ROLES,
+    RUN_TRAINING_ROWS(CLI_ROW) CLI_OPTION_ROLES,
     CLI_OPTION_INFERENCE,
     CLI_GROUP("data"),
-    {"--data", "[NAME=]FILE", "examples: arrays by path, or tokens (docs/running.md)", true},
-    {"--shuffle", NULL, "new order of the examples in every epoch, by --seed", false},
-    {"--prefetch", "N", "batches loaded ahead of the step (default 2)", false},
-    CLI_GROUP("evaluation"),
+    RUN_DATA_ROWS(CLI_ROW) CLI_GROUP("evaluation"),
     {"--eval", "MODEL", "module that runs over held-out data after the last step", false},
     {"--eval-data", "[NAME=]FILE", "held-out examples, in the forms of --data", true},
     {"--eval-every", "K", "an evaluation after every K steps, too", false},
     {"--eval-roles", "FILE", "its parameter roles (default: model.roles.json beside it)", false},
     CLI_GROUP("checkpoints"),
-    {"--checkpoint", "DIR", "folder of checkpoints: after the last step and on an interrupt", false},
-    {"--every", "K", "a checkpoint after every K steps, too", false},
-    {"--keep", "N", "number of checkpoints kept (default 2)", false},
-    {"--resume", NULL, "continues from the newest checkpoint; --steps includes its steps", false},
-    CLI_GROUP("watching"),
+    RUN_CHECKPOINT_ROWS(CLI_ROW) CLI_GROUP("watching"),
     {"--watch", "'output[K]'", "value of output K at every step", true},
-    {"--outputs", "OUT.npz", "every output of the last step", false},
-    {"--log", "LOG.jsonl", "line of JSON per step: loss, rates, memory", false},
+    RUN_OUTPUT_ROWS(CLI_ROW){"--log", "LOG.jsonl", "line of JSON per step: loss, rates, memory", false},
     {"--tensorboard", "DIR", "folder for an event file of TensorBoard", false},
-    {"--trace", "T.json", "activity of every rank as a Chrome trace (opens in Perfetto)", false},
-    {"--trace-steps", "N", "number of last steps in the trace (default 3)", false},
-    {"--profile", "FILE", "profile that receives operator times, for simulate --profile", false},
+    RUN_TRACE_ROWS(CLI_ROW){"--profile", "FILE",
+                            "profile that receives operator times, for simulate --profile", false},
     CLI_GROUP("devices"),
-    {"--device", "cpu|cuda", "device of the ranks (default cpu)", false},
-    {"--threads", "N", "threads per rank on the host (default: its processors / ranks)", false},
-    {"--comm", "local|mpi|nccl", "collectives: threads of one process, MPI or NCCL", false},
-    {"--join-seconds", "S", "longest wait of processes for one another (default 60)", false},
-    {"--tf32", NULL, "tf32 operands for f32 matrix products (--device cuda)", false},
-    {0}};
+    RUN_DEVICE_ROWS(CLI_ROW){"--join-seconds", "S", "longest wait of processes for one another (default 60)",
+                             false},
+    RUN_PRECISION_ROWS(CLI_ROW){0}};
 
 const CliCommand CLI_RUN = {
     .name = "run",

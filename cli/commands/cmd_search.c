@@ -1,9 +1,10 @@
 /* automap search: from a module and a cluster to a plan file. */
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "api/option_rows.h"
+#include "api/search_settings.h"
 #include "base/files/file.h"
 #include "base/system/clock.h"
 #include "cli/commands/search_progress.h"
@@ -23,164 +24,17 @@
 /* Everything that one search needs and leaves. */
 typedef struct Searched {
     Arena arena;
-    PlanContext *context;
-    Cluster *cluster;
-    Profile *profile; /* or NULL */
-    SearchOptions options;
-    MicroBatching micro_batching;
-    PropagationPin pins[CLI_MAX_REPEATS];
-    SearchResult result;
-    json_t *initial_root, *plan_root; /* files of the initial plan, and of the result */
+    AmModule *module;
+    AmCluster *cluster;
+    AmOptions *options;
+    AmPlan *plan;
+    double memory_fraction;
     const char *plan_file;
     double import_seconds;
     Text log;
+    SearchProgressLine progress;
+    const Cli *cli;
 } Searched;
-
-static const char *objective_of(int32_t k) {
-    return search_objective_name((SearchObjective)k);
-}
-
-static const char *space_of(int32_t k) {
-    return plan_space_name((PlanSpace)k);
-}
-
-static const char *searcher_of(int32_t k) {
-    return searcher_name((Searcher)k);
-}
-
-/* Recipes, then their other names. */
-static const char *baseline_of(int32_t k) {
-    Baseline baseline;
-    return k < BASELINE_COUNT ? baseline_name((Baseline)k) : baseline_alias(k - BASELINE_COUNT, &baseline);
-}
-
-static const char *device_of(int32_t k) {
-    return dqn_device_name((DqnDevice)k);
-}
-
-static AmStatus read_options(const Cli *cli, SearchOptions *options, AmError *error) {
-    int32_t objective = OBJECTIVE_TIME, space = SPACE_AUTO, searcher = SEARCHER_DQN,
-            baseline = BASELINE_DATA_PARALLEL, device = DQN_CPU;
-    int64_t seed = 0;
-    *options =
-        (SearchOptions){.mesh = cli_text(cli, "--mesh"), .memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
-    TRY(cli_choice(cli, "--objective", objective_of, OBJECTIVE_COUNT, &objective, error));
-    TRY(cli_choice(cli, "--space", space_of, SPACE_COUNT, &space, error));
-    TRY(cli_choice(cli, "--searcher", searcher_of, SEARCHER_COUNT, &searcher, error));
-    TRY(cli_choice(cli, "--expert", baseline_of, BASELINE_COUNT + BASELINE_ALIAS_COUNT, &baseline, error));
-    TRY(cli_choice(cli, "--device", device_of, DQN_DEVICE_COUNT, &device, error));
-    TRY(cli_number(cli, "--seconds", 1e-3, 1e9, &options->seconds, error));
-    TRY(cli_number(cli, "--memory-fraction", 1e-6, 1, &options->memory_fraction, error));
-    TRY(cli_integer(cli, "--seed", 0, INT64_MAX, &seed, error));
-    options->evaluations =
-        objective == OBJECTIVE_PAPER ? SEARCH_PAPER_EPISODES : search_default_evaluations((Searcher)searcher);
-    TRY(cli_integer(cli, "--evaluations", 1, 1000000000, &options->evaluations, error));
-    if (cli_has(cli, "--expert") && !cli_has(cli, "--searcher")) searcher = SEARCHER_BASELINE;
-    if (cli_has(cli, "--expert") != (searcher == SEARCHER_BASELINE))
-        return am_fail(error, AM_ERROR_USAGE, "", "--searcher expert and --expert NAME go together");
-    if (cli_has(cli, "--evaluations") && searcher == SEARCHER_EXHAUSTIVE)
-        return am_fail(error, AM_ERROR_USAGE, "",
-                       "--searcher exhaustive prices every plan: --evaluations does not apply");
-    if (cli_has(cli, "--device") && searcher != SEARCHER_DQN)
-        return am_fail(error, AM_ERROR_USAGE, "",
-                       "--device is where the DQN is trained: --searcher %s has none",
-                       searcher_name((Searcher)searcher));
-    TRY(dqn_device_check((DqnDevice)device, error));
-    options->agent = cli_text(cli, "--agent");
-    options->is_even = cli_has(cli, "--even");
-    options->no_overrides = cli_has(cli, "--no-exceptions");
-    options->objective = (SearchObjective)objective;
-    options->space = (PlanSpace)space;
-    options->searcher = (Searcher)searcher;
-    options->baseline = (Baseline)baseline;
-    options->called = baseline_of(baseline);
-    if (baseline >= BASELINE_COUNT) baseline_alias(baseline - BASELINE_COUNT, &options->baseline);
-    options->device = (DqnDevice)device;
-    options->seed = (uint64_t)seed;
-    return AM_OK;
-}
-
-/* The spaces that the options allow, and the limiting option. Shardings to keep are not read yet. */
-static AmStatus narrow(const Cli *cli, SearchOptions *options, const char **narrowed_by, AmError *error) {
-    const char *option = search_narrow(options);
-    bool is_joint = search_spans_stages(options);
-    if (is_joint && options->space == SPACE_AUTO && cli_has(cli, "--keep-shardings")) {
-        options->space = SPACE_SINGLE_STAGE;
-        option = "--keep-shardings";
-        is_joint = false;
-    }
-    *narrowed_by = option;
-    if (options->agent && !is_joint)
-        return am_fail(error, AM_ERROR_USAGE, "",
-                       "--agent cuts pipelines: it goes with --space auto or hybrid");
-    if (is_joint && !cli_has(cli, "--evaluations")) options->evaluations = 0; /* by the module */
-    return AM_OK;
-}
-
-static AmStatus read_pins(const Cli *cli, Searched *self, AmError *error) {
-    const char *const *texts;
-    int32_t count = cli_texts(cli, "--pin", &texts);
-    for (int32_t k = 0; k < count; k++)
-        TRY(propagation_parse_pin(&self->pins[k], &self->arena, texts[k], error));
-    self->options.pins = self->pins;
-    self->options.pin_count = count;
-    return AM_OK;
-}
-
-/* --keep-shardings: the module's own, on the mesh of --mesh or the one that they imply. */
-static AmStatus read_kept(const Cli *cli, Searched *self, AmError *error) {
-    if (!cli_has(cli, "--keep-shardings")) return AM_OK;
-    KeptShardings *kept;
-    TRY(propagation_read_shardings(&kept, &self->arena, self->context, error));
-    self->options.kept = kept;
-    if (self->options.mesh) return AM_OK;
-    Mesh mesh;
-    Text text = {0};
-    TRY(propagation_infer_mesh(&mesh, &self->arena, kept, error));
-    for (int32_t k = 0; k < mesh.axis_count; k++)
-        text_append(&text, "%s%s=%d", k ? "," : "", mesh.axes[k].name, mesh.axes[k].size);
-    self->options.mesh = text.data ? arena_copy_string(&self->arena, text.data) : NULL;
-    text_free(&text);
-    return self->options.mesh ? AM_OK : am_fail_memory(error, 0);
-}
-
-static AmStatus read_schedule(const Cli *cli, SearchOptions *options, AmError *error) {
-    int64_t chunks = 0;
-    options->schedule = cli_text(cli, "--schedule");
-    ScheduleKind kind = SCHEDULE_1F1B;
-    uint32_t schedules;
-    TRY(cli_schedules(cli, &schedules, error));
-    if (options->schedule) kind = schedule_kind_find(options->schedule);
-    if (options->schedule && !search_has_stages(options))
-        return am_fail(error, AM_ERROR_USAGE, "",
-                       "--schedule applies to pipelines: this search covers one-stage plans only");
-    if (!cli_has(cli, "--chunks")) return AM_OK;
-    if (kind != SCHEDULE_INTERLEAVED)
-        return am_fail(error, AM_ERROR_USAGE, "", "--chunks needs --schedule interleaved_1f1b");
-    TRY(cli_integer(cli, "--chunks", 1, STAGES_MOST / 2, &chunks, error));
-    options->chunks = (int32_t)chunks;
-    return AM_OK;
-}
-
-/* --micro-batches M|auto and --relax NAME. */
-static AmStatus read_micro_batching(const Cli *cli, const SearchOptions *options, MicroBatching *settings,
-                                    AmError *error) {
-    const char *text = cli_text(cli, "--micro-batches");
-    bool is_paper = options->objective == OBJECTIVE_PAPER && options->space == SPACE_PIPELINE;
-    bool is_searched = is_paper || search_spans_stages(options); /* as many as suit the search */
-    int64_t micro_batches = is_searched ? 0 : 1;
-    if (text && strcmp(text, "auto") == 0) micro_batches = 0;
-    else if (text && !isdigit((unsigned char)*text))
-        return am_fail(error, AM_ERROR_USAGE, "",
-                       "--micro-batches %.60s: expected auto or an integer from 1 to %d", text,
-                       MICRO_BATCHES_MOST);
-    else TRY(cli_integer(cli, "--micro-batches", 1, MICRO_BATCHES_MOST, &micro_batches, error));
-    settings->micro_batches = (int32_t)micro_batches;
-    if (micro_batches != 1 && cli_has(cli, "--keep-shardings"))
-        return am_fail(error, AM_ERROR_USAGE, "", "--keep-shardings is for plans of one micro-batch");
-    TRY(cli_relaxations(cli, &settings->relaxations, error));
-    return AM_OK;
-}
 
 /* MODEL's stem in its folder: model.hlo.pb.zst gives model.plan.json. */
 static const char *default_plan_file(Arena *arena, const char *model) {
@@ -195,28 +49,6 @@ static const char *default_plan_file(Arena *arena, const char *model) {
     return stem ? arena_format(arena, "%s.plan.json", stem) : NULL;
 }
 
-/* The settings of the search, for the plan file; independent of the clock. */
-static json_t *settings_to_json(const SearchOptions *options) {
-    json_t *settings = json_pack("{s:o, s:f, s:s?}", "evaluations",
-                                 options->evaluations > 0 ? json_integer(options->evaluations) : json_null(),
-                                 "memory_fraction", options->memory_fraction, "mesh", options->mesh);
-    if (settings && options->searcher == SEARCHER_BASELINE)
-        json_object_set_new(settings, "expert", json_string(baseline_name(options->baseline)));
-    if (settings && options->objective != OBJECTIVE_TIME)
-        json_object_set_new(settings, "objective", json_string(search_objective_name(options->objective)));
-    json_t *pins = options->pin_count > 0 ? json_array() : NULL;
-    for (int32_t k = 0; k < options->pin_count; k++)
-        json_array_append_new(pins,
-                              json_sprintf("%s=%s", options->pins[k].pattern, options->pins[k].sharding));
-    if (settings && pins) json_object_set_new(settings, "pins", pins);
-    if (settings && options->kept) json_object_set_new(settings, "keep_shardings", json_true());
-    if (settings && options->is_even) json_object_set_new(settings, "even", json_true());
-    if (settings && options->no_overrides) json_object_set_new(settings, "no_exceptions", json_true());
-    if (settings && options->seconds > 0)
-        json_object_set_new(settings, "seconds", json_real(options->seconds));
-    return settings;
-}
-
 static double gap_of(const Plan *plan) {
     return plan->predicted_step_seconds / plan->bound_seconds - 1;
 }
@@ -226,32 +58,22 @@ static json_t *number_or_null(double value) {
 }
 
 /* "[data,-,model]" per parameter; "" where it is replicated. */
-static AmStatus sharding_columns(const char ***columns, Arena *arena, const json_t *parameters,
-                                 AmError *error) {
-    size_t count = json_array_size(parameters);
-    *columns = ARENA_ARRAY(arena, const char *, count + 1);
-    for (size_t p = 0; *columns && p < count; p++) {
-        const json_t *sharding = json_object_get(json_array_get(parameters, p), "sharding");
-        Text text = {0};
+static AmStatus sharding_columns(const char ***columns, Searched *self, AmError *error) {
+    int32_t count = am_plan_parameter_count(self->plan);
+    *columns = ARENA_ARRAY(&self->arena, const char *, count + 1);
+    if (!*columns) return am_fail_memory(error, count);
+    for (int32_t p = 0; p < count; p++) {
+        AmPlanParameter row = {.size = sizeof row};
+        TRY(am_plan_parameter(self->plan, p, &row, error));
         bool is_split = false;
-        text_append_string(&text, "[");
-        for (size_t d = 0; d < json_array_size(sharding); d++) {
-            const json_t *axes = json_array_get(sharding, d);
-            text_append_string(&text, d ? "," : "");
-            for (size_t a = 0; a < json_array_size(axes); a++)
-                text_append(&text, "%s%s", a ? "+" : "", json_string_value(json_array_get(axes, a)));
-            if (json_array_size(axes) == 0) text_append_string(&text, "-");
-            is_split = is_split || json_array_size(axes) > 0;
-        }
-        text_append_string(&text, "]");
-        (*columns)[p] = is_split && text.data ? arena_copy_string(arena, text.data) : "";
-        text_free(&text);
+        for (int32_t d = 0; d < row.rank; d++) is_split = is_split || *row.axes[d];
+        (*columns)[p] = is_split ? row.sharding : "";
     }
-    return arena->failed ? am_fail_memory(error, 0) : AM_OK;
+    return AM_OK;
 }
 
 static void print_times(Text *text, const Searched *self) {
-    const Plan *plan = self->result.plan;
+    const Plan *plan = self->plan->plan;
     Text rows = {.is_styled = text->is_styled};
     text_append_string(&rows, "plan\tstep time\trelative\tremark\n");
     text_append_style(&rows, TEXT_GREEN);
@@ -261,7 +83,7 @@ static void print_times(Text *text, const Searched *self) {
     text_append_style(&rows, TEXT_PLAIN);
     text_append_string(&rows, "\t\n");
     for (int32_t e = 0; e < BASELINE_COUNT; e++) {
-        const BaselineResult *baseline = &self->result.baselines[e];
+        const BaselineResult *baseline = &self->plan->result.baselines[e];
         text_append(&rows, "%s\t", baseline_name((Baseline)e));
         if (isnan(baseline->seconds)) {
             text_append(&rows, "-\t-\t%s\n", baseline->reason ? baseline->reason : "");
@@ -282,15 +104,16 @@ typedef struct DeviceMemory {
 
 static DeviceMemory memory_of(const Searched *self, const PlanDevicePrediction *device, int32_t in_cluster) {
     int64_t needed = device->peak_bytes + device->channel_bytes;
-    const MemoryFit fit = memory_fit(needed, self->cluster, &in_cluster, 1, self->options.memory_fraction);
+    const Cluster *cluster = self->cluster->cluster;
+    const MemoryFit fit = memory_fit(needed, cluster, &in_cluster, 1, self->memory_fraction);
     return (DeviceMemory){device, needed, fit.limit_bytes,
-                          cluster_device_type(self->cluster, in_cluster)->memory_bytes};
+                          cluster_device_type(cluster, in_cluster)->memory_bytes};
 }
 
 /* The device with the largest fraction of used memory, as in simulate; `only`: of this stage, or
  * -1. */
 static DeviceMemory fullest_device(const Searched *self, int32_t only) {
-    const Plan *plan = self->result.plan;
+    const Plan *plan = self->plan->plan;
     const PlanDevicePrediction *device = plan->predicted;
     DeviceMemory fullest = {0};
     double most = -1;
@@ -359,7 +182,7 @@ static int32_t zero_level(const PlanStage *stage) {
 
 /* One row for each stage of several. */
 static void print_stages(Text *text, const Searched *self) {
-    const Plan *plan = self->result.plan;
+    const Plan *plan = self->plan->plan;
     Text rows = {0};
     text_append_string(&rows, "stage\tdevices\tmesh\tZeRO\tpeak\tbusy\n");
     for (int32_t s = 0, first = 0; s < plan->stage_count; s++) {
@@ -407,9 +230,9 @@ static void print_origin(Text *text, const Plan *plan) {
 }
 
 static AmStatus print_summary(Text *text, Searched *self, bool is_verbose, AmError *error) {
-    const Plan *plan = self->result.plan;
+    const Plan *plan = self->plan->plan;
     const char **columns;
-    TRY(sharding_columns(&columns, &self->arena, json_object_get(self->plan_root, "parameters"), error));
+    TRY(sharding_columns(&columns, self, error));
     text_append_style(text, TEXT_BOLD);
     text_append(text, "%s on cluster %s, ", plan->module_name, plan->cluster_name);
     if (plan->stage_count > 1) {
@@ -428,13 +251,13 @@ static AmStatus print_summary(Text *text, Searched *self, bool is_verbose, AmErr
         print_stages(text, self);
         text_append_string(text, "\n");
     }
-    parameters_print(text, self->context, columns, is_verbose);
+    parameters_print(text, self->module->context, columns, is_verbose);
     text_append_string(text, "\n");
-    if (self->result.paper) {
+    if (self->plan->result.paper) {
         text_append(text, "step    ");
         text_append_seconds(text, plan->predicted_step_seconds);
         text_append_string(text, "\n");
-        paper_report_print(text, self->result.paper);
+        paper_report_print(text, self->plan->result.paper);
     } else {
         print_times(text, self);
         text_append_string(text, "\n");
@@ -444,15 +267,15 @@ static AmStatus print_summary(Text *text, Searched *self, bool is_verbose, AmErr
         print_bound(text, plan);
     }
     if (plan->origin != PLAN_ORIGIN_UNKNOWN) print_origin(text, plan);
-    if (!isnan(self->result.model_gap)) {
+    if (!isnan(self->plan->result.model_gap)) {
         text_append(text, "model   at most %.2f %% over the best sum of computing and communication\n",
-                    100 * self->result.model_gap);
+                    100 * self->plan->result.model_gap);
     }
     return AM_OK;
 }
 
 static json_t *devices_to_json(Searched *self) {
-    const Plan *plan = self->result.plan;
+    const Plan *plan = self->plan->plan;
     json_t *devices = json_array();
     for (int32_t d = 0, stage = 0, at = 0; d < plan->device_count; d++, at++) {
         const PlanDevicePrediction *device = &plan->predicted[d];
@@ -462,22 +285,23 @@ static json_t *devices_to_json(Searched *self) {
         }
         double busy = simulation_busy_fraction(device->compute_seconds, plan->predicted_step_seconds);
         const DeviceMemory memory = memory_of(self, device, plan->stages[stage].devices[at]);
-        json_array_append_new(
-            devices,
-            json_pack("{s:s, s:I, s:I, s:I, s:I, s:f}", "name",
-                      cluster_device_name(self->cluster, &self->arena, plan->stages[stage].devices[at]),
-                      "peak_bytes", (json_int_t)device->peak_bytes, "channel_bytes",
-                      (json_int_t)device->channel_bytes, "needed_bytes", (json_int_t)memory.needed_bytes,
-                      "limit_bytes", (json_int_t)memory.limit_bytes, "busy_fraction", busy));
+        json_array_append_new(devices,
+                              json_pack("{s:s, s:I, s:I, s:I, s:I, s:f}", "name",
+                                        cluster_device_name(self->cluster->cluster, &self->arena,
+                                                            plan->stages[stage].devices[at]),
+                                        "peak_bytes", (json_int_t)device->peak_bytes, "channel_bytes",
+                                        (json_int_t)device->channel_bytes, "needed_bytes",
+                                        (json_int_t)memory.needed_bytes, "limit_bytes",
+                                        (json_int_t)memory.limit_bytes, "busy_fraction", busy));
     }
     return devices;
 }
 
 static json_t *result_to_json(Searched *self, const char *summary) {
-    const Plan *plan = self->result.plan;
+    const Plan *plan = self->plan->plan;
     json_t *baselines = json_object(), *reasons = json_object();
     for (int32_t e = 0; e < BASELINE_COUNT; e++) {
-        const BaselineResult *baseline = &self->result.baselines[e];
+        const BaselineResult *baseline = &self->plan->result.baselines[e];
         json_object_set_new(baselines, baseline_name((Baseline)e), number_or_null(baseline->seconds));
         if (baseline->reason)
             json_object_set_new(reasons, baseline_name((Baseline)e), plan_string_to_json(baseline->reason));
@@ -486,23 +310,38 @@ static json_t *result_to_json(Searched *self, const char *summary) {
         "{s:o, s:f, s:o, s:s?, s:o, s:o, s:s, s:s, s:I, s:f, s:f, s:o, s:o, s:o, s:o}", "plan_file",
         plan_string_to_json(self->plan_file), "step_seconds", plan->predicted_step_seconds, "bound_seconds",
         number_or_null(plan->bound_seconds), "bound", plan->bound, "gap", number_or_null(gap_of(plan)),
-        "model_gap", number_or_null(self->result.model_gap), "searcher", plan->searcher, "space", plan->space,
-        "evaluations", (json_int_t)self->result.evaluations, "search_seconds", self->result.search_seconds,
-        "import_seconds", self->import_seconds, "expert", baselines, "expert_reasons", reasons, "devices",
-        devices_to_json(self), "summary", plan_string_to_json(summary));
+        "model_gap", number_or_null(self->plan->result.model_gap), "searcher", plan->searcher, "space",
+        plan->space, "evaluations", (json_int_t)self->plan->result.evaluations, "search_seconds",
+        self->plan->result.search_seconds, "import_seconds", self->import_seconds, "expert", baselines,
+        "expert_reasons", reasons, "devices", devices_to_json(self), "summary", plan_string_to_json(summary));
     json_t *found = root ? json_object() : NULL;
     for (int32_t k = 1; k < PLAN_ORIGIN_COUNT && found; k++)
         if (plan->found_seconds[k] > 0)
             json_object_set_new(found, plan_origin_name((PlanOrigin)k), json_real(plan->found_seconds[k]));
     if (found) json_object_set_new(root, "origin", json_string(plan_origin_name(plan->origin)));
     if (found) json_object_set_new(root, "found_seconds", found);
-    if (root && self->result.paper)
-        json_object_set_new(root, "paper", paper_report_to_json(self->result.paper, self->context));
+    if (root && self->plan->result.paper)
+        json_object_set_new(root, "paper",
+                            paper_report_to_json(self->plan->result.paper, self->module->context));
     return root;
 }
 
 static void log_episode(void *user, const char *line) {
-    text_append((Text *)user, "%s\n", line);
+    text_append(&((Searched *)user)->log, "%s\n", line);
+}
+
+static int show_progress(void *user, const AmProgress *progress) {
+    return search_progress_show(&((Searched *)user)->progress, progress);
+}
+
+static void on_message(void *user, AmMessage kind, const char *text) {
+    cli_on_message((void *)((Searched *)user)->cli, kind, text);
+}
+
+/* The changes that would fit, for the error of --json. */
+static void keep_details(void *user, const char *json) {
+    (void)user;
+    cli_explain_error(json_loads(json, 0, NULL));
 }
 
 /* Writes the plan to -o, and the report to stdout unless the plan is there. */
@@ -520,9 +359,9 @@ static AmStatus report(const Cli *cli, Searched *self, AmError *error) {
         json_decref(root);
         text_append_string(&text, "\n");
     } else if (status == AM_OK) {
-        text_append(&text, "search  %lld evaluation%s in ", (long long)self->result.evaluations,
-                    self->result.evaluations == 1 ? "" : "s");
-        text_append_seconds(&text, self->result.search_seconds);
+        text_append(&text, "search  %lld evaluation%s in ", (long long)self->plan->result.evaluations,
+                    self->plan->result.evaluations == 1 ? "" : "s");
+        text_append_seconds(&text, self->plan->result.search_seconds);
         text_append_string(&text, ", import ");
         text_append_seconds(&text, self->import_seconds);
         bool to_stdout = strcmp(self->plan_file, "-") == 0;
@@ -535,110 +374,65 @@ static AmStatus report(const Cli *cli, Searched *self, AmError *error) {
     return status;
 }
 
-/* Why nothing fits and what would, in place of the search's own error. */
-static AmStatus explain_infeasible(Searched *self, AmError *error) {
-    Text line = {0};
-    json_t *details = NULL;
-    AmError explained = {0};
-    AmStatus status = infeasible_report(&details, &line, &self->arena, self->context, self->cluster,
-                                        &self->options, &self->micro_batching, &self->result, &explained);
-    cli_explain_error(details);
-    if (status == AM_OK && !line.failed) {
-        *error = (AmError){0};
-        am_fail(error, AM_ERROR_INFEASIBLE, "", "%s", line.data);
-    }
-    text_free(&line);
-    return AM_ERROR_INFEASIBLE;
-}
-
-/* Measured operators, used where they have an answer. */
-static AmStatus read_profile(Searched *self, const char *path, AmError *error) {
-    TRY(profile_open(&self->profile, error));
-    TRY(profile_read(self->profile, path, error));
-    return profile_attach(self->profile, self->cluster, path, error);
-}
-
-static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error) {
-    const char *cluster, *log = cli_text(cli, "--log"), *initial = cli_text(cli, "--init-plan");
-    const char *profile = cli_text(cli, "--profile"), *narrowed_by;
-    Plan *plan = NULL;
-    const volatile sig_atomic_t *interrupted = cli_catch_interrupts(); /* reading, too, ends in a plan */
-    TRY(cli_need(cli, "--cluster", &cluster, error));
-    TRY(read_options(cli, &self->options, error));
-    self->options.interrupted = interrupted;
-    TRY(read_pins(cli, self, error));
-    TRY(narrow(cli, &self->options, &narrowed_by, error));
-    TRY(read_micro_batching(cli, &self->options, &self->micro_batching, error));
-    TRY(read_schedule(cli, &self->options, error));
+/* Checks the options before any file is read, and notes what they leave out. */
+static AmStatus check_options(const Cli *cli, Searched *self, AmError *error) {
+    SearchSettings settings;
+    const char *log = cli_text(cli, "--log");
+    TRY(cli_api_options(cli, AM_COMMAND_SEARCH, &self->options, error));
+    TRY(search_settings_read(&settings, &self->arena, self->options, error));
+    self->memory_fraction = settings.options.memory_fraction;
     self->plan_file = cli_text(cli, "-o");
     if (!self->plan_file) self->plan_file = default_plan_file(&self->arena, cli->arguments[0]);
     if (!self->plan_file) return am_fail_memory(error, 0);
     TRY(cli_check_files(cli, self->plan_file, error));
     TRY(file_check_writable(self->plan_file, error));
     if (log) TRY(file_check_writable(log, error));
-    if (narrowed_by)
-        cli_note(cli, "note: %s applies to one-stage plans: pipelines are not searched", narrowed_by);
+    if (settings.narrowed_by)
+        cli_note(cli, "note: %s applies to one-stage plans: pipelines are not searched",
+                 settings.narrowed_by);
+    self->options->has_noted = true;
+    search_progress_open(&self->progress, cli, PROGRESS_SEARCH, settings.options.seconds);
+    return AM_OK;
+}
+
+static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error) {
+    const char *cluster, *log = cli_text(cli, "--log");
+    const volatile sig_atomic_t *interrupted = cli_catch_interrupts(); /* reading, too, ends in a plan */
+    TRY(cli_need(cli, "--cluster", &cluster, error));
+    TRY(check_options(cli, self, error));
     double started = clock_seconds();
-    TRY(cli_read_cluster(cli, &self->cluster, &self->arena, cluster, error));
-    if (profile) TRY(read_profile(self, profile, error));
-    TRY(cli_read_model(cli, 0, &self->context, error));
-    TRY(cli_check_trains(cli, self->context, error));
+    TRY(cli_open_cluster(cli, &self->cluster, cluster, error));
+    TRY(cli_read_module(cli, 0, &self->module, error));
+    TRY(cli_check_trains(cli, self->module, error));
     self->import_seconds = clock_seconds() - started;
-    TRY(read_kept(cli, self, error));
-    bool is_scaled = !cli_has(cli, "--evaluations") && !cli_has(cli, "--objective");
-    bool is_one = self->options.searcher == SEARCHER_RANDOM && !cli_has(cli, "--evaluations");
-    self->options.is_default_limit = is_scaled;
-    self->options.may_add_micro_batches = !cli_has(cli, "--micro-batches");
-    if (is_one) self->options.evaluations = 0; /* until a plan fits */
-    else if (is_scaled && !search_spans_stages(&self->options))
-        self->options.evaluations =
-            search_evaluations_for(self->options.searcher, self->context->canonical->instruction_count);
-    bool is_fixed = self->options.searcher == SEARCHER_BASELINE || self->options.searcher == SEARCHER_RANDOM;
-    if (initial && is_fixed)
-        return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: --searcher %s starts from no plan",
-                       searcher_name(self->options.searcher));
-    if (initial) TRY(plan_read(&plan, &self->initial_root, &self->arena, self->context, initial, error));
-    self->options.initial = plan;
-    if (log) {
-        self->options.on_episode = log_episode;
-        self->options.user = &self->log;
-    }
-    SearchProgressLine progress;
-    search_progress_begin(&progress, cli, PROGRESS_SEARCH, self->options.evaluations, self->options.seconds);
-    self->options.watch = progress.watch;
-    AmStatus status = plan_search(&self->result, &self->arena, self->context, self->cluster, &self->options,
-                                  &self->micro_batching, error);
-    bool is_explained = status == AM_ERROR_INFEASIBLE && self->result.nearest;
-    if (is_explained) status = explain_infeasible(self, error);
-    search_progress_end(&progress);
-    self->options.watch = NULL;
-    if (status != AM_OK) return status;
-    self->result.plan->settings = settings_to_json(&self->options);
-    if (cli_has(cli, "--inference"))
-        json_object_set_new(self->result.plan->settings, "inference", json_true());
-    if (self->result.exact_space)
-        json_object_set_new(self->result.plan->settings, "exact_space",
-                            json_string(self->result.exact_space));
-    if (!self->result.plan->settings) return am_fail_memory(error, 0);
-    TRY(plan_to_json(&self->plan_root, self->result.plan, self->context, error));
-    TRY(plan_write_json(self->plan_root, self->plan_file, error));
+    const AmCallbacks callbacks = {.size = sizeof callbacks,
+                                   .user = self,
+                                   .on_progress = self->progress.line.is_shown ? show_progress : NULL,
+                                   .on_message = on_message,
+                                   .on_episode = log ? log_episode : NULL,
+                                   .on_infeasible = keep_details,
+                                   .cancel = interrupted};
+    self->progress.started = clock_seconds();
+    AmStatus status = am_search(&self->plan, self->module, self->cluster, self->options, &callbacks, error);
+    search_progress_close(&self->progress);
+    if (!self->plan) return status;
+    if (error) *error = (AmError){0}; /* an interrupted search has a plan */
+    TRY(am_plan_write(self->plan, self->plan_file, error));
     if (log) TRY(file_write(log, self->log.data ? self->log.data : "", self->log.length, error));
     TRY(report(cli, self, error));
-    if (!self->result.interrupted) return AM_OK;
-    cli_note(cli, "interrupted; the best plan so far is in %s", self->plan_file);
-    return AM_INTERRUPTED;
+    if (status == AM_INTERRUPTED)
+        cli_note(cli, "interrupted; the best plan so far is in %s", self->plan_file);
+    return status;
 }
 
 static AmStatus run(const Cli *cli, AmError *error) {
-    Searched self = {0};
+    Searched self = {.cli = cli};
     AmStatus status = search_and_write(cli, &self, error);
-    if (self.result.plan) json_decref(self.result.plan->settings);
-    json_decref(self.initial_root);
-    json_decref(self.plan_root);
     text_free(&self.log);
-    cluster_free(self.cluster);
-    profile_close(self.profile);
-    plan_context_free(self.context);
+    am_plan_free(self.plan);
+    am_options_free(self.options);
+    am_cluster_free(self.cluster);
+    am_module_free(self.module);
     arena_free(&self.arena);
     return status;
 }
@@ -649,32 +443,11 @@ static const CliOption options[] = {
     CLI_GROUP("space"),
     {"--cluster", "CLUSTER", "cluster file or built-in name (automap cluster lists them); required", false},
     CLI_OPTION_NO_PROBE,
-    {"--space", "SPACE", "auto (default), single_stage, operator, data, pipeline or hybrid", false},
-    {"--mesh", "data=4,model=8", "mesh of one-stage plans (default: every split of the devices)", false},
-    {"--pin", "PATTERN=SHARDING", "sharding of parameters: 'layers/*/mlp_in/kernel=-,model'", true},
-    {"--keep-shardings", NULL, "shardings of the module kept in every plan", false},
-    {"--even", NULL, "equal contiguous shards, of one stage unless --space hybrid", false},
-    {"--no-exceptions", NULL, "no overrides for single operators", false},
-    CLI_GROUP("search"),
-    {"--searcher", "NAME", "dqn (default), anneal, greedy, exact, exhaustive, random or agent", false},
-    {"--expert", "NAME", "only this baseline, priced (the names are below)", false},
-    {"--objective", "NAME", "time (default), or paper: states and rewards of Auto-MAP", false},
-    {"--evaluations", "N", "most plans priced (default: by the module's size; see below)", false},
-    {"--seconds", "S", "time limit in seconds; the plan then depends on the machine", false},
-    {"--agent", "AGENT", "trained agent for pipelines (default: the built-in one)", false},
-    {"--device", "cpu|cuda", "device for the training of the DQN (default cpu)", false},
-    CLI_OPTION_SEED,
-    CLI_GROUP("memory"),
-    {"--memory-fraction", "F", "usable part of a device's memory (default 0.9)", false},
-    CLI_GROUP("pipeline"),
-    {"--micro-batches", "M|auto", "number of micro-batches; auto: the fastest power of two that fits", false},
-    {"--schedule", "NAME", "1f1b (default), gpipe, zb_h1 or interleaved_1f1b", false},
-    {"--chunks", "V", "chunks per stage of interleaved_1f1b (default 2)", false},
-    {"--relax", "NAME", "permitted change: batch_statistics_per_micro_batch", true},
-    CLI_GROUP("input"),
-    {"--init-plan", "PLAN", "further plan to start from", false},
-    {"--profile", "FILE", "measured operator times (from run --profile)", false},
-    CLI_OPTION_ROLES,
+    SEARCH_SPACE_ROWS(CLI_ROW) CLI_GROUP("search"),
+    SEARCH_METHOD_ROWS(CLI_ROW) CLI_GROUP("memory"),
+    OPTION_ROW_MEMORY_FRACTION(CLI_ROW) CLI_GROUP("pipeline"),
+    SEARCH_PIPELINE_ROWS(CLI_ROW) CLI_GROUP("input"),
+    SEARCH_INPUT_ROWS(CLI_ROW) CLI_OPTION_ROLES,
     CLI_OPTION_INFERENCE,
     CLI_GROUP("output"),
     {"--log", "LOG.jsonl", "line per episode: evaluations, reward, best, epsilon, loss", false},

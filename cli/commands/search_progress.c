@@ -1,4 +1,5 @@
-/* A thread that waits for the end of the search, and draws each time that it waits in vain. */
+/* The line of progress, drawn by callbacks of the API, or by a thread that waits for the end of the work and
+ * draws each time that it waits in vain. */
 #define _POSIX_C_SOURCE 200809L
 #include "cli/commands/search_progress.h"
 
@@ -24,25 +25,25 @@ static void release_notes(SearchProgressLine *self) {
     cli_release_notes(self->cli);
 }
 
-static void draw(SearchProgressLine *self) {
-    SearchProgress now = search_watch_read(self->watch);
-    double clock = clock_seconds(), elapsed = clock - self->started, left = now.seconds_left;
+static void draw(SearchProgressLine *self, const AmProgress *now) {
+    double clock = clock_seconds(), elapsed = clock - self->started, left = now->seconds_left;
     Text text = {0};
-    if (!isnan(now.best_seconds)) release_notes(self);
+    if (!isnan(now->best_seconds)) release_notes(self);
     text_append(&text, "%s ", kinds[self->kind].name);
     terminal_append_time(&text, floor(elapsed));
-    if (kinds[self->kind].has_phases) text_append(&text, "   %s", search_phase_name(now.phase));
-    if (kinds[self->kind].has_plans && isnan(now.best_seconds)) {
+    if (kinds[self->kind].has_phases) text_append(&text, "   %s", now->phase);
+    if (kinds[self->kind].has_plans && isnan(now->best_seconds)) {
         text_append_string(&text, "   no plan yet");
     } else if (kinds[self->kind].has_plans) {
         text_append_string(&text, "   best ");
-        text_append_seconds(&text, now.best_seconds);
+        text_append_seconds(&text, now->best_seconds);
     }
-    text_append(&text, "   %lld", (long long)now.evaluations);
-    if (now.limit >= now.evaluations && now.limit > 0) text_append(&text, " of %lld", (long long)now.limit);
+    text_append(&text, "   %lld", (long long)now->evaluations);
+    if (now->limit >= now->evaluations && now->limit > 0)
+        text_append(&text, " of %lld", (long long)now->limit);
     text_append(&text, " %s", kinds[self->kind].unit);
-    if (now.bound_seconds > 0 && !isnan(now.best_seconds))
-        text_append(&text, "   gap %.2f %%", 100 * (now.best_seconds / now.bound_seconds - 1));
+    if (now->bound_seconds > 0 && !isnan(now->best_seconds))
+        text_append(&text, "   gap %.2f %%", 100 * (now->best_seconds / now->bound_seconds - 1));
     if (self->seconds > 0) left = fmin(isnan(left) ? self->seconds : left, fmax(0, self->seconds - elapsed));
     if (left < 1e7) {
         text_append_string(&text, "   ");
@@ -51,6 +52,24 @@ static void draw(SearchProgressLine *self) {
     }
     if (!text.failed) terminal_line_draw(&self->line, text.data, clock);
     text_free(&text);
+}
+
+int search_progress_show(void *line, const AmProgress *progress) {
+    if (!progress->is_last) draw(line, progress);
+    return 0;
+}
+
+/* Draws the state of the watch. */
+static void draw_watch(SearchProgressLine *self) {
+    const SearchProgress now = search_watch_read(self->watch);
+    const AmProgress progress = {.size = sizeof progress,
+                                 .phase = search_phase_name(now.phase),
+                                 .evaluations = now.evaluations,
+                                 .limit = now.limit,
+                                 .best_seconds = now.best_seconds,
+                                 .bound_seconds = now.bound_seconds,
+                                 .seconds_left = now.seconds_left};
+    draw(self, &progress);
 }
 
 static void *draw_until_over(void *user) {
@@ -64,19 +83,26 @@ static void *draw_until_over(void *user) {
         next.tv_sec += next.tv_nsec / 1000000000;
         next.tv_nsec %= 1000000000;
         if (pthread_cond_timedwait(&self->over, &self->mutex, &next) == ETIMEDOUT && !self->is_over)
-            draw(self);
+            draw_watch(self);
     }
     pthread_mutex_unlock(&self->mutex);
     return NULL;
 }
 
-void search_progress_begin(SearchProgressLine *self, const Cli *cli, ProgressKind kind, int64_t evaluations,
-                           double seconds) {
-    sigset_t all, before;
+bool search_progress_open(SearchProgressLine *self, const Cli *cli, ProgressKind kind, double seconds) {
     *self = (SearchProgressLine){.cli = cli, .kind = kind, .started = clock_seconds(), .seconds = seconds};
     terminal_line_open(&self->line, cli);
-    if (!self->line.is_shown) return;
-    self->watch = search_watch_create(evaluations);
+    return self->line.is_shown;
+}
+
+void search_progress_close(SearchProgressLine *self) {
+    terminal_line_clear(&self->line);
+}
+
+void search_progress_begin(SearchProgressLine *self, const Cli *cli, ProgressKind kind) {
+    sigset_t all, before;
+    if (!search_progress_open(self, cli, kind, 0)) return;
+    self->watch = search_watch_create(0);
     if (!self->watch) return;
     pthread_mutex_init(&self->mutex, NULL);
     pthread_cond_init(&self->over, NULL);

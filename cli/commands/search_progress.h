@@ -4,8 +4,9 @@
  *   sweep 2 s   best 425 ms   12 of 96 strategies   15 s left
  *   explain 2 s   12 of 96 changes   15 s left
  *
- * A thread draws it five times a second from the state that the search keeps
- * (planners/problem/search_watch.h). Shown where stderr is a terminal, unless --quiet.
+ * It is drawn five times a second: of a search and an explanation by the callback on_progress of the API, of
+ * the other two by a thread, from the state in planners/problem/search_watch.h. Shown where stderr is a terminal,
+ * unless --quiet.
  */
 #ifndef CLI_COMMANDS_SEARCH_PROGRESS_H
 #define CLI_COMMANDS_SEARCH_PROGRESS_H
@@ -34,10 +35,15 @@ typedef struct SearchProgressLine {
     bool is_over;
 } SearchProgressLine;
 
-/* Begins to draw. `evaluations`, `seconds`: limits of the user, 0: none. Without a terminal, or where no
- * thread can start, watch stays NULL. */
-void search_progress_begin(SearchProgressLine *self, const Cli *cli, ProgressKind kind, int64_t evaluations,
-                           double seconds);
+/* Opens a line for search_progress_show(); returns whether it is shown. `seconds`: the user's limit, 0:
+ * none. */
+bool search_progress_open(SearchProgressLine *self, const Cli *cli, ProgressKind kind, double seconds);
+int search_progress_show(void *line, const AmProgress *progress); /* AmCallbacks.on_progress */
+/* Wipes the line out; to be called before anything else is written to stderr. */
+void search_progress_close(SearchProgressLine *self);
+
+/* Begins to draw in a thread. Without a terminal, or where no thread can start, watch stays NULL. */
+void search_progress_begin(SearchProgressLine *self, const Cli *cli, ProgressKind kind);
 /* Wipes the line out and keeps it away until the release, around other lines of stderr. */
 void search_progress_hold(SearchProgressLine *self);
 void search_progress_release(SearchProgressLine *self);

@@ -158,7 +158,7 @@ static AmStatus run_sweep(const Cli *cli, Arena *arena, PlanContext **context, C
     if (measured) TRY(profile_attach(profile, *cluster, measured, error));
     TRY(cli_read_model(cli, 0, context, error));
     SearchProgressLine progress;
-    search_progress_begin(&progress, cli, PROGRESS_SWEEP, 0, 0);
+    search_progress_begin(&progress, cli, PROGRESS_SWEEP);
     options.watch = progress.watch;
     AmStatus swept = sweep(&found, arena, *context, *cluster, &options, error);
     search_progress_end(&progress);
