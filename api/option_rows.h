@@ -103,7 +103,7 @@
     OPTION_ROW_SEED(ROW)
 
 #define RUN_DATA_ROWS(ROW)                                                                                \
-    ROW("data", "[NAME=]FILE", "examples: arrays by path, or tokens (docs/training.md)", true, RULE_TEXT) \
+    ROW("data", "[NAME=]FILE", "examples: arrays by path, or tokens (docs/running.md)", true, RULE_TEXT) \
     ROW("shuffle", NULL, "new order of the examples in every epoch, by --seed", false, RULE_SWITCH)       \
     ROW("prefetch", "N", "batches loaded ahead of the step (default 2)", false,                           \
         RULE_INTEGER(1, FEED_MOST_PREFETCH))

@@ -114,6 +114,11 @@ static const struct {
                          [OPTION_SPELLINGS] = {spelling_of, 2},
                          [OPTION_ON_NAN] = {on_nan_of, 2}};
 
+const char *option_choice_name(const OptionRow *row, int32_t k) {
+    bool has_name = row->rule.kind == OPTION_CHOICE && k >= 0 && k < lists[row->rule.list].count;
+    return has_name ? lists[row->rule.list].name_of(k) : NULL;
+}
+
 /* ---- rows ---- */
 
 /* Returns whether a key of a caller, in which '_' equals '-', is that of a row. */

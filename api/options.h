@@ -63,6 +63,9 @@ struct AmOptions {
 /* The table of a command, which ends with a row without a key; NULL for an unknown command. */
 const OptionRow *option_table(AmCommand command);
 
+/* The names that a row's rule accepts; NULL beyond the last, and for a row without a list. */
+const char *option_choice_name(const OptionRow *row, int32_t k);
+
 /* The last value of an option, or NULL. */
 const char *option_text(const AmOptions *options, const char *key);
 bool option_has(const AmOptions *options, const char *key);

@@ -5,6 +5,14 @@
 
 enum { INDENT = 2, GAP = 2 };
 
+static const CliCommand *const modules[] = {&CLI_INFO,      &CLI_CONVERT, &CLI_GROUPS,
+                                            &CLI_PROPAGATE, &CLI_LOWER,   NULL};
+static const CliCommand *const plans[] = {&CLI_CLUSTER, &CLI_SEARCH, &CLI_SIMULATE,
+                                          &CLI_EXPLAIN, &CLI_EXPORT, NULL};
+static const CliCommand *const training[] = {&CLI_RUN, &CLI_AGENT, NULL};
+const CliSection cli_sections[] = {
+    {"modules", modules}, {"clusters and plans", plans}, {"training", training}, {0}};
+
 static size_t option_width(const CliOption *option) {
     return strlen(option->name) + (option->value ? strlen(option->value) + 1 : 0);
 }
@@ -65,7 +73,8 @@ void help_append_command(Text *text, const CliCommand *command) {
     if (command->examples) append_examples(text, command->examples);
 }
 
-void help_append_usage(Text *text, const CliSection *sections) {
+void help_append_usage(Text *text) {
+    const CliSection *sections = cli_sections;
     static const size_t width = sizeof "propagate";
     text_append_string(text, "usage: automap COMMAND ARGUMENT... [OPTION...]\n\n"
                              "Plans distributed training of XLA HLO modules, and runs it.\n");

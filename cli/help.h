@@ -10,9 +10,12 @@ typedef struct CliSection {
     const CliCommand *const *commands;
 } CliSection;
 
+/* All commands; ends with a row without a title. */
+extern const CliSection cli_sections[];
+
 /* Appends usage, summary, options, notes and examples of a command. */
 void help_append_command(Text *text, const CliCommand *command);
-/* Appends the list of all commands; `sections` ends with a row without a title. */
-void help_append_usage(Text *text, const CliSection *sections);
+/* Appends the list of all commands. */
+void help_append_usage(Text *text);
 
 #endif

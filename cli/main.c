@@ -21,14 +21,6 @@
 #include "executor/cuda/versions.h"
 #endif
 
-static const CliCommand *const modules[] = {&CLI_INFO,      &CLI_CONVERT, &CLI_GROUPS,
-                                            &CLI_PROPAGATE, &CLI_LOWER,   NULL};
-static const CliCommand *const plans[] = {&CLI_CLUSTER, &CLI_SEARCH,    &CLI_SIMULATE, &CLI_EXPLAIN,
-                                          &CLI_EXPORT,  &CLI_PUBLISHED, NULL};
-static const CliCommand *const training[] = {&CLI_RUN, &CLI_AGENT, NULL};
-static const CliSection sections[] = {
-    {"modules", modules}, {"clusters and plans", plans}, {"training", training}, {0}};
-
 /* Appends to names[0..MOST_NAMES) and returns the new count. */
 enum { MOST_NAMES = 32 };
 static size_t add_names(const char **names, size_t count, const CliCommand *const *commands) {
@@ -45,7 +37,7 @@ static AmStatus fail_unknown_command(const char *name, AmError *error) {
     const char *names[MOST_NAMES] = {"help", "version"};
     char hint[SUGGEST_HINT_BYTES];
     size_t count = 2;
-    for (const CliSection *section = sections; section->title; section++)
+    for (const CliSection *section = cli_sections; section->title; section++)
         count = add_names(names, count, section->commands);
     if (name[0] == '-' && name[1])
         return am_fail(error, AM_ERROR_USAGE, "",
@@ -68,7 +60,7 @@ static AmStatus find_command(const CliCommand **command, int *used, int count, c
     char name[128], hint[SUGGEST_HINT_BYTES];
     const char *names[MOST_NAMES];
     *command = NULL;
-    for (const CliSection *section = sections; section->title && !*command; section++)
+    for (const CliSection *section = cli_sections; section->title && !*command; section++)
         *command = find_in(section->commands, words[0]);
     if (!*command) return fail_unknown_command(words[0], error);
     *used = 1;
@@ -101,7 +93,7 @@ static AmStatus print_help(int count, char **words, AmError *error) {
     Text text = {.is_styled = terminal_is_styled(NULL, stdout)};
     int used;
     if (count == 0) {
-        help_append_usage(&text, sections);
+        help_append_usage(&text);
         return print(&text, error);
     }
     TRY(find_command(&command, &used, count, words, true, error));
@@ -214,7 +206,7 @@ int main(int count, char **words) {
     AmError error = {0};
     if (count < 2) {
         Text text = {.is_styled = terminal_is_styled(NULL, stderr)};
-        help_append_usage(&text, sections);
+        help_append_usage(&text);
         if (!text.failed) fputs(text.data, stderr);
         text_free(&text);
         return AM_ERROR_USAGE;

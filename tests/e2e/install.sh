@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What `cmake --install` puts down is enough to build against: header, both
-# libraries and the pkg-config file, from C and as seen by C++.
+# libraries, the pkg-config file and the CMake package, from C and as seen by C++. The examples run. Man pages
+# and completions have every option.
 # labels: cpu e2e
 set -euo pipefail
 if [ -n "${AUTOMAP_SANITIZE:-}" ]; then
@@ -30,5 +31,52 @@ cp "$prefix/user.c" "$prefix/user.cc"
 sed -i 's/AmError error = {0}/AmError error = {}/' "$prefix/user.cc"
 c++ -std=c++17 -Wall -Wextra -Werror -fsyntax-only "$prefix/user.cc" $(pkg-config --cflags automap)
 [ -e "$(pkg-config --variable=libdir automap)/libautomap.a" ]
-if [ -n "${AUTOMAP:-}" ]; then "$prefix/bin/automap" --version; fi
-echo "installed, compiled and ran: automap $version"
+
+# The examples, by find_package(automap).
+cmake -S "$prefix/share/doc/automap/examples" -B "$prefix/examples" -DCMAKE_PREFIX_PATH="$prefix" \
+  -DCMAKE_C_FLAGS=-Werror >"$prefix/examples.log"
+cmake --build "$prefix/examples" >>"$prefix/examples.log"
+model=$AUTOMAP_SOURCE/datasets/models/mlp_tiny
+"$prefix/examples/search" "$model/model.hlo.pb" nominal:4 evaluations=10 mesh=data=4 >"$prefix/search" 2>"$prefix/progress"
+grep -q '^stage 0: 4 devices, mesh data=4$' "$prefix/search"
+grep -q 'f32\[' "$prefix/search"
+grep -q 'evaluations, best ' "$prefix/progress"
+if "$prefix/examples/search" "$model/model.hlo.pb" nominal:4 mehs=data=4 2>"$prefix/refusal"; then exit 1; fi
+grep -q 'did you mean mesh?' "$prefix/refusal"
+"$prefix/examples/train" "$model/model.hlo.pb" nominal:4 "$model/data.npz" 3 >"$prefix/train"
+grep -q '^predicted step' "$prefix/train"
+[ "$(grep -c '^step [0-2]  loss' "$prefix/train")" = 3 ]
+
+for file in LICENSE README.md CHANGELOG.md docs/commands.md; do [ -e "$prefix/share/doc/automap/$file" ]; done
+if [ -z "${AUTOMAP:-}" ]; then exit 0; fi
+"$prefix/bin/automap" --version
+bash_file=$prefix/share/bash-completion/completions/automap
+zsh_file=$prefix/share/zsh/site-functions/_automap
+fish_file=$prefix/share/fish/vendor_completions.d/automap.fish
+bash -n "$bash_file"
+if command -v zsh >/dev/null; then zsh -n "$zsh_file"; fi
+if command -v fish >/dev/null; then fish -n "$fish_file"; fi
+checked=0
+for command in $("$AUTOMAP" help | sed -n '/^modules:/,/^help:/s/^  \([a-z]*\) .*/\1/p') "agent train" "agent evaluate" "agent generate"; do
+  page=$(<"$prefix/share/man/man1/automap-${command// /-}.1")
+  in_bash=$(sed -n "s/^ *'$command') options='\(.*\)' ;;/\1 /p" "$bash_file")
+  in_zsh=$(sed -n "/^ *'$command')$/,/;;/p" "$zsh_file")
+  in_fish=$(grep -F -- "__fish_seen_subcommand_from ${command##* }'" "$fish_file")
+  for option in $("$AUTOMAP" help $command | sed -n 's/^  \(--*[a-z0-9-]*\)[ ].*/\1/p'); do
+    form="-l ${option#--} "
+    if [ "$option" = -o ]; then form="-s o "; fi
+    if [ "$command" = agent ]; then form=; fi # its options follow the action
+    grep -qF -- "\\fB${option//-/\\-}\\fR" <<<"$page" || { echo "the man page of $command lacks $option"; exit 1; }
+    grep -qF -- " $option " <<<"$in_bash" || { echo "completion of bash lacks $command $option"; exit 1; }
+    grep -qF -- "$option[" <<<"$in_zsh" || { echo "completion of zsh lacks $command $option"; exit 1; }
+    grep -qF -- "$form" <<<"$in_fish" || { echo "completion of fish lacks $command $option"; exit 1; }
+    checked=$((checked + 1))
+  done
+done
+[ "$checked" -gt 150 ]
+# Bash proposes the rest of a word.
+proposal=$(bash -c ". '$bash_file'; COMP_WORDS=(automap search m.pb --sear); COMP_CWORD=3; _automap; echo \"\${COMPREPLY[*]}\"")
+[ "$proposal" = --searcher ]
+proposal=$(bash -c ". '$bash_file'; COMP_WORDS=(automap search --searcher ann); COMP_CWORD=3; _automap; echo \"\${COMPREPLY[*]}\"")
+[ "$proposal" = anneal ]
+echo "installed, compiled and ran: automap $version; $checked options in man pages and completions"
