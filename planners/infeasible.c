@@ -25,7 +25,7 @@ typedef struct Relaxing {
 } Relaxing;
 
 static bool is_interrupted(const Relaxing *self) {
-    return self->options->interrupted && *self->options->interrupted;
+    return stop_flag_is_set(self->options->interrupted);
 }
 
 /* A short search; *seconds is NAN where it finds no plan that fits. */

@@ -324,7 +324,7 @@ static AmStatus search_space(SearchContext *self, const StopSignal *end, AmError
     if (is_paper) TRY(search_as_paper(self, error));
     else if (spans_stages) TRY(search_stages(self, error));
     else TRY(search_one_stage(self, error));
-    result->interrupted |= options->interrupted && *options->interrupted;
+    result->interrupted |= stop_flag_is_set(options->interrupted);
     bool is_proved = spans_stages || (!is_paper && result->plan->stage_count > 1);
     if (is_proved && !options->skip_bound) TRY(prove(self, options, error));
     if (!is_paper && !spans_stages) TRY(search_add_given(self, error));

@@ -74,7 +74,7 @@ static AmStatus add_pipeline(SearchResult *result, SearchContext *self, const Se
     here.micro_batches = micro_batches;
     here.separate_backward = true;
     *seconds = NAN;
-    if (self->budget.stop.interrupted && *self->budget.stop.interrupted) return AM_OK;
+    if (stop_flag_is_set(self->budget.stop.interrupted)) return AM_OK;
     AmStatus status = plan_context_for(&context, self->whole, &here, &refusal);
     if (status == AM_OK)
         status = even_pipeline_plan(&plan, &reason, &evaluations, self->arena, context, self->cluster, recipe,

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/system/clock.h"
+#include "base/system/stop.h"
 #include "executor/array/wide.h"
 #include "executor/data/feed.h"
 #include "executor/data/feed_source.h"
@@ -192,7 +193,7 @@ AmStatus evaluation_run(Evaluation *self, const AmRunEvaluated **result, AmError
     *result = NULL;
     for (int32_t k = 0; k < self->result.count; k++) self->outputs[k].value = 0;
     for (int64_t batch = 0; batch < self->batches; batch++) {
-        if (interrupted && *interrupted) return AM_OK;
+        if (stop_flag_is_set(interrupted)) return AM_OK;
         for (int32_t k = 0; k < self->module->roles->parameter_count && (batch == 0 || is_updating); k++)
             if (self->sources[k] >= 0) rank_set_parameter(&self->rank, k, self->wholes[k].whole);
         if (feeds_depth(self->feeds) > 0) {

@@ -19,6 +19,7 @@
 
 #include "base/system/clock.h"
 #include "base/system/process.h"
+#include "base/system/stop.h"
 
 typedef struct RankThread {
     Run *run;
@@ -82,7 +83,7 @@ static AmStatus agree_to_end(Run *run, AmError *error) {
     const volatile sig_atomic_t *interrupted = run->options->interrupted;
     World *world = run->world;
     bool is_over = run_steps_in_all(run) >= run->options->steps;
-    char end = interrupted && *interrupted && !is_over ? RUN_INTERRUPTED : RUN_GOES_ON;
+    char end = stop_flag_is_set(interrupted) && !is_over ? RUN_INTERRUPTED : RUN_GOES_ON;
     if (run->not_finite_steps > 0 && run->options->on_nan == AM_RUN_STOP_ON_NAN) end = RUN_NOT_FINITE;
     int collect = checkpoint_news(run->checkpoint);
     if (world) {

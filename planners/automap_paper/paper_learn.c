@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "base/system/clock.h"
+#include "base/system/stop.h"
 
 /* The differences of the three tasks. Epsilon falls over `decay` steps. */
 typedef struct TaskSettings {
@@ -73,7 +74,7 @@ static bool must_stop(void *user, const DqnEpisode *last) {
     bool has_learned = last->steps >= self->task->least_steps;
     if (has_learned && self->settled >= self->task->settled) result->end = PAPER_SETTLED;
     else if (self->task->most_steps > 0 && last->steps >= self->task->most_steps) result->end = PAPER_STEPS;
-    else if (options->interrupted && *options->interrupted) result->end = PAPER_INTERRUPTED;
+    else if (stop_flag_is_set(options->interrupted)) result->end = PAPER_INTERRUPTED;
     else if (self->deadline > 0 && clock_seconds() > self->deadline) result->end = PAPER_SECONDS;
     else if (last->number >= options->evaluations) result->end = PAPER_EPISODES;
     else return false;

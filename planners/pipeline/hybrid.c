@@ -282,7 +282,7 @@ static AmStatus run(HybridTries *self, SearchResult *result, const MicroBatching
     pool_merge(&result->pool, &self->pool);
     search_result_choose(result);
     if (result->plan) return AM_OK;
-    if (self->stop.interrupted && *self->stop.interrupted)
+    if (stop_flag_is_set(self->stop.interrupted))
         return am_fail(error, AM_INTERRUPTED, "", "interrupted before a plan was found that fits");
     if (result->nearest)
         return memory_fail(&result->nearest_fit, self->plans.cluster, self->plans.options->memory_fraction,
@@ -342,7 +342,7 @@ AmStatus hybrid_search(SearchResult *result, Arena *arena, PlanContext *whole, c
     AmStatus status = run(self, result, settings, end, error);
     if (result->plan) result->plan->evaluations = self->evaluations;
     result->evaluations = self->evaluations;
-    result->interrupted = options->interrupted && *options->interrupted;
+    result->interrupted = stop_flag_is_set(options->interrupted);
     result->is_cut |= self->is_cut;
     result->is_exact = false; /* within one-stage lists */
     result->exact_space = NULL;

@@ -512,7 +512,7 @@ bool problem_must_stop(const Problem *problem) {
     if (budget->is_cut || (budget->cap > 0 && budget->evaluations >= budget->cap)) return true;
     if (budget->evaluations >= budget->limit || budget->repeats >= BUDGET_REPEATS * budget->limit)
         return true;
-    if (budget->interrupted && *budget->interrupted) return true;
+    if (stop_flag_is_set(budget->interrupted)) return true;
     return budget->deadline > 0 && clock_seconds() > budget->deadline;
 }
 

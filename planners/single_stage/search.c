@@ -109,7 +109,7 @@ AmStatus single_stage_simulate(const SingleStageSearch *self, Plan *plan, Memory
 }
 
 bool single_stage_is_interrupted(const SingleStageSearch *self) {
-    return self->options->interrupted && *self->options->interrupted;
+    return stop_flag_is_set(self->options->interrupted);
 }
 
 bool single_stage_must_end(const SingleStageSearch *self) {
