@@ -4,6 +4,7 @@
  *
  * finds the row "mesh" of the command's table, checks the value by the rule of the row, and stores a copy.
  */
+#define _POSIX_C_SOURCE 200809L
 #include "api/options.h"
 
 #include <ctype.h>

@@ -1,6 +1,7 @@
 /* am_run(): training steps under a plan in this process, with a callback per step. */
 #include "api/handles.h"
 #include "api/run_settings.h"
+#include "base/system/stop.h"
 
 AmStatus run_settings_read(AmRunOptions *settings, const AmOptions *options, AmError *error) {
     int32_t on_nan = AM_RUN_STOP_ON_NAN;
@@ -50,8 +51,8 @@ static void report_step(void *user, const AmRunStep *step) {
                           .seconds = step->seconds,
                           .examples = step->examples,
                           .tokens = step->tokens};
-    if (callbacks->on_step && callbacks->on_step(callbacks->user, &shown) != 0) job->stop = 1;
-    if (callbacks->cancel && *callbacks->cancel) job->stop = 1;
+    if (callbacks->on_step && callbacks->on_step(callbacks->user, &shown) != 0) stop_flag_set(&job->stop);
+    if (stop_flag_is_set(callbacks->cancel)) stop_flag_set(&job->stop);
 }
 
 static void report_note(void *user, const char *text) {
@@ -92,7 +93,7 @@ AmStatus am_run(AmModule *module, const AmPlan *plan, const AmOptions *options, 
     if (plan && plan->whole != module->context)
         return am_fail(error, AM_ERROR_USAGE, "", "plan: of another module handle");
     TRY(api_check_module(module, error));
-    RunJob job = {.callbacks = &own, .stop = own.cancel ? *own.cancel : 0};
+    RunJob job = {.callbacks = &own, .stop = stop_flag_is_set(own.cancel)};
     API_IN_C_LOCALE(status, run(module, plan, options, &job, &arena, &report, error), error);
     if (status == AM_INTERRUPTED) am_fail(error, AM_INTERRUPTED, "", "interrupted after a step");
     if (status == AM_OK || status == AM_INTERRUPTED) {

@@ -3,13 +3,15 @@
 #define _POSIX_C_SOURCE 200809L
 #include "api/work.h"
 
-#include <errno.h>
 #include <math.h>
 #include <time.h>
 
 #include "base/system/clock.h"
+#include "base/system/stop.h"
 
-static const long PERIOD_NANOSECONDS = 200000000;
+/* The caller's flag is read four times as often as progress is reported. */
+static const long PERIOD_NANOSECONDS = 50000000;
+enum { PERIODS_PER_REPORT = 4 };
 
 typedef struct Worker {
     ApiWork *work;
@@ -48,23 +50,25 @@ static void report(ApiWork *work, double started, bool is_last) {
                                  .bound_seconds = now.bound_seconds,
                                  .seconds_left = now.seconds_left};
     const AmCallbacks *callbacks = work->callbacks;
-    if (callbacks->on_progress(callbacks->user, &progress) != 0) work->stop = 1;
-    if (callbacks->cancel && *callbacks->cancel) work->stop = 1;
+    if (callbacks->on_progress(callbacks->user, &progress) != 0) stop_flag_set(&work->stop);
 }
 
-/* Reports until the work is over; the mutex is held between reports only while waiting. */
+/* Reports until the work is over; callbacks are called without the mutex. */
 static void wait_and_report(Worker *self, double started) {
+    ApiWork *work = self->work;
     pthread_mutex_lock(&self->mutex);
-    while (!self->is_over) {
+    for (int32_t period = 1; !self->is_over; period++) {
         struct timespec next;
         clock_gettime(CLOCK_REALTIME, &next);
         next.tv_nsec += PERIOD_NANOSECONDS;
         next.tv_sec += next.tv_nsec / 1000000000;
         next.tv_nsec %= 1000000000;
-        int waited = pthread_cond_timedwait(&self->over, &self->mutex, &next);
-        if (waited != ETIMEDOUT || self->is_over) continue;
+        int waited = 0;
+        while (waited == 0 && !self->is_over)
+            waited = pthread_cond_timedwait(&self->over, &self->mutex, &next);
         pthread_mutex_unlock(&self->mutex);
-        report(self->work, started, false);
+        if (stop_flag_is_set(work->callbacks->cancel)) stop_flag_set(&work->stop);
+        if (waited != 0 && period % PERIODS_PER_REPORT == 0) report(work, started, false);
         pthread_mutex_lock(&self->mutex);
     }
     pthread_mutex_unlock(&self->mutex);
