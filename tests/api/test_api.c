@@ -387,6 +387,7 @@ static void test_a_search_is_cancelled(void **state) {
     assert_int_equal(am_module_read(&module, MODEL, NULL, NULL), AM_OK);
     assert_int_equal(am_cluster_read(&cluster, "nominal:4", NULL), AM_OK);
     AmOptions *options = new_options(AM_COMMAND_SEARCH, "evaluations", "1000000000");
+    assert_int_equal(am_options_set(options, "seconds", "100", &error), AM_OK);
     assert_int_equal(am_search(&plan, module, cluster, options, &callbacks, &error), AM_INTERRUPTED);
     assert_error(&error, AM_INTERRUPTED, "interrupted");
     assert_non_null(plan);
