@@ -7,6 +7,7 @@
 
 #include "base/files/file.h"
 #include "base/random.h"
+#include "base/system/stop.h"
 
 #define MAGIC             "AMINFTR1"
 #define UPDATES_PER_ROUND 32
@@ -180,7 +181,7 @@ static AmStatus train(Trainer *trainer, AmError *error) {
     const CutAgentTraining *training = trainer->training;
     Head *head = &trainer->head;
     search_watch_expect(training->watch, head->episodes - head->done);
-    while (head->done < head->episodes && !(stop_flag_is_set(training->interrupted))) {
+    while (head->done < head->episodes && !stop_flag_is_set(training->interrupted)) {
         ArenaMark mark = arena_mark(&trainer->arena);
         if ((double)head->done >= phases[head->phase].until * (double)head->episodes) {
             head->phase++;
