@@ -82,12 +82,12 @@ static AmStatus read_strategy(Strategy *strategy, const PublishedRun *run, AmErr
                            .zero = run->zero > 0 ? (int32_t)run->zero : 0,
                            .splits_sequence = run->splits_sequence == 1,
                            .has_narrow_copies = strcmp(run->type, "f32") != 0};
+    if (run->context > 1 || run->expert > 1)
+        return REFUSE(error, "context and expert parallelism cannot be planned from degrees");
     if (run->data * run->tensor * run->pipeline != run->devices)
         return REFUSE(error, "data %lld x tensor %lld x pipeline %lld: expected %lld devices",
                       (long long)run->data, (long long)run->tensor, (long long)run->pipeline,
                       (long long)run->devices);
-    if (run->context > 1 || run->expert > 1)
-        return REFUSE(error, "context and expert parallelism cannot be planned from degrees");
     if (strategy->zero > 3) return REFUSE(error, "zero %lld: expected 0 to 3", (long long)run->zero);
     TRY(read_schedule(&strategy->schedule, run, error));
     bool is_interleaved = strategy->schedule == SCHEDULE_INTERLEAVED && strategy->stages > 1;

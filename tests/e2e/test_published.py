@@ -45,6 +45,7 @@ REFUSED = [
     (dict(model="rnn"), "unknown model rnn"),
     (dict(schedule="zb_2p", pipeline=2, data=4), "schedule zb_2p cannot be planned"),
     (dict(devices=16, data=16, zero=1), "without a network rate"),
+    (dict(data=2, context=4), "context and expert parallelism cannot be planned"),
     (dict(heads=7), "expected a multiple of 7 heads"),
     (dict(chunks=2), "expected schedule interleaved_1f1b"),
     (dict(pipeline=8, data=1, schedule="1f1b"), "4 layers cannot be cut into 8 parts"),
@@ -56,7 +57,7 @@ REFUSED = [
 def write_runs(name, rows):
     path = WORK / name
     with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, sorted({*COMMON, "chunks", "network_gbit_per_device", "row"}))
+        writer = csv.DictWriter(file, sorted({*COMMON, "chunks", "context", "network_gbit_per_device", "row"}))
         writer.writeheader()
         for number, row in enumerate(rows):
             writer.writerow({**COMMON, "row": f"r{number}", **row})
