@@ -6,6 +6,7 @@
 
 #define CARD_SHARE   0.96 /* of a card's rate that messages reach, as in "infiniband-200" */
 #define BITS_OF_BYTE 8
+#define MOST_DEVICES 16384
 
 static const char *link_inside(const char *type) {
     static const char *const links[][2] = {
@@ -40,7 +41,10 @@ AmStatus cluster_of_servers(json_t **description, const ClusterServers *servers,
     char name[160];
     if (!device) return am_fail(error, AM_ERROR_INPUT, "", "unknown device %.60s", type);
     AmStatus status = AM_OK;
-    if (servers->devices % per_server != 0)
+    if (servers->devices > MOST_DEVICES)
+        status = am_fail(error, AM_ERROR_INPUT, "", "%d devices: expected at most %d", (int)servers->devices,
+                         MOST_DEVICES);
+    else if (servers->devices % per_server != 0)
         status = am_fail(error, AM_ERROR_INPUT, "", "%d devices do not fill servers of %d",
                          (int)servers->devices, (int)per_server);
     else if (servers->devices > per_server && !(servers->gbit_per_device > 0))

@@ -46,6 +46,7 @@ REFUSED = [
     (dict(schedule="zb_2p", pipeline=2, data=4), "schedule zb_2p cannot be planned"),
     (dict(devices=16, data=16, zero=1), "without a network rate"),
     (dict(data=2, context=4), "context and expert parallelism cannot be planned"),
+    (dict(devices=16416, data=16416, global_batch=16416, micro_batch=1), "expected at most 16384"),
     (dict(heads=7), "expected a multiple of 7 heads"),
     (dict(chunks=2), "expected schedule interleaved_1f1b"),
     (dict(pipeline=8, data=1, schedule="1f1b"), "4 layers cannot be cut into 8 parts"),
