@@ -69,14 +69,18 @@ typedef struct StandIn {
     const char *(*loading)(void);         /* CUDA_MODULE_LOADING at cuInit(); "" where it was not set */
 } StandIn;
 
-/* The stand-in driver's table; NULL where the real driver, or none, is loaded. */
+/* The stand-in driver's table; NULL where the real driver, or none, is loaded. Looked up until it is found:
+ * the stand-in libraries ask at every call. */
 static inline const StandIn *stand_in(void) {
+    static const StandIn *_Atomic found;
     const StandIn *(*table)(void) = NULL;
+    if (found) return found;
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), *symbol;
     if (!driver) return NULL;
     symbol = dlsym(driver, "stand_in_table");
     memcpy(&table, &symbol, sizeof table);
-    return symbol ? table() : NULL;
+    if (symbol) found = table();
+    return found;
 }
 
 #endif
