@@ -102,10 +102,10 @@
     ROW("save", "FILE", "final state, .safetensors or .npz", false, RULE_TEXT)                             \
     OPTION_ROW_SEED(ROW)
 
-#define RUN_DATA_ROWS(ROW)                                                                                \
+#define RUN_DATA_ROWS(ROW)                                                                               \
     ROW("data", "[NAME=]FILE", "examples: arrays by path, or tokens (docs/running.md)", true, RULE_TEXT) \
-    ROW("shuffle", NULL, "new order of the examples in every epoch, by --seed", false, RULE_SWITCH)       \
-    ROW("prefetch", "N", "batches loaded ahead of the step (default 2)", false,                           \
+    ROW("shuffle", NULL, "new order of the examples in every epoch, by --seed", false, RULE_SWITCH)      \
+    ROW("prefetch", "N", "batches loaded ahead of the step (default 2)", false,                          \
         RULE_INTEGER(1, FEED_MOST_PREFETCH))
 
 #define RUN_CHECKPOINT_ROWS(ROW)                                                                      \

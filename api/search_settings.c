@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-#include "planners/single_stage/search.h"
 #include "lowering/micro_batch/micro_batches.h"
+#include "planners/single_stage/search.h"
 #include "propagation/plan/pipeline_schedule.h"
 #include "propagation/propagate/propagate.h"
 

@@ -5,8 +5,8 @@
 
 #include "base/files/file.h"
 #include "cli/commands/published_rows.h"
-#include "cli/common.h"
 #include "cli/commands/search_progress.h"
+#include "cli/common.h"
 #include "cli/terminal.h"
 #include "cost/cluster/cluster.h"
 #include "published/summary.h"
@@ -197,7 +197,7 @@ static AmStatus run_rows(const Cli *cli, Arena *arena, const FileBytes *bytes, A
     TRY(published_read(&runs, &run_count, arena, bytes->name, bytes->data, bytes->length, error));
     TRY(choose(cli, arena, runs, run_count, &rows, &count, error));
     SearchProgressLine progress;
-    search_progress_begin(&progress, cli, PROGRESS_SWEEP, 0, 0);
+    search_progress_begin(&progress, cli, PROGRESS_SWEEP);
     AmStatus status = published_predict(rows, count, memory_fraction, progress.watch, error);
     search_progress_end(&progress);
     TRY(status);

@@ -7,8 +7,8 @@
 
 #include "base/system/parallel.h"
 #include "cost/cluster/cluster_servers.h"
-#include "planners/problem/scratch.h"
 #include "lowering/micro_batch/micro_batches.h"
+#include "planners/problem/scratch.h"
 #include "propagation/stages/stages.h"
 
 enum { ROWS_OF_TASK = 16, DEFAULT_PER_SERVER = 8, MOST_MICRO_BATCH = 1024 };

@@ -5,8 +5,8 @@
  *   explain 2 s   12 of 96 changes   15 s left
  *
  * It is drawn five times a second: of a search and an explanation by the callback on_progress of the API, of
- * the other two by a thread, from the state in planners/problem/search_watch.h. Shown where stderr is a terminal,
- * unless --quiet.
+ * the other two by a thread, from the state in planners/problem/search_watch.h. Shown where stderr is a
+ * terminal, unless --quiet.
  */
 #ifndef CLI_COMMANDS_SEARCH_PROGRESS_H
 #define CLI_COMMANDS_SEARCH_PROGRESS_H

@@ -40,7 +40,7 @@ typedef struct AmRunReport {
  * the loss was not finite (on_nan). AM_INTERRUPTED: stopped; requested results are saved and the
  * report is valid.
  */
-AmStatus run_module(const PlanContext *context, const AmRunOptions *options, Arena *arena, AmRunReport *report,
-                AmError *error);
+AmStatus run_module(const PlanContext *context, const AmRunOptions *options, Arena *arena,
+                    AmRunReport *report, AmError *error);
 
 #endif

@@ -16,8 +16,8 @@
 #include "lowering/micro_batch/micro_batches.h"
 #include "planners/baselines/baseline.h"
 #include "planners/baselines/even_pipeline.h"
-#include "planners/problem/scratch.h"
 #include "planners/problem/schedule_fallback.h"
+#include "planners/problem/scratch.h"
 
 #define MOST_TENSORS 64 /* tensor degrees */
 #define MOST_CHUNKS  SEARCH_DEFAULT_CHUNKS

@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ir/canonical/canonical.h"
 #include "ir/analysis/flops.h"
 #include "ir/analysis/roles.h"
+#include "ir/canonical/canonical.h"
 #include "models/transformer.h"
 
 typedef struct Counts {

@@ -203,7 +203,8 @@ static void test_operator_without_kernel(void **state) {
     assert_int_equal(file_write(self->path, module, sizeof module - 1, &self->error), AM_OK);
     assert_int_equal(plan_context_read(&context, self->path, NULL, &self->error), AM_OK);
     AmRunOptions options = {.steps = 1, .state_path = "random"};
-    assert_int_equal(run_module(context, &options, &self->arena, &self->report, &self->error), AM_ERROR_INPUT);
+    assert_int_equal(run_module(context, &options, &self->arena, &self->report, &self->error),
+                     AM_ERROR_INPUT);
     assert_non_null(strstr(self->error.text, "'custom-call' (instruction c at model.py:12)"));
     plan_context_free(context);
 }
