@@ -240,7 +240,7 @@ static void tables_of_other_releases(void **state) {
 static void near_names_are_proposed(void **state) {
     (void)state;
     Imported self;
-    assert_int_equal(IMPORT(&self, "H100", NULL, SAMPLE("hostfile")), AM_ERROR_USAGE);
+    assert_int_equal(IMPORT(&self, "H100-80", NULL, SAMPLE("hostfile")), AM_ERROR_USAGE);
     assert_non_null(strstr(self.error.text, "; did you mean H100-80GB?"));
     end(&self);
     assert_int_equal(IMPORT(&self, "T4", "infiniband400", SAMPLE("hostfile")), AM_ERROR_USAGE);
@@ -495,8 +495,8 @@ static void parts_must_fit_together(void **state) {
     assert_int_equal(IMPORT(&self, "A100-80GB", "roce-100", write_file(one, sizeof one - 1)), AM_ERROR_USAGE);
     assert_non_null(strstr(self.error.text, "there is one server"));
     end(&self);
-    assert_int_equal(IMPORT(&self, "A100", NULL, SAMPLE("hostfile")), AM_ERROR_USAGE);
-    assert_non_null(strstr(self.error.text, "there is no device type \"A100\", expected one of V100-32GB"));
+    assert_int_equal(IMPORT(&self, "A101", NULL, SAMPLE("hostfile")), AM_ERROR_USAGE);
+    assert_non_null(strstr(self.error.text, "there is no device type \"A101\", expected one of V100-32GB"));
     end(&self);
     Import refused; /* needs no import_end() */
     self = (Imported){0};

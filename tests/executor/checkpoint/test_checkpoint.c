@@ -126,9 +126,12 @@ static void test_other_module_is_refused(void **state) {
     CheckpointCase other;
     checkpoint_case_open(&other, "mlp_tiny"); /* in the same folder */
     save(self, NULL, 3);
+    char own[16], others[16]; /* the first digits of each digest */
+    snprintf(own, sizeof own, "%.12s", self->context->sha256);
+    snprintf(others, sizeof others, "%.12s", other.context->sha256);
     assert_int_equal(resume(&other, NULL), AM_ERROR_INPUT);
-    assert_non_null(strstr(other.error.text, self->context->sha256));
-    assert_non_null(strstr(other.error.text, other.context->sha256));
+    assert_non_null(strstr(other.error.text, own));
+    assert_non_null(strstr(other.error.text, others));
     checkpoint_case_close(&other);
 }
 
