@@ -38,6 +38,8 @@
         RULE_CHOICE(OPTION_SEARCHERS))                                                                  \
     ROW("expert", "NAME", "only this baseline, priced (the names are below)", false,                    \
         RULE_CHOICE(OPTION_BASELINES))                                                                  \
+    ROW("no-seeds", NULL, "no start from baselines and screened estimates", false, RULE_SWITCH)         \
+    ROW("no-polish", NULL, "no local improvement of the searcher's plans", false, RULE_SWITCH)          \
     ROW("objective", "NAME", "time (default), or paper: states and rewards of Auto-MAP", false,         \
         RULE_CHOICE(OPTION_OBJECTIVES))                                                                 \
     ROW("evaluations", "N", "most plans priced (default: by the module's size; see below)", false,      \

@@ -49,6 +49,8 @@ static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmE
     search->agent = option_text(options, "agent");
     search->is_even = option_has(options, "even");
     search->no_overrides = option_has(options, "no-exceptions");
+    search->no_seeds = option_has(options, "no-seeds");
+    search->no_polish = option_has(options, "no-polish");
     search->objective = (SearchObjective)objective;
     search->space = (PlanSpace)space;
     search->searcher = (Searcher)searcher;
@@ -178,6 +180,8 @@ json_t *search_settings_to_json(const SearchSettings *settings, const AmOptions 
     if (search->kept) json_object_set_new(object, "keep_shardings", json_true());
     if (search->is_even) json_object_set_new(object, "even", json_true());
     if (search->no_overrides) json_object_set_new(object, "no_exceptions", json_true());
+    if (search->no_seeds) json_object_set_new(object, "no_seeds", json_true());
+    if (search->no_polish) json_object_set_new(object, "no_polish", json_true());
     if (search->seconds > 0) json_object_set_new(object, "seconds", json_real(search->seconds));
     if (option_has(options, "inference")) json_object_set_new(object, "inference", json_true());
     return object;

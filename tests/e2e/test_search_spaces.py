@@ -124,6 +124,19 @@ def check_recipes():
     assert done.returncode == 4 and "expected servers for 2 to 8 equal stages" in done.stderr, done.stderr
 
 
+def check_bare(work):
+    """--no-seeds and --no-polish are noted in the plan, and leave a search of few evaluations with less."""
+    plan, steps = work / "bare.json", {}
+    for options in ([], ["--no-seeds"], ["--no-polish"], ["--no-seeds", "--no-polish"]):
+        found = search(MODEL, "--cluster", "nominal:8", "--space", "single_stage", "--searcher", "anneal", "--evaluations", 8,
+                       "-o", plan, *options)[0]  # fmt: skip
+        settings = json.loads(plan.read_text())["search"]["settings"]
+        noted = {key for key in ("no_seeds", "no_polish") if settings.get(key) is True}
+        assert noted == {option[2:].replace("-", "_") for option in options}, f"{options}: {settings}"
+        steps[len(options)] = max(found["step_seconds"], steps.get(len(options), 0))
+    assert steps[2] > steps[0], f"a bare search of 8 plans is as good as the full one: {steps}"
+
+
 def main():
     with tempfile.TemporaryDirectory() as temporary:
         work = pathlib.Path(temporary)
@@ -135,6 +148,7 @@ def main():
         check_random()
         check_mixed()
         check_recipes()
+        check_bare(work)
     print(f"stages of the plans: {stages}")
 
 
