@@ -1,10 +1,15 @@
-# The trained pipeline inference agent (datasets/agents/pipeline.safetensors) inside the library: its bytes as an
-# array, made again where the file changes.
-set(AGENT_FILE ${CMAKE_SOURCE_DIR}/datasets/agents/pipeline.safetensors)
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${AGENT_FILE})
-file(READ ${AGENT_FILE} AGENT_BYTES HEX)
-string(REGEX REPLACE "(................................)" "\\1\n" AGENT_BYTES "${AGENT_BYTES}")
-string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," AGENT_BYTES "${AGENT_BYTES}")
-file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/automap_agent.h @ONLY CONTENT
-  "/* From datasets/agents/pipeline.safetensors, by the build. */\nstatic const unsigned char pipeline_agent[] = {\n@AGENT_BYTES@};\n")
-unset(AGENT_BYTES)
+# The trained agents (datasets/agents) inside the library: the bytes of each file as an array, made again where
+# the file changes.
+# automap_embed_agent(NAME HEADER)
+function(automap_embed_agent name header)
+  set(AGENT_NAME ${name}_agent)
+  set(AGENT_FILE datasets/agents/${name}.safetensors)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${AGENT_FILE})
+  file(READ ${CMAKE_SOURCE_DIR}/${AGENT_FILE} AGENT_BYTES HEX)
+  string(REGEX REPLACE "(................................)" "\\1\n" AGENT_BYTES "${AGENT_BYTES}")
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," AGENT_BYTES "${AGENT_BYTES}")
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/${header} @ONLY CONTENT
+    "/* From @AGENT_FILE@, by the build. */\nstatic const unsigned char @AGENT_NAME@[] = {\n@AGENT_BYTES@};\n")
+endfunction()
+automap_embed_agent(pipeline automap_agent.h)
+automap_embed_agent(assignment automap_assignment.h)
