@@ -1,0 +1,151 @@
+/* Random clusters and meshes; see assignment_problems.h. */
+#include "planners/assignment_problems.h"
+
+#include <math.h>
+
+#include "planners/single_stage/searchers.h"
+#include "planners/single_stage/single_stage.h"
+
+#define REFERENCE_FLOPS  1e13
+#define REFERENCE_MEMORY 1e12
+#define MOST_LIMIT       (INT64_MAX / (BUDGET_REPEATS * 4))
+#define NO_MEMORY_LIMIT  ((int64_t)1 << 50)
+#define MEMORY_FRACTION  0.9
+
+/* The rates of a cluster of equal servers. */
+typedef struct Rates {
+    double flops, memory, launch, inside, between, latency, knee;
+    int64_t bytes;
+    int32_t servers, devices; /* of a server */
+    bool overlaps;
+} Rates;
+
+static AmStatus make_cluster(Cluster **cluster, Arena *arena, const Rates *rates, AmError *error) {
+    json_t *curve = json_pack("[[f,f],[f,f]]", rates->knee / 1e3, 0.1, rates->knee, 0.8);
+    json_t *object = json_pack(
+        "{s:s, s:s, s:{s:{s:I, s:f, s:{s:f}, s:f, s:b, s:{s:o}}}, s:{s:{s:f, s:f}, s:{s:f, s:f}}, s:s, "
+        "s:[{s:i, s:s, s:i, s:s}]}",
+        "format", "automap-cluster-1", "name", "generated", "device_types", "device", "memory_bytes",
+        (json_int_t)rates->bytes, "memory_bytes_per_second", rates->memory, "flops_per_second", "f32",
+        rates->flops, "kernel_launch_seconds", rates->launch, "overlaps_communication", rates->overlaps,
+        "efficiency", "dot", curve, "links", "inside", "bytes_per_second", rates->inside, "latency_seconds",
+        rates->latency, "between", "bytes_per_second", rates->between, "latency_seconds", 3 * rates->latency,
+        "between_servers", "between", "servers", "count", rates->servers, "device_type", "device", "devices",
+        rates->devices, "link", "inside");
+    if (!object) return am_fail_memory(error, 0);
+    if (rates->servers == 1) json_object_del(object, "between_servers");
+    if (rates->devices == 1) json_object_del(json_array_get(json_object_get(object, "servers"), 0), "link");
+    AmStatus status = cluster_from_json(cluster, arena, object, "generated", error);
+    json_decref(object);
+    return status;
+}
+
+static AmStatus open_problem(AssignmentProblem *self, const PlanContext *context, const Rates *rates,
+                             int32_t model, AmError *error) {
+    int32_t count = rates->servers * rates->devices;
+    TRY(make_cluster(&self->cluster, &self->arena, rates, error));
+    Mesh mesh = {.axis_count = 2,
+                 .axes = {{.name = "data", .size = count / model}, {.name = "model", .size = model}},
+                 .device_count = count};
+    int32_t *devices = ARENA_ARRAY(&self->arena, int32_t, count);
+    if (!devices) return am_fail_memory(error, count);
+    for (int32_t d = 0; d < count; d++) devices[d] = d;
+    const ProblemSettings settings = {
+        .space = SPACE_SINGLE_STAGE, .memory_fraction = MEMORY_FRACTION, .budget = {.limit = MOST_LIMIT}};
+    return problem_create(&self->problem, context, self->cluster, &mesh, devices, &settings, error);
+}
+
+AmStatus assignment_module_measure(AssignmentModule *module, const PlanContext *context, AmError *error) {
+    AssignmentProblem probe = {0};
+    const Rates rates = {.flops = REFERENCE_FLOPS,
+                         .memory = REFERENCE_MEMORY,
+                         .launch = 1e-12,
+                         .inside = 1e12,
+                         .between = 1e12,
+                         .latency = 1e-9,
+                         .knee = 10,
+                         .bytes = NO_MEMORY_LIMIT,
+                         .servers = 1,
+                         .devices = 2};
+    const AxisPlan nothing = {0};
+    PlanPrice price;
+    Assignments facts = {0};
+    AmStatus status = open_problem(&probe, context, &rates, 1, error);
+    if (status == AM_OK) status = problem_price(probe.problem, &nothing, &price, error);
+    if (status == AM_OK) status = assignments_open(&facts, probe.problem, &price, false, error);
+    if (status == AM_OK)
+        *module = (AssignmentModule){context, price.compute_seconds, facts.weight_bytes, price.peak_bytes};
+    assignment_problem_close(&probe);
+    return status;
+}
+
+static double between(Random *random, double least, double most) {
+    return least + (most - least) * random_uniform(random);
+}
+
+AmStatus assignment_problem_open(AssignmentProblem *self, const AssignmentModule *modules, int32_t count,
+                                 uint64_t seed, uint64_t index, AmError *error) {
+    Random random;
+    *self = (AssignmentProblem){0};
+    random_seed(&random, random_at(seed, 0, index));
+    const AssignmentModule *module = &modules[random_below(&random, count)];
+    double instructions = module->context->choices->decided_count;
+    int32_t bits = 1 + (int32_t)random_below(&random, 5), inside = (int32_t)random_below(&random, bits + 1);
+    if (inside < bits - 2) inside = bits - 2;
+    int32_t model_bits = (int32_t)random_below(&random, bits + 1);
+    double slower = pow(10, between(&random, -0.5, 2)); /* than the reference cluster, for small modules */
+    double seconds = module->compute_seconds * slower;
+    Rates rates = {.flops = REFERENCE_FLOPS / slower,
+                   .memory = REFERENCE_MEMORY / slower * pow(10, between(&random, -0.7, 0.7)),
+                   .launch = seconds / instructions * pow(10, between(&random, -3, -0.5)),
+                   .inside = module->weight_bytes / seconds * pow(10, between(&random, -0.5, 2.5)),
+                   .servers = 1 << (bits - inside),
+                   .devices = 1 << inside,
+                   .overlaps = random_below(&random, 4) > 0};
+    rates.between = rates.inside * rates.devices / pow(10, between(&random, 0, 2));
+    rates.latency = rates.launch * pow(10, between(&random, -0.5, 0.7));
+    rates.knee = module->compute_seconds * REFERENCE_FLOPS / instructions * pow(10, between(&random, -1, 1));
+    rates.knee = fmax(rates.knee, 1e4);
+    rates.bytes = (int64_t)((double)module->peak_bytes * pow(2, between(&random, -2.6, 2)) / MEMORY_FRACTION);
+    bool has_estimates = random_below(&random, 10) > 0;
+    const AxisPlan nothing = {0};
+    PlanPrice unsplit;
+    TRY(open_problem(self, module->context, &rates, 1 << model_bits, error));
+    TRY(problem_price(self->problem, &nothing, &unsplit, error));
+    return assignments_open(&self->assignments, self->problem, &unsplit, has_estimates, error);
+}
+
+void assignment_problem_close(AssignmentProblem *self) {
+    assignments_close(&self->assignments);
+    problem_free(self->problem);
+    cluster_free(self->cluster);
+    arena_free(&self->arena);
+    *self = (AssignmentProblem){0};
+}
+
+AmStatus assignment_problem_teach(AssignmentProblem *self, int64_t evaluations, uint64_t seed,
+                                  AmError *error) {
+    SearchBudget *budget = &self->problem->budget;
+    TRY(baseline_price_seeds(self->problem, error));
+    budget->limit = budget->evaluations + evaluations;
+    AmStatus status = anneal_search(self->problem, seed, error);
+    budget->limit = MOST_LIMIT;
+    return status;
+}
+
+AmStatus assignment_zero_shot(double *gain, double *predicted, Agent *agent, const Assignments *self,
+                              AssignmentEpisode *episode, AssignmentState *state, AmError *error) {
+    const AxisPlan nothing = {0};
+    Random random;
+    PlanPrice price;
+    int32_t best = 0;
+    random_seed(&random, 0);
+    TRY(assignment_play(episode, agent, self, &nothing, &(AssignmentManner){.trust = 1}, &random, state,
+                        error));
+    for (int32_t k = 0; k <= episode->count; k++)
+        if (episode->totals[k] > episode->totals[best]) best = k;
+    TRY(problem_price(self->problem, &episode->plans[best], &price, error));
+    *gain = assignment_gain(self, &price);
+    if (predicted) *predicted = episode->totals[best];
+    return AM_OK;
+}

@@ -1,0 +1,43 @@
+/* Generated assignment problems: the training steps of given modules on random clusters.
+ *
+ * Problem `index` under a seed is a module, a cluster of 2 to 32 equal devices on 1 to 4 servers, and a mesh
+ * of data x model. Rates are drawn relative to the module, so that small modules have the ratios of large
+ * ones: the time of an unsplit step over 1.5 orders of magnitude against its launches, link rates over three
+ * orders of magnitude against its weights, and memory from a sixth of the unsplit step's to four times it.
+ */
+#ifndef PLANNERS_ASSIGNMENT_PROBLEMS_H
+#define PLANNERS_ASSIGNMENT_PROBLEMS_H
+
+#include "planners/assignment_policy.h"
+
+/* A module, and its step on one device of a reference cluster. */
+typedef struct AssignmentModule {
+    const PlanContext *context;
+    double compute_seconds, weight_bytes;
+    int64_t peak_bytes;
+} AssignmentModule;
+
+AmStatus assignment_module_measure(AssignmentModule *module, const PlanContext *context, AmError *error);
+
+typedef struct AssignmentProblem {
+    Arena arena;
+    Cluster *cluster;
+    Problem *problem;
+    Assignments assignments;
+} AssignmentProblem;
+
+/* assignment_problem_close() releases it, also after a failure. */
+AmStatus assignment_problem_open(AssignmentProblem *self, const AssignmentModule *modules, int32_t count,
+                                 uint64_t seed, uint64_t index, AmError *error);
+void assignment_problem_close(AssignmentProblem *self);
+
+/* Prices the baselines and `evaluations` plans of annealing: problem->best is then a plan to learn from. */
+AmStatus assignment_problem_teach(AssignmentProblem *self, int64_t evaluations, uint64_t seed,
+                                  AmError *error);
+
+/* Prices the plan of an episode without noise that has the largest predicted total: `*predicted`, where not
+ * NULL. `*gain` is log P(0) - log P. */
+AmStatus assignment_zero_shot(double *gain, double *predicted, Agent *agent, const Assignments *self,
+                              AssignmentEpisode *episode, AssignmentState *state, AmError *error);
+
+#endif

@@ -1,0 +1,49 @@
+/* Offline training of the assignment policy on generated problems (assignment_problems.h).
+ *
+ * Each problem is priced by a teacher first: the baselines, and a short annealing. Episodes of the policy
+ * follow, with noise, from the plan that splits nothing or from the teacher's plan, then demonstrations of
+ * the best plan so far. Every plan on the way is priced. An action's return is the largest gain that follows
+ * it in its episode (assignment_policy.h). In two phases the learning rate falls to a fifth; the second
+ * begins with a fresh replay.
+ *
+ * Everything is a function of the seed and the modules: a training continued from its checkpoint ends with
+ * the same network, bit for bit, on the same kind of processor.
+ */
+#ifndef PLANNERS_ASSIGNMENT_TRAIN_H
+#define PLANNERS_ASSIGNMENT_TRAIN_H
+
+#include <signal.h>
+
+#include "planners/assignment_problems.h"
+#include "planners/problem/search_watch.h"
+
+/* One point of the learning curve. */
+typedef struct AssignmentProgress {
+    int64_t problems, problem_count;
+    double loss;
+    double gain;   /* mean over the validation problems of log P(0) - log P of the zero-shot plan */
+    double error;  /* mean of |predicted - true| of that logarithm */
+    double regret; /* mean of log P - log P of the teacher's plan there, each at most 1 */
+} AssignmentProgress;
+
+typedef struct AssignmentTraining {
+    const AssignmentModule *modules; /* [module_count] */
+    int32_t module_count;
+    uint64_t seed;
+    int64_t problems;       /* in all */
+    const char *checkpoint; /* written at every report and at the end; or NULL */
+    bool resume;            /* from the checkpoint */
+    const volatile sig_atomic_t *interrupted;
+    int64_t report_every;        /* problems; 0: never */
+    int32_t validation_problems; /* of a report, never trained on */
+    void (*on_report)(void *user, const AssignmentProgress *progress);
+    void *user;
+    SearchWatch *watch; /* counts the problems; or NULL */
+} AssignmentTraining;
+
+/* Returns the trained agent; agent_free releases it. When interrupted it writes the checkpoint and returns
+ * the agent in its current state, with `*done` problems behind it. AM_ERROR_INPUT: the checkpoint belongs to
+ * another training. */
+AmStatus assignment_train(Agent **agent, int64_t *done, const AssignmentTraining *training, AmError *error);
+
+#endif
