@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "lowering/micro_batch/micro_batches.h"
+#include "lowering/plan_file/plan_parts.h"
 #include "planners/single_stage/search.h"
 #include "propagation/plan/pipeline_schedule.h"
 #include "propagation/propagate/propagate.h"
@@ -49,6 +50,10 @@ static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmE
     search->agent = option_text(options, "agent");
     search->is_even = option_has(options, "even");
     search->no_overrides = option_has(options, "no-exceptions");
+    search->policy = option_text(options, "policy");
+    if (search->policy && searcher != SEARCHER_DQN)
+        return am_fail(error, AM_ERROR_USAGE, "", "--policy is the policy of --searcher dqn, not of %s",
+                       searcher_name((Searcher)searcher));
     search->no_seeds = option_has(options, "no-seeds");
     search->no_polish = option_has(options, "no-polish");
     search->objective = (SearchObjective)objective;
@@ -180,6 +185,7 @@ json_t *search_settings_to_json(const SearchSettings *settings, const AmOptions 
     if (search->kept) json_object_set_new(object, "keep_shardings", json_true());
     if (search->is_even) json_object_set_new(object, "even", json_true());
     if (search->no_overrides) json_object_set_new(object, "no_exceptions", json_true());
+    if (search->policy) json_object_set_new(object, "policy", plan_string_to_json(search->policy));
     if (search->no_seeds) json_object_set_new(object, "no_seeds", json_true());
     if (search->no_polish) json_object_set_new(object, "no_polish", json_true());
     if (search->seconds > 0) json_object_set_new(object, "seconds", json_real(search->seconds));

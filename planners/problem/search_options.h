@@ -89,6 +89,7 @@ typedef struct SearchOptions {
     uint64_t seed;
     DqnDevice device;  /* of the DQN: where its network is trained */
     const char *agent; /* file of the pipeline inference agent; NULL: the one built in */
+    const char *policy; /* of the DQN: a file, or "untrained"; NULL: the one built in */
     bool no_seeds;     /* start without the expert plans */
     bool no_polish;
     bool skip_bound;            /* gap and model gap are not wanted */

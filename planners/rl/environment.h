@@ -27,12 +27,4 @@ struct Environment {
     int32_t observation_size, action_count;
 };
 
-/* Operator partitioning, auto data parallelism and their product on one stage, by the candidates of
- * the problem. On each axis the candidates come one after the other, largest linkage group first,
- * and are taken (1: appended to the axis's list) or left (0). Freed by the arena of `problem`. */
-AmStatus lists_environment_create(Environment **environment, Problem *problem, double reference_seconds,
-                                  AmError *error);
-#define LISTS_OBSERVATION_SIZE 18
-#define LISTS_ACTION_COUNT     2
-
 #endif

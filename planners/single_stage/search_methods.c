@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/system/parallel.h"
+#include "planners/assignment_search.h"
 #include "planners/single_stage/screen.h"
 #include "planners/single_stage/searchers.h"
 #include "planners/single_stage/single_stage.h"
@@ -415,9 +416,24 @@ static AmStatus search_baseline(SingleStageSearch *self, ExploreFunction *explor
     return problem_price(problem, &axis_plan, &price, error);
 }
 
-static AmStatus explore_dqn(Problem *problem, const SearchOptions *options, double reference_seconds,
-                            Text *log, AmError *error) {
-    return dqn_search(problem, options->seed, options->device, reference_seconds, log, error);
+/* The part of the evaluations that belongs to the policy where the baselines and the polish have theirs. */
+#define POLICY_PARTS 3
+
+/* Searches by the policy, then by the common procedure. Without polish the policy has the remaining
+ * evaluations. */
+static AmStatus search_policy(SingleStageSearch *self, ExploreFunction *explore, AmError *error) {
+    const SearchOptions *options = self->options;
+    AssignmentSearch *search = NULL;
+    int64_t first = single_stage_evaluations(self), share = self->limit - first;
+    bool is_alone = options->no_seeds && options->no_polish;
+    AmStatus status = assignment_search_open(&search, self, error);
+    if (status == AM_OK)
+        status =
+            assignment_search_run(search, is_alone ? self->limit : first + share / POLICY_PARTS + 1, error);
+    if (status == AM_OK && !is_alone) status = search_exploring(self, explore, error);
+    if (status == AM_OK && options->no_polish) status = assignment_search_run(search, self->limit, error);
+    assignment_search_close(search);
+    return status;
 }
 
 static AmStatus explore_anneal(Problem *problem, const SearchOptions *options, double reference_seconds,
@@ -445,7 +461,7 @@ typedef struct SearchMethod {
 } SearchMethod;
 
 static const SearchMethod methods[SEARCHER_COUNT] = {
-    [SEARCHER_DQN] = {search_exploring, explore_dqn, true},
+    [SEARCHER_DQN] = {search_policy, explore_starts, true},
     [SEARCHER_ANNEAL] = {search_exploring, explore_anneal, true},
     [SEARCHER_GREEDY] = {search_exploring, explore_greedy, true},
     [SEARCHER_EXACT] = {search_exact, explore_starts, true},
@@ -476,9 +492,9 @@ bool search_method_takes_baselines(Searcher searcher) {
 }
 
 bool search_method_explores(Searcher searcher) {
-    return methods[searcher].run == search_exploring;
+    return methods[searcher].run == search_exploring || methods[searcher].run == search_policy;
 }
 
 bool search_method_has_rounds(Searcher searcher) {
-    return methods[searcher].run == search_exploring || methods[searcher].run == search_random;
+    return search_method_explores(searcher) || methods[searcher].run == search_random;
 }

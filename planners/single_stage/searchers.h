@@ -34,10 +34,4 @@ AmStatus anneal_search(Problem *problem, uint64_t seed, AmError *error);
  * `*open`, which is INFINITY if the whole space was searched. */
 AmStatus exact_search(Problem *problem, double cutoff, int64_t nodes, double *open, AmError *error);
 
-/* Deep Q-learning on the environment of ordered lists. `log` gets a JSON line
- * per episode: evaluations, reward, best, epsilon, mean loss of its updates.
- * `device` is where the network is trained; plans are priced here. */
-AmStatus dqn_search(Problem *problem, uint64_t seed, DqnDevice device, double reference_seconds, Text *log,
-                    AmError *error);
-
 #endif
