@@ -11,11 +11,10 @@
 #include "cli/commands/agent_evaluate.h"
 #include "cli/commands/search_progress.h"
 #include "cli/host.h"
-#include "cli/commands/search_progress.h"
-#include "planners/assignment_train.h"
 #include "planners/cut_agent/cut_agent_file.h"
 #include "planners/cut_agent/cut_agent_grade.h"
 #include "planners/cut_agent/cut_agent_train.h"
+#include "planners/single_stage/assignment_train.h"
 
 #define DEFAULT_EPISODES    60000
 #define DEFAULT_PROBLEMS    1000

@@ -87,10 +87,10 @@ typedef struct SearchOptions {
     double seconds;        /* cap on time, 0: none */
     double memory_fraction;
     uint64_t seed;
-    DqnDevice device;  /* of the DQN: where its network is trained */
-    const char *agent; /* file of the pipeline inference agent; NULL: the one built in */
+    DqnDevice device;   /* of the DQN: where its network is trained */
+    const char *agent;  /* file of the pipeline inference agent; NULL: the one built in */
     const char *policy; /* of the DQN: a file, or "untrained"; NULL: the one built in */
-    bool no_seeds;     /* start without the expert plans */
+    bool no_seeds;      /* start without the expert plans */
     bool no_polish;
     bool skip_bound;            /* gap and model gap are not wanted */
     bool may_add_micro_batches; /* SPACE_SINGLE_STAGE: more of them where no plan fits; none were requested */

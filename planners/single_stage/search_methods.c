@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/system/parallel.h"
-#include "planners/assignment_search.h"
+#include "planners/single_stage/assignment_search.h"
 #include "planners/single_stage/screen.h"
 #include "planners/single_stage/searchers.h"
 #include "planners/single_stage/single_stage.h"

@@ -1,5 +1,5 @@
 /* States, actions and features of the assignment policy; see assignment.h. */
-#include "planners/assignment.h"
+#include "planners/single_stage/assignment.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* The training loop and its checkpoint; see assignment_train.h. */
-#include "planners/assignment_train.h"
+#include "planners/single_stage/assignment_train.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -9,12 +9,12 @@
  *
  * A trained policy is a file of named arrays with the network's parameters and the version of the features.
  */
-#ifndef PLANNERS_ASSIGNMENT_POLICY_H
-#define PLANNERS_ASSIGNMENT_POLICY_H
+#ifndef PLANNERS_SINGLE_STAGE_ASSIGNMENT_POLICY_H
+#define PLANNERS_SINGLE_STAGE_ASSIGNMENT_POLICY_H
 
 #include "base/random.h"
 #include "dqn/agent.h"
-#include "planners/assignment.h"
+#include "planners/single_stage/assignment.h"
 
 /* Settings of agents of this policy. Every transition is terminal, with the whole return as its reward. */
 AgentSettings assignment_settings(void);

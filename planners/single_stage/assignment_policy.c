@@ -1,5 +1,5 @@
 /* Episodes of the assignment policy, and its file; see assignment_policy.h. */
-#include "planners/assignment_policy.h"
+#include "planners/single_stage/assignment_policy.h"
 
 #include <math.h>
 #include <stdlib.h>

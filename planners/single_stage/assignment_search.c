@@ -1,11 +1,11 @@
 /* The pool of plans and the prices that are learnt from; see assignment_search.h. */
-#include "planners/assignment_search.h"
+#include "planners/single_stage/assignment_search.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "planners/assignment_policy.h"
+#include "planners/single_stage/assignment_policy.h"
 
 #define UNTRAINED          "untrained"
 #define MOST_POOL          4096

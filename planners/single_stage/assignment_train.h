@@ -9,13 +9,13 @@
  * Everything is a function of the seed and the modules: a training continued from its checkpoint ends with
  * the same network, bit for bit, on the same kind of processor.
  */
-#ifndef PLANNERS_ASSIGNMENT_TRAIN_H
-#define PLANNERS_ASSIGNMENT_TRAIN_H
+#ifndef PLANNERS_SINGLE_STAGE_ASSIGNMENT_TRAIN_H
+#define PLANNERS_SINGLE_STAGE_ASSIGNMENT_TRAIN_H
 
 #include <signal.h>
 
-#include "planners/assignment_problems.h"
 #include "planners/problem/search_watch.h"
+#include "planners/single_stage/assignment_problems.h"
 
 /* One point of the learning curve. */
 typedef struct AssignmentProgress {

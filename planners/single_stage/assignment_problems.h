@@ -5,10 +5,10 @@
  * ones: the time of an unsplit step over 1.5 orders of magnitude against its launches, link rates over three
  * orders of magnitude against its weights, and memory from a sixth of the unsplit step's to four times it.
  */
-#ifndef PLANNERS_ASSIGNMENT_PROBLEMS_H
-#define PLANNERS_ASSIGNMENT_PROBLEMS_H
+#ifndef PLANNERS_SINGLE_STAGE_ASSIGNMENT_PROBLEMS_H
+#define PLANNERS_SINGLE_STAGE_ASSIGNMENT_PROBLEMS_H
 
-#include "planners/assignment_policy.h"
+#include "planners/single_stage/assignment_policy.h"
 
 /* A module, and its step on one device of a reference cluster. */
 typedef struct AssignmentModule {

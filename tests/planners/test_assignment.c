@@ -1,8 +1,8 @@
 /* The assignment policy: the trained network on unseen modules, short trainings, and files. */
 #include "base/files/array_file.h"
 #include "base/files/file.h"
-#include "planners/assignment_train.h"
-#include "search_case.h"
+#include "planners/single_stage/assignment_train.h"
+#include "tests/support/search_case.h"
 
 /* Perceptrons of three layers whose widths ask for different splits. */
 static const int64_t widths[][4] = {{64, 512, 2048, 64}, {512, 512, 512, 512}, {2048, 64, 2048, 64}};

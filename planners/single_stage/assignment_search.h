@@ -5,8 +5,8 @@
  * Each price is stored and learnt from at once, and the pool is predicted again. Later episodes have noise,
  * on the meshes of the best predictions, from the plan that splits nothing or from the best plan.
  */
-#ifndef PLANNERS_ASSIGNMENT_SEARCH_H
-#define PLANNERS_ASSIGNMENT_SEARCH_H
+#ifndef PLANNERS_SINGLE_STAGE_ASSIGNMENT_SEARCH_H
+#define PLANNERS_SINGLE_STAGE_ASSIGNMENT_SEARCH_H
 
 #include "dqn/agent.h"
 #include "planners/single_stage/single_stage.h"

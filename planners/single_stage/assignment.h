@@ -14,8 +14,8 @@
  * which add up to log P(0) - log P(s): one price for each episode, and a reward for each action. Without
  * estimates E is 1.
  */
-#ifndef PLANNERS_ASSIGNMENT_H
-#define PLANNERS_ASSIGNMENT_H
+#ifndef PLANNERS_SINGLE_STAGE_ASSIGNMENT_H
+#define PLANNERS_SINGLE_STAGE_ASSIGNMENT_H
 
 #include "dqn/agent.h"
 #include "planners/single_stage/estimate.h"

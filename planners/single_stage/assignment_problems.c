@@ -1,5 +1,5 @@
 /* Random clusters and meshes; see assignment_problems.h. */
-#include "planners/assignment_problems.h"
+#include "planners/single_stage/assignment_problems.h"
 
 #include <math.h>
 
