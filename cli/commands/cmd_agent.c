@@ -135,7 +135,7 @@ static AmStatus train_policy(const Cli *cli, AssignmentTraining *training, const
     training->on_report = report_assignments;
     training->user = &report;
     cli_release_notes(cli);
-    search_progress_begin(&report.progress, cli, PROGRESS_TRAINING, 0, 0);
+    search_progress_begin(&report.progress, cli, PROGRESS_TRAINING);
     training->watch = report.progress.watch;
     AmStatus trained = assignment_train(&agent, &done, training, error);
     search_progress_end(&report.progress);
@@ -147,7 +147,7 @@ static AmStatus train_policy(const Cli *cli, AssignmentTraining *training, const
     agent_free(agent);
     if (status == AM_OK && report.log.data) fputs(report.log.data, stdout);
     text_free(&report.log);
-    if (status != AM_OK || !*training->interrupted) return status;
+    if (status != AM_OK || !stop_flag_is_set(training->interrupted)) return status;
     cli_note(cli, "interrupted after %lld of %lld problems; the policy so far is in %s", (long long)done,
              (long long)training->problems, path);
     return AM_INTERRUPTED;
@@ -179,7 +179,7 @@ static AmStatus train_search(const Cli *cli, AmError *error) {
     AmStatus status = AM_OK;
     for (int32_t k = 0; k < cli->argument_count && status == AM_OK; k++) {
         status = plan_context_read(&contexts[k], cli->arguments[k], NULL, error);
-        if (status == AM_OK) status = cli_check_trains(cli, contexts[k], error);
+        if (status == AM_OK) status = cli_check_trains(cli, &(AmModule){.context = contexts[k]}, error);
         if (status == AM_OK) status = assignment_module_measure(&modules[k], contexts[k], error);
         training.module_count = k + 1;
     }
