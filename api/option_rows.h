@@ -34,7 +34,7 @@
     ROW("no-exceptions", NULL, "no overrides for single operators", false, RULE_SWITCH)
 
 #define SEARCH_METHOD_ROWS(ROW)                                                                           \
-    ROW("searcher", "NAME", "dqn (default), anneal, greedy, exact, exhaustive, random or agent", false,   \
+    ROW("searcher", "NAME", "anneal (default), dqn, greedy, exact, exhaustive, random or agent", false,   \
         RULE_CHOICE(OPTION_SEARCHERS))                                                                    \
     ROW("expert", "NAME", "only this baseline, priced (the names are below)", false,                      \
         RULE_CHOICE(OPTION_BASELINES))                                                                    \

@@ -20,13 +20,15 @@ static const char *called_of(int32_t baseline) {
 }
 
 static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmError *error) {
-    int32_t objective = OBJECTIVE_TIME, space = SPACE_AUTO, searcher = SEARCHER_DQN,
+    int32_t objective = OBJECTIVE_TIME, space = SPACE_AUTO, searcher = SEARCHER_ANNEAL,
             baseline = BASELINE_DATA_PARALLEL, device = DQN_CPU;
     int64_t seed = 0;
     *search = (SearchOptions){.mesh = option_text(options, "mesh"),
                               .memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
     option_choice(options, "objective", &objective);
     option_choice(options, "space", &space);
+    bool is_learned = option_has(options, "policy") || option_has(options, "device");
+    if (is_learned || objective == OBJECTIVE_PAPER) searcher = SEARCHER_DQN;
     option_choice(options, "searcher", &searcher);
     option_choice(options, "expert", &baseline);
     option_choice(options, "device", &device);

@@ -106,7 +106,7 @@ static AmStatus add_stage_of(Round *self, int32_t micro_batches, AmError *error)
     single.space = SPACE_SINGLE_STAGE;
     single.skip_bound = true;
     if (single.searcher == SEARCHER_AGENT)
-        single.searcher = SEARCHER_DQN; /* the agent cuts pipelines alone */
+        single.searcher = SEARCHER_ANNEAL; /* the agent cuts pipelines alone */
     int64_t size = search_evaluations_for(single.searcher, search->whole->canonical->instruction_count);
     if (single.evaluations > 0) size = single.evaluations - result->evaluations;
     if (result->plan) single.rival_seconds = result->plan->predicted_step_seconds;

@@ -105,7 +105,7 @@ AmStatus hybrid_single_search(SearchResult *single, HybridTries *self, const Mic
     options.space = SPACE_SINGLE_STAGE;
     options.skip_bound = true; /* one-stage only: the whole space has a bound of its own */
     if (options.searcher == SEARCHER_EXHAUSTIVE || options.searcher == SEARCHER_AGENT)
-        options.searcher = SEARCHER_DQN;
+        options.searcher = SEARCHER_ANNEAL;
     int32_t instructions = self->plans.whole->canonical->instruction_count;
     if (options.evaluations > 0)
         options.evaluations = hybrid_evaluations_left(self) - hybrid_shares_reserve(self);

@@ -9,8 +9,8 @@
 #include "planners/problem/problem.h"
 
 #define SEARCHER_LIST(X)                                                             \
-    X(DQN, "dqn", "deep Q-learning, then polished (default)")                        \
-    X(ANNEAL, "anneal", "simulated annealing, then polished")                        \
+    X(DQN, "dqn", "deep Q-learning, then polished")                                  \
+    X(ANNEAL, "anneal", "simulated annealing, then polished (default)")              \
     X(GREEDY, "greedy", "the best insertion until none helps, then polished")        \
     X(EXACT, "exact", "branch and bound over the lists of every mesh")               \
     X(EXHAUSTIVE, "exhaustive", "every plan of the space")                           \
