@@ -41,7 +41,8 @@ static AmStatus try_search(const Relaxing *self, const Cluster *cluster, const S
     if (!search_spans_stages(&few) && is_more) few.evaluations = SEARCH_TRIAL_EVALUATIONS;
     few.on_episode = NULL;
     few.skip_bound = true;
-    if (few.searcher == SEARCHER_EXACT || few.searcher == SEARCHER_EXHAUSTIVE) few.searcher = SEARCHER_ANNEAL;
+    bool is_slow = few.searcher == SEARCHER_EXACT || few.searcher == SEARCHER_EXHAUSTIVE;
+    if (is_slow || few.searcher == SEARCHER_DQN) few.searcher = SEARCHER_ANNEAL;
     AmStatus status = plan_search(&result, self->arena, self->whole, cluster, &few, settings, &refusal);
     if (status == AM_OK && !result.interrupted) *seconds = result.plan->predicted_step_seconds;
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;

@@ -424,6 +424,8 @@ static AmStatus search_baseline(SingleStageSearch *self, ExploreFunction *explor
 static AmStatus search_policy(SingleStageSearch *self, ExploreFunction *explore, AmError *error) {
     const SearchOptions *options = self->options;
     AssignmentSearch *search = NULL;
+    for (int32_t k = 0; k < self->problem_count && options->initial; k++) /* before the budget ends */
+        TRY(price_initial(self->problems[k], options->initial, error));
     int64_t first = single_stage_evaluations(self), share = self->limit - first;
     bool is_alone = options->no_seeds && options->no_polish;
     AmStatus status = assignment_search_open(&search, self, error);

@@ -351,6 +351,7 @@ static void test_callbacks_of_a_search(void **state) {
     assert_int_equal(am_cluster_read(&cluster, "nominal:4", NULL), AM_OK);
     AmOptions *options = new_options(AM_COMMAND_SEARCH, "mesh", "data=4");
     assert_int_equal(am_options_set(options, "evaluations", "12", &error), AM_OK);
+    assert_int_equal(am_options_set(options, "searcher", "dqn", &error), AM_OK);
     assert_int_equal(am_search(&plan, module, cluster, options, &callbacks, &error), AM_OK);
     assert_true(seen.progress >= 1);
     assert_int_equal(seen.last, 1);
