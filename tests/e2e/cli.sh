@@ -119,7 +119,7 @@ expect 0 '^step +0 ' run "${evaluate[@]}" --plan none
 expect 2 '"rows" is no axis of the mesh [(]expected - or one of data, model[)]' search "$model" --cluster nominal:4 --pin '*kernel*=-,rows' -o "$work/c.json"
 expect 0 '"bound":"exact"' search "$model" --cluster nominal:2 --mesh data=2 --searcher exhaustive --json -o "$work/c.json"
 expect 0 'data_parallel' search "$model" --cluster nominal:2 --expert data_parallel -o "$work/c.json"
-expect 0 'plan' search "$model" --cluster nominal:4 --init-plan "$work/a.json" --log "$work/log.jsonl" -o "$work/c.json"
+expect 0 'plan' search "$model" --cluster nominal:4 --init-plan "$work/a.json" --searcher dqn --log "$work/log.jsonl" -o "$work/c.json"
 grep -q '"epsilon"' "$work/log.jsonl" || fail "--log holds no episodes"
 
 # The default plan file lies beside the module, named by its stem.
