@@ -39,6 +39,7 @@ typedef struct Curve {
 
 typedef struct DeviceRow {
     const char *name;
+    const char *link; /* to a switch in its server */
     json_int_t memory_bytes;
     double memory_bytes_per_second, flops_f32, flops_f16, flops_bf16, flops_f8; /* 0: like the next wider */
     double kernel_launch_seconds;
@@ -69,38 +70,53 @@ static const Curve gpu_memory = {{{1e5, 0.15}, {1e6, 0.45}, {1e7, 0.7}, {1e8, 0.
 static const Curve host_dot = {{{1e3, 0.1}, {1e6, 0.5}, {1e8, 0.9}}};
 
 static const DeviceRow devices[] = {
-    {"V100-32GB", 32 * GIB, 900e9, 15.7e12, 125e12, 0, 0, 4e-6, &volta_dot, &volta_convolution, &gpu_memory},
-    {"V100-16GB", 16 * GIB, 900e9, 15.7e12, 125e12, 0, 0, 4e-6, &volta_dot, &volta_convolution, &gpu_memory},
-    {"P100-16GB", 16 * GIB, 732e9, 10.6e12, 21.2e12, 0, 0, 4e-6, &volta_dot, &volta_convolution, &gpu_memory},
-    {"T4", 16 * GIB, 320e9, 8.1e12, 65e12, 0, 0, 4e-6, &volta_dot, &volta_convolution, &gpu_memory},
-    {"A10", 24 * GIB, 600e9, 31.2e12, 125e12, 125e12, 0, 4e-6, &ampere_dot, NULL, &gpu_memory},
-    {"A40", 48 * GIB, 696e9, 37.4e12, 150e12, 150e12, 0, 4e-6, &ampere_dot, NULL, &gpu_memory},
-    {"RTX-3090", 24 * GIB, 936e9, 35.6e12, 71e12, 71e12, 0, 4e-6, &ampere_dot, NULL, &gpu_memory},
-    {"A100-40GB", 40 * GIB, 1555e9, 19.5e12, 312e12, 312e12, 0, 4e-6, &ampere_dot, NULL, &gpu_memory},
-    {"A100-80GB", 80 * GIB, 2039e9, 19.5e12, 312e12, 312e12, 0, 4e-6, &ampere_dot, NULL, &gpu_memory},
-    {"A100-PCIe-40GB", 40 * GIB, 1555e9, 19.5e12, 312e12, 312e12, 0, 4e-6, &ampere_dot, NULL, &gpu_memory},
-    {"A100-PCIe-80GB", 80 * GIB, 1935e9, 19.5e12, 312e12, 312e12, 0, 4e-6, &ampere_dot, NULL, &gpu_memory},
-    {"L4", 24 * GIB, 300e9, 30.3e12, 121e12, 121e12, 242e12, 4e-6, &ampere_dot, NULL, &gpu_memory},
-    {"L40S", 48 * GIB, 864e9, 91.6e12, 362e12, 362e12, 733e12, 4e-6, &ampere_dot, NULL, &gpu_memory},
-    {"RTX-4090", 24 * GIB, 1008e9, 82.6e12, 165.2e12, 165.2e12, 330.3e12, 4e-6, &ampere_dot, NULL,
+    {"V100-32GB", "nvlink-v100", 32 * GIB, 900e9, 15.7e12, 125e12, 0, 0, 4e-6, &volta_dot, &volta_convolution,
      &gpu_memory},
-    {"H100-80GB", 80 * GIB, 3350e9, 67e12, 990e12, 990e12, 1979e12, 4e-6, &hopper_dot, NULL, &gpu_memory},
-    {"H100-PCIe-80GB", 80 * GIB, 2000e9, 51e12, 756e12, 756e12, 1513e12, 4e-6, &hopper_dot, NULL,
+    {"V100-16GB", "nvlink-v100", 16 * GIB, 900e9, 15.7e12, 125e12, 0, 0, 4e-6, &volta_dot, &volta_convolution,
      &gpu_memory},
-    {"H100-96GB", 96 * GB, 2400e9, 67e12, 990e12, 990e12, 1979e12, 4e-6, &hopper_dot, NULL, &gpu_memory},
-    {"H200", 141 * GB, 4800e9, 67e12, 990e12, 990e12, 1979e12, 4e-6, &hopper_dot, NULL, &gpu_memory},
-    {"B200", 180 * GB, 8000e9, 75e12, 2250e12, 2250e12, 4500e12, 4e-6, &blackwell_dot, NULL, &gpu_memory},
-    {"GB200", 186 * GB, 8000e9, 80e12, 2500e12, 2500e12, 5000e12, 4e-6, &blackwell_dot, NULL, &gpu_memory},
-    {"GB300", 279 * GB, 8000e9, 80e12, 2500e12, 2500e12, 5000e12, 4e-6, &blackwell_dot, NULL, &gpu_memory},
-    {"MI300X", 192 * GIB, 5300e9, 163.4e12, 1307.4e12, 1307.4e12, 2614.9e12, 4e-6, &blackwell_dot, NULL,
+    {"P100-16GB", "nvlink-p100", 16 * GIB, 732e9, 10.6e12, 21.2e12, 0, 0, 4e-6, &volta_dot,
+     &volta_convolution, &gpu_memory},
+    {"T4", "pcie-3", 16 * GIB, 320e9, 8.1e12, 65e12, 0, 0, 4e-6, &volta_dot, &volta_convolution, &gpu_memory},
+    {"A10", "pcie-4", 24 * GIB, 600e9, 31.2e12, 125e12, 125e12, 0, 4e-6, &ampere_dot, NULL, &gpu_memory},
+    {"A40", "pcie-4", 48 * GIB, 696e9, 37.4e12, 150e12, 150e12, 0, 4e-6, &ampere_dot, NULL, &gpu_memory},
+    {"RTX-3090", "pcie-4", 24 * GIB, 936e9, 35.6e12, 71e12, 71e12, 0, 4e-6, &ampere_dot, NULL, &gpu_memory},
+    {"A100-40GB", "nvlink-a100", 40 * GIB, 1555e9, 19.5e12, 312e12, 312e12, 0, 4e-6, &ampere_dot, NULL,
      &gpu_memory},
-    {"MI355X", 288 * GIB, 8000e9, 157.3e12, 2516.6e12, 2516.6e12, 5033.2e12, 4e-6, &blackwell_dot, NULL,
+    {"A100-80GB", "nvlink-a100", 80 * GIB, 2039e9, 19.5e12, 312e12, 312e12, 0, 4e-6, &ampere_dot, NULL,
      &gpu_memory},
-    {"TPU-v5e", 16 * GB, 819e9, 32.8e12, 0, 197e12, 0, 1e-6, &hopper_dot, NULL, &gpu_memory},
-    {"TPU-v5p", 95 * GIB, 2765e9, 76.5e12, 0, 459e12, 0, 1e-6, &hopper_dot, NULL, &gpu_memory},
-    {"TPU-v6e", 32 * GB, 1638e9, 153e12, 0, 918e12, 0, 1e-6, &hopper_dot, NULL, &gpu_memory},
-    {"Trainium2", 96 * GIB, 2900e9, 181e12, 667e12, 667e12, 1299e12, 1e-6, &blackwell_dot, NULL, &gpu_memory},
-    {"host", 4 * GIB, 8e9, 30e9, 0, 0, 0, 2e-7, &host_dot, NULL, NULL},
+    {"A100-PCIe-40GB", "pcie-4", 40 * GIB, 1555e9, 19.5e12, 312e12, 312e12, 0, 4e-6, &ampere_dot, NULL,
+     &gpu_memory},
+    {"A100-PCIe-80GB", "pcie-4", 80 * GIB, 1935e9, 19.5e12, 312e12, 312e12, 0, 4e-6, &ampere_dot, NULL,
+     &gpu_memory},
+    {"L4", "pcie-4", 24 * GIB, 300e9, 30.3e12, 121e12, 121e12, 242e12, 4e-6, &ampere_dot, NULL, &gpu_memory},
+    {"L40S", "pcie-4", 48 * GIB, 864e9, 91.6e12, 362e12, 362e12, 733e12, 4e-6, &ampere_dot, NULL,
+     &gpu_memory},
+    {"RTX-4090", "pcie-4", 24 * GIB, 1008e9, 82.6e12, 165.2e12, 165.2e12, 330.3e12, 4e-6, &ampere_dot, NULL,
+     &gpu_memory},
+    {"H100-80GB", "nvlink-h100", 80 * GIB, 3350e9, 67e12, 990e12, 990e12, 1979e12, 4e-6, &hopper_dot, NULL,
+     &gpu_memory},
+    {"H100-PCIe-80GB", "pcie-5", 80 * GIB, 2000e9, 51e12, 756e12, 756e12, 1513e12, 4e-6, &hopper_dot, NULL,
+     &gpu_memory},
+    {"H100-96GB", "nvlink-h100", 96 * GB, 2400e9, 67e12, 990e12, 990e12, 1979e12, 4e-6, &hopper_dot, NULL,
+     &gpu_memory},
+    {"H200", "nvlink-h100", 141 * GB, 4800e9, 67e12, 990e12, 990e12, 1979e12, 4e-6, &hopper_dot, NULL,
+     &gpu_memory},
+    {"B200", "nvlink-b200", 180 * GB, 8000e9, 75e12, 2250e12, 2250e12, 4500e12, 4e-6, &blackwell_dot, NULL,
+     &gpu_memory},
+    {"GB200", "nvlink-b200", 186 * GB, 8000e9, 80e12, 2500e12, 2500e12, 5000e12, 4e-6, &blackwell_dot, NULL,
+     &gpu_memory},
+    {"GB300", "nvlink-b200", 279 * GB, 8000e9, 80e12, 2500e12, 2500e12, 5000e12, 4e-6, &blackwell_dot, NULL,
+     &gpu_memory},
+    {"MI300X", "pcie-5", 192 * GIB, 5300e9, 163.4e12, 1307.4e12, 1307.4e12, 2614.9e12, 4e-6, &blackwell_dot,
+     NULL, &gpu_memory},
+    {"MI355X", "pcie-5", 288 * GIB, 8000e9, 157.3e12, 2516.6e12, 2516.6e12, 5033.2e12, 4e-6, &blackwell_dot,
+     NULL, &gpu_memory},
+    {"TPU-v5e", "ici-v5e", 16 * GB, 819e9, 32.8e12, 0, 197e12, 0, 1e-6, &hopper_dot, NULL, &gpu_memory},
+    {"TPU-v5p", "ici-v5p", 95 * GIB, 2765e9, 76.5e12, 0, 459e12, 0, 1e-6, &hopper_dot, NULL, &gpu_memory},
+    {"TPU-v6e", "ici-v6e", 32 * GB, 1638e9, 153e12, 0, 918e12, 0, 1e-6, &hopper_dot, NULL, &gpu_memory},
+    {"Trainium2", "neuronlink-3", 96 * GIB, 2900e9, 181e12, 667e12, 667e12, 1299e12, 1e-6, &blackwell_dot,
+     NULL, &gpu_memory},
+    {"host", "memory", 4 * GIB, 8e9, 30e9, 0, 0, 0, 2e-7, &host_dot, NULL, NULL},
 };
 
 /* Other usual names of a device type. */
@@ -203,6 +219,12 @@ json_t *cluster_builtin_device_type(const char *name) {
     if (strcmp(name, "host") == 0) /* it computes or communicates */
         json_object_set_new(type, "overlaps_communication", json_false());
     return type;
+}
+
+const char *cluster_builtin_device_link(const char *name) {
+    for (int k = 0; k < DEVICE_COUNT; k++)
+        if (strcmp(devices[k].name, name) == 0) return devices[k].link;
+    return NULL;
 }
 
 const char *cluster_builtin_link_name(int32_t k) {

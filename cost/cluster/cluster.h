@@ -123,6 +123,9 @@ json_t *cluster_builtin_link(const char *name);
 /* The name of the device type with this name or alias, in upper or lower case ("h100": "H100-80GB"); NULL
  * for an unknown one. */
 const char *cluster_builtin_device_named(const char *name);
+/* The name of the link that usually joins devices of this type to a switch in their server; NULL for an
+ * unknown one. */
+const char *cluster_builtin_device_link(const char *name);
 /* The name of the k-th link; NULL after the last. */
 const char *cluster_builtin_link_name(int32_t k);
 

@@ -1,22 +1,11 @@
 /* Clusters of equal servers; see cluster_servers.h. */
 #include "cost/cluster/cluster_servers.h"
 
-#include <math.h>
 #include <string.h>
 
 #define CARD_SHARE   0.96 /* of a card's rate that messages reach, as in "infiniband-200" */
 #define BITS_OF_BYTE 8
 #define MOST_DEVICES 16384
-
-static const char *link_inside(const char *type) {
-    static const char *const links[][2] = {
-        {"V100", "nvlink-v100"}, {"P100", "nvlink-p100"}, {"A100", "nvlink-a100"},
-        {"H100", "nvlink-h100"}, {"H200", "nvlink-h100"}, {"A40", "pcie-4"},
-        {"A10", "pcie-4"},       {"T4", "pcie-3"},        {"host", "memory"}};
-    for (size_t k = 0; k < sizeof links / sizeof *links; k++)
-        if (strncmp(type, links[k][0], strlen(links[k][0])) == 0) return links[k][1];
-    return "pcie-4";
-}
 
 /* Adds a card for each device, on the rail of its rank; rails meet in a spine. */
 static void add_rails(json_t *root, const ClusterServers *servers, int count) {
@@ -35,11 +24,13 @@ static void add_rails(json_t *root, const ClusterServers *servers, int count) {
 }
 
 AmStatus cluster_of_servers(json_t **description, const ClusterServers *servers, AmError *error) {
-    const char *type = servers->device_type, *inside = link_inside(type);
+    const char *type = cluster_builtin_device_named(servers->device_type);
+    if (!type) return am_fail(error, AM_ERROR_INPUT, "", "unknown device %.60s", servers->device_type);
+    const char *inside = cluster_builtin_device_link(type);
     json_t *device = cluster_builtin_device_type(type);
     int32_t per_server = servers->per_server < servers->devices ? servers->per_server : servers->devices;
     char name[160];
-    if (!device) return am_fail(error, AM_ERROR_INPUT, "", "unknown device %.60s", type);
+    if (!device) return am_fail_memory(error, 0);
     AmStatus status = AM_OK;
     if (servers->devices > MOST_DEVICES)
         status = am_fail(error, AM_ERROR_INPUT, "", "%d devices: expected at most %d", (int)servers->devices,

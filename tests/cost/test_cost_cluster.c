@@ -252,6 +252,9 @@ static void names_are_read_in_upper_and_lower_case(void **state) {
     assert_string_equal(cluster_builtin_device_named("L4-24GB"), "L4");
     assert_string_equal(cluster_builtin_device_named("mi300x"), "MI300X");
     assert_null(cluster_builtin_device_named("H101"));
+    assert_string_equal(cluster_builtin_device_link("B200"), "nvlink-b200");
+    assert_string_equal(cluster_builtin_device_link("A100-80GB"), "nvlink-a100");
+    assert_string_equal(cluster_builtin_device_link("A100-PCIe-80GB"), "pcie-4");
     arena_free(&arena);
 }
 
