@@ -56,7 +56,7 @@ static const json_t *relaxation(const InfeasibleCase *self, const char *kind) {
 
 static void test_more_memory_or_devices(void **state) {
     (void)state;
-    const SearchOptions options = {.memory_fraction = 0.9, .evaluations = 60};
+    const SearchOptions options = {.searcher = SEARCHER_ANNEAL, .memory_fraction = 0.9, .evaluations = 60};
     InfeasibleCase self;
     begin(&self, 60000000, &options);
     const json_t *binding = json_object_get(self.report, "binding");
@@ -77,7 +77,7 @@ static void test_more_memory_or_devices(void **state) {
 /* A little more of the same memory is enough. */
 static void test_memory_fraction(void **state) {
     (void)state;
-    const SearchOptions options = {.memory_fraction = 0.5, .evaluations = 60};
+    const SearchOptions options = {.searcher = SEARCHER_ANNEAL, .memory_fraction = 0.5, .evaluations = 60};
     InfeasibleCase self;
     begin(&self, 350000000, &options);
     const json_t *row = relaxation(&self, "memory");
@@ -96,8 +96,11 @@ static void test_memory_fraction(void **state) {
 /* A requested mesh has its own number of devices. */
 static void test_given_mesh(void **state) {
     (void)state;
-    const SearchOptions options = {
-        .memory_fraction = 0.9, .evaluations = 60, .space = SPACE_OPERATOR, .mesh = "data=4"};
+    const SearchOptions options = {.searcher = SEARCHER_ANNEAL,
+                                   .memory_fraction = 0.9,
+                                   .evaluations = 60,
+                                   .space = SPACE_OPERATOR,
+                                   .mesh = "data=4"};
     InfeasibleCase self;
     begin(&self, 60000000, &options);
     assert_null(relaxation(&self, "devices"));
@@ -107,7 +110,8 @@ static void test_given_mesh(void **state) {
 /* A hybrid search names the fullest device of what came nearest, and fractions with which it finds a plan. */
 static void test_hybrid(void **state) {
     (void)state;
-    const SearchOptions options = {.memory_fraction = 0.3, .space = SPACE_HYBRID, .evaluations = 60};
+    const SearchOptions options = {
+        .searcher = SEARCHER_ANNEAL, .memory_fraction = 0.3, .space = SPACE_HYBRID, .evaluations = 60};
     InfeasibleCase self;
     begin(&self, 350000000, &options);
     assert_non_null(strstr(self.line.data, " needs "));
