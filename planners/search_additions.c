@@ -46,6 +46,7 @@ AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, b
         if (stop_wanted(&self->budget.stop)) return AM_OK;
         search_allow(&part, self, options->evaluations);
         AmStatus status = plan_context_for(&context, self->whole, &here, &refusal);
+        if (stop_wanted(&self->budget.stop)) return AM_OK;
         if (status == AM_OK)
             status = single_stage_baselines(&found, is_left_out, self->arena, context, self->cluster, &part,
                                             &refusal);

@@ -7,6 +7,7 @@
 
 #include <math.h>
 
+#include "base/system/stop.h"
 #include "cost/simulate/simulate.h"
 #include "ir/analysis/flops.h"
 #include "lowering/interleave/interleave.h"
@@ -348,6 +349,7 @@ AmStatus even_pipeline_plan(Plan **plan, const char **reason, int64_t *evaluatio
         self.reason = "expected servers for 2 to 8 equal stages (its tensor degree is that of a server)";
     int32_t tensor = is_3d ? cluster->servers[0].device_count : 1;
     for (int32_t stages = 2; stages <= EVEN_PIPELINE_MOST_STAGES && !options->mesh; stages++) {
+        if (self.best && stop_flag_is_set(options->interrupted)) break;
         if (cluster->device_count % (stages * tensor) != 0) continue;
         int32_t devices = cluster->device_count / stages;
         if (is_3d) {

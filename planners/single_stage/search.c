@@ -58,6 +58,7 @@ static AmStatus create_problems(SingleStageSearch *self, AmError *error) {
     int32_t shown_model = 0; /* its second axis */
     for (int32_t model = 1; model <= devices && self->problem_count < SEARCH_MOST_MESHES; model++) {
         if (devices % model != 0) continue;
+        if (self->problem_count > 0 && single_stage_must_end(self)) break;
         Mesh mesh = {.axis_count = 2,
                      .axes = {{.name = "data", .size = devices / model}, {.name = "model", .size = model}},
                      .device_count = devices};
