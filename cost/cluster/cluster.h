@@ -126,6 +126,11 @@ const char *cluster_builtin_device_named(const char *name);
 /* The name of the link that usually joins devices of this type to a switch in their server; NULL for an
  * unknown one. */
 const char *cluster_builtin_device_link(const char *name);
+/* Adds to the edges of a topology a card for each device, on the rail of its number in its server, and as
+ * many links from a rail to the spine. The link enters `link_list` by its name, with half its latency; its
+ * reference is taken. */
+void cluster_add_rails(json_t *edges, json_t *link_list, const char *name, json_t *link, int servers,
+                       int devices);
 /* The name of the k-th link; NULL after the last. */
 const char *cluster_builtin_link_name(int32_t k);
 

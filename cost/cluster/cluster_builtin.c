@@ -153,6 +153,19 @@ static void add_range(json_t *edge, const char *variable, int end) {
     json_object_set_new(json_object_get(edge, "for"), variable, json_pack("[i, i]", 0, end));
 }
 
+void cluster_add_rails(json_t *edges, json_t *link_list, const char *name, json_t *link, int servers,
+                       int devices) {
+    double latency = json_number_value(json_object_get(link, "latency_seconds"));
+    json_object_set_new(link, "latency_seconds", json_real(latency / 2)); /* a message crosses two edges */
+    json_object_set_new(link_list, name, link);
+    json_t *edge = add_edges(edges, "server{s}/device{d}", "rail{d}", name);
+    add_range(edge, "s", servers);
+    add_range(edge, "d", devices);
+    edge = add_edges(edges, "rail{r}", "spine", name);
+    add_range(edge, "r", devices);
+    json_object_set_new(edge, "width", json_integer(servers));
+}
+
 /* A link between any two devices of a server. */
 static void add_mesh(json_t *edges, const FamilyRow *family, int servers) {
     json_t *edge = add_edges(edges, "server{s}/device{a}", "server{s}/device{b}", family->link);
@@ -196,20 +209,6 @@ static void add_grid(json_t *edges, const char *link, int servers, const int siz
     }
 }
 
-/* A card of each device on the rail of its number, and as many links from a rail to the spine. */
-static void add_rails(json_t *edges, json_t *link_list, const FamilyRow *family, int servers) {
-    json_t *link = cluster_builtin_link(family->rail);
-    double latency = json_number_value(json_object_get(link, "latency_seconds"));
-    json_object_set_new(link, "latency_seconds", json_real(latency / 2)); /* a message crosses two edges */
-    json_object_set_new(link_list, family->rail, link);
-    json_t *edge = add_edges(edges, "server{s}/device{d}", "rail{d}", family->rail);
-    add_range(edge, "s", servers);
-    add_range(edge, "d", family->devices);
-    edge = add_edges(edges, "rail{r}", "spine", family->rail);
-    add_range(edge, "r", family->devices);
-    json_object_set_new(edge, "width", json_integer(servers));
-}
-
 /* The links that are no switch: inside servers, and rails between them. */
 static void add_topology(json_t *root, const FamilyRow *family, int count) {
     json_t *edges = json_array(), *link_list = json_object_get(root, "links");
@@ -226,7 +225,9 @@ static void add_topology(json_t *root, const FamilyRow *family, int count) {
             wraps[axis] = family->devices == 2 ? sizes[axis] >= family->wraps : all;
         add_grid(edges, family->link, 1, sizes, wraps);
     }
-    if (family->rail && count > 1) add_rails(edges, link_list, family, count);
+    if (family->rail && count > 1)
+        cluster_add_rails(edges, link_list, family->rail, cluster_builtin_link(family->rail), count,
+                          family->devices);
     if (json_array_size(edges) > 0) json_object_set_new(root, "topology", json_pack("{s:o}", "edges", edges));
     else json_decref(edges);
 }

@@ -7,20 +7,13 @@
 #define BITS_OF_BYTE 8
 #define MOST_DEVICES 16384
 
-/* Adds a card for each device, on the rail of its rank; rails meet in a spine. */
-static void add_rails(json_t *root, const ClusterServers *servers, int count) {
-    json_t *link = cluster_builtin_link("infiniband-200");
-    double latency = json_number_value(json_object_get(link, "latency_seconds"));
-    double rate = servers->gbit_per_device * 1e9 / BITS_OF_BYTE * CARD_SHARE;
-    json_object_set_new(link, "latency_seconds", json_real(latency / 2)); /* a message crosses two edges */
+/* A card of that rate for each device. */
+static void add_network(json_t *root, double gbit_per_device, int servers, int devices) {
+    json_t *link = cluster_builtin_link("infiniband-200"), *edges = json_array();
+    double rate = gbit_per_device * 1e9 / BITS_OF_BYTE * CARD_SHARE;
     json_object_set_new(link, "bytes_per_second", json_real(rate));
-    json_object_set_new(json_object_get(root, "links"), "network", link);
-    json_object_set_new(
-        root, "topology",
-        json_pack("{s:[{s:{s:[i,i], s:[i,i]}, s:s, s:s, s:s}, {s:{s:[i,i]}, s:s, s:s, s:s, s:i}]}", "edges",
-                  "for", "s", 0, count, "d", 0, (int)servers->per_server, "from", "server{s}/device{d}", "to",
-                  "rail{d}", "link", "network", "for", "r", 0, (int)servers->per_server, "from", "rail{r}",
-                  "to", "spine", "link", "network", "width", count));
+    cluster_add_rails(edges, json_object_get(root, "links"), "network", link, servers, devices);
+    json_object_set_new(root, "topology", json_pack("{s:o}", "edges", edges));
 }
 
 AmStatus cluster_of_servers(json_t **description, const ClusterServers *servers, AmError *error) {
@@ -52,11 +45,7 @@ AmStatus cluster_of_servers(json_t **description, const ClusterServers *servers,
                   "name", name, "device_types", type, device, "links", inside, cluster_builtin_link(inside),
                   "servers", "count", count, "device_type", type, "devices", (int)per_server, "link", inside);
     if (!root) return am_fail_memory(error, 0);
-    if (count > 1) {
-        ClusterServers filled = *servers;
-        filled.per_server = per_server;
-        add_rails(root, &filled, count);
-    }
+    if (count > 1) add_network(root, servers->gbit_per_device, count, per_server);
     *description = root;
     return AM_OK;
 }

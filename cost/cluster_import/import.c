@@ -22,30 +22,30 @@
 enum { LONGEST_PLACE = 160, MOST_SERVER_EDGES = 512 };
 
 static const ImportType types[] = {
-    {"V100-32GB", "nvlink-v100", "pcie-3", "roce-100", 20e9, 6},
-    {"V100-16GB", "nvlink-v100", "pcie-3", "roce-100", 20e9, 6},
-    {"P100-16GB", "nvlink-p100", "pcie-3", "roce-100", 18e9, 4},
-    {"T4", "pcie-3", "pcie-3", "network-50", 20e9, 0},
-    {"A10", "pcie-4", "pcie-4", "roce-100", 20e9, 0},
-    {"A40", "pcie-4", "pcie-4", "roce-100", 12e9, 4},
-    {"RTX-3090", "pcie-4", "pcie-4", "ethernet-25", 12e9, 4},
-    {"RTX-4090", "pcie-4", "pcie-4", "ethernet-25", 20e9, 0},
-    {"L4", "pcie-4", "pcie-4", "roce-100", 20e9, 0},
-    {"L40S", "pcie-4", "pcie-4", "infiniband-200", 20e9, 0},
-    {"A100-PCIe-40GB", "pcie-4", "pcie-4", "infiniband-200", 20e9, 12},
-    {"A100-PCIe-80GB", "pcie-4", "pcie-4", "infiniband-200", 20e9, 12},
-    {"A100-40GB", "nvlink-a100", "pcie-4", "infiniband-200", 20e9, 12},
-    {"A100-80GB", "nvlink-a100", "pcie-4", "infiniband-200", 20e9, 12},
-    {"H100-80GB", "nvlink-h100", "pcie-5", "infiniband-400", 20.6e9, 18},
-    {"H100-96GB", "nvlink-h100", "pcie-5", "infiniband-400", 20.6e9, 18},
-    {"H100-PCIe-80GB", "pcie-5", "pcie-5", "infiniband-400", 20.6e9, 18},
-    {"H200", "nvlink-h100", "pcie-5", "infiniband-400", 20.6e9, 18},
-    {"B200", "nvlink-b200", "pcie-5", "infiniband-400", 41.2e9, 18},
-    {"GB200", "nvlink-b200", "pcie-5", "infiniband-400", 41.2e9, 18},
-    {"GB300", "nvlink-b200", "pcie-5", "infiniband-800", 41.2e9, 18},
-    {"MI300X", "pcie-5", "pcie-5", "infiniband-400", 20e9, 0},
-    {"MI355X", "pcie-5", "pcie-5", "infiniband-400", 20e9, 0},
-    {"host", "memory", "memory", "roce-100", 20e9, 0},
+    {"V100-32GB", "pcie-3", "roce-100", 20e9, 6},
+    {"V100-16GB", "pcie-3", "roce-100", 20e9, 6},
+    {"P100-16GB", "pcie-3", "roce-100", 18e9, 4},
+    {"T4", "pcie-3", "network-50", 20e9, 0},
+    {"A10", "pcie-4", "roce-100", 20e9, 0},
+    {"A40", "pcie-4", "roce-100", 12e9, 4},
+    {"RTX-3090", "pcie-4", "ethernet-25", 12e9, 4},
+    {"RTX-4090", "pcie-4", "ethernet-25", 20e9, 0},
+    {"L4", "pcie-4", "roce-100", 20e9, 0},
+    {"L40S", "pcie-4", "infiniband-200", 20e9, 0},
+    {"A100-PCIe-40GB", "pcie-4", "infiniband-200", 20e9, 12},
+    {"A100-PCIe-80GB", "pcie-4", "infiniband-200", 20e9, 12},
+    {"A100-40GB", "pcie-4", "infiniband-200", 20e9, 12},
+    {"A100-80GB", "pcie-4", "infiniband-200", 20e9, 12},
+    {"H100-80GB", "pcie-5", "infiniband-400", 20.6e9, 18},
+    {"H100-96GB", "pcie-5", "infiniband-400", 20.6e9, 18},
+    {"H100-PCIe-80GB", "pcie-5", "infiniband-400", 20.6e9, 18},
+    {"H200", "pcie-5", "infiniband-400", 20.6e9, 18},
+    {"B200", "pcie-5", "infiniband-400", 41.2e9, 18},
+    {"GB200", "pcie-5", "infiniband-400", 41.2e9, 18},
+    {"GB300", "pcie-5", "infiniband-800", 41.2e9, 18},
+    {"MI300X", "pcie-5", "infiniband-400", 20e9, 0},
+    {"MI355X", "pcie-5", "infiniband-400", 20e9, 0},
+    {"host", "memory", "roce-100", 20e9, 0},
 };
 enum { TYPE_COUNT = sizeof types / sizeof *types };
 
@@ -202,9 +202,9 @@ static const char *builtin_link(Import *import, const char *name) {
 
 static const char *inside_link(Import *import) {
     if (!import->measured_inside) {
-        am_warn(&import->warnings, "no link inside servers in the files: %s is assumed",
-                import->type->inside);
-        return builtin_link(import, import->type->inside);
+        const char *usual = cluster_builtin_device_link(import->type->device_type);
+        am_warn(&import->warnings, "no link inside servers in the files: %s is assumed", usual);
+        return builtin_link(import, usual);
     }
     json_object_set(import->links, "measured-inside", import->measured_inside);
     return "measured-inside";

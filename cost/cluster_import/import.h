@@ -30,9 +30,9 @@ typedef struct ImportHost {
 /* The usual links of a built-in device type. */
 typedef struct ImportType {
     const char *device_type;
-    const char *inside, *pcie, *between; /* built-in links */
-    double nvlink_bytes_per_second;      /* of one NVLink, one way */
-    int32_t nvlinks;                     /* that a device has */
+    const char *pcie, *between;     /* built-in links, besides that of cluster_builtin_device_link() */
+    double nvlink_bytes_per_second; /* of one NVLink, one way */
+    int32_t nvlinks;                /* that a device has */
 } ImportType;
 
 typedef struct Import {
