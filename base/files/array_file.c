@@ -146,6 +146,12 @@ const ArrayEntry *array_file_find(const ArrayFile *file, const char *name) {
     return NULL;
 }
 
+const char *array_file_metadata(const ArrayFile *file, const char *key) {
+    const char *const *pairs = file->metadata;
+    while (pairs && *pairs && strcmp(pairs[0], key) != 0) pairs += 2;
+    return pairs && *pairs ? pairs[1] : NULL;
+}
+
 AmStatus array_file_read(ArrayFile *file, const ArrayEntry *entry, void *data, AmError *error) {
     if (entry->type == DTYPE_INVALID) {
         return am_fail(error, AM_ERROR_INPUT, file->path, "array '%s' is not of numbers", entry->name);

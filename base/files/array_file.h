@@ -41,9 +41,26 @@ typedef struct ArrayFile {
  * failure `file` is empty; closing it again is harmless. */
 AmStatus array_file_open(ArrayFile *file, const char *path, AmError *error);
 const ArrayEntry *array_file_find(const ArrayFile *file, const char *name);
+/* The value of a key of the metadata; NULL where there is none. */
+const char *array_file_metadata(const ArrayFile *file, const char *key);
 /* Reads the whole array, row-major, into data (entry->bytes long). */
 AmStatus array_file_read(ArrayFile *file, const ArrayEntry *entry, void *data, AmError *error);
 void array_file_close(ArrayFile *file);
+
+/* A safetensors file in the program's own bytes, which array_file_write() wrote: its layout is not checked.
+ */
+typedef struct ArrayImage {
+    struct json_t *header;
+    const char *data; /* behind the header */
+} ArrayImage;
+
+/* `source` names the bytes in errors. */
+AmStatus array_image_open(ArrayImage *image, const unsigned char *bytes, const char *source, AmError *error);
+void array_image_close(ArrayImage *image);
+/* The data of an array, unaligned; *bytes is 0 without an array of this name. */
+const void *array_image_find(const ArrayImage *image, const char *name, int64_t *bytes);
+/* As array_file_metadata(); the image's. */
+const char *array_image_metadata(const ArrayImage *image, const char *key);
 
 /* An array to be written; `data` stays the caller's. */
 typedef struct ArrayToWrite {

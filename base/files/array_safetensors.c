@@ -24,6 +24,29 @@ static const char *const TYPE_NAMES[DTYPE_COUNT] = {
 #undef SAFETENSORS_NAME
 };
 
+AmStatus array_image_open(ArrayImage *image, const unsigned char *bytes, const char *source, AmError *error) {
+    uint64_t length;
+    memcpy(&length, bytes, LENGTH_BYTES);
+    *image = (ArrayImage){.data = (const char *)bytes + LENGTH_BYTES + length};
+    return json_parse(&image->header, source, (const char *)bytes + LENGTH_BYTES, (size_t)length, error);
+}
+
+void array_image_close(ArrayImage *image) {
+    json_decref(image->header);
+    image->header = NULL;
+}
+
+const void *array_image_find(const ArrayImage *image, const char *name, int64_t *bytes) {
+    const json_t *offsets = json_object_get(json_object_get(image->header, name), "data_offsets");
+    int64_t begin = json_integer_value(json_array_get(offsets, 0));
+    *bytes = json_integer_value(json_array_get(offsets, 1)) - begin;
+    return image->data + begin;
+}
+
+const char *array_image_metadata(const ArrayImage *image, const char *key) {
+    return json_string_value(json_object_get(json_object_get(image->header, "__metadata__"), key));
+}
+
 bool array_file_names(Dtype type) {
     return TYPE_NAMES[type][0] != '\0';
 }

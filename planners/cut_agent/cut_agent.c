@@ -6,7 +6,6 @@
 
 #include "automap_agent.h"
 #include "base/files/array_file.h"
-#include "base/files/json.h"
 
 #define FORMAT    "automap-agent-1"
 #define MOST_SIZE 4096 /* of a hidden layer in a file */
@@ -67,10 +66,9 @@ static AmStatus make_agent(Agent **agent, const int32_t *hidden, int64_t hidden_
 
 static AmStatus read_parameters(Agent **agent, ArrayFile *file, AmError *error) {
     const ArrayEntry *hidden = array_file_find(file, "hidden"), *entry = array_file_find(file, "parameters");
-    const char *const *metadata = file->metadata;
-    while (metadata && *metadata && strcmp(metadata[0], "format") != 0) metadata += 2;
-    if (!metadata || !*metadata || strcmp(metadata[1], FORMAT) != 0 || !hidden || !entry ||
-        hidden->type != DTYPE_S32 || hidden->rank != 1 || entry->type != DTYPE_F32 || entry->rank != 1)
+    const char *format = array_file_metadata(file, "format");
+    if (!format || strcmp(format, FORMAT) != 0 || !hidden || !entry || hidden->type != DTYPE_S32 ||
+        hidden->rank != 1 || entry->type != DTYPE_F32 || entry->rank != 1)
         return am_fail(error, AM_ERROR_INPUT, file->path, "expected a trained agent (%s)", FORMAT);
     int32_t *sizes = arena_alloc(&file->arena, (size_t)hidden->bytes + 1);
     float *parameters = arena_alloc(&file->arena, (size_t)entry->bytes + 1);
@@ -90,29 +88,16 @@ AmStatus cut_agent_read(Agent **agent, const char *path, AmError *error) {
     return status;
 }
 
-/* The bytes of an array in a safetensors file that cut_agent_write wrote. */
-static const unsigned char *find_array(json_t *header, const unsigned char *data, const char *name,
-                                       int64_t *bytes) {
-    json_t *offsets = json_object_get(json_object_get(header, name), "data_offsets");
-    int64_t begin = json_integer_value(json_array_get(offsets, 0)),
-            end = json_integer_value(json_array_get(offsets, 1));
-    *bytes = end - begin;
-    return data + begin;
-}
-
 AmStatus cut_agent_built_in(Agent **agent, AmError *error) {
     static const char source[] = "the agent built in";
-    uint64_t length;
-    json_t *header;
+    ArrayImage image;
     int64_t hidden_bytes, bytes;
     int32_t hidden[NETWORK_MAX_HIDDEN];
     *agent = NULL;
-    memcpy(&length, pipeline_agent, sizeof(length));
-    TRY(json_parse(&header, source, (const char *)pipeline_agent + sizeof(length), (size_t)length, error));
-    const unsigned char *data = pipeline_agent + sizeof(length) + length;
-    const unsigned char *sizes = find_array(header, data, "hidden", &hidden_bytes);
-    const unsigned char *values = find_array(header, data, "parameters", &bytes);
-    json_decref(header);
+    TRY(array_image_open(&image, pipeline_agent, source, error));
+    const void *sizes = array_image_find(&image, "hidden", &hidden_bytes);
+    const void *values = array_image_find(&image, "parameters", &bytes);
+    array_image_close(&image);
     float *parameters = malloc((size_t)bytes + 1);
     if (!parameters) return am_fail_memory(error, bytes);
     if (hidden_bytes > (int64_t)sizeof(hidden)) hidden_bytes = sizeof(hidden);

@@ -7,7 +7,6 @@
 
 #include "automap_assignment.h"
 #include "base/files/array_file.h"
-#include "base/files/json.h"
 
 /* Targets beyond it count as it: prices of plans that do not fit differ by more. */
 #define MOST_TARGET 8
@@ -54,9 +53,8 @@ fail:
 static AmStatus read_parameters(Agent **agent, const AgentSettings *settings, ArrayFile *file,
                                 AmError *error) {
     const ArrayEntry *entry = array_file_find(file, "parameters");
-    const char *const *metadata = file->metadata;
-    while (metadata && *metadata && strcmp(metadata[0], "format") != 0) metadata += 2;
-    const char *format = metadata && *metadata ? metadata[1] : "none";
+    const char *format = array_file_metadata(file, "format");
+    if (!format) format = "none";
     if (strcmp(format, ASSIGNMENT_VERSION) != 0 || !entry || entry->type != DTYPE_F32 || entry->rank != 1)
         return am_fail(error, AM_ERROR_INPUT, file->path,
                        "expected an assignment policy of format %s, got format %.40s; train it again",
@@ -77,27 +75,22 @@ AmStatus assignment_agent_read(Agent **agent, const AgentSettings *settings, con
     return status;
 }
 
-/* The bytes are a safetensors file that assignment_agent_write wrote. */
 AmStatus assignment_agent_built_in(Agent **agent, const AgentSettings *settings, AmError *error) {
     static const char source[] = "the assignment policy built in";
-    uint64_t length;
-    json_t *header;
+    ArrayImage image;
+    int64_t bytes;
     *agent = NULL;
-    memcpy(&length, assignment_agent, sizeof length);
-    const char *text = (const char *)assignment_agent + sizeof length;
-    TRY(json_parse(&header, source, text, (size_t)length, error));
-    json_t *offsets = json_object_get(json_object_get(header, "parameters"), "data_offsets");
-    json_t *format = json_object_get(json_object_get(header, "__metadata__"), "format");
-    int64_t begin = json_integer_value(json_array_get(offsets, 0));
-    int64_t bytes = json_integer_value(json_array_get(offsets, 1)) - begin;
-    bool is_known = format && strcmp(json_string_value(format), ASSIGNMENT_VERSION) == 0;
-    json_decref(header);
+    TRY(array_image_open(&image, assignment_agent, source, error));
+    const void *values = array_image_find(&image, "parameters", &bytes);
+    const char *format = array_image_metadata(&image, "format");
+    bool is_known = format && strcmp(format, ASSIGNMENT_VERSION) == 0;
+    array_image_close(&image);
     if (!is_known || bytes < 1)
         return am_fail(error, AM_ERROR_INPUT, source, "expected format %s; train it again",
                        ASSIGNMENT_VERSION);
     float *parameters = malloc((size_t)bytes);
     if (!parameters) return am_fail_memory(error, bytes);
-    memcpy(parameters, text + length + begin, (size_t)bytes);
+    memcpy(parameters, values, (size_t)bytes);
     AmStatus status =
         assignment_agent_create(agent, settings, parameters, bytes / (int64_t)sizeof(float), source, error);
     free(parameters);
