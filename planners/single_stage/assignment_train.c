@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/files/file.h"
+#include "base/system/stop.h"
 
 #define MAGIC                "AMASGTR1"
 #define TEACHER_EVALUATIONS  40
@@ -144,11 +145,10 @@ static AmStatus train_on(Trainer *self, const AssignmentProblem *given, Random *
     static const AxisPlan nothing = {0};
     const Assignments *assignments = &given->assignments;
     for (int32_t k = 0; k < EPISODES; k++) {
-        const AxisPlan start = k % 4 == 3 ? given->problem->best : nothing;
-        AxisPlan first = start;
-        first.gathers_again = 0;
+        AxisPlan start = k % 4 == 3 ? given->problem->best : nothing;
+        start.gathers_again = 0;
         const AssignmentManner manner = {.trust = 1, .temperature = temperatures[k % 4], .epsilon = 0.05};
-        TRY(assignment_play(&self->episode, self->agent, assignments, &first, &manner, random, &self->state,
+        TRY(assignment_play(&self->episode, self->agent, assignments, &start, &manner, random, &self->state,
                             error));
         TRY(learn_from(self, assignments, error));
     }
@@ -165,7 +165,7 @@ static AmStatus train(Trainer *self, AmError *error) {
     const AssignmentTraining *training = self->training;
     Head *head = &self->head;
     search_watch_expect(training->watch, head->problems - head->done);
-    while (head->done < head->problems && !(training->interrupted && *training->interrupted)) {
+    while (head->done < head->problems && !stop_flag_is_set(training->interrupted)) {
         AssignmentProblem given;
         Random random;
         uint64_t index = (uint64_t)head->done;
