@@ -43,9 +43,9 @@ static AmStatus print_json(const Cli *cli, const PublishedRow *rows, int32_t cou
 
 /* ---- text ---- */
 
+/* Nothing where the fraction is unknown. */
 static void append_percent(Text *text, double fraction, bool has_sign) {
-    if (!isfinite(fraction)) text_append_string(text, "");
-    else text_append(text, has_sign ? "%+.1f %%" : "%.1f %%", 100 * fraction);
+    if (isfinite(fraction)) text_append(text, has_sign ? "%+.1f %%" : "%.1f %%", 100 * fraction);
 }
 
 static void append_row(Text *text, const PublishedRow *row) {

@@ -42,17 +42,19 @@ static AmStatus read_recompute(TransformerShape *shape, const PublishedRun *run,
     return AM_OK;
 }
 
+/* Shapes are compared by their bytes, so that padding is cleared, too. */
 static AmStatus read_shape(TransformerShape *shape, const PublishedRun *run, AmError *error) {
-    *shape = (TransformerShape){.layers = run->layers,
-                                .width = run->hidden,
-                                .heads = run->heads,
-                                .kv_heads = run->kv_heads > 0 ? run->kv_heads : run->heads,
-                                .ffn = run->ffn > 0 ? run->ffn : 4 * run->hidden,
-                                .vocabulary = run->vocabulary,
-                                .sequence = run->sequence,
-                                .batch = run->global_batch,
-                                .type = DTYPE_BF16,
-                                .optimizer = TRANSFORMER_ADAM};
+    memset(shape, 0, sizeof *shape);
+    shape->layers = run->layers;
+    shape->width = run->hidden;
+    shape->heads = run->heads;
+    shape->kv_heads = run->kv_heads > 0 ? run->kv_heads : run->heads;
+    shape->ffn = run->ffn > 0 ? run->ffn : 4 * run->hidden;
+    shape->vocabulary = run->vocabulary;
+    shape->sequence = run->sequence;
+    shape->batch = run->global_batch;
+    shape->type = DTYPE_BF16;
+    shape->optimizer = TRANSFORMER_ADAM;
     TRY(read_family(&shape->family, run->model, error));
     TRY(read_recompute(shape, run, error));
     if (run->type[0]) shape->type = dtype_from_name(run->type);
@@ -275,26 +277,12 @@ static int compare_rows(const void *left, const void *right) {
 /* Reads the fields of the row; returns whether there is a step to simulate. */
 static bool prepare(PublishedRow *row) {
     const PublishedRun *run = row->run;
-    TransformerShape shape;
     row->outcome = PUBLISHED_FAILED;
     if (run->data < 0 || run->tensor < 0 || run->pipeline < 0) {
         row->outcome = PUBLISHED_NO_STRATEGY;
         return false;
     }
-    memset(&row->shape, 0, sizeof row->shape); /* shapes are compared by their bytes */
-    if (read_shape(&shape, run, &row->error) != AM_OK) return false;
-    row->shape.family = shape.family;
-    row->shape.layers = shape.layers;
-    row->shape.width = shape.width;
-    row->shape.heads = shape.heads;
-    row->shape.kv_heads = shape.kv_heads;
-    row->shape.ffn = shape.ffn;
-    row->shape.vocabulary = shape.vocabulary;
-    row->shape.sequence = shape.sequence;
-    row->shape.batch = shape.batch;
-    row->shape.type = shape.type;
-    row->shape.optimizer = shape.optimizer;
-    row->shape.recompute = shape.recompute;
+    if (read_shape(&row->shape, run, &row->error) != AM_OK) return false;
     return read_strategy(&row->strategy, run, &row->error) == AM_OK;
 }
 
