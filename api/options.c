@@ -80,8 +80,7 @@ static const char *objective_of(int32_t k) {
 }
 
 static const char *device_of(int32_t k) {
-    static const char *const names[] = {"cpu", "cuda"};
-    return names[k];
+    return dqn_device_name((DqnDevice)k);
 }
 
 static const char *schedule_of(int32_t k) {
@@ -109,7 +108,7 @@ static const struct {
                          [OPTION_SEARCHERS] = {searcher_of, SEARCHER_COUNT},
                          [OPTION_BASELINES] = {baseline_of, BASELINE_COUNT + BASELINE_ALIAS_COUNT},
                          [OPTION_OBJECTIVES] = {objective_of, OBJECTIVE_COUNT},
-                         [OPTION_DEVICES] = {device_of, 2},
+                         [OPTION_DEVICES] = {device_of, DQN_DEVICE_COUNT},
                          [OPTION_SCHEDULES] = {schedule_of, SCHEDULE_KINDS},
                          [OPTION_RELAXATIONS] = {relaxation_of, RELAXATION_COUNT},
                          [OPTION_SPELLINGS] = {spelling_of, 2},
