@@ -8,6 +8,7 @@
 #include "api/options.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -239,8 +240,8 @@ static AmStatus set_option(AmOptions *options, const char *key, const char *valu
     bool is_switch = row->rule.kind == OPTION_SWITCH;
     if (is_switch && !value) value = "true";
     if (value) {
-        char name[64] = "";
-        strcat(strcat(name, options->dashes), row->key);
+        char name[64];
+        snprintf(name, sizeof name, "%s%s", options->dashes, row->key);
         TRY(check_value(row, name, value, error));
     }
     options->has_noted = false;

@@ -65,9 +65,10 @@ AmStatus cli_api_options(const Cli *cli, AmCommand command, AmOptions **options,
     TRY(am_options_new(options, command, error));
     (*options)->dashes = "--";
     for (const OptionRow *row = option_table(command); row->key; row++) {
-        char name[64] = "--";
+        char name[64];
         const char *const *values;
-        int32_t count = cli_texts(cli, strcat(name, row->key), &values);
+        snprintf(name, sizeof name, "--%s", row->key);
+        int32_t count = cli_texts(cli, name, &values);
         for (int32_t k = 0; k < count; k++)
             TRY(am_options_set(*options, row->key, row->value ? values[k] : NULL, error));
     }

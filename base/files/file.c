@@ -112,7 +112,7 @@ static size_t expansion_limit(size_t stored) {
     size_t limit = stored > SIZE_MAX / FILE_EXPANSION_RATIO ? SIZE_MAX : stored * FILE_EXPANSION_RATIO;
     size_t always = (size_t)FILE_EXPANSION_ALWAYS;
     long long raised = text ? atoll(text) : 0;
-    if (raised > 0 && raised < (1ll << 40)) always = (size_t)raised << 20;
+    if (raised > 0 && raised < (1LL << 40)) always = (size_t)raised << 20;
     if (limit > (size_t)FILE_EXPANSION_LIMIT) limit = (size_t)FILE_EXPANSION_LIMIT;
     return limit > always ? limit : always;
 }
