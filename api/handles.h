@@ -102,5 +102,8 @@ AmStatus api_simulate(AmSimulation **simulation, const AmPlan *plan, const AmClu
 AmStatus api_append_simulation(Text *text, const AmSimulation *simulation, AmFormat format, AmError *error);
 AmStatus api_append_explanation(Text *text, const AmExplanation *explanation, AmFormat format,
                                 AmError *error);
+/* Appends what am_diff() returns; `stop` may be NULL. */
+AmStatus api_append_difference(Text *text, const AmPlan *first, const AmPlan *second, AmFormat format,
+                               const StopSignal *stop, AmError *error);
 
 #endif

@@ -66,7 +66,7 @@ struct Cli {
 };
 
 extern const CliCommand CLI_INFO, CLI_CONVERT, CLI_GROUPS, CLI_PROPAGATE, CLI_LOWER, CLI_CLUSTER, CLI_SEARCH,
-    CLI_SIMULATE, CLI_EXPLAIN, CLI_EXPORT, CLI_RUN, CLI_AGENT, CLI_PUBLISHED;
+    CLI_SIMULATE, CLI_EXPLAIN, CLI_DIFF, CLI_EXPORT, CLI_RUN, CLI_AGENT, CLI_PUBLISHED;
 
 /* Rows that more than one command has; the last two are in the API's tables, too. */
 #define CLI_OPTION_ROLES \

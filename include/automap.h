@@ -315,6 +315,15 @@ AM_API void am_explanation_free(AmExplanation *explanation);
 AM_API AmStatus am_explanation_print(const AmExplanation *explanation, AmFormat format, char **text,
                                      size_t *bytes, AmError *error);
 
+/* ---- difference ---- */
+
+/* The differences of two plans of one module handle, as text or JSON: predictions, decisions with their cost,
+ * parameters, collectives. Each plan is simulated on its cluster. The caller frees *text, which is
+ * NUL-terminated. `bytes` may be NULL. AM_INTERRUPTED: stopped, without a result. Alone: the plans' module.
+ */
+AM_API AmStatus am_diff(const AmPlan *first, const AmPlan *second, AmFormat format,
+                        const AmCallbacks *callbacks, char **text, size_t *bytes, AmError *error);
+
 /* ---- export ---- */
 
 /* The plan for another system: "jax", "hlo", "shardy", "dtensor" or "megatron". The result is JSON or, for

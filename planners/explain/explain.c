@@ -124,7 +124,8 @@ static AmStatus simulate(Explainer *self) {
     return simulate_costs(&self->simulation, self->arena, self->costs, &options, self->error);
 }
 
-AmStatus explain_list_changes(Explainer *self) {
+/* The step, stages and cuts, without changes. */
+static AmStatus describe_plan(Explainer *self) {
     TRY(simulate(self));
     *self->result = (Explanation){.step_seconds = self->simulation->step_seconds,
                                   .peak_bytes = self->simulation->fit.needed_bytes,
@@ -134,7 +135,11 @@ AmStatus explain_list_changes(Explainer *self) {
                                   .micro_batches = self->plan->micro_batches,
                                   .schedule = self->plan->schedule};
     TRY(explain_stages(self));
-    TRY(explain_cuts(self));
+    return explain_cuts(self);
+}
+
+AmStatus explain_list_changes(Explainer *self) {
+    TRY(describe_plan(self));
     TRY(explain_alternatives(self));
     if (self->result->cut_count > 0) TRY(explain_units(self));
     TRY(explain_overrides(self));
@@ -147,7 +152,7 @@ void explain_close(Explainer *self) {
 }
 
 static AmStatus explain(Explainer *self) {
-    TRY(explain_list_changes(self));
+    TRY(self->options->without_changes ? describe_plan(self) : explain_list_changes(self));
     if (self->options->with_timeline) TRY(explain_timeline(self));
     TRY(explain_collectives(self));
     return simulate_changes(self);

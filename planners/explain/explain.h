@@ -153,6 +153,7 @@ typedef struct Explanation {
 typedef struct ExplainOptions {
     int64_t simulations; /* of changes, at most; 0: by the size of the module */
     bool with_timeline;
+    bool without_changes;   /* the plan alone: no other plan is listed or simulated */
     SearchWatch *watch;     /* counts the changes simulated; or NULL */
     const StopSignal *stop; /* or NULL; AM_INTERRUPTED where it is set */
 } ExplainOptions;

@@ -5,43 +5,11 @@
  */
 #include <string.h>
 
-#include "planners/baselines/layer_path.h"
 #include "planners/explain/explain_parts.h"
+#include "planners/explain/layer_names.h"
 
 /* As many names of weights are written out. */
 enum { MOST_NAMES = 6 };
-
-/* Weights of one stack of layers. */
-typedef struct LayerName {
-    LayerPath path;   /* of the first of them */
-    int64_t *numbers; /* different ones, in order */
-    int32_t count, capacity;
-} LayerName;
-
-static void add_number(Arena *arena, LayerName *name, int64_t number) {
-    int32_t at = name->count;
-    while (at > 0 && name->numbers[at - 1] > number) at--;
-    if (at > 0 && name->numbers[at - 1] == number) return;
-    ARENA_RESERVE(arena, name->numbers, name->count, name->capacity);
-    if (!name->numbers) return;
-    memmove(name->numbers + at + 1, name->numbers + at, sizeof *name->numbers * (size_t)(name->count - at));
-    name->numbers[at] = number;
-    name->count++;
-}
-
-/* "params['layer'][{0..5,12}]" */
-static void append_name(Text *text, const LayerName *name) {
-    text_append_bytes(text, name->path.path, (size_t)name->path.before);
-    if (name->count > 1) text_append_string(text, "{");
-    for (int32_t first = 0, end; first < name->count; first = end) {
-        for (end = first + 1; end < name->count && name->numbers[end] == name->numbers[end - 1] + 1;) end++;
-        text_append(text, first > 0 ? ",%lld" : "%lld", (long long)name->numbers[first]);
-        if (end - first > 1) text_append(text, "..%lld", (long long)name->numbers[end - 1]);
-    }
-    if (name->count > 1) text_append_string(text, "}");
-    text_append_bytes(text, name->path.path + name->path.behind,
-                      (size_t)(name->path.end - name->path.behind));
-}
 
 /* Returns whether the stage owns parameter p. */
 static bool owns(const Explainer *self, int32_t stage, int32_t p) {
@@ -60,12 +28,12 @@ static AmStatus name_weights(const Explainer *self, int32_t s, ExplainedStage *s
         int32_t k = 0;
         while (k < count && !layer_path_is_same(&names[k].path, &name.path)) k++;
         if (k == count) names[count++] = name;
-        if (name.path.number >= 0) add_number(self->arena, &names[k], name.path.number);
+        layer_name_add(self->arena, &names[k], name.path.number);
     }
     Text text = {0};
     for (int32_t k = 0; k < count && k < MOST_NAMES; k++) {
         if (k > 0) text_append_string(&text, ", ");
-        append_name(&text, &names[k]);
+        layer_name_append(&text, &names[k], names[k].path.end);
     }
     if (count > MOST_NAMES) text_append(&text, " and %d more", count - MOST_NAMES);
     stage->weights = text.data ? arena_copy_string(self->arena, text.data) : "";

@@ -659,6 +659,36 @@ static void test_explanation(void **state) {
     close_case(&self);
 }
 
+static void test_diff(void **state) {
+    (void)state;
+    Case self;
+    AmPlan *other;
+    AmError error = dirty_error();
+    volatile sig_atomic_t flag = 1;
+    const AmCallbacks callbacks = {.size = sizeof callbacks, .cancel = &flag};
+    char *text, *json;
+    size_t bytes;
+    open_case(&self);
+    assert_int_equal(am_plan_to_json(self.plan, &json, &bytes, &error), AM_OK);
+    assert_int_equal(am_plan_parse(&other, self.module, json, bytes, "other.json", &error), AM_OK);
+    assert_int_equal(am_diff(self.plan, other, AM_FORMAT_TEXT, NULL, &text, NULL, &error), AM_OK);
+    assert_non_null(strstr(text, "the plans have the same decisions"));
+    assert_non_null(strstr(text, "B = other.json"));
+    am_free(text);
+    assert_int_equal(am_diff(self.plan, other, AM_FORMAT_JSON, NULL, &text, &bytes, &error), AM_OK);
+    assert_non_null(strstr(text, "automap-difference-1"));
+    assert_int_equal(strlen(text), bytes);
+    am_free(text);
+    assert_int_equal(am_diff(self.plan, other, AM_FORMAT_TEXT, &callbacks, &text, NULL, &error),
+                     AM_INTERRUPTED);
+    assert_null(text);
+    assert_int_equal(am_diff(self.plan, other, AM_FORMAT_HTML, NULL, &text, NULL, &error), AM_ERROR_USAGE);
+    assert_int_equal(am_diff(self.plan, NULL, AM_FORMAT_TEXT, NULL, &text, NULL, &error), AM_ERROR_USAGE);
+    am_plan_free(other);
+    am_free(json);
+    close_case(&self);
+}
+
 static void test_export(void **state) {
     (void)state;
     Case self;
@@ -772,6 +802,7 @@ int main(void) {
         cmocka_unit_test(test_plan_accessors),
         cmocka_unit_test(test_simulation),
         cmocka_unit_test(test_explanation),
+        cmocka_unit_test(test_diff),
         cmocka_unit_test(test_export),
         cmocka_unit_test(test_run),
     };

@@ -1,0 +1,70 @@
+/* am_diff(): the differences of two plans of one module. */
+#include <string.h>
+
+#include "api/handles.h"
+#include "planners/explain/plan_difference.h"
+
+/* One plan with its cluster and its document. */
+static AmStatus open_side(DifferenceSide *side, Cluster **cluster, Arena *arena, const AmPlan *plan,
+                          const char *name, AmError *error) {
+    const char *source = plan->plan->source ? plan->plan->source : name;
+    side->name = source;
+    side->plan = plan->plan;
+    TRY(api_plan_document(&side->document, plan, error));
+    TRY(cluster_from_json(cluster, arena, plan->plan->cluster_description, source, error));
+    side->cluster = *cluster;
+    return AM_OK;
+}
+
+static AmStatus append(Text *text, const PlanDifference *difference, AmFormat format, AmError *error) {
+    if (format == AM_FORMAT_TEXT) {
+        plan_difference_print(text, difference);
+        return AM_OK;
+    }
+    json_t *json = plan_difference_to_json(difference);
+    if (!json) return am_fail_memory(error, 0);
+    json_write(text, json, JSON_STYLE_COMPACT);
+    json_decref(json);
+    text_append_string(text, "\n");
+    return AM_OK;
+}
+
+AmStatus api_append_difference(Text *text, const AmPlan *first, const AmPlan *second, AmFormat format,
+                               const StopSignal *stop, AmError *error) {
+    DifferenceSide sides[2] = {0};
+    Cluster *clusters[2] = {NULL, NULL};
+    Arena arena = {0};
+    PlanDifference *difference;
+    AmStatus status = open_side(&sides[0], &clusters[0], &arena, first, "the first plan", error);
+    if (status == AM_OK)
+        status = open_side(&sides[1], &clusters[1], &arena, second, "the second plan", error);
+    if (status == AM_OK) status = plan_difference(&difference, &arena, first->whole, sides, stop, error);
+    if (status == AM_OK) status = append(text, difference, format, error);
+    cluster_free(clusters[0]);
+    cluster_free(clusters[1]);
+    arena_free(&arena);
+    return status;
+}
+
+AmStatus am_diff(const AmPlan *first, const AmPlan *second, AmFormat format, const AmCallbacks *callbacks,
+                 char **text, size_t *bytes, AmError *error) {
+    AmCallbacks own;
+    AmStatus status;
+    Text all = {0};
+    api_begin(error);
+    TRY(api_require(text, "text", error));
+    *text = NULL;
+    TRY(api_require(first, "first", error));
+    TRY(api_require(second, "second", error));
+    TRY(api_copy_callbacks(&own, callbacks, error));
+    if (format != AM_FORMAT_TEXT && format != AM_FORMAT_JSON)
+        return am_fail(error, AM_ERROR_USAGE, "", "format %d: expected text or JSON", (int)format);
+    if (first->whole != second->whole)
+        return am_fail(error, AM_ERROR_USAGE, "", "the plans are of different AmModule handles");
+    const StopSignal stop = {.interrupted = own.cancel};
+    API_IN_C_LOCALE(
+        status, api_append_difference(&all, first, second, format, own.cancel ? &stop : NULL, error), error);
+    if (status == AM_OK) return api_give_text(text, bytes, &all, error);
+    text_free(&all);
+    return status;
+}

@@ -1,0 +1,407 @@
+/* The differences of two plans; see plan_difference.h.
+ *
+ * Decisions are compared as plan files have them. The cost of a decision is found by a plan file that is the
+ * first plan's but for that decision: it is read and simulated like any other. Where the cuts of the plans
+ * differ, their stages are one decision.
+ */
+#include "planners/explain/plan_difference.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "planners/explain/layer_names.h"
+
+typedef struct Differ {
+    Arena *arena;
+    PlanContext *context;
+    const DifferenceSide *sides; /* [2] */
+    const StopSignal *stop;      /* or NULL */
+    const Explanation *explained[2];
+    int32_t decision_capacity;
+    PlanDifference *result;
+    AmError *error;
+} Differ;
+
+/* ---- predictions ---- */
+
+static void add_figure(Differ *self, const char *name, DifferenceUnit unit, double first, double second) {
+    self->result->figures[self->result->figure_count++] = (DifferenceFigure){name, unit, {first, second}};
+}
+
+/* Means over the devices of all stages. */
+static ExplainedStage mean_stage(const Explanation *of) {
+    ExplainedStage mean = {0};
+    for (int32_t s = 0; s < of->stage_count; s++) {
+        const ExplainedStage *stage = &of->stages[s];
+        double share = (double)stage->device_count / of->device_count;
+        mean.compute_seconds += share * stage->compute_seconds;
+        mean.communication_seconds += share * stage->communication_seconds;
+        mean.hidden_seconds += share * stage->hidden_seconds;
+        mean.idle_seconds += share * stage->idle_seconds;
+    }
+    return mean;
+}
+
+static const ExplainedStage *fullest_stage(const Explanation *of) {
+    const ExplainedStage *fullest = &of->stages[0];
+    for (int32_t s = 1; s < of->stage_count; s++) {
+        const ExplainedStage *stage = &of->stages[s];
+        double fullness = (double)stage->needed_bytes / (double)stage->memory_bytes;
+        if (fullness > (double)fullest->needed_bytes / (double)fullest->memory_bytes) fullest = stage;
+    }
+    return fullest;
+}
+
+static AmStatus add_figures(Differ *self) {
+    enum { FIGURES = 11 };
+    const Explanation *a = self->explained[0], *b = self->explained[1];
+    const ExplainedStage first = mean_stage(a), second = mean_stage(b);
+    const ExplainedStage *full[2] = {fullest_stage(a), fullest_stage(b)};
+    self->result->figures = ARENA_ARRAY(self->arena, DifferenceFigure, FIGURES);
+    if (!self->result->figures) return am_fail_memory(self->error, FIGURES);
+    add_figure(self, "step", DIFFERENCE_SECONDS, a->step_seconds, b->step_seconds);
+    add_figure(self, "compute", DIFFERENCE_SECONDS, first.compute_seconds, second.compute_seconds);
+    add_figure(self, "communication", DIFFERENCE_SECONDS, first.communication_seconds,
+               second.communication_seconds);
+    add_figure(self, "hidden", DIFFERENCE_SECONDS, first.hidden_seconds, second.hidden_seconds);
+    add_figure(self, "idle", DIFFERENCE_SECONDS, first.idle_seconds, second.idle_seconds);
+    add_figure(self, "peak memory", DIFFERENCE_BYTES, (double)full[0]->needed_bytes,
+               (double)full[1]->needed_bytes);
+    add_figure(self, "weights", DIFFERENCE_BYTES, (double)full[0]->memory.weights_bytes,
+               (double)full[1]->memory.weights_bytes);
+    add_figure(self, "gradients", DIFFERENCE_BYTES, (double)full[0]->memory.gradients_bytes,
+               (double)full[1]->memory.gradients_bytes);
+    add_figure(self, "optimizer", DIFFERENCE_BYTES, (double)full[0]->memory.optimizer_bytes,
+               (double)full[1]->memory.optimizer_bytes);
+    add_figure(self, "activations", DIFFERENCE_BYTES, (double)full[0]->memory.activation_bytes,
+               (double)full[1]->memory.activation_bytes);
+    add_figure(self, "transfer slots", DIFFERENCE_BYTES, (double)full[0]->channel_bytes,
+               (double)full[1]->channel_bytes);
+    for (int32_t k = 0; k < 2; k++) self->result->fits[k] = full[k]->needed_bytes <= full[k]->limit_bytes;
+    return AM_OK;
+}
+
+/* ---- decisions ---- */
+
+/* Simulates the first plan with the changed document. A plan that cannot be made is a reason, not an error.
+ */
+static AmStatus simulate_changed(Differ *self, ExplainedChange *change, json_t *document) {
+    const SimulationOptions options = {.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION,
+                                       .stop = self->stop};
+    Arena arena = {0};
+    AmError why = {0};
+    Plan *plan;
+    Simulation *simulation;
+    AmStatus status = plan_stages_from_json(&plan, document, &arena, self->context, "the changed plan", &why);
+    if (status == AM_OK)
+        status = simulate_plan_with(&simulation, &arena, self->context, plan, self->sides[0].cluster,
+                                    &options, &why);
+    if (status == AM_OK)
+        *change = (ExplainedChange){.seconds = simulation->step_seconds,
+                                    .peak_bytes = simulation->fit.needed_bytes,
+                                    .is_known = true,
+                                    .fits = simulation->fit.fits,
+                                    .reason = ""};
+    else change->reason = arena_copy_string(self->arena, why.text);
+    arena_free(&arena);
+    if (status == AM_INTERRUPTED) return am_fail(self->error, AM_INTERRUPTED, "", "interrupted");
+    if (status == AM_ERROR_INTERNAL) *self->error = why;
+    else if (!change->reason) return am_fail_memory(self->error, 0);
+    return status == AM_ERROR_INTERNAL ? status : AM_OK;
+}
+
+/* Adds a decision. `document` is the first plan's with that decision of the second, and its reference is
+ * taken; NULL: it has no cost of its own. */
+static AmStatus add_decision(Differ *self, const char *name, const char *first, const char *second,
+                             json_t *document) {
+    AmStatus status = AM_OK;
+    ARENA_RESERVE(self->arena, self->result->decisions, self->result->decision_count,
+                  self->decision_capacity);
+    if (!self->result->decisions || !name || !first || !second) {
+        json_decref(document);
+        return am_fail_memory(self->error, 0);
+    }
+    DifferenceDecision *row = &self->result->decisions[self->result->decision_count++];
+    *row = (DifferenceDecision){name, {first, second}, {.reason = "it has no cost of its own"}};
+    if (document) status = simulate_changed(self, &row->change, document);
+    json_decref(document);
+    return status;
+}
+
+/* The first plan's document without what follows from its decisions; the caller's reference. */
+static json_t *copy_document(const Differ *self) {
+    json_t *copy = json_deep_copy(self->sides[0].document);
+    json_object_del(copy, "parameters");
+    json_object_del(copy, "decisions");
+    return copy;
+}
+
+/* Sets each of `keys`, which ends with NULL, as in `from`. */
+static void take_keys(json_t *to, const json_t *from, const char *const *keys) {
+    for (; *keys; keys++) {
+        json_t *value = json_object_get(from, *keys);
+        if (value) json_object_set(to, *keys, value);
+        else json_object_del(to, *keys);
+    }
+}
+
+static bool keys_equal(const json_t *a, const json_t *b, const char *const *keys) {
+    for (; *keys; keys++) {
+        const json_t *first = json_object_get(a, *keys), *second = json_object_get(b, *keys);
+        if ((first || second) && !(first && second && json_equal(first, second))) return false;
+    }
+    return true;
+}
+
+static json_t *stage_of(const json_t *document, int32_t stage) {
+    return json_array_get(json_object_get(document, "stages"), (size_t)stage);
+}
+
+/* Returns whether the stages of both plans run the same instructions. */
+static bool cuts_are_equal(const Differ *self) {
+    static const char *const ranges[] = {"ranges", NULL};
+    const json_t *a = self->sides[0].document, *b = self->sides[1].document;
+    int32_t count = self->sides[0].plan->stage_count;
+    bool are_equal = count == self->sides[1].plan->stage_count;
+    for (int32_t s = 0; s < count && are_equal; s++)
+        are_equal = keys_equal(stage_of(a, s), stage_of(b, s), ranges);
+    return are_equal;
+}
+
+/* "12 dimension classes, ZeRO 1" for the axis priorities of a stage. */
+static const char *lists_text(const Differ *self, int32_t side, int32_t s) {
+    const PlanStage *stage = &self->sides[side].plan->stages[s];
+    int32_t count = 0;
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
+        for (int32_t e = 0; e < stage->lists[axis].count; e++)
+            count += stage->lists[axis].entries[e].class_index != PLAN_ANY_CLASS;
+    return arena_format(self->arena, "%d class%s, ZeRO %d", count, count == 1 ? "" : "es",
+                        self->explained[side]->stages[s].zero_level);
+}
+
+static const char *mesh_of(const Differ *self, int32_t side, int32_t s) {
+    const ExplainedStage *stage = &self->explained[side]->stages[s];
+    return arena_format(self->arena, "%s on %s", stage->mesh, stage->devices);
+}
+
+static const char *count_of(const Differ *self, int32_t side, int32_t s, const char *key) {
+    const json_t *value = json_object_get(stage_of(self->sides[side].document, s), key);
+    if (json_is_array(value)) return arena_format(self->arena, "%d", (int)json_array_size(value));
+    return value && json_is_true(value) ? "yes" : "no";
+}
+
+/* Parts of a stage that are compared. Another mesh has other axes, which axis priorities and overrides name,
+ * so that these parts change with it. */
+static const struct StagePart {
+    const char *name;
+    const char *keys[6];
+    const char *(*text)(const Differ *self, int32_t side, int32_t s);
+} parts[] = {
+    {"mesh", {"mesh", "devices", "lists", "exceptions", "boxing"}, mesh_of},
+    {"axis priorities", {"lists"}, lists_text},
+    {"overrides", {"exceptions"}, NULL},
+    {"resharding places", {"boxing"}, NULL},
+    {"recomputed ranges", {"recompute"}, NULL},
+    {"equal shards", {"even"}, NULL},
+    {"gathered weights kept", {"keeps_gathered"}, NULL},
+};
+
+static AmStatus add_stage(Differ *self, int32_t s) {
+    static const char *const mesh[] = {"mesh", "devices", NULL};
+    const json_t *a = stage_of(self->sides[0].document, s), *b = stage_of(self->sides[1].document, s);
+    bool is_same_mesh = keys_equal(a, b, mesh);
+    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
+        const struct StagePart *part = &parts[k];
+        bool goes_with_mesh = k > 0 && k < 4;
+        const char *name = part->name, *first, *second;
+        if (k == 0 ? is_same_mesh : keys_equal(a, b, part->keys) || (goes_with_mesh && !is_same_mesh))
+            continue;
+        json_t *document = copy_document(self);
+        take_keys(stage_of(document, s), b, part->keys);
+        if (self->sides[0].plan->stage_count > 1)
+            name = arena_format(self->arena, "stage %d: %s", s, part->name);
+        first = part->text ? part->text(self, 0, s) : count_of(self, 0, s, part->keys[0]);
+        second = part->text ? part->text(self, 1, s) : count_of(self, 1, s, part->keys[0]);
+        TRY(add_decision(self, name, first, second, document));
+    }
+    return AM_OK;
+}
+
+/* "2 x data=2, 1 x data=4 model=2" */
+static const char *stages_text(const Differ *self, int32_t side) {
+    const Explanation *of = self->explained[side];
+    const char *text = "";
+    for (int32_t s = 0, next; s < of->stage_count && text; s = next) {
+        for (next = s + 1; next < of->stage_count && strcmp(of->stages[next].mesh, of->stages[s].mesh) == 0;)
+            next++;
+        text = arena_format(self->arena, "%s%s%d x %s", text, s ? ", " : "", next - s, of->stages[s].mesh);
+    }
+    return text;
+}
+
+static AmStatus add_decisions(Differ *self) {
+    static const char *const number[] = {"micro_batches", NULL}, *const schedule[] = {"schedule", NULL},
+                             *const stages[] = {"stages", "schedule", NULL};
+    const DifferenceSide *a = &self->sides[0], *b = &self->sides[1];
+    bool is_same_cluster = strcmp(a->plan->cluster_sha256, b->plan->cluster_sha256) == 0;
+    bool has_same_cuts = cuts_are_equal(self);
+    if (!is_same_cluster)
+        TRY(add_decision(self, "cluster", a->plan->cluster_name, b->plan->cluster_name, NULL));
+    if (!has_same_cuts) {
+        json_t *document = copy_document(self);
+        take_keys(document, b->document, stages);
+        TRY(add_decision(self, "stages", stages_text(self, 0), stages_text(self, 1), document));
+    } else if (!keys_equal(a->document, b->document, schedule)) {
+        json_t *document = copy_document(self);
+        take_keys(document, b->document, schedule);
+        TRY(add_decision(self, "schedule", a->plan->schedule, b->plan->schedule, document));
+    }
+    if (a->plan->micro_batches != b->plan->micro_batches) {
+        json_t *document = copy_document(self);
+        take_keys(document, b->document, number);
+        TRY(add_decision(self, "micro-batches", arena_format(self->arena, "%d", a->plan->micro_batches),
+                         arena_format(self->arena, "%d", b->plan->micro_batches), document));
+    }
+    for (int32_t s = 0; has_same_cuts && s < a->plan->stage_count; s++) TRY(add_stage(self, s));
+    return AM_OK;
+}
+
+/* ---- parameters ---- */
+
+/* "stage 1 [data,-,data+model]" */
+static const char *parameter_text(const Differ *self, int32_t side, int32_t p) {
+    const json_t *row = json_array_get(json_object_get(self->sides[side].document, "parameters"), (size_t)p);
+    const json_t *sharding = json_object_get(row, "sharding");
+    const char *text = "";
+    if (self->sides[0].plan->stage_count > 1 || self->sides[1].plan->stage_count > 1)
+        text = arena_format(self->arena, "stage %d ", (int)json_integer_value(json_object_get(row, "stage")));
+    for (size_t d = 0; text && d < json_array_size(sharding); d++) {
+        const json_t *axes = json_array_get(sharding, d);
+        text = arena_format(self->arena, "%s%s", text, d ? "," : "[");
+        for (size_t k = 0; text && k < json_array_size(axes); k++)
+            text = arena_format(self->arena, "%s%s%s", text, k ? "+" : "",
+                                json_string_value(json_array_get(axes, k)));
+        if (json_array_size(axes) == 0 && text) text = arena_format(self->arena, "%s-", text);
+    }
+    return text ? arena_format(self->arena, json_array_size(sharding) ? "%s]" : "%s[]", text) : NULL;
+}
+
+/* A row of the result while its layers are collected. */
+typedef struct ParameterGroup {
+    LayerName name;
+    const char *rest; /* of the path, behind the layer's name */
+} ParameterGroup;
+
+static bool belongs(const DifferenceParameters *row, const ParameterGroup *group, const LayerPath *path,
+                    const char *role, const char *const values[2]) {
+    return layer_path_is_same(&group->name.path, path) && strcmp(group->rest, path->path + path->end) == 0 &&
+           strcmp(row->role, role) == 0 && strcmp(row->values[0], values[0]) == 0 &&
+           strcmp(row->values[1], values[1]) == 0;
+}
+
+static AmStatus name_groups(Differ *self, const ParameterGroup *groups) {
+    for (int32_t k = 0; k < self->result->parameter_count; k++) {
+        Text text = {0};
+        layer_name_append(&text, &groups[k].name, (int32_t)strlen(groups[k].name.path.path));
+        self->result->parameters[k].path = arena_copy_string(self->arena, text.data);
+        text_free(&text);
+        if (!self->result->parameters[k].path) return am_fail_memory(self->error, 0);
+    }
+    return AM_OK;
+}
+
+/* Weights first, then by bytes, then by path. */
+static int compare_parameters(const void *first, const void *second) {
+    const DifferenceParameters *a = first, *b = second;
+    int a_is_weight = strcmp(a->role, ir_role_name(IR_ROLE_WEIGHT)) == 0;
+    int b_is_weight = strcmp(b->role, ir_role_name(IR_ROLE_WEIGHT)) == 0;
+    if (a_is_weight != b_is_weight) return b_is_weight - a_is_weight;
+    if (a->bytes != b->bytes) return a->bytes < b->bytes ? 1 : -1;
+    int order = strcmp(a->path, b->path);
+    return order != 0 ? order : strcmp(a->values[1], b->values[1]);
+}
+
+static AmStatus add_parameters(Differ *self) {
+    const IrRoles *roles = self->context->roles;
+    PlanDifference *result = self->result;
+    result->parameters = ARENA_ARRAY(self->arena, DifferenceParameters, roles->parameter_count + 1);
+    ParameterGroup *groups = ARENA_ARRAY(self->arena, ParameterGroup, roles->parameter_count + 1);
+    if (!groups || !result->parameters) return am_fail_memory(self->error, roles->parameter_count);
+    for (int32_t p = 0; p < roles->parameter_count; p++) {
+        const IrParameter *parameter = &roles->parameters[p];
+        const char *values[2] = {parameter_text(self, 0, p), parameter_text(self, 1, p)};
+        const char *role = ir_role_name(parameter->role);
+        const LayerPath path = layer_path(parameter->path);
+        if (!values[0] || !values[1]) return am_fail_memory(self->error, p);
+        if (strcmp(values[0], values[1]) == 0) continue;
+        int32_t k = 0;
+        while (k < result->parameter_count &&
+               !belongs(&result->parameters[k], &groups[k], &path, role, values))
+            k++;
+        if (k == result->parameter_count) {
+            groups[k] = (ParameterGroup){.name = {.path = path}, .rest = path.path + path.end};
+            result->parameters[k] = (DifferenceParameters){.role = role, .values = {values[0], values[1]}};
+            result->parameter_count++;
+        }
+        layer_name_add(self->arena, &groups[k].name, path.number);
+        result->parameters[k].count++;
+        result->parameters[k].bytes +=
+            ir_shape_bytes(&self->context->canonical->instructions[parameter->instruction].shape);
+        result->parameter_total++;
+    }
+    TRY(name_groups(self, groups));
+    qsort(result->parameters, (size_t)result->parameter_count, sizeof *result->parameters,
+          compare_parameters);
+    return AM_OK;
+}
+
+/* ---- collectives ---- */
+
+static AmStatus add_collectives(Differ *self) {
+    PlanDifference *result = self->result;
+    int32_t capacity = self->explained[0]->collective_count + self->explained[1]->collective_count;
+    result->collectives = ARENA_ARRAY(self->arena, DifferenceCollectives, capacity + 1);
+    if (!result->collectives) return am_fail_memory(self->error, capacity);
+    for (int32_t side = 0; side < 2; side++)
+        for (int32_t k = 0; k < self->explained[side]->collective_count; k++) {
+            const ExplainedCollective *from = &self->explained[side]->collectives[k];
+            DifferenceCollectives *end = result->collectives + result->collective_count, *row;
+            for (row = result->collectives; row < end; row++)
+                if (strcmp(row->kind, from->kind) == 0 && strcmp(row->axes, from->axes) == 0) break;
+            if (row == end) {
+                *row = (DifferenceCollectives){.kind = from->kind, .axes = from->axes};
+                result->collective_count++;
+            }
+            row->counts[side] += from->count;
+            row->bytes[side] += from->bytes;
+            row->seconds[side] += from->seconds;
+        }
+    return AM_OK;
+}
+
+AmStatus plan_difference(PlanDifference **difference, Arena *arena, PlanContext *context,
+                         const DifferenceSide sides[2], const StopSignal *stop, AmError *error) {
+    AmError failure = {0};
+    const ExplainOptions options = {.without_changes = true, .stop = stop};
+    Differ self = {.arena = arena,
+                   .context = context,
+                   .sides = sides,
+                   .stop = stop,
+                   .result = ARENA_ARRAY(arena, PlanDifference, 1),
+                   .error = error ? error : &failure};
+    *difference = self.result;
+    if (!self.result) return am_fail_memory(error, (int64_t)sizeof *self.result);
+    self.result->module = sides[0].plan->module_name;
+    for (int32_t k = 0; k < 2; k++) {
+        Explanation *explanation;
+        TRY(explain_plan(&explanation, arena, context, sides[k].plan, sides[k].document, sides[k].cluster,
+                         &options, self.error));
+        self.explained[k] = explanation;
+        self.result->names[k] = sides[k].name;
+    }
+    TRY(add_figures(&self));
+    TRY(add_decisions(&self));
+    TRY(add_parameters(&self));
+    TRY(add_collectives(&self));
+    return arena->failed ? am_fail_memory(error, 0) : AM_OK;
+}
