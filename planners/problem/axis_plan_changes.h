@@ -10,8 +10,4 @@
  * changed nevertheless. */
 bool axis_plan_change(const Problem *problem, Random *random, AxisPlan *axis_plan);
 
-/* Returns whether annealing goes on from a plan that is dearer by the fraction `rise` (cheaper: below 0),
- * when the fraction `used` of its steps is used up. */
-bool annealing_takes(Random *random, double rise, double used);
-
 #endif

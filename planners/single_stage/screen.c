@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/system/stop.h"
-#include "planners/problem/axis_plan_changes.h"
 #include "planners/single_stage/estimate.h"
+#include "planners/single_stage/searchers.h"
 #include "planners/single_stage/single_stage.h"
 
 enum { MOST_STEPS = 300, LEAST_STEPS = 40 };
@@ -50,7 +50,8 @@ static void keep(Screening *self, const AxisPlan *axis_plan, const PlanPrice *es
     self->kept[at] = (Screened){*axis_plan, *estimate};
 }
 
-static AmStatus score_axis_plan(Screen *self, const AxisPlan *axis_plan, double *score, AmError *error) {
+static AmStatus score_by_estimate(void *user, const AxisPlan *axis_plan, double *score, AmError *error) {
+    Screen *self = user;
     PlanPrice estimate;
     TRY(estimate_axis_plan(&estimate, self->estimator, axis_plan, error));
     *score = score_of(&estimate, self->score);
@@ -60,20 +61,15 @@ static AmStatus score_axis_plan(Screen *self, const AxisPlan *axis_plan, double 
 
 /* Walks from one axis plan by estimates: annealing, or hill climbing. */
 static AmStatus walk(Screen *self, const AxisPlan *start, bool is_climb, Random *random, AmError *error) {
-    AxisPlan axis_plan = *start;
+    const AnnealWalk estimates = {.problem = self->problem,
+                                  .random = random,
+                                  .score = score_by_estimate,
+                                  .user = self,
+                                  .steps = self->steps,
+                                  .is_climb = is_climb};
     double score;
-    TRY(score_axis_plan(self, &axis_plan, &score, error));
-    for (int32_t step = 0; step < self->steps && !problem_must_stop(self->problem); step++) {
-        AxisPlan changed = axis_plan;
-        double next;
-        if (!axis_plan_change(self->problem, random, &changed)) continue;
-        TRY(score_axis_plan(self, &changed, &next, error));
-        if (is_climb ? next >= score : !annealing_takes(random, next / score - 1, (double)step / self->steps))
-            continue;
-        axis_plan = changed;
-        score = next;
-    }
-    return AM_OK;
+    TRY(score_by_estimate(self, start, &score, error));
+    return anneal_walk(&estimates, start, score, error);
 }
 
 /* From the best recipe, from what splits nothing, and from the best of both. */
@@ -83,7 +79,7 @@ static AmStatus walk_from_starts(Screen *self, Random *random, AmError *error) {
         const char *reason;
         double score;
         TRY(baseline_axis_plan(self->problem, (Baseline)e, &axis_plan, &reason, error));
-        if (!reason) TRY(score_axis_plan(self, &axis_plan, &score, error));
+        if (!reason) TRY(score_by_estimate(self, &axis_plan, &score, error));
     }
     if (self->found[self->score].count > 0) {
         axis_plan = self->found[self->score].kept[0].axis_plan;

@@ -24,7 +24,20 @@ AmStatus polish_walk(Problem *problem, AmError *error);
 /* From a plan that splits nothing, the best insertion until none helps. */
 AmStatus greedy_search(Problem *problem, AmError *error);
 
-/* Simulated annealing from the best plan so far, which there must be. */
+/* A walk over axis plans by random single changes. */
+typedef struct AnnealWalk {
+    Problem *problem;
+    Random *random;
+    AmStatus (*score)(void *user, const AxisPlan *axis_plan, double *score, AmError *error);
+    void *user;
+    int64_t steps;       /* changes to draw, at most */
+    int64_t evaluations; /* of the problem that the temperature falls over, too; 0: over the steps alone */
+    bool is_climb;       /* takes only changes that lower the score */
+} AnnealWalk;
+/* Walks from `start`, which has the score `score`. */
+AmStatus anneal_walk(const AnnealWalk *walk, const AxisPlan *start, double score, AmError *error);
+
+/* Simulated annealing over prices, from the best plan so far, which there must be. */
 AmStatus anneal_search(Problem *problem, uint64_t seed, AmError *error);
 
 /* Branch and bound over the distinct lists: lists of at most AXIS_PLAN_MAX_ENTRIES candidates, with
