@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "cost/collective/collective.h"
+#include "cost/simulate/clock_1f1b.h"
+#include "propagation/plan/pipeline_schedule.h"
 #include "propagation/stages/stages.h"
 
 #define FEATURES     3
@@ -82,8 +84,8 @@ static double transfer_seconds(const Pipelining *self, const Stage *stage) {
 
 /* Bytes of a device of stage s at the peak: 1F1B keeps the activations of at most S - s turns. */
 static double memory_of(const Pipelining *self, const Stage *stage, int32_t s) {
-    int32_t turns = self->shared.stage_count - s, devices = stage->end_device - stage->first_device;
-    if (turns > self->shared.micro_batches) turns = self->shared.micro_batches;
+    int32_t turns = schedule_kept_for_backward(self->shared.stage_count, s, self->shared.micro_batches);
+    int32_t devices = stage->end_device - stage->first_device;
     double weights = stage->end->weight_bytes - stage->first->weight_bytes; /* and their gradients */
     double kept = stage->end->kept_bytes - stage->first->kept_bytes;
     return 2 * weights + stage->end->state_bytes - stage->first->state_bytes +
@@ -101,52 +103,6 @@ static int32_t list_stages(const Pipelining *self, Stage *stages, const PaperCut
         stage.first_device = stage.end_device;
     }
     return count + 1;
-}
-
-/* One iteration of every stage, and the activations over the cut after it, one way. */
-typedef struct Turns {
-    double forward[STAGES_MOST], backward[STAGES_MOST], gradients[STAGES_MOST], transfer[STAGES_MOST];
-    int32_t stages, count; /* turns */
-} Turns;
-
-/* The k-th thing that a stage does in 1F1B: `*turn` and whether it is backward. As many forward turns come
- * first as the stage is from the end, then a backward and a forward one by turns. */
-static bool is_backward(const Turns *turns, int32_t stage, int32_t k, int32_t *turn) {
-    int32_t first = turns->stages - stage < turns->count ? turns->stages - stage : turns->count;
-    int32_t both = 2 * (turns->count - first), j = k - first;
-    if (j < 0 || (j < both && j % 2 == 1)) {
-        *turn = j < 0 ? k : first + j / 2;
-        return false;
-    }
-    *turn = j < both ? j / 2 : turns->count - first + j - both;
-    return true;
-}
-
-/* The end of each stage's last iteration. Stages execute in order, as soon as their inputs are
- * there. */
-static void walk_turns(const Turns *turns, double *ended) {
-    double made[STAGES_MOST][WALKED_TURNS], returned[STAGES_MOST][WALKED_TURNS]; /* -1: not yet */
-    int32_t done[STAGES_MOST] = {0}, last = turns->stages - 1;
-    for (int32_t s = 0; s <= last; s++) {
-        ended[s] = 0;
-        for (int32_t m = 0; m < turns->count; m++) made[s][m] = returned[s][m] = -1;
-    }
-    for (int32_t left = 2 * turns->count * turns->stages; left > 0;) {
-        for (int32_t s = 0; s <= last; s++) {
-            for (; done[s] < 2 * turns->count; done[s]++, left--) {
-                int32_t m;
-                bool backward = is_backward(turns, s, done[s], &m);
-                double ready =
-                    backward ? (s == last ? made[s][m] : returned[s + 1][m]) : (s == 0 ? 0 : made[s - 1][m]);
-                if (ready < 0) break;
-                if (backward && s < last) ready += turns->transfer[s];
-                if (!backward && s > 0) ready += turns->transfer[s - 1];
-                ended[s] = fmax(ended[s], ready) + (backward ? turns->backward[s] : turns->forward[s]);
-                *(backward ? &returned[s][m] : &made[s][m]) = ended[s];
-                if (backward) ended[s] += turns->gradients[s];
-            }
-        }
-    }
 }
 
 /* Returns whether a stage's devices are on several servers. */
@@ -167,26 +123,27 @@ static double reduced_after(const Pipelining *self, const Stage *stages, int32_t
 /* L of the stages; see the header. Of very many iterations the last ones are as long as the longest
  * stage. */
 static double length_of(const Pipelining *self, const Stage *stages, int32_t count) {
-    Turns turns = {.stages = count, .count = self->shared.micro_batches};
-    double ended[STAGES_MOST], longest = 0, length = 0;
-    if (turns.count > WALKED_TURNS) turns.count = WALKED_TURNS;
+    ClockStage clock[STAGES_MOST];
+    int32_t walked = self->shared.micro_batches < WALKED_TURNS ? self->shared.micro_batches : WALKED_TURNS;
+    double longest = 0, length = 0;
     for (int32_t s = 0; s < count; s++) {
-        turns.forward[s] = turn_seconds(self, &stages[s], PAPER_FORWARD);
-        turns.backward[s] = turn_seconds(self, &stages[s], PAPER_BACKWARD);
-        turns.transfer[s] = s + 1 < count ? transfer_seconds(self, &stages[s]) : 0;
-        turns.gradients[s] = turn_seconds(self, &stages[s], PAPER_GRADIENTS);
-        longest = fmax(longest, turns.forward[s] + turns.backward[s] + turns.gradients[s]);
+        clock[s] = (ClockStage){.forward = turn_seconds(self, &stages[s], PAPER_FORWARD),
+                                .backward = turn_seconds(self, &stages[s], PAPER_BACKWARD),
+                                .weights = turn_seconds(self, &stages[s], PAPER_GRADIENTS),
+                                .to_next = s + 1 < count ? transfer_seconds(self, &stages[s]) : 0,
+                                .to_previous = s > 0 ? clock[s - 1].to_next : 0};
+        longest = fmax(longest, clock[s].forward + clock[s].backward + clock[s].weights);
     }
-    walk_turns(&turns, ended);
+    if (!clock_1f1b(clock, count, walked, false)) return INFINITY;
     for (int32_t s = 0; s < count; s++) {
         double update = stages[s].end->seconds[PAPER_UPDATE] - stages[s].first->seconds[PAPER_UPDATE];
         double reduced = reduced_after(self, stages, count, s);
         int32_t weights = stages[s].end->weights - stages[s].first->weights;
         double behind =
-            fmax(weights > 0 ? reduced / weights : reduced, reduced - turns.backward[s] - turns.gradients[s]);
-        length = fmax(length, ended[s] + behind + update);
+            fmax(weights > 0 ? reduced / weights : reduced, reduced - clock[s].backward - clock[s].weights);
+        length = fmax(length, clock[s].end + behind + update);
     }
-    return length + (self->shared.micro_batches - turns.count) * longest;
+    return length + (self->shared.micro_batches - walked) * longest;
 }
 
 /* Returns whether all stages fit; else `fit`, where given, is of the one that lacks most. */

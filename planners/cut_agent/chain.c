@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "cost/simulate/clock_1f1b.h"
+
 static double larger(double a, double b) {
     return a > b ? a : b;
 }
@@ -142,70 +144,19 @@ double chain_plan_length(const ChainProblem *problem, const ChainPlan *plan) {
     return rest;
 }
 
-/* A stage on its way through its order: min(M, S - s) forward passes, then alternately backward and
- * forward. */
-typedef struct Walker {
-    ChainStage stage;
-    int32_t forwards, backwards, in_flight;
-    double free;                        /* end of its last action */
-    double link_forward, link_backward; /* times at which the link to the next stage is free, per direction */
-    double *arrived_forward, *arrived_backward; /* [micro_batches] when its inputs are there; NAN: not yet */
-} Walker;
-
-/* Takes the next pass if its input is known; false if it has to wait for another stage. */
-static bool walk(Walker *walkers, int32_t s, int32_t stages, int32_t micro_batches) {
-    Walker *walker = &walkers[s];
-    bool is_forward =
-        walker->forwards < micro_batches && walker->forwards - walker->backwards < walker->in_flight;
-    int32_t turn = is_forward ? walker->forwards : walker->backwards;
-    double input = is_forward ? walker->arrived_forward[turn] : walker->arrived_backward[turn];
-    if (isnan(input)) return false;
-    const ChainStage *stage = &walker->stage;
-    walker->free =
-        larger(walker->free, input) + (is_forward ? stage->forward : stage->seconds - stage->forward);
-    if (is_forward) {
-        walker->forwards++;
-        if (s + 1 == stages) {
-            walker->arrived_backward[turn] = walker->free;
-        } else {
-            walker->link_forward = larger(walker->link_forward, walker->free) + stage->transfer;
-            walkers[s + 1].arrived_forward[turn] = walker->link_forward;
-        }
-    } else {
-        walker->backwards++;
-        if (s > 0) {
-            Walker *before = &walkers[s - 1];
-            before->link_backward = larger(before->link_backward, walker->free) + before->stage.transfer;
-            before->arrived_backward[turn] = before->link_backward;
-        }
-    }
-    return true;
-}
-
 double chain_simulate(const ChainProblem *problem, const ChainPlan *plan) {
-    Arena arena = {0};
-    Walker walkers[CHAIN_MAX_STAGES];
-    int32_t stages = plan->stages, micro_batches = problem->micro_batches;
-    double *arrivals = ARENA_ARRAY(&arena, double, (int64_t)2 * stages * micro_batches);
-    double end = NAN;
-    if (!arrivals) goto done;
-    for (int64_t k = 0; k < (int64_t)2 * stages * micro_batches; k++) arrivals[k] = NAN;
-    for (int32_t s = 0; s < stages; s++)
-        walkers[s] = (Walker){.stage = stage_of(problem, plan, s),
-                              .in_flight = micro_batches < stages - s ? micro_batches : stages - s,
-                              .arrived_forward = arrivals + (int64_t)2 * s * micro_batches,
-                              .arrived_backward = arrivals + (int64_t)(2 * s + 1) * micro_batches};
-    for (int32_t turn = 0; turn < micro_batches; turn++) walkers[0].arrived_forward[turn] = 0;
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (int32_t s = 0; s < stages; s++)
-            while (walkers[s].backwards < micro_batches && walk(walkers, s, stages, micro_batches))
-                moved = true;
+    ClockStage clock[CHAIN_MAX_STAGES];
+    ChainStage stages[CHAIN_MAX_STAGES];
+    double end = 0;
+    for (int32_t s = 0; s < plan->stages; s++) {
+        stages[s] = stage_of(problem, plan, s);
+        clock[s] = (ClockStage){.forward = stages[s].forward,
+                                .backward = stages[s].seconds - stages[s].forward,
+                                .to_next = stages[s].transfer,
+                                .to_previous = s > 0 ? stages[s - 1].transfer : 0};
     }
-    end = 0;
-    for (int32_t s = 0; s < stages; s++) end = larger(end, walkers[s].free + walkers[s].stage.reduce);
-done:
-    arena_free(&arena);
+    if (!clock_1f1b(clock, plan->stages, problem->micro_batches, true)) return NAN;
+    for (int32_t s = 0; s < plan->stages; s++) end = larger(end, clock[s].end + stages[s].reduce);
     return end;
 }
 

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "planners/pipeline/hybrid_model.h"
+#include "propagation/plan/pipeline_schedule.h"
 
 enum { MOST_ROUNDS = 64, FARTHEST = 3 };
 
@@ -16,11 +17,6 @@ typedef struct Balance {
     double up[HYBRID_MOST_STAGES], down[HYBRID_MOST_STAGES];
 } Balance;
 
-static int32_t turns_kept(const HybridPipeline *pipeline, int32_t stage) {
-    int32_t kept = pipeline->stage_count - stage;
-    return kept < pipeline->micro_batches ? kept : pipeline->micro_batches;
-}
-
 static void price(Balance *self, const HybridPipeline *pipeline, int32_t s) {
     const HybridStage *stage = &pipeline->stages[s];
     HybridCost *cost = &self->costs[s];
@@ -28,7 +24,8 @@ static void price(Balance *self, const HybridPipeline *pipeline, int32_t s) {
     for (int32_t u = stage->first_unit; u < stage->end_unit; u++)
         stage_sums_add(&sums, &self->pricings[s].units[u]);
     stage_sums_cost(self->model, &self->pricings[s], &sums, stage->first_unit, cost);
-    double bytes = cost->fixed_bytes + turns_kept(pipeline, s) * cost->turn_bytes;
+    int32_t kept = schedule_kept_for_backward(pipeline->stage_count, s, pipeline->micro_batches);
+    double bytes = cost->fixed_bytes + kept * cost->turn_bytes;
     self->excess[s] = fmax(0, bytes * self->scales->bytes[s] / self->pricings[s].class->limit - 1);
     cost->forward *= self->scales->seconds[s];
     cost->backward *= self->scales->seconds[s];
@@ -122,7 +119,9 @@ void hybrid_scales(HybridScales *scales, const HybridModel *model, const HybridP
         scales->seconds[s] = scales->bytes[s] = 1;
         if (!hybrid_stage_cost(model, pipeline->micro_batches, &pipeline->stages[s], &cost)) continue;
         double told = pipeline->micro_batches * (cost.forward + cost.backward) + cost.rest;
-        double bytes = cost.fixed_bytes + turns_kept(pipeline, s) * cost.turn_bytes;
+        double bytes =
+            cost.fixed_bytes +
+            schedule_kept_for_backward(pipeline->stage_count, s, pipeline->micro_batches) * cost.turn_bytes;
         if (told > 0) scales->seconds[s] = fmin(fmax(busy[s] / told, 0.5), 2);
         if (bytes > 0) scales->bytes[s] = peak_bytes[s] / bytes;
     }

@@ -2,7 +2,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "cost/simulate/clock_1f1b.h"
 #include "planners/pipeline/hybrid_model.h"
+#include "propagation/plan/pipeline_schedule.h"
 
 /* ---- places ---- */
 
@@ -436,51 +438,18 @@ double hybrid_transfer_seconds(const HybridModel *self, int32_t micro_batches, i
 
 /* ---- pipelines ---- */
 
-/* The end of each iteration of a stage's passes: [turn]. */
-typedef struct StageTurns {
-    double *forward, *backward;
-    int32_t forwards, backwards; /* that are done */
-    double free;
-} StageTurns;
-
-/* 1F1B: min(M, S - s) iterations forward, then alternately one backward and one forward. */
-static bool next_is_forward(const StageTurns *stage, int32_t ahead, int32_t turns) {
-    return stage->forwards < turns && stage->forwards - stage->backwards < ahead;
-}
-
 double hybrid_clock(const HybridCost *costs, const double *up, const double *down, int32_t stages,
                     int32_t turns) {
-    Arena arena = {0};
-    double *times = ARENA_ARRAY(&arena, double, 2 * stages * turns);
-    StageTurns lines[HYBRID_MOST_STAGES] = {0};
+    ClockStage clock[HYBRID_MOST_STAGES];
     double end = 0;
-    for (int32_t s = 0; times && s < stages; s++)
-        lines[s] = (StageTurns){.forward = times + (2 * s) * turns, .backward = times + (2 * s + 1) * turns};
-    for (int32_t left = 2 * stages * turns; times && left > 0;)
-        for (int32_t s = 0; s < stages; s++)
-            for (;;) {
-                StageTurns *line = &lines[s];
-                int32_t ahead = turns < stages - s ? turns : stages - s;
-                if (line->backwards == turns) break;
-                bool is_forward = next_is_forward(line, ahead, turns);
-                const StageTurns *sender = is_forward ? line - 1 : line + 1;
-                bool is_open = is_forward ? s > 0 : s < stages - 1;
-                double start = line->free;
-                if (is_open) {
-                    int32_t done = is_forward ? sender->forwards : sender->backwards;
-                    int32_t turn = is_forward ? line->forwards : line->backwards;
-                    if (done <= turn) break;
-                    start = fmax(start, is_forward ? sender->forward[turn] + up[s]
-                                                   : sender->backward[turn] + down[s + 1]);
-                }
-                line->free = start + (is_forward ? costs[s].forward : costs[s].backward);
-                if (is_forward) line->forward[line->forwards++] = line->free;
-                else line->backward[line->backwards++] = line->free;
-                left--;
-            }
-    for (int32_t s = 0; s < stages; s++) end = fmax(end, lines[s].free + costs[s].rest);
-    arena_free(&arena);
-    return times ? end : INFINITY;
+    for (int32_t s = 0; s < stages; s++)
+        clock[s] = (ClockStage){.forward = costs[s].forward,
+                                .backward = costs[s].backward,
+                                .to_next = s + 1 < stages ? up[s + 1] : 0,
+                                .to_previous = down[s]};
+    if (!clock_1f1b(clock, stages, turns, false)) return INFINITY;
+    for (int32_t s = 0; s < stages; s++) end = fmax(end, clock[s].end + costs[s].rest);
+    return end;
 }
 
 double hybrid_pipeline_seconds(const HybridModel *self, const HybridPipeline *pipeline, double *excess) {
@@ -489,8 +458,7 @@ double hybrid_pipeline_seconds(const HybridModel *self, const HybridPipeline *pi
     *excess = 0;
     for (int32_t s = 0; s < pipeline->stage_count; s++) {
         const HybridStage *stage = &pipeline->stages[s];
-        int32_t kept = pipeline->stage_count - s;
-        if (kept > pipeline->micro_batches) kept = pipeline->micro_batches;
+        int32_t kept = schedule_kept_for_backward(pipeline->stage_count, s, pipeline->micro_batches);
         if (!hybrid_stage_cost(self, pipeline->micro_batches, stage, &costs[s])) return INFINITY;
         double bytes = (costs[s].fixed_bytes + kept * costs[s].turn_bytes);
         *excess = fmax(*excess, bytes / self->classes[stage->place.class].limit - 1);

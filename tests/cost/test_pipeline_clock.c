@@ -5,9 +5,11 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/random.h"
+#include "cost/simulate/clock_1f1b.h"
 #include "cost/simulate/pipeline_clock.h"
 #include "propagation/plan/pipeline_schedule.h"
 
@@ -186,6 +188,28 @@ static Ticks recursion(const Case *test) {
     return end;
 }
 
+/* The end of a step by the clock of stages alone. */
+static double by_stages(const Case *test, bool is_serial) {
+    ClockStage stages[MOST_STAGES];
+    double end = 0;
+    for (int32_t s = 0; s < test->stages; s++)
+        stages[s] = (ClockStage){.forward = (double)test->forward[s],
+                                 .backward = (double)test->backward[s],
+                                 .to_next = (double)test->transfer,
+                                 .to_previous = (double)test->transfer};
+    assert_true(clock_1f1b(stages, test->stages, test->turns, is_serial));
+    for (int32_t s = 0; s < test->stages; s++) end = fmax(end, stages[s].end);
+    return end;
+}
+
+static void transfers_in_a_row_take_longer(void **state) {
+    Case test = {.kind = SCHEDULE_1F1B, .stages = 2, .turns = 2, .chunks = 1, .transfer = 30};
+    (void)state;
+    for (int32_t s = 0; s < 2; s++) test.forward[s] = test.backward[s] = 10;
+    assert_true(by_stages(&test, false) == 120);
+    assert_true(by_stages(&test, true) == 130);
+}
+
 static void unequal_stages_take_the_recursion(void **state) {
     Random random;
     (void)state;
@@ -193,6 +217,7 @@ static void unequal_stages_take_the_recursion(void **state) {
     for (int32_t k = 0; k < 10000; k++) {
         Case test = random_case(&random, SCHEDULE_1F1B);
         Ticks own = run(&test), expected = recursion(&test);
+        assert_true(by_stages(&test, k % 2 == 0) == (double)expected);
         if (own != expected)
             fail_msg("case %d: %d stages, %d turns: %.0f, not %.0f", k, test.stages, test.turns, own,
                      expected);
@@ -285,6 +310,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_stages_take_the_closed_forms),
         cmocka_unit_test(unequal_stages_take_the_recursion),
+        cmocka_unit_test(transfers_in_a_row_take_longer),
         cmocka_unit_test(no_schedule_beats_the_bound),
         cmocka_unit_test(a_faster_part_never_lengthens_the_step),
         cmocka_unit_test(links_and_slots_are_waited_for),

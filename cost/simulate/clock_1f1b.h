@@ -1,0 +1,25 @@
+/* The 1F1B schedule of a pipeline by the seconds of its stages alone.
+ *
+ * Stage s of S runs min(M, S - s) iterations forward, then alternately one backward and one forward. An
+ * iteration begins when the one before it on the stage has ended and its input has arrived. pipeline_clock.h
+ * has the clock of simulated programs, with any schedule. Time: S M.
+ */
+#ifndef COST_SIMULATE_CLOCK_1F1B_H
+#define COST_SIMULATE_CLOCK_1F1B_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Seconds of one iteration of a stage. */
+typedef struct ClockStage {
+    double forward, backward;
+    double weights;              /* behind the backward pass, after its result is sent */
+    double to_next, to_previous; /* transfers of the forward and of the backward result */
+    double end;                  /* out: of the last iteration */
+} ClockStage;
+
+/* Sets the end of every stage. `is_serial`: the transfers of two stages in one direction take place one after
+ * the other. Returns false if memory is exhausted. */
+bool clock_1f1b(ClockStage *stages, int32_t stage_count, int32_t micro_batches, bool is_serial);
+
+#endif
