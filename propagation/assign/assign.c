@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "propagation/assign/open_states.h"
+#include "propagation/assign/reshard_bytes.h"
 #include "propagation/assign/settle.h"
 #include "propagation/assign/split.h"
 #include "propagation/assign/storage.h"
@@ -140,13 +141,6 @@ static void choose_stored(Assigner *self, int32_t i, int32_t axis) {
     }
 }
 
-/* Bytes moved, up to a common factor, by resharding one axis from `have` to `want`. */
-static double reshard_weight(Sbp have, Sbp want, double bytes) {
-    if (have == want || have == SBP_B) return 0;
-    if (sbp_is_partial(have)) return want == SBP_B ? 2 * bytes : bytes;
-    return bytes;
-}
-
 static Sbp factor_sbp(const Factor *factor, int32_t place) {
     int8_t dimension = factor->dimension[place];
     return dimension < 0 ? SBP_B : sbp_split(dimension);
@@ -163,13 +157,14 @@ static double factor_reshard(const Assigner *self, int32_t i, int32_t f, int32_t
     const Factor *factor = &rule->factors[f];
     const int32_t *operands = &choices->operands[choices->first_operand[i]];
     int32_t operand_count = choices->first_operand[i + 1] - choices->first_operand[i];
-    double total =
-        reshard_weight(factor_result(factor, rule), self->result->stored[i].axis[axis], choices->bytes[i]);
+    double parts = self->stage->mesh.axes[axis].size;
+    double total = reshard_bytes(factor_result(factor, rule), self->result->stored[i].axis[axis],
+                                 choices->bytes[i], parts);
     for (int32_t k = 0; k < operand_count; k++) {
         int32_t source = operands[k];
         if (self->rules->on_demand[source]) continue;
-        total += reshard_weight(self->result->stored[source].axis[axis], factor_sbp(factor, k),
-                                choices->array_bytes[source]);
+        total += reshard_bytes(self->result->stored[source].axis[axis], factor_sbp(factor, k),
+                               choices->array_bytes[source], parts);
     }
     return total;
 }
@@ -305,7 +300,7 @@ static bool become_parts(const Assigner *self, int32_t i, int32_t axis, uint32_t
 }
 
 /* The cost of resharding the operands `beside` (bits) of instruction i to the states that its
- * factor needs, up to a common factor. */
+ * factor needs. */
 static double beside_weight(const Assigner *self, int32_t i, int32_t axis, uint32_t beside) {
     const int32_t *operands = &self->choices->operands[self->choices->first_operand[i]];
     int8_t chosen = self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis];
@@ -313,9 +308,8 @@ static double beside_weight(const Assigner *self, int32_t i, int32_t axis, uint3
     for (int32_t k = 0; beside >> k; k++) {
         if (!(beside >> k & 1) || self->rules->on_demand[operands[k]]) continue;
         Sbp want = chosen < 0 ? SBP_B : factor_sbp(&self->rules->rules[i].factors[chosen], k);
-        double weight = reshard_weight(self->result->stored[operands[k]].axis[axis], want,
-                                       self->choices->array_bytes[operands[k]]);
-        total += sbp_is_split(want) ? weight / self->stage->mesh.axes[axis].size : weight;
+        total += reshard_bytes(self->result->stored[operands[k]].axis[axis], want,
+                               self->choices->array_bytes[operands[k]], self->stage->mesh.axes[axis].size);
     }
     return total;
 }
@@ -326,13 +320,11 @@ static bool is_worth_splitting(const Assigner *self, int32_t i) {
     return opcode == IR_DOT || opcode == IR_CONVOLUTION;
 }
 
-/* The cost of reducing i's partial result on the axis, up to a common factor; `is_wide`: its parts
+/* The cost of reducing the partial result of i on the axis; `is_wide`: its addends
  * are in f32. */
 static double finish_weight(const Assigner *self, int32_t i, int32_t axis, bool is_wide) {
-    Sbp stored = self->result->stored[i].axis[axis];
-    double bytes = self->choices->bytes[i];
-    if (is_wide) return stored == SBP_B ? 3 * bytes : 2 * bytes; /* added up in parts, gathered as halves */
-    return reshard_weight(sbp_partial(SBP_ADD), stored, bytes);
+    return reshard_sum_bytes(self->result->stored[i].axis[axis], self->choices->bytes[i],
+                             self->stage->mesh.axes[axis].size, is_wide);
 }
 
 /* No other stage gets it from here. */

@@ -4,23 +4,23 @@
  * gives the state, which determines its operands. Upwards in program order, least[v][s] is the cost
  * of computing value v in state s, with the open values that only it uses in their best states:
  *
- *     least[v][s] = move(made -> s) + sum over operands u of
- *                   min over t of (least[u][t] + move(t -> need of v in s for u))
+ *     least[v][s] = reshard(made -> s) + sum over operands u of
+ *                   min over t of (least[u][t] + reshard(t -> need of v in s for u))
  *
  * A partial sum need not be reduced at its definition: pending[v] is the cost of having v partial,
- * if the operators from its source to v carry it (linearity.h), and move(partial -> s) in addition
+ * if the operators from its source to v carry it (linearity.h), and reshard(partial -> s) in addition
  * is another way to compute v.
  *
  * Downwards, users before their operands, each value takes the state that is cheapest together with
  * the distinct states that its users need (each is computed once). With several users the sum above
  * counts only the moves, which is an estimate. Every connected part is therefore priced at the end
- * and stays replicated if that is as cheap. Move costs are the bytes that a device sends, by the
- * formulas of collectives.
+ * and stays replicated if that is as cheap. Costs are bytes (reshard_bytes.h).
  */
 #include "propagation/assign/open_states.h"
 
 #include <string.h>
 
+#include "propagation/assign/reshard_bytes.h"
 #include "propagation/assign/settle.h"
 #include "propagation/rules/linearity.h"
 
@@ -63,25 +63,11 @@ typedef struct Opening {
     int32_t *asked;    /* [instruction]: uses that have said so */
 } Opening;
 
-static double move(const Opening *self, Sbp have, Sbp want, double bytes) {
-    double n = self->parts;
-    if (have == want || have == SBP_B || sbp_is_partial(want)) return 0;
-    if (sbp_is_partial(have)) return (want == SBP_B ? 2 : 1) * (n - 1) / n * bytes;
-    return want == SBP_B ? (n - 1) / n * bytes : (n - 1) / (n * n) * bytes;
-}
-
-/* The cost of reducing a partial sum. */
-static double finish(const Opening *self, const OpenValue *value, Sbp want) {
-    double bytes = self->choices->bytes[value->instruction], n = self->parts;
-    if (value->is_wide && !sbp_is_partial(want)) /* added up in parts, gathered as halves */
-        return (want == SBP_B ? 3 : 2) * (n - 1) / n * bytes;
-    return move(self, sbp_partial(SBP_ADD), want, bytes);
-}
-
 /* The cost of resharding from state `made` to state `want`. */
 static double made_to(const Opening *self, const OpenValue *value, Sbp made, Sbp want) {
-    return sbp_is_partial(made) ? finish(self, value, want)
-                                : move(self, made, want, self->choices->bytes[value->instruction]);
+    double bytes = self->choices->bytes[value->instruction];
+    return sbp_is_partial(made) ? reshard_sum_bytes(want, bytes, self->parts, value->is_wide)
+                                : reshard_bytes(made, want, bytes, self->parts);
 }
 
 static uint8_t bit_of(Sbp sbp) {
@@ -216,12 +202,12 @@ static double cost_of_operand(const Opening *self, int32_t source, Sbp need) {
     double bytes = self->choices->array_bytes[source], least = -1;
     if (!value) {
         if (self->context->rules->on_demand[source]) return 0;
-        return move(self, self->assignment->stored[source].axis[self->axis], need, bytes);
+        return reshard_bytes(self->assignment->stored[source].axis[self->axis], need, bytes, self->parts);
     }
     bool is_private = self->choices->uses[source] == 1;
     for (int32_t s = 0; value->states >> s; s++) {
         if (!(value->states >> s & 1)) continue;
-        double cost = (is_private ? value->least[s] : 0) + move(self, (Sbp)s, need, bytes);
+        double cost = (is_private ? value->least[s] : 0) + reshard_bytes((Sbp)s, need, bytes, self->parts);
         if (least < 0 || cost < least) least = cost;
     }
     return least;
@@ -260,7 +246,7 @@ static void weigh_pending(const Opening *self, OpenValue *value) {
         if (!sbp_is_partial(value->made)) return;
         value->is_wide = linearity_is_16bit_product(instruction);
         value->pending = 0;
-        value->finished = finish(self, value, SBP_B);
+        value->finished = made_to(self, value, sbp_partial(SBP_ADD), SBP_B);
         value->reduction = sbp_reduction(value->made);
         return;
     }
@@ -293,7 +279,7 @@ static void weigh_pending(const Opening *self, OpenValue *value) {
     value->beside = beside;
     value->reduction = reduction;
     value->is_wide = is_wide && linearity_is_16bit(instruction);
-    double here = finish(self, value, SBP_B);
+    double here = made_to(self, value, sbp_partial(SBP_ADD), SBP_B);
     value->carries_whole = here < above;
     value->finished = here < above ? here : above;
 }
@@ -307,7 +293,7 @@ static void weigh(Opening *self, OpenValue *value) {
         *least = value->is_operator ? 0 : made_to(self, value, value->made, (Sbp)s);
         for (int32_t k = 0; value->is_operator && k < operands; k++)
             *least += cost_of_operand(self, operand_of(self, i, k), need_of(self, i, k, (Sbp)s));
-        double carried = value->pending + finish(self, value, (Sbp)s);
+        double carried = value->pending + made_to(self, value, sbp_partial(SBP_ADD), (Sbp)s);
         if (!value->is_operator || value->pending < 0 || carried >= *least) continue;
         *least = carried;
         value->carried |= bit_of((Sbp)s);
@@ -324,7 +310,7 @@ static double cost_of_needs(const Opening *self, int32_t i, Sbp state) {
     double total = 0;
     if (self->asked[i] < self->choices->uses[i]) needs |= bit_of(SBP_B);
     for (int32_t s = 0; needs >> s; s++)
-        if (needs >> s & 1) total += move(self, state, (Sbp)s, self->choices->bytes[i]);
+        if (needs >> s & 1) total += reshard_bytes(state, (Sbp)s, self->choices->bytes[i], self->parts);
     return total;
 }
 

@@ -1,0 +1,26 @@
+/* The bytes that a device sends to reshard a tensor on one axis, by ring collectives. */
+#ifndef PROPAGATION_ASSIGN_RESHARD_BYTES_H
+#define PROPAGATION_ASSIGN_RESHARD_BYTES_H
+
+#include <stdbool.h>
+
+#include "propagation/sharding/sbp.h"
+
+/* From state `have` to state `want` of an axis of `parts` devices; `bytes`: of the tensor before the axis
+ * splits it. Making a value partial, and slicing a replicated one, send nothing. */
+static inline double reshard_bytes(Sbp have, Sbp want, double bytes, double parts) {
+    double ring = (parts - 1) / parts * bytes;
+    if (have == want || have == SBP_B || sbp_is_partial(want)) return 0;
+    if (sbp_is_partial(have)) return want == SBP_B ? 2 * ring : ring;
+    return want == SBP_B ? ring : ring / parts;
+}
+
+/* The same for a partial sum of a 16-bit value; `is_wide`: its addends are f32. They are added in parts, and
+ * an all-reduce gathers the rounded sums. */
+static inline double reshard_sum_bytes(Sbp want, double bytes, double parts, bool is_wide) {
+    double ring = (parts - 1) / parts * bytes;
+    if (is_wide && !sbp_is_partial(want)) return want == SBP_B ? 3 * ring : 2 * ring;
+    return reshard_bytes(sbp_partial(SBP_ADD), want, bytes, parts);
+}
+
+#endif
