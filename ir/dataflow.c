@@ -13,27 +13,6 @@ bool ir_is_scalar(const IrShape *shape) {
     return shape->type != DTYPE_TUPLE && shape->rank == 0;
 }
 
-bool ir_is_movement(IrOpcode opcode) {
-    static const bool table[IR_OPCODE_COUNT + 1] = {
-        [IR_BITCAST] = true,
-        [IR_BROADCAST] = true,
-        [IR_CONCATENATE] = true,
-        [IR_CONVERT] = true,
-        [IR_COPY] = true,
-        [IR_DYNAMIC_SLICE] = true,
-        [IR_DYNAMIC_UPDATE_SLICE] = true,
-        [IR_GET_TUPLE_ELEMENT] = true,
-        [IR_OPT_BARRIER] = true,
-        [IR_PAD] = true,
-        [IR_RESHAPE] = true,
-        [IR_REVERSE] = true,
-        [IR_SLICE] = true,
-        [IR_TRANSPOSE] = true,
-        [IR_TUPLE] = true,
-    };
-    return table[opcode];
-}
-
 int32_t ir_dataflow_element(const IrDataflow *flow, int32_t value, int64_t k) {
     const IrInstruction *instruction = &flow->module->instructions[value];
     if (instruction->opcode != IR_TUPLE || k < 0 || k >= instruction->operand_count) return -1;

@@ -26,10 +26,6 @@ int32_t ir_dataflow_operand(const IrDataflow *flow, const IrInstruction *instruc
 /* Element k of the tuple that `value` is, if a tuple instruction made it, else -1. */
 int32_t ir_dataflow_element(const IrDataflow *flow, int32_t value, int64_t k);
 
-/* Returns whether the operator moves its elements unchanged: views, slices, broadcasts, conversions,
- * tuples. */
-bool ir_is_movement(IrOpcode opcode);
-
 bool ir_same_dimensions(const IrShape *a, const IrShape *b); /* arrays of any types */
 bool ir_is_scalar(const IrShape *shape);
 

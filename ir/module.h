@@ -21,7 +21,7 @@
 #define IR_MAX_RANK 16
 
 typedef enum IrOpcode {
-#define OPCODE(name, text, arity, rule) IR_##name,
+#define OPCODE(name, ...) IR_##name,
 #include "ir/opcodes.def"
 #undef OPCODE
     IR_OPCODE_COUNT,
@@ -31,6 +31,22 @@ typedef enum IrOpcode {
 const char *ir_opcode_name(IrOpcode opcode);
 IrOpcode ir_opcode_from_name(const char *name); /* IR_UNKNOWN for an unknown name */
 int32_t ir_opcode_arity(IrOpcode opcode);       /* -1: any */
+
+/* Facts in the last column of opcodes.def. */
+typedef enum IrOpcodeFact {
+    FACT_MOVES = 1 << 0,    /* moves elements unchanged: views, slices, broadcasts, conversions, tuples */
+    FACT_NO_FLOPS = 1 << 1, /* moves, makes or renames values and computes nothing */
+    FACT_TRANSCENDENTAL = 1 << 2, /* counted apart from FLOPs */
+    FACT_COSTLY = 1 << 3,         /* floating work that one would rather store than repeat */
+    FACT_CHEAP = 1 << 4,          /* a fusion may recompute it instead of reading its result */
+    FACT_EFFECT = 1 << 5,         /* stays, even if no output needs it */
+    FACT_DIMENSIONS = 1 << 6,     /* has the attribute `dimensions` */
+    FACT_PARTITIONED = 1 << 7,    /* only in modules that are divided among devices */
+    FACT_COMPILED = 1 << 8,       /* only in compiled modules */
+    FACT_HOST = 1 << 9            /* needs a channel to the host */
+} IrOpcodeFact;
+bool ir_opcode_has(IrOpcode opcode, IrOpcodeFact fact);
+
 /* Its rule class is ELEMENTWISE: result element i depends on element i of each operand of that shape. */
 bool ir_is_elementwise(IrOpcode opcode);
 

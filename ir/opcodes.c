@@ -1,4 +1,4 @@
-/* Opcodes: names and arities, from the one table in opcodes.def.
+/* Opcodes: their names and facts, from the one table in opcodes.def.
  *
  * Names are looked up through a hash table of 512 slots that is filled once,
  * so that a module of tens of thousands of instructions costs one probe or two
@@ -15,12 +15,16 @@ enum { SLOT_COUNT = 512 };
 typedef struct OpcodeRow {
     const char *name;
     int32_t arity;
+    bool is_elementwise;
+    uint16_t facts; /* IrOpcodeFact */
 } OpcodeRow;
 
-static const OpcodeRow rows[IR_OPCODE_COUNT] = {
-#define OPCODE(name, text, arity, rule) [IR_##name] = {text, arity},
+static const OpcodeRow rows[IR_OPCODE_COUNT + 1] = {
+#define OPCODE(name, text, arity, rule, linearity, cost, facts) \
+    [IR_##name] = {text, arity, __builtin_strcmp(#rule, "ELEMENTWISE") == 0, facts},
 #include "ir/opcodes.def"
 #undef OPCODE
+    [IR_UNKNOWN] = {"unknown", -1, false, FACT_EFFECT},
 };
 
 static int16_t slots[SLOT_COUNT]; /* opcode + 1, or 0 where empty */
@@ -39,7 +43,7 @@ static void fill_slots(void) {
 }
 
 const char *ir_opcode_name(IrOpcode opcode) {
-    return opcode < IR_OPCODE_COUNT ? rows[opcode].name : "unknown";
+    return rows[opcode].name;
 }
 
 IrOpcode ir_opcode_from_name(const char *name) {
@@ -51,14 +55,13 @@ IrOpcode ir_opcode_from_name(const char *name) {
 }
 
 int32_t ir_opcode_arity(IrOpcode opcode) {
-    return opcode < IR_OPCODE_COUNT ? rows[opcode].arity : -1;
+    return rows[opcode].arity;
 }
 
 bool ir_is_elementwise(IrOpcode opcode) {
-    static const char *const classes[IR_OPCODE_COUNT] = {
-#define OPCODE(name, text, arity, rule) #rule,
-#include "ir/opcodes.def"
-#undef OPCODE
-    };
-    return opcode < IR_OPCODE_COUNT && strcmp(classes[opcode], "ELEMENTWISE") == 0;
+    return rows[opcode].is_elementwise;
+}
+
+bool ir_opcode_has(IrOpcode opcode, IrOpcodeFact fact) {
+    return (rows[opcode].facts & fact) != 0;
 }

@@ -42,18 +42,6 @@ static bool reads_a_part(IrOpcode opcode) {
     return opcode == IR_GATHER || opcode == IR_SLICE || opcode == IR_DYNAMIC_SLICE;
 }
 
-/* Operators that move, make or rename values and compute nothing. */
-static bool moves_only(IrOpcode opcode) {
-    static const bool moving[IR_OPCODE_COUNT + 1] = {
-        [IR_BITCAST] = true,   [IR_BROADCAST] = true, [IR_CONCATENATE] = true,
-        [IR_CONSTANT] = true,  [IR_COPY] = true,      [IR_DYNAMIC_SLICE] = true,
-        [IR_GATHER] = true,    [IR_IOTA] = true,      [IR_PAD] = true,
-        [IR_RESHAPE] = true,   [IR_REVERSE] = true,   [IR_SLICE] = true,
-        [IR_TRANSPOSE] = true, [IR_TUPLE] = true,     [IR_DYNAMIC_UPDATE_SLICE] = true,
-    };
-    return moving[opcode];
-}
-
 /* FLOPs of a local instruction: the shard's operands and results in the place
  * of the canonical instruction's. */
 static double instruction_flops(const Program *program, const ProgramInstruction *instruction) {
@@ -128,7 +116,8 @@ static void instruction_work(OperatorWork *work, const Program *program,
     for (int32_t k = part ? 1 : 0; k < instruction->operand_count; k++)
         work->bytes += array_bytes(&program->values[instruction->operands[k]].shape);
     work->unit = unit_of(instruction->opcode);
-    if (!moves_only(instruction->opcode)) work->flops = instruction_flops(program, instruction);
+    if (!ir_opcode_has(instruction->opcode, FACT_NO_FLOPS))
+        work->flops = instruction_flops(program, instruction);
 }
 
 static void fusion_work(OperatorWork *work, const Program *program, const ProgramFusion *fusion) {

@@ -43,31 +43,18 @@ static const IrShape *result_of(const Terms *self, const ProgramInstruction *of)
     return &self->program->values[of->first_result].shape;
 }
 
-static OperatorClass class_of(IrOpcode opcode) {
-    static const uint8_t kinds[IR_OPCODE_COUNT + 1] = {
-        [IR_DIVIDE] = OPERATOR_CLASS_DIVIDE,
-        [IR_REMAINDER] = OPERATOR_CLASS_DIVIDE,
-        [IR_SQRT] = OPERATOR_CLASS_SQUARE_ROOT,
-        [IR_RSQRT] = OPERATOR_CLASS_SQUARE_ROOT,
-        [IR_EXPONENTIAL] = OPERATOR_CLASS_EXPONENTIAL,
-        [IR_EXPONENTIAL_MINUS_ONE] = OPERATOR_CLASS_EXPONENTIAL,
-        [IR_LOG] = OPERATOR_CLASS_LOGARITHM,
-        [IR_LOG_PLUS_ONE] = OPERATOR_CLASS_LOGARITHM,
-        [IR_TANH] = OPERATOR_CLASS_TANH,
-        [IR_LOGISTIC] = OPERATOR_CLASS_LOGISTIC,
-        [IR_ERF] = OPERATOR_CLASS_ERF,
-        [IR_POWER] = OPERATOR_CLASS_POWER,
-        [IR_SINE] = OPERATOR_CLASS_SINE,
-        [IR_COSINE] = OPERATOR_CLASS_SINE,
-        [IR_CONVERT] = OPERATOR_CLASS_CONVERT,
-    };
-    return kinds[opcode] ? (OperatorClass)kinds[opcode] : OPERATOR_CLASS_CHEAP;
-}
+/* The class of every opcode inside a fusion. */
+static const OperatorClass class_of_opcode[IR_OPCODE_COUNT + 1] = {
+#define OPCODE(name, text, arity, rule, linearity, cost, facts) [IR_##name] = OPERATOR_CLASS_##cost,
+#include "ir/opcodes.def"
+#undef OPCODE
+    [IR_UNKNOWN] = OPERATOR_CLASS_CHEAP,
+};
 
 /* One operator on every element of an index space of n. */
 static void add_operator(Terms *self, IrOpcode opcode, Dtype type, double n) {
     double wide = dtype_bytes(type) == 8 ? 2 : 1;
-    add(self, wide, class_of(opcode), n, 0, 0, 0);
+    add(self, wide, class_of_opcode[opcode], n, 0, 0, 0);
     if (!is_narrow(type) || opcode == IR_CONVERT) return;
     add(self, 1, OPERATOR_CLASS_CHEAP_BF16, n, 0, 0, 0);
     add(self, -1, OPERATOR_CLASS_CHEAP, n, 0, 0, 0);

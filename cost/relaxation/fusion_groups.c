@@ -162,7 +162,7 @@ static void find_leaves(const Paths *self) {
     for (int32_t n = 0; n < context->choices->decided_count; n++) {
         int32_t i = context->choices->decided[n];
         if (fusion_groups_is_element_wise(context->canonical, i) &&
-            program_may_redo(context->canonical->instructions[i].opcode))
+            ir_opcode_has(context->canonical->instructions[i].opcode, FACT_CHEAP))
             find_leaf(self, i);
     }
 }

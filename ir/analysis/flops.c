@@ -37,18 +37,6 @@
 /* Bytes of one entry in the index table of a tuple. */
 #define POINTER_BYTES 8.0
 
-static bool is_transcendental(IrOpcode opcode) {
-    static const bool table[IR_OPCODE_COUNT + 1] = {
-        [IR_ACOS] = true,   [IR_ACOSH] = true, [IR_ASIN] = true,         [IR_ASINH] = true,
-        [IR_ATAN] = true,   [IR_ATAN2] = true, [IR_ATANH] = true,        [IR_CBRT] = true,
-        [IR_COSINE] = true, [IR_COSH] = true,  [IR_ERF] = true,          [IR_EXPONENTIAL] = true,
-        [IR_LOG] = true,    [IR_SQRT] = true,  [IR_LOG_PLUS_ONE] = true, [IR_EXPONENTIAL_MINUS_ONE] = true,
-        [IR_SINE] = true,   [IR_POWER] = true, [IR_LOGISTIC] = true,     [IR_RSQRT] = true,
-        [IR_TAN] = true,    [IR_SINH] = true,  [IR_TANH] = true,
-    };
-    return table[opcode];
-}
-
 /* Number of elements; for a tuple, of its first array. */
 static double elements(const IrShape *shape) {
     double product = 1;
@@ -200,7 +188,7 @@ static IrWork arithmetic(const IrComputationWork *computations, const IrInstruct
     IrOpcode opcode = instruction->opcode;
     IrWork work = {0};
     if (ir_is_elementwise(opcode)) {
-        if (is_transcendental(opcode)) work.transcendentals = elements(result);
+        if (ir_opcode_has(opcode, FACT_TRANSCENDENTAL)) work.transcendentals = elements(result);
         else if (opcode != IR_COPY) work.flops = elements(result);
         return work;
     }

@@ -319,7 +319,8 @@ static void mark_inputs(Phases *work, const IrRoles *roles) {
         work->free[i] = !follows_parameter[i];
         bool is_parameter = instruction->opcode == IR_PARAMETER;
         work->follows_forward[i] |= work->forward[i] && !is_parameter && !work->free[i];
-        work->follows_work[i] = !work->free[i] && !is_parameter && !ir_is_movement(instruction->opcode);
+        work->follows_work[i] =
+            !work->free[i] && !is_parameter && !ir_opcode_has(instruction->opcode, FACT_MOVES);
     }
     ir_flow_mark_dependents(graph, work->follows_forward);
     ir_flow_mark_dependents(graph, work->follows_work);

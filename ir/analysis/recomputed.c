@@ -291,14 +291,7 @@ static AmStatus collect_forward(ClassSet *set, const Classes *work, const IrPhas
 
 /* Floating work that one would rather store than repeat. */
 static bool is_dear(const IrInstruction *instruction) {
-    static const bool table[IR_OPCODE_COUNT + 1] = {
-        [IR_CONVOLUTION] = true, [IR_COSINE] = true, [IR_DOT] = true,           [IR_ERF] = true,
-        [IR_EXPONENTIAL] = true, [IR_GATHER] = true, [IR_LOG] = true,           [IR_LOGISTIC] = true,
-        [IR_POWER] = true,       [IR_REDUCE] = true, [IR_REDUCE_WINDOW] = true, [IR_RSQRT] = true,
-        [IR_SCATTER] = true,     [IR_SINE] = true,   [IR_SORT] = true,          [IR_SQRT] = true,
-        [IR_TANH] = true,
-    };
-    return table[instruction->opcode] &&
+    return ir_opcode_has(instruction->opcode, FACT_COSTLY) &&
            (dtype_is_floating(instruction->shape.type) || dtype_is_complex(instruction->shape.type));
 }
 
@@ -336,7 +329,8 @@ static void extend_to_operands(const IrFlowGraph *graph, IrPhase *phases, const 
         const IrInstruction *instruction = &graph->module->instructions[i];
         for (int32_t k = 0; phases[i] == IR_PHASE_RECOMPUTED && k < instruction->operand_count; k++) {
             int32_t operand = ir_dataflow_operand(graph->flow, instruction, k);
-            bool is_moved = ir_is_movement(graph->module->instructions[operand].opcode) || free[operand];
+            bool is_moved =
+                ir_opcode_has(graph->module->instructions[operand].opcode, FACT_MOVES) || free[operand];
             if (phases[operand] == IR_PHASE_BACKWARD && is_moved) phases[operand] = IR_PHASE_RECOMPUTED;
         }
     }
@@ -365,7 +359,7 @@ AmStatus ir_find_recomputed(IrPhase *phases, int32_t *repeats, Arena *scratch, c
     keep_dear(graph, is_repeated, groups, is_worth);
     for (int32_t i = 0; i < graph->count; i++) {
         repeats[i] = -1;
-        if (!is_repeated[i] || ir_is_movement(module->instructions[i].opcode)) continue;
+        if (!is_repeated[i] || ir_opcode_has(module->instructions[i].opcode, FACT_MOVES)) continue;
         phases[i] = IR_PHASE_RECOMPUTED;
         repeats[i] = forward.first[slot_of(&forward, work.classes[i])];
     }

@@ -313,30 +313,11 @@ static FillFunction *const fillers[IR_OPCODE_COUNT + 1] = {
     [IR_TRIANGULAR_SOLVE] = fill_options,
 };
 
-/* The opcodes for which `dimensions` is an attribute. */
-static const bool has_dimensions[IR_UNKNOWN + 1] = {
-    [IR_ALL_GATHER] = true,
-    [IR_ALL_GATHER_START] = true,
-    [IR_ALL_TO_ALL] = true,
-    [IR_BROADCAST] = true,
-    [IR_CONCATENATE] = true,
-    [IR_GET_DIMENSION_SIZE] = true,
-    [IR_IOTA] = true,
-    [IR_MAP] = true,
-    [IR_REDUCE] = true,
-    [IR_REDUCE_SCATTER] = true,
-    [IR_REVERSE] = true,
-    [IR_SCAN] = true,
-    [IR_SET_DIMENSION_SIZE] = true,
-    [IR_SORT] = true,
-    [IR_TRANSPOSE] = true,
-};
-
 AmStatus build_attributes(const Builder *builder, const IrAttributes **attributes, IrOpcode opcode,
                           const Hlo__HloInstructionProto *message) {
     *attributes = &no_attributes;
     FillFunction *fill = fillers[opcode];
-    bool takes_dimensions = has_dimensions[opcode] && message->n_dimensions > 0;
+    bool takes_dimensions = ir_opcode_has(opcode, FACT_DIMENSIONS) && message->n_dimensions > 0;
     if (fill == NULL && !takes_dimensions) return AM_OK;
     IrAttributes *built = ARENA_ARRAY(builder->arena, IrAttributes, 1);
     if (built == NULL) return am_fail_memory(builder->error, sizeof *built);

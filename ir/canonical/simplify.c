@@ -16,36 +16,7 @@
 #include "ir/hlo.pb-c.h"
 
 bool ir_has_effect(const IrInstruction *instruction) {
-    static const bool table[IR_OPCODE_COUNT + 1] = {
-        [IR_ALL_GATHER] = true,
-        [IR_ALL_GATHER_DONE] = true,
-        [IR_ALL_GATHER_START] = true,
-        [IR_ALL_REDUCE] = true,
-        [IR_ALL_REDUCE_DONE] = true,
-        [IR_ALL_REDUCE_START] = true,
-        [IR_ALL_TO_ALL] = true,
-        [IR_ASYNC_DONE] = true,
-        [IR_ASYNC_START] = true,
-        [IR_ASYNC_UPDATE] = true,
-        [IR_COLLECTIVE_BROADCAST] = true,
-        [IR_COLLECTIVE_PERMUTE] = true,
-        [IR_COLLECTIVE_PERMUTE_DONE] = true,
-        [IR_COLLECTIVE_PERMUTE_START] = true,
-        [IR_COLLECTIVE_REDUCE] = true,
-        [IR_DOMAIN] = true,
-        [IR_INFEED] = true,
-        [IR_OUTFEED] = true,
-        [IR_RAGGED_ALL_TO_ALL] = true,
-        [IR_RECV] = true,
-        [IR_RECV_DONE] = true,
-        [IR_REDUCE_SCATTER] = true,
-        [IR_RNG] = true,
-        [IR_RNG_GET_AND_UPDATE_STATE] = true,
-        [IR_SEND] = true,
-        [IR_SEND_DONE] = true,
-        [IR_UNKNOWN] = true,
-    };
-    if (table[instruction->opcode]) return true;
+    if (ir_opcode_has(instruction->opcode, FACT_EFFECT)) return true;
     return instruction->opcode == IR_CUSTOM_CALL && instruction->message &&
            instruction->message->custom_call_has_side_effect;
 }

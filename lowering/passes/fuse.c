@@ -232,25 +232,6 @@ static double value_bytes(const Fuser *self, int32_t value) {
     return (double)(self->program->is_uneven ? dtype_bytes(shape->type) : ir_shape_bytes(shape));
 }
 
-bool program_may_redo(IrOpcode opcode) {
-    switch (opcode) {
-    case IR_ADD:
-    case IR_SUBTRACT:
-    case IR_MULTIPLY:
-    case IR_DIVIDE:
-    case IR_NEGATE:
-    case IR_CONVERT:
-    case IR_SELECT:
-    case IR_COMPARE:
-    case IR_MAXIMUM:
-    case IR_MINIMUM:
-    case IR_AND:
-    case IR_OR:
-    case IR_NOT: return true;
-    default: return false;
-    }
-}
-
 static bool is_wanted(const Fuser *self, int32_t i) {
     return self->wanted[self->program->instructions[i].first_result];
 }
@@ -281,7 +262,7 @@ static void read_value(const Fuser *self, Redoing *redoing, int32_t value) {
 /* Follows the sources of instruction i to values that are in memory anyway. */
 static void follow(const Fuser *self, Redoing *redoing, int32_t i) {
     const ProgramInstruction *instruction = &self->program->instructions[i];
-    if (!program_may_redo(instruction->opcode) || redoing->instruction_count == MOST_REDONE)
+    if (!ir_opcode_has(instruction->opcode, FACT_CHEAP) || redoing->instruction_count == MOST_REDONE)
         redoing->is_possible = false;
     else redoing->instructions[redoing->instruction_count++] = i;
     for (int32_t k = 0; k < instruction->operand_count && redoing->is_possible; k++) {

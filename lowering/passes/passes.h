@@ -13,9 +13,6 @@ AmStatus program_absorb_transposes(Program *program, AmError *error);
 /* Sums into the products that make their terms, element-wise chains into fusions, steps in order.
  * Deterministic, linear but for the ordering heap. */
 AmStatus program_fuse(Program *program, AmError *error);
-/* Returns whether a fusion may compute such an operator again that an earlier one has computed, rather than
- * read its result from memory. */
-bool program_may_redo(IrOpcode opcode);
 /* Offsets for all values: parameters first, temporaries best-fit by lifetime,
  * in-place where a step's input dies there and is read element by element, or
  * changed in part by a dynamic-update-slice (whose result may then be operand 0's

@@ -119,7 +119,7 @@ static void find_weights(Finder *self) {
 /* The weight that operand k of a product is, or NO_WEIGHT. */
 static int32_t weight_read(const Finder *self, int32_t i, int32_t k) {
     int32_t value = operand_of(self, i, k);
-    while (operand_count(self, value) == 1 && ir_is_movement(instruction_at(self, value)->opcode))
+    while (operand_count(self, value) == 1 && ir_opcode_has(instruction_at(self, value)->opcode, FACT_MOVES))
         value = operand_of(self, value, 0);
     int32_t parameter = self->parameter_of[value];
     if (parameter >= 0 && self->roles->parameters[parameter].role == IR_ROLE_WEIGHT) return parameter;

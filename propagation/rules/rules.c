@@ -56,7 +56,7 @@ typedef enum RuleClass {
 } RuleClass;
 
 static const RuleClass class_of_opcode[IR_OPCODE_COUNT + 1] = {
-#define OPCODE(name, text, arity, rule) [IR_##name] = RULE_##rule,
+#define OPCODE(name, text, arity, rule, ...) [IR_##name] = RULE_##rule,
 #include "ir/opcodes.def"
 #undef OPCODE
     [IR_UNKNOWN] = RULE_BLOCKED,

@@ -58,7 +58,7 @@ static bool is_scalar(const Seeder *self, int32_t i) {
 /* Moves, converts or changes elements one by one. */
 static bool is_light(const Seeder *self, int32_t i) {
     IrOpcode opcode = instruction_at(self, i)->opcode;
-    return ir_is_movement(opcode) || ir_is_elementwise(opcode);
+    return ir_opcode_has(opcode, FACT_MOVES) || ir_is_elementwise(opcode);
 }
 
 static bool is_forward(const Seeder *self, int32_t i) {

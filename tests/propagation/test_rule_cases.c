@@ -357,7 +357,7 @@ static void test_coverage(void **state) {
         IrOpcode opcode;
         const char *rule;
     } opcodes[] = {
-#define OPCODE(name, text, arity, rule) {IR_##name, #rule},
+#define OPCODE(name, text, arity, rule, ...) {IR_##name, #rule},
 #include "ir/opcodes.def"
 #undef OPCODE
     };

@@ -378,7 +378,7 @@ static void test_document(void **state) {
     static const struct {
         const char *name, *rule;
     } operators[] = {
-#define OPCODE(name, text, arity, rule) {text, #rule},
+#define OPCODE(name, text, arity, rule, ...) {text, #rule},
 #include "ir/opcodes.def"
 #undef OPCODE
     };

@@ -21,7 +21,7 @@ static const struct {
     int32_t arity;
     const char *rule;
 } operators[] = {
-#define OPCODE(name, text, arity, rule) {IR_##name, arity, #rule},
+#define OPCODE(name, text, arity, rule, ...) {IR_##name, arity, #rule},
 #include "ir/opcodes.def"
 #undef OPCODE
 };
