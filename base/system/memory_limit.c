@@ -2,12 +2,17 @@
 #define _DEFAULT_SOURCE
 #include "base/system/memory_limit.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/system/cgroup.h"
+#include "base/system/clock.h"
+
+/* Seconds for which limits of the running system count as known. */
+#define KNOWN_SECONDS 1.0
 
 typedef struct Search {
     MemoryLimit limit;
@@ -38,9 +43,25 @@ static MemoryLimit find_limit(const char *root, bool with_high) {
     return search.limit;
 }
 
+/* Each allocation of a rank needs the limit: reading a dozen files takes longer than a small step. */
+static MemoryLimit find_limit_of_system(void) {
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static MemoryLimit known;
+    static double since;
+    pthread_mutex_lock(&mutex);
+    double now = clock_seconds();
+    if (!known.name || now > since + KNOWN_SECONDS) {
+        known = find_limit("", true);
+        since = now;
+    }
+    MemoryLimit limit = known;
+    pthread_mutex_unlock(&mutex);
+    return limit;
+}
+
 MemoryLimit memory_limit(const char *root) {
     static const int own[] = {RLIMIT_AS, RLIMIT_DATA};
-    MemoryLimit limit = find_limit(root, true);
+    MemoryLimit limit = *root ? find_limit(root, true) : find_limit_of_system();
     for (size_t k = 0; k < sizeof own / sizeof *own; k++) {
         struct rlimit of;
         if (getrlimit(own[k], &of) == 0 && of.rlim_cur != RLIM_INFINITY && of.rlim_cur < INT64_MAX)
