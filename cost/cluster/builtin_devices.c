@@ -20,7 +20,9 @@
  * f32 (256, 512, 1024 and 4096 cubed reach 0.2, 0.6, 0.8 and 0.92), the H200 at large sizes, and the B200
  * from 1e10 FLOPs (medians of 514 products; below, the absolute rate of the H100). The other devices take the
  * curve of the nearest: Turing that of Volta; Ada that of Ampere; MI300X, MI355X and Trainium2 that of the
- * B200; TPUs that of the H100. Memory runs at 0.3 to 0.6 of its rate around 1 MB and near 0.9 at 100 MB.
+ * B200; TPUs that of the H100. 16-bit products of Volta, Ampere, Ada and Blackwell have measured shapes
+ * instead: those of the V100, the A100 (Ampere and Ada) and the B200, each at its own peak. Memory runs at
+ * 0.3 to 0.6 of its rate around 1 MB and near 0.9 at 100 MB.
  */
 #include <string.h>
 #include <strings.h>
@@ -117,6 +119,30 @@ static const DeviceRow devices[] = {
     {"Trainium2", "neuronlink-3", 96 * GIB, 2900e9, 181e12, 667e12, 667e12, 1299e12, 1e-6, &blackwell_dot,
      NULL, &gpu_memory},
     {"host", "memory", 4 * GIB, 8e9, 30e9, 0, 0, 0, 2e-7, &host_dot, NULL, NULL},
+};
+
+/* Device types whose 16-bit products are priced by measured shapes (cost/measured), and their rate over that
+ * of the measured device, at equal shares of the peaks. A card at its power limit has a clock in proportion
+ * to the cube root of the power: the A100's SXM module has 400 W, the measured PCIe card 300 W. */
+static const struct {
+    const char *type, *device;
+    double rate;
+} measured_types[] = {
+    {"V100-32GB", "V100", 1},
+    {"V100-16GB", "V100", 1},
+    {"A100-PCIe-40GB", "A100", 1},
+    {"A100-PCIe-80GB", "A100", 1},
+    {"A100-40GB", "A100", 1.1},
+    {"A100-80GB", "A100", 1.1},
+    {"A10", "A100", 1},
+    {"A40", "A100", 1},
+    {"RTX-3090", "A100", 1},
+    {"L4", "A100", 1},
+    {"L40S", "A100", 1},
+    {"RTX-4090", "A100", 1},
+    {"B200", "B200", 1},
+    {"GB200", "B200", 1},
+    {"GB300", "B200", 1},
 };
 
 /* Other usual names of a device type. */
@@ -216,6 +242,11 @@ json_t *cluster_builtin_device_type(const char *name) {
         json_pack("{s:I, s:f, s:o, s:f, s:o}", "memory_bytes", row->memory_bytes, "memory_bytes_per_second",
                   row->memory_bytes_per_second, "flops_per_second", flops, "kernel_launch_seconds",
                   row->kernel_launch_seconds, "efficiency", efficiency);
+    for (size_t k = 0; k < sizeof measured_types / sizeof *measured_types; k++)
+        if (strcmp(measured_types[k].type, name) == 0)
+            json_object_set_new(
+                type, "measured",
+                json_pack("{s:s, s:f}", "device", measured_types[k].device, "rate", measured_types[k].rate));
     if (strcmp(name, "host") == 0) /* it computes or communicates */
         json_object_set_new(type, "overlaps_communication", json_false());
     return type;

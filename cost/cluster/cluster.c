@@ -22,6 +22,7 @@
 #include "cost/cluster/nccl_options.h"
 #include "cost/cluster/operator_curves.h"
 #include "cost/cluster/topology.h"
+#include "cost/measured/measured_device.h"
 #include "propagation/sharding/mesh.h"
 
 enum { MOST_CURVE_POINTS = 64 };
@@ -202,6 +203,26 @@ static AmStatus read_efficiency(ClusterReader *self, ClusterDeviceType *type, js
     return read_curve(self, &type->memory, efficiency, "memory", where);
 }
 
+/* "measured": {"device": "A100", "rate": 1.1} */
+static AmStatus read_measured(ClusterReader *self, ClusterDeviceType *type, json_t *object,
+                              const char *where) {
+    static const char *const keys[] = {"device", "rate", NULL};
+    json_t *measured = json_object_get(object, "measured");
+    type->measured_rate = 1;
+    if (!measured) return AM_OK;
+    where = where_member(self, where, "measured");
+    if (!json_is_object(measured)) return fail_at(self, where, "expected an object");
+    TRY(json_only_keys(measured, keys, self->source, where, self->error));
+    const char *name = json_string_value(json_object_get(measured, "device"));
+    type->measured = name ? measured_device_find(name) : NULL;
+    if (!type->measured)
+        return fail_at(self, where_member(self, where, "device"), "expected \"A100\", \"V100\" or \"B200\"");
+    if (json_object_get(measured, "rate"))
+        TRY(json_get_number(&type->measured_rate, measured, "rate", 0.01, 100, self->source, where,
+                            self->error));
+    return AM_OK;
+}
+
 static AmStatus read_type(ClusterReader *self, ClusterDeviceType *type, json_t *object, const char *where) {
     static const char *const keys[] = {"memory_bytes",
                                        "memory_bytes_per_second",
@@ -210,6 +231,7 @@ static AmStatus read_type(ClusterReader *self, ClusterDeviceType *type, json_t *
                                        "overlaps_communication",
                                        "efficiency",
                                        "operators",
+                                       "measured",
                                        "processors",
                                        NULL};
     if (!json_is_object(object)) return fail_at(self, where, "expected an object");
@@ -221,6 +243,7 @@ static AmStatus read_type(ClusterReader *self, ClusterDeviceType *type, json_t *
     TRY(read_flops(self, type, object, where));
     TRY(read_optional_seconds(self, &type->kernel_launch_seconds, object, "kernel_launch_seconds", where));
     TRY(read_overlap(self, type, object, where));
+    TRY(read_measured(self, type, object, where));
     type->processors = 1;
     if (json_object_get(object, "processors"))
         TRY(json_get_number(&type->processors, object, "processors", 1e-3, 1, self->source, where,

@@ -18,6 +18,8 @@
  */
 #include "cost/operator/operator.h"
 
+#include <math.h>
+
 #include "cost/operator/operator_terms.h"
 #include "cost/operator/profile.h"
 #include "ir/analysis/flops.h"
@@ -91,6 +93,27 @@ static double copied_bytes(const Program *program, const ProgramInstruction *ins
     return bytes;
 }
 
+/* The sizes of a product of the two first operands. */
+static ProductSize product_size(const Program *program, const ProgramInstruction *instruction) {
+    const IrDot *dot = instruction->attributes->dot;
+    const IrShape *left = &program->values[instruction->operands[0]].shape;
+    const IrShape *right = &program->values[instruction->operands[1]].shape;
+    ProductSize size = {.count = 1, .k = 1};
+    bool left_inside = false, right_inside = false;
+    for (int32_t d = 0; d < dot->batch_count; d++) size.count *= (double)left->dimensions[dot->lhs_batch[d]];
+    for (int32_t d = 0; d < dot->contracting_count; d++) {
+        size.k *= (double)left->dimensions[dot->lhs_contracting[d]];
+        left_inside |= dot->lhs_contracting[d] == left->rank - 1;
+        right_inside |= dot->rhs_contracting[d] == right->rank - 1;
+    }
+    double shared = size.count * size.k;
+    if (!(shared > 0)) return (ProductSize){0};
+    size.m = (double)ir_shape_elements(left) / shared;
+    size.n = (double)ir_shape_elements(right) / shared;
+    size.layout = right_inside ? PRODUCT_TN : left_inside ? PRODUCT_NN : PRODUCT_NT;
+    return size;
+}
+
 static void instruction_work(OperatorWork *work, const Program *program,
                              const ProgramInstruction *instruction) {
     const IrShape *result = &program->values[instruction->first_result].shape;
@@ -116,6 +139,7 @@ static void instruction_work(OperatorWork *work, const Program *program,
     for (int32_t k = part ? 1 : 0; k < instruction->operand_count; k++)
         work->bytes += array_bytes(&program->values[instruction->operands[k]].shape);
     work->unit = unit_of(instruction->opcode);
+    if (instruction->opcode == IR_DOT) work->product = product_size(program, instruction);
     if (!ir_opcode_has(instruction->opcode, FACT_NO_FLOPS))
         work->flops = instruction_flops(program, instruction);
 }
@@ -157,6 +181,22 @@ static bool find_measured(const OperatorWork *work, const ProfileType *profile, 
     return is_known;
 }
 
+/* Of the memory's rate that attention products of the V100 reach, with heads of 64 to 128. */
+#define BATCHED_PRODUCT_RATE 0.55
+
+/* A product of 16-bit types on a device that has measured ones. Work without the sizes of the product, or a
+ * part of it, takes at least as long as any product. */
+static double measured_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
+    double peak = type->flops_per_second[work->type] * type->measured_rate;
+    const ProductSize *size = &work->product;
+    double sized = 2 * size->count * size->m * size->n * size->k;
+    bool is_whole = fabs(sized - work->flops) <= 1e-6 * work->flops;
+    double arithmetic = is_whole ? measured_product_seconds(type->measured, size, peak)
+                                 : measured_product_bound(type->measured, work->flops, peak);
+    double rate = is_whole && size->count > 1 ? BATCHED_PRODUCT_RATE : 1;
+    return fmax(arithmetic, work->bytes / (rate * type->memory_bytes_per_second));
+}
+
 double operator_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
     double measured, processors = type->processors > 0 ? type->processors : 1;
     if (!work->is_run) return 0;
@@ -167,6 +207,8 @@ double operator_seconds(const OperatorWork *work, const ClusterDeviceType *type)
         return measured / processors;
     if (type->profile && work->step && find_measured(work, type->profile, PROFILE_PROBE, &measured))
         return measured / processors;
+    if (type->measured && work->unit == OPERATOR_DOT && (work->type == DTYPE_F16 || work->type == DTYPE_BF16))
+        return type->kernel_launch_seconds + measured_seconds(work, type);
     double arithmetic = 0, memory = 0;
     if (work->flops > 0) {
         if (work->unit == OPERATOR_VECTOR) {

@@ -1,0 +1,49 @@
+/* Matrix products and fused attention in 16-bit types by measurements of a device.
+ *
+ * A product of m x k and k x n takes 2 (m + a) (n + a) (k + b) / (peak e) seconds, with e, a and b fitted for
+ * a device and a layout (device_fits.def, by bench/fit_products.py). At measured shapes it takes the measured
+ * time, and no more or less than measured shapes that are larger or smaller in every size. So a time never
+ * falls when a size grows. Where measurements contradict that, the time lies between them.
+ *
+ * Fused attention keeps scores in the registers: it takes c 2 (R + a) K (d + d') / (peak e) for R rows of
+ * queries, K keys, and sizes d and d' of a head of keys and of values, with c = 1 forward and 2.5 backward.
+ * The fits are of causal attention; without a mask it takes twice as long.
+ */
+#ifndef COST_MEASURED_MEASURED_DEVICE_H
+#define COST_MEASURED_MEASURED_DEVICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* How row-major operands m x k and k x n lie: as named, or the right one transposed (n x k), or the left one
+ * (k x m). The last is the gradient of a weight. */
+typedef enum ProductLayout { PRODUCT_NN, PRODUCT_TN, PRODUCT_NT, PRODUCT_LAYOUTS } ProductLayout;
+
+typedef enum AttentionPass { ATTENTION_FORWARD, ATTENTION_BACKWARD, ATTENTION_PASSES } AttentionPass;
+
+typedef struct ProductSize {
+    ProductLayout layout;
+    double count, m, n, k; /* `count` products of one size, in one kernel */
+} ProductSize;
+
+typedef struct AttentionSize {
+    double batch, heads, kv_heads; /* on one device */
+    double rows, keys;             /* of a sequence */
+    double key_size, value_size;   /* of a head */
+    bool is_causal;
+} AttentionSize;
+
+/* "A100", "V100" or "B200"; NULL for other names. */
+typedef struct MeasuredDevice MeasuredDevice;
+const MeasuredDevice *measured_device_find(const char *name);
+
+/* Seconds behind the launch, on a device with this peak of the type in FLOP/s; the measured one's is 312e12,
+ * 125e12 and 2250e12. */
+double measured_product_seconds(const MeasuredDevice *device, const ProductSize *size, double peak);
+/* No product of so many FLOPs takes less. */
+double measured_product_bound(const MeasuredDevice *device, double flops, double peak);
+/* A device without measured attention takes the A100's share of its peak. */
+double measured_attention_seconds(const MeasuredDevice *device, AttentionPass pass, const AttentionSize *size,
+                                  double peak);
+
+#endif
