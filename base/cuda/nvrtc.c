@@ -97,15 +97,14 @@ static void digest_of(char digest[DIGEST + 1], const char *data, int64_t bytes) 
 
 /* Returns the file of this compilation, or NULL: there is no home, or its folder is not private. */
 static const char *cache_path(Arena *arena, const char *unit, const Target *target) {
-    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    bool given = base && base[0] == '/';
-    if (!given && (!home || !home[0])) return NULL;
-    char *folder = given ? arena_format(arena, "%s/automap/kernels", base)
-                         : arena_format(arena, "%s/.cache/automap/kernels", home);
+    const char *given = getenv("XDG_CACHE_HOME");
+    char base[3072];
+    if (!private_folder_cache(base, sizeof base)) return NULL;
+    char *folder = arena_format(arena, "%s/automap/kernels", base);
     if (!folder) return NULL;
     static atomic_flag was_refused = ATOMIC_FLAG_INIT;
     const char *reason = private_folder_make(folder);
-    if (reason && strcmp(base ? base : "", "/dev/null") != 0 && !atomic_flag_test_and_set(&was_refused))
+    if (reason && strcmp(given ? given : "", "/dev/null") != 0 && !atomic_flag_test_and_set(&was_refused))
         fprintf(stderr, "automap: warning: %s: %s; kernels are not cached\n", folder, reason);
     if (reason) return NULL;
     char digest[DIGEST + 1],

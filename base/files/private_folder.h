@@ -3,6 +3,8 @@
 #define BASE_FILES_PRIVATE_FOLDER_H
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 /* Opens the folder, a descriptor that the caller closes. With `creates` it and those above it are made with
  * mode 0700 where they do not exist. Returns NULL if the folder itself is a directory, not a symbolic link,
@@ -13,5 +15,16 @@ extern const char PRIVATE_FOLDER_MISSING[]; /* the reason where the folder does 
 
 /* The same without the descriptor: the folder is made. */
 const char *private_folder_make(char *path);
+
+/* Writes the folder that holds the caches of all programs, such as "/home/me/.cache", to path[bytes). Returns
+ * false if the environment names none. */
+bool private_folder_cache(char *path, size_t bytes);
+
+/* Reads a regular file of this user, of at most `most` bytes, into *text, which the caller frees. A NUL
+ * follows its
+ * `*length` bytes. *text is NULL if the file is missing. Returns the reason of a failure, or NULL. */
+const char *private_file_read(char **text, size_t *length, int folder, const char *name, int64_t most);
+/* Replaces a file as a whole: by a new file that is renamed. Returns 0 or an errno. */
+int private_file_replace(int folder, const char *name, const char *text, size_t length);
 
 #endif

@@ -1,6 +1,5 @@
-/* The folder is opened once and everything in it by openat() with O_NOFOLLOW, so that a link planted between
- * a check and its use has no effect. A lock file stays where it is: removing it would give two processes two
- * locks.
+/* Measurements of this machine in a private folder (base/files/private_folder.h). A lock file stays where it is:
+ * removing it would give two processes two locks.
  */
 #define _GNU_SOURCE /* O_NOFOLLOW, O_CLOEXEC, flock */
 #include "cost/cluster/host_cache.h"
@@ -12,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,15 +23,6 @@
 
 enum { MOST_BYTES = 8 << 20, KEY_DIGITS = 16 };
 static const char format[] = "automap-host-1";
-
-/* Writes the folder that holds the cache of all programs to `base`; false: the environment names none. */
-static bool find_base(char base[3072]) {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    int length = cache && cache[0] == '/' ? snprintf(base, 3072, "%s", cache)
-                 : home && home[0] == '/' ? snprintf(base, 3072, "%s/.cache", home)
-                                          : -1;
-    return length > 0 && length < 3072;
-}
 
 static AmStatus make_key(HostCache *cache, AmError *error) {
     Text text = {0};
@@ -67,7 +56,7 @@ AmStatus host_cache_open(HostCache *cache, const Machine *machine, const char *b
     *cache = (HostCache){.folder = -1, .lock = -1, .facts = *machine, .machine = describe_machine(machine)};
     if (!cache->machine) return am_fail_memory(error, 1024);
     TRY(make_key(cache, error));
-    if (!base && !find_base(found)) {
+    if (!base && !private_folder_cache(found, sizeof found)) {
         am_warn(warnings,
                 "the measurement of this machine is not kept: neither XDG_CACHE_HOME nor HOME is set");
         return AM_OK;
@@ -89,31 +78,6 @@ void host_cache_close(HostCache *cache) {
     if (cache->folder >= 0) close(cache->folder);
     json_decref(cache->machine);
     *cache = (HostCache){.folder = -1, .lock = -1};
-}
-
-/* Reads a regular file of the user into *text, which the caller frees; *text is NULL where the file is
- * missing. Returns the reason of a failure, or NULL. */
-static const char *read_file(char **text, size_t *length, const HostCache *cache) {
-    struct stat facts;
-    *text = NULL;
-    *length = 0;
-    int file = openat(cache->folder, cache->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (file < 0) return errno == ENOENT ? NULL : errno == ELOOP ? "is a link" : strerror(errno);
-    const char *problem = NULL;
-    if (fstat(file, &facts) != 0) problem = strerror(errno);
-    else if (!S_ISREG(facts.st_mode)) problem = "is not a regular file";
-    else if (facts.st_uid != geteuid()) problem = "belongs to another user";
-    else if (facts.st_size > MOST_BYTES) problem = "is too large";
-    else if (!(*text = malloc((size_t)facts.st_size + 1))) problem = "does not fit into memory";
-    while (!problem && *length < (size_t)facts.st_size) {
-        ssize_t got = read(file, *text + *length, (size_t)facts.st_size - *length);
-        if (got < 0 && errno != EINTR) problem = strerror(errno);
-        if (got == 0) break;
-        if (got > 0) *length += (size_t)got;
-    }
-    close(file);
-    if (*text) (*text)[*length] = '\0';
-    return problem;
 }
 
 /* The measurement in a file's text, the caller's reference; NULL with the error filled: it cannot be used. */
@@ -140,7 +104,7 @@ json_t *host_cache_read(const HostCache *cache, AmWarnings *warnings) {
     char *text;
     size_t length;
     if (cache->folder < 0) return NULL;
-    const char *problem = read_file(&text, &length, cache);
+    const char *problem = private_file_read(&text, &length, cache->folder, cache->name, MOST_BYTES);
     json_t *found = NULL;
     AmError error = {0};
     if (!problem && text) {
@@ -178,22 +142,7 @@ bool host_cache_lock(HostCache *cache, double seconds, void (*waits)(void *user)
     return cache->lock >= 0;
 }
 
-/* Writes all bytes to a new file; 0 or an errno. */
-static int write_new(const HostCache *cache, const char *name, const char *text, size_t length) {
-    int file = openat(cache->folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    int problem = file < 0 ? errno : 0;
-    for (size_t done = 0; !problem && done < length;) {
-        ssize_t count = write(file, text + done, length - done);
-        if (count < 0 && errno != EINTR) problem = errno;
-        if (count > 0) done += (size_t)count;
-    }
-    if (file >= 0 && close(file) != 0 && !problem) problem = errno;
-    if (problem && file >= 0) unlinkat(cache->folder, name, 0);
-    return problem;
-}
-
 bool host_cache_write(const HostCache *cache, json_t *measurement, AmWarnings *warnings) {
-    char name[64];
     int problem = ENOMEM;
     Text text = {0};
     if (cache->folder < 0) return false;
@@ -202,15 +151,7 @@ bool host_cache_write(const HostCache *cache, json_t *measurement, AmWarnings *w
     if (root) json_write(&text, root, JSON_STYLE_INDENTED);
     json_decref(root);
     text_append_string(&text, "\n");
-    snprintf(name, sizeof name, "%s.%ld", cache->name, (long)getpid());
-    if (!text.failed) {
-        (void)unlinkat(cache->folder, name, 0); /* of a process of that number that was killed */
-        problem = write_new(cache, name, text.data, text.length);
-        if (!problem && renameat(cache->folder, name, cache->folder, cache->name) != 0) {
-            problem = errno;
-            unlinkat(cache->folder, name, 0);
-        }
-    }
+    if (!text.failed) problem = private_file_replace(cache->folder, cache->name, text.data, text.length);
     text_free(&text);
     if (problem)
         am_warn(warnings, "%s: cannot be written: %s; the next command measures again", cache->path,
