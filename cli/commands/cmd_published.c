@@ -29,8 +29,8 @@ static AmStatus print_json(const Cli *cli, const PublishedRow *rows, int32_t cou
         json_object_set_new(object, "predicted_seconds",
                             is_predicted ? json_real(row->step_seconds) : json_null());
         json_object_set_new(object, "predicted_peak_gib",
-                            is_predicted ? json_real((double)row->peak_bytes / GIB) : json_null());
-        json_object_set_new(object, "fits", is_predicted ? json_boolean(row->fits) : json_null());
+                            is_predicted ? json_real((double)row->fit.needed_bytes / GIB) : json_null());
+        json_object_set_new(object, "fits", is_predicted ? json_boolean(row->fit.fits) : json_null());
         json_object_set_new(object, "error", is_predicted ? json_null() : json_string(failure_of(row)));
         json_write(&text, object, JSON_STYLE_COMPACT);
         text_append_string(&text, "\n");
@@ -58,9 +58,9 @@ static void append_row(Text *text, const PublishedRow *row) {
     if (isfinite(run->step_seconds)) text_append_seconds(text, run->step_seconds);
     text_append_string(text, "\t");
     append_percent(text, row->step_seconds / run->step_seconds - 1, true);
-    text_append(text, "\t%.1f GiB\t", (double)row->peak_bytes / GIB);
+    text_append(text, "\t%.1f GiB\t", (double)row->fit.needed_bytes / GIB);
     if (isfinite(run->peak_gib)) text_append(text, "%.1f GiB", run->peak_gib);
-    text_append(text, "\t%s\t%s\n", row->fits ? "yes" : "no", run->outcome);
+    text_append(text, "\t%s\t%s\n", row->fit.fits ? "yes" : "no", run->outcome);
 }
 
 static void append_rows(Text *text, const PublishedRow *rows, int32_t count) {
@@ -113,7 +113,7 @@ static int32_t pairs_of(PublishedPair *pairs, const PublishedRow *rows, int32_t 
                                         .is_oom = strcmp(run->outcome, "oom") == 0,
                                         .is_ok = strcmp(run->outcome, "ok") == 0,
                                         .has_memory = is_predicted,
-                                        .fits = rows[k].fits};
+                                        .fits = rows[k].fit.fits};
     }
     return used;
 }

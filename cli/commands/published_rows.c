@@ -8,6 +8,7 @@
 #include "base/system/parallel.h"
 #include "cost/cluster/cluster_servers.h"
 #include "lowering/micro_batch/micro_batches.h"
+#include "planners/problem/candidate_pool.h"
 #include "planners/problem/scratch.h"
 #include "propagation/stages/stages.h"
 
@@ -146,8 +147,7 @@ static AmStatus find_context(const PlanContext **context, ShapeModule *module, c
     return AM_OK;
 }
 
-/* Simulates one strategy and keeps it if it is the first, or better: fits where the other does not, or is
- * quicker. A strategy that the module refuses is an error of the row only where no other is possible. */
+/* Simulates one strategy and keeps it if it is the first, or better (plan_is_better()). A strategy that the module refuses is an error of the row only where no other is possible. */
 static AmStatus try_strategy(PublishedRow *row, ShapeModule *module, const Cluster *cluster, Arena *scratch,
                              const Strategy *strategy, double memory_fraction) {
     ArenaMark mark = arena_mark(scratch);
@@ -165,15 +165,13 @@ static AmStatus try_strategy(PublishedRow *row, ShapeModule *module, const Clust
         arena_release(scratch, mark);
         return status == AM_ERROR_INFEASIBLE || status == AM_ERROR_INPUT ? AM_OK : status;
     }
-    bool fits = simulation->fit.fits;
-    bool is_better = fits != row->fits ? fits : simulation->step_seconds < row->step_seconds;
-    if (is_first || is_better) {
+    if (is_first ||
+        plan_is_better(simulation->step_seconds, &simulation->fit, row->step_seconds, &row->fit)) {
         row->outcome = PUBLISHED_PREDICTED;
         row->strategy = *strategy;
         row->micro_batch = row->run->global_batch / strategy->data / strategy->micro_batches;
         row->step_seconds = simulation->step_seconds;
-        row->peak_bytes = simulation->fit.needed_bytes;
-        row->fits = fits;
+        row->fit = simulation->fit;
     }
     arena_release(scratch, mark);
     return AM_OK;

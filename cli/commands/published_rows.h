@@ -22,8 +22,7 @@ typedef struct PublishedRow {
     Strategy strategy; /* the fastest one where a field is empty */
     int64_t micro_batch;
     double step_seconds;
-    int64_t peak_bytes;
-    bool fits;
+    MemoryFit fit; /* of the fullest device */
 } PublishedRow;
 
 /* Predicts all rows, side by side; rows of one shape share its module. A failure of a row is the row's.

@@ -13,9 +13,8 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
-from program import automap
+from program import MODELS, automap
 
-MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
 WORK = pathlib.Path(tempfile.mkdtemp())
 
 COMMON = dict(source="paper", group="g", model="gpt", layers=4, hidden=64, heads=8, kv_heads=8, ffn=256, vocab=512,
@@ -105,12 +104,15 @@ def check_text(path):
 
 
 def check_empty(path):
-    """The fastest of all micro-batches and chunks."""
+    """The fastest of all micro-batches and chunks; where none fits, the least memory."""
     base = dict(data=2, tensor=1, pipeline=4, schedule="interleaved_1f1b", layers=8, micro_batch="", chunks="")
     given = [dict(base, micro_batch=m, chunks=2) for m in (1, 2, 4, 8, 16)]
     found = published(write_runs("empty.csv", [base, *given]))
     times = [row["predicted_seconds"] for row in found[1:] if row["predicted_seconds"]]
     assert times and found[0]["predicted_seconds"] == min(times), found
+    found = published(write_runs("empty.csv", [base, *given]), "--memory-fraction", 1e-6)
+    peaks = [row["predicted_peak_gib"] for row in found[1:] if row["predicted_seconds"]]
+    assert not found[0]["fits"] and found[0]["predicted_peak_gib"] == min(peaks) < max(peaks), found
 
 
 def check_losses():

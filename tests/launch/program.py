@@ -1,12 +1,15 @@
-"""The program as tests run it: $AUTOMAP."""
+"""The program as tests run it ($AUTOMAP), the models, and whether the long form of the tests was asked for."""
 
 import contextlib
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
 AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
+MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
+FULL = os.environ.get("AUTOMAP_FULL") == "1"
 
 
 def need_program():
