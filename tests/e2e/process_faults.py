@@ -24,8 +24,9 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(SOURCE / "tests" / "launch"))
 import mpi_launch
 
-AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
-FULL = os.environ.get("AUTOMAP_FULL") == "1"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import AUTOMAP, FULL
+
 PROCESSES = 3
 STEPS = 20
 LIMIT = 10  # seconds for a survivor

@@ -15,10 +15,8 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
-from program import automap
+from program import FULL, MODELS, automap
 
-MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
-FULL = os.environ.get("AUTOMAP_FULL") == "1"
 MOST_GAIN = 0.005
 LEAST_GAIN = 1e-4
 SEARCHES = (

@@ -25,9 +25,9 @@ import sys
 import tempfile
 import time
 
-AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
-MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
-FULL = os.environ.get("AUTOMAP_FULL") == "1"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import AUTOMAP, FULL, MODELS
+
 STEPS = 20
 MOMENTS = 100 if FULL else 12
 ZERO3 = ["--cluster", "nominal:4", "--expert", "zero3"]

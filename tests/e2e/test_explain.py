@@ -19,8 +19,9 @@ import subprocess
 import sys
 import tempfile
 
-AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
-MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import AUTOMAP, MODELS
+
 VOID = {"meta", "line", "rect"}
 PIPELINE = ["--space", "pipeline", "--searcher", "expert", "--expert", "even_pipeline", "--mesh", "data=2"]
 CASES = [

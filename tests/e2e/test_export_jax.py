@@ -25,7 +25,7 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # random plans make the partitioner complain at length
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
-from program import AUTOMAP, skip_where_missing
+from program import AUTOMAP, FULL, MODELS, skip_where_missing
 
 with skip_where_missing():
     import jax
@@ -35,8 +35,6 @@ import automap_jax
 from automap_jax import reference
 from automap_jax.zoo import MODELS as ZOO
 
-MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
-FULL = os.environ.get("AUTOMAP_FULL") == "1"
 TOLERANCE = {"mlp_tiny": 2e-6, "vgg_tiny": 2e-6, "gpt2_tiny": 5e-6, "t5_tiny": 5e-6, "bert_tiny": 5e-6,
              "gpt2_bf16_tiny": 1e-2}
 SAMPLE = 5 if FULL else 13  # one case of so many: of six plans, each is met

@@ -9,15 +9,15 @@ Run as `AUTOMAP=build/automap python3 tests/e2e/test_export_pipelines.py`.
 """
 
 import json
-import os
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
 
-AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
-MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import AUTOMAP, MODELS
+
 EXPERT = ["--searcher", "expert", "--expert"]
 EVEN = ["--space", "pipeline", *EXPERT, "even_pipeline", "--mesh", "data=2"]
 MEGATRON = ["--space", "pipeline", *EXPERT, "megatron_3d"]

@@ -12,7 +12,6 @@ Run as `AUTOMAP=build/automap python3 tests/e2e/test_flops_oracle.py`.
 # timeout: 300
 
 import json
-import os
 import pathlib
 import re
 import subprocess
@@ -27,8 +26,9 @@ except ImportError:
     print("skipped: jax is not installed")
     sys.exit(77)
 
-AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
-MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import AUTOMAP, MODELS
+
 CLIENT = jax.devices("cpu")[0].client
 KEYS = {"flops": "flops", "transcendentals": "transcendentals", "bytes_accessed": "bytes accessed"}
 

@@ -8,19 +8,17 @@ Run as `AUTOMAP=build/automap python3 tests/e2e/test_hybrid_plans.py [MODEL ...]
 """
 
 import json
-import os
 import pathlib
 import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
-from program import automap, losses, succeed
+from program import FULL, automap, losses, succeed
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 MODELS = SOURCE / "datasets" / "models"
 CLUSTER, MICRO_BATCHES, STEPS, TOLERANCE = "whale-pp", 4, 5, 5e-6
 SHORT_OF_MEMORY = 2.6e-4  # of 4.29 GB
-FULL = os.environ.get("AUTOMAP_FULL") == "1"
 SAMPLE = ["mlp_tiny", "gpt2_tiny"] + (["t5_tiny", "bert_tiny"] if FULL else [])
 
 

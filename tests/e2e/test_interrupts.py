@@ -18,9 +18,9 @@ import sys
 import tempfile
 import time
 
-AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
-MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
-FULL = os.environ.get("AUTOMAP_FULL") == "1"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import AUTOMAP, FULL, MODELS
+
 SAMPLE = ["gpt2_tiny", "moe_tiny"]
 MOMENTS = 10 if FULL else 4
 SOON = [("bert48", "C", 6 if FULL else 3)]

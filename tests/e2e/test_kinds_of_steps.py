@@ -21,7 +21,7 @@ import tempfile
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
-from program import AUTOMAP, skip_where_missing
+from program import AUTOMAP, FULL, skip_where_missing
 
 with skip_where_missing():
     import jax
@@ -33,7 +33,6 @@ import automap_jax
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "oracle"))
 from training_steps import STEPS, Values
 
-FULL = os.environ.get("AUTOMAP_FULL") == "1"
 SAMPLE = ["graph", "shampoo", "state_space"]
 TRAINED, TOLERANCE = 4, 5e-6
 PLANS = {

@@ -10,16 +10,13 @@ Run as `AUTOMAP=build/automap python3 tests/e2e/test_memory.py [MODEL ...]`.
 """
 
 import json
-import os
 import pathlib
 import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
-from program import automap
+from program import FULL, MODELS, automap
 
-MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
-FULL = os.environ.get("AUTOMAP_FULL") == "1"
 SAMPLE = ["mlp_tiny", "gpt2_tiny", "lstm_tiny", "llama_tiny", "vgg_tiny"]
 PLANS = [
     ["--cluster", "nominal:4", "--expert", "data_parallel"],

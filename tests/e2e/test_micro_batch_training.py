@@ -18,9 +18,9 @@ import subprocess
 import sys
 import tempfile
 
-AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
-MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
-FULL = os.environ.get("AUTOMAP_FULL") == "1"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import AUTOMAP, FULL, MODELS
+
 STEPS = 5
 TOLERANCE = 5e-6
 # bfloat16 inside: a step's rounding depends on the order of operators.

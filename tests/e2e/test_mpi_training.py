@@ -11,7 +11,6 @@ Run as `AUTOMAP=build/automap AUTOMAP_BUILD=build python3 tests/e2e/test_mpi_tra
 """
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -21,9 +20,10 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(SOURCE / "tests" / "launch"))
 import mpi_launch
 
-AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import AUTOMAP, FULL
+
 MODELS = SOURCE / "datasets" / "models"
-FULL = os.environ.get("AUTOMAP_FULL") == "1"
 STEPS = 20 if FULL else 6
 INFEASIBLE = 4
 

@@ -10,17 +10,15 @@ Run as `AUTOMAP=build/automap python3 tests/e2e/test_pipelines.py [MODEL ...]`.
 """
 
 import json
-import os
 import pathlib
 import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
-from program import automap, losses, succeed
+from program import FULL, automap, losses, succeed
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 MODELS = SOURCE / "datasets" / "models"
-FULL = os.environ.get("AUTOMAP_FULL") == "1"
 
 # Clipping (adamw_tiny), two stacks (t5_tiny), loops (lstm_tiny, llama_tiny: scan and recomputation).
 SAMPLE = ["mlp_tiny", "gpt2_tiny", "t5_tiny", "adamw_tiny", "lstm_tiny", "llama_tiny", "exact_linear"]

@@ -13,7 +13,6 @@ AUTOMAP_FULL=1: 50 plans of each model; else a few. `python3 tests/e2e/test_rand
 """
 
 import json
-import os
 import pathlib
 import random
 import re
@@ -21,9 +20,9 @@ import subprocess
 import sys
 import tempfile
 
-AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
-MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
-FULL = os.environ.get("AUTOMAP_FULL") == "1"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import AUTOMAP, FULL, MODELS
+
 STEPS = 5
 INFEASIBLE = 4
 

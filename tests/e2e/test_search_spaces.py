@@ -14,10 +14,8 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
-from program import automap
+from program import FULL, MODELS, automap
 
-MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
-FULL = os.environ.get("AUTOMAP_FULL") == "1"
 CASES = {"mlp_tiny": "nominal:4", "gpt2_tiny": "whale-pp", "moe_tiny": "B"}
 CASES |= {"t5_tiny": "A", "bert_tiny": "whale-pp"} if FULL else {}
 NUMBERS = [1, 2, 7, 30, 100]

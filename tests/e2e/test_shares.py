@@ -8,15 +8,13 @@ Run as `AUTOMAP=build/automap python3 tests/e2e/test_shares.py`.
 """
 
 import json
-import os
 import pathlib
 import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
-from program import automap
+from program import MODELS, automap
 
-MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
 GB = 10**9
 TYPES = {"V100": (32 * GB, 900e9, 15.7e12), "P100": (16 * GB, 732e9, 10.6e12), "T4": (16 * GB, 320e9, 8.1e12)}
 

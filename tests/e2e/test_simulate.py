@@ -12,17 +12,14 @@ Run as `AUTOMAP=build/automap python3 tests/e2e/test_simulate.py [MODEL ...]`.
 
 import copy
 import json
-import os
 import pathlib
 import re
 import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
-from program import automap
+from program import FULL, MODELS, automap
 
-MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
-FULL = os.environ.get("AUTOMAP_FULL") == "1"
 SAMPLE = ["gpt2_tiny", "vgg_tiny", "moe_tiny"]
 PIPELINE = ["--space", "pipeline", "--expert", "even_pipeline"]
 PLANS = [

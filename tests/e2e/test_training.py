@@ -12,7 +12,6 @@ Run as `AUTOMAP=build/automap python3 tests/e2e/test_training.py [MODEL ...]`.
 """
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -24,9 +23,8 @@ except ImportError:
     print("skipped: numpy is not installed")
     sys.exit(77)
 
-AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
-MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
-FULL = os.environ.get("AUTOMAP_FULL") == "1"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import AUTOMAP, FULL, MODELS
 
 LOSS_TOLERANCE = {"mlp_tiny": 2e-6, "vgg_tiny": 2e-6, "gpt2_tiny": 5e-6, "t5_tiny": 5e-6, "bert_tiny": 5e-6,
                   "gpt2_bf16_tiny": 1e-2}

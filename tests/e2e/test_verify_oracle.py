@@ -24,11 +24,10 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(SOURCE / "tests" / "oracle"))
-FULL = os.environ.get("AUTOMAP_FULL") == "1"
 MUTATIONS = None if FULL else 80
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
-from program import AUTOMAP, skip_where_missing
+from program import AUTOMAP, FULL, skip_where_missing
 
 with skip_where_missing():
     from xla_verdicts import ask_xla

@@ -29,8 +29,9 @@ except ImportError:
     print("skipped: numpy is not installed")
     sys.exit(77)
 
-AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
-MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import AUTOMAP, MODELS
+
 STREAMS = ["steps", "compute", "collectives", "send", "receive"]
 
 
