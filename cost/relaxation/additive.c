@@ -24,7 +24,7 @@ typedef struct Builder {
 } Builder;
 
 static int32_t size_of(const Builder *self, int32_t axis) {
-    return self->model->boxes->sizes[axis];
+    return self->model->reshards->sizes[axis];
 }
 
 static const IrInstruction *instruction_of(const Builder *self, int32_t i) {
@@ -33,7 +33,7 @@ static const IrInstruction *instruction_of(const Builder *self, int32_t i) {
 
 /* ---- operators and sources ---- */
 
-/* Has no operands that are boxed for it: a parameter, or what reads an array of a loop or branch. */
+/* Has no operands that are resharded for it: a parameter, or what reads an array of a loop or branch. */
 static bool is_source(const Builder *self, int32_t i) {
     IrOpcode opcode = instruction_of(self, i)->opcode;
     return opcode == IR_PARAMETER || opcode == IR_GET_TUPLE_ELEMENT;
@@ -84,7 +84,7 @@ static void list_options(Builder *self, int32_t i, int32_t axis) {
     AdditiveOption options[MOST_OPTIONS];
     int32_t count = 0;
     options[count++] = (AdditiveOption){.factor = -1};
-    if (axis < self->model->boxes->axis_count) {
+    if (axis < self->model->reshards->axis_count) {
         for (int32_t k = choices->first_factor[i]; k < choices->first_factor[i + 1]; k++) {
             const Choice *choice = &choices->factors[k];
             bool may_split = choice->size >= size_of(self, axis) && choice->place <= INT8_MAX;
@@ -119,7 +119,7 @@ static const ReshardState *slot_states(Builder *self, int32_t i, int32_t slot, c
     ReshardState *states = ARENA_ARRAY(self->arena, ReshardState, count);
     for (int32_t label = 0; !self->arena->failed && label < count; label++) {
         int32_t state = 0;
-        for (int32_t axis = 0; axis < self->model->boxes->axis_count && state != RESHARD_ANY; axis++) {
+        for (int32_t axis = 0; axis < self->model->reshards->axis_count && state != RESHARD_ANY; axis++) {
             Sbp sbp = slot_sbp(self, i, additive_option(&self->parts[i], label, axis), slot);
             int32_t d = sbp_is_split(sbp) ? sbp_dimension(sbp) : -1;
             if (d >= 0 && dimensions) d = dimensions[d];
@@ -175,7 +175,7 @@ static bool accumulates(const Builder *self, int32_t i) {
 
 /* A node for the states in which i's result may be kept; they are its labels. */
 static const ReshardState *add_tensor(Builder *self, int32_t i) {
-    const ReshardCosts *boxes = self->model->boxes;
+    const ReshardCosts *reshards = self->model->reshards;
     const IrShape *shape = choices_array_shape(instruction_of(self, i));
     int32_t ranks = shape->rank < RESHARD_DIMENSIONS ? shape->rank : RESHARD_DIMENSIONS, count = 0;
     bool may_be_partial = is_source(self, i) && accumulates(self, i), has_more = shape->rank > ranks;
@@ -186,10 +186,10 @@ static const ReshardState *add_tensor(Builder *self, int32_t i) {
         for (int32_t d = 0; d < ranks; d++) left[d] = shape->dimensions[d];
         for (int32_t k = 0; k < RESHARD_AXES; k++) {
             int32_t here = reshard_axis_state((ReshardState)state, k), d = here - 2;
-            if (k >= boxes->axis_count) is_fit &= here == 0;
+            if (k >= reshards->axis_count) is_fit &= here == 0;
             else if (here == 1) is_fit &= may_be_partial;
             else if (d >= ranks) is_fit = false;
-            else if (d >= 0) is_fit &= (left[d] /= boxes->sizes[k]) > 0;
+            else if (d >= 0) is_fit &= (left[d] /= reshards->sizes[k]) > 0;
         }
         if (is_fit) states[count++] = (ReshardState)state;
     }
@@ -291,7 +291,7 @@ static void use_loops(Builder *self) {
 static bool takes_wide(const Builder *self, int32_t i, int32_t k, bool *narrow) {
     const AdditivePart *part = &self->parts[i];
     bool is_carried = false;
-    for (int32_t axis = 0; axis < self->model->boxes->axis_count; axis++)
+    for (int32_t axis = 0; axis < self->model->reshards->axis_count; axis++)
         for (int32_t o = 0; o < part->option_count[axis]; o++)
             is_carried |= part->options[axis][o].partial >> k & 1;
     if (!is_carried) return false;
@@ -385,11 +385,11 @@ static AmStatus set_parts(const Builder *self, AdditiveParts *parts, AmError *er
 AmStatus additive_create(AdditiveModel **model, Arena *arena, const PlanContext *context, const Mesh *mesh,
                          const Cluster *cluster, const int32_t *devices, AmError *error) {
     const ClusterDeviceType *type = only_type(cluster, mesh, devices);
-    ReshardCosts *boxes;
+    ReshardCosts *reshards;
     *model = NULL;
     if (!type || !mesh_has_equal_shares(mesh)) return AM_OK;
-    TRY(reshard_costs_create(&boxes, arena, mesh, cluster, devices, BOX_ANY_ORDER, error));
-    if (!boxes) return AM_OK;
+    TRY(reshard_costs_create(&reshards, arena, mesh, cluster, devices, RESHARD_ANY_ORDER, error));
+    if (!reshards) return AM_OK;
     int32_t count = context->rules->count;
     Builder self = {.arena = arena,
                     .model = ARENA_ARRAY(arena, AdditiveModel, 1),
@@ -402,7 +402,7 @@ AmStatus additive_create(AdditiveModel **model, Arena *arena, const PlanContext 
                     .is_wide = ARENA_ARRAY(arena, bool, count + 1)};
     AdditiveParts *parts = ARENA_ARRAY(arena, AdditiveParts, 1);
     if (arena->failed) return am_fail_memory(error, count);
-    *self.model = (AdditiveModel){.context = context, .mesh = mesh, .boxes = boxes, .parts = parts};
+    *self.model = (AdditiveModel){.context = context, .mesh = mesh, .reshards = reshards, .parts = parts};
     parts->parts = self.parts;
     for (int32_t i = 0; i < count; i++)
         self.parts[i].operator_node = self.parts[i].tensor_node = ADDITIVE_NOWHERE;

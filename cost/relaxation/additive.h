@@ -45,7 +45,7 @@ typedef struct AdditiveEdge {
 typedef struct AdditiveModel {
     const PlanContext *context;
     const Mesh *mesh;
-    const ReshardCosts *boxes;
+    const ReshardCosts *reshards;
     AdditiveNode *nodes;
     AdditiveEdge *edges; /* by `taken` */
     int32_t node_count, edge_count;

@@ -20,7 +20,7 @@ static double ways_of(const AdditiveComputing *self, int32_t i, int32_t label, i
     for (int32_t axis = 0; axis < RESHARD_AXES; axis++) {
         AdditiveOption option = additive_option(&self->parts[i], label, axis);
         if (option.factor >= 0 && rule_of(self, i)->factors[option.factor].dimension[slot] >= 0)
-            ways *= self->model->boxes->sizes[axis];
+            ways *= self->model->reshards->sizes[axis];
     }
     return ways;
 }
@@ -60,7 +60,7 @@ static double product_seconds(const AdditiveComputing *self, int32_t i, int32_t 
         bytes += local_bytes(self, i, label, slot);
     for (int32_t axis = 0; axis < RESHARD_AXES; axis++)
         if (additive_option(&self->parts[i], label, axis).factor >= 0)
-            ways *= self->model->boxes->sizes[axis];
+            ways *= self->model->reshards->sizes[axis];
     OperatorWork work = {.flops = flops / ways,
                          .bytes = bytes,
                          .unit = is_dot ? OPERATOR_DOT : OPERATOR_CONVOLUTION,
@@ -105,8 +105,8 @@ static double read_on_bytes(const AdditiveComputing *self, int32_t i) {
     double ways = 1;
     for (int32_t k = first; k < context->choices->first_operand[i + 1]; k++)
         paid += self->fusion_groups->is_paid[k];
-    for (int32_t axis = 0; axis < self->model->boxes->axis_count; axis++)
-        ways *= self->model->boxes->sizes[axis];
+    for (int32_t axis = 0; axis < self->model->reshards->axis_count; axis++)
+        ways *= self->model->reshards->sizes[axis];
     bool is_half_sum = fusion_groups_may_be_taken(context, i) && shape->type != DTYPE_F32;
     return is_half_sum && self->fusion_groups->is_read_on[i] && paid > 0
                ? (double)ir_shape_bytes(shape) / ways

@@ -157,7 +157,7 @@ static void open_group(Folder *self, Group *group, const AdditiveEdge *edge) {
             ReshardState first = group->ends[0].values[a], second = group->ends[1].values[b];
             ReshardState made = group->is_turned ? second : first, needed = group->is_turned ? first : second;
             bool is_any = made == RESHARD_ANY || needed == RESHARD_ANY;
-            float cost = is_any ? 0 : model->boxes->seconds[edge->is_wide][made][needed] * edge->scale;
+            float cost = is_any ? 0 : model->reshards->seconds[edge->is_wide][made][needed] * edge->scale;
             alone[a * minor + b] = cost;
             if (isfinite(cost) && cost > most) most = cost;
         }

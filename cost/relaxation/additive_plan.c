@@ -24,8 +24,8 @@ static int32_t find_option(const AdditiveModel *model, const Assignment *assignm
                            int32_t axis) {
     const AdditivePart *part = &model->parts->parts[i];
     const Choices *choices = model->context->choices;
-    if (axis >= model->boxes->axis_count) return 0;
-    int32_t mesh_axis = model->boxes->axes[axis];
+    if (axis >= model->reshards->axis_count) return 0;
+    int32_t mesh_axis = model->reshards->axes[axis];
     int8_t factor = assignment->factor[(size_t)i * MESH_MAX_AXES + (size_t)mesh_axis];
     uint8_t partial = 0;
     for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++)
@@ -55,12 +55,12 @@ static ReshardState kept_state(const AdditiveModel *model, const Assignment *ass
     SbpState state = assignment->stored[i];
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
         if (assignment->deferred[i] >> axis & 1) sbp_set(&state, axis, sbp_partial(SBP_ADD));
-    return reshard_state_of(model->boxes, state);
+    return reshard_state_of(model->reshards, state);
 }
 
 static double reshard(const AdditiveModel *model, ReshardState from, ReshardState to, double bytes,
                       bool is_wide) {
-    float seconds = model->boxes->seconds[is_wide][from][to];
+    float seconds = model->reshards->seconds[is_wide][from][to];
     return bytes > 0 && isfinite(seconds) ? seconds * bytes : 0;
 }
 
@@ -75,8 +75,8 @@ static ReshardState needed_state(const AdditiveModel *model, const Assignment *a
 /* The number of shards in a state. */
 static double ways_of(const AdditiveModel *model, ReshardState state) {
     double ways = 1;
-    for (int32_t axis = 0; axis < model->boxes->axis_count && state != RESHARD_ANY; axis++)
-        if (reshard_axis_state(state, axis) >= 2) ways *= model->boxes->sizes[axis];
+    for (int32_t axis = 0; axis < model->reshards->axis_count && state != RESHARD_ANY; axis++)
+        if (reshard_axis_state(state, axis) >= 2) ways *= model->reshards->sizes[axis];
     return ways;
 }
 
@@ -87,7 +87,7 @@ static void add_instruction(AdditiveCost *cost, const AdditiveModel *model, cons
     const AdditivePart *part = &parts->parts[i];
     double bytes = model->context->choices->array_bytes[i], moved = 0;
     ReshardState kept = kept_state(model, assignment, i);
-    uint64_t paid = 0; /* states (bits) that it is boxed to */
+    uint64_t paid = 0; /* states (bits) that it is resharded to */
     if (part->operator_node >= 0) {
         const AdditiveNode *node = &model->nodes[part->operator_node];
         bool is_listed;
@@ -144,10 +144,10 @@ bool additive_label_factors(const AdditiveModel *model, int32_t node, int32_t la
     const AdditivePart *part = &model->parts->parts[model->nodes[node].instruction];
     const int32_t places[RESHARD_AXES] = {label / part->option_count[1], label % part->option_count[1]};
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) factors[axis] = -1;
-    for (int32_t axis = 0; axis < model->boxes->axis_count; axis++) {
+    for (int32_t axis = 0; axis < model->reshards->axis_count; axis++) {
         const AdditiveOption *option = &part->options[axis][places[axis]];
         if (option->partial) return false;
-        factors[model->boxes->axes[axis]] = option->factor;
+        factors[model->reshards->axes[axis]] = option->factor;
     }
     return true;
 }
@@ -155,10 +155,10 @@ bool additive_label_factors(const AdditiveModel *model, int32_t node, int32_t la
 static bool find_sbp_state(const AdditiveModel *model, ReshardState kept, SbpState *state) {
     *state = (SbpState){.axis = {SBP_B}};
     if (kept == RESHARD_ANY) return false;
-    for (int32_t axis = 0; axis < model->boxes->axis_count; axis++) {
+    for (int32_t axis = 0; axis < model->reshards->axis_count; axis++) {
         Sbp sbp = reshard_axis_sbp(kept, axis);
         if (sbp_is_partial(sbp)) return false;
-        sbp_set(state, model->boxes->axes[axis], sbp);
+        sbp_set(state, model->reshards->axes[axis], sbp);
     }
     return true;
 }

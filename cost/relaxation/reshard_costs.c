@@ -1,4 +1,4 @@
-/* Boxing by states; see reshard_costs.h. All pairs by Floyd and Warshall's algorithm. */
+/* Costs of resharding by states; see reshard_costs.h. All pairs by Floyd and Warshall's algorithm. */
 #include "cost/relaxation/reshard_costs.h"
 
 #include <math.h>

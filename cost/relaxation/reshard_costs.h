@@ -35,14 +35,14 @@ typedef struct ReshardCosts {
 
 /* Returns whether of two axes that split one dimension the earlier one stays major on the way, as in lowered
  * programs, or any order will do, which never takes longer. */
-typedef enum ReshardOrder { BOX_ANY_ORDER, RESHARD_AXIS_ORDER } ReshardOrder;
+typedef enum ReshardOrder { RESHARD_ANY_ORDER, RESHARD_AXIS_ORDER } ReshardOrder;
 
 /* In the arena. `*costs` NULL: more than RESHARD_AXES axes of the mesh split. AM_ERROR_INTERNAL: no memory.
  */
 AmStatus reshard_costs_create(ReshardCosts **costs, Arena *arena, const Mesh *mesh, const Cluster *cluster,
                               const int32_t *devices, ReshardOrder order, AmError *error);
 
-/* The box state of a sharding state; axes that split nothing are omitted. */
+/* The number of a sharding state; axes that split nothing are omitted. */
 ReshardState reshard_state_of(const ReshardCosts *costs, SbpState state);
 /* The state with all axes B but for axis `k` (a place in `axes`), which has `sbp`; added up over axes. */
 ReshardState reshard_state_part(int32_t k, Sbp sbp);

@@ -1,4 +1,4 @@
-/* Boxing (OneFlow section 3.2): from one state of a tensor to another by the
+/* Resharding (boxing in OneFlow, section 3.2): from one state of a tensor to another by the
  * cheapest sequence of collectives.
  *
  * reshard_path.c finds the sequence; here it becomes instructions. A shard that is a

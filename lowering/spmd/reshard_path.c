@@ -290,7 +290,7 @@ static bool search(Search *self, SbpState from, SbpState to, ReshardPath *path) 
     if (at < 0) return false;
     path->count = 0;
     for (int32_t k = end; self->nodes[k].before >= 0; k = self->nodes[k].before) path->count++;
-    if (path->count > BOX_MOST_STEPS) return false;
+    if (path->count > RESHARD_MOST_STEPS) return false;
     for (int32_t k = end, step = path->count; step > 0; k = self->nodes[k].before)
         path->steps[--step] = self->nodes[k].step;
     return true;
@@ -322,7 +322,7 @@ bool reshard_find_path(ReshardPath *path, const Mesh *mesh, const IrShape *globa
     return true;
 }
 
-double box_weight(const Mesh *mesh, const IrShape *global, SbpState from, SbpState to) {
+double reshard_weight(const Mesh *mesh, const IrShape *global, SbpState from, SbpState to) {
     ReshardPath path;
     return reshard_find_path(&path, mesh, global, from, to) ? path.weight : -1;
 }

@@ -4,7 +4,7 @@
 
 #include "lowering/program/program.h"
 
-enum { BOX_MOST_STEPS = 12, RESHARD_CUT = -1 };
+enum { RESHARD_MOST_STEPS = 12, RESHARD_CUT = -1 };
 
 /* A collective over `axes`, on `dimension` (and `other`); `state` is the resulting state. */
 typedef struct ReshardStep {
@@ -17,7 +17,7 @@ typedef struct ReshardStep {
 
 typedef struct ReshardPath {
     int32_t count;
-    ReshardStep steps[BOX_MOST_STEPS];
+    ReshardStep steps[RESHARD_MOST_STEPS];
     double weight; /* share of the whole tensor that a device receives */
 } ReshardPath;
 
@@ -28,6 +28,6 @@ bool reshard_find_path(ReshardPath *path, const Mesh *mesh, const IrShape *globa
 
 /* Share of the whole tensor that a device receives when resharding from one state
  * to another; -1 where that is impossible. */
-double box_weight(const Mesh *mesh, const IrShape *global, SbpState from, SbpState to);
+double reshard_weight(const Mesh *mesh, const IrShape *global, SbpState from, SbpState to);
 
 #endif

@@ -231,9 +231,9 @@ AmStatus transfer_route(TransferRoute *route, const IrShape *shape, const Transf
             double crossing;
             way.source.state = sources.states[s];
             way.target.state = targets.states[t];
-            double before = box_weight(source->mesh, shape, source->state, way.source.state);
-            double after = box_weight(target->mesh, shape, way.target.state,
-                                      reshard_before_partial(way.target.state, target->state));
+            double before = reshard_weight(source->mesh, shape, source->state, way.source.state);
+            double after = reshard_weight(target->mesh, shape, way.target.state,
+                                          reshard_before_partial(way.target.state, target->state));
             if (before < 0 || after < 0) continue;
             status = crossing_elements(&crossing, &arena, shape, &way, error);
             crossing *= (double)dtype_bytes(shape->type);

@@ -11,7 +11,8 @@
 
 #include "lowering/spmd/lower_internal.h"
 
-/* The cheapest route by bytes; among equals what crosses less and boxes less. AM_ERROR_INTERNAL: no memory.
+/* The cheapest route by bytes; among equals the one with fewer transfers and reshards. AM_ERROR_INTERNAL: no
+ * memory.
  */
 AmStatus transfer_route(TransferRoute *route, const IrShape *shape, const TransferEnd *source,
                         const TransferEnd *target, AmError *error);
@@ -36,7 +37,7 @@ AmStatus transfer_pairs(TransferPair **pairs, int32_t *count, Arena *arena, cons
  * stage. */
 AmStatus lower_send(Lowering *self, int32_t i, int32_t leaf, SbpState source, const TransferEnd *target,
                     AmError *error);
-/* Lowering, taking side: adds the transfer and boxes to state `target`, in which
+/* Lowering, taking side: adds the transfer and reshards to state `target`, in which
  * lower_ask_for() finds the value afterwards. */
 AmStatus lower_receive(Lowering *self, int32_t i, int32_t leaf, const TransferEnd *source, SbpState target,
                        AmError *error);

@@ -15,13 +15,13 @@ struct Estimator {
 static AmStatus open_sample(Estimator *self, AmError *error) {
     const Problem *problem = self->problem;
     AdditiveModel *model;
-    ReshardCosts *boxes;
+    ReshardCosts *reshards;
     TRY(additive_create(&model, &self->arena, problem->context, &problem->mesh, problem->cluster,
                         problem->devices, error));
     if (!model) return AM_OK;
-    TRY(reshard_costs_create(&boxes, &self->arena, &problem->mesh, problem->cluster, problem->devices,
+    TRY(reshard_costs_create(&reshards, &self->arena, &problem->mesh, problem->cluster, problem->devices,
                              RESHARD_AXIS_ORDER, error));
-    model->boxes = boxes;
+    model->reshards = reshards;
     return additive_sample(&self->sample, &self->arena, model, error);
 }
 

@@ -306,11 +306,11 @@ AmStatus storage_apply_places(Assignment *assignment, const PlanContext *context
         int32_t i = reshard->instruction;
         if (i < 0 || i >= context->rules->count)
             return am_fail(error, AM_ERROR_INPUT, context->canonical->source,
-                           "boxing of instruction %d: the module has %d", i, context->rules->count);
+                           "resharding of instruction %d: the module has %d", i, context->rules->count);
         assignment->redone[i] = reshard->place == PLAN_REDONE;
         if (reshard->place != PLAN_BEFORE || gather_before(assignment, context, i)) continue;
         return am_fail(error, AM_ERROR_INPUT, context->canonical->source,
-                       "boxing of %s: no loop reads it unchanged, so it has no place before one",
+                       "resharding of %s: no loop reads it unchanged, so it has no place before one",
                        context->canonical->instructions[i].name);
     }
     /* A broadcast is computed at its use: it follows its operand. */

@@ -113,7 +113,7 @@ static double least_by_counting(const AdditiveModel *model, int32_t *labels, int
     for (int32_t e = 0; e < model->edge_count; e++) {
         const AdditiveEdge *edge = &model->edges[e];
         ReshardState made = edge->made_in[labels[edge->made]], needed = edge->needs[labels[edge->taken]];
-        least += (double)model->boxes->seconds[edge->is_wide][made][needed] * edge->scale;
+        least += (double)model->reshards->seconds[edge->is_wide][made][needed] * edge->scale;
     }
     return least;
 }
@@ -174,7 +174,7 @@ static double least_of_star(const AdditiveModel *model, int32_t *labels, int32_t
     for (int32_t e = 0; e < model->edge_count; e++) {
         const AdditiveEdge *edge = &model->edges[e];
         ReshardState kept = edge->made_in[labels[0]], needed = edge->needs[labels[edge->taken]];
-        if (!is_paid[needed]) least += (double)model->boxes->seconds[0][kept][needed] * edge->scale;
+        if (!is_paid[needed]) least += (double)model->reshards->seconds[0][kept][needed] * edge->scale;
         is_paid[needed] = true;
     }
     return least;
