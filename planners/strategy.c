@@ -52,7 +52,10 @@ static int32_t layers_before(int32_t layers, int32_t parts, int32_t part) {
     return part * most - reduced;
 }
 
-AmStatus strategy_cuts(int32_t *cuts, const PlanContext *whole, int32_t parts, AmError *error) {
+/* The beginnings of parts of equal numbers of layers: cuts[p] is the first instruction of part p, and the
+ * last one the end of the entry. AM_ERROR_INFEASIBLE: there are fewer layers than parts, or no cut between
+ * two of them. */
+static AmStatus strategy_cuts(int32_t *cuts, const PlanContext *whole, int32_t parts, AmError *error) {
     Arena scratch = {0};
     PipelineWork work;
     LayerSpan *layers;

@@ -33,9 +33,4 @@ AmStatus strategy_simulate(Plan **plan, Simulation **simulation, Arena *arena, c
                            const Cluster *cluster, const Strategy *strategy, double memory_fraction,
                            AmError *error);
 
-/* The beginnings of parts of equal numbers of layers: cuts[p] is the first instruction of part p, and the
- * last one the end of the entry. AM_ERROR_INFEASIBLE: there are fewer layers than parts, or no cut between
- * two of them. */
-AmStatus strategy_cuts(int32_t *cuts, const PlanContext *whole, int32_t parts, AmError *error);
-
 #endif

@@ -14,10 +14,6 @@ static const char *const stream_names[TRACE_STREAMS] = {
     [TRACE_SEND] = "send",   [TRACE_RECEIVE] = "receive",
 };
 
-const char *trace_stream_name(TraceStream stream) {
-    return stream_names[stream];
-}
-
 /* Bytes of the UTF-8 character that begins here; 0: none does (RFC 3629). */
 static int character_length(const unsigned char *byte) {
     static const struct {

@@ -21,7 +21,6 @@ typedef enum TraceStream {
     TRACE_RECEIVE,
     TRACE_STREAMS
 } TraceStream;
-const char *trace_stream_name(TraceStream stream); /* "steps", ... */
 
 /* Lanes of a stream; in most there is only lane 0. */
 #define TRACE_LANES 6

@@ -83,7 +83,8 @@ static double bound_at(DecisionBound *bound, const Decisions *decisions, double 
     return bound->table[0][0] - byte_price * decisions->memory;
 }
 
-double decision_bound_best_price(DecisionBound *bound, const Decisions *decisions) {
+/* The price per byte at which the bound of the open plan is largest. */
+static double decision_bound_best_price(DecisionBound *bound, const Decisions *decisions) {
     /* Above this price the least memory is worth any seconds. */
     double most_seconds = 0, least_difference = INFINITY;
     for (int32_t i = 0; i < decisions->count; i++)

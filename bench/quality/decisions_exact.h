@@ -34,8 +34,6 @@ void decision_bound_fill(DecisionBound *bound, const Decisions *decisions, doubl
 /* Least of decisions p and later in seconds plus byte_price times bytes, the
  * choices before p being those of `plan`. */
 double decision_bound_after(const DecisionBound *bound, const DecisionPlan *plan, int32_t p);
-/* The price per byte at which the bound of the open plan is largest. */
-double decision_bound_best_price(DecisionBound *bound, const Decisions *decisions);
 
 /* The cheapest plan that fits. AM_ERROR_INFEASIBLE: none fits. AM_ERROR_USAGE as
  * above; AM_ERROR_RUNTIME: not proven within `most_nodes` nodes of the search tree. */

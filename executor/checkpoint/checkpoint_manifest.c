@@ -88,12 +88,6 @@ AmStatus checkpoint_manifest_print(Text *text, const CheckpointManifest *manifes
     return text->failed ? am_fail_memory(error, (int64_t)text->capacity) : AM_OK;
 }
 
-int64_t checkpoint_part_elements(const CheckpointPart *part, int32_t rank) {
-    int64_t elements = 1;
-    for (int32_t d = 0; d < rank; d++) elements *= part->extent[d];
-    return elements;
-}
-
 static AmStatus bad(const Reading *self, const char *where, const char *what) {
     return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s: %s", where, what);
 }

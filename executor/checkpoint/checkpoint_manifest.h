@@ -79,7 +79,5 @@ AmStatus checkpoint_manifest_parse_share(CheckpointManifest *share, Arena *arena
                                          const char *text, int64_t length, AmError *error);
 
 const CheckpointTensor *checkpoint_manifest_find(const CheckpointManifest *manifest, const char *path);
-/* Elements of a part. */
-int64_t checkpoint_part_elements(const CheckpointPart *part, int32_t rank);
 
 #endif

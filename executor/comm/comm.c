@@ -10,8 +10,10 @@
 #include "executor/array/wide.h"
 #include "executor/processes/mpi_wire.h"
 
-AmStatus comm_back_end_find(const CommBackEnd **result, const char *name, const KernelBackEnd *kernels,
-                            AmError *error) {
+/* The back end of that name for ranks that compute on `kernels`;
+ * AM_ERROR_RUNTIME where this build has none. */
+static AmStatus comm_back_end_find(const CommBackEnd **result, const char *name, const KernelBackEnd *kernels,
+                                   AmError *error) {
     static const struct {
         const char *device;
         const CommBackEnd *back_end;

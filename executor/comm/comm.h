@@ -100,11 +100,6 @@ char *comm_piece_place(void *array, const IrShape *shape, const ProgramPiece *pi
 /* "all_reduce", ... or "transfer". */
 const char *comm_call_name(const CommCall *call);
 
-/* The back end of that name for ranks that compute on `kernels`;
- * AM_ERROR_RUNTIME where this build has none. */
-AmStatus comm_back_end_find(const CommBackEnd **back_end, const char *name, const KernelBackEnd *kernels,
-                            AmError *error);
-
 /* The same for the processes of a run (NULL: a single one); `name` NULL: the default for them.
  * AM_ERROR_USAGE lists the suitable ones. */
 AmStatus comm_back_end_choose(const CommBackEnd **back_end, const char *name, const KernelBackEnd *kernels,

@@ -20,7 +20,9 @@ typedef struct Emitter {
     bool *is_copy;        /* [instruction of the entry that is made] */
 } Emitter;
 
-bool recompute_covers(const PlanContext *whole, int32_t i) {
+/* Returns whether an operator in a range is recomputed; loops, conditionals, custom calls, random
+ * numbers drawn from a hidden state and tuples are kept. */
+static bool recompute_covers(const PlanContext *whole, int32_t i) {
     const IrInstruction *instruction = &whole->canonical->instructions[i];
     if (whole->roles->phases[i] != IR_PHASE_FORWARD || instruction->shape.type == DTYPE_TUPLE) return false;
     switch (instruction->opcode) {

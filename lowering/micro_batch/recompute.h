@@ -11,10 +11,6 @@
 
 #include "lowering/micro_batch/micro_batches.h"
 
-/* Returns whether an operator in a range is recomputed; loops, conditionals, custom calls, random
- * numbers drawn from a hidden state and tuples are kept. */
-bool recompute_covers(const PlanContext *whole, int32_t instruction);
-
 /* The rewritten canonical module; the caller frees it. `*origins` [instruction]: that of `whole` which it is,
  * or copies (`*is_copy`); both in its arena. */
 AmStatus recompute_emit(IrModule **module, int32_t **origins, bool **is_copy, const PlanContext *whole,

@@ -128,7 +128,6 @@ int64_t time_unit(const TimeAxis *self, int32_t i, TimeState state);
 TimeState time_leaf_state(const TimeAxis *self, const PlannedLoop *loop, int32_t leaf);
 int32_t time_find_copy(const TimeAxis *self, int32_t instruction, int32_t leaf, TimeState state);
 /* Returns whether the loop of these levels computes with an estimate of the value. */
-bool time_is_estimated_for(const TimeAxis *self, int32_t producer, uint32_t levels);
 static inline int32_t time_level(const TimeAxis *self, int32_t instruction) {
     return self->level[time_component(self, instruction)];
 }

@@ -92,7 +92,7 @@ static void want_copy(TimeAxis *self, int32_t producer, int32_t leaf, TimeState 
     self->first_copy[producer] = self->copy_count++;
 }
 
-bool time_is_estimated_for(const TimeAxis *self, int32_t producer, uint32_t levels) {
+static bool time_is_estimated_for(const TimeAxis *self, int32_t producer, uint32_t levels) {
     return self->estimating >= 0 && time_in_entry(self, producer) && self->is_estimated[producer] &&
            levels == 1u << self->level[self->estimating];
 }

@@ -12,7 +12,8 @@
 #include "base/hash.h"
 #include "lowering/spmd/ranks.h"
 
-json_t *plan_class_to_json(const DimensionClass *class) {
+/* A class's name: ["parameter", 7, 0] or ["instruction", 120, 1]. The caller's reference. */
+static json_t *plan_class_to_json(const DimensionClass *class) {
     return json_pack("[s, i, i]", class->named_by_parameter ? "parameter" : "instruction", class->number,
                      class->dimension);
 }

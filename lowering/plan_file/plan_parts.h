@@ -4,8 +4,6 @@
 
 #include "propagation/plan/plan.h"
 
-/* A class's name: ["parameter", 7, 0] or ["instruction", 120, 1]. The caller's reference. */
-json_t *plan_class_to_json(const DimensionClass *class);
 /* The class of an entry, "*" for any. The caller's reference. */
 json_t *plan_entry_class_to_json(const PlanEntry *entry, const Classes *classes);
 /* A string of the module; bytes that are no UTF-8 become '?'. */

@@ -695,8 +695,9 @@ AmStatus plan_stages_from_json(Plan **plan, json_t *root, Arena *arena, PlanCont
     return from_json(plan, root, arena, context, source, false, error);
 }
 
-AmStatus plan_from_json(Plan **plan, json_t *root, Arena *arena, PlanContext *context, const char *source,
-                        AmError *error) {
+/* The same of a document in memory, which must outlive the plan; `source` names it in errors. */
+static AmStatus plan_from_json(Plan **plan, json_t *root, Arena *arena, PlanContext *context,
+                               const char *source, AmError *error) {
     return from_json(plan, root, arena, context, source, true, error);
 }
 

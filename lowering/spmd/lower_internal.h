@@ -15,7 +15,7 @@
 /* The same for values made on the way that stand for nothing. */
 #define LOWERED_HELPER (-4)
 
-/* A value that is boxed anew for every pass is used again in the same pass until
+/* A value that is resharded again for every pass is used again in the same pass until
  * so many others have been. */
 #define LOWERED_NEAR_GATHERS 16
 
@@ -58,7 +58,7 @@ typedef struct Lowering {
     LoweredState *states; /* [value] */
     int32_t state_capacity;
     IrPhase phase;   /* of the instruction that is being lowered */
-    int32_t gathers; /* boxings so far of values that are boxed anew for every pass */
+    int32_t gathers; /* reshards so far of values that are resharded for every pass */
     int32_t *newest; /* [instruction]: the last of its values, or -1; shared with regions, since an
                         instruction is in one program only */
 } Lowering;
@@ -83,7 +83,6 @@ AmStatus lower_conditional(Lowering *self, const PlannedConditional *conditional
 bool lower_holds(const Lowering *self, int32_t i);
 bool lower_holds_parameter(const Lowering *self, int32_t k);
 bool lower_holds_output(const Lowering *self, int32_t k);
-bool lower_carries(const Lowering *self, const PlannedLoop *loop, int32_t k);
 /* The arrays of a loop that this stage carries, ascending; `*count` of them, in the arena. */
 AmStatus lower_list_carried(const Lowering *self, const PlannedLoop *loop, int32_t **leaves, int32_t *count,
                             AmError *error);
@@ -100,7 +99,7 @@ int32_t lower_add_value(Lowering *self, int32_t instruction, int32_t leaf, const
                         SbpState state);
 ProgramInstruction *lower_add_instruction(Lowering *self);
 
-/* The value of (instruction i, leaf) in the given state, boxed or made if need be. */
+/* The value of (instruction i, leaf) in the given state, resharded or made if need be. */
 AmStatus lower_ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state, int32_t *value,
                        AmError *error);
 

@@ -22,7 +22,7 @@ bool lower_holds_output(const Lowering *self, int32_t k) {
     return !self->stages || self->stages->map->output[k] == self->stages->stage;
 }
 
-bool lower_carries(const Lowering *self, const PlannedLoop *loop, int32_t k) {
+static bool lower_carries(const Lowering *self, const PlannedLoop *loop, int32_t k) {
     if (!self->stages) return true;
     return stage_in(self->stages->map->carried[loop - self->rules->loops][k], self->stages->stage);
 }

@@ -280,11 +280,3 @@ AmStatus profile_graph_parse(ProfileGraph *graph, Arena *arena, const char *sour
     TRY(resolve_edges(&reader));
     return sort_nodes(&reader);
 }
-
-AmStatus profile_graph_read(ProfileGraph *graph, Arena *arena, const char *path, AmError *error) {
-    FileBytes bytes;
-    TRY(file_read(&bytes, path, error));
-    AmStatus status = profile_graph_parse(graph, arena, bytes.name, bytes.data, bytes.length, error);
-    file_release(&bytes);
-    return status;
-}

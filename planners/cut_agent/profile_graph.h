@@ -42,7 +42,6 @@ typedef struct ProfileGraph {
  * that is negative or not finite, a name twice or unknown, an edge twice or to itself, a cycle, no nodes. */
 AmStatus profile_graph_parse(ProfileGraph *graph, Arena *arena, const char *source, const char *text,
                              int64_t length, AmError *error);
-AmStatus profile_graph_read(ProfileGraph *graph, Arena *arena, const char *path, AmError *error);
 
 /* The places of the graph; `*space` is "downsets" or "linear order". With `in_a_row` always the latter. */
 AmStatus profile_graph_chain(Chain *chain, const char **space, Arena *arena, const ProfileGraph *graph,

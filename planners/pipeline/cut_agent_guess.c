@@ -26,8 +26,9 @@ static bool fill_chain(Chain *chain, ChainProblem *problem, const StagePricing *
     return chain->forward[chain->count] + chain->backward[chain->count] > 0;
 }
 
-bool cut_agent_layers(Chain *chain, ChainProblem *problem, Arena *arena, const HybridModel *model,
-                      int32_t micro_batches, int32_t stages) {
+/* The chain of the model's layers and the problem on it; false: the tables have no stages of that width. */
+static bool cut_agent_layers(Chain *chain, ChainProblem *problem, Arena *arena, const HybridModel *model,
+                             int32_t micro_batches, int32_t stages) {
     const LayerCosts *costs = model->costs;
     const Cluster *cluster = costs->cluster;
     const HybridRecipe recipe = {.tensor = 1};

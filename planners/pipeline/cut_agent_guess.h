@@ -12,10 +12,6 @@
 #include "planners/cut_agent/cut_agent.h"
 #include "planners/pipeline/hybrid_stages.h"
 
-/* The chain of the model's layers and the problem on it; false: the tables have no stages of that width. */
-bool cut_agent_layers(Chain *chain, ChainProblem *problem, Arena *arena, const HybridModel *model,
-                      int32_t micro_batches, int32_t stages);
-
 /* The same of a module on a cluster, by tables that are made for it alone. AM_ERROR_INFEASIBLE: it has no
  * such stages. */
 AmStatus cut_agent_module(Chain *chain, ChainProblem *problem, Arena *arena, const PlanContext *context,

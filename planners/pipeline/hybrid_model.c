@@ -141,13 +141,16 @@ static void list_tensors(HybridModel *self) {
 
 /* ---- tables ---- */
 
-int32_t hybrid_local_batch(const HybridModel *self, int32_t micro_batches, int32_t data) {
+/* Examples of a device in a turn; 0: fewer than devices. */
+static int32_t hybrid_local_batch(const HybridModel *self, int32_t micro_batches, int32_t data) {
     int64_t turn = self->costs->batch / micro_batches;
     if (turn < data) return 0;
     return (int32_t)((turn + data - 1) / data);
 }
 
-const LayerTable *hybrid_table(const HybridModel *self, int32_t local_batch, const HybridRecipe *recipe) {
+/* NULL where the module cannot be split so. */
+static const LayerTable *hybrid_table(const HybridModel *self, int32_t local_batch,
+                                      const HybridRecipe *recipe) {
     for (int32_t k = 0; k < self->table_count; k++) {
         const LayerTable *table = &self->tables[k];
         if (table->local_batch == local_batch && table->tensor == recipe->tensor &&

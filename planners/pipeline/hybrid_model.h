@@ -63,11 +63,6 @@ typedef struct StageSums {
     bool segment_ended;
 } StageSums;
 
-/* Examples of a device in a turn; 0: fewer than devices. */
-int32_t hybrid_local_batch(const HybridModel *model, int32_t micro_batches, int32_t data);
-/* NULL where the module cannot be split so. */
-const LayerTable *hybrid_table(const HybridModel *model, int32_t local_batch, const HybridRecipe *recipe);
-
 /* False where there is no such stage. Units are in the arena. */
 bool stage_pricing_open(StagePricing *pricing, const HybridModel *model, Arena *arena, int32_t micro_batches,
                         int32_t class, const HybridRecipe *recipe);

@@ -57,7 +57,8 @@ static PlanOrigin origin_of(const HybridTry *try) {
     return try->pipeline.origin != PLAN_ORIGIN_UNKNOWN ? try->pipeline.origin : PLAN_ORIGIN_STAGES;
 }
 
-PlanCandidate hybrid_candidate(const HybridTry *try) {
+/* A try as a candidate of the search. */
+static PlanCandidate hybrid_candidate(const HybridTry *try) {
     return (PlanCandidate){
         .plan = try->plan, .seconds = try->seconds, .fit = try->fit, .origin = origin_of(try)};
 }

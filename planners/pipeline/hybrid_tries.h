@@ -51,8 +51,6 @@ AmStatus hybrid_try_pipelines(HybridTries *self, const HybridPipeline *pipelines
                               AmError *error);
 bool hybrid_was_tried(const HybridTries *self, const HybridPipeline *pipeline);
 
-/* A try as a candidate of the search. */
-PlanCandidate hybrid_candidate(const HybridTry *try);
 /* Returns whether candidate_is_better() puts try `a` before `b`. */
 bool hybrid_is_before(const HybridTry *a, const HybridTry *b);
 

@@ -11,7 +11,8 @@ static double clamp(double value, double most) {
     return fmax(-most, fmin(most, value));
 }
 
-double assignment_log(const PlanPrice *price) {
+/* The logarithm of a price, with a bounded addend for missing memory. */
+static double assignment_log(const PlanPrice *price) {
     double missing = price->excess > 0 ? fmin(1 + 2 * log1p(price->excess), 6) : 0;
     return log(fmax(price->seconds, 1e-12)) + missing;
 }

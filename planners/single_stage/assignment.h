@@ -78,8 +78,6 @@ AmStatus assignment_enter(AssignmentState *state, const Assignments *self, const
 void assignment_stop_row(float row[ASSIGNMENT_FEATURES], const Assignments *self, const AxisPlan *axis_plan,
                          const PlanPrice *estimate);
 
-/* The logarithm of a price, with a bounded addend for missing memory. */
-double assignment_log(const PlanPrice *price);
 /* log P(0) - log P of a price: the sum of the rewards of an episode that ends there. */
 double assignment_gain(const Assignments *self, const PlanPrice *price);
 /* The part of that sum up to a state, given its estimate. */

@@ -109,7 +109,7 @@ AmStatus single_stage_simulate(const SingleStageSearch *self, Plan *plan, Memory
     return status;
 }
 
-bool single_stage_is_interrupted(const SingleStageSearch *self) {
+static bool single_stage_is_interrupted(const SingleStageSearch *self) {
     return stop_flag_is_set(self->options->interrupted);
 }
 

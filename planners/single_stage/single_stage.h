@@ -47,7 +47,6 @@ AmStatus single_stage_plan(SingleStageSearch *self, const Problem *problem, cons
  * but `plan` is scratch memory, so that several threads may do so. */
 AmStatus single_stage_simulate(const SingleStageSearch *self, Plan *plan, MemoryFit *fit, AmError *error);
 
-bool single_stage_is_interrupted(const SingleStageSearch *self);
 /* Interrupted, or beyond the deadline. */
 bool single_stage_must_end(const SingleStageSearch *self);
 int64_t single_stage_evaluations(const SingleStageSearch *self);

@@ -173,9 +173,6 @@ static inline bool plan_interleaves(const Plan *plan) {
     return plan_schedule(plan) != SCHEDULE_GPIPE;
 }
 
-/* The stage that holds a canonical instruction, or -1. */
-int32_t plan_stage_of(const Plan *plan, int32_t instruction);
-
 /* The context that a plan is used with. */
 static inline const PlanContext *plan_context_used(const Plan *plan, const PlanContext *context) {
     return plan && plan->context ? plan->context : context;
@@ -209,9 +206,6 @@ AmStatus plan_read(Plan **plan, json_t **root, Arena *arena, PlanContext *contex
 /* The same of the text of a file in memory. */
 AmStatus plan_parse(Plan **plan, json_t **root, Arena *arena, PlanContext *context, const char *source,
                     const char *data, int64_t length, AmError *error);
-/* The same of a document in memory, which must outlive the plan; `source` names it in errors. */
-AmStatus plan_from_json(Plan **plan, json_t *root, Arena *arena, PlanContext *context, const char *source,
-                        AmError *error);
 /* Reads what plan_stages_to_json() gave, without completing the stages. */
 AmStatus plan_stages_from_json(Plan **plan, json_t *root, Arena *arena, PlanContext *context,
                                const char *source, AmError *error);

@@ -9,7 +9,7 @@ bool spread_is_target(const IrInstruction *instruction, const char *target) {
     return strcmp(name, target) == 0;
 }
 
-bool spread_is_elementwise(const IrInstruction *instruction) {
+static bool spread_is_elementwise(const IrInstruction *instruction) {
     return ir_is_elementwise(instruction->opcode) || instruction->opcode == IR_MAP ||
            instruction->opcode == IR_RNG || instruction->opcode == IR_CONSTANT;
 }
@@ -49,7 +49,8 @@ bool spread_passes(const IrInstruction *instruction, int32_t level) {
     }
 }
 
-bool spread_has_one_user(const Spread *self, int32_t i) {
+/* Returns whether the number of users beside the root is 1. */
+static bool spread_has_one_user(const Spread *self, int32_t i) {
     int32_t root = self->module->computations[self->parent[i]].root, count = 0;
     for (int32_t u = self->first_user[i]; u < self->first_user[i + 1]; u++) count += self->users[u] != root;
     return count == 1;
@@ -81,7 +82,7 @@ static bool improve_range(Spread *self, int32_t i, int32_t first, int32_t count,
     return is_changed;
 }
 
-bool spread_improve(Spread *self, int32_t i, const Tiles *const *from, bool may_reshard) {
+static bool spread_improve(Spread *self, int32_t i, const Tiles *const *from, bool may_reshard) {
     return improve_range(self, i, 0, spread_leaf_count(self, i), from,
                          may_reshard || spread_instruction(self, i)->shape.type == DTYPE_TUPLE);
 }

@@ -70,15 +70,11 @@ bool spread_is_spatial(const Spread *self, int32_t i);
 DimensionMap spread_no_map(int32_t rank);
 const Tiles *spread_apply(Spread *self, const Tiles *from, const DimensionMap *map);
 bool spread_is_target(const IrInstruction *instruction, const char *target);
-bool spread_is_elementwise(const IrInstruction *instruction);
 /* Returns whether the instruction passes shardings on at this level. */
 bool spread_passes(const IrInstruction *instruction, int32_t level);
-/* Returns whether the number of users beside the root is 1. */
-bool spread_has_one_user(const Spread *self, int32_t i);
 
 /* Improves a leaf, or all leaves by `from` [leaves; NULL: no news]; returns whether one changed. */
 bool spread_improve_leaf(Spread *self, int32_t i, int32_t leaf, const Tiles *from, bool may_reshard);
-bool spread_improve(Spread *self, int32_t i, const Tiles *const *from, bool may_reshard);
 /* Improves all leaves of an instruction by one sharding. */
 bool spread_improve_all(Spread *self, int32_t i, const Tiles *from, bool may_reshard);
 

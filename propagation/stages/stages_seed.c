@@ -17,7 +17,8 @@
 
 #include "ir/dataflow.h"
 
-int32_t plan_stage_of(const Plan *plan, int32_t instruction) {
+/* The stage that holds a canonical instruction, or -1. */
+static int32_t plan_stage_of(const Plan *plan, int32_t instruction) {
     for (int32_t s = 0; s < plan->stage_count; s++) {
         const PlanStage *stage = &plan->stages[s];
         for (int32_t r = 0; r < stage->range_count; r++)

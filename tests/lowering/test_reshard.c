@@ -469,7 +469,7 @@ static void test_three_axes(void **state) {
     for (int32_t pair = 0; pair < 64 * 64; pair += stride) {
         SbpState from = state_number(&mesh, pair / 64, SBP_ADD), to = state_number(&mesh, pair % 64, SBP_ADD);
         Text what = {0};
-        if (box_weight(&mesh, &fixture->module->instructions[0].shape, from, to) < 0) continue;
+        if (reshard_weight(&mesh, &fixture->module->instructions[0].shape, from, to) < 0) continue;
         sbp_print(&what, &mesh, from);
         text_append_string(&what, " to ");
         sbp_print(&what, &mesh, to);

@@ -144,7 +144,7 @@ static void check_overlap(Fixture *fixture, const Mesh *a, const Mesh *b, int32_
     for (int32_t r = 0; r < ranks; r++)
         if (transfer_pieces(&transfers[r], &arena, shape, &route, r, &error) != AM_OK)
             fail_msg("%s", error.text);
-    double moved = box_weight(b, shape, route.target.state, target.state) * b->device_count *
+    double moved = reshard_weight(b, shape, route.target.state, target.state) * b->device_count *
                    (double)ir_shape_bytes(shape);
     for (int32_t r = offset; r < offset + b->device_count; r++) {
         int32_t expected[256], held[256], result[256], taken[MOST_RANKS] = {0};

@@ -184,7 +184,7 @@ static void test_axes_keep_their_order(void **state) {
     problem_case_open(&self, "mlp_tiny", "C", "data=4,model=8", 1);
     Arena *arena = &self.arena;
     assert_int_equal(
-        reshard_costs_create(&any, arena, &self.mesh, self.cluster, self.devices, BOX_ANY_ORDER, &error),
+        reshard_costs_create(&any, arena, &self.mesh, self.cluster, self.devices, RESHARD_ANY_ORDER, &error),
         AM_OK);
     assert_int_equal(reshard_costs_create(&ordered, arena, &self.mesh, self.cluster, self.devices,
                                           RESHARD_AXIS_ORDER, &error),
@@ -208,7 +208,7 @@ static void test_axes_keep_their_order(void **state) {
             if (!is_fit) continue;
             dearer += more > less * (1 + 1e-6F);
             /* These figures are zero exactly for changes without data movement in a program. */
-            assert_true((box_weight(&self.mesh, shape, states[0], states[1]) > 0) == (more > 0));
+            assert_true((reshard_weight(&self.mesh, shape, states[0], states[1]) > 0) == (more > 0));
         }
     assert_true(dearer > 0);
     problem_case_close(&self);
