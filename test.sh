@@ -23,7 +23,8 @@ the tests against PyTorch, .venv-torch), builds into build/, and runs the tests:
 
   --full   adds clang-tidy and the long tests (AUTOMAP_FULL=1, label "full")
            and writes the summary to build/test-summary.txt
-  --quick  builds and runs the unit tests and source checks alone
+  --quick  builds, and runs the source checks and the unit tests of at most four seconds:
+           about one minute after the build
   --help   prints this
 
 AUTOMAP_TORCH=OFF skips the tests against PyTorch. AUTOMAP_TORCH_INDEX=URL takes
@@ -200,7 +201,7 @@ main() {
   fi
   local selection=(-LE full)
   if [ "$full" = 1 ]; then selection=(); fi
-  if [ "$quick" = 1 ]; then selection=(-L 'unit|check'); fi
+  if [ "$quick" = 1 ]; then selection=(-L 'unit|check' -LE 'long|mpi'); fi
   step "all tests" run_tests build "${selection[@]}" >build/ctest.log.part 2>&1
   printf '%s\n' "${times[@]}"
   if [ ${#failed[@]} -gt 0 ]; then printf 'FAILED: %s\n' "${failed[@]}"; fi

@@ -12,6 +12,9 @@
 #                         AUTOMAP (the program), AUTOMAP_BUILD, AUTOMAP_SOURCE
 #                         and AUTOMAP_LIBRARY in the environment
 #
+# A program of more than four seconds has its time in its first lines, "/* cost: 60 seconds */". It is started early,
+# and its label "long" excludes it from ./test.sh --quick.
+#
 # A script states its needs in its first lines: "# labels: cpu e2e" (default
 # "cpu e2e", and "jax e2e" for .py) and "# timeout: 300" (seconds, default 300). Those that take long say
 # "# cost: 60" (seconds) and are started first. Exit status 77 means skipped. Python scripts run under
@@ -68,6 +71,10 @@ foreach(source ${UNIT_TESTS})
   endif()
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "${kind};unit" SKIP_RETURN_CODE 77 TIMEOUT 900)
+  file(STRINGS ${source} cost LIMIT_INPUT 2000 LIMIT_COUNT 1 REGEX "^/\\* cost: [0-9]+ seconds \\*/$")
+  if(cost MATCHES "([0-9]+)")
+    set_tests_properties(${name} PROPERTIES LABELS "${kind};unit;long" COST ${CMAKE_MATCH_1})
+  endif()
   if(AUTOMAP_HAVE_CUDA AND name MATCHES "^test_generated_")
     # NVRTC's results are kept from run to run, apart from a user's.
     set_tests_properties(${name} PROPERTIES ENVIRONMENT XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/tests/nvrtc)

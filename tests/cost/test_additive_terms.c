@@ -1,6 +1,7 @@
 /* The additive model's computing costs, term by term: never above those of the lowered program, for
  * random plans of a module for every operator, and of partial sums before every operator that may
  * carry them; and exact for modules made for one term. */
+/* cost: 17 seconds */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -2,6 +2,7 @@
  * divide and that do not, and cuts between granules and in blocks. Threads run the program on
  * integers. Its bytes are those of OneFlow's table 2, and of the cheapest sequence of collectives,
  * which this test searches by the elements on each device, not by names of states. */
+/* cost: 28 seconds */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
 /* Exceptions that are added to a plan's lists: each makes the plan quicker by the real price, whatever the
  * number of threads, in no more evaluations than are allowed, and the plan that is written has them. */
+/* cost: 6 seconds */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +72,7 @@ static void test_overrides_make_plans_quicker(void **state) {
 static double reshard_seconds(const AdditiveModel *model, const AdditiveEdge *edge, ReshardState from,
                               ReshardState to) {
     if (from == RESHARD_ANY || to == RESHARD_ANY) return 0;
-    return (double)model->boxes->seconds[edge->is_wide][from][to] * edge->scale;
+    return (double)model->reshards->seconds[edge->is_wide][from][to] * edge->scale;
 }
 
 /* The cost of labels, added up directly: all computing, and resharding once for every tensor and

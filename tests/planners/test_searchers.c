@@ -1,4 +1,5 @@
 /* Annealing, greedy and exact search against every plan of spaces that are small enough to enumerate. */
+/* cost: 6 seconds */
 #include "lowering/spmd/lower.h"
 #include "tests/support/model_case.h"
 #include "tests/support/sample.h"

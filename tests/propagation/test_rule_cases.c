@@ -8,6 +8,7 @@
  *
  * AUTOMAP_FULL: 60 combinations of each module, size and mesh or all there are, 240 of a module and
  * mesh; AUTOMAP_CASE=TEXT: only modules whose name holds the text. */
+/* cost: 74 seconds */
 #include "propagation/rules/rules.h"
 #include "tests/support/carrier_cases.h"
 #include "tests/support/plan_case.h"

@@ -3,6 +3,7 @@
  *
  * AUTOMAP_FULL=1 flips 10,000 data bits in place of 2,000.
  */
+/* cost: 5 seconds */
 #include "tests/support/checkpoint_case.h"
 
 typedef struct File {

@@ -1,5 +1,6 @@
 /* Hybrid plans: never slower than even pipelines, deterministic, and each figure equals that of the
  * plan simulated separately. */
+/* cost: 15 seconds */
 #include "tests/support/cluster_case.h"
 
 #include <math.h>
