@@ -170,8 +170,5 @@ int main(void) {
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #else
-int main(void) {
-    printf("skipped: the build has no CUDA\n");
-    return SKIPPED;
-}
+#include "tests/support/without_cuda.h"
 #endif

@@ -316,8 +316,5 @@ int main(void) {
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #else
-int main(void) {
-    printf("skipped: a build without CUDA\n");
-    return 77;
-}
+#include "tests/support/without_cuda.h"
 #endif

@@ -431,8 +431,5 @@ int main(int count, char **arguments) {
     return self.failed > 0 || self.passed + self.by_name + self.skipped == 0;
 }
 #else
-int main(void) {
-    puts("skipped: built without CUDA");
-    return SKIPPED;
-}
+#include "tests/support/without_cuda.h"
 #endif

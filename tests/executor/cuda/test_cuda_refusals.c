@@ -169,8 +169,5 @@ int main(void) {
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #else
-int main(void) {
-    puts("skipped: this build has no CUDA");
-    return SKIPPED;
-}
+#include "tests/support/without_cuda.h"
 #endif

@@ -394,8 +394,5 @@ int main(void) {
     return cmocka_run_group_tests(before, NULL, NULL) + cmocka_run_group_tests(tests, open_all, close_all);
 }
 #else
-int main(void) {
-    puts("skipped: built without CUDA");
-    return SKIPPED;
-}
+#include "tests/support/without_cuda.h"
 #endif

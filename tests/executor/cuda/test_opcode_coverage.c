@@ -89,8 +89,5 @@ int main(int count, char **arguments) {
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #else
-int main(void) {
-    puts("skipped: built without CUDA");
-    return SKIPPED;
-}
+#include "tests/support/without_cuda.h"
 #endif

@@ -194,8 +194,5 @@ int main(void) {
     return cmocka_run_group_tests(tests, NULL, remove_cache);
 }
 #else
-int main(void) {
-    puts("skipped: built without CUDA");
-    return SKIPPED;
-}
+#include "tests/support/without_cuda.h"
 #endif

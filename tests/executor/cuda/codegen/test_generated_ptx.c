@@ -191,8 +191,5 @@ int main(void) {
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #else
-int main(void) {
-    puts("skipped: built without CUDA");
-    return SKIPPED;
-}
+#include "tests/support/without_cuda.h"
 #endif
