@@ -6,39 +6,17 @@
 
 #include "automap_agent.h"
 #include "base/files/array_file.h"
+#include "planners/rl/trained_agent.h"
 
 #define FORMAT    "automap-agent-1"
 #define MOST_SIZE 4096 /* of a hidden layer in a file */
 
 AgentSettings cut_agent_settings(void) {
-    AgentSettings settings = agent_default_settings();
-    settings.n_step = 1; /* returns are whole ones already: every transition is a terminal one */
-    settings.dueling = false;
-    settings.double_q = false;
-    settings.hidden_count = 2;
-    settings.hidden[0] = 128;
-    settings.hidden[1] = 128;
-    settings.batch = 128;
-    settings.replay_capacity = 1 << 17;
-    settings.learning_rate = 0.001;
-    settings.epsilon_start = settings.epsilon_end = 0; /* the environment explores */
-    return settings;
+    return trained_agent_settings(128, 1 << 17);
 }
 
 AmStatus cut_agent_write(Agent *agent, const char *path, const char *about, AmError *error) {
-    const NetworkShape *shape = agent_shape(agent);
-    int64_t count = agent_parameter_count(agent), layers = shape->hidden_count;
-    AmStatus status = AM_OK;
-    float *parameters = malloc(sizeof(float) * (size_t)count);
-    if (!parameters) return am_fail_memory(error, count * (int64_t)sizeof(float));
-    TRY_OR_FAIL(agent_parameters(agent, parameters, error));
-    const ArrayToWrite arrays[] = {{"hidden", DTYPE_S32, 1, &layers, shape->hidden},
-                                   {"parameters", DTYPE_F32, 1, &count, parameters}};
-    const char *const metadata[] = {"format", FORMAT, "about", about, NULL};
-    status = array_file_write(path, arrays, 2, metadata, error);
-fail:
-    free(parameters);
-    return status;
+    return trained_agent_write(agent, path, FORMAT, about, true, error);
 }
 
 /* An agent of these layers and parameters. */
@@ -56,12 +34,7 @@ static AmStatus make_agent(Agent **agent, const int32_t *hidden, int64_t hidden_
             return am_fail(error, AM_ERROR_INPUT, source, "hidden[%d] is %d; expected 1 to %d", k, hidden[k],
                            MOST_SIZE);
     }
-    TRY(agent_create(agent, &settings, CUT_AGENT_FEATURES, 1, error));
-    AmStatus status = agent_set_parameters(*agent, parameters, count, source, error);
-    if (status == AM_OK) return AM_OK;
-    agent_free(*agent);
-    *agent = NULL;
-    return status;
+    return trained_agent_create(agent, &settings, CUT_AGENT_FEATURES, parameters, count, source, error);
 }
 
 static AmStatus read_parameters(Agent **agent, ArrayFile *file, AmError *error) {

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/files/file.h"
 #include "base/random.h"
 #include "base/system/stop.h"
+#include "planners/rl/trained_agent.h"
 
 #define MAGIC             "AMINFTR1"
 #define UPDATES_PER_ROUND 32
@@ -45,42 +45,23 @@ typedef struct Trainer {
 
 static AmStatus begin_phase(Trainer *trainer, AmError *error) {
     AgentSettings settings = cut_agent_settings();
-    Agent *agent, *before = trainer->agent;
     settings.device = trainer->training->device;
     settings.seed = random_at(trainer->head.seed, 2, (uint64_t)trainer->head.phase);
     settings.learning_rate = phases[trainer->head.phase].learning_rate;
-    TRY(agent_create(&agent, &settings, CUT_AGENT_FEATURES, 1, error));
-    AmStatus status = AM_OK;
-    if (before) {
-        int64_t count = agent_parameter_count(before);
-        float *parameters = ARENA_ARRAY(&trainer->arena, float, count);
-        status = parameters ? agent_parameters(before, parameters, error) : am_fail_memory(error, 4 * count);
-        if (status == AM_OK) status = agent_set_parameters(agent, parameters, count, "", error);
-        agent_free(before);
-    }
-    trainer->agent = agent;
-    return status;
+    return trained_agent_continue(&trainer->agent, &settings, CUT_AGENT_FEATURES, error);
 }
 
 static AmStatus write_checkpoint(const Trainer *trainer, AmError *error) {
-    if (!trainer->training->checkpoint) return AM_OK;
-    Text bytes = {0};
-    text_append_bytes(&bytes, (const char *)&trainer->head, sizeof(Head));
-    AmStatus status = agent_save(trainer->agent, &bytes, error);
-    if (status == AM_OK)
-        status = bytes.failed ? am_fail_memory(error, (int64_t)bytes.length)
-                              : file_write(trainer->training->checkpoint, bytes.data, bytes.length, error);
-    text_free(&bytes);
-    return status;
+    return trained_checkpoint_write(trainer->training->checkpoint, &trainer->head, sizeof(Head),
+                                    trainer->agent, error);
 }
 
 static AmStatus read_checkpoint(Trainer *trainer, AmError *error) {
     const CutAgentTraining *training = trainer->training;
     FileBytes bytes;
-    TRY(file_read(&bytes, training->checkpoint, error));
     Head head = {0};
-    AmStatus status = AM_OK;
-    if ((size_t)bytes.length > sizeof(Head)) memcpy(&head, bytes.data, sizeof(Head));
+    AmStatus status;
+    TRY(trained_checkpoint_read(&bytes, &head, sizeof(Head), training->checkpoint, error));
     if (memcmp(head.magic, MAGIC, sizeof(head.magic)) != 0 || head.seed != training->seed ||
         head.episodes != training->episodes || head.done < 0 || head.done % CUT_AGENT_ROUND ||
         head.phase < 0 || head.phase >= PHASES)
@@ -88,15 +69,11 @@ static AmStatus read_checkpoint(Trainer *trainer, AmError *error) {
                          "expected a checkpoint of a training of %lld episodes under seed %llu",
                          (long long)training->episodes, (unsigned long long)training->seed);
     else
-        status = agent_load(&trainer->agent, training->device, bytes.data + sizeof(Head),
-                            (size_t)bytes.length - sizeof(Head), training->checkpoint, error);
+        status = trained_checkpoint_agent(&trainer->agent, &bytes, sizeof(Head), training->device,
+                                          CUT_AGENT_FEATURES, training->checkpoint, error);
     file_release(&bytes);
-    if (status != AM_OK) return status;
-    const NetworkShape *shape = agent_shape(trainer->agent);
-    if (shape->observation_size != CUT_AGENT_FEATURES || shape->action_count != 1)
-        return am_fail(error, AM_ERROR_INPUT, training->checkpoint, "its network is of another environment");
-    trainer->head = head;
-    return AM_OK;
+    if (status == AM_OK) trainer->head = head;
+    return status;
 }
 
 static AmStatus begin_round(Trainer *trainer, Arena *arena, AmError *error) {

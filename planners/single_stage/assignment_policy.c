@@ -7,47 +7,17 @@
 
 #include "automap_assignment.h"
 #include "base/files/array_file.h"
+#include "planners/rl/trained_agent.h"
 
 /* Targets beyond it count as it: prices of plans that do not fit differ by more. */
 #define MOST_TARGET 8
 
 AgentSettings assignment_settings(void) {
-    AgentSettings settings = agent_default_settings();
-    settings.n_step = 1; /* rewards are whole returns: every transition is terminal */
-    settings.dueling = false;
-    settings.double_q = false;
-    settings.hidden_count = 2;
-    settings.hidden[0] = 64;
-    settings.hidden[1] = 64;
-    settings.batch = 128;
-    settings.replay_capacity = 1 << 16;
-    settings.learning_rate = 0.001;
-    settings.epsilon_start = settings.epsilon_end = 0; /* episodes explore by themselves */
-    return settings;
-}
-
-AmStatus assignment_agent_create(Agent **agent, const AgentSettings *settings, const float *parameters,
-                                 int64_t count, const char *source, AmError *error) {
-    TRY(agent_create(agent, settings, ASSIGNMENT_FEATURES, 1, error));
-    AmStatus status = parameters ? agent_set_parameters(*agent, parameters, count, source, error) : AM_OK;
-    if (status == AM_OK) return AM_OK;
-    agent_free(*agent);
-    *agent = NULL;
-    return status;
+    return trained_agent_settings(64, 1 << 16);
 }
 
 AmStatus assignment_agent_write(Agent *agent, const char *path, const char *about, AmError *error) {
-    int64_t count = agent_parameter_count(agent);
-    AmStatus status = AM_OK;
-    float *parameters = malloc(sizeof(float) * (size_t)count);
-    if (!parameters) return am_fail_memory(error, count * (int64_t)sizeof(float));
-    TRY_OR_FAIL(agent_parameters(agent, parameters, error));
-    const ArrayToWrite arrays[] = {{"parameters", DTYPE_F32, 1, &count, parameters}};
-    const char *const metadata[] = {"format", ASSIGNMENT_VERSION, "about", about, NULL};
-    status = array_file_write(path, arrays, 1, metadata, error);
-fail:
-    free(parameters);
-    return status;
+    return trained_agent_write(agent, path, ASSIGNMENT_VERSION, about, false, error);
 }
 
 static AmStatus read_parameters(Agent **agent, const AgentSettings *settings, ArrayFile *file,
@@ -62,7 +32,8 @@ static AmStatus read_parameters(Agent **agent, const AgentSettings *settings, Ar
     float *parameters = arena_alloc(&file->arena, (size_t)entry->bytes + 1);
     if (!parameters) return am_fail_memory(error, entry->bytes);
     TRY(array_file_read(file, entry, parameters, error));
-    return assignment_agent_create(agent, settings, parameters, entry->dimensions[0], file->path, error);
+    return trained_agent_create(agent, settings, ASSIGNMENT_FEATURES, parameters, entry->dimensions[0],
+                                file->path, error);
 }
 
 AmStatus assignment_agent_read(Agent **agent, const AgentSettings *settings, const char *path,
@@ -91,8 +62,8 @@ AmStatus assignment_agent_built_in(Agent **agent, const AgentSettings *settings,
     float *parameters = malloc((size_t)bytes);
     if (!parameters) return am_fail_memory(error, bytes);
     memcpy(parameters, values, (size_t)bytes);
-    AmStatus status =
-        assignment_agent_create(agent, settings, parameters, bytes / (int64_t)sizeof(float), source, error);
+    AmStatus status = trained_agent_create(agent, settings, ASSIGNMENT_FEATURES, parameters,
+                                           bytes / (int64_t)sizeof(float), source, error);
     free(parameters);
     return status;
 }

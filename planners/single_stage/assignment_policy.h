@@ -19,9 +19,6 @@
 /* Settings of agents of this policy. Every transition is terminal, with the whole return as its reward. */
 AgentSettings assignment_settings(void);
 
-/* A new agent with random weights, or with those of `parameters` where not NULL. */
-AmStatus assignment_agent_create(Agent **agent, const AgentSettings *settings, const float *parameters,
-                                 int64_t count, const char *source, AmError *error);
 /* Reads a file of assignment_agent_write. AM_ERROR_INPUT: no policy, or one of other features. */
 AmStatus assignment_agent_read(Agent **agent, const AgentSettings *settings, const char *path,
                                AmError *error);

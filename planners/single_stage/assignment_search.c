@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "planners/rl/trained_agent.h"
 #include "planners/single_stage/assignment_policy.h"
 
 #define UNTRAINED          "untrained"
@@ -65,7 +66,7 @@ static AmStatus make_agent(AssignmentSearch *self, AmError *error) {
     if (strcmp(options->policy, UNTRAINED) != 0)
         return assignment_agent_read(&self->agent, &settings, options->policy, error);
     settings.learning_rate = 10 * LEARNING_RATE;
-    return assignment_agent_create(&self->agent, &settings, NULL, 0, "", error);
+    return trained_agent_create(&self->agent, &settings, ASSIGNMENT_FEATURES, NULL, 0, "", error);
 }
 
 AmStatus assignment_search_open(AssignmentSearch **search, SingleStageSearch *stages, AmError *error) {

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/files/file.h"
 #include "base/system/stop.h"
+#include "planners/rl/trained_agent.h"
 
 #define MAGIC                "AMASGTR1"
 #define TEACHER_EVALUATIONS  40
@@ -43,41 +43,22 @@ typedef struct Trainer {
 
 static AmStatus begin_phase(Trainer *self, AmError *error) {
     AgentSettings settings = assignment_settings();
-    Agent *agent, *before = self->agent;
     settings.seed = random_at(self->head.seed, 2, (uint64_t)self->head.phase);
     settings.learning_rate = phases[self->head.phase].learning_rate;
-    if (!before) return assignment_agent_create(&self->agent, &settings, NULL, 0, "", error);
-    int64_t count = agent_parameter_count(before);
-    float *parameters = malloc(sizeof(float) * (size_t)count);
-    if (!parameters) return am_fail_memory(error, count * (int64_t)sizeof(float));
-    AmStatus status = agent_parameters(before, parameters, error);
-    if (status == AM_OK) status = assignment_agent_create(&agent, &settings, parameters, count, "", error);
-    free(parameters);
-    TRY(status);
-    agent_free(before);
-    self->agent = agent;
-    return AM_OK;
+    return trained_agent_continue(&self->agent, &settings, ASSIGNMENT_FEATURES, error);
 }
 
 static AmStatus write_checkpoint(const Trainer *self, AmError *error) {
-    if (!self->training->checkpoint) return AM_OK;
-    Text bytes = {0};
-    text_append_bytes(&bytes, (const char *)&self->head, sizeof(Head));
-    AmStatus status = agent_save(self->agent, &bytes, error);
-    if (status == AM_OK)
-        status = bytes.failed ? am_fail_memory(error, (int64_t)bytes.length)
-                              : file_write(self->training->checkpoint, bytes.data, bytes.length, error);
-    text_free(&bytes);
-    return status;
+    return trained_checkpoint_write(self->training->checkpoint, &self->head, sizeof(Head), self->agent,
+                                    error);
 }
 
 static AmStatus read_checkpoint(Trainer *self, AmError *error) {
     const AssignmentTraining *training = self->training;
     FileBytes bytes;
-    TRY(file_read(&bytes, training->checkpoint, error));
     Head head = {0};
-    AmStatus status = AM_OK;
-    if ((size_t)bytes.length > sizeof(Head)) memcpy(&head, bytes.data, sizeof(Head));
+    AmStatus status;
+    TRY(trained_checkpoint_read(&bytes, &head, sizeof(Head), training->checkpoint, error));
     if (memcmp(head.magic, MAGIC, sizeof head.magic) != 0 || head.seed != training->seed ||
         head.problems != training->problems || head.modules != training->module_count || head.done < 0 ||
         head.phase < 0 || head.phase >= PHASES)
@@ -86,15 +67,11 @@ static AmStatus read_checkpoint(Trainer *self, AmError *error) {
                          (long long)training->problems, training->module_count,
                          (unsigned long long)training->seed);
     else
-        status = agent_load(&self->agent, DQN_CPU, bytes.data + sizeof(Head),
-                            (size_t)bytes.length - sizeof(Head), training->checkpoint, error);
+        status = trained_checkpoint_agent(&self->agent, &bytes, sizeof(Head), DQN_CPU, ASSIGNMENT_FEATURES,
+                                          training->checkpoint, error);
     file_release(&bytes);
-    TRY(status);
-    const NetworkShape *shape = agent_shape(self->agent);
-    if (shape->observation_size != ASSIGNMENT_FEATURES || shape->action_count != 1)
-        return am_fail(error, AM_ERROR_INPUT, training->checkpoint, "its network is of other features");
-    self->head = head;
-    return AM_OK;
+    if (status == AM_OK) self->head = head;
+    return status;
 }
 
 static AmStatus open_validation(Trainer *self, AmError *error) {

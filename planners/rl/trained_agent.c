@@ -1,0 +1,101 @@
+/* Agents that are trained offline: their creation, files and checkpoints. */
+#include "planners/rl/trained_agent.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/files/array_file.h"
+#include "base/text.h"
+
+AgentSettings trained_agent_settings(int32_t hidden, int32_t replay_capacity) {
+    AgentSettings settings = agent_default_settings();
+    settings.n_step = 1; /* returns are whole: every transition is terminal */
+    settings.dueling = false;
+    settings.double_q = false;
+    settings.hidden_count = 2;
+    settings.hidden[0] = hidden;
+    settings.hidden[1] = hidden;
+    settings.batch = 128;
+    settings.replay_capacity = replay_capacity;
+    settings.learning_rate = 0.001;
+    settings.epsilon_start = settings.epsilon_end = 0;
+    return settings;
+}
+
+AmStatus trained_agent_create(Agent **agent, const AgentSettings *settings, int32_t features,
+                              const float *parameters, int64_t count, const char *source, AmError *error) {
+    TRY(agent_create(agent, settings, features, 1, error));
+    AmStatus status = parameters ? agent_set_parameters(*agent, parameters, count, source, error) : AM_OK;
+    if (status == AM_OK) return AM_OK;
+    agent_free(*agent);
+    *agent = NULL;
+    return status;
+}
+
+/* The agent's parameters, which the caller frees. */
+static AmStatus copy_parameters(float **parameters, int64_t *count, Agent *agent, AmError *error) {
+    *count = agent_parameter_count(agent);
+    *parameters = malloc(sizeof(float) * (size_t)*count);
+    if (!*parameters) return am_fail_memory(error, *count * (int64_t)sizeof(float));
+    AmStatus status = agent_parameters(agent, *parameters, error);
+    if (status != AM_OK) free(*parameters);
+    return status;
+}
+
+AmStatus trained_agent_continue(Agent **agent, const AgentSettings *settings, int32_t features,
+                                AmError *error) {
+    Agent *next;
+    float *parameters = NULL;
+    int64_t count = 0;
+    if (*agent) TRY(copy_parameters(&parameters, &count, *agent, error));
+    AmStatus status = trained_agent_create(&next, settings, features, parameters, count, "", error);
+    free(parameters);
+    TRY(status);
+    agent_free(*agent);
+    *agent = next;
+    return AM_OK;
+}
+
+AmStatus trained_agent_write(Agent *agent, const char *path, const char *format, const char *about,
+                             bool has_layers, AmError *error) {
+    const NetworkShape *shape = agent_shape(agent);
+    int64_t count, layers = shape->hidden_count;
+    float *parameters;
+    TRY(copy_parameters(&parameters, &count, agent, error));
+    const ArrayToWrite arrays[] = {{"hidden", DTYPE_S32, 1, &layers, shape->hidden},
+                                   {"parameters", DTYPE_F32, 1, &count, parameters}};
+    const char *const metadata[] = {"format", format, "about", about, NULL};
+    AmStatus status =
+        array_file_write(path, has_layers ? arrays : arrays + 1, has_layers ? 2 : 1, metadata, error);
+    free(parameters);
+    return status;
+}
+
+AmStatus trained_checkpoint_write(const char *path, const void *head, size_t head_bytes, Agent *agent,
+                                  AmError *error) {
+    Text bytes = {0};
+    if (!path) return AM_OK;
+    text_append_bytes(&bytes, head, head_bytes);
+    AmStatus status = agent_save(agent, &bytes, error);
+    if (status == AM_OK)
+        status = bytes.failed ? am_fail_memory(error, (int64_t)bytes.length)
+                              : file_write(path, bytes.data, bytes.length, error);
+    text_free(&bytes);
+    return status;
+}
+
+AmStatus trained_checkpoint_read(FileBytes *bytes, void *head, size_t head_bytes, const char *path,
+                                 AmError *error) {
+    TRY(file_read(bytes, path, error));
+    if ((size_t)bytes->length > head_bytes) memcpy(head, bytes->data, head_bytes);
+    return AM_OK;
+}
+
+AmStatus trained_checkpoint_agent(Agent **agent, const FileBytes *bytes, size_t head_bytes, DqnDevice device,
+                                  int32_t features, const char *path, AmError *error) {
+    TRY(agent_load(agent, device, bytes->data + head_bytes, (size_t)bytes->length - head_bytes, path, error));
+    const NetworkShape *shape = agent_shape(*agent);
+    if (shape->observation_size != features || shape->action_count != 1)
+        return am_fail(error, AM_ERROR_INPUT, path, "its network is of other features");
+    return AM_OK;
+}

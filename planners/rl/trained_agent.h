@@ -1,0 +1,37 @@
+/* Agents that are trained offline to rank actions: one output, whose value is a whole return. */
+#ifndef PLANNERS_RL_TRAINED_AGENT_H
+#define PLANNERS_RL_TRAINED_AGENT_H
+
+#include <stddef.h>
+
+#include "base/files/file.h"
+#include "dqn/agent.h"
+
+/* Settings of an agent with two hidden layers of `hidden` units. It does not explore by itself. */
+AgentSettings trained_agent_settings(int32_t hidden, int32_t replay_capacity);
+
+/* Creates an agent over `features` with parameters[0..count), or initial ones if `parameters` is NULL.
+ * `source` names them in errors. */
+AmStatus trained_agent_create(Agent **agent, const AgentSettings *settings, int32_t features,
+                              const float *parameters, int64_t count, const char *source, AmError *error);
+/* Replaces *agent by one of other settings with the same parameters; NULL: creates one. */
+AmStatus trained_agent_continue(Agent **agent, const AgentSettings *settings, int32_t features,
+                                AmError *error);
+
+/* Writes the parameters, and with `has_layers` the sizes of the hidden layers, to a safetensors file whose
+ * metadata have `format` and `about`. */
+AmStatus trained_agent_write(Agent *agent, const char *path, const char *format, const char *about,
+                             bool has_layers, AmError *error);
+
+/* Writes a checkpoint of a training: head[0..head_bytes), then the agent. `path` NULL: nothing. */
+AmStatus trained_checkpoint_write(const char *path, const void *head, size_t head_bytes, Agent *agent,
+                                  AmError *error);
+/* Reads the head of a checkpoint; a file that is too short leaves it unchanged. The caller releases `bytes`.
+ */
+AmStatus trained_checkpoint_read(FileBytes *bytes, void *head, size_t head_bytes, const char *path,
+                                 AmError *error);
+/* Loads the agent behind the head. AM_ERROR_INPUT if it has other features. */
+AmStatus trained_checkpoint_agent(Agent **agent, const FileBytes *bytes, size_t head_bytes, DqnDevice device,
+                                  int32_t features, const char *path, AmError *error);
+
+#endif
