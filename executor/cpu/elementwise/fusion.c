@@ -77,23 +77,12 @@ static void run_fusion(const KernelCall *call) {
     team_run(call->device, run_part, (void *)call, kernel->parts);
 }
 
-static bool is_function(IrOpcode opcode) {
-    static const IrOpcode functions[] = {IR_EXPONENTIAL, IR_EXPONENTIAL_MINUS_ONE,
-                                         IR_LOG,         IR_LOG_PLUS_ONE,
-                                         IR_TANH,        IR_LOGISTIC,
-                                         IR_ERF,         IR_POWER,
-                                         IR_SINE,        IR_COSINE,
-                                         IR_RSQRT,       IR_SQRT};
-    for (size_t k = 0; k < sizeof functions / sizeof *functions; k++)
-        if (functions[k] == opcode) return true;
-    return false;
-}
-
 /* Nanoseconds on one thread, roughly: 0.1 for an operator on an element of a tile or for one in memory. */
 static double estimate(const KernelCall *call, const ProgramFusionOp *ops, int32_t op_count,
                        int64_t elements) {
     double each = 0.1 * (call->operand_count + call->result_count + op_count);
-    for (int32_t k = 0; k < op_count; k++) each += is_function(ops[k].opcode) ? 0.5 : 0;
+    for (int32_t k = 0; k < op_count; k++)
+        each += ir_opcode_has(ops[k].opcode, FACT_TRANSCENDENTAL) ? 0.5 : 0;
     return each * (double)elements;
 }
 
