@@ -695,12 +695,6 @@ AmStatus plan_stages_from_json(Plan **plan, json_t *root, Arena *arena, PlanCont
     return from_json(plan, root, arena, context, source, false, error);
 }
 
-/* The same of a document in memory, which must outlive the plan; `source` names it in errors. */
-static AmStatus plan_from_json(Plan **plan, json_t *root, Arena *arena, PlanContext *context,
-                               const char *source, AmError *error) {
-    return from_json(plan, root, arena, context, source, true, error);
-}
-
 AmStatus plan_parse(Plan **plan, json_t **root, Arena *arena, PlanContext *context, const char *source,
                     const char *data, int64_t length, AmError *error) {
     json_t *document = NULL;
@@ -708,7 +702,7 @@ AmStatus plan_parse(Plan **plan, json_t **root, Arena *arena, PlanContext *conte
     if (!kept) return am_fail_memory(error, 0);
     TRY(file_format_expect(FILE_FORMAT_PLAN, kept, data, length, error));
     TRY(json_parse(&document, kept, data, (size_t)length, error));
-    AmStatus status = plan_from_json(plan, document, arena, context, kept, error);
+    AmStatus status = from_json(plan, document, arena, context, kept, true, error);
     if (status == AM_OK) *root = document;
     else json_decref(document);
     return status;
