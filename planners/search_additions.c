@@ -43,6 +43,7 @@ AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, b
         AmError refusal = {0};
         here.micro_batches = numbers[k];
         here.separate_backward = false;
+        here.stop = &self->budget.stop;
         if (stop_wanted(&self->budget.stop)) return AM_OK;
         search_allow(&part, self, options->evaluations);
         AmStatus status = plan_context_for(&context, self->whole, &here, &refusal);

@@ -9,6 +9,7 @@
 #ifndef LOWERING_MICRO_BATCH_MICRO_BATCHES_H
 #define LOWERING_MICRO_BATCH_MICRO_BATCHES_H
 
+#include "base/system/stop.h"
 #include "propagation/plan/plan.h"
 
 #define MICRO_BATCHES_MOST 65536
@@ -42,19 +43,21 @@ typedef struct MicroBatching {
      * a pipeline. Values between the passes are kept for all iterations. Without effect if the
      * passes cannot be distinguished. */
     bool separate_backward;
+    const StopSignal *stop; /* or NULL; once it requests a stop, contexts are not made */
 } MicroBatching;
 
 /* The context of the module `base` rewritten in micro-batches. It refers to `base`, which must
  * outlive it and is as read, or with recomputation: sha256, and thus plans, are the original's;
  * original[i] is the instruction of the original from which i was derived. Parameters and outputs
  * keep their numbers. AM_ERROR_INFEASIBLE: the module cannot be split exactly; the message names
- * the operator, its source line and the relaxation that would allow it. */
+ * the operator, its source line and the relaxation that would allow it. AM_INTERRUPTED: by settings->stop. */
 AmStatus plan_context_split(PlanContext **split, const PlanContext *base, const MicroBatching *settings,
                             AmError *error);
 
-/* The context of the module with recomputation, whose batch may then be split. */
+/* The context of the module with recomputation, whose batch may then be split. AM_INTERRUPTED: by `stop`,
+ * which may be NULL. */
 AmStatus plan_context_recompute(PlanContext **context, const PlanContext *whole,
-                                const RecomputedRanges *ranges, AmError *error);
+                                const RecomputedRanges *ranges, const StopSignal *stop, AmError *error);
 
 /* Both, made on first use and owned by `whole`, which may not be shared by
  * threads meanwhile; `whole` itself where there is neither. */

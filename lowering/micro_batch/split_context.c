@@ -111,6 +111,12 @@ static AmStatus check_ranks(const IrModule *module, AmError *error) {
     return AM_OK;
 }
 
+/* Rewrites of large modules take tenths of a second; their steps can be interrupted. */
+static AmStatus check_stop(const StopSignal *stop, AmError *error) {
+    if (!stop || !stop_wanted(stop)) return AM_OK;
+    return am_fail(error, AM_INTERRUPTED, "", "interrupted while a module was rewritten");
+}
+
 static AmStatus rewrite(PlanContext *self, int32_t **origins, Arena *scratch, const MicroBatching *settings,
                         AmError *error) {
     const PlanContext *base = self->base;
@@ -120,6 +126,7 @@ static AmStatus rewrite(PlanContext *self, int32_t **origins, Arena *scratch, co
     TRY(time_find_states(axis, error));
     TRY(time_find_levels(axis, error));
     TRY(time_find_demands(axis, error));
+    TRY(check_stop(settings->stop, error));
     if (axis->estimating >= 0) self->relaxations = 1u << RELAXATION_BATCH_STATISTICS_PER_MICRO_BATCH;
     return time_emit(&self->canonical, origins, axis, error);
 }
@@ -188,13 +195,16 @@ static bool same_ranges(const PlanContext *context, const RecomputedRanges *rang
 }
 
 /* `is_copy` [entry instruction]: it makes another one's value again; NULL: none does. */
-static AmStatus derive(PlanContext *self, const bool *is_copy, AmError *error) {
+static AmStatus derive(PlanContext *self, const bool *is_copy, const StopSignal *stop, AmError *error) {
+    TRY(check_stop(stop, error));
     TRY(make_roles(self, error));
     int32_t entry = self->canonical->computations[self->canonical->entry].count;
     for (int32_t i = 0; is_copy && i < entry; i++)
         if (is_copy[i]) self->roles->phases[i] = IR_PHASE_RECOMPUTED;
     TRY(rules_build(&self->rules, &self->arena, self->canonical, error));
+    TRY(check_stop(stop, error));
     TRY(classes_build(&self->classes, &self->arena, self->rules, self->roles, error));
+    TRY(check_stop(stop, error));
     TRY(choices_build(&self->choices, &self->arena, self->rules, self->classes, self->roles, error));
     name_classes(self);
     return AM_OK;
@@ -214,11 +224,12 @@ static AmStatus open_context(PlanContext **context, const PlanContext *base, AmE
 }
 
 AmStatus plan_context_recompute(PlanContext **context, const PlanContext *whole,
-                                const RecomputedRanges *ranges, AmError *error) {
+                                const RecomputedRanges *ranges, const StopSignal *stop, AmError *error) {
     PlanContext *self;
     int32_t *origins;
     bool *is_copy;
     AmStatus status;
+    TRY(check_stop(stop, error));
     TRY(open_context(&self, whole, error));
     self->micro_batches = 1;
     self->recompute_count = ranges->count;
@@ -227,7 +238,7 @@ AmStatus plan_context_recompute(PlanContext **context, const PlanContext *whole,
     memcpy(self->recompute, ranges->ranges, sizeof *ranges->ranges * (size_t)ranges->count);
     TRY_OR_FAIL(recompute_emit(&self->canonical, &origins, &is_copy, whole, ranges, error));
     self->original = origins;
-    TRY_OR_FAIL(derive(self, is_copy, error));
+    TRY_OR_FAIL(derive(self, is_copy, stop, error));
     *context = self;
     return AM_OK;
 fail:
@@ -248,7 +259,7 @@ AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const
         while (split && (split->micro_batches != 1 || !same_ranges(split, &settings->recomputed)))
             split = split->next_split;
         if (!split) {
-            TRY(plan_context_recompute(&made, whole, &settings->recomputed, error));
+            TRY(plan_context_recompute(&made, whole, &settings->recomputed, settings->stop, error));
             plan_context_adopt(whole, split = made);
         }
         base = split;
@@ -288,7 +299,7 @@ AmStatus plan_context_split(PlanContext **split, const PlanContext *base, const 
     }
     if (status != AM_OK) goto fail;
     self->original = origins;
-    TRY_OR_FAIL(derive(self, NULL, error));
+    TRY_OR_FAIL(derive(self, NULL, settings->stop, error));
     *split = self;
     arena_free(&scratch);
     return AM_OK;

@@ -58,7 +58,8 @@ static MicroBatching batching_of(const HybridPlans *self, const HybridContext *c
     return (MicroBatching){.micro_batches = context->micro_batches,
                            .recomputed = context->recomputed,
                            .relaxations = self->relaxations,
-                           .separate_backward = context->has_stages};
+                           .separate_backward = context->has_stages,
+                           .stop = &self->costs->stop};
 }
 
 /* Makes the context out of the module as read, which is only read, so that several may be made side by side.
@@ -76,7 +77,8 @@ static AmStatus split_context(const HybridPlans *self, HybridContext *context, A
     if (!device) return am_fail_memory(error, 4);
     context->context = self->whole;
     if (context->recomputed.count > 0) {
-        TRY(plan_context_recompute(&context->repeating, self->whole, &context->recomputed, error));
+        TRY(plan_context_recompute(&context->repeating, self->whole, &context->recomputed, settings.stop,
+                                   error));
         context->context = context->repeating;
     }
     if (context->micro_batches > 1) {
@@ -97,7 +99,7 @@ static void open_task(void *user, int32_t k) {
     const Opening *opening = user;
     HybridContext *context = opening->contexts[k];
     if (stop_wanted(&opening->plans->costs->stop)) {
-        context->status = am_fail(&context->error, AM_ERROR_INFEASIBLE, "", "the search was stopped");
+        context->status = am_fail(&context->error, AM_INTERRUPTED, "", "the search was stopped");
         return;
     }
     context->status = split_context(opening->plans, context, &context->error);

@@ -25,7 +25,7 @@ SAMPLE = ["gpt2_tiny", "moe_tiny"]
 MOMENTS = 10 if FULL else 4
 SOON = [("bert48", "C", 6 if FULL else 3)]
 SOON_FULL = [("resnet50_batch16", "C", 10), ("llama3_8b", "h100:4", 10)]
-SOON_SECONDS = 1  # two plans are in work at once, and one is written; mostly below 0.5
+SOON_SECONDS = 1  # two plans are in work at once, and one is written; mostly below 0.25
 PATIENCE_SECONDS = 20  # on a crowded machine; a search that takes no notice has evaluations for hours
 
 

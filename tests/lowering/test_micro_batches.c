@@ -182,6 +182,23 @@ static void test_not_relaxed_without_need(void **state) {
     plan_context_free(whole);
 }
 
+/* A rewrite ends once it is to stop, and can be repeated later. */
+static void test_stopped(void **state) {
+    (void)state;
+    PlanContext *whole = read_module(batch_dense);
+    volatile sig_atomic_t flag = 1;
+    const StopSignal interrupt = {.interrupted = &flag};
+    const MicroBatching settings = {.micro_batches = 2, .stop = &interrupt};
+    const PlanContext *split;
+    AmError error = {0};
+    assert_int_equal(plan_context_for(&split, whole, &settings, &error), AM_INTERRUPTED);
+    assert_string_equal(error.text, "interrupted while a module was rewritten");
+    assert_null(whole->splits);
+    flag = 0;
+    assert_int_equal(plan_context_for(&split, whole, &settings, NULL), AM_OK);
+    plan_context_free(whole);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equal_to_one_batch),
@@ -189,6 +206,7 @@ int main(void) {
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_relaxed),
         cmocka_unit_test(test_not_relaxed_without_need),
+        cmocka_unit_test(test_stopped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,7 +25,7 @@ static void open_case(Fixture *self, const char *model) {
         ranges[r][1] = self->cuts[r + 1];
     }
     const RecomputedRanges recomputed = {.ranges = ranges, .count = PIECES};
-    if (plan_context_recompute(&self->again, self->whole, &recomputed, &error) != AM_OK)
+    if (plan_context_recompute(&self->again, self->whole, &recomputed, NULL, &error) != AM_OK)
         fail_msg("%s", error.text);
 }
 
