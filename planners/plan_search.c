@@ -251,11 +251,35 @@ static AmStatus run_phases(Phases *self, AmError *error) {
     return AM_OK;
 }
 
+/* Prices the baselines of one stage although the time is up, until one fits: a search without any other plan
+ * returns it rather than none. */
+static AmStatus add_late_baselines(SearchContext *self, AmError *error) {
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
+    int32_t count = micro_batches_numbers(numbers, self->whole, self->settings->micro_batches);
+    const StopSignal timed = self->budget.stop;
+    const MicroBatching *settings = self->settings;
+    MicroBatching here = *settings;
+    SearchOptions options = *self->options;
+    AmStatus status = AM_OK;
+    if (options.is_trial || options.no_seeds || timed.deadline <= 0) return AM_OK;
+    options.seconds = 0;
+    self->budget.stop.deadline = 0;
+    self->settings = &here;
+    for (int32_t k = 0; k < count && status == AM_OK && !self->result->plan; k++) {
+        here.micro_batches = numbers[k];
+        status = search_add_stage_baselines(self->result, self, false, &options, error);
+    }
+    self->settings = settings;
+    self->budget.stop = timed;
+    return status;
+}
+
 static AmStatus search_stages(SearchContext *self, AmError *error) {
     Phases phases = {.search = self};
     SearchResult *result = self->result;
     TRY(hybrid_check_options(self->options, error));
     TRY(run_phases(&phases, error));
+    if (!result->plan && stop_wanted(&self->budget.stop)) TRY(add_late_baselines(self, error));
     result->evaluations = self->budget.used;
     if (result->plan) {
         result->plan->evaluations = self->budget.used;

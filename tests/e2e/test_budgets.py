@@ -19,6 +19,7 @@ from program import FULL, MODELS, automap
 
 MOST_GAIN = 0.005
 LEAST_GAIN = 1e-4
+TIGHT_BYTES = 400000  # of a device: data parallelism does not fit
 SEARCHES = (
     ("mlp_tiny", "nominal:4", []),
     ("mlp_tiny", "nominal:4", ["--searcher", "anneal", "--mesh", "data=2,model=2"]),
@@ -92,6 +93,18 @@ def check_changes(name, cluster, work):
     assert gain <= MOST_GAIN, f"{name} {cluster}: a single change is {gain:.2%} faster than the plan"
 
 
+def check_tight(name, work):
+    """A time limit that ends before any plan is priced gives a baseline that fits, if there is one."""
+    description = json.loads(automap("cluster", "nominal:4", "--json").stdout)
+    description["device_types"]["host"]["memory_bytes"] = TIGHT_BYTES
+    cluster, plan = work / "tight.json", work / "tight-plan.json"
+    cluster.write_text(json.dumps(description))
+    done = automap("search", model_file(name), "--cluster", cluster, "--seconds", "0.001", "-o", plan)
+    assert done.returncode == 0, done.stderr
+    devices = json.loads(plan.read_text())["predicted"]["devices"]
+    assert all(device["peak_bytes"] <= 0.9 * TIGHT_BYTES for device in devices), devices
+
+
 def main():
     draw = random.Random(int(os.environ.get("AUTOMAP_SEED", "1")))
     for name, cluster, options in SEARCHES:
@@ -101,6 +114,7 @@ def main():
     with tempfile.TemporaryDirectory() as work:
         for name, cluster in EXPLAINED:
             check_changes(name, cluster, pathlib.Path(work))
+        check_tight("gpt2_tiny", pathlib.Path(work))
     print(f"{len(SEARCHES)} searches with growing budgets, {len(EXPLAINED)} explained plans: ok")
 
 
