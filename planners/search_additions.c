@@ -75,13 +75,14 @@ static AmStatus add_pipeline(SearchResult *result, SearchContext *self, const Se
     MicroBatching here = *self->settings;
     here.micro_batches = micro_batches;
     here.separate_backward = true;
+    here.stop = &self->budget.stop;
     *seconds = NAN;
     if (stop_flag_is_set(self->budget.stop.interrupted)) return AM_OK;
     AmStatus status = plan_context_for(&context, self->whole, &here, &refusal);
     if (status == AM_OK)
         status = even_pipeline_plan(&plan, &reason, &evaluations, self->arena, context, self->cluster, recipe,
                                     &refusal);
-    if (status != AM_OK && status != AM_ERROR_INFEASIBLE) {
+    if (status != AM_OK && status != AM_ERROR_INFEASIBLE && status != AM_INTERRUPTED) {
         if (error && error->code == AM_OK) *error = refusal;
         return status;
     }
@@ -138,6 +139,7 @@ AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self
         double seconds;
         recipe.searcher = SEARCHER_BASELINE;
         recipe.baseline = recipes[r];
+        recipe.rival_seconds = result->plan->predicted_step_seconds;
         result->baselines[recipes[r]] = (BaselineResult){.seconds = NAN};
         if (!is_large || !climbs)
             TRY(add_pipeline(result, self, &recipe, numbers.numbers[0], &seconds, error));

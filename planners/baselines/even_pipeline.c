@@ -199,6 +199,11 @@ AmStatus even_pipeline_stages(PlanStage **stages, Arena *arena, const PlanStage 
     return AM_OK;
 }
 
+/* Returns whether an interrupt ends the pricing: the search has a plan already. */
+static bool may_stop(const Pipelines *self) {
+    return self->best || self->options->rival_seconds > 0;
+}
+
 /* A plan under one schedule. */
 typedef struct PricedPipeline {
     const Pipelines *pipelines;
@@ -209,9 +214,12 @@ typedef struct PricedPipeline {
 static AmStatus price(void *user, ScheduleKind schedule, AmError *error) {
     const PricedPipeline *priced = user;
     const Pipelines *self = priced->pipelines;
+    const StopSignal stop = {.interrupted = self->options->interrupted};
+    const SimulationOptions simulated = {.memory_fraction = self->options->memory_fraction,
+                                         .stop = may_stop(self) ? &stop : NULL};
     priced->plan->schedule = schedule_kind_name(schedule);
-    return simulate_plan(priced->simulation, self->arena, self->context, priced->plan, self->cluster,
-                         self->options->memory_fraction, error);
+    return simulate_plan_with(priced->simulation, self->arena, self->context, priced->plan, self->cluster,
+                              &simulated, error);
 }
 
 /* Prices a plan under the requested schedule; else as 1F1B if the module allows it, or as GPipe. */
@@ -257,6 +265,10 @@ static AmStatus try_plan(Pipelines *self, Plan *plan, AmError *error) {
     AmStatus status = price_schedules(self, plan, &simulation, &refusal);
     if (status == AM_ERROR_INFEASIBLE) {
         if (self->refusal.code == AM_OK) self->refusal = refusal;
+        return AM_OK;
+    }
+    if (status == AM_INTERRUPTED) {
+        self->reason = "the search was interrupted";
         return AM_OK;
     }
     if (status != AM_OK && error && error->code == AM_OK) *error = refusal;
@@ -349,7 +361,7 @@ AmStatus even_pipeline_plan(Plan **plan, const char **reason, int64_t *evaluatio
         self.reason = "expected servers for 2 to 8 equal stages (its tensor degree is that of a server)";
     int32_t tensor = is_3d ? cluster->servers[0].device_count : 1;
     for (int32_t stages = 2; stages <= EVEN_PIPELINE_MOST_STAGES && !options->mesh; stages++) {
-        if (self.best && stop_flag_is_set(options->interrupted)) break;
+        if (may_stop(&self) && stop_flag_is_set(options->interrupted)) break;
         if (cluster->device_count % (stages * tensor) != 0) continue;
         int32_t devices = cluster->device_count / stages;
         if (is_3d) {
