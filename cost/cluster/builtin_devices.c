@@ -121,28 +121,26 @@ static const DeviceRow devices[] = {
     {"host", "memory", 4 * GIB, 8e9, 30e9, 0, 0, 0, 2e-7, &host_dot, NULL, NULL},
 };
 
-/* Device types whose 16-bit products are priced by measured shapes (cost/measured), and their rate over that
- * of the measured device, at equal shares of the peaks. A card at its power limit has a clock in proportion
- * to the cube root of the power: the A100's SXM module has 400 W, the measured PCIe card 300 W. */
+/* Device types whose 16-bit products are priced by the shares of the peak of a measured device
+ * (cost/measured). */
 static const struct {
     const char *type, *device;
-    double rate;
 } measured_types[] = {
-    {"V100-32GB", "V100", 1},
-    {"V100-16GB", "V100", 1},
-    {"A100-PCIe-40GB", "A100", 1},
-    {"A100-PCIe-80GB", "A100", 1},
-    {"A100-40GB", "A100", 1.1},
-    {"A100-80GB", "A100", 1.1},
-    {"A10", "A100", 1},
-    {"A40", "A100", 1},
-    {"RTX-3090", "A100", 1},
-    {"L4", "A100", 1},
-    {"L40S", "A100", 1},
-    {"RTX-4090", "A100", 1},
-    {"B200", "B200", 1},
-    {"GB200", "B200", 1},
-    {"GB300", "B200", 1},
+    {"V100-32GB", "V100"},
+    {"V100-16GB", "V100"},
+    {"A100-PCIe-40GB", "A100"},
+    {"A100-PCIe-80GB", "A100"},
+    {"A100-40GB", "A100"},
+    {"A100-80GB", "A100"},
+    {"A10", "A100"},
+    {"A40", "A100"},
+    {"RTX-3090", "A100"},
+    {"L4", "A100"},
+    {"L40S", "A100"},
+    {"RTX-4090", "A100"},
+    {"B200", "B200"},
+    {"GB200", "B200"},
+    {"GB300", "B200"},
 };
 
 /* Other usual names of a device type. */
@@ -244,9 +242,7 @@ json_t *cluster_builtin_device_type(const char *name) {
                   row->kernel_launch_seconds, "efficiency", efficiency);
     for (size_t k = 0; k < sizeof measured_types / sizeof *measured_types; k++)
         if (strcmp(measured_types[k].type, name) == 0)
-            json_object_set_new(
-                type, "measured",
-                json_pack("{s:s, s:f}", "device", measured_types[k].device, "rate", measured_types[k].rate));
+            json_object_set_new(type, "measured", json_pack("{s:s}", "device", measured_types[k].device));
     if (strcmp(name, "host") == 0) /* it computes or communicates */
         json_object_set_new(type, "overlaps_communication", json_false());
     return type;
