@@ -17,8 +17,28 @@ static void append_list(Text *text, const char *name, const int32_t *items, int3
     text_append_string(text, "}");
 }
 
+/* Names the last instruction after the kernel. */
+static void close_line(Emitter *self) {
+    if (!self->is_open || self->text.length == 0 || self->text.data[self->text.length - 1] != '\n') return;
+    self->text.data[--self->text.length] = '\0';
+    text_append(&self->text, ", metadata={op_name=\"fused/%s/%d\"}\n", self->kernel, (int)self->kernel_count);
+    self->is_open = false;
+}
+
+void emit_begin_kernel(Emitter *self, const char *kind) {
+    self->kernel = kind;
+    self->kernel_count++;
+}
+
+void emit_end_kernel(Emitter *self) {
+    close_line(self);
+    self->kernel = NULL;
+}
+
 /* Begins an instruction of that shape: "%v7 = f32[8] add(". */
 static EmitValue begin(Emitter *self, EmitValue shape, const char *opcode) {
+    close_line(self);
+    self->is_open = self->kernel != NULL;
     shape.number = ++self->count;
     text_append(&self->text, "  %%v%d = ", (int)shape.number);
     append_shape(&self->text, shape);

@@ -23,6 +23,10 @@ typedef struct Emitter {
     Text text; /* the instructions of the entry; the caller frees it */
     int32_t count;
     int32_t parameter_count;
+    const char
+        *kernel; /* "attention_forward", ...: instructions belong to this fused kernel; NULL: to none */
+    int32_t kernel_count;
+    bool is_open; /* the last line has no name yet */
 } Emitter;
 
 /* Dimensions of a product, as in HLO's dot; lists end at the counts. */
@@ -30,6 +34,10 @@ typedef struct EmitDot {
     int32_t batch_count, contracting_count;
     int32_t lhs_batch[2], rhs_batch[2], lhs_contracting[2], rhs_contracting[2];
 } EmitDot;
+
+/* Begins a fused kernel: instructions up to emit_end_kernel() are named "fused/KIND/NUMBER". */
+void emit_begin_kernel(Emitter *self, const char *kind);
+void emit_end_kernel(Emitter *self);
 
 EmitValue emit_shape(Dtype type, int32_t rank, const int64_t *dimensions); /* number 0: a shape alone */
 /* The next parameter of the module; `path` is its op_name. */

@@ -66,6 +66,15 @@ static EmitValue wide(Model *self, EmitValue value) {
     return emit_convert(&self->emitter, value, DTYPE_F32);
 }
 
+/* Begins a fused kernel where the framework has one; emit_end_kernel() ends it. */
+static void begin_kernel(Model *self, const char *kind) {
+    if (self->shape->fused != TRANSFORMER_FUSES_NOTHING) emit_begin_kernel(&self->emitter, kind);
+}
+
+static bool is_flash(const Model *self) {
+    return self->shape->fused == TRANSFORMER_FUSES_ATTENTION;
+}
+
 static const int32_t first_two[] = {0, 1};
 
 /* ---- products with a weight ---- */
@@ -147,6 +156,7 @@ static EmitValue norm_centered(Model *self, const Norm *norm) {
 static EmitValue norm_forward(Model *self, Norm *norm, EmitValue x) {
     Emitter *emitter = &self->emitter;
     norm->input = x;
+    begin_kernel(self, "kernel");
     if (norm->bias >= 0) norm->mean = mean_of(self, wide(self, x));
     EmitValue centered = norm_centered(self, norm);
     EmitValue variance = mean_of(self, emit_binary(emitter, "multiply", centered, centered));
@@ -154,12 +164,15 @@ static EmitValue norm_forward(Model *self, Norm *norm, EmitValue x) {
     EmitValue y = with_rows(self, "multiply", centered, norm->deviation);
     y = with_weight(self, "multiply", y, norm->scale);
     if (norm->bias >= 0) y = with_weight(self, "add", y, norm->bias);
-    return narrow(self, y);
+    y = narrow(self, y);
+    emit_end_kernel(emitter);
+    return y;
 }
 
 /* dx = r (g - mean(g) - x' mean(g x')) with g = scale dy and the normalised x'; no mean(g) in an RMS norm. */
 static EmitValue norm_backward(Model *self, const Norm *norm, EmitValue dy) {
     Emitter *emitter = &self->emitter;
+    begin_kernel(self, "kernel");
     dy = wide(self, dy);
     EmitValue x = with_rows(self, "multiply", norm_centered(self, norm), norm->deviation);
     EmitValue of_scale = emit_binary(emitter, "multiply", dy, x);
@@ -169,7 +182,9 @@ static EmitValue norm_backward(Model *self, const Norm *norm, EmitValue dy) {
     EmitValue along = mean_of(self, emit_binary(emitter, "multiply", g, x));
     EmitValue dx = emit_binary(emitter, "subtract", g, with_rows(self, "multiply", x, along));
     if (norm->bias >= 0) dx = with_rows(self, "subtract", dx, mean_of(self, g));
-    return narrow(self, with_rows(self, "multiply", dx, norm->deviation));
+    dx = narrow(self, with_rows(self, "multiply", dx, norm->deviation));
+    emit_end_kernel(emitter);
+    return dx;
 }
 
 /* ---- attention ---- */
@@ -274,7 +289,9 @@ static double score_scale(const Attention *self) {
 static void weights_forward(Model *self, Attention *attention) {
     Emitter *emitter = &self->emitter;
     bool grouped = attention->q.rank == 5;
-    EmitValue scores = wide(self, emit_dot(emitter, attention->q, attention->k, &scores_dot[grouped]));
+    EmitValue scores = emit_dot(emitter, attention->q, attention->k, &scores_dot[grouped]);
+    if (!is_flash(self)) begin_kernel(self, "kernel");
+    scores = wide(self, scores);
     const int32_t last[] = {scores.rank - 1}, rows[] = {0, 1, 2, 3};
     scores = emit_scaled(emitter, "multiply", scores, score_scale(attention));
     if (attention->is_causal) scores = causal_mask(self, scores);
@@ -284,13 +301,16 @@ static void weights_forward(Model *self, Attention *attention) {
     EmitValue sum = emit_reduce(emitter, "add", powers, 1, last);
     EmitValue weights = emit_binary(emitter, "divide", powers, emit_broadcast(emitter, sum, powers, rows));
     attention->weights = narrow(self, weights);
+    if (!is_flash(self)) emit_end_kernel(emitter);
 }
 
 /* Means of the values by these weights: [b, t, d]. */
 static EmitValue core_forward(Model *self, Attention *attention) {
     const EmitDot *dot = &mixed_dot[attention->q.rank == 5];
+    if (is_flash(self)) begin_kernel(self, attention->is_causal ? "causal_forward" : "attention_forward");
     weights_forward(self, attention);
     EmitValue mixed = emit_dot(&self->emitter, attention->weights, attention->v, dot);
+    emit_end_kernel(&self->emitter);
     return merge_heads(self, emit_transpose(&self->emitter, mixed, swapped));
 }
 
@@ -300,23 +320,29 @@ static void core_backward(Model *self, Attention *attention, EmitValue dy, EmitV
     Emitter *emitter = &self->emitter;
     const TransformerShape *shape = self->shape;
     bool grouped = attention->q.rank == 5;
-    if (shape->recompute == TRANSFORMER_RECOMPUTE_SELECTIVE) {
+    bool recomputes = shape->recompute == TRANSFORMER_RECOMPUTE_SELECTIVE || is_flash(self);
+    if (recomputes) {
         EmitValue *kept[] = {&attention->q, &attention->k, &attention->v, &dy};
         emit_barrier(emitter, kept, 4);
-        weights_forward(self, attention);
     }
     dy = split_heads(self, dy, shape->heads, shape->kv_heads);
+    if (is_flash(self)) begin_kernel(self, attention->is_causal ? "causal_backward" : "attention_backward");
+    if (recomputes) weights_forward(self, attention);
+    EmitValue dweights = emit_dot(emitter, dy, attention->v, &scores_dot[grouped]);
+    *dv = emit_transpose(emitter, emit_dot(emitter, attention->weights, dy, &keys_dot[grouped]), swapped);
+    if (!is_flash(self)) begin_kernel(self, "kernel");
     EmitValue weights = wide(self, attention->weights);
     const int32_t last[] = {weights.rank - 1}, rows[] = {0, 1, 2, 3};
-    EmitValue dweights = wide(self, emit_dot(emitter, dy, attention->v, &scores_dot[grouped]));
-    *dv = emit_transpose(emitter, emit_dot(emitter, attention->weights, dy, &keys_dot[grouped]), swapped);
+    dweights = wide(self, dweights);
     EmitValue sum = emit_reduce(emitter, "add", emit_binary(emitter, "multiply", dweights, weights), 1, last);
     EmitValue centered =
         emit_binary(emitter, "subtract", dweights, emit_broadcast(emitter, sum, dweights, rows));
     EmitValue dscores = emit_binary(emitter, "multiply", centered, weights);
     dscores = narrow(self, emit_scaled(emitter, "multiply", dscores, score_scale(attention)));
+    if (!is_flash(self)) emit_end_kernel(emitter);
     *dq = emit_transpose(emitter, emit_dot(emitter, dscores, attention->k, &mixed_dot[grouped]), swapped);
     *dk = emit_transpose(emitter, emit_dot(emitter, dscores, attention->q, &keys_dot[grouped]), swapped);
+    emit_end_kernel(emitter);
 }
 
 static EmitValue attention_forward(Model *self, Attention *attention, EmitValue x, EmitValue memory) {

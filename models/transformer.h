@@ -36,6 +36,14 @@ typedef enum TransformerRecompute {
     TRANSFORMER_RECOMPUTE_FULL
 } TransformerRecompute;
 
+/* Kernels that a framework fuses: nothing; norms and the softmax of the attention; attention too, which keeps
+ * no scores. Instructions of a fused kernel have its name (cost/operator/fused_kernels.h). */
+typedef enum TransformerFused {
+    TRANSFORMER_FUSES_NOTHING,
+    TRANSFORMER_FUSES_NORMS,
+    TRANSFORMER_FUSES_ATTENTION
+} TransformerFused;
+
 typedef struct TransformerShape {
     TransformerFamily family;
     int64_t layers, width, heads, kv_heads;
@@ -46,6 +54,7 @@ typedef struct TransformerShape {
     Dtype type; /* f32, bf16 or f16 */
     TransformerOptimizer optimizer;
     TransformerRecompute recompute;
+    TransformerFused fused;
 } TransformerShape;
 
 #define TRANSFORMER_MOST_LAYERS 1024

@@ -34,6 +34,7 @@ static const Column columns[] = {
     TEXT("schedule", schedule, false),
     TEXT("recompute", recompute, false),
     TEXT("attention", attention, false),
+    TEXT("kernels", kernels, false),
     TEXT("outcome", outcome, false),
     TEXT("optimizer", optimizer, false),
     INTEGER("layers", layers, 1, true),

@@ -27,16 +27,20 @@ static AmStatus read_family(TransformerFamily *family, const char *model, AmErro
     return REFUSE(error, "unknown model %.60s (expected gpt, bert, llama or t5)", model);
 }
 
-/* Recomputation by name. Fused attention keeps no scores and computes them again for the backward pass, as
- * selective recomputation does. */
+/* Recomputation and fused kernels by name. */
 static AmStatus read_recompute(TransformerShape *shape, const PublishedRun *run, AmError *error) {
-    bool is_flash = strcmp(run->attention, "flash") == 0;
+    bool is_flash = strcmp(run->attention, "flash") == 0, is_plain = strcmp(run->kernels, "unfused") == 0;
     if (run->attention[0] && !is_flash && strcmp(run->attention, "unfused") != 0)
         return REFUSE(error, "unknown attention %.60s (expected flash or unfused)", run->attention);
+    if (run->kernels[0] && !is_plain && strcmp(run->kernels, "fused") != 0)
+        return REFUSE(error, "unknown kernels %.60s (expected fused or unfused)", run->kernels);
+    shape->fused = is_flash   ? TRANSFORMER_FUSES_ATTENTION
+                   : is_plain ? TRANSFORMER_FUSES_NOTHING
+                              : TRANSFORMER_FUSES_NORMS;
     if (strcmp(run->recompute, "full") == 0) shape->recompute = TRANSFORMER_RECOMPUTE_FULL;
     else if (strcmp(run->recompute, "selective") == 0) shape->recompute = TRANSFORMER_RECOMPUTE_SELECTIVE;
     else if (!run->recompute[0] || strcmp(run->recompute, "none") == 0)
-        shape->recompute = is_flash ? TRANSFORMER_RECOMPUTE_SELECTIVE : TRANSFORMER_RECOMPUTE_NONE;
+        shape->recompute = TRANSFORMER_RECOMPUTE_NONE;
     else
         return REFUSE(error, "unknown recomputation %.60s (expected none, selective or full)",
                       run->recompute);

@@ -114,8 +114,12 @@ static ProductSize product_size(const Program *program, const ProgramInstruction
     return size;
 }
 
+static bool has_bit(uint64_t bits, int32_t k) {
+    return k < 64 && bits >> k & 1;
+}
+
 static void instruction_work(OperatorWork *work, const Program *program,
-                             const ProgramInstruction *instruction) {
+                             const ProgramInstruction *instruction, const FusedStep *fused) {
     const IrShape *result = &program->values[instruction->first_result].shape;
     const IrShape *operand =
         instruction->operand_count > 0 ? &program->values[instruction->operands[0]].shape : result;
@@ -133,19 +137,23 @@ static void instruction_work(OperatorWork *work, const Program *program,
         return;
     }
     for (int32_t k = 0; k < instruction->result_count; k++)
-        work->bytes += array_bytes(&program->values[instruction->first_result + k].shape);
+        if (!has_bit(fused->in_registers, k))
+            work->bytes += array_bytes(&program->values[instruction->first_result + k].shape);
     bool part = reads_a_part(instruction->opcode);
     if (part) work->bytes *= 2;
     for (int32_t k = part ? 1 : 0; k < instruction->operand_count; k++)
-        work->bytes += array_bytes(&program->values[instruction->operands[k]].shape);
+        if (!has_bit(fused->read_before, k))
+            work->bytes += array_bytes(&program->values[instruction->operands[k]].shape);
     work->unit = unit_of(instruction->opcode);
     if (instruction->opcode == IR_DOT) work->product = product_size(program, instruction);
     if (!ir_opcode_has(instruction->opcode, FACT_NO_FLOPS))
         work->flops = instruction_flops(program, instruction);
 }
 
-static void fusion_work(OperatorWork *work, const Program *program, const ProgramFusion *fusion) {
+static void fusion_work(OperatorWork *work, const Program *program, const ProgramFusion *fusion,
+                        const FusedStep *fused) {
     for (int32_t k = 0; k < fusion->input_count; k++) {
+        if (has_bit(fused->read_before, k)) continue;
         const ProgramFusionInput *input = &fusion->inputs[k];
         double bytes = element_bytes[program->values[input->value].shape.type];
         for (int32_t d = 0; d < fusion->rank; d++)
@@ -153,8 +161,9 @@ static void fusion_work(OperatorWork *work, const Program *program, const Progra
         work->bytes += bytes;
     }
     for (int32_t k = 0; k < fusion->output_count; k++)
-        work->bytes +=
-            (double)fusion->elements * element_bytes[program->values[fusion->output_values[k]].shape.type];
+        if (!has_bit(fused->in_registers, k))
+            work->bytes += (double)fusion->elements *
+                           element_bytes[program->values[fusion->output_values[k]].shape.type];
     int32_t computing = 0;
     for (int32_t k = 0; k < fusion->op_count; k++) {
         const ProgramFusionOp *op = &fusion->ops[k];
@@ -167,8 +176,12 @@ static void fusion_work(OperatorWork *work, const Program *program, const Progra
 
 void operator_work(OperatorWork *work, const Program *program, const ProgramStep *step) {
     *work = (OperatorWork){.unit = OPERATOR_VECTOR, .type = DTYPE_PRED, .program = program, .step = step};
-    if (step->fusion >= 0) fusion_work(work, program, &program->fusions[step->fusion]);
-    else instruction_work(work, program, &program->instructions[step->instruction]);
+    static const FusedStep alone = {0};
+    const FusedStep *fused = program->fused ? &program->fused[step - program->steps] : &alone;
+    if (step->fusion >= 0) fusion_work(work, program, &program->fusions[step->fusion], fused);
+    else instruction_work(work, program, &program->instructions[step->instruction], fused);
+    work->fused = fused->kind;
+    work->is_continued = fused->kind != FUSED_NONE && !fused->is_first;
 }
 
 /* As measured there; false: the profile does not know it. */
@@ -197,6 +210,27 @@ static double measured_seconds(const OperatorWork *work, const ClusterDeviceType
     return fmax(arithmetic, work->bytes / (rate * type->memory_bytes_per_second));
 }
 
+/* A step of fused attention: the products have all of its time. Each has as many FLOPs as rows x keys x size
+ * of a head; a kernel of two of them forward and five backward takes the measured time. */
+static double attention_step_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
+    const ProductSize *product = &work->product;
+    if (work->unit != OPERATOR_DOT || !(product->count > 0)) return 0;
+    bool is_backward = work->fused == FUSED_BACKWARD || work->fused == FUSED_BACKWARD_CAUSAL;
+    double head = fmin(fmin(product->m, product->n), product->k);
+    double length = sqrt(product->m * product->n * product->k / head);
+    const AttentionSize size = {.batch = 1,
+                                .heads = product->count,
+                                .rows = length,
+                                .keys = length,
+                                .key_size = head,
+                                .is_causal = work->fused == FUSED_FORWARD_CAUSAL ||
+                                             work->fused == FUSED_BACKWARD_CAUSAL};
+    const MeasuredDevice *measured = type->measured ? type->measured : measured_device_find("A100");
+    double peak = type->flops_per_second[work->type] * type->measured_rate;
+    if (!is_backward) return measured_attention_seconds(measured, ATTENTION_FORWARD, &size, peak);
+    return measured_attention_seconds(measured, ATTENTION_BACKWARD, &size, peak) / 2.5;
+}
+
 double operator_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
     double measured, processors = type->processors > 0 ? type->processors : 1;
     if (!work->is_run) return 0;
@@ -207,8 +241,10 @@ double operator_seconds(const OperatorWork *work, const ClusterDeviceType *type)
         return measured / processors;
     if (type->profile && work->step && find_measured(work, type->profile, PROFILE_PROBE, &measured))
         return measured / processors;
+    double launch = work->is_continued ? 0 : type->kernel_launch_seconds;
+    if (work->fused > FUSED_PLAIN) return launch + attention_step_seconds(work, type);
     if (type->measured && work->unit == OPERATOR_DOT && (work->type == DTYPE_F16 || work->type == DTYPE_BF16))
-        return type->kernel_launch_seconds + measured_seconds(work, type);
+        return launch + measured_seconds(work, type);
     double arithmetic = 0, memory = 0;
     if (work->flops > 0) {
         if (work->unit == OPERATOR_VECTOR) {
@@ -225,5 +261,5 @@ double operator_seconds(const OperatorWork *work, const ClusterDeviceType *type)
     if (work->bytes > 0)
         memory =
             work->bytes / (type->memory_bytes_per_second * cluster_efficiency(&type->memory, work->bytes));
-    return type->kernel_launch_seconds + (arithmetic > memory ? arithmetic : memory);
+    return launch + (arithmetic > memory ? arithmetic : memory);
 }

@@ -4,6 +4,7 @@
 
 #include "cost/cluster/cluster.h"
 #include "cost/measured/measured_device.h"
+#include "cost/operator/fused_kernels.h"
 #include "lowering/program/program.h"
 
 typedef enum OperatorUnit {
@@ -18,6 +19,8 @@ typedef struct OperatorWork {
     OperatorUnit unit;
     Dtype type;             /* of the operands; decides the peak */
     ProductSize product;    /* of a dot; `count` 0: not known */
+    FusedKind fused;        /* the kernel that it is part of (fused_kernels.h) */
+    bool is_continued;      /* an earlier step has launched that kernel */
     bool is_run;            /* false: nothing is launched (a view) */
     const Program *program; /* of the step, or NULL: only the figures above are known */
     const ProgramStep *step;
@@ -26,9 +29,9 @@ typedef struct OperatorWork {
 /* Returns whether two works take equally long on every device type that no measurements are known of. */
 static inline bool operator_work_equals(const OperatorWork *a, const OperatorWork *b) {
     return a->flops == b->flops && a->bytes == b->bytes && a->unit == b->unit && a->type == b->type &&
-           a->is_run == b->is_run && a->product.layout == b->product.layout &&
-           a->product.count == b->product.count && a->product.m == b->product.m &&
-           a->product.n == b->product.n && a->product.k == b->product.k;
+           a->is_run == b->is_run && a->fused == b->fused && a->is_continued == b->is_continued &&
+           a->product.layout == b->product.layout && a->product.count == b->product.count &&
+           a->product.m == b->product.m && a->product.n == b->product.n && a->product.k == b->product.k;
 }
 
 /* Work of a step that computes; collectives have none (cost/collective/collective.h). */

@@ -7,6 +7,8 @@
  */
 #include "cost/simulate/stage_costs.h"
 
+#include "cost/operator/fused_kernels.h"
+
 /* Prices a program on a device type: [step]. Each distinct work is priced once; measured curves and
  * profiles distinguish more than works do and are evaluated step by step. */
 static AmStatus price_program_on(Ticks *ticks, const ProgramEvents *events, Arena *arena,
@@ -121,6 +123,7 @@ static AmStatus lower_program(StageCosts *self, Arena *arena, const PlanRanks *r
     const ClusterDeviceType *type = cluster_device_type(self->cluster, self->stage->devices[0]);
     Program **program = &self->lowered[device];
     TRY(plan_ranks_lower(program, arena, ranks, self->first_rank + device, error));
+    TRY(fused_kernels_find(*program, error));
     TRY(stage_events_list(&self->programs[device], device == 0 ? &self->of_all : NULL, arena, *program, type,
                           gradients, error));
     if (self->programs[device].step_count == self->programs[0].step_count) return AM_OK;

@@ -100,6 +100,7 @@ static int64_t take(Planner *self, int64_t bytes) {
 }
 
 static void give(Planner *self, int64_t offset, int64_t bytes) {
+    if (bytes == 0) return;
     self->used -= bytes;
     if (self->program->red_zone > 0) return;
     int32_t low = 0, high = self->gap_count;
@@ -315,7 +316,7 @@ static void place_result(Planner *self, const ProgramStep *step, int32_t s, int3
     Program *program = self->program;
     ProgramValue *result = &program->values[value];
     if (self->storage[value] != value) return; /* in place of a parameter */
-    result->bytes = aligned_bytes(&result->shape);
+    result->bytes = result->in_registers ? 0 : aligned_bytes(&result->shape);
     result->offset = -1;
     if (self->outside[value]) return;
     bool fused = step->fusion >= 0;
@@ -332,7 +333,7 @@ static void place_result(Planner *self, const ProgramStep *step, int32_t s, int3
         self->last_use[storage] = -2;
         return;
     }
-    result->offset = take(self, result->bytes);
+    result->offset = result->bytes > 0 ? take(self, result->bytes) : 0;
 }
 
 /* The values that an instruction's regions make: one region runs at a time. */

@@ -212,6 +212,7 @@ typedef struct ProgramValue {
     int32_t storage;           /* value that owns the memory: itself, or the origin of a view */
     const ProgramPlace *place; /* it is that part of the storage; NULL: the whole */
     int64_t offset, bytes;     /* in the device's allocation; -1 for internal values */
+    bool in_registers; /* of a fused kernel that is only priced: no bytes (cost/operator/fused_kernels.h) */
 } ProgramValue;
 
 /* A fusion computes `op_count` element-wise operators over one index space.
@@ -278,6 +279,8 @@ typedef struct Program {
     int32_t step_count;
     ProgramUpdate *updates;
     int32_t update_count;
+    const struct FusedStep
+        *fused; /* [step] of kernels that are only priced (cost/operator/fused_kernels.h), or NULL */
     /* A branch or called computation: its outputs are written directly to the caller's results and
      * have no memory here (offset -1). */
     bool outputs_outside;

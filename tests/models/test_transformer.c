@@ -67,9 +67,21 @@ static void check_equal(const char *model, const TransformerShape *shape) {
 
 static void test_gpt(void **state) {
     (void)state;
-    TransformerShape shape = {
-        TRANSFORMER_GPT,           12, 768, 12, 12, 0, 3072, 50257, 1024, 0, 64, DTYPE_BF16, TRANSFORMER_ADAM,
-        TRANSFORMER_RECOMPUTE_NONE};
+    TransformerShape shape = {TRANSFORMER_GPT,
+                              12,
+                              768,
+                              12,
+                              12,
+                              0,
+                              3072,
+                              50257,
+                              1024,
+                              0,
+                              64,
+                              DTYPE_BF16,
+                              TRANSFORMER_ADAM,
+                              TRANSFORMER_RECOMPUTE_NONE,
+                              TRANSFORMER_FUSES_NOTHING};
     check_equal("gpt2_bf16", &shape);
     shape.type = DTYPE_F32;
     check_equal("gpt2", &shape);
@@ -77,9 +89,21 @@ static void test_gpt(void **state) {
 
 static void test_bert(void **state) {
     (void)state;
-    const TransformerShape shape = {
-        TRANSFORMER_BERT,          48, 1024, 16, 16, 0, 4096, 30522, 128, 0, 64, DTYPE_F32, TRANSFORMER_ADAM,
-        TRANSFORMER_RECOMPUTE_NONE};
+    const TransformerShape shape = {TRANSFORMER_BERT,
+                                    48,
+                                    1024,
+                                    16,
+                                    16,
+                                    0,
+                                    4096,
+                                    30522,
+                                    128,
+                                    0,
+                                    64,
+                                    DTYPE_F32,
+                                    TRANSFORMER_ADAM,
+                                    TRANSFORMER_RECOMPUTE_NONE,
+                                    TRANSFORMER_FUSES_NOTHING};
     check_equal("bert48", &shape);
 }
 
@@ -99,7 +123,8 @@ static void test_llama(void **state) {
                                     8,
                                     DTYPE_BF16,
                                     TRANSFORMER_ADAM,
-                                    TRANSFORMER_RECOMPUTE_FULL};
+                                    TRANSFORMER_RECOMPUTE_FULL,
+                                    TRANSFORMER_FUSES_NOTHING};
     check_equal("llama3_8b", &shape);
 }
 
@@ -118,7 +143,8 @@ static void test_t5(void **state) {
                               64,
                               DTYPE_F32,
                               TRANSFORMER_ADAM,
-                              TRANSFORMER_RECOMPUTE_NONE};
+                              TRANSFORMER_RECOMPUTE_NONE,
+                              TRANSFORMER_FUSES_NOTHING};
     check_equal("t5_paper_6", &shape);
     shape = (TransformerShape){TRANSFORMER_T5,
                                24,
@@ -133,16 +159,29 @@ static void test_t5(void **state) {
                                64,
                                DTYPE_F32,
                                TRANSFORMER_SGD,
-                               TRANSFORMER_RECOMPUTE_NONE};
+                               TRANSFORMER_RECOMPUTE_NONE,
+                               TRANSFORMER_FUSES_NOTHING};
     check_equal("t5_paper_24_11b", &shape);
 }
 
 /* Selective recomputation repeats the first product of the attention and its means; full, the whole layer. */
 static void test_recomputed(void **state) {
     (void)state;
-    TransformerShape shape = {
-        TRANSFORMER_GPT,           3, 64, 4, 4, 0, 256, 512, 32, 0, 8, DTYPE_F16, TRANSFORMER_ADAM,
-        TRANSFORMER_RECOMPUTE_NONE};
+    TransformerShape shape = {TRANSFORMER_GPT,
+                              3,
+                              64,
+                              4,
+                              4,
+                              0,
+                              256,
+                              512,
+                              32,
+                              0,
+                              8,
+                              DTYPE_F16,
+                              TRANSFORMER_ADAM,
+                              TRANSFORMER_RECOMPUTE_NONE,
+                              TRANSFORMER_FUSES_NOTHING};
     double tokens = 8 * 32, core = 3 * 2 * 2 * tokens * 32 * 64, linear = 3 * 2 * tokens * (4 + 8) * 64 * 64;
     Counts none = count_built(&shape);
     shape.recompute = TRANSFORMER_RECOMPUTE_SELECTIVE;
@@ -167,9 +206,21 @@ static void check_refused(TransformerShape shape, const char *word) {
 
 static void test_refused(void **state) {
     (void)state;
-    const TransformerShape good = {
-        TRANSFORMER_LLAMA,         2, 64, 4, 2, 0, 256, 512, 32, 0, 8, DTYPE_F16, TRANSFORMER_ADAM,
-        TRANSFORMER_RECOMPUTE_NONE};
+    const TransformerShape good = {TRANSFORMER_LLAMA,
+                                   2,
+                                   64,
+                                   4,
+                                   2,
+                                   0,
+                                   256,
+                                   512,
+                                   32,
+                                   0,
+                                   8,
+                                   DTYPE_F16,
+                                   TRANSFORMER_ADAM,
+                                   TRANSFORMER_RECOMPUTE_NONE,
+                                   TRANSFORMER_FUSES_NOTHING};
     TransformerShape shape = good;
     shape.layers = 0;
     check_refused(shape, "layers");

@@ -1,0 +1,156 @@
+/* Kernels by the names of instructions; see fused_kernels.h. */
+#include "cost/operator/fused_kernels.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "lowering/passes/passes.h"
+
+enum { MOST_BITS = 64 };
+
+typedef struct Finder {
+    Program *program;
+    int32_t *number; /* [step]: of its kernel, or -1 */
+    int32_t *maker;  /* [storage]: kernel that makes it, -1: none or several steps outside */
+    bool *is_shared; /* [storage]: a step outside the kernel reads it, or the program returns it */
+    int32_t *reader; /* [value]: the kernel that has read it last */
+} Finder;
+
+static FusedKind kind_of_name(const char *name, int32_t *number) {
+    static const struct {
+        const char *prefix;
+        FusedKind kind;
+    } kinds[] = {{"fused/kernel/", FUSED_PLAIN},
+                 {"fused/attention_forward/", FUSED_FORWARD},
+                 {"fused/causal_forward/", FUSED_FORWARD_CAUSAL},
+                 {"fused/attention_backward/", FUSED_BACKWARD},
+                 {"fused/causal_backward/", FUSED_BACKWARD_CAUSAL}};
+    if (strncmp(name, "fused/", strlen("fused/")) != 0) return FUSED_NONE;
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        size_t length = strlen(kinds[k].prefix);
+        if (strncmp(name, kinds[k].prefix, length) != 0) continue;
+        *number = (int32_t)strtol(name + length, NULL, 10);
+        return kinds[k].kind;
+    }
+    return FUSED_NONE;
+}
+
+/* The kernel of a step; a fusion belongs to that of its last operator that has one. */
+static FusedKind kind_of_step(const Program *program, const ProgramStep *step, int32_t *number) {
+    const IrInstruction *instructions = program->module->instructions;
+    FusedKind kind = FUSED_NONE;
+    if (step->fusion < 0) {
+        const ProgramInstruction *instruction = &program->instructions[step->instruction];
+        bool computes = instruction->kind == PROGRAM_COMPUTE && instruction->region_count == 0;
+        return computes ? kind_of_name(instructions[instruction->origin].op_name, number) : FUSED_NONE;
+    }
+    const ProgramFusion *fusion = &program->fusions[step->fusion];
+    for (int32_t k = fusion->op_count - 1; k >= 0 && kind == FUSED_NONE; k--)
+        kind = kind_of_name(instructions[fusion->ops[k].origin].op_name, number);
+    return kind;
+}
+
+static int32_t operand_count(const Program *program, const ProgramStep *step) {
+    return step->fusion >= 0 ? program->fusions[step->fusion].input_count
+                             : program->instructions[step->instruction].operand_count;
+}
+
+static int32_t operand_of(const Program *program, const ProgramStep *step, int32_t k) {
+    return step->fusion >= 0 ? program->fusions[step->fusion].inputs[k].value
+                             : program->instructions[step->instruction].operands[k];
+}
+
+static int32_t result_count(const Program *program, const ProgramStep *step) {
+    return step->fusion >= 0 ? program->fusions[step->fusion].output_count
+                             : program->instructions[step->instruction].result_count;
+}
+
+static int32_t result_of(const Program *program, const ProgramStep *step, int32_t k) {
+    return step->fusion >= 0 ? program->fusions[step->fusion].output_values[k]
+                             : program->instructions[step->instruction].first_result + k;
+}
+
+/* Values that stay in registers: their kernel alone makes and reads them. */
+static bool find_registers(Finder *self) {
+    Program *program = self->program;
+    bool any = false;
+    for (int32_t v = 0; v < program->value_count; v++) self->maker[v] = self->reader[v] = -1;
+    for (int32_t s = 0; s < program->step_count; s++)
+        for (int32_t k = 0; k < result_count(program, &program->steps[s]); k++)
+            self->maker[result_of(program, &program->steps[s], k)] = self->number[s];
+    for (int32_t s = 0; s < program->step_count; s++)
+        for (int32_t k = 0; k < operand_count(program, &program->steps[s]); k++) {
+            int32_t storage = program->values[operand_of(program, &program->steps[s], k)].storage;
+            if (self->maker[storage] != self->number[s]) self->is_shared[storage] = true;
+        }
+    for (int32_t k = 0; k < program->roles->output_count; k++)
+        if (program->outputs[k] >= 0) self->is_shared[program->values[program->outputs[k]].storage] = true;
+    for (int32_t k = 0; k < program->update_count; k++)
+        self->is_shared[program->values[program->updates[k].value].storage] = true;
+    for (int32_t v = 0; v < program->value_count; v++) {
+        ProgramValue *value = &program->values[v];
+        value->in_registers = value->storage == v && self->maker[v] >= 0 && !self->is_shared[v] &&
+                              value->kind == PROGRAM_VALUE_TEMPORARY;
+        any |= value->in_registers;
+    }
+    return any;
+}
+
+static void mark_steps(Finder *self, FusedStep *steps) {
+    Program *program = self->program;
+    int32_t most = 0;
+    for (int32_t s = 0; s < program->step_count; s++) most = self->number[s] > most ? self->number[s] : most;
+    bool *is_launched = ARENA_ARRAY(program->arena, bool, most + 1);
+    for (int32_t s = 0; s < program->step_count && is_launched; s++) {
+        if (self->number[s] < 0) continue;
+        const ProgramStep *step = &program->steps[s];
+        steps[s].is_first = !is_launched[self->number[s]];
+        is_launched[self->number[s]] = true;
+        for (int32_t k = 0; k < operand_count(program, step) && k < MOST_BITS; k++) {
+            int32_t storage = program->values[operand_of(program, step, k)].storage;
+            bool is_free = program->values[storage].in_registers || self->reader[storage] == self->number[s];
+            if (is_free) steps[s].read_before |= UINT64_C(1) << k;
+            self->reader[storage] = self->number[s];
+        }
+        for (int32_t k = 0; k < result_count(program, step) && k < MOST_BITS; k++)
+            if (program->values[program->values[result_of(program, step, k)].storage].in_registers)
+                steps[s].in_registers |= UINT64_C(1) << k;
+    }
+}
+
+/* `changed` is set where the memory of the program has to be planned again. */
+static AmStatus find_in_program(Program *program, bool *changed, AmError *error) {
+    Arena *arena = program->arena;
+    *changed = false;
+    if (program->fused) return AM_OK;
+    for (int32_t i = 0; i < program->instruction_count; i++)
+        for (int32_t r = 0; r < program->instructions[i].region_count; r++) {
+            bool region_changed;
+            TRY(find_in_program(program->instructions[i].regions[r], &region_changed, error));
+            *changed |= region_changed;
+        }
+    Finder self = {.program = program, .number = ARENA_ARRAY(arena, int32_t, program->step_count + 1)};
+    FusedStep *steps = ARENA_ARRAY(arena, FusedStep, program->step_count + 1);
+    if (arena->failed) return am_fail_memory(error, program->step_count);
+    bool any = false;
+    for (int32_t s = 0; s < program->step_count; s++) {
+        self.number[s] = -1;
+        steps[s].kind = kind_of_step(program, &program->steps[s], &self.number[s]);
+        any |= steps[s].kind != FUSED_NONE;
+    }
+    if (any) {
+        self.maker = ARENA_ARRAY(arena, int32_t, program->value_count + 1);
+        self.reader = ARENA_ARRAY(arena, int32_t, program->value_count + 1);
+        self.is_shared = ARENA_ARRAY(arena, bool, program->value_count + 1);
+        if (arena->failed) return am_fail_memory(error, program->value_count);
+        *changed |= find_registers(&self);
+        mark_steps(&self, steps);
+        program->fused = steps;
+    }
+    return *changed ? program_plan_buffers(program, error) : AM_OK;
+}
+
+AmStatus fused_kernels_find(Program *program, AmError *error) {
+    bool changed;
+    return find_in_program(program, &changed, error);
+}

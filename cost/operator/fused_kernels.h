@@ -1,0 +1,33 @@
+/* Fused kernels of a module, for prices: its instructions are named "fused/KIND/NUMBER", as those of
+ * models/transformer.h are.
+ *
+ * All steps of a kernel are one launch. They read each operand once, and values that no other step reads stay
+ * in registers: they have neither bytes nor memory. KIND attention contains products; it has the measured
+ * time of fused attention (cost/measured). The executor runs the same instructions as separate kernels.
+ */
+#ifndef COST_OPERATOR_FUSED_KERNELS_H
+#define COST_OPERATOR_FUSED_KERNELS_H
+
+#include "lowering/program/program.h"
+
+typedef enum FusedKind {
+    FUSED_NONE,
+    FUSED_PLAIN,          /* "fused/kernel/12" */
+    FUSED_FORWARD,        /* "fused/attention_forward/12" */
+    FUSED_FORWARD_CAUSAL, /* "fused/causal_forward/12" */
+    FUSED_BACKWARD,       /* "fused/attention_backward/12" */
+    FUSED_BACKWARD_CAUSAL /* "fused/causal_backward/12" */
+} FusedKind;
+
+/* A step as part of a kernel. */
+typedef struct FusedStep {
+    FusedKind kind;
+    bool is_first;                      /* it launches the kernel */
+    uint64_t read_before, in_registers; /* by operand; by result: nothing is moved */
+} FusedStep;
+
+/* Finds the kernels of a program and its regions, and plans their memory again without values in registers.
+ * program->fused stays NULL where no instruction has such a name. Such a program is for prices alone. */
+AmStatus fused_kernels_find(Program *program, AmError *error);
+
+#endif

@@ -1,0 +1,98 @@
+/* Fused kernels of a transformer: what they leave out of memory and of the price. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "cost/cluster/cluster_servers.h"
+#include "models/transformer.h"
+#include "planners/strategy.h"
+
+/* Simulates a GPT of two layers on one A100. */
+static Simulation simulate(Arena *arena, TransformerFused fused, TransformerRecompute recompute,
+                           int64_t sequence, int32_t micro_batches) {
+    const TransformerShape shape = {.family = TRANSFORMER_GPT,
+                                    .layers = 2,
+                                    .width = 1024,
+                                    .heads = 16,
+                                    .kv_heads = 16,
+                                    .ffn = 4096,
+                                    .vocabulary = 1024,
+                                    .sequence = sequence,
+                                    .batch = 2,
+                                    .type = DTYPE_BF16,
+                                    .optimizer = TRANSFORMER_SGD,
+                                    .recompute = recompute,
+                                    .fused = fused};
+    const Strategy strategy = {
+        .data = 1, .tensor = 1, .stages = 1, .chunks = 1, .micro_batches = micro_batches};
+    const MicroBatching batching = strategy_batching(&strategy);
+    AmError error = {0};
+    IrModule *module;
+    PlanContext *whole;
+    const PlanContext *context;
+    Cluster *cluster;
+    Plan *plan;
+    Simulation *simulation;
+    json_t *description;
+    const ClusterServers servers = {.device_type = "A100-80GB", .devices = 1, .per_server = 8};
+    if (transformer_module(&module, &shape, &error) != AM_OK ||
+        plan_context_of(&whole, module, NULL, &error) != AM_OK ||
+        plan_context_for(&context, whole, &batching, &error) != AM_OK ||
+        cluster_of_servers(&description, &servers, &error) != AM_OK ||
+        cluster_from_json(&cluster, arena, description, "test", &error) != AM_OK ||
+        strategy_simulate(&plan, &simulation, arena, context, cluster, &strategy, 0.9, &error) != AM_OK)
+        fail_msg("%s", error.text);
+    Simulation copy = *simulation;
+    json_decref(description);
+    cluster_free(cluster);
+    plan_context_free(whole);
+    return copy;
+}
+
+static void fused_kernels_are_faster_and_smaller(void **state) {
+    (void)state;
+    Arena arena = {0};
+    for (int32_t micro_batches = 1; micro_batches <= 2; micro_batches++) {
+        double seconds[3];
+        int64_t bytes[3];
+        for (int32_t fused = 0; fused < 3; fused++) {
+            Simulation simulation =
+                simulate(&arena, (TransformerFused)fused, TRANSFORMER_RECOMPUTE_NONE, 2048, micro_batches);
+            seconds[fused] = simulation.step_seconds;
+            bytes[fused] = simulation.fit.needed_bytes;
+        }
+        assert_true(seconds[1] < 0.9 * seconds[0]);
+        assert_true(seconds[2] < 0.9 * seconds[1]);
+        assert_true(bytes[1] <= bytes[0]);
+        assert_true((double)bytes[2] < 0.7 * (double)bytes[1]);
+    }
+    arena_free(&arena);
+}
+
+/* Without scores, the memory beside the weights grows in proportion to the sequence. */
+static void fused_attention_keeps_no_scores(void **state) {
+    (void)state;
+    Arena arena = {0};
+    const TransformerRecompute kinds[] = {TRANSFORMER_RECOMPUTE_NONE, TRANSFORMER_RECOMPUTE_FULL};
+    for (int32_t k = 0; k < 2; k++) {
+        double bytes[3];
+        for (int32_t s = 0; s < 3; s++)
+            bytes[s] = (double)simulate(&arena, TRANSFORMER_FUSES_ATTENTION, kinds[k], 4096 << s, 1)
+                           .fit.needed_bytes;
+        assert_true(bytes[2] - bytes[1] < 2.1 * (bytes[1] - bytes[0]));
+        double whole = (double)simulate(&arena, TRANSFORMER_FUSES_NORMS, kinds[k], 4096, 1).fit.needed_bytes;
+        assert_true(whole > 1.5 * bytes[0]);
+    }
+    arena_free(&arena);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fused_kernels_are_faster_and_smaller),
+        cmocka_unit_test(fused_attention_keeps_no_scores),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
