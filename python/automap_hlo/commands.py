@@ -1,0 +1,153 @@
+"""The commands of automap as functions.
+
+Keyword arguments are the options of the command with '_' for '-' (`options` lists them): `even=True`,
+`memory_fraction=0.8`, `pin=["tokens=data,-"]`. A '_' at the end is dropped. The library checks them. Messages
+go to on_message(kind, text), kind "note" or "warning", else to the logger "automap_hlo". A callback runs in
+the thread of the caller, except on_episode. It may not use the objects of its call. A true result of
+on_progress or on_step stops the call.
+"""
+
+import ctypes
+from collections.abc import Callable
+from ctypes import byref
+from typing import Any
+
+from . import declarations as c
+from .calls import Call, OptionValue, Progress, Step
+from .inputs import Cluster, Module, PathLike
+from .library import Exclusive, bytes_of, lib, new_struct, text_of
+from .results import Explanation, Plan, RunResult, Simulation
+
+OnMessage = Callable[[str, str], object]
+OnProgress = Callable[[Progress], object]
+
+RUN = Exclusive()  # of the one run that a process may have
+
+
+def search(
+    module: Module | PathLike,
+    cluster: Cluster | PathLike,
+    *,
+    on_progress: OnProgress | None = None,
+    on_message: OnMessage | None = None,
+    on_episode: Callable[[dict[str, Any]], object] | None = None,
+    **options: OptionValue,
+) -> Plan:
+    """Finds a plan of a module on a cluster; either may be given by its path or name.
+
+    Ctrl-C and a true result of on_progress stop the search. The result is then the best plan so far, with
+    `is_interrupted`. Without one, Ctrl-C raises KeyboardInterrupt and on_progress raises Interrupted.
+    InfeasibleError: no plan fits the memory; its `report` has the nearest plan.
+    """
+    module = module if isinstance(module, Module) else Module(module)
+    cluster = cluster if isinstance(cluster, Cluster) else Cluster(cluster)
+    pointer = ctypes.POINTER(c.AmPlan)()
+    parents = module.handle, cluster.handle
+    with Call(
+        c.AM_COMMAND_SEARCH, options, on_progress=on_progress, on_message=on_message, on_episode=on_episode
+    ) as call, parents[0].alone:
+        try:
+            status = call.status(lib.am_search, byref(pointer), parents[0].pointer, parents[1].pointer)
+            if not pointer:
+                call.raise_interrupt()
+        except BaseException:
+            lib.am_plan_free(pointer)
+            raise
+    return Plan._found(pointer, module, *parents, is_interrupted=status == c.AM_INTERRUPTED)
+
+
+def simulate(
+    plan: Plan,
+    cluster: Cluster | PathLike | None = None,
+    *,
+    on_message: OnMessage | None = None,
+    **options: OptionValue,
+) -> Simulation:
+    """Predicts a step of the plan, on its own cluster or another one. The plan need not fit the memory."""
+    if cluster is not None and not isinstance(cluster, Cluster):
+        cluster = Cluster(cluster)
+    pointer = ctypes.POINTER(c.AmSimulation)()
+    parents = (plan.handle, *((cluster.handle,) if cluster else ()))
+    with Call(c.AM_COMMAND_SIMULATE, options, on_message=on_message) as call, plan._module_handle.alone:
+        other = cluster.handle.pointer if cluster else None
+        try:
+            if call.status(lib.am_simulate, byref(pointer), parents[0].pointer, other) != c.AM_OK:
+                call.raise_interrupt()
+        except BaseException:
+            lib.am_simulation_free(pointer)
+            raise
+    return Simulation(pointer, *parents)
+
+
+def explain(
+    plan: Plan,
+    *,
+    on_progress: OnProgress | None = None,
+    on_message: OnMessage | None = None,
+    **options: OptionValue,
+) -> Explanation:
+    """Simulates the plan and single changes of it.
+
+    There is no partial result: Ctrl-C raises KeyboardInterrupt, a true result of on_progress Interrupted.
+    """
+    pointer = ctypes.POINTER(c.AmExplanation)()
+    parent = plan.handle
+    with Call(
+        c.AM_COMMAND_EXPLAIN, options, on_progress=on_progress, on_message=on_message
+    ) as call, plan._module_handle.alone:
+        try:
+            if call.status(lib.am_explain, byref(pointer), parent.pointer) != c.AM_OK:
+                call.raise_interrupt()
+        except BaseException:
+            lib.am_explanation_free(pointer)
+            raise
+    return Explanation(pointer, parent)
+
+
+def export(plan: Plan, format: str, *, on_message: OnMessage | None = None, **options: OptionValue) -> str:
+    """The plan for another system: "jax", "hlo", "shardy", "dtensor" or "megatron", as text.
+
+    InfeasibleError: the other system cannot hold the same plan.
+    """
+    parent = plan.handle
+    text, size = ctypes.c_char_p(), ctypes.c_size_t()
+    with Call(c.AM_COMMAND_EXPORT, options, on_message=on_message) as call, plan._module_handle.alone:
+        try:
+            # The options and callbacks stand before the text.
+            if (
+                call.status(lib.am_export, parent.pointer, bytes_of(format), after=(byref(text), byref(size)))
+                != c.AM_OK
+            ):
+                call.raise_interrupt()
+            return text_of(ctypes.string_at(text, size.value))
+        finally:
+            lib.am_free(text)
+
+
+def run(
+    module: Module | PathLike,
+    plan: Plan | None = None,
+    *,
+    on_step: Callable[[Step], object] | None = None,
+    on_message: OnMessage | None = None,
+    **options: OptionValue,
+) -> RunResult:
+    """Trains in this process: each device of the plan is a thread. Without a plan one device runs the module.
+
+    Ctrl-C and a true result of on_step stop the run after a step; requested files are written.
+    A process has one run at a time: a second call waits. RunError: a rank failed, or the loss was not finite.
+    """
+    module = module if isinstance(module, Module) else Module(module)
+    handle = module.handle
+    plan_pointer = plan.handle.pointer if plan else None
+    result = new_struct(c.AmRunResult)
+    with Call(c.AM_COMMAND_RUN, options, on_step=on_step, on_message=on_message) as call, RUN, handle.alone:
+        status = call.status(lib.am_run, handle.pointer, plan_pointer, after=(byref(result),))
+    return RunResult(
+        result.steps,
+        result.seconds_per_step,
+        result.first_loss,
+        result.last_loss,
+        result.peak_bytes,
+        status == c.AM_INTERRUPTED,
+    )

@@ -1,0 +1,296 @@
+"""The C API of automap as ctypes: every struct and function of include/automap.h, in its order.
+
+    library = ctypes.CDLL("libautomap.so")
+    declare(library)                      # sets argtypes and restype of every function
+
+A test compares this file with the header.
+"""
+
+from ctypes import (
+    CDLL,
+    CFUNCTYPE,
+    POINTER,
+    Structure,
+    c_char,
+    c_char_p,
+    c_double,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_void_p,
+)
+from typing import Any
+
+# AmStatus
+AM_OK = 0
+AM_ERROR_INTERNAL = 1
+AM_ERROR_USAGE = 2
+AM_ERROR_INPUT = 3
+AM_ERROR_INFEASIBLE = 4
+AM_ERROR_RUNTIME = 5
+AM_INTERRUPTED = 130
+
+# AmCommand
+AM_COMMAND_SEARCH = 0
+AM_COMMAND_SIMULATE = 1
+AM_COMMAND_EXPLAIN = 2
+AM_COMMAND_EXPORT = 3
+AM_COMMAND_RUN = 4
+
+# AmMessage
+AM_NOTE = 0
+AM_WARNING = 1
+
+# AmFormat
+AM_FORMAT_TEXT = 0
+AM_FORMAT_JSON = 1
+AM_FORMAT_HTML = 2
+
+
+class AmModule(Structure):
+    pass
+
+
+class AmCluster(Structure):
+    pass
+
+
+class AmOptions(Structure):
+    pass
+
+
+class AmPlan(Structure):
+    pass
+
+
+class AmSimulation(Structure):
+    pass
+
+
+class AmExplanation(Structure):
+    pass
+
+
+class AmError(Structure):
+    _fields_ = [
+        ("code", c_int),
+        ("source", c_char * 512),
+        ("line", c_int64),
+        ("column", c_int64),
+        ("text", c_char * 1024),
+        ("excerpt", c_char * 256),
+    ]
+
+
+class AmParameter(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("number", c_int32),
+        ("path", c_char_p),
+        ("type", c_char_p),
+        ("role", c_char_p),
+        ("rank", c_int32),
+        ("dimensions", POINTER(c_int64)),
+        ("output", c_int32),
+    ]
+
+
+class AmOptionFacts(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("key", c_char_p),
+        ("value", c_char_p),
+        ("help", c_char_p),
+        ("is_repeatable", c_int),
+    ]
+
+
+class AmProgress(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("is_last", c_int),
+        ("elapsed_seconds", c_double),
+        ("phase", c_char_p),
+        ("evaluations", c_int64),
+        ("limit", c_int64),
+        ("best_seconds", c_double),
+        ("bound_seconds", c_double),
+        ("seconds_left", c_double),
+    ]
+
+
+class AmStep(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("step", c_int64),
+        ("loss", c_double),
+        ("seconds", c_double),
+        ("examples", c_int64),
+        ("tokens", c_int64),
+    ]
+
+
+OnProgress = CFUNCTYPE(c_int, c_void_p, POINTER(AmProgress))
+OnStep = CFUNCTYPE(c_int, c_void_p, POINTER(AmStep))
+OnMessage = CFUNCTYPE(None, c_void_p, c_int, c_char_p)
+OnJson = CFUNCTYPE(None, c_void_p, c_char_p)
+
+
+class AmCallbacks(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("user", c_void_p),
+        ("on_progress", OnProgress),
+        ("on_step", OnStep),
+        ("on_message", OnMessage),
+        ("on_episode", OnJson),
+        ("on_infeasible", OnJson),
+        ("cancel", POINTER(c_int)),
+    ]
+
+
+class AmStage(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("first", c_int32),
+        ("device_count", c_int32),
+        ("devices", POINTER(c_int32)),
+        ("axis_count", c_int32),
+        ("axis_names", POINTER(c_char_p)),
+        ("axis_sizes", POINTER(c_int32)),
+    ]
+
+
+class AmDevice(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("device", c_int32),
+        ("stage", c_int32),
+        ("peak_bytes", c_int64),
+        ("weights_bytes", c_int64),
+        ("gradients_bytes", c_int64),
+        ("optimizer_bytes", c_int64),
+        ("activation_bytes", c_int64),
+        ("slot_bytes", c_int64),
+        ("compute_seconds", c_double),
+        ("communication_seconds", c_double),
+        ("idle_seconds", c_double),
+    ]
+
+
+class AmPlanParameter(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("number", c_int32),
+        ("path", c_char_p),
+        ("type", c_char_p),
+        ("role", c_char_p),
+        ("rank", c_int32),
+        ("dimensions", POINTER(c_int64)),
+        ("stage", c_int32),
+        ("sharding", c_char_p),
+        ("axes", POINTER(c_char_p)),
+    ]
+
+
+class AmBaseline(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("name", c_char_p),
+        ("seconds", c_double),
+        ("reason", c_char_p),
+    ]
+
+
+class AmRunResult(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("steps", c_int64),
+        ("seconds_per_step", c_double),
+        ("first_loss", c_double),
+        ("last_loss", c_double),
+        ("peak_bytes", c_int64),
+    ]
+
+
+_module = POINTER(AmModule)
+_cluster = POINTER(AmCluster)
+_options = POINTER(AmOptions)
+_plan = POINTER(AmPlan)
+_simulation = POINTER(AmSimulation)
+_explanation = POINTER(AmExplanation)
+_callbacks = POINTER(AmCallbacks)
+_error = POINTER(AmError)
+
+# Name: result, arguments. Every enum is an int.
+FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+    "am_version": (c_char_p, []),
+    "am_free": (None, [c_void_p]),
+    "am_module_read": (c_int, [POINTER(_module), c_char_p, c_char_p, _error]),
+    "am_module_parse": (c_int, [POINTER(_module), c_void_p, c_size_t, c_char_p, _error]),
+    "am_module_free": (None, [_module]),
+    "am_module_name": (c_char_p, [_module]),
+    "am_module_sha256": (c_char_p, [_module]),
+    "am_module_instruction_count": (c_int32, [_module]),
+    "am_module_parameter_count": (c_int32, [_module]),
+    "am_module_output_count": (c_int32, [_module]),
+    "am_module_loss": (c_int32, [_module]),
+    "am_module_warning_count": (c_int32, [_module]),
+    "am_module_warning": (c_char_p, [_module, c_int32]),
+    "am_module_parameter": (c_int, [_module, c_int32, POINTER(AmParameter), _error]),
+    "am_cluster_read": (c_int, [POINTER(_cluster), c_char_p, _error]),
+    "am_cluster_parse": (c_int, [POINTER(_cluster), c_void_p, c_size_t, c_char_p, _error]),
+    "am_cluster_free": (None, [_cluster]),
+    "am_cluster_name": (c_char_p, [_cluster]),
+    "am_cluster_device_count": (c_int32, [_cluster]),
+    "am_options_new": (c_int, [POINTER(_options), c_int, _error]),
+    "am_options_free": (None, [_options]),
+    "am_options_set": (c_int, [_options, c_char_p, c_char_p, _error]),
+    "am_options_get": (c_char_p, [_options, c_char_p]),
+    "am_option_count": (c_int32, [c_int]),
+    "am_option": (c_int, [c_int, c_int32, POINTER(AmOptionFacts), _error]),
+    "am_search": (c_int, [POINTER(_plan), _module, _cluster, _options, _callbacks, _error]),
+    "am_plan_read": (c_int, [POINTER(_plan), _module, c_char_p, _error]),
+    "am_plan_parse": (c_int, [POINTER(_plan), _module, c_void_p, c_size_t, c_char_p, _error]),
+    "am_plan_write": (c_int, [_plan, c_char_p, _error]),
+    "am_plan_to_json": (c_int, [_plan, POINTER(c_char_p), POINTER(c_size_t), _error]),
+    "am_plan_free": (None, [_plan]),
+    "am_plan_step_seconds": (c_double, [_plan]),
+    "am_plan_bound_seconds": (c_double, [_plan]),
+    "am_plan_gap": (c_double, [_plan]),
+    "am_plan_peak_bytes": (c_int64, [_plan]),
+    "am_plan_evaluations": (c_int64, [_plan]),
+    "am_plan_micro_batches": (c_int32, [_plan]),
+    "am_plan_schedule": (c_char_p, [_plan]),
+    "am_plan_searcher": (c_char_p, [_plan]),
+    "am_plan_space": (c_char_p, [_plan]),
+    "am_plan_stage_count": (c_int32, [_plan]),
+    "am_plan_device_count": (c_int32, [_plan]),
+    "am_plan_parameter_count": (c_int32, [_plan]),
+    "am_plan_stage": (c_int, [_plan, c_int32, POINTER(AmStage), _error]),
+    "am_plan_device": (c_int, [_plan, c_int32, POINTER(AmDevice), _error]),
+    "am_plan_parameter": (c_int, [_plan, c_int32, POINTER(AmPlanParameter), _error]),
+    "am_plan_baseline_count": (c_int32, [_plan]),
+    "am_plan_baseline": (c_int, [_plan, c_int32, POINTER(AmBaseline), _error]),
+    "am_simulate": (c_int, [POINTER(_simulation), _plan, _cluster, _options, _callbacks, _error]),
+    "am_simulation_free": (None, [_simulation]),
+    "am_simulation_step_seconds": (c_double, [_simulation]),
+    "am_simulation_fits": (c_int, [_simulation]),
+    "am_simulation_device_count": (c_int32, [_simulation]),
+    "am_simulation_device": (c_int, [_simulation, c_int32, POINTER(AmDevice), _error]),
+    "am_simulation_print": (c_int, [_simulation, c_int, POINTER(c_char_p), POINTER(c_size_t), _error]),
+    "am_explain": (c_int, [POINTER(_explanation), _plan, _options, _callbacks, _error]),
+    "am_explanation_free": (None, [_explanation]),
+    "am_explanation_print": (c_int, [_explanation, c_int, POINTER(c_char_p), POINTER(c_size_t), _error]),
+    "am_export": (c_int, [_plan, c_char_p, _options, _callbacks, POINTER(c_char_p), POINTER(c_size_t), _error]),
+    "am_run": (c_int, [_module, _plan, _options, _callbacks, POINTER(AmRunResult), _error]),
+}
+
+
+def declare(library: CDLL) -> None:
+    """Sets the types of every function of a loaded library. AttributeError: the library lacks one."""
+    for name, (result, arguments) in FUNCTIONS.items():
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = arguments
