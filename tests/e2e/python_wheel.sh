@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# The wheel in a fresh environment: python/build_wheel.sh builds it, pip installs it without an index, and the
+# program and the Python package search, simulate, explain, export and run from another folder, without the
+# repository's files. The platform tag is that of the glibc needed, and each bundled library has a licence.
+# labels: cpu e2e full
+# timeout: 1800
+# cost: 300
+set -euo pipefail
+if [ -n "${AUTOMAP_SANITIZE:-}" ]; then
+  echo "skipped: a sanitized build has no wheel"
+  exit 77
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+python/build_wheel.sh "$work/dist"
+wheel=$(echo "$work"/dist/*.whl)
+python3 -m venv "$work/venv"
+"$work/venv/bin/pip" install -q --disable-pip-version-check --no-index "$wheel"
+model=$AUTOMAP_SOURCE/datasets/models/mlp_tiny
+mkdir "$work/other"
+cd "$work/other"
+unset AUTOMAP_LIBRARY AUTOMAP PYTHONPATH LD_LIBRARY_PATH
+PATH=$work/venv/bin:/usr/bin:/bin
+
+# The program.
+[ "$(command -v automap)" = "$work/venv/bin/automap" ]
+automap search "$model/model.hlo.pb" --cluster nominal:4 --even --evaluations 20 -o plan.json --quiet
+automap simulate plan.json "$model/model.hlo.pb" >/dev/null
+automap explain plan.json "$model/model.hlo.pb" --evaluations 3 --html report.html >/dev/null
+automap export plan.json "$model/model.hlo.pb" --format jax -o jax.json
+automap run "$model/model.hlo.pb" --plan plan.json --state "$model/state.npz" --data "$model/data.npz" --steps 3 \
+  --json -o run.jsonl
+grep -q '"loss"' run.jsonl
+python -I -m automap_hlo --version | grep -q '^automap '
+status=0
+automap search no_such_file --cluster C 2>/dev/null || status=$?
+[ "$status" = 3 ]
+
+# The package.
+cat >use.py <<'PYTHON'
+import importlib.metadata
+import json
+import pathlib
+import sys
+
+import automap_hlo as automap
+
+model, venv = (pathlib.Path(argument) for argument in sys.argv[1:])
+assert pathlib.Path(automap.__file__).is_relative_to(venv), automap.__file__
+with open("/proc/self/maps") as maps:
+    mapped = {line.split()[-1] for line in maps if ".so" in line and ("openblas" in line or "automap" in line)}
+assert mapped and all(name.startswith(str(venv)) for name in mapped), mapped
+
+plan = automap.Plan("plan.json", automap.Module(model / "model.hlo.pb"))
+same = automap.search(plan.module, "nominal:4", even=True, evaluations=20)
+assert same.step_seconds == plan.step_seconds and same.parameters == plan.parameters
+assert automap.simulate(plan).step_seconds == plan.step_seconds
+assert "<html" in automap.explain(plan, evaluations=3).to_html()
+assert json.loads(automap.export(plan, "jax")) == json.loads(pathlib.Path("jax.json").read_text())
+result = automap.run(plan.module, plan, state=model / "state.npz", data=model / "data.npz", steps=3)
+reference = json.loads((model / "losses.json").read_text())
+reference = next(value for value in reference.values() if isinstance(value, list))
+assert abs(result.last_loss - reference[2]) <= 5e-6 * reference[2], (result, reference[2])
+
+files = [str(file) for file in importlib.metadata.files("automap-hlo")]
+bundled = {file.split("/")[1].rsplit("-", 1)[0] for file in files if file.startswith("automap_hlo.libs/")}
+licences = {file.split("LICENSE.")[1][:-4] for file in files if "/LICENSE." in file}
+assert len(bundled) > 5 and bundled <= licences, (bundled, licences)
+print("the package works;", len(bundled), "libraries are bundled")
+PYTHON
+python -I use.py "$model" "$work/venv"
+
+# No library of the build machine is needed beyond those of the platform tag.
+for file in "$work"/venv/lib/python3*/site-packages/automap_hlo/{lib/libautomap.so,bin/automap}; do
+  foreign=$(ldd "$file" | grep -vE 'automap_hlo\.libs/|^\s*(lib(c|m|z|expat|gcc_s|pthread|dl)\.so|linux-vdso|/lib)' || true)
+  [ -z "$foreign" ] || { echo "$file needs $foreign"; exit 1; }
+done
+case $wheel in *-py3-none-manylinux_2_*_*.whl) ;; *) echo "bad tag: $wheel"; exit 1 ;; esac
+echo "$(basename "$wheel"): $(du -h "$wheel" | cut -f1)"
