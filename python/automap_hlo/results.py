@@ -186,7 +186,7 @@ class Plan(Owner):
         call(lib.am_plan_write, self.handle.pointer, bytes_of(path))
 
     def __repr__(self) -> str:
-        stages = ", ".join("x".join(f"{name}={size}" for name, size in stage.mesh.items()) for stage in self.stages)
+        stages = ", ".join(" ".join(f"{name}={size}" for name, size in stage.mesh.items()) for stage in self.stages)
         return f"<automap plan of {self.module.name!r}: {self.step_seconds:.4g} s a step, stages {stages}>"
 
 
