@@ -1,10 +1,12 @@
-"""Plans a step with the automap program and brings the plan back as shardings for jax.jit.
+"""Plans a step with automap and brings the plan back as shardings for jax.jit.
 
     shardings = plan(step, arguments, "nominal:8")
     step = jax.jit(step, in_shardings=shardings)
     arguments = place(arguments, shardings)      # of NNX and Equinox, too
 
-The program is found by the environment variable AUTOMAP, else as `automap` on the PATH.
+The package automap_hlo is used where it is installed. Otherwise, and for measured clusters (`host:4`), the
+program automap runs: the file that the environment variable AUTOMAP names, else `automap` on the PATH. With
+the variable the program always runs.
 """
 
 import json
@@ -35,6 +37,47 @@ def automap(*arguments):
         ) from None
     if done.returncode:
         raise RuntimeError(f"{program} {arguments[0]}: {done.stderr.strip()}")
+
+
+def library():
+    """The package automap_hlo with its library, or None."""
+    if os.environ.get("AUTOMAP"):
+        return None
+    try:
+        import automap_hlo
+    except ImportError:
+        return None
+    return automap_hlo
+
+
+def keywords(options, known):
+    """["--seed", 1, "--even"] as keyword arguments of automap_hlo.search, whose options are `known`."""
+    switches = {option.key for option in known if option.value is None}
+    found, words = {}, list(map(str, options))
+    while words:
+        key, equals, value = words.pop(0).removeprefix("--").partition("=")
+        if key in switches:
+            value = True
+        elif not equals and not words:
+            raise ValueError(f"options: --{key} without a value")
+        elif not equals:
+            value = words.pop(0)
+        found.setdefault(key.replace("-", "_"), []).append(value)
+    return found
+
+
+def search(path, roles, cluster, options):
+    """The document of `export --format jax` of the plan that a search finds for the module at `path`."""
+    package = None if str(cluster).startswith("host:") else library()
+    if package:
+        found = package.search(
+            package.Module(path, roles), cluster, **keywords(options, package.options("search"))
+        )
+        return json.loads(package.export(found, "jax"))
+    found, result = path.with_name("plan.json"), path.with_name("jax.json")
+    automap("search", path, "--roles", roles, "--cluster", cluster, "-o", found, *options)
+    automap("export", found, path, "--roles", roles, "--format", "jax", "-o", result)
+    return json.loads(result.read_text())
 
 
 def check_cluster(cluster):
@@ -133,9 +176,9 @@ def plan(
     of its object. With example_kwargs the result is (tuple, dict).
 
     constants, updates, data_arguments, loss, example_kwargs and inference are those of `export`;
-    options go to `automap search`, for instance ["--seed", 1]. Shardings cannot say pipeline stages
+    options are those of `automap search`, for instance ["--seed", 1]. Shardings cannot say pipeline stages
     or micro-batches, and are equal: the search is for plans of one stage and one micro-batch that
-    cut evenly (--even).
+    cut evenly (--even). Errors are those of automap_hlo, or a RuntimeError of the program.
     """
     if isinstance(options, str):
         raise TypeError("options: expected a list such as ['--seed', 1], got a string")
@@ -145,12 +188,8 @@ def plan(
     with tempfile.TemporaryDirectory() as name:
         directory = pathlib.Path(name)
         write_files(module, document, directory)
+        required = ["--even", *(["--inference"] if inference else [])]
         path, roles = directory / "model.hlo.pb", directory / "model.roles.json"
-        found, result = directory / "plan.json", directory / "jax.json"
-        what = ["--inference"] if inference else []
-        search = ["--roles", roles, "--cluster", cluster, "--even", *what]
-        automap("search", path, *search, "-o", found, *options)
-        automap("export", found, path, "--roles", roles, "--format", "jax", "-o", result)
-        document = json.loads(result.read_text())
+        document = search(path, roles, cluster, [*required, *options])
     positional, named = of_objects(traced.step, shardings(document, traced.step.trees))
     return (positional, named) if example_kwargs else positional
