@@ -290,6 +290,29 @@ AmStatus ir_find_roles(IrRoles **result, Arena *arena, IrModule *canonical, cons
     return status;
 }
 
+static AmStatus complete_roles(IrRoles *roles, Arena *arena, Arena *scratch, const IrModule *canonical,
+                               AmError *error) {
+    IrDataflow flow;
+    IrFlowGraph graph;
+    TRY(ir_dataflow_make(&flow, scratch, canonical, error));
+    TRY(ir_flow_graph_make(&graph, scratch, &flow, error));
+    bool *forward = ARENA_ARRAY(scratch, bool, graph.count);
+    roles->outputs = ARENA_ARRAY(arena, int32_t, flow.output_count + 1);
+    if (!forward || !roles->outputs) return am_fail_memory(error, graph.count);
+    roles->output_count = flow.output_count;
+    for (int32_t k = 0; k < flow.output_count; k++) roles->outputs[k] = flow.outputs[k];
+    TRY(cut_repeated_steps(roles, &graph, scratch, error));
+    mark_forward(roles, &graph, forward);
+    return ir_find_phases(roles, arena, scratch, &graph, forward, error);
+}
+
+AmStatus ir_complete_roles(IrRoles *roles, Arena *arena, const IrModule *canonical, AmError *error) {
+    Arena scratch = {0};
+    AmStatus status = complete_roles(roles, arena, &scratch, canonical, error);
+    arena_free(&scratch);
+    return status;
+}
+
 const char *ir_no_training(Arena *arena, const IrRoles *roles) {
     int32_t weights = 0, updated = 0;
     for (int32_t p = 0; p < roles->parameter_count; p++) {

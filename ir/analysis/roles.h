@@ -51,6 +51,10 @@ typedef struct IrRoles {
 AmStatus ir_find_roles(IrRoles **roles, Arena *arena, IrModule *canonical, const char *roles_path,
                        AmError *error);
 
+/* Fills outputs, phases and repeats of roles whose parameters and loss are known, as of a module made from
+ * another. */
+AmStatus ir_complete_roles(IrRoles *roles, Arena *arena, const IrModule *canonical, AmError *error);
+
 /* Returns why the module trains nothing, as a clause, or NULL if it updates a weight: some weight has an
  * output that is not the weight itself. The text lives in `arena`. */
 const char *ir_no_training(Arena *arena, const IrRoles *roles);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "ir/analysis/roles.h"
+#include "ir/layers/layers.h"
 #include "propagation/plan/choices.h"
 #include "propagation/plan/pipeline_schedule.h"
 #include "propagation/sharding/mesh.h"
@@ -105,6 +106,15 @@ typedef enum PlanOrigin {
 /* The name in plan files; NULL for PLAN_ORIGIN_UNKNOWN. */
 const char *plan_origin_name(PlanOrigin origin);
 
+/* Exact rewritings of the module as read, which a plan chooses before all else: its instruction numbers are
+ * those of the rewritten module. */
+typedef struct PlanRewriting {
+    bool splits_layers; /* one parameter for each layer of a stack (ir/layers/layers.h) */
+} PlanRewriting;
+static inline bool plan_rewriting_is_none(PlanRewriting rewriting) {
+    return !rewriting.splits_layers;
+}
+
 typedef struct Plan {
     const char *source; /* the file that it was read from, for errors; NULL: none */
     const char *module_name, *module_sha256;
@@ -154,13 +164,34 @@ typedef struct PlanContext {
     bool separate_backward;  /* the requested setting */
     int32_t (*recompute)[2]; /* [recompute_count]: as in PlanStage, across stages */
     int32_t recompute_count;
-    struct PlanContext *splits; /* contexts made from this one, which it owns; then `next_split` */
+    /* For a context of a rewritten module (plan_context_rewrite): the context as read. Its `whole` is NULL,
+     * so that plans, micro-batches and recomputation refer to it as to any module that was read. */
+    const struct PlanContext *source; /* or NULL */
+    PlanRewriting rewriting;
+    const IrLayerMap *layer_map;   /* parameters and outputs of `source`; NULL: they are the same */
+    const char *layers_reason;     /* of a context as read: why its layers were not split; or NULL */
+    struct PlanContext *rewritten; /* likewise: the contexts of its rewritings, which it owns, as `splits` */
+    struct PlanContext *splits;    /* contexts made from this one, which it owns; then `next_split` */
     struct PlanContext *next_split;
 } PlanContext;
 
 /* The context that was read: plan numbers and hashes are by its instructions. */
 static inline const PlanContext *plan_context_whole(const PlanContext *context) {
     return context->whole ? context->whole : context;
+}
+/* The context of the module as read, whose parameters files and callers name. */
+static inline const PlanContext *plan_context_source(const PlanContext *context) {
+    context = plan_context_whole(context);
+    return context->source ? context->source : context;
+}
+/* The part of the source's parameter, or output, that parameter or output k of a context is. */
+static inline IrLayerPart plan_source_parameter(const PlanContext *context, int32_t k) {
+    const IrLayerMap *map = plan_context_whole(context)->layer_map;
+    return map ? map->parameters[k] : (IrLayerPart){k, 0, -1};
+}
+static inline IrLayerPart plan_source_output(const PlanContext *context, int32_t k) {
+    const IrLayerMap *map = plan_context_whole(context)->layer_map;
+    return map ? map->outputs[k] : (IrLayerPart){k, 0, -1};
 }
 /* The schedule of a plan; gpipe for one stage. */
 static inline ScheduleKind plan_schedule(const Plan *plan) {
@@ -190,6 +221,11 @@ AmStatus plan_context_of(PlanContext **context, IrModule *module, const char *ro
 AmStatus plan_context_parse(PlanContext **context, const char *source, const char *data, int64_t length,
                             AmError *error);
 void plan_context_free(PlanContext *context);
+/* The context of the rewritten module, made at its first use and owned by `source`, which is as read;
+ * `source` itself where nothing is rewritten. sha256, and thus the module of plans, is the source's. Not for
+ * several threads at once. AM_ERROR_INFEASIBLE: the module cannot be rewritten so; the text says why. */
+AmStatus plan_context_rewrite(PlanContext **rewritten, PlanContext *source, PlanRewriting rewriting,
+                              AmError *error);
 
 /* The plan as JSON (the caller's reference), with the derived parts. */
 AmStatus plan_to_json(json_t **root, const Plan *plan, const PlanContext *context, AmError *error);

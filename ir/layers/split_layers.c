@@ -1,0 +1,490 @@
+/* Finds stacked parameters, and interprets the entry with a value for each of their layers.
+ *
+ * 1. A parameter with a new value is a candidate if a counted loop takes row `i` of it in every trip, or if
+ *    slices of one row each cover it.
+ * 2. The entry is interpreted (layer_values.h) with these as stacks. Loops that slice stacks are unrolled.
+ * 3. A parameter that meets a stack element by element becomes a candidate (the optimizer's states). One
+ *    that some operator needs as one array is a candidate no more, with all that it meets. After such a
+ *    change step 2 starts again; the last attempt changes nothing.
+ */
+#include "ir/layers/layers.h"
+
+#include <string.h>
+
+#include "ir/analysis/loops.h"
+#include "ir/canonical/simplify.h"
+#include "ir/layers/layer_values.h"
+
+#define MOST_ATTEMPTS 8
+#define MOST_HOPS     16
+
+/* ---- candidates ---- */
+
+/* The entry's parameter that a value is, through operators on single elements and loops that keep it; or -1.
+ */
+static int32_t parameter_of(const IrModule *module, int32_t value) {
+    const IrShape *shape = &module->instructions[value].shape;
+    for (int32_t hop = 0; hop < MOST_HOPS; hop++) {
+        const IrInstruction *instruction = &module->instructions[value];
+        const IrInstruction *first =
+            instruction->operand_count > 0 ? &module->instructions[instruction->operands[0]] : NULL;
+        if (instruction->opcode == IR_PARAMETER) return (int32_t)instruction->attributes->parameter_number;
+        if (instruction->opcode == IR_GET_TUPLE_ELEMENT && first->opcode == IR_OPT_BARRIER)
+            first = &module->instructions[first->operands[0]];
+        if (instruction->opcode == IR_GET_TUPLE_ELEMENT && first->opcode == IR_TUPLE)
+            value = first->operands[instruction->attributes->tuple_index];
+        else if (instruction->operand_count == 1 && ir_is_elementwise(instruction->opcode) &&
+                 first->shape.type != DTYPE_TUPLE && first->shape.rank == shape->rank)
+            value = instruction->operands[0];
+        else return -1;
+    }
+    return -1;
+}
+
+static bool takes_row(const IrShape *array, const IrShape *row) {
+    if (array->type == DTYPE_TUPLE || array->rank < 1 || row->rank != array->rank || row->dimensions[0] != 1)
+        return false;
+    for (int32_t d = 1; d < array->rank; d++)
+        if (row->dimensions[d] != array->dimensions[d]) return false;
+    return array->dimensions[0] > 1 && array->dimensions[0] <= LAYERS_MOST;
+}
+
+/* Marks the elements of the carried tuple of which the body takes a row by a dynamic slice. */
+static void mark_sliced(const IrModule *module, const IrInstruction *loop, bool *is_sliced) {
+    const IrComputation *body = &module->computations[loop->called[0]];
+    for (int32_t i = body->first; i < body->first + body->count; i++) {
+        const IrInstruction *slice = &module->instructions[i];
+        if (slice->opcode != IR_DYNAMIC_SLICE) continue;
+        const IrInstruction *element = &module->instructions[slice->operands[0]];
+        if (element->opcode != IR_GET_TUPLE_ELEMENT || element->operands[0] != body->parameters[0]) continue;
+        if (takes_row(&element->shape, &slice->shape)) is_sliced[element->attributes->tuple_index] = true;
+    }
+}
+
+static bool has_pair(const IrRoles *roles, int32_t parameter) {
+    return parameter >= 0 && roles->parameters[parameter].output >= 0 &&
+           roles->parameters[parameter].role != IR_ROLE_DATA;
+}
+
+static AmStatus find_in_loop(Splitter *self, const IrInstruction *loop, AmError *error) {
+    const IrModule *module = self->from;
+    const IrInstruction *start = &module->instructions[loop->operands[0]];
+    if (start->opcode != IR_TUPLE) return AM_OK;
+    bool *is_sliced = ARENA_ARRAY(self->arena, bool, start->operand_count + 1);
+    if (!is_sliced) return am_fail_memory(error, start->operand_count);
+    mark_sliced(module, loop, is_sliced);
+    for (int32_t k = 0; k < start->operand_count; k++) {
+        int32_t parameter = is_sliced[k] ? parameter_of(module, start->operands[k]) : -1;
+        if (has_pair(self->roles, parameter)) self->is_split[parameter] = true;
+    }
+    return AM_OK;
+}
+
+static AmStatus find_candidates(Splitter *self, AmError *error) {
+    const IrModule *module = self->from;
+    const IrComputation *entry = &module->computations[module->entry];
+    int32_t *rows = ARENA_ARRAY(self->arena, int32_t, entry->parameter_count + 1);
+    if (!rows) return am_fail_memory(error, entry->parameter_count);
+    for (int32_t i = entry->first; i < entry->first + entry->count; i++) {
+        const IrInstruction *instruction = &module->instructions[i];
+        if (instruction->opcode == IR_WHILE) {
+            const IrLoop *loop = ir_loop(module, i);
+            if (loop && loop->trips > 1 && loop->trips <= LAYERS_MOST)
+                TRY(find_in_loop(self, instruction, error));
+        }
+        if (instruction->opcode != IR_SLICE) continue;
+        const IrInstruction *array = &module->instructions[instruction->operands[0]];
+        if (!takes_row(&array->shape, &instruction->shape)) continue;
+        int32_t parameter = parameter_of(module, instruction->operands[0]);
+        if (!has_pair(self->roles, parameter)) continue;
+        if (++rows[parameter] >= array->shape.dimensions[0]) self->is_split[parameter] = true;
+    }
+    return AM_OK;
+}
+
+/* ---- interpretation ---- */
+
+static SplitValue *interpret(Splitter *self, int32_t i, SplitValue **values, int32_t first);
+
+static SplitValue *element_of(Splitter *self, const IrInstruction *instruction, SplitValue *tuple) {
+    if (tuple->elements) return tuple->elements[instruction->attributes->tuple_index];
+    int32_t whole = split_whole(self, tuple);
+    return split_made(self, &instruction->shape,
+                      split_add_like(self, &instruction->shape, &whole, 1, instruction->attributes));
+}
+
+static SplitValue *tuple_of(Splitter *self, const IrShape *shape, SplitValue *const *elements) {
+    SplitValue *tuple = split_value(self, shape);
+    tuple->elements = ARENA_ARRAY(self->arena, SplitValue *, shape->rank + 1);
+    if (tuple->elements && shape->rank > 0)
+        memcpy(tuple->elements, elements, sizeof(SplitValue *) * (size_t)shape->rank);
+    return tuple;
+}
+
+/* Any other operator, on arrays. */
+static SplitValue *plain(Splitter *self, const IrInstruction *instruction, SplitValue *const *operands) {
+    IrInstruction made = *instruction;
+    int32_t *wholes = ARENA_ARRAY(self->arena, int32_t, made.operand_count + 1);
+    int32_t *called = ARENA_ARRAY(self->arena, int32_t, made.called_count + 1);
+    if (self->arena->failed) return split_value(self, &instruction->shape);
+    bool shares = made.opcode != IR_WHILE && made.opcode != IR_CONDITIONAL;
+    for (int32_t k = 0; k < made.operand_count; k++) wholes[k] = split_whole(self, operands[k]);
+    for (int32_t k = 0; k < made.called_count; k++)
+        called[k] = split_computation(self, made.called[k], shares);
+    made.operands = wholes;
+    made.called = called;
+    if (--self->room < 0) self->is_too_large = true;
+    if (self->is_too_large || self->composer.module->arena.failed)
+        return split_value(self, &instruction->shape);
+    SplitValue *value =
+        split_made(self, &instruction->shape, ir_compose(&self->composer, 0, &made, self->origin));
+    for (int32_t k = made.operand_count - 1; ir_is_elementwise(made.opcode) && k >= 0; k--)
+        if (operands[k]->follows >= 0) value->follows = operands[k]->follows;
+    return value;
+}
+
+/* A barrier of a tuple that has stacks: of all their layers. */
+static SplitValue *barrier(Splitter *self, const IrInstruction *instruction, SplitValue *tuple) {
+    int32_t count = 0, made = 0;
+    bool has_stack = false;
+    for (int32_t k = 0; k < tuple->shape->rank; k++) {
+        bool is_stack = split_is_stack(tuple->elements[k]);
+        count += is_stack ? (int32_t)tuple->elements[k]->shape->dimensions[0] : 1;
+        has_stack = has_stack || is_stack;
+    }
+    if (!has_stack) return NULL;
+    Arena *arena = &self->composer.module->arena;
+    int32_t *values = ARENA_ARRAY(self->arena, int32_t, count + 1);
+    IrShape *shapes = ARENA_ARRAY(arena, IrShape, count + 1);
+    SplitValue **elements = ARENA_ARRAY(self->arena, SplitValue *, tuple->shape->rank + 1);
+    if (self->arena->failed || arena->failed) return NULL;
+    for (int32_t k = 0; k < tuple->shape->rank; k++) {
+        SplitValue *element = tuple->elements[k];
+        int64_t parts = split_is_stack(element) ? element->shape->dimensions[0] : 1;
+        for (int32_t p = 0; p < parts && !self->is_too_large; p++) {
+            values[made] =
+                split_is_stack(element) ? split_layer(self, element, p) : split_whole(self, element);
+            shapes[made++] = split_is_stack(element) ? split_layer_shape(element->shape) : *element->shape;
+        }
+    }
+    IrShape shape = {.type = DTYPE_TUPLE, .rank = made, .elements = shapes};
+    int32_t joined = split_add(self, IR_TUPLE, &shape, values, made, NULL);
+    int32_t held = split_add_like(self, &shape, &joined, 1, instruction->attributes);
+    made = 0;
+    for (int32_t k = 0; k < tuple->shape->rank; k++) {
+        SplitValue *element = tuple->elements[k];
+        SplitValue *after = split_is_stack(element) ? split_stack(self, element->shape) : NULL;
+        int64_t parts = after ? element->shape->dimensions[0] : 1;
+        for (int32_t p = 0; p < parts && !self->is_too_large; p++, made++) {
+            IrAttributes *attributes = ARENA_ARRAY(arena, IrAttributes, 1);
+            if (!attributes) return NULL;
+            attributes->tuple_index = made;
+            int32_t taken = split_add(self, IR_GET_TUPLE_ELEMENT, &shapes[made], &held, 1, attributes);
+            if (after) after->layers[p].value = taken;
+            else elements[k] = split_made(self, element->shape, taken);
+        }
+        if (self->is_too_large) return NULL;
+        if (after) after->group = element->group;
+        if (after) elements[k] = after;
+    }
+    return tuple_of(self, &instruction->shape, elements);
+}
+
+/* Returns whether the loop takes the rows of stacks, one in each trip. */
+static bool is_over_layers(Splitter *self, int32_t i, SplitValue *start) {
+    const IrInstruction *instruction = &self->from->instructions[i];
+    const IrLoop *loop = ir_loop(self->from, i);
+    if (!loop || loop->trips < 2 || loop->trips > LAYERS_MOST || loop->counter < 0 || !start->elements)
+        return false;
+    bool *is_sliced = ARENA_ARRAY(self->arena, bool, start->shape->rank + 1);
+    if (!is_sliced) return false;
+    mark_sliced(self->from, instruction, is_sliced);
+    for (int32_t k = 0; k < start->shape->rank; k++)
+        if (is_sliced[k] && split_is_stack(start->elements[k]) &&
+            start->elements[k]->shape->dimensions[0] == loop->trips)
+            return true;
+    return false;
+}
+
+static SplitValue *unroll(Splitter *self, int32_t i, SplitValue *carried) {
+    const IrInstruction *loop = &self->from->instructions[i];
+    const IrComputation *body = &self->from->computations[loop->called[0]];
+    int64_t trips = ir_loop_trips(self->from, i);
+    self->unrolled++;
+    for (int64_t trip = 0; trip < trips && !self->is_too_large && !self->arena->failed; trip++) {
+        SplitValue **values = ARENA_ARRAY(self->arena, SplitValue *, body->count + 1);
+        if (!values) return carried;
+        values[body->parameters[0] - body->first] = carried;
+        for (int32_t b = body->first; b < body->first + body->count && !self->is_too_large; b++)
+            if (!values[b - body->first]) values[b - body->first] = interpret(self, b, values, body->first);
+        if (!self->is_too_large) carried = values[body->root - body->first];
+    }
+    return carried;
+}
+
+static SplitValue *interpret(Splitter *self, int32_t i, SplitValue **values, int32_t first) {
+    const IrInstruction *instruction = &self->from->instructions[i];
+    SplitValue **operands = ARENA_ARRAY(self->arena, SplitValue *, instruction->operand_count + 1);
+    if (!operands) return split_value(self, &instruction->shape);
+    for (int32_t k = 0; k < instruction->operand_count; k++)
+        operands[k] = values[instruction->operands[k] - first];
+    int32_t before = self->origin;
+    self->origin = i;
+    SplitValue *value = NULL;
+    if (instruction->opcode == IR_TUPLE) value = tuple_of(self, &instruction->shape, operands);
+    else if (instruction->opcode == IR_GET_TUPLE_ELEMENT) value = element_of(self, instruction, operands[0]);
+    else if (instruction->opcode == IR_OPT_BARRIER && operands[0]->elements)
+        value = barrier(self, instruction, operands[0]);
+    else if (instruction->opcode == IR_WHILE && is_over_layers(self, i, operands[0]))
+        value = unroll(self, i, operands[0]);
+    else value = split_operator(self, instruction, operands);
+    if (!value && !self->is_too_large) value = plain(self, instruction, operands);
+    self->origin = before;
+    return value ? value : split_value(self, &instruction->shape);
+}
+
+static SplitValue *parameter_value(Splitter *self, int32_t p) {
+    const IrComputation *entry = &self->from->computations[self->from->entry];
+    const IrShape *shape = &self->from->instructions[entry->parameters[p]].shape;
+    SplitValue *value = self->is_split[p] ? split_stack(self, shape) : split_value(self, shape);
+    if (!value) value = split_value(self, shape);
+    value->parameter = value->follows = p;
+    if (value->layers) value->group = p;
+    return value;
+}
+
+/* ---- outputs ---- */
+
+static SplitValue *output_value(const Splitter *self, SplitValue *root, int32_t k) {
+    const IrComputation *entry = &self->from->computations[self->from->entry];
+    return self->from->instructions[entry->root].opcode == IR_TUPLE ? root->elements[k] : root;
+}
+
+/* Emits the outputs and what no user needed, and fills the map. */
+static AmStatus finish_entry(Splitter *self, IrLayerMap *map, SplitValue **parameters, SplitValue *root,
+                             AmError *error) {
+    const IrRoles *roles = self->roles;
+    Arena *arena = &self->composer.module->arena;
+    int64_t count = 0;
+    int32_t parameter_count = 0;
+    int32_t *split_of = ARENA_ARRAY(self->arena, int32_t, roles->output_count + 1);
+    if (!split_of) return am_fail_memory(error, roles->output_count);
+    for (int32_t k = 0; k < roles->output_count; k++) split_of[k] = -1;
+    for (int32_t p = 0; p < roles->parameter_count; p++) {
+        if (self->is_split[p]) split_of[roles->parameters[p].output] = p;
+        parameter_count += self->is_split[p] ? (int32_t)parameters[p]->shape->dimensions[0] : 1;
+    }
+    for (int32_t k = 0; k < roles->output_count; k++)
+        count += split_of[k] >= 0 ? parameters[split_of[k]]->shape->dimensions[0] : 1;
+    int32_t *values = ARENA_ARRAY(self->arena, int32_t, count + 1);
+    IrShape *shapes = ARENA_ARRAY(arena, IrShape, count + 1);
+    map->outputs = ARENA_ARRAY(arena, IrLayerPart, count + 1);
+    map->parameters = ARENA_ARRAY(arena, IrLayerPart, parameter_count + 1);
+    if (self->arena->failed || arena->failed) return am_fail_memory(error, count);
+    for (int32_t k = 0; k < roles->output_count; k++) {
+        SplitValue *value = output_value(self, root, k);
+        int64_t layers = split_of[k] >= 0 ? value->shape->dimensions[0] : 1;
+        int64_t elements = split_of[k] >= 0 ? ir_shape_elements(value->shape) / layers : 0;
+        for (int32_t l = 0; l < layers && !self->is_too_large; l++) {
+            int32_t to = map->output_count++;
+            values[to] = split_of[k] >= 0 ? split_layer(self, value, l) : split_whole(self, value);
+            shapes[to] = split_of[k] >= 0 ? split_layer_shape(value->shape) : *value->shape;
+            map->outputs[to] = (IrLayerPart){k, l * elements, split_of[k] >= 0 ? l : -1};
+        }
+    }
+    for (int32_t p = 0; p < roles->parameter_count; p++) {
+        int64_t layers = self->is_split[p] ? parameters[p]->shape->dimensions[0] : 1;
+        int64_t elements = self->is_split[p] ? ir_shape_elements(parameters[p]->shape) / layers : 0;
+        for (int32_t l = 0; l < layers; l++) {
+            if (self->is_split[p]) split_layer(self, parameters[p], l);
+            else split_whole(self, parameters[p]);
+            map->parameters[map->parameter_count++] =
+                (IrLayerPart){p, l * elements, self->is_split[p] ? l : -1};
+        }
+    }
+    if (self->is_too_large) return AM_OK;
+    IrShape shape = {.type = DTYPE_TUPLE, .rank = (int32_t)count, .elements = shapes};
+    bool is_tuple = self->from->instructions[self->origin].opcode == IR_TUPLE || count > 1;
+    int32_t made = is_tuple ? split_add(self, IR_TUPLE, &shape, values, (int32_t)count, NULL) : values[0];
+    if (arena->failed) return am_fail_memory(error, count);
+    self->composer.computations[0].root = made;
+    return AM_OK;
+}
+
+static AmStatus attempt(Splitter *self, IrLayerMap *map, AmError *error) {
+    const IrModule *from = self->from;
+    const IrComputation *entry = &from->computations[from->entry];
+    SplitValue **values = ARENA_ARRAY(self->arena, SplitValue *, entry->count + 1);
+    SplitValue **parameters = ARENA_ARRAY(self->arena, SplitValue *, entry->parameter_count + 1);
+    if (self->arena->failed) return am_fail_memory(error, entry->count);
+    int32_t next = 0;
+    self->origin = entry->root;
+    for (int32_t p = 0; p < entry->parameter_count; p++) {
+        const IrShape *shape = &from->instructions[entry->parameters[p]].shape;
+        self->group[p] = p;
+        self->number[p] = next;
+        next += self->is_split[p] ? (int32_t)shape->dimensions[0] : 1;
+        if (self->is_split[p]) self->has_depth[shape->dimensions[0]] = true;
+        values[entry->parameters[p] - entry->first] = parameters[p] = parameter_value(self, p);
+    }
+    for (int32_t i = entry->first; i < entry->first + entry->count && !self->is_too_large; i++)
+        if (!values[i - entry->first]) values[i - entry->first] = interpret(self, i, values, entry->first);
+    if (self->is_too_large) return AM_OK;
+    TRY(finish_entry(self, map, parameters, values[entry->root - entry->first], error));
+    if (self->arena->failed || self->composer.module->arena.failed)
+        return am_fail_memory(error, entry->count);
+    return AM_OK;
+}
+
+/* ---- attempts ---- */
+
+/* Takes what the attempt found over into the next one; returns whether anything changes. */
+static bool revise(Splitter *self) {
+    int32_t count = self->roles->parameter_count;
+    bool changes = false;
+    for (int32_t p = 0; p < count; p++)
+        if (self->is_denied[p]) self->is_denied[split_join(self, p, p)] = true;
+    for (int32_t p = 0; p < count; p++)
+        if (self->is_denied[split_join(self, p, p)]) self->is_denied[p] = true;
+    for (int32_t p = 0; p < count; p++) {
+        const IrInstruction *parameter = &self->from->instructions[self->roles->parameters[p].instruction];
+        bool fits = parameter->shape.type != DTYPE_TUPLE && parameter->shape.rank > 0 &&
+                    parameter->shape.dimensions[0] > 1 && parameter->shape.dimensions[0] <= LAYERS_MOST;
+        bool wants = (self->is_split[p] || (self->is_wanted[p] && fits && has_pair(self->roles, p))) &&
+                     !self->is_denied[p];
+        changes = changes || wants != self->is_split[p];
+        self->is_split[p] = wants;
+    }
+    return changes;
+}
+
+static AmStatus allocate(Splitter *self, AmError *error) {
+    int32_t count = self->roles->parameter_count;
+    bool **flags[] = {&self->is_split, &self->is_denied, &self->is_wanted};
+    for (size_t k = 0; k < sizeof flags / sizeof *flags; k++)
+        *flags[k] = ARENA_ARRAY(self->arena, bool, count + 1);
+    self->group = ARENA_ARRAY(self->arena, int32_t, count + 1);
+    self->number = ARENA_ARRAY(self->arena, int32_t, count + 1);
+    self->computation = ARENA_ARRAY(self->arena, int32_t, self->from->computation_count + 1);
+    self->has_depth = ARENA_ARRAY(self->arena, bool, LAYERS_MOST + 1);
+    return self->arena->failed ? am_fail_memory(error, count) : AM_OK;
+}
+
+/* Removes from the entry what nothing needs, and keeps the origins with their instructions. */
+static AmStatus simplify(Splitter *self, AmError *error) {
+    IrComposed *entry = &self->composer.computations[0];
+    int64_t *positions = ARENA_ARRAY(self->arena, int64_t, entry->count + 1);
+    bool *has_effect = ARENA_ARRAY(self->arena, bool, self->composer.count + 1);
+    if (self->arena->failed) return am_fail_memory(error, entry->count);
+    for (int32_t i = 0; i < entry->count; i++) positions[i] = entry->origins[i];
+    IrInstructionList list = {entry->instructions, positions, entry->count, entry->root, true};
+    TRY(ir_simplify(&list, has_effect, self->arena, error));
+    for (int32_t i = 0; i < list.count; i++) entry->origins[i] = (int32_t)positions[i];
+    entry->count = list.count;
+    entry->root = list.root;
+    return AM_OK;
+}
+
+/* Donations between a part of an output and the same part of the parameter. */
+static AmStatus map_aliases(IrModule *made, const IrModule *from, const IrLayerMap *map, AmError *error) {
+    int64_t most = (int64_t)map->output_count + from->alias_count;
+    made->aliases = ARENA_ARRAY(&made->arena, IrAlias, most + 1);
+    int32_t *donor = ARENA_ARRAY(&made->arena, int32_t, map->output_count + 1);
+    int32_t *first = ARENA_ARRAY(&made->arena, int32_t, map->parameter_count + 1);
+    if (made->arena.failed) return am_fail_memory(error, most);
+    for (int32_t k = map->parameter_count - 1; k >= 0; k--) first[map->parameters[k].original] = k;
+    for (int32_t k = 0; k < map->output_count; k++) donor[k] = -1;
+    for (int32_t a = 0; a < from->alias_count; a++) {
+        int32_t output = from->aliases[a].output < 0 ? 0 : from->aliases[a].output;
+        for (int32_t k = 0; k < map->output_count; k++) {
+            if (map->outputs[k].original != output) continue;
+            int32_t p =
+                first[from->aliases[a].parameter] + (map->outputs[k].layer < 0 ? 0 : map->outputs[k].layer);
+            bool is_same = p < map->parameter_count &&
+                           map->parameters[p].original == from->aliases[a].parameter &&
+                           map->parameters[p].layer == map->outputs[k].layer;
+            if (is_same) donor[k] = p;
+        }
+    }
+    for (int32_t k = 0; k < map->output_count; k++)
+        if (donor[k] >= 0)
+            made->aliases[made->alias_count++] =
+                (IrAlias){from->aliases[0].output < 0 && map->output_count == 1 ? -1 : k, donor[k]};
+    return AM_OK;
+}
+
+/* Why the module keeps its stacks. */
+static const char *reason_of(Arena *arena, const Splitter *self) {
+    if (self->is_too_large)
+        return arena_format(arena, "its layers would have more than %d instructions",
+                            IR_LAYERS_MOST_INSTRUCTIONS);
+    if (self->needed_by < 0) return NULL;
+    const IrInstruction *needs = &self->from->instructions[self->needed_by];
+    return arena_format(arena, "%s (%s) needs the stacked array of all layers", needs->name,
+                        ir_opcode_name(needs->opcode));
+}
+
+/* Returns why no module is rewritten that has such instructions. */
+static const char *obstacle(const IrModule *module) {
+    for (int32_t i = 0; i < module->instruction_count; i++) {
+        if (module->instructions[i].control_count > 0) return "it has control dependencies";
+        if (ir_has_effect(&module->instructions[i]))
+            return "it has operators with effects besides their result";
+    }
+    return NULL;
+}
+
+static AmStatus split(IrModule **made, IrLayerMap **map, const char **reason, Arena *arena, Splitter *self,
+                      AmError *error) {
+    bool is_done = false, has_any = false;
+    TRY(allocate(self, error));
+    TRY(find_candidates(self, error));
+    self->needed_by = LAYERS_NONE;
+    for (int32_t p = 0; p < self->roles->parameter_count; p++) has_any = has_any || self->is_split[p];
+    if (has_any && (*reason = obstacle(self->from)) != NULL) return AM_OK;
+    for (int32_t k = 0; k < MOST_ATTEMPTS && !is_done && !self->is_too_large; k++) {
+        has_any = false;
+        for (int32_t p = 0; p < self->roles->parameter_count; p++) has_any = has_any || self->is_split[p];
+        if (!has_any) break;
+        ir_module_free(*made);
+        *made = ir_module_new(self->from->source);
+        if (!*made) return am_fail_memory(error, (int64_t)sizeof **made);
+        self->composer = (IrComposer){.module = *made};
+        self->unrolled = 0;
+        self->room = IR_LAYERS_MOST_INSTRUCTIONS * INT64_C(2); /* some are made in vain */
+        memset(self->computation, -1, sizeof(int32_t) * (size_t)self->from->computation_count);
+        memset(self->has_depth, 0, sizeof(bool) * (LAYERS_MOST + 1));
+        *map = ARENA_ARRAY(&(*made)->arena, IrLayerMap, 1);
+        if (!*map) return am_fail_memory(error, (int64_t)sizeof **map);
+        ir_compose_computation(&self->composer, self->from->computations[self->from->entry].name);
+        TRY(attempt(self, *map, error));
+        is_done = !self->is_too_large && !revise(self);
+    }
+    if (is_done) {
+        TRY(simplify(self, error));
+        is_done = self->composer.computations[0].count <= IR_LAYERS_MOST_INSTRUCTIONS;
+        self->is_too_large = !is_done;
+    }
+    *reason = is_done ? NULL : reason_of(arena, self);
+    if (!is_done) return AM_OK;
+    (*made)->name = self->from->name;
+    TRY(map_aliases(*made, self->from, *map, error));
+    TRY(ir_compose_finish(&self->composer, &(*map)->origins, error));
+    self->composer.module = NULL;
+    return AM_OK;
+}
+
+AmStatus ir_split_layers(IrModule **split_module, IrLayerMap **map, const char **reason, Arena *arena,
+                         const IrModule *canonical, const IrRoles *roles, AmError *error) {
+    Arena scratch = {0};
+    Splitter self = {.from = canonical, .roles = roles, .arena = &scratch};
+    IrModule *made = NULL;
+    *split_module = NULL;
+    *reason = NULL;
+    AmStatus status = split(&made, map, reason, arena, &self, error);
+    bool is_made = status == AM_OK && made && !self.composer.module;
+    if (is_made) *split_module = made;
+    else ir_module_free(made);
+    arena_free(&scratch);
+    return status;
+}
