@@ -362,13 +362,16 @@ CheckpointPosition checkpoint_position(const Checkpoint *self) {
     return self && self->has_found ? self->found.manifest.position : (CheckpointPosition){0};
 }
 
+/* The parameter of the module as read to which parameter k of the programs belongs. */
 static const IrParameter *parameter_of(const Checkpoint *self, int32_t k) {
-    return &self->owner.context->roles->parameters[k];
+    const PlanContext *context = self->owner.context;
+    return &plan_context_source(context)->roles->parameters[plan_source_parameter(context, k).original];
 }
 
 static const IrShape *shape_of(const Checkpoint *self, int32_t k) {
-    const PlanContext *whole = plan_context_whole(self->owner.context);
-    return &whole->canonical->instructions[whole->roles->parameters[k].instruction].shape;
+    return &plan_context_source(self->owner.context)
+                ->canonical->instructions[parameter_of(self, k)->instruction]
+                .shape;
 }
 
 bool checkpoint_holds(const Checkpoint *self, int32_t k) {
@@ -399,7 +402,7 @@ static AmStatus restore(Checkpoint *self, AmError *error) {
             Rank *rank = &self->owner.ranks[r];
             int64_t start[IR_MAX_RANK], extent[IR_MAX_RANK], blocks[IR_MAX_RANK];
             if (rank->parameters[k].value < 0) continue;
-            checkpoint_part_of(rank, k, start, extent, blocks);
+            checkpoint_part_of(self->owner.context, rank, k, start, extent, blocks);
             TRY(checkpoint_reader_get(&self->found, tensor, start, extent, blocks, rank->host, error));
             rank->device->back_end->copy_in(
                 rank->device, executable_parameter(rank->ready, k), rank->host,
@@ -425,16 +428,17 @@ static AmStatus lay_out(Checkpoint *self, const bool *is_fed, AmError *error) {
         const IrShape *shape = shape_of(self, k);
         self->tensors[k] = -1;
         if (roles->parameters[k].role == IR_ROLE_DATA || is_fed[k]) continue;
-        self->tensors[k] = form->tensor_count++;
-        form->tensors[self->tensors[k]] = (CheckpointTensor){.path = roles->parameters[k].path,
+        bool is_more = plan_source_parameter(self->owner.context, k).layer > 0; /* of the tensor before */
+        self->tensors[k] = is_more ? form->tensor_count - 1 : form->tensor_count++;
+        form->tensors[self->tensors[k]] = (CheckpointTensor){.path = parameter_of(self, k)->path,
                                                              .type = shape->type,
                                                              .rank = shape->rank,
                                                              .dimensions = shape->dimensions,
                                                              .bytes = ir_shape_bytes(shape)};
     }
     for (int32_t r = 0; r < self->owner.rank_count; r++)
-        TRY(checkpoint_image_open(&self->images[r], &self->arena, &self->owner.ranks[r], self->tensors,
-                                  error));
+        TRY(checkpoint_image_open(&self->images[r], &self->arena, self->owner.context, &self->owner.ranks[r],
+                                  self->tensors, error));
     return AM_OK;
 }
 

@@ -10,10 +10,18 @@
 
 #include "base/files/array_file.h"
 
-void checkpoint_part_of(const Rank *rank, int32_t k, int64_t *start, int64_t *extent, int64_t *blocks) {
+void checkpoint_part_of(const PlanContext *context, const Rank *rank, int32_t k, int64_t *start,
+                        int64_t *extent, int64_t *blocks) {
     const Program *program = rank->program;
     const ProgramValue *value = &program->values[rank->parameters[k].value];
     const IrShape *whole = &program->module->instructions[program->roles->parameters[k].instruction].shape;
+    int64_t elements = ir_shape_elements(whole);
+    IrLayerPart part = plan_source_parameter(context, k);
+    if (part.layer >= 0) { /* one layer of a stack */
+        *start++ = elements > 0 ? part.first / elements : part.layer;
+        *extent++ = 1;
+        *blocks++ = 1;
+    }
     for (int32_t d = 0; d < whole->rank; d++) {
         sbp_shard(program->mesh, value->state, program->device, d, whole->dimensions[d], &start[d],
                   &extent[d]);
@@ -61,10 +69,10 @@ static AmStatus allocate(CheckpointImage *image, const ArrayToWrite *arrays, AmE
     return status;
 }
 
-AmStatus checkpoint_image_open(CheckpointImage *image, Arena *arena, Rank *rank, const int32_t *tensors,
-                               AmError *error) {
+AmStatus checkpoint_image_open(CheckpointImage *image, Arena *arena, const PlanContext *context, Rank *rank,
+                               const int32_t *tensors, AmError *error) {
     int32_t count = rank->program->roles->parameter_count;
-    *image = (CheckpointImage){.rank = rank};
+    *image = (CheckpointImage){.rank = rank, .context = context};
     image->slices = ARENA_ARRAY(arena, CheckpointSlice, count + 1);
     ArrayToWrite *arrays = ARENA_ARRAY(arena, ArrayToWrite, count + 1);
     int64_t *dimensions = ARENA_ARRAY(arena, int64_t, (int64_t)count * (IR_MAX_RANK + 1) + 1);
@@ -126,7 +134,8 @@ AmStatus checkpoint_image_describe(const CheckpointImage *image, CheckpointManif
         part->file = manifest->file_count - 1;
         part->offset = slice->offset;
         part->bytes = slice->bytes;
-        checkpoint_part_of(image->rank, slice->parameter, part->start, part->extent, part->blocks);
+        checkpoint_part_of(image->context, image->rank, slice->parameter, part->start, part->extent,
+                           part->blocks);
         digest_bytes(part->digest, image->bytes + slice->offset, (size_t)slice->bytes);
     }
     return arena->failed ? am_fail_memory(error, 0) : AM_OK;

@@ -9,6 +9,7 @@
 
 #include "executor/checkpoint/checkpoint_manifest.h"
 #include "executor/program/rank.h"
+#include "propagation/plan/plan.h"
 
 typedef struct CheckpointSlice {
     int32_t parameter, tensor; /* tensor: in the manifest */
@@ -17,19 +18,22 @@ typedef struct CheckpointSlice {
 
 typedef struct CheckpointImage {
     Rank *rank;
+    const PlanContext *context;
     char *bytes; /* C heap; NULL: the rank speaks for nothing */
     int64_t header_bytes, byte_count;
     CheckpointSlice *slices;
     int32_t slice_count;
 } CheckpointImage;
 
-/* The position of the rank's part of parameter k: start, extent and blocks of every dimension. */
-void checkpoint_part_of(const Rank *rank, int32_t k, int64_t *start, int64_t *extent, int64_t *blocks);
+/* The position of the rank's part of parameter k in the array of the module as read: start, extent and blocks
+ * of every dimension. */
+void checkpoint_part_of(const PlanContext *context, const Rank *rank, int32_t k, int64_t *start,
+                        int64_t *extent, int64_t *blocks);
 
 /* `tensors` [parameter]: the tensor that it is saved as, or -1. Slices live in the arena.
  * checkpoint_image_close() also after a failure of this. */
-AmStatus checkpoint_image_open(CheckpointImage *image, Arena *arena, Rank *rank, const int32_t *tensors,
-                               AmError *error);
+AmStatus checkpoint_image_open(CheckpointImage *image, Arena *arena, const PlanContext *context, Rank *rank,
+                               const int32_t *tensors, AmError *error);
 void checkpoint_image_close(CheckpointImage *image);
 /* Copies the current parts; called by the rank's thread. */
 void checkpoint_image_take(CheckpointImage *image);

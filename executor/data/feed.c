@@ -12,7 +12,9 @@ enum { SMALL_BYTES = 1 << 16 };
 
 struct Feeds {
     Arena arena;
-    const PlanContext *context; /* of the whole module */
+    const PlanContext *context; /* of the module as read, whose parameters files name */
+    const PlanContext *used;    /* of the ranks' programs, whose parameters the callers name */
+    int32_t *first;             /* [count + 1]: the first of those that parameter k consists of */
     const AmRunOptions *options;
     FeedSource source;
     const char *data_path; /* the first file of --data, the options'; NULL: none */
@@ -75,9 +77,20 @@ static AmStatus read_all(Feeds *self, Rank *ranks, int32_t rank_count, const boo
                          AmError *error) {
     for (int32_t k = 0; k < self->count; k++) {
         Feed *feed = &self->feeds[k];
-        if (is_resumed && is_resumed[k]) continue;
+        if (is_resumed && is_resumed[self->first[k]]) continue;
         TRY(feed_open(feed, &self->source, k, error));
-        for (int32_t r = 0; r < rank_count && feed->once; r++) rank_set_parameter(&ranks[r], k, feed->once);
+        feed->number = self->first[k];
+        if (feed_in_batches(feed) && self->first[k + 1] - self->first[k] > 1)
+            return am_fail(
+                error, AM_ERROR_INPUT, feed->path,
+                "'%s' has a value for every step, and the plan keeps its layers apart (expected a plan of "
+                "search --layers loop)",
+                feed->parameter->path);
+        for (int32_t part = self->first[k]; part < self->first[k + 1] && feed->once; part++) {
+            const char *values =
+                feed->once + plan_source_parameter(self->used, part).first * dtype_bytes(feed->shape->type);
+            for (int32_t r = 0; r < rank_count; r++) rank_set_parameter(&ranks[r], part, values);
+        }
         if (feed->once) feed_close(feed);
     }
     if (self->source.data_count > 0) self->data_path = self->source.data[0].path;
@@ -90,7 +103,12 @@ static AmStatus open_all(Feeds *self, Rank *ranks, int32_t rank_count, const boo
     int32_t depth = self->options->prefetch > 0 ? self->options->prefetch : FEED_PREFETCH;
     self->count = self->context->roles->parameter_count;
     self->feeds = ARENA_ARRAY(&self->arena, Feed, self->count + 1);
-    if (!self->feeds) return am_fail_memory(error, (int64_t)sizeof(Feed) * self->count);
+    self->first = ARENA_ARRAY(&self->arena, int32_t, self->count + 1);
+    if (self->arena.failed) return am_fail_memory(error, (int64_t)sizeof(Feed) * self->count);
+    int32_t parts = self->used->roles->parameter_count;
+    self->first[self->count] = parts;
+    for (int32_t part = parts - 1; part >= 0; part--)
+        self->first[plan_source_parameter(self->used, part).original] = part;
     TRY(feed_source_open(&self->source, self->context, self->options, &self->arena, error));
     TRY(read_all(self, ranks, rank_count, is_resumed, error));
     self->order = (FeedOrder){.seed = self->options->seed, .shuffled = self->options->shuffle};
@@ -105,7 +123,8 @@ AmStatus feeds_open(Feeds **feeds, const PlanContext *context, const AmRunOption
     Feeds *self = calloc(1, sizeof *self);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     *feeds = self;
-    self->context = plan_context_whole(context);
+    self->context = plan_context_source(context);
+    self->used = context;
     self->options = options;
     AmStatus status = open_all(self, ranks, rank_count, is_resumed, error);
     if (status == AM_OK) return AM_OK;
@@ -124,7 +143,7 @@ void feeds_close(Feeds *self) {
 }
 
 bool feeds_has_batches(const Feeds *self, int32_t parameter) {
-    return feed_in_batches(&self->feeds[parameter]);
+    return feed_in_batches(&self->feeds[plan_source_parameter(self->used, parameter).original]);
 }
 
 FeedPosition feeds_position(const Feeds *self, int64_t steps) {

@@ -39,7 +39,7 @@ AmStatus feeds_open(Feeds **feeds, const PlanContext *context, const AmRunOption
 /* Ends the loading; NULL is allowed. */
 void feeds_close(Feeds *feeds);
 
-/* Returns whether the parameter has other values in every step. */
+/* Returns whether the parameter, by its number in `context`, has other values in every step. */
 bool feeds_has_batches(const Feeds *feeds, int32_t parameter);
 
 /* The position of the data after `steps` steps since feeds_start(). */

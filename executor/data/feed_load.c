@@ -15,7 +15,7 @@ static bool same_layout(const ShardLayout *a, const ShardLayout *b) {
 
 /* The cuts of one parameter, and which rank has which. */
 static AmStatus find_cuts(FeedLoad *load, FeedLoader *loader, Arena *arena, AmError *error) {
-    int32_t k = load->feed->parameter->number;
+    int32_t k = load->feed->number;
     load->cuts = ARENA_ARRAY(arena, FeedCut, loader->rank_count);
     load->cut_of = ARENA_ARRAY(arena, int32_t, loader->rank_count);
     if (!load->cuts || !load->cut_of) return am_fail_memory(error, loader->rank_count * 32);
@@ -136,8 +136,7 @@ AmStatus feed_loader_take(FeedLoader *loader, int32_t r, int64_t step, AmError *
     for (int32_t k = 0; k < loader->count; k++) {
         const FeedLoad *load = &loader->loads[k];
         if (load->cut_of[r] < 0) continue;
-        rank_set_shard(&loader->ranks[r], load->feed->parameter->number,
-                       place + load->cuts[load->cut_of[r]].offset);
+        rank_set_shard(&loader->ranks[r], load->feed->number, place + load->cuts[load->cut_of[r]].offset);
     }
     return AM_OK;
 }

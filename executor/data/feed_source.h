@@ -14,7 +14,8 @@
 
 /* Which parameter's values come from where. */
 typedef struct Feed {
-    const IrParameter *parameter;
+    const IrParameter *parameter; /* of the module as read */
+    int32_t number;               /* of the parameter in the ranks' programs; of its first layer */
     const IrShape *shape;
     const char *path;  /* of the file; NULL: drawn */
     const char *array; /* its name there */

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/files/array_file.h"
 #include "executor/array/wide.h"
@@ -18,7 +19,7 @@ static AmStatus add_watched(Results *results, int32_t output, AmError *error) {
     double *values = ARENA_ARRAY(results->arena, double, count + 1);
     if (!values) return am_fail_memory(error, count * 8);
     int32_t k = results->watched_count++;
-    results->values[k] = (AmRunWatched){output, count, values};
+    results->values[k] = (AmRunWatched){plan_source_output(results->context, output).original, count, values};
     return whole_open(&results->watched[k], &results->owner, shape, false, output, error);
 }
 
@@ -31,10 +32,19 @@ static AmStatus open_watched(Results *results, AmError *error) {
     results->loss_count = roles->loss >= 0 ? 1 : 0;
     if (results->loss_count) TRY(add_watched(results, roles->loss, error));
     for (int32_t k = 0; k < options->watch_count; k++) {
-        int32_t output = options->watch[k];
-        if (output < 0 || output >= roles->output_count)
+        int32_t named = options->watch[k],
+                outputs = plan_context_source(results->context)->roles->output_count;
+        if (named < 0 || named >= outputs)
             return am_fail(error, AM_ERROR_USAGE, "", "there is no output[%d]: the module has %d outputs",
-                           output, roles->output_count);
+                           named, outputs);
+        int32_t output = 0;
+        while (plan_source_output(results->context, output).original != named) output++;
+        if (plan_source_output(results->context, output).layer >= 0)
+            return am_fail(
+                error, AM_ERROR_USAGE, "",
+                "output[%d] cannot be watched: the plan keeps its layers apart (expected a plan of "
+                "search --layers loop)",
+                named);
         if (!wide_supports(output_shape(results, output)->type))
             return am_fail(error, AM_ERROR_USAGE, "", "output[%d] is %s and cannot be watched", output,
                            dtype_name(output_shape(results, output)->type));
@@ -90,22 +100,47 @@ double results_loss(const Results *results) {
     return results->loss_count ? results->values[0].values[0] : NAN;
 }
 
+/* Adds an array, gathered in process 0, to those of a file. A layer goes to its place in the array of the
+ * module as read, which its first layer adds, and is released. */
+static AmStatus add_array(Results *results, ArrayToWrite *arrays, int32_t *count, WholeArray *array,
+                          IrLayerPart part, const IrShape *shape, const char *name, AmError *error) {
+    if (part.layer <= 0) {
+        void *data = array->whole;
+        if (part.layer == 0 && array->whole) {
+            data = arena_alloc_raw(results->arena, (size_t)ir_shape_bytes(shape) + 1);
+            if (!data) return am_fail_memory(error, ir_shape_bytes(shape));
+        }
+        arrays[(*count)++] = (ArrayToWrite){.name = name,
+                                            .type = shape->type,
+                                            .rank = shape->rank,
+                                            .dimensions = shape->dimensions,
+                                            .data = data};
+    }
+    if (part.layer < 0 || !array->whole) return AM_OK;
+    memcpy((char *)arrays[*count - 1].data + part.first * dtype_bytes(shape->type), array->whole,
+           (size_t)ir_shape_bytes(array->shape));
+    whole_close(array);
+    return AM_OK;
+}
+
 AmStatus results_save_outputs(Results *results, AmError *error) {
     const IrRoles *roles = results->context->roles;
     ArrayToWrite *arrays = ARENA_ARRAY(results->arena, ArrayToWrite, roles->output_count + 1);
+    const PlanContext *source = plan_context_source(results->context);
+    int32_t count = 0;
     if (!arrays) return am_fail_memory(error, roles->output_count * 64);
     for (int32_t k = 0; k < roles->output_count; k++) {
         WholeArray *array = &results->outputs[k];
         TRY(whole_gather(array, error));
-        arrays[k] = (ArrayToWrite){.name = arena_format(results->arena, "output[%d]", k),
-                                   .type = array->shape->type,
-                                   .rank = array->shape->rank,
-                                   .dimensions = array->shape->dimensions,
-                                   .data = array->whole};
+        IrLayerPart part = plan_source_output(results->context, k);
+        const char *name = arena_format(results->arena, "output[%d]", part.original);
+        int32_t output = source->roles->outputs[part.original];
+        TRY(add_array(results, arrays, &count, array, part, &source->canonical->instructions[output].shape,
+                      name, error));
     }
     if (results->arena->failed) return am_fail_memory(error, roles->output_count * 16);
     if (results->owner.world && results->owner.world->process != 0) return AM_OK;
-    return array_file_write(results->options->outputs_path, arrays, roles->output_count, NULL, error);
+    return array_file_write(results->options->outputs_path, arrays, count, NULL, error);
 }
 
 /* Gathers the current value of a parameter in process 0. */
@@ -124,25 +159,23 @@ AmStatus results_save_state(Results *results, const Feeds *feeds, AmError *error
     ArrayToWrite *arrays = ARENA_ARRAY(results->arena, ArrayToWrite, roles->parameter_count + 1);
     WholeArray *wholes = ARENA_ARRAY(results->arena, WholeArray, roles->parameter_count + 1);
     if (!arrays || !wholes) return am_fail_memory(error, roles->parameter_count * 64);
-    int32_t count = 0;
+    const PlanContext *source = plan_context_source(results->context);
+    int32_t count = 0, gathered = 0;
     AmStatus status = AM_OK;
     for (int32_t k = 0; k < roles->parameter_count && status == AM_OK; k++) {
-        const IrParameter *parameter = &roles->parameters[k];
-        if (parameter->role == IR_ROLE_DATA || feeds_has_batches(feeds, k)) continue;
-        WholeArray *array = &wholes[count];
-        status = gather_parameter(results, array, parameter, k, error);
+        IrLayerPart part = plan_source_parameter(results->context, k);
+        const IrParameter *named = &source->roles->parameters[part.original];
+        const IrShape *shape = &source->canonical->instructions[named->instruction].shape;
+        if (named->role == IR_ROLE_DATA || feeds_has_batches(feeds, k)) continue;
+        WholeArray *array = &wholes[gathered++];
+        status = gather_parameter(results, array, &roles->parameters[k], k, error);
         if (status == AM_OK)
-            arrays[count] = (ArrayToWrite){.name = parameter->path,
-                                           .type = array->shape->type,
-                                           .rank = array->shape->rank,
-                                           .dimensions = array->shape->dimensions,
-                                           .data = array->whole};
-        count++;
+            status = add_array(results, arrays, &count, array, part, shape, named->path, error);
         if (!writes) whole_close(array);
     }
     const char *metadata[] = {"format", "automap-state-1", NULL};
     if (status == AM_OK && writes)
         status = array_file_write(results->options->save_path, arrays, count, metadata, error);
-    for (int32_t k = 0; k < count; k++) whole_close(&wholes[k]);
+    for (int32_t k = 0; k < gathered; k++) whole_close(&wholes[k]);
     return status;
 }

@@ -653,10 +653,34 @@ fail:
     return status;
 }
 
+/* The context of the rewritten module, for a module of the plan's; another one is refused by read_module().
+ */
+static AmStatus read_rewriting(Reader *self, PlanContext **whole, json_t *root) {
+    static const char *const keys[] = {"layers", NULL};
+    json_t *object = json_object_get(root, "rewriting");
+    const char *layers,
+        *sha256 = json_string_value(json_object_get(json_object_get(root, "module"), "sha256"));
+    if (!object) return AM_OK;
+    if (!json_is_object(object)) return refuse(self, "$.rewriting", "expected an object");
+    TRY(json_only_keys(object, keys, self->source, "$.rewriting", self->error));
+    TRY(json_get_string(&layers, object, "layers", self->source, "$.rewriting", self->error));
+    if (strcmp(layers, "split") != 0)
+        return am_fail(self->error, AM_ERROR_INPUT, self->source,
+                       "$.rewriting.layers: expected \"split\", found \"%.40s\"", layers);
+    if (!sha256 || strcmp(sha256, (*whole)->sha256) != 0 || (*whole)->source) return AM_OK;
+    AmError own = {0};
+    AmStatus status = plan_context_rewrite(whole, *whole, (PlanRewriting){.splits_layers = true}, &own);
+    if (status == AM_ERROR_INFEASIBLE)
+        return am_fail(self->error, AM_ERROR_INPUT, self->source, "$.rewriting.layers: %s", own.text);
+    if (status != AM_OK && self->error) *self->error = own;
+    self->context = *whole;
+    return status;
+}
+
 static AmStatus read_plan(Reader *self, PlanContext *whole, json_t *root) {
     static const char *const keys[] = {
-        "format",      "automap_version", "module",    "cluster",   "micro_batches", "schedule", "stages",
-        "relaxations", "parameters",      "decisions", "predicted", "search",        NULL};
+        "format",      "automap_version", "module",    "cluster",   "micro_batches", "schedule",  "stages",
+        "relaxations", "parameters",      "decisions", "predicted", "search",        "rewriting", NULL};
     const char *version;
     json_t *stages;
     if (!json_is_object(root)) return refuse(self, "$", "expected an object");
@@ -664,6 +688,7 @@ static AmStatus read_plan(Reader *self, PlanContext *whole, json_t *root) {
     TRY(json_only_keys(root, keys, self->source, "$", self->error));
     TRY(json_get_string(&version, root, "automap_version", self->source, "$", self->error));
     TRY(plan_adapt(root, plan_context_whole(whole), self->source, self->error));
+    TRY(read_rewriting(self, &whole, root));
     TRY(read_module(self, root));
     TRY(read_cluster(self, root));
     TRY(read_micro_batches(self, whole, root));

@@ -158,12 +158,16 @@ static AmStatus make_document(json_t **root, const Plan *plan, const PlanContext
         plan->cluster_sha256, "description", plan->cluster_description, "micro_batches", plan->micro_batches,
         "schedule", plan->schedule, "stages", stages, "relaxations", relaxations, "parameters", parameters,
         "decisions", decisions, "predicted", predicted_to_json(plan), "search", search_to_json(plan));
-    json_t *structure = object ? plan_structure_to_json(plan_context_whole(context)) : NULL;
-    if (!structure) {
+    PlanRewriting rewriting = plan_context_whole(context)->rewriting;
+    bool is_rewritten =
+        !plan_rewriting_is_none(rewriting); /* its numbers are not of a module that was read */
+    json_t *structure = object && !is_rewritten ? plan_structure_to_json(plan_context_whole(context)) : NULL;
+    if (!object || (!structure && !is_rewritten)) {
         json_decref(object);
         return am_fail_memory(error, 0);
     }
-    json_object_set_new(json_object_get(object, "module"), "structure", structure);
+    if (structure) json_object_set_new(json_object_get(object, "module"), "structure", structure);
+    if (is_rewritten) json_object_set_new(object, "rewriting", json_pack("{s:s}", "layers", "split"));
     char decided[65];
     AmStatus status = plan_decided_sha256(decided, object, error);
     json_object_set_new(json_object_get(object, "predicted"), "of", json_string(decided));
