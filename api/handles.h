@@ -25,7 +25,8 @@ struct AmCluster {
 
 struct AmPlan {
     Arena arena;
-    PlanContext *whole; /* the module's, which outlives the plan */
+    PlanContext *module; /* the module's, which outlives the plan */
+    PlanContext *whole;  /* the same, or of the rewritten module to which the plan refers */
     Plan *plan;
     json_t *root;        /* the file that the plan points into: its own, or that of "init-plan"; or NULL */
     json_t *settings;    /* of the search; or NULL */

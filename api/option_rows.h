@@ -60,6 +60,8 @@
         RULE_CHOICE(OPTION_SCHEDULES))                                                                  \
     ROW("chunks", "V", "chunks per stage of interleaved_1f1b (default 2)", false,                       \
         RULE_INTEGER(1, STAGES_MOST / 2))                                                               \
+    ROW("layers", "auto|loop|split", "split: one parameter per layer of a stack (default auto)", false, \
+        RULE_CHOICE(OPTION_LAYERS))                                                                     \
     ROW("relax", "NAME", "permitted change: batch_statistics_per_micro_batch", true,                    \
         RULE_CHOICE(OPTION_RELAXATIONS))
 

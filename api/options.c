@@ -14,6 +14,7 @@
 
 #include "api/handles.h"
 #include "api/option_rows.h"
+#include "api/search_settings.h"
 #include "base/suggest.h"
 #include "executor/data/feed.h"
 #include "lowering/micro_batch/micro_batches.h"
@@ -97,6 +98,10 @@ static const char *spelling_of(int32_t k) {
     return names[k];
 }
 
+static const char *layers_of(int32_t k) {
+    return layers_choice_name((LayersChoice)k);
+}
+
 static const char *on_nan_of(int32_t k) {
     static const char *const names[] = {"stop", "warn"};
     return names[k];
@@ -113,6 +118,7 @@ static const struct {
                          [OPTION_SCHEDULES] = {schedule_of, SCHEDULE_KINDS},
                          [OPTION_RELAXATIONS] = {relaxation_of, RELAXATION_COUNT},
                          [OPTION_SPELLINGS] = {spelling_of, 2},
+                         [OPTION_LAYERS] = {layers_of, LAYERS_CHOICES},
                          [OPTION_ON_NAN] = {on_nan_of, 2}};
 
 const char *option_choice_name(const OptionRow *row, int32_t k) {

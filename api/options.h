@@ -31,6 +31,7 @@ typedef enum OptionList {
     OPTION_SCHEDULES,
     OPTION_RELAXATIONS,
     OPTION_SPELLINGS,
+    OPTION_LAYERS,
     OPTION_ON_NAN,
     OPTION_LISTS
 } OptionList;

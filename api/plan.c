@@ -13,8 +13,14 @@ AmPlan *api_new_plan(AmModule *module, AmError *error) {
         am_fail_memory(error, (int64_t)sizeof *self);
         return NULL;
     }
-    self->whole = module->context;
+    self->module = self->whole = module->context;
     return self;
+}
+
+/* Takes the context of the module as the plan rewrites it. */
+static AmStatus find_whole(AmPlan *self, AmError *error) {
+    const PlanContext *used = plan_context_used(self->plan, self->module);
+    return plan_context_rewrite(&self->whole, self->module, plan_context_whole(used)->rewriting, error);
 }
 
 void am_plan_free(AmPlan *plan) {
@@ -43,6 +49,7 @@ AmStatus am_plan_read(AmPlan **plan, AmModule *module, const char *path, AmError
     AmStatus status;
     API_IN_C_LOCALE(status, plan_read(&self->plan, &self->root, &self->arena, self->whole, path, error),
                     error);
+    if (status == AM_OK) status = find_whole(self, error);
     if (status == AM_OK) *plan = self;
     else am_plan_free(self);
     return status;
@@ -65,6 +72,7 @@ AmStatus am_plan_parse(AmPlan **plan, AmModule *module, const void *data, size_t
                         plan_parse(&self->plan, &self->root, &self->arena, self->whole,
                                    name ? name : "<memory>", copy, (int64_t)bytes, error),
                         error);
+    if (status == AM_OK) status = find_whole(self, error);
     if (status == AM_OK) *plan = self;
     else am_plan_free(self);
     return status;

@@ -43,6 +43,22 @@ static AmStatus run_search(ApiWork *work, AmError *error) {
     options->interrupted = api_work_flag(work);
     AmStatus status = plan_search(&plan->result, &plan->arena, plan->whole, job->cluster, options,
                                   &job->settings.micro_batching, error);
+    bool is_pipeline = status == AM_OK && (plan->result.plan->stage_count > 1 || plan->result.interrupted);
+    bool may_loop = job->settings.layers == LAYERS_AUTO && plan->whole != plan->module && !is_pipeline;
+    if (may_loop && (status == AM_OK || status == AM_ERROR_INFEASIBLE)) {
+        SearchResult split = plan->result;
+        AmError refusal = {0};
+        plan->result = (SearchResult){0};
+        AmStatus looped = plan_search(&plan->result, &plan->arena, plan->module, job->cluster, options,
+                                      &job->settings.micro_batching, &refusal);
+        if (looped == AM_ERROR_INFEASIBLE && status == AM_OK) {
+            plan->result = split;
+        } else {
+            plan->whole = plan->module;
+            status = looped;
+            if (status != AM_OK && error) *error = refusal;
+        }
+    }
     if (status == AM_ERROR_INFEASIBLE && plan->result.nearest) status = explain_infeasible(job, error);
     options->watch = NULL;
     return status;
@@ -59,6 +75,21 @@ static AmStatus attach_profile(SearchJob *job, const char *path, AmError *error)
     return profile_attach(plan->profile, plan->cluster, path, error);
 }
 
+/* Finds the module that is searched: as read, or with one parameter for each layer. */
+static AmStatus choose_layers(SearchJob *job, const char *initial, AmError *error) {
+    AmPlan *plan = job->plan;
+    SearchSettings *settings = &job->settings;
+    AmError refusal = {0};
+    if (settings->layers == LAYERS_AUTO && (initial || job->cluster->device_count < 2))
+        settings->layers = LAYERS_LOOP;
+    if (settings->layers == LAYERS_LOOP) return AM_OK;
+    AmStatus status =
+        plan_context_rewrite(&plan->whole, plan->module, (PlanRewriting){.splits_layers = true}, &refusal);
+    if (status == AM_ERROR_INFEASIBLE && settings->layers == LAYERS_AUTO) return AM_OK;
+    if (status != AM_OK && error) *error = refusal;
+    return status;
+}
+
 /* Reads everything that the options name. */
 static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error) {
     Plan *initial = NULL;
@@ -66,12 +97,17 @@ static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error
     SearchOptions *search = &job->settings.options;
     const char *profile = option_text(options, "profile"), *path = option_text(options, "init-plan");
     if (profile) TRY(attach_profile(job, profile, error));
+    TRY(choose_layers(job, path, error));
     TRY(search_settings_complete(&job->settings, &plan->arena, options, plan->whole, error));
     bool is_fixed = search->searcher == SEARCHER_BASELINE || search->searcher == SEARCHER_RANDOM;
     if (path && is_fixed)
         return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: --searcher %s starts from no plan",
                        searcher_name(search->searcher));
-    if (path) TRY(plan_read(&initial, &plan->root, &plan->arena, plan->whole, path, error));
+    if (path) TRY(plan_read(&initial, &plan->root, &plan->arena, plan->module, path, error));
+    const PlanContext *given = initial ? plan_context_whole(initial->context) : plan->whole;
+    if (given != plan->whole)
+        return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: its layers are %s (expected --layers %s)",
+                       given->layer_map ? "split" : "not split", given->layer_map ? "split" : "loop");
     search->initial = initial;
     search->on_episode = job->callbacks->on_episode;
     search->user = job->callbacks->user;

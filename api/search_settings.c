@@ -129,6 +129,30 @@ static AmStatus read_schedule(SearchOptions *search, const AmOptions *options, A
     return AM_OK;
 }
 
+const char *layers_choice_name(LayersChoice choice) {
+    static const char *const names[] = {"auto", "loop", "split"};
+    return names[choice];
+}
+
+/* Shardings of parameters by the user, recipes of one stage and the paper's mode are about the module as
+ * read. */
+static AmStatus read_layers(SearchSettings *settings, const AmOptions *options, AmError *error) {
+    const SearchOptions *search = &settings->options;
+    const char *text = option_text(options, "layers");
+    const char *other = search->pin_count > 0                   ? "--pin"
+                        : option_has(options, "keep-shardings") ? "--keep-shardings"
+                        : search->objective == OBJECTIVE_PAPER  ? "--objective paper"
+                                                                : NULL;
+    for (int32_t k = 0; text && k < LAYERS_CHOICES; k++)
+        if (strcmp(text, layers_choice_name((LayersChoice)k)) == 0) settings->layers = (LayersChoice)k;
+    if (settings->layers == LAYERS_SPLIT && other)
+        return am_fail(error, AM_ERROR_USAGE, "", "--layers split: %s names parameters of the module as read",
+                       other);
+    if (settings->layers == LAYERS_AUTO && (other || !search_has_stages(search)))
+        settings->layers = LAYERS_LOOP;
+    return AM_OK;
+}
+
 AmStatus search_settings_read(SearchSettings *settings, Arena *arena, const AmOptions *options,
                               AmError *error) {
     *settings = (SearchSettings){0};
@@ -136,6 +160,7 @@ AmStatus search_settings_read(SearchSettings *settings, Arena *arena, const AmOp
     TRY(read_pins(&settings->options, arena, options, error));
     TRY(narrow(settings, options, error));
     TRY(read_micro_batching(settings, options, error));
+    TRY(read_layers(settings, options, error));
     return read_schedule(&settings->options, options, error);
 }
 

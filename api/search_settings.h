@@ -5,9 +5,19 @@
 #include "api/handles.h"
 #include "api/options.h"
 
+/* Stacked parameters of layers (ir/layers/layers.h). */
+typedef enum LayersChoice {
+    LAYERS_AUTO,  /* split where the plan that is found is a pipeline */
+    LAYERS_LOOP,  /* the module as read */
+    LAYERS_SPLIT, /* one parameter for each layer */
+    LAYERS_CHOICES
+} LayersChoice;
+const char *layers_choice_name(LayersChoice choice); /* "auto", ... */
+
 typedef struct SearchSettings {
     SearchOptions options;
     MicroBatching micro_batching;
+    LayersChoice layers;     /* LAYERS_LOOP also where the other options exclude a split */
     const char *narrowed_by; /* the option that excludes pipelines, "mesh"; or NULL */
 } SearchSettings;
 

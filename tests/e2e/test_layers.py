@@ -1,0 +1,153 @@
+# labels: jax e2e
+# timeout: 300
+"""Plans with one parameter for each layer of a stack (search --layers split).
+
+A stack of integer-valued matrices, run by a scan forwards and backwards, gives the same bits with and without the
+rewriting on one device. A GPT and a Llama whose layers are a scan with recomputation, or slices of stacked
+parameters, lose the same under plans of one stage, searched pipelines and even pipelines with micro-batches. State
+files and checkpoints hold the stacked arrays, whichever plan writes and reads them.
+
+Run as `AUTOMAP=build/automap python tests/e2e/test_layers.py`.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(SOURCE / "bench"), str(SOURCE / "datasets")]
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import automap_jax
+import layers as forms
+
+AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
+SIZES = (3, 16, 2, 32, 4, 8, 20)
+
+
+def automap(*words, expect=0):
+    run = subprocess.run([AUTOMAP, *map(str, words)], capture_output=True, text=True)
+    assert run.returncode == expect, f"automap {' '.join(map(str, words))}: {run.returncode}\n{run.stderr}"
+    return run
+
+
+def search(model, plan, *options, cluster="h100:4"):
+    automap("search", model, "--cluster", cluster, "-o", plan, "--quiet", *options)
+    return json.loads(plan.read_text())
+
+
+def train(model, plan, steps, *options):
+    """(losses, final state)"""
+    saved = model.parent / "saved.npz"
+    run = automap("run", model, "--plan", plan, "--steps", steps, "--json", "--save", saved, *options)
+    lines = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
+    return [line["loss"] for line in lines if "step" in line and "loss" in line], dict(np.load(saved))
+
+
+def export_integers(folder, is_reversed):
+    """w <- w - gradient / 8 of a sum of products with a stack of matrices, all numbers small integers."""
+    def loss(w, x):
+        body = lambda x, pair: (x @ pair[0] + pair[1], x.sum())
+        last, sums = jax.lax.scan(body, x, (w["matrix"], w["bias"]), reverse=is_reversed)
+        return last.sum() + sums.sum()
+
+    def step(w, x):
+        value, gradient = jax.value_and_grad(loss)(w, x)
+        return jax.tree.map(lambda a, b: a - b, w, gradient), value
+
+    shape = lambda *dimensions: jax.ShapeDtypeStruct(dimensions, jnp.float32)
+    automap_jax.export(step, ({"matrix": shape(4, 3, 3), "bias": shape(4, 3)}, shape(2, 3)), str(folder))
+    rng = np.random.default_rng(1)
+    whole = lambda *dimensions: rng.integers(-1, 2, dimensions).astype(np.float32)
+    np.savez(folder / "state.npz", **{"w['matrix']": whole(4, 3, 3), "w['bias']": whole(4, 3)})
+    np.savez(folder / "data.npz", x=whole(2, 3))
+    return folder / "model.hlo.pb"
+
+
+def check_exact(folder):
+    for is_reversed in (False, True):
+        model = export_integers(folder / f"integers_{is_reversed}", is_reversed)
+        given = ["--state", model.parent / "state.npz", "--data", model.parent / "data.npz"]
+        plan = model.parent / "split.json"
+        document = search(model, plan, "--layers", "split", "--space", "single_stage", cluster="h100:1")
+        assert document["rewriting"] == {"layers": "split"}, document.get("rewriting")
+        before, state = train(model, "none", 2, *given)
+        after, split_state = train(model, plan, 2, *given)
+        assert before == after and len(before) == 2, (before, after)
+        assert state.keys() == split_state.keys() == {"w['matrix']", "w['bias']"}, split_state.keys()
+        for name, array in state.items():
+            np.testing.assert_array_equal(array, split_state[name], name)
+
+
+def make_state(model):
+    """Options with a state of stacked arrays and examples."""
+    rng = np.random.default_rng(2)
+    drawn = train(model, "none", 1, "--state", "random")[1]
+    values = {path: (0.1 * rng.standard_normal(array.shape) + ("gain" in path)).astype(np.float32)
+              for path, array in drawn.items()}
+    np.savez(model.parent / "state.npz", **values)
+    tokens = rng.integers(0, SIZES[6], (4, SIZES[4], SIZES[5] + 1)).astype(np.int32)
+    np.savez(model.parent / "data.npz", tokens=tokens[..., :-1], targets=tokens[..., 1:])
+    return ["--state", model.parent / "state.npz", "--data", model.parent / "data.npz"]
+
+
+def check_training(folder, name, form):
+    model = forms.export(name, form, SIZES, folder / f"{name}_{form}", forms.sgd)
+    plan, given = model.parent / "plan.json", make_state(model)
+    losses, state = train(model, "none", 4, *given)
+    plans = {"split": ["--layers", "split"], "pipeline": ["--layers", "split", "--expert", "even_pipeline",
+                                                          "--micro-batches", "2"]}
+    for kind, options in plans.items():
+        document = search(model, plan, *options, "--evaluations", 30) if kind == "split" else search(model, plan, *options)
+        assert document["rewriting"] == {"layers": "split"}
+        assert kind == "split" or len(document["stages"]) > 1
+        found, split_state = train(model, plan, 4, *given)
+        np.testing.assert_allclose(found, losses, rtol=2e-5, err_msg=f"{name} {form} {kind}")
+        assert state.keys() == split_state.keys()
+        for path, array in state.items():
+            np.testing.assert_allclose(array, split_state[path], rtol=1e-4, atol=1e-5, err_msg=f"{kind} {path}")
+    return model, plan, losses, given
+
+
+def check_checkpoints(model, plan, losses, given):
+    """A checkpoint of one form of the plan is read by the other."""
+    for number, (first, second) in enumerate((("none", plan), (plan, "none"))):
+        folder = model.parent / f"checkpoints_{number}"
+        half = train(model, first, 2, *given, "--checkpoint", folder)[0]
+        rest = train(model, second, 4, *given, "--checkpoint", folder, "--resume")[0]
+        np.testing.assert_allclose(half + rest, losses, rtol=2e-5)
+
+
+def check_refusals(model, plan):
+    trees = forms.export("gpt", "trees", SIZES, model.parent / "trees", forms.sgd)
+    run = automap("search", trees, "--cluster", "h100:4", "--layers", "split", "-o", plan.parent / "no.json", expect=4)
+    assert "its layers cannot be split" in run.stderr, run.stderr
+    document = json.loads(plan.read_text())
+    broken = plan.parent / "broken.json"
+    for rewriting in ({"layers": "join"}, {"other": 1}, 3):
+        broken.write_text(json.dumps(document | {"rewriting": rewriting}))
+        run = automap("run", model, "--plan", broken, "--state", "random", expect=3)
+        assert "$.rewriting" in run.stderr and run.stderr.count("\n") == 1, run.stderr
+    broken.write_text(json.dumps({key: value for key, value in document.items() if key != "rewriting"}))
+    automap("run", model, "--plan", broken, "--state", "random", expect=3)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        check_exact(folder)
+        for name, form in (("gpt", "scan"), ("llama", "scan"), ("gpt", "sliced")):
+            model, plan, losses, given = check_training(folder, name, form)
+        check_checkpoints(model, plan, losses, given)
+        check_refusals(model, plan)
+    print("layers: ok")
+
+
+if __name__ == "__main__":
+    main()
