@@ -151,7 +151,8 @@ static AmStatus find_context(const PlanContext **context, ShapeModule *module, c
     return AM_OK;
 }
 
-/* Simulates one strategy and keeps it if it is the first, or better (plan_is_better()). A strategy that the module refuses is an error of the row only where no other is possible. */
+/* Simulates one strategy and keeps it if it is the first, or better (plan_is_better()). A strategy that the
+ * module refuses is an error of the row only where no other is possible. */
 static AmStatus try_strategy(PublishedRow *row, ShapeModule *module, const Cluster *cluster, Arena *scratch,
                              const Strategy *strategy, double memory_fraction) {
     ArenaMark mark = arena_mark(scratch);
