@@ -12,10 +12,9 @@
 
 /* The users of each instruction, each user once. */
 typedef struct Users {
-    int32_t *count;   /* [instruction_count] */
-    int32_t *last;    /* a user of it; -1: none */
-    int32_t *chains;  /* of them those that go on with an asynchronous chain */
-    int32_t *writers; /* of them the custom calls and loops, which write a buffer */
+    int32_t *count;  /* [instruction_count] */
+    int32_t *last;   /* a user of it; -1: none */
+    int32_t *chains; /* of them those that go on with an asynchronous chain */
 } Users;
 
 static bool is_control(const IrInstruction *instruction) {
@@ -30,8 +29,7 @@ static AmStatus find_users(const Verifier *verifier, Users *users) {
     users->count = ARENA_ARRAY(arena, int32_t, count + 1);
     users->last = ARENA_ARRAY(arena, int32_t, count + 1);
     users->chains = ARENA_ARRAY(arena, int32_t, count + 1);
-    users->writers = ARENA_ARRAY(arena, int32_t, count + 1);
-    if (!users->count || !users->last || !users->chains || !users->writers)
+    if (!users->count || !users->last || !users->chains)
         return am_fail_memory(verifier->error, (int64_t)count * 16);
     for (int32_t i = 0; i < count; i++) users->last[i] = -1;
     for (int32_t i = 0; i < count; i++) {
@@ -44,10 +42,95 @@ static AmStatus find_users(const Verifier *verifier, Users *users) {
             users->last[operand] = i;
             users->count[operand]++;
             users->chains[operand] += is_chain;
-            users->writers[operand] +=
-                instruction->opcode == IR_CUSTOM_CALL || instruction->opcode == IR_WHILE;
         }
     }
+    return AM_OK;
+}
+
+/* ------------------------------------------------------------------ Buffers */
+
+static int64_t buffers_in(const IrShape *shape) {
+    int64_t count = shape->type == DTYPE_BUFFER;
+    for (int32_t i = 0; shape->type == DTYPE_TUPLE && i < shape->rank; i++)
+        count += buffers_in(&shape->elements[i]);
+    return count;
+}
+
+/* The buffers in the results of a computation's instructions, in the order of their shapes. A buffer that
+ * tuples hand on has the number of its first place. */
+typedef struct Buffers {
+    int64_t *first;   /* [count + 1] the place of an instruction's first buffer */
+    int32_t *number;  /* [places] */
+    int32_t *writers; /* [places], by number */
+} Buffers;
+
+/* Modules with more places are not examined. */
+#define MOST_BUFFERS ((int64_t)1 << 24)
+
+static void number_buffers(const Buffers *self, const IrModule *module, int32_t index) {
+    const IrInstruction *instruction = &module->instructions[index];
+    int64_t at = self->first[index], end = self->first[index + 1];
+    for (int64_t k = at; k < end; k++) self->number[k] = (int32_t)k;
+    if (instruction->opcode == IR_GET_TUPLE_ELEMENT && instruction->operands[0] < index) {
+        int32_t tuple = instruction->operands[0];
+        const IrShape *shape = &module->instructions[tuple].shape;
+        int64_t from = self->first[tuple];
+        int64_t element = instruction->message->tuple_index;
+        if (shape->type != DTYPE_TUPLE || element >= shape->rank) return;
+        for (int64_t k = 0; k < element; k++) from += buffers_in(&shape->elements[k]);
+        for (; at < end && from < self->first[tuple + 1]; at++) self->number[at] = self->number[from++];
+    }
+    for (int32_t k = 0; instruction->opcode == IR_TUPLE && k < instruction->operand_count; k++) {
+        int32_t operand = instruction->operands[k];
+        if (operand >= index) return;
+        for (int64_t from = self->first[operand]; at < end && from < self->first[operand + 1];)
+            self->number[at++] = self->number[from++];
+    }
+}
+
+/* Counts a writer of each buffer in the result of the instruction. */
+static void write_buffers(const Buffers *self, int32_t index) {
+    for (int64_t k = self->first[index]; k < self->first[index + 1]; k++) self->writers[self->number[k]]++;
+}
+
+/* Custom calls and loops write the buffers that they take, as does the root of a loop's body. Each buffer has
+ * one writer; none enters the module. */
+static AmStatus verify_buffer_writers(const Verifier *verifier) {
+    const IrModule *module = verifier->module;
+    Arena *arena = &verifier->module->arena;
+    int32_t count = module->instruction_count;
+    int64_t places = 0;
+    Buffers self = {.first = ARENA_ARRAY(arena, int64_t, (int64_t)count + 1)};
+    if (!self.first) return am_fail_memory(verifier->error, (int64_t)count * 8);
+    for (int32_t i = 0; i < count; i++) {
+        self.first[i] = places;
+        places += buffers_in(&module->instructions[i].shape);
+    }
+    self.first[count] = places;
+    if (places == 0 || places > MOST_BUFFERS) return AM_OK;
+    self.number = ARENA_ARRAY(arena, int32_t, places);
+    self.writers = ARENA_ARRAY(arena, int32_t, places);
+    if (!self.number || !self.writers) return am_fail_memory(verifier->error, places * 8);
+    for (int32_t i = 0; i < count; i++) number_buffers(&self, module, i);
+    for (int32_t i = 0; i < count; i++) {
+        const IrInstruction *instruction = &module->instructions[i];
+        bool writes = instruction->opcode == IR_CUSTOM_CALL || instruction->opcode == IR_WHILE;
+        for (int32_t k = 0; writes && k < instruction->operand_count; k++)
+            write_buffers(&self, instruction->operands[k]);
+        for (int32_t k = 0; instruction->opcode == IR_WHILE && k < instruction->called_count; k++)
+            write_buffers(&self, module->computations[instruction->called[k]].root);
+    }
+    for (int32_t i = 0; i < count; i++) {
+        for (int64_t k = self.first[i]; k < self.first[i + 1]; k++)
+            if (self.writers[k] > 1)
+                return verify_refuse(verifier, &module->instructions[i],
+                                     "its buffer has %d writers, expected 1", self.writers[k]);
+    }
+    const IrComputation *entry = &module->computations[module->entry];
+    for (int32_t i = entry->first; i < entry->first + entry->count; i++)
+        if (module->instructions[i].opcode == IR_PARAMETER && self.first[i] < self.first[i + 1])
+            return verify_refuse(verifier, &module->instructions[i],
+                                 "it is a buffer, expected an array: nothing pins it");
     return AM_OK;
 }
 
@@ -89,9 +172,6 @@ static AmStatus verify_chain(const Verifier *verifier, const Users *users, int32
 
 static AmStatus verify_pair(const Verifier *verifier, const Users *users, int32_t index, bool is_inner_root) {
     const IrInstruction *instruction = &verifier->module->instructions[index];
-    if (instruction->shape.type == DTYPE_BUFFER && users->writers[index] > 1)
-        return verify_refuse(verifier, instruction, "its buffer has %d writers, expected 1",
-                             users->writers[index]);
     switch (instruction->opcode) {
     case IR_ALL_REDUCE_START: return verify_one_user(verifier, users, index, IR_ALL_REDUCE_DONE);
     case IR_ALL_GATHER_START: return verify_one_user(verifier, users, index, IR_ALL_GATHER_DONE);
@@ -216,6 +296,7 @@ AmStatus verify_module(const Verifier *verifier) {
     Users users;
     int32_t *starts = ARENA_ARRAY(arena, int32_t, module->computation_count + 1);
     AmStatus status = starts ? find_users(verifier, &users) : am_fail_memory(verifier->error, 0);
+    if (status == AM_OK) status = verify_buffer_writers(verifier);
     for (int32_t c = 0; c < module->computation_count && status == AM_OK; c++) {
         const IrComputation *computation = &module->computations[c];
         for (int32_t i = computation->first; i < computation->first + computation->count; i++) {
