@@ -275,6 +275,11 @@ static SplitValue *elementwise(Splitter *self, const IrInstruction *instruction,
             is_filled = is_filled && fills[o] >= 0;
             is_same = is_same && fills[o] == last[o];
         }
+        bool adds = instruction->opcode == IR_ADD && shape.type != DTYPE_PRED;
+        if (is_filled && adds && (split_is_zero(self, fills[0]) || split_is_zero(self, fills[1]))) {
+            stack->layers[k].fill = fills[split_is_zero(self, fills[0]) ? 1 : 0];
+            continue;
+        }
         if (is_filled) {
             if (!is_same || filled < 0)
                 filled = split_add_like(self, &scalar, fills, count, instruction->attributes);
@@ -282,7 +287,6 @@ static SplitValue *elementwise(Splitter *self, const IrInstruction *instruction,
             stack->layers[k].fill = filled;
             continue;
         }
-        bool adds = instruction->opcode == IR_ADD && shape.type != DTYPE_PRED;
         if (adds && fills[0] >= 0 && split_is_zero(self, fills[0])) {
             stack->layers[k].value = split_layer(self, operands[1], k);
         } else if (adds && fills[1] >= 0 && split_is_zero(self, fills[1])) {

@@ -47,9 +47,11 @@ typedef struct Splitter {
     int32_t *number;      /* [parameter]: number of its first part */
     bool *has_depth;      /* [LAYERS_MOST + 1]: some parameter has so many layers */
     int32_t *computation; /* [computation]: its copy, or LAYERS_NONE; shared by reductions and the like */
-    int32_t needed_by;    /* the instruction of `from` that needed a stack as one array, or LAYERS_NONE */
-    int32_t unrolled;     /* loops */
-    int64_t room;         /* what may still be made: instructions and entries of stacks */
+    int32_t
+        *constant; /* [instruction of `from`]: the constant made of it, shared by all trips, or LAYERS_NONE */
+    int32_t needed_by; /* the instruction of `from` that needed a stack as one array, or LAYERS_NONE */
+    int32_t unrolled;  /* loops */
+    int64_t room;      /* what may still be made: instructions and entries of stacks */
     bool is_too_large;
 } Splitter;
 

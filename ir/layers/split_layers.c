@@ -123,6 +123,8 @@ static SplitValue *tuple_of(Splitter *self, const IrShape *shape, SplitValue *co
 
 /* Any other operator, on arrays. */
 static SplitValue *plain(Splitter *self, const IrInstruction *instruction, SplitValue *const *operands) {
+    if (instruction->opcode == IR_CONSTANT && self->constant[self->origin] >= 0)
+        return split_made(self, &instruction->shape, self->constant[self->origin]);
     IrInstruction made = *instruction;
     int32_t *wholes = ARENA_ARRAY(self->arena, int32_t, made.operand_count + 1);
     int32_t *called = ARENA_ARRAY(self->arena, int32_t, made.called_count + 1);
@@ -138,6 +140,7 @@ static SplitValue *plain(Splitter *self, const IrInstruction *instruction, Split
         return split_value(self, &instruction->shape);
     SplitValue *value =
         split_made(self, &instruction->shape, ir_compose(&self->composer, 0, &made, self->origin));
+    if (made.opcode == IR_CONSTANT) self->constant[self->origin] = value->whole;
     for (int32_t k = made.operand_count - 1; ir_is_elementwise(made.opcode) && k >= 0; k--)
         if (operands[k]->follows >= 0) value->follows = operands[k]->follows;
     return value;
@@ -366,6 +369,7 @@ static AmStatus allocate(Splitter *self, AmError *error) {
     self->group = ARENA_ARRAY(self->arena, int32_t, count + 1);
     self->number = ARENA_ARRAY(self->arena, int32_t, count + 1);
     self->computation = ARENA_ARRAY(self->arena, int32_t, self->from->computation_count + 1);
+    self->constant = ARENA_ARRAY(self->arena, int32_t, self->from->instruction_count + 1);
     self->has_depth = ARENA_ARRAY(self->arena, bool, LAYERS_MOST + 1);
     return self->arena->failed ? am_fail_memory(error, count) : AM_OK;
 }
@@ -453,6 +457,7 @@ static AmStatus split(IrModule **made, IrLayerMap **map, const char **reason, Ar
         self->unrolled = 0;
         self->room = IR_LAYERS_MOST_INSTRUCTIONS * INT64_C(2); /* some are made in vain */
         memset(self->computation, -1, sizeof(int32_t) * (size_t)self->from->computation_count);
+        memset(self->constant, -1, sizeof(int32_t) * (size_t)self->from->instruction_count);
         memset(self->has_depth, 0, sizeof(bool) * (LAYERS_MOST + 1));
         *map = ARENA_ARRAY(&(*made)->arena, IrLayerMap, 1);
         if (!*map) return am_fail_memory(error, (int64_t)sizeof **map);
