@@ -41,24 +41,26 @@ static AmStatus run_search(ApiWork *work, AmError *error) {
     SearchOptions *options = &job->settings.options;
     options->watch = work->watch;
     options->interrupted = api_work_flag(work);
+    AmError refusal = {0};
     AmStatus status = plan_search(&plan->result, &plan->arena, plan->whole, job->cluster, options,
-                                  &job->settings.micro_batching, error);
+                                  &job->settings.micro_batching, &refusal);
     bool is_pipeline = status == AM_OK && (plan->result.plan->stage_count > 1 || plan->result.interrupted);
-    bool may_loop = job->settings.layers == LAYERS_AUTO && plan->whole != plan->module && !is_pipeline;
-    if (may_loop && (status == AM_OK || status == AM_ERROR_INFEASIBLE)) {
+    bool may_loop = job->settings.layers == LAYERS_AUTO && plan->whole != plan->module;
+    if (may_loop && !is_pipeline && status != AM_INTERRUPTED) {
         SearchResult split = plan->result;
-        AmError refusal = {0};
+        AmError of_loop = {0};
         plan->result = (SearchResult){0};
         AmStatus looped = plan_search(&plan->result, &plan->arena, plan->module, job->cluster, options,
-                                      &job->settings.micro_batching, &refusal);
-        if (looped == AM_ERROR_INFEASIBLE && status == AM_OK) {
+                                      &job->settings.micro_batching, &of_loop);
+        if (looped != AM_OK && status == AM_OK) {
             plan->result = split;
         } else {
             plan->whole = plan->module;
             status = looped;
-            if (status != AM_OK && error) *error = refusal;
+            refusal = of_loop;
         }
     }
+    if (status != AM_OK && error) *error = refusal;
     if (status == AM_ERROR_INFEASIBLE && plan->result.nearest) status = explain_infeasible(job, error);
     options->watch = NULL;
     return status;
