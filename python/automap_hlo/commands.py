@@ -13,7 +13,7 @@ from ctypes import byref
 from typing import Any
 
 from . import declarations as c
-from .calls import Call, OptionValue, Progress, Step
+from .calls import LOG, Call, OptionValue, Progress, Step
 from .inputs import Cluster, Module, PathLike
 from .library import Exclusive, bytes_of, lib, new_struct, text_of
 from .results import Explanation, Plan, RunResult, Simulation
@@ -53,6 +53,8 @@ def search(
         except BaseException:
             lib.am_plan_free(pointer)
             raise
+    if call.is_interrupted:
+        LOG.warning("interrupted: the plan is the best so far")
     return Plan._found(pointer, module, *parents, is_interrupted=status == c.AM_INTERRUPTED)
 
 

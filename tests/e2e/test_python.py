@@ -341,8 +341,10 @@ class Callbacks(unittest.TestCase):
                 os.kill(os.getpid(), signal.SIGINT)
 
         before = signal.getsignal(signal.SIGINT)
-        plan = automap.search(self.module, "nominal:4", on_progress=interrupt, **self.ENDLESS)
+        with self.assertLogs("automap_hlo", logging.WARNING) as logged:
+            plan = automap.search(self.module, "nominal:4", on_progress=interrupt, **self.ENDLESS)
         self.assertTrue(plan.is_interrupted)
+        self.assertIn("the plan is the best so far", logged.output[0])
         self.assertIs(signal.getsignal(signal.SIGINT), before)
         timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
