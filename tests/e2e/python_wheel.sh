@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The wheel in a fresh environment: python/build_wheel.sh builds it, pip installs it without an index, and the
 # program and the Python package search, simulate, explain, export and run from another folder, without the
-# repository's files. The platform tag is that of the glibc needed, and each bundled library has a licence.
+# repository's files. The platform tag is that of the glibc needed, and each bundled library has a licence. With
+# the extra `jax` the example notebook runs in Jupyter, where a package index has them.
 # labels: cpu e2e full
 # timeout: 1800
 # cost: 300
@@ -77,3 +78,20 @@ for file in "$work"/venv/lib/python3*/site-packages/automap_hlo/{lib/libautomap.
 done
 case $wheel in *-py3-none-manylinux_2_*_*.whl) ;; *) echo "bad tag: $wheel"; exit 1 ;; esac
 echo "$(basename "$wheel"): $(du -h "$wheel" | cut -f1)"
+
+# The notebook, in Jupyter's kernel.
+if ! pip install -q --disable-pip-version-check -c "$AUTOMAP_SOURCE/tests/requirements.txt" "$wheel[jax]" nbclient==0.11.0 ipykernel==7.4.0 \
+  >pip.log 2>&1; then
+  echo "the notebook is skipped: $(tail -1 pip.log)"
+  exit 0
+fi
+python - "$AUTOMAP_SOURCE/examples/jax_plan.ipynb" <<'PYTHON'
+import sys
+
+import nbclient
+import nbformat
+
+book = nbformat.read(sys.argv[1], 4)
+nbclient.NotebookClient(book, timeout=300, kernel_name="python3").execute()
+print("the notebook works:", sum(cell.cell_type == "code" for cell in book.cells), "cells")
+PYTHON
