@@ -1,19 +1,7 @@
-"""Runs the program automap, which a wheel has beside the library: `automap`, or `python -m automap_hlo`."""
+"""`python -m automap_hlo`: the program automap."""
 
-import os
-import pathlib
 import sys
 
-PROGRAM = pathlib.Path(__file__).parent / "bin" / "automap"
+from automap_hlo_program import main
 
-
-def main() -> int:
-    """Becomes the program. Returns 1 where this installation has none."""
-    if not PROGRAM.exists():
-        print(f"automap: {PROGRAM} is missing (expected the package from a wheel)", file=sys.stderr)
-        return 1
-    os.execv(PROGRAM, ["automap", *sys.argv[1:]])
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+sys.exit(main())

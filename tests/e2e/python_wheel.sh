@@ -32,6 +32,7 @@ automap export plan.json "$model/model.hlo.pb" --format jax -o jax.json
 automap run "$model/model.hlo.pb" --plan plan.json --state "$model/state.npz" --data "$model/data.npz" --steps 3 \
   --json -o run.jsonl
 grep -q '"loss"' run.jsonl
+AUTOMAP_LIBRARY=/no/such/file automap --version | grep -q '^automap '  # the program does not load it
 python -I -m automap_hlo --version | grep -q '^automap '
 status=0
 automap search no_such_file --cluster C 2>/dev/null || status=$?
