@@ -232,6 +232,7 @@ static AmStatus read_type(ClusterReader *self, ClusterDeviceType *type, json_t *
                                        "efficiency",
                                        "operators",
                                        "measured",
+                                       "host_kernel_seconds",
                                        "processors",
                                        NULL};
     if (!json_is_object(object)) return fail_at(self, where, "expected an object");
@@ -242,6 +243,7 @@ static AmStatus read_type(ClusterReader *self, ClusterDeviceType *type, json_t *
                         self->source, where, self->error));
     TRY(read_flops(self, type, object, where));
     TRY(read_optional_seconds(self, &type->kernel_launch_seconds, object, "kernel_launch_seconds", where));
+    TRY(read_optional_seconds(self, &type->host_kernel_seconds, object, "host_kernel_seconds", where));
     TRY(read_overlap(self, type, object, where));
     TRY(read_measured(self, type, object, where));
     type->processors = 1;

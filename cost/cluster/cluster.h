@@ -35,7 +35,8 @@ typedef struct ClusterDeviceType {
     double flops_per_second[DTYPE_COUNT]; /* of every type, after fall-back */
     bool named[DTYPE_COUNT];              /* the types that the description names */
     double kernel_launch_seconds;
-    bool overlaps_communication;                             /* it computes while collectives are under way */
+    double host_kernel_seconds;  /* of the host, to enqueue a kernel; 0: not counted */
+    bool overlaps_communication; /* it computes while collectives are under way */
     ClusterCurve dot[DTYPE_COUNT], convolution[DTYPE_COUNT]; /* over FLOPs; of every type, after fall-back */
     ClusterCurve memory;                                     /* over bytes */
     const struct ProfileType *profile;                       /* measured events (profile.h); or NULL */

@@ -147,13 +147,55 @@ AmStatus stage_costs_lower(StageCosts *self, Arena *arena, const PlanRanks *rank
     return AM_OK;
 }
 
+/* The host enqueues kernels ahead of the device. Steps [first, end) of one program take as long as the
+ * device, or as the host where that is longer; the last operator waits for it. A sum over devices is not
+ * counted: its rounding to 16 bits is a kernel, and both are one operator of a framework. */
+static void wait_for_host(Ticks *ticks, const StageCosts *self, const ProgramEvents *events,
+                          const ClusterDeviceType *type, int32_t first, int32_t end) {
+    double host = 0;
+    Ticks device = 0;
+    int32_t last = -1;
+    for (int32_t s = first; s < end; s++) {
+        int32_t work = events->work_of[s];
+        if (work == EVENT_COLLECTIVE) device += self->collectives[s][0];
+        if (work >= 0 && events->works[work].is_run) {
+            host += events->works[work].is_continued ? 0 : events->steps[s].times * type->host_kernel_seconds;
+            device += ticks[s];
+            last = s;
+        }
+    }
+    Ticks needed = ticks_of_seconds(host);
+    if (last >= 0 && needed > device) ticks[last] += needed - device;
+}
+
+static void count_host(StageCosts *self, int32_t program) {
+    const ProgramEvents *events = &self->programs[program];
+    for (int32_t t = 0; t < self->cluster->type_count; t++) {
+        const ClusterDeviceType *type = &self->cluster->types[t];
+        Ticks *ticks = &self->ticks[program][(size_t)t * (size_t)events->step_count];
+        if (type->host_kernel_seconds <= 0) continue;
+        for (int32_t p = 0; p < self->of_all.piece_count; p++) {
+            const StagePiece *piece = &self->of_all.pieces[p];
+            for (int32_t s = piece->first, first = s; s < piece->end && !piece->transfer; s++) {
+                bool is_last =
+                    s + 1 == piece->end || events->steps[s + 1].program != events->steps[s].program;
+                if (!is_last) continue;
+                wait_for_host(ticks, self, events, type, first, s + 1);
+                first = s + 1;
+            }
+        }
+    }
+}
+
 AmStatus stage_costs_price(StageCosts *self, Arena *arena, AmError *error) {
     int32_t programs = self->is_equal ? 1 : self->stage->mesh.device_count;
     for (int32_t program = 0; program < programs; program++)
         TRY(price_operators(self, arena, program, error));
     TRY(find_partitions(self, arena, error));
     self->is_uniform = is_uniform(self);
-    return price_collectives(self, arena, error);
+    TRY(price_collectives(self, arena, error));
+    for (int32_t program = 0; program < programs; program++) count_host(self, program);
+    return AM_OK;
 }
 
 void stage_costs_add_collectives(const StageCosts *self, CollectivePrice *by_kind) {

@@ -10,6 +10,8 @@
 #include "models/transformer.h"
 #include "planners/strategy.h"
 
+static double host_seconds; /* of the host for a kernel */
+
 /* Simulates a GPT of two layers on one A100. */
 static Simulation simulate(Arena *arena, TransformerFused fused, TransformerRecompute recompute,
                            int64_t sequence, int32_t micro_batches) {
@@ -41,8 +43,11 @@ static Simulation simulate(Arena *arena, TransformerFused fused, TransformerReco
     if (transformer_module(&module, &shape, &error) != AM_OK ||
         plan_context_of(&whole, module, NULL, &error) != AM_OK ||
         plan_context_for(&context, whole, &batching, &error) != AM_OK ||
-        cluster_of_servers(&description, &servers, &error) != AM_OK ||
-        cluster_from_json(&cluster, arena, description, "test", &error) != AM_OK ||
+        cluster_of_servers(&description, &servers, &error) != AM_OK)
+        fail_msg("%s", error.text);
+    json_t *type = json_object_get(json_object_get(description, "device_types"), "A100-80GB");
+    json_object_set_new(type, "host_kernel_seconds", json_real(host_seconds));
+    if (cluster_from_json(&cluster, arena, description, "test", &error) != AM_OK ||
         strategy_simulate(&plan, &simulation, arena, context, cluster, &strategy, 0.9, &error) != AM_OK)
         fail_msg("%s", error.text);
     Simulation copy = *simulation;
@@ -89,10 +94,39 @@ static void fused_attention_keeps_no_scores(void **state) {
     arena_free(&arena);
 }
 
+/* A step of kernels that take less than the host's time for them takes that time; a large one hides it. */
+static void the_host_limits_small_kernels(void **state) {
+    (void)state;
+    Arena arena = {0};
+    const struct {
+        int64_t sequence;
+        double least, most;
+    } cases[] = {{128, 4, 100}, {16384, 1, 1.04}};
+    for (int32_t k = 0; k < 2; k++) {
+        host_seconds = 0;
+        double device =
+            simulate(&arena, TRANSFORMER_FUSES_NORMS, TRANSFORMER_RECOMPUTE_NONE, cases[k].sequence, 2)
+                .step_seconds;
+        host_seconds = 1e-4;
+        double both =
+            simulate(&arena, TRANSFORMER_FUSES_NORMS, TRANSFORMER_RECOMPUTE_NONE, cases[k].sequence, 2)
+                .step_seconds;
+        host_seconds = 2e-4;
+        double slower =
+            simulate(&arena, TRANSFORMER_FUSES_NORMS, TRANSFORMER_RECOMPUTE_NONE, cases[k].sequence, 2)
+                .step_seconds;
+        assert_true(both >= cases[k].least * device && both <= cases[k].most * device);
+        if (k == 0) assert_true(slower > 1.9 * both && slower <= 2 * both);
+    }
+    host_seconds = 0;
+    arena_free(&arena);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fused_kernels_are_faster_and_smaller),
         cmocka_unit_test(fused_attention_keeps_no_scores),
+        cmocka_unit_test(the_host_limits_small_kernels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
