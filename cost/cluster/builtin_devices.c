@@ -175,6 +175,7 @@ static const Curve tcp = {{{1e6, 0.4}, {8e6, 0.6}, {1.6e7, 0.75}, {6.4e7, 0.92}}
 
 static const LinkRow links[] = {
     {"nvlink-v100", 120e9, 4e-6, &fast_link},
+    {"nvlink-v100-pair", 23.7e9, 4e-6, &fast_link}, /* of six, to other V100 of a DGX-1 */
     {"nvlink-p100", 72e9, 4e-6, &fast_link},
     {"nvlink-a100", 240e9, 4e-6, &fast_link},
     {"nvlink-h100", 371e9, 4e-6, &fast_link},

@@ -13,12 +13,29 @@
 #define HOST_KERNEL_SECONDS 56e-6
 
 /* A card of that rate for each device. */
-static void add_network(json_t *root, double gbit_per_device, int servers, int devices) {
-    json_t *link = cluster_builtin_link("infiniband-200"), *edges = json_array();
+static void add_network(json_t *root, json_t *edges, double gbit_per_device, int servers, int devices) {
+    json_t *link = cluster_builtin_link("infiniband-200");
     double rate = gbit_per_device * 1e9 / BITS_OF_BYTE * CARD_SHARE;
     json_object_set_new(link, "bytes_per_second", json_real(rate));
     cluster_add_rails(edges, json_object_get(root, "links"), "network", link, servers, devices);
-    json_object_set_new(root, "topology", json_pack("{s:o}", "edges", edges));
+}
+
+/* Links of NVLink between pairs of V100 in a DGX-1. */
+static const struct {
+    int8_t a, b, width;
+} cube[] = {{0, 1, 1}, {0, 2, 1}, {0, 3, 2}, {0, 4, 2}, {1, 2, 2}, {1, 3, 1}, {1, 5, 2}, {2, 3, 2},
+            {2, 6, 1}, {3, 7, 1}, {4, 5, 1}, {4, 6, 1}, {4, 7, 2}, {5, 6, 2}, {5, 7, 1}, {6, 7, 2}};
+
+/* The hybrid cube of each server, or the part of it among its first devices. */
+static void add_cube(json_t *edges, const char *link, int servers, int devices) {
+    for (size_t k = 0; k < sizeof cube / sizeof *cube; k++) {
+        char from[40], to[40];
+        if (cube[k].a >= devices || cube[k].b >= devices) continue;
+        snprintf(from, sizeof from, "server{s}/device%d", cube[k].a);
+        snprintf(to, sizeof to, "server{s}/device%d", cube[k].b);
+        json_array_append_new(edges, json_pack("{s:{s:[i, i]}, s:s, s:s, s:s, s:i}", "for", "s", 0, servers,
+                                               "from", from, "to", to, "link", link, "width", cube[k].width));
+    }
 }
 
 AmStatus cluster_of_servers(json_t **description, const ClusterServers *servers, AmError *error) {
@@ -45,13 +62,20 @@ AmStatus cluster_of_servers(json_t **description, const ClusterServers *servers,
         return status;
     }
     int count = servers->devices / per_server;
+    bool is_cube = strcmp(inside, "nvlink-v100") == 0 && per_server > 1 && per_server <= 8;
+    if (is_cube) inside = "nvlink-v100-pair";
     snprintf(name, sizeof name, "%d x %.60s", (int)servers->devices, type);
     json_t *root =
         json_pack("{s:s, s:s, s:{s:o}, s:{s:o}, s:[{s:i, s:s, s:i, s:s}]}", "format", "automap-cluster-1",
                   "name", name, "device_types", type, device, "links", inside, cluster_builtin_link(inside),
                   "servers", "count", count, "device_type", type, "devices", (int)per_server, "link", inside);
     if (!root) return am_fail_memory(error, 0);
-    if (count > 1) add_network(root, servers->gbit_per_device, count, per_server);
+    json_t *edges = json_array();
+    if (is_cube) json_object_del(json_array_get(json_object_get(root, "servers"), 0), "link");
+    if (is_cube) add_cube(edges, inside, count, per_server);
+    if (count > 1) add_network(root, edges, servers->gbit_per_device, count, per_server);
+    if (json_array_size(edges) > 0) json_object_set_new(root, "topology", json_pack("{s:O}", "edges", edges));
+    json_decref(edges);
     *description = root;
     return AM_OK;
 }
