@@ -2,6 +2,7 @@
 #include "cost/step/rank_memory.h"
 
 #include "base/system/parallel.h"
+#include "cost/operator/fused_kernels.h"
 
 typedef struct RankTask {
     int32_t rank;
@@ -25,6 +26,7 @@ static void lower_rank(void *user, int32_t k) {
     Program *program;
     if (self->stop && stop_wanted(self->stop)) return;
     task->status = plan_ranks_lower(&program, &arena, self->ranks, task->rank, &task->error);
+    if (task->status == AM_OK) task->status = fused_kernels_find(program, &task->error);
     if (task->status == AM_OK) {
         task->is_uneven = program->is_uneven;
         task->status = memory_use(&self->uses[task->rank], program, self->gradients, &task->error);
