@@ -11,9 +11,9 @@ typedef struct ClusterServers {
 } ClusterServers;
 
 /* Describes the cluster, with the link inside a server that the built-in clusters have for the type, and one
- * card of that rate for each device, on rails. V100 in servers of at most eight have the NVLinks of a DGX-1. A card reaches 0.96 of its rate, as the built-in ones. The
- * reference is the caller's. AM_ERROR_INPUT: an unknown type, over 16,384 devices, unfilled servers, or
- * several servers without a network. */
+ * card of that rate for each device, on rails. V100 in servers of at most eight have the NVLinks of a DGX-1.
+ * A card reaches 0.96 of its rate, as the built-in ones. The reference is the caller's. AM_ERROR_INPUT: an
+ * unknown type, over 16,384 devices, unfilled servers, or several servers without a network. */
 AmStatus cluster_of_servers(json_t **description, const ClusterServers *servers, AmError *error);
 
 #endif

@@ -1,4 +1,4 @@
-/* Fused kernels of a transformer: what they leave out of memory and of the price. */
+/* Fused kernels of a transformer, in memory and price, and the time of the host for kernels. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
