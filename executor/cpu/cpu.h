@@ -11,14 +11,15 @@
 
 typedef AmStatus CpuPrepare(KernelCall *call, Arena *arena, AmError *error);
 
-CpuPrepare cpu_prepare_fusion;      /* fusion.c */
-CpuPrepare cpu_prepare_single;      /* fusion.c: one element-wise instruction */
-CpuPrepare cpu_prepare_dot;         /* dot.c */
-CpuPrepare cpu_prepare_convolution; /* convolution.c */
-CpuPrepare cpu_prepare_ragged_dot;  /* ragged_dot.c */
-CpuPrepare cpu_prepare_reduce;      /* reduce.c */
-CpuPrepare cpu_prepare_gather;      /* gather.c */
-CpuPrepare cpu_prepare_scatter;     /* scatter.c */
+CpuPrepare cpu_prepare_fusion;         /* fusion.c */
+CpuPrepare cpu_prepare_single;         /* fusion.c: one element-wise instruction */
+CpuPrepare cpu_prepare_dot;            /* dot.c */
+CpuPrepare cpu_prepare_blocked_region; /* blocked_region.c */
+CpuPrepare cpu_prepare_convolution;    /* convolution.c */
+CpuPrepare cpu_prepare_ragged_dot;     /* ragged_dot.c */
+CpuPrepare cpu_prepare_reduce;         /* reduce.c */
+CpuPrepare cpu_prepare_gather;         /* gather.c */
+CpuPrepare cpu_prepare_scatter;        /* scatter.c */
 CpuPrepare cpu_prepare_reduce_window, cpu_prepare_select_and_scatter; /* window.c */
 CpuPrepare cpu_prepare_fft;                                           /* fft.c */
 CpuPrepare cpu_prepare_random_bits;                                   /* random_bits.c */

@@ -38,6 +38,7 @@ static const struct {
     {IR_DYNAMIC_SLICE, cpu_prepare_dynamic_slice},
     {IR_DYNAMIC_UPDATE_SLICE, cpu_prepare_dynamic_update_slice},
     {IR_FFT, cpu_prepare_fft},
+    {IR_FUSION, cpu_prepare_blocked_region},
     {IR_GATHER, cpu_prepare_gather},
     {IR_GET_DIMENSION_SIZE, cpu_prepare_get_dimension_size},
     {IR_IOTA, cpu_prepare_iota},

@@ -1,0 +1,211 @@
+/* Finds the labels that a region is divided along and the stage of every instruction. */
+#include "executor/cpu/attention/region_blocks.h"
+
+enum { MOST_LABELS = 64 };
+
+static AmStatus refuse(const char *reason, AmError *error) {
+    return am_fail(error, AM_ERROR_INPUT, "", "%s", reason);
+}
+
+static const ProgramInstruction *maker_of(const RegionBlocks *self, int32_t value) {
+    return self->maker[value] < 0 ? NULL : &self->region->instructions[self->maker[value]];
+}
+
+/* Returns whether the instruction sums or folds over the label. */
+static bool reduces(const RegionBlocks *self, const ProgramInstruction *instruction, int32_t label) {
+    int32_t operands = instruction->opcode == IR_DOT ? 2 : instruction->opcode == IR_REDUCE ? 1 : 0;
+    if (region_labels_has(&self->labels, instruction->first_result, label)) return false;
+    for (int32_t k = 0; k < operands; k++)
+        if (region_labels_has(&self->labels, instruction->operands[k], label)) return true;
+    return false;
+}
+
+static bool is_zero(const ProgramInstruction *instruction) {
+    if (!instruction || instruction->opcode != IR_CONSTANT || !instruction->literal->data) return false;
+    for (int64_t k = 0; k < instruction->literal->bytes; k++)
+        if (((const char *)instruction->literal->data)[k] != 0) return false;
+    return true;
+}
+
+/* Returns whether the instruction is a sum, so that it may be computed in parts. */
+static bool is_sum(const RegionBlocks *self, const ProgramInstruction *instruction) {
+    if (dtype_is_complex(self->region->values[instruction->first_result].shape.type)) return false;
+    if (instruction->opcode == IR_DOT) return instruction->operand_count == 2;
+    return is_zero(maker_of(self, instruction->operands[1])) &&
+           sbp_reduction_of(ir_computation_operator(self->region->module, instruction->called)) == SBP_ADD;
+}
+
+/* Returns whether blocks may have a part of the label each; `after` [value] is work space. */
+static bool may_divide(const RegionBlocks *self, int32_t label, bool *after) {
+    const Program *region = self->region;
+    if (self->labels.is_fixed[label]) return false;
+    for (int32_t v = 0; v < region->value_count; v++) after[v] = false;
+    for (int32_t i = 0; i < region->instruction_count; i++) {
+        const ProgramInstruction *instruction = &region->instructions[i];
+        bool is_reduced = reduces(self, instruction, label), is_after = is_reduced;
+        if (self->stage[i] == REGION_UNUSED) continue;
+        if (is_reduced && !is_sum(self, instruction)) return false;
+        for (int32_t k = 0; k < instruction->operand_count; k++) is_after |= after[instruction->operands[k]];
+        after[instruction->first_result] = is_after;
+        if (is_after && region_labels_has(&self->labels, instruction->first_result, label)) return false;
+    }
+    return true;
+}
+
+/* Marks what outputs need as part of the block, the rest as unused. */
+static void find_used(RegionBlocks *self) {
+    const Program *region = self->region;
+    for (int32_t k = 0; k < region->roles->output_count; k++)
+        if (self->maker[region->outputs[k]] >= 0) self->stage[self->maker[region->outputs[k]]] = REGION_BLOCK;
+    for (int32_t i = region->instruction_count - 1; i >= 0; i--) {
+        const ProgramInstruction *instruction = &region->instructions[i];
+        for (int32_t k = 0; k < instruction->operand_count && self->stage[i] != REGION_UNUSED; k++)
+            if (self->maker[instruction->operands[k]] >= 0)
+                self->stage[self->maker[instruction->operands[k]]] = REGION_BLOCK;
+    }
+}
+
+/* Returns whether a dot depends on the result of instruction i; `reached` [value] is work space. */
+static bool feeds_dot(const RegionBlocks *self, int32_t i, bool *reached) {
+    const Program *region = self->region;
+    for (int32_t v = 0; v < region->value_count; v++) reached[v] = false;
+    reached[region->instructions[i].first_result] = true;
+    for (int32_t k = i + 1; k < region->instruction_count; k++) {
+        const ProgramInstruction *instruction = &region->instructions[k];
+        for (int32_t o = 0; o < instruction->operand_count && self->stage[k] != REGION_UNUSED; o++) {
+            if (!reached[instruction->operands[o]]) continue;
+            if (instruction->opcode == IR_DOT) return true;
+            reached[instruction->first_result] = true;
+        }
+    }
+    return false;
+}
+
+/* The dot with the largest result on which another dot depends, or NULL. */
+static const ProgramInstruction *find_scores(const RegionBlocks *self, bool *reached) {
+    const ProgramInstruction *found = NULL;
+    int64_t most = 0;
+    for (int32_t i = 0; i < self->region->instruction_count; i++) {
+        const ProgramInstruction *instruction = &self->region->instructions[i];
+        if (instruction->opcode != IR_DOT || self->stage[i] == REGION_UNUSED) continue;
+        int64_t elements = ir_shape_elements(&self->region->values[instruction->first_result].shape);
+        if (elements <= most || !feeds_dot(self, i, reached)) continue;
+        found = instruction;
+        most = elements;
+    }
+    return found;
+}
+
+/* Chooses the rows, the longest free dimension of one operand of the scores, and the labels beside them. */
+static AmStatus divide_scores(RegionBlocks *self, Arena *arena, AmError *error) {
+    bool *after = ARENA_ARRAY(arena, bool, self->region->value_count + 1), may[MOST_LABELS] = {false};
+    if (!after) return am_fail_memory(error, self->region->value_count);
+    const ProgramInstruction *scores = find_scores(self, after);
+    if (!scores) return refuse("no product depends on another", error);
+    const ValueLabels *of = &self->labels.values[scores->first_result];
+    const RegionLabels *labels = &self->labels;
+    int32_t side = 0;
+    self->row = -1;
+    for (int32_t k = 0; k < of->count && k < MOST_LABELS; k++) {
+        int32_t label = of->list[k];
+        bool on_left = region_labels_has(labels, scores->operands[0], label);
+        may[k] = may_divide(self, label, after);
+        if (!may[k] || on_left == region_labels_has(labels, scores->operands[1], label)) continue;
+        if (self->row >= 0 && labels->sizes[label] <= labels->sizes[self->row]) continue;
+        self->row = label;
+        side = on_left ? 0 : 1;
+    }
+    if (self->row < 0) return refuse("no dimension of the products can be divided", error);
+    for (int32_t k = 0; k < of->count && k < MOST_LABELS; k++)
+        self->is_divided[of->list[k]] =
+            may[k] && region_labels_has(labels, scores->operands[side], of->list[k]);
+    for (int32_t i = 0; i < self->region->instruction_count; i++)
+        for (int32_t l = 0; l < labels->count; l++)
+            if (self->is_divided[l] && self->stage[i] != REGION_UNUSED &&
+                reduces(self, &self->region->instructions[i], l))
+                self->is_summed[l] = true;
+    return AM_OK;
+}
+
+/* Returns whether every part of a sum is added once: each summed label is one of the result or of the terms.
+ */
+static bool has_all_terms(const RegionBlocks *self, const ProgramInstruction *instruction) {
+    for (int32_t l = 0; l < self->labels.count; l++)
+        if (self->is_summed[l] && !region_labels_has(&self->labels, instruction->first_result, l) &&
+            !reduces(self, instruction, l))
+            return false;
+    return true;
+}
+
+/* Constants, indices, and what is computed from them element by element: any stage makes its own. */
+static bool is_free(const RegionBlocks *self, const ProgramInstruction *instruction) {
+    if (instruction->opcode == IR_DOT || instruction->opcode == IR_REDUCE) return false;
+    for (int32_t k = 0; k < instruction->operand_count; k++) {
+        int32_t maker = self->maker[instruction->operands[k]];
+        if (maker < 0 || !self->is_free[maker]) return false;
+    }
+    return true;
+}
+
+static AmStatus find_stage(RegionBlocks *self, int32_t i, AmError *error) {
+    const ProgramInstruction *instruction = &self->region->instructions[i];
+    bool is_after = false, is_before = true, is_reduced = false, reads_block = false;
+    self->is_free[i] = is_free(self, instruction);
+    for (int32_t k = 0; k < instruction->operand_count; k++) {
+        int32_t operand = instruction->operands[k], maker = self->maker[operand];
+        is_after |= self->is_accumulated[operand] || (maker >= 0 && self->stage[maker] == REGION_AFTER);
+        if (maker < 0 || self->is_free[maker]) continue;
+        is_before &= self->stage[maker] == REGION_BEFORE;
+        reads_block |= self->stage[maker] == REGION_BLOCK && !self->is_accumulated[operand];
+    }
+    for (int32_t l = 0; l < self->labels.count; l++) {
+        bool is_summed = self->is_summed[l], is_of_rows = is_summed || l == self->row;
+        is_reduced |= is_summed && reduces(self, instruction, l);
+        if (!is_of_rows) continue;
+        is_before &= !region_labels_has(&self->labels, instruction->first_result, l);
+        for (int32_t k = 0; k < instruction->operand_count; k++)
+            is_before &= !region_labels_has(&self->labels, instruction->operands[k], l);
+    }
+    if (is_after && reads_block) return refuse("a complete sum meets a value of one block", error);
+    self->stage[i] = is_after ? REGION_AFTER : is_before && !self->is_free[i] ? REGION_BEFORE : REGION_BLOCK;
+    if (is_after || !is_reduced) return AM_OK;
+    if (!has_all_terms(self, instruction)) return refuse("a sum lacks a divided dimension", error);
+    self->is_accumulated[instruction->first_result] = true;
+    return AM_OK;
+}
+
+/* Units write different elements: an output has every label that is not summed. */
+static AmStatus check_outputs(const RegionBlocks *self, AmError *error) {
+    const Program *region = self->region;
+    for (int32_t k = 0; k < region->roles->output_count; k++) {
+        if (self->maker[region->outputs[k]] < 0) return refuse("an output is a parameter", error);
+        for (int32_t l = 0; l < self->labels.count; l++)
+            if (self->is_divided[l] && !self->is_summed[l] &&
+                !region_labels_has(&self->labels, region->outputs[k], l))
+                return refuse("an output lacks a divided dimension", error);
+    }
+    return AM_OK;
+}
+
+AmStatus region_blocks_find(RegionBlocks *blocks, Arena *arena, const Program *region, AmError *error) {
+    *blocks = (RegionBlocks){.region = region};
+    TRY(region_labels_find(&blocks->labels, arena, region, error));
+    blocks->maker = ARENA_ARRAY(arena, int32_t, region->value_count + 1);
+    blocks->is_divided = ARENA_ARRAY(arena, bool, blocks->labels.count + 1);
+    blocks->is_summed = ARENA_ARRAY(arena, bool, blocks->labels.count + 1);
+    blocks->stage = ARENA_ARRAY(arena, uint8_t, region->instruction_count + 1);
+    blocks->is_free = ARENA_ARRAY(arena, bool, region->instruction_count + 1);
+    blocks->is_accumulated = ARENA_ARRAY(arena, bool, region->value_count + 1);
+    if (arena->failed) return am_fail_memory(error, region->value_count * 8);
+    if (region->update_count > 0) return refuse("it repeats", error);
+    for (int32_t k = 0; k < region->roles->output_count; k++)
+        if (region->outputs[k] < 0) return refuse("an output is missing", error);
+    for (int32_t v = 0; v < region->value_count; v++) blocks->maker[v] = -1;
+    for (int32_t i = 0; i < region->instruction_count; i++)
+        blocks->maker[region->instructions[i].first_result] = i;
+    find_used(blocks);
+    TRY(divide_scores(blocks, arena, error));
+    for (int32_t i = 0; i < region->instruction_count; i++)
+        if (blocks->stage[i] != REGION_UNUSED) TRY(find_stage(blocks, i, error));
+    return check_outputs(blocks, error);
+}
