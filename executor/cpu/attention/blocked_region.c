@@ -4,8 +4,8 @@
  * of the other operators, prepared once for one thread. A member of the team takes units (batch indices, or
  * blocks of rows of one where no gradient sums over rows) with scratch memory of its own: the values of a
  * block, which stay in a cache, accumulators, and copies of the parts of parameters that are not contiguous.
- * The memory is linear in the number of keys. Blocks of a unit follow one another in a fixed order, so that
- * the result does not depend on the team.
+ * A block under a causal mask leaves out keys behind its rows. The memory is linear in the number of keys.
+ * Blocks of a unit follow one another in a fixed order, so that the result does not depend on the team.
  */
 #include <string.h>
 
@@ -15,7 +15,7 @@
 #include "executor/cpu/cpu.h"
 #include "executor/cpu/team.h"
 
-enum { BLOCK_BYTES = 512 << 10, LEAST_ROWS = 32, MOST_ROWS = 128, MOST_LABELS = 64 };
+enum { BLOCK_BYTES = 512 << 10, LEAST_ROWS = 32, MOST_ROWS = 128, MOST_LABELS = 64, MOST_PREFIXES = 16 };
 enum { WHOLE_BLOCK, LAST_BLOCK, SIZES }; /* of a block: row_block rows, or what is left */
 
 /* A part of an array (strides `far`), and the same elements packed. */
@@ -46,7 +46,10 @@ typedef struct RegionKernel {
     int32_t units[MOST_LABELS], summed[MOST_LABELS]; /* divided labels without the row */
     int64_t items;
     int32_t parts;
-    PartKernel before, block[SIZES], after[SIZES];
+    int32_t key, prefixes; /* label whose blocks have a prefix of the keys, or -1; numbers of keys */
+    int64_t prefix;        /* their unit */
+    PartKernel before, after[SIZES];
+    PartKernel block[MOST_PREFIXES + 1]; /* whole blocks by their number of keys, then the last block */
     int64_t *array_at; /* [value of the region]: scratch offset of its accumulator, or of it if made before */
     int64_t *array_bytes;
     int64_t values_at, kernels_at, places_at, part_bytes;
@@ -145,6 +148,13 @@ static int32_t size_of_block(const RegionKernel *kernel, int64_t block) {
     return (block + 1) * kernel->row_block > kernel->rows ? LAST_BLOCK : WHOLE_BLOCK;
 }
 
+/* Which of the block programs. */
+static int32_t variant_of_block(const RegionKernel *kernel, int64_t block) {
+    if (size_of_block(kernel, block) == LAST_BLOCK) return kernel->prefixes;
+    int64_t number = ((block + 1) * kernel->row_block - 1) / kernel->prefix;
+    return number < kernel->prefixes ? (int32_t)number : kernel->prefixes - 1;
+}
+
 /* Blocks [first, end) of rows for every index of the summed labels. */
 static void run_blocks(Worker *self, int64_t first, int64_t end) {
     const RegionKernel *kernel = self->kernel;
@@ -153,7 +163,7 @@ static void run_blocks(Worker *self, int64_t first, int64_t end) {
     for (int32_t k = 0; k >= 0;) {
         for (int64_t block = first; block < end; block++) {
             self->index[kernel->blocks.row] = block * kernel->row_block;
-            run_program(self, &kernel->block[size_of_block(kernel, block)]);
+            run_program(self, &kernel->block[variant_of_block(kernel, block)]);
         }
         for (k = kernel->summed_count - 1; k >= 0; k--) {
             int32_t label = kernel->summed[k];
@@ -276,15 +286,16 @@ static int64_t larger(int64_t a, int64_t b) {
 
 /* The scratch memory of one thread: arrays, packed copies, values, kernels and tables. */
 static void plan_memory(RegionKernel *kernel) {
-    PartKernel *const parts[] = {&kernel->before, &kernel->block[WHOLE_BLOCK], &kernel->block[LAST_BLOCK],
-                                 &kernel->after[WHOLE_BLOCK], &kernel->after[LAST_BLOCK]};
+    PartKernel *parts[MOST_PREFIXES + 1 + SIZES + 1] = {&kernel->before, &kernel->after[WHOLE_BLOCK],
+                                                        &kernel->after[LAST_BLOCK]};
+    for (int32_t k = 0; k <= kernel->prefixes; k++) parts[k + 1 + SIZES] = &kernel->block[k];
     int64_t end = 0, copies = 0, values = 0, kernels = 0, places = 0;
     for (int32_t v = 0; v < kernel->blocks.region->value_count; v++) {
         kernel->array_at[v] = end;
         end += kernel_align(kernel->array_bytes[v]);
     }
     /* One program's copies of what all blocks read stay while another runs. */
-    for (size_t p = 0; p < sizeof parts / sizeof *parts; p++) {
+    for (int32_t p = 0; p < kernel->prefixes + 2 + SIZES; p++) {
         const Program *program = parts[p]->part.program;
         int64_t at = end;
         for (int32_t k = 0; k < parts[p]->part.input_count; k++) {
@@ -322,6 +333,14 @@ static int64_t choose_rows(const RegionBlocks *blocks) {
     return rows < all ? rows : all;
 }
 
+/* Blocks under a causal mask have one of a few numbers of keys. */
+static void plan_prefixes(RegionKernel *kernel) {
+    int64_t keys = kernel->key >= 0 ? kernel->blocks.labels.sizes[kernel->key] : 1;
+    int64_t least = (keys + MOST_PREFIXES - 1) / MOST_PREFIXES;
+    kernel->prefix = (least + kernel->row_block - 1) / kernel->row_block * kernel->row_block;
+    kernel->prefixes = (int32_t)((keys + kernel->prefix - 1) / kernel->prefix);
+}
+
 /* The extents of a stage's programs, by label. */
 static int64_t *extents_of(const RegionKernel *kernel, Arena *arena, RegionStage stage, int64_t rows) {
     const RegionBlocks *blocks = &kernel->blocks;
@@ -335,22 +354,30 @@ static int64_t *extents_of(const RegionKernel *kernel, Arena *arena, RegionStage
 
 static AmStatus build_parts(RegionKernel *kernel, Arena *arena, AmError *error) {
     int64_t rest = kernel->rows % kernel->row_block;
+    for (int32_t k = 0; k <= kernel->prefixes; k++) {
+        bool is_last = k == kernel->prefixes;
+        int64_t *block =
+            extents_of(kernel, arena, REGION_BLOCK, is_last && rest > 0 ? rest : kernel->row_block);
+        if (!block) return am_fail_memory(error, 64);
+        if (kernel->key >= 0 && !is_last && (k + 1) * kernel->prefix < block[kernel->key])
+            block[kernel->key] = (k + 1) * kernel->prefix;
+        TRY(region_part_build(&kernel->block[k].part, arena, &kernel->blocks, REGION_BLOCK, block, error));
+    }
     for (int32_t size = 0; size < SIZES; size++) {
         int64_t rows = size == LAST_BLOCK && rest > 0 ? rest : kernel->row_block;
-        int64_t *block = extents_of(kernel, arena, REGION_BLOCK, rows);
         int64_t *after = extents_of(kernel, arena, REGION_AFTER, rows);
-        if (arena->failed) return am_fail_memory(error, 64);
-        TRY(region_part_build(&kernel->block[size].part, arena, &kernel->blocks, REGION_BLOCK, block, error));
+        if (!after) return am_fail_memory(error, 64);
         TRY(region_part_build(&kernel->after[size].part, arena, &kernel->blocks, REGION_AFTER, after, error));
     }
     int64_t *before = extents_of(kernel, arena, REGION_BEFORE, 1);
     if (arena->failed) return am_fail_memory(error, 64);
     TRY(region_part_build(&kernel->before.part, arena, &kernel->blocks, REGION_BEFORE, before, error));
     TRY(prepare_part(kernel, &kernel->before, arena, WHOLE_BLOCK, error));
-    for (int32_t size = 0; size < SIZES; size++) {
-        TRY(prepare_part(kernel, &kernel->block[size], arena, size, error));
+    for (int32_t size = 0; size < SIZES; size++)
         TRY(prepare_part(kernel, &kernel->after[size], arena, size, error));
-    }
+    for (int32_t k = 0; k <= kernel->prefixes; k++)
+        TRY(prepare_part(kernel, &kernel->block[k], arena, k == kernel->prefixes ? LAST_BLOCK : WHOLE_BLOCK,
+                         error));
     return AM_OK;
 }
 
@@ -376,6 +403,8 @@ static AmStatus prepare(KernelCall *call, RegionKernel *kernel, Arena *arena, Am
     kernel->rows = blocks->labels.sizes[blocks->row];
     kernel->row_block = choose_rows(blocks);
     kernel->row_blocks = (kernel->rows + kernel->row_block - 1) / kernel->row_block;
+    TRY(region_blocks_find_causal(&kernel->key, arena, blocks, error));
+    plan_prefixes(kernel);
     kernel->items = blocks->is_summed[blocks->row] ? 1 : kernel->row_blocks;
     for (int32_t l = 0; l < blocks->labels.count; l++) {
         if (!blocks->is_divided[l] || l == blocks->row) continue;

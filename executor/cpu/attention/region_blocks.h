@@ -35,6 +35,9 @@ typedef struct RegionBlocks {
 /* Fills `blocks`, in the arena. AM_ERROR_INPUT: the region is not computed by blocks. */
 AmStatus region_blocks_find(RegionBlocks *blocks, Arena *arena, const Program *region, AmError *error);
 
+/* Finds the label of keys of which a block needs only those up to its last row (causal_keys.c); -1: none. */
+AmStatus region_blocks_find_causal(int32_t *key, Arena *arena, const RegionBlocks *blocks, AmError *error);
+
 /* The type of an accumulator: f32 for narrower floating types. */
 static inline Dtype region_sum_type(Dtype type) {
     return dtype_is_floating(type) && type != DTYPE_F64 ? DTYPE_F32 : type;

@@ -45,6 +45,9 @@ static void fill(AttentionRegion *region, int32_t k, uint64_t seed) {
     random_seed(&random, seed);
     for (int64_t i = 0; i < ir_shape_elements(shape); i++)
         set_number(region->inputs[k], shape->type, i, (double)random_below(&random, 33) / 16 - 1);
+    /* A bias below masked scores: the first row then reads the masked keys. */
+    for (int64_t i = 0; i < shape->dimensions[2] && k == 3 && shape->rank == 3; i++)
+        set_number(region->inputs[k], shape->type, i, -2e30);
 }
 
 /* Maxima and sums of rows for a backward region, from the forward one. */
@@ -151,6 +154,7 @@ static void test_bias_and_cap(void **state) {
     (void)state;
     check((AttentionForm){2, 2, 1, 140, 70, 16, "f32", .has_bias = true});
     check((AttentionForm){3, 2, 2, 140, 33, 8, "f32", .has_bias = true, .has_cap = true, .is_causal = true});
+    check((AttentionForm){1, 2, 1, 200, 200, 8, "f32", .has_bias = true, .is_causal = true});
     check((AttentionForm){1, 2, 1, 140, 70, 16, "bf16", .has_cap = true});
 }
 

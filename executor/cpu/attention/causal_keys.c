@@ -1,0 +1,196 @@
+/* Finds out whether a block may leave out the keys behind its last row, as a causal mask removes them.
+ *
+ * Every value gets a class: what is known of its elements whose key is behind their row. A mask of indices is
+ * false there, masked scores are at most -1e9, their exponential is 0, and so are products with it. A sum
+ * over keys or rows loses nothing if its terms are 0 there. A maximum over keys loses nothing since the row's
+ * own key is never masked; scores below -1e9 are not expected.
+ */
+#include "executor/array/wide.h"
+#include "executor/cpu/attention/region_blocks.h"
+
+typedef enum Class { ANY, ZERO, LOW, ALWAYS, NEVER, ROW_INDEX, KEY_INDEX } Class;
+
+static const double low_number = -1e9;
+
+typedef struct Search {
+    const RegionBlocks *blocks;
+    int32_t key;
+    uint8_t *classes; /* [value]: Class */
+} Search;
+
+static Class constant_class(const Search *self, const ProgramInstruction *instruction) {
+    const IrShape *shape = &self->blocks->region->values[instruction->first_result].shape;
+    Wide number;
+    if (shape->rank != 0 || !dtype_is_floating(shape->type) || !instruction->literal->data) return ANY;
+    wide_load(&number, instruction->literal->data, shape->type, 1, 1);
+    return number.floating == 0 ? ZERO : number.floating <= low_number ? LOW : ANY;
+}
+
+static Class iota_class(const Search *self, const ProgramInstruction *instruction) {
+    const ValueLabels *labels = &self->blocks->labels.values[instruction->first_result];
+    int32_t d =
+        instruction->attributes->dimension_count > 0 ? (int32_t)instruction->attributes->dimensions[0] : 0;
+    int32_t first = d > 0 ? labels->ends[d - 1] : 0;
+    if (labels->ends[d] - first != 1) return ANY;
+    return labels->list[first] == self->blocks->row ? ROW_INDEX
+           : labels->list[first] == self->key       ? KEY_INDEX
+                                                    : ANY;
+}
+
+/* A comparison of row and key, where the key is larger; ANY if the row's own key is masked too. */
+static Class comparison_class(const char *direction, Class left, Class right) {
+    bool is_less = direction[0] == 'L', is_greater = direction[0] == 'G', is_equal = direction[1] == 'E';
+    bool row_first = left == ROW_INDEX;
+    if (row_first ? is_less == is_equal : is_greater == is_equal) return ANY;
+    if (left == ROW_INDEX && right == KEY_INDEX) return is_less ? ALWAYS : is_greater ? NEVER : ANY;
+    if (left == KEY_INDEX && right == ROW_INDEX) return is_greater ? ALWAYS : is_less ? NEVER : ANY;
+    return ANY;
+}
+
+/* Returns whether the value may differ from key to key: it is no broadcast of a value without keys. */
+static bool differs_by_key(const Search *self, int32_t value) {
+    const RegionBlocks *blocks = self->blocks;
+    while (region_labels_has(&blocks->labels, value, self->key)) {
+        int32_t maker = blocks->maker[value];
+        if (maker < 0) return true;
+        const ProgramInstruction *instruction = &blocks->region->instructions[maker];
+        bool passes = instruction->opcode == IR_BROADCAST || instruction->opcode == IR_CONVERT ||
+                      instruction->kind == PROGRAM_VIEW;
+        if (!passes) return true;
+        value = instruction->operands[0];
+    }
+    return false;
+}
+
+static bool is_constant(const Search *self, int32_t value) {
+    const RegionBlocks *blocks = self->blocks;
+    int32_t maker = blocks->maker[value];
+    while (maker >= 0 && blocks->region->instructions[maker].opcode == IR_BROADCAST)
+        maker = blocks->maker[blocks->region->instructions[maker].operands[0]];
+    return maker >= 0 && blocks->region->instructions[maker].opcode == IR_CONSTANT;
+}
+
+/* Returns whether a value is a product, perhaps scaled or capped, so that none of its elements is as low as a
+ * masked score: another mask or a bias could be. */
+static bool is_product(const Search *self, int32_t value) {
+    const RegionBlocks *blocks = self->blocks;
+    for (int32_t maker = blocks->maker[value]; maker >= 0; maker = blocks->maker[value]) {
+        const ProgramInstruction *instruction = &blocks->region->instructions[maker];
+        if (instruction->opcode == IR_DOT) return instruction->operand_count == 2;
+        bool passes = instruction->kind == PROGRAM_VIEW || instruction->opcode == IR_TRANSPOSE ||
+                      instruction->opcode == IR_CONVERT || instruction->opcode == IR_TANH;
+        bool is_scaled = instruction->opcode == IR_MULTIPLY || instruction->opcode == IR_DIVIDE;
+        if (!passes && !(is_scaled && is_constant(self, instruction->operands[1]))) return false;
+        value = instruction->operands[0];
+    }
+    return false;
+}
+
+static Class element_class(const Search *self, const ProgramInstruction *instruction) {
+    Class of[3] = {ANY, ANY, ANY};
+    for (int32_t k = 0; k < instruction->operand_count && k < 3; k++)
+        of[k] = (Class)self->classes[instruction->operands[k]];
+    switch (instruction->opcode) {
+    case IR_COMPARE:
+        return instruction->attributes->comparison
+                   ? comparison_class(instruction->attributes->comparison, of[0], of[1])
+                   : ANY;
+    case IR_SELECT: {
+        if (of[0] != NEVER && of[0] != ALWAYS) return ANY;
+        Class masked = of[0] == NEVER ? of[2] : of[1];
+        int32_t scores = instruction->operands[of[0] == NEVER ? 1 : 2];
+        return masked == LOW && !is_product(self, scores) ? ANY : masked;
+    }
+    case IR_NOT: return of[0] == NEVER ? ALWAYS : of[0] == ALWAYS ? NEVER : ANY;
+    case IR_MULTIPLY: return of[0] == ZERO || of[1] == ZERO ? ZERO : ANY;
+    case IR_DIVIDE: return of[0] == ZERO ? ZERO : ANY;
+    case IR_ADD: return of[0] == of[1] && (of[0] == ZERO || of[0] == LOW) ? of[0] : ANY;
+    case IR_SUBTRACT: /* the maximum of a row, or its log-sum-exp */
+        if (of[0] == ZERO && of[1] == ZERO) return ZERO;
+        return of[0] == LOW && !differs_by_key(self, instruction->operands[1]) ? LOW : ANY;
+    case IR_EXPONENTIAL: return of[0] == LOW ? ZERO : ANY;
+    case IR_NEGATE: return of[0] == ZERO ? ZERO : ANY;
+    case IR_CONVERT:
+    case IR_COPY: return of[0];
+    default: return ANY;
+    }
+}
+
+static bool is_reduced(const Search *self, const ProgramInstruction *instruction, int32_t operand,
+                       int32_t label) {
+    return region_labels_has(&self->blocks->labels, operand, label) &&
+           !region_labels_has(&self->blocks->labels, instruction->first_result, label);
+}
+
+/* Returns whether a sum or maximum is the same without the keys behind the rows. */
+static bool may_leave_out(const Search *self, const ProgramInstruction *instruction) {
+    const RegionLabels *labels = &self->blocks->labels;
+    bool is_dot = instruction->opcode == IR_DOT, loses_key = false, loses_row = false, is_zero = false;
+    for (int32_t k = 0; k < (is_dot ? 2 : 1); k++) {
+        int32_t operand = instruction->operands[k];
+        loses_key |= is_reduced(self, instruction, operand, self->key);
+        for (int32_t l = 0; l < labels->count; l++)
+            loses_row |= self->blocks->is_summed[l] && is_reduced(self, instruction, operand, l);
+        is_zero |= self->classes[operand] == ZERO && region_labels_has(labels, operand, self->key);
+    }
+    loses_row &= region_labels_has(labels, instruction->first_result, self->key);
+    if (!loses_key && !loses_row) return true;
+    if (is_zero)
+        return is_dot || sbp_reduction_of(ir_computation_operator(self->blocks->region->module,
+                                                                  instruction->called)) == SBP_ADD;
+    return !is_dot && !loses_row && self->classes[instruction->operands[0]] == LOW &&
+           sbp_reduction_of(ir_computation_operator(self->blocks->region->module, instruction->called)) ==
+               SBP_MAX;
+}
+
+/* Returns whether all that a block gives is the same without the keys behind its rows. */
+static bool is_causal(Search *self) {
+    const RegionBlocks *blocks = self->blocks;
+    const Program *region = blocks->region;
+    for (int32_t v = 0; v < region->value_count; v++) self->classes[v] = ANY;
+    for (int32_t i = 0; i < region->instruction_count; i++) {
+        const ProgramInstruction *instruction = &region->instructions[i];
+        Class class = ANY;
+        if (blocks->stage[i] != REGION_BLOCK) continue;
+        switch (instruction->opcode) {
+        case IR_CONSTANT: class = constant_class(self, instruction); break;
+        case IR_IOTA: class = iota_class(self, instruction); break;
+        case IR_BROADCAST:
+        case IR_RESHAPE:
+        case IR_TRANSPOSE: class = (Class)self->classes[instruction->operands[0]]; break;
+        case IR_DOT:
+        case IR_REDUCE:
+            if (!may_leave_out(self, instruction)) return false;
+            break;
+        default:
+            class = instruction->kind == PROGRAM_VIEW ? (Class)self->classes[instruction->operands[0]]
+                                                      : element_class(self, instruction);
+        }
+        self->classes[instruction->first_result] = (uint8_t) class;
+    }
+    for (int32_t k = 0; k < region->roles->output_count; k++) {
+        int32_t value = region->outputs[k];
+        if (blocks->stage[blocks->maker[value]] == REGION_BLOCK && !blocks->is_accumulated[value] &&
+            region_labels_has(&blocks->labels, value, self->key))
+            return false;
+    }
+    return true;
+}
+
+AmStatus region_blocks_find_causal(int32_t *key, Arena *arena, const RegionBlocks *blocks, AmError *error) {
+    Search search = {.blocks = blocks,
+                     .classes = ARENA_ARRAY(arena, uint8_t, blocks->region->value_count + 1)};
+    *key = -1;
+    if (!search.classes) return am_fail_memory(error, blocks->region->value_count);
+    for (int32_t l = 0; l < blocks->labels.count && *key < 0; l++) {
+        bool has_index = false;
+        search.key = l;
+        for (int32_t i = 0; i < blocks->region->instruction_count; i++)
+            has_index |= blocks->region->instructions[i].opcode == IR_IOTA &&
+                         blocks->stage[i] == REGION_BLOCK &&
+                         iota_class(&search, &blocks->region->instructions[i]) == KEY_INDEX;
+        if (has_index && !blocks->is_divided[l] && !blocks->labels.is_fixed[l] && is_causal(&search))
+            *key = l;
+    }
+    return AM_OK;
+}
