@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "ir/analysis/roles.h"
+#include "ir/attention/attention.h"
 #include "propagation/plan/choices.h"
 #include "propagation/plan/pipeline_schedule.h"
 #include "propagation/sharding/mesh.h"
@@ -154,13 +155,23 @@ typedef struct PlanContext {
     bool separate_backward;  /* the requested setting */
     int32_t (*recompute)[2]; /* [recompute_count]: as in PlanStage, across stages */
     int32_t recompute_count;
+    /* Attention (plan_context_fuse()). `unfused` is the context of the module without fusions, or NULL where
+     * this is it; `original` then has its instructions. sha256 is that of the unfused module. */
+    IrAttentions *attention; /* of the canonical module; NULL until it is looked for */
+    struct PlanContext *unfused;
+    struct PlanContext *fused;  /* made from this one, which owns it; NULL until it is asked for */
     struct PlanContext *splits; /* contexts made from this one, which it owns; then `next_split` */
     struct PlanContext *next_split;
 } PlanContext;
 
-/* The context that was read: plan numbers and hashes are by its instructions. */
+/* The context that was read, or its fused form: plan numbers are by its instructions. */
 static inline const PlanContext *plan_context_whole(const PlanContext *context) {
     return context->whole ? context->whole : context;
+}
+/* The context of the module that was read, without fusions. */
+static inline const PlanContext *plan_context_as_read(const PlanContext *context) {
+    const PlanContext *whole = plan_context_whole(context);
+    return whole->unfused ? whole->unfused : whole;
 }
 /* The schedule of a plan; gpipe for one stage. */
 static inline ScheduleKind plan_schedule(const Plan *plan) {
@@ -193,6 +204,20 @@ AmStatus plan_context_of(PlanContext **context, IrModule *module, const char *ro
 AmStatus plan_context_parse(PlanContext **context, const char *source, const char *data, int64_t length,
                             AmError *error);
 void plan_context_free(PlanContext *context);
+/* Attention as separate operators or as one (ir/attention/attention.h). */
+typedef enum AttentionChoice { ATTENTION_AUTO, ATTENTION_FUSED, ATTENTION_UNFUSED } AttentionChoice;
+#define ATTENTION_CHOICES 3
+const char *attention_choice_name(AttentionChoice choice); /* "auto", ... */
+/* Finds the attention operators of the module that was read: context->attention. */
+AmStatus plan_context_find_attention(PlanContext *context, AmError *error);
+/* The context of the same module with each attention operator as one fusion, made on first use and owned by
+ * `context`, which must be as read; `context` itself where there is no operator, or where it is fused. May
+ * not be shared by threads meanwhile. */
+AmStatus plan_context_fuse(PlanContext **fused, PlanContext *context, AmError *error);
+/* The roles of a module that was made from that of `from`: `original` [instruction] has the instruction of
+ * `from` which each one serves. Parameters and outputs keep their numbers; `repeats` stays that of `from`. */
+AmStatus plan_context_move_roles(IrRoles **roles, Arena *arena, const PlanContext *from,
+                                 const IrModule *module, const int32_t *original, AmError *error);
 
 /* The plan as JSON (the caller's reference), with the derived parts. */
 AmStatus plan_to_json(json_t **root, const Plan *plan, const PlanContext *context, AmError *error);

@@ -60,6 +60,87 @@ AmStatus plan_context_parse(PlanContext **context, const char *source, const cha
     return plan_context_of(context, module, NULL, error);
 }
 
+AmStatus plan_context_move_roles(IrRoles **roles, Arena *arena, const PlanContext *from,
+                                 const IrModule *module, const int32_t *original, AmError *error) {
+    const IrComputation *entry = &module->computations[module->entry];
+    const IrInstruction *root = &module->instructions[entry->root];
+    IrRoles *made = ARENA_ARRAY(arena, IrRoles, 1);
+    IrParameter *parameters = ARENA_ARRAY(arena, IrParameter, from->roles->parameter_count + 1);
+    int32_t *outputs = ARENA_ARRAY(arena, int32_t, from->roles->output_count + 1);
+    IrPhase *phases = ARENA_ARRAY(arena, IrPhase, module->instruction_count + 1);
+    if (arena->failed) return am_fail_memory(error, module->instruction_count);
+    for (int32_t p = 0; p < from->roles->parameter_count; p++) {
+        parameters[p] = from->roles->parameters[p];
+        parameters[p].instruction = entry->parameters[p];
+    }
+    for (int32_t k = 0; k < from->roles->output_count; k++)
+        outputs[k] = root->opcode == IR_TUPLE ? root->operands[k] : entry->root;
+    for (int32_t i = 0; i < module->instruction_count; i++) phases[i] = from->roles->phases[original[i]];
+    *made = *from->roles;
+    made->parameters = parameters;
+    made->outputs = outputs;
+    made->phases = phases;
+    *roles = made;
+    return AM_OK;
+}
+
+const char *attention_choice_name(AttentionChoice choice) {
+    static const char *const names[] = {
+        [ATTENTION_AUTO] = "auto", [ATTENTION_FUSED] = "fused", [ATTENTION_UNFUSED] = "unfused"};
+    return names[choice];
+}
+
+AmStatus plan_context_find_attention(PlanContext *context, AmError *error) {
+    if (context->attention) return AM_OK;
+    return ir_find_attention(&context->attention, &context->arena, context->canonical, context->roles->phases,
+                             error);
+}
+
+/* roles->repeats by the fused module's instructions: the first that serves the one repeated. */
+static AmStatus move_repeats(PlanContext *self, AmError *error) {
+    const IrRoles *from = self->unfused->roles;
+    int32_t count = self->canonical->instruction_count, whole = self->unfused->canonical->instruction_count;
+    int32_t *serving = ARENA_ARRAY(&self->arena, int32_t, whole + 1);
+    int32_t *repeats = ARENA_ARRAY(&self->arena, int32_t, count + 1);
+    if (!serving || !repeats) return am_fail_memory(error, count);
+    for (int32_t i = 0; i < whole; i++) serving[i] = -1;
+    for (int32_t i = count - 1; i >= 0; i--) serving[self->original[i]] = i;
+    for (int32_t i = 0; i < count; i++) {
+        int32_t repeated = from->repeats[self->original[i]];
+        repeats[i] = repeated < 0 ? -1 : serving[repeated];
+    }
+    self->roles->repeats = repeats;
+    return AM_OK;
+}
+
+AmStatus plan_context_fuse(PlanContext **fused, PlanContext *context, AmError *error) {
+    *fused = context->fused ? context->fused : context;
+    if (context->fused || context->unfused) return AM_OK;
+    TRY(plan_context_find_attention(context, error));
+    if (ir_count_attention(context->attention) == 0) return AM_OK;
+    Arena arena = {0};
+    PlanContext *self = ARENA_ARRAY(&arena, PlanContext, 1);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    self->arena = arena;
+    self->module = context->module;
+    self->unfused = context;
+    memcpy(self->sha256, context->sha256, sizeof self->sha256);
+    AmStatus status;
+    TRY_OR_FAIL(
+        ir_fuse_attention(&self->canonical, &self->original, context->canonical, context->attention, error));
+    TRY_OR_FAIL(
+        plan_context_move_roles(&self->roles, &self->arena, context, self->canonical, self->original, error));
+    if (context->roles->repeats) TRY_OR_FAIL(move_repeats(self, error));
+    TRY_OR_FAIL(rules_build(&self->rules, &self->arena, self->canonical, error));
+    TRY_OR_FAIL(classes_build(&self->classes, &self->arena, self->rules, self->roles, error));
+    TRY_OR_FAIL(choices_build(&self->choices, &self->arena, self->rules, self->classes, self->roles, error));
+    *fused = context->fused = self;
+    return AM_OK;
+fail:
+    plan_context_free(self);
+    return status;
+}
+
 void plan_context_free(PlanContext *context) {
     if (!context) return;
     for (PlanContext *next = NULL, *split = context->splits; split; split = next) {
@@ -67,7 +148,8 @@ void plan_context_free(PlanContext *context) {
         plan_context_free(split);
     }
     ir_module_free(context->canonical);
-    if (!context->whole) ir_module_free(context->module);
+    plan_context_free(context->fused);
+    if (!context->whole && !context->unfused) ir_module_free(context->module);
     Arena arena = context->arena; /* the context itself lives in it */
     arena_free(&arena);
 }
