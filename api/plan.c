@@ -31,6 +31,11 @@ void am_plan_free(AmPlan *plan) {
 
 /* ---- files ---- */
 
+/* The plan's module is the fused form of the one that was read if its plan says so. */
+static void take_form(AmPlan *self) {
+    if (plan_context_whole(self->plan->context)->unfused) self->whole = self->whole->fused;
+}
+
 AmStatus am_plan_read(AmPlan **plan, AmModule *module, const char *path, AmError *error) {
     api_begin(error);
     TRY(api_require(plan, "plan", error));
@@ -43,6 +48,7 @@ AmStatus am_plan_read(AmPlan **plan, AmModule *module, const char *path, AmError
     AmStatus status;
     API_IN_C_LOCALE(status, plan_read(&self->plan, &self->root, &self->arena, self->whole, path, error),
                     error);
+    if (status == AM_OK) take_form(self);
     if (status == AM_OK) *plan = self;
     else am_plan_free(self);
     return status;
@@ -65,6 +71,7 @@ AmStatus am_plan_parse(AmPlan **plan, AmModule *module, const void *data, size_t
                         plan_parse(&self->plan, &self->root, &self->arena, self->whole,
                                    name ? name : "<memory>", copy, (int64_t)bytes, error),
                         error);
+    if (status == AM_OK) take_form(self);
     if (status == AM_OK) *plan = self;
     else am_plan_free(self);
     return status;

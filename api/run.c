@@ -90,7 +90,7 @@ AmStatus am_run(AmModule *module, const AmPlan *plan, const AmOptions *options, 
     TRY(api_check_options(options, AM_COMMAND_RUN, error));
     TRY(api_copy_callbacks(&own, callbacks, error));
     if (result) TRY(api_copy_facts(result, result->size, &all, sizeof all, error));
-    if (plan && plan->whole != module->context)
+    if (plan && plan_context_as_read(plan->whole) != module->context)
         return am_fail(error, AM_ERROR_USAGE, "", "plan: of another module handle");
     TRY(api_check_module(module, error));
     RunJob job = {.callbacks = &own, .stop = stop_flag_is_set(own.cancel)};

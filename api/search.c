@@ -66,12 +66,13 @@ static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error
     SearchOptions *search = &job->settings.options;
     const char *profile = option_text(options, "profile"), *path = option_text(options, "init-plan");
     if (profile) TRY(attach_profile(job, profile, error));
-    TRY(search_settings_complete(&job->settings, &plan->arena, options, plan->whole, error));
     bool is_fixed = search->searcher == SEARCHER_BASELINE || search->searcher == SEARCHER_RANDOM;
     if (path && is_fixed)
         return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: --searcher %s starts from no plan",
                        searcher_name(search->searcher));
     if (path) TRY(plan_read(&initial, &plan->root, &plan->arena, plan->whole, path, error));
+    TRY(search_settings_fuse(&plan->whole, &job->settings, initial, options, error));
+    TRY(search_settings_complete(&job->settings, &plan->arena, options, plan->whole, error));
     search->initial = initial;
     search->on_episode = job->callbacks->on_episode;
     search->user = job->callbacks->user;

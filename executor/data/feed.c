@@ -105,7 +105,7 @@ AmStatus feeds_open(Feeds **feeds, const PlanContext *context, const AmRunOption
     Feeds *self = calloc(1, sizeof *self);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     *feeds = self;
-    self->context = plan_context_whole(context);
+    self->context = plan_context_as_read(context);
     self->options = options;
     AmStatus status = open_all(self, ranks, rank_count, is_resumed, error);
     if (status == AM_OK) return AM_OK;

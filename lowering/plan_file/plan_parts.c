@@ -64,6 +64,8 @@ AmStatus plan_decided_sha256(char hex[65], const json_t *root, AmError *error) {
     json_t *decided = json_array();
     for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
         json_array_append(decided, json_object_get(root, keys[k]));
+    if (decided && json_object_get(root, "attention"))
+        json_array_append(decided, json_object_get(root, "attention"));
     AmStatus status = decided ? plan_json_sha256(hex, decided, error) : am_fail_memory(error, 0);
     json_decref(decided);
     return status;

@@ -592,6 +592,22 @@ static AmStatus collect_recomputed(Reader *self, const json_t *root) {
     return AM_OK;
 }
 
+/* Replaces the module by its form with or without fused attention, whose instructions the plan numbers. */
+static AmStatus read_attention(Reader *self, PlanContext **whole, json_t *root) {
+    if ((*whole)->unfused) *whole = (*whole)->unfused;
+    self->context = *whole;
+    if (!json_object_get(root, "attention")) return AM_OK;
+    const char *attention;
+    TRY(json_get_string(&attention, root, "attention", self->source, "$", self->error));
+    if (strcmp(attention, "unfused") == 0) return AM_OK;
+    if (strcmp(attention, "fused") != 0) return refuse(self, "$.attention", "expected fused or unfused");
+    TRY(plan_context_fuse(whole, *whole, self->error));
+    if (!(*whole)->unfused)
+        return refuse(self, "$.attention", "fused, but the module has no attention operator");
+    self->context = *whole;
+    return AM_OK;
+}
+
 /* The context in which the plan's names are to be read. */
 static AmStatus read_micro_batches(Reader *self, PlanContext *whole, json_t *root) {
     MicroBatching settings = {0};
@@ -655,15 +671,16 @@ fail:
 
 static AmStatus read_plan(Reader *self, PlanContext *whole, json_t *root) {
     static const char *const keys[] = {
-        "format",      "automap_version", "module",    "cluster",   "micro_batches", "schedule", "stages",
-        "relaxations", "parameters",      "decisions", "predicted", "search",        NULL};
+        "format",      "automap_version", "module",    "cluster",   "micro_batches", "schedule",  "stages",
+        "relaxations", "parameters",      "decisions", "predicted", "search",        "attention", NULL};
     const char *version;
     json_t *stages;
     if (!json_is_object(root)) return refuse(self, "$", "expected an object");
     TRY(json_check_format(root, FORMAT_NAME, self->source, self->error));
     TRY(json_only_keys(root, keys, self->source, "$", self->error));
     TRY(json_get_string(&version, root, "automap_version", self->source, "$", self->error));
-    TRY(plan_adapt(root, plan_context_whole(whole), self->source, self->error));
+    TRY(plan_adapt(root, plan_context_as_read(whole), self->source, self->error));
+    TRY(read_attention(self, &whole, root));
     TRY(read_module(self, root));
     TRY(read_cluster(self, root));
     TRY(read_micro_batches(self, whole, root));

@@ -158,12 +158,13 @@ static AmStatus make_document(json_t **root, const Plan *plan, const PlanContext
         plan->cluster_sha256, "description", plan->cluster_description, "micro_batches", plan->micro_batches,
         "schedule", plan->schedule, "stages", stages, "relaxations", relaxations, "parameters", parameters,
         "decisions", decisions, "predicted", predicted_to_json(plan), "search", search_to_json(plan));
-    json_t *structure = object ? plan_structure_to_json(plan_context_whole(context)) : NULL;
+    json_t *structure = object ? plan_structure_to_json(plan_context_as_read(context)) : NULL;
     if (!structure) {
         json_decref(object);
         return am_fail_memory(error, 0);
     }
     json_object_set_new(json_object_get(object, "module"), "structure", structure);
+    if (plan_context_whole(context)->unfused) json_object_set_new(object, "attention", json_string("fused"));
     char decided[65];
     AmStatus status = plan_decided_sha256(decided, object, error);
     json_object_set_new(json_object_get(object, "predicted"), "of", json_string(decided));
