@@ -103,6 +103,17 @@ static double copied_bytes(const Program *program, const ProgramInstruction *ins
     return bytes;
 }
 
+/* A kernel by blocks: its products, also those that it computes again, and its operands and results. */
+static void blocks_work(OperatorWork *work, const Program *region) {
+    work->unit = OPERATOR_DOT;
+    for (int32_t i = 0; i < region->instruction_count; i++) {
+        const ProgramInstruction *inside = &region->instructions[i];
+        if (inside->opcode != IR_DOT) continue;
+        work->type = region->values[inside->operands[0]].shape.type;
+        work->flops += instruction_flops(region, inside);
+    }
+}
+
 static void instruction_work(OperatorWork *work, const Program *program,
                              const ProgramInstruction *instruction) {
     const IrShape *result = &program->values[instruction->first_result].shape;
@@ -127,6 +138,10 @@ static void instruction_work(OperatorWork *work, const Program *program,
     if (part) work->bytes *= 2;
     for (int32_t k = part ? 1 : 0; k < instruction->operand_count; k++)
         work->bytes += array_bytes(&program->values[instruction->operands[k]].shape);
+    if (instruction->in_blocks) {
+        blocks_work(work, instruction->regions[0]);
+        return;
+    }
     work->unit = unit_of(instruction->opcode);
     if (!moves_only(instruction->opcode)) work->flops = instruction_flops(program, instruction);
 }

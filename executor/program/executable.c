@@ -79,6 +79,13 @@ static AmStatus prepare_step(Executable *self, Arena *arena, int32_t s, AmError 
         return stream_prepare(&ready->stream, arena, self->comm, program, instruction, error);
     if (instruction && (instruction->kind == PROGRAM_COLLECTIVE || instruction->kind == PROGRAM_TRANSFER))
         return prepare_collective(self, arena, ready, instruction, error);
+    AmError refusal = {0}; /* of a back end without a kernel for this region, which then runs step by step */
+    if (instruction && instruction->in_blocks &&
+        kernel_prepare(&ready->kernel, arena, self->device, program, step, &refusal) == AM_OK) {
+        self->scratch_bytes = larger(self->scratch_bytes, ready->kernel->scratch_bytes);
+        return AM_OK;
+    }
+    ready->kernel = NULL;
     if (instruction && control_covers(instruction->opcode))
         return prepare_control(self, arena, ready, instruction, error);
     TRY(kernel_prepare(&ready->kernel, arena, self->device, program, step, error));

@@ -92,6 +92,7 @@ AmStatus lower_fusion_region(Lowering *self, ProgramInstruction *instruction, Am
     TRY(program_plan_buffers(regions[0], error));
     instruction->regions = regions;
     instruction->region_count = 1;
+    instruction->in_blocks = true;
     return AM_OK;
 }
 
