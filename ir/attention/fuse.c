@@ -39,6 +39,21 @@ static const int32_t *copy_called(Fuser *self, const IrInstruction *from) {
     return called;
 }
 
+/* Returns whether a result is a 16-bit product of a backward operator. It leaves the fusion in f32 and is
+ * rounded outside, so that parts of its sum may be added first. */
+static bool is_widened(const Fuser *self, const IrAttention *row, int32_t instruction) {
+    const IrInstruction *result = &self->from->instructions[instruction];
+    return row->is_backward && result->opcode == IR_DOT && dtype_is_floating(result->shape.type) &&
+           dtype_bits(result->shape.type) < 32;
+}
+
+/* The shape of a result of the fusion. */
+static IrShape result_shape(const Fuser *self, const IrAttention *row, int32_t instruction) {
+    IrShape shape = self->from->instructions[instruction].shape;
+    if (is_widened(self, row, instruction)) shape.type = DTYPE_F32;
+    return shape;
+}
+
 /* The computation of an operator: parameters, members in order, and a tuple of several results. */
 static int32_t make_body(Fuser *self, const IrAttention *row) {
     const IrModule *from = self->from;
@@ -64,6 +79,9 @@ static int32_t make_body(Fuser *self, const IrAttention *row) {
     }
     for (int32_t k = 0; value && operands && k < row->member_count; k++) {
         IrInstruction member = from->instructions[row->members[k]];
+        bool is_result = false;
+        for (int32_t r = 0; r < row->result_count; r++) is_result |= row->results[r] == row->members[k];
+        if (is_result) member.shape = result_shape(self, row, row->members[k]);
         for (int32_t o = 0; o < member.operand_count; o++) operands[o] = value[member.operands[o] - first];
         member.operands = operands;
         member.called = copy_called(self, &member);
@@ -75,7 +93,7 @@ static int32_t make_body(Fuser *self, const IrAttention *row) {
         static const IrAttributes none;
         IrShape *elements = ARENA_ARRAY(self->arena, IrShape, row->result_count);
         for (int32_t k = 0; elements && k < row->result_count; k++) {
-            elements[k] = from->instructions[row->results[k]].shape;
+            elements[k] = result_shape(self, row, row->results[k]);
             operands[k] = value[row->results[k] - first];
         }
         IrInstruction tuple = {
@@ -117,6 +135,26 @@ static int32_t add_node(Nodes *nodes, const IrInstruction *instruction, int32_t 
     return nodes->count++;
 }
 
+/* Rounds a widened result to its type. */
+static void add_rounding(Fuser *self, Nodes *nodes, const IrAttention *row, int32_t result, int32_t last) {
+    static const IrAttributes none;
+    int32_t *operand = ARENA_ARRAY(self->arena, int32_t, 1);
+    if (!operand || !is_widened(self, row, result)) return;
+    operand[0] = -1 - self->node[result];
+    const IrInstruction *dot = &self->from->instructions[result];
+    IrInstruction rounding = {.opcode = IR_CONVERT,
+                              .opcode_name = ir_opcode_name(IR_CONVERT),
+                              .name = dot->name,
+                              .shape = dot->shape,
+                              .operand_count = 1,
+                              .operands = operand,
+                              .attributes = &none,
+                              .op_name = dot->op_name,
+                              .source_file = dot->source_file,
+                              .source_line = dot->source_line};
+    self->node[result] = add_node(nodes, &rounding, result, 2 * (int64_t)last + 1);
+}
+
 /* The fusion of an operator and the elements of its results; operands are instructions still. */
 static void add_fusion(Fuser *self, Nodes *nodes, const IrAttention *row, int32_t r) {
     static const IrAttributes none;
@@ -127,8 +165,7 @@ static void add_fusion(Fuser *self, Nodes *nodes, const IrAttention *row, int32_
     int32_t last = row->members[0]; /* that the fusion replaces */
     for (int32_t k = 0; k < row->member_count; k++)
         if (self->found->owner[row->members[k]] == r) last = row->members[k];
-    for (int32_t k = 0; k < row->result_count; k++)
-        elements[k] = self->from->instructions[row->results[k]].shape;
+    for (int32_t k = 0; k < row->result_count; k++) elements[k] = result_shape(self, row, row->results[k]);
     called[0] = make_body(self, row);
     const char *name = row->is_backward ? "attention_backward" : "attention";
     IrInstruction fusion = {.opcode = IR_FUSION,
@@ -148,6 +185,7 @@ static void add_fusion(Fuser *self, Nodes *nodes, const IrAttention *row, int32_
     int32_t made = add_node(nodes, &fusion, last, 2 * (int64_t)last);
     if (row->result_count == 1) {
         self->node[row->results[0]] = made;
+        add_rounding(self, nodes, row, row->results[0], last);
         return;
     }
     for (int32_t k = 0; k < row->result_count; k++) {
@@ -166,6 +204,7 @@ static void add_fusion(Fuser *self, Nodes *nodes, const IrAttention *row, int32_
                                  .op_name = self->from->instructions[row->results[k]].op_name,
                                  .source_file = ""};
         self->node[row->results[k]] = add_node(nodes, &element, row->results[k], 2 * (int64_t)last + 1);
+        add_rounding(self, nodes, row, row->results[k], last);
     }
 }
 
@@ -180,7 +219,8 @@ static AmStatus write_computation(Fuser *self, int32_t computation, int32_t made
     const IrComputation *body = &self->from->computations[computation];
     int32_t room = body->count + 1;
     for (int32_t r = 0; r < self->found->count; r++)
-        if (self->found->rows[r].computation == computation) room += 1 + self->found->rows[r].result_count;
+        if (self->found->rows[r].computation == computation)
+            room += 1 + 2 * self->found->rows[r].result_count;
     Nodes nodes = {.instructions = ARENA_ARRAY(&self->scratch, IrInstruction, room),
                    .positions = ARENA_ARRAY(&self->scratch, int64_t, room),
                    .origins = ARENA_ARRAY(&self->scratch, int32_t, room),

@@ -29,6 +29,19 @@
     "pair { a = f32[] parameter(0) i = s32[] parameter(1) b = f32[] parameter(2) j = s32[] parameter(3)\n"   \
     "  ROOT t = (f32[], s32[]) tuple(a, i) }\n"
 
+/* Scores, their sums over rows, the product with k, and a sum over rows with g. */
+#define FUSED                                                                                        \
+    "fused { q = f32[2,6,4] parameter(0) k = f32[2,8,4] parameter(1) g = f32[2,6,5] parameter(2)\n"  \
+    "  s = f32[2,6,8] dot(q, k), lhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_batch_dims={0}, " \
+    "rhs_contracting_dims={2}\n"                                                                     \
+    "  zero = f32[] constant(0) t = f32[2,6] reduce(s, zero), dimensions={2}, to_apply=add\n"        \
+    "  b = f32[2,6,8] broadcast(t), dimensions={0,1} p = f32[2,6,8] divide(s, b)\n"                  \
+    "  o = f32[2,6,4] dot(p, k), lhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_batch_dims={0}, " \
+    "rhs_contracting_dims={1}\n"                                                                     \
+    "  w = f32[2,8,5] dot(p, g), lhs_batch_dims={0}, lhs_contracting_dims={1}, rhs_batch_dims={0}, " \
+    "rhs_contracting_dims={1}\n"                                                                     \
+    "  ROOT r = (f32[2,6,4], f32[2,8,5]) tuple(o, w) }\n"
+
 typedef struct Derived {
     IrModule *module, *canonical;
     Arena arena;
@@ -39,7 +52,8 @@ static Derived derive(const char *body) {
     Derived derived = {0};
     AmError error = {0};
     char text[8192];
-    int length = snprintf(text, sizeof text, "HloModule test\n%sENTRY main {\n%s\n}\n", COMPUTATIONS, body);
+    int length =
+        snprintf(text, sizeof text, "HloModule test\n" COMPUTATIONS FUSED "ENTRY main {\n%s\n}\n", body);
     if (ir_read_bytes(&derived.module, "test", text, length, &error) != AM_OK)
         fail_msg("%s: line %d: %s\n%s", body, (int)error.line, error.text, error.excerpt);
     assert_int_equal(ir_canonicalize(&derived.canonical, derived.module, &error), AM_OK);
@@ -358,6 +372,17 @@ static void test_whole_dimensions(void **state) {
     CHECK(cases);
 }
 
+/* Rows are split in one result and summed over in the other; keys are summed over inside. */
+static void test_fusion(void **state) {
+    (void)state;
+    static const Case cases[] = {
+        {"q = f32[2,6,4] parameter(0) k = f32[2,8,4] parameter(1) g = f32[2,6,5] parameter(2)\n"
+         "ROOT r = (f32[2,6,4], f32[2,8,5]) fusion(q, k, g), kind=kCustom, calls=fused",
+         "([a,b,e],[a,d,e],[a,b,c])->([a,b,e],[a,d,c]) reduce b(add) whole d whole e"},
+    };
+    CHECK(cases);
+}
+
 static void test_without_rule(void **state) {
     (void)state;
     Derived derived =
@@ -483,6 +508,7 @@ int main(void) {
         cmocka_unit_test(test_gather),
         cmocka_unit_test(test_scatter),
         cmocka_unit_test(test_whole_dimensions),
+        cmocka_unit_test(test_fusion),
         cmocka_unit_test(test_without_rule),
         cmocka_unit_test(test_alias_and_free),
         cmocka_unit_test(test_nested_tuples),
