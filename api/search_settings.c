@@ -13,7 +13,7 @@
 #include "propagation/plan/pipeline_schedule.h"
 #include "propagation/propagate/propagate.h"
 
-/* What --attention auto means. */
+/* The meaning of --attention auto. */
 #define DEFAULT_ATTENTION ATTENTION_UNFUSED
 
 static const char *called_of(int32_t baseline) {

@@ -15,8 +15,8 @@
 
 #include "ir/analysis/roles.h"
 
-/* One operator, or a group that is none: `reason` says why. Instructions are those of the module that was
- * searched; all lists ascend. */
+/* One operator, or a near miss: a group that is no operator, with its reason. Instructions are those of the
+ * module that was searched; all lists ascend. */
 typedef struct IrAttention {
     int32_t computation;
     int32_t scores;     /* the dot that makes the scores */

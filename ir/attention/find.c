@@ -239,8 +239,8 @@ static bool is_cheap(Finder *self, int32_t i, int64_t elements, int32_t depth) {
     return cheap;
 }
 
-/* Adds member i, and what it needs inside, to the operator that is being collected. Small operands stay
- * outside. Returns why that is impossible, or NULL. */
+/* Adds member i, and the values that it needs inside, to the operator that is being collected. Small operands
+ * stay outside. Returns why that is impossible, or NULL. */
 static const char *include(Finder *self, int32_t i, int64_t elements, int32_t depth) {
     if (self->inside[i]) return NULL;
     if (depth > 4 * FREE_DEPTH) return "its values depend on one another through too many operators";
