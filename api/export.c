@@ -109,9 +109,10 @@ static AmStatus export_plan(Export *self, const AmOptions *options, char **buffe
                             AmError *error) {
     Plan *plan = self->from->plan;
     if (self->from->whole->layer_map)
-        return am_fail(error, AM_ERROR_INFEASIBLE, "",
-                       "the plan keeps the layers of stacked parameters apart (expected a plan of search --layers "
-                       "loop)");
+        return am_fail(
+            error, AM_ERROR_INFEASIBLE, "",
+            "the plan keeps the layers of stacked parameters apart (expected a plan of search --layers "
+            "loop)");
     if (option_has(options, "whole-layers")) TRY(move_cuts(self, &plan, error));
     if (self->format->write_json) TRY(write_json(self, plan, buffer, bytes, error));
     else TRY(write_text(self, plan, buffer, bytes, error));

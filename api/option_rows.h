@@ -53,6 +53,10 @@
         RULE_CHOICE(OPTION_DEVICES))                                                                      \
     OPTION_ROW_SEED(ROW)
 
+#define SEARCH_ATTENTION_ROWS(ROW)                                                                      \
+    ROW("attention", "NAME", "auto (default), fused or unfused: softmax(QK^T)V as one operator", false, \
+        RULE_CHOICE(OPTION_ATTENTIONS))
+
 #define SEARCH_PIPELINE_ROWS(ROW)                                                                       \
     ROW("micro-batches", "M|auto", "number of micro-batches; auto: the fastest power of two that fits", \
         false, RULE_MICRO_BATCHES)                                                                      \

@@ -39,9 +39,9 @@
     { .kind = OPTION_PIN }
 #define ROW(key, value, help, is_repeatable, ...) {key, value, help, is_repeatable, __VA_ARGS__},
 
-static const OptionRow search_rows[] = {SEARCH_SPACE_ROWS(ROW) SEARCH_METHOD_ROWS(ROW)
-                                            OPTION_ROW_MEMORY_FRACTION(ROW) SEARCH_PIPELINE_ROWS(ROW)
-                                                SEARCH_INPUT_ROWS(ROW) OPTION_ROW_INFERENCE(ROW){0}};
+static const OptionRow search_rows[] = {
+    SEARCH_SPACE_ROWS(ROW) SEARCH_METHOD_ROWS(ROW) OPTION_ROW_MEMORY_FRACTION(ROW) SEARCH_ATTENTION_ROWS(ROW)
+        SEARCH_PIPELINE_ROWS(ROW) SEARCH_INPUT_ROWS(ROW) OPTION_ROW_INFERENCE(ROW){0}};
 static const OptionRow simulate_rows[] = {SIMULATE_ROWS(ROW) SIMULATE_OUTPUT_ROWS(ROW){0}};
 static const OptionRow explain_rows[] = {
     EXPLAIN_ROWS(ROW) ROW("timeline", NULL, "timeline of the stages, for HTML", false, RULE_SWITCH){0}};
@@ -102,6 +102,10 @@ static const char *layers_of(int32_t k) {
     return layers_choice_name((LayersChoice)k);
 }
 
+static const char *attention_of(int32_t k) {
+    return attention_choice_name((AttentionChoice)k);
+}
+
 static const char *on_nan_of(int32_t k) {
     static const char *const names[] = {"stop", "warn"};
     return names[k];
@@ -119,7 +123,8 @@ static const struct {
                          [OPTION_RELAXATIONS] = {relaxation_of, RELAXATION_COUNT},
                          [OPTION_SPELLINGS] = {spelling_of, 2},
                          [OPTION_LAYERS] = {layers_of, LAYERS_CHOICES},
-                         [OPTION_ON_NAN] = {on_nan_of, 2}};
+                         [OPTION_ON_NAN] = {on_nan_of, 2},
+                         [OPTION_ATTENTIONS] = {attention_of, ATTENTION_CHOICES}};
 
 const char *option_choice_name(const OptionRow *row, int32_t k) {
     bool has_name = row->rule.kind == OPTION_CHOICE && k >= 0 && k < lists[row->rule.list].count;

@@ -45,17 +45,20 @@ static AmStatus run_search(ApiWork *work, AmError *error) {
     AmStatus status = plan_search(&plan->result, &plan->arena, plan->whole, job->cluster, options,
                                   &job->settings.micro_batching, &refusal);
     bool is_pipeline = status == AM_OK && (plan->result.plan->stage_count > 1 || plan->result.interrupted);
-    bool may_loop = job->settings.layers == LAYERS_AUTO && plan->whole != plan->module;
+    bool may_loop = job->settings.layers == LAYERS_AUTO && plan->whole->layer_map;
     if (may_loop && !is_pipeline && status != AM_INTERRUPTED) {
+        const PlanRewriting rewriting = {.fuses_attention = plan->whole->rewriting.fuses_attention};
+        PlanContext *loop;
+        TRY(plan_context_rewrite(&loop, plan->module, rewriting, error));
         SearchResult split = plan->result;
         AmError of_loop = {0};
         plan->result = (SearchResult){0};
-        AmStatus looped = plan_search(&plan->result, &plan->arena, plan->module, job->cluster, options,
+        AmStatus looped = plan_search(&plan->result, &plan->arena, loop, job->cluster, options,
                                       &job->settings.micro_batching, &of_loop);
         if (looped != AM_OK && status == AM_OK) {
             plan->result = split;
         } else {
-            plan->whole = plan->module;
+            plan->whole = loop;
             status = looped;
             refusal = of_loop;
         }
@@ -100,12 +103,13 @@ static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error
     const char *profile = option_text(options, "profile"), *path = option_text(options, "init-plan");
     if (profile) TRY(attach_profile(job, profile, error));
     TRY(choose_layers(job, path, error));
-    TRY(search_settings_complete(&job->settings, &plan->arena, options, plan->whole, error));
     bool is_fixed = search->searcher == SEARCHER_BASELINE || search->searcher == SEARCHER_RANDOM;
     if (path && is_fixed)
         return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: --searcher %s starts from no plan",
                        searcher_name(search->searcher));
     if (path) TRY(plan_read(&initial, &plan->root, &plan->arena, plan->module, path, error));
+    TRY(search_settings_fuse(&plan->whole, &job->settings, initial, options, error));
+    TRY(search_settings_complete(&job->settings, &plan->arena, options, plan->whole, error));
     const PlanContext *given = initial ? plan_context_whole(initial->context) : plan->whole;
     if (given != plan->whole)
         return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: its layers are %s (expected --layers %s)",

@@ -13,6 +13,9 @@
 #include "propagation/plan/pipeline_schedule.h"
 #include "propagation/propagate/propagate.h"
 
+/* The meaning of --attention auto. */
+#define DEFAULT_ATTENTION ATTENTION_UNFUSED
+
 static const char *called_of(int32_t baseline) {
     Baseline ignored;
     return baseline < BASELINE_COUNT ? baseline_name((Baseline)baseline)
@@ -178,6 +181,29 @@ static AmStatus read_kept(SearchOptions *search, Arena *arena, const PlanContext
     search->mesh = text.data ? arena_copy_string(arena, text.data) : NULL;
     text_free(&text);
     return search->mesh ? AM_OK : am_fail_memory(error, 0);
+}
+
+AmStatus search_settings_fuse(PlanContext **whole, const SearchSettings *settings, const Plan *initial,
+                              const AmOptions *options, AmError *error) {
+    int32_t choice = ATTENTION_AUTO;
+    bool is_fused = initial && plan_context_whole(initial->context)->unfused;
+    option_choice(options, "attention", &choice);
+    if (initial && choice != ATTENTION_AUTO && (choice == ATTENTION_FUSED) != is_fused)
+        return am_fail(error, AM_ERROR_USAGE, "", "--attention %s: the plan of --init-plan has it %s",
+                       attention_choice_name((AttentionChoice)choice), is_fused ? "fused" : "unfused");
+    if (settings->options.objective == OBJECTIVE_PAPER && choice == ATTENTION_FUSED)
+        return am_fail(error, AM_ERROR_USAGE, "", "--objective paper has no fused attention");
+    bool is_default = DEFAULT_ATTENTION == ATTENTION_FUSED &&
+                      settings->options.objective != OBJECTIVE_PAPER &&
+                      !option_has(options, "keep-shardings");
+    if (choice == ATTENTION_AUTO && !(initial ? is_fused : is_default)) return AM_OK;
+    if (choice == ATTENTION_UNFUSED) return AM_OK;
+    TRY(plan_context_fuse(whole, *whole, error));
+    if (choice == ATTENTION_FUSED && !(*whole)->unfused)
+        return am_fail(
+            error, AM_ERROR_USAGE, "",
+            "--attention fused: the module has no attention operator (automap info has near misses)");
+    return AM_OK;
 }
 
 AmStatus search_settings_complete(SearchSettings *settings, Arena *arena, const AmOptions *options,

@@ -25,6 +25,11 @@ typedef struct SearchSettings {
  * Files are not read. NULL options: the defaults. */
 AmStatus search_settings_read(SearchSettings *settings, Arena *arena, const AmOptions *options,
                               AmError *error);
+/* Replaces `*whole`, as read, by its form with fused attention where the options ask for it. `initial` is the
+ * plan to start from, or NULL; its form is taken unless the options name another. AM_ERROR_USAGE: the module
+ * has no attention operator, or the two differ. */
+AmStatus search_settings_fuse(PlanContext **whole, const SearchSettings *settings, const Plan *initial,
+                              const AmOptions *options, AmError *error);
 /* Completes them for a module: its own shardings, and the number of evaluations. */
 AmStatus search_settings_complete(SearchSettings *settings, Arena *arena, const AmOptions *options,
                                   const PlanContext *context, AmError *error);

@@ -46,7 +46,7 @@ static Sbp slot_state(const FactorRule *rule, int8_t factor, int32_t slot) {
     if (factor == WHOLE) return SBP_B;
     int8_t dimension = rule->factors[factor].dimension[slot];
     if (dimension >= 0) return sbp_split(dimension);
-    bool is_partial = slot >= rule->operand_count && rule->factors[factor].kind == FACTOR_REDUCTION;
+    bool is_partial = slot >= rule->operand_count && factor_leaves_partial(&rule->factors[factor], slot);
     return is_partial ? sbp_partial(rule->factors[factor].reduction) : SBP_B;
 }
 

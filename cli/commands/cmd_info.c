@@ -125,6 +125,29 @@ static json_t *loops_to_json(const IrModule *module) {
     return list;
 }
 
+static const char *attention_kind(const IrAttention *row) {
+    if (row->reason) return "near miss";
+    return row->is_backward ? "backward" : "forward";
+}
+
+static json_t *attention_to_json(const PlanContext *context) {
+    json_t *list = json_array();
+    for (int32_t r = 0; r < context->attention->count; r++) {
+        const IrAttention *row = &context->attention->rows[r];
+        const IrInstruction *scores = &context->canonical->instructions[row->scores];
+        Text shape = {0};
+        ir_shape_append(&shape, &scores->shape);
+        json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:o, s:i, s:i, s:o}", "kind",
+                                              attention_kind(row), "scores", shape.data ? shape.data : "",
+                                              "instruction", plan_string_to_json(scores->name), "op_name",
+                                              plan_string_to_json(scores->op_name), "operands",
+                                              row->operand_count, "results", row->result_count, "reason",
+                                              row->reason ? plan_string_to_json(row->reason) : json_null()));
+        text_free(&shape);
+    }
+    return list;
+}
+
 static void append_warnings(json_t *list, const AmWarnings *warnings) {
     for (int32_t k = 0; k < warnings->count; k++)
         json_array_append_new(list, plan_string_to_json(warnings->texts[k]));
@@ -141,13 +164,13 @@ static json_t *info_to_json(const Info *info, const PlanContext *context) {
     const IrWork *work = &info->cost_analysis;
     json_t *analysis = json_pack("{s:f, s:f, s:f}", "flops", work->flops, "transcendentals",
                                  work->transcendentals, "bytes_accessed", work->bytes);
-    return json_pack("{s:o, s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:o, s:i, s:o}", "name",
+    return json_pack("{s:o, s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:o, s:i, s:o}", "name",
                      plan_string_to_json(context->canonical->name), "sha256", context->sha256, "instructions",
                      context->canonical->instruction_count, "opcodes", opcodes, "parameters",
                      parameters_to_json(context), "outputs", outputs_to_json(context), "phases", phases,
-                     "loops", loops_to_json(context->canonical), "flops", info->work.flops, "bytes",
-                     info->work.bytes, "cost_analysis", analysis, "groups", info->groups->group_count,
-                     "warnings", warnings);
+                     "loops", loops_to_json(context->canonical), "attention", attention_to_json(context),
+                     "flops", info->work.flops, "bytes", info->work.bytes, "cost_analysis", analysis,
+                     "groups", info->groups->group_count, "warnings", warnings);
 }
 
 static void print_opcodes(Text *text, const Info *info) {
@@ -217,6 +240,38 @@ static void print_loops(Text *text, const IrModule *module, bool is_verbose) {
     arena_free(&scratch);
 }
 
+static bool is_like(const IrModule *module, const IrAttention *a, const IrAttention *b) {
+    return strcmp(attention_kind(a), attention_kind(b)) == 0 &&
+           ir_shape_equal(&module->instructions[a->scores].shape, &module->instructions[b->scores].shape) &&
+           strcmp(a->reason ? a->reason : "", b->reason ? b->reason : "") == 0;
+}
+
+/* Prints the attention operators that plans may fuse, and near misses with their reasons. */
+static void print_attention(Text *text, const PlanContext *context) {
+    const IrAttentions *found = context->attention;
+    Text rows = {0};
+    text_append_string(&rows, "attention\tnumber\tscores\tfirst\n");
+    for (int32_t r = 0; r < found->count; r++) {
+        const IrAttention *row = &found->rows[r];
+        const IrInstruction *scores = &context->canonical->instructions[row->scores];
+        int32_t first = 0, count = 0;
+        while (!is_like(context->canonical, &found->rows[first], row)) first++;
+        for (int32_t k = 0; first == r && k < found->count; k++)
+            count += is_like(context->canonical, &found->rows[k], row);
+        if (first < r) continue;
+        text_append(&rows, "%s\t%d\t", attention_kind(row), count);
+        ir_shape_append(&rows, &scores->shape);
+        text_append(&rows, "\t%s%s%s\n", *scores->op_name ? scores->op_name : scores->name,
+                    row->reason ? ": " : "", row->reason ? row->reason : "");
+    }
+    if (found->count > 0) {
+        text_append_table(text, rows.data);
+        text_append_string(text, "\n");
+    }
+    if (rows.failed) text->failed = true;
+    text_free(&rows);
+}
+
 /* How the parameters were paired with the outputs that update them: "12 by data flow, 1 by order". */
 static void print_pairs(Text *text, const IrRoles *roles) {
     static const char *const ways[] = {"roles file", "data flow", "order", "alias"};
@@ -248,6 +303,7 @@ static void print_info(Text *text, const Info *info, const PlanContext *context,
     parameters_print(text, context, NULL, is_verbose);
     text_append_string(text, "\n");
     print_loops(text, context->canonical, is_verbose);
+    print_attention(text, context);
     print_opcodes(text, info);
 }
 
@@ -321,6 +377,7 @@ static AmStatus run(const Cli *cli, AmError *error) {
     }
     if (status != AM_OK) goto fail;
     const PlanContext *context = module->context;
+    TRY_OR_FAIL(plan_context_find_attention(module->context, error));
     TRY_OR_FAIL(gather(&info, &arena, context, error));
     if (cli_has(cli, "--json")) {
         status = cli_output_json(cli, info_to_json(&info, context), JSON_STYLE_COMPACT, error);

@@ -118,6 +118,17 @@ static bool has_bit(uint64_t bits, int32_t k) {
     return k < 64 && bits >> k & 1;
 }
 
+/* A kernel by blocks: its products, also those that it computes again, and its operands and results. */
+static void blocks_work(OperatorWork *work, const Program *region) {
+    work->unit = OPERATOR_DOT;
+    for (int32_t i = 0; i < region->instruction_count; i++) {
+        const ProgramInstruction *inside = &region->instructions[i];
+        if (inside->opcode != IR_DOT) continue;
+        work->type = region->values[inside->operands[0]].shape.type;
+        work->flops += instruction_flops(region, inside);
+    }
+}
+
 static void instruction_work(OperatorWork *work, const Program *program,
                              const ProgramInstruction *instruction, const FusedStep *fused) {
     const IrShape *result = &program->values[instruction->first_result].shape;
@@ -144,6 +155,10 @@ static void instruction_work(OperatorWork *work, const Program *program,
     for (int32_t k = part ? 1 : 0; k < instruction->operand_count; k++)
         if (!has_bit(fused->read_before, k))
             work->bytes += array_bytes(&program->values[instruction->operands[k]].shape);
+    if (instruction->in_blocks) {
+        blocks_work(work, instruction->regions[0]);
+        return;
+    }
     work->unit = unit_of(instruction->opcode);
     if (instruction->opcode == IR_DOT) work->product = product_size(program, instruction);
     if (!ir_opcode_has(instruction->opcode, FACT_NO_FLOPS))

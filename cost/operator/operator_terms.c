@@ -348,6 +348,15 @@ static AddTerms *const kinds[IR_OPCODE_COUNT + 1] = {
     [IR_SELECT_AND_SCATTER] = add_window,
 };
 
+/* A kernel by blocks has no class yet: it counts as its steps one by one. */
+static void add_blocks(Terms *self, const Program *region) {
+    for (int32_t s = 0; s < region->step_count; s++) {
+        double seconds = 0;
+        self->is_known &= operator_terms_seconds(&seconds, self->curves, region, &region->steps[s]);
+        self->seconds += seconds;
+    }
+}
+
 bool operator_terms_seconds(double *seconds, const OperatorCurves *curves, const Program *program,
                             const ProgramStep *step) {
     Terms self = {.curves = curves, .program = program, .is_known = true};
@@ -357,7 +366,9 @@ bool operator_terms_seconds(double *seconds, const OperatorCurves *curves, const
         const ProgramInstruction *instruction = &program->instructions[step->instruction];
         const IrShape *result = &program->values[instruction->first_result].shape;
         AddTerms *kind = instruction->attributes ? kinds[instruction->opcode] : NULL;
-        if (kind) {
+        if (instruction->in_blocks) {
+            add_blocks(&self, instruction->regions[0]);
+        } else if (kind) {
             kind(&self, instruction);
         } else if (ir_is_elementwise(instruction->opcode) && instruction->operand_count > 0) {
             double n = elements_of(result);

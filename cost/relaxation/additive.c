@@ -107,7 +107,7 @@ static Sbp slot_sbp(const Builder *self, int32_t i, AdditiveOption option, int32
     if (option.factor < 0)
         return slot >= rule->operand_count && option.partial ? sbp_partial(SBP_ADD) : SBP_B;
     const Factor *factor = &rule->factors[option.factor];
-    if (slot >= rule->operand_count && factor->kind == FACTOR_REDUCTION)
+    if (slot >= rule->operand_count && factor_leaves_partial(factor, slot))
         return sbp_partial(factor->reduction);
     return factor->dimension[slot] < 0 ? SBP_B : sbp_split(factor->dimension[slot]);
 }

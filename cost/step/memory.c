@@ -198,7 +198,7 @@ static void add_parameter_tensors(MemoryPeak *peak, const Program *program) {
 static const Program *fullest_region(const ProgramInstruction *instruction) {
     const Program *fullest = NULL;
     int64_t most = 0;
-    for (int32_t k = 0; k < instruction->region_count; k++) {
+    for (int32_t k = 0; k < instruction->region_count && !instruction->in_blocks; k++) {
         const Program *region = instruction->regions[k];
         int64_t own = region->allocation_bytes - region->parameter_bytes;
         if (own <= most) continue;

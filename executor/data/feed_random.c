@@ -136,7 +136,7 @@ static Draw choose(const IrParameter *parameter, const IrShape *shape, const Usa
 }
 
 AmStatus feed_draw(void *data, const PlanContext *context, int32_t number, uint64_t seed, AmError *error) {
-    context = plan_context_whole(context); /* the same values whatever the micro-batches */
+    context = plan_context_source(context); /* the same values whatever the micro-batches */
     const IrParameter *parameter = &context->roles->parameters[number];
     const IrShape *shape = &context->canonical->instructions[parameter->instruction].shape;
     Usage usage = {0};
@@ -170,9 +170,9 @@ static void note_limit(Usage *usage, const IrModule *module, const IrInstruction
 }
 
 AmStatus feed_index_limit(int64_t *limit, const PlanContext *context, int32_t number, AmError *error) {
-    const IrModule *module = plan_context_whole(context)->canonical;
+    const IrModule *module = plan_context_source(context)->canonical;
     const IrComputation *entry = &module->computations[module->entry];
-    int32_t parameter = plan_context_whole(context)->roles->parameters[number].instruction;
+    int32_t parameter = plan_context_source(context)->roles->parameters[number].instruction;
     Usage usage = {0};
     bool *reached = calloc((size_t)entry->count + 1, 1);
     if (!reached) return am_fail_memory(error, entry->count);

@@ -206,6 +206,12 @@ static bool holds_numbers(const Control *self) {
     return true;
 }
 
+/* The values of a region without memory in the allocation are at the beginning of the scratch memory. */
+static int64_t own_scratch(const ProgramInstruction *instruction) {
+    if (!instruction->in_blocks) return 0;
+    return kernel_align(instruction->regions[0]->allocation_bytes - instruction->regions[0]->parameter_bytes);
+}
+
 static AmStatus prepare_regions(Control *self, Arena *arena, AmError *error) {
     const ProgramInstruction *instruction = self->instruction;
     for (int32_t r = 0; r < instruction->region_count; r++) {
@@ -215,7 +221,8 @@ static AmStatus prepare_regions(Control *self, Arena *arena, AmError *error) {
                                repeats, error));
         region = self->regions[r];
         self->waits_on_host |= region->waits_on_host;
-        if (region->scratch_bytes > self->scratch_bytes) self->scratch_bytes = region->scratch_bytes;
+        int64_t scratch = region->scratch_bytes + own_scratch(instruction);
+        if (scratch > self->scratch_bytes) self->scratch_bytes = scratch;
         if (region->comm_scratch_bytes > self->comm_scratch_bytes)
             self->comm_scratch_bytes = region->comm_scratch_bytes;
     }
@@ -272,12 +279,14 @@ AmStatus control_bind(Control *self, void *const *addresses, const ExecutableMem
     AmStatus status = AM_OK;
     for (int32_t r = 0; r < instruction->region_count && status == AM_OK; r++) {
         find_parameters(self, r, parameters);
-        ExecutableMemory of_region = {.parameters = parameters,
-                                      .outputs = instruction->opcode == IR_WHILE ? NULL : self->results,
-                                      .values =
-                                          executable_place(self->program, memory, instruction->workspace),
-                                      .scratch = memory->scratch,
-                                      .comm_scratch = memory->comm_scratch};
+        ExecutableMemory of_region = {
+            .parameters = parameters,
+            .outputs = instruction->opcode == IR_WHILE ? NULL : self->results,
+            .values = instruction->in_blocks
+                          ? memory->scratch
+                          : executable_place(self->program, memory, instruction->workspace),
+            .scratch = memory->scratch + own_scratch(instruction),
+            .comm_scratch = memory->comm_scratch};
         status = executable_bind(self->regions[r], &of_region, error);
     }
     free(parameters);

@@ -79,8 +79,8 @@ static AmStatus prepare_step(Executable *self, Arena *arena, int32_t s, AmError 
         return stream_prepare(&ready->stream, arena, self->comm, program, instruction, error);
     if (instruction && (instruction->kind == PROGRAM_COLLECTIVE || instruction->kind == PROGRAM_TRANSFER))
         return prepare_collective(self, arena, ready, instruction, error);
-    /* Attention is one kernel of the CPU; what that refuses runs instruction by instruction. */
-    if (instruction && instruction->opcode == IR_FUSION && self->device->back_end == &kernels_cpu &&
+    /* A back end without a kernel for the region runs it instruction by instruction. */
+    if (instruction && instruction->in_blocks &&
         kernel_prepare(&ready->kernel, arena, self->device, program, step, NULL) == AM_OK) {
         self->scratch_bytes = larger(self->scratch_bytes, ready->kernel->scratch_bytes);
         return AM_OK;

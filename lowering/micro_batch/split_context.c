@@ -131,34 +131,6 @@ static AmStatus rewrite(PlanContext *self, int32_t **origins, Arena *scratch, co
     return time_emit(&self->canonical, origins, axis, error);
 }
 
-static AmStatus make_roles(PlanContext *self, AmError *error) {
-    const IrRoles *from = self->base->roles;
-    const IrModule *module = self->canonical;
-    const IrComputation *entry = &module->computations[module->entry];
-    const IrInstruction *root = &module->instructions[entry->root];
-    IrRoles *roles = ARENA_ARRAY(&self->arena, IrRoles, 1);
-    IrParameter *parameters = ARENA_ARRAY(&self->arena, IrParameter, from->parameter_count + 1);
-    int32_t *outputs = ARENA_ARRAY(&self->arena, int32_t, from->output_count + 1);
-    IrPhase *phases = ARENA_ARRAY(&self->arena, IrPhase, module->instruction_count + 1);
-    if (self->arena.failed) return am_fail_memory(error, module->instruction_count);
-    for (int32_t p = 0; p < from->parameter_count; p++) {
-        parameters[p] = from->parameters[p];
-        parameters[p].instruction = entry->parameters[p];
-    }
-    for (int32_t k = 0; k < from->output_count; k++)
-        outputs[k] = root->opcode == IR_TUPLE ? root->operands[k] : entry->root;
-    for (int32_t i = 0; i < module->instruction_count; i++) phases[i] = from->phases[self->original[i]];
-    if (self->base->whole) /* original[] becomes that of the module as read */
-        for (int32_t i = 0; i < module->instruction_count; i++)
-            self->original[i] = self->base->original[self->original[i]];
-    *roles = *from;
-    roles->parameters = parameters;
-    roles->outputs = outputs;
-    roles->phases = phases;
-    self->roles = roles;
-    return AM_OK;
-}
-
 /* Classes named by an instruction are named by the original's; where that is
  * another's name already, by a number beyond the original's. */
 static void name_classes(PlanContext *self) {
@@ -197,7 +169,10 @@ static bool same_ranges(const PlanContext *context, const RecomputedRanges *rang
 /* `is_copy` [entry instruction]: it makes another one's value again; NULL: none does. */
 static AmStatus derive(PlanContext *self, const bool *is_copy, const StopSignal *stop, AmError *error) {
     TRY(check_stop(stop, error));
-    TRY(make_roles(self, error));
+    TRY(plan_context_move_roles(&self->roles, &self->arena, self->base, self->canonical, self->original,
+                                error));
+    for (int32_t i = 0; self->base->whole && i < self->canonical->instruction_count; i++)
+        self->original[i] = self->base->original[self->original[i]]; /* that of the module as read */
     int32_t entry = self->canonical->computations[self->canonical->entry].count;
     for (int32_t i = 0; is_copy && i < entry; i++)
         if (is_copy[i]) self->roles->phases[i] = IR_PHASE_RECOMPUTED;

@@ -48,6 +48,25 @@ static int32_t copy_computation(TimeEmitter *self, int32_t computation) {
     return made;
 }
 
+/* The computation of a fusion that splits a factor: values inside have the shapes that follow from the
+ * operands and results, slots[operand_count + result_count]. */
+static int32_t copy_fused(TimeEmitter *self, int32_t fusion, const IrShape *const *slots) {
+    const IrModule *module = self->axis->module;
+    const IrComputation *body = &module->computations[module->instructions[fusion].called[0]];
+    const IrShape *shapes = rules_shapes_inside(self->arena, self->axis->rules, fusion, slots);
+    int32_t made = copy_computation(self, module->instructions[fusion].called[0]);
+    for (int32_t i = 0; shapes && i < body->count && !self->arena->failed; i++)
+        if (shapes[i].type != DTYPE_TUPLE) ir_composed(&self->composer, made, i)->shape = shapes[i];
+    if (self->arena->failed) return made;
+    IrInstruction *root = ir_composed(&self->composer, made, body->root - body->first);
+    if (root->opcode != IR_TUPLE) return made;
+    IrShape *elements = ARENA_ARRAY(self->arena, IrShape, root->operand_count + 1);
+    for (int32_t k = 0; elements && k < root->operand_count; k++)
+        elements[k] = ir_composed(&self->composer, made, root->operands[k])->shape;
+    root->shape.elements = elements;
+    return made;
+}
+
 /* ---- values of a block ---- */
 
 /* A value of the entry in the body of the loop of turns, carried there unchanged. */
@@ -173,7 +192,8 @@ static IrShape result_shape(TimeEmitter *self, int32_t i, int32_t factor, TimeSt
     IrShape *elements = ARENA_ARRAY(self->arena, IrShape, shape->rank + 1);
     for (int32_t k = 0; elements && k < shape->rank; k++) {
         state.dimension = rule->factors[factor].dimension[rule->operand_count + k];
-        elements[k] = time_part_shape(self, &shape->elements[k], state);
+        elements[k] =
+            state.dimension < 0 ? shape->elements[k] : time_part_shape(self, &shape->elements[k], state);
     }
     return (IrShape){.type = DTYPE_TUPLE, .rank = elements ? shape->rank : 0, .elements = elements};
 }
@@ -209,7 +229,21 @@ static int32_t emit_operator(TimeEmitter *self, const TimeBlock *block, int32_t 
     bool is_summed = state.kind == TIME_PARTIAL && time_in_entry(axis, i) && instruction->opcode == IR_DOT;
     if (is_summed && is_half(made.shape.type)) made.shape.type = DTYPE_F32;
     made.operands = operands;
-    made.called = copy_all_called(self, instruction);
+    if (axis->rules->rules[i].inner) {
+        int32_t results = axis->rules->rules[i].result_count;
+        const IrShape **slots =
+            ARENA_ARRAY(self->arena, const IrShape *, instruction->operand_count + results);
+        int32_t *called = ARENA_ARRAY(self->arena, int32_t, 1);
+        if (self->arena->failed) return 0;
+        for (int32_t k = 0; k < instruction->operand_count; k++)
+            slots[k] = time_shape_of(self, block, operands[k]);
+        for (int32_t r = 0; r < results; r++)
+            slots[instruction->operand_count + r] = rules_leaf(&made.shape, r);
+        called[0] = copy_fused(self, i, slots);
+        made.called = called;
+    } else {
+        made.called = copy_all_called(self, instruction);
+    }
     if (instruction->operand_count > 0)
         made.attributes =
             localise(self, instruction, &axis->module->instructions[instruction->operands[0]].shape,

@@ -165,7 +165,7 @@ static bool split_operator(TimeAxis *self, int32_t i) {
         for (int32_t leaf = 0; leaf < rule->result_count; leaf++) {
             int32_t dimension = factor->dimension[rule->operand_count + leaf];
             TimeState *state = time_state(self, i, leaf);
-            if (factor->kind == FACTOR_REDUCTION)
+            if (factor_leaves_partial(factor, rule->operand_count + leaf))
                 *state = (TimeState){.kind = TIME_PARTIAL, .reduction = factor->reduction};
             else if (dimension >= 0)
                 *state = (TimeState){.kind = TIME_SPLIT, .dimension = dimension, .unit = unit};

@@ -341,7 +341,7 @@ static void place_workspace(Planner *self, const ProgramStep *step) {
     if (step->fusion >= 0) return;
     ProgramInstruction *instruction = &self->program->instructions[step->instruction];
     instruction->workspace = instruction->workspace_bytes = 0;
-    for (int32_t k = 0; k < instruction->region_count; k++) {
+    for (int32_t k = 0; k < instruction->region_count && !instruction->in_blocks; k++) {
         const Program *region = instruction->regions[k];
         int64_t bytes = region->allocation_bytes - region->parameter_bytes;
         if (bytes > instruction->workspace_bytes) instruction->workspace_bytes = bytes;

@@ -28,7 +28,7 @@ AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *err
     for (int32_t i = 0; i < count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
         for (int32_t k = 0; k < instruction->result_count; k++) maker[instruction->first_result + k] = i;
-        bool may_meet = instruction->kind != PROGRAM_COMPUTE || instruction->region_count > 0;
+        bool may_meet = instruction->kind != PROGRAM_COMPUTE || program_has_control(instruction);
         meets[i] = may_meet && program_instruction_meets(instruction, program->is_uneven);
         edges += instruction->operand_count + meets[i];
         for (int32_t k = 1; k < program_joined(program, i); k++) edges += instruction[k].operand_count;

@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "ir/analysis/flops.h"
+
 /* Operations of a device per byte sent, and per byte read or written: about 1,000 to 4,000 and 50
  * to 200 for GPUs of the last ten years and their links inside a server. */
 #define OPERATIONS_PER_SENT_BYTE 2048.0
@@ -47,6 +49,14 @@ static double product_operations(const LiveBytes *live, const ProgramInstruction
     return 2 * sqrt(elements / batch);
 }
 
+/* Operations of a region, by the share of its results that are made here: equal on all devices. */
+static double region_operations(const LiveBytes *live, const ProgramInstruction *instruction) {
+    const IrModule *module = live->program->module;
+    double whole = (double)ir_shape_bytes(&module->instructions[instruction->origin].shape);
+    double operations = module->called_work[instruction->called].work.flops;
+    return whole > 0 ? operations * result_bytes(live, instruction) / whole : 0;
+}
+
 static double estimate(const LiveBytes *live, const ProgramInstruction *instruction) {
     double made = result_bytes(live, instruction);
     switch (instruction->kind) {
@@ -57,7 +67,8 @@ static double estimate(const LiveBytes *live, const ProgramInstruction *instruct
                fmax(made, bytes_of(live, instruction->operands, instruction->operand_count));
     case PROGRAM_COMPUTE: break;
     }
-    if (instruction->region_count > 0) return 0;
+    if (program_has_control(instruction)) return 0;
+    if (instruction->in_blocks) return OPERATIONS_PER_BYTE * made + region_operations(live, instruction);
     bool is_product = program_is_work(instruction) && instruction->operand_count >= 2;
     return OPERATIONS_PER_BYTE * made + (is_product ? product_operations(live, instruction) : 0);
 }
@@ -109,7 +120,7 @@ static void find_filling(bool *is_filling, double *filling_before, int32_t *afte
             int32_t last = is_chain[producer] ? producer : after[producer];
             if (last > after[i]) after[i] = last;
         }
-        is_filling[i] = program_is_work(instruction) && instruction->region_count == 0;
+        is_filling[i] = program_is_work(instruction) && !program_has_control(instruction);
         if (is_filling[i]) filling_before[after[i] + 1] += work[i];
     }
     for (int32_t i = 0; i < graph->count; i++) filling_before[i + 1] += filling_before[i];

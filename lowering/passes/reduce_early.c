@@ -255,7 +255,7 @@ static void make_ready(Scheduler *self, int32_t i) {
 static double inputs_at(const Scheduler *self, int32_t i) {
     if (self->network <= self->clock) return 0;
     const ProgramInstruction *instruction = &self->program->instructions[i];
-    if (instruction->region_count > 0 || instruction->kind == PROGRAM_TRANSFER) return self->network;
+    if (program_has_control(instruction) || instruction->kind == PROGRAM_TRANSFER) return self->network;
     double at = 0;
     for (int32_t e = self->graph.first[i]; e < self->graph.first[i + 1]; e++)
         if (self->there_at[self->graph.producers[e]] > at) at = self->there_at[self->graph.producers[e]];
@@ -286,7 +286,7 @@ static int32_t take_meanwhile(Scheduler *self, int32_t first) {
         int32_t next = ready_take(&self->ready[IN_ORDER]);
         if (next < 0) break;
         if (self->latency.is_chain[next] && before[next] <= until && !stands_still(self, next) &&
-            self->program->instructions[next].region_count == 0 &&
+            !program_has_control(&self->program->instructions[next]) &&
             self->early + live_bytes_made(&self->live, next) <= self->most / EARLY_PART) {
             found = next;
             break;

@@ -163,6 +163,7 @@ static AmStatus adapt_all(json_t *root, const Adapter *self, AmError *error) {
 }
 
 AmStatus plan_adapt(json_t *root, const PlanContext *whole, const char *source, AmError *error) {
+    if (json_object_get(root, "rewriting")) return AM_OK; /* its numbers are those of another module */
     json_t *module = json_object_get(root, "module"), *structure = json_object_get(module, "structure");
     const char *sha256 = json_string_value(json_object_get(module, "sha256"));
     const char *wanted = json_string_value(json_object_get(structure, "sha256"));

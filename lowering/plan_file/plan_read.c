@@ -653,25 +653,37 @@ fail:
     return status;
 }
 
-/* The context of the rewritten module, for a module of the plan's; another one is refused by read_module().
- */
+/* The value of a key of "rewriting", which has one legal word; `*is_set`: it is there. */
+static AmStatus read_rewriting_key(Reader *self, bool *is_set, json_t *object, const char *key,
+                                   const char *word) {
+    const char *text;
+    *is_set = json_object_get(object, key) != NULL;
+    if (!*is_set) return AM_OK;
+    TRY(json_get_string(&text, object, key, self->source, "$.rewriting", self->error));
+    if (strcmp(text, word) == 0) return AM_OK;
+    return am_fail(self->error, AM_ERROR_INPUT, self->source,
+                   "$.rewriting.%s: expected \"%s\", found \"%.40s\"", key, word, text);
+}
+
+/* Replaces the context by that of the module as the plan rewrites it. The module of another plan is refused
+ * by read_module(). */
 static AmStatus read_rewriting(Reader *self, PlanContext **whole, json_t *root) {
-    static const char *const keys[] = {"layers", NULL};
+    static const char *const keys[] = {"layers", "attention", NULL};
     json_t *object = json_object_get(root, "rewriting");
-    const char *layers,
-        *sha256 = json_string_value(json_object_get(json_object_get(root, "module"), "sha256"));
+    const char *sha256 = json_string_value(json_object_get(json_object_get(root, "module"), "sha256"));
+    PlanRewriting rewriting = {0};
+    if ((*whole)->source) *whole = (*whole)->source;
+    self->context = *whole;
     if (!object) return AM_OK;
     if (!json_is_object(object)) return refuse(self, "$.rewriting", "expected an object");
     TRY(json_only_keys(object, keys, self->source, "$.rewriting", self->error));
-    TRY(json_get_string(&layers, object, "layers", self->source, "$.rewriting", self->error));
-    if (strcmp(layers, "split") != 0)
-        return am_fail(self->error, AM_ERROR_INPUT, self->source,
-                       "$.rewriting.layers: expected \"split\", found \"%.40s\"", layers);
-    if (!sha256 || strcmp(sha256, (*whole)->sha256) != 0 || (*whole)->source) return AM_OK;
+    TRY(read_rewriting_key(self, &rewriting.splits_layers, object, "layers", "split"));
+    TRY(read_rewriting_key(self, &rewriting.fuses_attention, object, "attention", "fused"));
+    if (!sha256 || strcmp(sha256, (*whole)->sha256) != 0) return AM_OK;
     AmError own = {0};
-    AmStatus status = plan_context_rewrite(whole, *whole, (PlanRewriting){.splits_layers = true}, &own);
+    AmStatus status = plan_context_rewrite(whole, *whole, rewriting, &own);
     if (status == AM_ERROR_INFEASIBLE)
-        return am_fail(self->error, AM_ERROR_INPUT, self->source, "$.rewriting.layers: %s", own.text);
+        return am_fail(self->error, AM_ERROR_INPUT, self->source, "$.rewriting: %s", own.text);
     if (status != AM_OK && self->error) *self->error = own;
     self->context = *whole;
     return status;
@@ -687,7 +699,7 @@ static AmStatus read_plan(Reader *self, PlanContext *whole, json_t *root) {
     TRY(json_check_format(root, FORMAT_NAME, self->source, self->error));
     TRY(json_only_keys(root, keys, self->source, "$", self->error));
     TRY(json_get_string(&version, root, "automap_version", self->source, "$", self->error));
-    TRY(plan_adapt(root, plan_context_whole(whole), self->source, self->error));
+    TRY(plan_adapt(root, plan_context_source(whole), self->source, self->error));
     TRY(read_rewriting(self, &whole, root));
     TRY(read_module(self, root));
     TRY(read_cluster(self, root));

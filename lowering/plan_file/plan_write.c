@@ -142,6 +142,12 @@ static json_t *search_to_json(const Plan *plan) {
     return search;
 }
 
+json_t *plan_rewriting_to_json(PlanRewriting rewriting) {
+    if (plan_rewriting_is_none(rewriting)) return NULL;
+    return json_pack("{s:s*, s:s*}", "layers", rewriting.splits_layers ? "split" : NULL, "attention",
+                     rewriting.fuses_attention ? "fused" : NULL);
+}
+
 /* Makes the document; takes the references of the derived parts, which are NULL where it has none. */
 static AmStatus make_document(json_t **root, const Plan *plan, const PlanContext *context, json_t *parameters,
                               json_t *decisions, AmError *error) {
@@ -158,16 +164,17 @@ static AmStatus make_document(json_t **root, const Plan *plan, const PlanContext
         plan->cluster_sha256, "description", plan->cluster_description, "micro_batches", plan->micro_batches,
         "schedule", plan->schedule, "stages", stages, "relaxations", relaxations, "parameters", parameters,
         "decisions", decisions, "predicted", predicted_to_json(plan), "search", search_to_json(plan));
-    PlanRewriting rewriting = plan_context_whole(context)->rewriting;
-    bool is_rewritten =
-        !plan_rewriting_is_none(rewriting); /* its numbers are not of a module that was read */
-    json_t *structure = object && !is_rewritten ? plan_structure_to_json(plan_context_whole(context)) : NULL;
-    if (!object || (!structure && !is_rewritten)) {
+    const PlanContext *whole = plan_context_whole(context);
+    json_t *rewriting = plan_rewriting_to_json(whole->rewriting);
+    /* The instruction numbers of a rewritten module are not those of a module that can be read. */
+    json_t *structure = object && !rewriting ? plan_structure_to_json(whole) : NULL;
+    if (!object || (!structure && !rewriting)) {
         json_decref(object);
+        json_decref(rewriting);
         return am_fail_memory(error, 0);
     }
     if (structure) json_object_set_new(json_object_get(object, "module"), "structure", structure);
-    if (is_rewritten) json_object_set_new(object, "rewriting", json_pack("{s:s}", "layers", "split"));
+    if (rewriting) json_object_set_new(object, "rewriting", rewriting);
     char decided[65];
     AmStatus status = plan_decided_sha256(decided, object, error);
     json_object_set_new(json_object_get(object, "predicted"), "of", json_string(decided));

@@ -171,6 +171,9 @@ typedef struct ProgramInstruction {
      * parameters of its branches, branch by branch. */
     int32_t region_count;
     struct Program **regions;
+    /* fusion of products: one kernel computes the region by blocks of rows. The region meets nobody, and its
+     * values have no memory in the allocation. */
+    bool in_blocks;
     /* while: result r is the final value of operand carried[r]. An operand without a result is
      * returned unchanged by the body: the regions may read it in place. */
     const int32_t *carried;
@@ -307,6 +310,11 @@ static inline bool program_is_view(const ProgramInstruction *instruction) {
 static inline int32_t program_operands_read(const ProgramInstruction *instruction) {
     if (!instruction->place) return instruction->operand_count;
     return instruction->opcode == IR_DYNAMIC_UPDATE_SLICE ? 2 : 1;
+}
+
+/* Returns whether regions of the instruction run as programs, step by step. */
+static inline bool program_has_control(const ProgramInstruction *instruction) {
+    return instruction->region_count > 0 && !instruction->in_blocks;
 }
 
 /* The instructions that run together with instruction i, which is the first of them: joined loops, which

@@ -84,7 +84,7 @@ AmStatus program_find_waits(int32_t **waits, Arena *arena, const Program *progra
         const ProgramInstruction *instruction =
             step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
         (*waits)[s] = -1;
-        if (instruction && (instruction->region_count > 0 || instruction->kind == PROGRAM_TRANSFER)) {
+        if (instruction && (program_has_control(instruction) || instruction->kind == PROGRAM_TRANSFER)) {
             self.count = 0;
         } else if (instruction && instruction->kind == PROGRAM_COLLECTIVE) {
             issue(&self, s, instruction);

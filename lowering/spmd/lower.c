@@ -297,6 +297,7 @@ static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, Am
     if (self->arena->failed) return am_fail_memory(error, 0);
     if (!lower_has_regions(source->opcode)) return AM_OK;
     TRY(lower_check_regions(self->module, source, error));
+    if (self->rules->rules[i].inner) return lower_fusion_region(self, instruction, error);
     return lower_whole_regions(instruction, self->arena, self->module, error);
 }
 

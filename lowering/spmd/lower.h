@@ -32,5 +32,9 @@ AmStatus plan_lower_whole(Program **program, Arena *arena, const PlanContext *co
  * the computations inside one another multiply beyond all proportion. */
 AmStatus program_from_computation(Program **program, Arena *arena, const IrModule *module,
                                   int32_t computation, bool repeats, AmError *error);
+/* The same of a fusion's computation on a device that has a part of it: `shapes` [instruction of the
+ * computation] are local (rules_shapes_inside()). */
+AmStatus program_from_local_computation(Program **program, Arena *arena, const IrModule *module,
+                                        int32_t computation, const IrShape *shapes, AmError *error);
 
 #endif

@@ -15,6 +15,7 @@ typedef struct ComputationLowering {
     Arena *arena;
     const IrModule *module;
     const IrComputation *body;
+    const IrShape *shapes; /* [instruction of the body] local ones; NULL: whole */
     Program *program;
     bool *live;          /* [instruction of the body] */
     int32_t *first_leaf; /* [instruction of the body]: where its values begin in `leaves` */
@@ -46,6 +47,11 @@ static void add_values(ComputationLowering *self, int32_t i, const IrShape *shap
                                             .offset = -1};
     program->value_count++;
     add_leaf(self, value);
+}
+
+/* The shape of instruction i on this device. */
+static const IrShape *shape_of(const ComputationLowering *self, int32_t i) {
+    return self->shapes ? &self->shapes[i - self->body->first] : &self->module->instructions[i].shape;
 }
 
 static void pass_leaves(ComputationLowering *self, int32_t operand, int32_t first, int32_t count) {
@@ -82,7 +88,7 @@ static AmStatus add_instruction(ComputationLowering *self, int32_t i, AmError *e
         for (int32_t leaf = 0; leaf < self->leaf_count[operand]; leaf++)
             operands[count++] = self->leaves[self->first_leaf[operand] + leaf];
     }
-    add_values(self, i, &source->shape);
+    add_values(self, i, shape_of(self, i));
     ProgramInstruction *instruction = &program->instructions[program->instruction_count++];
     *instruction = (ProgramInstruction){.kind = is_view(source) ? PROGRAM_VIEW : PROGRAM_COMPUTE,
                                         .opcode = source->opcode,
@@ -131,7 +137,7 @@ static AmStatus lower_parameters(ComputationLowering *self, IrRoles *roles, AmEr
     for (int32_t k = 0; k < self->body->parameter_count; k++) {
         int32_t i = self->body->parameters[k], at = i - self->body->first;
         self->first_leaf[at] = self->used;
-        add_values(self, i, &self->module->instructions[i].shape);
+        add_values(self, i, shape_of(self, i));
         self->leaf_count[at] = self->used - self->first_leaf[at];
     }
     roles->parameter_count = program->value_count;
@@ -177,8 +183,8 @@ static void mark_live(ComputationLowering *self) {
     }
 }
 
-AmStatus program_from_computation(Program **result, Arena *arena, const IrModule *module, int32_t computation,
-                                  bool repeats, AmError *error) {
+static AmStatus make_program(Program **result, Arena *arena, const IrModule *module, int32_t computation,
+                             const IrShape *shapes, bool repeats, AmError *error) {
     if (computation < 0 || computation >= module->computation_count)
         return am_fail(error, AM_ERROR_INPUT, module->source, "an operator lacks its computation");
     const IrComputation *body = &module->computations[computation];
@@ -187,6 +193,7 @@ AmStatus program_from_computation(Program **result, Arena *arena, const IrModule
     ComputationLowering self = {.arena = arena,
                                 .module = module,
                                 .body = body,
+                                .shapes = shapes,
                                 .program = program,
                                 .live = ARENA_ARRAY(arena, bool, body->count + 1),
                                 .first_leaf = ARENA_ARRAY(arena, int32_t, body->count + 1),
@@ -206,4 +213,14 @@ AmStatus program_from_computation(Program **result, Arena *arena, const IrModule
     TRY(program_plan_buffers(program, error));
     *result = program;
     return AM_OK;
+}
+
+AmStatus program_from_computation(Program **result, Arena *arena, const IrModule *module, int32_t computation,
+                                  bool repeats, AmError *error) {
+    return make_program(result, arena, module, computation, NULL, repeats, error);
+}
+
+AmStatus program_from_local_computation(Program **result, Arena *arena, const IrModule *module,
+                                        int32_t computation, const IrShape *shapes, AmError *error) {
+    return make_program(result, arena, module, computation, shapes, false, error);
 }

@@ -151,6 +151,9 @@ AmStatus lower_check_regions(const IrModule *module, const IrInstruction *instru
 AmStatus lower_whole_regions(ProgramInstruction *instruction, Arena *arena, const IrModule *module,
                              AmError *error);
 
+/* The same for a fusion of products: its region has the shapes that follow from its operands and results. */
+AmStatus lower_fusion_region(Lowering *self, ProgramInstruction *instruction, AmError *error);
+
 /* Emits the collectives and slices from value `from` to `to`; every state on
  * the way is remembered. `global` is the whole shape. */
 AmStatus reshard_value(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t from,

@@ -74,6 +74,28 @@ AmStatus lower_whole_regions(ProgramInstruction *instruction, Arena *arena, cons
     return arena->failed ? am_fail_memory(error, instruction->operand_count) : AM_OK;
 }
 
+AmStatus lower_fusion_region(Lowering *self, ProgramInstruction *instruction, AmError *error) {
+    const IrInstruction *source = &self->module->instructions[instruction->origin];
+    const ProgramValue *values = self->program->values;
+    int32_t operands = instruction->operand_count;
+    const IrShape **slots = ARENA_ARRAY(self->arena, const IrShape *, operands + instruction->result_count);
+    Program **regions = ARENA_ARRAY(self->arena, Program *, 1);
+    if (!slots || !regions) return am_fail_memory(error, operands);
+    for (int32_t k = 0; k < operands; k++) slots[k] = &values[instruction->operands[k]].shape;
+    for (int32_t r = 0; r < instruction->result_count; r++)
+        slots[operands + r] = &values[instruction->first_result + r].shape;
+    const IrShape *shapes = rules_shapes_inside(self->arena, self->rules, instruction->origin, slots);
+    if (!shapes) return am_fail_memory(error, operands);
+    TRY(program_from_local_computation(&regions[0], self->arena, self->module, source->called[0], shapes,
+                                       error));
+    regions[0]->outputs_outside = true;
+    TRY(program_plan_buffers(regions[0], error));
+    instruction->regions = regions;
+    instruction->region_count = 1;
+    instruction->in_blocks = true;
+    return AM_OK;
+}
+
 AmStatus lower_check_bitcast(const IrModule *module, int32_t i, AmError *error) {
     const IrInstruction *instruction = &module->instructions[i];
     if (instruction->opcode != IR_BITCAST || instruction->shape.type == DTYPE_TUPLE) return AM_OK;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "lowering/micro_batch/micro_batches.h"
+#include "lowering/plan_file/plan_parts.h"
 #include "planners/explain/explain_parts.h"
 #include "planners/layers/layer_costs.h"
 
@@ -41,6 +42,82 @@ static AmStatus add_micro_batches(Explainer *self, int32_t micro_batches) {
     AmStatus status = root ? plan_stages_from_json(&plan, root, self->arena, self->whole, "the plan", &why)
                            : am_fail_memory(&why, 0);
     self->documents[self->document_count++] = root;
+    if (status == AM_OK) return explain_add_change(self, plan, &row->change);
+    if (status != AM_ERROR_INTERNAL) return note_reason(self, &row->change, &why);
+    *self->error = why;
+    return status;
+}
+
+/* The number of an instruction of `from` in another form of the module. */
+static int32_t other_number(const PlanContext *from, const PlanContext *to, int32_t number) {
+    if (number >= from->rules->entry_count) return to->rules->entry_count;
+    if (from->unfused) return from->original[number];
+    int32_t other = 0;
+    while (other < to->rules->entry_count && to->original[other] < number) other++;
+    return other;
+}
+
+static void renumber_ranges(json_t *ranges, const PlanContext *from, const PlanContext *to) {
+    size_t r, end;
+    json_t *range, *number;
+    json_array_foreach(ranges, r, range) {
+        json_array_foreach(range, end, number) {
+            int32_t other = other_number(from, to, (int32_t)json_integer_value(number));
+            json_array_set_new(range, end, json_integer(other));
+        }
+    }
+}
+
+/* Classes that are named by an instruction: ["instruction", 120, 1]. */
+static void renumber_classes(json_t *lists, const PlanContext *from, const PlanContext *to) {
+    const char *axis;
+    json_t *entries, *entry;
+    size_t e;
+    json_object_foreach(lists, axis, entries) {
+        json_array_foreach(entries, e, entry) {
+            json_t *class = json_object_get(entry, "class");
+            const char *kind = json_string_value(json_array_get(class, 0));
+            if (!kind || strcmp(kind, "instruction") != 0) continue;
+            int32_t number = (int32_t)json_integer_value(json_array_get(class, 1));
+            json_array_set_new(class, 1, json_integer(other_number(from, to, number)));
+        }
+    }
+}
+
+static void take_rewriting(json_t *root, PlanRewriting rewriting) {
+    json_object_del(root, "rewriting");
+    json_t *object = plan_rewriting_to_json(rewriting);
+    if (object) json_object_set_new(root, "rewriting", object);
+}
+
+/* The plan with attention in the other form: the same lists and cuts, without overrides for single operators.
+ */
+static AmStatus add_attention(Explainer *self) {
+    AmError why = {0};
+    Plan *plan;
+    PlanContext *other = self->whole->unfused;
+    if (!other) TRY(plan_context_fuse(&other, self->whole, self->error));
+    if (other == self->whole) return AM_OK;
+    ExplainedAlternative *row = add_alternative(self, "attention", other->unfused ? "fused" : "unfused");
+    json_t *root = other_document(self, self->plan->micro_batches);
+    json_t *stages = root ? json_deep_copy(json_object_get(root, "stages")) : NULL, *stage;
+    json_t *module = root ? json_copy(json_object_get(root, "module")) : NULL;
+    size_t s;
+    json_array_foreach(stages, s, stage) {
+        renumber_ranges(json_object_get(stage, "ranges"), self->whole, other);
+        renumber_classes(json_object_get(stage, "lists"), self->whole, other);
+        renumber_ranges(json_object_get(stage, "recompute"), self->whole, other);
+        json_object_set_new(stage, "exceptions", json_array());
+        json_object_set_new(stage, "boxing", json_array());
+    }
+    json_object_set_new(module, "instructions", json_integer(other->canonical->instruction_count));
+    json_object_set_new(root, "module", module);
+    json_object_set_new(root, "stages", stages);
+    take_rewriting(root, other->rewriting);
+    self->documents[self->document_count++] = root;
+    AmStatus status = root && stages && module
+                          ? plan_stages_from_json(&plan, root, self->arena, other, "the plan", &why)
+                          : am_fail_memory(&why, 0);
     if (status == AM_OK) return explain_add_change(self, plan, &row->change);
     if (status != AM_ERROR_INTERNAL) return note_reason(self, &row->change, &why);
     *self->error = why;
@@ -83,12 +160,13 @@ static AmStatus add_gathered(Explainer *self) {
 
 AmStatus explain_alternatives(Explainer *self) {
     int32_t micro_batches = self->plan->micro_batches;
-    self->result->alternatives = ARENA_ARRAY(self->arena, ExplainedAlternative, SCHEDULE_KINDS + 3);
-    if (!self->result->alternatives) return am_fail_memory(self->error, SCHEDULE_KINDS + 3);
+    self->result->alternatives = ARENA_ARRAY(self->arena, ExplainedAlternative, SCHEDULE_KINDS + 4);
+    if (!self->result->alternatives) return am_fail_memory(self->error, SCHEDULE_KINDS + 4);
     bool may_number = !self->keeps_micro_batches;
     if (may_number && micro_batches > 1) TRY(add_micro_batches(self, micro_batches / 2));
     if (may_number && micro_batches * 2 <= micro_batches_limit(self->whole))
         TRY(add_micro_batches(self, micro_batches * 2));
+    TRY(add_attention(self));
     bool gathers = false;
     for (int32_t s = 0; s < self->plan->stage_count; s++)
         gathers |= gathers_weights(self, &self->plan->stages[s]);

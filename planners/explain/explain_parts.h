@@ -37,7 +37,7 @@ typedef struct Explainer {
     Simulation *simulation;
     PlannedChange *changes; /* in the order in which they matter */
     int32_t change_count, change_capacity;
-    json_t *documents[2]; /* that changed plans were read from */
+    json_t *documents[3]; /* that changed plans were read from */
     int32_t document_count;
     Explanation *result;
     AmError *error;

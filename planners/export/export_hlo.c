@@ -29,6 +29,27 @@ static AmStatus choose_constraints(bool *is_constrained, const PlanContext *cont
     return AM_OK;
 }
 
+/* States and constraints of the module that was read, from those of its form with fused attention: values
+ * inside of an operator have no constraint. */
+static AmStatus unfuse(SbpState **states, bool **is_constrained, Arena *arena, const PlanContext *fused,
+                       AmError *error) {
+    int32_t count = fused->unfused->rules->count;
+    SbpState *moved = ARENA_ARRAY(arena, SbpState, count + 1);
+    bool *constrained = ARENA_ARRAY(arena, bool, count + 1);
+    if (arena->failed) return am_fail_memory(error, count);
+    for (int32_t i = fused->rules->count - 1; i >= 0; i--) {
+        int32_t own = fused->original[i];
+        const IrInstruction *instruction = &fused->unfused->canonical->instructions[own];
+        bool is_same = ir_shape_equal(&fused->canonical->instructions[i].shape, &instruction->shape);
+        if (!is_same || fused->rules->rules[i].result_count == 0) continue;
+        moved[own] = (*states)[i];
+        constrained[own] = (*is_constrained)[i];
+    }
+    *states = moved;
+    *is_constrained = constrained;
+    return AM_OK;
+}
+
 AmStatus export_hlo(Text *text, const PlanContext *context, const Plan *plan, ShardingSpelling spelling,
                     AmError *error) {
     TRY(export_check_plan(plan, FORM, error));
@@ -46,6 +67,10 @@ AmStatus export_hlo(Text *text, const PlanContext *context, const Plan *plan, Sh
     TRY_OR_FAIL(export_check_pools(context, states, FORM, error));
     TRY_OR_FAIL(choose_constraints(is_constrained, context, &stage->mesh, states, error));
     for (int32_t k = 0; k < roles->output_count; k++) outputs[k] = states[export_output_source(context, k)];
+    if (context->unfused) {
+        TRY_OR_FAIL(unfuse(&states, &is_constrained, &arena, context, error));
+        context = context->unfused;
+    }
     ShardedModule how = {.spelling = spelling,
                          .mesh = &stage->mesh,
                          .states = states,

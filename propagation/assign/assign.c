@@ -147,7 +147,7 @@ static Sbp factor_sbp(const Factor *factor, int32_t place) {
 }
 
 static Sbp factor_result(const Factor *factor, const FactorRule *rule) {
-    if (factor->kind == FACTOR_REDUCTION) return sbp_partial(factor->reduction);
+    if (factor_leaves_partial(factor, rule->operand_count)) return sbp_partial(factor->reduction);
     return factor_sbp(factor, rule->operand_count);
 }
 
@@ -355,6 +355,7 @@ static void weigh_reduction(const Assigner *self, Placing *placing, int32_t i, i
     if (chosen >= 0) {
         const Factor *factor = &self->rules->rules[i].factors[chosen];
         if (factor->kind == FACTOR_REDUCTION) {
+            if (self->rules->rules[i].result_count > 1) return; /* each sum is finished where it is made */
             *partial_of(self, i, axis) = factor->reduction;
             placing->is_wide[i] = linearity_is_16bit_product(instruction);
             placing->best[i] = finish_weight(self, i, axis, placing->is_wide[i]);

@@ -21,7 +21,7 @@ SbpState split_state(const Rules *rules, const Mesh *mesh, int32_t i, Split spli
         const Factor *factor = &rule->factors[split.factors[axis]];
         SbpCut cut = split.cuts[axis];
         int8_t d = factor->dimension[place];
-        if (place >= rule->operand_count && factor->kind == FACTOR_REDUCTION) {
+        if (place >= rule->operand_count && factor_leaves_partial(factor, place)) {
             sbp_set(&state, axis, sbp_partial(factor->reduction));
             continue;
         }

@@ -69,6 +69,11 @@ static bool is_product(IrOpcode opcode) {
     return opcode == IR_DOT || opcode == IR_CONVOLUTION;
 }
 
+/* A fusion of products, whose results are split by their readers' tensors. */
+static bool is_fused(const Rules *rules, int32_t instruction) {
+    return rules->rules[instruction].inner != NULL;
+}
+
 static bool has_product(const IrModule *module, const IrComputation *computation) {
     for (int32_t i = computation->first; i < computation->first + computation->count; i++)
         if (is_product(module->instructions[i].opcode)) return true;
@@ -129,7 +134,8 @@ static int64_t mark_ancestors(StrictProblem *problem, bool *is_forward) {
             for (int32_t k = 0; k < instruction->operand_count; k++) {
                 int32_t operand = rules->alias[instruction->operands[k]];
                 is_forward[operand] = true;
-                problem->is_body[operand] |= is_product(instruction->opcode) || problem->is_body[i];
+                problem->is_body[operand] |=
+                    is_product(instruction->opcode) || is_fused(rules, i) || problem->is_body[i];
             }
             const PlannedLoop *loop = rules_loop(rules, i);
             if (loop) enter_loop(problem, loop, is_forward);
@@ -243,8 +249,8 @@ static void add_row(StrictProblem *problem, int32_t instruction, const int32_t *
     }
 }
 
-/* Adds the operator's constraint on tensors[slots] (-1: none there). Operators
- * with several results stay whole. */
+/* Adds the operator's constraint on tensors[slots] (-1: none there). Operators with several results stay
+ * whole, but for fusions of products. */
 static void add_constraint(StrictProblem *problem, int32_t instruction, const int32_t *tensors) {
     const FactorRule *rule = &problem->context->rules->rules[instruction];
     int32_t slots = rule->operand_count + rule->result_count;
@@ -267,7 +273,8 @@ static void add_constraint(StrictProblem *problem, int32_t instruction, const in
         const Factor *factor = &rule->factors[f];
         bool splits = factor->kind == FACTOR_PARALLEL ||
                       (factor->kind == FACTOR_REDUCTION && allows_reduction(problem, instruction));
-        if (!splits || factor->halo || rule->result_count > 1) continue;
+        bool is_whole = rule->result_count > 1 && !rule->inner;
+        if (!splits || factor->halo || is_whole) continue;
         for (int32_t in_blocks = 0; in_blocks < 2; in_blocks++) {
             if (!row_fits(problem, instruction, tensors, factor, in_blocks)) continue;
             add_row(problem, instruction, tensors, factor, in_blocks);
@@ -318,6 +325,18 @@ static bool is_pointwise(const StrictProblem *problem, const FactorRule *rule, c
     return true;
 }
 
+/* The tensors of the results of a fusion with several: those of the elements that read them. */
+static void find_elements(StrictProblem *problem, int32_t fusion, int32_t *tensors) {
+    const Rules *rules = problem->context->rules;
+    int32_t found = 0, count = rules->rules[fusion].result_count;
+    for (int32_t r = 0; r < count; r++) tensors[r] = -1;
+    for (int32_t i = fusion + 1; i < rules->count && found < count; i++) {
+        if (rules->alias[i] != fusion || tensors[rules->leaf[i]] >= 0) continue;
+        tensors[rules->leaf[i]] = i;
+        found++;
+    }
+}
+
 static AmStatus add_instruction(StrictProblem *problem, int32_t instruction, int32_t *tensors,
                                 AmError *error) {
     const Rules *rules = problem->context->rules;
@@ -331,6 +350,7 @@ static AmStatus add_instruction(StrictProblem *problem, int32_t instruction, int
     tensors[rule->operand_count] = is_array && value->shape.rank > 0 ? instruction : -1;
     for (int32_t leaf = is_array ? 1 : 0; leaf < rule->result_count; leaf++)
         tensors[rule->operand_count + leaf] = -1; /* whole by rule_out() */
+    if (!is_array && rule->inner) find_elements(problem, instruction, tensors + rule->operand_count);
     if (is_array && is_pointwise(problem, rule, tensors)) {
         for (int32_t slot = 0; slot < rule->operand_count; slot++) {
             if (tensors[slot] >= 0) join(problem, tensors[slot], instruction);
@@ -527,7 +547,7 @@ static AmStatus rule_out(StrictProblem *problem, StrictRoots roots, AmError *err
     for (int32_t i = 0; i < rules->count; i++) { /* leaves of operators without a rule */
         int32_t from = rules->alias[i];
         bool is_leaf = from != i && rules->module->instructions[from].shape.type == DTYPE_TUPLE;
-        if (is_leaf) problem->domains[find(problem->parent, i)] &= bit_of(SBP_B);
+        if (is_leaf && !is_fused(rules, from)) problem->domains[find(problem->parent, i)] &= bit_of(SBP_B);
     }
     const IrRoles *all = problem->context->roles;
     for (int32_t p = 0; p < all->parameter_count; p++) {

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "ir/analysis/roles.h"
+#include "ir/attention/attention.h"
 #include "ir/layers/layers.h"
 #include "propagation/plan/choices.h"
 #include "propagation/plan/pipeline_schedule.h"
@@ -109,10 +110,11 @@ const char *plan_origin_name(PlanOrigin origin);
 /* Exact rewritings of the module as read, which a plan chooses before all else: its instruction numbers are
  * those of the rewritten module. */
 typedef struct PlanRewriting {
-    bool splits_layers; /* one parameter for each layer of a stack (ir/layers/layers.h) */
+    bool splits_layers;   /* one parameter for each layer of a stack (ir/layers/layers.h) */
+    bool fuses_attention; /* then each attention operator is one fusion (ir/attention/attention.h) */
 } PlanRewriting;
 static inline bool plan_rewriting_is_none(PlanRewriting rewriting) {
-    return !rewriting.splits_layers;
+    return !rewriting.splits_layers && !rewriting.fuses_attention;
 }
 
 typedef struct Plan {
@@ -164,18 +166,23 @@ typedef struct PlanContext {
     bool separate_backward;  /* the requested setting */
     int32_t (*recompute)[2]; /* [recompute_count]: as in PlanStage, across stages */
     int32_t recompute_count;
-    /* For a context of a rewritten module (plan_context_rewrite): the context as read. Its `whole` is NULL,
-     * so that plans, micro-batches and recomputation refer to it as to any module that was read. */
-    const struct PlanContext *source; /* or NULL */
+    /* For a context of a rewritten module (plan_context_rewrite): the context as read, which owns it. Its
+     * `whole` is NULL, so that plans, micro-batches and recomputation refer to it as to any module that was
+     * read. sha256 is that of the module as read. */
+    struct PlanContext *source; /* or NULL */
     PlanRewriting rewriting;
     const IrLayerMap *layer_map;   /* parameters and outputs of `source`; NULL: they are the same */
     const char *layers_reason;     /* of a context as read: why its layers were not split; or NULL */
     struct PlanContext *rewritten; /* likewise: the contexts of its rewritings, which it owns, as `splits` */
-    struct PlanContext *splits;    /* contexts made from this one, which it owns; then `next_split` */
+    IrAttentions *attention;       /* of the canonical module; NULL until it is looked for */
+    /* For a context with fused attention: the one without, otherwise rewritten alike, whose instructions are
+     * in `original`. */
+    struct PlanContext *unfused; /* or NULL */
+    struct PlanContext *splits;  /* contexts made from this one, which it owns; then `next_split` */
     struct PlanContext *next_split;
 } PlanContext;
 
-/* The context that was read: plan numbers and hashes are by its instructions. */
+/* The context that was read, or that of its rewriting: plan numbers are by its instructions. */
 static inline const PlanContext *plan_context_whole(const PlanContext *context) {
     return context->whole ? context->whole : context;
 }
@@ -226,6 +233,19 @@ void plan_context_free(PlanContext *context);
  * several threads at once. AM_ERROR_INFEASIBLE: the module cannot be rewritten so; the text says why. */
 AmStatus plan_context_rewrite(PlanContext **rewritten, PlanContext *source, PlanRewriting rewriting,
                               AmError *error);
+/* Attention as separate operators or as one (ir/attention/attention.h). */
+typedef enum AttentionChoice { ATTENTION_AUTO, ATTENTION_FUSED, ATTENTION_UNFUSED } AttentionChoice;
+#define ATTENTION_CHOICES 3
+const char *attention_choice_name(AttentionChoice choice); /* "auto", ... */
+/* Finds the attention operators of the module that was read: context->attention. */
+AmStatus plan_context_find_attention(PlanContext *context, AmError *error);
+/* The context of the same module with each attention operator as one fusion, as plan_context_rewrite() makes
+ * it; `context` itself where there is no operator, or where it is fused. */
+AmStatus plan_context_fuse(PlanContext **fused, PlanContext *context, AmError *error);
+/* The roles of a module that was made from that of `from`: `original` [instruction] has the instruction of
+ * `from` which each one serves. Parameters and outputs keep their numbers; `repeats` stays that of `from`. */
+AmStatus plan_context_move_roles(IrRoles **roles, Arena *arena, const PlanContext *from,
+                                 const IrModule *module, const int32_t *original, AmError *error);
 
 /* The plan as JSON (the caller's reference), with the derived parts. */
 AmStatus plan_to_json(json_t **root, const Plan *plan, const PlanContext *context, AmError *error);

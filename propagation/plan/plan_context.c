@@ -65,6 +65,59 @@ AmStatus plan_context_parse(PlanContext **context, const char *source, const cha
     return plan_context_of(context, module, NULL, error);
 }
 
+AmStatus plan_context_move_roles(IrRoles **roles, Arena *arena, const PlanContext *from,
+                                 const IrModule *module, const int32_t *original, AmError *error) {
+    const IrComputation *entry = &module->computations[module->entry];
+    const IrInstruction *root = &module->instructions[entry->root];
+    IrRoles *made = ARENA_ARRAY(arena, IrRoles, 1);
+    IrParameter *parameters = ARENA_ARRAY(arena, IrParameter, from->roles->parameter_count + 1);
+    int32_t *outputs = ARENA_ARRAY(arena, int32_t, from->roles->output_count + 1);
+    IrPhase *phases = ARENA_ARRAY(arena, IrPhase, module->instruction_count + 1);
+    if (arena->failed) return am_fail_memory(error, module->instruction_count);
+    for (int32_t p = 0; p < from->roles->parameter_count; p++) {
+        parameters[p] = from->roles->parameters[p];
+        parameters[p].instruction = entry->parameters[p];
+    }
+    for (int32_t k = 0; k < from->roles->output_count; k++)
+        outputs[k] = root->opcode == IR_TUPLE ? root->operands[k] : entry->root;
+    for (int32_t i = 0; i < module->instruction_count; i++) phases[i] = from->roles->phases[original[i]];
+    *made = *from->roles;
+    made->parameters = parameters;
+    made->outputs = outputs;
+    made->phases = phases;
+    *roles = made;
+    return AM_OK;
+}
+
+const char *attention_choice_name(AttentionChoice choice) {
+    static const char *const names[] = {
+        [ATTENTION_AUTO] = "auto", [ATTENTION_FUSED] = "fused", [ATTENTION_UNFUSED] = "unfused"};
+    return names[choice];
+}
+
+AmStatus plan_context_find_attention(PlanContext *context, AmError *error) {
+    if (context->attention) return AM_OK;
+    return ir_find_attention(&context->attention, &context->arena, context->canonical, context->roles->phases,
+                             error);
+}
+
+/* roles->repeats by the fused module's instructions: the first that serves the one repeated. */
+static AmStatus move_repeats(PlanContext *self, AmError *error) {
+    const IrRoles *from = self->unfused->roles;
+    int32_t count = self->canonical->instruction_count, whole = self->unfused->canonical->instruction_count;
+    int32_t *serving = ARENA_ARRAY(&self->arena, int32_t, whole + 1);
+    int32_t *repeats = ARENA_ARRAY(&self->arena, int32_t, count + 1);
+    if (!serving || !repeats) return am_fail_memory(error, count);
+    for (int32_t i = 0; i < whole; i++) serving[i] = -1;
+    for (int32_t i = count - 1; i >= 0; i--) serving[self->original[i]] = i;
+    for (int32_t i = 0; i < count; i++) {
+        int32_t repeated = from->repeats[self->original[i]];
+        repeats[i] = repeated < 0 ? -1 : serving[repeated];
+    }
+    self->roles->repeats = repeats;
+    return AM_OK;
+}
+
 void plan_context_free(PlanContext *context) {
     if (!context) return;
     PlanContext *owned[] = {context->splits, context->rewritten};
@@ -79,11 +132,37 @@ void plan_context_free(PlanContext *context) {
     arena_free(&arena);
 }
 
+static AmStatus split_layers(PlanContext *self, PlanContext *source, AmError *error) {
+    const char *reason = NULL;
+    IrLayerMap *map = NULL;
+    TRY(ir_split_layers(&self->canonical, &map, &reason, &source->arena, source->canonical, source->roles,
+                        error));
+    if (!self->canonical) {
+        source->layers_reason = reason ? reason : "it has no stacked parameters that are read layer by layer";
+        return am_fail(error, AM_ERROR_INFEASIBLE, source->module->source, "its layers cannot be split: %s",
+                       source->layers_reason);
+    }
+    self->layer_map = map;
+    return ir_split_roles(&self->roles, &self->arena, self->canonical, map, source->roles, error);
+}
+
+/* Fuses attention in the module of `from`, which is as read or with split layers. */
+static AmStatus fuse_attention(PlanContext *self, PlanContext *from, AmError *error) {
+    TRY(plan_context_find_attention(from, error));
+    if (ir_count_attention(from->attention) == 0)
+        return am_fail(error, AM_ERROR_INFEASIBLE, from->module->source,
+                       "the module has no attention operator (automap info has near misses)");
+    self->unfused = from;
+    self->layer_map = from->layer_map;
+    TRY(ir_fuse_attention(&self->canonical, &self->original, from->canonical, from->attention, error));
+    TRY(plan_context_move_roles(&self->roles, &self->arena, from, self->canonical, self->original, error));
+    return from->roles->repeats ? move_repeats(self, error) : AM_OK;
+}
+
 static AmStatus make_rewritten(PlanContext **made, PlanContext *source, PlanRewriting rewriting,
                                AmError *error) {
     Arena arena = {0};
-    IrLayerMap *map = NULL;
-    PlanContext *self = ARENA_ARRAY(&arena, PlanContext, 1);
+    PlanContext *from, *self = ARENA_ARRAY(&arena, PlanContext, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     self->arena = arena;
     self->source = source;
@@ -91,17 +170,13 @@ static AmStatus make_rewritten(PlanContext **made, PlanContext *source, PlanRewr
     self->rewriting = rewriting;
     memcpy(self->sha256, source->sha256, sizeof self->sha256);
     AmStatus status;
-    const char *reason = NULL;
-    TRY_OR_FAIL(ir_split_layers(&self->canonical, &map, &reason, &source->arena, source->canonical,
-                                source->roles, error));
-    if (!self->canonical) {
-        source->layers_reason = reason ? reason : "it has no stacked parameters that are read layer by layer";
-        status = am_fail(error, AM_ERROR_INFEASIBLE, source->module->source, "its layers cannot be split: %s",
-                         source->layers_reason);
-        goto fail;
+    if (rewriting.fuses_attention) {
+        rewriting.fuses_attention = false;
+        TRY_OR_FAIL(plan_context_rewrite(&from, source, rewriting, error));
+        TRY_OR_FAIL(fuse_attention(self, from, error));
+    } else {
+        TRY_OR_FAIL(split_layers(self, source, error));
     }
-    self->layer_map = map;
-    TRY_OR_FAIL(ir_split_roles(&self->roles, &self->arena, self->canonical, map, source->roles, error));
     TRY_OR_FAIL(derive(self, error));
     *made = self;
     return AM_OK;
@@ -115,7 +190,9 @@ AmStatus plan_context_rewrite(PlanContext **rewritten, PlanContext *source, Plan
     PlanContext *made = source->rewritten;
     *rewritten = source;
     if (plan_rewriting_is_none(rewriting)) return AM_OK;
-    while (made && made->rewriting.splits_layers != rewriting.splits_layers) made = made->next_split;
+    while (made && (made->rewriting.splits_layers != rewriting.splits_layers ||
+                    made->rewriting.fuses_attention != rewriting.fuses_attention))
+        made = made->next_split;
     if (!made) {
         TRY(make_rewritten(&made, source, rewriting, error));
         made->next_split = source->rewritten;
@@ -123,4 +200,14 @@ AmStatus plan_context_rewrite(PlanContext **rewritten, PlanContext *source, Plan
     }
     *rewritten = made;
     return AM_OK;
+}
+
+AmStatus plan_context_fuse(PlanContext **fused, PlanContext *context, AmError *error) {
+    PlanRewriting rewriting = context->rewriting;
+    *fused = context;
+    if (context->unfused) return AM_OK;
+    TRY(plan_context_find_attention(context, error));
+    if (ir_count_attention(context->attention) == 0) return AM_OK;
+    rewriting.fuses_attention = true;
+    return plan_context_rewrite(fused, context->source ? context->source : context, rewriting, error);
 }

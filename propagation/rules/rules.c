@@ -48,6 +48,7 @@ typedef enum RuleClass {
     RULE_RANDOM,
     RULE_DIMENSION_SIZE,
     RULE_HAND_ON,
+    RULE_FUSION,
     RULE_FREE,
     RULE_PARAMETER,
     RULE_TUPLE,
@@ -93,6 +94,7 @@ static void (*const class_function[RULE_CLASS_COUNT])(RuleBuilder *) = {
     [RULE_RANDOM] = rule_each_dimension,
     [RULE_DIMENSION_SIZE] = rule_dimension_size,
     [RULE_HAND_ON] = rule_hand_on,
+    [RULE_FUSION] = rule_fusion,
     [RULE_FREE] = rule_each_dimension,
     [RULE_PARAMETER] = rule_each_dimension,
 };
@@ -104,6 +106,7 @@ static const bool is_made_once[RULE_CLASS_COUNT] = {
     [RULE_TOPK] = true,       [RULE_FFT] = true,         [RULE_CHOLESKY] = true,
     [RULE_RANDOM] = true,     [RULE_RANDOM_BITS] = true, [RULE_TRIANGULAR_SOLVE] = true,
     [RULE_RAGGED_DOT] = true, [RULE_BATCH_NORM] = true,  [RULE_CUSTOM_CALL] = true,
+    [RULE_FUSION] = true,
 };
 
 int64_t rules_common_divisor(int64_t a, int64_t b) {
@@ -179,6 +182,50 @@ static bool is_plumbing(const Rules *rules, int32_t index, RuleClass rule) {
     if (rule == RULE_TUPLE) return instruction->shape.type == DTYPE_TUPLE || rules->alias[index] != index;
     bool gives_tuple = rules_conditional(rules, index) && instruction->shape.type == DTYPE_TUPLE;
     return is_region_tuple || gives_tuple || rules_loop(rules, index);
+}
+
+void rule_of_instruction(FactorRule *rule, Arena *arena, const IrModule *module, int32_t index) {
+    const IrInstruction *instruction = &module->instructions[index];
+    const IrShape **shapes = ARENA_ARRAY(arena, const IrShape *, instruction->operand_count + 1);
+    RuleBuilder builder = {.arena = arena,
+                           .module = module,
+                           .instruction = instruction,
+                           .shapes = shapes,
+                           .operand_count = instruction->operand_count,
+                           .result_count = 1};
+    if (!shapes) return;
+    for (int32_t k = 0; k < instruction->operand_count; k++)
+        shapes[k] = &module->instructions[instruction->operands[k]].shape;
+    shapes[instruction->operand_count] = &instruction->shape;
+    void (*function)(RuleBuilder *) = class_function[class_of_opcode[instruction->opcode]];
+    if (function) function(&builder);
+    rule_finish(&builder, rule);
+}
+
+IrShape *rules_shapes_inside(Arena *arena, const Rules *rules, int32_t fusion, const IrShape *const *slots) {
+    const IrModule *module = rules->module;
+    const FactorRule *rule = &rules->rules[fusion];
+    const IrComputation *body = &module->computations[module->instructions[fusion].called[0]];
+    IrShape *shapes = ARENA_ARRAY(arena, IrShape, body->count + 1);
+    int64_t *sizes = ARENA_ARRAY(arena, int64_t, rule->factor_count + 1);
+    if (!shapes || !sizes) return NULL;
+    for (int32_t f = 0; f < rule->factor_count; f++)
+        for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++)
+            if (rule->factors[f].dimension[slot] >= 0)
+                sizes[f] = slots[slot]->dimensions[rule->factors[f].dimension[slot]];
+    for (int32_t i = 0; i < body->count; i++) {
+        const IrShape *whole = &module->instructions[body->first + i].shape;
+        shapes[i] = *whole;
+        if (whole->type == DTYPE_TUPLE || whole->rank == 0) continue;
+        int64_t *dimensions = ARENA_ARRAY(arena, int64_t, whole->rank);
+        if (!dimensions) return NULL;
+        for (int32_t d = 0; d < whole->rank; d++) {
+            int8_t factor = rule->inner[i * IR_MAX_RANK + d];
+            dimensions[d] = factor < 0 || whole->dimensions[d] == 1 ? whole->dimensions[d] : sizes[factor];
+        }
+        shapes[i].dimensions = dimensions;
+    }
+    return shapes;
 }
 
 static AmStatus build_rule(Rules *rules, Arena *arena, IrModule *module, int32_t index,

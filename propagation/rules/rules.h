@@ -18,7 +18,7 @@
 
 typedef enum FactorKind {
     FACTOR_PARALLEL,    /* each part is computed on its own */
-    FACTOR_REDUCTION,   /* in operands only: the result is P(reduction) */
+    FACTOR_REDUCTION,   /* a result without a dimension of it is P(reduction) */
     FACTOR_PERMUTATION, /* each part reads a range of the operands' dimensions: neighbours exchange a halo */
     FACTOR_BLOCKED      /* must be whole */
 } FactorKind;
@@ -51,6 +51,11 @@ static inline int32_t factor_blocks(const Factor *factor, int32_t slot) {
     return factor->blocks ? factor->blocks[slot] : 1;
 }
 
+/* Returns whether splitting the factor leaves the array in a result's slot partial. */
+static inline bool factor_leaves_partial(const Factor *factor, int32_t slot) {
+    return factor->kind == FACTOR_REDUCTION && factor->dimension[slot] < 0;
+}
+
 static inline bool factor_may_split(const Factor *factor) {
     return factor->kind != FACTOR_BLOCKED;
 }
@@ -59,6 +64,9 @@ static inline bool factor_may_split(const Factor *factor) {
 typedef struct FactorRule {
     int32_t factor_count, operand_count, result_count;
     const Factor *factors;
+    /* Fusions of products only, else NULL: [instruction of the called computation * IR_MAX_RANK + dimension]:
+     * the factor that splits this dimension inside, or -1. */
+    const int8_t *inner;
 } FactorRule;
 
 /* Loops that run more often than this count as this often. */
@@ -156,6 +164,11 @@ int64_t rules_common_divisor(int64_t a, int64_t b);
 int32_t rules_leaf_count(const IrShape *shape);
 /* Leaf `leaf` of a shape: itself for an array, leaf 0. */
 const IrShape *rules_leaf(const IrShape *shape, int32_t leaf);
+/* The shapes inside of a fusion whose rule has `inner`, where the slots of the rule have the shapes
+ * slots[operand_count + result_count], which are local: [instruction of the called computation], allocated in
+ * `arena`; NULL without memory. */
+IrShape *rules_shapes_inside(Arena *arena, const Rules *rules, int32_t fusion, const IrShape *const *slots);
+
 /* The shape in a slot of instruction i's rule: operands first, then results. */
 const IrShape *rules_slot_shape(const Rules *rules, int32_t i, int32_t slot);
 /* The planned loop that instruction i is, or NULL. */

@@ -148,7 +148,8 @@ void rule_finish(RuleBuilder *builder, FactorRule *rule) {
     *rule = (FactorRule){.factor_count = builder->count,
                          .operand_count = builder->operand_count,
                          .result_count = builder->result_count,
-                         .factors = factors};
+                         .factors = factors,
+                         .inner = builder->inner};
 }
 
 /* Returns whether a value of floating type is the identity. */

@@ -21,7 +21,8 @@ typedef struct RuleBuilder {
     Factor *factors; /* `few`, or of the arena; NULL before the first */
     int32_t count, capacity;
     Factor few[RULE_FEW_FACTORS];
-    bool is_major; /* the latest factor is the major part of its dimensions */
+    const int8_t *inner; /* of a fusion (FactorRule) */
+    bool is_major;       /* the latest factor is the major part of its dimensions */
     bool malformed;
     bool unknown; /* its semantics are unknown: blocked, with a warning */
 } RuleBuilder;
@@ -42,6 +43,8 @@ void rule_put(RuleBuilder *builder, int32_t slot, int64_t dimension);
 void rule_put_in_blocks(RuleBuilder *builder, int32_t slot, int64_t dimension, int64_t blocks);
 /* Completes the rule: every dimension above 1 is then in some factor. */
 void rule_finish(RuleBuilder *builder, FactorRule *rule);
+/* The rule of an instruction of any computation that makes one array and calls no planned computation. */
+void rule_of_instruction(FactorRule *rule, Arena *arena, const IrModule *module, int32_t instruction);
 
 static inline int32_t rule_result(const RuleBuilder *builder) {
     return builder->operand_count;
@@ -103,5 +106,6 @@ void rule_batch_norm(RuleBuilder *builder);
 void rule_random_bits(RuleBuilder *builder);
 void rule_dimension_size(RuleBuilder *builder);
 void rule_hand_on(RuleBuilder *builder);
+void rule_fusion(RuleBuilder *builder);
 
 #endif

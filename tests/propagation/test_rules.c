@@ -30,7 +30,7 @@ static Derived derive(const char *body) {
     Derived derived = {0};
     AmError error = {0};
     char text[8192];
-    int length = snprintf(text, sizeof text, "HloModule test\n%sENTRY main {\n%s\n}\n", COMPUTATIONS, body);
+    int length = snprintf(text, sizeof text, "HloModule test\n" COMPUTATIONS "ENTRY main {\n%s\n}\n", body);
     if (ir_read_bytes(&derived.module, "test", text, length, &error) != AM_OK)
         fail_msg("%s: line %d: %s\n%s", body, (int)error.line, error.text, error.excerpt);
     assert_int_equal(ir_canonicalize(&derived.canonical, derived.module, &error), AM_OK);

@@ -1,0 +1,319 @@
+/* The module with attention operators; see attention.h.
+ *
+ * Each computation becomes a list of nodes: its instructions that remain, one fusion for each
+ * operator and the elements of its results. Nodes are ordered topologically, ties by the position
+ * of the last instruction that a fusion replaces.
+ */
+#include <string.h>
+
+#include "ir/attention/attention.h"
+#include "ir/canonical/compose.h"
+#include "ir/canonical/simplify.h"
+#include "ir/topological_order.h"
+
+typedef struct Fuser {
+    const IrModule *from;
+    const IrAttentions *found;
+    IrComposer composer;
+    Arena *arena;
+    Arena scratch;
+    int32_t *computation; /* [computation]: the one that is made, or -1 */
+    int32_t *node;        /* [instruction]: its node in the list of its computation, or -1 */
+    bool *needed;         /* [instruction] */
+} Fuser;
+
+/* The nodes of one computation. */
+typedef struct Nodes {
+    IrInstruction *instructions; /* operands are nodes */
+    int64_t *positions;
+    int32_t *origins, *order, *place; /* place [node]: its index in the computation that is made */
+    int32_t count;
+} Nodes;
+
+static int32_t copy_computation(Fuser *self, int32_t computation);
+
+static const int32_t *copy_called(Fuser *self, const IrInstruction *from) {
+    int32_t *called = ARENA_ARRAY(self->arena, int32_t, from->called_count + 1);
+    for (int32_t k = 0; called && k < from->called_count; k++)
+        called[k] = copy_computation(self, from->called[k]);
+    return called;
+}
+
+/* Returns whether a result is a 16-bit product of a backward operator. It leaves the fusion in f32 and is
+ * rounded outside, so that parts of its sum may be added first. */
+static bool is_widened(const Fuser *self, const IrAttention *row, int32_t instruction) {
+    const IrInstruction *result = &self->from->instructions[instruction];
+    return row->is_backward && result->opcode == IR_DOT && dtype_is_floating(result->shape.type) &&
+           dtype_bits(result->shape.type) < 32;
+}
+
+/* The shape of a result of the fusion. */
+static IrShape result_shape(const Fuser *self, const IrAttention *row, int32_t instruction) {
+    IrShape shape = self->from->instructions[instruction].shape;
+    if (is_widened(self, row, instruction)) shape.type = DTYPE_F32;
+    return shape;
+}
+
+/* The computation of an operator: parameters, members in order, and a tuple of several results. */
+static int32_t make_body(Fuser *self, const IrAttention *row) {
+    const IrModule *from = self->from;
+    int32_t made =
+        ir_compose_computation(&self->composer, row->is_backward ? "attention_backward" : "attention");
+    ArenaMark mark = arena_mark(&self->scratch);
+    int32_t first = from->computations[row->computation].first;
+    int32_t *value = ARENA_ARRAY(&self->scratch, int32_t, from->computations[row->computation].count + 1);
+    int32_t *operands = ARENA_ARRAY(&self->scratch, int32_t, from->instruction_count + 1);
+    for (int32_t k = 0; value && operands && k < row->operand_count; k++) {
+        const IrInstruction *operand = &from->instructions[row->operands[k]];
+        IrAttributes *attributes = ARENA_ARRAY(self->arena, IrAttributes, 1);
+        if (!attributes) break;
+        attributes->parameter_number = k;
+        IrInstruction parameter = {.opcode = IR_PARAMETER,
+                                   .opcode_name = ir_opcode_name(IR_PARAMETER),
+                                   .name = operand->name,
+                                   .shape = operand->shape,
+                                   .attributes = attributes,
+                                   .op_name = "",
+                                   .source_file = ""};
+        value[row->operands[k] - first] = ir_compose(&self->composer, made, &parameter, row->operands[k]);
+    }
+    for (int32_t k = 0; value && operands && k < row->member_count; k++) {
+        IrInstruction member = from->instructions[row->members[k]];
+        bool is_result = false;
+        for (int32_t r = 0; r < row->result_count; r++) is_result |= row->results[r] == row->members[k];
+        if (is_result) member.shape = result_shape(self, row, row->members[k]);
+        for (int32_t o = 0; o < member.operand_count; o++) operands[o] = value[member.operands[o] - first];
+        member.operands = operands;
+        member.called = copy_called(self, &member);
+        value[row->members[k] - first] = ir_compose(&self->composer, made, &member, row->members[k]);
+    }
+    if (!value || !operands || self->arena->failed) return made;
+    int32_t root = value[row->results[0] - first];
+    if (row->result_count > 1) {
+        static const IrAttributes none;
+        IrShape *elements = ARENA_ARRAY(self->arena, IrShape, row->result_count);
+        for (int32_t k = 0; elements && k < row->result_count; k++) {
+            elements[k] = result_shape(self, row, row->results[k]);
+            operands[k] = value[row->results[k] - first];
+        }
+        IrInstruction tuple = {
+            .opcode = IR_TUPLE,
+            .opcode_name = ir_opcode_name(IR_TUPLE),
+            .name = "results",
+            .shape = {.type = DTYPE_TUPLE, .rank = row->result_count, .elements = elements},
+            .operand_count = row->result_count,
+            .operands = operands,
+            .attributes = &none,
+            .op_name = "",
+            .source_file = ""};
+        root = ir_compose(&self->composer, made, &tuple, row->results[0]);
+    }
+    if (!self->arena->failed) self->composer.computations[made].root = root;
+    arena_release(&self->scratch, mark);
+    return made;
+}
+
+/* Marks what results and effects need; members of operators are not instructions of their own. */
+static void mark_needed(Fuser *self, const IrComputation *body) {
+    const IrAttentions *found = self->found;
+    for (int32_t i = body->first + body->count - 1; i >= body->first; i--) {
+        const IrInstruction *instruction = &self->from->instructions[i];
+        self->needed[i] |= i == body->root || instruction->opcode == IR_PARAMETER ||
+                           instruction->opcode == IR_WHILE || instruction->opcode == IR_CONDITIONAL ||
+                           ir_has_effect(instruction) || found->owner[i] >= 0;
+        if (!self->needed[i] || found->owner[i] >= 0) continue;
+        for (int32_t k = 0; k < instruction->operand_count; k++)
+            self->needed[instruction->operands[k]] = true;
+        for (int32_t k = 0; k < instruction->control_count; k++) self->needed[instruction->control[k]] = true;
+    }
+}
+
+static int32_t add_node(Nodes *nodes, const IrInstruction *instruction, int32_t origin, int64_t position) {
+    nodes->instructions[nodes->count] = *instruction;
+    nodes->positions[nodes->count] = position;
+    nodes->origins[nodes->count] = origin;
+    return nodes->count++;
+}
+
+/* Rounds a widened result to its type. */
+static void add_rounding(Fuser *self, Nodes *nodes, const IrAttention *row, int32_t result, int32_t last) {
+    static const IrAttributes none;
+    int32_t *operand = ARENA_ARRAY(self->arena, int32_t, 1);
+    if (!operand || !is_widened(self, row, result)) return;
+    operand[0] = -1 - self->node[result];
+    const IrInstruction *dot = &self->from->instructions[result];
+    IrInstruction rounding = {.opcode = IR_CONVERT,
+                              .opcode_name = ir_opcode_name(IR_CONVERT),
+                              .name = dot->name,
+                              .shape = dot->shape,
+                              .operand_count = 1,
+                              .operands = operand,
+                              .attributes = &none,
+                              .op_name = dot->op_name,
+                              .source_file = dot->source_file,
+                              .source_line = dot->source_line};
+    self->node[result] = add_node(nodes, &rounding, result, 2 * (int64_t)last + 1);
+}
+
+/* The fusion of an operator and the elements of its results; operands are instructions still. */
+static void add_fusion(Fuser *self, Nodes *nodes, const IrAttention *row, int32_t r) {
+    static const IrAttributes none;
+    const IrInstruction *instructions = self->from->instructions;
+    int32_t *called = ARENA_ARRAY(self->arena, int32_t, 1);
+    IrShape *elements = ARENA_ARRAY(self->arena, IrShape, row->result_count + 1);
+    if (self->arena->failed) return;
+    int32_t last = row->members[0]; /* that the fusion replaces */
+    for (int32_t k = 0; k < row->member_count; k++)
+        if (self->found->owner[row->members[k]] == r) last = row->members[k];
+    for (int32_t k = 0; k < row->result_count; k++) elements[k] = result_shape(self, row, row->results[k]);
+    called[0] = make_body(self, row);
+    const char *name = row->is_backward ? "attention_backward" : "attention";
+    IrInstruction fusion = {.opcode = IR_FUSION,
+                            .opcode_name = ir_opcode_name(IR_FUSION),
+                            .name = name,
+                            .shape = elements[0],
+                            .operand_count = row->operand_count,
+                            .operands = row->operands,
+                            .called_count = 1,
+                            .called = called,
+                            .attributes = &none,
+                            .op_name = instructions[last].op_name,
+                            .source_file = instructions[last].source_file,
+                            .source_line = instructions[last].source_line};
+    if (row->result_count > 1)
+        fusion.shape = (IrShape){.type = DTYPE_TUPLE, .rank = row->result_count, .elements = elements};
+    int32_t made = add_node(nodes, &fusion, last, 2 * (int64_t)last);
+    if (row->result_count == 1) {
+        self->node[row->results[0]] = made;
+        add_rounding(self, nodes, row, row->results[0], last);
+        return;
+    }
+    for (int32_t k = 0; k < row->result_count; k++) {
+        IrAttributes *attributes = ARENA_ARRAY(self->arena, IrAttributes, 1);
+        int32_t *operand = ARENA_ARRAY(self->arena, int32_t, 1);
+        if (self->arena->failed) return;
+        attributes->tuple_index = k;
+        operand[0] = -1 - made;
+        IrInstruction element = {.opcode = IR_GET_TUPLE_ELEMENT,
+                                 .opcode_name = ir_opcode_name(IR_GET_TUPLE_ELEMENT),
+                                 .name = self->from->instructions[row->results[k]].name,
+                                 .shape = elements[k],
+                                 .operand_count = 1,
+                                 .operands = operand,
+                                 .attributes = attributes,
+                                 .op_name = self->from->instructions[row->results[k]].op_name,
+                                 .source_file = ""};
+        self->node[row->results[k]] = add_node(nodes, &element, row->results[k], 2 * (int64_t)last + 1);
+        add_rounding(self, nodes, row, row->results[k], last);
+    }
+}
+
+/* Replaces instructions by their nodes in a list of operands; negative entries are nodes already. */
+static const int32_t *to_nodes(Fuser *self, const int32_t *list, int32_t count) {
+    int32_t *made = ARENA_ARRAY(self->arena, int32_t, count + 1);
+    for (int32_t k = 0; made && k < count; k++) made[k] = list[k] < 0 ? -1 - list[k] : self->node[list[k]];
+    return made;
+}
+
+static AmStatus write_computation(Fuser *self, int32_t computation, int32_t made, AmError *error) {
+    const IrComputation *body = &self->from->computations[computation];
+    int32_t room = body->count + 1;
+    for (int32_t r = 0; r < self->found->count; r++)
+        if (self->found->rows[r].computation == computation)
+            room += 1 + 2 * self->found->rows[r].result_count;
+    Nodes nodes = {.instructions = ARENA_ARRAY(&self->scratch, IrInstruction, room),
+                   .positions = ARENA_ARRAY(&self->scratch, int64_t, room),
+                   .origins = ARENA_ARRAY(&self->scratch, int32_t, room),
+                   .order = ARENA_ARRAY(&self->scratch, int32_t, room),
+                   .place = ARENA_ARRAY(&self->scratch, int32_t, room)};
+    if (self->scratch.failed) return am_fail_memory(error, room);
+    for (int32_t r = 0; r < self->found->count; r++)
+        for (int32_t k = 0; k < self->found->rows[r].operand_count; k++)
+            if (self->found->rows[r].computation == computation && !self->found->rows[r].reason)
+                self->needed[self->found->rows[r].operands[k]] = true;
+    mark_needed(self, body);
+    for (int32_t i = body->first; i < body->first + body->count; i++)
+        if (self->needed[i] && self->found->owner[i] < 0)
+            self->node[i] = add_node(&nodes, &self->from->instructions[i], i, 2 * (int64_t)i);
+    for (int32_t r = 0; r < self->found->count; r++)
+        if (self->found->rows[r].computation == computation && !self->found->rows[r].reason)
+            add_fusion(self, &nodes, &self->found->rows[r], r);
+    for (int32_t n = 0; n < nodes.count && !self->arena->failed; n++) {
+        IrInstruction *node = &nodes.instructions[n];
+        node->operands = to_nodes(self, node->operands, node->operand_count);
+        node->control = NULL;
+        node->control_count = 0;
+    }
+    if (self->arena->failed) return am_fail_memory(error, nodes.count);
+    int32_t ordered = ir_topological_order(nodes.order, nodes.instructions, nodes.count, 0, nodes.positions,
+                                           &self->scratch);
+    if (ordered < 0) return am_fail_memory(error, nodes.count);
+    if (ordered < nodes.count)
+        return am_fail(error, AM_ERROR_INTERNAL, self->from->source,
+                       "attention operators of computation %s depend on one another", body->name);
+    for (int32_t n = 0; n < nodes.count && !self->arena->failed; n++) {
+        IrInstruction instruction = nodes.instructions[nodes.order[n]];
+        int32_t *operands = ARENA_ARRAY(self->arena, int32_t, instruction.operand_count + 1);
+        for (int32_t k = 0; operands && k < instruction.operand_count; k++)
+            operands[k] = nodes.place[instruction.operands[k]];
+        instruction.operands = operands;
+        if (instruction.opcode != IR_FUSION || nodes.origins[nodes.order[n]] < 0 ||
+            self->found->owner[nodes.origins[nodes.order[n]]] < 0)
+            instruction.called = copy_called(self, &instruction);
+        nodes.place[nodes.order[n]] =
+            ir_compose(&self->composer, made, &instruction, nodes.origins[nodes.order[n]]);
+    }
+    if (self->arena->failed) return am_fail_memory(error, nodes.count);
+    self->composer.computations[made].root = nodes.place[self->node[body->root]];
+    return AM_OK;
+}
+
+static int32_t copy_computation(Fuser *self, int32_t computation) {
+    if (self->computation[computation] >= 0 || self->arena->failed) return self->computation[computation];
+    int32_t made = ir_compose_computation(&self->composer, self->from->computations[computation].name);
+    self->computation[computation] = made;
+    return made;
+}
+
+AmStatus ir_fuse_attention(IrModule **module, int32_t **origins, const IrModule *canonical,
+                           const IrAttentions *found, AmError *error) {
+    IrModule *made = ir_module_new(canonical->source);
+    if (!made) return am_fail_memory(error, (int64_t)sizeof *made);
+    Fuser self = {.from = canonical, .found = found, .composer = {.module = made}, .arena = &made->arena};
+    int32_t count = canonical->instruction_count, computations = canonical->computation_count;
+    AmStatus status = AM_OK;
+    self.computation = ARENA_ARRAY(&self.scratch, int32_t, computations + 1);
+    self.node = ARENA_ARRAY(&self.scratch, int32_t, count + 1);
+    self.needed = ARENA_ARRAY(&self.scratch, bool, count + 1);
+    bool *is_written = ARENA_ARRAY(&self.scratch, bool, computations + 1);
+    if (self.scratch.failed) status = am_fail_memory(error, count);
+    else {
+        memset(self.computation, -1, sizeof(int32_t) * (size_t)computations);
+        memset(self.node, -1, sizeof(int32_t) * (size_t)count);
+        made->name = canonical->name;
+        made->aliases = canonical->aliases;
+        made->alias_count = canonical->alias_count;
+        made->is_optimized = canonical->is_optimized;
+        copy_computation(&self, canonical->entry);
+    }
+    /* Copies are discovered while others are written. */
+    for (bool goes_on = true; status == AM_OK && goes_on;) {
+        goes_on = false;
+        for (int32_t c = 0; c < computations && status == AM_OK; c++) {
+            if (self.computation[c] < 0 || is_written[c]) continue;
+            is_written[c] = goes_on = true;
+            ArenaMark mark = arena_mark(&self.scratch);
+            status = write_computation(&self, c, self.computation[c], error);
+            arena_release(&self.scratch, mark);
+        }
+    }
+    if (status == AM_OK && made->arena.failed) status = am_fail_memory(error, count);
+    if (status == AM_OK) status = ir_compose_finish(&self.composer, origins, error);
+    arena_free(&self.scratch);
+    if (status != AM_OK) {
+        ir_module_free(made);
+        return status;
+    }
+    *module = made;
+    return AM_OK;
+}

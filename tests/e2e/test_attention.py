@@ -1,0 +1,174 @@
+"""Attention is recognised by structure, and a plan that fuses it trains like JAX.
+
+The zoo's modules have known numbers of operators. Steps of other forms (jax.nn.dot_product_attention, masks, bias,
+groups, soft cap, 16-bit types, rematerialisation, loops over layers, dropout) are exported as a user would. Fused
+plans of one to four ranks have the losses of JAX's jit, and fewer bytes of activations.
+"""
+# labels: jax e2e
+# timeout: 300
+# cost: 12
+
+import json
+import os
+import pathlib
+import sys
+import tempfile
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import automap, losses, skip_where_missing, succeed
+
+with skip_where_missing():
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+import automap_jax
+
+MODELS = pathlib.Path(os.environ.get("AUTOMAP_SOURCE", ".")) / "datasets" / "models"
+# Forward and backward operators, near misses.
+ZOO = {"gpt2_tiny": (2, 2, 0), "bert_tiny": (2, 2, 0), "t5_tiny": (6, 6, 0), "vit_tiny": (2, 2, 0),
+       "gpt2_bf16_tiny": (2, 2, 0), "fused_tiny": (4, 4, 1), "llama_tiny": (1, 1, 1), "mlp_tiny": (0, 0, 0),
+       "resnet_tiny": (0, 0, 0), "moe_tiny": (0, 0, 0), "lstm_tiny": (0, 0, 0)}
+PLANS = {"one rank": ("1", []), "data": ("2", ["--expert", "data_parallel"]),
+         "tensor": ("2", ["--expert", "megatron"]), "ZeRO": ("4", ["--expert", "zero3"]),
+         "micro-batches": ("2", ["--expert", "data_parallel", "--micro-batches", "2"]),
+         "pipeline": ("2", ["--expert", "even_pipeline", "--micro-batches", "2"])}
+TOLERANCE = 1e-5
+
+BATCH, ROWS, HEADS, SIZE = 4, 24, 4, 8
+MODEL = HEADS * SIZE
+
+
+def heads(x, weight, count=HEADS):
+    return (x @ weight).reshape(x.shape[0], x.shape[1], count, -1)
+
+
+def softmax_attention(q, k, v, change=lambda scores: scores):
+    scores = jnp.einsum("bthe,bshe->bhts", q, k) / np.sqrt(q.shape[-1])
+    causal = jnp.tril(jnp.ones((q.shape[1], k.shape[1]), bool))
+    scores = jnp.where(causal, change(scores), -jnp.inf)
+    return jnp.einsum("bhts,bshe->bthe", jax.nn.softmax(scores, axis=-1), v)
+
+
+def dropped(q, k, v, key=jax.random.PRNGKey(3)):
+    scores = jnp.einsum("bthe,bshe->bhts", q, k)
+    kept = jax.random.bernoulli(key, 0.9, scores.shape)
+    return jnp.einsum("bhts,bshe->bthe", jnp.where(kept, jax.nn.softmax(scores, axis=-1) / 0.9, 0), v)
+
+
+BIAS = np.linspace(-1, 1, HEADS * ROWS * ROWS, dtype=np.float32).reshape(1, HEADS, ROWS, ROWS)
+# Name: the function of q, k, v; heads of k and v; type; rematerialised; operators, forward and backward.
+FORMS = {
+    "einsum": (softmax_attention, HEADS, jnp.float32, False, (1, 1)),
+    "soft cap": (lambda q, k, v: softmax_attention(q, k, v, lambda s: 5 * jnp.tanh(s / 5)), HEADS, jnp.float32,
+                 False, (1, 1)),
+    "library, causal": (lambda q, k, v: jax.nn.dot_product_attention(q, k, v, is_causal=True), HEADS, jnp.float32,
+                        False, (1, 1)),
+    "library, window": (lambda q, k, v: jax.nn.dot_product_attention(q, k, v, local_window_size=(5, 0)), HEADS,
+                        jnp.float32, False, (1, 1)),
+    "library, bias": (lambda q, k, v: jax.nn.dot_product_attention(q, k, v, bias=BIAS), HEADS, jnp.float32, False,
+                      (1, 1)),
+    "library, groups": (lambda q, k, v: jax.nn.dot_product_attention(q, k, v, is_causal=True), 2, jnp.float32,
+                        False, (1, 1)),
+    "bf16": (softmax_attention, HEADS, jnp.bfloat16, False, (1, 1)),
+    "rematerialised": (softmax_attention, HEADS, jnp.float32, True, (2, 1)),
+    "dropout": (dropped, HEADS, jnp.float32, False, (1, 1)),
+}
+
+
+def kinds_of(model):
+    """Forward, backward, near misses; reasons."""
+    rows = json.loads(succeed("info", model, "--json"))["attention"]
+    assert all(bool(row["reason"]) == (row["kind"] == "near miss") for row in rows)
+    return tuple(sum(row["kind"] == kind for row in rows) for kind in ("forward", "backward", "near miss")), rows
+
+
+def step_of(form):
+    attend, groups, dtype, again, _ = FORMS[form]
+
+    def block(weights, x):
+        cast = x.astype(dtype)
+        q, k, v = (heads(cast, weights[name].astype(dtype), count)
+                   for name, count in (("q", HEADS), ("k", groups), ("v", groups)))
+        made = attend(q, k, v).reshape(x.shape[0], ROWS, -1).astype(jnp.float32)
+        return x + made @ weights["o"]
+
+    def loss_of(weights, x, y):
+        return jnp.mean((jax.checkpoint(block)(weights, x) if again else block(weights, x)) ** 2 * y)
+
+    def step(weights, x, y):
+        loss, gradients = jax.value_and_grad(loss_of)(weights, x, y)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients), loss
+
+    values = np.random.default_rng(0)
+    sizes = {"q": MODEL, "k": groups * SIZE, "v": groups * SIZE, "o": MODEL}
+    weights = {name: (values.standard_normal((MODEL, size)) / 4).astype(np.float32) for name, size in sizes.items()}
+    x, y = (values.standard_normal((BATCH, ROWS, MODEL)).astype(np.float32) for _ in range(2))
+    return step, weights, (x, np.abs(y))
+
+
+def train(step, weights, data):
+    made, trained = jax.jit(step), []
+    for _ in range(3):
+        weights, loss = made(weights, *data)
+        trained.append(float(loss))
+    return trained
+
+
+def check(folder, model, source, expected, plans, tolerance=TOLERANCE):
+    for name in plans:
+        ranks, options = PLANS[name]
+        plan = folder / "plan.json"
+        succeed("search", model, "--cluster", f"nominal:{ranks}", "--attention", "fused", *options, "-o", plan)
+        assert json.loads(plan.read_text())["attention"] == "fused"
+        found = losses(model, plan, source, 3)
+        assert np.allclose(found, expected, rtol=tolerance, atol=tolerance), (name, found, expected)
+
+
+def activations(folder, model, attention):
+    plan = folder / "plan.json"
+    succeed("search", model, "--cluster", "nominal:1", "--attention", attention, "--expert", "data_parallel", "-o", plan)
+    document = json.loads(plan.read_text())
+    assert ("attention" in document) == (attention == "fused")
+    return document["predicted"]["devices"][0]["activation_bytes"]
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        for name, expected in ZOO.items():
+            found, rows = kinds_of(MODELS / name / "model.hlo.pb")
+            assert found == expected, (name, found, rows)
+        for name in ("gpt2_tiny", "llama_tiny"):
+            model = MODELS / name / "model.hlo.pb"
+            source = ["--state", MODELS / name / "state.npz", "--data", MODELS / name / "data.npz"]
+            succeed("search", model, "--cluster", "nominal:1", "--attention", "unfused", "--expert", "data_parallel",
+                    "-o", folder / "whole.json")
+            whole = losses(model, folder / "whole.json", source, 3)
+            check(folder, model, source, whole, PLANS, TOLERANCE if name == "gpt2_tiny" else 1e-2)
+        for name, (*_, operators) in FORMS.items():
+            step, weights, data = step_of(name)
+            automap_jax.export(step, (weights, *data), folder)
+            model = folder / "model.hlo.pb"
+            found, rows = kinds_of(model)
+            assert found[:2] == operators, (name, found, rows)
+            source = ["--state", folder / "state.npz", "--data", folder / "data.npz"]
+            check(folder, model, source, train(step, weights, data), ["data", "tensor"],
+                  1e-2 if name == "bf16" else TOLERANCE)
+            if name == "einsum":
+                fused, unfused = (activations(folder, model, form) for form in ("fused", "unfused"))
+                assert fused < 0.6 * unfused, (fused, unfused)
+        mlp = MODELS / "mlp_tiny" / "model.hlo.pb"
+        for form in ("auto", "unfused"):
+            succeed("search", mlp, "--cluster", "nominal:2", "--attention", form, "--expert", "data_parallel", "-o",
+                    folder / f"{form}.json")
+        assert (folder / "auto.json").read_text() == (folder / "unfused.json").read_text()
+        refused = automap("search", mlp, "--cluster", "nominal:2", "--attention", "fused")
+        assert refused.returncode == 2 and "no attention operator" in refused.stderr, refused.stderr
+    print(f"{len(ZOO)} models of the zoo, {len(FORMS)} forms")
+
+
+if __name__ == "__main__":
+    main()
