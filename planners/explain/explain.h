@@ -98,7 +98,8 @@ typedef struct ExplainedTransfer {
     TransferTotal total;
 } ExplainedTransfer;
 
-/* Another number of micro-batches, another schedule, or gathered weights "kept" instead of "redone" (plan.h).
+/* Another number of micro-batches, another schedule, attention in the other form, or gathered weights "kept"
+ * instead of "redone" (plan.h).
  */
 typedef struct ExplainedAlternative {
     const char *what, *value; /* "micro-batches", "32" */

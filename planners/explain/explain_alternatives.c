@@ -1,4 +1,5 @@
-/* Other numbers of micro-batches, other schedules, gathered weights kept or not, and cuts one unit away.
+/* Other numbers of micro-batches, other schedules, the other form of attention, gathered weights kept or not,
+ * and cuts one unit away.
  *
  * A number of micro-batches makes another module of the one that was read, in which dimension classes have
  * other numbers; so the plan is read from its document again with that number alone changed. Units are those
@@ -166,7 +167,7 @@ AmStatus explain_alternatives(Explainer *self) {
     if (may_number && micro_batches > 1) TRY(add_micro_batches(self, micro_batches / 2));
     if (may_number && micro_batches * 2 <= micro_batches_limit(self->whole))
         TRY(add_micro_batches(self, micro_batches * 2));
-    TRY(add_attention(self));
+    if (!self->keeps_attention) TRY(add_attention(self));
     bool gathers = false;
     for (int32_t s = 0; s < self->plan->stage_count; s++)
         gathers |= gathers_weights(self, &self->plan->stages[s]);

@@ -27,8 +27,8 @@ typedef struct Explainer {
     const json_t *root;
     const Cluster *cluster;
     const ExplainOptions *options;
-    bool keeps_micro_batches, keeps_schedule; /* no change of these */
-    const int32_t *places;                    /* [place_count] of cuts, ascending; NULL: not found yet */
+    bool keeps_micro_batches, keeps_schedule, keeps_attention; /* no change of these */
+    const int32_t *places; /* [place_count] of cuts, ascending; NULL: not found yet */
     int32_t place_count;
     double memory_fraction;
     const StopSignal *stop; /* or NULL; ends the listing and the simulation of changes */

@@ -77,6 +77,7 @@ AmStatus plan_climb_list(ClimbBase *base, const Plan *plan, const PlanClimb *sel
                                   .cluster = self->cluster,
                                   .keeps_micro_batches = self->keeps_micro_batches,
                                   .keeps_schedule = self->options->schedule != NULL,
+                                  .keeps_attention = true,
                                   .places = self->places,
                                   .place_count = self->place_count,
                                   .memory_fraction = self->options->memory_fraction,

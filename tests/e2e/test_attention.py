@@ -135,12 +135,26 @@ def activations(folder, model, attention):
     return document["predicted"]["devices"][0]["activation_bytes"]
 
 
+def check_gain(folder):
+    """explain's step in the other form is that of the same recipe in that form."""
+    model, seconds, told = MODELS / "gpt2_tiny" / "model.hlo.pb", {}, {}
+    for form in ("fused", "unfused"):
+        plan = folder / "plan.json"
+        succeed("search", model, "--cluster", "nominal:2", "--attention", form, "--expert", "data_parallel", "-o", plan)
+        seconds[form] = json.loads(plan.read_text())["predicted"]["step_seconds"]
+        rows = json.loads(succeed("explain", plan, model, "--json"))["alternatives"]
+        told |= {row["value"]: row["step_seconds"] for row in rows if row["what"] == "attention"}
+    assert told.keys() == seconds.keys()
+    assert all(np.isclose(told[form], seconds[form], rtol=1e-9) for form in seconds), (told, seconds)
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         for name, expected in ZOO.items():
             found, rows = kinds_of(MODELS / name / "model.hlo.pb")
             assert found == expected, (name, found, rows)
+        check_gain(folder)
         for name in ("gpt2_tiny", "llama_tiny"):
             model = MODELS / name / "model.hlo.pb"
             source = ["--state", MODELS / name / "state.npz", "--data", MODELS / name / "data.npz"]

@@ -116,6 +116,8 @@ def check_changes(root, model, told, path):
                 compare(f"cut {cut['instruction']} {side}", moved, cut[side])
     for row in told["alternatives"]:
         changed = copy(root)
+        if row["what"] == "attention":  # numbers of another module: test_attention.py
+            continue
         if row["what"] == "gathered weights":
             for stage in changed["stages"]:
                 stage["keeps_gathered"] = row["value"] == "kept"
