@@ -29,6 +29,8 @@ def model_file(name):
 def changes(explanation):
     """Yields (description, change) of every simulated change."""
     for row in explanation["alternatives"]:
+        if row["what"] == "attention":  # the user's choice: --attention
+            continue
         yield f"{row['what']} {row['value']}", row
     for cut in explanation["cuts"]:
         for side in ("earlier", "later"):

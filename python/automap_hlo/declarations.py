@@ -283,6 +283,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "am_explain": (c_int, [POINTER(_explanation), _plan, _options, _callbacks, _error]),
     "am_explanation_free": (None, [_explanation]),
     "am_explanation_print": (c_int, [_explanation, c_int, POINTER(c_char_p), POINTER(c_size_t), _error]),
+    "am_diff": (c_int, [_plan, _plan, c_int, _callbacks, POINTER(c_char_p), POINTER(c_size_t), _error]),
     "am_export": (c_int, [_plan, c_char_p, _options, _callbacks, POINTER(c_char_p), POINTER(c_size_t), _error]),
     "am_run": (c_int, [_module, _plan, _options, _callbacks, POINTER(AmRunResult), _error]),
 }
