@@ -315,7 +315,7 @@ static const char *check_users(Finder *self, const Group *group) {
  * of it, so that it cannot be one instruction. */
 static bool depends_on_itself(Finder *self) {
     int32_t count = self->body->count;
-    memset(self->marked, 0, sizeof(bool) * (size_t)count);
+    for (int32_t k = 0; k < count; k++) self->marked[k] = false;
     for (int32_t i = 0; i < count; i++) {
         for (int32_t k = 0; k < self->at[i].operand_count; k++) {
             int32_t operand = operand_of(self, i, k);
