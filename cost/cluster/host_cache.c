@@ -1,5 +1,5 @@
-/* Measurements of this machine in a private folder (base/files/private_folder.h). A lock file stays where it is:
- * removing it would give two processes two locks.
+/* Measurements of this machine in a private folder (base/files/private_folder.h). A lock file stays where it
+ * is: removing it would give two processes two locks.
  */
 #define _GNU_SOURCE /* O_NOFOLLOW, O_CLOEXEC, flock */
 #include "cost/cluster/host_cache.h"

@@ -193,7 +193,9 @@ static AmStatus run_all(PipelineClock *self, AmError *error) {
     }
     for (int32_t s = 0; s < self->stage_count; s++)
         if (self->stages[s].is_waiting)
-            return am_fail(error, AM_ERROR_INTERNAL, "", "the stages' transfers do not meet in one order");
+            return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                           "the stages wait for one another: under this schedule their transfers do not meet "
+                           "in one order");
     return AM_OK;
 }
 

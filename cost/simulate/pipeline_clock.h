@@ -61,7 +61,7 @@ typedef struct PipelineWorker {
     void *user;
 } PipelineWorker;
 
-/* Runs all stages to their ends. Scratch memory is taken from the arena and given back. AM_ERROR_INTERNAL:
+/* Runs all stages to their ends. Scratch memory is taken from the arena and given back. AM_ERROR_INFEASIBLE:
  * the stages wait for one another, each for another transfer. */
 AmStatus pipeline_clock_run(Arena *arena, const PipelineStage *stages, int32_t stage_count,
                             const PipelineChannel *channels, int32_t channel_count,

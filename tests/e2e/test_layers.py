@@ -138,12 +138,19 @@ def check_refusals(model, plan):
     automap("run", model, "--plan", broken, "--state", "random", expect=3)
 
 
+def check_encoder(folder):
+    """A decoder that reads the encoder: 1F1B pipelines whose transfers wait for one another are left out."""
+    model = forms.export("t5", "trees", forms.QUICK["t5"], folder / "t5_trees", forms.sgd)
+    search(model, model.parent / "plan.json", "--micro-batches", "4", "--evaluations", 30, cluster="nominal:4")
+
+
 def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         check_exact(folder)
         for name, form in (("gpt", "scan"), ("llama", "scan"), ("gpt", "sliced")):
             model, plan, losses, given = check_training(folder, name, form)
+        check_encoder(folder)
         check_checkpoints(model, plan, losses, given)
         check_refusals(model, plan)
     print("layers: ok")
