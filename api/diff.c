@@ -10,6 +10,7 @@ static AmStatus open_side(DifferenceSide *side, Cluster **cluster, Arena *arena,
     const char *source = plan->plan->source ? plan->plan->source : name;
     side->name = source;
     side->plan = plan->plan;
+    side->whole = plan->whole;
     TRY(api_plan_document(&side->document, plan, error));
     TRY(cluster_from_json(cluster, arena, plan->plan->cluster_description, source, error));
     side->cluster = *cluster;
@@ -38,7 +39,7 @@ AmStatus api_append_difference(Text *text, const AmPlan *first, const AmPlan *se
     AmStatus status = open_side(&sides[0], &clusters[0], &arena, first, "the first plan", error);
     if (status == AM_OK)
         status = open_side(&sides[1], &clusters[1], &arena, second, "the second plan", error);
-    if (status == AM_OK) status = plan_difference(&difference, &arena, first->whole, sides, stop, error);
+    if (status == AM_OK) status = plan_difference(&difference, &arena, sides, stop, error);
     if (status == AM_OK) status = append(text, difference, format, error);
     cluster_free(clusters[0]);
     cluster_free(clusters[1]);
@@ -59,7 +60,7 @@ AmStatus am_diff(const AmPlan *first, const AmPlan *second, AmFormat format, con
     TRY(api_copy_callbacks(&own, callbacks, error));
     if (format != AM_FORMAT_TEXT && format != AM_FORMAT_JSON)
         return am_fail(error, AM_ERROR_USAGE, "", "format %d: expected text or JSON", (int)format);
-    if (first->whole != second->whole)
+    if (first->module != second->module)
         return am_fail(error, AM_ERROR_USAGE, "", "the plans are of different AmModule handles");
     const StopSignal stop = {.interrupted = own.cancel};
     API_IN_C_LOCALE(

@@ -13,7 +13,7 @@
 
 typedef struct Differ {
     Arena *arena;
-    PlanContext *context;
+    PlanContext *context;        /* of the first plan's module as it is rewritten */
     const DifferenceSide *sides; /* [2] */
     const StopSignal *stop;      /* or NULL */
     const Explanation *explained[2];
@@ -244,12 +244,17 @@ static AmStatus add_decisions(Differ *self) {
                              *const stages[] = {"stages", "schedule", NULL};
     const DifferenceSide *a = &self->sides[0], *b = &self->sides[1];
     bool is_same_cluster = strcmp(a->plan->cluster_sha256, b->plan->cluster_sha256) == 0;
-    bool has_same_cuts = cuts_are_equal(self);
+    bool is_same_form = a->whole->rewriting.fuses_attention == b->whole->rewriting.fuses_attention;
+    bool has_same_cuts = is_same_form && cuts_are_equal(self);
     if (!is_same_cluster)
         TRY(add_decision(self, "cluster", a->plan->cluster_name, b->plan->cluster_name, NULL));
+    if (!is_same_form)
+        TRY(add_decision(self, "attention", a->whole->rewriting.fuses_attention ? "fused" : "unfused",
+                         b->whole->rewriting.fuses_attention ? "fused" : "unfused", NULL));
     if (!has_same_cuts) {
-        json_t *document = copy_document(self);
-        take_keys(document, b->document, stages);
+        /* The instruction numbers of another form of the module mean nothing in the first plan. */
+        json_t *document = is_same_form ? copy_document(self) : NULL;
+        if (document) take_keys(document, b->document, stages);
         TRY(add_decision(self, "stages", stages_text(self, 0), stages_text(self, 1), document));
     } else if (!keys_equal(a->document, b->document, schedule)) {
         json_t *document = copy_document(self);
@@ -379,23 +384,27 @@ static AmStatus add_collectives(Differ *self) {
     return AM_OK;
 }
 
-AmStatus plan_difference(PlanDifference **difference, Arena *arena, PlanContext *context,
-                         const DifferenceSide sides[2], const StopSignal *stop, AmError *error) {
+AmStatus plan_difference(PlanDifference **difference, Arena *arena, const DifferenceSide sides[2],
+                         const StopSignal *stop, AmError *error) {
     AmError failure = {0};
     const ExplainOptions options = {.without_changes = true, .stop = stop};
     Differ self = {.arena = arena,
-                   .context = context,
+                   .context = sides[0].whole,
                    .sides = sides,
                    .stop = stop,
                    .result = ARENA_ARRAY(arena, PlanDifference, 1),
                    .error = error ? error : &failure};
     *difference = self.result;
     if (!self.result) return am_fail_memory(error, (int64_t)sizeof *self.result);
+    if (sides[0].whole->rewriting.splits_layers != sides[1].whole->rewriting.splits_layers)
+        return am_fail(error, AM_ERROR_INPUT, sides[1].name,
+                       "its parameters are not those of the first plan: only one of them splits layers "
+                       "(expected plans of search with the same --layers)");
     self.result->module = sides[0].plan->module_name;
     for (int32_t k = 0; k < 2; k++) {
         Explanation *explanation;
-        TRY(explain_plan(&explanation, arena, context, sides[k].plan, sides[k].document, sides[k].cluster,
-                         &options, self.error));
+        TRY(explain_plan(&explanation, arena, sides[k].whole, sides[k].plan, sides[k].document,
+                         sides[k].cluster, &options, self.error));
         self.explained[k] = explanation;
         self.result->names[k] = sides[k].name;
     }

@@ -9,7 +9,8 @@
 typedef struct DifferenceSide {
     const char *name; /* for the heads of tables */
     const Plan *plan;
-    json_t *document; /* plan_to_json() of it */
+    PlanContext *whole; /* of the module as the plan rewrites it */
+    json_t *document;   /* plan_to_json() of it */
     const Cluster *cluster;
 } DifferenceSide;
 
@@ -60,10 +61,10 @@ typedef struct PlanDifference {
 } PlanDifference;
 
 /* Simulates both plans, each on its cluster, and the first plan with each differing decision of the second.
- * The module is that of `context`, which then owns the contexts made. All memory is the arena's.
- * AM_INTERRUPTED: `stop`, which may be NULL, was set. */
-AmStatus plan_difference(PlanDifference **difference, Arena *arena, PlanContext *context,
-                         const DifferenceSide sides[2], const StopSignal *stop, AmError *error);
+ * Both are of one module that was read, with the same parameters (AM_ERROR_INPUT: only one of them splits
+ * layers). All memory is the arena's. AM_INTERRUPTED: `stop`, which may be NULL, was set. */
+AmStatus plan_difference(PlanDifference **difference, Arena *arena, const DifferenceSide sides[2],
+                         const StopSignal *stop, AmError *error);
 
 /* The caller's reference; NULL: no memory. */
 json_t *plan_difference_to_json(const PlanDifference *difference);

@@ -15,7 +15,7 @@ from typing import Any
 from . import declarations as c
 from .calls import LOG, Call, OptionValue, Progress, Step
 from .inputs import Cluster, Module, PathLike
-from .library import Exclusive, bytes_of, lib, new_struct, text_of
+from .library import Exclusive, bytes_of, call, lib, new_struct, text_of
 from .results import Explanation, Plan, RunResult, Simulation
 
 OnMessage = Callable[[str, str], object]
@@ -104,6 +104,23 @@ def explain(
             lib.am_explanation_free(pointer)
             raise
     return Explanation(pointer, parent)
+
+
+def diff(first: Plan, second: Plan, *, as_json: bool = False) -> str:
+    """The differences of two plans of one Module, as a report or as JSON.
+
+    It has predictions, decisions with the cost of each, parameters and collectives. Each plan is simulated on its
+    cluster. UsageError: the plans are of different Module objects.
+    """
+    text, size = ctypes.c_char_p(), ctypes.c_size_t()
+    format = c.AM_FORMAT_JSON if as_json else c.AM_FORMAT_TEXT
+    with first._module_handle.alone:
+        try:
+            plans = first.handle.pointer, second.handle.pointer
+            call(lib.am_diff, *plans, format, None, byref(text), byref(size))
+            return text_of(ctypes.string_at(text, size.value))
+        finally:
+            lib.am_free(text)
 
 
 def export(plan: Plan, format: str, *, on_message: OnMessage | None = None, **options: OptionValue) -> str:

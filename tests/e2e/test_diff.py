@@ -99,12 +99,24 @@ def check_pair(folder, model, a, b):
     return priced
 
 
+def check_forms(folder, model):
+    """Plans with fused and unfused attention number other instructions, which no decision of one plan may use."""
+    automap("search", model, "--cluster", "nominal:4", *PLANS["data"], "--attention", "fused", "-o", folder / "fused.json")
+    found = json.loads(automap("diff", folder / "data.json", folder / "fused.json", model, "--json"))
+    rows = {row["name"]: row for row in found["decisions"]}
+    assert rows["attention"]["values"] == ["unfused", "fused"], rows
+    assert all(row["alone"]["step_seconds"] is None for row in found["decisions"]), rows
+    step = json.loads(automap("simulate", folder / "fused.json", model, "--json"))["step_seconds"]
+    assert near(found["figures"][0]["values"][1], step)
+
+
 def main():
     with tempfile.TemporaryDirectory() as place:
         folder, model = pathlib.Path(place), MODELS / "gpt2_tiny" / "model.hlo.pb"
         for name, options in PLANS.items():
             automap("search", model, "--cluster", "nominal:4", *options, "-o", folder / f"{name}.json")
         priced = sum(check_pair(folder, model, a, b) for a, b in PAIRS)
+        check_forms(folder, model)
         same = automap("diff", folder / "data.json", folder / "data.json", model)
         assert "the plans have the same decisions" in same
         other = MODELS / "mlp_tiny" / "model.hlo.pb"

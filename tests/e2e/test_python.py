@@ -216,6 +216,15 @@ class Commands(unittest.TestCase):
         self.assertIn("<html", explanation.to_html())
         json.loads(explanation.to_json())
 
+    def test_diff(self):
+        module = automap.Module(MLP)
+        plans = [automap.search(module, "nominal:4", expert=name) for name in ("data_parallel", "zero1")]
+        self.assertIn("axis priorities", automap.diff(*plans))
+        figures = json.loads(automap.diff(*plans, as_json=True))["figures"]
+        self.assertEqual(figures[0]["values"], [plan.step_seconds for plan in plans])
+        with self.assertRaises(automap.UsageError):
+            automap.diff(plans[0], automap.search(MLP, "nominal:4", expert="zero1"))
+
     def test_export_and_run(self):
         plan = automap.search(MLP, "nominal:4", even=True, evaluations=20)
         document = json.loads(automap.export(plan, "jax"))
