@@ -68,6 +68,16 @@ static const char rule_case_computations[] =
     "  m = bf16[<b>,<c>] add(l, n)\n"
     "  ROOT r = (s32[], f32[<b>,<c>], bf16[<b>,<c>], bf16[<a>,<b>], bf16[<a>,<c>]) tuple(j, h, m, x, y) }\n";
 
+/* What fusions call. */
+static const char rule_case_fusions[] =
+    "fused { q = f32[<a>,<d>] parameter(0) k = f32[<b>,<d>] parameter(1)\n"
+    "  s = f32[<a>,<b>] dot(q, k), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
+    "  z = f32[] constant(0) t = f32[<a>] reduce(s, z), dimensions={1}, to_apply=add\n"
+    "  p = f32[<a>,<b>] broadcast(t), dimensions={0}\n"
+    "  o = f32[<a>,<d>] dot(p, k), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+    "  w = f32[<b>,<d>] dot(p, q), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
+    "  ROOT r = (f32[<a>,<d>], f32[<b>,<d>]) tuple(o, w) }\n";
+
 #define X_AB  "x = f32[<a>,<b>] parameter(0) "
 #define X_ABC "x = f32[<a>,<b>,<c>] parameter(0) "
 #define ZERO  "z = f32[] constant(0) "
@@ -277,6 +287,11 @@ static const RuleCase rule_cases[] = {
     {"rng-bit-generator philox",
      "x = u64[3] parameter(0) g = (u64[3], u32[<a>,<b>]) rng-bit-generator(x), algorithm=rng_philox\n"
      "  ROOT v = u32[<a>,<b>] get-tuple-element(g), index=1"},
+    {"fusion of products", "q = f32[<a>,<d>] parameter(0) k = f32[<b>,<d>] parameter(1)\n"
+                           "  f = (f32[<a>,<d>], f32[<b>,<d>]) fusion(q, k), kind=kCustom, calls=fused\n"
+                           "  o = f32[<a>,<d>] get-tuple-element(f), index=0\n"
+                           "  w = f32[<b>,<d>] get-tuple-element(f), index=1\n"
+                           "  ROOT r = (f32[<a>,<d>], f32[<b>,<d>]) tuple(o, w)"},
     {"ragged-dot",
      "x = f32[<a>,<b>] parameter(0) y = f32[2,<b>,<c>] parameter(1) positive_g = s32[2] parameter(2)\n"
      "  ROOT r = f32[<a>,<c>] ragged-dot(x, y, positive_g), lhs_contracting_dims={1}, "
@@ -475,6 +490,7 @@ enum { RULE_CASE_TEXT = 16384 };
 static inline void rule_case_text(char *out, const char *entry, const int64_t *sizes) {
     out += sprintf(out, "HloModule m\n");
     out = rule_case_expand(out, rule_case_computations, sizes);
+    out = rule_case_expand(out, rule_case_fusions, sizes);
     out += sprintf(out, "ENTRY e {\n  ");
     out = rule_case_expand(out, entry, sizes);
     sprintf(out, "\n}\n");
