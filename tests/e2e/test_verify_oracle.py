@@ -24,7 +24,6 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(SOURCE / "tests" / "oracle"))
-MUTATIONS = None if FULL else 80
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
 from program import AUTOMAP, FULL, skip_where_missing
@@ -32,6 +31,7 @@ from program import AUTOMAP, FULL, skip_where_missing
 with skip_where_missing():
     from xla_verdicts import ask_xla
 
+MUTATIONS = None if FULL else 80
 BEFORE = (SOURCE / "tests" / "verify" / "module.hlo.txt").read_text().split("\n", 1)[1]
 
 # --------------------------------------------------------------- Differences
