@@ -67,41 +67,6 @@ def first_difference(left, right):
     return ""
 
 
-def canonical_texts(texts):
-    """canonical() of each text in forks, since XLA may end the process; a message where it refuses."""
-    import pickle
-    results = [None] * len(texts)
-    at = 0
-    while at < len(texts):
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(read)
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-            with os.fdopen(write, "wb") as out:
-                for text in texts[at:]:
-                    try:
-                        result = (True, canonical(text))
-                    except Exception as refused:
-                        result = (False, str(refused))
-                    pickle.dump(result, out)
-                    out.flush()
-            os._exit(0)
-        os.close(write)
-        with os.fdopen(read, "rb") as source:
-            while True:
-                try:
-                    results[at] = pickle.load(source)
-                    at += 1
-                except EOFError:
-                    break
-        os.waitpid(child, 0)
-        if at < len(texts):
-            results[at] = (False, "XLA ended the process")
-            at += 1
-    return results
-
-
 def judge(path, verbose):
     cases = list(texts_of(path.read_text()))
     texts = [text for *_, text in cases]

@@ -88,6 +88,17 @@ def verdict_of(text, module_class, current, lowered):
     return Verdict("", "")
 
 
+def read_bytes(pipe, count):
+    """So many bytes of a pipe; None at its end, or where nothing comes in time."""
+    data = b""
+    while len(data) < count:
+        part = os.read(pipe, count - len(data)) if select.select([pipe], [], [], LONGEST)[0] else b""
+        if not part:
+            return None
+        data += part
+    return data
+
+
 def in_forks(items, answer):
     """answer(item) of each item, in forks; None where XLA ends the process or does not answer in time."""
     results, at = [None] * len(items), 0
@@ -100,18 +111,19 @@ def in_forks(items, answer):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
                 with os.fdopen(write, "wb") as out:
                     for item in items[at:]:
-                        pickle.dump(answer(item), out)
+                        answered = pickle.dumps(answer(item))
+                        out.write(len(answered).to_bytes(8, "little") + answered)
                         out.flush()
             finally:
                 os._exit(0)
         os.close(write)
-        with os.fdopen(read, "rb", 0) as source:
-            while at < len(items) and select.select([source], [], [], LONGEST)[0]:
-                try:
-                    results[at] = pickle.load(source)
-                except EOFError:
-                    break
-                at += 1
+        while at < len(items) and (length := read_bytes(read, 8)):
+            answered = read_bytes(read, int.from_bytes(length, "little"))
+            if not answered:
+                break
+            results[at] = pickle.loads(answered)
+            at += 1
+        os.close(read)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         at += at < len(items)
