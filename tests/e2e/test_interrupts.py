@@ -58,10 +58,22 @@ def check_soon(name, cluster, work):
     return failures
 
 
+def catches_interrupts(process):
+    """Whether the program has got as far as to catch SIGINT: some milliseconds after its start."""
+    try:
+        status = pathlib.Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return False
+    caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught, 16) >> (signal.SIGINT - 1) & 1)
+
+
 def interrupt(model, plan, moment):
     """Exit code, seconds that the search went on after the interrupt, and what it said; no code where it had ended."""
     words = [AUTOMAP, "search", model, "--cluster", "C", "--evaluations", "100000000", "-o", plan]
     search = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while search.poll() is None and not catches_interrupts(search.pid):
+        time.sleep(0.001)
     time.sleep(moment)
     begin = time.monotonic()
     if search.poll() is not None:
@@ -80,8 +92,7 @@ def check_model(name, chance, work):
     files = sorted((MODELS / name).glob("model.hlo.pb*"))
     plan, failures, longest = work / f"{name}.json", [], 0
     for k in range(MOMENTS):
-        # The program has caught the signal some milliseconds after its start.
-        moment = 0.05 + chance.random() * (0.1 if k < 3 else 1)
+        moment = chance.random() * (0.1 if k < 3 else 1)
         plan.unlink(missing_ok=True)
         code, seconds, said = interrupt(files[0], plan, moment)
         longest = max(longest, seconds)
