@@ -67,6 +67,10 @@ AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const
 /* Gives `whole` a context that one of the two made of it, which it then owns and plan_context_for()
  * finds. */
 void plan_context_adopt(PlanContext *whole, PlanContext *split);
+/* Those that `whole` has adopted: with these ranges recomputed; of `base`, which is `whole` or has ranges
+ * recomputed, in micro-batches. NULL: there is none. */
+const PlanContext *plan_context_find_recomputed(const PlanContext *whole, const RecomputedRanges *ranges);
+const PlanContext *plan_context_find_split(const PlanContext *base, const MicroBatching *settings);
 
 /* Sets the plan's relaxations, by name, to the context's. */
 AmStatus micro_batches_state_relaxations(Plan *plan, Arena *arena, const PlanContext *context,

@@ -226,32 +226,41 @@ void plan_context_adopt(PlanContext *whole, PlanContext *split) {
     whole->splits = split;
 }
 
-AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const MicroBatching *settings,
-                          AmError *error) {
-    const PlanContext *base = whole;
-    PlanContext *split = whole->splits, *made;
-    if (settings->recomputed.count > 0) {
-        while (split && (split->micro_batches != 1 || !same_ranges(split, &settings->recomputed)))
-            split = split->next_split;
-        if (!split) {
-            TRY(plan_context_recompute(&made, whole, &settings->recomputed, settings->stop, error));
-            plan_context_adopt(whole, split = made);
-        }
-        base = split;
-        split = whole->splits;
-    }
-    *context = base;
-    if (settings->micro_batches <= 1) return AM_OK;
+const PlanContext *plan_context_find_recomputed(const PlanContext *whole, const RecomputedRanges *ranges) {
+    const PlanContext *split = whole->splits;
+    while (split && (split->micro_batches != 1 || !same_ranges(split, ranges))) split = split->next_split;
+    return split;
+}
+
+const PlanContext *plan_context_find_split(const PlanContext *base, const MicroBatching *settings) {
+    const PlanContext *split = plan_context_whole(base)->splits;
     while (split && (split->micro_batches != settings->micro_batches || split->base != base ||
                      split->relaxations != settings->relaxations ||
                      split->separate_backward != settings->separate_backward))
         split = split->next_split;
-    if (!split) {
-        TRY(plan_context_split(&made, base, settings, error));
-        plan_context_adopt(whole, split = made);
+    return split;
+}
+
+AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const MicroBatching *settings,
+                          AmError *error) {
+    PlanContext *made;
+    *context = whole;
+    if (settings->recomputed.count > 0) {
+        *context = plan_context_find_recomputed(whole, &settings->recomputed);
+        if (!*context) {
+            TRY(plan_context_recompute(&made, whole, &settings->recomputed, settings->stop, error));
+            plan_context_adopt(whole, made);
+            *context = made;
+        }
     }
-    *context = split;
-    return AM_OK;
+    if (settings->micro_batches <= 1) return AM_OK;
+    const PlanContext *base = *context;
+    *context = plan_context_find_split(base, settings);
+    if (*context) return AM_OK;
+    AmStatus status = plan_context_split(&made, base, settings, error);
+    *context = status == AM_OK ? made : base;
+    if (status == AM_OK) plan_context_adopt(whole, made);
+    return status;
 }
 
 AmStatus plan_context_split(PlanContext **split, const PlanContext *base, const MicroBatching *settings,

@@ -480,6 +480,21 @@ static int32_t emit_condition(TimeEmitter *self, const IrShape *carried, int32_t
     return block.computation;
 }
 
+/* Only operators with one result may leave the loop of a level. */
+static AmStatus check_results(const TimeAxis *axis, int32_t level, AmError *error) {
+    for (int32_t i = 0; i < axis->rules->entry_count; i++) {
+        const IrInstruction *instruction = &axis->module->instructions[i];
+        if (instruction->shape.type != DTYPE_TUPLE || !is_written(axis, i)) continue;
+        for (ResultKind kind = RESULT_SUM; kind <= RESULT_LAST; kind++)
+            if (leaves_loop(axis, i, level, kind))
+                return am_fail(error, AM_ERROR_INFEASIBLE, axis->module->source,
+                               "cannot be split exactly into %d micro-batches: the results of %s are of "
+                               "different kinds",
+                               axis->settings.micro_batches, instruction->name);
+    }
+    return AM_OK;
+}
+
 static AmStatus emit_turns(TimeEmitter *self, int32_t level, AmError *error) {
     const TimeAxis *axis = self->axis;
     static const ResultKind kinds[] = {RESULT_SUM, RESULT_STACK, RESULT_AVERAGE, RESULT_LAST};
@@ -508,6 +523,7 @@ static AmStatus emit_turns(TimeEmitter *self, int32_t level, AmError *error) {
     self->carries[0].next = time_add(self, &self->body, IR_ADD, &scalar, step, 2, NULL);
     for (int32_t i = 0; i < entry_count; i++)
         if (is_written(axis, i)) emit_inside(self, &self->body, i);
+    TRY(check_results(axis, level, error));
     for (int32_t i = 0; i < entry_count; i++)
         for (size_t k = 0; k < kind_count; k++)
             results[(size_t)i * kind_count + k] = is_written(axis, i) && leaves_loop(axis, i, level, kinds[k])

@@ -374,7 +374,8 @@ static AmStatus ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state,
         least = path->weight;
     }
     if (from < 0)
-        return am_fail(error, AM_ERROR_INTERNAL, self->module->source, "lowering %s: no value to box from",
+        return am_fail(error, AM_ERROR_INFEASIBLE, self->module->source,
+                       "lowering %s: its stage has no copy of the value from which it can be resharded",
                        self->module->instructions[i].name);
     return reshard_value(self, i, leaf, shape, from, state, value, error);
 }

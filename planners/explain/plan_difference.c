@@ -206,6 +206,13 @@ static const struct StagePart {
     {"gathered weights kept", {"keeps_gathered"}, NULL},
 };
 
+/* The number of devices in all stages. */
+static int32_t count_devices(const Plan *plan) {
+    int32_t count = 0;
+    for (int32_t s = 0; s < plan->stage_count; s++) count += plan->stages[s].mesh.device_count;
+    return count;
+}
+
 static AmStatus add_stage(Differ *self, int32_t s) {
     static const char *const mesh[] = {"mesh", "devices", NULL};
     const json_t *a = stage_of(self->sides[0].document, s), *b = stage_of(self->sides[1].document, s);
@@ -245,15 +252,17 @@ static AmStatus add_decisions(Differ *self) {
     const DifferenceSide *a = &self->sides[0], *b = &self->sides[1];
     bool is_same_cluster = strcmp(a->plan->cluster_sha256, b->plan->cluster_sha256) == 0;
     bool is_same_form = a->whole->rewriting.fuses_attention == b->whole->rewriting.fuses_attention;
-    bool has_same_cuts = is_same_form && cuts_are_equal(self);
+    bool has_same_devices = count_devices(a->plan) == count_devices(b->plan);
+    bool has_same_cuts = is_same_form && has_same_devices && cuts_are_equal(self);
     if (!is_same_cluster)
         TRY(add_decision(self, "cluster", a->plan->cluster_name, b->plan->cluster_name, NULL));
     if (!is_same_form)
         TRY(add_decision(self, "attention", a->whole->rewriting.fuses_attention ? "fused" : "unfused",
                          b->whole->rewriting.fuses_attention ? "fused" : "unfused", NULL));
     if (!has_same_cuts) {
-        /* The instruction numbers of another form of the module mean nothing in the first plan. */
-        json_t *document = is_same_form ? copy_document(self) : NULL;
+        /* The instruction numbers of another form of the module, and more devices, mean nothing in the first
+         * plan. */
+        json_t *document = is_same_form && has_same_devices ? copy_document(self) : NULL;
         if (document) take_keys(document, b->document, stages);
         TRY(add_decision(self, "stages", stages_text(self, 0), stages_text(self, 1), document));
     } else if (!keys_equal(a->document, b->document, schedule)) {

@@ -62,8 +62,8 @@ static MicroBatching batching_of(const HybridPlans *self, const HybridContext *c
                            .stop = &self->costs->stop};
 }
 
-/* Makes the context out of the module as read, which is only read, so that several may be made side by side.
- */
+/* Finds the context among those of the module, or makes it. The module is only read, so that several may be
+ * made side by side. */
 static AmStatus split_context(const HybridPlans *self, HybridContext *context, AmError *error) {
     const MicroBatching settings = batching_of(self, context);
     const ProblemSettings of_problem = {.space = SPACE_AUTO,
@@ -76,14 +76,18 @@ static AmStatus split_context(const HybridPlans *self, HybridContext *context, A
     int32_t *device = ARENA_ARRAY(&context->arena, int32_t, 1);
     if (!device) return am_fail_memory(error, 4);
     context->context = self->whole;
+    const PlanContext *known = NULL;
     if (context->recomputed.count > 0) {
-        TRY(plan_context_recompute(&context->repeating, self->whole, &context->recomputed, settings.stop,
-                                   error));
-        context->context = context->repeating;
+        known = plan_context_find_recomputed(self->whole, &context->recomputed);
+        if (!known)
+            TRY(plan_context_recompute(&context->repeating, self->whole, &context->recomputed, settings.stop,
+                                       error));
+        context->context = known ? known : context->repeating;
     }
     if (context->micro_batches > 1) {
-        TRY(plan_context_split(&context->owned, context->context, &settings, error));
-        context->context = context->owned;
+        known = plan_context_find_split(context->context, &settings);
+        if (!known) TRY(plan_context_split(&context->owned, context->context, &settings, error));
+        context->context = known ? known : context->owned;
     }
     TRY(schedule_alternates(&context->alternates, &context->arena, context->context, error));
     return problem_create(&context->problem, context->context, self->cluster, &mesh, device, &of_problem,

@@ -372,8 +372,13 @@ AmStatus refine_plan(Plan *plan, int64_t left, int64_t cap, bool *is_cut, int64_
     AmStatus status = refine_stage(&stage, &price, arena, problem, error);
     *evaluations += problem->budget.evaluations;
     *is_cut = problem->budget.is_cut;
-    if (status == AM_OK && stage.override_count > plan->stages[0].override_count)
-        status = take_stage(plan, &stage, arena, context, cluster, options, error);
+    if (status == AM_OK && stage.override_count > plan->stages[0].override_count) {
+        AmError refusal = {0};
+        status = take_stage(plan, &stage, arena, context, cluster, options, &refusal);
+        /* Overrides that exclude one another: the plan stays as it was. */
+        if (status == AM_ERROR_INPUT) status = AM_OK;
+        else if (status != AM_OK && error) *error = refusal;
+    }
     problem_free(problem);
     return status;
 }

@@ -148,6 +148,50 @@ def check_gain(folder):
     assert all(np.isclose(told[form], seconds[form], rtol=1e-9) for form in seconds), (told, seconds)
 
 
+def sgd_step(loss):
+    def step(weights, x, y):
+        value, gradients = jax.value_and_grad(loss)(weights, x, y)
+        return jax.tree.map(lambda w, g: w - 0.05 * g, weights, gradients), value
+
+    return step
+
+
+def check_learned_scale(folder):
+    """The backward operator sums the gradient of a weight of the scores, which micro-batches cannot take apart."""
+    def loss(weights, x, y):
+        q, k, v = (jnp.einsum("bsd,dhe->bhse", x, weights[name]) for name in "qkv")
+        scores = jnp.einsum("bhse,bhte->bhst", q, k) * weights["scale"]
+        made = jnp.einsum("bhst,bhte->bhse", jax.nn.softmax(scores, -1), v)
+        return jnp.mean((made.transpose(0, 2, 1, 3).reshape(x.shape) - y) ** 2)
+
+    values = np.random.default_rng(1)
+    weights = {name: values.standard_normal((16, 4, 4)).astype(np.float32) / 4 for name in "qkv"}
+    x, y = (values.standard_normal((8, 16, 16)).astype(np.float32) for _ in range(2))
+    automap_jax.export(sgd_step(loss), (weights | {"scale": np.float32(1)}, x, y), folder)
+    model, plan = folder / "model.hlo.pb", folder / "plan.json"
+    for recipe in ("data_parallel", "even_pipeline"):
+        refused = automap("search", model, "--cluster", "nominal:2", "--attention", "fused", "--micro-batches", "2",
+                          "--expert", recipe)
+        assert refused.returncode == 4 and "cannot be split exactly" in refused.stderr, refused
+    succeed("search", model, "--cluster", "nominal:2", "--micro-batches", "2", "--evaluations", "30", "-o", plan)
+    succeed("explain", plan, model)
+    succeed("search", model, "--cluster", "nominal:2", "--attention", "fused", "--evaluations", "30", "-o", plan)
+
+
+def check_whole_remat(folder):
+    """Pipelines of a step whose whole loss is recomputed are left out where a stage lacks a value."""
+    def loss(weights, x, y):
+        for weight in weights:
+            x = x + jnp.tanh(x @ weight)
+        return jnp.mean((x - y) ** 2)
+
+    values = np.random.default_rng(2)
+    weights = [values.standard_normal((16, 16)).astype(np.float32) / 4 for _ in range(2)]
+    x, y = (values.standard_normal((8, 16, 16)).astype(np.float32) for _ in range(2))
+    automap_jax.export(sgd_step(jax.checkpoint(loss)), (weights, x, y), folder)
+    succeed("search", folder / "model.hlo.pb", "--cluster", "nominal:2", "--evaluations", "30")
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
@@ -174,6 +218,8 @@ def main():
             if name == "einsum":
                 fused, unfused = (activations(folder, model, form) for form in ("fused", "unfused"))
                 assert fused < 0.6 * unfused, (fused, unfused)
+        check_learned_scale(folder)
+        check_whole_remat(folder)
         mlp = MODELS / "mlp_tiny" / "model.hlo.pb"
         for form in ("auto", "unfused"):
             succeed("search", mlp, "--cluster", "nominal:2", "--attention", form, "--expert", "data_parallel", "-o",

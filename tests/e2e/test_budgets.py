@@ -105,6 +105,12 @@ def check_tight(name, work):
     assert all(device["peak_bytes"] <= 0.9 * TIGHT_BYTES for device in devices), devices
 
 
+def check_excluding_overrides(name, cluster, fraction):
+    """Overrides that exclude one another are left out, and the search goes on."""
+    done = automap("search", model_file(name), "--cluster", cluster, "--memory-fraction", fraction, "--json")
+    assert done.returncode == 0, done.stderr
+
+
 def main():
     draw = random.Random(int(os.environ.get("AUTOMAP_SEED", "1")))
     for name, cluster, options in SEARCHES:
@@ -115,6 +121,7 @@ def main():
         for name, cluster in EXPLAINED:
             check_changes(name, cluster, pathlib.Path(work))
         check_tight("gpt2_tiny", pathlib.Path(work))
+    check_excluding_overrides("gpt2_tiny", "nominal:4", 0.0001769513)
     print(f"{len(SEARCHES)} searches with growing budgets, {len(EXPLAINED)} explained plans: ok")
 
 

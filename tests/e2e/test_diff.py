@@ -121,6 +121,9 @@ def main():
         assert "the plans have the same decisions" in same
         other = MODELS / "mlp_tiny" / "model.hlo.pb"
         assert "data.json" in automap("diff", folder / "data.json", folder / "zero1.json", other, status=3)
+        automap("search", model, "--cluster", "nominal:2", "--expert", "data_parallel", "-o", folder / "two.json")
+        fewer = json.loads(automap("diff", folder / "data.json", folder / "two.json", model, "--json"))["decisions"]
+        assert {row["name"] for row in fewer} == {"cluster", "stages"}, fewer
         automap("diff", folder / "data.json", model, status=2)
         assert "PLAN stands before MODEL" in automap("diff", folder / "data.json", model, folder / "zero1.json", status=3)
     print(f"{len(PAIRS)} pairs of plans, {priced} decisions priced")
