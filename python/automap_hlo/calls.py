@@ -11,6 +11,7 @@ import ctypes
 import dataclasses
 import json
 import logging
+import operator
 import os
 import signal
 import threading
@@ -85,10 +86,20 @@ def options(command: str) -> tuple[Option, ...]:
     return tuple(found)
 
 
-def option_text(value: Scalar) -> bytes:
-    if isinstance(value, bool):
+def option_text(key: str, value: Scalar) -> bytes:
+    """The text of one value. Numbers may be those of other packages, such as NumPy's. TypeError names the option."""
+    if isinstance(value, (str, bytes, os.PathLike)):
+        return bytes_of(value)
+    if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):
         return b"true" if value else b"false"
-    return bytes_of(repr(value) if isinstance(value, float) else str(value) if isinstance(value, int) else value)
+    try:
+        return str(operator.index(value)).encode()  # type: ignore[arg-type]
+    except TypeError:
+        pass
+    try:
+        return repr(float(value)).encode()  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise TypeError(f"option {key}: expected a number, a text or a path, not {type(value).__name__}") from None
 
 
 class Call:
@@ -126,9 +137,9 @@ class Call:
         self.callbacks.cancel = ctypes.pointer(self._cancel)
 
     def _set(self, key: str, value: OptionValue) -> None:
-        is_list = isinstance(value, Sequence) and not isinstance(value, str)
+        is_list = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
         for single in value if is_list else () if value is None else (value,):  # type: ignore[union-attr]
-            call(lib.am_options_set, self.options, bytes_of(key), option_text(single))  # type: ignore[arg-type]
+            call(lib.am_options_set, self.options, bytes_of(key), option_text(key, single))  # type: ignore[arg-type]
 
     def _guard(self, function: Callable[..., object] | None, *arguments: Any) -> int:
         """Calls a function of the user; returns whether the call has to stop."""

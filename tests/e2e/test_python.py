@@ -216,6 +216,16 @@ class Commands(unittest.TestCase):
         self.assertIn("<html", explanation.to_html())
         json.loads(explanation.to_json())
 
+    def test_option_types(self):
+        import decimal
+        import fractions
+
+        for value in (decimal.Decimal("0.8"), fractions.Fraction(4, 5)):
+            automap.simulate(self.plan, memory_fraction=value)
+        automap.search(MLP, "nominal:2", evaluations=b"5")
+        with self.assertRaisesRegex(TypeError, "option evaluations: .* not complex"):
+            automap.search(MLP, "nominal:2", evaluations=1j)
+
     def test_diff(self):
         module = automap.Module(MLP)
         plans = [automap.search(module, "nominal:4", expert=name) for name in ("data_parallel", "zero1")]
