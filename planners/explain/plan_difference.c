@@ -187,7 +187,7 @@ static const char *mesh_of(const Differ *self, int32_t side, int32_t s) {
 static const char *count_of(const Differ *self, int32_t side, int32_t s, const char *key) {
     const json_t *value = json_object_get(stage_of(self->sides[side].document, s), key);
     if (json_is_array(value)) return arena_format(self->arena, "%d", (int)json_array_size(value));
-    return value && json_is_true(value) ? "yes" : "no";
+    return json_is_true(value) ? "yes" : "no";
 }
 
 /* Parts of a stage that are compared. Another mesh has other axes, which axis priorities and overrides name,
