@@ -306,10 +306,6 @@ static inline Text attention_text(const AttentionForm *form) {
 
 static inline void attention_free(AttentionRegion *self) {
     if (self->plain_memory) self->device->back_end->release(self->device, self->plain_memory);
-    for (int32_t k = 0; k < REGION_MOST_ARRAYS; k++) {
-        free(self->inputs[k]);
-        free(self->outputs[k]);
-    }
     free(self->scratch);
     arena_free(&self->arena);
     ir_module_free(self->canonical);
@@ -345,7 +341,7 @@ static inline AmStatus attention_prepare(AttentionRegion *self, KernelDevice *de
             k < self->input_count ? region->parameters[k] : region->outputs[k - self->input_count];
         operands[k] = k;
         self->wrapper.values[k] = (ProgramValue){.shape = region->values[inner].shape, .storage = k};
-        void *memory = calloc(1, (size_t)ir_shape_bytes(&region->values[inner].shape) + 1);
+        void *memory = arena_alloc(&self->arena, (size_t)ir_shape_bytes(&region->values[inner].shape) + 1);
         if (!memory) return am_fail_memory(error, ir_shape_bytes(&region->values[inner].shape));
         if (k < self->input_count) self->inputs[k] = memory;
         else self->outputs[k - self->input_count] = memory;
