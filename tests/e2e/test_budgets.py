@@ -105,9 +105,10 @@ def check_tight(name, work):
     assert all(device["peak_bytes"] <= 0.9 * TIGHT_BYTES for device in devices), devices
 
 
-def check_excluding_overrides(name, cluster, fraction):
+def check_excluding_overrides(name, cluster, fraction, work):
     """Overrides that exclude one another are left out, and the search goes on."""
-    done = automap("search", model_file(name), "--cluster", cluster, "--memory-fraction", fraction, "--json")
+    done = automap("search", model_file(name), "--cluster", cluster, "--memory-fraction", fraction, "-o",
+                   work / "overrides.json")  # fmt: skip
     assert done.returncode == 0, done.stderr
 
 
@@ -121,7 +122,7 @@ def main():
         for name, cluster in EXPLAINED:
             check_changes(name, cluster, pathlib.Path(work))
         check_tight("gpt2_tiny", pathlib.Path(work))
-    check_excluding_overrides("gpt2_tiny", "nominal:4", 0.0001769513)
+        check_excluding_overrides("gpt2_tiny", "nominal:4", 0.0001769513, pathlib.Path(work))
     print(f"{len(SEARCHES)} searches with growing budgets, {len(EXPLAINED)} explained plans: ok")
 
 
