@@ -141,13 +141,13 @@ const char *layers_choice_name(LayersChoice choice) {
  * read. */
 static AmStatus read_layers(SearchSettings *settings, const AmOptions *options, AmError *error) {
     const SearchOptions *search = &settings->options;
-    const char *text = option_text(options, "layers");
+    int32_t choice = LAYERS_AUTO;
     const char *other = search->pin_count > 0                   ? "--pin"
                         : option_has(options, "keep-shardings") ? "--keep-shardings"
                         : search->objective == OBJECTIVE_PAPER  ? "--objective paper"
                                                                 : NULL;
-    for (int32_t k = 0; text && k < LAYERS_CHOICES; k++)
-        if (strcmp(text, layers_choice_name((LayersChoice)k)) == 0) settings->layers = (LayersChoice)k;
+    option_choice(options, "layers", &choice);
+    settings->layers = (LayersChoice)choice;
     if (settings->layers == LAYERS_SPLIT && other)
         return am_fail(error, AM_ERROR_USAGE, "", "--layers split: %s names parameters of the module as read",
                        other);
