@@ -23,6 +23,21 @@ static int32_t *copy_indices(Arena *arena, const int32_t *indices, int32_t count
     return copy;
 }
 
+IrInstruction ir_serving(const IrInstruction *served, IrOpcode opcode, const IrShape *shape,
+                         const int32_t *operands, int32_t operand_count, const IrAttributes *attributes) {
+    static const IrAttributes none;
+    return (IrInstruction){.opcode = opcode,
+                           .opcode_name = ir_opcode_name(opcode),
+                           .name = ir_opcode_name(opcode),
+                           .shape = *shape,
+                           .operand_count = operand_count,
+                           .operands = operands,
+                           .attributes = attributes ? attributes : &none,
+                           .op_name = served->op_name,
+                           .source_file = served->source_file,
+                           .source_line = served->source_line};
+}
+
 int32_t ir_compose(IrComposer *composer, int32_t computation, const IrInstruction *instruction,
                    int32_t origin) {
     Arena *arena = &composer->module->arena;

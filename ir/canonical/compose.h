@@ -25,6 +25,10 @@ typedef struct IrComposer {
 
 /* Computation 0 is the entry. */
 int32_t ir_compose_computation(IrComposer *composer, const char *name);
+/* An instruction named by its opcode that serves another one, whose op_name and source it has. `attributes`
+ * NULL: none. Shape, operands and attributes are not copied. */
+IrInstruction ir_serving(const IrInstruction *served, IrOpcode opcode, const IrShape *shape,
+                         const int32_t *operands, int32_t operand_count, const IrAttributes *attributes);
 /* Appends a copy of *instruction; its index in the computation. Operands and
  * called computations are copied too. */
 int32_t ir_compose(IrComposer *composer, int32_t computation, const IrInstruction *instruction,

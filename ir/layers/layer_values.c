@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-static const IrAttributes no_attributes;
-
 const IrInstruction *split_instruction(const Splitter *self, int32_t made) {
     return ir_composed(&self->composer, 0, made);
 }
@@ -18,16 +16,7 @@ static int32_t append(Splitter *self, IrInstruction *made) {
 int32_t split_add(Splitter *self, IrOpcode opcode, const IrShape *shape, const int32_t *operands,
                   int32_t operand_count, const IrAttributes *attributes) {
     const IrInstruction *served = &self->from->instructions[self->origin];
-    IrInstruction made = {.opcode = opcode,
-                          .opcode_name = ir_opcode_name(opcode),
-                          .name = ir_opcode_name(opcode),
-                          .shape = *shape,
-                          .operand_count = operand_count,
-                          .operands = operands,
-                          .attributes = attributes ? attributes : &no_attributes,
-                          .op_name = served->op_name,
-                          .source_file = served->source_file,
-                          .source_line = served->source_line};
+    IrInstruction made = ir_serving(served, opcode, shape, operands, operand_count, attributes);
     return append(self, &made);
 }
 

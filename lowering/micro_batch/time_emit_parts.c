@@ -9,21 +9,10 @@
 #include "lowering/micro_batch/time_emit.h"
 #include "propagation/sharding/reduction_identity.h"
 
-static const IrAttributes no_attributes;
-
 int32_t time_add(TimeEmitter *self, const TimeBlock *block, IrOpcode opcode, const IrShape *shape,
                  const int32_t *operands, int32_t operand_count, const IrAttributes *attributes) {
     const IrInstruction *served = &self->axis->module->instructions[block->origin];
-    IrInstruction made = {.opcode = opcode,
-                          .opcode_name = ir_opcode_name(opcode),
-                          .name = ir_opcode_name(opcode),
-                          .shape = *shape,
-                          .operand_count = operand_count,
-                          .operands = operands,
-                          .attributes = attributes ? attributes : &no_attributes,
-                          .op_name = served->op_name,
-                          .source_file = served->source_file,
-                          .source_line = served->source_line};
+    const IrInstruction made = ir_serving(served, opcode, shape, operands, operand_count, attributes);
     return ir_compose(&self->composer, block->computation, &made, block->origin);
 }
 
