@@ -5,6 +5,7 @@
 
 #include "api/handles.h"
 #include "base/files/file.h"
+#include "lowering/plan_file/plan_parts.h"
 
 AmPlan *api_new_plan(AmModule *module, AmError *error) {
     AmPlan *self = calloc(1, sizeof *self);
@@ -229,15 +230,6 @@ AmStatus am_plan_device(const AmPlan *plan, int32_t k, AmDevice *facts, AmError 
 
 /* ---- parameters ---- */
 
-/* "data+model" of the axes that split a dimension, "" for none. */
-static const char *join_axes(Arena *arena, const json_t *axes) {
-    char *joined = arena_copy_string(arena, "");
-    for (size_t a = 0; joined && a < json_array_size(axes); a++)
-        joined =
-            arena_format(arena, "%s%s%s", joined, a ? "+" : "", json_string_value(json_array_get(axes, a)));
-    return joined;
-}
-
 static AmStatus describe_parameter(AmPlanParameter *row, Arena *arena, const PlanContext *context, int32_t p,
                                    const json_t *parameter, AmError *error) {
     const IrParameter *from = &context->roles->parameters[p];
@@ -247,7 +239,7 @@ static AmStatus describe_parameter(AmPlanParameter *row, Arena *arena, const Pla
     const char **axes = ARENA_ARRAY(arena, const char *, rank + 1);
     char *text = arena_copy_string(arena, "[");
     for (int32_t d = 0; axes && text && d < rank; d++) {
-        axes[d] = join_axes(arena, json_array_get(sharding, (size_t)d));
+        axes[d] = plan_axes_text(arena, json_array_get(sharding, (size_t)d));
         if (axes[d]) text = arena_format(arena, "%s%s%s", text, d ? "," : "", *axes[d] ? axes[d] : "-");
     }
     if (text) text = arena_format(arena, "%s]", text);

@@ -70,6 +70,14 @@ AmStatus plan_decided_sha256(char hex[65], const json_t *root, AmError *error) {
     return status;
 }
 
+const char *plan_axes_text(Arena *arena, const json_t *axes) {
+    const char *joined = "";
+    for (size_t a = 0; joined && a < json_array_size(axes); a++)
+        joined =
+            arena_format(arena, "%s%s%s", joined, a ? "+" : "", json_string_value(json_array_get(axes, a)));
+    return joined;
+}
+
 const IrInstruction *plan_class_instruction(const PlanContext *context, const DimensionClass *class) {
     int32_t index =
         class->named_by_parameter ? context->roles->parameters[class->number].instruction : class->number;

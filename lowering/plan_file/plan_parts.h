@@ -23,6 +23,8 @@ AmStatus plan_json_sha256(char hex[65], const json_t *value, AmError *error);
  */
 AmStatus plan_decided_sha256(char hex[65], const json_t *root, AmError *error);
 
+/* "data+model" for the axes that split a dimension, "" for none; NULL: no memory. */
+const char *plan_axes_text(Arena *arena, const json_t *axes);
 /* How every parameter lies: [{"number", "path", "stage", "sharding": [["data"], []]}]. */
 AmStatus plan_parameters_to_json(json_t **parameters, const Plan *plan, const PlanContext *context,
                                  AmError *error);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lowering/plan_file/plan_parts.h"
 #include "planners/explain/layer_names.h"
 
 typedef struct Differ {
@@ -290,12 +291,8 @@ static const char *parameter_text(const Differ *self, int32_t side, int32_t p) {
     if (self->sides[0].plan->stage_count > 1 || self->sides[1].plan->stage_count > 1)
         text = arena_format(self->arena, "stage %d ", (int)json_integer_value(json_object_get(row, "stage")));
     for (size_t d = 0; text && d < json_array_size(sharding); d++) {
-        const json_t *axes = json_array_get(sharding, d);
-        text = arena_format(self->arena, "%s%s", text, d ? "," : "[");
-        for (size_t k = 0; text && k < json_array_size(axes); k++)
-            text = arena_format(self->arena, "%s%s%s", text, k ? "+" : "",
-                                json_string_value(json_array_get(axes, k)));
-        if (json_array_size(axes) == 0 && text) text = arena_format(self->arena, "%s-", text);
+        const char *axes = plan_axes_text(self->arena, json_array_get(sharding, d));
+        text = axes ? arena_format(self->arena, "%s%s%s", text, d ? "," : "[", *axes ? axes : "-") : NULL;
     }
     return text ? arena_format(self->arena, json_array_size(sharding) ? "%s]" : "%s[]", text) : NULL;
 }
