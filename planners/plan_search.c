@@ -24,6 +24,7 @@
 #include "planners/problem/search_watch.h"
 #include "planners/search_additions.h"
 #include "planners/search_numbers.h"
+#include "planners/single_stage/assignment_search.h"
 #include "planners/single_stage/single_stage.h"
 
 /* The largest number of a module's instructions for which a pipeline is simulated in some ten
@@ -345,6 +346,7 @@ static AmStatus search_space(SearchContext *self, const StopSignal *end, AmError
     bool is_paper = options->objective == OBJECTIVE_PAPER, spans_stages = search_spans_stages(options);
     double start = clock_seconds();
     if (options->initial) TRY(search_check_given(options->initial, self->cluster, error));
+    TRY(assignment_search_check(options, error));
     if (is_paper) TRY(search_as_paper(self, error));
     else if (spans_stages) TRY(search_stages(self, error));
     else TRY(search_one_stage(self, error));

@@ -69,6 +69,15 @@ static AmStatus make_agent(AssignmentSearch *self, AmError *error) {
     return trained_agent_create(&self->agent, &settings, ASSIGNMENT_FEATURES, NULL, 0, "", error);
 }
 
+AmStatus assignment_search_check(const SearchOptions *options, AmError *error) {
+    const AgentSettings settings = assignment_settings();
+    Agent *agent;
+    if (!options->policy || strcmp(options->policy, UNTRAINED) == 0) return AM_OK;
+    TRY(assignment_agent_read(&agent, &settings, options->policy, error));
+    agent_free(agent);
+    return AM_OK;
+}
+
 AmStatus assignment_search_open(AssignmentSearch **search, SingleStageSearch *stages, AmError *error) {
     AssignmentSearch *self = *search = calloc(1, sizeof *self);
     if (!self) return am_fail_memory(error, sizeof *self);

@@ -17,6 +17,9 @@ typedef struct AssignmentSearch AssignmentSearch;
 AmStatus assignment_search_open(AssignmentSearch **search, SingleStageSearch *stages, AmError *error);
 void assignment_search_close(AssignmentSearch *search);
 
+/* Reads options->policy, if it is a file: AM_ERROR_INPUT before the search, whatever the search needs. */
+AmStatus assignment_search_check(const SearchOptions *options, AmError *error);
+
 /* Prices plans until the search has `until` evaluations, must end, or finds nothing new. */
 AmStatus assignment_search_run(AssignmentSearch *search, int64_t until, AmError *error);
 
