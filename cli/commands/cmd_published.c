@@ -178,14 +178,34 @@ static AmStatus choose(const Cli *cli, Arena *arena, const PublishedRun *runs, i
     return am_fail(error, AM_ERROR_INPUT, cli->arguments[0], "expected rows below the first line");
 }
 
-static AmStatus write_files(const Cli *cli, const PublishedRow *rows, double memory_fraction,
-                            AmError *error) {
+/* Fails for a row that is not predicted, at its line. */
+static AmStatus fail_row(const PublishedRow *row, const FileBytes *bytes, AmError *error) {
+    const char *text = bytes->data, *end = text + bytes->length, *at = text;
+    for (int64_t line = 1; line < row->run->line && at < end; line++) {
+        const char *next = memchr(at, '\n', (size_t)(end - at));
+        at = next ? next + 1 : end;
+    }
+    AmStatus code = row->error.code == AM_OK ? AM_ERROR_INPUT : row->error.code;
+    return am_fail_at(error, code, bytes->name, text, bytes->length, at - text, "%s", failure_of(row));
+}
+
+static AmStatus write_files(const Cli *cli, const PublishedRow *rows, const FileBytes *bytes,
+                            double memory_fraction, AmError *error) {
     const char *module = cli_text(cli, "--write-module"), *plan = cli_text(cli, "--write-plan");
     if (!module && !plan) return AM_OK;
-    if (rows[0].outcome != PUBLISHED_PREDICTED)
-        return am_fail(error, AM_ERROR_INPUT, cli->arguments[0], "line %lld: %s",
-                       (long long)rows[0].run->line, failure_of(&rows[0]));
+    if (rows[0].outcome != PUBLISHED_PREDICTED) return fail_row(&rows[0], bytes, error);
     return published_write(&rows[0], memory_fraction, module, plan, error);
+}
+
+/* Fails for the first row that is refused if no row is predicted. */
+static AmStatus check_predicted(const PublishedRow *rows, int32_t count, const FileBytes *bytes,
+                                AmError *error) {
+    const PublishedRow *refused = NULL;
+    for (int32_t k = 0; k < count; k++) {
+        if (rows[k].outcome == PUBLISHED_PREDICTED) return AM_OK;
+        if (rows[k].outcome == PUBLISHED_FAILED && !refused) refused = &rows[k];
+    }
+    return refused ? fail_row(refused, bytes, error) : AM_OK;
 }
 
 static AmStatus run_rows(const Cli *cli, Arena *arena, const FileBytes *bytes, AmError *error) {
@@ -201,7 +221,8 @@ static AmStatus run_rows(const Cli *cli, Arena *arena, const FileBytes *bytes, A
     AmStatus status = published_predict(rows, count, memory_fraction, progress.watch, error);
     search_progress_end(&progress);
     TRY(status);
-    TRY(write_files(cli, rows, memory_fraction, error));
+    TRY(check_predicted(rows, count, bytes, error));
+    TRY(write_files(cli, rows, bytes, memory_fraction, error));
     return cli_has(cli, "--json") ? print_json(cli, rows, count, error) : print_text(cli, rows, count, error);
 }
 

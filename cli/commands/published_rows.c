@@ -77,7 +77,10 @@ static AmStatus read_schedule(ScheduleKind *kind, const PublishedRun *run, AmErr
     *kind = is_plain                     ? SCHEDULE_1F1B
             : strcmp(name, "zb_1p") == 0 ? SCHEDULE_ZB_H1 /* as much memory as 1f1b */
                                          : schedule_kind_find(name);
-    if (*kind == SCHEDULE_KINDS) return REFUSE(error, "schedule %.60s cannot be planned", name);
+    if (*kind == SCHEDULE_KINDS)
+        return REFUSE(
+            error, "schedule %.60s cannot be planned (expected none, gpipe, 1f1b, zb_h1 or interleaved_1f1b)",
+            name);
     return AM_OK;
 }
 

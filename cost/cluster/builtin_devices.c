@@ -222,6 +222,12 @@ const char *cluster_builtin_device_named(const char *name) {
     return NULL;
 }
 
+const char *cluster_builtin_device_hint(char hint[SUGGEST_HINT_BYTES], const char *name) {
+    const char *names[DEVICE_COUNT];
+    for (int k = 0; k < DEVICE_COUNT; k++) names[k] = devices[k].name;
+    return suggest_hint(hint, name, names, DEVICE_COUNT);
+}
+
 json_t *cluster_builtin_device_type(const char *name) {
     const DeviceRow *row = NULL;
     for (int k = 0; k < DEVICE_COUNT; k++)

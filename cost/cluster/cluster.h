@@ -15,6 +15,7 @@
 #include "base/arena.h"
 #include "base/dtype.h"
 #include "base/status.h"
+#include "base/suggest.h"
 #include "base/text.h"
 
 #define CLUSTER_DEFAULT_MEMORY_FRACTION 0.9
@@ -126,6 +127,8 @@ json_t *cluster_builtin_link(const char *name);
 /* The name of the device type with this name or alias, in upper or lower case ("h100": "H100-80GB"); NULL
  * for an unknown one. */
 const char *cluster_builtin_device_named(const char *name);
+/* Writes "; did you mean NAME?" for the device type nearest to a name, or "" (suggest.h). Returns `hint`. */
+const char *cluster_builtin_device_hint(char hint[SUGGEST_HINT_BYTES], const char *name);
 /* The name of the link that usually joins devices of this type to a switch in their server; NULL for an
  * unknown one. */
 const char *cluster_builtin_device_link(const char *name);

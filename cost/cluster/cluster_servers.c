@@ -40,7 +40,11 @@ static void add_cube(json_t *edges, const char *link, int servers, int devices) 
 
 AmStatus cluster_of_servers(json_t **description, const ClusterServers *servers, AmError *error) {
     const char *type = cluster_builtin_device_named(servers->device_type);
-    if (!type) return am_fail(error, AM_ERROR_INPUT, "", "unknown device %.60s", servers->device_type);
+    if (!type) {
+        char hint[SUGGEST_HINT_BYTES];
+        return am_fail(error, AM_ERROR_INPUT, "", "unknown device %.60s%s", servers->device_type,
+                       cluster_builtin_device_hint(hint, servers->device_type));
+    }
     const char *inside = cluster_builtin_device_link(type);
     json_t *device = cluster_builtin_device_type(type);
     int32_t per_server = servers->per_server < servers->devices ? servers->per_server : servers->devices;

@@ -153,6 +153,12 @@ def check_messages(path):
         assert done.returncode == 2 and words in done.stderr, (options, done)
     done = automap("published", path, "--row", len(PLANNED) + 2, "--write-plan", WORK / "p.json")
     assert done.returncode == 3 and "unknown device" in done.stderr, done
+    for changes, line, words in (([dict(model="gtp")], 2, "unknown model gtp (expected gpt,"),
+                                 ([dict(device="A100-80G")], 2, "did you mean A100-80GB?"),
+                                 ([dict(data="", tensor="", pipeline=""), dict(heads=7)], 3, "a multiple of 7 heads")):
+        done = automap("published", write_runs("none.csv", changes))
+        assert done.returncode == 3 and not done.stdout, done
+        assert f"none.csv:{line}:1: " in done.stderr and words in done.stderr, done
 
 
 runs = write_runs("runs.csv", [*PLANNED, *(changes for changes, _ in REFUSED)])
