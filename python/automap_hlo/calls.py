@@ -115,6 +115,7 @@ class Call:
         on_episode: Callable[[dict[str, Any]], object] | None = None,
     ) -> None:
         self.options = ctypes.POINTER(c.AmOptions)()
+        self._command = command
         call(lib.am_options_new, byref(self.options), command)
         try:
             for key, value in values.items():
@@ -138,8 +139,15 @@ class Call:
 
     def _set(self, key: str, value: OptionValue) -> None:
         is_list = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+        if is_list and len(value) > 1 and self._is_single(key):  # type: ignore[arg-type]
+            raise ValueError(f"option {key}: expected one value, got {len(value)}")  # type: ignore[arg-type]
         for single in value if is_list else () if value is None else (value,):  # type: ignore[union-attr]
             call(lib.am_options_set, self.options, bytes_of(key), option_text(key, single))  # type: ignore[arg-type]
+
+    def _is_single(self, key: str) -> bool:
+        """Whether the option may be given once only; False for an unknown one, which the library reports."""
+        command = next(name for name, number in COMMANDS.items() if number == self._command)
+        return any(row.key == key.replace("_", "-") and not row.is_repeatable for row in options(command))
 
     def _guard(self, function: Callable[..., object] | None, *arguments: Any) -> int:
         """Calls a function of the user; returns whether the call has to stop."""

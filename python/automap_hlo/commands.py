@@ -14,9 +14,9 @@ from typing import Any
 
 from . import declarations as c
 from .calls import LOG, Call, OptionValue, Progress, Step
-from .inputs import Cluster, Module, PathLike
+from .inputs import Cluster, Module, PathLike, cluster_of, module_of
 from .library import Exclusive, bytes_of, call, lib, new_struct, text_of
-from .results import Explanation, Plan, RunResult, Simulation
+from .results import Explanation, Plan, RunResult, Simulation, check_plan
 
 OnMessage = Callable[[str, str], object]
 OnProgress = Callable[[Progress], object]
@@ -39,8 +39,7 @@ def search(
     `is_interrupted`. Without one, Ctrl-C raises KeyboardInterrupt and on_progress raises Interrupted.
     InfeasibleError: no plan fits the memory; its `report` has the nearest plan.
     """
-    module = module if isinstance(module, Module) else Module(module)
-    cluster = cluster if isinstance(cluster, Cluster) else Cluster(cluster)
+    module, cluster = module_of(module), cluster_of(cluster)
     pointer = ctypes.POINTER(c.AmPlan)()
     parents = module.handle, cluster.handle
     with Call(
@@ -66,10 +65,9 @@ def simulate(
     **options: OptionValue,
 ) -> Simulation:
     """Predicts a step of the plan, on its own cluster or another one. The plan need not fit the memory."""
-    if cluster is not None and not isinstance(cluster, Cluster):
-        cluster = Cluster(cluster)
+    cluster = None if cluster is None else cluster_of(cluster)
     pointer = ctypes.POINTER(c.AmSimulation)()
-    parents = (plan.handle, *((cluster.handle,) if cluster else ()))
+    parents = (check_plan(plan).handle, *((cluster.handle,) if cluster else ()))
     with Call(c.AM_COMMAND_SIMULATE, options, on_message=on_message) as call, plan._module_handle.alone:
         other = cluster.handle.pointer if cluster else None
         try:
@@ -93,7 +91,7 @@ def explain(
     There is no partial result: Ctrl-C raises KeyboardInterrupt, a true result of on_progress Interrupted.
     """
     pointer = ctypes.POINTER(c.AmExplanation)()
-    parent = plan.handle
+    parent = check_plan(plan).handle
     with Call(
         c.AM_COMMAND_EXPLAIN, options, on_progress=on_progress, on_message=on_message
     ) as call, plan._module_handle.alone:
@@ -114,7 +112,8 @@ def diff(first: Plan, second: Plan, *, as_json: bool = False) -> str:
     """
     text, size = ctypes.c_char_p(), ctypes.c_size_t()
     format = c.AM_FORMAT_JSON if as_json else c.AM_FORMAT_TEXT
-    with first._module_handle.alone:
+    check_plan(second, "second")
+    with check_plan(first, "first")._module_handle.alone:
         try:
             plans = first.handle.pointer, second.handle.pointer
             call(lib.am_diff, *plans, format, None, byref(text), byref(size))
@@ -128,7 +127,7 @@ def export(plan: Plan, format: str, *, on_message: OnMessage | None = None, **op
 
     InfeasibleError: the other system cannot hold the same plan.
     """
-    parent = plan.handle
+    parent = check_plan(plan).handle
     text, size = ctypes.c_char_p(), ctypes.c_size_t()
     with Call(c.AM_COMMAND_EXPORT, options, on_message=on_message) as call, plan._module_handle.alone:
         try:
@@ -156,9 +155,9 @@ def run(
     Ctrl-C and a true result of on_step stop the run after a step; requested files are written.
     A process has one run at a time: a second call waits. RunError: a rank failed, or the loss was not finite.
     """
-    module = module if isinstance(module, Module) else Module(module)
+    module = module_of(module)
     handle = module.handle
-    plan_pointer = plan.handle.pointer if plan else None
+    plan_pointer = None if plan is None else check_plan(plan).handle.pointer
     result = new_struct(c.AmRunResult)
     with Call(c.AM_COMMAND_RUN, options, on_step=on_step, on_message=on_message) as call, RUN, handle.alone:
         status = call.status(lib.am_run, handle.pointer, plan_pointer, after=(byref(result),))

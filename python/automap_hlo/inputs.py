@@ -11,9 +11,19 @@ from ctypes import byref
 from functools import cached_property
 
 from . import declarations as c
-from .library import Handle, Owner, bytes_of, call, lib, new_struct, text_of
+from .library import Handle, Owner, bytes_of, call, json_bytes, lib, new_struct, text_of
 
 PathLike = str | os.PathLike[str]
+
+
+def module_of(value: "Module | PathLike") -> "Module":
+    """The module, read from a file where `value` is a path."""
+    return value if isinstance(value, Module) else Module(value)
+
+
+def cluster_of(value: "Cluster | PathLike") -> "Cluster":
+    """The cluster, found by its name or path where `value` is one."""
+    return value if isinstance(value, Cluster) else Cluster(value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +114,7 @@ class Cluster(Owner):
     @classmethod
     def from_json(cls, text: str | bytes, name: str = "<memory>") -> "Cluster":
         """A cluster file in memory. `name` stands for the file in errors."""
-        data = text.encode() if isinstance(text, str) else text
+        data = json_bytes(text)
         pointer = ctypes.POINTER(c.AmCluster)()
         call(lib.am_cluster_parse, byref(pointer), data, len(data), bytes_of(name))
         self = cls.__new__(cls)

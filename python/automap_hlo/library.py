@@ -56,6 +56,13 @@ def bytes_of(value: str | bytes | os.PathLike[str]) -> bytes:
     return data
 
 
+def json_bytes(value: str | bytes) -> bytes:
+    """The text of a file in memory. TypeError: it is an object, not its text."""
+    if not isinstance(value, (str, bytes)):
+        raise TypeError(f"expected the text of a file, such as that of json.dumps, not {type(value).__name__}")
+    return value.encode() if isinstance(value, str) else value
+
+
 def known(value: float) -> float | None:
     """A number; None for NAN."""
     return None if math.isnan(value) else value

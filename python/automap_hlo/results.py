@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import Any
 
 from . import declarations as c
-from .inputs import Module, PathLike
-from .library import Handle, Owner, bytes_of, call, known, lib, new_struct, take_text, text_of
+from .inputs import Module, PathLike, module_of
+from .library import Handle, Owner, bytes_of, call, json_bytes, known, lib, new_struct, take_text, text_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +72,13 @@ def device_of(function: Any, pointer: Any, k: int) -> Device:
     return Device(*(getattr(facts, field.name) for field in dataclasses.fields(Device)))
 
 
+def check_plan(value: "Plan", name: str = "plan") -> "Plan":
+    """The plan. TypeError: it is something else, such as the path of a plan file."""
+    if not isinstance(value, Plan):
+        raise TypeError(f"{name}: expected a Plan, such as Plan('plan.json', module), not {type(value).__name__}")
+    return value
+
+
 class Plan(Owner):
     """A plan of a module on a cluster: from `search`, or from a plan file.
 
@@ -80,19 +87,21 @@ class Plan(Owner):
 
     is_interrupted = False
 
-    def __init__(self, path: PathLike, module: Module) -> None:
-        """Reads a plan file and checks it against the module."""
+    def __init__(self, path: PathLike, module: Module | PathLike) -> None:
+        """Reads a plan file and checks it against the module, which may be given by its path."""
         pointer = ctypes.POINTER(c.AmPlan)()
+        module = module_of(module)
         handle = module.handle
         with handle.alone:
             call(lib.am_plan_read, byref(pointer), handle.pointer, bytes_of(path))
         self._set(pointer, module, handle)
 
     @classmethod
-    def from_json(cls, text: str | bytes, module: Module, name: str = "<memory>") -> "Plan":
+    def from_json(cls, text: str | bytes, module: Module | PathLike, name: str = "<memory>") -> "Plan":
         """A plan file in memory. `name` stands for the file in errors."""
-        data = text.encode() if isinstance(text, str) else text
+        data = json_bytes(text)
         pointer = ctypes.POINTER(c.AmPlan)()
+        module = module_of(module)
         handle = module.handle
         with handle.alone:
             call(lib.am_plan_parse, byref(pointer), handle.pointer, data, len(data), bytes_of(name))

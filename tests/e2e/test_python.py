@@ -226,6 +226,22 @@ class Commands(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "option evaluations: .* not complex"):
             automap.search(MLP, "nominal:2", evaluations=1j)
 
+    def test_arguments(self):
+        """Modules and clusters may be paths; plans may not. Values of the wrong type are named."""
+        text = self.plan.to_json()
+        self.assertEqual(automap.Plan.from_json(text, MLP).step_seconds, self.plan.step_seconds)
+        calls = (automap.simulate, automap.explain, lambda plan: automap.export(plan, "jax"),
+                 lambda plan: automap.diff(self.plan, plan), lambda plan: automap.run(MLP, plan, **RANDOM))  # fmt: skip
+        for call in calls:
+            with self.assertRaisesRegex(TypeError, "expected a Plan, such as .* not str"):
+                call("plan.json")
+        with self.assertRaisesRegex(TypeError, "expected the text of a file, .* not dict"):
+            automap.Cluster.from_json({})
+        with self.assertRaisesRegex(TypeError, "expected the text of a file, .* not dict"):
+            automap.Plan.from_json({}, MLP)
+        with self.assertRaisesRegex(ValueError, "option memory_fraction: expected one value, got 2"):
+            automap.simulate(self.plan, memory_fraction=[0.5, 0.6])
+
     def test_diff(self):
         module = automap.Module(MLP)
         plans = [automap.search(module, "nominal:4", expert=name) for name in ("data_parallel", "zero1")]
