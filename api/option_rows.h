@@ -75,12 +75,12 @@
 
 /* ---- simulate ---- */
 
-#define SIMULATE_ROWS(ROW)                                                                       \
-    OPTION_ROW_PROFILE(ROW)                                                                      \
-    OPTION_ROW_MEMORY_FRACTION(ROW)                                                              \
-    ROW("jitter", "F", "random delay of operators, as a mean fraction of their time", false,     \
-        RULE_NUMBER(0, 10))                                                                      \
-    ROW("seed", "N", "seed of the jitter (default 0)", false, RULE_NUMBER(0, 9007199254740992.)) \
+#define SIMULATE_ROWS(ROW)                                                                   \
+    OPTION_ROW_PROFILE(ROW)                                                                  \
+    OPTION_ROW_MEMORY_FRACTION(ROW)                                                          \
+    ROW("jitter", "F", "random delay of operators, as a mean fraction of their time", false, \
+        RULE_NUMBER(0, 10))                                                                  \
+    ROW("seed", "N", "seed of the jitter (default 0)", false, RULE_INTEGER(0, INT64_MAX))    \
     ROW("slow", "DEVICE=FACTOR,...", "slow devices: operators take FACTOR times as long", false, RULE_TEXT)
 
 #define SIMULATE_OUTPUT_ROWS(ROW)                                                                  \

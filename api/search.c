@@ -103,10 +103,11 @@ static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error
     const char *profile = option_text(options, "profile"), *path = option_text(options, "init-plan");
     if (profile) TRY(attach_profile(job, profile, error));
     TRY(choose_layers(job, path, error));
-    bool is_fixed = search->searcher == SEARCHER_BASELINE || search->searcher == SEARCHER_RANDOM;
-    if (path && is_fixed)
-        return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: --searcher %s starts from no plan",
-                       searcher_name(search->searcher));
+    if (path && search->searcher == SEARCHER_BASELINE)
+        return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: --expert %s starts from no plan",
+                       search->called);
+    if (path && search->searcher == SEARCHER_RANDOM)
+        return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: --searcher random starts from no plan");
     if (path) TRY(plan_read(&initial, &plan->root, &plan->arena, plan->module, path, error));
     TRY(search_settings_fuse(&plan->whole, &job->settings, initial, options, error));
     TRY(search_settings_complete(&job->settings, &plan->arena, options, plan->whole, error));

@@ -42,8 +42,13 @@ static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmE
         objective == OBJECTIVE_PAPER ? SEARCH_PAPER_EPISODES : search_default_evaluations((Searcher)searcher);
     option_integer(options, "evaluations", &search->evaluations);
     if (option_has(options, "expert") && !option_has(options, "searcher")) searcher = SEARCHER_BASELINE;
-    if (option_has(options, "expert") != (searcher == SEARCHER_BASELINE))
-        return am_fail(error, AM_ERROR_USAGE, "", "--searcher expert and --expert NAME go together");
+    if (searcher == SEARCHER_BASELINE && !option_has(options, "expert"))
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--searcher expert prices one baseline: expected --expert NAME");
+    if (searcher != SEARCHER_BASELINE && option_has(options, "expert"))
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--expert %s prices one baseline: --searcher %s does not apply",
+                       option_text(options, "expert"), searcher_name((Searcher)searcher));
     if (option_has(options, "evaluations") && searcher == SEARCHER_EXHAUSTIVE)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--searcher exhaustive prices every plan: --evaluations does not apply");

@@ -37,11 +37,11 @@ static AmStatus read_slowdowns(SimulationOptions *settings, Arena *arena, const 
 
 static AmStatus read_settings(SimulationOptions *settings, Arena *arena, const AmOptions *options,
                               const Cluster *cluster, AmError *error) {
-    double seed = 0;
+    int64_t seed = 0;
     *settings = (SimulationOptions){.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION, .with_details = true};
     option_number(options, "memory-fraction", &settings->memory_fraction);
     option_number(options, "jitter", &settings->jitter);
-    option_number(options, "seed", &seed);
+    option_integer(options, "seed", &seed);
     settings->seed = (uint64_t)seed;
     return read_slowdowns(settings, arena, options, cluster, error);
 }

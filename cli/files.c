@@ -30,6 +30,7 @@ static const FileUse uses[] = {
     {.option = "--profile", .command = "run"},
     {.option = "--profile", .command = "cluster"},
     {.option = "--checkpoint", .command = "agent train"},
+    {.option = "--checkpoint", .command = "agent train-search"},
     {.option = "--roles", .input = "roles"},
     {.option = "--cluster", .input = "cluster"},
     {.option = "--profile", .input = "profile"},
@@ -37,7 +38,11 @@ static const FileUse uses[] = {
     {.option = "--state", .input = "state", .word = "random"},
     {.option = "--data", .input = "data"},
     {.option = "--init-plan", .input = "plan", .is_improved = true},
+    {.option = "--eval", .input = "module"},
+    {.option = "--eval-data", .input = "data"},
+    {.option = "--eval-roles", .input = "roles"},
     {.option = "--agent", .input = "agent"},
+    {.option = "--policy", .input = "policy", .word = "untrained"},
     {.option = "--import", .input = "file", .word = "hwloc"},
 };
 enum { USE_COUNT = sizeof uses / sizeof uses[0], MOST_OUTPUTS = 16 };

@@ -33,12 +33,18 @@ static const CliCommand *find_in(const CliCommand *const *commands, const char *
     return *commands;
 }
 
+/* Options that stand alone, without a command. */
+static const char *const first_options[] = {"--help", "--version"};
+enum { FIRST_OPTIONS = sizeof first_options / sizeof *first_options };
+
 static AmStatus fail_unknown_command(const char *name, AmError *error) {
     const char *names[MOST_NAMES] = {"help", "version"};
     char hint[SUGGEST_HINT_BYTES];
     size_t count = 2;
     for (const CliSection *section = cli_sections; section->title; section++)
         count = add_names(names, count, section->commands);
+    if (name[0] == '-' && name[1] && *suggest_hint(hint, name, first_options, FIRST_OPTIONS))
+        return am_fail(error, AM_ERROR_USAGE, "", "unknown option %.100s%s", name, hint);
     if (name[0] == '-' && name[1])
         return am_fail(error, AM_ERROR_USAGE, "",
                        "%.100s: an option before the command (expected automap COMMAND ARGUMENT... %.100s)",
@@ -196,6 +202,9 @@ static AmStatus answer(int count, char **words, AmError *error) {
     }
     if (strcmp(words[0], "version") == 0 || strcmp(words[0], "--version") == 0 ||
         strcmp(words[0], "-V") == 0) {
+        if (count > 1)
+            return am_fail(error, AM_ERROR_USAGE, "", "one argument too many: %.200s (expected automap %s)",
+                           words[1], words[0]);
         print_version();
         return AM_OK;
     }

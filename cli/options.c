@@ -162,6 +162,9 @@ AmStatus cli_parse(Cli *cli, const CliCommand *command, int count, char **argume
     }
     if (cli->argument_count < command->least_arguments) {
         if (cli->argument_count == 0) return usage_error(cli, error, "expected ", command->arguments);
+        if (cli->argument_count > 1)
+            return am_fail(error, AM_ERROR_USAGE, "", "expected automap %s %s, got %d arguments",
+                           command->name, command->arguments, cli->argument_count);
         return am_fail(error, AM_ERROR_USAGE, "", "expected automap %s %s, got one argument, %.200s",
                        command->name, command->arguments, cli->arguments[0]);
     }

@@ -148,6 +148,21 @@ def mistakes():
         (2, "both be on stdout", "explain", "plan.json", MLP, "--html", "-"),
         (2, "did you mean agent train", "agent", "trian"),
         (2, "unknown command", "probe"),
+        (2, "got 2 arguments", "diff", "plan.json", "gpt.json"),
+        (2, "expected automap version", "version", "3"),
+        (2, "did you mean --help?", "--hlp"),
+        (2, "-1: expected an integer", *simulate, "plan.json", MLP, "--seed", "-1"),
+        # The policy is read before the search, which may be too short to need it.
+        (3, "nosuch: cannot be opened", *search, "--policy", "nosuch", "--evaluations", "5"),
+        (3, "half.npz", *search, "--policy", "half.npz", "--evaluations", "5", "--even"),
+        (2, "--expert zero1 prices one baseline: --searcher exact", *search, "--expert", "zero1", "--searcher", "exact"),
+        (2, "--expert fsdp starts from no plan", *search, "--expert", "fsdp", "--init-plan", "plan.json"),
+        # Files that are read are not replaced.
+        (2, "would replace the policy", "search", MLP, "--cluster", "nominal:2", "--policy", "half.npz", "-o", "half.npz"),
+        (2, "would replace the data", *run, "--eval", MLP, "--eval-data", "half.npz", "--log", "half.npz"),
+        (2, "would replace the module", *run, "--eval", "module.hlo.txt", "--eval-data", DATA, "--log", "module.hlo.txt"),
+        (2, "would replace the module", "agent", "train-search", "module.hlo.txt", "--checkpoint", "module.hlo.txt", "-o",
+         "x.safetensors"),
         (2, "a file without a command", MLP),
     ]
 
