@@ -39,14 +39,14 @@ copy_libraries() {
     while read -r library; do cp -L "$library" "$tree/lib/"; done
 }
 
-# The programs, without debugging information, that look for libraries and test data in the pack.
+# The programs of the default build, without debugging information, that look for libraries and test data in the pack.
 build_programs() {
   local source=$1 build=$2 tree=$3 log=$2/pack.log launcher=() targets=(automap bench_dqn bench_kernels) test
   mkdir -p "$build"
   if command -v ccache >/dev/null; then launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache); fi
   while read -r test; do targets+=("$(basename "$test" .c)"); done < <(
     find "$source/tests" -name 'test_*cuda*.c' -o -name 'test_*nvrtc*.c' | LC_ALL=C sort)
-  cmake -S "$source" -B "$build" -G Ninja "${launcher[@]}" -DCMAKE_BUILD_TYPE=Release -DAUTOMAP_CUDA=ON \
+  cmake -S "$source" -B "$build" -G Ninja "${launcher[@]}" -DAUTOMAP_CUDA=ON \
     -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON -DAUTOMAP_TEST_DATA=. -DAUTOMAP_STAND_IN_KERNELS=stand_in/kernels \
     -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON '-DCMAKE_INSTALL_RPATH=$ORIGIN/../lib' \
     -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags >"$log" 2>&1 || { tail -5 "$log"; return 1; }

@@ -14,7 +14,9 @@ if ! command -v nvcc >/dev/null && [ ! -x "${CUDA_PATH:-/usr/local/cuda}/bin/nvc
   exit 77
 fi
 cd "${AUTOMAP_SOURCE:-$(dirname "$0")/../..}"
+# The build of the pack lies beside the other one, so that ccache shares what both compile.
 build=$(cd "${AUTOMAP_BUILD:-build}" && pwd)
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -35,8 +37,8 @@ fi
 toolkit=$(dirname "$(dirname "$(realpath "$(command -v nvcc || echo "${CUDA_PATH:-/usr/local/cuda}/bin/nvcc")")")")
 cc -O2 -std=gnu17 -shared -fPIC -I. -Iinclude -I"$toolkit/include" -DSTAND_IN_SOURCE='"."' -DSTAND_IN_FOLDER='"stand_in/kernels"' \
   tests/cuda/stand_in/nccl.c executor/array/wide.c base/dtype.c base/float_format.c -o "$work/libnccl.so.2"
-AUTOMAP_PACK_BUILD=$build/pack bench/gpu.sh --pack "$work/pack" --nccl "$work/libnccl.so.2" | tee "$work/log"
-stand_ins=$build/pack/tests/stand_in
+AUTOMAP_PACK_BUILD=$build-pack bench/gpu.sh --pack "$work/pack" --nccl "$work/libnccl.so.2" | tee "$work/log"
+stand_ins=$build-pack/tests/stand_in
 [ "$(du -bs "$work/pack" | cut -f1)" -le 60000000 ] || { echo "the pack is larger than 60 MB"; exit 1; }
 mkdir "$work/home"
 
