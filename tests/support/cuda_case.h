@@ -22,6 +22,7 @@
 typedef struct CudaCase {
     Arena arena;
     IrModule *module, *canonical;
+    IrModule *fused; /* the canonical module with its attention as fusions, or NULL */
     Program *program;
     KernelDevice *device;
     Executable *entry;
@@ -56,6 +57,7 @@ static inline AmStatus cuda_case_open(CudaCase *self, KernelDevice *device, cons
 static inline void cuda_case_close(CudaCase *self) {
     if (self->memory) self->device->back_end->release(self->device, self->memory);
     arena_free(&self->arena);
+    ir_module_free(self->fused);
     ir_module_free(self->canonical);
     ir_module_free(self->module);
 }

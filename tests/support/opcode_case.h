@@ -14,6 +14,7 @@
  *   : fill 0 small        whole numbers from -3 to 3; "positive": above 0.1; "plain": no corner cases
  *   : fill 0 count 7      numbers from 0 to 6
  *   : once                one run, as the bits of the next are other ones
+ *   : fuse attention      attention is one fusion
  *   : refused WORDS       CUDA refuses it, in a line that has these words
  *
  * A line of the entry that begins with '*' is one of its outputs: the root, a
@@ -42,7 +43,7 @@ typedef struct OpcodeTemplate {
     int64_t sizes[OPCODE_WORDS];
     int32_t type_count, size_count;
     double ulps;
-    bool of_largest, once;
+    bool of_largest, once, fuses_attention;
     OpcodeFill fills[OPCODE_FILLS];
     const char *text; /* length bytes */
     size_t length;
@@ -83,6 +84,8 @@ static inline bool opcode_read_directive(OpcodeTemplate *self, const char *line)
         sscanf(rest, " %63[^\n]", self->refused);
     } else if (opcode_is_word(line, "once", &rest)) {
         self->once = true;
+    } else if (opcode_is_word(line, "fuse attention", &rest)) {
+        self->fuses_attention = true;
     } else {
         return false;
     }

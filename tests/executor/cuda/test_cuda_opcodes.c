@@ -23,6 +23,7 @@ enum { SKIPPED = 77 };
 
 #include "base/system/clock.h"
 #include "executor/cuda/coverage.h"
+#include "ir/attention/attention.h"
 #include "tests/support/cuda_case.h"
 #include "tests/support/opcode_case.h"
 
@@ -60,12 +61,24 @@ static void note(Sweep *self, const char *format, ...) {
     va_end(arguments);
 }
 
-static AmStatus open_case(CudaCase *self, KernelDevice *device, const char *text) {
+static AmStatus fuse_attention(CudaCase *self) {
+    IrRoles *roles;
+    IrAttentions *found;
+    int32_t *origins;
+    TRY(ir_find_roles(&roles, &self->arena, self->canonical, NULL, &self->error));
+    TRY(ir_find_attention(&found, &self->arena, self->canonical, roles->phases, &self->error));
+    if (ir_count_attention(found) == 0)
+        return am_fail(&self->error, AM_ERROR_INPUT, "", "the module has no attention operator");
+    return ir_fuse_attention(&self->fused, &origins, self->canonical, found, &self->error);
+}
+
+static AmStatus open_case(CudaCase *self, KernelDevice *device, const char *text, bool fuses) {
     *self = (CudaCase){.device = device};
     TRY(ir_read_bytes(&self->module, "test", text, (int64_t)strlen(text), &self->error));
     TRY(ir_canonicalize(&self->canonical, self->module, &self->error));
-    TRY(program_from_computation(&self->program, &self->arena, self->canonical, self->canonical->entry, false,
-                                 &self->error));
+    if (fuses) TRY(fuse_attention(self));
+    const IrModule *module = fuses ? self->fused : self->canonical;
+    TRY(program_from_computation(&self->program, &self->arena, module, module->entry, false, &self->error));
     TRY(executable_prepare(&self->entry, &self->arena, device, NULL, self->program, false, &self->error));
     return executable_allocate(self->entry, &self->memory, &self->error);
 }
@@ -189,8 +202,8 @@ static void add(Sweep *self, const OpcodeTemplate *form, const char *type, int64
     snprintf(one->label, sizeof one->label, "%s, %lld", type, (long long)size);
     random_seed(&one->random, (uint64_t)size + 7);
     self->modules++;
-    AmStatus cpu = open_case(&one->cpu, &kernel_device_cpu, text.data);
-    AmStatus gpu = open_case(&one->gpu, self->device, text.data);
+    AmStatus cpu = open_case(&one->cpu, &kernel_device_cpu, text.data, form->fuses_attention);
+    AmStatus gpu = open_case(&one->gpu, self->device, text.data, form->fuses_attention);
     text_free(&text);
     bool expects_refusal = form->refused[0] != '\0';
     if (expects_refusal && gpu == AM_ERROR_INPUT && strstr(one->gpu.error.text, form->refused) &&
@@ -302,8 +315,8 @@ static const char *run_large(Sweep *self, const char *text) {
     const char *result = "passed";
     Text whole = {0};
     text_append(&whole, "HloModule m\n%s\n", text);
-    AmStatus of_cpu = open_case(&cpu, &kernel_device_cpu, whole.data);
-    AmStatus of_gpu = of_cpu == AM_OK ? open_case(&gpu, self->device, whole.data) : AM_OK;
+    AmStatus of_cpu = open_case(&cpu, &kernel_device_cpu, whole.data, false);
+    AmStatus of_gpu = of_cpu == AM_OK ? open_case(&gpu, self->device, whole.data, false) : AM_OK;
     text_free(&whole);
     if (of_cpu == AM_OK && of_gpu == AM_OK) of_gpu = self->device->back_end->finish(self->device, &gpu.error);
     if (of_cpu == AM_ERROR_RUNTIME || of_gpu == AM_ERROR_RUNTIME) {
