@@ -1,9 +1,9 @@
 """Training on the card equals training on the CPU: the end-to-end stage of bench/gpu.sh.
 
 Every small model of the zoo takes 20 steps on one rank, once more there with tf32, and, by two plans
-each, on 2 and on 4 ranks that share the card. Its losses are compared with those of automap's own CPU
-executor on one device and with JAX's, which are kept beside the model. The tolerance of each model
-comes from CPU runs with perturbed products (bench/gpu_tolerances.py).
+each, on 2 and on 4 ranks that share the card. Two models also have plans with fused attention. The losses
+are compared with those of automap's own CPU executor on one device and with JAX's, which are kept beside
+the model. The tolerance of each model comes from CPU runs with perturbed products (bench/gpu_tolerances.py).
 
 Searches and the CPU's runs need no card: `python bench/gpu_train.py` does them in the folder of a pack, in
 which bench/gpu.sh calls it, so that the machine with the card only trains on it.
@@ -20,6 +20,8 @@ PREPARED = pathlib.Path("prepared")
 STEPS = 20
 RANKS = (2, 4)
 PLANS = {"data parallel": ["--searcher", "expert", "--expert", "data_parallel"], "searched": []}
+FUSED = {"fused attention": ["--searcher", "expert", "--expert", "megatron", "--attention", "fused"]}
+FUSED_MODELS = ("gpt2_tiny", "llama_tiny")
 
 TABLE = pathlib.Path(__file__).with_name("gpu_tolerances.json")
 BFLOAT16 = ("gpt2_bf16_tiny", "llama_tiny")
@@ -75,14 +77,16 @@ def check(run, model, what, plan, device, references, precision="f32"):
 
 def cases(names):
     """(model, name of the run, plan, precision) of all runs of these models, in order of importance."""
-    rows = [("1 rank", "none", "f32"), ("1 rank, tf32", "none", "tf32")]
-    rows += [(f"{ranks} ranks, {name}", plan_name(ranks, name), "f32") for name in PLANS for ranks in RANKS]
-    return [
-        (model, what, plan, precision)
-        for what, plan, precision in rows
-        for model in names
-        if not (precision == "tf32" and model in (*BFLOAT16, *EXACT))
-    ]
+    rows = [(model, "1 rank", "none", "f32") for model in names]
+    rows += [(model, "1 rank, tf32", "none", "tf32") for model in names if model not in (*BFLOAT16, *EXACT)]
+    rows += [(model, f"{ranks} ranks, {name}", plan_name(ranks, name), "f32")
+             for name in (*PLANS, *FUSED) for ranks in RANKS for model in names if name in plans_of(model)]
+    return rows
+
+
+def plans_of(model):
+    """{name: options of the search} of a model's plans."""
+    return PLANS | (FUSED if model in FUSED_MODELS else {})
 
 
 def plan_name(ranks, name):
@@ -137,7 +141,7 @@ def prepare():
         losses, _ = losses_of(run, model, "none", "cpu")
         (PREPARED / f"{model}.losses.json").write_text(json.dumps({"losses": losses}) + "\n")
         for ranks in RANKS:
-            for name, arguments in PLANS.items():
+            for name, arguments in plans_of(model).items():
                 run(["bin/automap", "search", f"datasets/models/{model}/model.hlo.pb", "--cluster", f"nominal:{ranks}",
                      *arguments, "-o", plan_of(model, plan_name(ranks, name)), "--quiet"])
 

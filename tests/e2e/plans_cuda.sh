@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Pipelines on CUDA: every schedule trains on ranks of stand-in cards with the losses of the CPU's ranks.
+# Plans on CUDA: every schedule of pipelines, and fused attention, train on ranks of stand-in cards with the
+# losses of the CPU's ranks.
 # Skipped without a CUDA toolkit.
 # labels: cpu e2e
 # timeout: 600
@@ -26,16 +27,18 @@ losses() {
     --state "$1/state.npz" --data "$1/data.npz" --steps 3 --device "$3" | awk '/^step +[0-9]/ { print $4 }'
 }
 
-# check MODEL DEVICES MESH SCHEDULE...: the same losses to six digits, and no step left out
+# check MODEL DEVICES OPTION...: by the plan of these options, the same losses to six digits, and no step left out
 check() {
   local model=datasets/models/$1
-  "$automap" search "$model/model.hlo.pb" --cluster "nominal:$2" --mesh "$3" --space pipeline --expert even_pipeline \
-    --micro-batches 2 --schedule "${@:4}" --quiet -o "$work/plan.json" >/dev/null
+  "$automap" search "$model/model.hlo.pb" --cluster "nominal:$2" "${@:3}" --quiet -o "$work/plan.json" >/dev/null
   losses "$model" "$work/plan.json" cpu >"$work/cpu"
   losses "$model" "$work/plan.json" cuda >"$work/cuda"
   paste "$work/cpu" "$work/cuda" | awk '{ d = ($1 - $2) / $1; if (d < 0) d = -d; if (!(d < 1e-6)) bad = 1 }
     END { exit bad || NR != 3 }' || { echo "$*: the losses differ:"; paste "$work/cpu" "$work/cuda"; exit 1; }
 }
-check mlp_tiny 2 data=1 1f1b
-check mlp_tiny 4 data=2 zb_h1
-check gpt2_tiny 2 data=1 interleaved_1f1b --chunks 2
+pipeline=(--space pipeline --expert even_pipeline --micro-batches 2)
+check mlp_tiny 2 --mesh data=1 "${pipeline[@]}" --schedule 1f1b
+check mlp_tiny 4 --mesh data=2 "${pipeline[@]}" --schedule zb_h1
+check gpt2_tiny 2 --mesh data=1 "${pipeline[@]}" --schedule interleaved_1f1b --chunks 2
+check gpt2_tiny 2 --expert megatron --attention fused
+grep -q '"attention": "fused"' "$work/plan.json" || { echo "attention is not fused"; exit 1; }
