@@ -47,7 +47,7 @@ build_programs() {
   while read -r test; do targets+=("$(basename "$test" .c)"); done < <(
     find "$source/tests" -name 'test_*cuda*.c' -o -name 'test_*nvrtc*.c' | LC_ALL=C sort)
   cmake -S "$source" -B "$build" -G Ninja "${launcher[@]}" -DAUTOMAP_CUDA=ON \
-    -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON -DAUTOMAP_TEST_DATA=. -DAUTOMAP_STAND_IN_KERNELS=stand_in/kernels \
+    -DAUTOMAP_MPI=OFF -DAUTOMAP_IMPORTERS=OFF -DAUTOMAP_TEST_DATA=. -DAUTOMAP_STAND_IN_KERNELS=stand_in/kernels \
     -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON '-DCMAKE_INSTALL_RPATH=$ORIGIN/../lib' \
     -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags >"$log" 2>&1 || { tail -5 "$log"; return 1; }
   ninja -C "$build" "${targets[@]}" >>"$log" 2>&1 || { tail -20 "$log"; return 1; }
@@ -55,6 +55,11 @@ build_programs() {
     if [ -f "$build/$test" ]; then install -s -m 755 "$build/$test" "$tree/bin/"; fi
   done
   install -s "$build"/tests/stand_in/lib*.so* "$tree/stand_in/"
+}
+
+# The newest version of glibc that a program or library of the pack asks for.
+needed_glibc() {
+  objdump -T "$1"/bin/* "$1"/lib/* | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -1 | tr _ ' '
 }
 
 # Exports the models that are compared with JAX; without JAX that is left to the machine with the card.
@@ -94,7 +99,8 @@ pack() {
   install -m 755 "${BASH_SOURCE[0]}" "$target/gpu.sh"
   bytes=$(du -bs "$target" | cut -f1)
   echo "$target: $((bytes / 1000000)) MB, $(find "$tree/bin" -type f | wc -l) programs," \
-    "$(find "$tree/lib" -type f | wc -l) libraries, $(find "$tree/stand_in" -type f | wc -l) stand-ins"
+    "$(find "$tree/lib" -type f | wc -l) libraries, $(find "$tree/stand_in" -type f | wc -l) stand-ins," \
+    "for $(needed_glibc "$tree") or later"
   [ "$bytes" -le "$limit_bytes" ] || fail "more than 60 MB"
 }
 
@@ -139,7 +145,7 @@ list_stages() {
 
 # run_pack FOLDER DRY_RUN ARGUMENT...
 run_pack() {
-  local folder=$1 dry_run=$2 work driver status=0 child
+  local folder=$1 dry_run=$2 work driver wrong status=0 child
   shift 2
   [ -f "$folder/payload.tar.gz" ] || fail "no payload.tar.gz in $folder: make it by bench/gpu.sh --pack $folder"
   work=$(mktemp -d)
@@ -149,6 +155,7 @@ run_pack() {
     if [ -n "$driver" ]; then export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$driver; fi
   fi
   tar -xzf "$folder/payload.tar.gz" -C "$work" || fail "$folder/payload.tar.gz is damaged, or $work has no room"
+  wrong=$("$work/bin/automap" --version 2>&1 >/dev/null) || fail "the pack's programs do not start here: ${wrong##*$'\n'}"
   GPU_LIBRARY_PATH=$(cuda_folders | awk '!seen[$0]++' | paste -sd :)
   export GPU_LIBRARY_PATH
   if [ -n "${OUT:-}" ]; then OUT=$(realpath -m "$OUT"); fi

@@ -40,7 +40,11 @@ cc -O2 -std=gnu17 -shared -fPIC -I. -Iinclude -I"$toolkit/include" -DSTAND_IN_SO
 AUTOMAP_PACK_BUILD=$build-pack bench/gpu.sh --pack "$work/pack" --nccl "$work/libnccl.so.2" | tee "$work/log"
 stand_ins=$build-pack/tests/stand_in
 [ "$(du -bs "$work/pack" | cut -f1)" -le 60000000 ] || { echo "the pack is larger than 60 MB"; exit 1; }
-mkdir "$work/home"
+mkdir "$work/home" "$work/tree"
+tar -xzf "$work/pack/payload.tar.gz" -C "$work/tree"
+foreign=$(for program in "$work"/tree/bin/*; do env -i ldd "$program"; done | awk '$2 == "=>"' |
+  grep -vE "=> $work/tree/|^[[:space:]]*(libc|libm|libgcc_s)[.]so" || true)
+[ -z "$foreign" ] || { echo "the pack needs libraries of this machine: $foreign"; exit 1; }
 
 # visit ARGUMENT...: a run in a bare environment; its table is in $work/out
 visit() {
@@ -72,8 +76,6 @@ bare=(LD_LIBRARY_PATH="$stand_ins")
 visit --stages nccl
 shows '^test_cuda_nccl +passed'
 shows '^gpt2_tiny, 4 ranks, NCCL +passed'
-mkdir "$work/tree"
-tar -xzf "$work/pack/payload.tar.gz" -C "$work/tree"
 cd "$work/tree"
 env -i PATH=/usr/bin:/bin HOME="$work/home" LD_LIBRARY_PATH="$stand_ins" AUTOMAP=bin/automap \
   python3 bench/gpu_beside_jax.py mlp_tiny:f32 --side automap --json | grep '"graph_nodes": [1-9]'
