@@ -12,6 +12,7 @@ import gpu_tests
 
 GPT2 = "gpt2_bf16_batch8"
 MOST_KERNELS = 30  # lines of a table
+MOST_VALUE = 120  # characters of a value in the table
 TRACED_STEPS = 3
 
 # Sanitizers of the toolkit, with options that keep provoked refusals from counting as errors; then the programs
@@ -46,6 +47,12 @@ def leaves(value, name=""):
         yield name, value
 
 
+def shortened(value):
+    """A value of a cluster file; a long list by its count, which cluster.json has in full."""
+    text = str(value)
+    return text if len(text) <= MOST_VALUE else f"{text[:MOST_VALUE // 2]} ... ({text.count(',') + 1} numbers)"
+
+
 def probe_once(visit, name, file, device, environment):
     """Probes the machine; without --devices that is all cards. Two or more of them have collectives, too."""
     written = visit.folder / file
@@ -61,7 +68,7 @@ def probe_once(visit, name, file, device, environment):
         visit.add("collectives", ", ".join(kinds) or "none") if len(kinds) == 4 else visit.add(
             "collectives", "FAILED", f"expected 4 kinds, got {', '.join(kinds) or 'none'}")
     for key, value in leaves(cluster):
-        visit.add(f"{key}: {value}")
+        visit.add(f"{key}: {shortened(value)}")
 
 
 def probe(visit):

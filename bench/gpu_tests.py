@@ -3,11 +3,13 @@
 import glob
 import os
 import pathlib
+import shutil
 
 import gpu_train
 from gpu_visit import NO_TIME
 
 TEST_SECONDS = 120
+WITHOUT_STAND_INS = "stand-in libraries need c++, and a pack that has them"
 TRAINING_SECONDS = 90
 LONG_TESTS = {"test_cuda_opcodes": 400}
 NCCL_MODELS = ["mlp_tiny", "gpt2_tiny", "moe_tiny"]
@@ -19,13 +21,14 @@ def test_programs():
 
 
 def has_stand_ins():
-    return bool(glob.glob("stand_in/libcuda.so*"))
+    """Whether the pack has stand-in libraries, and this machine the compiler that they need."""
+    return bool(glob.glob("stand_in/libcuda.so*")) and shutil.which("c++") is not None
 
 
 def unit_tests(visit):
     """Every test program of the pack, each with a time limit of its own; those that take long first."""
     if visit.is_dry_run and not has_stand_ins():
-        visit.add("all", "not run", "the pack has no stand-in libraries")
+        visit.add("all", "not run", WITHOUT_STAND_INS)
         return
 
     def test(program):
@@ -61,7 +64,7 @@ def nccl(visit):
         visit.add("all", "not run", "the pack has no NCCL of its own (--pack DIR --nccl FILE)")
         return
     if visit.is_dry_run and not has_stand_ins():
-        visit.add("all", "not run", "the pack has no stand-in libraries")
+        visit.add("all", "not run", WITHOUT_STAND_INS)
         return
     first = [] if visit.is_dry_run else [os.path.abspath("nccl")]
     environment = visit.environment(first=first, NCCL_MULTI_RANK_GPU_ENABLE="1", NCCL_ALGO="Ring",

@@ -227,6 +227,20 @@ def check_mistakes():
             assert "Traceback" not in done.stdout and not out.exists(), (words, done)
 
 
+def check_machine():
+    """Programs that the machine cannot start are one line; without c++ the stand-ins are left out."""
+    with packed(automap="echo 'libm.so.6: version GLIBC_9 not found' >&2; exit 1") as (target, out):
+        status, output = visit(target, out, "--stages", "tests")
+        assert status == 1 and "gpu.sh: the pack's programs do not start here: libm.so.6: version" in output, output
+    with packed(test_cuda_one="exit 0") as (target, out):
+        bare = target.parent / "path"
+        bare.mkdir()
+        for name in ("bash", "dirname", "date", "realpath", "mktemp", "rm", "tar", "gzip", "awk", "paste", "python3", "sleep"):
+            (bare / name).symlink_to(shutil.which(name))
+        status, results = visit(target, out, "--stages", "tests,blas-log", PATH=str(bare))
+        assert status == 0 and rows(results, "tests") == ("done", {"all": "not run"}), results
+
+
 def check_kernel_rows():
     def event(name, instruction, microseconds):
         return {"ph": "X", "name": name, "dur": microseconds, "args": {"instruction": instruction}}
@@ -237,18 +251,22 @@ def check_kernel_rows():
     kinds, kernels = gpu_profile.kernel_rows(events, 2)
     assert kinds == [(5, 1, "dot"), (2, 1, "add")], kinds
     assert [row[0] for row in kernels] == [5, 2], kernels
+    assert gpu_profile.shortened([[1, 2]]) == "[[1, 2]]"
+    assert gpu_profile.shortened(list(range(1000))).endswith("... (1000 numbers)")
 
 
 def check_training_order():
     rows = gpu_train.cases(["a", "b"])
     assert rows[:2] == [("a", "1 rank", "none", "f32"), ("b", "1 rank", "none", "f32")], rows
     assert len(rows) == 2 * (2 + len(gpu_train.RANKS) * len(gpu_train.PLANS)) == len(set(rows)), rows
+    fused = [row for row in gpu_train.cases(gpu_train.FUSED_MODELS) if row[1].endswith("fused attention")]
+    assert len(fused) == len(gpu_train.FUSED_MODELS) * len(gpu_train.RANKS), fused
 
 
 def main():
     for check in (check_passing_and_failing, check_library_path, check_deadline, check_own_limit, check_signal,
-                  check_table_after_each_stage, check_stage_names, check_results_folder, check_mistakes, check_kernel_rows,
-                  check_training_order):
+                  check_table_after_each_stage, check_stage_names, check_results_folder, check_mistakes, check_machine,
+                  check_kernel_rows, check_training_order):
         check()
         print(f"{check.__name__}: passed")
 
