@@ -12,6 +12,7 @@ enum { SKIPPED = 77 };
 #ifdef AUTOMAP_HAVE_CUDA
 #include "base/cuda/blas.h"
 #include "tests/support/device_case.h"
+#include "tests/support/gpu_present.h"
 
 typedef struct ProductCase {
     const char *name;
@@ -356,13 +357,7 @@ static void test_failures(void **state) {
 }
 
 int main(void) {
-    AmError error = {0};
-    CudaDevice device;
-    if (cuda_device_open(&device, 0, &error) != AM_OK) {
-        printf("skipped: %s\n", error.text);
-        return SKIPPED;
-    }
-    cuda_device_close(&device);
+    if (!gpu_is_present()) return SKIPPED;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_products), cmocka_unit_test(test_mask),
                                        cmocka_unit_test(test_tf32_is_an_option),
                                        cmocka_unit_test(test_refusals), cmocka_unit_test(test_failures)};

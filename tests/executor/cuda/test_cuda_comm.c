@@ -11,6 +11,7 @@ enum { SKIPPED = 77 };
 #include "base/cuda/driver.h"
 #include "executor/cuda/cuda.h"
 #include "tests/cuda/stand_in/stand_in.h"
+#include "tests/support/gpu_present.h"
 #include "tests/support/region_case.h"
 
 static bool supports(SbpReduction reduction, Dtype type) {
@@ -84,10 +85,7 @@ int main(void) {
         cmocka_unit_test(test_unreachable_card),
     };
     setenv("STAND_IN_DEVICES", "3", 0); /* so that some ranks share one and others do not */
-    if (cuda_device_count() == 0) {
-        puts("skipped: there is no GPU");
-        return SKIPPED;
-    }
+    if (!gpu_is_present()) return SKIPPED;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #else

@@ -9,6 +9,7 @@
 enum { SKIPPED = 77 };
 
 #ifdef AUTOMAP_HAVE_CUDA
+#include "tests/support/gpu_present.h"
 #include "tests/support/product_device.h"
 
 enum { ROW_COUNT = sizeof convolution_rows / sizeof *convolution_rows };
@@ -156,13 +157,7 @@ static void test_refusals(void **state) {
 }
 
 int main(void) {
-    AmError error = {0};
-    KernelDevice *device;
-    if (kernels_cuda.open(&device, &(KernelOptions){0}, &error) != AM_OK) {
-        printf("skipped: %s\n", error.text);
-        return SKIPPED;
-    }
-    kernels_cuda.close(device);
+    if (!gpu_is_present()) return SKIPPED;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms), cmocka_unit_test(test_random_windows),
                                        cmocka_unit_test(test_without_the_library),
                                        cmocka_unit_test(test_refused_when_called),

@@ -9,6 +9,7 @@
 enum { SKIPPED = 77 };
 
 #ifdef AUTOMAP_HAVE_CUDA
+#include "tests/support/gpu_present.h"
 #include "tests/support/product_device.h"
 
 enum { ROW_COUNT = sizeof dot_rows / sizeof *dot_rows };
@@ -405,13 +406,7 @@ static void test_failures(void **state) {
 }
 
 int main(void) {
-    AmError error = {0};
-    KernelDevice *device;
-    if (kernels_cuda.open(&device, &(KernelOptions){0}, &error) != AM_OK) {
-        printf("skipped: %s\n", error.text);
-        return SKIPPED;
-    }
-    kernels_cuda.close(device);
+    if (!gpu_is_present()) return SKIPPED;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts_and_types),
                                        cmocka_unit_test(test_added_products),
                                        cmocka_unit_test(test_orders),

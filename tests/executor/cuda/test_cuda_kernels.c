@@ -13,6 +13,7 @@ enum { SKIPPED = 77 };
 #include "base/files/file.h"
 #include "base/random.h"
 #include "tests/support/cuda_case.h"
+#include "tests/support/gpu_present.h"
 
 /* x + 1, squared, and its sum: two kernels at least. */
 static const char small[] = "HloModule m\n"
@@ -469,11 +470,7 @@ static void test_streams_are_ordered(void **state) {
 }
 
 int main(void) {
-    AmError error = {0};
-    if (cuda_driver_open(&error) != AM_OK) {
-        printf("skipped: %s\n", error.text);
-        return SKIPPED;
-    }
+    if (!gpu_is_present()) return SKIPPED;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_modules),
         cmocka_unit_test(test_an_update_in_place_copies_nothing),

@@ -10,6 +10,7 @@ enum { SKIPPED = 77 };
 
 #ifdef AUTOMAP_HAVE_CUDA
 #include "base/cuda/driver.h"
+#include "tests/support/gpu_present.h"
 #include "tests/support/red_zone_case.h"
 
 static void test_planted_accesses(void **state) {
@@ -23,11 +24,7 @@ static void test_models(void **state) {
 }
 
 int main(void) {
-    AmError error = {0};
-    if (cuda_driver_open(&error) != AM_OK) {
-        printf("skipped: %s\n", error.text);
-        return SKIPPED;
-    }
+    if (!gpu_is_present()) return SKIPPED;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_planted_accesses),
                                        cmocka_unit_test(test_models)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,6 +11,7 @@ enum { SKIPPED = 77 };
 #ifdef AUTOMAP_HAVE_CUDA
 #include "base/cuda/driver.h"
 #include "tests/cuda/stand_in/stand_in.h"
+#include "tests/support/gpu_present.h"
 #include "tests/support/runner_case.h"
 
 static void test_models(void **state) {
@@ -181,11 +182,7 @@ static void test_a_model_that_does_not_fit(void **state) {
 }
 
 int main(void) {
-    AmError error = {0};
-    if (cuda_driver_open(&error) != AM_OK) {
-        printf("skipped: %s\n", error.text);
-        return SKIPPED;
-    }
+    if (!gpu_is_present()) return SKIPPED;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_models),
         cmocka_unit_test(test_a_step_is_a_graph),

@@ -1,6 +1,7 @@
 /* Transfers between two meshes on the memory of GPUs, and by NCCL: the cases of the
  * host's. Skipped (77) in a build without CUDA and on a machine without a GPU. */
 #include "automap_features.h"
+#include "tests/support/gpu_present.h"
 #include "tests/support/transfer_case.h"
 
 enum { SKIPPED = 77 };
@@ -39,10 +40,7 @@ int main(void) {
 #endif
     };
     setenv("STAND_IN_DEVICES", "6", 0);
-    if (cuda_device_count() == 0) {
-        puts("skipped: there is no GPU");
-        return SKIPPED;
-    }
+    if (!gpu_is_present()) return SKIPPED;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #else
