@@ -4,15 +4,19 @@
 #include "api/handles.h"
 #include "api/options.h"
 #include "cost/simulate/simulate.h"
+#include "planners/export/export_check.h"
 #include "planners/export/export_dtensor.h"
 #include "planners/export/export_hlo.h"
 #include "planners/export/export_jax.h"
 #include "planners/export/export_megatron.h"
 #include "planners/export/whole_layers.h"
 
-/* One format: the function that writes the plan, as JSON or as text, and its note for the user. */
+static AmStatus export_automap(json_t **root, const PlanContext *context, const Plan *plan, AmError *error) {
+    return plan_to_json(root, plan, context, error);
+}
+
+/* How plans are written for a target: the function, as JSON or as text, and its note for the user. */
 typedef struct Format {
-    const char *name;
     AmStatus (*write_json)(json_t **root, const PlanContext *context, const Plan *plan, AmError *error);
     void (*print)(Text *text, const json_t *root); /* instead of JSON, where that is not asked for; or NULL */
     ShardingSpelling spelling;                     /* of text */
@@ -21,23 +25,22 @@ typedef struct Format {
     const char *note;
 } Format;
 
-static const Format formats[EXPORT_FORMATS] = {
-    {"jax", export_jax, NULL, 0, false, false, "the shardings of intermediate values are left to XLA"},
-    {"hlo", NULL, NULL, SHARDING_TILES, true, false,
-     "XLA's propagation sets the shardings without a constraint"},
-    {"shardy", NULL, NULL, SHARDING_SHARDY, false, false,
-     "Shardy's propagation sets the shardings without a constraint"},
-    {"dtensor", export_dtensor, NULL, 0, false, false,
-     "placements of intermediate values are left to DTensor's operators"},
-    {"megatron", export_megatron, export_megatron_print, 0, false, true,
-     "add the arguments for the model, the data and the optimizer"},
+static const Format formats[TARGET_COUNT] = {
+    [TARGET_AUTOMAP] = {export_automap, NULL, 0, false, false, "this is the plan file itself"},
+    [TARGET_JAX] = {export_jax, NULL, 0, false, false,
+                    "the shardings of intermediate values are left to XLA"},
+    [TARGET_HLO] = {NULL, NULL, SHARDING_TILES, true, false,
+                    "XLA's propagation sets the shardings without a constraint"},
+    [TARGET_SHARDY] = {NULL, NULL, SHARDING_SHARDY, false, false,
+                       "Shardy's propagation sets the shardings without a constraint"},
+    [TARGET_TORCH] = {export_dtensor, NULL, 0, false, false,
+                      "placements of intermediate values are left to DTensor's operators"},
+    [TARGET_MEGATRON] = {export_megatron, export_megatron_print, 0, false, true,
+                         "add the arguments for the model, the data and the optimizer"},
 };
 
-const char *export_format_name(int32_t k) {
-    return formats[k].name;
-}
-
 typedef struct Export {
+    Target target;
     const Format *format;
     ShardingSpelling spelling;
     bool as_json;
@@ -108,11 +111,7 @@ static AmStatus write_text(Export *self, const Plan *plan, char **buffer, size_t
 static AmStatus export_plan(Export *self, const AmOptions *options, char **buffer, size_t *bytes,
                             AmError *error) {
     Plan *plan = self->from->plan;
-    if (self->from->whole->layer_map)
-        return am_fail(
-            error, AM_ERROR_INFEASIBLE, "",
-            "the plan keeps the layers of stacked parameters apart (expected a plan of search --layers "
-            "loop)");
+    TRY(export_check_layers(self->target, self->from->whole, error));
     if (option_has(options, "whole-layers")) TRY(move_cuts(self, &plan, error));
     if (self->format->write_json) TRY(write_json(self, plan, buffer, bytes, error));
     else TRY(write_text(self, plan, buffer, bytes, error));
@@ -124,8 +123,9 @@ static AmStatus export_plan(Export *self, const AmOptions *options, char **buffe
 static AmStatus read_settings(Export *self, const char *format, const AmOptions *options, AmError *error) {
     static const ShardingSpelling spellings[] = {SHARDING_TILES, SHARDING_NAMED};
     int32_t chosen = 0, spelling = 0;
-    TRY(option_parse_choice("format", format, export_format_name, EXPORT_FORMATS, &chosen, error));
-    self->format = &formats[chosen];
+    TRY(option_parse_choice("format", format, target_name, TARGET_NAMES, &chosen, error));
+    self->target = target_of_name(chosen);
+    self->format = &formats[self->target];
     self->spelling = self->format->spelling;
     self->as_json = option_has(options, "json");
     if (!option_has(options, "spelling")) return AM_OK;

@@ -34,8 +34,11 @@ struct AmPlan {
     Profile *profile;    /* or NULL */
     SearchResult result; /* of am_search() */
     bool is_searched;
-    pthread_mutex_t mutex;       /* of the members below, which are made at their first use */
-    json_t *document;            /* plan_to_json() */
+    Plan *on[TARGET_COUNT]; /* of am_search(): the fastest plan that each target can run; NULL: none found */
+    double free_seconds;    /* of am_search() for a target: the step without it; 0: not searched */
+    const char *lack;       /* why that plan is not for the target; NULL: it is */
+    pthread_mutex_t mutex;  /* of the members below, which are made at their first use */
+    json_t *document;       /* plan_to_json() */
     AmPlanParameter *parameters; /* [parameter_count], in `arena` */
 };
 

@@ -115,6 +115,7 @@ static const struct {
     const char *(*name_of)(int32_t);
     int32_t count;
 } lists[OPTION_LISTS] = {[OPTION_SPACES] = {space_of, SPACE_COUNT},
+                         [OPTION_TARGETS] = {target_name, TARGET_NAMES},
                          [OPTION_SEARCHERS] = {searcher_of, SEARCHER_COUNT},
                          [OPTION_BASELINES] = {baseline_of, BASELINE_COUNT + BASELINE_ALIAS_COUNT},
                          [OPTION_OBJECTIVES] = {objective_of, OBJECTIVE_COUNT},
@@ -307,6 +308,12 @@ const char *option_text(const AmOptions *options, const char *key) {
 
 bool option_has(const AmOptions *options, const char *key) {
     return option_text(options, key) != NULL;
+}
+
+void option_drop(AmOptions *copy, const char *key) {
+    const OptionRow *rows = option_table(copy->command);
+    for (int32_t k = 0; rows[k].key; k++)
+        if (strcmp(rows[k].key, key) == 0) copy->given[k].count = 0;
 }
 
 void option_integer(const AmOptions *options, const char *key, int64_t *value) {

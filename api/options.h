@@ -24,6 +24,7 @@ typedef enum OptionKind {
 /* Lists of names; OPTION_BASELINES has the aliases behind the names. */
 typedef enum OptionList {
     OPTION_SPACES,
+    OPTION_TARGETS, /* names and aliases */
     OPTION_SEARCHERS,
     OPTION_BASELINES,
     OPTION_OBJECTIVES,
@@ -71,6 +72,8 @@ const char *option_choice_name(const OptionRow *row, int32_t k);
 /* The last value of an option, or NULL. */
 const char *option_text(const AmOptions *options, const char *key);
 bool option_has(const AmOptions *options, const char *key);
+/* Removes the values of an option from a copy of the struct, which borrows the others. */
+void option_drop(AmOptions *copy, const char *key);
 /* All values of a repeatable option; returns their number. */
 int32_t option_texts(const AmOptions *options, const char *key, const char *const **values);
 /* Leave *value unchanged if the option has no value. */

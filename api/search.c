@@ -1,14 +1,19 @@
 /* am_search(): options, module and cluster in, a plan with its record out. */
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "api/search_settings.h"
 #include "api/work.h"
+#include "planners/export/export_check.h"
 #include "planners/infeasible.h"
+#include "planners/single_stage/single_stage.h"
 
 typedef struct SearchJob {
     AmPlan *plan;
     const Cluster *cluster;
     SearchSettings settings;
+    SearchSettings unrestricted; /* the same without a target */
     const AmCallbacks *callbacks;
 } SearchJob;
 
@@ -35,12 +40,10 @@ static AmStatus explain_infeasible(SearchJob *job, AmError *error) {
     return AM_ERROR_INFEASIBLE;
 }
 
-static AmStatus run_search(ApiWork *work, AmError *error) {
-    SearchJob *job = work->user;
+/* Searches the module as it was chosen, and with the layers in loops where that may be better. */
+static AmStatus search_module(SearchJob *job, AmError *error) {
     AmPlan *plan = job->plan;
-    SearchOptions *options = &job->settings.options;
-    options->watch = work->watch;
-    options->interrupted = api_work_flag(work);
+    const SearchOptions *options = &job->settings.options;
     AmError refusal = {0};
     AmStatus status = plan_search(&plan->result, &plan->arena, plan->whole, job->cluster, options,
                                   &job->settings.micro_batching, &refusal);
@@ -64,7 +67,87 @@ static AmStatus run_search(ApiWork *work, AmError *error) {
         }
     }
     if (status != AM_OK && error) *error = refusal;
+    return status;
+}
+
+/* The fastest candidate of a pool that a target can run; NULL: none. `*why`: the first refusal. */
+static PlanCandidate *runs_on(Target target, CandidatePool *pool, const PlanContext *whole, AmError *why) {
+    for (int32_t k = 0; k < POOL_OF_TARGET && pool->on[target][k].plan; k++)
+        if (export_check(target, whole, pool->on[target][k].plan, why) == AM_OK) return &pool->on[target][k];
+    return NULL;
+}
+
+/* Searches without the target, which gives further candidates and the price of the restriction. */
+static AmStatus search_unrestricted(SearchJob *job, SearchResult *found, AmError *error) {
+    AmPlan *plan = job->plan;
+    Target target = job->settings.options.target;
+    SearchOptions options = job->unrestricted.options;
+    AmError refusal = {0};
+    *found = (SearchResult){0};
+    options.watch = job->settings.options.watch;
+    options.interrupted = job->settings.options.interrupted;
+    options.skip_bound = true;
+    options.seconds = job->settings.options.seconds /= 2; /* one half for each search */
+    if (!search_method_explores(options.searcher)) return AM_OK;
+    AmStatus status = plan_search(found, &plan->arena, plan->whole, job->cluster, &options,
+                                  &job->unrestricted.micro_batching, &refusal);
+    if (status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
+    if (status != AM_OK && error) *error = refusal;
+    TRY(status);
+    AmError lack = {0};
+    plan->free_seconds = found->plan->predicted_step_seconds;
+    if (export_check(target, plan->whole, found->plan, &lack) == AM_OK) return AM_OK;
+    char *remedy = strstr(lack.text, "; search --for"); /* this is the search that it names */
+    if (remedy) *remedy = '\0';
+    plan->lack = arena_copy_string(&plan->arena, lack.text);
+    return AM_OK;
+}
+
+/* Searches the plans of a target, and takes the best one that it can run. */
+static AmStatus search_target(SearchJob *job, AmError *error) {
+    AmPlan *plan = job->plan;
+    Target target = job->settings.options.target;
+    SearchResult unrestricted, *result = &plan->result;
+    AmError refusal = {0}, why = {0};
+    TRY(target_check_module(target, plan->whole, error));
+    TRY(search_unrestricted(job, &unrestricted, error));
+    AmStatus status = search_module(job, &refusal);
+    PlanCandidate *own = runs_on(target, &result->pool, plan->whole, &why);
+    PlanCandidate *other = runs_on(target, &unrestricted.pool, plan->whole, NULL);
+    const PlanCandidate *best = own;
+    if (other && (!own || candidate_is_better(other, own))) best = other;
+    if (!best) {
+        if (error) *error = status == AM_OK ? why : refusal;
+        return status == AM_OK ? why.code : status;
+    }
+    const Plan *before = result->plan;
+    if (best->plan != before) {
+        best->plan->bound = before ? before->bound : NULL;
+        best->plan->bound_seconds =
+            before ? fmin(before->bound_seconds, best->plan->predicted_step_seconds) : NAN;
+        result->model_gap = NAN;
+    }
+    result->evaluations += unrestricted.evaluations;
+    result->search_seconds += unrestricted.search_seconds;
+    result->pool.best = *best;
+    search_result_choose(result);
+    pool_record(&result->pool);
+    return AM_OK;
+}
+
+static AmStatus run_search(ApiWork *work, AmError *error) {
+    SearchJob *job = work->user;
+    AmPlan *plan = job->plan;
+    SearchOptions *options = &job->settings.options;
+    options->watch = work->watch;
+    options->interrupted = api_work_flag(work);
+    bool is_free = options->target == TARGET_AUTOMAP;
+    AmStatus status = is_free ? search_module(job, error) : search_target(job, error);
     if (status == AM_ERROR_INFEASIBLE && plan->result.nearest) status = explain_infeasible(job, error);
+    for (int32_t target = 0; target < TARGET_COUNT && status == AM_OK && is_free; target++) {
+        const PlanCandidate *best = runs_on((Target)target, &plan->result.pool, plan->whole, NULL);
+        if (best && !plan->result.interrupted) plan->on[target] = best->plan;
+    }
     options->watch = NULL;
     return status;
 }
@@ -111,11 +194,12 @@ static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error
     if (path) TRY(plan_read(&initial, &plan->root, &plan->arena, plan->module, path, error));
     TRY(search_settings_fuse(&plan->whole, &job->settings, initial, options, error));
     TRY(search_settings_complete(&job->settings, &plan->arena, options, plan->whole, error));
+    TRY(search_settings_complete(&job->unrestricted, &plan->arena, options, plan->whole, error));
     const PlanContext *given = initial ? plan_context_whole(initial->context) : plan->whole;
     if (given != plan->whole)
         return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: its layers are %s (expected --layers %s)",
                        given->layer_map ? "split" : "not split", given->layer_map ? "split" : "loop");
-    search->initial = initial;
+    search->initial = job->unrestricted.options.initial = initial;
     search->on_episode = job->callbacks->on_episode;
     search->user = job->callbacks->user;
     return AM_OK;
@@ -149,6 +233,9 @@ AmStatus am_search(AmPlan **plan, AmModule *module, const AmCluster *cluster, co
     SearchJob job = {.cluster = cluster->cluster, .callbacks = &own, .plan = api_new_plan(module, error)};
     if (!job.plan) return AM_ERROR_INTERNAL;
     API_IN_C_LOCALE(status, search_settings_read(&job.settings, &job.plan->arena, options, error), error);
+    if (status != AM_OK) goto fail;
+    API_IN_C_LOCALE(
+        status, search_settings_without_target(&job.unrestricted, &job.plan->arena, options, error), error);
     if (status != AM_OK) goto fail;
     if (job.settings.narrowed_by && !(options && options->has_noted))
         api_message(&own, AM_NOTE, "%s applies to one-stage plans: pipelines are not searched",

@@ -24,11 +24,15 @@ static const char *called_of(int32_t baseline) {
 
 static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmError *error) {
     int32_t objective = OBJECTIVE_TIME, space = SPACE_AUTO, searcher = SEARCHER_ANNEAL,
-            baseline = BASELINE_DATA_PARALLEL, device = DQN_CPU;
+            baseline = BASELINE_DATA_PARALLEL, device = DQN_CPU, target = TARGET_AUTOMAP;
     int64_t seed = 0;
     *search = (SearchOptions){.mesh = option_text(options, "mesh"),
                               .memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
     option_choice(options, "objective", &objective);
+    option_choice(options, "for", &target);
+    search->target = target_of_name(target);
+    if (search->target != TARGET_AUTOMAP && objective == OBJECTIVE_PAPER)
+        return am_fail(error, AM_ERROR_USAGE, "", "--for is for --objective time");
     option_choice(options, "space", &space);
     bool is_learned = option_has(options, "policy") || option_has(options, "device");
     if (is_learned || objective == OBJECTIVE_PAPER) searcher = SEARCHER_DQN;
@@ -58,7 +62,7 @@ static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmE
                        searcher_name((Searcher)searcher));
     TRY(dqn_device_check((DqnDevice)device, error));
     search->agent = option_text(options, "agent");
-    search->is_even = option_has(options, "even");
+    search->is_even = option_has(options, "even") || target_row(search->target)->has_equal_shards;
     search->no_overrides = option_has(options, "no-exceptions");
     search->policy = option_text(options, "policy");
     if (search->policy && searcher != SEARCHER_DQN)
@@ -114,6 +118,12 @@ static AmStatus read_micro_batching(SearchSettings *settings, const AmOptions *o
     int64_t micro_batches = is_searched ? 0 : 1;
     if (text && strcmp(text, "auto") == 0) micro_batches = 0;
     else option_integer(options, "micro-batches", &micro_batches);
+    if (!target_row(search->target)->has_micro_batches && micro_batches != 1) {
+        if (text && strcmp(text, "auto") != 0)
+            return am_fail(error, AM_ERROR_USAGE, "", "--micro-batches %s: %s have one micro-batch", text,
+                           target_row(search->target)->form);
+        micro_batches = 1;
+    }
     settings->micro_batching.micro_batches = (int32_t)micro_batches;
     if (micro_batches != 1 && option_has(options, "keep-shardings"))
         return am_fail(error, AM_ERROR_USAGE, "", "--keep-shardings is for plans of one micro-batch");
@@ -126,6 +136,9 @@ static AmStatus read_schedule(SearchOptions *search, const AmOptions *options, A
     ScheduleKind kind = SCHEDULE_1F1B;
     search->schedule = option_text(options, "schedule");
     if (search->schedule) kind = schedule_kind_find(search->schedule);
+    if (search->schedule && !(target_row(search->target)->schedules >> kind & 1) && search_has_stages(search))
+        return am_fail(error, AM_ERROR_USAGE, "", "--schedule %s: %s lack it", search->schedule,
+                       target_row(search->target)->form);
     if (search->schedule && !search_has_stages(search))
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--schedule applies to pipelines: this search covers one-stage plans only");
@@ -150,12 +163,13 @@ static AmStatus read_layers(SearchSettings *settings, const AmOptions *options, 
     const char *other = search->pin_count > 0                   ? "--pin"
                         : option_has(options, "keep-shardings") ? "--keep-shardings"
                         : search->objective == OBJECTIVE_PAPER  ? "--objective paper"
+                        : search->target != TARGET_AUTOMAP      ? "--for"
                                                                 : NULL;
     option_choice(options, "layers", &choice);
     settings->layers = (LayersChoice)choice;
     if (settings->layers == LAYERS_SPLIT && other)
-        return am_fail(error, AM_ERROR_USAGE, "", "--layers split: %s names parameters of the module as read",
-                       other);
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--layers split: %s is about parameters of the module as read", other);
     if (settings->layers == LAYERS_AUTO && (other || !search_has_stages(search)))
         settings->layers = LAYERS_LOOP;
     return AM_OK;
@@ -170,6 +184,15 @@ AmStatus search_settings_read(SearchSettings *settings, Arena *arena, const AmOp
     TRY(read_micro_batching(settings, options, error));
     TRY(read_layers(settings, options, error));
     return read_schedule(&settings->options, options, error);
+}
+
+AmStatus search_settings_without_target(SearchSettings *settings, Arena *arena, const AmOptions *options,
+                                        AmError *error) {
+    AmOptions others;
+    if (!options) return search_settings_read(settings, arena, options, error);
+    others = *options;
+    option_drop(&others, "for");
+    return search_settings_read(settings, arena, &others, error);
 }
 
 /* The module's own shardings, on the mesh of the options or the one that they imply. */
@@ -219,7 +242,8 @@ AmStatus search_settings_complete(SearchSettings *settings, Arena *arena, const 
     bool is_scaled = !has_number && !option_has(options, "objective");
     bool is_one = search->searcher == SEARCHER_RANDOM && !has_number;
     search->is_default_limit = is_scaled;
-    search->may_add_micro_batches = !option_has(options, "micro-batches");
+    search->may_add_micro_batches =
+        !option_has(options, "micro-batches") && target_row(search->target)->has_micro_batches;
     if (is_one) search->evaluations = 0; /* until a plan fits */
     else if (is_scaled && !search_spans_stages(search))
         search->evaluations = search_evaluations_for(search->searcher, context->canonical->instruction_count);
@@ -236,6 +260,8 @@ json_t *search_settings_to_json(const SearchSettings *settings, const AmOptions 
         json_object_set_new(object, "expert", json_string(baseline_name(search->baseline)));
     if (search->objective != OBJECTIVE_TIME)
         json_object_set_new(object, "objective", json_string(search_objective_name(search->objective)));
+    if (search->target != TARGET_AUTOMAP)
+        json_object_set_new(object, "for", json_string(target_row(search->target)->name));
     json_t *pins = search->pin_count > 0 ? json_array() : NULL;
     for (int32_t k = 0; k < search->pin_count; k++)
         json_array_append_new(pins, json_sprintf("%s=%s", search->pins[k].pattern, search->pins[k].sharding));

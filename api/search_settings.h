@@ -25,6 +25,9 @@ typedef struct SearchSettings {
  * Files are not read. NULL options: the defaults. */
 AmStatus search_settings_read(SearchSettings *settings, Arena *arena, const AmOptions *options,
                               AmError *error);
+/* The same without the option "for". */
+AmStatus search_settings_without_target(SearchSettings *settings, Arena *arena, const AmOptions *options,
+                                        AmError *error);
 /* Replaces `*whole`, as read, by its form with fused attention where the options ask for it. `initial` is the
  * plan to start from, or NULL; its form is taken unless the options name another. AM_ERROR_USAGE: the module
  * has no attention operator, or the two differ. */

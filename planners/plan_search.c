@@ -24,6 +24,7 @@
 #include "planners/problem/search_watch.h"
 #include "planners/search_additions.h"
 #include "planners/search_numbers.h"
+#include "planners/search_strategies.h"
 #include "planners/single_stage/assignment_search.h"
 #include "planners/single_stage/single_stage.h"
 
@@ -345,15 +346,17 @@ static AmStatus search_space(SearchContext *self, const StopSignal *end, AmError
     SearchResult *result = self->result;
     bool is_paper = options->objective == OBJECTIVE_PAPER, spans_stages = search_spans_stages(options);
     double start = clock_seconds();
+    TRY(target_check_module(options->target, self->whole, error));
     if (options->initial) TRY(search_check_given(options->initial, self->cluster, error));
     TRY(assignment_search_check(options, error));
     if (is_paper) TRY(search_as_paper(self, error));
+    else if (target_row(options->target)->has_recipes) TRY(search_strategies(self, error));
     else if (spans_stages) TRY(search_stages(self, error));
     else TRY(search_one_stage(self, error));
     result->interrupted |= stop_flag_is_set(options->interrupted);
     bool is_proved = spans_stages || (!is_paper && result->plan->stage_count > 1);
     if (is_proved && !options->skip_bound) TRY(prove(self, options, error));
-    if (!is_paper && !spans_stages) TRY(search_add_given(self, error));
+    if (!is_paper && !spans_stages && options->target == TARGET_AUTOMAP) TRY(search_add_given(self, error));
     result->search_seconds = clock_seconds() - start;
     pool_record(&result->pool);
     if (options->is_trial || result->interrupted || stop_wanted(end)) return AM_OK;

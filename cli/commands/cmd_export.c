@@ -3,6 +3,7 @@
 #include "api/option_rows.h"
 #include "api/options.h"
 #include "cli/common.h"
+#include "planners/targets/target.h"
 
 static AmStatus run(const Cli *cli, AmError *error) {
     AmModule *module = NULL;
@@ -16,7 +17,7 @@ static AmStatus run(const Cli *cli, AmError *error) {
     int32_t chosen = 0;
     AmStatus status;
     TRY_OR_FAIL(cli_need(cli, "--format", &format, error));
-    TRY_OR_FAIL(cli_choice(cli, "--format", export_format_name, EXPORT_FORMATS, &chosen, error));
+    TRY_OR_FAIL(cli_choice(cli, "--format", target_name, TARGET_NAMES, &chosen, error));
     TRY_OR_FAIL(cli_api_options(cli, AM_COMMAND_EXPORT, &options, error));
     TRY_OR_FAIL(export_check_options(format, options, error));
     TRY_OR_FAIL(cli_read_module(cli, 1, &module, error));
@@ -37,7 +38,7 @@ fail:
 
 static const CliOption options[] = {
     CLI_GROUP("export"),
-    {"--format", "F", "jax, hlo, shardy, dtensor or megatron (below); required", false},
+    {"--format", "F", "jax, hlo, shardy, torch, megatron or automap (below); required", false},
     EXPORT_ROWS(CLI_ROW) CLI_OPTION_ROLES,
     {0}};
 
@@ -49,7 +50,7 @@ const CliCommand CLI_EXPORT = {
     .most_arguments = 2,
     .options = options,
     .notes = "jax: a PartitionSpec for each parameter and output. hlo: the module as text with shardings.\n"
-             "shardy: the same with Shardy's attributes. dtensor: placements of PyTorch for each stage.\n"
-             "megatron: arguments of Megatron-LM.",
+             "shardy: the same with Shardy's attributes. torch (or dtensor): placements of PyTorch for\n"
+             "each stage. megatron: arguments of Megatron-LM. automap: the plan file.",
     .examples = "export plan.json model.hlo.pb --format jax -o shardings.json",
     .run = run};

@@ -229,6 +229,29 @@ static void print_origin(Text *text, const Plan *plan) {
     text_append_string(text, "\n");
 }
 
+/* The price of --for; without it, the fastest plan that was found for each target. */
+static void print_targets(Text *text, const Searched *self) {
+    const AmPlan *plan = self->plan;
+    if (plan->free_seconds > 0) {
+        double seconds = plan->plan->predicted_step_seconds;
+        text_append_string(text, "target  without --for ");
+        text_append_seconds(text, plan->free_seconds);
+        if (plan->lack)
+            text_append(text, ": %.1f %% is the price; ", 100 * (seconds / plan->free_seconds - 1));
+        text_append(text, "%s\n", plan->lack ? plan->lack : ", and the plan is for the target, too");
+        return;
+    }
+    if (!plan->on[TARGET_AUTOMAP]) return;
+    text_append_string(text, "runs on ");
+    for (int32_t target = 0; target < TARGET_COUNT; target++) {
+        const Plan *on = plan->on[target];
+        text_append(text, "%s%s ", target ? ", " : "", target_row((Target)target)->name);
+        if (on) text_append_seconds(text, on->predicted_step_seconds);
+        else text_append_string(text, "-");
+    }
+    text_append_string(text, " (of the plans priced; --for TARGET searches for one)\n");
+}
+
 static AmStatus print_summary(Text *text, Searched *self, bool is_verbose, AmError *error) {
     const Plan *plan = self->plan->plan;
     const char **columns;
@@ -267,6 +290,7 @@ static AmStatus print_summary(Text *text, Searched *self, bool is_verbose, AmErr
         print_bound(text, plan);
     }
     if (plan->origin != PLAN_ORIGIN_UNKNOWN) print_origin(text, plan);
+    print_targets(text, self);
     if (!isnan(self->plan->result.model_gap)) {
         text_append(text, "model   at most %.2f %% over the best sum of computing and communication\n",
                     100 * self->plan->result.model_gap);
@@ -318,6 +342,19 @@ static json_t *result_to_json(Searched *self, const char *summary) {
     for (int32_t k = 1; k < PLAN_ORIGIN_COUNT && found; k++)
         if (plan->found_seconds[k] > 0)
             json_object_set_new(found, plan_origin_name((PlanOrigin)k), json_real(plan->found_seconds[k]));
+    json_t *targets = root ? json_object() : NULL;
+    for (int32_t target = 0; target < TARGET_COUNT && targets; target++) {
+        const Plan *on = self->plan->on[target];
+        if (self->plan->on[TARGET_AUTOMAP])
+            json_object_set_new(targets, target_row((Target)target)->name,
+                                on ? json_real(on->predicted_step_seconds) : json_null());
+    }
+    if (targets) json_object_set_new(root, "targets", targets);
+    if (self->plan->free_seconds > 0) {
+        json_object_set_new(root, "unrestricted_seconds", json_real(self->plan->free_seconds));
+        json_object_set_new(root, "restriction",
+                            self->plan->lack ? plan_string_to_json(self->plan->lack) : json_null());
+    }
     if (found) json_object_set_new(root, "origin", json_string(plan_origin_name(plan->origin)));
     if (found) json_object_set_new(root, "found_seconds", found);
     if (root && self->plan->result.paper)
@@ -374,6 +411,55 @@ static AmStatus report(const Cli *cli, Searched *self, AmError *error) {
     return status;
 }
 
+/* The target and the file of "jax=FILE". */
+static AmStatus read_also(Target *target, const char **file, const char *text, AmError *error) {
+    const char *equals = strchr(text, '=');
+    for (int32_t k = 0; equals && equals[1] && k < TARGET_NAMES; k++) {
+        size_t length = (size_t)(equals - text);
+        if (strncmp(target_name(k), text, length) != 0 || target_name(k)[length]) continue;
+        *target = target_of_name(k);
+        *file = equals + 1;
+        return AM_OK;
+    }
+    return am_fail(error, AM_ERROR_USAGE, "", "--also %.100s: expected TARGET=FILE, such as jax=plan.json",
+                   text);
+}
+
+static AmStatus check_also(const Cli *cli, const char *plan_file, AmError *error) {
+    const char *const *texts;
+    int32_t count = cli_texts(cli, "--also", &texts);
+    for (int32_t k = 0; k < count; k++) {
+        Target target;
+        const char *file;
+        TRY(read_also(&target, &file, texts[k], error));
+        if (strcmp(file, cli->arguments[0]) == 0 || strcmp(file, plan_file) == 0)
+            return am_fail(error, AM_ERROR_USAGE, "", "--also %.100s: the file is in use already", texts[k]);
+        TRY(file_check_writable(file, error));
+    }
+    if (count > 0 && cli_has(cli, "--for"))
+        return am_fail(error, AM_ERROR_USAGE, "", "--also is for searches without --for");
+    return AM_OK;
+}
+
+/* Writes the plans of other targets. AM_ERROR_INFEASIBLE where none was found. */
+static AmStatus write_also(const Cli *cli, const Searched *self, AmError *error) {
+    const char *const *texts;
+    int32_t count = cli_texts(cli, "--also", &texts);
+    for (int32_t k = 0; k < count; k++) {
+        Target target;
+        const char *file;
+        TRY(read_also(&target, &file, texts[k], error));
+        Plan *plan = self->plan->on[target];
+        if (!plan)
+            return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                           "--also %s: no plan of those priced; --for %s searches for one", texts[k],
+                           target_row(target)->name);
+        plan->settings = self->plan->plan->settings;
+        TRY(plan_write(plan, self->plan->whole, file, error));
+    }
+    return AM_OK;
+}
+
 /* Checks the options before any file is read, and notes what they leave out. */
 static AmStatus check_options(const Cli *cli, Searched *self, AmError *error) {
     SearchSettings settings;
@@ -387,6 +473,7 @@ static AmStatus check_options(const Cli *cli, Searched *self, AmError *error) {
     TRY(cli_check_files(cli, self->plan_file, error));
     TRY(file_check_writable(self->plan_file, error));
     if (log) TRY(file_check_writable(log, error));
+    TRY(check_also(cli, self->plan_file, error));
     if (settings.narrowed_by)
         cli_note(cli, "note: %s applies to one-stage plans: pipelines are not searched",
                  settings.narrowed_by);
@@ -418,6 +505,7 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     if (!self->plan) return status;
     if (error) *error = (AmError){0}; /* an interrupted search has a plan */
     TRY(am_plan_write(self->plan, self->plan_file, error));
+    TRY(write_also(cli, self, error));
     if (log) TRY(file_write(log, self->log.data ? self->log.data : "", self->log.length, error));
     TRY(report(cli, self, error));
     if (status == AM_INTERRUPTED)
@@ -450,6 +538,7 @@ static const CliOption options[] = {
     SEARCH_INPUT_ROWS(CLI_ROW) CLI_OPTION_ROLES,
     CLI_OPTION_INFERENCE,
     CLI_GROUP("output"),
+    {"--also", "TARGET=FILE", "fastest plan found that the target can run, as a plan file", true},
     {"--log", "LOG.jsonl", "line per episode: evaluations, reward, best, epsilon, loss", false},
     {"--verbose", NULL, "a row per parameter group, optimizer state included", false},
     {0}};

@@ -11,28 +11,16 @@
 #include "lowering/plan_file/plan_parts.h"
 #include "lowering/spmd/ranks.h"
 #include "planners/baselines/layer_path.h"
-#include "planners/export/export.h"
-
-#define FORM "DTensor placements"
+#include "planners/targets/target_checks.h"
 
 /* Names of get_schedule_class() in torch.distributed.pipelining.schedules. */
 static const char *const schedules[SCHEDULE_KINDS] = {
     [SCHEDULE_GPIPE] = "GPipe", [SCHEDULE_1F1B] = "1F1B", [SCHEDULE_INTERLEAVED] = "Interleaved1F1B"};
 
-static AmStatus check(const Plan *plan, AmError *error) {
-    ScheduleKind kind = plan_schedule(plan);
-    TRY(export_check_stages(plan, FORM, error));
-    if (schedules[kind]) return AM_OK;
-    return am_fail(error, AM_ERROR_INFEASIBLE, "",
-                   "torch.distributed.pipelining has no schedule %s of one chunk a stage; search --schedule "
-                   "1f1b or gpipe finds plans that can be exported",
-                   schedule_kind_name(kind));
-}
-
 /* One placement for each axis of the mesh. */
 static AmStatus placements_to_json(json_t **placements, const Mesh *mesh, SbpState state,
                                    const IrInstruction *instruction, AmError *error) {
-    TRY(export_check_even(mesh, state, instruction, FORM, error));
+    TRY(target_check_even(TARGET_TORCH, mesh, state, instruction, error));
     *placements = json_array();
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
         if (sbp_is_split(state.axis[axis]))
@@ -111,7 +99,7 @@ AmStatus export_dtensor(json_t **root, const PlanContext *context, const Plan *p
     PlanRanks ranks;
     json_t *rows = json_array();
     AmStatus status;
-    TRY_OR_FAIL(check(plan, error));
+    TRY_OR_FAIL(target_check_plan(TARGET_TORCH, plan, error));
     TRY_OR_FAIL(plan_ranks(&ranks, &arena, context, plan, error));
     TRY_OR_FAIL(add_parts(rows, &ranks, error));
     bool is_pipeline = plan->stage_count > 1;

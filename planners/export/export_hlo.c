@@ -9,11 +9,9 @@
 #include "planners/export/export_hlo.h"
 
 #include "lowering/spmd/lower.h"
-#include "planners/export/export.h"
+#include "planners/targets/target_checks.h"
 #include "propagation/propagate/propagate.h"
 #include "propagation/propagate/sharded_module.h"
-
-#define FORM "shardings of HLO"
 
 static AmStatus choose_constraints(bool *is_constrained, const PlanContext *context, const Mesh *mesh,
                                    const SbpState *states, AmError *error) {
@@ -23,7 +21,7 @@ static AmStatus choose_constraints(bool *is_constrained, const PlanContext *cont
         bool is_array = instruction->shape.type != DTYPE_TUPLE && instruction->shape.rank > 0;
         if (!context->choices->live[i] || rules->on_demand[i] || !is_array) continue;
         if (rules->rules[i].result_count == 0 || rules->alias[i] != i) continue;
-        TRY(export_check_even(mesh, states[i], instruction, FORM, error));
+        TRY(target_check_even(TARGET_HLO, mesh, states[i], instruction, error));
         is_constrained[i] = instruction->opcode != IR_PARAMETER;
     }
     return AM_OK;
@@ -52,7 +50,7 @@ static AmStatus unfuse(SbpState **states, bool **is_constrained, Arena *arena, c
 
 AmStatus export_hlo(Text *text, const PlanContext *context, const Plan *plan, ShardingSpelling spelling,
                     AmError *error) {
-    TRY(export_check_plan(plan, FORM, error));
+    TRY(target_check_plan(TARGET_HLO, plan, error));
     const PlanStage *stage = &plan->stages[0];
     const IrRoles *roles = context->roles;
     Arena arena = {0};
@@ -64,9 +62,10 @@ AmStatus export_hlo(Text *text, const PlanContext *context, const Plan *plan, Sh
         return am_fail_memory(error, context->rules->count);
     }
     TRY_OR_FAIL(propagate(&states, &arena, context, stage, error));
-    TRY_OR_FAIL(export_check_pools(context, states, FORM, error));
+    TRY_OR_FAIL(target_check_pools(TARGET_HLO, context, states, error));
     TRY_OR_FAIL(choose_constraints(is_constrained, context, &stage->mesh, states, error));
-    for (int32_t k = 0; k < roles->output_count; k++) outputs[k] = states[export_output_source(context, k)];
+    if (!text) goto fail;
+    for (int32_t k = 0; k < roles->output_count; k++) outputs[k] = states[target_output_source(context, k)];
     if (context->unfused) {
         TRY_OR_FAIL(unfuse(&states, &is_constrained, &arena, context, error));
         context = context->unfused;

@@ -7,7 +7,7 @@
 #include "propagation/plan/plan.h"
 #include "propagation/propagate/sharding_message.h"
 
-/* AM_ERROR_INFEASIBLE as export_check_plan() and export_check_even(). */
+/* `text` NULL: only the checks. AM_ERROR_INFEASIBLE as target_check_plan() and target_check_even(). */
 AmStatus export_hlo(Text *text, const PlanContext *context, const Plan *plan, ShardingSpelling spelling,
                     AmError *error);
 

@@ -7,15 +7,13 @@
 #include "planners/export/export_jax.h"
 
 #include "lowering/spmd/lower.h"
-#include "planners/export/export.h"
-
-#define FORM "shardings for JAX"
+#include "planners/targets/target_checks.h"
 
 /* The spec of an instruction's result, even by refusal. */
 static AmStatus spec_to_json(json_t **spec, const Mesh *mesh, SbpState state,
                              const IrInstruction *instruction, AmError *error) {
     const IrShape *shape = &instruction->shape;
-    TRY(export_check_even(mesh, state, instruction, FORM, error));
+    TRY(target_check_even(TARGET_JAX, mesh, state, instruction, error));
     *spec = json_array();
     int32_t rank = shape->type == DTYPE_TUPLE ? 0 : shape->rank;
     for (int32_t d = 0; d < rank; d++) {
@@ -45,7 +43,7 @@ static AmStatus add_rows(json_t *parameters, json_t *outputs, const PlanContext 
                                                     path ? path : json_string(""), "spec", spec));
     }
     for (int32_t k = 0; k < roles->output_count; k++) {
-        int32_t i = export_output_source(context, k);
+        int32_t i = target_output_source(context, k);
         json_t *spec;
         TRY(spec_to_json(&spec, mesh, assignment->stored[i], &context->canonical->instructions[i], error));
         json_array_append_new(outputs, json_pack("{s:i, s:o}", "index", k, "spec", spec));
@@ -54,14 +52,14 @@ static AmStatus add_rows(json_t *parameters, json_t *outputs, const PlanContext 
 }
 
 AmStatus export_jax(json_t **root, const PlanContext *context, const Plan *plan, AmError *error) {
-    TRY(export_check_plan(plan, FORM, error));
+    TRY(target_check_plan(TARGET_JAX, plan, error));
     const Mesh *mesh = &plan->stages[0].mesh;
     Arena arena = {0};
     Assignment *assignment;
     json_t *parameters = json_array(), *outputs = json_array(), *shape = json_array(), *names = json_array();
     AmStatus status;
     TRY_OR_FAIL(plan_assign(&assignment, &arena, context, &plan->stages[0], error));
-    TRY_OR_FAIL(export_check_pools(context, assignment->stored, FORM, error));
+    TRY_OR_FAIL(target_check_pools(TARGET_JAX, context, assignment->stored, error));
     TRY_OR_FAIL(add_rows(parameters, outputs, context, assignment, error));
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
         json_array_append_new(shape, json_integer(mesh->axes[axis].size));

@@ -12,10 +12,10 @@
 #include "lowering/spmd/ranks.h"
 #include "planners/baselines/baseline.h"
 #include "planners/baselines/layer_path.h"
-#include "planners/export/export.h"
+#include "planners/targets/target_checks.h"
 
 #define FORM     "arguments of Megatron-LM"
-#define HOW_3D   "search --expert megatron_3d (on one server megatron) finds plans for Megatron-LM"
+#define HOW_3D   "search --for megatron finds plans that can be exported"
 #define HOW_CUTS "export --whole-layers moves the cuts"
 
 /* Layers are numbered below this. */
@@ -58,18 +58,8 @@ static AmStatus find_axes(Exporter *self) {
 
 static AmStatus check_devices(const Exporter *self) {
     const Plan *plan = self->plan;
-    const Mesh *first = &plan->stages[0].mesh;
     for (int32_t s = 0, next = 0; s < plan->stage_count; s++) {
         const PlanStage *stage = &plan->stages[s];
-        bool is_same = stage->mesh.axis_count == first->axis_count;
-        for (int32_t axis = 0; is_same && axis < first->axis_count; axis++)
-            is_same = stage->mesh.axes[axis].size == first->axes[axis].size &&
-                      strcmp(stage->mesh.axes[axis].name, first->axes[axis].name) == 0;
-        if (!is_same)
-            return am_fail(self->error, AM_ERROR_INFEASIBLE, "",
-                           FORM " give all stages one mesh, and that of stage %d is another than that of "
-                                "stage 0; " HOW_3D,
-                           s);
         if (stage->recompute_count > 0)
             return am_fail(self->error, AM_ERROR_INFEASIBLE, "",
                            FORM " recompute the same in every layer, and the plan has its own ranges on "
@@ -98,10 +88,7 @@ static AmStatus check_schedule(const Exporter *self) {
             "Megatron-LM interleaves chunks where the stages divide the micro-batches, and %d do not "
             "divide %d",
             plan->stage_count, plan->micro_batches);
-    if (kind == SCHEDULE_1F1B || kind == SCHEDULE_INTERLEAVED) return AM_OK;
-    return am_fail(self->error, AM_ERROR_INFEASIBLE, "",
-                   "Megatron-LM has no schedule %s; search --schedule 1f1b finds plans for it",
-                   plan->schedule);
+    return AM_OK;
 }
 
 /* ---- lists ---- */
@@ -207,7 +194,7 @@ static AmStatus find_stack(const Exporter *self, LayerPath *stack) {
         if (has_stack)
             return am_fail(self->error, AM_ERROR_INFEASIBLE, self->context->module->source,
                            FORM " count the layers of one stack, and the module has %.*s and %.*s; --format "
-                                "dtensor can hold its stages",
+                                "torch can hold its stages",
                            stack->end, stack->path, path.end, path.path);
         *stack = path;
         has_stack = true;
@@ -215,7 +202,7 @@ static AmStatus find_stack(const Exporter *self, LayerPath *stack) {
     if (has_stack) return AM_OK;
     return am_fail(self->error, AM_ERROR_INFEASIBLE, self->context->module->source,
                    FORM
-                   " count layers, and no paths of weights do (as in layer[0], layer[1]); --format dtensor "
+                   " count layers, and no paths of weights do (as in layer[0], layer[1]); --format torch "
                    "can hold its stages");
 }
 
@@ -335,9 +322,9 @@ static AmStatus check_weights(const Exporter *self) {
         const Assignment *assignment =
             self->ranks.assignments[self->ranks.map ? self->ranks.map->owner[p] : 0];
         AmError why = {0};
-        if (export_check_even(&assignment->stage->mesh, assignment->stored[weight->instruction],
-                              &self->context->canonical->instructions[weight->instruction], FORM,
-                              &why) != AM_OK)
+        if (target_check_even(TARGET_MEGATRON, &assignment->stage->mesh,
+                              assignment->stored[weight->instruction],
+                              &self->context->canonical->instructions[weight->instruction], &why) != AM_OK)
             return am_fail(
                 self->error, AM_ERROR_INFEASIBLE, "",
                 "Megatron-LM's tensor degree divides heads and widths, and %d does not divide those of "
@@ -348,7 +335,8 @@ static AmStatus check_weights(const Exporter *self) {
 }
 
 static AmStatus check(Exporter *self, const Cluster *cluster) {
-    TRY(export_check_stages(self->plan, FORM, self->error));
+    TRY(target_check_module(TARGET_MEGATRON, self->context, self->error));
+    TRY(target_check_plan(TARGET_MEGATRON, self->plan, self->error));
     TRY(find_axes(self));
     TRY(check_devices(self));
     TRY(check_schedule(self));

@@ -133,6 +133,7 @@ static AmStatus try_numbers(HybridTries *self, const int32_t *numbers, int32_t c
                                .may_recompute = true,
                                .may_shard_storage = true,
                                .has_few_turns = has_few_turns,
+                               .are_alike = target_row(options->target)->stages == TARGET_ALIKE_STAGES,
                                .most_tables = most_tables(self)};
     Found found;
     if (settings.most_tables < LEAST_TABLES || hybrid_is_capped(self, LEAST_TABLES)) return AM_OK;

@@ -53,6 +53,7 @@ static HybridTry *best_varied(const HybridTries *self, bool is_varied) {
 }
 
 AmStatus hybrid_try_schedules(HybridTries *self, int32_t most, AmError *error) {
+    const uint32_t schedules = target_row(self->plans.options->target)->schedules;
     HybridTry *tries = ARENA_ARRAY(self->plans.arena, HybridTry, 2 * most), *from;
     int32_t count = 0;
     if (!tries) return am_fail_memory(error, most);
@@ -65,9 +66,10 @@ AmStatus hybrid_try_schedules(HybridTries *self, int32_t most, AmError *error) {
                              .schedule = SCHEDULE_ZB_H1,
                              .is_strict = true,
                              .cuts = from->cuts};
-        tries[count++] = changed;
+        if (schedules >> SCHEDULE_ZB_H1 & 1) tries[count++] = changed;
         changed.schedule = SCHEDULE_INTERLEAVED;
-        if (hybrid_chunks_find(&changed.chunks, self->model, &changed.pipeline, SEARCH_DEFAULT_CHUNKS))
+        if (schedules >> SCHEDULE_INTERLEAVED & 1 &&
+            hybrid_chunks_find(&changed.chunks, self->model, &changed.pipeline, SEARCH_DEFAULT_CHUNKS))
             tries[count++] = changed;
     }
     return hybrid_try_all(self, tries, count, error);

@@ -342,6 +342,8 @@ AmStatus hybrid_plans_simulate(HybridPlans *self, HybridTry *tries, int32_t coun
     TRY(hybrid_plans_open(self, tries, count, error));
     for (int32_t k = 0; k < count; k++) {
         tries[k].status = make_plan(self, &tries[k], &tries[k].error);
+        if (tries[k].status == AM_OK)
+            tries[k].status = target_check_plan(self->options->target, tries[k].plan, &tries[k].error);
         if (tries[k].status != AM_OK) tries[k].plan = NULL;
     }
     parallel_for(count, 0, simulate_task, &simulating);

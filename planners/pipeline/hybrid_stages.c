@@ -32,6 +32,7 @@ typedef struct Finder {
     const HybridModel *model;
     Arena arena;
     int32_t micro_batches, most_stages, units, devices;
+    int32_t width, tensor; /* of all stages that are considered; 0: any */
     HybridRecipe recipes[MOST_RECIPES];
     int32_t recipe_count;
     StagePricing *pricings; /* [class * MOST_RECIPES + recipe]; units NULL: none */
@@ -84,6 +85,11 @@ static bool is_open(const StagePricing *pricing) {
     return pricing->units && (pricing->recipe.storage == 0 || pricing->data > 1);
 }
 
+/* Returns whether stages may have a recipe. */
+static bool is_allowed(const Finder *self, int32_t recipe) {
+    return self->tensor == 0 || self->recipes[recipe].tensor == self->tensor;
+}
+
 static BestStage *best_of(const Finder *self, int32_t class, int32_t kept, int32_t unit) {
     int32_t row = (class * self->most_stages + kept - 1) * self->units + unit;
     return &self->best[(size_t)row * (size_t)(self->units + 1)];
@@ -113,12 +119,14 @@ static void price_from(Finder *self, int32_t class, int32_t recipe, int32_t unit
 static AmStatus price_stages(Finder *self, AmError *error) {
     const HybridModel *model = self->model;
     size_t count = (size_t)(model->class_count * self->most_stages * self->units) * (size_t)(self->units + 1);
-    self->best = ARENA_ARRAY(&self->arena, BestStage, count);
+    if (!self->best) self->best = ARENA_ARRAY(&self->arena, BestStage, count);
     if (!self->best) return am_fail_memory(error, (int64_t)(count * sizeof *self->best));
     for (size_t k = 0; k < count; k++) self->best[k].recipe = -1;
     for (int32_t c = 0; c < model->class_count; c++)
         for (int32_t r = 0; r < self->recipe_count; r++)
-            for (int32_t u = 0; u < self->units && is_open(&self->pricings[c * MOST_RECIPES + r]); u++) {
+            for (int32_t u = 0;
+                 u < self->units && is_allowed(self, r) && is_open(&self->pricings[c * MOST_RECIPES + r]);
+                 u++) {
                 if (stop_wanted(&model->costs->stop)) return AM_OK;
                 price_from(self, c, r, u);
             }
@@ -172,7 +180,9 @@ static void run(Finder *self, double limit, bool finds_limit) {
     for (size_t k = 0; k < count; k++) self->least[k] = INFINITY;
     self->least[state_of(self, 0, self->devices, self->units)] = 0;
     for (int32_t s = 1; s <= self->most_stages; s++)
-        for (int32_t p = 0; p < self->model->place_count; p++) add_stage(self, s, p, limit, finds_limit);
+        for (int32_t p = 0; p < self->model->place_count; p++)
+            if (self->width == 0 || self->model->places[p].width == self->width)
+                add_stage(self, s, p, limit, finds_limit);
 }
 
 /* Follows the choices from the first stage on; false where there is no pipeline of so many stages. */
@@ -272,6 +282,35 @@ static double least_of_all(const Finder *self) {
     return least;
 }
 
+/* Collects pipelines under growing limits, of the stages that are priced. */
+static void search_limits(Finder *self) {
+    run(self, INFINITY, false);
+    double least_sum = least_of_all(self);
+    if (least_sum == INFINITY) return;
+    run(self, INFINITY, true);
+    double limit = least_of_all(self) * (1 + 1e-6), best = INFINITY;
+    for (int32_t k = 0; k < MOST_LIMITS; k++) {
+        if (least_sum + (self->micro_batches - 1) * limit / LIMIT_STEP > best) break;
+        if (stop_wanted(&self->model->costs->stop)) break;
+        run(self, limit, false);
+        best = fmin(best, collect(self, limit));
+        limit *= LIMIT_STEP;
+    }
+    self->least_found = fmin(self->least_found, best);
+}
+
+/* Searches stages of one width and one tensor degree after another. */
+static AmStatus search_alike(Finder *self, AmError *error) {
+    const HybridModel *model = self->model;
+    for (int32_t k = 0; k < model->tensor_count; k++) {
+        self->tensor = model->tensors[k];
+        TRY(price_stages(self, error));
+        for (self->width = self->tensor; self->width <= self->devices; self->width++)
+            if (self->devices % self->width == 0 && self->width % self->tensor == 0) search_limits(self);
+    }
+    return AM_OK;
+}
+
 static AmStatus find(Finder *self, AmError *error) {
     const HybridModel *model = self->model;
     self->units = model->costs->unit_count;
@@ -288,21 +327,10 @@ static AmStatus find(Finder *self, AmError *error) {
     if (self->arena.failed) return am_fail_memory(error, (int64_t)states * 12);
     list_recipes(self);
     TRY(open_pricings(self, error));
-    TRY(price_stages(self, error));
     TRY(price_transfers(self, error));
-    if (stop_wanted(&model->costs->stop)) return AM_OK;
-    run(self, INFINITY, false);
-    double least_sum = least_of_all(self);
-    if (least_sum == INFINITY) return AM_OK;
-    run(self, INFINITY, true);
-    double limit = least_of_all(self) * (1 + 1e-6), best = INFINITY;
-    for (int32_t k = 0; k < MOST_LIMITS; k++) {
-        if (least_sum + (self->micro_batches - 1) * limit / LIMIT_STEP > best) break;
-        if (stop_wanted(&model->costs->stop)) break;
-        run(self, limit, false);
-        best = self->least_found = fmin(best, collect(self, limit));
-        limit *= LIMIT_STEP;
-    }
+    if (model->settings.are_alike) return search_alike(self, error);
+    TRY(price_stages(self, error));
+    if (!stop_wanted(&model->costs->stop)) search_limits(self);
     return AM_OK;
 }
 

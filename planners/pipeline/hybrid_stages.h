@@ -62,6 +62,7 @@ typedef struct HybridSettings {
     /* Also more stages than micro-batches, up to HYBRID_FEW_TURNS: of modules that cannot be split into
      * turns. */
     bool has_few_turns;
+    bool are_alike;      /* stages have one width and one tensor degree */
     int32_t most_tables; /* priced at most; 0: HYBRID_MOST_TABLES */
     int32_t threads;
 } HybridSettings;

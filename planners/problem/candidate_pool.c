@@ -11,6 +11,22 @@ bool candidate_is_better(const PlanCandidate *a, const PlanCandidate *b) {
     return plan_is_better(a->seconds, &a->fit, b->seconds, &b->fit);
 }
 
+/* Puts a candidate among those of a target, unless it is there. */
+static void add_on(PlanCandidate *on, const PlanCandidate *candidate) {
+    int32_t at = POOL_OF_TARGET;
+    for (int32_t k = 0; k < POOL_OF_TARGET; k++)
+        if (on[k].plan == candidate->plan) return;
+    while (at > 0 && candidate_is_better(candidate, &on[at - 1])) at--;
+    for (int32_t k = POOL_OF_TARGET - 1; k > at; k--) on[k] = on[k - 1];
+    if (at < POOL_OF_TARGET) on[at] = *candidate;
+}
+
+static void add_targets(CandidatePool *pool, const PlanCandidate *candidate) {
+    for (int32_t target = 0; target < TARGET_COUNT && candidate->fit.fits; target++)
+        if (target_check_plan((Target)target, candidate->plan, NULL) == AM_OK)
+            add_on(pool->on[target], candidate);
+}
+
 static void add(CandidatePool *pool, const PlanCandidate *candidate) {
     PlanCandidate *of = &pool->of[candidate->origin];
     if (candidate_is_better(candidate, of)) *of = *candidate;
@@ -20,12 +36,16 @@ static void add(CandidatePool *pool, const PlanCandidate *candidate) {
 void pool_add(CandidatePool *pool, Plan *plan, const MemoryFit *fit, PlanOrigin origin, const char *note) {
     const PlanCandidate candidate = {plan, plan->predicted_step_seconds, *fit, origin, note};
     add(pool, &candidate);
+    add_targets(pool, &candidate);
 }
 
 void pool_merge(CandidatePool *pool, const CandidatePool *other) {
     if (other->best.plan) add(pool, &other->best);
     for (int32_t k = 0; k < PLAN_ORIGIN_COUNT; k++)
         if (other->of[k].plan) add(pool, &other->of[k]);
+    for (int32_t target = 0; target < TARGET_COUNT; target++)
+        for (int32_t k = 0; k < POOL_OF_TARGET && other->on[target][k].plan; k++)
+            add_on(pool->on[target], &other->on[target][k]);
 }
 
 Plan *pool_best(const CandidatePool *pool) {

@@ -9,7 +9,7 @@
 #define PLANNERS_PROBLEM_CANDIDATE_POOL_H
 
 #include "cost/step/memory.h"
-#include "propagation/plan/plan.h"
+#include "planners/targets/target.h"
 
 typedef struct PlanCandidate {
     Plan *plan;     /* simulated; NULL: no candidate */
@@ -19,9 +19,13 @@ typedef struct PlanCandidate {
     const char *note; /* the name of a baseline; or NULL */
 } PlanCandidate;
 
+enum { POOL_OF_TARGET = 4 };
+
 typedef struct CandidatePool {
     PlanCandidate best;                  /* of all parts */
     PlanCandidate of[PLAN_ORIGIN_COUNT]; /* of each part */
+    /* The fastest that fit of those that pass target_check_plan(), fastest first. */
+    PlanCandidate on[TARGET_COUNT][POOL_OF_TARGET];
 } CandidatePool;
 
 /* Returns whether a plan with this step and memory is better than another one, by the order above. */

@@ -11,6 +11,7 @@
 #include "cost/simulate/simulate.h"
 #include "cost/step/price.h"
 #include "lowering/spmd/lower.h"
+#include "planners/targets/target_checks.h"
 
 typedef struct MemoEntry {
     AxisPlan axis_plan;
@@ -156,6 +157,7 @@ AmStatus problem_create(Problem **problem, const PlanContext *context, const Clu
                       .memory_fraction = settings->memory_fraction,
                       .space = settings->space,
                       .is_even = settings->is_even,
+                      .target = settings->target,
                       .scratch = settings->scratch,
                       .budget = settings->budget};
     AmStatus status = AM_OK;
@@ -301,6 +303,7 @@ bool plan_price_better(const PlanPrice *a, const PlanPrice *b) {
 }
 
 static void keep_best(Problem *self, const AxisPlan *axis_plan, const PlanPrice *price) {
+    if (!isfinite(price->seconds)) return;
     if (self->has_best && !plan_price_better(price, &self->best_price)) return;
     self->best = *axis_plan;
     self->best.gathers_again |= price->gathers_again;
@@ -375,6 +378,10 @@ static AmStatus price_stage(const Problem *self, Arena *scratch, PlanStage *stag
         return AM_OK;
     }
     evaluation->priced++;
+    if (target_check_pools(self->target, self->context, assignment->stored, NULL) != AM_OK) {
+        evaluation->price = (PlanPrice){.seconds = INFINITY};
+        return AM_OK;
+    }
     if (!mesh_has_equal_shares(&self->mesh))
         return simulate_stage(&evaluation->price, self, scratch, stage, error);
     return problem_price_assignment(&evaluation->price, self, scratch, assignment, error);

@@ -16,6 +16,7 @@
 #include "planners/problem/price_memo.h"
 #include "planners/problem/scratch.h"
 #include "planners/problem/search_watch.h"
+#include "planners/targets/target.h"
 
 #define AXIS_PLAN_MAX_ENTRIES 12
 #define AXIS_PLAN_AXES        3
@@ -83,6 +84,7 @@ typedef struct ProblemSettings {
     int32_t pin_count;
     const KeptShardings *kept; /* or NULL */
     bool is_even;              /* only plans with equal, contiguous shards */
+    Target target;             /* plans that it cannot run take infinitely long */
     Scratch *scratch; /* which plans are priced in, shared with other problems; NULL: the problem's own */
 } ProblemSettings;
 
@@ -98,6 +100,7 @@ typedef struct Problem {
     MeshPins pins;
     PlanSpace space;
     bool is_even;
+    Target target;
     bool has_storage;
     bool may_keep;         /* gathered weights, all of them whole, are a small part of a device's memory: */
     double gathered_bytes; /* these */

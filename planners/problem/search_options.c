@@ -61,7 +61,8 @@ const char *search_narrow(SearchOptions *options) {
     } narrowing[] = {{options->kept != NULL, "--keep-shardings"},
                      {options->pin_count > 0, "--pin"},
                      {options->mesh != NULL, "--mesh"},
-                     {options->is_even, "--even"},
+                     {options->is_even && options->target == TARGET_AUTOMAP, "--even"},
+                     {target_row(options->target)->stages == TARGET_ONE_STAGE, "--for"},
                      {options->searcher == SEARCHER_EXACT, "--searcher exact"},
                      {options->searcher == SEARCHER_EXHAUSTIVE, "--searcher exhaustive"},
                      {options->searcher == SEARCHER_RANDOM, "--searcher random"}};

@@ -7,6 +7,7 @@
 #include "dqn/learner.h"
 #include "planners/problem/candidate_pool.h"
 #include "planners/problem/problem.h"
+#include "planners/targets/target.h"
 
 #define SEARCHER_LIST(X)                                                             \
     X(DQN, "dqn", "deep Q-learning, then polished")                                  \
@@ -99,7 +100,8 @@ typedef struct SearchOptions {
     int32_t pin_count;
     const char *schedule;      /* of pipelines (pipeline_schedule.h), or NULL: 1f1b where it can be */
     int32_t chunks;            /* of each stage, schedule interleaved_1f1b alone; 0: SEARCH_DEFAULT_CHUNKS */
-    bool is_even;              /* only plans with equal, contiguous shards, which can be exported */
+    Target target;             /* only plans that it can run; is_even is set as it needs */
+    bool is_even;              /* only plans with equal, contiguous shards */
     bool no_overrides;         /* plans by lists alone, without overrides for single operators (refine.h) */
     const KeptShardings *kept; /* the module's own shardings, kept by every plan; or NULL */
     const Plan *initial;       /* --init-plan, or NULL */

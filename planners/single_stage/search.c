@@ -28,6 +28,7 @@ AmStatus single_stage_problem(Problem **problem, const SingleStageSearch *self, 
         .pin_count = options->pin_count,
         .kept = options->kept,
         .is_even = options->is_even,
+        .target = options->target,
         .scratch = self->scratch};
     settings.budget.watch = options->watch;
     return problem_create(problem, self->context, self->cluster, mesh, self->devices, &settings, error);

@@ -3,7 +3,7 @@
 For the tiny models, plans of automap (experts, searched, random) become shardings of jax.jit; the
 zoo's step is trained for 20 steps under them from the committed state and data, and its losses must
 be those of one device, which are committed too. Plans with uneven shards are refused, and say so;
-`search --even` makes none.
+`search --for` makes none.
 automap_jax.plan does the same in one call. Without
 AUTOMAP_FULL=1 a fixed sample of the plans is run.
 
@@ -98,7 +98,7 @@ def check_refusal():
                 "megatron", "-o", plan, "--quiet")
         for form in ("jax", "hlo", "shardy"):
             done = subprocess.run([AUTOMAP, "export", plan, module, "--format", form], capture_output=True, text=True)
-            assert done.returncode == 4 and "--even" in done.stderr, f"{form}: {done.returncode} {done.stderr}"
+            assert done.returncode == 4 and "search --for" in done.stderr, f"{form}: {done.returncode} {done.stderr}"
 
 
 def check_document(what, training, plan, document):

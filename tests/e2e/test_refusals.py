@@ -79,7 +79,7 @@ def mistakes():
         (3, "did you mean cluster.json?", *on, "clustr.json"),
         (3, f"is of module {digits(MLP)}, and the one to be trained is {digits(GPT)}", "run", GPT, "--plan", "none",
          "--state", "random", "--data", GPT.parent / "data.npz", "--checkpoint", "ck", "--resume"),
-        (4, "search --expert megatron_3d (on one server megatron) finds plans", "export", "plan.json", MLP, "--format",
+        (4, "Megatron-LM trains transformers", "export", "plan.json", MLP, "--format",
          "megatron", "-o", "out"),
         (4, "on data=2,model=2: pin \"*bias=-\"", "search", MLP, "-o", "out.json", "--cluster", "nominal:4", "--pin",
          "*bias=-", "--pin", "*bias=data"),

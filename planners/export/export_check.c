@@ -1,0 +1,31 @@
+/* Exports a plan and drops the result; see export_check.h. */
+#include "planners/export/export_check.h"
+
+#include "planners/export/export_dtensor.h"
+#include "planners/export/export_hlo.h"
+#include "planners/export/export_jax.h"
+#include "planners/export/export_megatron.h"
+
+AmStatus export_check_layers(Target target, const PlanContext *whole, AmError *error) {
+    if (target == TARGET_AUTOMAP || !whole->layer_map) return AM_OK;
+    return am_fail(
+        error, AM_ERROR_INFEASIBLE, "",
+        "the plan keeps the layers of stacked parameters apart (expected a plan of search --layers "
+        "loop)");
+}
+
+AmStatus export_check(Target target, const PlanContext *whole, const Plan *plan, AmError *error) {
+    AmStatus status = AM_OK;
+    json_t *root = NULL;
+    if (target == TARGET_AUTOMAP) return AM_OK;
+    TRY(export_check_layers(target, whole, error));
+    TRY(target_check_module(target, whole, error));
+    switch (target) {
+    case TARGET_JAX: status = export_jax(&root, whole, plan, error); break;
+    case TARGET_TORCH: status = export_dtensor(&root, whole, plan, error); break;
+    case TARGET_MEGATRON: status = export_megatron(&root, whole, plan, error); break;
+    default: status = export_hlo(NULL, whole, plan, SHARDING_TILES, error); break;
+    }
+    json_decref(root);
+    return status;
+}

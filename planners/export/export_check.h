@@ -1,0 +1,14 @@
+/* Whether a plan can be exported. */
+#ifndef PLANNERS_EXPORT_EXPORT_CHECK_H
+#define PLANNERS_EXPORT_EXPORT_CHECK_H
+
+#include "planners/targets/target.h"
+
+/* AM_ERROR_INFEASIBLE, with the reason, if the export of the plan to the target would be refused. `whole`:
+ * the context as read, or of its rewriting. */
+AmStatus export_check(Target target, const PlanContext *whole, const Plan *plan, AmError *error);
+
+/* AM_ERROR_INFEASIBLE for a module whose stacked layers are apart, which only automap runs. */
+AmStatus export_check_layers(Target target, const PlanContext *whole, AmError *error);
+
+#endif

@@ -1,0 +1,236 @@
+/* The search over strategies (strategy.h): degrees, micro-batches, chunks, ZeRO and sequence parallelism.
+ *
+ * Every split of the devices into data x tensor x stages is simulated with its best number of micro-batches,
+ * found by doubling and halving. The fastest splits then get each other choice in turn: the optimizer in
+ * shards, the sequence in shards, chunks. A plan counts only if the target's exporter accepts it.
+ */
+#include "planners/search_strategies.h"
+
+#include <math.h>
+
+#include "base/random.h"
+#include "planners/baselines/even_pipeline.h"
+#include "planners/export/export_check.h"
+#include "planners/strategy.h"
+
+enum { MOST_SPLITS = 256, REFINED = 4, MOST_CHUNKS = 8 };
+
+/* A strategy and its step. */
+typedef struct PricedStrategy {
+    Strategy strategy;
+    double seconds; /* INFINITY: refused, or it does not fit */
+    bool fits;
+} PricedStrategy;
+
+typedef struct StrategySearch {
+    SearchContext *search;
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], number_count;
+    PricedStrategy splits[MOST_SPLITS]; /* fastest first */
+    int32_t split_count;
+    AmError refusal; /* the first */
+} StrategySearch;
+
+/* Notes why a strategy is no candidate; other failures end the search. */
+static AmStatus refuse(StrategySearch *self, AmStatus status, const AmError *why, AmError *error) {
+    if (status == AM_OK) return AM_OK;
+    if (status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) {
+        if (self->refusal.code == AM_OK) self->refusal = *why;
+        return AM_OK;
+    }
+    if (error && error->code == AM_OK) *error = *why;
+    return status;
+}
+
+/* Simulates a strategy; adds it to the result if it fits and the exporter accepts it. */
+static AmStatus price(StrategySearch *self, PricedStrategy *priced, AmError *error) {
+    SearchContext *search = self->search;
+    SearchResult *result = search->result;
+    const SearchOptions *options = search->options;
+    const MicroBatching batching = strategy_batching(&priced->strategy);
+    ArenaMark mark = arena_mark(search->arena);
+    const PlanContext *context;
+    Simulation *simulation;
+    Plan *plan;
+    AmError why = {0};
+    priced->seconds = INFINITY;
+    priced->fits = false;
+    if (search_is_over(search)) return AM_OK;
+    AmStatus status = plan_context_for(&context, search->whole, &batching, &why);
+    if (status == AM_OK)
+        status = strategy_simulate(&plan, &simulation, search->arena, context, search->cluster,
+                                   &priced->strategy, options->memory_fraction, &why);
+    if (status != AM_OK) {
+        arena_release(search->arena, mark);
+        return refuse(self, status, &why, error);
+    }
+    search->budget.used++;
+    priced->fits = simulation->fit.fits;
+    priced->seconds = simulation->step_seconds;
+    search_watch_count(options->watch, 1, priced->fits ? priced->seconds : NAN);
+    const PlanCandidate candidate = {.plan = plan, .seconds = priced->seconds, .fit = simulation->fit};
+    if (!candidate_is_better(&candidate, &result->pool.best)) {
+        arena_release(search->arena, mark);
+        return AM_OK;
+    }
+    status = export_check(options->target, search->whole, plan, &why);
+    if (status != AM_OK) {
+        priced->seconds = INFINITY;
+        arena_release(search->arena, mark);
+        return refuse(self, status, &why, error);
+    }
+    plan->searcher = searcher_name(options->searcher);
+    plan->space = plan_space_name(options->space);
+    plan->seed = options->seed;
+    pool_add(&result->pool, plan, &simulation->fit, PLAN_ORIGIN_BASELINE, NULL);
+    search_result_choose(result);
+    return AM_OK;
+}
+
+static bool is_better(const PricedStrategy *a, const PricedStrategy *b) {
+    if (a->fits != b->fits) return a->fits;
+    return a->seconds < b->seconds;
+}
+
+/* Takes `changed` in place of `best` if it is better. */
+static AmStatus try_change(StrategySearch *self, PricedStrategy *best, const Strategy *changed,
+                           AmError *error) {
+    PricedStrategy priced = {.strategy = *changed};
+    TRY(price(self, &priced, error));
+    if (is_better(&priced, best)) *best = priced;
+    return AM_OK;
+}
+
+/* ---- splits ---- */
+
+/* Prices a split with numbers of micro-batches from `from` on in one direction, as long as that is better. */
+static AmStatus climb_numbers(StrategySearch *self, PricedStrategy *best, int32_t from, int32_t step,
+                              AmError *error) {
+    for (int32_t k = from + step; k >= 0 && k < self->number_count; k += step) {
+        Strategy changed = best->strategy;
+        double before = best->seconds;
+        bool had_fit = best->fits;
+        changed.micro_batches = self->numbers[k];
+        TRY(try_change(self, best, &changed, error));
+        bool is_improved = best->seconds < before || best->fits != had_fit;
+        if (!is_improved && had_fit) return AM_OK;
+    }
+    return AM_OK;
+}
+
+/* Adds a split with its best number of micro-batches. */
+static AmStatus add_split(StrategySearch *self, int32_t tensor, int32_t stages, AmError *error) {
+    PricedStrategy best = {.strategy = {.data = self->search->cluster->device_count / tensor / stages,
+                                        .tensor = tensor,
+                                        .stages = stages,
+                                        .chunks = 1,
+                                        .schedule = SCHEDULE_1F1B}};
+    int32_t from = 0;
+    while (from + 1 < self->number_count && self->numbers[from] < stages) from++;
+    best.strategy.micro_batches = self->numbers[from];
+    TRY(price(self, &best, error));
+    TRY(climb_numbers(self, &best, from, 1, error));
+    if (best.strategy.micro_batches == self->numbers[from]) TRY(climb_numbers(self, &best, from, -1, error));
+    int32_t at = self->split_count;
+    if (at == MOST_SPLITS) return AM_OK;
+    self->split_count++;
+    for (; at > 0 && is_better(&best, &self->splits[at - 1]); at--) self->splits[at] = self->splits[at - 1];
+    self->splits[at] = best;
+    return AM_OK;
+}
+
+/* ---- other choices ---- */
+
+static AmStatus refine(StrategySearch *self, PricedStrategy *best, AmError *error) {
+    const Strategy split = best->strategy;
+    Strategy changed = split;
+    if (split.data > 1) {
+        changed.zero = 1;
+        TRY(try_change(self, best, &changed, error));
+    }
+    if (split.tensor > 1) {
+        changed = best->strategy;
+        changed.splits_sequence = true;
+        TRY(try_change(self, best, &changed, error));
+    }
+    for (int32_t chunks = 2; split.stages > 1 && chunks <= MOST_CHUNKS; chunks *= 2) {
+        changed = best->strategy;
+        changed.chunks = chunks;
+        changed.schedule = SCHEDULE_INTERLEAVED;
+        if (changed.micro_batches % split.stages == 0) TRY(try_change(self, best, &changed, error));
+    }
+    for (int32_t k = 0; k < self->number_count; k++)
+        if (self->numbers[k] == best->strategy.micro_batches) {
+            TRY(climb_numbers(self, best, k, 1, error));
+            return climb_numbers(self, best, k, -1, error);
+        }
+    return AM_OK;
+}
+
+/* ---- random strategies ---- */
+
+static int32_t random_divisor(Random *random, int32_t of) {
+    int32_t divisors[64], count = 0;
+    for (int32_t k = 1; k <= of && count < 64; k++)
+        if (of % k == 0) divisors[count++] = k;
+    return divisors[random_below(random, count)];
+}
+
+static AmStatus draw(StrategySearch *self, AmError *error) {
+    const SearchContext *search = self->search;
+    int32_t devices = search->cluster->device_count;
+    int64_t wanted = search->options->evaluations > 0 ? search->options->evaluations : 1;
+    Random random;
+    random_seed(&random, search->options->seed);
+    for (int64_t k = 0; k < 8 * wanted && search->budget.used < wanted; k++) {
+        PricedStrategy drawn = {.strategy = {.schedule = SCHEDULE_1F1B, .chunks = 1}};
+        Strategy *strategy = &drawn.strategy;
+        strategy->tensor = random_divisor(&random, devices);
+        strategy->stages = random_divisor(&random, devices / strategy->tensor);
+        strategy->data = devices / strategy->tensor / strategy->stages;
+        strategy->micro_batches = self->numbers[random_below(&random, self->number_count)];
+        if (strategy->data > 1) strategy->zero = (int32_t)random_below(&random, 2);
+        if (strategy->tensor > 1) strategy->splits_sequence = random_below(&random, 2) == 1;
+        if (strategy->stages > 1 && random_below(&random, 3) == 0) {
+            strategy->chunks = 2;
+            strategy->schedule = SCHEDULE_INTERLEAVED;
+        }
+        TRY(price(self, &drawn, error));
+    }
+    return AM_OK;
+}
+
+/* ---- all of it ---- */
+
+static AmStatus search_splits(StrategySearch *self, AmError *error) {
+    int32_t devices = self->search->cluster->device_count;
+    for (int32_t tensor = 1; tensor <= devices; tensor++)
+        for (int32_t stages = 1; stages <= devices / tensor && stages <= STAGES_MOST; stages++)
+            if (devices % (tensor * stages) == 0) TRY(add_split(self, tensor, stages, error));
+    for (int32_t k = 0; k < REFINED && k < self->split_count; k++)
+        if (isfinite(self->splits[k].seconds)) TRY(refine(self, &self->splits[k], error));
+    return AM_OK;
+}
+
+AmStatus search_strategies(SearchContext *self, AmError *error) {
+    SearchResult *result = self->result;
+    StrategySearch search = {.search = self};
+    search.number_count = micro_batches_numbers(search.numbers, self->whole, self->settings->micro_batches);
+    for (int32_t e = 0; e < BASELINE_COUNT; e++)
+        result->baselines[e] = (BaselineResult){NAN, "not priced: strategies are searched"};
+    search_watch_phase(self->options->watch, SEARCH_PHASE_PIPELINES);
+    if (self->options->searcher == SEARCHER_RANDOM) TRY(draw(&search, error));
+    else TRY(search_splits(&search, error));
+    result->evaluations = self->budget.used;
+    if (result->plan) {
+        result->plan->evaluations = self->budget.used;
+        return AM_OK;
+    }
+    if (stop_flag_is_set(self->budget.stop.interrupted))
+        return am_fail(error, AM_INTERRUPTED, "", "interrupted before a plan was found that fits");
+    if (result->nearest)
+        return memory_fail(&result->nearest_fit, self->cluster, self->options->memory_fraction, error);
+    if (error && error->code == AM_OK) *error = search.refusal;
+    if (search.refusal.code == AM_OK)
+        return am_fail(error, AM_ERROR_INFEASIBLE, "", "no strategy was priced before the search ended");
+    return AM_ERROR_INFEASIBLE;
+}

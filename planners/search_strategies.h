@@ -1,0 +1,11 @@
+/* The search over strategies, for a target whose plans are degrees of data, tensor and pipeline parallelism. */
+#ifndef PLANNERS_SEARCH_STRATEGIES_H
+#define PLANNERS_SEARCH_STRATEGIES_H
+
+#include "planners/search_context.h"
+
+/* Adds the fastest strategy that fits and that options->target can run. SEARCHER_RANDOM: the best of as many
+ * random ones as the options say. AM_ERROR_INFEASIBLE if there is none. */
+AmStatus search_strategies(SearchContext *self, AmError *error);
+
+#endif

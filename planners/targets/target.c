@@ -1,0 +1,167 @@
+/* The table of targets, and the checks of whole plans; see target.h. */
+#include "planners/targets/target.h"
+
+#include "base/text.h"
+#include "ir/module.h"
+
+#define ALL_SCHEDULES  ((1U << SCHEDULE_KINDS) - 1)
+#define SCHEDULE(kind) (1U << SCHEDULE_##kind)
+
+static const TargetRow rows[TARGET_COUNT] = {
+    [TARGET_AUTOMAP] = {.name = "automap",
+                        .form = "plans",
+                        .stages = TARGET_ANY_STAGES,
+                        .has_micro_batches = true,
+                        .schedules = ALL_SCHEDULES},
+    [TARGET_JAX] = {.name = "jax",
+                    .form = "shardings for JAX",
+                    .stages = TARGET_ONE_STAGE,
+                    .has_equal_shards = true,
+                    .has_plain_pools = true},
+    [TARGET_HLO] = {.name = "hlo",
+                    .form = "shardings of HLO",
+                    .stages = TARGET_ONE_STAGE,
+                    .has_equal_shards = true,
+                    .has_plain_pools = true},
+    [TARGET_SHARDY] = {.name = "shardy",
+                       .form = "shardings of HLO",
+                       .stages = TARGET_ONE_STAGE,
+                       .has_equal_shards = true,
+                       .has_plain_pools = true},
+    [TARGET_TORCH] = {.name = "torch",
+                      .alias = "dtensor",
+                      .form = "DTensor placements",
+                      .stages = TARGET_ALIKE_STAGES,
+                      .has_micro_batches = true,
+                      .has_equal_shards = true,
+                      .schedules = SCHEDULE(GPIPE) | SCHEDULE(1F1B) | SCHEDULE(INTERLEAVED)},
+    [TARGET_MEGATRON] = {.name = "megatron",
+                         .form = "arguments of Megatron-LM",
+                         .stages = TARGET_ALIKE_STAGES,
+                         .has_micro_batches = true,
+                         .has_equal_shards = true,
+                         .has_recipes = true,
+                         .schedules = SCHEDULE(1F1B) | SCHEDULE(INTERLEAVED)},
+};
+
+const TargetRow *target_row(Target target) {
+    return &rows[target];
+}
+
+Target target_of_name(int32_t k) {
+    if (k < TARGET_COUNT) return (Target)k;
+    for (int32_t target = 0; target < TARGET_COUNT; target++)
+        if (rows[target].alias && k-- == TARGET_COUNT) return (Target)target;
+    return TARGET_COUNT;
+}
+
+const char *target_name(int32_t k) {
+    Target target = target_of_name(k);
+    if (target == TARGET_COUNT) return NULL;
+    return k < TARGET_COUNT ? rows[target].name : rows[target].alias;
+}
+
+/* ---- plans ---- */
+
+static AmStatus check_shares(const TargetRow *row, const Plan *plan, AmError *error) {
+    for (int32_t s = 0; s < plan->stage_count && row->has_equal_shards; s++) {
+        const Mesh *mesh = &plan->stages[s].mesh;
+        for (int32_t axis = 0; axis < mesh->axis_count; axis++)
+            if (mesh->axes[axis].shares)
+                return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                               "%s are even, and the plan has unequal shares on axis %s", row->form,
+                               mesh->axes[axis].name);
+    }
+    return AM_OK;
+}
+
+/* Returns whether two meshes have the same axes; their devices may differ. */
+static bool is_alike(const Mesh *a, const Mesh *b) {
+    if (a->axis_count != b->axis_count) return false;
+    for (int32_t axis = 0; axis < a->axis_count; axis++)
+        if (a->axes[axis].size != b->axes[axis].size || strcmp(a->axes[axis].name, b->axes[axis].name) != 0)
+            return false;
+    return true;
+}
+
+/* Checks the meshes of several stages. */
+static AmStatus check_stages(const TargetRow *row, const Plan *plan, AmError *error) {
+    if (row->stages == TARGET_ONE_STAGE)
+        return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                       "%s cannot hold pipeline stages, and the plan has %d; search --for %s finds plans "
+                       "that can be exported",
+                       row->form, plan->stage_count, row->name);
+    for (int32_t s = 1; s < plan->stage_count && row->stages == TARGET_ALIKE_STAGES; s++)
+        if (!is_alike(&plan->stages[s].mesh, &plan->stages[0].mesh))
+            return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                           "%s give all stages one mesh, and that of stage %d is another than that of stage "
+                           "0; search --for %s finds plans that can be exported",
+                           row->form, s, row->name);
+    if (row->schedules >> plan_schedule(plan) & 1) return AM_OK;
+    return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                   "%s have no schedule %s; search --for %s finds plans that can be exported", row->form,
+                   plan->schedule, row->name);
+}
+
+/* Checks the number of micro-batches, and the devices of one mesh. */
+static AmStatus check_one_stage(const TargetRow *row, const Plan *plan, AmError *error) {
+    if (plan->micro_batches != 1 && !row->has_micro_batches)
+        return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                       "%s cannot hold micro-batches, and the plan has %d; search --for %s finds plans that "
+                       "can be exported",
+                       row->form, plan->micro_batches, row->name);
+    if (row->stages != TARGET_ONE_STAGE || plan->stage_count != 1) return AM_OK;
+    const PlanStage *stage = &plan->stages[0];
+    for (int32_t d = 0; d < stage->mesh.device_count; d++)
+        if (stage->devices[d] != d)
+            return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                           "%s number devices in mesh order, and the plan has device %d at %d", row->form,
+                           stage->devices[d], d);
+    return AM_OK;
+}
+
+AmStatus target_check_plan(Target target, const Plan *plan, AmError *error) {
+    const TargetRow *row = &rows[target];
+    if (plan->stage_count > 1) TRY(check_stages(row, plan, error));
+    TRY(check_one_stage(row, plan, error));
+    return check_shares(row, plan, error);
+}
+
+/* ---- modules ---- */
+
+AmStatus target_check_module(Target target, const PlanContext *context, AmError *error) {
+    const IrModule *module = plan_context_whole(context)->canonical;
+    bool has_attention = false; /* a product of each head */
+    if (!rows[target].has_recipes) return AM_OK;
+    for (int32_t i = 0; i < module->instruction_count; i++) {
+        const IrInstruction *instruction = &module->instructions[i];
+        const IrDot *dot = instruction->attributes->dot;
+        has_attention |= dot && dot->batch_count > 0;
+        if (instruction->opcode != IR_CONVOLUTION) continue;
+        return am_fail(error, AM_ERROR_INFEASIBLE, module->source,
+                       "Megatron-LM trains transformers, and the module has the convolution %s",
+                       instruction->op_name[0] ? instruction->op_name : instruction->name);
+    }
+    if (has_attention) return AM_OK;
+    return am_fail(error, AM_ERROR_INFEASIBLE, module->source,
+                   "Megatron-LM trains transformers, and the module has no attention");
+}
+
+/* ---- the table ---- */
+
+void target_table(Text *text) {
+    static const char *const stages[] = {"one", "alike", "any"};
+    for (int32_t target = 0; target < TARGET_COUNT; target++) {
+        const TargetRow *row = &rows[target];
+        text_append(text, "| `%s` | %s | %s | %s | ", row->name, stages[row->stages],
+                    row->has_micro_batches ? "any number" : "one", row->has_equal_shards ? "equal" : "any");
+        if (row->stages == TARGET_ONE_STAGE) text_append_string(text, "-");
+        for (int32_t kind = 0, listed = 0; kind < SCHEDULE_KINDS && row->stages != TARGET_ONE_STAGE; kind++)
+            if (row->schedules >> kind & 1)
+                text_append(text, "%s%s", listed++ ? ", " : "", schedule_kind_name((ScheduleKind)kind));
+        text_append(text, " | %s |\n",
+                    row->has_recipes       ? "Megatron-LM's splits, whole layers, no convolution"
+                    : row->has_plain_pools ? "no split of overlapping pool windows"
+                                           : "-");
+    }
+}

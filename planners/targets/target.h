@@ -1,0 +1,55 @@
+/* Targets: the systems that run plans, and the plans that each of them can run.
+ *
+ * One table states the capabilities. `search --for` restricts the space by it, `export` refuses plans by it,
+ * and docs/commands.md prints it. Checks of single tensors are in target_checks.h.
+ */
+#ifndef PLANNERS_TARGETS_TARGET_H
+#define PLANNERS_TARGETS_TARGET_H
+
+#include "propagation/plan/plan.h"
+
+typedef enum Target {
+    TARGET_AUTOMAP,
+    TARGET_JAX,
+    TARGET_HLO,
+    TARGET_SHARDY,
+    TARGET_TORCH,
+    TARGET_MEGATRON,
+    TARGET_COUNT
+} Target;
+
+typedef enum TargetStages {
+    TARGET_ONE_STAGE,
+    TARGET_ALIKE_STAGES, /* all on meshes of the same axes and sizes */
+    TARGET_ANY_STAGES
+} TargetStages;
+
+typedef struct TargetRow {
+    const char *name;  /* of --for and --format */
+    const char *alias; /* another one, or NULL */
+    const char *form;  /* in messages: "shardings of HLO" */
+    TargetStages stages;
+    bool has_micro_batches; /* more than one */
+    bool has_equal_shards;  /* equal and contiguous */
+    bool has_plain_pools;   /* gradients of overlapping windows may not be split in space */
+    bool has_recipes;       /* Megatron-LM's lists alone, between whole layers: searched by strategies */
+    uint32_t schedules;     /* bits by ScheduleKind, of several stages */
+} TargetRow;
+
+const TargetRow *target_row(Target target);
+/* Name k of all names: those of the targets in order, then the aliases; NULL beyond the last. */
+const char *target_name(int32_t k);
+enum { TARGET_NAMES = TARGET_COUNT + 1 };
+/* The target of name k. */
+Target target_of_name(int32_t k);
+
+/* AM_ERROR_INFEASIBLE, with the reason, for a plan whose stages, micro-batches, schedule, shares or devices
+ * the target cannot run. Shardings of tensors are not checked. */
+AmStatus target_check_plan(Target target, const Plan *plan, AmError *error);
+/* AM_ERROR_INFEASIBLE, with the reason, for a module of which the target can run no plan. */
+AmStatus target_check_module(Target target, const PlanContext *context, AmError *error);
+
+/* Appends the table, one row of Markdown for each target. */
+void target_table(Text *text);
+
+#endif

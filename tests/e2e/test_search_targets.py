@@ -1,0 +1,119 @@
+# labels: cpu e2e
+# timeout: 300
+# cost: 20
+# python: plain
+"""`search --for TARGET` finds plans that `export --format TARGET` accepts, or says why there is none.
+
+Searches of small budgets over models and targets are exported; refusals are those of the table in docs/commands.md.
+The best of 200 random plans of a target's space is at most 5 % faster than its plan. `--also` writes the plans that a
+search without a target lists.
+
+Run as `AUTOMAP=build/automap python3 tests/e2e/test_search_targets.py`.
+"""
+
+import json
+import pathlib
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import FULL, MODELS, automap, need_program, succeed
+
+TARGETS = ("jax", "hlo", "shardy", "torch", "megatron")
+SMALL = [("gpt2_tiny", "C", TARGETS), ("vgg_tiny", "h100:4", ("torch", "megatron")),
+         ("resnet_tiny", "h100:4", ("hlo",)), ("mlp_tiny", "h100:4", ("shardy", "megatron"))]
+LARGE = {"llama3_8b", "t5_paper_24_11b", "t5_paper_24_3b", "t5_pipeline_24_11b", "t5_pipeline_24_3b", "bert48"}
+NOT_TRANSFORMERS = {"adafactor_tiny", "adamw_tiny", "digits", "exact_gather", "exact_linear", "lion_tiny", "lstm_tiny",
+                    "mlp", "mlp_evaluate", "mlp_tiny", "resnet50_batch16", "resnet_tiny", "two_swapped", "unet_tiny",
+                    "vgg19", "vgg_tiny"}
+BUDGET = ["--evaluations", "12"]
+NEAR = 1.05
+
+
+def module(name):
+    return next((MODELS / name).glob("model.hlo.pb*"))
+
+
+def cases():
+    if not FULL:
+        return SMALL
+    names = sorted(path.parent.name for path in MODELS.glob("*/model.hlo.pb*"))
+    return [(name, cluster, TARGETS) for name in names if name not in LARGE for cluster in ("C", "h100:4")]
+
+
+def search(folder, name, cluster, target, *options):
+    """The report of a search for the target, whose plan is exported; or the refusal."""
+    plan, trains = folder / "plan.json", ["--inference"] if name == "mlp_evaluate" else []
+    done = automap("search", module(name), "--cluster", cluster, "--for", target, *options, *trains, "-o", plan,
+                   "--json")
+    report = json.loads(done.stdout or done.stderr.splitlines()[-1])
+    if done.returncode != 0:
+        assert done.returncode == 4, f"{name} on {cluster} for {target}: {done.returncode} {done.stdout}{done.stderr}"
+        return report
+    succeed("export", plan, module(name), "--format", target, "-o", folder / "exported")
+    assert json.loads(plan.read_text())["search"]["settings"]["for"] == target
+    return report
+
+
+def check_exports(folder):
+    for name, cluster, targets in cases():
+        for target in targets:
+            report = search(folder, name, cluster, target, *BUDGET)
+            refused = target == "megatron" and name in NOT_TRANSFORMERS
+            assert ("error" in report) == refused, f"{name} on {cluster} for {target}: {report.get('error')}"
+            if refused:
+                assert "Megatron-LM trains transformers" in report["error"]["message"]
+            elif "unrestricted_seconds" in report:
+                is_slower = report["step_seconds"] > report["unrestricted_seconds"]
+                assert report["restriction"] or not is_slower, f"{name} for {target}: nothing says why it is slower"
+
+
+def check_refusals(folder):
+    """A plan that is not for Megatron-LM is refused by `export`, too, with the name of the search for it."""
+    plan = folder / "plan.json"
+    for name in ("vgg_tiny", "mlp_tiny"):
+        succeed("search", module(name), "--cluster", "nominal:2", *BUDGET, "-o", plan, "--quiet")
+        done = automap("export", plan, module(name), "--format", "megatron")
+        assert done.returncode == 4 and "trains transformers" in done.stderr, done.stderr
+    for words in (["--schedule", "zb_h1", "--for", "torch"], ["--micro-batches", "4", "--for", "hlo"],
+                  ["--also", "jax", "--quiet"], ["--also", "tpu=x"], ["--for", "pytorch"]):
+        done = automap("search", module("mlp_tiny"), "--cluster", "nominal:2", *words, "-o", plan)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, f"{words}: {done.returncode} {done.stderr}"
+
+
+def check_random(folder):
+    """No target's plan is far behind random ones."""
+    for target in TARGETS if FULL else ("hlo", "megatron"):
+        budget = [] if FULL else ["--evaluations", "40"]
+        model = "gpt2_tiny" if FULL or target == "megatron" else "mlp_tiny"
+        found = search(folder, model, "h100:4", target, *budget)["step_seconds"]
+        random = ["--searcher", "random", "--evaluations", "200" if FULL else "20"]
+        best = search(folder, model, "h100:4", target, *random)["step_seconds"]
+        assert found <= NEAR * best, f"{target}: {found} s, and a random plan takes {best} s"
+
+
+def check_also(folder):
+    """The plans that a search lists for other targets."""
+    model, files = module("gpt2_tiny"), {target: folder / f"{target}.json" for target in ("jax", "torch")}
+    also = [word for target, file in files.items() for word in ("--also", f"{target}={file}")]
+    words = ["search", model, "--cluster", "h100:4", *also, *BUDGET, "-o", folder / "plan.json", "--json"]
+    report = json.loads(succeed(*words))
+    assert report["targets"]["automap"] == report["step_seconds"]
+    for target, file in files.items():
+        assert json.loads(file.read_text())["predicted"]["step_seconds"] == report["targets"][target]
+        succeed("export", file, model, "--format", target, "-o", folder / "exported")
+
+
+def main():
+    need_program()
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        check_exports(folder)
+        check_refusals(folder)
+        check_random(folder)
+        check_also(folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
