@@ -138,7 +138,7 @@ def mistakes():
           for plan in [changed("plan", "micro_batches", 3)]
           for words in (("simulate", plan, MLP), ("explain", plan, MLP), ("export", plan, MLP, "--format", "jax"),
                         ("lower", MLP, "--plan", plan), ("run", MLP, "--plan", plan, "--state", "random"))),
-        (4, "plan.json: arguments of Megatron-LM", "export", "plan.json", MLP, "--format", "megatron"),
+        (4, "model.hlo.pb: Megatron-LM trains transformers", "export", "plan.json", MLP, "--format", "megatron"),
         # Warnings of a state file come before its own refusal.
         (3, "no array named", "run", MLP, "--plan", "none", "--state", MODELS / "gpt2_tiny" / "state.npz", "--data", DATA),
         (2, "output[99]", *run, "--watch", "output[99]"),
