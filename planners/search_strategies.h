@@ -1,4 +1,5 @@
-/* The search over strategies, for a target whose plans are degrees of data, tensor and pipeline parallelism. */
+/* The search over strategies, for a target whose plans are degrees of data, tensor and pipeline parallelism.
+ */
 #ifndef PLANNERS_SEARCH_STRATEGIES_H
 #define PLANNERS_SEARCH_STRATEGIES_H
 
