@@ -237,6 +237,7 @@ static void test_groups_and_types(void **state) {
 static void test_tf32_is_an_option(void **state) {
     (void)state;
     DeviceCase device;
+    DeviceRefusals refusals = {0};
     CudaDnn *dnn;
     open_both(&device, &dnn);
     for (int32_t tf32 = 0; tf32 < 2; tf32++) {
@@ -245,7 +246,8 @@ static void test_tf32_is_an_option(void **state) {
                                       .input_sizes = {8, 8}, .filter_sizes = {1, 1}};
         CudaConvolution *convolution;
         complete(&shape);
-        device_check(cuda_convolution_make(&convolution, dnn, &shape, &device.error), &device);
+        AmStatus status = cuda_convolution_make(&convolution, dnn, &shape, &device.error);
+        if (!device_makes(&refusals, status, &device, tf32 ? "tf32" : "f32")) continue;
         DeviceArray x = device_array(&device, DTYPE_F32, 512, NULL),
                     w = device_array(&device, DTYPE_F32, 64, NULL);
         DeviceArray y = device_array(&device, DTYPE_F32, 512, NULL);
@@ -269,6 +271,7 @@ static void test_tf32_is_an_option(void **state) {
         DeviceArray *arrays[] = {&x, &w, &y, &workspace};
         for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) device_release(arrays[k]);
     }
+    device_report(&refusals);
     close_both(&device, dnn);
 }
 
