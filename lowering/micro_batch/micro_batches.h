@@ -28,17 +28,10 @@ const char *relaxation_name(Relaxation relaxation);
 /* RELAXATION_COUNT for an unknown name. */
 Relaxation relaxation_from_name(const char *name);
 
-/* Forward operators that the backward pass makes again (recompute.h): first, end, in the instructions of the
- * module that was read. */
-typedef struct RecomputedRanges {
-    int32_t (*ranges)[2]; /* [count], disjoint */
-    int32_t count;
-} RecomputedRanges;
-
 typedef struct MicroBatching {
-    int32_t micro_batches;       /* >= 1 */
-    RecomputedRanges recomputed; /* before the batch is cut up */
-    uint32_t relaxations;        /* bits by Relaxation */
+    int32_t micro_batches;        /* >= 1 */
+    PlanRecomputation recomputed; /* before the batch is cut up */
+    uint32_t relaxations;         /* bits by Relaxation */
     /* The backward pass has iterations of its own, after all of the forward pass: fill and drain of
      * a pipeline. Values between the passes are kept for all iterations. Without effect if the
      * passes cannot be distinguished. */
@@ -57,7 +50,10 @@ AmStatus plan_context_split(PlanContext **split, const PlanContext *base, const 
 /* The context of the module with recomputation, whose batch may then be split. AM_INTERRUPTED: by `stop`,
  * which may be NULL. */
 AmStatus plan_context_recompute(PlanContext **context, const PlanContext *whole,
-                                const RecomputedRanges *ranges, const StopSignal *stop, AmError *error);
+                                const PlanRecomputation *recomputed, const StopSignal *stop, AmError *error);
+
+/* Returns whether both recompute the same operators. */
+bool recomputation_is_same(const PlanRecomputation *a, const PlanRecomputation *b);
 
 /* Both, made on first use and owned by `whole`, which may not be shared by
  * threads meanwhile; `whole` itself where there is neither. */
@@ -67,9 +63,10 @@ AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const
 /* Gives `whole` a context that one of the two made of it, which it then owns and plan_context_for()
  * finds. */
 void plan_context_adopt(PlanContext *whole, PlanContext *split);
-/* Those that `whole` has adopted: with these ranges recomputed; of `base`, which is `whole` or has ranges
- * recomputed, in micro-batches. NULL: there is none. */
-const PlanContext *plan_context_find_recomputed(const PlanContext *whole, const RecomputedRanges *ranges);
+/* Those that `whole` has adopted: with this recomputation; of `base`, which is `whole` or has a
+ * recomputation, in micro-batches. NULL: there is none. */
+const PlanContext *plan_context_find_recomputed(const PlanContext *whole,
+                                                const PlanRecomputation *recomputed);
 const PlanContext *plan_context_find_split(const PlanContext *base, const MicroBatching *settings);
 
 /* Sets the plan's relaxations, by name, to the context's. */

@@ -20,9 +20,7 @@ typedef struct Emitter {
     bool *is_copy;        /* [instruction of the entry that is made] */
 } Emitter;
 
-/* Returns whether an operator in a range is recomputed; loops, conditionals, custom calls, random
- * numbers drawn from a hidden state and tuples are kept. */
-static bool recompute_covers(const PlanContext *whole, int32_t i) {
+bool recompute_covers(const PlanContext *whole, int32_t i) {
     const IrInstruction *instruction = &whole->canonical->instructions[i];
     if (whole->roles->phases[i] != IR_PHASE_FORWARD || instruction->shape.type == DTYPE_TUPLE) return false;
     switch (instruction->opcode) {
@@ -115,15 +113,16 @@ static void emit_entry(Emitter *self, bool *wanted) {
     if (!self->arena->failed) self->composer.computations[0].root = self->own[entry->root];
 }
 
-/* Assigns the range in which each operator is recomputed: none if a forward operator outside uses
- * its value, which is then kept. */
-static AmStatus assign_ranges(Emitter *self, const RecomputedRanges *ranges, AmError *error) {
+/* Assigns the range in which each operator is recomputed: none if its value is saved, or if a forward
+ * operator outside uses it, so that it is kept. */
+static AmStatus assign_ranges(Emitter *self, const PlanRecomputation *recomputed, AmError *error) {
     int32_t entry = self->whole->rules->entry_count;
     const IrInstruction *instructions = self->from->instructions;
     bool *is_kept = ARENA_ARRAY(self->arena, bool, entry + 1);
     if (!is_kept) return am_fail_memory(error, entry);
-    for (int32_t r = 0; r < ranges->count; r++)
-        for (int32_t i = ranges->ranges[r][0]; i < ranges->ranges[r][1]; i++)
+    for (int32_t k = 0; k < recomputed->saved_count; k++) is_kept[recomputed->saved[k]] = true;
+    for (int32_t r = 0; r < recomputed->range_count; r++)
+        for (int32_t i = recomputed->ranges[r][0]; i < recomputed->ranges[r][1]; i++)
             if (recompute_covers(self->whole, i)) self->range_of[i] = r;
     for (int32_t i = 0; i < entry; i++) {
         bool is_forward = self->whole->roles->phases[i] == IR_PHASE_FORWARD;
@@ -139,7 +138,8 @@ static AmStatus assign_ranges(Emitter *self, const RecomputedRanges *ranges, AmE
     return AM_OK;
 }
 
-static AmStatus emit_all(Emitter *self, int32_t **origins, const RecomputedRanges *ranges, AmError *error) {
+static AmStatus emit_all(Emitter *self, int32_t **origins, const PlanRecomputation *recomputed,
+                         AmError *error) {
     IrModule *made = self->composer.module;
     int32_t entry = self->whole->rules->entry_count, computations = self->from->computation_count;
     bool *wanted = ARENA_ARRAY(self->arena, bool, entry + 1);
@@ -152,7 +152,7 @@ static AmStatus emit_all(Emitter *self, int32_t **origins, const RecomputedRange
     self->is_copy = ARENA_ARRAY(self->arena, bool, 2 * (int64_t)entry + 1);
     if (self->arena->failed) return am_fail_memory(error, entry);
     memset(self->computation, -1, sizeof(int32_t) * (size_t)computations);
-    TRY(assign_ranges(self, ranges, error));
+    TRY(assign_ranges(self, recomputed, error));
     made->name = self->from->name;
     made->aliases = self->from->aliases;
     made->alias_count = self->from->alias_count;
@@ -164,12 +164,12 @@ static AmStatus emit_all(Emitter *self, int32_t **origins, const RecomputedRange
 }
 
 AmStatus recompute_emit(IrModule **module, int32_t **origins, bool **is_copy, const PlanContext *whole,
-                        const RecomputedRanges *ranges, AmError *error) {
+                        const PlanRecomputation *recomputed, AmError *error) {
     IrModule *made = ir_module_new(whole->canonical->source);
     if (!made) return am_fail_memory(error, (int64_t)sizeof *made);
     Emitter self = {
         .whole = whole, .from = whole->canonical, .composer = {.module = made}, .arena = &made->arena};
-    AmStatus status = emit_all(&self, origins, ranges, error);
+    AmStatus status = emit_all(&self, origins, recomputed, error);
     if (status != AM_OK) {
         ir_module_free(made);
         return status;

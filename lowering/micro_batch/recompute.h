@@ -1,8 +1,9 @@
 /* Recomputation: forward values that the backward pass computes again instead of keeping them.
  *
  * A module is rewritten, exactly: for a range of forward operators, the backward pass uses copies,
- * computed directly before their use from the inputs of the range, which alone are kept. A range is
- * what is elsewhere called a checkpoint segment, for instance a layer. The copies have phase
+ * computed directly before their use from the inputs of the range and from the operators of the range
+ * whose values are saved. A range is what is elsewhere called a checkpoint segment, for instance a
+ * layer. Without saved values this is full recomputation, else selective. The copies have phase
  * "recomputed"; as in a module traced with jax.checkpoint, pipelines compute them on the stage of
  * the forward operator.
  */
@@ -14,6 +15,10 @@
 /* The rewritten canonical module; the caller frees it. `*origins` [instruction]: that of `whole` which it is,
  * or copies (`*is_copy`); both in its arena. */
 AmStatus recompute_emit(IrModule **module, int32_t **origins, bool **is_copy, const PlanContext *whole,
-                        const RecomputedRanges *ranges, AmError *error);
+                        const PlanRecomputation *recomputed, AmError *error);
+
+/* Returns whether an operator in a range is recomputed; loops, conditionals, custom calls, random
+ * numbers drawn from a hidden state and tuples are kept. */
+bool recompute_covers(const PlanContext *whole, int32_t i);
 
 #endif

@@ -160,10 +160,25 @@ int32_t plan_instruction_of(const PlanContext *context, int32_t number) {
     return found;
 }
 
-static bool same_ranges(const PlanContext *context, const RecomputedRanges *ranges) {
-    return context->recompute_count == ranges->count &&
-           (ranges->count == 0 ||
-            memcmp(context->recompute, ranges->ranges, sizeof *ranges->ranges * (size_t)ranges->count) == 0);
+bool recomputation_is_same(const PlanRecomputation *a, const PlanRecomputation *b) {
+    if (a->range_count != b->range_count || a->saved_count != b->saved_count) return false;
+    for (int32_t r = 0; r < a->range_count; r++)
+        if (a->ranges[r][0] != b->ranges[r][0] || a->ranges[r][1] != b->ranges[r][1]) return false;
+    for (int32_t k = 0; k < a->saved_count; k++)
+        if (a->saved[k] != b->saved[k]) return false;
+    return true;
+}
+
+static AmStatus copy_recomputation(PlanRecomputation *copy, Arena *arena, const PlanRecomputation *from,
+                                   AmError *error) {
+    *copy = *from;
+    copy->ranges = arena_alloc(arena, sizeof *copy->ranges * (size_t)(from->range_count + 1));
+    copy->saved = ARENA_ARRAY(arena, int32_t, from->saved_count + 1);
+    if (arena->failed) return am_fail_memory(error, from->range_count);
+    for (int32_t r = 0; r < from->range_count; r++)
+        memcpy(copy->ranges[r], from->ranges[r], sizeof *copy->ranges);
+    for (int32_t k = 0; k < from->saved_count; k++) copy->saved[k] = from->saved[k];
+    return AM_OK;
 }
 
 /* `is_copy` [entry instruction]: it makes another one's value again; NULL: none does. */
@@ -199,7 +214,7 @@ static AmStatus open_context(PlanContext **context, const PlanContext *base, AmE
 }
 
 AmStatus plan_context_recompute(PlanContext **context, const PlanContext *whole,
-                                const RecomputedRanges *ranges, const StopSignal *stop, AmError *error) {
+                                const PlanRecomputation *recomputed, const StopSignal *stop, AmError *error) {
     PlanContext *self;
     int32_t *origins;
     bool *is_copy;
@@ -207,11 +222,8 @@ AmStatus plan_context_recompute(PlanContext **context, const PlanContext *whole,
     TRY(check_stop(stop, error));
     TRY(open_context(&self, whole, error));
     self->micro_batches = 1;
-    self->recompute_count = ranges->count;
-    self->recompute = arena_alloc(&self->arena, sizeof *ranges->ranges * (size_t)ranges->count);
-    TRY_OR_FAIL(self->recompute ? AM_OK : am_fail_memory(error, ranges->count));
-    memcpy(self->recompute, ranges->ranges, sizeof *ranges->ranges * (size_t)ranges->count);
-    TRY_OR_FAIL(recompute_emit(&self->canonical, &origins, &is_copy, whole, ranges, error));
+    TRY_OR_FAIL(copy_recomputation(&self->recompute, &self->arena, recomputed, error));
+    TRY_OR_FAIL(recompute_emit(&self->canonical, &origins, &is_copy, whole, recomputed, error));
     self->original = origins;
     TRY_OR_FAIL(derive(self, is_copy, stop, error));
     *context = self;
@@ -226,9 +238,11 @@ void plan_context_adopt(PlanContext *whole, PlanContext *split) {
     whole->splits = split;
 }
 
-const PlanContext *plan_context_find_recomputed(const PlanContext *whole, const RecomputedRanges *ranges) {
+const PlanContext *plan_context_find_recomputed(const PlanContext *whole,
+                                                const PlanRecomputation *recomputed) {
     const PlanContext *split = whole->splits;
-    while (split && (split->micro_batches != 1 || !same_ranges(split, ranges))) split = split->next_split;
+    while (split && (split->micro_batches != 1 || !recomputation_is_same(&split->recompute, recomputed)))
+        split = split->next_split;
     return split;
 }
 
@@ -245,7 +259,7 @@ AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const
                           AmError *error) {
     PlanContext *made;
     *context = whole;
-    if (settings->recomputed.count > 0) {
+    if (settings->recomputed.range_count > 0) {
         *context = plan_context_find_recomputed(whole, &settings->recomputed);
         if (!*context) {
             TRY(plan_context_recompute(&made, whole, &settings->recomputed, settings->stop, error));

@@ -117,11 +117,20 @@ static void adapt_instructions(json_t *list, const Adapter *self) {
     }
 }
 
+/* Renumbers a list of instructions and removes those of unused parameters. */
+static void adapt_numbers(json_t *list, const Adapter *self) {
+    for (size_t k = 0; k < json_array_size(list);) {
+        if (renumber_element(list, k, &self->instructions, false)) k++;
+        else json_array_remove(list, k);
+    }
+}
+
 static void adapt_stage(json_t *stage, const Adapter *self) {
     const char *axis;
     json_t *entries;
     adapt_ranges(json_object_get(stage, "ranges"), self);
     adapt_ranges(json_object_get(stage, "recompute"), self);
+    adapt_numbers(json_object_get(stage, "saved"), self);
     adapt_instructions(json_object_get(stage, "exceptions"), self);
     adapt_instructions(json_object_get(stage, "boxing"), self);
     json_object_foreach(json_object_get(stage, "lists"), axis, entries) {

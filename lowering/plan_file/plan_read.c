@@ -22,8 +22,8 @@ typedef struct Reader {
     const PlanContext *context;
     const char *source;
     Plan *plan;
-    bool *taken;                 /* [MESH_MAX_DEVICES]: devices that a stage has named */
-    RecomputedRanges recomputed; /* across stages, in order */
+    bool *taken;                  /* [MESH_MAX_DEVICES]: devices that a stage has named */
+    PlanRecomputation recomputed; /* across stages, in order */
     AmError *error;
 } Reader;
 
@@ -300,14 +300,19 @@ static bool stage_has_range(const PlanStage *stage, const int32_t *range) {
     return false;
 }
 
-/* The stage's share of what collect_recomputed() read. */
-static AmStatus take_recomputed(const Reader *self, PlanStage *stage, const json_t *object, int32_t *taken,
-                                const char *where) {
-    stage->recompute = self->recomputed.ranges + *taken;
-    stage->recompute_count = (int32_t)json_array_size(json_object_get(object, "recompute"));
-    *taken += stage->recompute_count;
-    for (int32_t r = 0; r < stage->recompute_count; r++)
-        if (!stage_has_range(stage, stage->recompute[r]))
+/* The stage's share of what collect_recomputed() read; `taken` is behind it. */
+static AmStatus take_recomputed(const Reader *self, PlanStage *stage, const json_t *object,
+                                PlanRecomputation *taken, const char *where) {
+    PlanRecomputation *recompute = &stage->recompute;
+    *recompute =
+        (PlanRecomputation){.ranges = self->recomputed.ranges + taken->range_count,
+                            .range_count = (int32_t)json_array_size(json_object_get(object, "recompute")),
+                            .saved = self->recomputed.saved + taken->saved_count,
+                            .saved_count = (int32_t)json_array_size(json_object_get(object, "saved"))};
+    taken->range_count += recompute->range_count;
+    taken->saved_count += recompute->saved_count;
+    for (int32_t r = 0; r < recompute->range_count; r++)
+        if (!stage_has_range(stage, recompute->ranges[r]))
             return refuse(self, where_of(self, "%s.recompute[%d]", where, r),
                           "expected operators of one of the stage's ranges");
     return AM_OK;
@@ -323,9 +328,10 @@ static AmStatus get_list(json_t **list, const Reader *self, json_t *object, cons
 
 static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object, bool *covered,
                            const char *where) {
-    static const char *const keys[] = {"ranges", "devices",   "mesh", "lists",          "exceptions",
-                                       "boxing", "recompute", "even", "keeps_gathered", NULL};
-    json_t *ranges, *devices, *axes, *lists, *overrides, *reshard, *recompute;
+    static const char *const keys[] = {"ranges",     "devices",        "mesh",      "lists",
+                                       "exceptions", "boxing",         "recompute", "saved",
+                                       "even",       "keeps_gathered", NULL};
+    json_t *ranges, *devices, *axes, *lists, *overrides, *reshard, *recompute, *saved;
     if (!json_is_object(object)) return refuse(self, where, "expected an object");
     TRY(json_only_keys(object, keys, self->source, where, self->error));
     TRY(json_get_array(&ranges, object, "ranges", self->source, where, self->error));
@@ -335,6 +341,7 @@ static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object,
     TRY(get_list(&overrides, self, object, "exceptions", where));
     TRY(get_list(&reshard, self, object, "boxing", where));
     TRY(get_list(&recompute, self, object, "recompute", where));
+    TRY(get_list(&saved, self, object, "saved", where));
     const json_t *even = json_object_get(object, "even");
     if (even && !json_is_boolean(even)) return refuse(self, where, "expected true or false as \"even\"");
     stage->is_even = json_is_true(even);
@@ -370,11 +377,12 @@ static AmStatus read_stages(const Reader *self, const json_t *stages) {
     plan->stages = ARENA_ARRAY(self->arena, PlanStage, plan->stage_count);
     bool *covered = ARENA_ARRAY(self->arena, bool, instructions);
     if (!plan->stages || !covered) return am_fail_memory(self->error, instructions);
-    for (int32_t s = 0, recomputed = 0; s < plan->stage_count; s++) {
+    PlanRecomputation taken = {0};
+    for (int32_t s = 0; s < plan->stage_count; s++) {
         const char *where = where_of(self, "%s.stages[%d]", "$", s);
         json_t *stage = json_array_get(stages, (size_t)s);
         TRY(read_stage(self, &plan->stages[s], stage, covered, where));
-        TRY(take_recomputed(self, &plan->stages[s], stage, &recomputed, where));
+        TRY(take_recomputed(self, &plan->stages[s], stage, &taken, where));
     }
     for (int32_t s = 0; s < plan->stage_count && schedule == SCHEDULE_INTERLEAVED; s++)
         if (plan->stages[s].range_count != plan->stages[0].range_count)
@@ -564,21 +572,49 @@ static AmStatus read_relaxations(const Reader *self, uint32_t *relaxations, json
     return AM_OK;
 }
 
+/* Collects the saved operators across stages, each of which is in a recomputed range (`is_in_range`). */
+static AmStatus collect_saved(Reader *self, const json_t *stages, bool *is_in_range) {
+    PlanRecomputation *recomputed = &self->recomputed;
+    int32_t count = plan_context_whole(self->context)->rules->entry_count;
+    const json_t *stage;
+    size_t capacity = 0, s;
+    json_array_foreach(stages, s, stage) capacity += json_array_size(json_object_get(stage, "saved"));
+    if (capacity > (size_t)count)
+        return refuse(self, "$.stages", "expected no more saved operators than instructions");
+    recomputed->saved = ARENA_ARRAY(self->arena, int32_t, capacity + 1);
+    if (!recomputed->saved) return am_fail_memory(self->error, (int64_t)capacity * 4);
+    json_array_foreach(stages, s, stage) {
+        const json_t *saved = json_object_get(stage, "saved");
+        const char *at = where_of(self, "%s.stages[%d].saved", "$", (int32_t)s);
+        for (int32_t k = 0, least = 0; k < (int32_t)json_array_size(saved); k++) {
+            int32_t *operator= & recomputed->saved[recomputed->saved_count++];
+            TRY(read_element(self, operator, saved, k, at, least, count - 1));
+            least = *operator+ 1;
+            if (!is_in_range[*operator])
+                return refuse(
+                    self, arena_format(self->arena, "%s[%d]", at, k),
+                    "expected an operator of one of the ranges of \"recompute\", and of no other stage");
+            is_in_range[*operator] = false;
+        }
+    }
+    return AM_OK;
+}
+
 /* Collects the recomputed ranges across stages: their names are resolved in a context with
  * recomputation. */
 static AmStatus collect_recomputed(Reader *self, const json_t *root) {
     const json_t *stages = json_object_get(root, "stages"), *stage, *pair;
-    RecomputedRanges *ranges = &self->recomputed;
+    PlanRecomputation *recomputed = &self->recomputed;
     int32_t count = plan_context_whole(self->context)->rules->entry_count;
     size_t capacity = 0, s, k;
     json_array_foreach(stages, s, stage) capacity += json_array_size(json_object_get(stage, "recompute"));
     if (capacity > (size_t)count)
         return refuse(self, "$.stages", "expected no more ranges to recompute than instructions");
-    ranges->ranges = arena_alloc(self->arena, sizeof *ranges->ranges * (capacity + 1));
+    recomputed->ranges = arena_alloc(self->arena, sizeof *recomputed->ranges * (capacity + 1));
     bool *taken = ARENA_ARRAY(self->arena, bool, count + 1);
     if (self->arena->failed) return am_fail_memory(self->error, (int64_t)capacity * 8);
     json_array_foreach(stages, s, stage) json_array_foreach(json_object_get(stage, "recompute"), k, pair) {
-        int32_t *range = ranges->ranges[ranges->count++];
+        int32_t *range = recomputed->ranges[recomputed->range_count++];
         const char *at = arena_format(self->arena, "$.stages[%d].recompute[%d]", (int)s, (int)k);
         if (!at) return am_fail_memory(self->error, 32);
         if (json_array_size(pair) != 2) return refuse(self, at, "expected [first, end]");
@@ -589,7 +625,7 @@ static AmStatus collect_recomputed(Reader *self, const json_t *root) {
             taken[i] = true;
         }
     }
-    return AM_OK;
+    return collect_saved(self, stages, taken);
 }
 
 /* The context in which the plan's names are to be read. */

@@ -83,17 +83,21 @@ static json_t *reshard_to_json(const PlanStage *stage, const PlanContext *contex
 
 static json_t *stage_to_json(const PlanStage *stage, const PlanContext *context) {
     json_t *ranges = json_array(), *overrides = json_array(), *recompute = json_array();
+    const PlanRecomputation *recomputed = &stage->recompute;
     for (int32_t r = 0; r < stage->range_count; r++)
         json_array_append_new(ranges, json_pack("[i, i]", stage->ranges[r][0], stage->ranges[r][1]));
     for (int32_t k = 0; k < stage->override_count; k++)
         json_array_append_new(overrides, override_to_json(&stage->overrides[k], context, &stage->mesh));
-    for (int32_t r = 0; r < stage->recompute_count; r++)
-        json_array_append_new(recompute, json_pack("[i, i]", stage->recompute[r][0], stage->recompute[r][1]));
+    for (int32_t r = 0; r < recomputed->range_count; r++)
+        json_array_append_new(recompute,
+                              json_pack("[i, i]", recomputed->ranges[r][0], recomputed->ranges[r][1]));
     json_t *object =
         json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "ranges", ranges, "devices",
                   integers_to_json(stage->devices, stage->mesh.device_count), "mesh",
                   mesh_to_json(&stage->mesh), "lists", lists_to_json(stage, context->classes), "exceptions",
                   overrides, "boxing", reshard_to_json(stage, context), "recompute", recompute);
+    if (object && recomputed->saved_count > 0)
+        json_object_set_new(object, "saved", integers_to_json(recomputed->saved, recomputed->saved_count));
     if (object && stage->is_even) json_object_set_new(object, "even", json_true());
     if (object && stage->keeps_gathered) json_object_set_new(object, "keeps_gathered", json_true());
     return object;

@@ -202,7 +202,7 @@ static const struct StagePart {
     {"axis priorities", {"lists"}, lists_text},
     {"overrides", {"exceptions"}, NULL},
     {"resharding places", {"boxing"}, NULL},
-    {"recomputed ranges", {"recompute"}, NULL},
+    {"recomputation", {"recompute", "saved"}, NULL},
     {"equal shards", {"even"}, NULL},
     {"gathered weights kept", {"keeps_gathered"}, NULL},
 };

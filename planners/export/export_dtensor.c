@@ -68,13 +68,21 @@ static json_t *place_to_json(const PlanContext *whole, int32_t instruction) {
                      plan_string_to_json(layer_first_weight(whole, instruction)));
 }
 
+/* The operators in recomputed ranges whose values are saved nevertheless. */
+static json_t *saved_to_json(const PlanContext *whole, const PlanStage *part) {
+    json_t *rows = json_array();
+    for (int32_t k = 0; k < part->recompute.saved_count; k++)
+        json_array_append_new(rows, place_to_json(whole, part->recompute.saved[k]));
+    return rows;
+}
+
 /* The ranges that the part recomputes in the backward pass: begin and end of each. */
 static json_t *recomputed_to_json(const PlanContext *whole, const PlanStage *part) {
     json_t *rows = json_array();
-    for (int32_t r = 0; r < part->recompute_count; r++)
-        json_array_append_new(rows,
-                              json_pack("{s:o, s:o}", "begins", place_to_json(whole, part->recompute[r][0]),
-                                        "ends", place_to_json(whole, part->recompute[r][1])));
+    for (int32_t r = 0; r < part->recompute.range_count; r++)
+        json_array_append_new(rows, json_pack("{s:o, s:o}", "begins",
+                                              place_to_json(whole, part->recompute.ranges[r][0]), "ends",
+                                              place_to_json(whole, part->recompute.ranges[r][1])));
     return rows;
 }
 
@@ -83,10 +91,11 @@ static AmStatus add_parts(json_t *rows, const PlanRanks *ranks, AmError *error) 
     for (int32_t part = 0; part < ranks->parts->stage_count; part++) {
         const PlanStage *stage = &ranks->parts->stages[part];
         json_t *parameters = json_array();
-        json_array_append_new(rows, json_pack("{s:i, s:o, s:o, s:o, s:O}", "index", part, "device_mesh",
+        json_array_append_new(rows, json_pack("{s:i, s:o, s:o, s:o, s:o, s:O}", "index", part, "device_mesh",
                                               mesh_to_json(stage), "begins",
                                               place_to_json(whole, stage->ranges[0][0]), "recompute",
-                                              recomputed_to_json(whole, stage), "parameters", parameters));
+                                              recomputed_to_json(whole, stage), "saved",
+                                              saved_to_json(whole, stage), "parameters", parameters));
         AmStatus status = add_parameters(parameters, ranks, part, error);
         json_decref(parameters);
         TRY(status);

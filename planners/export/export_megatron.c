@@ -60,7 +60,7 @@ static AmStatus check_devices(const Exporter *self) {
     const Plan *plan = self->plan;
     for (int32_t s = 0, next = 0; s < plan->stage_count; s++) {
         const PlanStage *stage = &plan->stages[s];
-        if (stage->recompute_count > 0)
+        if (stage->recompute.range_count > 0)
             return am_fail(self->error, AM_ERROR_INFEASIBLE, "",
                            FORM " recompute the same in every layer, and the plan has its own ranges on "
                                 "stage %d; " HOW_3D,

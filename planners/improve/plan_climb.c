@@ -65,10 +65,18 @@ void plan_climb_close(PlanClimb *self) {
 
 /* ---- changes of a plan ---- */
 
+/* Returns whether a stage recomputes: such plans have changes that are read from the plan's document. */
+static bool recomputes(const Plan *plan) {
+    bool found = false;
+    for (int32_t k = 0; k < plan->stage_count; k++) found |= plan->stages[k].recompute.range_count > 0;
+    return found;
+}
+
 AmStatus plan_climb_list(ClimbBase *base, const Plan *plan, const PlanClimb *self, Arena *arena,
                          AmError *error) {
     *base = (ClimbBase){.arena = arena};
-    if (!self->keeps_micro_batches) TRY(plan_stages_to_json(&base->root, plan, plan->context, error));
+    if (!self->keeps_micro_batches || recomputes(plan))
+        TRY(plan_stages_to_json(&base->root, plan, plan->context, error));
     base->explainer = (Explainer){.arena = arena,
                                   .whole = self->whole,
                                   .context = plan_context_used(plan, self->whole),
@@ -106,7 +114,9 @@ static void copy_stage(PlanStage *stage, Arena *arena) {
     stage->devices = copy_of(arena, stage->devices, sizeof *stage->devices, stage->mesh.device_count);
     stage->overrides = copy_of(arena, stage->overrides, sizeof *stage->overrides, stage->override_count);
     stage->reshard = copy_of(arena, stage->reshard, sizeof *stage->reshard, stage->reshard_count);
-    stage->recompute = copy_of(arena, stage->recompute, sizeof *stage->recompute, stage->recompute_count);
+    PlanRecomputation *recompute = &stage->recompute;
+    recompute->ranges = copy_of(arena, recompute->ranges, sizeof *recompute->ranges, recompute->range_count);
+    recompute->saved = copy_of(arena, recompute->saved, sizeof *recompute->saved, recompute->saved_count);
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
         PlanList *list = &stage->lists[axis];
         list->entries = copy_of(arena, list->entries, sizeof *list->entries, list->count);

@@ -36,7 +36,9 @@ static void add_mesh(uint64_t *key, const PlanStage *stage) {
 
 static void add_stage(uint64_t *key, const PlanStage *stage) {
     add_ranges(key, stage->ranges, stage->range_count);
-    add_ranges(key, stage->recompute, stage->recompute_count);
+    add_ranges(key, stage->recompute.ranges, stage->recompute.range_count);
+    add_number(key, stage->recompute.saved_count);
+    for (int32_t k = 0; k < stage->recompute.saved_count; k++) add_number(key, stage->recompute.saved[k]);
     add_mesh(key, stage);
     add_number(key, stage->is_even + 2 * stage->keeps_gathered);
     add_number(key, stage->override_count);

@@ -21,7 +21,7 @@ typedef struct HybridContext {
     int32_t tensor_count;
     AmStatus status; /* AM_ERROR_INFEASIBLE: the module cannot be split so; `error` says why */
     AmError error;
-    RecomputedRanges recomputed;
+    PlanRecomputation recomputed;
     bool is_open;
     PlanContext *repeating,
         *owned; /* with recomputation; in micro-batches: until the whole one adopts them */
@@ -56,6 +56,7 @@ typedef struct HybridTry {
     ScheduleKind schedule; /* wanted; GPipe where the module allows no other */
     bool is_strict;        /* fail instead of using another schedule */
     bool is_varied;        /* other schedules were tried */
+    bool is_eased;         /* more recomputation was tried */
     bool is_apart; /* made without the tables, or of other lists than theirs: its cuts are not moved */
     HybridChunks chunks;
     const int32_t *cuts; /* [stage_count + 1] instructions at which stages of one chunk begin; NULL: where

@@ -64,6 +64,15 @@ typedef struct PlanReshard {
     PlanPlace place;
 } PlanReshard;
 
+/* Forward operators that the backward pass computes again (recompute.h), in instructions of the module as
+ * read. */
+typedef struct PlanRecomputation {
+    int32_t (*ranges)[2]; /* [range_count] first, end; disjoint */
+    int32_t range_count;
+    int32_t *saved; /* [saved_count] operators in the ranges whose values are kept nevertheless, ascending */
+    int32_t saved_count;
+} PlanRecomputation;
+
 typedef struct PlanStage {
     int32_t (*ranges)[2]; /* [range_count] first, end of canonical instructions */
     int32_t range_count;
@@ -78,8 +87,7 @@ typedef struct PlanStage {
     int32_t override_count;
     PlanReshard *reshard;
     int32_t reshard_count;
-    int32_t (*recompute)[2]; /* [recompute_count] first, end of forward operators: recompute.h */
-    int32_t recompute_count;
+    PlanRecomputation recompute;
 } PlanStage;
 
 typedef struct PlanDevicePrediction {
@@ -164,8 +172,7 @@ typedef struct PlanContext {
     int32_t micro_batches;   /* 0 where whole is NULL */
     uint32_t relaxations;    /* bits by Relaxation: those that were needed */
     bool separate_backward;  /* the requested setting */
-    int32_t (*recompute)[2]; /* [recompute_count]: as in PlanStage, across stages */
-    int32_t recompute_count;
+    PlanRecomputation recompute; /* as in PlanStage, across stages */
     /* For a context of a rewritten module (plan_context_rewrite): the context as read, which owns it. Its
      * `whole` is NULL, so that plans, micro-batches and recomputation refer to it as to any module that was
      * read. sha256 is that of the module as read. */

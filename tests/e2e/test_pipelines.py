@@ -11,6 +11,7 @@ Run as `AUTOMAP=build/automap python3 tests/e2e/test_pipelines.py [MODEL ...]`.
 
 import json
 import pathlib
+import random
 import sys
 import tempfile
 
@@ -46,9 +47,11 @@ def check_losses(name, have, want, tolerance):
         assert worst <= allowed, f"{name}: the loss of step {step} is off by {worst:.2e}"
 
 
-def recomputed(plan, pieces):
-    """The plan with the forward operators of every stage made again in the backward pass, in `pieces` ranges."""
+def recomputed(plan, pieces, saved_share):
+    """The plan with the forward operators of every stage recomputed in `pieces` ranges, apart from a random
+    share of them whose values are saved."""
     root = json.loads(plan.read_text())
+    choose = random.Random(pieces)
     count = root["module"]["instructions"]
     for stage in root["stages"]:
         stage["recompute"] = []
@@ -56,6 +59,7 @@ def recomputed(plan, pieces):
             end = min(end, count)
             step = max(1, (end - first) // pieces)
             stage["recompute"] += [[at, min(at + step, end)] for at in range(first, end, step)]
+        stage["saved"] = [at for first, end in stage["recompute"] for at in range(first, end) if choose.random() < saved_share]
     for derived in ("parameters", "decisions"):
         root.pop(derived)
     changed = plan.with_name("recomputed.json")
@@ -65,7 +69,12 @@ def recomputed(plan, pieces):
 
 def check_recomputed(title, model, plan, source, have, pieces):
     """Nothing changes but memory, which is no more than before, but for a tiny model's scratch."""
-    again = recomputed(plan, pieces)
+    for saved_share in (0, 0.5) if FULL or pieces % 2 else (0.5,):
+        check_saved(title, model, plan, source, have, pieces, saved_share)
+
+
+def check_saved(title, model, plan, source, have, pieces, saved_share):
+    again = recomputed(plan, pieces, saved_share)
     refused = automap("simulate", again, model, "--json")
     if refused.returncode == 4 and any(reason in refused.stderr for reason in REASONS[2:]):
         return  # a part would need what an earlier one makes again
@@ -140,6 +149,16 @@ def check_files(directory):
     check_refused(model, plan, change(["stages", 0, "recompute"], [[4, 4]]), "recompute[0][1]: expected", directory)
     check_refused(model, plan, change(["stages", 0, "recompute"], [[0, end]]), "one of the stage's ranges", directory)
     check_refused(model, plan, change(["stages", 0, "recompute"], 3), "recompute", directory)
+
+    def save(saved):
+        def apply(root):
+            root["stages"][0].update(recompute=[[0, 4]], saved=saved)
+        return apply
+
+    check_refused(model, plan, save(3), "saved", directory)
+    check_refused(model, plan, save([1, 5]), "$.stages[0].saved[1]: expected an operator of one of the ranges", directory)
+    check_refused(model, plan, save([2, 2]), "$.stages[0].saved[1]", directory)
+    check_refused(model, plan, save(["x"]), "$.stages[0].saved[0]", directory)
     check_refused(model, plan, change(["schedule"], "none"), "expected \"gpipe\", \"1f1b\",", directory)
     check_refused(model, plan, change(["stages"], swapped), "which comes later", directory)
 

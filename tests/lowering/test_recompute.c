@@ -24,7 +24,7 @@ static void open_case(Fixture *self, const char *model) {
         ranges[r][0] = self->cuts[r];
         ranges[r][1] = self->cuts[r + 1];
     }
-    const RecomputedRanges recomputed = {.ranges = ranges, .count = PIECES};
+    const PlanRecomputation recomputed = {.ranges = ranges, .range_count = PIECES};
     if (plan_context_recompute(&self->again, self->whole, &recomputed, NULL, &error) != AM_OK)
         fail_msg("%s", error.text);
 }

@@ -148,7 +148,7 @@ static void test_recomputes(void **state) {
     int32_t ranges = 0;
     open_case(&self, "bert_tiny", "nominal:2");
     const Plan *plan = search_turns(&self, SPACE_HYBRID, SHORT_OF_MEMORY, 1);
-    for (int32_t s = 0; s < plan->stage_count; s++) ranges += plan->stages[s].recompute_count;
+    for (int32_t s = 0; s < plan->stage_count; s++) ranges += plan->stages[s].recompute.range_count;
     assert_true(ranges > 0);
     Simulation *simulation;
     AmError error = {0};
