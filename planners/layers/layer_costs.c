@@ -126,6 +126,38 @@ static AmStatus count_checkpoints(LayerCosts *self, AmError *error) {
     return AM_OK;
 }
 
+/* Sums the shares of a level over the operators of each unit. */
+static AmStatus find_shares(LayerCosts *self, int32_t level, AmError *error) {
+    const RecomputeLevels *levels = &self->levels;
+    double *saved = self->saved_share[level] = ARENA_ARRAY(&self->arena, double, self->unit_count);
+    double *again = self->again_share[level] = ARENA_ARRAY(&self->arena, double, self->unit_count);
+    if (self->arena.failed) return am_fail_memory(error, self->unit_count);
+    for (int32_t u = 0; u < self->unit_count; u++) {
+        double bytes = 0, seconds = 0;
+        for (int32_t i = self->cuts[u]; i < self->cuts[u + 1]; i++) {
+            RecomputeChoice choice = (RecomputeChoice)levels->choices[level][i];
+            seconds += levels->seconds[i];
+            if (levels->is_needed[i] && levels->seconds[i] > 0) bytes += levels->bytes[i];
+            if (choice == RECOMPUTE_SAVED) saved[u] += levels->bytes[i];
+            if (choice == RECOMPUTE_AGAIN) again[u] += levels->seconds[i];
+        }
+        saved[u] = bytes > 0 ? fmin(saved[u] / bytes, 1) : 0;
+        again[u] = seconds > 0 ? again[u] / seconds : 0;
+    }
+    return AM_OK;
+}
+
+static AmStatus find_levels(LayerCosts *self, AmError *error) {
+    int32_t *segments = ARENA_ARRAY(&self->arena, int32_t, self->unit_count + 1), count = 0;
+    if (!segments) return am_fail_memory(error, self->unit_count);
+    for (int32_t u = 0; u <= self->unit_count; u++)
+        if (self->is_checkpoint[u]) segments[count++] = self->cuts[u];
+    TRY(recompute_levels_find(&self->levels, &self->arena, self->context, &self->cluster->types[0], segments,
+                              count - 1, error));
+    for (int32_t k = 0; k < self->levels.count; k++) TRY(find_shares(self, k, error));
+    return AM_OK;
+}
+
 AmStatus layer_costs_open(LayerCosts **costs, const PlanContext *context, const Cluster *cluster,
                           const ProblemSettings *settings, AmError *error) {
     Arena arena = {0};
@@ -145,6 +177,7 @@ AmStatus layer_costs_open(LayerCosts **costs, const PlanContext *context, const 
     TRY_OR_FAIL(assign_units(self, error));
     TRY_OR_FAIL(count_crossing(self, error));
     TRY_OR_FAIL(count_checkpoints(self, error));
+    TRY_OR_FAIL(find_levels(self, error));
     self->gradients = memory_find_gradients(&self->arena, context->canonical, context->roles);
     TRY_OR_FAIL(self->gradients ? AM_OK : am_fail_memory(error, context->rules->count));
     *costs = self;

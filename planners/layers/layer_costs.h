@@ -14,6 +14,7 @@
 
 #include "base/system/stop.h"
 #include "lowering/program/program.h"
+#include "planners/layers/recompute_levels.h"
 #include "planners/problem/problem.h"
 #include "propagation/stages/stages.h"
 
@@ -74,8 +75,12 @@ typedef struct LayerCosts {
      * and recomputes those in between, a layer or its half at a time. */
     bool *is_checkpoint;      /* [unit_count + 1] */
     double *checkpoint_bytes; /* [unit_count] of the whole batch, made in the unit, that cross the next one */
-    StageMap *map;            /* of units */
-    uint8_t *gradients;       /* memory_find_gradients() */
+    /* Selective recomputation: each level's share of a unit's kept bytes that it saves, and of its forward
+     * seconds that it computes again. */
+    RecomputeLevels levels;
+    double *saved_share[RECOMPUTE_MOST_LEVELS], *again_share[RECOMPUTE_MOST_LEVELS]; /* [level][unit] */
+    StageMap *map;                                                                   /* of units */
+    uint8_t *gradients; /* memory_find_gradients() */
     struct Scratch *scratch;
     StopSignal stop; /* set by the caller; when it requests a stop, tables stay empty */
     LayerTensor tensors[LAYER_MOST_TENSORS];

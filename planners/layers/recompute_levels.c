@@ -1,0 +1,175 @@
+/* Minimum cuts of segments for a range of prices of memory; see the formula in the header. */
+#include "planners/layers/recompute_levels.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/min_cut.h"
+#include "cost/operator/operator.h"
+#include "ir/analysis/flops.h"
+#include "lowering/micro_batch/recompute.h"
+#include "propagation/stages/stages.h"
+
+/* Capacities are multiples of a femtosecond: a step of a second has 1e15. */
+#define UNITS_PER_SECOND 1e15
+#define MOST_UNITS       1e15
+
+static int64_t capacity_of(double seconds) {
+    double units = ceil(seconds * UNITS_PER_SECOND);
+    return (int64_t)fmin(units, MOST_UNITS);
+}
+
+/* Returns whether the operator joins the fusion of its user, so that its operands are read there anyway. */
+static bool is_fused_with_user(IrOpcode opcode) {
+    return ir_is_elementwise(opcode) || ir_opcode_has(opcode, FACT_MOVES);
+}
+
+/* The seconds of computing a forward operator again, of the whole batch; 0: it costs nothing. */
+static double seconds_of(const PlanContext *context, int32_t i, const ClusterDeviceType *type,
+                         Arena *scratch) {
+    const IrModule *module = context->canonical;
+    const IrInstruction *instruction = &module->instructions[i];
+    const Choices *choices = context->choices;
+    double bytes = choices->bytes[i];
+    if (stages_is_transparent(context, i)) return 0;
+    if (is_fused_with_user(instruction->opcode)) return bytes / type->memory_bytes_per_second;
+    for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++)
+        bytes += choices->bytes[choices->operands[k]];
+    const OperatorWork work = {
+        .flops = ir_instruction_flops(module, i, scratch),
+        .bytes = bytes,
+        .unit = instruction->opcode == IR_DOT           ? OPERATOR_DOT
+                : instruction->opcode == IR_CONVOLUTION ? OPERATOR_CONVOLUTION
+                                                        : OPERATOR_VECTOR,
+        .type = choices_array_shape(
+                    &module->instructions[instruction->operand_count > 0 ? instruction->operands[0] : i])
+                    ->type,
+        .is_run = true};
+    return operator_seconds(&work, type);
+}
+
+/* Sets the last forward reader of each value; views count as their readers. */
+static void find_last_uses(int32_t *last_use, const PlanContext *context) {
+    const IrInstruction *instructions = context->canonical->instructions;
+    int32_t entry = context->rules->entry_count;
+    for (int32_t i = 0; i < entry; i++) last_use[i] = -1;
+    for (int32_t i = entry - 1; i >= 0; i--) {
+        if (context->roles->phases[i] != IR_PHASE_FORWARD || !context->choices->live[i]) continue;
+        int32_t use = stages_is_transparent(context, i) ? last_use[i] : i;
+        for (int32_t k = 0; k < instructions[i].operand_count; k++)
+            if (last_use[instructions[i].operands[k]] < use) last_use[instructions[i].operands[k]] = use;
+    }
+}
+
+static bool is_backward(const PlanContext *context, int32_t i) {
+    IrPhase phase = context->roles->phases[i];
+    return context->choices->live[i] && (phase == IR_PHASE_BACKWARD || phase == IR_PHASE_RECOMPUTED);
+}
+
+/* Fills the arrays of the operators. */
+static AmStatus read_operators(RecomputeLevels *levels, Arena *arena, const PlanContext *context,
+                               const ClusterDeviceType *type, AmError *error) {
+    const IrInstruction *instructions = context->canonical->instructions;
+    int32_t entry = context->rules->entry_count;
+    Arena scratch = {0};
+    levels->is_needed = ARENA_ARRAY(arena, bool, entry + 1);
+    levels->seconds = ARENA_ARRAY(arena, double, entry + 1);
+    levels->bytes = ARENA_ARRAY(arena, double, entry + 1);
+    levels->last_use = ARENA_ARRAY(arena, int32_t, entry + 1);
+    if (arena->failed) return am_fail_memory(error, entry);
+    find_last_uses(levels->last_use, context);
+    for (int32_t i = 0; i < entry; i++) {
+        for (int32_t k = 0; is_backward(context, i) && k < instructions[i].operand_count; k++)
+            levels->is_needed[instructions[i].operands[k]] = true;
+        levels->bytes[i] = context->choices->bytes[i];
+        if (recompute_covers(context, i)) levels->seconds[i] = seconds_of(context, i, type, &scratch);
+        arena_free(&scratch);
+        scratch = (Arena){0};
+    }
+    for (int32_t i = 0; i < entry; i++) levels->is_needed[i] &= recompute_covers(context, i);
+    return AM_OK;
+}
+
+/* Returns whether a solution of a segment up to `end` decides about the operator's value. */
+static bool is_free(const RecomputeLevels *levels, const PlanContext *context, int32_t i, int32_t end) {
+    return recompute_covers(context, i) && levels->last_use[i] < end;
+}
+
+AmStatus recompute_solve(uint8_t *choices, const RecomputeLevels *levels, const PlanContext *context,
+                         int32_t first, int32_t end, double seconds_per_byte, AmError *error) {
+    const IrInstruction *instructions = context->canonical->instructions;
+    int32_t count = end - first, source = 2 * count, sink = 2 * count + 1;
+    Arena arena = {0};
+    MinCut cut;
+    min_cut_open(&cut, &arena, 2 * count + 2);
+    for (int32_t i = first; i < end; i++) {
+        int32_t needed = 2 * (i - first), again = needed + 1;
+        if (!is_free(levels, context, i, end)) continue;
+        if (levels->is_needed[i]) min_cut_add(&cut, source, needed, MIN_CUT_UNLIMITED);
+        min_cut_add(&cut, needed, again, capacity_of(seconds_per_byte * levels->bytes[i]));
+        min_cut_add(&cut, again, sink, capacity_of(levels->seconds[i]));
+        for (int32_t k = 0; k < instructions[i].operand_count; k++) {
+            int32_t operand = instructions[i].operands[k];
+            if (operand >= first && operand < end && is_free(levels, context, operand, end))
+                min_cut_add(&cut, again, 2 * (operand - first), MIN_CUT_UNLIMITED);
+        }
+    }
+    min_cut_find(&cut, source, sink);
+    bool failed = arena.failed;
+    for (int32_t i = first; i < end && !failed; i++) {
+        bool is_needed = min_cut_is_source_side(&cut, 2 * (i - first));
+        bool is_again = min_cut_is_source_side(&cut, 2 * (i - first) + 1);
+        choices[i] = (uint8_t)(is_again ? RECOMPUTE_AGAIN : is_needed ? RECOMPUTE_SAVED : RECOMPUTE_UNUSED);
+    }
+    arena_free(&arena);
+    return failed ? am_fail_memory(error, (int64_t)count * 64) : AM_OK;
+}
+
+enum { PRICES = 14 };
+
+static double saved_bytes(const RecomputeLevels *levels, const uint8_t *choices, int32_t entry) {
+    double bytes = 0;
+    for (int32_t i = 0; i < entry; i++)
+        if (choices[i] == RECOMPUTE_SAVED) bytes += levels->bytes[i];
+    return bytes;
+}
+
+/* Takes, for each of the shares 3/4, 1/2 and 1/4 of the bytes without recomputation, the solution whose bytes
+ * are nearest to it, each solution once. */
+static void choose_levels(RecomputeLevels *levels, uint8_t *solutions[PRICES], int32_t entry) {
+    double all = 0, bytes[PRICES];
+    int32_t last = -1;
+    for (int32_t i = 0; i < entry; i++)
+        if (levels->is_needed[i] && !(levels->seconds[i] == 0)) all += levels->bytes[i];
+    for (int32_t p = 0; p < PRICES; p++) bytes[p] = saved_bytes(levels, solutions[p], entry);
+    for (int32_t k = 0; k < RECOMPUTE_MOST_LEVELS; k++) {
+        double wanted = all * (RECOMPUTE_MOST_LEVELS - k) / (RECOMPUTE_MOST_LEVELS + 1);
+        int32_t best = -1;
+        for (int32_t p = last + 1; p < PRICES; p++)
+            if (best < 0 || fabs(bytes[p] - wanted) < fabs(bytes[best] - wanted)) best = p;
+        if (best < 0) return;
+        bool is_new = bytes[best] > 0.02 * all && bytes[best] < 0.98 * all;
+        if (is_new && last >= 0) is_new = bytes[best] < 0.95 * bytes[last];
+        if (!is_new) continue;
+        levels->choices[levels->count++] = solutions[best];
+        last = best;
+    }
+}
+
+AmStatus recompute_levels_find(RecomputeLevels *levels, Arena *arena, const PlanContext *context,
+                               const ClusterDeviceType *type, const int32_t *cuts, int32_t count,
+                               AmError *error) {
+    int32_t entry = context->rules->entry_count;
+    uint8_t *solutions[PRICES];
+    *levels = (RecomputeLevels){0};
+    TRY(read_operators(levels, arena, context, type, error));
+    double price = 0.5 / type->memory_bytes_per_second;
+    for (int32_t p = 0; p < PRICES; p++, price *= 2) {
+        solutions[p] = ARENA_ARRAY(arena, uint8_t, entry + 1);
+        if (!solutions[p]) return am_fail_memory(error, entry);
+        for (int32_t s = 0; s < count; s++)
+            TRY(recompute_solve(solutions[p], levels, context, cuts[s], cuts[s + 1], price, error));
+    }
+    choose_levels(levels, solutions, entry);
+    return AM_OK;
+}
