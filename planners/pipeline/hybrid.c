@@ -185,7 +185,7 @@ static AmStatus try_nearest(HybridTries *self, AmError *error) {
             for (int32_t k = 0; k < model->tensor_count * 8; k++) {
                 const HybridRecipe recipe = {.tensor = model->tensors[k / 8],
                                              .splits_sequence = k / 4 % 2 == 1,
-                                             .recomputes = k / 2 % 2 == 1,
+                                             .recompute = k / 2 % 2 == 1 ? RECOMPUTE_FULL : RECOMPUTE_NONE,
                                              .storage = k % 2 == 1 ? 3 : 0};
                 if (stages > 1 && model->numbers[n] < stages) continue;
                 pipeline = (HybridPipeline){.micro_batches = model->numbers[n], .stage_count = stages};
@@ -229,6 +229,7 @@ static AmStatus search_pipelines(HybridTries *self, const MicroBatching *setting
         TRY(try_numbers(self, &one, 1, true, error));
     }
     TRY(try_nearest(self, error));
+    TRY(hybrid_recompute_more(self, self->most_tries, error));
     TRY(hybrid_move_cuts(self, self->most_tries, error));
     TRY(hybrid_single_try(self, settings, error));
     int64_t last = self->try_count + self->most_changes;

@@ -5,6 +5,7 @@
 
 #include "planners/pipeline/hybrid_balance.h"
 #include "planners/pipeline/hybrid_changes.h"
+#include "planners/pipeline/hybrid_model.h"
 
 /* The best tries whose cuts can still be moved for the better: their pipelines then, at most HYBRID_BATCH. */
 static int32_t propose(HybridTries *self, bool *is_settled, HybridPipeline *proposed) {
@@ -36,6 +37,51 @@ AmStatus hybrid_move_cuts(HybridTries *self, int64_t last, AmError *error) {
         int32_t count = propose(self, self->is_settled, proposed);
         if (count == 0) break;
         TRY(hybrid_try_pipelines(self, proposed, count, error));
+    }
+    return AM_OK;
+}
+
+/* The recomputation that keeps the next fewer bytes; RECOMPUTE_FULL is the last. */
+static uint8_t next_recompute(const LayerCosts *costs, uint8_t recompute) {
+    int32_t next = recompute == RECOMPUTE_NONE ? RECOMPUTE_LEVELS : recompute + 1;
+    return (uint8_t)(next < RECOMPUTE_LEVELS + costs->levels.count ? next : RECOMPUTE_FULL);
+}
+
+/* Raises the recomputation of the stages that lack memory; false where none can. */
+static bool recompute_more(const HybridTries *self, const HybridTry *try, HybridPipeline *pipeline) {
+    bool is_changed = false;
+    *pipeline = try->pipeline;
+    pipeline->origin = PLAN_ORIGIN_IMPROVEMENT;
+    for (int32_t s = 0; s < pipeline->stage_count; s++) {
+        HybridRecipe *recipe = &pipeline->stages[s].recipe;
+        double limit = self->model->classes[pipeline->stages[s].place.class].limit;
+        if (try->peak_bytes[s] <= limit || recipe->recompute == RECOMPUTE_FULL) continue;
+        recipe->recompute = next_recompute(self->costs, recipe->recompute);
+        is_changed = true;
+    }
+    return is_changed;
+}
+
+/* The fastest try that does not fit, was not eased yet and is faster than the best. */
+static HybridTry *fastest_unfit(const HybridTries *self) {
+    HybridTry *found = NULL;
+    for (int32_t k = 0; k < self->try_count; k++) {
+        HybridTry *try = self->tries[k];
+        bool is_open = try->plan && !try->fit.fits && !try->is_eased && !try->given && !try->is_strict &&
+                       !try->is_apart && !try->cuts;
+        if (!is_open || (self->best && try->seconds >= self->best->seconds)) continue;
+        if (!found || try->seconds < found->seconds) found = try;
+    }
+    return found;
+}
+
+AmStatus hybrid_recompute_more(HybridTries *self, int64_t last, AmError *error) {
+    HybridTry *try;
+    while (!hybrid_must_stop(self) && self->try_count + HYBRID_BATCH <= last && (try = fastest_unfit(self))) {
+        HybridPipeline pipeline;
+        try->is_eased = true;
+        if (!recompute_more(self, try, &pipeline) || hybrid_was_tried(self, &pipeline)) continue;
+        TRY(hybrid_try_pipelines(self, &pipeline, 1, error));
     }
     return AM_OK;
 }

@@ -7,6 +7,9 @@
 
 /* Moves the cuts of the candidates until no move is left, or up to `last` simulations. */
 AmStatus hybrid_move_cuts(HybridTries *self, int64_t last, AmError *error);
+/* Repeats the pipelines that do not fit, and would be the best, with more recomputation on the stages that
+ * lack memory; up to `last` simulations. */
+AmStatus hybrid_recompute_more(HybridTries *self, int64_t last, AmError *error);
 /* Tries the `most` best pipelines under the schedules that few modules and stages gain by. */
 AmStatus hybrid_try_schedules(HybridTries *self, int32_t most, AmError *error);
 /* Changes the best multi-stage plans up to `last` simulations; and one-stage plans, whose

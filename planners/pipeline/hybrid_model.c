@@ -301,6 +301,14 @@ static double local_share(const HybridModel *self, const StagePricing *pricing) 
     return pricing->recipe.splits_sequence ? share / pricing->recipe.tensor : share;
 }
 
+/* Sets what each level of recomputation saves of a unit and computes again. */
+static void add_levels(const LayerCosts *costs, UnitCost *unit, int32_t number) {
+    for (int32_t k = 0; k < costs->levels.count; k++) {
+        unit->saved_bytes[k] = costs->saved_share[k][number] * unit->bytes.kept;
+        unit->again[k] = costs->again_share[k][number] * unit->forward;
+    }
+}
+
 bool stage_pricing_open(StagePricing *pricing, const HybridModel *self, Arena *arena, int32_t micro_batches,
                         int32_t class, const HybridRecipe *recipe) {
     const LayerCosts *costs = self->costs;
@@ -342,6 +350,7 @@ bool stage_pricing_open(StagePricing *pricing, const HybridModel *self, Arena *a
         *passes[collective->pass] +=
             collective->times * collective_of(self, pricing, axis, collective->kind, collective->bytes);
     }
+    for (int32_t u = 0; u < costs->unit_count; u++) add_levels(costs, &pricing->units[u], u);
     /* Two points of the reduction of gradients. */
     if (pricing->data > 1) {
         const double small = 1e6, large = 1e9;
@@ -362,6 +371,10 @@ void stage_sums_add(StageSums *sums, const UnitCost *unit) {
     sums->segment_checkpoint += unit->checkpoint_bytes;
     sums->segment_kept += unit->bytes.kept;
     sums->most_segment_kept = fmax(sums->most_segment_kept, sums->segment_kept);
+    for (int32_t k = 0; k < RECOMPUTE_MOST_LEVELS; k++) {
+        sums->saved_bytes[k] += unit->saved_bytes[k];
+        sums->again[k] += unit->again[k];
+    }
     sums->forward += unit->forward;
     sums->backward += unit->backward;
     sums->update += unit->update;
@@ -399,10 +412,11 @@ void stage_sums_cost(const HybridModel *self, const StagePricing *pricing, const
     if (turns == 1 && recipe->storage == 0) cost->rest += fmax(reduce - 0.7 * sums->backward, 0.1 * reduce);
     double kept = bytes.kept + entering;
     double working = 2 * bytes.working;
-    if (recipe->recomputes) {
-        kept = entering + sums->checkpoint_bytes;
+    if (recipe->recompute != RECOMPUTE_NONE) {
+        int32_t level = recipe->recompute - RECOMPUTE_LEVELS; /* below 0: full */
+        kept = entering + sums->checkpoint_bytes + (level >= 0 ? sums->saved_bytes[level] : 0);
         working += sums->most_segment_kept;
-        cost->backward += sums->forward;
+        cost->backward += level >= 0 ? sums->again[level] : sums->forward;
     }
     /* With one micro-batch gradients are used as they are computed. */
     double gradients_there = turns > 1 || pricing->data > 1 ? bytes.gradients : 0.5 * bytes.gradients;

@@ -41,7 +41,9 @@ typedef struct UnitCost {
     double forward, backward, update;
     LayerBytes bytes;
     double checkpoint_bytes; /* of a turn that recomputation keeps, if the unit's segment ends in the stage */
-    bool ends_segment;       /* followed by a checkpoint */
+    double saved_bytes[RECOMPUTE_MOST_LEVELS]; /* of a turn, that a level keeps besides */
+    double again[RECOMPUTE_MOST_LEVELS];       /* seconds of a turn that a level computes again */
+    bool ends_segment;                         /* followed by a checkpoint */
 } UnitCost;
 
 typedef struct StagePricing {
@@ -57,7 +59,8 @@ typedef struct StagePricing {
 typedef struct StageSums {
     double forward, backward, update;
     LayerBytes bytes;
-    double checkpoint_bytes;   /* of the segments before the last one */
+    double checkpoint_bytes; /* of the segments before the last one */
+    double saved_bytes[RECOMPUTE_MOST_LEVELS], again[RECOMPUTE_MOST_LEVELS];
     double segment_checkpoint; /* of the last one so far */
     double segment_kept, most_segment_kept;
     bool segment_ended;

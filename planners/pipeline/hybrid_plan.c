@@ -27,8 +27,8 @@ static int32_t chunks_of(const HybridTry *try) {
 static int32_t list_segments(int32_t (*ranges)[2], const LayerCosts *costs, const HybridTry *try,
                              int32_t stage) {
     int32_t count = 0;
-    for (int32_t c = 0, first, end; try->pipeline.stages[stage].recipe.recomputes && c < chunks_of(try);
-         c++) {
+    if (try->pipeline.stages[stage].recipe.recompute == RECOMPUTE_NONE) return 0;
+    for (int32_t c = 0, first, end; c < chunks_of(try); c++) {
         find_units(try, stage, c, &first, &end);
         for (int32_t u = first; u < end; u++) {
             if (u + 1 < end && !costs->is_checkpoint[u + 1]) continue;
@@ -40,18 +40,44 @@ static int32_t list_segments(int32_t (*ranges)[2], const LayerCosts *costs, cons
     return count;
 }
 
-static AmStatus list_recomputed(RecomputedRanges *ranges, const HybridPlans *self, const HybridTry *try,
-                                AmError *error) {
-    ranges->ranges = arena_alloc(self->arena, sizeof *ranges->ranges * (size_t)self->costs->unit_count);
-    if (!ranges->ranges) return am_fail_memory(error, self->costs->unit_count);
-    for (int32_t s = 0; s < try->pipeline.stage_count; s++)
-        ranges->count += list_segments(ranges->ranges + ranges->count, self->costs, try, s);
-    return AM_OK;
+/* The operators of the segments whose values the stage's level saves; `saved` NULL: only their number. */
+static int32_t list_saved(int32_t *saved, const LayerCosts *costs, int32_t (*segments)[2],
+                          int32_t segment_count, int32_t recompute) {
+    int32_t level = recompute - RECOMPUTE_LEVELS, count = 0;
+    for (int32_t k = 0; k < segment_count && level >= 0; k++)
+        for (int32_t i = segments[k][0]; i < segments[k][1]; i++)
+            if (costs->levels.choices[level][i] == RECOMPUTE_SAVED) {
+                if (saved) saved[count] = i;
+                count++;
+            }
+    return count;
 }
 
-static bool same_ranges(const RecomputedRanges *a, const RecomputedRanges *b) {
-    return a->count == b->count &&
-           (a->count == 0 || memcmp(a->ranges, b->ranges, sizeof *a->ranges * (size_t)a->count) == 0);
+/* The recomputation of the stages [first, end). */
+static AmStatus list_recomputed(PlanRecomputation *recomputed, const HybridPlans *self, const HybridTry *try,
+                                int32_t first, int32_t end, AmError *error) {
+    const LayerCosts *costs = self->costs;
+    int32_t counts[HYBRID_MOST_STAGES] = {0};
+    *recomputed = (PlanRecomputation){
+        .ranges = arena_alloc(self->arena, sizeof *recomputed->ranges * (size_t)costs->unit_count)};
+    if (!recomputed->ranges) return am_fail_memory(error, costs->unit_count);
+    for (int32_t pass = 0; pass < 2; pass++) {
+        int32_t(*segments)[2] = recomputed->ranges;
+        int32_t saved_count = 0;
+        for (int32_t s = first; s < end; s++) {
+            int32_t recompute = try->pipeline.stages[s].recipe.recompute;
+            if (pass == 0) counts[s] = list_segments(segments, costs, try, s);
+            int32_t *saved = pass == 0 ? NULL : recomputed->saved + saved_count;
+            saved_count += list_saved(saved, costs, segments, counts[s], recompute);
+            segments += counts[s];
+        }
+        if (pass == 1) continue;
+        recomputed->range_count = (int32_t)(segments - recomputed->ranges);
+        recomputed->saved_count = saved_count;
+        recomputed->saved = ARENA_ARRAY(self->arena, int32_t, saved_count + 1);
+        if (!recomputed->saved) return am_fail_memory(error, saved_count);
+    }
+    return AM_OK;
 }
 
 static MicroBatching batching_of(const HybridPlans *self, const HybridContext *context) {
@@ -77,7 +103,7 @@ static AmStatus split_context(const HybridPlans *self, HybridContext *context, A
     if (!device) return am_fail_memory(error, 4);
     context->context = self->whole;
     const PlanContext *known = NULL;
-    if (context->recomputed.count > 0) {
+    if (context->recomputed.range_count > 0) {
         known = plan_context_find_recomputed(self->whole, &context->recomputed);
         if (!known)
             TRY(plan_context_recompute(&context->repeating, self->whole, &context->recomputed, settings.stop,
@@ -112,13 +138,13 @@ static void open_task(void *user, int32_t k) {
 /* The context of a try, perhaps not yet open. */
 static AmStatus find_context(HybridPlans *self, const HybridTry *try, HybridContext **found, AmError *error) {
     const HybridPipeline *pipeline = &try->pipeline;
-    RecomputedRanges recomputed = {0};
+    PlanRecomputation recomputed = {0};
     bool has_stages = pipeline->stage_count > 1;
-    TRY(list_recomputed(&recomputed, self, try, error));
+    TRY(list_recomputed(&recomputed, self, try, 0, pipeline->stage_count, error));
     for (int32_t k = 0; k < self->context_count; k++) {
         *found = self->contexts[k];
         if ((*found)->micro_batches == pipeline->micro_batches && (*found)->has_stages == has_stages &&
-            same_ranges(&(*found)->recomputed, &recomputed))
+            recomputation_is_same(&(*found)->recomputed, &recomputed))
             return AM_OK;
     }
     HybridContext *context = *found = ARENA_ARRAY(self->arena, HybridContext, 1);
@@ -226,7 +252,6 @@ static AmStatus make_stage(HybridPlans *self, HybridContext *context, const Hybr
     problem_stage(&problem, axis_plan, self->arena, made);
     made->range_count = chunks_of(try);
     made->ranges = arena_alloc(self->arena, sizeof *made->ranges * (size_t)made->range_count);
-    made->recompute = arena_alloc(self->arena, sizeof *made->recompute * (size_t)self->costs->unit_count);
     if (self->arena->failed) return am_fail_memory(error, width);
     for (int32_t c = 0, first, end; c < made->range_count; c++) {
         find_units(try, number, c, &first, &end);
@@ -237,8 +262,7 @@ static AmStatus make_stage(HybridPlans *self, HybridContext *context, const Hybr
         made->ranges[0][0] = try->cuts[number];
         made->ranges[0][1] = try->cuts[number + 1];
     }
-    made->recompute_count = list_segments(made->recompute, self->costs, try, number);
-    return AM_OK;
+    return list_recomputed(&made->recompute, self, try, number, number + 1, error);
 }
 
 static AmStatus take_plan(HybridPlans *self, HybridTry *try, AmError *error) {

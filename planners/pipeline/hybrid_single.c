@@ -70,7 +70,7 @@ static Baseline baseline_of(const HybridTries *self, const HybridTry *try) {
     const HybridPipeline *pipeline = &try->pipeline;
     const HybridRecipe *recipe = &pipeline->stages[0].recipe;
     int32_t server = self->plans.cluster->servers[0].device_count;
-    if (try->given || try->is_apart || recipe->recomputes) return BASELINE_COUNT;
+    if (try->given || try->is_apart || recipe->recompute != RECOMPUTE_NONE) return BASELINE_COUNT;
     if (recipe->tensor > 1 && recipe->tensor != server) return BASELINE_COUNT;
     if (pipeline->stage_count > 1) { /* the only ones with cuts of their own are even */
         bool is_other = try->schedule != hybrid_wanted_schedule(self->plans.options) || recipe->storage > 0;

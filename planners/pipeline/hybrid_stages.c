@@ -14,7 +14,12 @@
 #include "base/system/parallel.h"
 #include "planners/pipeline/hybrid_model.h"
 
-enum { MOST_RECIPES = HYBRID_MOST_TENSORS * 2 * 4 * 2, MOST_LIMITS = 48, MOST_KEPT = 32, OF_A_KIND = 2 };
+enum {
+    MOST_RECIPES = HYBRID_MOST_TENSORS * 2 * 4 * (2 + RECOMPUTE_MOST_LEVELS),
+    MOST_LIMITS = 48,
+    MOST_KEPT = 32,
+    OF_A_KIND = 2
+};
 #define LIMIT_STEP 1.05
 
 /* The quickest recipe for units [u, j) of a class of places with so many turns kept. */
@@ -49,12 +54,13 @@ typedef struct Finder {
 
 static void list_recipes(Finder *self) {
     const HybridSettings *settings = &self->model->settings;
+    int32_t ways = settings->may_recompute ? RECOMPUTE_LEVELS + self->model->costs->levels.count : 1;
     for (int32_t k = 0; k < 2 * self->model->tensor_count; k++) {
         HybridRecipe recipe = {.tensor = self->model->tensors[k / 2], .splits_sequence = k % 2 == 1};
         if (recipe.tensor == 1 && recipe.splits_sequence) continue;
-        for (int32_t r = 0; r <= settings->may_recompute; r++)
+        for (int32_t r = 0; r < ways; r++)
             for (int32_t storage = 0; storage <= 3 * settings->may_shard_storage; storage++) {
-                recipe.recomputes = r == 1;
+                recipe.recompute = (uint8_t)r;
                 recipe.storage = (uint8_t)storage;
                 self->recipes[self->recipe_count++] = recipe;
             }

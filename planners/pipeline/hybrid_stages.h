@@ -24,8 +24,9 @@
 
 typedef struct HybridRecipe {
     int32_t tensor;
-    bool splits_sequence, recomputes;
-    uint8_t storage; /* kinds of storage in shards: ZeRO's level */
+    bool splits_sequence;
+    uint8_t recompute; /* RECOMPUTE_NONE, RECOMPUTE_FULL or a level */
+    uint8_t storage;   /* kinds of storage in shards: ZeRO's level */
 } HybridRecipe;
 
 /* Devices [first, first + width) of the cluster. */

@@ -108,7 +108,7 @@ AmStatus hybrid_try_pipelines(HybridTries *self, const HybridPipeline *pipelines
         bool recomputes = false;
         tries[k] = (HybridTry){.pipeline = pipelines[k], .schedule = schedule};
         for (int32_t s = 0; s < pipelines[k].stage_count; s++)
-            recomputes |= pipelines[k].stages[s].recipe.recomputes;
+            recomputes |= pipelines[k].stages[s].recipe.recompute != RECOMPUTE_NONE;
         if (!recomputes) shared[shared_count++] = tries[k];
     }
     TRY(hybrid_plans_open(&self->plans, shared, shared_count, error));

@@ -115,10 +115,20 @@ static void test_tables(void **state) {
     stage.recipe.storage = 1;
     assert_true(hybrid_stage_cost(self.model, 1, &stage, &two));
     assert_true(two.fixed_bytes < one.fixed_bytes);
-    stage.recipe.recomputes = true; /* what crosses checkpoints is kept, and the forward pass made again */
+    stage.recipe.recompute =
+        RECOMPUTE_FULL; /* what crosses checkpoints is kept, and the forward pass made again */
     assert_true(hybrid_stage_cost(self.model, 1, &stage, &one));
     assert_true(fabs(one.backward - two.backward - two.forward) < 1e-9);
     assert_true(one.turn_bytes < 0.5 * two.turn_bytes);
+    assert_true(self.costs->levels.count > 0);
+    for (int32_t k = self.costs->levels.count - 1; k >= 0; k--) { /* from full recomputation to none */
+        HybridCost level;
+        stage.recipe.recompute = (uint8_t)(RECOMPUTE_LEVELS + k);
+        assert_true(hybrid_stage_cost(self.model, 1, &stage, &level));
+        assert_true(level.backward < one.backward && level.backward > two.backward);
+        assert_true(level.turn_bytes > one.turn_bytes && level.turn_bytes < two.turn_bytes);
+        one = level;
+    }
     close_stages(&self);
 }
 
