@@ -1,5 +1,5 @@
 /* Other numbers of micro-batches, other schedules, the other form of attention, gathered weights kept or not,
- * and cuts one unit away.
+ * less recomputation, and cuts one unit away.
  *
  * A number of micro-batches makes another module of the one that was read, in which dimension classes have
  * other numbers; so the plan is read from its document again with that number alone changed. Units are those
@@ -13,19 +13,28 @@
 #include "planners/explain/explain_parts.h"
 #include "planners/layers/layer_costs.h"
 
-static AmStatus note_reason(const Explainer *self, ExplainedChange *change, const AmError *why) {
+AmStatus explain_note_reason(const Explainer *self, ExplainedChange *change, const AmError *why) {
     change->reason = arena_copy_string(self->arena, why->text);
     return change->reason ? AM_OK : am_fail_memory(self->error, 0);
 }
 
-static ExplainedAlternative *add_alternative(Explainer *self, const char *what, const char *value) {
+ExplainedAlternative *explain_add_alternative(Explainer *self, const char *what, const char *value) {
     ExplainedAlternative *row = &self->result->alternatives[self->result->alternative_count++];
     *row = (ExplainedAlternative){.what = what, .value = value};
     return row;
 }
 
-/* The document with another number of micro-batches, without derived fields and the old prediction. */
-static json_t *other_document(const Explainer *self, int32_t micro_batches) {
+AmStatus explain_keep_document(Explainer *self, json_t *root) {
+    ARENA_RESERVE(self->arena, self->documents, self->document_count, self->document_capacity);
+    if (self->documents && root) {
+        self->documents[self->document_count++] = root;
+        return AM_OK;
+    }
+    json_decref(root);
+    return am_fail_memory(self->error, 0);
+}
+
+json_t *explain_other_document(const Explainer *self, int32_t micro_batches) {
     json_t *root = json_copy((json_t *)self->root);
     json_object_set_new(root, "micro_batches", json_integer(micro_batches));
     json_object_del(root, "parameters");
@@ -38,13 +47,12 @@ static AmStatus add_micro_batches(Explainer *self, int32_t micro_batches) {
     Plan *plan;
     const char *value = arena_format(self->arena, "%d", micro_batches);
     if (!value) return am_fail_memory(self->error, 0);
-    ExplainedAlternative *row = add_alternative(self, "micro-batches", value);
-    json_t *root = other_document(self, micro_batches);
-    AmStatus status = root ? plan_stages_from_json(&plan, root, self->arena, self->whole, "the plan", &why)
-                           : am_fail_memory(&why, 0);
-    self->documents[self->document_count++] = root;
+    ExplainedAlternative *row = explain_add_alternative(self, "micro-batches", value);
+    json_t *root = explain_other_document(self, micro_batches);
+    TRY(explain_keep_document(self, root));
+    AmStatus status = plan_stages_from_json(&plan, root, self->arena, self->whole, "the plan", &why);
     if (status == AM_OK) return explain_add_change(self, plan, &row->change);
-    if (status != AM_ERROR_INTERNAL) return note_reason(self, &row->change, &why);
+    if (status != AM_ERROR_INTERNAL) return explain_note_reason(self, &row->change, &why);
     *self->error = why;
     return status;
 }
@@ -66,6 +74,17 @@ static void renumber_ranges(json_t *ranges, const PlanContext *from, const PlanC
             int32_t other = other_number(from, to, (int32_t)json_integer_value(number));
             json_array_set_new(range, end, json_integer(other));
         }
+    }
+}
+
+/* Renumbers instructions; those that the other form does not have are left out. */
+static void renumber_instructions(json_t *list, const PlanContext *from, const PlanContext *to) {
+    for (size_t k = 0; k < json_array_size(list);) {
+        int32_t number = (int32_t)json_integer_value(json_array_get(list, k));
+        int32_t other = other_number(from, to, number);
+        bool is_there = other < to->rules->entry_count && (from->unfused || to->original[other] == number);
+        if (is_there) json_array_set_new(list, k++, json_integer(other));
+        else json_array_remove(list, k);
     }
 }
 
@@ -99,8 +118,9 @@ static AmStatus add_attention(Explainer *self) {
     PlanContext *other = self->whole->unfused;
     if (!other) TRY(plan_context_fuse(&other, self->whole, self->error));
     if (other == self->whole) return AM_OK;
-    ExplainedAlternative *row = add_alternative(self, "attention", other->unfused ? "fused" : "unfused");
-    json_t *root = other_document(self, self->plan->micro_batches);
+    ExplainedAlternative *row =
+        explain_add_alternative(self, "attention", other->unfused ? "fused" : "unfused");
+    json_t *root = explain_other_document(self, self->plan->micro_batches);
     json_t *stages = root ? json_deep_copy(json_object_get(root, "stages")) : NULL, *stage;
     json_t *module = root ? json_copy(json_object_get(root, "module")) : NULL;
     size_t s;
@@ -108,6 +128,7 @@ static AmStatus add_attention(Explainer *self) {
         renumber_ranges(json_object_get(stage, "ranges"), self->whole, other);
         renumber_classes(json_object_get(stage, "lists"), self->whole, other);
         renumber_ranges(json_object_get(stage, "recompute"), self->whole, other);
+        renumber_instructions(json_object_get(stage, "saved"), self->whole, other);
         json_object_set_new(stage, "exceptions", json_array());
         json_object_set_new(stage, "boxing", json_array());
     }
@@ -115,18 +136,18 @@ static AmStatus add_attention(Explainer *self) {
     json_object_set_new(root, "module", module);
     json_object_set_new(root, "stages", stages);
     take_rewriting(root, other->rewriting);
-    self->documents[self->document_count++] = root;
-    AmStatus status = root && stages && module
+    TRY(explain_keep_document(self, root));
+    AmStatus status = stages && module
                           ? plan_stages_from_json(&plan, root, self->arena, other, "the plan", &why)
                           : am_fail_memory(&why, 0);
     if (status == AM_OK) return explain_add_change(self, plan, &row->change);
-    if (status != AM_ERROR_INTERNAL) return note_reason(self, &row->change, &why);
+    if (status != AM_ERROR_INTERNAL) return explain_note_reason(self, &row->change, &why);
     *self->error = why;
     return status;
 }
 
 static AmStatus add_schedule(Explainer *self, ScheduleKind kind) {
-    ExplainedAlternative *row = add_alternative(self, "schedule", schedule_kind_name(kind));
+    ExplainedAlternative *row = explain_add_alternative(self, "schedule", schedule_kind_name(kind));
     Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
     if (!plan) return am_fail_memory(self->error, (int64_t)sizeof *plan);
     *plan = *self->plan;
@@ -155,14 +176,15 @@ static AmStatus add_gathered(Explainer *self) {
     }
     *plan = *own;
     plan->stages = stages;
-    ExplainedAlternative *row = add_alternative(self, "gathered weights", keeps ? "redone" : "kept");
+    ExplainedAlternative *row = explain_add_alternative(self, "gathered weights", keeps ? "redone" : "kept");
     return explain_add_change(self, plan, &row->change);
 }
 
 AmStatus explain_alternatives(Explainer *self) {
     int32_t micro_batches = self->plan->micro_batches;
-    self->result->alternatives = ARENA_ARRAY(self->arena, ExplainedAlternative, SCHEDULE_KINDS + 4);
-    if (!self->result->alternatives) return am_fail_memory(self->error, SCHEDULE_KINDS + 4);
+    const int32_t most = SCHEDULE_KINDS + 4 + EXPLAIN_MOST_RECOMPUTED;
+    self->result->alternatives = ARENA_ARRAY(self->arena, ExplainedAlternative, most);
+    if (!self->result->alternatives) return am_fail_memory(self->error, most);
     bool may_number = !self->keeps_micro_batches;
     if (may_number && micro_batches > 1) TRY(add_micro_batches(self, micro_batches / 2));
     if (may_number && micro_batches * 2 <= micro_batches_limit(self->whole))
@@ -172,6 +194,7 @@ AmStatus explain_alternatives(Explainer *self) {
     for (int32_t s = 0; s < self->plan->stage_count; s++)
         gathers |= gathers_weights(self, &self->plan->stages[s]);
     if (gathers) TRY(add_gathered(self));
+    TRY(explain_recompute(self));
     ScheduleKind kind = plan_schedule(self->plan);
     bool is_fixed = self->keeps_schedule || kind == SCHEDULE_INTERLEAVED;
     if (self->plan->stage_count == 1 || is_fixed) return AM_OK;

@@ -37,8 +37,8 @@ typedef struct Explainer {
     Simulation *simulation;
     PlannedChange *changes; /* in the order in which they matter */
     int32_t change_count, change_capacity;
-    json_t *documents[3]; /* that changed plans were read from */
-    int32_t document_count;
+    json_t **documents; /* [document_count] that changed plans were read from */
+    int32_t document_count, document_capacity;
     Explanation *result;
     AmError *error;
 } Explainer;
@@ -59,6 +59,19 @@ AmStatus explain_collectives(Explainer *self);
 /* Other numbers and schedules (explain_alternatives.c), cuts one unit away, overrides (explain_overrides.c)
  * and decisions (explain_decisions.c) taken out, all as changes. */
 AmStatus explain_alternatives(Explainer *self);
+/* Stages that save more values and recompute fewer: at most EXPLAIN_MOST_RECOMPUTED alternatives
+ * (explain_recompute.c). */
+enum { EXPLAIN_MOST_RECOMPUTED = 12 };
+AmStatus explain_recompute(Explainer *self);
+/* Adds a row without figures. */
+ExplainedAlternative *explain_add_alternative(Explainer *self, const char *what, const char *value);
+/* Sets why there is no such plan. */
+AmStatus explain_note_reason(const Explainer *self, ExplainedChange *change, const AmError *why);
+/* The document with a number of micro-batches, without derived fields and the old prediction; NULL without
+ * memory. */
+json_t *explain_other_document(const Explainer *self, int32_t micro_batches);
+/* Keeps the caller's reference to a document until explain_close(). NULL is a lack of memory. */
+AmStatus explain_keep_document(Explainer *self, json_t *root);
 AmStatus explain_units(Explainer *self);
 AmStatus explain_overrides(Explainer *self);
 AmStatus explain_decisions(Explainer *self);
