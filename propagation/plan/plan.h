@@ -168,10 +168,10 @@ typedef struct PlanContext {
      * recomputation. */
     const struct PlanContext *whole; /* or NULL */
     const struct PlanContext *base;
-    int32_t *original;       /* [instruction]: the instruction of `whole` that it serves */
-    int32_t micro_batches;   /* 0 where whole is NULL */
-    uint32_t relaxations;    /* bits by Relaxation: those that were needed */
-    bool separate_backward;  /* the requested setting */
+    int32_t *original;           /* [instruction]: the instruction of `whole` that it serves */
+    int32_t micro_batches;       /* 0 where whole is NULL */
+    uint32_t relaxations;        /* bits by Relaxation: those that were needed */
+    bool separate_backward;      /* the requested setting */
     PlanRecomputation recompute; /* as in PlanStage, across stages */
     /* For a context of a rewritten module (plan_context_rewrite): the context as read, which owns it. Its
      * `whole` is NULL, so that plans, micro-batches and recomputation refer to it as to any module that was
