@@ -314,12 +314,17 @@ static AmStatus choose_number(SearchContext *self, AmError *error) {
 }
 
 /* Searches one-stage plans. For a large module, baselines choose the number of micro-batches before the
- * search; for others, only where no plan fits. */
+ * search; for others, only where no plan fits. Out of time, the fastest baseline is the result. */
 static AmStatus search_one_stage(SearchContext *self, AmError *error) {
     bool may_add = may_add_micro_batches(self);
     AmError failure = {0};
     self->chosen = *self->settings;
     if (may_add && is_large(self)) TRY(choose_number(self, error));
+    if (self->result->plan && stop_wanted(&self->budget.stop)) {
+        self->result->plan->bound = NULL;
+        self->result->plan->bound_seconds = NAN;
+        return AM_OK;
+    }
     AmStatus status = search_numbers(self, &failure);
     if (status == AM_ERROR_INFEASIBLE && may_add && !is_large(self) && self->result->nearest) {
         TRY(choose_number(self, error));

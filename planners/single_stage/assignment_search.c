@@ -179,7 +179,7 @@ static AmStatus begin(AssignmentSearch *self, AmError *error) {
     const AxisPlan nothing = {0};
     if (!single_stage_cap(stages, stages->problems[0])) return AM_OK;
     TRY(problem_price(stages->problems[0], &nothing, &self->unsplit, error));
-    for (int32_t k = 0; k < stages->problem_count; k++) {
+    for (int32_t k = 0; k < stages->problem_count && !single_stage_must_end(stages); k++) {
         self->problems[k] = stages->problems[k];
         self->mesh_count++;
         TRY(assignments_open(&self->assignments[k], self->problems[k], &self->unsplit, true, error));

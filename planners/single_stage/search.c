@@ -161,6 +161,14 @@ static bool has_rival(const SingleStageSearch *self) {
     return self->options->rival_seconds > 0;
 }
 
+/* Returns whether a baseline that fits is a candidate. */
+static bool has_baseline(const SingleStageSearch *self) {
+    if (self->options->no_seeds || !search_method_takes_baselines(self->options->searcher)) return false;
+    for (int32_t e = 0; e < BASELINE_COUNT; e++)
+        if (self->baseline_plans[e] && !isnan(self->result->baselines[e].seconds)) return true;
+    return false;
+}
+
 /* Finds a plan for a search that is ended at once: the first baseline that fits, those with the
  * least memory first, or the unsplit plan. */
 static AmStatus find_any_plan(SingleStageSearch *self, AmError *error) {
@@ -295,9 +303,8 @@ static void add_baselines(SingleStageSearch *self) {
 
 /* Adds the baselines that fit, and takes the best plan. */
 static AmStatus make_plan(SingleStageSearch *self, double start, AmError *error) {
-    bool takes_baselines = !self->options->no_seeds && search_method_takes_baselines(self->options->searcher);
     SearchResult *result = self->result;
-    if (takes_baselines) add_baselines(self);
+    if (has_baseline(self)) add_baselines(self);
     bool may_share = self->may_share;
     if (!result->pool.best.plan && has_rival(self) && single_stage_must_end(self))
         return am_fail(error, AM_ERROR_INFEASIBLE, "",
@@ -382,7 +389,8 @@ static AmStatus run_rounds(SingleStageSearch *self, SearchOptions *single, AmErr
         int64_t wanted = (self->limit + self->refining - before - self->climbed) / LEAST_NEW;
         TRY(search_method_run(self, error));
         self->result->interrupted = single_stage_is_interrupted(self);
-        if (single_stage_must_end(self) && !has_rival(self)) TRY(find_any_plan(self, error));
+        bool needs_plan = !has_rival(self) && !has_baseline(self);
+        if (single_stage_must_end(self) && needs_plan) TRY(find_any_plan(self, error));
         TRY(baseline_price_all(self, error));
         TRY(end_round(self, error));
         bool is_new = single_stage_evaluations(self) - self->climbed - before > wanted &&
