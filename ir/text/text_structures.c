@@ -510,25 +510,34 @@ static AmStatus read_slice_sizes(IrTextReader *reader, const IrAttributeRow *row
     } while (ir_scan_accept(scanner, ","));
     return ir_scan_expect(scanner, "}");
 }
+/* Writes the slices of a tuple of start indices: one for every innermost tuple, which has an index for each
+ * dimension of the slice. */
+static void write_moved_slices(IrTextWriter *writer, const Hlo__HloInstructionProto *instruction,
+                               const Hlo__ShapeProto *starts, size_t *at) {
+    size_t left = instruction->n_dynamic_slice_sizes - *at, rank = left;
+    if (starts && starts->n_tuple_shapes > 0 && starts->tuple_shapes[0]->n_tuple_shapes > 0) {
+        for (size_t k = 0; k < starts->n_tuple_shapes; k++)
+            write_moved_slices(writer, instruction, starts->tuple_shapes[k], at);
+        return;
+    }
+    if (left == 0) return;
+    if (starts && starts->n_tuple_shapes > 0 && starts->n_tuple_shapes < left) rank = starts->n_tuple_shapes;
+    text_append_string(writer->out, *at ? ",{" : "{");
+    ir_write_integers(writer->out, rank, instruction->dynamic_slice_sizes + *at);
+    text_append_string(writer->out, "}");
+    *at += rank;
+}
 static void write_slice_sizes(IrTextWriter *writer, const IrAttributeRow *row, const void *part,
                               const void *field) {
     (void)row, (void)field;
     const Hlo__HloInstructionProto *instruction = part;
     int32_t starts =
         instruction->n_operand_ids > 2 ? ir_writer_instruction(writer, instruction->operand_ids[2]) : -1;
-    const Hlo__ShapeProto *shape = starts < 0 ? NULL : writer->computation->instructions[starts]->shape;
-    size_t count = instruction->n_dynamic_slice_sizes;
+    size_t at = 0;
     text_append_string(writer->out, "{");
-    for (size_t at = 0, slice = 0; at < count; slice++) {
-        size_t rank = count - at;
-        const Hlo__ShapeProto *start =
-            shape && slice < shape->n_tuple_shapes ? shape->tuple_shapes[slice] : NULL;
-        if (start && start->n_tuple_shapes > 0 && start->n_tuple_shapes < rank) rank = start->n_tuple_shapes;
-        text_append_string(writer->out, at ? ",{" : "{");
-        ir_write_integers(writer->out, rank, instruction->dynamic_slice_sizes + at);
-        text_append_string(writer->out, "}");
-        at += rank;
-    }
+    write_moved_slices(writer, instruction,
+                       starts < 0 ? NULL : writer->computation->instructions[starts]->shape, &at);
+    write_moved_slices(writer, instruction, NULL, &at); /* those without start indices */
     text_append_string(writer->out, "}");
 }
 static bool has_no_slice_sizes(const IrAttributeRow *row, const void *part, const void *field) {

@@ -376,6 +376,33 @@ static void test_attributes_of_any_instruction(void **state) {
     check_line(", is_scheduled=true", "f32[4] negate(x)", "HloModule m, is_scheduled=true");
 }
 
+/* Every innermost tuple of start indices is a slice, also in tuples of tuples. */
+static void test_slices_have_start_indices(void **state) {
+    (void)state;
+    static const char *const sizes = "slice_sizes={{1,8,128},{1,8,128},{2,8,128},{2,8,128}}";
+    Arena arena = {0};
+    AmError error = {0};
+    Text source = {0}, text = {0};
+    text_append(
+        &source,
+        "HloModule m\nENTRY e {\n"
+        "  p = (u32[2,8,128], u32[2,8,128]) parameter(0)\n"
+        "  q = (u32[2,8,128], u32[4,8,128]) parameter(1)\n"
+        "  i = (s32[], s32[], s32[]) parameter(2)\n"
+        "  k = ((s32[], s32[], s32[]), (s32[], s32[], s32[])) tuple(i, i)\n"
+        "  o = (((s32[], s32[], s32[]), (s32[], s32[], s32[])), ((s32[], s32[], s32[]), (s32[], s32[], "
+        "s32[]))) tuple(k, k)\n"
+        "  ROOT r = (u32[2,8,128], u32[4,8,128]) collective-permute(p, q, o, o), "
+        "source_target_pairs={{0,1}}, %s\n}\n",
+        sizes);
+    const Hlo__HloModuleProto *module = parse(&arena, NULL, source.data, source.length);
+    assert_int_equal(ir_print_text(&text, module, &error), AM_OK);
+    if (!strstr(text.data, sizes)) fail_msg("%s", text.data);
+    text_free(&source);
+    text_free(&text);
+    arena_free(&arena);
+}
+
 static void test_literals_take_the_layout(void **state) {
     (void)state;
     Arena arena = {0};
@@ -549,6 +576,7 @@ int main(void) {
         cmocka_unit_test(test_errors_name_the_place),
         cmocka_unit_test(test_unknown_attributes_are_skipped_with_a_warning),
         cmocka_unit_test(test_attributes_of_any_instruction),
+        cmocka_unit_test(test_slices_have_start_indices),
         cmocka_unit_test(test_literals_take_the_layout),
         cmocka_unit_test(test_names_are_made_fit_and_unique),
         cmocka_unit_test(test_dangling_references_are_not_printed),
