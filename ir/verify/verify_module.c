@@ -2,7 +2,8 @@
  *
  * A start has one done. Computations run on the thread of their caller. An asynchronous
  * computation holds one operator. All-reduces of a module constrain their layouts, or
- * none does. Sends, receives and asynchronous chains may pass tuples and loops.
+ * none does. Sends, receives and asynchronous chains may pass tuples and loops. Host
+ * transfers of one channel are alike. Origins have the tuples of their shapes.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -270,6 +271,69 @@ static AmStatus verify_replication(const Verifier *verifier, const IrInstruction
                          leaves_of(&instruction->shape));
 }
 
+/* Returns whether a path of an original value ends at a leaf of a shape. */
+static bool is_leaf(const IrShape *shape, const Hlo__OriginalValueElementProto *element) {
+    for (size_t d = 0; d < element->n_shape_index; d++) {
+        int64_t k = element->shape_index[d];
+        if (shape->type != DTYPE_TUPLE || k < 0 || k >= shape->rank) return false;
+        shape = &shape->elements[k];
+    }
+    return shape->type != DTYPE_TUPLE;
+}
+
+/* Every leaf of an original value is one of the instruction's shape. */
+static AmStatus verify_origin(const Verifier *verifier, const IrInstruction *instruction) {
+    const Hlo__OriginalValueProto *origin = instruction->message->original_value;
+    if (!origin || origin->is_synthetic_call) return AM_OK;
+    for (size_t k = 0; k < origin->n_elements; k++)
+        if (!is_leaf(&instruction->shape, origin->elements[k]))
+            return verify_refuse(verifier, instruction,
+                                 "leaf %zu of its origin is none of its shape (expected the same tuples)", k);
+    return AM_OK;
+}
+
+static bool has_same_attributes(const Hlo__FrontendAttributes *a, const Hlo__FrontendAttributes *b) {
+    size_t count = a ? a->n_map : 0;
+    if (count != (b ? b->n_map : 0)) return false;
+    for (size_t k = 0; k < count; k++) {
+        const char *other = find_attribute(b, a->map[k]->key);
+        if (!other || strcmp(a->map[k]->value, other) != 0) return false;
+    }
+    return true;
+}
+
+/* Transfers between host and device, by channel and then by place. */
+static int compare_channels(const void *left, const void *right) {
+    const IrInstruction *a = *(const IrInstruction *const *)left, *b = *(const IrInstruction *const *)right;
+    int64_t x = a->message->channel_id, y = b->message->channel_id;
+    return x != y ? (x > y) - (x < y) : (a > b) - (a < b);
+}
+
+/* Host transfers of one channel are alike but for their operands. */
+static AmStatus verify_host_transfers(const Verifier *verifier) {
+    IrModule *module = verifier->module;
+    const IrInstruction **found =
+        ARENA_ARRAY(&module->arena, const IrInstruction *, module->instruction_count + 1);
+    size_t count = 0, first = 0;
+    if (!found) return am_fail_memory(verifier->error, module->instruction_count);
+    for (int32_t i = 0; i < module->instruction_count; i++) {
+        const IrInstruction *instruction = &module->instructions[i];
+        bool is_transfer = instruction->opcode == IR_SEND || instruction->opcode == IR_RECV;
+        if (is_transfer && instruction->message->is_host_transfer && instruction->message->channel_id > 0)
+            found[count++] = instruction;
+    }
+    qsort(found, count, sizeof *found, compare_channels);
+    for (size_t k = 1; k < count; k++) {
+        const IrInstruction *a = found[first], *b = found[k];
+        if (a->message->channel_id != b->message->channel_id) first = k;
+        else if (a->opcode != b->opcode || !ir_shape_equal(&a->shape, &b->shape) ||
+                 !has_same_attributes(a->message->frontend_attributes, b->message->frontend_attributes))
+            return verify_refuse(verifier, b, "it differs from %s, a host transfer of the same channel %lld",
+                                 a->name, (long long)a->message->channel_id);
+    }
+    return AM_OK;
+}
+
 /* Counts, by callee, the async-starts; each has a computation of its own. */
 static AmStatus verify_async_owner(const Verifier *verifier, const IrInstruction *instruction,
                                    int32_t *starts) {
@@ -297,6 +361,7 @@ AmStatus verify_module(const Verifier *verifier) {
     int32_t *starts = ARENA_ARRAY(arena, int32_t, module->computation_count + 1);
     AmStatus status = starts ? find_users(verifier, &users) : am_fail_memory(verifier->error, 0);
     if (status == AM_OK) status = verify_buffer_writers(verifier);
+    if (status == AM_OK) status = verify_host_transfers(verifier);
     for (int32_t c = 0; c < module->computation_count && status == AM_OK; c++) {
         const IrComputation *computation = &module->computations[c];
         for (int32_t i = computation->first; i < computation->first + computation->count; i++) {
@@ -306,6 +371,7 @@ AmStatus verify_module(const Verifier *verifier) {
             if (status == AM_OK) status = verify_thread(verifier, instruction, c);
             if (status == AM_OK) status = verify_composite(verifier, instruction);
             if (status == AM_OK) status = verify_replication(verifier, instruction);
+            if (status == AM_OK) status = verify_origin(verifier, instruction);
             if (status == AM_OK) status = verify_async_owner(verifier, instruction, starts);
             if (status == AM_OK) status = verify_constrained(verifier, instruction, &reduce);
             if (status != AM_OK) break;

@@ -482,6 +482,10 @@ static const Case cases[] = {
     /* Accepted. */
     {"f32[2,3] all-reduce(m), replica_groups={}, to_apply=add", NULL},
     {"f32[9] not-known(m)", NULL},
+    {"f32[2,3] negate(m), origin={(({}, {\"v2\"}), {\"v3\"})}", "leaf 0 of its origin is none of its shape"},
+    {"f32[2,3] negate(m), origin={{\"v2\"}}", NULL},
+    {"(f32[2,3], f32[2,3]) tuple(m, m), origin={{\"v2\"}}", "leaf 0 of its origin is none of its shape"},
+    {"(f32[2,3], f32[2,3]) tuple(m, m), origin={({\"v2\"}, {})}", NULL},
     {"(f32[2,3], u32[], token[]) send(m, o), channel_id=1", ALONE},
     {"(f32[2,3], u32[], token[]) recv(o), channel_id=1", ALONE},
 };

@@ -162,6 +162,8 @@ def canonical_texts(texts):
             printed = _hlo.hlo_module_from_text(text).to_string(options)
         except Exception as refused:  # whatever jaxlib raises
             return False, str(refused)
+        if "constant({...})" in text:  # XLA fills elided values by a count that goes on from text to text
+            printed = re.sub(r" constant\([^\n]*?\)(?=,|\n)", " constant({...})", printed)
         return True, UNSAVED.sub("", re.sub(r"HloModule [^,\n]*", "HloModule m", printed))
 
     return [result or (False, "XLA ended the process") for result in in_forks(texts, answer)]
