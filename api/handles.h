@@ -102,8 +102,10 @@ AmPlan *api_new_plan(AmModule *module, AmError *error);
 AmStatus api_simulate(AmSimulation **simulation, const AmPlan *plan, const AmCluster *cluster,
                       const AmOptions *options, const AmCallbacks *callbacks,
                       const SimulationObserver *observer, AmError *error);
-/* Append what am_simulation_print() and am_explanation_print() return; text for a terminal has styles. */
+/* Append what am_simulation_print(), am_sweep_print() and am_explanation_print() return; text for a terminal
+ * has styles. */
 AmStatus api_append_simulation(Text *text, const AmSimulation *simulation, AmFormat format, AmError *error);
+AmStatus api_append_sweep(Text *text, const AmSweep *sweep, AmFormat format, AmError *error);
 AmStatus api_append_explanation(Text *text, const AmExplanation *explanation, AmFormat format,
                                 AmError *error);
 /* Appends what am_diff() returns; `stop` may be NULL. */

@@ -89,6 +89,16 @@
     ROW("verbose", NULL, "cost of each collective and transfer, with the other algorithms", false, \
         RULE_SWITCH)
 
+/* ---- sweep ---- */
+
+#define SWEEP_ROWS(ROW)                                                                \
+    ROW("micro-batches", "M", "this number only (default: the powers of two)", false,  \
+        RULE_INTEGER(1, MICRO_BATCHES_MOST))                                           \
+    ROW("schedule", "NAME", "a row for this schedule (default: 1f1b, or gpipe)", true, \
+        RULE_CHOICE(OPTION_SCHEDULES))                                                 \
+    ROW("relax", "NAME", "permitted change: batch_statistics_per_micro_batch", true,   \
+        RULE_CHOICE(OPTION_RELAXATIONS))
+
 /* ---- explain ---- */
 
 #define EXPLAIN_ROWS(ROW)                                                                                 \
@@ -120,6 +130,12 @@
     ROW("prefetch", "N", "batches loaded ahead of the step (default 2)", false,                          \
         RULE_INTEGER(1, FEED_MOST_PREFETCH))
 
+#define RUN_EVALUATION_ROWS(ROW)                                                                        \
+    ROW("eval", "MODEL", "module that runs over held-out data after the last step", false, RULE_TEXT)   \
+    ROW("eval-data", "[NAME=]FILE", "held-out examples, in the forms of --data", true, RULE_TEXT)       \
+    ROW("eval-every", "K", "an evaluation after every K steps, too", false, RULE_INTEGER(1, INT64_MAX)) \
+    ROW("eval-roles", "FILE", "its parameter roles (default: model.roles.json beside it)", false, RULE_TEXT)
+
 #define RUN_CHECKPOINT_ROWS(ROW)                                                                      \
     ROW("checkpoint", "DIR", "folder of checkpoints: after the last step and on an interrupt", false, \
         RULE_TEXT)                                                                                    \
@@ -128,11 +144,15 @@
     ROW("resume", NULL, "continues from the newest checkpoint; --steps includes its steps", false,    \
         RULE_SWITCH)
 
-#define RUN_OUTPUT_ROWS(ROW) ROW("outputs", "OUT.npz", "every output of the last step", false, RULE_TEXT)
+#define RUN_OUTPUT_ROWS(ROW)                                                        \
+    ROW("watch", "'output[K]'", "value of output K at every step", true, RULE_TEXT) \
+    ROW("outputs", "OUT.npz", "every output of the last step", false, RULE_TEXT)
 
 #define RUN_TRACE_ROWS(ROW)                                                                                  \
     ROW("trace", "T.json", "activity of every rank as a Chrome trace (opens in Perfetto)", false, RULE_TEXT) \
-    ROW("trace-steps", "N", "number of last steps in the trace (default 3)", false, RULE_INTEGER(1, 1000000))
+    ROW("trace-steps", "N", "number of last steps in the trace (default 3)", false,                          \
+        RULE_INTEGER(1, 1000000))                                                                            \
+    ROW("profile", "FILE", "profile that receives operator times, for simulate --profile", false, RULE_TEXT)
 
 #define RUN_DEVICE_ROWS(ROW)                                                                           \
     ROW("device", "cpu|cuda", "device of the ranks (default cpu)", false, RULE_CHOICE(OPTION_DEVICES)) \

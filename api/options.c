@@ -48,14 +48,17 @@ static const OptionRow explain_rows[] = {
 static const OptionRow export_rows[] = {EXPORT_ROWS(ROW)
                                             ROW("json", NULL, "JSON instead of text", false, RULE_SWITCH){0}};
 static const OptionRow run_rows[] = {RUN_TRAINING_ROWS(ROW) OPTION_ROW_INFERENCE(ROW) RUN_DATA_ROWS(ROW)
-                                         RUN_CHECKPOINT_ROWS(ROW) RUN_OUTPUT_ROWS(ROW) RUN_TRACE_ROWS(ROW)
-                                             RUN_DEVICE_ROWS(ROW) RUN_PRECISION_ROWS(ROW){0}};
+                                         RUN_EVALUATION_ROWS(ROW) RUN_CHECKPOINT_ROWS(ROW)
+                                             RUN_OUTPUT_ROWS(ROW) RUN_TRACE_ROWS(ROW) RUN_DEVICE_ROWS(ROW)
+                                                 RUN_PRECISION_ROWS(ROW){0}};
 
-static const OptionRow *const tables[] = {[AM_COMMAND_SEARCH] = search_rows,
-                                          [AM_COMMAND_SIMULATE] = simulate_rows,
-                                          [AM_COMMAND_EXPLAIN] = explain_rows,
-                                          [AM_COMMAND_EXPORT] = export_rows,
-                                          [AM_COMMAND_RUN] = run_rows};
+static const OptionRow sweep_rows[] = {SWEEP_ROWS(ROW) OPTION_ROW_PROFILE(ROW)
+                                           OPTION_ROW_MEMORY_FRACTION(ROW){0}};
+
+static const OptionRow *const tables[] = {
+    [AM_COMMAND_SEARCH] = search_rows,   [AM_COMMAND_SIMULATE] = simulate_rows,
+    [AM_COMMAND_EXPLAIN] = explain_rows, [AM_COMMAND_EXPORT] = export_rows,
+    [AM_COMMAND_RUN] = run_rows,         [AM_COMMAND_SWEEP] = sweep_rows};
 enum { COMMAND_COUNT = sizeof tables / sizeof *tables };
 
 const OptionRow *option_table(AmCommand command) {

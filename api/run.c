@@ -1,9 +1,22 @@
-/* am_run(): training steps under a plan in this process, with a callback per step. */
-#include "api/handles.h"
-#include "api/run_settings.h"
-#include "base/system/stop.h"
+/* am_run() and am_processes_run(): training steps under a plan in the ranks of this process, with a callback
+ * per step. Process 0 reports and writes. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
-AmStatus run_settings_read(AmRunOptions *settings, const AmOptions *options, AmError *error) {
+#include "api/handles.h"
+#include "api/options.h"
+#include "api/run_profile.h"
+#include "base/system/stop.h"
+#include "executor/data/feed.h"
+#include "executor/run/run.h"
+
+struct AmProcesses {
+    World *world;
+};
+
+/* Sets the members of *settings that options exist for; their texts must outlive it. */
+static AmStatus read_settings(AmRunOptions *settings, const AmOptions *options, AmError *error) {
     int32_t on_nan = AM_RUN_STOP_ON_NAN;
     int64_t seed = 0, threads = 0, keep = 0, prefetch = 0;
     settings->steps = 1;
@@ -39,74 +52,276 @@ AmStatus run_settings_read(AmRunOptions *settings, const AmOptions *options, AmE
 
 typedef struct RunJob {
     const AmCallbacks *callbacks;
-    volatile sig_atomic_t stop;
+    World *world; /* NULL: this process alone */
+    bool reports; /* process 0 */
+    volatile sig_atomic_t stopped;
+    Arena arena, warnings_arena;
+    AmWarnings warnings;
+    AmModule *evaluation; /* of the option "eval", or NULL */
+    RunProfile profile;
+    AmOutput *outputs; /* of a step: watched, then evaluated */
+    AmRunReport report;
+    AmRunResult result;
 } RunJob;
+
+/* ---- options ---- */
+
+/* "watch": output[2]. */
+static AmStatus read_watched(AmRunOptions *settings, const AmOptions *options, const PlanContext *context,
+                             Arena *arena, AmError *error) {
+    const char *const *values;
+    int32_t count = option_texts(options, "watch", &values);
+    int32_t *watch = ARENA_ARRAY(arena, int32_t, count + 1);
+    if (!watch) return am_fail_memory(error, count);
+    for (int32_t k = 0; k < count; k++) {
+        char *end = NULL;
+        long output = strncmp(values[k], "output[", 7) == 0 ? strtol(values[k] + 7, &end, 10) : -1;
+        if (!end || end == values[k] + 7 || strcmp(end, "]") != 0 || output < 0 ||
+            output >= context->roles->output_count)
+            return am_fail(error, AM_ERROR_USAGE, "", "%swatch %.60s: expected output[0] to output[%d]",
+                           options->dashes, values[k], context->roles->output_count - 1);
+        watch[k] = (int32_t)output;
+    }
+    settings->watch = watch;
+    settings->watch_count = count;
+    return AM_OK;
+}
+
+/* "eval" and its options; the module of an evaluation may train nothing. */
+static AmStatus read_evaluation(AmRunEvaluation *evaluation, RunJob *job, const AmOptions *options,
+                                AmError *error) {
+    static const char *const others[] = {"eval-data", "eval-every", "eval-roles"};
+    const char *path = option_text(options, "eval");
+    for (size_t k = 0; k < sizeof others / sizeof *others && !path; k++)
+        if (option_has(options, others[k]))
+            return am_fail(error, AM_ERROR_USAGE, "",
+                           "%s%s: no module to evaluate with (expected %seval MODEL)", options->dashes,
+                           others[k], options->dashes);
+    if (!path) return AM_OK;
+    evaluation->data_count = option_texts(options, "eval-data", &evaluation->data_paths);
+    if (evaluation->data_count == 0)
+        return am_fail(error, AM_ERROR_USAGE, "", "%seval: no held-out data (expected %seval-data FILE)",
+                       options->dashes, options->dashes);
+    option_integer(options, "eval-every", &evaluation->every);
+    TRY(am_module_read(&job->evaluation, path, option_text(options, "eval-roles"), error));
+    TRY(api_check_module(job->evaluation, error));
+    evaluation->context = job->evaluation->context;
+    const AmWarnings *warnings = &evaluation->context->canonical->warnings;
+    for (int32_t k = 0; k < warnings->count && job->reports; k++)
+        api_message(job->callbacks, AM_WARNING, "%s", warnings->texts[k]);
+    return AM_OK;
+}
+
+/* Opens the options of a run that need the module or files. */
+static AmStatus open_job(RunJob *job, AmRunOptions *settings, const AmModule *module,
+                         const AmOptions *options, AmError *error) {
+    TRY(read_settings(settings, options, error));
+    TRY(read_evaluation(&settings->evaluation, job, options, error));
+    TRY(read_watched(settings, options, module->context, &job->arena, error));
+    int32_t evaluated = job->evaluation ? job->evaluation->context->roles->output_count + 1 : 0;
+    job->outputs = ARENA_ARRAY(&job->arena, AmOutput, settings->watch_count + evaluated + 1);
+    if (!job->outputs) return am_fail_memory(error, settings->watch_count + evaluated);
+    if (!job->reports) return AM_OK;
+    return run_profile_open(&job->profile, &job->arena, option_text(options, "profile"), settings, error);
+}
+
+/* ---- reports ---- */
 
 static void report_step(void *user, const AmRunStep *step) {
     RunJob *job = user;
     const AmCallbacks *callbacks = job->callbacks;
-    const AmStep shown = {.size = sizeof shown,
-                          .step = step->step,
-                          .loss = step->loss,
-                          .seconds = step->seconds,
-                          .examples = step->examples,
-                          .tokens = step->tokens};
-    if (callbacks->on_step && callbacks->on_step(callbacks->user, &shown) != 0) stop_flag_set(&job->stop);
-    if (stop_flag_is_set(callbacks->cancel)) stop_flag_set(&job->stop);
+    const AmRunEvaluated *evaluated = step->evaluated;
+    AmOutput *outputs = job->outputs;
+    AmStep shown = {.size = sizeof shown,
+                    .step = step->step,
+                    .loss = step->loss,
+                    .seconds = step->seconds,
+                    .examples = step->examples,
+                    .tokens = step->tokens,
+                    .planned_bytes = step->planned_bytes,
+                    .watched_count = step->watched_count,
+                    .watched = outputs,
+                    .evaluated = outputs + step->watched_count};
+    for (int32_t k = 0; k < step->watched_count; k++)
+        outputs[k] = (AmOutput){.number = step->watched[k].output,
+                                .count = step->watched[k].count,
+                                .values = step->watched[k].values};
+    if (evaluated) {
+        shown.evaluated_count = evaluated->count;
+        shown.evaluated_batches = evaluated->batches;
+        shown.evaluated_seconds = evaluated->seconds;
+    }
+    for (int32_t k = 0; k < shown.evaluated_count; k++)
+        outputs[step->watched_count + k] = (AmOutput){.number = evaluated->outputs[k].output,
+                                                      .is_loss = evaluated->outputs[k].is_loss,
+                                                      .is_integer = evaluated->outputs[k].is_integer,
+                                                      .count = 1,
+                                                      .values = &evaluated->outputs[k].value};
+    if (callbacks->on_step(callbacks->user, &shown) != 0) stop_flag_set(&job->stopped);
 }
 
 static void report_note(void *user, const char *text) {
-    RunJob *job = user;
-    api_message(job->callbacks, AM_NOTE, "%s", text);
+    const RunJob *job = user;
+    if (job->reports) api_message(job->callbacks, AM_NOTE, "%s", text);
 }
 
-static AmStatus run(AmModule *module, const AmPlan *plan, const AmOptions *options, RunJob *job, Arena *arena,
-                    AmRunReport *report, AmError *error) {
-    AmWarnings warnings = {.arena = arena};
-    AmRunOptions settings = {.plan = plan ? plan->plan : NULL,
-                             .interrupted = &job->stop,
-                             .on_step = report_step,
+/* The plan with its prediction. If the file was edited by hand, its prediction belongs to other
+ * decisions and is computed again; the plan itself is unchanged, since processes compare it. */
+static AmStatus predict(Plan *predicted, RunJob *job, PlanContext *context, const Plan *plan,
+                        AmError *error) {
+    const SimulationOptions options = {.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION,
+                                       .with_details = true};
+    Arena scratch = {0};
+    Cluster *cluster = NULL;
+    Simulation *simulation;
+    *predicted = *plan;
+    if (!plan->is_changed) return AM_OK;
+    AmStatus status = cluster_from_json(&cluster, &scratch, plan->cluster_description, "the plan", error);
+    if (status == AM_OK)
+        status = simulate_plan_with(&simulation, &scratch, context, plan, cluster, &options, error);
+    if (status == AM_OK) status = simulation_predict(predicted, &job->arena, simulation, error);
+    cluster_free(cluster);
+    arena_free(&scratch);
+    return status;
+}
+
+/* Calls on_result with the figures of the run; job->result keeps those that are no arrays. */
+static AmStatus report_result(RunJob *job, const Plan *predicted, AmError *error) {
+    const AmRunReport *report = &job->report;
+    const AmCallbacks *callbacks = job->callbacks;
+    AmRunResult *result = &job->result;
+    *result = (AmRunResult){.size = sizeof *result,
+                            .steps = report->steps,
+                            .seconds_per_step = report->seconds_per_step,
+                            .first_loss = report->first_loss,
+                            .last_loss = report->last_loss,
+                            .predicted_seconds = predicted ? predicted->predicted_step_seconds : NAN,
+                            .not_finite_steps = report->not_finite_steps,
+                            .first_not_finite = report->first_not_finite,
+                            .resident_bytes = report->resident_bytes,
+                            .peak_resident_bytes = report->peak_resident_bytes,
+                            .early_resident_bytes = report->resident_bytes_early,
+                            .channel_bytes = report->channel_bytes,
+                            .compile_seconds = report->compile_seconds,
+                            .graphs = report->graphs,
+                            .graph_nodes = report->graph_nodes,
+                            .device_count = report->device_count};
+    for (int32_t d = 0; d < report->device_count; d++) {
+        int64_t bytes = report->peak_bytes[d] + report->scratch_bytes[d];
+        if (bytes > result->peak_bytes) result->peak_bytes = bytes;
+    }
+    if (!callbacks->on_result || !job->reports) return AM_OK;
+    AmRunResult shown = *result;
+    shown.device_peak_bytes = report->peak_bytes;
+    shown.device_scratch_bytes = report->scratch_bytes;
+    if (predicted) {
+        int64_t *bytes = ARENA_ARRAY(&job->arena, int64_t, report->device_count + 1);
+        if (!bytes) return am_fail_memory(error, report->device_count);
+        for (int32_t d = 0; d < report->device_count && d < predicted->device_count; d++)
+            bytes[d] = predicted->predicted[d].peak_bytes;
+        shown.device_predicted_bytes = bytes;
+    }
+    callbacks->on_result(callbacks->user, &shown);
+    return AM_OK;
+}
+
+/* ---- calls ---- */
+
+static AmStatus run(RunJob *job, AmModule *module, const AmPlan *given, const AmOptions *options,
+                    AmError *error) {
+    const Plan *plan = given ? given->plan : NULL;
+    Plan predicted;
+    AmRunOptions settings = {.plan = plan,
+                             .world = job->world,
+                             .steps = 1,
+                             .interrupted = job->callbacks->cancel,
+                             .stopped = &job->stopped,
+                             .on_step = job->callbacks->on_step ? report_step : NULL,
                              .on_note = report_note,
                              .user = job,
-                             .warnings = &warnings};
-    TRY(run_settings_read(&settings, options, error));
-    bool is_inference = plan && json_is_true(json_object_get(plan->plan->settings, "inference"));
+                             .warnings = &job->warnings};
+    bool is_inference = plan && json_is_true(json_object_get(plan->settings, "inference"));
     if (plan && !is_inference && !option_has(options, "inference")) TRY(api_check_trains(module, error));
-    AmStatus status = run_module(module->context, &settings, arena, report, error);
-    for (int32_t k = 0; k < warnings.count; k++)
-        api_message(job->callbacks, AM_WARNING, "%s", warnings.texts[k]);
+    TRY(open_job(job, &settings, module, options, error));
+    if (plan && job->reports) TRY(predict(&predicted, job, module->context, plan, error));
+    AmStatus status = run_module(module->context, &settings, &job->arena, &job->report, error);
+    for (int32_t k = 0; k < job->warnings.count && job->reports; k++)
+        api_message(job->callbacks, AM_WARNING, "%s", job->warnings.texts[k]);
+    if (status != AM_OK && status != AM_INTERRUPTED) return status;
+    if (job->reports) TRY(run_profile_end(&job->profile, error));
+    TRY(report_result(job, plan && job->reports ? &predicted : NULL, error));
+    return status;
+}
+
+static AmStatus run_in(World *world, AmModule *module, const AmPlan *plan, const AmOptions *options,
+                       const AmCallbacks *callbacks, AmRunResult *result, AmError *error) {
+    AmCallbacks own;
+    AmStatus status;
+    RunJob job = {.callbacks = &own, .world = world, .reports = !world || world->process == 0};
+    job.warnings.arena = &job.warnings_arena;
+    TRY(api_require(module, "module", error));
+    TRY(api_check_options(options, AM_COMMAND_RUN, error));
+    TRY(api_copy_callbacks(&own, callbacks, error));
+    if (result) TRY(api_copy_facts(result, result->size, &job.result, sizeof job.result, error));
+    if (plan && plan->module != module->context)
+        return am_fail(error, AM_ERROR_USAGE, "", "plan: of another module handle");
+    TRY(api_check_module(module, error));
+    API_IN_C_LOCALE(status, run(&job, module, plan, options, error), error);
+    if (result && (status == AM_OK || status == AM_INTERRUPTED))
+        api_copy_facts(result, result->size, &job.result, sizeof job.result, NULL);
+    run_profile_close(&job.profile);
+    am_module_free(job.evaluation);
+    arena_free(&job.warnings_arena);
+    arena_free(&job.arena);
     return status;
 }
 
 AmStatus am_run(AmModule *module, const AmPlan *plan, const AmOptions *options, const AmCallbacks *callbacks,
                 AmRunResult *result, AmError *error) {
-    AmCallbacks own;
-    AmStatus status;
-    Arena arena = {0};
-    AmRunReport report = {0};
-    AmRunResult all = {0};
     api_begin(error);
-    TRY(api_require(module, "module", error));
-    TRY(api_check_options(options, AM_COMMAND_RUN, error));
-    TRY(api_copy_callbacks(&own, callbacks, error));
-    if (result) TRY(api_copy_facts(result, result->size, &all, sizeof all, error));
-    if (plan && plan->module != module->context)
-        return am_fail(error, AM_ERROR_USAGE, "", "plan: of another module handle");
-    TRY(api_check_module(module, error));
-    RunJob job = {.callbacks = &own, .stop = stop_flag_is_set(own.cancel)};
-    API_IN_C_LOCALE(status, run(module, plan, options, &job, &arena, &report, error), error);
-    if (status == AM_INTERRUPTED) am_fail(error, AM_INTERRUPTED, "", "interrupted after a step");
-    if (status == AM_OK || status == AM_INTERRUPTED) {
-        all.steps = report.steps;
-        all.seconds_per_step = report.seconds_per_step;
-        all.first_loss = report.first_loss;
-        all.last_loss = report.last_loss;
-        for (int32_t d = 0; d < report.device_count; d++) {
-            int64_t bytes = report.peak_bytes[d] + report.scratch_bytes[d];
-            if (bytes > all.peak_bytes) all.peak_bytes = bytes;
-        }
-        if (result) api_copy_facts(result, result->size, &all, sizeof all, NULL);
-    }
-    arena_free(&arena);
+    return run_in(NULL, module, plan, options, callbacks, result, error);
+}
+
+/* ---- processes ---- */
+
+AmStatus am_processes_join(AmProcesses **processes, double join_seconds, AmError *error) {
+    const WorldOptions options = {.join_seconds = join_seconds};
+    api_begin(error);
+    TRY(api_require(processes, "processes", error));
+    *processes = NULL;
+    if (!(join_seconds >= 0))
+        return am_fail(error, AM_ERROR_USAGE, "", "join_seconds %g: expected a number of at least 0",
+                       join_seconds);
+    AmProcesses *self = calloc(1, sizeof *self);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    AmStatus status;
+    API_IN_C_LOCALE(status, world_open(&self->world, &options, error), error);
+    if (status == AM_OK) *processes = self;
+    else free(self);
     return status;
+}
+
+int32_t am_processes_index(const AmProcesses *processes) {
+    return processes ? processes->world->process : 0;
+}
+
+int32_t am_processes_count(const AmProcesses *processes) {
+    return processes ? processes->world->count : 0;
+}
+
+AmStatus am_processes_run(AmProcesses *processes, AmModule *module, const AmPlan *plan,
+                          const AmOptions *options, const AmCallbacks *callbacks, AmRunResult *result,
+                          AmError *error) {
+    api_begin(error);
+    TRY(api_require(processes, "processes", error));
+    AmStatus status = run_in(processes->world, module, plan, options, callbacks, result, error);
+    if (status != AM_OK && status != AM_INTERRUPTED && error) world_abort_for(processes->world, error);
+    return status;
+}
+
+void am_processes_leave(AmProcesses *processes, const AmError *failure) {
+    if (!processes) return;
+    if (failure) world_abort_for(processes->world, failure);
+    world_close(processes->world);
+    free(processes);
 }

@@ -70,6 +70,7 @@ typedef struct AmCluster AmCluster;         /* devices and links */
 typedef struct AmOptions AmOptions;         /* settings of one command, by key */
 typedef struct AmPlan AmPlan;               /* a plan of a module on a cluster */
 typedef struct AmSimulation AmSimulation;   /* one predicted step */
+typedef struct AmSweep AmSweep;             /* strategies of a sweep */
 typedef struct AmExplanation AmExplanation; /* the reasons for a plan's decisions */
 
 AM_API const char *am_version(void); /* static */
@@ -128,7 +129,8 @@ typedef enum AmCommand {
     AM_COMMAND_SIMULATE,
     AM_COMMAND_EXPLAIN,
     AM_COMMAND_EXPORT,
-    AM_COMMAND_RUN
+    AM_COMMAND_RUN,
+    AM_COMMAND_SWEEP
 } AmCommand;
 
 /* Empty options of one command: everything has its default. */
@@ -171,14 +173,31 @@ typedef struct AmProgress {
     double seconds_left;  /* NAN: unknown */
 } AmProgress;
 
-/* A step of a run. */
+/* An output of a step, or of an evaluation: the mean over its batches, the sum of integers. */
+typedef struct AmOutput {
+    int32_t number; /* of the module's outputs */
+    int is_loss, is_integer;
+    int64_t count; /* elements */
+    const double *values;
+} AmOutput;
+
+/* A step of a run. Its arrays live until the callback returns. */
 typedef struct AmStep {
     size_t size;  /* of the library's struct */
     int64_t step; /* from 0 */
     double loss;  /* NAN where the module has none */
     double seconds;
     int64_t examples, tokens; /* of its batch; 0: unknown */
+    int64_t planned_bytes;    /* memory of the ranks of this process, by the plan of their buffers */
+    int32_t watched_count;
+    const AmOutput *watched; /* the outputs of the option "watch" */
+    int32_t evaluated_count; /* 0: no evaluation after this step */
+    const AmOutput *evaluated;
+    int64_t evaluated_batches;
+    double evaluated_seconds; /* not part of `seconds` */
 } AmStep;
+
+typedef struct AmRunResult AmRunResult;
 
 /* Functions that a call calls, in the thread of the caller, with `user`. Members may be NULL, and so may the
  * struct. A callback may not use the handles of the call. */
@@ -198,6 +217,8 @@ typedef struct AmCallbacks {
     void (*on_infeasible)(void *user, const char *json);
     /* Set by a signal handler or another thread: stop. */
     const volatile sig_atomic_t *cancel;
+    /* After the last step of a run, with the figures of each device. */
+    void (*on_result)(void *user, const AmRunResult *result);
 } AmCallbacks;
 
 /* ---- search ---- */
@@ -303,6 +324,34 @@ AM_API AmStatus am_simulation_device(const AmSimulation *simulation, int32_t k, 
 AM_API AmStatus am_simulation_print(const AmSimulation *simulation, AmFormat format, char **text,
                                     size_t *bytes, AmError *error);
 
+/* ---- sweep ---- */
+
+/* A strategy: the devices in `stages` stages, each a mesh of `data` x `tensor`. */
+typedef struct AmStrategy {
+    size_t size; /* sizeof(AmStrategy), set by the caller */
+    int32_t data, tensor, stages, micro_batches;
+    const char *schedule; /* "none" for one stage */
+    const char *reason;   /* why there is no such plan; NULL: it was simulated */
+    double step_seconds;
+    double examples_per_second; /* 0: the module has no batch */
+    int64_t peak_bytes;         /* of the fullest device */
+    int fits;
+} AmStrategy;
+
+/* Simulates the plans of all data, tensor and pipeline degrees. AM_ERROR_INFEASIBLE: the module cannot be
+ * rewritten in the number of micro-batches of the options. Alone: module, which outlives the sweep. */
+AM_API AmStatus am_sweep(AmSweep **sweep, AmModule *module, const AmCluster *cluster,
+                         const AmOptions *options, const AmCallbacks *callbacks, AmError *error);
+AM_API void am_sweep_free(AmSweep *sweep);
+/* Strategies: those that fit, fastest first; those that do not fit; those without a plan. */
+AM_API int32_t am_sweep_count(const AmSweep *sweep);
+AM_API AmStatus am_sweep_strategy(const AmSweep *sweep, int32_t k, AmStrategy *facts, AmError *error);
+/* The plan of strategy k. AM_ERROR_INFEASIBLE: it has none. Alone: the module of the sweep. */
+AM_API AmStatus am_sweep_plan(AmPlan **plan, const AmSweep *sweep, int32_t k, AmError *error);
+/* As text or JSON, NUL-terminated; the caller frees *text. `bytes` may be NULL. */
+AM_API AmStatus am_sweep_print(const AmSweep *sweep, AmFormat format, char **text, size_t *bytes,
+                               AmError *error);
+
 /* ---- explanation ---- */
 
 /* Simulates the plan and single changes of it. AM_INTERRUPTED: stopped, without a result. Alone: the plan's
@@ -336,19 +385,45 @@ AM_API AmStatus am_export(const AmPlan *plan, const char *format, const AmOption
 /* ---- run ---- */
 
 /* The result of a run. */
-typedef struct AmRunResult {
+struct AmRunResult {
     size_t size; /* sizeof(AmRunResult), set by the caller */
     int64_t steps;
     double seconds_per_step; /* mean without the first step */
     double first_loss, last_loss;
-    int64_t peak_bytes; /* of the device with most: allocation and scratch memory */
-} AmRunResult;
+    int64_t peak_bytes;                          /* of the device with most: allocation and scratch memory */
+    double predicted_seconds;                    /* step of the plan; NAN: no plan */
+    int64_t not_finite_steps, first_not_finite;  /* whose loss was infinite or not a number; the first */
+    int64_t resident_bytes, peak_resident_bytes; /* of this process at the end, and the most */
+    int64_t early_resident_bytes;                /* after step 10 */
+    int64_t channel_bytes;                       /* slots of transfers between stages, on the host */
+    double compile_seconds;                      /* compilation of kernels */
+    int64_t graphs, graph_nodes;                 /* recorded graphs of kernels, and their nodes */
+    /* [device_count]: allocation without scratch memory, scratch memory of kernels, predicted allocation
+     * (NULL: no plan). They live until on_result returns, and are NULL in the struct of the caller. */
+    int32_t device_count;
+    const int64_t *device_peak_bytes, *device_scratch_bytes, *device_predicted_bytes;
+};
 /* Trains in this process: each device of the plan is a thread. `plan` NULL: the whole module on one device.
  * `result` may be NULL. AM_INTERRUPTED: stopped after a step; requested files are written and the result is
  * valid. AM_ERROR_RUNTIME: a rank failed, or the loss was not finite. Alone: module, and no second run of
  * the process at the same time. */
 AM_API AmStatus am_run(AmModule *module, const AmPlan *plan, const AmOptions *options,
                        const AmCallbacks *callbacks, AmRunResult *result, AmError *error);
+
+/* The processes that run a plan together, started by mpirun, torchrun or srun; one process without them.
+ * Each has an even share of the plan's devices. Joining waits at most `join_seconds` for the others; 0: 60.
+ */
+typedef struct AmProcesses AmProcesses;
+AM_API AmStatus am_processes_join(AmProcesses **processes, double join_seconds, AmError *error);
+AM_API int32_t am_processes_index(const AmProcesses *processes); /* of this process; 0 reports and writes */
+AM_API int32_t am_processes_count(const AmProcesses *processes);
+/* am_run() in all processes together, with the same module, plan and options. Callbacks are called in process
+ * 0. A failure in one process ends the others with AM_ERROR_RUNTIME and a line that names it. */
+AM_API AmStatus am_processes_run(AmProcesses *processes, AmModule *module, const AmPlan *plan,
+                                 const AmOptions *options, const AmCallbacks *callbacks, AmRunResult *result,
+                                 AmError *error);
+/* `failure`: the error for which this process leaves, which ends the others; NULL: none. */
+AM_API void am_processes_leave(AmProcesses *processes, const AmError *failure);
 
 #ifdef __cplusplus
 }

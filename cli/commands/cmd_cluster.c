@@ -4,11 +4,11 @@
 #include "base/files/file.h"
 #include "cli/common.h"
 #include "cli/host.h"
-#include "cli/profile_file.h"
 #include "cli/terminal.h"
 #include "cost/cluster/cluster.h"
 #include "cost/cluster_import/import.h"
 #include "cost/operator/measured_events.h"
+#include "cost/operator/profile_file.h"
 #include "executor/calibrate/probe.h"
 
 static AmStatus list_clusters(const Cli *cli, AmError *error) {

@@ -73,8 +73,7 @@ static const CliOption options[] = {
     {"--cluster", "CLUSTER", "another cluster than the plan's", false},
     CLI_OPTION_NO_PROBE,
     SIMULATE_ROWS(CLI_ROW) CLI_OPTION_ROLES,
-    SIMULATE_SWEEP_OPTIONS,
-    CLI_GROUP("output"),
+    SIMULATE_SWEEP_OPTIONS CLI_GROUP("output"),
     {"--trace", "T.json", "timeline as a Chrome trace (opens in Perfetto)", false},
     SIMULATE_OUTPUT_ROWS(CLI_ROW){0}};
 

@@ -2,17 +2,14 @@
 #ifndef CLI_COMMANDS_SIMULATE_SWEEP_H
 #define CLI_COMMANDS_SIMULATE_SWEEP_H
 
+#include "api/option_rows.h"
 #include "cli/common.h"
 
 /* Its rows in the table of options. */
 #define SIMULATE_SWEEP_OPTIONS                                                                  \
     CLI_GROUP("sweep"),                                                                         \
         {"--sweep", NULL, "all data x tensor x pipeline degrees of MODEL on --cluster", false}, \
-        {"--micro-batches", "M", "this number only (default: the powers of two)", false},       \
-        {"--schedule", "NAME", "a row for this schedule (default: 1f1b, or gpipe)", true},      \
-        {"--plan", "PLAN", "file of the best strategy's plan", false}, {                        \
-        "--relax", "NAME", "permitted change of meaning, as in search", true                    \
-    }
+        SWEEP_ROWS(CLI_ROW){"--plan", "PLAN", "file of the best strategy's plan", false},
 
 /* Returns whether a sweep is requested. AM_ERROR_USAGE if arguments or options belong neither to a
  * sweep nor to a plan. */

@@ -53,7 +53,7 @@ static json_t *rate(int64_t count, double seconds) {
     return count > 0 && seconds > 0 ? json_real((double)count / seconds) : json_null();
 }
 
-AmStatus run_log_step(RunLog *log, const AmRunStep *step, AmError *error) {
+AmStatus run_log_step(RunLog *log, const AmStep *step, AmError *error) {
     struct timespec now = {0};
     Text text = {0};
     if (!log->file) return AM_OK;

@@ -12,7 +12,8 @@
 
 #include <stdio.h>
 
-#include "executor/run/run.h"
+#include "base/status.h"
+#include "base/text.h"
 
 typedef struct RunLog {
     const char *path; /* the caller's */
@@ -22,7 +23,7 @@ typedef struct RunLog {
 
 /* AM_ERROR_USAGE: the file cannot be written. */
 AmStatus run_log_open(RunLog *log, const char *path, bool resumes, AmError *error);
-AmStatus run_log_step(RunLog *log, const AmRunStep *step, AmError *error);
+AmStatus run_log_step(RunLog *log, const AmStep *step, AmError *error);
 AmStatus run_log_close(RunLog *log, AmError *error);
 
 #endif

@@ -20,7 +20,7 @@ void run_progress_clear(RunProgress *progress) {
     terminal_line_clear(&progress->line);
 }
 
-static void draw(RunProgress *progress, const AmRunStep *step, double now) {
+static void draw(RunProgress *progress, const AmStep *step, double now) {
     Text text = {0};
     int64_t after_first = step->step - progress->first_step;
     double seconds = after_first > 0 ? (now - progress->started) / (double)after_first : step->seconds;
@@ -40,7 +40,7 @@ static void draw(RunProgress *progress, const AmRunStep *step, double now) {
     text_free(&text);
 }
 
-void run_progress_step(RunProgress *progress, const AmRunStep *step) {
+void run_progress_step(RunProgress *progress, const AmStep *step) {
     double now = clock_seconds();
     if (!terminal_line_is_due(&progress->line, now) && progress->done > 0) return;
     if (progress->done++ == 0) {

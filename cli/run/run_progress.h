@@ -8,7 +8,6 @@
 #define CLI_RUN_RUN_PROGRESS_H
 
 #include "cli/terminal.h"
-#include "executor/run/run.h"
 
 typedef struct RunProgress {
     TerminalLine line;
@@ -18,7 +17,7 @@ typedef struct RunProgress {
 
 /* `end`: the step at which the run is over. */
 void run_progress_open(RunProgress *progress, const Cli *cli, int64_t end);
-void run_progress_step(RunProgress *progress, const AmRunStep *step);
+void run_progress_step(RunProgress *progress, const AmStep *step);
 /* Wipes the line out, before something else is written to the terminal. */
 void run_progress_clear(RunProgress *progress);
 

@@ -9,17 +9,19 @@
 
 #include <math.h>
 
+enum { EARLY_STEPS = 10 }; /* AmRunResult.early_resident_bytes */
+
 /* Measured over predicted; NAN if one of them is not meaningful. */
 static double ratio(double measured, double predicted) {
     return predicted > 0 ? measured / predicted : NAN;
 }
 
-static json_t *measured_to_json(const AmRunReport *report) {
+static json_t *measured_to_json(const AmRunResult *report) {
     json_t *devices = json_array();
     for (int32_t d = 0; d < report->device_count; d++)
         json_array_append_new(devices,
-                              json_pack("{s:I, s:I}", "peak_bytes", (json_int_t)report->peak_bytes[d],
-                                        "scratch_bytes", (json_int_t)report->scratch_bytes[d]));
+                              json_pack("{s:I, s:I}", "peak_bytes", (json_int_t)report->device_peak_bytes[d],
+                                        "scratch_bytes", (json_int_t)report->device_scratch_bytes[d]));
     json_t *measured = json_pack("{s:f, s:o}", "step_seconds", report->seconds_per_step, "devices", devices);
     if (report->compile_seconds > 0)
         json_object_set_new(measured, "kernels",
@@ -29,35 +31,36 @@ static json_t *measured_to_json(const AmRunReport *report) {
     return measured;
 }
 
-static json_t *predicted_to_json(const Plan *plan) {
+static json_t *predicted_to_json(const AmRunResult *report) {
     json_t *devices = json_array();
-    for (int32_t d = 0; d < plan->device_count; d++)
-        json_array_append_new(devices,
-                              json_pack("{s:I}", "peak_bytes", (json_int_t)plan->predicted[d].peak_bytes));
-    return json_pack("{s:f, s:o}", "step_seconds", plan->predicted_step_seconds, "devices", devices);
+    for (int32_t d = 0; d < report->device_count; d++)
+        json_array_append_new(
+            devices, json_pack("{s:I}", "peak_bytes", (json_int_t)report->device_predicted_bytes[d]));
+    return json_pack("{s:f, s:o}", "step_seconds", report->predicted_seconds, "devices", devices);
 }
 
-static json_t *ratios_to_json(const AmRunReport *report, const Plan *plan) {
+static json_t *ratios_to_json(const AmRunResult *report) {
     json_t *devices = json_array();
-    for (int32_t d = 0; d < plan->device_count && d < report->device_count; d++)
-        json_array_append_new(devices,
-                              json_pack("{s:o}", "peak_bytes",
-                                        run_number_or_null(ratio((double)report->peak_bytes[d],
-                                                                 (double)plan->predicted[d].peak_bytes))));
+    for (int32_t d = 0; d < report->device_count; d++)
+        json_array_append_new(
+            devices, json_pack("{s:o}", "peak_bytes",
+                               run_number_or_null(ratio((double)report->device_peak_bytes[d],
+                                                        (double)report->device_predicted_bytes[d]))));
     return json_pack("{s:o, s:o}", "step_seconds",
-                     run_number_or_null(ratio(report->seconds_per_step, plan->predicted_step_seconds)),
+                     run_number_or_null(ratio(report->seconds_per_step, report->predicted_seconds)),
                      "devices", devices);
 }
 
-void run_report_json(RunStream *stream, const AmRunReport *report, const Plan *plan) {
+void run_report_json(RunStream *stream, const AmRunResult *report) {
+    bool has_plan = report->device_predicted_bytes != NULL;
     json_t *memory = json_pack("{s:I, s:I, s:I, s:I}", "channel_bytes", (json_int_t)report->channel_bytes,
-                               "resident_bytes_early", (json_int_t)report->resident_bytes_early,
+                               "resident_bytes_early", (json_int_t)report->early_resident_bytes,
                                "resident_bytes", (json_int_t)report->resident_bytes, "peak_resident_bytes",
                                (json_int_t)report->peak_resident_bytes);
     run_stream_json(stream, json_pack("{s:I, s:o, s:o, s:o, s:o, s:I}", "steps", (json_int_t)report->steps,
                                       "measured", measured_to_json(report), "predicted",
-                                      plan ? predicted_to_json(plan) : json_null(), "ratio",
-                                      plan ? ratios_to_json(report, plan) : json_null(), "memory", memory,
+                                      has_plan ? predicted_to_json(report) : json_null(), "ratio",
+                                      has_plan ? ratios_to_json(report) : json_null(), "memory", memory,
                                       "not_finite_steps", (json_int_t)report->not_finite_steps));
 }
 
@@ -66,10 +69,10 @@ static void append_ratio(Text *rows, double measured, double predicted) {
 }
 
 /* Scratch memory depends on the kernels and is not predicted; it is reported after the table. */
-static void append_scratch(Text *text, const AmRunReport *report) {
+static void append_scratch(Text *text, const AmRunResult *report) {
     int64_t most = 0;
     for (int32_t d = 0; d < report->device_count; d++)
-        if (report->scratch_bytes[d] > most) most = report->scratch_bytes[d];
+        if (report->device_scratch_bytes[d] > most) most = report->device_scratch_bytes[d];
     if (most == 0) return;
     text_append_string(text, "kernels took ");
     text_append_bytes_size(text, (double)most);
@@ -79,42 +82,44 @@ static void append_scratch(Text *text, const AmRunReport *report) {
 }
 
 /* Nor are the slots in which values wait on their way between stages: they are the host's. */
-static void append_channels(Text *text, const AmRunReport *report) {
+static void append_channels(Text *text, const AmRunResult *report) {
     if (report->channel_bytes <= 0) return;
     text_append_string(text, "transfers between stages took ");
     text_append_bytes_size(text, (double)report->channel_bytes);
     text_append_string(text, " of slots beside it\n");
 }
 
-static void append_resident(Text *text, const AmRunReport *report) {
+static void append_resident(Text *text, const AmRunResult *report) {
     if (report->resident_bytes <= 0) return;
     text_append_string(text, "the process held ");
     text_append_bytes_size(text, (double)report->resident_bytes);
-    if (report->steps > RUN_EARLY_STEP) {
+    if (report->steps > EARLY_STEPS) {
         text_append_string(text, ", after its first steps ");
-        text_append_bytes_size(text, (double)report->resident_bytes_early);
+        text_append_bytes_size(text, (double)report->early_resident_bytes);
     }
     text_append_string(text, "\n");
 }
 
-void run_report_text(RunStream *stream, const AmRunReport *report, const Plan *plan) {
+void run_report_text(RunStream *stream, const AmRunResult *report) {
     Text text = {0}, rows = {0};
-    text_append_string(&rows, plan ? "\tmeasured\tpredicted\tratio\nstep time\t" : "\tmeasured\nstep time\t");
+    bool has_plan = report->device_predicted_bytes != NULL;
+    text_append_string(&rows,
+                       has_plan ? "\tmeasured\tpredicted\tratio\nstep time\t" : "\tmeasured\nstep time\t");
     text_append_seconds(&rows, report->seconds_per_step);
-    if (plan) {
+    if (has_plan) {
         text_append_string(&rows, "\t");
-        text_append_seconds(&rows, plan->predicted_step_seconds);
-        append_ratio(&rows, report->seconds_per_step, plan->predicted_step_seconds);
+        text_append_seconds(&rows, report->predicted_seconds);
+        append_ratio(&rows, report->seconds_per_step, report->predicted_seconds);
     }
     text_append_string(&rows, "\n");
     for (int32_t d = 0; d < report->device_count; d++) {
         text_append(&rows, "peak of device %d\t", d);
-        text_append_bytes_size(&rows, (double)report->peak_bytes[d]);
-        if (plan && d < plan->device_count) {
-            double predicted = (double)plan->predicted[d].peak_bytes;
+        text_append_bytes_size(&rows, (double)report->device_peak_bytes[d]);
+        if (has_plan) {
+            double predicted = (double)report->device_predicted_bytes[d];
             text_append_string(&rows, "\t");
             text_append_bytes_size(&rows, predicted);
-            append_ratio(&rows, (double)report->peak_bytes[d], predicted);
+            append_ratio(&rows, (double)report->device_peak_bytes[d], predicted);
         }
         text_append_string(&rows, "\n");
     }

@@ -4,9 +4,9 @@
 
 #include "cli/run/run_stream.h"
 
-/* One JSON object. `plan`: NULL where nothing was predicted. */
-void run_report_json(RunStream *stream, const AmRunReport *report, const Plan *plan);
+/* One JSON object. */
+void run_report_json(RunStream *stream, const AmRunResult *report);
 /* Writes a table, then the values without a prediction. */
-void run_report_text(RunStream *stream, const AmRunReport *report, const Plan *plan);
+void run_report_text(RunStream *stream, const AmRunResult *report);
 
 #endif

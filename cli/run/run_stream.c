@@ -17,7 +17,7 @@ json_t *run_number_or_null(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-static json_t *watched_to_json(const AmRunWatched *watched) {
+static json_t *watched_to_json(const AmOutput *watched) {
     if (watched->count == 1) return run_number_or_null(watched->values[0]);
     json_t *values = json_array();
     for (int64_t k = 0; k < watched->count; k++)
@@ -35,59 +35,59 @@ void run_stream_json(RunStream *stream, json_t *object) {
     text_free(&text);
 }
 
-void run_evaluated_name(char name[32], const AmRunEvaluatedOutput *output) {
-    snprintf(name, 32, output->is_loss ? "loss" : "output[%d]", output->output);
+void run_evaluated_name(char name[32], const AmOutput *output) {
+    snprintf(name, 32, output->is_loss ? "loss" : "output[%d]", output->number);
 }
 
-static json_t *evaluated_to_json(const AmRunEvaluated *evaluated) {
+static json_t *evaluated_to_json(const AmStep *step) {
     json_t *object = json_object();
-    for (int32_t k = 0; k < evaluated->count; k++) {
-        const AmRunEvaluatedOutput *output = &evaluated->outputs[k];
+    for (int32_t k = 0; k < step->evaluated_count; k++) {
+        const AmOutput *output = &step->evaluated[k];
+        double value = output->values[0];
         char name[32];
         run_evaluated_name(name, output);
-        bool is_exact = output->is_integer && fabs(output->value) < 0x1p53;
+        bool is_exact = output->is_integer && fabs(value) < 0x1p53;
         json_object_set_new(object, name,
-                            is_exact ? json_integer((json_int_t)output->value)
-                                     : run_number_or_null(output->value));
+                            is_exact ? json_integer((json_int_t)value) : run_number_or_null(value));
     }
-    json_object_set_new(object, "batches", json_integer((json_int_t)evaluated->batches));
-    json_object_set_new(object, "seconds", json_real(evaluated->seconds));
+    json_object_set_new(object, "batches", json_integer((json_int_t)step->evaluated_batches));
+    json_object_set_new(object, "seconds", json_real(step->evaluated_seconds));
     return object;
 }
 
-json_t *run_step_to_json(const AmRunStep *step) {
+json_t *run_step_to_json(const AmStep *step) {
     json_t *object = json_pack("{s:I, s:o, s:f}", "step", (json_int_t)step->step, "loss",
                                run_number_or_null(step->loss), "seconds", step->seconds);
     for (int32_t k = 0; k < step->watched_count; k++) {
         char name[32];
-        snprintf(name, sizeof name, "output[%d]", step->watched[k].output);
+        snprintf(name, sizeof name, "output[%d]", step->watched[k].number);
         json_object_set_new(object, name, watched_to_json(&step->watched[k]));
     }
-    if (step->evaluated) json_object_set_new(object, "eval", evaluated_to_json(step->evaluated));
+    if (step->evaluated_count > 0) json_object_set_new(object, "eval", evaluated_to_json(step));
     return object;
 }
 
-void run_stream_step(RunStream *stream, const AmRunStep *step) {
+void run_stream_step(RunStream *stream, const AmStep *step) {
     if (stream->is_json) {
         run_stream_json(stream, run_step_to_json(step));
         return;
     }
     Text text = {0};
     text_append(&text, "step %6lld", (long long)step->step);
-    if (step->has_loss) text_append(&text, "   loss %-14.9g", isnan(step->loss) ? NAN : step->loss);
+    if (stream->has_loss) text_append(&text, "   loss %-14.9g", isnan(step->loss) ? NAN : step->loss);
     text_append_string(&text, "   ");
     text_append_seconds(&text, step->seconds);
     for (int32_t k = 0; k < step->watched_count; k++) {
-        text_append(&text, "   output[%d]", step->watched[k].output);
+        text_append(&text, "   output[%d]", step->watched[k].number);
         for (int64_t i = 0; i < step->watched[k].count && i < 8; i++)
             text_append(&text, " %.9g", step->watched[k].values[i]);
         if (step->watched[k].count > 8) text_append_string(&text, " ...");
     }
-    if (step->evaluated) text_append_string(&text, "   eval");
-    for (int32_t k = 0; step->evaluated && k < step->evaluated->count; k++) {
+    if (step->evaluated_count > 0) text_append_string(&text, "   eval");
+    for (int32_t k = 0; k < step->evaluated_count; k++) {
         char name[32];
-        run_evaluated_name(name, &step->evaluated->outputs[k]);
-        text_append(&text, "%s %s %.9g", k > 0 ? "," : "", name, step->evaluated->outputs[k].value);
+        run_evaluated_name(name, &step->evaluated[k]);
+        text_append(&text, "%s %s %.9g", k > 0 ? "," : "", name, step->evaluated[k].values[0]);
     }
     text_append_string(&text, "\n");
     run_stream_text(stream, &text);

@@ -5,26 +5,26 @@
 
 #include "base/files/file.h"
 #include "base/files/json.h"
-#include "executor/run/run.h"
+#include "base/status.h"
 
 typedef struct RunStream {
     FileWriter writer;
-    bool is_json;
+    bool is_json, has_loss; /* the module has one */
     AmStatus status;
     AmError *error;
 } RunStream;
 
-void run_stream_step(RunStream *stream, const AmRunStep *step);
+void run_stream_step(RunStream *stream, const AmStep *step);
 void run_stream_text(RunStream *stream, const Text *text);
 /* Takes the reference; NULL stands for a failed allocation. */
 void run_stream_json(RunStream *stream, json_t *object);
 
 /* {"step", "loss", "seconds", "output[K]"..., "eval"}; the caller's reference. "eval", where the step has an
  * evaluation: {"loss", "output[K]"..., "batches", "seconds"}. */
-json_t *run_step_to_json(const AmRunStep *step);
+json_t *run_step_to_json(const AmStep *step);
 
 /* "loss" or "output[K]", as the field of an evaluation's output. */
-void run_evaluated_name(char name[32], const AmRunEvaluatedOutput *output);
+void run_evaluated_name(char name[32], const AmOutput *output);
 
 /* null where the value is infinite or not a number: JSON has neither. */
 json_t *run_number_or_null(double value);

@@ -3,51 +3,55 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
-AmStatus run_watch_open(RunWatch *watch, const Cli *cli, const AmRunOptions *options, bool resumes,
-                        AmError *error) {
+AmStatus run_watch_open(RunWatch *watch, const Cli *cli, const AmModule *module, AmError *error) {
     const char *out = cli_text(cli, "-o"), *log = cli_text(cli, "--log");
-    const char *events = cli_text(cli, "--tensorboard");
+    const char *events = cli_text(cli, "--tensorboard"), *on_nan = cli_text(cli, "--on-nan");
+    int64_t steps = 1;
+    TRY(cli_integer(cli, "--steps", 1, INT64_MAX, &steps, error));
     watch->cli = cli;
-    watch->warns_of_nan = options->on_nan == AM_RUN_GO_ON_AFTER_NAN;
-    watch->stream = (RunStream){.is_json = cli_has(cli, "--json"), .error = &watch->error};
-    if (log) TRY(run_log_open(&watch->log, log, resumes, error));
+    watch->warns_of_nan = on_nan && strcmp(on_nan, "warn") == 0;
+    watch->stream = (RunStream){
+        .is_json = cli_has(cli, "--json"), .has_loss = am_module_loss(module) >= 0, .error = &watch->error};
+    if (log) TRY(run_log_open(&watch->log, log, cli_has(cli, "--resume"), error));
     if (events) TRY(event_file_open(&watch->events, events, error));
-    run_progress_open(&watch->progress, cli, options->steps);
+    run_progress_open(&watch->progress, cli, steps);
     return file_writer_begin(&watch->stream.writer, out ? out : "-", error);
 }
 
-static AmStatus write_events(RunWatch *watch, const AmRunStep *step) {
+static AmStatus write_events(RunWatch *watch, const AmStep *step) {
     EventScalar scalars[4];
     int32_t count = 0;
     if (!watch->events.file) return AM_OK;
     if (watch->steps_seen == 0) TRY(event_file_start(&watch->events, step->step, &watch->error));
-    if (step->has_loss) scalars[count++] = (EventScalar){"loss", step->loss};
+    if (watch->stream.has_loss) scalars[count++] = (EventScalar){"loss", step->loss};
     scalars[count++] = (EventScalar){"step_seconds", step->seconds};
     if (step->examples > 0 && step->seconds > 0)
         scalars[count++] = (EventScalar){"examples_per_second", (double)step->examples / step->seconds};
     if (step->tokens > 0 && step->seconds > 0)
         scalars[count++] = (EventScalar){"tokens_per_second", (double)step->tokens / step->seconds};
     TRY(event_file_scalars(&watch->events, step->step, scalars, count, &watch->error));
-    for (int32_t k = 0; step->evaluated && k < step->evaluated->count; k++) {
+    for (int32_t k = 0; k < step->evaluated_count; k++) {
         char name[32], tag[40];
-        run_evaluated_name(name, &step->evaluated->outputs[k]);
+        run_evaluated_name(name, &step->evaluated[k]);
         snprintf(tag, sizeof tag, "eval/%s", name);
-        const EventScalar scalar = {tag, step->evaluated->outputs[k].value};
+        const EventScalar scalar = {tag, step->evaluated[k].values[0]};
         TRY(event_file_scalars(&watch->events, step->step, &scalar, 1, &watch->error));
     }
     return AM_OK;
 }
 
 /* Once; the report counts the others. */
-static void note_not_finite(RunWatch *watch, const AmRunStep *step) {
-    if (!watch->warns_of_nan || !step->has_loss || isfinite(step->loss) || watch->not_finite++ > 0) return;
+static void note_not_finite(RunWatch *watch, const AmStep *step) {
+    if (!watch->warns_of_nan || !watch->stream.has_loss || isfinite(step->loss) || watch->not_finite++ > 0)
+        return;
     run_progress_clear(&watch->progress);
     cli_note(watch->cli, "warning: the loss of step %lld is %s", (long long)step->step,
              isnan(step->loss) ? "not a number" : "infinite");
 }
 
-void run_watch_step(void *user, const AmRunStep *step) {
+int run_watch_step(void *user, const AmStep *step) {
     RunWatch *watch = user;
     if (watch->steps_seen == 0) cli_release_notes(watch->cli);
     run_stream_step(&watch->stream, step);
@@ -56,12 +60,13 @@ void run_watch_step(void *user, const AmRunStep *step) {
     note_not_finite(watch, step);
     run_progress_step(&watch->progress, step);
     watch->steps_seen++;
+    return 0;
 }
 
-void run_watch_note(void *user, const char *text) {
+void run_watch_message(void *user, AmMessage kind, const char *text) {
     RunWatch *watch = user;
     run_progress_clear(&watch->progress);
-    cli_note(watch->cli, "%s", text);
+    cli_note(watch->cli, "%s%s", kind == AM_WARNING ? "warning: " : "", text);
 }
 
 void run_watch_end(RunWatch *watch) {

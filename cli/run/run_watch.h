@@ -21,12 +21,11 @@ typedef struct RunWatch {
     AmError error;
 } RunWatch;
 
-/* Opens --json, -o, --log, --tensorboard before the run, so that unwritable files are reported at
- * once. `options` are those of the run; `resumes`: it continues an earlier one. */
-AmStatus run_watch_open(RunWatch *watch, const Cli *cli, const AmRunOptions *options, bool resumes,
-                        AmError *error);
-void run_watch_step(void *watch, const AmRunStep *step); /* AmRunOptions.on_step */
-void run_watch_note(void *watch, const char *text);      /* AmRunOptions.on_note */
+/* Opens --json, -o, --log, --tensorboard before the run of `module`, so that unwritable files are reported at
+ * once. */
+AmStatus run_watch_open(RunWatch *watch, const Cli *cli, const AmModule *module, AmError *error);
+int run_watch_step(void *watch, const AmStep *step);                   /* AmCallbacks.on_step */
+void run_watch_message(void *watch, AmMessage kind, const char *text); /* AmCallbacks.on_message */
 /* After the run: nothing is drawn any more. */
 void run_watch_end(RunWatch *watch);
 /* Renames the stream to its file; returns the first failure of any observer. */

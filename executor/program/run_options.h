@@ -100,6 +100,7 @@ typedef struct AmRunOptions {
     const DiskCalls *disk;       /* of a test; NULL: the system's */
     void (*on_note)(void *user, const char *text);      /* a line for the user at once, as on_step; or NULL */
     const volatile sig_atomic_t *interrupted;           /* set: stop after the step in work; or NULL */
+    const volatile sig_atomic_t *stopped;               /* the same, set by on_step; or NULL */
     void (*on_step)(void *user, const AmRunStep *step); /* in the caller's thread of process 0; or NULL */
     void *user;
     AmWarnings *warnings; /* or NULL */

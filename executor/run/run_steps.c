@@ -80,11 +80,12 @@ static AmStatus begin_step(void *user, Rank *rank, int64_t step, AmError *error)
  * together.
  */
 static AmStatus agree_to_end(Run *run, AmError *error) {
-    const volatile sig_atomic_t *interrupted = run->options->interrupted;
+    const AmRunOptions *options = run->options;
     World *world = run->world;
-    bool is_over = run_steps_in_all(run) >= run->options->steps;
-    char end = stop_flag_is_set(interrupted) && !is_over ? RUN_INTERRUPTED : RUN_GOES_ON;
-    if (run->not_finite_steps > 0 && run->options->on_nan == AM_RUN_STOP_ON_NAN) end = RUN_NOT_FINITE;
+    bool is_over = run_steps_in_all(run) >= options->steps;
+    bool is_stopped = stop_flag_is_set(options->interrupted) || stop_flag_is_set(options->stopped);
+    char end = is_stopped && !is_over ? RUN_INTERRUPTED : RUN_GOES_ON;
+    if (run->not_finite_steps > 0 && options->on_nan == AM_RUN_STOP_ON_NAN) end = RUN_NOT_FINITE;
     int collect = checkpoint_news(run->checkpoint);
     if (world) {
         WorldPart *parts = calloc((size_t)world->count, sizeof *parts);

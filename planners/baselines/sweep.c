@@ -10,6 +10,7 @@
 
 #include "base/system/clock.h"
 #include "base/system/parallel.h"
+#include "base/system/stop.h"
 #include "cost/simulate/simulate.h"
 #include "cost/step/rank_memory.h"
 #include "lowering/interleave/interleave.h"
@@ -320,6 +321,10 @@ static AmStatus run_strategy(const Sweeping *self, SweepTask *task, AmError *err
 static void strategy_task(void *user, int32_t k) {
     Sweeping *self = user;
     SweepTask *task = &self->tasks[k];
+    if (stop_flag_is_set(self->options->interrupted)) {
+        task->status = am_fail(&task->error, AM_INTERRUPTED, "", "interrupted");
+        return;
+    }
     task->scratch = scratch_take(self->scratch);
     task->status = run_strategy(self, task, &task->error);
     scratch_give(self->scratch, task->scratch);

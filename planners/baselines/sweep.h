@@ -8,6 +8,8 @@
 #ifndef PLANNERS_BASELINES_SWEEP_H
 #define PLANNERS_BASELINES_SWEEP_H
 
+#include <signal.h>
+
 #include "planners/problem/search_options.h"
 #include "propagation/plan/pipeline_schedule.h"
 
@@ -37,8 +39,9 @@ typedef struct SweepOptions {
     uint32_t schedules;    /* bits by ScheduleKind, a row for each of multiple stages; 0: 1f1b, or gpipe if
                               passes    cannot alternate */
     double memory_fraction;
-    int32_t threads;    /* 0: one per processor */
-    SearchWatch *watch; /* counts the strategies; or NULL */
+    int32_t threads;                          /* 0: one per processor */
+    SearchWatch *watch;                       /* counts the strategies; or NULL */
+    const volatile sig_atomic_t *interrupted; /* set: the sweep ends with AM_INTERRUPTED; or NULL */
 } SweepOptions;
 
 typedef struct Sweep {

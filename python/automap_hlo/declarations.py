@@ -37,6 +37,7 @@ AM_COMMAND_SIMULATE = 1
 AM_COMMAND_EXPLAIN = 2
 AM_COMMAND_EXPORT = 3
 AM_COMMAND_RUN = 4
+AM_COMMAND_SWEEP = 5
 
 # AmMessage
 AM_NOTE = 0
@@ -69,6 +70,14 @@ class AmSimulation(Structure):
 
 
 class AmExplanation(Structure):
+    pass
+
+
+class AmSweep(Structure):
+    pass
+
+
+class AmProcesses(Structure):
     pass
 
 
@@ -120,6 +129,16 @@ class AmProgress(Structure):
     ]
 
 
+class AmOutput(Structure):
+    _fields_ = [
+        ("number", c_int32),
+        ("is_loss", c_int),
+        ("is_integer", c_int),
+        ("count", c_int64),
+        ("values", POINTER(c_double)),
+    ]
+
+
 class AmStep(Structure):
     _fields_ = [
         ("size", c_size_t),
@@ -128,6 +147,38 @@ class AmStep(Structure):
         ("seconds", c_double),
         ("examples", c_int64),
         ("tokens", c_int64),
+        ("planned_bytes", c_int64),
+        ("watched_count", c_int32),
+        ("watched", POINTER(AmOutput)),
+        ("evaluated_count", c_int32),
+        ("evaluated", POINTER(AmOutput)),
+        ("evaluated_batches", c_int64),
+        ("evaluated_seconds", c_double),
+    ]
+
+
+class AmRunResult(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("steps", c_int64),
+        ("seconds_per_step", c_double),
+        ("first_loss", c_double),
+        ("last_loss", c_double),
+        ("peak_bytes", c_int64),
+        ("predicted_seconds", c_double),
+        ("not_finite_steps", c_int64),
+        ("first_not_finite", c_int64),
+        ("resident_bytes", c_int64),
+        ("peak_resident_bytes", c_int64),
+        ("early_resident_bytes", c_int64),
+        ("channel_bytes", c_int64),
+        ("compile_seconds", c_double),
+        ("graphs", c_int64),
+        ("graph_nodes", c_int64),
+        ("device_count", c_int32),
+        ("device_peak_bytes", POINTER(c_int64)),
+        ("device_scratch_bytes", POINTER(c_int64)),
+        ("device_predicted_bytes", POINTER(c_int64)),
     ]
 
 
@@ -135,6 +186,7 @@ OnProgress = CFUNCTYPE(c_int, c_void_p, POINTER(AmProgress))
 OnStep = CFUNCTYPE(c_int, c_void_p, POINTER(AmStep))
 OnMessage = CFUNCTYPE(None, c_void_p, c_int, c_char_p)
 OnJson = CFUNCTYPE(None, c_void_p, c_char_p)
+OnResult = CFUNCTYPE(None, c_void_p, POINTER(AmRunResult))
 
 
 class AmCallbacks(Structure):
@@ -147,6 +199,7 @@ class AmCallbacks(Structure):
         ("on_episode", OnJson),
         ("on_infeasible", OnJson),
         ("cancel", POINTER(c_int)),
+        ("on_result", OnResult),
     ]
 
 
@@ -203,14 +256,19 @@ class AmBaseline(Structure):
     ]
 
 
-class AmRunResult(Structure):
+class AmStrategy(Structure):
     _fields_ = [
         ("size", c_size_t),
-        ("steps", c_int64),
-        ("seconds_per_step", c_double),
-        ("first_loss", c_double),
-        ("last_loss", c_double),
+        ("data", c_int32),
+        ("tensor", c_int32),
+        ("stages", c_int32),
+        ("micro_batches", c_int32),
+        ("schedule", c_char_p),
+        ("reason", c_char_p),
+        ("step_seconds", c_double),
+        ("examples_per_second", c_double),
         ("peak_bytes", c_int64),
+        ("fits", c_int),
     ]
 
 
@@ -220,6 +278,8 @@ _options = POINTER(AmOptions)
 _plan = POINTER(AmPlan)
 _simulation = POINTER(AmSimulation)
 _explanation = POINTER(AmExplanation)
+_sweep = POINTER(AmSweep)
+_processes = POINTER(AmProcesses)
 _callbacks = POINTER(AmCallbacks)
 _error = POINTER(AmError)
 
@@ -280,12 +340,26 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "am_simulation_device_count": (c_int32, [_simulation]),
     "am_simulation_device": (c_int, [_simulation, c_int32, POINTER(AmDevice), _error]),
     "am_simulation_print": (c_int, [_simulation, c_int, POINTER(c_char_p), POINTER(c_size_t), _error]),
+    "am_sweep": (c_int, [POINTER(_sweep), _module, _cluster, _options, _callbacks, _error]),
+    "am_sweep_free": (None, [_sweep]),
+    "am_sweep_count": (c_int32, [_sweep]),
+    "am_sweep_strategy": (c_int, [_sweep, c_int32, POINTER(AmStrategy), _error]),
+    "am_sweep_plan": (c_int, [POINTER(_plan), _sweep, c_int32, _error]),
+    "am_sweep_print": (c_int, [_sweep, c_int, POINTER(c_char_p), POINTER(c_size_t), _error]),
     "am_explain": (c_int, [POINTER(_explanation), _plan, _options, _callbacks, _error]),
     "am_explanation_free": (None, [_explanation]),
     "am_explanation_print": (c_int, [_explanation, c_int, POINTER(c_char_p), POINTER(c_size_t), _error]),
     "am_diff": (c_int, [_plan, _plan, c_int, _callbacks, POINTER(c_char_p), POINTER(c_size_t), _error]),
     "am_export": (c_int, [_plan, c_char_p, _options, _callbacks, POINTER(c_char_p), POINTER(c_size_t), _error]),
     "am_run": (c_int, [_module, _plan, _options, _callbacks, POINTER(AmRunResult), _error]),
+    "am_processes_join": (c_int, [POINTER(_processes), c_double, _error]),
+    "am_processes_index": (c_int32, [_processes]),
+    "am_processes_count": (c_int32, [_processes]),
+    "am_processes_run": (
+        c_int,
+        [_processes, _module, _plan, _options, _callbacks, POINTER(AmRunResult), _error],
+    ),
+    "am_processes_leave": (None, [_processes, _error]),
 }
 
 

@@ -1,6 +1,6 @@
 /* A file of measured events that a command adds to. */
-#ifndef CLI_PROFILE_FILE_H
-#define CLI_PROFILE_FILE_H
+#ifndef COST_OPERATOR_PROFILE_FILE_H
+#define COST_OPERATOR_PROFILE_FILE_H
 
 #include "cost/operator/profile.h"
 

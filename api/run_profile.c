@@ -1,5 +1,5 @@
 /* From the medians of a run to a profile; see run_profile.h. */
-#include "cli/run/run_profile.h"
+#include "api/run_profile.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Read, added to, written; see profile_file.h. */
-#include "cli/profile_file.h"
+#include "cost/operator/profile_file.h"
 
 #include <stdio.h>
 

@@ -1,9 +1,8 @@
 /* run --profile FILE: the steps of a run, measured, as events of a profile (cost/operator/profile.h). */
-#ifndef CLI_RUN_RUN_PROFILE_H
-#define CLI_RUN_RUN_PROFILE_H
+#ifndef API_RUN_PROFILE_H
+#define API_RUN_PROFILE_H
 
-#include "cli/common.h"
-#include "cli/profile_file.h"
+#include "cost/operator/profile_file.h"
 #include "executor/run/run.h"
 
 /* A collective of a group of ranks. */
