@@ -16,8 +16,8 @@ struct AmProcesses {
 };
 
 /* Sets the members of *settings that options exist for; their texts must outlive it. */
-static AmStatus read_settings(AmRunOptions *settings, const AmOptions *options, AmError *error) {
-    int32_t on_nan = AM_RUN_STOP_ON_NAN;
+static AmStatus read_settings(RunOptions *settings, const AmOptions *options, AmError *error) {
+    int32_t on_nan = RUN_STOP_ON_NAN;
     int64_t seed = 0, threads = 0, keep = 0, prefetch = 0;
     settings->steps = 1;
     settings->trace_steps = 3;
@@ -44,7 +44,7 @@ static AmStatus read_settings(AmRunOptions *settings, const AmOptions *options, 
     settings->checkpoint_path = option_text(options, "checkpoint");
     settings->checkpoint_keep = (int32_t)keep;
     settings->resume = option_has(options, "resume");
-    settings->on_nan = (AmRunOnNan)on_nan;
+    settings->on_nan = (RunOnNan)on_nan;
     if (option_has(options, "trace-steps") && !settings->trace_path)
         return am_fail(error, AM_ERROR_USAGE, "", "--trace-steps needs --trace");
     return AM_OK;
@@ -60,14 +60,14 @@ typedef struct RunJob {
     AmModule *evaluation; /* of the option "eval", or NULL */
     RunProfile profile;
     AmOutput *outputs; /* of a step: watched, then evaluated */
-    AmRunReport report;
+    RunReport report;
     AmRunResult result;
 } RunJob;
 
 /* ---- options ---- */
 
 /* "watch": output[2]. */
-static AmStatus read_watched(AmRunOptions *settings, const AmOptions *options, const PlanContext *context,
+static AmStatus read_watched(RunOptions *settings, const AmOptions *options, const PlanContext *context,
                              Arena *arena, AmError *error) {
     const char *const *values;
     int32_t count = option_texts(options, "watch", &values);
@@ -88,7 +88,7 @@ static AmStatus read_watched(AmRunOptions *settings, const AmOptions *options, c
 }
 
 /* "eval" and its options; the module of an evaluation may train nothing. */
-static AmStatus read_evaluation(AmRunEvaluation *evaluation, RunJob *job, const AmOptions *options,
+static AmStatus read_evaluation(RunEvaluation *evaluation, RunJob *job, const AmOptions *options,
                                 AmError *error) {
     static const char *const others[] = {"eval-data", "eval-every", "eval-roles"};
     const char *path = option_text(options, "eval");
@@ -113,8 +113,8 @@ static AmStatus read_evaluation(AmRunEvaluation *evaluation, RunJob *job, const 
 }
 
 /* Opens the options of a run that need the module or files. */
-static AmStatus open_job(RunJob *job, AmRunOptions *settings, const AmModule *module,
-                         const AmOptions *options, AmError *error) {
+static AmStatus open_job(RunJob *job, RunOptions *settings, const AmModule *module, const AmOptions *options,
+                         AmError *error) {
     TRY(read_settings(settings, options, error));
     TRY(read_evaluation(&settings->evaluation, job, options, error));
     TRY(read_watched(settings, options, module->context, &job->arena, error));
@@ -127,10 +127,10 @@ static AmStatus open_job(RunJob *job, AmRunOptions *settings, const AmModule *mo
 
 /* ---- reports ---- */
 
-static void report_step(void *user, const AmRunStep *step) {
+static void report_step(void *user, const RunStep *step) {
     RunJob *job = user;
     const AmCallbacks *callbacks = job->callbacks;
-    const AmRunEvaluated *evaluated = step->evaluated;
+    const RunEvaluated *evaluated = step->evaluated;
     AmOutput *outputs = job->outputs;
     AmStep shown = {.size = sizeof shown,
                     .step = step->step,
@@ -187,7 +187,7 @@ static AmStatus predict(Plan *predicted, RunJob *job, PlanContext *context, cons
 
 /* Calls on_result with the figures of the run; job->result keeps those that are no arrays. */
 static AmStatus report_result(RunJob *job, const Plan *predicted, AmError *error) {
-    const AmRunReport *report = &job->report;
+    const RunReport *report = &job->report;
     const AmCallbacks *callbacks = job->callbacks;
     AmRunResult *result = &job->result;
     *result = (AmRunResult){.size = sizeof *result,
@@ -231,15 +231,15 @@ static AmStatus run(RunJob *job, AmModule *module, const AmPlan *given, const Am
                     AmError *error) {
     const Plan *plan = given ? given->plan : NULL;
     Plan predicted;
-    AmRunOptions settings = {.plan = plan,
-                             .world = job->world,
-                             .steps = 1,
-                             .interrupted = job->callbacks->cancel,
-                             .stopped = &job->stopped,
-                             .on_step = job->callbacks->on_step ? report_step : NULL,
-                             .on_note = report_note,
-                             .user = job,
-                             .warnings = &job->warnings};
+    RunOptions settings = {.plan = plan,
+                           .world = job->world,
+                           .steps = 1,
+                           .interrupted = job->callbacks->cancel,
+                           .stopped = &job->stopped,
+                           .on_step = job->callbacks->on_step ? report_step : NULL,
+                           .on_note = report_note,
+                           .user = job,
+                           .warnings = &job->warnings};
     bool is_inference = plan && json_is_true(json_object_get(plan->settings, "inference"));
     if (plan && !is_inference && !option_has(options, "inference")) TRY(api_check_trains(module, error));
     TRY(open_job(job, &settings, module, options, error));

@@ -99,7 +99,7 @@ static AmStatus name_types(RunProfile *self, Arena *arena, const Plan *plan, AmE
     return AM_OK;
 }
 
-AmStatus run_profile_open(RunProfile *self, Arena *arena, const char *path, AmRunOptions *options,
+AmStatus run_profile_open(RunProfile *self, Arena *arena, const char *path, RunOptions *options,
                           AmError *error) {
     bool is_host = !options->device || strcmp(options->device, "cpu") == 0;
     *self = (RunProfile){.arena = arena};

@@ -29,7 +29,7 @@ typedef struct RunProfile {
 
 /* Reads the file if it exists, and requests the medians in `options`, whose plan has the type of
  * each rank's device; without a plan the type is the name of the device ("host" for cpu). */
-AmStatus run_profile_open(RunProfile *self, Arena *arena, const char *path, AmRunOptions *options,
+AmStatus run_profile_open(RunProfile *self, Arena *arena, const char *path, RunOptions *options,
                           AmError *error);
 /* Writes it. */
 AmStatus run_profile_end(RunProfile *self, AmError *error);

@@ -116,7 +116,7 @@ static bool leads(const Checkpoint *self) {
 }
 
 static void note(const Checkpoint *self, const char *text) {
-    const AmRunOptions *options = self->owner.options;
+    const RunOptions *options = self->owner.options;
     if (!leads(self)) return;
     if (options->on_note) options->on_note(options->user, text);
     else if (options->warnings) am_warn(options->warnings, "%s", text);
@@ -289,7 +289,7 @@ static AmStatus open_folder(Checkpoint *self, AmError *error) {
 }
 
 AmStatus checkpoint_open(Checkpoint **checkpoint, const CheckpointOwner *owner, AmError *error) {
-    const AmRunOptions *options = owner->options;
+    const RunOptions *options = owner->options;
     *checkpoint = NULL;
     if (!options->checkpoint_path) {
         if (options->resume || options->checkpoint_every > 0 || options->checkpoint_keep > 0)

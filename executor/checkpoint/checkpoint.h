@@ -23,7 +23,7 @@ typedef struct Checkpoint Checkpoint;
 
 typedef struct CheckpointOwner {
     const PlanContext *context;
-    const AmRunOptions *options;
+    const RunOptions *options;
     const char *plan; /* hash, or "none" */
     World *world;     /* NULL: this process alone */
     Rank *ranks;      /* of this process, opened */

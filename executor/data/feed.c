@@ -15,7 +15,7 @@ struct Feeds {
     const PlanContext *context; /* of the module as read, whose parameters files name */
     const PlanContext *used;    /* of the ranks' programs, whose parameters the callers name */
     int32_t *first;             /* [count + 1]: the first of those that parameter k consists of */
-    const AmRunOptions *options;
+    const RunOptions *options;
     FeedSource source;
     const char *data_path; /* the first file of --data, the options'; NULL: none */
     Feed *feeds;           /* [count], by parameter */
@@ -118,7 +118,7 @@ static AmStatus open_all(Feeds *self, Rank *ranks, int32_t rank_count, const boo
                             error);
 }
 
-AmStatus feeds_open(Feeds **feeds, const PlanContext *context, const AmRunOptions *options, Rank *ranks,
+AmStatus feeds_open(Feeds **feeds, const PlanContext *context, const RunOptions *options, Rank *ranks,
                     int32_t rank_count, const bool *is_resumed, AmError *error) {
     Feeds *self = calloc(1, sizeof *self);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);

@@ -34,7 +34,7 @@ typedef struct FeedPosition {
  * `is_resumed` [parameter] marks (NULL: none) are set by the caller. AM_ERROR_INPUT names a
  * parameter without a file, or an array that does not fit. `ranks`, options and context are used
  * until feeds_close(). */
-AmStatus feeds_open(Feeds **feeds, const PlanContext *context, const AmRunOptions *options, Rank *ranks,
+AmStatus feeds_open(Feeds **feeds, const PlanContext *context, const RunOptions *options, Rank *ranks,
                     int32_t rank_count, const bool *is_resumed, AmError *error);
 /* Ends the loading; NULL is allowed. */
 void feeds_close(Feeds *feeds);

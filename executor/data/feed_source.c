@@ -175,7 +175,7 @@ static void warn_of_extra(const FeedFile *file, const FeedSource *source) {
     text_free(&names);
 }
 
-AmStatus feed_source_open(FeedSource *source, const PlanContext *context, const AmRunOptions *options,
+AmStatus feed_source_open(FeedSource *source, const PlanContext *context, const RunOptions *options,
                           Arena *arena, AmError *error) {
     *source = (FeedSource){.context = context, .options = options, .arena = arena};
     int32_t count = options->data_count + (options->data_path ? 1 : 0);

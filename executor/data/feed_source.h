@@ -48,14 +48,14 @@ typedef struct FeedFile {
 
 typedef struct FeedSource {
     const PlanContext *context; /* of the whole module */
-    const AmRunOptions *options;
+    const RunOptions *options;
     Arena *arena;
     FeedFile state, *data;
     bool has_state;
     int32_t data_count;
 } FeedSource;
 
-AmStatus feed_source_open(FeedSource *source, const PlanContext *context, const AmRunOptions *options,
+AmStatus feed_source_open(FeedSource *source, const PlanContext *context, const RunOptions *options,
                           Arena *arena, AmError *error);
 void feed_source_close(FeedSource *source); /* also after a failure */
 /* Finds the file that feeds a parameter and the array in it, NULL for tokens. `*file` is NULL if

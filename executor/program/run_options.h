@@ -18,53 +18,53 @@
 #include "propagation/plan/plan.h"
 
 /* An output that is reported every step, as doubles. */
-typedef struct AmRunWatched {
+typedef struct RunWatched {
     int32_t output;
     int64_t count;
     const double *values;
-} AmRunWatched;
+} RunWatched;
 
 /* An output of an evaluation: the mean over its batches, or the sum where it is an integer. */
-typedef struct AmRunEvaluatedOutput {
+typedef struct RunEvaluatedOutput {
     int32_t output;
     bool is_loss, is_integer;
     double value;
-} AmRunEvaluatedOutput;
+} RunEvaluatedOutput;
 
-typedef struct AmRunEvaluated {
-    const AmRunEvaluatedOutput *outputs; /* [count] */
+typedef struct RunEvaluated {
+    const RunEvaluatedOutput *outputs; /* [count] */
     int32_t count;
     int64_t batches;
     double seconds; /* not part of a step's */
-} AmRunEvaluated;
+} RunEvaluated;
 
-typedef struct AmRunStep {
+typedef struct RunStep {
     int64_t step; /* from 0 */
     double loss;  /* NAN where the module has none */
     bool has_loss;
     double seconds;
     int64_t examples, tokens; /* of its batch (throughput.h); 0: not known */
     int64_t planned_bytes;    /* what this process's ranks hold by the buffer plan, scratch memory included */
-    const AmRunWatched *watched; /* [watched_count], as asked for */
+    const RunWatched *watched; /* [watched_count], as asked for */
     int32_t watched_count;
-    const AmRunEvaluated *evaluated; /* with the values after the step; NULL: no evaluation */
-} AmRunStep;
+    const RunEvaluated *evaluated; /* with the values after the step; NULL: no evaluation */
+} RunStep;
 
 /* After a step whose loss is infinite or not a number. */
-typedef enum AmRunOnNan {
-    AM_RUN_STOP_ON_NAN, /* the run fails; nothing of the state is saved */
-    AM_RUN_GO_ON_AFTER_NAN
-} AmRunOnNan;
+typedef enum RunOnNan {
+    RUN_STOP_ON_NAN, /* the run fails; nothing of the state is saved */
+    RUN_GO_ON_AFTER_NAN
+} RunOnNan;
 
 /* Another module that runs over held-out data during a training (evaluation.h). */
-typedef struct AmRunEvaluation {
+typedef struct RunEvaluation {
     const PlanContext *context;    /* NULL: none */
     const char *const *data_paths; /* [data_count], as those of the training */
     int32_t data_count;
     int64_t every; /* steps from one to the next; 0: after the last step only */
-} AmRunEvaluation;
+} RunEvaluation;
 
-typedef struct AmRunOptions {
+typedef struct RunOptions {
     const Plan *plan;               /* NULL: the whole module on one device */
     const char *device;             /* kernel_back_end_find(); NULL: "cpu" */
     const char *comm;               /* comm_back_end_choose(); NULL: what suits */
@@ -77,7 +77,7 @@ typedef struct AmRunOptions {
     const char *data_path;         /* as --data has it, FILE or NAME[,NAME]=FILE (feed_source.h); or NULL */
     const char *const *data_paths; /* [data_count]: more of them */
     int32_t data_count;
-    AmRunEvaluation evaluation;
+    RunEvaluation evaluation;
     bool shuffle;         /* another order of the examples in every epoch */
     int32_t prefetch;     /* batches that are loaded ahead; 0: FEED_PREFETCH */
     uint64_t seed;        /* of "random", and of the order of the examples */
@@ -92,18 +92,18 @@ typedef struct AmRunOptions {
                           AmError *error);
     void *median_user;
     int64_t median_steps; /* the number of steps considered */
-    AmRunOnNan on_nan;
+    RunOnNan on_nan;
     const char *checkpoint_path; /* folder of checkpoints (checkpoint.h); or NULL */
     int64_t checkpoint_every;    /* steps from one to the next; 0: after the last step only */
     int32_t checkpoint_keep;     /* how many stay; 0: 2 */
     bool resume;                 /* go on from the newest; `steps` counts the steps before it too */
     const DiskCalls *disk;       /* of a test; NULL: the system's */
-    void (*on_note)(void *user, const char *text);      /* a line for the user at once, as on_step; or NULL */
-    const volatile sig_atomic_t *interrupted;           /* set: stop after the step in work; or NULL */
-    const volatile sig_atomic_t *stopped;               /* the same, set by on_step; or NULL */
-    void (*on_step)(void *user, const AmRunStep *step); /* in the caller's thread of process 0; or NULL */
+    void (*on_note)(void *user, const char *text);    /* a line for the user at once, as on_step; or NULL */
+    const volatile sig_atomic_t *interrupted;         /* set: stop after the step in work; or NULL */
+    const volatile sig_atomic_t *stopped;             /* the same, set by on_step; or NULL */
+    void (*on_step)(void *user, const RunStep *step); /* in the caller's thread of process 0; or NULL */
     void *user;
     AmWarnings *warnings; /* or NULL */
-} AmRunOptions;
+} RunOptions;
 
 #endif

@@ -19,15 +19,15 @@ static AmStatus add_watched(Results *results, int32_t output, AmError *error) {
     double *values = ARENA_ARRAY(results->arena, double, count + 1);
     if (!values) return am_fail_memory(error, count * 8);
     int32_t k = results->watched_count++;
-    results->values[k] = (AmRunWatched){plan_source_output(results->context, output).original, count, values};
+    results->values[k] = (RunWatched){plan_source_output(results->context, output).original, count, values};
     return whole_open(&results->watched[k], &results->owner, shape, false, output, error);
 }
 
 static AmStatus open_watched(Results *results, AmError *error) {
     const IrRoles *roles = results->context->roles;
-    const AmRunOptions *options = results->options;
+    const RunOptions *options = results->options;
     results->watched = ARENA_ARRAY(results->arena, WholeArray, options->watch_count + 1);
-    results->values = ARENA_ARRAY(results->arena, AmRunWatched, options->watch_count + 1);
+    results->values = ARENA_ARRAY(results->arena, RunWatched, options->watch_count + 1);
     if (results->arena->failed) return am_fail_memory(error, options->watch_count * 32);
     results->loss_count = roles->loss >= 0 ? 1 : 0;
     if (results->loss_count) TRY(add_watched(results, roles->loss, error));
@@ -53,7 +53,7 @@ static AmStatus open_watched(Results *results, AmError *error) {
     return whole_find_places(results->watched, results->watched_count, results->owner.world, error);
 }
 
-AmStatus results_open(Results *results, const PlanContext *context, const AmRunOptions *options,
+AmStatus results_open(Results *results, const PlanContext *context, const RunOptions *options,
                       const WholeOwner *owner, Arena *arena, AmError *error) {
     const IrRoles *roles = context->roles;
     *results = (Results){.context = context, .options = options, .arena = arena, .owner = *owner};
@@ -79,7 +79,7 @@ void results_take(Results *results, int32_t r) {
         whole_take(&results->outputs[k], r);
 }
 
-static void convert(const WholeArray *array, const AmRunWatched *watched) {
+static void convert(const WholeArray *array, const RunWatched *watched) {
     Dtype type = array->shape->type;
     for (int64_t i = 0; i < watched->count; i++) {
         Wide value;

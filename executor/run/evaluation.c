@@ -14,8 +14,8 @@
 struct Evaluation {
     Arena arena;
     const PlanContext *training, *module;
-    const AmRunOptions *options; /* of the training */
-    AmRunOptions data_options;   /* of the feeds */
+    const RunOptions *options; /* of the training */
+    RunOptions data_options;   /* of the feeds */
     WholeOwner owner;
     int32_t *sources;   /* [parameter_count]: of the training; -1: in the data */
     WholeArray *wholes; /* [parameter_count]; those with a source are open */
@@ -23,8 +23,8 @@ struct Evaluation {
     Rank rank;
     Feeds *feeds;
     int64_t batches, loaded; /* of one evaluation; of all so far */
-    AmRunEvaluated result;
-    AmRunEvaluatedOutput *outputs; /* [result.count] */
+    RunEvaluated result;
+    RunEvaluatedOutput *outputs; /* [result.count] */
 };
 
 static const IrShape *output_shape(const Evaluation *self, int32_t output) {
@@ -34,14 +34,14 @@ static const IrShape *output_shape(const Evaluation *self, int32_t output) {
 /* Outputs of one number that are no parameter's new value. */
 static AmStatus find_outputs(Evaluation *self, AmError *error) {
     const IrRoles *roles = self->module->roles;
-    self->outputs = ARENA_ARRAY(&self->arena, AmRunEvaluatedOutput, roles->output_count + 1);
+    self->outputs = ARENA_ARRAY(&self->arena, RunEvaluatedOutput, roles->output_count + 1);
     if (!self->outputs) return am_fail_memory(error, roles->output_count * (int64_t)sizeof *self->outputs);
     for (int32_t k = 0; k < roles->output_count; k++) {
         const IrShape *shape = output_shape(self, k);
         bool is_update = false;
         for (int32_t p = 0; p < roles->parameter_count; p++) is_update |= roles->parameters[p].output == k;
         if (is_update || !wide_supports(shape->type) || ir_shape_elements(shape) != 1) continue;
-        self->outputs[self->result.count++] = (AmRunEvaluatedOutput){
+        self->outputs[self->result.count++] = (RunEvaluatedOutput){
             .output = k, .is_loss = k == roles->loss, .is_integer = wide_kind(shape->type) != WIDE_FLOATING};
     }
     self->result.outputs = self->outputs;
@@ -54,7 +54,7 @@ static AmStatus find_outputs(Evaluation *self, AmError *error) {
 static AmStatus look_into_data(const Evaluation *self, bool *is_in_data, AmError *error) {
     FeedSource source;
     Arena arena = {0};
-    AmRunOptions options = self->data_options;
+    RunOptions options = self->data_options;
     options.warnings = NULL; /* feeds_open() warns */
     AmStatus status = feed_source_open(&source, self->module, &options, &arena, error);
     for (int32_t k = 0; k < self->module->roles->parameter_count && status == AM_OK; k++) {
@@ -117,7 +117,7 @@ static AmStatus open_all(Evaluation *self, AmError *error) {
     return self->owner.world && self->owner.world->process != 0 ? AM_OK : open_rank(self, error);
 }
 
-AmStatus evaluation_open(Evaluation **evaluation, const PlanContext *training, const AmRunOptions *options,
+AmStatus evaluation_open(Evaluation **evaluation, const PlanContext *training, const RunOptions *options,
                          const WholeOwner *owner, AmError *error) {
     *evaluation = NULL;
     if (!options->evaluation.context) return AM_OK;
@@ -133,10 +133,10 @@ AmStatus evaluation_open(Evaluation **evaluation, const PlanContext *training, c
     self->module = options->evaluation.context;
     self->options = options;
     self->owner = *owner;
-    self->data_options = (AmRunOptions){.data_paths = options->evaluation.data_paths,
-                                        .data_count = options->evaluation.data_count,
-                                        .prefetch = 1,
-                                        .warnings = options->warnings};
+    self->data_options = (RunOptions){.data_paths = options->evaluation.data_paths,
+                                      .data_count = options->evaluation.data_count,
+                                      .prefetch = 1,
+                                      .warnings = options->warnings};
     AmStatus status = open_all(self, error);
     if (status != AM_OK) am_error_prefix(error, "evaluation: ");
     return status;
@@ -180,7 +180,7 @@ AmStatus evaluation_gather(Evaluation *self, AmError *error) {
 /* Adds the outputs of a batch to the sums. */
 static void add_outputs(Evaluation *self) {
     for (int32_t k = 0; k < self->result.count; k++) {
-        AmRunEvaluatedOutput *output = &self->outputs[k];
+        RunEvaluatedOutput *output = &self->outputs[k];
         Dtype type = output_shape(self, output->output)->type;
         Wide bits = {0}, value;
         double number;
@@ -191,7 +191,7 @@ static void add_outputs(Evaluation *self) {
     }
 }
 
-AmStatus evaluation_run(Evaluation *self, const AmRunEvaluated **result, AmError *error) {
+AmStatus evaluation_run(Evaluation *self, const RunEvaluated **result, AmError *error) {
     const volatile sig_atomic_t *interrupted = self->options->interrupted;
     double start = clock_seconds();
     bool is_updating = self->rank.program->update_count > 0; /* perhaps in place */

@@ -17,7 +17,7 @@ typedef struct Evaluation Evaluation;
 /* All processes of the run together, after their ranks are open. `*evaluation` is NULL where the options ask
  * for no evaluation. `training`, options and the ranks of `owner` are used until evaluation_close().
  * AM_ERROR_INPUT: a parameter without a value, data that does not fit, no output of one number. */
-AmStatus evaluation_open(Evaluation **evaluation, const PlanContext *training, const AmRunOptions *options,
+AmStatus evaluation_open(Evaluation **evaluation, const PlanContext *training, const RunOptions *options,
                          const WholeOwner *owner, AmError *error);
 /* NULL is allowed; also after a failure. */
 void evaluation_close(Evaluation *evaluation);
@@ -33,6 +33,6 @@ void evaluation_take(Evaluation *evaluation, int32_t r);
 AmStatus evaluation_gather(Evaluation *evaluation, AmError *error);
 /* Runs the module in process 0, by the thread of the first rank. The result lasts until the next call;
  * it is NULL where an interrupt ended the evaluation. */
-AmStatus evaluation_run(Evaluation *evaluation, const AmRunEvaluated **result, AmError *error);
+AmStatus evaluation_run(Evaluation *evaluation, const RunEvaluated **result, AmError *error);
 
 #endif

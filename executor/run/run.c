@@ -42,7 +42,7 @@ static AmStatus hash_plan(const Run *run, char hex[65], AmError *error) {
 
 /* Processes that would not do the same would wait for one another, or compute nonsense. */
 static AmStatus agree(const Run *run, AmError *error) {
-    const AmRunOptions *options = run->options;
+    const RunOptions *options = run->options;
     char plan[65];
     Arena *arena = run->arena;
     Text watch = {0};
@@ -97,7 +97,7 @@ static AmStatus check_memory(const Run *run, int32_t opened, AmError *error) {
 
 /* Several processes need collectives that reach from one to another. */
 static AmStatus choose_back_ends(Run *run, AmError *error) {
-    const AmRunOptions *options = run->options;
+    const RunOptions *options = run->options;
     TRY(kernel_back_end_find(&run->kernels, options->device ? options->device : "cpu", error));
     if (options->tf32 && run->kernels == &kernels_cpu)
         am_warn(options->warnings, "device cpu multiplies f32 in f32: tf32 is for device 'cuda'");
@@ -120,7 +120,7 @@ static AmStatus open_channels(Run *run, AmError *error) {
 }
 
 static AmStatus open_devices(Run *run, AmError *error) {
-    const AmRunOptions *options = run->options;
+    const RunOptions *options = run->options;
     int32_t first_here = run->world ? run->world->local_process * run->rank_count : 0;
     for (int32_t r = 0; r < run->rank_count; r++) {
         KernelOptions of_rank = {.index = first_here + r,
@@ -156,12 +156,12 @@ static AmStatus deal_ranks(Run *run, AmError *error) {
                    run->rank_count, MAX_RANKS);
 }
 
-static int64_t trace_steps(const AmRunOptions *options) {
+static int64_t trace_steps(const RunOptions *options) {
     return options->trace_steps > 0 ? options->trace_steps : 3;
 }
 
 /* Steps that are recorded; 0: none. */
-static int64_t watched_steps(const AmRunOptions *options) {
+static int64_t watched_steps(const RunOptions *options) {
     int64_t steps = options->trace_path ? trace_steps(options) : 0;
     return options->on_median && options->median_steps > steps ? options->median_steps : steps;
 }
@@ -231,7 +231,7 @@ static AmStatus open_feeds(Run *run, AmError *error) {
 }
 
 /* Allocation and scratch memory of every rank, in process 0. */
-static AmStatus gather_memory(const Run *run, AmRunReport *report, AmError *error) {
+static AmStatus gather_memory(const Run *run, RunReport *report, AmError *error) {
     World *world = run->world;
     int64_t bytes = (int64_t)sizeof(int64_t) * run->rank_count;
     int64_t *peak = report->peak_bytes, *scratch = report->scratch_bytes;
@@ -253,23 +253,23 @@ static AmStatus gather_memory(const Run *run, AmRunReport *report, AmError *erro
     return AM_OK;
 }
 
-static AmStatus fill_report(const Run *run, AmRunReport *report, AmError *error) {
+static AmStatus fill_report(const Run *run, RunReport *report, AmError *error) {
     int64_t warm = run->steps_done - 1;
-    *report = (AmRunReport){.steps = run->steps_done,
-                            .seconds_per_step =
-                                warm > 0 ? (run->total_seconds - run->first_step_seconds) / (double)warm
-                                         : run->total_seconds,
-                            .first_loss = run->first_loss,
-                            .last_loss = run->last_loss,
-                            .not_finite_steps = run->not_finite_steps,
-                            .first_not_finite = run->first_not_finite,
-                            .resident_bytes_early = run->resident_bytes_early,
-                            .resident_bytes = process_resident_bytes(),
-                            .peak_resident_bytes = process_peak_resident_bytes(),
-                            .channel_bytes = run->channels ? run->channels->memory_bytes : 0,
-                            .device_count = run->device_count,
-                            .peak_bytes = ARENA_ARRAY(run->arena, int64_t, run->device_count),
-                            .scratch_bytes = ARENA_ARRAY(run->arena, int64_t, run->device_count)};
+    *report = (RunReport){.steps = run->steps_done,
+                          .seconds_per_step =
+                              warm > 0 ? (run->total_seconds - run->first_step_seconds) / (double)warm
+                                       : run->total_seconds,
+                          .first_loss = run->first_loss,
+                          .last_loss = run->last_loss,
+                          .not_finite_steps = run->not_finite_steps,
+                          .first_not_finite = run->first_not_finite,
+                          .resident_bytes_early = run->resident_bytes_early,
+                          .resident_bytes = process_resident_bytes(),
+                          .peak_resident_bytes = process_peak_resident_bytes(),
+                          .channel_bytes = run->channels ? run->channels->memory_bytes : 0,
+                          .device_count = run->device_count,
+                          .peak_bytes = ARENA_ARRAY(run->arena, int64_t, run->device_count),
+                          .scratch_bytes = ARENA_ARRAY(run->arena, int64_t, run->device_count)};
     if (!report->peak_bytes || !report->scratch_bytes) return am_fail_memory(error, run->device_count * 16);
     for (int32_t r = 0; r < run->rank_count; r++) {
         const KernelDevice *device = run->devices[r];
@@ -281,7 +281,7 @@ static AmStatus fill_report(const Run *run, AmRunReport *report, AmError *error)
 }
 
 static AmStatus check_writable(const Run *run, AmError *error) {
-    const AmRunOptions *options = run->options;
+    const RunOptions *options = run->options;
     if (run->world && run->world->process != 0) return AM_OK;
     if (options->outputs_path) TRY(array_file_check_writable(options->outputs_path, error));
     if (options->save_path) TRY(array_file_check_writable(options->save_path, error));
@@ -315,7 +315,7 @@ static AmStatus write_trace(const Run *run, AmError *error) {
 
 /* The rank whose medians are reported. */
 typedef struct MedianRank {
-    const AmRunOptions *options;
+    const RunOptions *options;
     int32_t rank;
 } MedianRank;
 
@@ -343,8 +343,8 @@ static AmStatus save_results(Run *run, AmError *not_saved, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus run_plan(Run *run, AmRunReport *report, AmError *error) {
-    const AmRunOptions *options = run->options;
+static AmStatus run_plan(Run *run, RunReport *report, AmError *error) {
+    const RunOptions *options = run->options;
     if (options->steps < 1)
         return am_fail(error, AM_ERROR_USAGE, "", "the number of steps must be at least 1");
     TRY(check_writable(run, error));
@@ -377,8 +377,8 @@ static AmStatus run_plan(Run *run, AmRunReport *report, AmError *error) {
                    (long long)run_steps_in_all(run));
 }
 
-AmStatus run_module(const PlanContext *context, const AmRunOptions *options, Arena *arena,
-                    AmRunReport *report, AmError *error) {
+AmStatus run_module(const PlanContext *context, const RunOptions *options, Arena *arena, RunReport *report,
+                    AmError *error) {
     World *world = options->world && options->world->count > 1 ? options->world : NULL;
     context = plan_context_used(options->plan, context);
     Run run = {.context = context,

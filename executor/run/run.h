@@ -16,7 +16,7 @@
  * afterwards. */
 #define RUN_EARLY_STEP 10
 
-typedef struct AmRunReport {
+typedef struct RunReport {
     int64_t steps;           /* that were run */
     double seconds_per_step; /* mean without the first, which warms up */
     double first_loss, last_loss;
@@ -31,7 +31,7 @@ typedef struct AmRunReport {
     int64_t *scratch_bytes; /* [device_count]: scratch memory of the kernels, in addition; in the arena */
     double compile_seconds; /* compilation of kernels; sum over the ranks of process 0 */
     int64_t graphs, graph_nodes; /* recorded stretches and their nodes; sums over the ranks of process 0 */
-} AmRunReport;
+} RunReport;
 
 /* Runs the module in all processes of options->world together, with the same module, plan and
  * options (checked; paths of files may differ); the report is process 0's. A failure in one process
@@ -40,7 +40,7 @@ typedef struct AmRunReport {
  * the loss was not finite (on_nan). AM_INTERRUPTED: stopped; requested results are saved and the
  * report is valid.
  */
-AmStatus run_module(const PlanContext *context, const AmRunOptions *options, Arena *arena,
-                    AmRunReport *report, AmError *error);
+AmStatus run_module(const PlanContext *context, const RunOptions *options, Arena *arena, RunReport *report,
+                    AmError *error);
 
 #endif

@@ -14,7 +14,7 @@ typedef enum RunEnd { RUN_GOES_ON, RUN_INTERRUPTED, RUN_NOT_FINITE } RunEnd;
 
 typedef struct Run {
     const PlanContext *context;
-    const AmRunOptions *options;
+    const RunOptions *options;
     Arena *arena;
     World *world;              /* NULL: one process */
     int32_t device_count;      /* of the plan */

@@ -39,7 +39,7 @@ CheckpointPosition run_position_after(const Run *run, int64_t steps) {
 }
 
 /* Called by process 0, with the collected results. */
-static void report_step(Run *run, double seconds, const AmRunEvaluated *evaluated) {
+static void report_step(Run *run, double seconds, const RunEvaluated *evaluated) {
     const Results *results = &run->results;
     double loss = results_loss(results);
     if (run->steps_done == 0) {
@@ -51,16 +51,16 @@ static void report_step(Run *run, double seconds, const AmRunEvaluated *evaluate
         run->first_not_finite = run_steps_in_all(run);
     run->last_loss = loss;
     run->total_seconds += seconds;
-    AmRunStep step = {.step = run_steps_in_all(run),
-                      .loss = loss,
-                      .has_loss = results->loss_count > 0,
-                      .seconds = seconds,
-                      .examples = run->examples,
-                      .tokens = run->tokens,
-                      .planned_bytes = run->planned_bytes,
-                      .watched = results->values + results->loss_count,
-                      .watched_count = results->watched_count - results->loss_count,
-                      .evaluated = evaluated};
+    RunStep step = {.step = run_steps_in_all(run),
+                    .loss = loss,
+                    .has_loss = results->loss_count > 0,
+                    .seconds = seconds,
+                    .examples = run->examples,
+                    .tokens = run->tokens,
+                    .planned_bytes = run->planned_bytes,
+                    .watched = results->values + results->loss_count,
+                    .watched_count = results->watched_count - results->loss_count,
+                    .evaluated = evaluated};
     if (run->options->on_step) run->options->on_step(run->options->user, &step);
 }
 
@@ -80,12 +80,12 @@ static AmStatus begin_step(void *user, Rank *rank, int64_t step, AmError *error)
  * together.
  */
 static AmStatus agree_to_end(Run *run, AmError *error) {
-    const AmRunOptions *options = run->options;
+    const RunOptions *options = run->options;
     World *world = run->world;
     bool is_over = run_steps_in_all(run) >= options->steps;
     bool is_stopped = stop_flag_is_set(options->interrupted) || stop_flag_is_set(options->stopped);
     char end = is_stopped && !is_over ? RUN_INTERRUPTED : RUN_GOES_ON;
-    if (run->not_finite_steps > 0 && options->on_nan == AM_RUN_STOP_ON_NAN) end = RUN_NOT_FINITE;
+    if (run->not_finite_steps > 0 && options->on_nan == RUN_STOP_ON_NAN) end = RUN_NOT_FINITE;
     int collect = checkpoint_news(run->checkpoint);
     if (world) {
         WorldPart *parts = calloc((size_t)world->count, sizeof *parts);
@@ -134,20 +134,20 @@ static AmStatus end_step(void *user, Rank *rank, int64_t step, AmError *error) {
 
 /* Called by the leader of every process; in process 0, *evaluated is the result of a due
  * evaluation. A loss that ends the run is not evaluated. */
-static AmStatus evaluate(Run *run, const AmRunEvaluated **evaluated, AmError *error) {
+static AmStatus evaluate(Run *run, const RunEvaluated **evaluated, AmError *error) {
     *evaluated = NULL;
     if (!evaluation_is_due(run->evaluation, run_steps_in_all(run) + 1)) return AM_OK;
     TRY(evaluation_gather(run->evaluation, error));
     if (run->world && run->world->process != 0) return AM_OK;
     bool is_lost = run->results.loss_count > 0 && !isfinite(results_loss(&run->results));
-    if (is_lost && run->options->on_nan == AM_RUN_STOP_ON_NAN) return AM_OK;
+    if (is_lost && run->options->on_nan == RUN_STOP_ON_NAN) return AM_OK;
     return evaluation_run(run->evaluation, evaluated, error);
 }
 
 /* When all ranks of the process have ended a step, and before they begin the next. */
 static AmStatus report_and_go_on(void *user, int64_t step, AmError *error) {
     Run *run = user;
-    const AmRunEvaluated *evaluated;
+    const RunEvaluated *evaluated;
     TRY(results_gather_step(&run->results, error));
     double seconds = clock_seconds() - run->step_begin;
     TRY(evaluate(run, &evaluated, error));

@@ -49,13 +49,13 @@ static PlanContext *read_module(const char *text) {
 static void run_steps(const PlanContext *context, const Plan *plan, const char *outputs, const char *name) {
     AmError error = {0};
     Arena arena = {0};
-    AmRunReport report;
-    AmRunOptions options = {.steps = 2,
-                            .device = "cpu",
-                            .state_path = "random",
-                            .seed = 5,
-                            .outputs_path = outputs,
-                            .plan = plan};
+    RunReport report;
+    RunOptions options = {.steps = 2,
+                          .device = "cpu",
+                          .state_path = "random",
+                          .seed = 5,
+                          .outputs_path = outputs,
+                          .plan = plan};
     if (run_module(context, &options, &arena, &report, &error) != AM_OK) fail_msg("%s: %s", name, error.text);
     arena_free(&arena);
 }

@@ -21,7 +21,7 @@ typedef struct CheckpointCase {
     double losses[CHECKPOINT_STEPS]; /* by step, of the last run; NAN where it did none */
     double expected[CHECKPOINT_STEPS];
     char notes[4096]; /* of the last run, a line each */
-    AmRunReport report;
+    RunReport report;
     AmError error;
     volatile sig_atomic_t interrupted;
     int64_t interrupt_after; /* step; -1: none */
@@ -48,7 +48,7 @@ static inline void temporary_folder(char *folder, size_t room) {
     remove_folder(folder);
 }
 
-static inline void checkpoint_case_step(void *user, const AmRunStep *step) {
+static inline void checkpoint_case_step(void *user, const RunStep *step) {
     CheckpointCase *self = user;
     if (step->step < CHECKPOINT_STEPS) self->losses[step->step] = step->loss;
     if (step->step == self->interrupt_after) self->interrupted = 1;
@@ -61,7 +61,7 @@ static inline void checkpoint_case_note(void *user, const char *text) {
 }
 
 /* Runs up to `steps`; what `options` leaves open is the case's. */
-static inline AmStatus checkpoint_case_run(CheckpointCase *self, AmRunOptions options, int64_t steps) {
+static inline AmStatus checkpoint_case_run(CheckpointCase *self, RunOptions options, int64_t steps) {
     for (int k = 0; k < CHECKPOINT_STEPS; k++) self->losses[k] = NAN;
     self->notes[0] = '\0';
     self->error = (AmError){0};
@@ -117,7 +117,7 @@ static inline const Plan *checkpoint_case_plan(CheckpointCase *self, const char 
 
 /* The losses of an uninterrupted run under a plan. */
 static inline void checkpoint_case_expect(CheckpointCase *self, const Plan *plan) {
-    AmRunOptions options = {.plan = plan};
+    RunOptions options = {.plan = plan};
     if (checkpoint_case_run(self, options, CHECKPOINT_STEPS) != AM_OK) fail_msg("%s", self->error.text);
     memcpy(self->expected, self->losses, sizeof self->expected);
 }

@@ -143,7 +143,7 @@ static inline void make_ranks(FeedCase *self, int32_t parts, int32_t copies) {
     for (int32_t r = 0; r < self->rank_count; r++) make_rank(self, r, r % parts, parts);
 }
 
-static inline AmStatus open_feeds(FeedCase *self, Feeds **feeds, AmRunOptions *options) {
+static inline AmStatus open_feeds(FeedCase *self, Feeds **feeds, RunOptions *options) {
     options->warnings = &self->warnings;
     self->error = (AmError){0};
     self->loaded = 0;

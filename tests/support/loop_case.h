@@ -207,7 +207,7 @@ static inline void loop_same_steps(const Program *a, const Program *b) {
 }
 
 /* The number of collectives in loops; a rank's allocation has the size in the plan. */
-static inline int32_t loop_inspect(const PlanContext *context, const Plan *plan, const AmRunReport *report) {
+static inline int32_t loop_inspect(const PlanContext *context, const Plan *plan, const RunReport *report) {
     Arena arena = {0};
     Assignment *assignment;
     Program *program, *other;
@@ -234,13 +234,13 @@ static inline int32_t loop_run(const char *path, const char *device, const char 
     Arena arena = {0};
     PlanContext *context;
     int32_t inside = 0;
-    AmRunReport report;
-    AmRunOptions options = {.steps = steps,
-                            .device = device,
-                            .comm = comm,
-                            .state_path = "random",
-                            .seed = 5,
-                            .outputs_path = outputs};
+    RunReport report;
+    RunOptions options = {.steps = steps,
+                          .device = device,
+                          .comm = comm,
+                          .state_path = "random",
+                          .seed = 5,
+                          .outputs_path = outputs};
     if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
     if (split.mesh) options.plan = make_plan(&arena, context, split.mesh, split.choose, split.seed);
     if (run_module(context, &options, &arena, &report, &error) != AM_OK)

@@ -27,7 +27,7 @@ typedef struct Losses {
     int64_t count;
 } Losses;
 
-static inline void note_loss(void *user, const AmRunStep *step) {
+static inline void note_loss(void *user, const RunStep *step) {
     Losses *losses = user;
     assert_int_equal(step->step, losses->count);
     if (losses->count < STEPS) losses->values[losses->count] = step->loss;
@@ -156,19 +156,19 @@ static inline void check_plan_by(const char *device, const char *comm, const cha
     AmError error = {0};
     PlanContext *context;
     Arena arena = {0};
-    AmRunReport report;
+    RunReport report;
     Losses losses = {0};
     double expected[STEPS];
     char final_path[64];
     snprintf(final_path, sizeof final_path, "test_runner_%d.safetensors", (int)getpid());
-    AmRunOptions options = {.steps = STEPS,
-                            .device = device,
-                            .comm = comm,
-                            .state_path = state,
-                            .data_path = data,
-                            .save_path = final_path,
-                            .on_step = note_loss,
-                            .user = &losses};
+    RunOptions options = {.steps = STEPS,
+                          .device = device,
+                          .comm = comm,
+                          .state_path = state,
+                          .data_path = data,
+                          .save_path = final_path,
+                          .on_step = note_loss,
+                          .user = &losses};
     if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
     if (split.mesh) options.plan = plan_of(&arena, context, &split);
     const char *mesh = split.mesh ? split.mesh : "one device";

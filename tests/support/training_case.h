@@ -50,25 +50,25 @@ static inline AmStatus training_run(World *world, AmError *error) {
     char path[512], state[512], data[512];
     PlanContext *context;
     Arena arena = {0};
-    AmRunReport report;
+    RunReport report;
     Losses losses = {0};
     const int32_t watch[] = {0};
     join(path, sizeof path, training.model, "model.hlo.pb");
     join(state, sizeof state, training.model, "state.npz");
     join(data, sizeof data, training.model, "data.npz");
-    AmRunOptions options = {.steps = training.steps,
-                            .world = world,
-                            .device = training.device,
-                            .comm = training.comm,
-                            .collectives = training.collectives,
-                            .state_path = state,
-                            .data_path = data,
-                            .watch = watch,
-                            .watch_count = 1,
-                            .save_path = training.saved,
-                            .interrupted = &training_interrupted,
-                            .on_step = note_loss,
-                            .user = &losses};
+    RunOptions options = {.steps = training.steps,
+                          .world = world,
+                          .device = training.device,
+                          .comm = training.comm,
+                          .collectives = training.collectives,
+                          .state_path = state,
+                          .data_path = data,
+                          .watch = watch,
+                          .watch_count = 1,
+                          .save_path = training.saved,
+                          .interrupted = &training_interrupted,
+                          .on_step = note_loss,
+                          .user = &losses};
     TRY(plan_context_read(&context, path, NULL, error));
     Plan *plan = training_plan(&arena, context);
     options.plan = plan;

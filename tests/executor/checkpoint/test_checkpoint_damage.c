@@ -38,8 +38,8 @@ static void open_files(Damage *self) {
 static int setup(void **state) {
     Damage *self = calloc(1, sizeof *self);
     checkpoint_case_open(&self->run, "exact_linear");
-    AmRunOptions options = {.plan = checkpoint_case_plan(&self->run, "x=2", 0),
-                            .checkpoint_path = self->run.folder};
+    RunOptions options = {.plan = checkpoint_case_plan(&self->run, "x=2", 0),
+                          .checkpoint_path = self->run.folder};
     assert_int_equal(checkpoint_case_run(&self->run, options, 2), AM_OK);
     open_files(self);
     *state = self;
@@ -137,7 +137,7 @@ static void test_every_length(void **state) {
 /* The only checkpoint: the run is refused, before any step, as the export is. */
 static void test_run_is_refused(void **state) {
     Damage *self = *state;
-    AmRunOptions options = {.checkpoint_path = self->run.folder, .resume = true};
+    RunOptions options = {.checkpoint_path = self->run.folder, .resume = true};
     const char *exported = "test_checkpoint_damage.safetensors";
     for (int f = 0; f < FILE_COUNT; f++) {
         const File *file = &self->files[f];
@@ -161,7 +161,7 @@ static void test_run_is_refused(void **state) {
 static void test_older_one_is_taken(void **state) {
     Damage *self = *state;
     CheckpointCase *run = &self->run;
-    AmRunOptions options = {.checkpoint_path = run->folder, .checkpoint_every = 2, .resume = true};
+    RunOptions options = {.checkpoint_path = run->folder, .checkpoint_every = 2, .resume = true};
     checkpoint_case_expect(run, NULL);
     assert_int_equal(checkpoint_case_run(run, options, 4), AM_OK);
     char path[512];

@@ -101,11 +101,11 @@ static int teardown(void **state) {
 
 /* A run of 2 steps that all goes well, then one to step 6 with the fault; returns its status. */
 static AmStatus run_with_fault(CheckpointCase *self, const Plan *plan, const Fault *fault, int at) {
-    AmRunOptions options = {.plan = plan,
-                            .checkpoint_path = self->folder,
-                            .checkpoint_every = 2,
-                            .checkpoint_keep = 1,
-                            .disk = &failing};
+    RunOptions options = {.plan = plan,
+                          .checkpoint_path = self->folder,
+                          .checkpoint_every = 2,
+                          .checkpoint_keep = 1,
+                          .disk = &failing};
     remove_folder(self->folder);
     assert_int_equal(checkpoint_case_run(self, options, 2), AM_OK);
     now.fault = fault;
@@ -119,7 +119,7 @@ static AmStatus run_with_fault(CheckpointCase *self, const Plan *plan, const Fau
 
 /* The remaining files resume, at the step of the last successful save or later. */
 static void check_resumes(CheckpointCase *self, const Plan *plan, const char *what, AmStatus before) {
-    AmRunOptions options = {.plan = plan, .checkpoint_path = self->folder, .resume = true, .disk = &failing};
+    RunOptions options = {.plan = plan, .checkpoint_path = self->folder, .resume = true, .disk = &failing};
     if (checkpoint_case_run(self, options, CHECKPOINT_STEPS) != AM_OK)
         fail_msg("%s: %s: %s", what, self->error.source, self->error.text);
     int64_t first = 0;

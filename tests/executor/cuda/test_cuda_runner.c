@@ -41,7 +41,7 @@ typedef struct Recorded {
     int32_t count;
 } Recorded;
 
-static void record(void *user, const AmRunStep *step) {
+static void record(void *user, const RunStep *step) {
     Recorded *self = user;
     const StandIn *stand = stand_in();
     self->steps[self->count++] = (Calls){.allocations = stand->count("cuMemAlloc"),
@@ -57,16 +57,16 @@ static void run(const char *path, const char *model, int64_t steps, Recorded *ca
     char state[512] = "random", data[512];
     PlanContext *context;
     Arena arena = {0};
-    AmRunReport report;
+    RunReport report;
     AmError error = {0};
     if (model) join(state, sizeof state, model, "state.npz");
     if (model) join(data, sizeof data, model, "data.npz");
-    AmRunOptions options = {.steps = steps,
-                            .device = "cuda",
-                            .state_path = state,
-                            .data_path = model ? data : NULL,
-                            .on_step = record,
-                            .user = calls};
+    RunOptions options = {.steps = steps,
+                          .device = "cuda",
+                          .state_path = state,
+                          .data_path = model ? data : NULL,
+                          .on_step = record,
+                          .user = calls};
     stand_in()->reset();
     if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
     if (run_module(context, &options, &arena, &report, &error) != AM_OK) fail_msg("%s", error.text);
@@ -101,9 +101,9 @@ static void run_text(const char *name, const char *device, const char *outputs) 
     char path[512];
     PlanContext *context;
     Arena arena = {0};
-    AmRunReport report;
+    RunReport report;
     AmError error = {0};
-    AmRunOptions options = {
+    RunOptions options = {
         .steps = 3, .device = device, .state_path = "random", .seed = 5, .outputs_path = outputs};
     snprintf(path, sizeof path, SOURCE_DIR "/tests/text/%s.hlo.txt", name);
     if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
@@ -167,9 +167,9 @@ static void test_a_model_that_does_not_fit(void **state) {
     char path[64];
     PlanContext *context;
     Arena arena = {0};
-    AmRunReport report;
+    RunReport report;
     AmError error = {0};
-    AmRunOptions options = {.steps = 1, .device = "cuda", .state_path = "random"};
+    RunOptions options = {.steps = 1, .device = "cuda", .state_path = "random"};
     snprintf(path, sizeof path, "test_cuda_runner_%d.hlo.txt", (int)getpid());
     assert_int_equal(file_write(path, module, sizeof module - 1, NULL), AM_OK);
     if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);

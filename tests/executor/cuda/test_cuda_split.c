@@ -66,13 +66,13 @@ static void test_a_lost_rank(void **state) {
     char path[512], data[512], weights[512];
     PlanContext *context;
     Arena arena = {0};
-    AmRunReport report;
+    RunReport report;
     AmError error = {0};
     if (!stand_in() || cuda_device_count() < 2) skip();
     join(path, sizeof path, "exact_linear", "model.hlo.pb");
     join(weights, sizeof weights, "exact_linear", "state.npz");
     join(data, sizeof data, "exact_linear", "data.npz");
-    AmRunOptions options = {
+    RunOptions options = {
         .steps = STEPS, .device = "cuda", .comm = "nccl", .state_path = weights, .data_path = data};
     if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
     options.plan = make_plan(&arena, context, "data=2", choose_batch, 0);

@@ -64,7 +64,7 @@ static void in_order_and_around(void **state) {
     FeedCase *self = *state;
     Feeds *feeds;
     save_arrays(self, "a.npz", 0);
-    AmRunOptions options = {.data_path = in_folder(self, "a.npz")};
+    RunOptions options = {.data_path = in_folder(self, "a.npz")};
     make_ranks(self, 2, 2);
     assert_int_equal(open_feeds(self, &feeds, &options), AM_OK);
     for (int32_t k = 0; k < PARAMETERS; k++) assert_true(feeds_has_batches(feeds, k));
@@ -87,7 +87,7 @@ enum { EPOCHS = 6, STEPS = 5 * EPOCHS };
 static void run_shuffled(FeedCase *self, int32_t parts, int32_t copies, uint64_t seed, int32_t prefetch,
                          int32_t (*examples)[BATCH]) {
     Feeds *feeds;
-    AmRunOptions options = {
+    RunOptions options = {
         .data_path = in_folder(self, "a.npz"), .shuffle = true, .seed = seed, .prefetch = prefetch};
     make_ranks(self, parts, copies);
     assert_int_equal(open_feeds(self, &feeds, &options), AM_OK);
@@ -143,7 +143,7 @@ static void positions(void **state) {
     run_shuffled(self, 1, 1, 4, 0, whole);
     for (int64_t done = 0; done < 12; done++) {
         Feeds *feeds;
-        AmRunOptions options = {.data_path = in_folder(self, "a.npz"), .shuffle = true, .seed = 4};
+        RunOptions options = {.data_path = in_folder(self, "a.npz"), .shuffle = true, .seed = 4};
         assert_int_equal(open_feeds(self, &feeds, &options), AM_OK);
         FeedPosition position = feeds_position(feeds, done);
         feeds_close(feeds);
@@ -179,7 +179,7 @@ static void bad_positions(void **state) {
     };
     Feeds *feeds;
     save_arrays(self, "a.npz", 0);
-    AmRunOptions options = {.data_path = in_folder(self, "a.npz"), .shuffle = true};
+    RunOptions options = {.data_path = in_folder(self, "a.npz"), .shuffle = true};
     make_ranks(self, 1, 1);
     assert_int_equal(open_feeds(self, &feeds, &options), AM_OK);
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
@@ -207,7 +207,7 @@ static void save_tokens(const FeedCase *self, const char *name, int32_t count, u
     assert_int_equal(file_write(in_folder(self, name), tokens, (size_t)count * 2, NULL), AM_OK);
 }
 
-static AmStatus open_tokens(FeedCase *self, Feeds **feeds, const char *option, AmRunOptions options) {
+static AmStatus open_tokens(FeedCase *self, Feeds **feeds, const char *option, RunOptions options) {
     static const char *paths[1];
     paths[0] = option;
     options.data_path = in_folder(self, "b.npz");
@@ -223,7 +223,7 @@ static void windows_of_tokens(void **state) {
     save_others(self);
     save_tokens(self, "a.bin", 64, 0);
     make_ranks(self, 2, 1);
-    assert_int_equal(open_tokens(self, &feeds, in_folder(self, "a.bin"), (AmRunOptions){0}), AM_OK);
+    assert_int_equal(open_tokens(self, &feeds, in_folder(self, "a.bin"), (RunOptions){0}), AM_OK);
     assert_true(feeds_has_batches(feeds, TOKENS) && !feeds_has_batches(feeds, X));
     assert_int_equal(feeds_start(feeds, &self->error), AM_OK);
     for (int64_t step = 0; step < 10; step++) {
@@ -249,14 +249,14 @@ static void tokens_by_name(void **state) {
     save_tokens(self, "a.bin", 64, 0);
     make_ranks(self, 1, 1);
     snprintf(option, sizeof option, "targets,tokens=%s", in_folder(self, "a.bin"));
-    assert_int_equal(open_tokens(self, &feeds, option, (AmRunOptions){0}), AM_OK);
+    assert_int_equal(open_tokens(self, &feeds, option, (RunOptions){0}), AM_OK);
     assert_int_equal(feeds_start(feeds, &self->error), AM_OK);
     assert_int_equal(take_all(self, feeds, 0), AM_OK);
     assert_int_equal(self->fed[0].targets[4], 4);
     assert_int_equal(self->fed[0].tokens[4], 5);
     feeds_close(feeds);
     snprintf(option, sizeof option, "tokens=%s", in_folder(self, "a.bin"));
-    assert_int_equal(open_tokens(self, &feeds, option, (AmRunOptions){.state_path = "random"}), AM_OK);
+    assert_int_equal(open_tokens(self, &feeds, option, (RunOptions){.state_path = "random"}), AM_OK);
     assert_int_equal(feeds_start(feeds, &self->error), AM_OK);
     assert_int_equal(take_all(self, feeds, 0), AM_OK);
     for (int32_t k = 0; k < BATCH * LENGTH; k++)
@@ -273,7 +273,7 @@ static void tokens_beyond_the_vocabulary(void **state) {
     make_ranks(self, 1, 1);
     for (int32_t k = 0; k < 2; k++) {
         Feeds *feeds;
-        assert_int_equal(open_tokens(self, &feeds, in_folder(self, "a.bin"), (AmRunOptions){0}), AM_OK);
+        assert_int_equal(open_tokens(self, &feeds, in_folder(self, "a.bin"), (RunOptions){0}), AM_OK);
         FeedPosition position = feeds_position(feeds, skipped[k]);
         assert_int_equal(feeds_seek(feeds, &position, &self->error), AM_OK);
         AmStatus status = feeds_start(feeds, &self->error);
@@ -293,8 +293,7 @@ static void file_that_changes(void **state) {
     save_others(self);
     save_tokens(self, "a.bin", 64, 0);
     make_ranks(self, 1, 1);
-    assert_int_equal(open_tokens(self, &feeds, in_folder(self, "a.bin"), (AmRunOptions){.prefetch = 1}),
-                     AM_OK);
+    assert_int_equal(open_tokens(self, &feeds, in_folder(self, "a.bin"), (RunOptions){.prefetch = 1}), AM_OK);
     assert_int_equal(feeds_start(feeds, &self->error), AM_OK);
     assert_int_equal(take_all(self, feeds, 0), AM_OK);
     assert_int_equal(truncate(in_folder(self, "a.bin"), 60), 0);
@@ -349,7 +348,7 @@ static void threads(void **state) {
         Receiver receivers[4];
         pthread_t thread[4];
         void *arguments[4][2];
-        AmRunOptions options = {.data_path = in_folder(self, "a.npz"), .prefetch = depth};
+        RunOptions options = {.data_path = in_folder(self, "a.npz"), .prefetch = depth};
         ActorGraphOptions of_graph = {.worker_count = 4, .steps = THREADED_STEPS};
         assert_int_equal(open_feeds(self, &feeds, &options), AM_OK);
         assert_int_equal(feeds_start(feeds, &self->error), AM_OK);
@@ -383,7 +382,7 @@ static void threads(void **state) {
 
 static void refused(FeedCase *self, const char *option, AmStatus expected, const char *message) {
     Feeds *feeds;
-    assert_int_equal(open_tokens(self, &feeds, option, (AmRunOptions){0}), expected);
+    assert_int_equal(open_tokens(self, &feeds, option, (RunOptions){0}), expected);
     if (!strstr(self->error.text, message)) fail_msg("'%s' is not '%s'", self->error.text, message);
 }
 
@@ -419,7 +418,7 @@ static void extra_arrays_are_named(void **state) {
     FeedCase *self = *state;
     Feeds *feeds;
     save_arrays(self, "a.npz", 7);
-    AmRunOptions options = {.data_path = in_folder(self, "a.npz")};
+    RunOptions options = {.data_path = in_folder(self, "a.npz")};
     make_ranks(self, 1, 1);
     assert_int_equal(open_feeds(self, &feeds, &options), AM_OK);
     feeds_close(feeds);

@@ -168,20 +168,20 @@ static bool run_random_plan(const PlanContext *context, const char *model, uint6
     char state[512], data[512];
     Arena arena = {0};
     AmError error = {0};
-    AmRunReport report;
+    RunReport report;
     Losses losses = {0};
     Text summary = {0};
     join(state, sizeof state, model, "state.npz");
     join(data, sizeof data, model, "data.npz");
     Plan *plan = random_plan(&arena, context, seed, &summary);
     keep_plan(plan, context, getenv("AUTOMAP_PLAN"));
-    AmRunOptions options = {.steps = RUN_STEPS,
-                            .plan = plan,
-                            .device = "cpu",
-                            .state_path = state,
-                            .data_path = data,
-                            .on_step = note_loss,
-                            .user = &losses};
+    RunOptions options = {.steps = RUN_STEPS,
+                          .plan = plan,
+                          .device = "cpu",
+                          .state_path = state,
+                          .data_path = data,
+                          .on_step = note_loss,
+                          .user = &losses};
     AmStatus status = run_module(context, &options, &arena, &report, &error);
     bool right = status == AM_OK && losses.count == RUN_STEPS;
     if (status != AM_OK) printf("WRONG %s, %s: %s\n", model, summary.data, error.text);

@@ -44,7 +44,7 @@ typedef struct Held {
     int64_t calls_at_end, bytes_at_end;
 } Held;
 
-static void note_memory(void *user, const AmRunStep *step) {
+static void note_memory(void *user, const RunStep *step) {
     Held *held = user;
     int64_t calls = atomic_load(&heap_calls), bytes = process_resident_bytes();
     held->steps = step->step + 1;
@@ -63,23 +63,23 @@ static void check_flat(const char *model, const char *mesh, int64_t steps, const
     PlanContext *context;
     Arena arena = {0};
     AmError error = {0};
-    AmRunReport report;
+    RunReport report;
     Held held = {0};
     join(path, sizeof path, model, "model.hlo.pb");
     join(state, sizeof state, model, "state.npz");
     join(data, sizeof data, model, "data.npz");
-    AmRunOptions options = {.steps = steps,
-                            .state_path = state,
-                            .data_path = data,
-                            .trace_path = trace_path,
-                            .trace_steps = 5,
-                            .on_step = note_memory,
-                            .user = &held};
+    RunOptions options = {.steps = steps,
+                          .state_path = state,
+                          .data_path = data,
+                          .trace_path = trace_path,
+                          .trace_steps = 5,
+                          .on_step = note_memory,
+                          .user = &held};
     if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
     const char *const held_out[] = {data};
     if (every > 0)
         options.evaluation =
-            (AmRunEvaluation){.context = context, .data_paths = held_out, .data_count = 1, .every = every};
+            (RunEvaluation){.context = context, .data_paths = held_out, .data_count = 1, .every = every};
     if (mesh) options.plan = make_plan(&arena, context, mesh, choose_batch, 0);
     if (run_module(context, &options, &arena, &report, &error) != AM_OK) fail_msg("%s", error.text);
     assert_int_equal(held.steps, steps);

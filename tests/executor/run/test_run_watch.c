@@ -13,7 +13,7 @@ typedef struct Fixture {
     PlanContext *context;
     Arena arena;
     AmWarnings warnings;
-    AmRunReport report;
+    RunReport report;
     AmError error;
     Losses losses;
     char data_path[64], save_path[64], trace_path[64];
@@ -64,15 +64,15 @@ static void write_data(Fixture *self, int64_t batch, float number) {
     for (int32_t k = 0; k < 2; k++) free(data[k]);
 }
 
-static AmStatus run(Fixture *self, const char *mesh, AmRunOnNan on_nan, int64_t steps) {
-    AmRunOptions options = {.steps = steps,
-                            .state_path = state_file,
-                            .data_path = self->data_path,
-                            .save_path = self->save_path,
-                            .on_nan = on_nan,
-                            .warnings = &self->warnings,
-                            .on_step = note_loss,
-                            .user = &self->losses};
+static AmStatus run(Fixture *self, const char *mesh, RunOnNan on_nan, int64_t steps) {
+    RunOptions options = {.steps = steps,
+                          .state_path = state_file,
+                          .data_path = self->data_path,
+                          .save_path = self->save_path,
+                          .on_nan = on_nan,
+                          .warnings = &self->warnings,
+                          .on_step = note_loss,
+                          .user = &self->losses};
     if (mesh) options.plan = make_plan(&self->arena, self->context, mesh, choose_batch, 0);
     memset(&self->losses, 0, sizeof self->losses);
     self->error = (AmError){0};
@@ -88,13 +88,13 @@ static void test_stops_and_saves_nothing(void **state) {
     write_data(self, 2, NAN);
     for (int m = 0; m < 3; m++) {
         for (int64_t steps = 3; steps <= 4; steps++) {
-            assert_int_equal(run(self, meshes[m], AM_RUN_STOP_ON_NAN, steps), AM_ERROR_RUNTIME);
+            assert_int_equal(run(self, meshes[m], RUN_STOP_ON_NAN, steps), AM_ERROR_RUNTIME);
             assert_non_null(strstr(self->error.text, "the loss of step 2 is not a number"));
             assert_int_equal(self->losses.count, 3);
             assert_true(isfinite(self->losses.values[1]) && isnan(self->losses.values[2]));
             assert_int_not_equal(access(self->save_path, F_OK), 0);
         }
-        assert_int_equal(run(self, meshes[m], AM_RUN_STOP_ON_NAN, 2), AM_OK);
+        assert_int_equal(run(self, meshes[m], RUN_STOP_ON_NAN, 2), AM_OK);
         assert_int_equal(access(self->save_path, F_OK), 0);
         unlink(self->save_path);
     }
@@ -103,7 +103,7 @@ static void test_stops_and_saves_nothing(void **state) {
 static void test_infinite_is_not_finite(void **state) {
     Fixture *self = *state;
     write_data(self, 1, INFINITY);
-    assert_int_equal(run(self, "data=2", AM_RUN_STOP_ON_NAN, 5), AM_ERROR_RUNTIME);
+    assert_int_equal(run(self, "data=2", RUN_STOP_ON_NAN, 5), AM_ERROR_RUNTIME);
     assert_non_null(strstr(self->error.text, "the loss of step 1 is "));
 }
 
@@ -111,7 +111,7 @@ static void test_goes_on_and_counts(void **state) {
     Fixture *self = *state;
     write_data(self, 2, NAN);
     for (int m = 0; m < 3; m++) {
-        assert_int_equal(run(self, meshes[m], AM_RUN_GO_ON_AFTER_NAN, 6), AM_OK);
+        assert_int_equal(run(self, meshes[m], RUN_GO_ON_AFTER_NAN, 6), AM_OK);
         assert_int_equal(self->report.steps, 6);
         assert_int_equal(self->report.not_finite_steps, 4);
         assert_int_equal(self->report.first_not_finite, 2);
@@ -166,12 +166,12 @@ static void test_the_ring_keeps_the_last(void **state) {
 static json_t *run_traced(Fixture *self, const char *mesh, int64_t steps, int64_t shown) {
     FileBytes bytes;
     json_t *root;
-    AmRunOptions options = {.steps = steps,
-                            .state_path = state_file,
-                            .data_path = data_file,
-                            .trace_path = self->trace_path,
-                            .trace_steps = shown,
-                            .warnings = &self->warnings};
+    RunOptions options = {.steps = steps,
+                          .state_path = state_file,
+                          .data_path = data_file,
+                          .trace_path = self->trace_path,
+                          .trace_steps = shown,
+                          .warnings = &self->warnings};
     if (mesh) options.plan = make_plan(&self->arena, self->context, mesh, choose_batch, 0);
     if (run_module(self->context, &options, &self->arena, &self->report, &self->error) != AM_OK)
         fail_msg("%s", self->error.text);

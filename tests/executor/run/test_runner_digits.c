@@ -9,7 +9,7 @@ typedef struct Grade {
     double right;
 } Grade;
 
-static void add_right(void *user, const AmRunStep *step) {
+static void add_right(void *user, const RunStep *step) {
     ((Grade *)user)->right += step->watched[0].values[0];
 }
 
@@ -17,16 +17,16 @@ static void test_digits(void **state) {
     (void)state;
     AmError error = {0};
     Arena arena = {0};
-    AmRunReport report;
+    RunReport report;
     PlanContext *train, *evaluate;
     char weights[64];
     snprintf(weights, sizeof weights, "test_runner_digits_%d.safetensors", (int)getpid());
     if (plan_context_read(&train, MODELS "mlp/model.hlo.pb", NULL, &error) != AM_OK)
         fail_msg("%s", error.text);
-    AmRunOptions options = {.steps = 22 * 20,
-                            .state_path = MODELS "mlp/state.npz",
-                            .data_path = DIGITS "train.npz",
-                            .save_path = weights};
+    RunOptions options = {.steps = 22 * 20,
+                          .state_path = MODELS "mlp/state.npz",
+                          .data_path = DIGITS "train.npz",
+                          .save_path = weights};
     options.plan = make_plan(&arena, train, "data=2", choose_batch, 0);
     if (run_module(train, &options, &arena, &report, &error) != AM_OK) fail_msg("%s", error.text);
     assert_true(report.last_loss < 0.2 * report.first_loss);
@@ -37,13 +37,13 @@ static void test_digits(void **state) {
         fail_msg("%s", error.text);
     const IrParameter *x = &evaluate->roles->parameters[6];
     int64_t batch = evaluate->canonical->instructions[x->instruction].shape.dimensions[0];
-    options = (AmRunOptions){.steps = 384 / batch,
-                             .state_path = weights,
-                             .data_path = DIGITS "test.npz",
-                             .watch = &watch,
-                             .watch_count = 1,
-                             .on_step = add_right,
-                             .user = &grade};
+    options = (RunOptions){.steps = 384 / batch,
+                           .state_path = weights,
+                           .data_path = DIGITS "test.npz",
+                           .watch = &watch,
+                           .watch_count = 1,
+                           .on_step = add_right,
+                           .user = &grade};
     if (run_module(evaluate, &options, &arena, &report, &error) != AM_OK) fail_msg("%s", error.text);
     assert_true(grade.right >= 0.96 * 384 && grade.right <= 384);
     unlink(weights);

@@ -11,7 +11,7 @@ typedef struct Fixture {
     PlanContext *context;
     Arena arena;
     AmWarnings warnings;
-    AmRunReport report;
+    RunReport report;
     AmError error;
     Losses losses;
     char path[64];
@@ -35,7 +35,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-static AmStatus run(Fixture *self, AmRunOptions options) {
+static AmStatus run(Fixture *self, RunOptions options) {
     options.warnings = &self->warnings;
     if (!options.on_step) {
         options.on_step = note_loss;
@@ -46,7 +46,7 @@ static AmStatus run(Fixture *self, AmRunOptions options) {
 
 static void test_missing_parameter_is_named(void **state) {
     Fixture *self = *state;
-    AmRunOptions options = {.steps = 1, .state_path = state_file};
+    RunOptions options = {.steps = 1, .state_path = state_file};
     assert_int_equal(run(self, options), AM_ERROR_INPUT);
     assert_non_null(strstr(self->error.text, "no array named \"x\""));
 }
@@ -63,7 +63,7 @@ static void write_x(Fixture *self, Dtype type, int32_t rank, const int64_t *x_di
 static void test_shape_mismatch_names_both(void **state) {
     Fixture *self = *state;
     write_x(self, DTYPE_F32, 3, (int64_t[]){4, 16, 63}, 4);
-    AmRunOptions options = {.steps = 1, .state_path = state_file, .data_path = self->path};
+    RunOptions options = {.steps = 1, .state_path = state_file, .data_path = self->path};
     assert_int_equal(run(self, options), AM_ERROR_INPUT);
     assert_non_null(strstr(self->error.text, "f32[4,16,63]"));
     assert_non_null(strstr(self->error.text, "f32[16,64]"));
@@ -72,7 +72,7 @@ static void test_shape_mismatch_names_both(void **state) {
 static void test_type_mismatch(void **state) {
     Fixture *self = *state;
     write_x(self, DTYPE_S32, 2, (int64_t[]){16, 64}, 1);
-    AmRunOptions options = {.steps = 1, .state_path = state_file, .data_path = self->path};
+    RunOptions options = {.steps = 1, .state_path = state_file, .data_path = self->path};
     assert_int_equal(run(self, options), AM_ERROR_INPUT);
     assert_non_null(strstr(self->error.text, "s32[16,64]"));
 }
@@ -81,7 +81,7 @@ static void test_type_mismatch(void **state) {
 static void test_first_dimension_is_cut(void **state) {
     Fixture *self = *state;
     write_x(self, DTYPE_F32, 2, (int64_t[]){40, 64}, 2);
-    AmRunOptions options = {.steps = 3, .state_path = state_file, .data_path = self->path};
+    RunOptions options = {.steps = 3, .state_path = state_file, .data_path = self->path};
     assert_int_equal(run(self, options), AM_OK);
     assert_int_equal(self->warnings.count, 1);
     assert_non_null(strstr(self->warnings.texts[0], "last 8 examples of 'x'"));
@@ -90,7 +90,7 @@ static void test_first_dimension_is_cut(void **state) {
 static void test_numbers_of_batches_must_agree(void **state) {
     Fixture *self = *state;
     write_x(self, DTYPE_F32, 3, (int64_t[]){2, 16, 64}, 7);
-    AmRunOptions options = {.steps = 1, .state_path = state_file, .data_path = self->path};
+    RunOptions options = {.steps = 1, .state_path = state_file, .data_path = self->path};
     assert_int_equal(run(self, options), AM_ERROR_INPUT);
     assert_non_null(strstr(self->error.text, "2 batches"));
     assert_non_null(strstr(self->error.text, "7"));
@@ -99,7 +99,7 @@ static void test_numbers_of_batches_must_agree(void **state) {
 /* The same values whatever the split; labels stay below the number of classes. */
 static void test_drawn_state_does_not_depend_on_the_split(void **state) {
     Fixture *self = *state;
-    AmRunOptions options = {.steps = 3, .state_path = "random", .seed = 7};
+    RunOptions options = {.steps = 3, .state_path = "random", .seed = 7};
     assert_int_equal(run(self, options), AM_OK);
     Losses alone = self->losses;
     memset(&self->losses, 0, sizeof self->losses);
@@ -117,7 +117,7 @@ typedef struct Seen {
     int32_t steps;
 } Seen;
 
-static void note_watched(void *user, const AmRunStep *step) {
+static void note_watched(void *user, const RunStep *step) {
     Seen *seen = user;
     assert_int_equal(step->watched_count, 1);
     assert_int_equal(step->watched[0].count, 32);
@@ -131,14 +131,14 @@ static void test_watched_and_saved_outputs(void **state) {
     Fixture *self = *state;
     Seen seen = {0};
     int32_t watch = 0;
-    AmRunOptions options = {.steps = 1,
-                            .state_path = state_file,
-                            .data_path = data_file,
-                            .watch = &watch,
-                            .watch_count = 1,
-                            .outputs_path = self->path,
-                            .on_step = note_watched,
-                            .user = &seen};
+    RunOptions options = {.steps = 1,
+                          .state_path = state_file,
+                          .data_path = data_file,
+                          .watch = &watch,
+                          .watch_count = 1,
+                          .outputs_path = self->path,
+                          .on_step = note_watched,
+                          .user = &seen};
     options.plan = make_plan(&self->arena, self->context, "data=2", choose_batch, 0);
     assert_int_equal(run(self, options), AM_OK);
     ArrayFile file;
@@ -155,7 +155,7 @@ static void test_watched_and_saved_outputs(void **state) {
 static void test_scratch_memory_is_told_apart(void **state) {
     Fixture *self = *state;
     Program *program;
-    AmRunOptions options = {.steps = 1, .state_path = state_file, .data_path = data_file};
+    RunOptions options = {.steps = 1, .state_path = state_file, .data_path = data_file};
     assert_int_equal(run(self, options), AM_OK);
     assert_int_equal(plan_lower_whole(&program, &self->arena, self->context, &self->error), AM_OK);
     for (int32_t k = 0; k < program->update_count; k++) assert_true(program->updates[k].in_place);
@@ -167,7 +167,7 @@ static void test_scratch_memory_is_told_apart(void **state) {
 static void test_unknown_output(void **state) {
     Fixture *self = *state;
     int32_t watch = 7;
-    AmRunOptions options = {
+    RunOptions options = {
         .steps = 1, .state_path = state_file, .data_path = data_file, .watch = &watch, .watch_count = 1};
     assert_int_equal(run(self, options), AM_ERROR_USAGE);
     assert_non_null(strstr(self->error.text, "output[7]"));
@@ -177,14 +177,14 @@ static void test_interruption(void **state) {
     Fixture *self = *state;
     Seen seen = {0};
     int32_t watch = 0;
-    AmRunOptions options = {.steps = 100,
-                            .state_path = state_file,
-                            .data_path = data_file,
-                            .watch = &watch,
-                            .watch_count = 1,
-                            .interrupted = &seen.stop,
-                            .on_step = note_watched,
-                            .user = &seen};
+    RunOptions options = {.steps = 100,
+                          .state_path = state_file,
+                          .data_path = data_file,
+                          .watch = &watch,
+                          .watch_count = 1,
+                          .interrupted = &seen.stop,
+                          .on_step = note_watched,
+                          .user = &seen};
     options.plan = make_plan(&self->arena, self->context, "data=2", choose_batch, 0);
     assert_int_equal(run(self, options), AM_INTERRUPTED);
     assert_int_equal(seen.steps, 2);
@@ -202,7 +202,7 @@ static void test_operator_without_kernel(void **state) {
     PlanContext *context;
     assert_int_equal(file_write(self->path, module, sizeof module - 1, &self->error), AM_OK);
     assert_int_equal(plan_context_read(&context, self->path, NULL, &self->error), AM_OK);
-    AmRunOptions options = {.steps = 1, .state_path = "random"};
+    RunOptions options = {.steps = 1, .state_path = "random"};
     assert_int_equal(run_module(context, &options, &self->arena, &self->report, &self->error),
                      AM_ERROR_INPUT);
     assert_non_null(strstr(self->error.text, "'custom-call' (instruction c at model.py:12)"));
