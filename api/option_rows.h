@@ -33,12 +33,12 @@
         RULE_PIN)                                                                                           \
     ROW("keep-shardings", NULL, "shardings of the module kept in every plan", false, RULE_SWITCH)           \
     ROW("even", NULL, "equal contiguous shards, of one stage unless --space hybrid", false, RULE_SWITCH)    \
-    ROW("no-exceptions", NULL, "no overrides for single operators", false, RULE_SWITCH)
+    ROW("no-overrides", NULL, "no overrides for single operators", false, RULE_SWITCH)
 
 #define SEARCH_METHOD_ROWS(ROW)                                                                           \
     ROW("searcher", "NAME", "anneal (default), dqn, greedy, exact, exhaustive, random or agent", false,   \
         RULE_CHOICE(OPTION_SEARCHERS))                                                                    \
-    ROW("expert", "NAME", "only this baseline, priced (the names are below)", false,                      \
+    ROW("baseline", "NAME", "only this baseline, priced (the names are below)", false,                    \
         RULE_CHOICE(OPTION_BASELINES))                                                                    \
     ROW("no-seeds", NULL, "no start from baselines and screened estimates", false, RULE_SWITCH)           \
     ROW("no-polish", NULL, "no local improvement of the searcher's plans", false, RULE_SWITCH)            \

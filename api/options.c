@@ -144,7 +144,15 @@ static bool is_key(const char *given, const char *key) {
     return *given == *key;
 }
 
+const char *option_present_key(const char *key) {
+    static const char *const earlier[][2] = {{"expert", "baseline"}, {"no-exceptions", "no-overrides"}};
+    for (size_t k = 0; k < sizeof earlier / sizeof *earlier; k++)
+        if (is_key(key, earlier[k][0])) return earlier[k][1];
+    return key;
+}
+
 static int32_t find_row(const OptionRow *rows, const char *key) {
+    key = option_present_key(key);
     for (int32_t k = 0; rows[k].key; k++)
         if (is_key(key, rows[k].key)) return k;
     return -1;
@@ -254,6 +262,7 @@ static AmStatus set_option(AmOptions *options, const char *key, const char *valu
     const OptionRow *row = &rows[k];
     bool is_switch = row->rule.kind == OPTION_SWITCH;
     if (is_switch && !value) value = "true";
+    if (value && strcmp(row->key, "searcher") == 0) value = option_present_key(value);
     if (value) {
         char name[64];
         snprintf(name, sizeof name, "%s%s", options->dashes, row->key);

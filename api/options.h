@@ -66,6 +66,9 @@ struct AmOptions {
 /* The table of a command, which ends with a row without a key; NULL for an unknown command. */
 const OptionRow *option_table(AmCommand command);
 
+/* The key that replaces an earlier one, which is still accepted; other keys as they are. */
+const char *option_present_key(const char *key);
+
 /* The names that a row's rule accepts; NULL beyond the last, and for a row without a list. */
 const char *option_choice_name(const OptionRow *row, int32_t k);
 

@@ -187,7 +187,7 @@ static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error
     if (profile) TRY(attach_profile(job, profile, error));
     TRY(choose_layers(job, path, error));
     if (path && search->searcher == SEARCHER_BASELINE)
-        return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: --expert %s starts from no plan",
+        return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: --baseline %s starts from no plan",
                        search->called);
     if (path && search->searcher == SEARCHER_RANDOM)
         return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: --searcher random starts from no plan");

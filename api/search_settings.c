@@ -37,7 +37,7 @@ static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmE
     bool is_learned = option_has(options, "policy") || option_has(options, "device");
     if (is_learned || objective == OBJECTIVE_PAPER) searcher = SEARCHER_DQN;
     option_choice(options, "searcher", &searcher);
-    option_choice(options, "expert", &baseline);
+    option_choice(options, "baseline", &baseline);
     option_choice(options, "device", &device);
     option_number(options, "seconds", &search->seconds);
     option_number(options, "memory-fraction", &search->memory_fraction);
@@ -45,14 +45,14 @@ static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmE
     search->evaluations =
         objective == OBJECTIVE_PAPER ? SEARCH_PAPER_EPISODES : search_default_evaluations((Searcher)searcher);
     option_integer(options, "evaluations", &search->evaluations);
-    if (option_has(options, "expert") && !option_has(options, "searcher")) searcher = SEARCHER_BASELINE;
-    if (searcher == SEARCHER_BASELINE && !option_has(options, "expert"))
+    if (option_has(options, "baseline") && !option_has(options, "searcher")) searcher = SEARCHER_BASELINE;
+    if (searcher == SEARCHER_BASELINE && !option_has(options, "baseline"))
         return am_fail(error, AM_ERROR_USAGE, "",
-                       "--searcher expert prices one baseline: expected --expert NAME");
-    if (searcher != SEARCHER_BASELINE && option_has(options, "expert"))
+                       "--searcher baseline prices one baseline: expected --baseline NAME");
+    if (searcher != SEARCHER_BASELINE && option_has(options, "baseline"))
         return am_fail(error, AM_ERROR_USAGE, "",
-                       "--expert %s prices one baseline: --searcher %s does not apply",
-                       option_text(options, "expert"), searcher_name((Searcher)searcher));
+                       "--baseline %s prices one baseline: --searcher %s does not apply",
+                       option_text(options, "baseline"), searcher_name((Searcher)searcher));
     if (option_has(options, "evaluations") && searcher == SEARCHER_EXHAUSTIVE)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--searcher exhaustive prices every plan: --evaluations does not apply");
@@ -63,7 +63,7 @@ static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmE
     TRY(dqn_device_check((DqnDevice)device, error));
     search->agent = option_text(options, "agent");
     search->is_even = option_has(options, "even") || target_row(search->target)->has_equal_shards;
-    search->no_overrides = option_has(options, "no-exceptions");
+    search->no_overrides = option_has(options, "no-overrides");
     search->policy = option_text(options, "policy");
     if (search->policy && searcher != SEARCHER_DQN)
         return am_fail(error, AM_ERROR_USAGE, "", "--policy is the policy of --searcher dqn, not of %s",
@@ -257,7 +257,7 @@ json_t *search_settings_to_json(const SearchSettings *settings, const AmOptions 
                                "memory_fraction", search->memory_fraction, "mesh", search->mesh);
     if (!object) return NULL;
     if (search->searcher == SEARCHER_BASELINE)
-        json_object_set_new(object, "expert", json_string(baseline_name(search->baseline)));
+        json_object_set_new(object, "baseline", json_string(baseline_name(search->baseline)));
     if (search->objective != OBJECTIVE_TIME)
         json_object_set_new(object, "objective", json_string(search_objective_name(search->objective)));
     if (search->target != TARGET_AUTOMAP)
@@ -268,7 +268,7 @@ json_t *search_settings_to_json(const SearchSettings *settings, const AmOptions 
     if (pins) json_object_set_new(object, "pins", pins);
     if (search->kept) json_object_set_new(object, "keep_shardings", json_true());
     if (search->is_even) json_object_set_new(object, "even", json_true());
-    if (search->no_overrides) json_object_set_new(object, "no_exceptions", json_true());
+    if (search->no_overrides) json_object_set_new(object, "no_overrides", json_true());
     if (search->policy) json_object_set_new(object, "policy", plan_string_to_json(search->policy));
     if (search->no_seeds) json_object_set_new(object, "no_seeds", json_true());
     if (search->no_polish) json_object_set_new(object, "no_polish", json_true());

@@ -208,8 +208,8 @@ static json_t *to_json(const Sweep *sweep) {
     return json_pack("{s:s, s:s, s:i, s:I, s:o, s:s?, s:{s:f, s:f, s:f, s:f, s:f, s:f}}", "module",
                      sweep->module_name, "cluster", sweep->cluster_name, "devices", sweep->device_count,
                      "batch", (json_int_t)sweep->batch, "strategies", rows, "refusal", sweep->refusal,
-                     "seconds", "wall", sweep->wall_seconds, "split", sweep->seconds.split, "recipe",
-                     sweep->seconds.recipe, "lower", sweep->seconds.lower, "price", sweep->seconds.price,
+                     "seconds", "wall", sweep->wall_seconds, "split", sweep->seconds.split, "baseline",
+                     sweep->seconds.baseline, "lower", sweep->seconds.lower, "price", sweep->seconds.price,
                      "simulate", sweep->seconds.simulate);
 }
 

@@ -3,7 +3,7 @@
  * DistSim simulates these in 140 ms (table 3; one thread is assumed), after what each device runs has been
  * generated and profiled. So two figures are set beside that: "simulate" is the same work here, from lowered
  * and priced programs to step times; with "price" the costs of all their operators, collectives and transfers
- * are found as well. What leads there (rewriting the module in micro-batches, the recipes, lowering every
+ * are found as well. What leads there (rewriting the module in micro-batches, the baselines, lowering every
  * stage of 23,000 instructions) is listed apart. All figures are processor milliseconds of all threads
  * together, the least of three sweeps; "wall" is by the clock.
  */
@@ -26,7 +26,7 @@ static double least(double a, double b) {
 /* The least of each part by itself. */
 static void keep_least(Sweep *best, const Sweep *found) {
     best->seconds.split = least(best->seconds.split, found->seconds.split);
-    best->seconds.recipe = least(best->seconds.recipe, found->seconds.recipe);
+    best->seconds.baseline = least(best->seconds.baseline, found->seconds.baseline);
     best->seconds.lower = least(best->seconds.lower, found->seconds.lower);
     best->seconds.price = least(best->seconds.price, found->seconds.price);
     best->seconds.simulate = least(best->seconds.simulate, found->seconds.simulate);
@@ -58,7 +58,7 @@ static AmStatus run(AmError *error) {
         printf("simulate          %9.2f   (limit 50, DistSim 140)\n", 1e3 * seconds->simulate);
         printf("price + simulate  %9.2f\n", 1e3 * (seconds->price + seconds->simulate));
         printf("lower             %9.2f\n", 1e3 * seconds->lower);
-        printf("recipes           %9.2f\n", 1e3 * seconds->recipe);
+        printf("baselines         %9.2f\n", 1e3 * seconds->baseline);
         printf("micro-batches     %9.2f\n", 1e3 * seconds->split);
         printf("wall              %9.2f\n", 1e3 * best.wall_seconds);
     }

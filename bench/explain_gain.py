@@ -41,10 +41,10 @@ def changes(explanation):
         seconds, peak = decision.get("seconds_without"), decision.get("peak_bytes_without")
         fits = peak is not None and peak <= most  # explain says so of the other changes alone
         yield f"without a decision of stage {decision['stage']}", {"step_seconds": seconds, "fits": fits}
-    for exception in explanation["exceptions"]:
+    for exception in explanation["overrides"]:
         yield f"without an override of stage {exception['stage']}", exception.get("without") or {}
-    if explanation.get("without_exceptions"):
-        yield "without overrides", explanation["without_exceptions"]
+    if explanation.get("without_overrides"):
+        yield "without overrides", explanation["without_overrides"]
 
 
 def run(automap, model, cluster, options, plan, limit):

@@ -52,7 +52,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             automap_jax.export(step, (state, *data), folder)
             found, took = search(pathlib.Path(folder) / "model.hlo.pb", cluster)
-        experts = {name: seconds for name, seconds in found["expert"].items() if seconds}
+        experts = {name: seconds for name, seconds in found["baselines"].items() if seconds}
         best, ours = min(experts, key=experts.get), found["step_seconds"]
         slower += ours > experts[best]
         print(kind, milliseconds(ours), milliseconds(experts[best]), best, milliseconds(experts.get("data_parallel")),

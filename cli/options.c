@@ -36,8 +36,15 @@ static const CliOption *find_in(const CliOption *options, const char *name, size
 /* Returns the option that the word names, up to an equals sign, or NULL. */
 static const CliOption *find_option(const CliCommand *command, const char *word) {
     size_t length = strcspn(word, "=");
+    char name[64];
     const CliOption *option = find_in(command->options, word, length);
-    return option ? option : find_in(cli_common_options, word, length);
+    if (!option) option = find_in(cli_common_options, word, length);
+    if (option || length < 3 || length >= sizeof name) return option;
+    snprintf(name, sizeof name, "--%.*s", (int)length - 2, word + 2);
+    const char *present = option_present_key(name + 2);
+    if (present == name + 2) return NULL;
+    snprintf(name, sizeof name, "--%s", present);
+    return find_in(command->options, name, strlen(name));
 }
 
 static AmStatus usage_error(const Cli *cli, AmError *error, const char *text, const char *what) {

@@ -163,8 +163,8 @@ static AmStatus add_pipeline_baselines(Round *self, AmError *error) {
     bool has_time = options->seconds == 0 && !result->interrupted && search->cluster->device_count > 1;
     if (has_time && !(is_large(search) && (search->budget.is_cut || options->is_trial)))
         return search_add_pipeline_baselines(result, self->search, is_large(search), options, error);
-    result->baselines[BASELINE_EVEN_PIPELINE].reason = "not priced here: --expert even_pipeline does";
-    result->baselines[BASELINE_MEGATRON_3D].reason = "not priced here: --expert megatron_3d does";
+    result->baselines[BASELINE_EVEN_PIPELINE].reason = "not priced here: --baseline even_pipeline does";
+    result->baselines[BASELINE_MEGATRON_3D].reason = "not priced here: --baseline megatron_3d does";
     return AM_OK;
 }
 

@@ -336,8 +336,9 @@ static json_t *result_to_json(Searched *self, const char *summary) {
         number_or_null(plan->bound_seconds), "bound", plan->bound, "gap", number_or_null(gap_of(plan)),
         "model_gap", number_or_null(self->plan->result.model_gap), "searcher", plan->searcher, "space",
         plan->space, "evaluations", (json_int_t)self->plan->result.evaluations, "search_seconds",
-        self->plan->result.search_seconds, "import_seconds", self->import_seconds, "expert", baselines,
-        "expert_reasons", reasons, "devices", devices_to_json(self), "summary", plan_string_to_json(summary));
+        self->plan->result.search_seconds, "import_seconds", self->import_seconds, "baselines", baselines,
+        "baseline_reasons", reasons, "devices", devices_to_json(self), "summary",
+        plan_string_to_json(summary));
     json_t *found = root ? json_object() : NULL;
     for (int32_t k = 1; k < PLAN_ORIGIN_COUNT && found; k++)
         if (plan->found_seconds[k] > 0)
@@ -551,7 +552,7 @@ const CliCommand CLI_SEARCH = {
     .most_arguments = 1,
     .options = options,
     .notes = "The plan is written to -o (default: MODEL's stem + .plan.json).\n"
-             "--expert: data_parallel, megatron, megatron_sequence, zero1, zero2, zero3 (or fsdp), "
+             "--baseline: data_parallel, megatron, megatron_sequence, zero1, zero2, zero3 (or fsdp), "
              "megatron_zero1,\n"
              "megatron_zero2, megatron_zero3, context_zero3, even_pipeline, megatron_3d.\n"
              "--evaluations: " VALUE_OF(

@@ -1,4 +1,4 @@
-/* Renumbers the instructions and parameters of a parsed plan.
+/* Renames the keys of earlier versions, and renumbers the instructions and parameters of a parsed plan.
  *
  * Both modules have the same instructions in the same order once unused parameters are left out. So a number
  * of the plan's module is first the rank among the used ones, then the number of that rank in the other
@@ -131,15 +131,58 @@ static void adapt_stage(json_t *stage, const Adapter *self) {
     adapt_ranges(json_object_get(stage, "ranges"), self);
     adapt_ranges(json_object_get(stage, "recompute"), self);
     adapt_numbers(json_object_get(stage, "saved"), self);
-    adapt_instructions(json_object_get(stage, "exceptions"), self);
-    adapt_instructions(json_object_get(stage, "boxing"), self);
-    json_object_foreach(json_object_get(stage, "lists"), axis, entries) {
+    adapt_instructions(json_object_get(stage, "overrides"), self);
+    adapt_instructions(json_object_get(stage, "reshards"), self);
+    json_object_foreach(json_object_get(stage, "axis_priorities"), axis, entries) {
         for (size_t k = 0; k < json_array_size(entries);) {
             json_t *class = json_object_get(json_array_get(entries, k), "class");
             if (adapt_class(class, self)) k++;
             else json_array_remove(entries, k);
         }
     }
+}
+
+/* Renames the keys of a stage; returns whether it had any of an earlier version. */
+static bool rename_keys(json_t *stage) {
+    static const char *const names[][2] = {
+        {"lists", "axis_priorities"}, {"exceptions", "overrides"}, {"boxing", "reshards"}};
+    bool is_renamed = false;
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        json_t *value = json_object_get(stage, names[k][0]);
+        if (!value || json_object_get(stage, names[k][1])) continue;
+        json_object_set(stage, names[k][1], value);
+        json_object_del(stage, names[k][0]);
+        is_renamed = true;
+    }
+    json_t *reshard;
+    size_t k;
+    json_array_foreach(json_object_get(stage, "reshards"), k, reshard) {
+        const char *place = json_string_value(json_object_get(reshard, "place"));
+        if (!place || strcmp(place, "redone") != 0) continue;
+        json_object_set_new(reshard, "place", json_string("repeated"));
+        is_renamed = true;
+    }
+    return is_renamed;
+}
+
+/* Notes the hash of changed decisions, for which the prediction stays valid; `before`: theirs until now. */
+static AmStatus keep_prediction(json_t *root, const char *before, AmError *error) {
+    char after[65];
+    json_t *predicted = json_object_get(root, "predicted");
+    const char *of = json_string_value(json_object_get(predicted, "of"));
+    TRY(plan_decided_sha256(after, root, error));
+    if (of && strcmp(of, before) == 0) json_object_set_new(predicted, "of", json_string(after));
+    return AM_OK;
+}
+
+AmStatus plan_rename_keys(json_t *root, AmError *error) {
+    char before[65];
+    json_t *stage;
+    size_t s;
+    bool is_renamed = false;
+    TRY(plan_decided_sha256(before, root, error));
+    json_array_foreach(json_object_get(root, "stages"), s, stage) is_renamed |= rename_keys(stage);
+    return is_renamed ? keep_prediction(root, before, error) : AM_OK;
 }
 
 json_t *plan_structure_to_json(const PlanContext *whole) {
@@ -158,17 +201,14 @@ json_t *plan_structure_to_json(const PlanContext *whole) {
 
 /* Renumbers all stages and removes the derived parts. The prediction stays valid. */
 static AmStatus adapt_all(json_t *root, const Adapter *self, AmError *error) {
-    char before[65], after[65];
-    json_t *stage, *predicted = json_object_get(root, "predicted");
-    const char *of = json_string_value(json_object_get(predicted, "of"));
+    char before[65];
+    json_t *stage;
     size_t s;
     TRY(plan_decided_sha256(before, root, error));
     json_array_foreach(json_object_get(root, "stages"), s, stage) adapt_stage(stage, self);
     json_object_del(root, "parameters");
     json_object_del(root, "decisions");
-    TRY(plan_decided_sha256(after, root, error));
-    if (of && strcmp(of, before) == 0) json_object_set_new(predicted, "of", json_string(after));
-    return AM_OK;
+    return keep_prediction(root, before, error);
 }
 
 AmStatus plan_adapt(json_t *root, const PlanContext *whole, const char *source, AmError *error) {

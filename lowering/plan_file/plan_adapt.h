@@ -1,4 +1,5 @@
-/* Plans for a module that differs from the plan's own in donations and unused parameters only.
+/* Plans of earlier versions, and plans for a module that differs from the plan's own in donations and unused
+ * parameters only.
  *
  * JAX drops parameters that nothing reads (keep_unused=False) and XLA notes donations in the module, so that
  * the dump of a step and its export have different hashes. Both have one structure hash; the numbers of
@@ -11,6 +12,9 @@
 
 /* Returns the value of $.module.structure, or NULL without memory. */
 json_t *plan_structure_to_json(const PlanContext *whole);
+
+/* Renames the keys that stages of earlier versions have: lists, exceptions, boxing. */
+AmStatus plan_rename_keys(json_t *root, AmError *error);
 
 /* Renumbers the parsed plan `root` for `whole` if their structure hashes agree and their sha256 differ.
  * AM_ERROR_INPUT names a faulty $.module.structure. */

@@ -237,9 +237,9 @@ static AmStatus read_overrides(const Reader *self, PlanStage *stage, json_t *lis
     stage->overrides = ARENA_ARRAY(self->arena, PlanOverride, stage->override_count + 1);
     if (!stage->overrides || !seen) return am_fail_memory(self->error, stage->override_count);
     if (stage->override_count > self->context->rules->count)
-        return refuse(self, where, "more exceptions than the module has instructions");
+        return refuse(self, where, "more overrides than the module has instructions");
     for (int32_t k = 0; k < stage->override_count; k++) {
-        const char *at = where_of(self, "%s.exceptions[%d]", where, k);
+        const char *at = where_of(self, "%s.overrides[%d]", where, k);
         TRY(read_override(self, &stage->overrides[k], json_array_get(list, (size_t)k), &stage->mesh, at));
         TRY(check_once(self, seen, stage->overrides[k].instruction, at));
     }
@@ -250,13 +250,13 @@ static AmStatus read_reshard(const Reader *self, PlanStage *stage, json_t *list,
     static const char *const keys[] = {"instruction", "place", NULL};
     stage->reshard_count = (int32_t)json_array_size(list);
     if (stage->reshard_count > self->context->rules->count)
-        return refuse(self, where, "more places of boxing than the module has instructions");
+        return refuse(self, where, "more reshards than the module has instructions");
     stage->reshard = ARENA_ARRAY(self->arena, PlanReshard, stage->reshard_count + 1);
     bool *seen = ARENA_ARRAY(self->arena, bool, self->context->rules->count + 1);
     if (!stage->reshard || !seen) return am_fail_memory(self->error, stage->reshard_count);
     for (int32_t k = 0; k < stage->reshard_count; k++) {
         json_t *object = json_array_get(list, (size_t)k);
-        const char *at = where_of(self, "%s.boxing[%d]", where, k), *name;
+        const char *at = where_of(self, "%s.reshards[%d]", where, k), *name;
         int64_t instruction;
         int32_t place = 0;
         if (!json_is_object(object)) return refuse(self, at, "expected an object");
@@ -265,7 +265,7 @@ static AmStatus read_reshard(const Reader *self, PlanStage *stage, json_t *list,
         TRY(check_once(self, seen, (int32_t)instruction, at));
         TRY(json_get_string(&name, object, "place", self->source, at, self->error));
         while (place < PLAN_PLACES && strcmp(name, plan_place_name((PlanPlace)place)) != 0) place++;
-        if (place == PLAN_PLACES) return refuse(self, at, "expected \"before\", \"kept\" or \"redone\"");
+        if (place == PLAN_PLACES) return refuse(self, at, "expected \"before\", \"kept\" or \"repeated\"");
         stage->reshard[k] = (PlanReshard){.instruction = (int32_t)instruction, .place = (PlanPlace)place};
     }
     return AM_OK;
@@ -328,18 +328,18 @@ static AmStatus get_list(json_t **list, const Reader *self, json_t *object, cons
 
 static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object, bool *covered,
                            const char *where) {
-    static const char *const keys[] = {"ranges",     "devices",        "mesh",      "lists",
-                                       "exceptions", "boxing",         "recompute", "saved",
-                                       "even",       "keeps_gathered", NULL};
+    static const char *const keys[] = {"ranges",    "devices",        "mesh",      "axis_priorities",
+                                       "overrides", "reshards",       "recompute", "saved",
+                                       "even",      "keeps_gathered", NULL};
     json_t *ranges, *devices, *axes, *lists, *overrides, *reshard, *recompute, *saved;
     if (!json_is_object(object)) return refuse(self, where, "expected an object");
     TRY(json_only_keys(object, keys, self->source, where, self->error));
     TRY(json_get_array(&ranges, object, "ranges", self->source, where, self->error));
     TRY(json_get_array(&devices, object, "devices", self->source, where, self->error));
     TRY(json_get_array(&axes, object, "mesh", self->source, where, self->error));
-    TRY(json_get_object(&lists, object, "lists", self->source, where, self->error));
-    TRY(get_list(&overrides, self, object, "exceptions", where));
-    TRY(get_list(&reshard, self, object, "boxing", where));
+    TRY(json_get_object(&lists, object, "axis_priorities", self->source, where, self->error));
+    TRY(get_list(&overrides, self, object, "overrides", where));
+    TRY(get_list(&reshard, self, object, "reshards", where));
     TRY(get_list(&recompute, self, object, "recompute", where));
     TRY(get_list(&saved, self, object, "saved", where));
     const json_t *even = json_object_get(object, "even");
@@ -352,7 +352,7 @@ static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object,
     TRY(read_ranges(self, stage, ranges, covered, where));
     TRY(read_mesh(self, &stage->mesh, axes, where_of(self, "%s.mesh", where, 0)));
     TRY(read_devices(self, stage, devices, where_of(self, "%s.devices", where, 0)));
-    TRY(read_lists(self, stage, lists, where_of(self, "%s.lists", where, 0)));
+    TRY(read_lists(self, stage, lists, where_of(self, "%s.axis_priorities", where, 0)));
     TRY(read_reshard(self, stage, reshard, where));
     return read_overrides(self, stage, overrides, where);
 }
@@ -735,6 +735,7 @@ static AmStatus read_plan(Reader *self, PlanContext *whole, json_t *root) {
     TRY(json_check_format(root, FORMAT_NAME, self->source, self->error));
     TRY(json_only_keys(root, keys, self->source, "$", self->error));
     TRY(json_get_string(&version, root, "automap_version", self->source, "$", self->error));
+    TRY(plan_rename_keys(root, self->error));
     TRY(plan_adapt(root, plan_context_source(whole), self->source, self->error));
     TRY(read_rewriting(self, &whole, root));
     TRY(read_module(self, root));

@@ -91,11 +91,11 @@ static json_t *stage_to_json(const PlanStage *stage, const PlanContext *context)
     for (int32_t r = 0; r < recomputed->range_count; r++)
         json_array_append_new(recompute,
                               json_pack("[i, i]", recomputed->ranges[r][0], recomputed->ranges[r][1]));
-    json_t *object =
-        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "ranges", ranges, "devices",
-                  integers_to_json(stage->devices, stage->mesh.device_count), "mesh",
-                  mesh_to_json(&stage->mesh), "lists", lists_to_json(stage, context->classes), "exceptions",
-                  overrides, "boxing", reshard_to_json(stage, context), "recompute", recompute);
+    json_t *object = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "ranges", ranges, "devices",
+                               integers_to_json(stage->devices, stage->mesh.device_count), "mesh",
+                               mesh_to_json(&stage->mesh), "axis_priorities",
+                               lists_to_json(stage, context->classes), "overrides", overrides, "reshards",
+                               reshard_to_json(stage, context), "recompute", recompute);
     if (object && recomputed->saved_count > 0)
         json_object_set_new(object, "saved", integers_to_json(recomputed->saved, recomputed->saved_count));
     if (object && stage->is_even) json_object_set_new(object, "even", json_true());

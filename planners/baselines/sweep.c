@@ -42,7 +42,7 @@ typedef struct SweepContext {
     SweepTensor *tensors; /* [tensor_count], by size */
     AmStatus status;
     AmError error;
-    double seconds, recipe_seconds;
+    double seconds, baseline_seconds;
 } SweepContext;
 
 /* The beginnings of stages, for each number of them. */
@@ -122,7 +122,7 @@ static void choose_task(void *user, int32_t k) {
     SweepContext *context = &self->contexts[k];
     double start = clock_thread_seconds();
     if (context->status == AM_OK) context->status = choose_tensors(self, context, &context->error);
-    context->recipe_seconds = clock_thread_seconds() - start;
+    context->baseline_seconds = clock_thread_seconds() - start;
 }
 
 static void add_contexts(Sweeping *self, int32_t micro_batches) {
@@ -308,7 +308,7 @@ static AmStatus run_strategy(const Sweeping *self, SweepTask *task, AmError *err
     Simulation *simulation;
     double since = clock_thread_seconds();
     TRY(make_plan(self, task, &plan, error));
-    task->seconds.recipe = lap(&since);
+    task->seconds.baseline = lap(&since);
     if (row->reason) return AM_OK;
     TRY(simulate_strategy(self, task, &plan, &simulation, error));
     row->step_seconds = simulation->step_seconds;
@@ -365,14 +365,14 @@ static AmStatus collect(Sweep *result, const Sweeping *self, Arena *arena, AmErr
         }
         *row = task->row;
         if (row->reason) row->reason = arena_copy_string(arena, row->reason);
-        result->seconds.recipe += task->seconds.recipe;
+        result->seconds.baseline += task->seconds.baseline;
         result->seconds.lower += task->seconds.lower;
         result->seconds.price += task->seconds.price;
         result->seconds.simulate += task->seconds.simulate;
     }
     for (int32_t k = 0; k < self->context_count; k++) {
         result->seconds.split += self->contexts[k].seconds;
-        result->seconds.recipe += self->contexts[k].recipe_seconds;
+        result->seconds.baseline += self->contexts[k].baseline_seconds;
     }
     if (arena->failed) return am_fail_memory(error, self->task_count);
     qsort(result->rows, (size_t)result->row_count, sizeof *result->rows, compare_rows);

@@ -27,7 +27,7 @@ typedef struct SweepRow {
 /* The distribution of a sweep's time, of all threads together. */
 typedef struct SweepSeconds {
     double split;    /* the module rewritten in micro-batches, and analysed */
-    double recipe;   /* which dimensions are split */
+    double baseline; /* which dimensions are split */
     double lower;    /* every tensor's state, and the programs of the stages */
     double price;    /* steps, collectives and transfers of these */
     double simulate; /* the step in time */

@@ -99,7 +99,7 @@ typedef struct ExplainedTransfer {
 } ExplainedTransfer;
 
 /* Another number of micro-batches, another schedule, attention in the other form, or gathered weights "kept"
- * instead of "redone" (plan.h).
+ * instead of "repeated" (plan.h).
  */
 typedef struct ExplainedAlternative {
     const char *what, *value; /* "micro-batches", "32" */

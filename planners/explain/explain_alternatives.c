@@ -126,11 +126,11 @@ static AmStatus add_attention(Explainer *self) {
     size_t s;
     json_array_foreach(stages, s, stage) {
         renumber_ranges(json_object_get(stage, "ranges"), self->whole, other);
-        renumber_classes(json_object_get(stage, "lists"), self->whole, other);
+        renumber_classes(json_object_get(stage, "axis_priorities"), self->whole, other);
         renumber_ranges(json_object_get(stage, "recompute"), self->whole, other);
         renumber_instructions(json_object_get(stage, "saved"), self->whole, other);
-        json_object_set_new(stage, "exceptions", json_array());
-        json_object_set_new(stage, "boxing", json_array());
+        json_object_set_new(stage, "overrides", json_array());
+        json_object_set_new(stage, "reshards", json_array());
     }
     json_object_set_new(module, "instructions", json_integer(other->canonical->instruction_count));
     json_object_set_new(root, "module", module);
@@ -176,7 +176,8 @@ static AmStatus add_gathered(Explainer *self) {
     }
     *plan = *own;
     plan->stages = stages;
-    ExplainedAlternative *row = explain_add_alternative(self, "gathered weights", keeps ? "redone" : "kept");
+    ExplainedAlternative *row =
+        explain_add_alternative(self, "gathered weights", keeps ? "repeated" : "kept");
     return explain_add_change(self, plan, &row->change);
 }
 

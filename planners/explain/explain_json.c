@@ -157,7 +157,7 @@ json_t *explanation_to_json(const Explanation *self, const Classes *classes) {
                      "bubble_fraction", self->bubble_fraction, "devices", self->device_count, "micro_batches",
                      self->micro_batches, "schedule", self->schedule, "stages", stages_to_json(self), "cuts",
                      cuts_to_json(self), "transfers", transfers_to_json(self), "alternatives",
-                     alternatives_to_json(self), "decisions", decisions_to_json(self, classes), "exceptions",
-                     overrides_to_json(self), "without_exceptions", without, "collectives",
+                     alternatives_to_json(self), "decisions", decisions_to_json(self, classes), "overrides",
+                     overrides_to_json(self), "without_overrides", without, "collectives",
                      collectives_to_json(self), "simulated", self->simulated, "left_out", self->left_out);
 }

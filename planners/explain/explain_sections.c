@@ -263,7 +263,7 @@ static void append_without_overrides(const Filler *to) {
     const ExplainedChange *without = &self->without_overrides;
     int32_t all = 0;
     for (int32_t k = 0; k < self->override_count; k++) all += self->overrides[k].count;
-    text_append(to->note, "without these exceptions, of %d operator%s, ", all, all == 1 ? "" : "s");
+    text_append(to->note, "without these overrides, of %d operator%s, ", all, all == 1 ? "" : "s");
     if (!without->is_known) {
         append_name(to->note, without->reason[0] ? without->reason : "was not simulated");
     } else {
@@ -286,11 +286,11 @@ static void fill_overrides(const Filler *to) {
         if (is_small) continue;
         if (shown == 0 && self->stage_count > 1) text_append_string(to->rows, "stage\t");
         if (shown++ == 0)
-            text_append_string(to->rows, "exception\tin place of\tlayers\tstep without\tslower by\tpeak "
+            text_append_string(to->rows, "override\tin place of\tlayers\tstep without\tslower by\tpeak "
                                          "without\toperator\tsource\n");
         append_override(to, row);
     }
-    append_unfelt(to, shown > 0, unfelt, "exception");
+    append_unfelt(to, shown > 0, unfelt, "override");
     append_without_overrides(to);
 }
 

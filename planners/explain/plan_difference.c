@@ -198,10 +198,10 @@ static const struct StagePart {
     const char *keys[6];
     const char *(*text)(const Differ *self, int32_t side, int32_t s);
 } parts[] = {
-    {"mesh", {"mesh", "devices", "lists", "exceptions", "boxing"}, mesh_of},
-    {"axis priorities", {"lists"}, lists_text},
-    {"overrides", {"exceptions"}, NULL},
-    {"resharding places", {"boxing"}, NULL},
+    {"mesh", {"mesh", "devices", "axis_priorities", "overrides", "reshards"}, mesh_of},
+    {"axis priorities", {"axis_priorities"}, lists_text},
+    {"overrides", {"overrides"}, NULL},
+    {"resharding places", {"reshards"}, NULL},
     {"recomputation", {"recompute", "saved"}, NULL},
     {"equal shards", {"even"}, NULL},
     {"gathered weights kept", {"keeps_gathered"}, NULL},

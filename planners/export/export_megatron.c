@@ -2,7 +2,7 @@
  *
  * Megatron-LM numbers its ranks tensor first, then data, then pipeline, and has one degree of each for the
  * whole model: so every stage has the same mesh, on devices in order. Inside, tensor parallelism splits
- * heads, MLP width and vocabulary, which is the expert of that name (planners/baselines/baseline.h); a plan
+ * heads, MLP width and vocabulary, which is the baseline of that name (planners/baselines/baseline.h); a plan
  * of other lists is refused. Optimizer state in shards over the data axis is its distributed optimizer.
  * Stages hold whole layers of one stack, as many each, but for the first and the last one.
  */
@@ -109,7 +109,7 @@ static bool same_operators(const PlanList *a, const PlanList *b) {
     return true;
 }
 
-/* Returns whether all stages have the expert's lists. */
+/* Returns whether all stages have the baseline's lists. */
 static bool has_lists(const Exporter *self, const PlanStage *baseline) {
     for (int32_t s = 0; s < self->plan->stage_count; s++)
         for (int32_t role = 0; role < ROLES; role++)
@@ -119,7 +119,7 @@ static bool has_lists(const Exporter *self, const PlanStage *baseline) {
     return true;
 }
 
-/* Compares with the expert's lists, without and with sequence parallelism. */
+/* Compares with the baseline's lists, without and with sequence parallelism. */
 static AmStatus compare_lists(Exporter *self, Problem *problem) {
     AxisPlan axis_plan = {0};
     PlanStage baseline = {0};

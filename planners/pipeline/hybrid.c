@@ -320,7 +320,7 @@ AmStatus hybrid_check_options(const SearchOptions *options, AmError *error) {
     if (hybrid_wanted_schedule(options) == SCHEDULE_INTERLEAVED)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--space %s has stages of one chunk: gpipe, 1f1b or zb_h1; interleaved_1f1b needs "
-                       "--expert even_pipeline or megatron_3d",
+                       "--baseline even_pipeline or megatron_3d",
                        plan_space_name(options->space));
     return AM_OK;
 }

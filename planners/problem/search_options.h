@@ -16,8 +16,8 @@
     X(EXACT, "exact", "branch and bound over the lists of every mesh")               \
     X(EXHAUSTIVE, "exhaustive", "every plan of the space")                           \
     X(RANDOM, "random", "one random valid plan; with --evaluations N the best of N") \
-    X(BASELINE, "expert", "the expert plan that --expert names")                     \
-    X(AGENT, "agent", "pipelines as the inference agent cuts them")
+    X(BASELINE, "baseline", "the baseline that --baseline names")                    \
+    X(AGENT, "agent", "pipelines as the cut agent cuts them")
 typedef enum Searcher {
 #define SEARCHER_ENUM(name, text, help) SEARCHER_##name,
     SEARCHER_LIST(SEARCHER_ENUM)
@@ -47,7 +47,7 @@ typedef enum Baseline {
 } Baseline;
 const char *baseline_name(Baseline baseline);
 
-/* Other names that users know a recipe by. Fully sharded data parallelism is zero3: weights, gradients and
+/* Other names that users know a baseline by. Fully sharded data parallelism is zero3: weights, gradients and
  * optimizer state in shards, a weight gathered before its layer and again for the backward pass. */
 #define BASELINE_ALIAS_LIST(X) X(ZERO3, "fsdp")
 #define BASELINE_ALIAS_COUNT   1
@@ -89,9 +89,9 @@ typedef struct SearchOptions {
     double memory_fraction;
     uint64_t seed;
     DqnDevice device;   /* of the DQN: where its network is trained */
-    const char *agent;  /* file of the pipeline inference agent; NULL: the one built in */
+    const char *agent;  /* file of the pipeline cut agent; NULL: the one built in */
     const char *policy; /* of the DQN: a file, or "untrained"; NULL: the one built in */
-    bool no_seeds;      /* start without the expert plans */
+    bool no_seeds;      /* start without the baselines */
     bool no_polish;
     bool skip_bound;            /* gap and model gap are not wanted */
     bool may_add_micro_batches; /* SPACE_SINGLE_STAGE: more of them where no plan fits; none were requested */

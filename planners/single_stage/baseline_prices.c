@@ -71,7 +71,7 @@ AmStatus baseline_axis_plan(const Problem *problem, Baseline baseline, AxisPlan 
     *reason = NULL;
     const Mesh *mesh = &problem->mesh;
     if (baseline == BASELINE_EVEN_PIPELINE || baseline == BASELINE_MEGATRON_3D) {
-        *reason = "it has several stages: --expert prices it";
+        *reason = "it has several stages: --baseline prices it";
         return AM_OK;
     }
     const Recipe *recipe = &recipes[baseline];

@@ -342,7 +342,7 @@ static AmStatus search_pipeline(SingleStageSearch *self, AmError *error) {
     if (!search_is_pipeline_recipe(options))
         return am_fail(
             error, AM_ERROR_USAGE, "",
-            "--space pipeline: expected --expert even_pipeline or megatron_3d, or --objective paper "
+            "--space pipeline: expected --baseline even_pipeline or megatron_3d, or --objective paper "
             "(--space hybrid searches pipelines)");
     for (int32_t e = 0; e < BASELINE_COUNT; e++) result->baselines[e] = (BaselineResult){.seconds = NAN};
     if (!options->mesh) { /* which is that of a stage */
@@ -353,7 +353,7 @@ static AmStatus search_pipeline(SingleStageSearch *self, AmError *error) {
     TRY(even_pipeline_plan(&plan, &quoted->reason, &result->evaluations, self->arena, self->context,
                            self->cluster, options, error));
     if (!plan)
-        return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source, "--expert %s: %s",
+        return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source, "--baseline %s: %s",
                        options->called ? options->called : baseline_name(options->baseline), quoted->reason);
     const MemoryFit fits = {.fits = true};
     quoted->seconds = plan->predicted_step_seconds;

@@ -408,7 +408,7 @@ static AmStatus search_baseline(SingleStageSearch *self, ExploreFunction *explor
     TRY(baseline_price(self, options->baseline, error));
     Problem *problem = self->baseline_problems[options->baseline];
     if (!problem)
-        return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source, "--expert %s: %s",
+        return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source, "--baseline %s: %s",
                        options->called ? options->called : baseline_name(options->baseline),
                        self->result->baselines[options->baseline].reason);
     TRY(baseline_axis_plan(problem, options->baseline, &axis_plan, &reason, error));

@@ -5,7 +5,7 @@
 #define LEAST_UNEVEN_ELEMENTS 65536
 
 static const char *const kind_names[PLAN_ENTRY_KINDS] = {"compute", "weights", "gradients", "optimizer"};
-static const char *const place_names[PLAN_PLACES] = {"before", "kept", "redone"};
+static const char *const place_names[PLAN_PLACES] = {"before", "kept", "repeated"};
 
 const char *plan_entry_kind_name(PlanEntryKind kind) {
     return kind_names[kind];
@@ -307,7 +307,7 @@ AmStatus storage_apply_places(Assignment *assignment, const PlanContext *context
         if (i < 0 || i >= context->rules->count)
             return am_fail(error, AM_ERROR_INPUT, context->canonical->source,
                            "resharding of instruction %d: the module has %d", i, context->rules->count);
-        assignment->redone[i] = reshard->place == PLAN_REDONE;
+        assignment->redone[i] = reshard->place == PLAN_REPEATED;
         if (reshard->place != PLAN_BEFORE || gather_before(assignment, context, i)) continue;
         return am_fail(error, AM_ERROR_INPUT, context->canonical->source,
                        "resharding of %s: no loop reads it unchanged, so it has no place before one",

@@ -53,7 +53,7 @@ typedef struct PlanOverride {
 typedef enum PlanPlace {
     PLAN_BEFORE, /* of an array that a loop reads unchanged: once, before the loop */
     PLAN_KEPT,   /* at its first use, and kept for all others, backward included */
-    PLAN_REDONE  /* anew for the forward and for the backward pass, with what that computes once more */
+    PLAN_REPEATED  /* anew for the forward and for the backward pass, with what that computes once more */
 } PlanPlace;
 #define PLAN_PLACES 3
 const char *plan_place_name(PlanPlace place); /* "before", ... */

@@ -54,7 +54,7 @@ expect 2 'expected MODEL' info
 expect 2 'needs an argument' search "$model" --cluster
 expect 2 'expected an integer' search "$model" --cluster nominal:4 --seed x
 expect 2 'expected one of dqn' search "$model" --cluster nominal:4 --searcher best
-expect 2 'expected --expert NAME' search "$model" --cluster nominal:4 --searcher expert
+expect 2 'expected --baseline NAME' search "$model" --cluster nominal:4 --searcher expert
 expect 2 'cluster nominal:4 has 4' search "$model" --cluster nominal:4 --mesh data=3
 expect 2 'expected --cluster' search "$model"
 expect 2 'output\[99\]' run "$model" --plan none --watch 'output[99]'
@@ -67,7 +67,7 @@ expect 0 '"mode":"strict"' groups "$model" --strict --axis-size 4 --json
 expect 0 'Auto-MAP' cluster
 expect 0 '"format": "automap-cluster-1"' cluster C --json
 expect 0 'data_parallel' search "$model" --cluster nominal:4 --even -o "$work/a.json"
-expect 0 '"plan_file":.*"step_seconds":.*"expert":\{"data_parallel"' search "$model" --cluster nominal:4 --even -o "$work/b.json" --json
+expect 0 '"plan_file":.*"step_seconds":.*"baselines":\{"data_parallel"' search "$model" --cluster nominal:4 --even -o "$work/b.json" --json
 cmp -s "$work/a.json" "$work/b.json" || fail "the same search gave another plan file"
 expect 0 'peak memory' simulate "$work/a.json" "$model"
 expect 0 '"step_seconds"' simulate "$work/a.json" "$model" --cluster C --json
@@ -118,7 +118,7 @@ expect 0 '^step +0 ' run "${evaluate[@]}" --plan "$work/training.json" --inferen
 expect 0 '^step +0 ' run "${evaluate[@]}" --plan none
 expect 2 '"rows" is no axis of the mesh [(]expected - or one of data, model[)]' search "$model" --cluster nominal:4 --pin '*kernel*=-,rows' -o "$work/c.json"
 expect 0 '"bound":"exact"' search "$model" --cluster nominal:2 --mesh data=2 --searcher exhaustive --json -o "$work/c.json"
-expect 0 'data_parallel' search "$model" --cluster nominal:2 --expert data_parallel -o "$work/c.json"
+expect 0 'data_parallel' search "$model" --cluster nominal:2 --baseline data_parallel -o "$work/c.json"
 expect 0 'plan' search "$model" --cluster nominal:4 --init-plan "$work/a.json" --searcher dqn --log "$work/log.jsonl" -o "$work/c.json"
 grep -q '"epsilon"' "$work/log.jsonl" || fail "--log holds no episodes"
 

@@ -84,7 +84,7 @@ def check_changes(name, cluster, work):
     shown = json.loads(automap("explain", plan, model_file(name), "--json").stdout)
     changes = [row for row in shown["alternatives"] if row["what"] != "attention"]  # chosen by --attention
     changes += [cut[side] for cut in shown["cuts"] for side in ("earlier", "later") if cut.get(side)]
-    changes += [row["without"] for row in shown["exceptions"]]
+    changes += [row["without"] for row in shown["overrides"]]
     steps = [row["step_seconds"] for row in changes if row and row["fits"]]
     steps += [row["seconds_without"] for row in shown["decisions"]
               if row.get("peak_bytes_without", shown["peak_bytes"] + 1) <= shown["peak_bytes"]]  # fmt: skip

@@ -95,7 +95,7 @@ def make_plan(module, plan, mesh, cluster, at):
         return expert_plan(module, plan, mesh, cluster, at)
     expert_plan(module, "zero1", mesh, cluster, at)  # whose list begins with the batch
     document = json.loads(at.read_text())
-    lists = document["stages"][0]["lists"]
+    lists = document["stages"][0]["axis_priorities"]
     ((axis, entries),) = lists.items()
     lists[axis] = []
     for word in plan.strip("[]").split(", "):

@@ -203,7 +203,7 @@ def test_mistakes():
         (["run", GPT, "--plan", "none", "--state", "random", "--data", f"token={folder / 'data.npz'}"], 2, r"did you mean tokens\?"),
         (["run", MLP, "--plan", "none"], 3, r'no array named "state.*expected in --state FILE, or --state random'),
         (["run", MLP, "--plan", "none", "--state", folder / "state.npz"], 3, r"state\.npz: .*expected in --data FILE"),
-        ([*search, "--space", "pipeline"], 2, r"expected --expert even_pipeline or megatron_3d, or --objective paper"),
+        ([*search, "--space", "pipeline"], 2, r"expected --baseline even_pipeline or megatron_3d, or --objective paper"),
         (["search", GPT, "--cluster", "nominal:2", "--mesh", "data=1,model=2", "--pin", "layers/*/kernel=-,model", "-o", "out.json"], 4,
          r"cannot have this sharding on mesh data=1 model=2: the pins of other parameters (prevent|set) model in dimension [01]$"),
         ([*search, "--mesh", "data=1,model=2", "--pin", "params/0/kernel=data,-"], 4, r": axis data has one device$"),

@@ -28,10 +28,10 @@ PLANS = {
 }
 PAIRS = [("even4", "even2"), ("even4", "gpipe4"), ("data", "zero1"), ("data", "megatron"), ("megatron", "even2")]
 STAGE_KEYS = {
-    "mesh": ["mesh", "devices", "lists", "exceptions", "boxing"],
-    "axis priorities": ["lists"],
-    "overrides": ["exceptions"],
-    "resharding places": ["boxing"],
+    "mesh": ["mesh", "devices", "axis_priorities", "overrides", "reshards"],
+    "axis priorities": ["axis_priorities"],
+    "overrides": ["overrides"],
+    "resharding places": ["reshards"],
     "recomputed ranges": ["recompute"],
     "equal shards": ["even"],
     "gathered weights kept": ["keeps_gathered"],

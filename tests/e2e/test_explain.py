@@ -3,7 +3,7 @@
 """What `automap explain` says of a plan is what `automap simulate` says of the plans it compares with.
 
 Every change that it prices (a cut moved, another number of micro-batches, another schedule, a decision or an
-exception taken out) is made in the plan file and simulated; stages, transfers and memory are held against the simulation of
+override taken out) is made in the plan file and simulated; stages, transfers and memory are held against the simulation of
 the plan itself. The page is well formed and needs nothing from outside.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_explain.py`.
@@ -71,28 +71,28 @@ def without(root, decision):
     if decision["classes"] != 1:
         return None
     changed = copy(root)
-    entries = changed["stages"][decision["stage"]]["lists"][decision["axis"]]
+    entries = changed["stages"][decision["stage"]]["axis_priorities"][decision["axis"]]
     found = [e for e in entries if e["class"] == decision["class"] and e["kind"] == decision["kind"]]
     assert len(found) == 1, f"{decision}: {len(found)} entries"
     entries.remove(found[0])
     return changed
 
 
-def without_exceptions(root, instructions):
+def without_overrides(root, instructions):
     changed = copy(root)
     for stage in changed["stages"]:
-        stage["exceptions"] = [e for e in stage["exceptions"] if e["instruction"] not in instructions]
+        stage["overrides"] = [e for e in stage["overrides"] if e["instruction"] not in instructions]
     return changed
 
 
-def add_exceptions(root, model, path):
+def add_overrides(root, model, path):
     """A plan some of whose operators, in every stage, are whole on the first axis."""
     changed = {key: value for key, value in copy(root).items() if key not in ("parameters", "decisions")}
     for stage in changed["stages"]:
         axis = stage["mesh"][0]["axis"]
         for first, end in stage["ranges"]:
             places = range(first, min(end, first + 40), 5)
-            stage["exceptions"] += [{"instruction": i, "factor": {axis: None}} for i in places]
+            stage["overrides"] += [{"instruction": i, "factor": {axis: None}} for i in places]
     path.write_text(json.dumps(changed))
     automap("simulate", path, model, "--json")
     return changed
@@ -128,13 +128,13 @@ def check_changes(root, model, told, path):
         compare(f"{row['what']} {row['value']}", changed, row)
     for decision in told["decisions"]:
         compare(f"without {decision['path']}", without(root, decision), decision, "seconds_without")
-    listed = [e["instruction"] for stage in root["stages"] for e in stage["exceptions"]]
-    rows = told["exceptions"]
-    assert sorted(listed) == sorted(i for row in rows for i in row["instructions"]), "exceptions are missing"
+    listed = [e["instruction"] for stage in root["stages"] for e in stage["overrides"]]
+    rows = told["overrides"]
+    assert sorted(listed) == sorted(i for row in rows for i in row["instructions"]), "overrides are missing"
     for row in rows:
         assert row["how"] != row["instead"], row
-        compare(f"exception {row['how']}", without_exceptions(root, row["instructions"]), row["without"])
-    compare("exceptions", without_exceptions(root, listed), told["without_exceptions"])
+        compare(f"override {row['how']}", without_overrides(root, row["instructions"]), row["without"])
+    compare("overrides", without_overrides(root, listed), told["without_overrides"])
     return compared
 
 
@@ -238,7 +238,7 @@ def check_case(name, options, directory):
     automap("search", model, *options, "-o", plan)
     root = json.loads(plan.read_text())
     if options[-1] == "1":
-        root = add_exceptions(root, model, plan)
+        root = add_overrides(root, model, plan)
     text = automap("explain", plan, model, "--json")
     assert text == automap("explain", plan, model, "--json", AUTOMAP_THREADS="1"), "threads change what is told"
     told = json.loads(text)
@@ -255,7 +255,7 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         for name, options in CASES:
             compared += check_case(name, options, pathlib.Path(directory))
-    for what in ("cut", "micro-batches", "schedule", "gathered weights", "without", "exception "):
+    for what in ("cut", "micro-batches", "schedule", "gathered weights", "without", "override "):
         assert any(row.startswith(what) for row in compared), f"no {what} was compared"
     return 0
 

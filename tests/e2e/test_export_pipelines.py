@@ -90,7 +90,7 @@ def check_megatron(case, *options, **expected):
     turns = arguments["global-batch-size"] // (arguments["micro-batch-size"] * data)
     assert turns * arguments["micro-batch-size"] * data == arguments["global-batch-size"]
     assert turns == case.plan["micro_batches"]
-    kinds = {e["kind"] for stage in case.plan["stages"] for row in stage["lists"].values() for e in row}
+    kinds = {e["kind"] for stage in case.plan["stages"] for row in stage["axis_priorities"].values() for e in row}
     assert ("optimizer" in kinds) == arguments.get("use-distributed-optimizer", False)
     if stages > 1:
         assert layers_of(arguments) == told["layers"] and sum(told["layers"]) == arguments["num-layers"]

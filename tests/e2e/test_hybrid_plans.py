@@ -130,7 +130,7 @@ def check_quoted(directory):
     """Of a large module some recipes are quoted, as they are priced by themselves."""
     model = next((MODELS / "bert48").glob("model.hlo.pb*"))
     words = ["--cluster", "C", "-o", directory / "x.json", "--json"]
-    quoted = json.loads(succeed("search", model, *words, "--evaluations", 24))["expert"]
+    quoted = json.loads(succeed("search", model, *words, "--evaluations", 24))["baselines"]
     assert quoted["data_parallel"] and quoted["even_pipeline"], quoted
     assert quoted["data_parallel"] == json.loads(succeed("search", model, *words, "--expert", "data_parallel"))["step_seconds"]
 

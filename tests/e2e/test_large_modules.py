@@ -50,7 +50,7 @@ def main():
             steps[name] = min(one["step_seconds"] for one in found if one)
         best = search("--evaluations", 4)
         for name, seconds in steps.items():
-            assert best["expert"][name] == seconds, f"{name}: {best['expert'][name]} s, {seconds} s by --expert"
+            assert best["baselines"][name] == seconds, f"{name}: {best['baselines'][name]} s, {seconds} s by --expert"
         assert best["step_seconds"] <= min(steps.values())
         one_stage = search("--evaluations", 4, "--space", "single_stage")
         assert one_stage, "no one-stage plan, though baselines fit"

@@ -91,7 +91,7 @@ def change(path, chance):
         for axis in stage["mesh"]:
             if axis["size"] > 1 and chance.random() < 0.4:
                 axis["shares"] = unequal_shares(axis["size"], chance)
-        for entries in stage["lists"].values():
+        for entries in stage["axis_priorities"].values():
             compute = [entry for entry in entries if entry["kind"] == "compute"]
             others = [entry for entry in entries if entry["kind"] != "compute"]
             chance.shuffle(compute)

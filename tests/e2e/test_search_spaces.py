@@ -42,7 +42,7 @@ def check_spaces(name, cluster, work):
         assert other["space"] == space
         assert found["step_seconds"] <= other["step_seconds"], f"{name}: {space} has a quicker plan"
         assert not found["bound_seconds"] or found["bound_seconds"] <= other["step_seconds"], f"{name}: no bound"
-    for expert, seconds in found["expert"].items():
+    for expert, seconds in found["baselines"].items():
         assert seconds is None or found["step_seconds"] <= seconds, f"{name}: {expert} is quicker"
     stages = json.loads(plan.read_text())["stages"]
     shown = automap("search", model, "--cluster", cluster, "-o", again).stdout

@@ -285,7 +285,7 @@ def check_edited(directory):
     """Of a plan that was changed by hand the report predicts what the plan is now, not what the file says."""
     plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "nominal:4", "--expert", "zero3")
     root = json.loads(plan.read_text())
-    lists = root["stages"][0]["lists"]
+    lists = root["stages"][0]["axis_priorities"]
     lists["data"] = [entry for entry in lists["data"] if entry["kind"] == "compute"]
     for derived in ("parameters", "decisions"):
         root.pop(derived)

@@ -10,6 +10,7 @@
 
 #include "base/files/file.h"
 #include "base/files/json.h"
+#include "lowering/plan_file/plan_parts.h"
 #include "planners/export/export_jax.h"
 #include "planners/single_stage/search.h"
 
@@ -79,7 +80,7 @@ static void test_round_trip(void **state) {
 
 /* Missing overrides, reshard places and recomputation are empty. */
 static void test_empty_lists_may_be_left_out(void **state) {
-    static const char *const lists[] = {"exceptions", "boxing", "recompute"};
+    static const char *const lists[] = {"overrides", "reshards", "recompute"};
     Fixture *fixture = *state;
     AmError error = {0};
     FileBytes bytes;
@@ -112,7 +113,7 @@ static void test_storage_round_trip(void **state) {
                            {.class_index = 1, .kind = PLAN_WEIGHTS},
                            {.class_index = PLAN_ANY_CLASS, .kind = PLAN_OPTIMIZER},
                            {.class_index = PLAN_ANY_CLASS, .kind = PLAN_GRADIENTS}};
-    PlanReshard reshard[] = {{.instruction = 3, .place = PLAN_REDONE},
+    PlanReshard reshard[] = {{.instruction = 3, .place = PLAN_REPEATED},
                              {.instruction = 5, .place = PLAN_KEPT}};
     PlanStage stage = fixture->plan->stages[0];
     Plan written = *fixture->plan;
@@ -141,7 +142,7 @@ static void test_storage_round_trip(void **state) {
     /* A compute entry after storage, an unknown class, an invalid place, an instruction twice. */
     static const char *const wrong[][2] = {{"\"optimizer\"", "\"compute\"  "},
                                            {"\"weights\"", "\"weighty\""},
-                                           {"\"redone\"", "\"always\""},
+                                           {"\"repeated\"", "\"whenever\""},
                                            {"\"even\": true", "\"even\": 1234"},
                                            {"\"keeps_gathered\": true", "\"keeps_gathered\": 1234"},
                                            {"\"instruction\": 5", "\"instruction\": 3"}};
@@ -160,6 +161,54 @@ static void test_storage_round_trip(void **state) {
         free(text);
     }
     file_release(&first);
+}
+
+/* Gives a key of the stage the name that it had in earlier versions. */
+static void rename_key(json_t *stage, const char *now, const char *earlier) {
+    json_object_set(stage, earlier, json_object_get(stage, now));
+    assert_int_equal(json_object_del(stage, now), 0);
+}
+
+/* A plan with the keys of earlier versions is the same plan, and its prediction stays valid. */
+static void test_earlier_keys(void **state) {
+    Fixture *fixture = *state;
+    AmError error = {0};
+    FileBytes first, second;
+    Text text = {0};
+    char decided[65];
+    json_t *root, *read;
+    Plan *plan;
+    PlanOverride override = {.instruction = 40, .has_factors = true, .factors = {-1, PLAN_NO_OVERRIDE}};
+    PlanReshard reshard = {.instruction = 3, .place = PLAN_REPEATED};
+    PlanStage stage = fixture->plan->stages[0];
+    Plan written = *fixture->plan;
+    stage.overrides = &override;
+    stage.reshard = &reshard;
+    stage.override_count = stage.reshard_count = 1;
+    written.stages = &stage;
+    assert_int_equal(plan_write(&written, fixture->context, FILE_NAME, &error), AM_OK);
+    assert_int_equal(file_read(&first, FILE_NAME, &error), AM_OK);
+    assert_int_equal(json_parse(&root, "plan", first.data, (size_t)first.length, &error), AM_OK);
+    json_t *object = json_array_get(json_object_get(root, "stages"), 0);
+    json_object_set_new(json_array_get(json_object_get(object, "reshards"), 0), "place",
+                        json_string("redone"));
+    rename_key(object, "axis_priorities", "lists");
+    rename_key(object, "overrides", "exceptions");
+    rename_key(object, "reshards", "boxing");
+    assert_int_equal(plan_decided_sha256(decided, root, &error), AM_OK);
+    json_object_set_new(json_object_get(root, "predicted"), "of", json_string(decided));
+    json_write(&text, root, JSON_STYLE_COMPACT);
+    assert_int_equal(file_write(FILE_NAME, text.data, text.length, &error), AM_OK);
+    assert_int_equal(plan_read(&plan, &read, &fixture->arena, fixture->context, FILE_NAME, &error), AM_OK);
+    assert_false(plan->is_changed);
+    assert_int_equal(plan_write(plan, fixture->context, FILE_NAME, &error), AM_OK);
+    assert_int_equal(file_read(&second, FILE_NAME, &error), AM_OK);
+    assert_string_equal(first.data, second.data);
+    text_free(&text);
+    file_release(&first);
+    file_release(&second);
+    json_decref(root);
+    json_decref(read);
 }
 
 static void test_export_refuses(void **state) {
@@ -192,6 +241,7 @@ static void test_export_refuses(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_empty_lists_may_be_left_out),
-        cmocka_unit_test(test_storage_round_trip), cmocka_unit_test(test_export_refuses)};
+        cmocka_unit_test(test_storage_round_trip), cmocka_unit_test(test_earlier_keys),
+        cmocka_unit_test(test_export_refuses)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

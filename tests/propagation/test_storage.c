@@ -355,7 +355,7 @@ static void test_places_in_a_loop(void **state) {
     static const struct {
         PlanPlace place;
         bool before;
-    } cases[] = {{PLAN_BEFORE, true}, {PLAN_KEPT, false}, {PLAN_REDONE, false}};
+    } cases[] = {{PLAN_BEFORE, true}, {PLAN_KEPT, false}, {PLAN_REPEATED, false}};
     PlanContext *context = read_model("accumulated_tiny");
     Arena arena = {0};
     PlanReshard *reshard = ARENA_ARRAY(&arena, PlanReshard, context->rules->count);
