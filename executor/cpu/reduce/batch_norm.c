@@ -17,23 +17,16 @@
 
 #include "executor/array/strided.h"
 #include "executor/array/wide.h"
+#include "executor/batch_norm_form.h"
 #include "executor/cpu/cpu.h"
 #include "executor/cpu/team.h"
 
 enum { BLOCK = 64, GRAIN = 16 }; /* features that are worked on together; that one member takes at least */
 
-/* x as [outer, features, inner]. */
-typedef struct BatchNormKernel {
-    int64_t outer, features, inner;
-    Dtype type;
-    double epsilon;
-    bool has_gradient; /* operand 4 is g */
-} BatchNormKernel;
-
 /* A block of features and their numbers. */
 typedef struct Block {
     const KernelCall *call;
-    const BatchNormKernel *kernel;
+    const BatchNormForm *kernel;
     int64_t first, count;
     double mean[BLOCK], sum[BLOCK], moment[BLOCK]; /* of add_up() */
     double of_x[BLOCK], of_g[BLOCK], term[BLOCK];  /* of scale() */
@@ -66,7 +59,7 @@ typedef struct Run {
 } Run;
 
 static void for_runs(Block *block, void (*work)(Block *block, const Run *run)) {
-    const BatchNormKernel *kernel = block->kernel;
+    const BatchNormForm *kernel = block->kernel;
     for (int64_t o = 0; o < kernel->outer; o++) {
         int64_t row = (o * kernel->features + block->first) * kernel->inner;
         if (kernel->inner == 1) {
@@ -83,7 +76,7 @@ static void for_runs(Block *block, void (*work)(Block *block, const Run *run)) {
 
 /* sum += t, moment += t (x - mean), where t is g, or without one x - mean. */
 static void add_up(Block *block, const Run *run) {
-    const BatchNormKernel *kernel = block->kernel;
+    const BatchNormForm *kernel = block->kernel;
     double x[WIDE_RUN], g[WIDE_RUN];
     load(x, block->call->operands[0], kernel->type, run->at, run->count);
     if (kernel->has_gradient) load(g, block->call->operands[4], kernel->type, run->at, run->count);
@@ -97,7 +90,7 @@ static void add_up(Block *block, const Run *run) {
 
 /* y = of_x x + of_g g + term */
 static void scale(Block *block, const Run *run) {
-    const BatchNormKernel *kernel = block->kernel;
+    const BatchNormForm *kernel = block->kernel;
     double x[WIDE_RUN], g[WIDE_RUN];
     load(x, block->call->operands[0], kernel->type, run->at, run->count);
     if (kernel->has_gradient) load(g, block->call->operands[4], kernel->type, run->at, run->count);
@@ -117,7 +110,7 @@ static void write(const Block *block, int32_t result, const double *from) {
     store(block->call->results[result], block->kernel->type, block->first, from, block->count);
 }
 
-static double count_of(const BatchNormKernel *kernel) {
+static double count_of(const BatchNormForm *kernel) {
     return (double)(kernel->outer * kernel->inner);
 }
 
@@ -178,7 +171,7 @@ typedef struct Task {
 
 static void run_part(void *user, int32_t part, int32_t parts) {
     const Task *task = user;
-    const BatchNormKernel *kernel = task->call->compiled;
+    const BatchNormForm *kernel = task->call->compiled;
     int64_t first, end;
     team_stretch(kernel->features, GRAIN, part, parts, &first, &end);
     for (; first < end; first += BLOCK) {
@@ -189,7 +182,7 @@ static void run_part(void *user, int32_t part, int32_t parts) {
 }
 
 static void run(const KernelCall *call, void (*work)(Block *block)) {
-    const BatchNormKernel *kernel = call->compiled;
+    const BatchNormForm *kernel = call->compiled;
     Task task = {call, work};
     double elements = count_of(kernel) * (double)kernel->features;
     team_run(call->device, run_part, &task, team_parts(call->device, 4 * elements));
@@ -207,33 +200,14 @@ static void run_gradient(const KernelCall *call) {
     run(call, differentiate_block);
 }
 
-/* Operands of `whole` are shaped like x, the others are one number per feature. */
 static AmStatus prepare(KernelCall *call, Arena *arena, int32_t operands, uint32_t whole, int32_t results,
                         AmError *error) {
-    BatchNormKernel *kernel = ARENA_ARRAY(arena, BatchNormKernel, 1);
-    if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
-    const IrShape *x = call->operand_shapes[0];
-    const IrOptions *options = call->instruction->attributes->options;
-    int64_t d = options->feature_index;
-    if (!dtype_is_floating(x->type) || !wide_supports(x->type))
+    BatchNormForm *form = ARENA_ARRAY(arena, BatchNormForm, 1);
+    if (!form) return am_fail_memory(error, (int64_t)sizeof *form);
+    if (!wide_supports(call->operand_shapes[0]->type))
         return kernel_call_refuse(call, "not on this type", error);
-    if (call->operand_count != operands || call->result_count != results || d < 0 || d >= x->rank)
-        return kernel_call_refuse(call, "not with these operands", error);
-    const IrShape vector = {.type = x->type, .rank = 1, .dimensions = x->dimensions + d};
-    for (int32_t k = 0; k < operands; k++)
-        if (!ir_shape_equal(call->operand_shapes[k], whole >> k & 1 ? x : &vector))
-            return kernel_call_refuse(call, "its operands do not fit together", error);
-    for (int32_t k = 0; k < results; k++)
-        if (!ir_shape_equal(call->result_shapes[k], k == 0 ? x : &vector))
-            return kernel_call_refuse(call, "its results have other shapes", error);
-    *kernel = (BatchNormKernel){.outer = strided_elements(x->dimensions, (int32_t)d),
-                                .features = x->dimensions[d],
-                                .inner = strided_elements(x->dimensions + d + 1, x->rank - (int32_t)d - 1),
-                                .type = x->type,
-                                .epsilon = options->epsilon,
-                                .has_gradient = whole >> 4 & 1};
-    call->compiled = kernel;
-    return AM_OK;
+    call->compiled = form;
+    return batch_norm_form_read(form, call, operands, whole, results, error);
 }
 
 AmStatus cpu_prepare_batch_norm_training(KernelCall *call, Arena *arena, AmError *error) {

@@ -1,5 +1,5 @@
 /* Batch normalization: training, inference and gradient, by the formulas of
- * executor/cpu/reduce/batch_norm.c, in double.
+ * executor/cpu/reduce/batch_norm.c, in double. The scratch memory begins with two doubles per feature.
  *
  * The sums over a feature are folds (source_fold.h) whose last kernel also writes
  * what depends on the feature alone, to the results and, in double, to the
@@ -10,42 +10,18 @@
 #include <string.h>
 
 #include "executor/array/strided.h"
+#include "executor/batch_norm_form.h"
 #include "executor/cuda/codegen/source_fold.h"
 
-/* x as [outer, features, inner]; the scratch memory begins with two doubles per feature. */
-typedef struct BatchNorm {
-    int64_t outer, features, inner;
-    Dtype type;
-    double epsilon;
-} BatchNorm;
-
-/* Operands of `whole` are shaped like x, the others are one number per feature. */
-static AmStatus describe(BatchNorm *self, const KernelCall *call, int32_t operands, uint32_t whole,
+static AmStatus describe(BatchNormForm *self, const KernelCall *call, int32_t operands, uint32_t whole,
                          int32_t results, AmError *error) {
-    const IrShape *x = call->operand_shapes[0];
-    const IrOptions *options = call->instruction->attributes->options;
-    int64_t d = options->feature_index;
-    if (!dtype_is_floating(x->type) || !cuda_has_arithmetic(x->type))
+    if (!cuda_has_arithmetic(call->operand_shapes[0]->type))
         return kernel_call_refuse(call, "not on this type", error);
-    if (call->operand_count != operands || call->result_count != results || d < 0 || d >= x->rank)
-        return kernel_call_refuse(call, "not with these operands", error);
-    const IrShape vector = {.type = x->type, .rank = 1, .dimensions = x->dimensions + d};
-    for (int32_t k = 0; k < operands; k++)
-        if (!ir_shape_equal(call->operand_shapes[k], whole >> k & 1 ? x : &vector))
-            return kernel_call_refuse(call, "its operands do not fit together", error);
-    for (int32_t k = 0; k < results; k++)
-        if (!ir_shape_equal(call->result_shapes[k], k == 0 ? x : &vector))
-            return kernel_call_refuse(call, "its results have other shapes", error);
-    *self = (BatchNorm){.outer = strided_elements(x->dimensions, (int32_t)d),
-                        .features = x->dimensions[d],
-                        .inner = strided_elements(x->dimensions + d + 1, x->rank - (int32_t)d - 1),
-                        .type = x->type,
-                        .epsilon = options->epsilon};
-    return AM_OK;
+    return batch_norm_form_read(self, call, operands, whole, results, error);
 }
 
 /* A sum over each feature; the expressions are filled in by the caller. */
-static CudaFold new_fold(const BatchNorm *self, int32_t value_count) {
+static CudaFold new_fold(const BatchNormForm *self, int32_t value_count) {
     return (CudaFold){.kept_rank = 1,
                       .kept = {self->features},
                       .kept_strides = {self->inner},
@@ -70,7 +46,7 @@ static void append_number(Text *out, double value) {
 /* A template in which $0 to $4 stand for an element of an operand in double, at the place that follows in
  * brackets ("$1[result]"), $= for a store to result 0 to 2 ("$=1[result] = value;"), $n for the number of
  * elements of a feature, $e for epsilon and $f for the number of features. */
-static void expand(Text *out, const BatchNorm *self, const char *template) {
+static void expand(Text *out, const BatchNormForm *self, const char *template) {
     for (const char *c = template; *c; c++) {
         if (*c != '$') {
             text_append_bytes(out, c, 1);
@@ -99,9 +75,9 @@ static void expand(Text *out, const BatchNorm *self, const char *template) {
     }
 }
 
-static AmStatus launch_fold(CudaSource *source, Arena *arena, const KernelCall *call, const BatchNorm *self,
-                            CudaFold *fold, const char *first, const char *second, const char *finish,
-                            AmError *error) {
+static AmStatus launch_fold(CudaSource *source, Arena *arena, const KernelCall *call,
+                            const BatchNormForm *self, CudaFold *fold, const char *first, const char *second,
+                            const char *finish, AmError *error) {
     Text elements[2] = {{0}, {0}}, end = {0};
     expand(&elements[0], self, first);
     expand(&elements[1], self, second ? second : "0");
@@ -117,7 +93,7 @@ static AmStatus launch_fold(CudaSource *source, Arena *arena, const KernelCall *
 
 /* One thread per element i of x, whose feature is `feature`. */
 static AmStatus launch_elements(CudaSource *source, Arena *arena, const KernelCall *call,
-                                const BatchNorm *self, const char *kind, const char *statements,
+                                const BatchNormForm *self, const char *kind, const char *statements,
                                 AmError *error) {
     int64_t elements = ir_shape_elements(call->operand_shapes[0]);
     Text body = {0};
@@ -135,7 +111,7 @@ static const char scale[] = "    const f64 y = $0[i] * scratch[feature0] + scrat
 
 AmStatus cuda_source_batch_norm_training(CudaSource *source, Arena *arena, const KernelCall *call,
                                          AmError *error) {
-    BatchNorm self;
+    BatchNormForm self;
     TRY(describe(&self, call, 3, 1, 3, error));
     if (self.features == 0) return AM_OK;
     if (self.outer * self.inner == 0) return kernel_call_refuse(call, "its features have no elements", error);
@@ -163,7 +139,7 @@ AmStatus cuda_source_batch_norm_training(CudaSource *source, Arena *arena, const
 
 AmStatus cuda_source_batch_norm_inference(CudaSource *source, Arena *arena, const KernelCall *call,
                                           AmError *error) {
-    BatchNorm self;
+    BatchNormForm self;
     TRY(describe(&self, call, 5, 1, 1, error));
     if (ir_shape_elements(call->operand_shapes[0]) == 0) return AM_OK;
     return launch_elements(source, arena, call, &self, "batch_norm",
@@ -175,7 +151,7 @@ AmStatus cuda_source_batch_norm_inference(CudaSource *source, Arena *arena, cons
 
 AmStatus cuda_source_batch_norm_gradient(CudaSource *source, Arena *arena, const KernelCall *call,
                                          AmError *error) {
-    BatchNorm self;
+    BatchNormForm self;
     TRY(describe(&self, call, 5, 1 | 1 << 4, 3, error));
     if (self.features == 0) return AM_OK;
     if (self.outer * self.inner == 0) return kernel_call_refuse(call, "its features have no elements", error);
