@@ -77,7 +77,8 @@ def list_files():
     """Returns the names of all files, without hidden and build folders."""
     found = set()
     for folder, folders, names in os.walk("."):
-        folders[:] = [name for name in folders if not name.startswith((".", "build", "__"))]
+        skipped = (".", "__", "build") if folder == "." else (".", "__")
+        folders[:] = [name for name in folders if not name.startswith(skipped)]
         found.update(os.path.normpath(os.path.join(folder, name)) for name in names)
     return found
 
