@@ -37,7 +37,7 @@ static void rank(DecisionEnvironment *self) {
 }
 
 /* Optimistic seconds of the whole plan; exact once it is complete. */
-static double hoped(const DecisionEnvironment *self) {
+static double expected_gain(const DecisionEnvironment *self) {
     return self->rank_count > 0 ? self->ranks[0].hopeful : self->seconds;
 }
 
@@ -62,7 +62,7 @@ static void observe(const Environment *environment, float *observation) {
     const DecisionEnvironment *self = (const DecisionEnvironment *)environment;
     const DecisionMeter *meter = self->meter;
     const Decisions *decisions = meter->decisions;
-    double unit = self->estimate.unit, total = hoped(self);
+    double unit = self->estimate.unit, total = expected_gain(self);
     double slack = decisions->memory - decision_plan_bytes(decisions, &self->plan);
     double share = decisions->memory / decisions->count;
     float *next = observation;
@@ -90,7 +90,7 @@ static void mask(const Environment *environment, uint8_t *legal) {
 
 static AmStatus step(Environment *environment, int32_t action, double *reward, bool *done, AmError *error) {
     DecisionEnvironment *self = (DecisionEnvironment *)environment;
-    double before = hoped(self), seconds;
+    double before = expected_gain(self), seconds;
     int32_t i = self->position;
     *reward = 0;
     *done = true;
@@ -103,7 +103,7 @@ static AmStatus step(Environment *environment, int32_t action, double *reward, b
     self->seconds = seconds;
     self->position++;
     rank(self);
-    double after = expected + (1 - CURIOSITY) * (hoped(self) - expected);
+    double after = expected + (1 - CURIOSITY) * (expected_gain(self) - expected);
     if (self->updated > 0) *reward = (before - after) / self->estimate.unit; /* else nothing was believed */
     *done = self->rank_count == 0;
     return AM_OK;

@@ -275,7 +275,7 @@ static void use_loops(Builder *self) {
         double outside = self->times[loop->instruction];
         for (int32_t k = 0; k < loop->leaf_count; k++) {
             const LoopLeaf *leaf = &loop->leaves[k];
-            int32_t speaker = rules_leaf_speaker(leaf);
+            int32_t speaker = loop_leaf_reader(leaf);
             if (speaker < 0) continue;
             use_leaf(self, leaf->initial, leaf->initial_leaf, speaker, outside);
             if (!leaf->is_invariant)

@@ -133,7 +133,7 @@ double additive_bound(AdditiveFold *fold, const AdditiveWeights *weights, int32_
         sweep(fold, 1, weights);
         if (k % SWEEPS_PER_BOUND != SWEEPS_PER_BOUND - 1 && k != sweeps - 1) continue;
         double bound = evaluate(fold, 1, weights);
-        additive_share_out(fold, weights);
+        split_reshard_cost(fold, weights);
         bool is_settled = bound <= best * (1 + LEAST_GAIN / sweeps);
         best = fmax(best, bound);
         if (is_settled && k > 2 * SWEEPS_PER_BOUND) break;

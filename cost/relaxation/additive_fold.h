@@ -79,7 +79,7 @@ double *additive_send(const AdditiveFold *fold, const Group *group, int32_t end,
 double additive_least_phi(const AdditiveFold *fold, const Class *class);
 
 /* Moves what readers pay for boxings to where the bound gains by it. */
-void additive_share_out(AdditiveFold *fold, const AdditiveWeights *weights);
+void split_reshard_cost(AdditiveFold *fold, const AdditiveWeights *weights);
 
 /* A class and by how much a plan is dearer there than the bound. */
 typedef struct AdditiveSeed {

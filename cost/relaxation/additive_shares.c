@@ -114,7 +114,7 @@ static void limit_cells(Cell *cells, int32_t count) {
     for (int32_t k = 0; k < count && sum > 1; k++) *cells[k].seconds *= (float)((1 - SHARE_MARGIN) / sum);
 }
 
-void additive_share_out(AdditiveFold *fold, const AdditiveWeights *weights) {
+void split_reshard_cost(AdditiveFold *fold, const AdditiveWeights *weights) {
     if (weights->communication <= 0) return;
     for (int32_t g = 0; g < fold->group_count; g++)
         if (fold->groups[g].alone) find_slack(fold, &fold->groups[g], weights);

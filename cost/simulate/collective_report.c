@@ -5,40 +5,40 @@
 
 enum { MOST_TOLD = 24 };
 
-typedef struct ToldCollective {
+typedef struct CollectiveRow {
     ProgramCollectiveKind kind;
     uint32_t axes;
     double bytes, times, seconds; /* bytes each time; seconds of all times, in the slowest group */
     int32_t group;                /* that one */
-} ToldCollective;
+} CollectiveRow;
 
 static int by_name(const void *a, const void *b) {
-    const ToldCollective *x = a, *y = b;
+    const CollectiveRow *x = a, *y = b;
     if (x->kind != y->kind) return x->kind < y->kind ? -1 : 1;
     if (x->axes != y->axes) return x->axes < y->axes ? -1 : 1;
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
 static int by_seconds(const void *a, const void *b) {
-    const ToldCollective *x = a, *y = b;
+    const CollectiveRow *x = a, *y = b;
     if (x->seconds != y->seconds) return x->seconds > y->seconds ? -1 : 1;
     return by_name(a, b);
 }
 
-static ToldCollective tell(const StageCosts *stage, int32_t step, const ProgramCollective *collective) {
+static CollectiveRow tell(const StageCosts *stage, int32_t step, const ProgramCollective *collective) {
     const ProgramEvents *costs = &stage->programs[0];
     const CollectivePartition *partition = &stage->partitions[collective->axes];
-    ToldCollective told = {.kind = collective_priced_kind(costs->steps[step].instruction),
-                           .axes = collective->axes,
-                           .bytes = costs->tensor_bytes[step],
-                           .times = costs->turns[step] * costs->steps[step].times};
+    CollectiveRow told = {.kind = collective_priced_kind(costs->steps[step].instruction),
+                          .axes = collective->axes,
+                          .bytes = costs->tensor_bytes[step],
+                          .times = costs->turns[step] * costs->steps[step].times};
     for (int32_t g = 1; g < (stage->is_uniform ? 1 : partition->group_count); g++)
         if (stage->collectives[step][g] > stage->collectives[step][told.group]) told.group = g;
     told.seconds = costs->turns[step] * seconds_of_ticks(stage->collectives[step][told.group]);
     return told;
 }
 
-static void append_one(Text *text, const StageCosts *stage, const ToldCollective *told) {
+static void append_one(Text *text, const StageCosts *stage, const CollectiveRow *told) {
     const Mesh *mesh = &stage->stage->mesh;
     text_append_string(text, "over");
     for (int32_t axis = 0; axis < mesh->axis_count; axis++)
@@ -54,7 +54,7 @@ AmStatus collective_report(Text *text, Arena *arena, const StageCosts *stage, in
                            AmError *error) {
     const ProgramEvents *costs = &stage->programs[0];
     ArenaMark mark = arena_mark(arena);
-    ToldCollective *told = ARENA_ARRAY(arena, ToldCollective, costs->step_count + 1);
+    CollectiveRow *told = ARENA_ARRAY(arena, CollectiveRow, costs->step_count + 1);
     int32_t count = 0, merged = 0;
     if (!told) return am_fail_memory(error, costs->step_count);
     for (int32_t s = 0; s < costs->step_count; s++) {

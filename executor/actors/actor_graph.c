@@ -219,10 +219,10 @@ int32_t actors_spins(int32_t worker_count) {
 
 AmStatus actors_ready(ActorGraph *graph, AmError *error) {
     TRY(check_building(graph, error));
-    TRY(actor_liveness_mirror(graph, error));
+    TRY(deadlock_check_mirror(graph, error));
     TRY(list_edges(graph, error));
     fill_registers(graph);
-    TRY(actor_liveness_prove(graph, error));
+    TRY(deadlock_check_prove(graph, error));
     fill_registers(graph);
     for (int32_t w = 0; w < graph->worker_count; w++) TRY(prepare_worker(graph, w, error));
     /* Watching a counter helps only where who writes it runs at the same time. The callers' workers do; the

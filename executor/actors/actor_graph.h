@@ -104,10 +104,10 @@ static inline ActorWorker *actor_worker(const ActorGraph *graph, int32_t actor) 
 /* actor_graph.c: an edge without checks. */
 AmStatus actor_graph_add_edge(ActorGraph *graph, ActorEdge edge, int32_t *index, AmError *error);
 
-/* actor_liveness.c: makes leaders wait for the inputs of their followers, whose firings they grant. */
-AmStatus actor_liveness_mirror(ActorGraph *graph, AmError *error);
+/* deadlock_check.c: makes leaders wait for the inputs of their followers, whose firings they grant. */
+AmStatus deadlock_check_mirror(ActorGraph *graph, AmError *error);
 /* Lets one step fire on paper, raising quotas. */
-AmStatus actor_liveness_prove(ActorGraph *graph, AmError *error);
+AmStatus deadlock_check_prove(ActorGraph *graph, AmError *error);
 
 /* actors.c: keeps the first failure, releases and wakes everybody. */
 void actor_graph_fail(ActorGraph *graph, const char *actor, const AmError *error);

@@ -15,7 +15,7 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
-#include "executor/calibrate/probe_meeting.h"
+#include "executor/calibrate/calibration_threads.h"
 #include "executor/calibrate/probe_operators.h"
 
 typedef struct ProbeBackEnd ProbeBackEnd;

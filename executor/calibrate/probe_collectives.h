@@ -3,7 +3,7 @@
 #ifndef EXECUTOR_CALIBRATE_PROBE_COLLECTIVES_H
 #define EXECUTOR_CALIBRATE_PROBE_COLLECTIVES_H
 
-#include "executor/calibrate/probe_meeting.h"
+#include "executor/calibrate/calibration_threads.h"
 #include "executor/calibrate/probe_operators.h"
 
 enum { PROBE_MOST_COLLECTIVE_SIZES = 16 };

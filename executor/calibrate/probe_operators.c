@@ -1,4 +1,4 @@
-/* Times the classes of probe_texts.c, each at all its sizes, with the executor's kernels.
+/* Times the classes of calibration_modules.c, each at all its sizes, with the executor's kernels.
  *
  * A module becomes a program and is prepared as by a rank; then every thread runs its own copy, all
  * at once, so that the figures include contention for caches and memory. In a step a kernel rarely
@@ -28,8 +28,8 @@
 
 #include "base/system/clock.h"
 #include "base/system/clock_cost.h"
+#include "executor/calibrate/calibration_modules.h"
 #include "executor/calibrate/probe_samples.h"
-#include "executor/calibrate/probe_texts.h"
 #include "executor/program/executable.h"
 #include "ir/canonical/canonical.h"
 #include "lowering/spmd/lower.h"
@@ -121,7 +121,7 @@ static AmStatus open_program(Executable **ready, char **memory, Arena *arena, Ke
 }
 
 /* Evicts caches as other steps of a program do. Returns the seconds of the kernels. */
-static double disturb(Station *station) {
+static double flush_caches(Station *station) {
     double begin = clock_seconds();
     (void)executable_run(station->between, NULL);
     double seconds = clock_seconds() - begin;
@@ -137,7 +137,7 @@ static double run_series(Worker *worker, bool is_late, double *stretch) {
                     : worker->first > medium_seconds || is_late ? 3
                                                                 : SAMPLES;
     for (int32_t k = 0; k < count; k++) {
-        between[k] = disturb(station);
+        between[k] = flush_caches(station);
         double begin = clock_seconds();
         (void)executable_run(worker->ready, NULL);
         samples[k] = clock_seconds() - begin;
@@ -358,7 +358,7 @@ static void *learn(void *argument) {
     int32_t count = 0;
     (void)kernels_cpu.finish(station->device, NULL); /* on its processor */
     while (count == 0 || (count < MOST_LEARNT && clock_seconds() < until)) {
-        for (int32_t k = 0; k < SAMPLES; k++) samples[k] = disturb(station);
+        for (int32_t k = 0; k < SAMPLES; k++) samples[k] = flush_caches(station);
         series[count++] = probe_median(samples, SAMPLES);
     }
     station->calm = probe_ranked(series, count, count / 10);

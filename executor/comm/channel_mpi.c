@@ -63,7 +63,7 @@ static AmStatus get_end(Channel *channel, int64_t turn, AmError *error) {
     return begin(channel, turn + channel->quota, error);
 }
 
-static void nap(void) {
+static void sleep_briefly(void) {
     nanosleep(&(struct timespec){.tv_nsec = (long)(progress_seconds * 1e9)}, NULL);
 }
 
@@ -71,7 +71,7 @@ static void *make_progress(void *argument) {
     CommWorld *world = argument;
     while (!atomic_load(&world->thread_ends) && !comm_mpi_has_failed(world)) {
         mpi_wire_progress();
-        nap();
+        sleep_briefly();
     }
     return NULL;
 }
@@ -122,7 +122,7 @@ static void close_channel(Channel *channel) {
         if (!self->sends) mpi_wire_cancel(&self->requests[k]);
         while (!comm_mpi_has_failed(world) && mpi_wire_test(&self->requests[k], &done, NULL) == AM_OK &&
                !done)
-            nap();
+            sleep_briefly();
     }
 }
 

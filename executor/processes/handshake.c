@@ -35,7 +35,7 @@ typedef struct Hello {
     uint32_t version, channel;
     int32_t process, count;
     unsigned char nonce[NONCE];
-    char host[LIVENESS_HOST];
+    char host[HEARTBEAT_HOST];
     char proof[PROOF];
 } Hello;
 
@@ -97,7 +97,7 @@ static AmStatus introduce(int connection, const WorldPlace *place, HandshakeChan
     if (!socket_send(connection, &hello, sizeof hello, deadline)) return AM_OK;
     if (!socket_receive(connection, &welcome, sizeof welcome, deadline)) return AM_OK;
     *again = false;
-    liveness_copy_text(refusal, sizeof refusal, welcome.refusal, sizeof welcome.refusal);
+    heartbeat_copy_text(refusal, sizeof refusal, welcome.refusal, sizeof welcome.refusal);
     if (!is_ours(welcome.magic) || welcome.is_refused)
         return am_fail(error, AM_ERROR_RUNTIME, "", "process 0 on %s port %u refused process %d: %s",
                        place->host, (unsigned)place->port, (int)place->process,
@@ -183,10 +183,10 @@ __attribute__((format(printf, 3, 4))) static void answer(const Caller *caller, c
 
 /* A caller that has said all. *stays: its connection is a joined process's. An
  * error ends the run: who has the secret was started otherwise than process 0. */
-static AmStatus judge(HandshakeServer *server, const Caller *caller, bool *stays, AmError *error) {
+static AmStatus check_peer(HandshakeServer *server, const Caller *caller, bool *stays, AmError *error) {
     const WorldPlace *place = server->place;
     const Hello *hello = &caller->hello;
-    char proof[PROOF], host[LIVENESS_HOST];
+    char proof[PROOF], host[HEARTBEAT_HOST];
     *stays = false;
     if (!is_ours(hello->magic)) return AM_OK;
     if (hello->version != VERSION) {
@@ -204,7 +204,7 @@ static AmStatus judge(HandshakeServer *server, const Caller *caller, bool *stays
         answer(caller, place, "process 0 has failed: %s", server->ended);
         return AM_OK;
     }
-    liveness_copy_text(host, sizeof host, hello->host, sizeof hello->host);
+    heartbeat_copy_text(host, sizeof host, hello->host, sizeof hello->host);
     server->dismissed++; /* unless it passes */
     if (hello->count != place->count) {
         answer(caller, place, "it was started as one of %d processes, process 0 as one of %d",
@@ -248,7 +248,7 @@ static AmStatus hear_callers(HandshakeServer *server, Callers *callers, AmError 
         if (got > 0 && caller->received == sizeof caller->hello) {
             bool stays;
             int32_t process = caller->hello.process;
-            TRY(judge(server, caller, &stays, error));
+            TRY(check_peer(server, caller, &stays, error));
             remove_caller(callers, k, !stays);
             if (stays && has_joined(&server->joined[process])) server->on_joined(server->user, process);
         } else if ((got <= 0 && !waits) || clock_seconds() >= caller->deadline) {

@@ -12,14 +12,14 @@
 #define EXECUTOR_PROCESSES_HANDSHAKE_H
 
 #include "executor/processes/bootstrap.h"
-#include "executor/processes/liveness.h"
+#include "executor/processes/heartbeat.h"
 
 typedef enum HandshakeChannel { HANDSHAKE_CONTROL, HANDSHAKE_DATA, HANDSHAKE_CHANNELS } HandshakeChannel;
 
 /* A process that has joined, for process 0: sockets, -1 where it has not. */
 typedef struct HandshakeJoined {
     int connections[HANDSHAKE_CHANNELS];
-    char host[LIVENESS_HOST];
+    char host[HEARTBEAT_HOST];
 } HandshakeJoined;
 
 /* Another process: connects to place->host and place->port until the deadline (a time of

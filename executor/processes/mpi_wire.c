@@ -79,7 +79,7 @@ AmStatus mpi_wire_start(int32_t process, int32_t count, AmError *error) {
                    (int)process, (int)count, own_process, own_count, NAME);
 }
 
-static void nap(void) {
+static void sleep_briefly(void) {
     nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
 }
 
@@ -94,7 +94,7 @@ AmStatus mpi_wire_broadcast(void *bytes, int32_t count, double seconds, AmError 
         if (done) break;
         if (clock_seconds() > deadline)
             return am_fail(error, AM_ERROR_RUNTIME, "", "MPI: %s has not ended after %g s", what, seconds);
-        nap();
+        sleep_briefly();
     }
     return AM_OK;
 }
@@ -175,7 +175,7 @@ static void *watch_end(void *argument) {
     Watch *watch = argument;
     while (!atomic_load(&watch->ended)) {
         if (clock_seconds() > watch->deadline) watch->give_up();
-        nap();
+        sleep_briefly();
     }
     return NULL;
 }

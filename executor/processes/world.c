@@ -17,7 +17,7 @@
 #include "base/system/clock.h"
 #include "base/text.h"
 #include "executor/processes/handshake.h"
-#include "executor/processes/liveness.h"
+#include "executor/processes/heartbeat.h"
 #include "executor/processes/socket.h"
 
 #define MESSAGE_MAGIC 0x776d6131u
@@ -37,12 +37,12 @@ typedef struct Message {
 } Message;
 
 typedef struct WorldLinks {
-    Liveness liveness;
-    LivenessPeer *peers; /* process 0: the others in order; elsewhere process 0 alone */
+    Heartbeat heartbeat;
+    HeartbeatPeer *peers; /* process 0: the others in order; elsewhere process 0 alone */
     int32_t peer_count;
     uint64_t operation;      /* how many there have been */
     HandshakeJoined *joined; /* while they come together */
-    bool is_started;         /* liveness is */
+    bool is_started;         /* heartbeat is */
 } WorldLinks;
 
 /* ---- coming together ---- */
@@ -50,13 +50,13 @@ typedef struct WorldLinks {
 static void add_joined(void *user, int32_t process) {
     WorldLinks *links = user;
     HandshakeJoined *joined = &links->joined[process];
-    liveness_add(&links->liveness, &links->peers[process - 1], joined->connections[HANDSHAKE_CONTROL],
-                 joined->connections[HANDSHAKE_DATA], joined->host);
+    heartbeat_add(&links->heartbeat, &links->peers[process - 1], joined->connections[HANDSHAKE_CONTROL],
+                  joined->connections[HANDSHAKE_DATA], joined->host);
 }
 
 static AmStatus check_links(void *user, AmError *error) {
     WorldLinks *links = user;
-    return liveness_check(&links->liveness, error);
+    return heartbeat_check(&links->heartbeat, error);
 }
 
 static AmStatus serve(WorldLinks *links, const WorldPlace *place, int listener, double seconds,
@@ -92,23 +92,23 @@ static AmStatus join(WorldLinks *links, const WorldPlace *place, double seconds,
         if (c > 0) close(connections[0]);
         return status;
     }
-    liveness_add(&links->liveness, &links->peers[0], connections[HANDSHAKE_CONTROL],
-                 connections[HANDSHAKE_DATA], place->host);
+    heartbeat_add(&links->heartbeat, &links->peers[0], connections[HANDSHAKE_CONTROL],
+                  connections[HANDSHAKE_DATA], place->host);
     return AM_OK;
 }
 
 /* ---- messages ---- */
 
 /* Why a message could not pass: the failure that is known by now, or that the connection ended. */
-static AmStatus fail_message(World *world, const LivenessPeer *peer, AmError *error) {
+static AmStatus fail_message(World *world, const HeartbeatPeer *peer, AmError *error) {
     char text[64];
-    TRY(liveness_explain(&world->links->liveness, peer, reason_seconds, error));
+    TRY(heartbeat_explain(&world->links->heartbeat, peer, reason_seconds, error));
     snprintf(text, sizeof text, "process %d has left the run", (int)peer->process);
     world_abort(world, text);
     return am_fail(error, AM_ERROR_RUNTIME, "", "%s", text);
 }
 
-static AmStatus send_message(World *world, const LivenessPeer *peer, uint32_t kind, const void *bytes,
+static AmStatus send_message(World *world, const HeartbeatPeer *peer, uint32_t kind, const void *bytes,
                              int64_t count, AmError *error) {
     Message message = {
         .magic = MESSAGE_MAGIC, .kind = kind, .operation = world->links->operation, .bytes = count};
@@ -119,7 +119,7 @@ static AmStatus send_message(World *world, const LivenessPeer *peer, uint32_t ki
 }
 
 /* The header of a message of `kind` with at most `most` bytes, which are to be read next. */
-static AmStatus receive_header(World *world, const LivenessPeer *peer, uint32_t kind, int64_t most,
+static AmStatus receive_header(World *world, const HeartbeatPeer *peer, uint32_t kind, int64_t most,
                                double deadline, int64_t *bytes, AmError *error) {
     Message message;
     char text[160];
@@ -136,7 +136,7 @@ static AmStatus receive_header(World *world, const LivenessPeer *peer, uint32_t 
     return am_fail(error, AM_ERROR_RUNTIME, "", "%s", text);
 }
 
-static AmStatus receive_bytes(World *world, const LivenessPeer *peer, void *bytes, int64_t count,
+static AmStatus receive_bytes(World *world, const HeartbeatPeer *peer, void *bytes, int64_t count,
                               AmError *error) {
     if (socket_receive(peer->data, bytes, (size_t)count, INFINITY)) return AM_OK;
     return fail_message(world, peer, error);
@@ -153,7 +153,7 @@ static AmStatus begin(World *world, double seconds, AmError *error) {
         TRY(receive_header(world, &links->peers[0], MESSAGE_READY, 0, clock_seconds() + seconds, &none,
                            error));
     }
-    liveness_complete(&links->liveness);
+    heartbeat_complete(&links->heartbeat);
     return AM_OK;
 }
 
@@ -174,8 +174,8 @@ static AmStatus connect_all(World *world, WorldPlace *place, const WorldOptions 
     if (status == AM_OK && place->port == 0)
         status = am_fail(error, AM_ERROR_RUNTIME, "", "process 0 could not begin to listen");
     if (status == AM_OK)
-        status =
-            liveness_start(&links->liveness, world->process, links->peers, links->peer_count, silence, error);
+        status = heartbeat_start(&links->heartbeat, world->process, links->peers, links->peer_count, silence,
+                                 error);
     links->is_started = status == AM_OK;
     if (status == AM_OK)
         status = world->process == 0 ? serve(links, place, listener, seconds, error)
@@ -194,7 +194,7 @@ static AmStatus make_links(World *world, AmError *error) {
     if (!links->peers) return am_fail_memory(error, (int64_t)sizeof *links->peers * links->peer_count);
     for (int32_t k = 0; k < links->peer_count; k++)
         links->peers[k] =
-            (LivenessPeer){.process = world->process == 0 ? k + 1 : 0, .control = -1, .data = -1};
+            (HeartbeatPeer){.process = world->process == 0 ? k + 1 : 0, .control = -1, .data = -1};
     return AM_OK;
 }
 
@@ -229,7 +229,7 @@ AmStatus world_open(World **world, const WorldOptions *options, AmError *error) 
 void world_close(World *world) {
     if (!world) return;
     if (world->links) {
-        if (world->links->is_started) liveness_stop(&world->links->liveness);
+        if (world->links->is_started) heartbeat_stop(&world->links->heartbeat);
         free(world->links->peers);
         free(world->links);
     }
@@ -255,7 +255,7 @@ AmStatus world_broadcast(World *world, void *bytes, int64_t count, AmError *erro
                    (long long)got, (int)world->process, (long long)count);
 }
 
-static AmStatus receive_part(World *world, const LivenessPeer *peer, int64_t most, WorldPart *part,
+static AmStatus receive_part(World *world, const HeartbeatPeer *peer, int64_t most, WorldPart *part,
                              AmError *error) {
     TRY(receive_header(world, peer, MESSAGE_GATHER, most, INFINITY, &part->count, error));
     if (part->count == 0) return AM_OK;
@@ -318,7 +318,7 @@ static void compare_facts(char verdict[MOST_VERDICT], const WorldPart *part, int
     for (int32_t k = 0; k < count && !*verdict; k++) {
         const char *stop = at < end ? memchr(at, '\0', (size_t)(end - at)) : NULL;
         char other[160] = "nothing";
-        if (stop) liveness_copy_text(other, sizeof other, at, (size_t)(stop - at));
+        if (stop) heartbeat_copy_text(other, sizeof other, at, (size_t)(stop - at));
         if (!stop || strcmp(at, facts[k].value) != 0)
             snprintf(verdict, MOST_VERDICT,
                      "process 0 has the %s %.150s and process %d %s: expected the same", facts[k].name,
@@ -352,13 +352,13 @@ AmStatus world_agree(World *world, const WorldFact *facts, int32_t count, AmErro
 
 void world_name_ranks(World *world, int32_t each) {
     if (!world->links) return;
-    pthread_mutex_lock(&world->links->liveness.mutex);
-    world->links->liveness.ranks_each = each;
-    pthread_mutex_unlock(&world->links->liveness.mutex);
+    pthread_mutex_lock(&world->links->heartbeat.mutex);
+    world->links->heartbeat.ranks_each = each;
+    pthread_mutex_unlock(&world->links->heartbeat.mutex);
 }
 
 void world_abort(World *world, const char *text) {
-    if (world->links && world->links->is_started) liveness_abort(&world->links->liveness, text);
+    if (world->links && world->links->is_started) heartbeat_abort(&world->links->heartbeat, text);
 }
 
 void world_abort_for(World *world, const AmError *error) {
@@ -371,14 +371,14 @@ void world_abort_for(World *world, const AmError *error) {
 }
 
 AmStatus world_check(World *world, AmError *error) {
-    return world->links ? liveness_check(&world->links->liveness, error) : AM_OK;
+    return world->links ? heartbeat_check(&world->links->heartbeat, error) : AM_OK;
 }
 
 AmStatus world_explain(World *world, AmError *error) {
     if (!world->links) return AM_OK;
-    return liveness_explain(&world->links->liveness, NULL, explanation_seconds, error);
+    return heartbeat_explain(&world->links->heartbeat, NULL, explanation_seconds, error);
 }
 
 void world_on_failure(World *world, void (*on_failure)(void *user), void *user) {
-    if (world->links) liveness_on_failure(&world->links->liveness, on_failure, user);
+    if (world->links) heartbeat_on_failure(&world->links->heartbeat, on_failure, user);
 }

@@ -4,7 +4,7 @@
  * process calls the same ones in the same order, one thread of it at a time. They are meant for
  * small or rare data - an address, a decision, the shards of a saved state - while tensors travel
  * by the back ends of executor/comm/comm.h. A failing process notifies the others, and a dead one is
- * detected (executor/processes/liveness.h): every operation then returns AM_ERROR_RUNTIME with a line that
+ * detected (executor/processes/heartbeat.h): every operation then returns AM_ERROR_RUNTIME with a line that
  * names that process, and no process waits indefinitely.
  */
 #ifndef EXECUTOR_PROCESSES_WORLD_H

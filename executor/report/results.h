@@ -5,7 +5,7 @@
 
 #include "executor/data/feed.h"
 #include "executor/program/run_options.h"
-#include "executor/report/whole.h"
+#include "executor/report/gather_shards.h"
 
 typedef struct Results {
     const PlanContext *context;

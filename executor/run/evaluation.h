@@ -10,7 +10,7 @@
 #define EXECUTOR_RUN_EVALUATION_H
 
 #include "executor/program/run_options.h"
-#include "executor/report/whole.h"
+#include "executor/report/gather_shards.h"
 
 typedef struct Evaluation Evaluation;
 

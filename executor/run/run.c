@@ -319,16 +319,16 @@ typedef struct MedianRank {
     int32_t rank;
 } MedianRank;
 
-static AmStatus tell_median(void *user, const Program *program, int32_t step, double seconds,
-                            AmError *error) {
+static AmStatus report_median(void *user, const Program *program, int32_t step, double seconds,
+                              AmError *error) {
     const MedianRank *of = user;
     return of->options->on_median(of->options->median_user, of->rank, program, step, seconds, error);
 }
 
-static AmStatus tell_medians(const Run *run, AmError *error) {
+static AmStatus report_medians(const Run *run, AmError *error) {
     for (int32_t r = 0; r < run->rank_count; r++) {
         MedianRank of = {run->options, run->first + r};
-        TRY(timeline_medians(run->ranks[r].timeline, tell_median, &of, error));
+        TRY(timeline_medians(run->ranks[r].timeline, report_median, &of, error));
     }
     return AM_OK;
 }
@@ -366,7 +366,7 @@ static AmStatus run_plan(Run *run, RunReport *report, AmError *error) {
     AmError not_saved = {0};
     if (run->end != RUN_NOT_FINITE) TRY(save_results(run, &not_saved, error));
     if (options->trace_path) TRY(write_trace(run, error));
-    if (options->on_median) TRY(tell_medians(run, error));
+    if (options->on_median) TRY(report_medians(run, error));
     if (run->end == RUN_NOT_FINITE) return fail_not_finite(run, error);
     if (not_saved.code != AM_OK) {
         *error = not_saved;

@@ -264,9 +264,9 @@ static AmStatus read_reshard(const Reader *self, PlanStage *stage, json_t *list,
         TRY(read_instruction(self, &instruction, object, at));
         TRY(check_once(self, seen, (int32_t)instruction, at));
         TRY(json_get_string(&name, object, "place", self->source, at, self->error));
-        while (place < PLAN_PLACES && strcmp(name, plan_place_name((PlanPlace)place)) != 0) place++;
-        if (place == PLAN_PLACES) return refuse(self, at, "expected \"before\", \"kept\" or \"repeated\"");
-        stage->reshard[k] = (PlanReshard){.instruction = (int32_t)instruction, .place = (PlanPlace)place};
+        while (place < RESHARD_PLACES && strcmp(name, reshard_place_name((ReshardPlace)place)) != 0) place++;
+        if (place == RESHARD_PLACES) return refuse(self, at, "expected \"before\", \"kept\" or \"repeated\"");
+        stage->reshard[k] = (PlanReshard){.instruction = (int32_t)instruction, .place = (ReshardPlace)place};
     }
     return AM_OK;
 }

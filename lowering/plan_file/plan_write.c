@@ -77,7 +77,7 @@ static json_t *reshard_to_json(const PlanStage *stage, const PlanContext *contex
     for (int32_t k = 0; k < stage->reshard_count; k++)
         json_array_append_new(reshard, json_pack("{s:i, s:s}", "instruction",
                                                  plan_number_of(context, stage->reshard[k].instruction),
-                                                 "place", plan_place_name(stage->reshard[k].place)));
+                                                 "place", reshard_place_name(stage->reshard[k].place)));
     return reshard;
 }
 

@@ -247,7 +247,7 @@ static AmStatus apply_overrides(Assigner *self, Arena *arena, AmError *error) {
 }
 
 SbpState assignment_carried(const Assignment *assignment, const LoopLeaf *leaf) {
-    int32_t speaker = rules_leaf_speaker(leaf);
+    int32_t speaker = loop_leaf_reader(leaf);
     if (speaker < 0) return (SbpState){.axis = {SBP_B}};
     SbpState state = assignment->stored[speaker];
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)

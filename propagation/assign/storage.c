@@ -5,13 +5,13 @@
 #define LEAST_UNEVEN_ELEMENTS 65536
 
 static const char *const kind_names[PLAN_ENTRY_KINDS] = {"compute", "weights", "gradients", "optimizer"};
-static const char *const place_names[PLAN_PLACES] = {"before", "kept", "repeated"};
+static const char *const place_names[RESHARD_PLACES] = {"before", "kept", "repeated"};
 
 const char *plan_entry_kind_name(PlanEntryKind kind) {
     return kind_names[kind];
 }
 
-const char *plan_place_name(PlanPlace place) {
+const char *reshard_place_name(ReshardPlace place) {
     return place_names[place];
 }
 

@@ -50,18 +50,18 @@ typedef struct PlanOverride {
 } PlanOverride;
 
 /* When a value that users need in another state is brought into it. */
-typedef enum PlanPlace {
-    PLAN_BEFORE, /* of an array that a loop reads unchanged: once, before the loop */
-    PLAN_KEPT,   /* at its first use, and kept for all others, backward included */
-    PLAN_REPEATED  /* anew for the forward and for the backward pass, with what that computes once more */
-} PlanPlace;
-#define PLAN_PLACES 3
-const char *plan_place_name(PlanPlace place); /* "before", ... */
+typedef enum ReshardPlace {
+    PLAN_BEFORE,  /* of an array that a loop reads unchanged: once, before the loop */
+    PLAN_KEPT,    /* at its first use, and kept for all others, backward included */
+    PLAN_REPEATED /* anew for the forward and for the backward pass, with what that computes once more */
+} ReshardPlace;
+#define RESHARD_PLACES 3
+const char *reshard_place_name(ReshardPlace place); /* "before", ... */
 
 /* The place of one value's resharding, where it is not the default (storage.h). */
 typedef struct PlanReshard {
     int32_t instruction;
-    PlanPlace place;
+    ReshardPlace place;
 } PlanReshard;
 
 /* Forward operators that the backward pass computes again (recompute.h), in instructions of the module as

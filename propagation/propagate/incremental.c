@@ -240,7 +240,7 @@ static void join_carried(const Incremental *self, int32_t *parent) {
     for (int32_t l = 0; l < rules->loop_count; l++) {
         for (int32_t k = 0; k < rules->loops[l].leaf_count; k++) {
             const LoopLeaf *leaf = &rules->loops[l].leaves[k];
-            int32_t speaker = rules_leaf_speaker(leaf), others[2] = {leaf->in_condition, leaf->afterwards};
+            int32_t speaker = loop_leaf_reader(leaf), others[2] = {leaf->in_condition, leaf->afterwards};
             for (int32_t o = 0; speaker >= 0 && o < 2; o++) {
                 for (int32_t d = 0; others[o] >= 0 && d < leaf->shape->rank; d++) {
                     int32_t class = classes_of(self->context->classes, rules, speaker, d);

@@ -66,7 +66,7 @@ static const PlannedLoop *loop_of_tuple(const PlanContext *context, int32_t numb
 }
 
 static SbpState carried_state(const ModuleWriter *writer, const LoopLeaf *leaf) {
-    int32_t speaker = rules_leaf_speaker(leaf);
+    int32_t speaker = loop_leaf_reader(leaf);
     return speaker >= 0 ? writer->states[speaker] : (SbpState){.axis = {SBP_B}};
 }
 

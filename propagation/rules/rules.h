@@ -83,7 +83,7 @@ typedef struct LoopLeaf {
 } LoopLeaf;
 
 /* The instruction whose state is the array's: one of its readers, or -1 without readers. */
-static inline int32_t rules_leaf_speaker(const LoopLeaf *leaf) {
+static inline int32_t loop_leaf_reader(const LoopLeaf *leaf) {
     if (leaf->in_body >= 0) return leaf->in_body;
     return leaf->afterwards >= 0 ? leaf->afterwards : leaf->in_condition;
 }

@@ -188,7 +188,7 @@ def check_trace(directory):
     events, _ = read_trace(trace)
     check_nesting(events)
     loops = [event for event in events if event["name"] == "while"]
-    turns = [event for event in events if event["name"].startswith("turn ")]
+    turns = [event for event in events if event["name"].startswith("iteration ")]
     assert len(loops) == 2 and len(turns) == 24 and {turn["args"]["number"] for turn in turns} == set(range(12))
 
     plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "nominal:2", "--space", "pipeline", "--mesh", "data=1",

@@ -353,7 +353,7 @@ static void test_optimizer_state_follows_its_weight(void **state) {
 static void test_places_in_a_loop(void **state) {
     (void)state;
     static const struct {
-        PlanPlace place;
+        ReshardPlace place;
         bool before;
     } cases[] = {{PLAN_BEFORE, true}, {PLAN_KEPT, false}, {PLAN_REPEATED, false}};
     PlanContext *context = read_model("accumulated_tiny");

@@ -105,7 +105,7 @@ static AmStatus check(ncclResult_t result, const char *what, AmError *error) {
     return am_fail(error, AM_ERROR_RUNTIME, "", "NCCL: %s: %s", what, nccl.ncclGetErrorString(result));
 }
 
-static void nap(double waited) {
+static void sleep_briefly(double waited) {
     double seconds = waited < 1e-3 ? 0 : waited < 1 ? 2e-5 : 1e-3;
     if (seconds > 0) nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
 }
@@ -157,7 +157,7 @@ static bool await_aborts(CommWorld *world) {
         pthread_mutex_unlock(&world->ranks[r].mutex);
         if (ended) r++;
         else if (waited > world->seconds) return false;
-        else nap(waited = clock_seconds() - begun);
+        else sleep_briefly(waited = clock_seconds() - begun);
     }
     return true;
 }
@@ -190,7 +190,7 @@ static AmStatus settle(const Comm *comm, const NcclGroup *group, const char *wha
             return am_fail(error, AM_ERROR_RUNTIME, "",
                            "NCCL: %s has not ended after %g seconds (a group of %d ranks)", what,
                            comm->world->seconds, group->count);
-        nap(waited);
+        sleep_briefly(waited);
     }
     return AM_OK;
 }
@@ -545,7 +545,7 @@ static AmStatus await_step(Comm *comm, AmError *error) {
         if (status == AM_OK && waited > limit)
             status = am_fail(error, AM_ERROR_RUNTIME, "",
                              "NCCL: the collectives of a step have not ended after %g seconds", limit);
-        nap(waited);
+        sleep_briefly(waited);
     }
     if (status == AM_OK) status = check_groups(comm, error);
     if (status != AM_OK) abort_rank(rank);

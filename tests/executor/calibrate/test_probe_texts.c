@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "cost/cluster/operator_curves.h"
+#include "executor/calibrate/calibration_modules.h"
 #include "executor/calibrate/probe_operators.h"
-#include "executor/calibrate/probe_texts.h"
 #include "ir/canonical/canonical.h"
 #include "lowering/program/step_event.h"
 #include "lowering/spmd/lower.h"

@@ -1,11 +1,11 @@
-/* The thread that watches the control connections; see liveness.h.
+/* The thread that watches the control connections; see heartbeat.h.
  *
  * Silence is counted in this process's own rounds, so that a run that was stopped
  * as a whole and goes on does not take its processes for dead. Notices are sent
  * without waiting: they are few and small, and a peer whose buffer is full of
  * them has not read for long; its connection is given up.
  */
-#include "executor/processes/liveness.h"
+#include "executor/processes/heartbeat.h"
 
 #include <errno.h>
 #include <math.h>
@@ -25,28 +25,28 @@ enum { NOTICE_HERE = 1, NOTICE_FAILED, NOTICE_BYE };
 
 static const double goodbye_seconds = 5, most_round_seconds = 0.25;
 
-void liveness_copy_text(char *to, size_t capacity, const char *from, size_t length) {
+void heartbeat_copy_text(char *to, size_t capacity, const char *from, size_t length) {
     size_t k = 0;
     for (; k + 1 < capacity && k < length && from[k]; k++)
         to[k] = (unsigned char)from[k] < ' ' || from[k] == 127 ? ' ' : from[k];
     to[k] = '\0';
 }
 
-static bool is_connected(const LivenessPeer *peer) {
+static bool is_connected(const HeartbeatPeer *peer) {
     return peer->control >= 0 && !peer->ended;
 }
 
 /* The mutex is held. */
-static void send_notice(LivenessPeer *peer, uint32_t kind, int32_t process, const char *text) {
-    LivenessNotice notice = {.magic = NOTICE_MAGIC, .kind = kind, .process = process};
+static void send_notice(HeartbeatPeer *peer, uint32_t kind, int32_t process, const char *text) {
+    HeartbeatNotice notice = {.magic = NOTICE_MAGIC, .kind = kind, .process = process};
     if (!is_connected(peer) || peer->said_bye) return;
-    liveness_copy_text(notice.text, sizeof notice.text, text, strlen(text));
+    heartbeat_copy_text(notice.text, sizeof notice.text, text, strlen(text));
     ssize_t sent = send(peer->control, &notice, sizeof notice, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent != (ssize_t)sizeof notice) shutdown(peer->control, SHUT_RDWR);
 }
 
 /* Sends only "bye". The mutex is held. */
-static void say_bye(Liveness *self, LivenessPeer *peer) {
+static void say_bye(Heartbeat *self, HeartbeatPeer *peer) {
     if (!is_connected(peer) || peer->said_bye) return;
     send_notice(peer, NOTICE_BYE, self->process, "");
     peer->said_bye = true;
@@ -55,21 +55,21 @@ static void say_bye(Liveness *self, LivenessPeer *peer) {
 
 /* Records the first failure and sends the line to all, only the reason for our own. The mutex is
  * held. */
-static void fail(Liveness *self, int32_t process, const char *line) {
+static void fail(Heartbeat *self, int32_t process, const char *line) {
     if (self->failed) return;
     self->failed = true;
     snprintf(self->failure, sizeof self->failure, "%.*s", (int)sizeof self->failure - 1, line);
     for (int32_t k = 0; k < self->peer_count; k++) {
-        LivenessPeer *peer = &self->peers[k];
+        HeartbeatPeer *peer = &self->peers[k];
         send_notice(peer, NOTICE_FAILED, process, line);
         if (peer->data >= 0) shutdown(peer->data, SHUT_RDWR);
     }
     pthread_cond_broadcast(&self->changed);
 }
 
-__attribute__((format(printf, 3, 4))) static void fail_peer(Liveness *self, const LivenessPeer *peer,
+__attribute__((format(printf, 3, 4))) static void fail_peer(Heartbeat *self, const HeartbeatPeer *peer,
                                                             const char *format, ...) {
-    char what[LIVENESS_TEXT], line[LIVENESS_TEXT + 192], ranks[64] = "";
+    char what[HEARTBEAT_TEXT], line[HEARTBEAT_TEXT + 192], ranks[64] = "";
     int32_t first = self->ranks_each * peer->process;
     va_list arguments;
     va_start(arguments, format);
@@ -83,9 +83,9 @@ __attribute__((format(printf, 3, 4))) static void fail_peer(Liveness *self, cons
     fail(self, peer->process, line);
 }
 
-static void take_notice(Liveness *self, LivenessPeer *peer) {
-    const LivenessNotice *notice = &peer->inbox;
-    char text[LIVENESS_TEXT];
+static void take_notice(Heartbeat *self, HeartbeatPeer *peer) {
+    const HeartbeatNotice *notice = &peer->inbox;
+    char text[HEARTBEAT_TEXT];
     if (notice->magic != NOTICE_MAGIC) {
         fail_peer(self, peer, "sent an invalid notice");
         shutdown(peer->control, SHUT_RDWR);
@@ -97,14 +97,14 @@ static void take_notice(Liveness *self, LivenessPeer *peer) {
         say_bye(self, peer);
         pthread_cond_broadcast(&self->changed);
     } else if (notice->kind == NOTICE_FAILED) {
-        liveness_copy_text(text, sizeof text, notice->text, sizeof notice->text);
+        heartbeat_copy_text(text, sizeof text, notice->text, sizeof notice->text);
         if (self->process == 0 || notice->process == peer->process) fail_peer(self, peer, "failed: %s", text);
         else fail(self, notice->process, text); /* process 0 has put the line together */
     }
 }
 
 /* Reads arrived notices. The mutex is held. */
-static void read_notices(Liveness *self, LivenessPeer *peer) {
+static void read_notices(Heartbeat *self, HeartbeatPeer *peer) {
     for (;;) {
         ssize_t got = recv(peer->control, (char *)&peer->inbox + peer->inbox_bytes,
                            sizeof peer->inbox - peer->inbox_bytes, MSG_DONTWAIT);
@@ -121,7 +121,7 @@ static void read_notices(Liveness *self, LivenessPeer *peer) {
     pthread_cond_broadcast(&self->changed);
 }
 
-static void count_silence(Liveness *self, LivenessPeer *peer, double seconds) {
+static void count_silence(Heartbeat *self, HeartbeatPeer *peer, double seconds) {
     if (!self->complete || self->closing || peer->heard_bye) return;
     peer->silent += seconds;
     if (peer->silent <= self->silence_seconds) return;
@@ -130,7 +130,7 @@ static void count_silence(Liveness *self, LivenessPeer *peer, double seconds) {
 }
 
 /* Returns whether the thread is to go on. The mutex is held. */
-static bool has_work(const Liveness *self) {
+static bool has_work(const Heartbeat *self) {
     if (!self->closing) return true;
     if (clock_seconds() >= self->close_deadline) return false;
     for (int32_t k = 0; k < self->peer_count; k++)
@@ -138,7 +138,7 @@ static bool has_work(const Liveness *self) {
     return false;
 }
 
-static void wait_for_news(Liveness *self, struct pollfd *polled, double seconds) {
+static void wait_for_news(Heartbeat *self, struct pollfd *polled, double seconds) {
     for (int32_t k = 0; k < self->peer_count; k++)
         polled[k] = (struct pollfd){.fd = is_connected(&self->peers[k]) ? self->peers[k].control : -1,
                                     .events = POLLIN};
@@ -148,7 +148,7 @@ static void wait_for_news(Liveness *self, struct pollfd *polled, double seconds)
 }
 
 /* Notifies the owner once, without the mutex, since the callback may query failures. */
-static void tell_owner(Liveness *self) {
+static void tell_owner(Heartbeat *self) {
     if (!self->failed || self->told || !self->on_failure) return;
     void (*on_failure)(void *) = self->on_failure;
     void *user = self->user;
@@ -161,7 +161,7 @@ static void tell_owner(Liveness *self) {
 }
 
 static void *watch(void *argument) {
-    Liveness *self = argument;
+    Heartbeat *self = argument;
     double round = fmin(most_round_seconds, self->silence_seconds / 8), spoke = 0;
     struct pollfd *polled = calloc((size_t)self->peer_count, sizeof *polled);
     pthread_mutex_lock(&self->mutex);
@@ -172,7 +172,7 @@ static void *watch(void *argument) {
         bool speaks = now - spoke >= round;
         if (speaks) spoke = now;
         for (int32_t k = 0; k < self->peer_count; k++) {
-            LivenessPeer *peer = &self->peers[k];
+            HeartbeatPeer *peer = &self->peers[k];
             if (!is_connected(peer)) continue;
             if (polled[k].fd >= 0 && polled[k].revents) read_notices(self, peer);
             if (peer->ended) continue;
@@ -187,10 +187,10 @@ static void *watch(void *argument) {
     return NULL;
 }
 
-AmStatus liveness_start(Liveness *self, int32_t process, LivenessPeer *peers, int32_t peer_count,
-                        double silence_seconds, AmError *error) {
+AmStatus heartbeat_start(Heartbeat *self, int32_t process, HeartbeatPeer *peers, int32_t peer_count,
+                         double silence_seconds, AmError *error) {
     pthread_condattr_t monotonic;
-    *self = (Liveness){
+    *self = (Heartbeat){
         .process = process, .peers = peers, .peer_count = peer_count, .silence_seconds = silence_seconds};
     pthread_mutex_init(&self->mutex, NULL);
     pthread_condattr_init(&monotonic);
@@ -201,40 +201,40 @@ AmStatus liveness_start(Liveness *self, int32_t process, LivenessPeer *peers, in
     return self->has_thread ? AM_OK : am_fail(error, AM_ERROR_RUNTIME, "", "cannot start a thread");
 }
 
-void liveness_add(Liveness *self, LivenessPeer *peer, int control, int data, const char *host) {
+void heartbeat_add(Heartbeat *self, HeartbeatPeer *peer, int control, int data, const char *host) {
     pthread_mutex_lock(&self->mutex);
     peer->control = control;
     peer->data = data;
-    liveness_copy_text(peer->host, sizeof peer->host, host, sizeof peer->host);
+    heartbeat_copy_text(peer->host, sizeof peer->host, host, sizeof peer->host);
     pthread_mutex_unlock(&self->mutex);
 }
 
-void liveness_complete(Liveness *self) {
+void heartbeat_complete(Heartbeat *self) {
     pthread_mutex_lock(&self->mutex);
     self->complete = true;
     for (int32_t k = 0; k < self->peer_count; k++) self->peers[k].silent = 0;
     pthread_mutex_unlock(&self->mutex);
 }
 
-void liveness_abort(Liveness *self, const char *text) {
-    char line[LIVENESS_TEXT];
-    liveness_copy_text(line, sizeof line, text, strlen(text));
+void heartbeat_abort(Heartbeat *self, const char *text) {
+    char line[HEARTBEAT_TEXT];
+    heartbeat_copy_text(line, sizeof line, text, strlen(text));
     pthread_mutex_lock(&self->mutex);
     fail(self, self->process, line);
     pthread_mutex_unlock(&self->mutex);
 }
 
-AmStatus liveness_explain(Liveness *self, const LivenessPeer *peer, double seconds, AmError *error) {
+AmStatus heartbeat_explain(Heartbeat *self, const HeartbeatPeer *peer, double seconds, AmError *error) {
     double deadline = clock_seconds() + seconds;
     struct timespec until = {(time_t)deadline, (long)((deadline - floor(deadline)) * 1e9)};
     pthread_mutex_lock(&self->mutex);
     while (!self->failed && !(peer && peer->heard_bye) &&
            pthread_cond_timedwait(&self->changed, &self->mutex, &until) != ETIMEDOUT) {}
     pthread_mutex_unlock(&self->mutex);
-    return liveness_check(self, error);
+    return heartbeat_check(self, error);
 }
 
-AmStatus liveness_check(Liveness *self, AmError *error) {
+AmStatus heartbeat_check(Heartbeat *self, AmError *error) {
     pthread_mutex_lock(&self->mutex);
     bool failed = self->failed;
     if (failed) am_fail(error, AM_ERROR_RUNTIME, "", "%s", self->failure);
@@ -242,7 +242,7 @@ AmStatus liveness_check(Liveness *self, AmError *error) {
     return failed ? AM_ERROR_RUNTIME : AM_OK;
 }
 
-void liveness_on_failure(Liveness *self, void (*on_failure)(void *user), void *user) {
+void heartbeat_on_failure(Heartbeat *self, void (*on_failure)(void *user), void *user) {
     pthread_mutex_lock(&self->mutex);
     while (self->telling) pthread_cond_wait(&self->changed, &self->mutex);
     self->on_failure = on_failure;
@@ -250,7 +250,7 @@ void liveness_on_failure(Liveness *self, void (*on_failure)(void *user), void *u
     pthread_mutex_unlock(&self->mutex);
 }
 
-void liveness_stop(Liveness *self) {
+void heartbeat_stop(Heartbeat *self) {
     pthread_mutex_lock(&self->mutex);
     for (int32_t k = 0; k < self->peer_count; k++) say_bye(self, &self->peers[k]);
     self->closing = true;

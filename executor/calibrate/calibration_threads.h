@@ -20,8 +20,8 @@
  * was busy for the shortest time, which is the one that arrived last. The minimum over several
  * series counts.
  */
-#ifndef EXECUTOR_CALIBRATE_PROBE_MEETING_H
-#define EXECUTOR_CALIBRATE_PROBE_MEETING_H
+#ifndef EXECUTOR_CALIBRATE_CALIBRATION_THREADS_H
+#define EXECUTOR_CALIBRATE_CALIBRATION_THREADS_H
 
 #include "executor/comm/comm.h"
 

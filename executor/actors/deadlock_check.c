@@ -74,7 +74,7 @@ static AmStatus mirror_edge(ActorGraph *graph, int32_t e, int32_t count, AmError
     return AM_OK;
 }
 
-AmStatus actor_liveness_mirror(ActorGraph *graph, AmError *error) {
+AmStatus deadlock_check_mirror(ActorGraph *graph, AmError *error) {
     TRY(check_followers(graph, error));
     int32_t count = graph->edge_count;
     for (int32_t e = 0; e < count; e++) TRY(mirror_edge(graph, e, graph->edge_count, error));
@@ -195,7 +195,7 @@ static void raise_followers(ActorGraph *graph) {
     }
 }
 
-AmStatus actor_liveness_prove(ActorGraph *graph, AmError *error) {
+AmStatus deadlock_check_prove(ActorGraph *graph, AmError *error) {
     Paper paper = {0};
     ArenaMark mark = arena_mark(&graph->arena);
     paper.left = ARENA_ARRAY(&graph->arena, int32_t, graph->actor_count + 1);

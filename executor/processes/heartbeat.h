@@ -1,4 +1,4 @@
-/* Liveness: the control connections between the processes of one run.
+/* Heartbeat: the control connections between the processes of one run.
  *
  * Process 0 has one to every other process. A thread in every process watches them. They carry
  * notices of one size: a heartbeat several times per allowed silence, "failed" with the process and
@@ -6,8 +6,8 @@
  * silent for too long, is a failed process. Process 0 forwards every failure to all; all report the
  * first one. A failure ends the data connections, so that no process keeps waiting on them.
  */
-#ifndef EXECUTOR_PROCESSES_LIVENESS_H
-#define EXECUTOR_PROCESSES_LIVENESS_H
+#ifndef EXECUTOR_PROCESSES_HEARTBEAT_H
+#define EXECUTOR_PROCESSES_HEARTBEAT_H
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -15,30 +15,30 @@
 
 #include "base/status.h"
 
-enum { LIVENESS_HOST = 64, LIVENESS_TEXT = 496 };
+enum { HEARTBEAT_HOST = 64, HEARTBEAT_TEXT = 496 };
 
 /* One notice as it travels. */
-typedef struct LivenessNotice {
+typedef struct HeartbeatNotice {
     uint32_t magic, kind;
     int32_t process; /* the one that failed */
     uint32_t unused;
-    char text[LIVENESS_TEXT];
-} LivenessNotice;
+    char text[HEARTBEAT_TEXT];
+} HeartbeatNotice;
 
 /* The other end of a control connection. */
-typedef struct LivenessPeer {
+typedef struct HeartbeatPeer {
     int32_t process;
     int control, data; /* sockets; -1 until the process has joined */
-    char host[LIVENESS_HOST];
-    LivenessNotice inbox;
+    char host[HEARTBEAT_HOST];
+    HeartbeatNotice inbox;
     size_t inbox_bytes; /* of a notice that is on its way */
     double silent;      /* seconds of our time since the last notice */
     bool said_bye, heard_bye, ended;
-} LivenessPeer;
+} HeartbeatPeer;
 
-typedef struct Liveness {
+typedef struct Heartbeat {
     int32_t process;
-    LivenessPeer *peers; /* [peer_count], the owner's */
+    HeartbeatPeer *peers; /* [peer_count], the owner's */
     int32_t peer_count;
     double silence_seconds; /* allowed */
 
@@ -46,37 +46,37 @@ typedef struct Liveness {
     pthread_cond_t changed;
     bool complete; /* all have joined: silence counts from now on */
     bool failed, told, telling, closing;
-    char failure[LIVENESS_TEXT + 128]; /* the line that names the process */
-    int32_t ranks_each;                /* of a process, to be named with it; 0: not known */
+    char failure[HEARTBEAT_TEXT + 128]; /* the line that names the process */
+    int32_t ranks_each;                 /* of a process, to be named with it; 0: not known */
     void (*on_failure)(void *user);
     void *user;
     double close_deadline;
 
     pthread_t thread;
     bool has_thread;
-} Liveness;
+} Heartbeat;
 
-/* Peers' sockets may still be -1. liveness_stop() also after a failure of this. */
-AmStatus liveness_start(Liveness *self, int32_t process, LivenessPeer *peers, int32_t peer_count,
-                        double silence_seconds, AmError *error);
+/* Peers' sockets may still be -1. heartbeat_stop() also after a failure of this. */
+AmStatus heartbeat_start(Heartbeat *self, int32_t process, HeartbeatPeer *peers, int32_t peer_count,
+                         double silence_seconds, AmError *error);
 /* Watches a process that has joined; takes both sockets. */
-void liveness_add(Liveness *self, LivenessPeer *peer, int control, int data, const char *host);
+void heartbeat_add(Heartbeat *self, HeartbeatPeer *peer, int control, int data, const char *host);
 /* All have joined. */
-void liveness_complete(Liveness *self);
+void heartbeat_complete(Heartbeat *self);
 /* Reports a failure of this process with the reason `text` to the others. */
-void liveness_abort(Liveness *self, const char *text);
+void heartbeat_abort(Heartbeat *self, const char *text);
 /* Returns whether a process has failed; fills `error` with AM_ERROR_RUNTIME and the line. */
-AmStatus liveness_check(Liveness *self, AmError *error);
+AmStatus heartbeat_check(Heartbeat *self, AmError *error);
 /* The same, but waits for notices at most `seconds`, or until `peer` (NULL: any) has sent "bye":
  * for a caller that detects a failure without its reason. AM_OK: no process has failed. */
-AmStatus liveness_explain(Liveness *self, const LivenessPeer *peer, double seconds, AmError *error);
+AmStatus heartbeat_explain(Heartbeat *self, const HeartbeatPeer *peer, double seconds, AmError *error);
 /* Has `on_failure` called once by the watching thread when a process has failed;
  * NULL: no longer, and not in work either when this returns. Not to be called by it. */
-void liveness_on_failure(Liveness *self, void (*on_failure)(void *user), void *user);
+void heartbeat_on_failure(Heartbeat *self, void (*on_failure)(void *user), void *user);
 /* Says goodbye, waits a little for the others' answer, closes all sockets. */
-void liveness_stop(Liveness *self);
+void heartbeat_stop(Heartbeat *self);
 
 /* Copies text that came from elsewhere: bounded, one line, printable. */
-void liveness_copy_text(char *to, size_t capacity, const char *from, size_t length);
+void heartbeat_copy_text(char *to, size_t capacity, const char *from, size_t length);
 
 #endif

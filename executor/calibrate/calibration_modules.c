@@ -5,7 +5,7 @@
  * inputs has as many operators as a chain that adds the same input repeatedly. Sizes are steps of 4
  * or 8: costs are nearly polynomial in them, and values in between are interpolated.
  */
-#include "executor/calibrate/probe_texts.h"
+#include "executor/calibrate/calibration_modules.h"
 
 #include <inttypes.h>
 

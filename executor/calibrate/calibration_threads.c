@@ -1,5 +1,5 @@
-/* Threads that meet again and again: see probe_meeting.h. */
-#include "executor/calibrate/probe_meeting.h"
+/* Threads that meet again and again: see calibration_threads.h. */
+#include "executor/calibrate/calibration_threads.h"
 
 #include <math.h>
 #include <pthread.h>

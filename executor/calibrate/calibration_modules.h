@@ -1,6 +1,6 @@
-/* Small modules, one for each class of operators and its sizes; see probe_texts.c. */
-#ifndef EXECUTOR_CALIBRATE_PROBE_TEXTS_H
-#define EXECUTOR_CALIBRATE_PROBE_TEXTS_H
+/* Small modules, one for each class of operators and its sizes; see calibration_modules.c. */
+#ifndef EXECUTOR_CALIBRATE_CALIBRATION_MODULES_H
+#define EXECUTOR_CALIBRATE_CALIBRATION_MODULES_H
 
 #include "base/text.h"
 

@@ -1,5 +1,5 @@
-/* Packing, sending and placing parts of arrays; see whole.h. */
-#include "executor/report/whole.h"
+/* Packing, sending and placing parts of arrays; see gather_shards.h. */
+#include "executor/report/gather_shards.h"
 
 #include <stdlib.h>
 #include <string.h>
