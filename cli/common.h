@@ -97,13 +97,6 @@ AmStatus cli_choice(const Cli *cli, const char *name, const char *(*name_of)(int
                     int32_t *choice, AmError *error);
 /* Checks that the argument of --device is cpu or cuda. */
 AmStatus cli_check_device(const Cli *cli, AmError *error);
-/* The same for one argument of a repeatable option. */
-AmStatus cli_choice_of(const char *name, const char *text, const char *(*name_of)(int32_t), int32_t count,
-                       int32_t *choice, AmError *error);
-/* --relax NAME and --schedule NAME, as bits 1 << Relaxation and 1 << ScheduleKind. */
-AmStatus cli_relaxations(const Cli *cli, uint32_t *relaxations, AmError *error);
-AmStatus cli_schedules(const Cli *cli, uint32_t *schedules, AmError *error);
-
 /* The values of the options that the API's table of `command` has; the caller's am_options_free(). Errors
  * name options with "--". */
 AmStatus cli_api_options(const Cli *cli, AmCommand command, AmOptions **options, AmError *error);

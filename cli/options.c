@@ -14,8 +14,6 @@
 #include "base/suggest.h"
 #include "cli/common.h"
 #include "cli/hints.h"
-#include "lowering/micro_batch/micro_batches.h"
-#include "propagation/plan/pipeline_schedule.h"
 
 const CliOption cli_common_options[] = {
     CLI_GROUP("all commands"),
@@ -217,28 +215,10 @@ AmStatus cli_number(const Cli *cli, const char *name, double least, double most,
     return text ? option_parse_number(name, text, least, most, value, error) : AM_OK;
 }
 
-AmStatus cli_choice_of(const char *name, const char *text, const char *(*name_of)(int32_t), int32_t count,
-                       int32_t *choice, AmError *error) {
-    return option_parse_choice(name, text, name_of, count, choice, error);
-}
-
 AmStatus cli_choice(const Cli *cli, const char *name, const char *(*name_of)(int32_t), int32_t count,
                     int32_t *choice, AmError *error) {
     const char *text = cli_text(cli, name);
-    return text ? cli_choice_of(name, text, name_of, count, choice, error) : AM_OK;
-}
-
-/* Collects the choices of a repeatable option as bits. */
-static AmStatus read_choices(const Cli *cli, const char *name, const char *(*name_of)(int32_t), int32_t count,
-                             uint32_t *bits, AmError *error) {
-    const char *const *texts;
-    int32_t given = cli_texts(cli, name, &texts), choice = 0;
-    *bits = 0;
-    for (int32_t k = 0; k < given; k++) {
-        TRY(cli_choice_of(name, texts[k], name_of, count, &choice, error));
-        *bits |= 1u << choice;
-    }
-    return AM_OK;
+    return text ? option_parse_choice(name, text, name_of, count, choice, error) : AM_OK;
 }
 
 static const char *device_of(int32_t k) {
@@ -249,20 +229,4 @@ static const char *device_of(int32_t k) {
 AmStatus cli_check_device(const Cli *cli, AmError *error) {
     int32_t device = 0;
     return cli_choice(cli, "--device", device_of, 2, &device, error);
-}
-
-static const char *relaxation_of(int32_t k) {
-    return relaxation_name((Relaxation)k);
-}
-
-static const char *schedule_of(int32_t k) {
-    return schedule_kind_name((ScheduleKind)k);
-}
-
-AmStatus cli_relaxations(const Cli *cli, uint32_t *relaxations, AmError *error) {
-    return read_choices(cli, "--relax", relaxation_of, RELAXATION_COUNT, relaxations, error);
-}
-
-AmStatus cli_schedules(const Cli *cli, uint32_t *schedules, AmError *error) {
-    return read_choices(cli, "--schedule", schedule_of, SCHEDULE_KINDS, schedules, error);
 }

@@ -552,9 +552,8 @@ const CliCommand CLI_SEARCH = {
     .most_arguments = 1,
     .options = options,
     .notes = "The plan is written to -o (default: MODEL's stem + .plan.json).\n"
-             "--baseline: data_parallel, megatron, megatron_sequence, zero1, zero2, zero3 (or fsdp), "
-             "megatron_zero1,\n"
-             "megatron_zero2, megatron_zero3, context_zero3, even_pipeline, megatron_3d.\n"
+             "--baseline: data_parallel, megatron, megatron_sequence, zero1, zero2, zero3 (or fsdp),\n"
+             "megatron_zero1, megatron_zero2, megatron_zero3, context_zero3, even_pipeline, megatron_3d.\n"
              "--evaluations: " VALUE_OF(
                  SEARCH_DEFAULT_EVALUATIONS) " for a single stage, fewer for large "
                                              "modules; " VALUE_OF(SEARCH_EXACT_EVALUATIONS) " for "
