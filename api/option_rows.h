@@ -22,17 +22,17 @@
 
 /* ---- search ---- */
 
-#define SEARCH_SPACE_ROWS(ROW)                                                                              \
-    ROW("space", "SPACE", "auto (default), single_stage, operator, data, pipeline or hybrid", false,        \
-        RULE_CHOICE(OPTION_SPACES))                                                                         \
-    ROW("for", "TARGET", "plans that jax, hlo, shardy, torch or megatron can run (default automap)", false, \
-        RULE_CHOICE(OPTION_TARGETS))                                                                        \
-    ROW("mesh", "data=4,model=8", "mesh of one-stage plans (default: every split of the devices)", false,   \
-        RULE_TEXT)                                                                                          \
-    ROW("pin", "PATTERN=SHARDING", "sharding of parameters: 'layers/*/mlp_in/kernel=-,model'", true,        \
-        RULE_PIN)                                                                                           \
-    ROW("keep-shardings", NULL, "shardings of the module kept in every plan", false, RULE_SWITCH)           \
-    ROW("even", NULL, "equal contiguous shards, of one stage unless --space hybrid", false, RULE_SWITCH)    \
+#define SEARCH_SPACE_ROWS(ROW)                                                                            \
+    ROW("space", "SPACE", "auto (default), single_stage, operator, data, pipeline or hybrid", false,      \
+        RULE_CHOICE(OPTION_SPACES))                                                                       \
+    ROW("for", "TARGET", "plans for jax, hlo, shardy, torch or megatron (default automap)", false,        \
+        RULE_CHOICE(OPTION_TARGETS))                                                                      \
+    ROW("mesh", "data=4,model=8", "mesh of one-stage plans (default: every split of the devices)", false, \
+        RULE_TEXT)                                                                                        \
+    ROW("pin", "PATTERN=SHARDING", "sharding of parameters: 'layers/*/mlp_in/kernel=-,model'", true,      \
+        RULE_PIN)                                                                                         \
+    ROW("keep-shardings", NULL, "shardings of the module kept in every plan", false, RULE_SWITCH)         \
+    ROW("even", NULL, "equal contiguous shards, of one stage unless --space hybrid", false, RULE_SWITCH)  \
     ROW("no-overrides", NULL, "no overrides for single operators", false, RULE_SWITCH)
 
 #define SEARCH_METHOD_ROWS(ROW)                                                                           \
