@@ -60,8 +60,8 @@ typedef struct FamilyRow {
     int wraps;           /* of a TORUS: axes have a wrap-around link when every axis has this size or more */
 } FamilyRow;
 
-/* At most 8,192 devices and 1,024 servers: larger clusters are not searched in useful time. */
-#define SERVERS(devices) ((devices) < 8 ? 1024 : 8192 / (devices))
+/* At most 16,384 devices and 2,048 servers: larger clusters are not searched in useful time. */
+#define SERVERS(devices) ((devices) < 8 ? 2048 : 16384 / (devices))
 
 static const FamilyRow families[] = {
     {"h100", "H100-80GB", SWITCHED, 8, "nvlink-h100", "infiniband-400", NULL, SERVERS(8), 0},

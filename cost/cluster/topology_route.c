@@ -2,10 +2,13 @@
  *
  * In a tree the route is unique: both ends climb towards the root until they meet. Another graph is
  * searched from the device where the route starts (Dijkstra, by latency, then edges, then the
- * lowest edge), which gives the last edge of the routes to all vertices; the first search stops at
- * the distance of the requested device, since groups tend to be close. Some of these lists are
- * cached, least recently used first out: memory grows with the vertices, not with the pairs of
- * devices. Latencies are compared as whole picoseconds, so that two routes over the same links in
+ * lowest edge). A search for one route leaves out vertices from which the rest of the way takes too long:
+ *
+ *     latency so far + least latency at the vertex + least latency at the target > latency of a known route
+ *
+ * If these searches from a device have taken as long as one for the routes to all vertices, the last edges of
+ * all these routes are cached, least recently used first out: memory grows with the vertices, not with the
+ * pairs of devices. Latencies are compared as whole picoseconds, so that two routes over the same links in
  * another order are equal despite rounding.
  */
 #include <pthread.h>
@@ -15,7 +18,6 @@
 #include "cost/cluster/topology.h"
 
 enum { MOST_KEPT_EDGES = 1 << 22 }; /* in all lists together, 16 MiB; one list is always kept */
-enum { UNKNOWN = -2 };              /* in a list: not searched so far */
 
 /* How far a vertex is from the start of a search. */
 typedef struct Distance {
@@ -44,12 +46,16 @@ typedef struct TopologyRoutes {
     int32_t *last;        /* [slot_count * vertex_count] */
     int32_t *start;       /* [slot_count] the device whose routes it holds, -1: none */
     int32_t *slot_of;     /* [device_count] -1: not kept */
+    int64_t *work;        /* [device_count] edges that searches for single routes have looked at */
     uint64_t *asked, now; /* [slot_count] time of the last query */
     Crossing *crossings;  /* [2 * edge_count] in the order of `leaving` */
+    int64_t *least;       /* [vertex_count] picoseconds of the fastest edge there */
     /* State of the current search: */
-    Distance *distance; /* [vertex_count] */
+    Distance *distance; /* [vertex_count]; INT64_MAX between searches */
+    int32_t *last_edge; /* [vertex_count] of the route to a vertex with another distance */
+    int32_t *touched;   /* [touched_count] these vertices */
     Reached *heap;      /* [2 * edge_count + 1] nearest first; a vertex that got nearer is there again */
-    int32_t heap_count;
+    int32_t touched_count, heap_count;
 } TopologyRoutes;
 
 static bool is_nearer(const Distance *a, const Distance *b) {
@@ -83,62 +89,100 @@ static int64_t picoseconds(double seconds) {
     return (int64_t)((seconds < 10 ? seconds : 10) * 1e12 + 0.5);
 }
 
-/* Fills `last` for all that is no farther from `start` than `target`, for everything where that is -1.
- * A vertex is final once it is taken from the heap: what leads to it has less latency or fewer edges. */
-static void search(const Topology *self, TopologyRoutes *routes, int32_t start, int32_t target,
-                   int32_t *last) {
-    for (int32_t v = 0; v < self->vertex_count; v++) {
-        routes->distance[v] = (Distance){INT64_MAX, 0};
-        last[v] = UNKNOWN;
+/* Takes a crossing if it leads to its end on a better route than those before. */
+static void cross(TopologyRoutes *routes, const Distance *from, const Crossing *crossing) {
+    Distance further = {from->picoseconds + crossing->picoseconds, from->edges + 1};
+    Distance *known = &routes->distance[crossing->end];
+    bool is_new = is_nearer(&further, known);
+    if (!is_new && (is_nearer(known, &further) || crossing->edge > routes->last_edge[crossing->end])) return;
+    if (known->picoseconds == INT64_MAX) routes->touched[routes->touched_count++] = crossing->end;
+    routes->last_edge[crossing->end] = crossing->edge;
+    if (!is_new) return;
+    *known = further;
+    heap_add(routes, further, crossing->end);
+}
+
+/* Crosses the edges from a vertex to the target. */
+static void cross_to(const Topology *self, TopologyRoutes *routes, const Reached *from, int32_t target) {
+    for (int32_t k = self->first_leaving[target]; k < self->first_leaving[target + 1]; k++) {
+        Crossing crossing = routes->crossings[k];
+        if (crossing.end != from->vertex) continue;
+        crossing.edge ^= 1;
+        crossing.end = target;
+        cross(routes, &from->distance, &crossing);
     }
+}
+
+/* Returns whether no route to the target that is as good as the known one continues after so many
+ * picoseconds with an edge into the target. */
+static bool is_too_far(const TopologyRoutes *routes, int64_t picoseconds, int32_t target) {
+    int64_t known = routes->distance[target].picoseconds;
+    return known != INT64_MAX && picoseconds + routes->least[target] > known;
+}
+
+/* Finds last_edge on the route from `start` to `target`, or, where that is -1, to everything. Returns the
+ * number of edges that it looked at. A vertex is final once all nearer ones were taken from the heap: what
+ * leads to it has less latency or fewer edges. */
+static int64_t search(const Topology *self, TopologyRoutes *routes, int32_t start, int32_t target) {
+    int64_t work = 0;
     routes->distance[start] = (Distance){0, 0};
-    last[start] = -1;
+    routes->touched[0] = start;
+    routes->touched_count = 1;
+    routes->last_edge[start] = -1;
     routes->heap_count = 0;
     heap_add(routes, routes->distance[start], start);
     while (routes->heap_count > 0) {
         Reached reached = heap_take(routes);
+        int32_t first = self->first_leaving[reached.vertex], end = self->first_leaving[reached.vertex + 1];
         if (is_nearer(&routes->distance[reached.vertex], &reached.distance)) continue; /* it got nearer */
-        if (target >= 0 && is_nearer(&routes->distance[target], &reached.distance)) {
-            last[reached.vertex] = UNKNOWN;
-            break;
+        if (target >= 0) {
+            if (!is_nearer(&reached.distance, &routes->distance[target])) break;
+            cross_to(self, routes, &reached, target);
+            int64_t next = reached.distance.picoseconds + routes->least[reached.vertex];
+            if (is_too_far(routes, next, target)) end = first;
         }
-        for (int32_t k = self->first_leaving[reached.vertex]; k < self->first_leaving[reached.vertex + 1];
-             k++) {
+        for (int32_t k = first; k < end; k++) {
             const Crossing *crossing = &routes->crossings[k];
-            Distance further = {reached.distance.picoseconds + crossing->picoseconds,
-                                reached.distance.edges + 1};
-            Distance *known = &routes->distance[crossing->end];
-            bool is_new = is_nearer(&further, known);
-            if (!is_new && (is_nearer(known, &further) || crossing->edge > last[crossing->end])) continue;
-            last[crossing->end] = crossing->edge;
-            if (!is_new) continue;
-            *known = further;
-            heap_add(routes, further, crossing->end);
+            int64_t next = reached.distance.picoseconds + crossing->picoseconds;
+            if (target >= 0 && crossing->end != target && is_too_far(routes, next, target)) continue;
+            cross(routes, &reached.distance, crossing);
         }
+        work += end - first + 1;
     }
-    for (int32_t k = 0; k < routes->heap_count; k++)
-        if (!is_nearer(&routes->distance[routes->heap[k].vertex], &routes->heap[k].distance))
-            last[routes->heap[k].vertex] = UNKNOWN;
+    for (int32_t k = 0; k < routes->touched_count; k++)
+        routes->distance[routes->touched[k]] = (Distance){INT64_MAX, 0};
+    return work;
 }
 
-/* A list of routes from a device in which that to another one is known; the lock is held. */
+/* Caches the last edges of the routes from a device to all vertices. */
+static void keep_routes(const Topology *self, TopologyRoutes *routes, int32_t start) {
+    int32_t slot = 0;
+    for (int32_t k = 1; k < routes->slot_count; k++)
+        if (routes->asked[k] < routes->asked[slot]) slot = k;
+    if (routes->start[slot] >= 0) routes->slot_of[routes->start[slot]] = -1;
+    routes->start[slot] = start;
+    routes->slot_of[start] = slot;
+    routes->work[start] = 0;
+    search(self, routes, start, -1);
+    memcpy(&routes->last[(size_t)slot * (size_t)self->vertex_count], routes->last_edge,
+           sizeof *routes->last * (size_t)self->vertex_count);
+}
+
+/* The last edges of the routes from `start`, the one to `target` among them; the lock is held. */
 static const int32_t *routes_from(const Topology *self, TopologyRoutes *routes, int32_t start,
                                   int32_t target) {
-    int32_t slot = routes->slot_of[start];
-    bool is_kept = slot >= 0;
-    if (!is_kept) {
-        slot = 0;
-        for (int32_t k = 1; k < routes->slot_count; k++)
-            if (routes->asked[k] < routes->asked[slot]) slot = k;
-        if (routes->start[slot] >= 0) routes->slot_of[routes->start[slot]] = -1;
-        routes->start[slot] = start;
-        routes->slot_of[start] = slot;
+    bool is_kept = routes->slot_of[start] >= 0;
+    if (!is_kept && routes->work[start] > 2 * self->edge_count) {
+        keep_routes(self, routes, start);
+        is_kept = true;
     }
-    int32_t *last = &routes->last[(size_t)slot * (size_t)self->vertex_count];
-    if (!is_kept) search(self, routes, start, target, last);
-    else if (last[target] == UNKNOWN) search(self, routes, start, -1, last);
+    if (!is_kept) {
+        routes->work[start] += search(self, routes, start, target);
+        return routes->last_edge;
+    }
+    int32_t slot = routes->slot_of[start];
     routes->asked[slot] = ++routes->now;
-    return last;
+    return &routes->last[(size_t)slot * (size_t)self->vertex_count];
 }
 
 static void route_in_tree(const Topology *self, int32_t a, int32_t b, int32_t *edges, int32_t *count) {
@@ -215,7 +259,11 @@ AmStatus topology_prepare_routes(Topology *self, Arena *arena, AmError *error) {
     routes->start = ARENA_ARRAY(arena, int32_t, slots);
     routes->asked = ARENA_ARRAY(arena, uint64_t, slots);
     routes->slot_of = ARENA_ARRAY(arena, int32_t, self->device_count);
+    routes->work = ARENA_ARRAY(arena, int64_t, self->device_count);
+    routes->least = ARENA_ARRAY(arena, int64_t, vertices);
     routes->distance = ARENA_ARRAY(arena, Distance, vertices);
+    routes->last_edge = ARENA_ARRAY(arena, int32_t, vertices);
+    routes->touched = ARENA_ARRAY(arena, int32_t, vertices);
     routes->heap = ARENA_ARRAY(arena, Reached, 2 * self->edge_count + 1);
     routes->crossings = ARENA_ARRAY(arena, Crossing, 2 * self->edge_count);
     if (arena->failed) return am_fail_memory(error, vertices);
@@ -223,6 +271,13 @@ AmStatus topology_prepare_routes(Topology *self, Arena *arena, AmError *error) {
         int32_t edge = self->leaving[k];
         routes->crossings[k] = (Crossing){picoseconds(self->edges[edge / 2].latency_seconds), edge,
                                           topology_edge_end(self, edge)};
+    }
+    for (int32_t v = 0; v < vertices; v++) {
+        routes->distance[v] = (Distance){INT64_MAX, 0};
+        routes->least[v] = INT64_MAX / 4; /* without edges */
+        for (int32_t k = self->first_leaving[v]; k < self->first_leaving[v + 1]; k++)
+            if (routes->crossings[k].picoseconds < routes->least[v])
+                routes->least[v] = routes->crossings[k].picoseconds;
     }
     for (int32_t k = 0; k < slots; k++) routes->start[k] = -1;
     for (int32_t k = 0; k < self->device_count; k++) routes->slot_of[k] = -1;

@@ -303,7 +303,7 @@ static void names_that_mean_nothing_are_usage_errors(void **state) {
     (void)state;
     static const char *const bad[] = {
         "host:",           "nominal:0", "nominal:4x", "host:-1", "nominal:100000",
-        "no-such-cluster", "h100:0",    "a100:1025",  "t4:",     "h100"};
+        "no-such-cluster", "h100:0",    "a100:2049",  "t4:",     "h100"};
     for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
         Arena arena = {0};
         AmError error = {0};

@@ -285,6 +285,66 @@ static void routes_do_not_depend_on_the_order_of_asking(void **state) {
     free_graph(&other);
 }
 
+/* Picoseconds and edges from a start to every vertex, by relaxing all edges until nothing changes. */
+static void find_distances(const Topology *topology, int32_t start, int64_t *picoseconds, int32_t *edges) {
+    for (int32_t v = 0; v < topology->vertex_count; v++) picoseconds[v] = v == start ? 0 : INT64_MAX;
+    edges[start] = 0;
+    for (bool is_changed = true; is_changed;) {
+        is_changed = false;
+        for (int32_t e = 0; e < 2 * topology->edge_count; e++) {
+            int32_t from = topology_edge_start(topology, e), to = topology_edge_end(topology, e);
+            if (picoseconds[from] == INT64_MAX) continue;
+            int64_t further = picoseconds[from] + llround(topology->edges[e / 2].latency_seconds * 1e12);
+            bool is_equal = further == picoseconds[to];
+            if (further > picoseconds[to] || (is_equal && edges[from] + 1 >= edges[to])) continue;
+            picoseconds[to] = further;
+            edges[to] = edges[from] + 1;
+            is_changed = true;
+        }
+    }
+}
+
+/* Checks that each edge of a route is the lowest one by which its end is reached at its distance. */
+static void check_route(const Topology *topology, const int32_t *route, int32_t length,
+                        const int64_t *picoseconds, const int32_t *edges) {
+    for (int32_t k = 0; k < length; k++) {
+        int32_t end = topology_edge_end(topology, route[k]), lowest = 2 * topology->edge_count;
+        for (int32_t e = lowest - 1; e >= 0; e--) {
+            int32_t from = topology_edge_start(topology, e);
+            int64_t latency = llround(topology->edges[e / 2].latency_seconds * 1e12);
+            bool is_best = picoseconds[from] + latency == picoseconds[end] && edges[from] + 1 == edges[end];
+            if (topology_edge_end(topology, e) == end && is_best) lowest = e;
+        }
+        assert_int_equal(route[k], lowest);
+    }
+}
+
+/* Each graph is read anew for each distance, so that no route is cached. */
+static void searched_routes_are_the_shortest(void **state) {
+    (void)state;
+    static const char *const names[] = {"h100:3", "mi300x:2", "trn2:2", "tpu-v5p:32"};
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        int32_t count = 2;
+        for (int32_t distance = 1; distance < count; distance += 3) {
+            Graph graph;
+            read_builtin(&graph, names[k]);
+            const Topology *topology = graph.topology;
+            count = topology->device_count;
+            int64_t *picoseconds = ARENA_ARRAY(&graph.arena, int64_t, topology->vertex_count);
+            int32_t *edges = ARENA_ARRAY(&graph.arena, int32_t, topology->vertex_count), length;
+            int32_t *route = ARENA_ARRAY(&graph.arena, int32_t, topology->longest);
+            for (int32_t a = distance % 2; a < count; a += 2) {
+                int32_t b = (a + distance) % count;
+                find_distances(topology, a, picoseconds, edges);
+                topology_route(topology, a, b, route, &length);
+                assert_int_equal(length, edges[b]);
+                check_route(topology, route, length, picoseconds, edges);
+            }
+            free_graph(&graph);
+        }
+    }
+}
+
 enum { ASKERS = 4 };
 
 /* Asks for all routes; returns how many were of another length than they should be. */
@@ -493,6 +553,7 @@ int main(void) {
         cmocka_unit_test(edges_add_to_what_servers_say),
         cmocka_unit_test(many_devices_are_routed_in_little_memory),
         cmocka_unit_test(routes_do_not_depend_on_the_order_of_asking),
+        cmocka_unit_test(searched_routes_are_the_shortest),
         cmocka_unit_test(threads_may_ask_at_once),
         cmocka_unit_test(faults_are_named),
         cmocka_unit_test(the_examples_of_the_document_are_right),
