@@ -17,6 +17,9 @@ enum { KIND_ROUNDS = 3, NEIGHBOURHOOD = 1, MOST_USES = 6 };
 /* Smaller values are ignored in neighbourhoods: scalars that all layers read would connect all
  * layers. */
 #define LEAST_BYTES 4096
+/* Loops tie values that are far apart, so that a sample of a module with loops is less precise. It replaces
+ * the module only if it is at most this part of it. */
+#define MOST_OF_LOOPS 0.25
 
 /* The index of the option that an assignment chooses for instruction i on an axis; -1 for a split
  * outside the options, which no plan can request. */
@@ -205,6 +208,23 @@ static void add_neighbours(const Choices *choices, bool *wanted, bool *before) {
     }
 }
 
+/* Adds all holders of an array that a loop carries, if one of them is wanted: they have one state. */
+static void add_carried(const Rules *rules, bool *wanted) {
+    for (int32_t k = 0; k < rules->loop_count; k++) {
+        wanted[rules->loops[k].instruction] = true;
+        for (int32_t l = 0; l < rules->loops[k].leaf_count; l++) {
+            const LoopLeaf *leaf = &rules->loops[k].leaves[l];
+            const int32_t holders[] = {leaf->initial, leaf->next, leaf->in_body, leaf->in_condition,
+                                       leaf->afterwards};
+            enum { HOLDERS = sizeof holders / sizeof *holders };
+            bool is_wanted = false;
+            for (int32_t h = 0; h < HOLDERS; h++) is_wanted |= holders[h] >= 0 && wanted[holders[h]];
+            for (int32_t h = 0; is_wanted && h < HOLDERS; h++)
+                if (holders[h] >= 0) wanted[holders[h]] = true;
+        }
+    }
+}
+
 /* The uses of the sampled results: of alike readers of a result the first. */
 static AmStatus choose_uses(AdditiveSample *self, Arena *arena, const int32_t *kinds, int32_t kind_count,
                             bool *wanted, AmError *error) {
@@ -294,11 +314,11 @@ AmStatus additive_sample(AdditiveSample **sample, Arena *arena, const AdditiveMo
     self->choices = *choices;
     TRY(choose_instructions(self, arena, wanted, error));
     for (int32_t k = 0; k < NEIGHBOURHOOD; k++) add_neighbours(choices, wanted, before);
+    add_carried(model->context->rules, wanted);
     int32_t count = 0;
     for (int32_t n = 0; n < choices->decided_count; n++)
         if (wanted[choices->decided[n]]) decided[count++] = choices->decided[n];
-    /* A loop hands its arrays on by way of instructions that no operand leads to. */
-    if (model->context->rules->loop_count == 0) {
+    if (model->context->rules->loop_count == 0 || count <= MOST_OF_LOOPS * choices->decided_count) {
         self->choices.decided = decided;
         self->choices.decided_count = count;
     }

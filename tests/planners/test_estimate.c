@@ -8,6 +8,7 @@
 #include "cost/relaxation/additive.h"
 #include "cost/relaxation/reshard_costs.h"
 #include "cost/step/rank_memory.h"
+#include "lowering/micro_batch/micro_batches.h"
 #include "lowering/spmd/lower.h"
 #include "lowering/spmd/reshard_path.h"
 #include "planners/baselines/baseline.h"
@@ -34,36 +35,64 @@ static double difference(ProblemCase *self, Estimator *estimator, const Additive
     return fabs(estimate.seconds / (cost.compute_seconds + cost.communication_seconds) - 1);
 }
 
+/* Checks estimates of random axis plans: on average at most `limit` off, by samples of at most `most` of the
+ * module. */
+static void check_estimates(ProblemCase *self, const char *name, double limit, double most, uint64_t seed) {
+    enum { AXIS_PLANS = 30 };
+    AmError error = {0};
+    Estimator *estimator;
+    AdditiveModel *model;
+    AdditiveSample *sample;
+    Random random;
+    double sum = 0;
+    random_seed(&random, seed);
+    assert_int_equal(estimator_open(&estimator, self->problem, &error), AM_OK);
+    assert_non_null(estimator);
+    assert_int_equal(additive_create(&model, &self->arena, self->context, &self->mesh, self->cluster,
+                                     self->devices, &error),
+                     AM_OK);
+    assert_int_equal(additive_sample(&sample, &self->arena, model, &error), AM_OK);
+    assert_true(additive_sample_size(sample) <= most * self->context->choices->decided_count);
+    for (int32_t k = 0; k < AXIS_PLANS; k++) {
+        AxisPlan axis_plan;
+        random_axis_plan(self->problem, &random, &axis_plan);
+        sum += difference(self, estimator, model, &axis_plan) / AXIS_PLANS;
+    }
+    if (sum > limit) fail_msg("%s: estimates are %.2f %% off", name, 100 * sum);
+    estimator_close(estimator);
+}
+
 static void test_near_the_model(void **state) {
     (void)state;
     static const char *const models[] = {"gpt2_tiny", "bert_tiny", "t5_tiny", "vgg_tiny", "llama_tiny"};
     for (size_t m = 0; m < (size_t)sample_of(5, 2); m++) {
-        enum { AXIS_PLANS = 30 };
         ProblemCase self;
-        AmError error = {0};
-        Estimator *estimator;
-        AdditiveModel *model;
-        AdditiveSample *sample;
-        Random random;
-        double sum = 0;
         problem_case_open(&self, models[m], "C", "data=4,model=8", 1);
-        random_seed(&random, m);
-        assert_int_equal(estimator_open(&estimator, self.problem, &error), AM_OK);
-        assert_non_null(estimator);
-        assert_int_equal(additive_create(&model, &self.arena, self.context, &self.mesh, self.cluster,
-                                         self.devices, &error),
-                         AM_OK);
-        assert_int_equal(additive_sample(&sample, &self.arena, model, &error), AM_OK);
-        assert_true(additive_sample_size(sample) <= self.context->choices->decided_count);
-        for (int32_t k = 0; k < AXIS_PLANS; k++) {
-            AxisPlan axis_plan;
-            random_axis_plan(self.problem, &random, &axis_plan);
-            sum += difference(&self, estimator, model, &axis_plan) / AXIS_PLANS;
-        }
-        if (sum > 0.01) fail_msg("%s: estimates are %.1f %% off", models[m], 100 * sum);
-        estimator_close(estimator);
+        check_estimates(&self, models[m], 0.01, 1, m);
         problem_case_close(&self);
     }
+}
+
+/* The twelve layers of a module in micro-batches, whose loops hand on the gradients of every layer. */
+static void test_near_the_model_in_micro_batches(void **state) {
+    (void)state;
+    const MicroBatching settings = {.micro_batches = 4};
+    const ProblemSettings of_problem = {.memory_fraction = 0.9, .budget = {.limit = 1}};
+    AmError error = {0};
+    ProblemCase self;
+    problem_case_open(&self, "gpt2", "C", "data=4,model=8", 1);
+    PlanContext *whole = self.context;
+    const PlanContext *split;
+    assert_int_equal(plan_context_for(&split, whole, &settings, &error), AM_OK);
+    problem_free(self.problem);
+    assert_int_equal(
+        problem_create(&self.problem, split, self.cluster, &self.mesh, self.devices, &of_problem, &error),
+        AM_OK);
+    assert_true(split->rules->loop_count > 0);
+    self.context = (PlanContext *)split;
+    check_estimates(&self, "gpt2", 0.002, 0.25, 1);
+    self.context = whole;
+    problem_case_close(&self);
 }
 
 static void assert_ok(AmStatus status) {
@@ -215,11 +244,10 @@ static void test_axes_keep_their_order(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_near_the_model),
-                                       cmocka_unit_test(test_remembered),
-                                       cmocka_unit_test(test_screening_beats_recipes),
-                                       cmocka_unit_test(test_screening_ends),
-                                       cmocka_unit_test(test_ranks_end),
-                                       cmocka_unit_test(test_axes_keep_their_order)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_near_the_model),       cmocka_unit_test(test_near_the_model_in_micro_batches),
+        cmocka_unit_test(test_remembered),           cmocka_unit_test(test_screening_beats_recipes),
+        cmocka_unit_test(test_screening_ends),       cmocka_unit_test(test_ranks_end),
+        cmocka_unit_test(test_axes_keep_their_order)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
