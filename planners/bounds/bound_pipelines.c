@@ -100,13 +100,14 @@ static bool is_tried(const BoundCase *self) {
     return self->tried > self->turn->of->cut_mixes->count + 1;
 }
 
-/* The next way: choices of heights, better ones than the best of these, then windows. */
+/* The next way: choices of heights, then windows, then better heights than the best of these, which take
+ * longest. */
 static void try_next(BoundCase *self) {
     const CutMixes *mixes = self->turn->of->cut_mixes;
     bool is_choice = self->tried < mixes->count;
-    bool is_last = self->tried > mixes->count;
+    bool is_windows = self->tried == mixes->count;
     double seconds = 0;
-    if (is_last) seconds = bound_turn_windows(self->turn, self->stages, self->enough);
+    if (is_windows) seconds = bound_turn_windows(self->turn, self->stages, self->enough);
     else if (mixes->count > 0)
         seconds = cut_tables_bound(self->turn->cuts, self->stages,
                                    &mixes->mixes[is_choice ? self->tried : self->best], is_choice ? 0 : MOVES,

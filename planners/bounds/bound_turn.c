@@ -305,11 +305,13 @@ static double bound_case(Case *self, double best, double enough, TurnScratch *sc
     return best;
 }
 
-/* The best over mixtures of paths, or the first that is enough. */
+/* The best over mixtures of paths, or the first that is enough. The last mixture is enough for most modules,
+ * so it is the first. */
 static double bound_widths(Case *self, double enough, TurnScratch *scratch) {
     const PathMixes *mixes = self->turn->of->mixes;
+    int32_t last = self->stages == 1 ? mixes->count - 1 : 0;
     double best = 0;
-    for (int32_t k = self->stages == 1 ? mixes->count - 1 : 0; k < mixes->count && best < enough; k++) {
+    for (int32_t k = mixes->count - 1; k >= last && best < enough; k--) {
         self->mix = &mixes->mixes[k];
         best = fmax(best, bound_case(self, best, enough, scratch));
     }
