@@ -2,12 +2,14 @@
 
     export(step, example_arguments, directory)   the module, its roles, its state and its data
     plan(step, example_arguments, cluster)       the shardings that automap finds for jax.jit
+    run(document, step, example_arguments)       the step under a plan of stages and micro-batches
     place(arguments, shardings)                  the arguments on the devices of such a plan
 
 Steps are functions of trees of arrays, of objects of Flax NNX, or of Equinox modules.
 """
 
 from .exporter import export
+from .pipelines import run
 from .planning import place, plan, shardings
 
-__all__ = ["export", "place", "plan", "shardings"]
+__all__ = ["export", "place", "plan", "run", "shardings"]

@@ -105,7 +105,7 @@ def shardings(document, arguments, output=None, devices=None):
     devices    JAX devices to use, row-major over the mesh; default the first of jax.devices()
     """
     if document.get("format") != FORMAT:
-        raise ValueError(f"expected format {FORMAT}, found {document.get('format')}")
+        raise ValueError(f"expected format {FORMAT}, found {document.get('format')} (automap_jax.run runs plans of stages)")
     shape = document["mesh"]["shape"]
     count = int(np.prod(shape))
     devices = list(jax.devices() if devices is None else devices)

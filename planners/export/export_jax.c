@@ -6,8 +6,10 @@
  */
 #include "planners/export/export_jax.h"
 
-#include "lowering/spmd/lower.h"
+#include "lowering/plan_file/plan_parts.h"
+#include "lowering/spmd/ranks.h"
 #include "planners/targets/target_checks.h"
+#include "propagation/plan/pipeline_schedule.h"
 
 /* The spec of an instruction's result, even by refusal. */
 static AmStatus spec_to_json(json_t **spec, const Mesh *mesh, SbpState state,
@@ -30,6 +32,20 @@ static AmStatus spec_to_json(json_t **spec, const Mesh *mesh, SbpState state,
     return AM_OK;
 }
 
+/* {"shape", "axis_names"}, of several stages also "devices". */
+static json_t *mesh_to_json(const PlanStage *stage, bool has_devices) {
+    json_t *shape = json_array(), *names = json_array(), *devices = has_devices ? json_array() : NULL;
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
+        json_array_append_new(shape, json_integer(stage->mesh.axes[axis].size));
+        json_array_append_new(names, json_string(stage->mesh.axes[axis].name));
+    }
+    for (int32_t d = 0; d < stage->mesh.device_count && has_devices; d++)
+        json_array_append_new(devices, json_integer(stage->devices[d]));
+    return json_pack("{s:o, s:o, s:o*}", "shape", shape, "axis_names", names, "devices", devices);
+}
+
+/* ---- one stage ---- */
+
 static AmStatus add_rows(json_t *parameters, json_t *outputs, const PlanContext *context,
                          const Assignment *assignment, AmError *error) {
     const Mesh *mesh = &assignment->stage->mesh;
@@ -51,28 +67,98 @@ static AmStatus add_rows(json_t *parameters, json_t *outputs, const PlanContext 
     return AM_OK;
 }
 
-AmStatus export_jax(json_t **root, const PlanContext *context, const Plan *plan, AmError *error) {
-    TRY(target_check_plan(TARGET_JAX, plan, error));
-    const Mesh *mesh = &plan->stages[0].mesh;
+static AmStatus export_stage(json_t **root, const PlanContext *context, const Plan *plan, AmError *error) {
     Arena arena = {0};
     Assignment *assignment;
-    json_t *parameters = json_array(), *outputs = json_array(), *shape = json_array(), *names = json_array();
+    json_t *parameters = json_array(), *outputs = json_array();
     AmStatus status;
     TRY_OR_FAIL(plan_assign(&assignment, &arena, context, &plan->stages[0], error));
     TRY_OR_FAIL(target_check_pools(TARGET_JAX, context, assignment->stored, error));
     TRY_OR_FAIL(add_rows(parameters, outputs, context, assignment, error));
-    for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
-        json_array_append_new(shape, json_integer(mesh->axes[axis].size));
-        json_array_append_new(names, json_string(mesh->axes[axis].name));
-    }
-    *root = json_pack("{s:s, s:{s:O, s:O}, s:O, s:O}", "format", "automap-jax-1", "mesh", "shape", shape,
-                      "axis_names", names, "parameters", parameters, "outputs", outputs);
+    *root = json_pack("{s:s, s:o, s:O, s:O}", "format", "automap-jax-1", "mesh",
+                      mesh_to_json(&plan->stages[0], false), "parameters", parameters, "outputs", outputs);
     if (!*root) status = am_fail_memory(error, 0);
 fail:
     json_decref(parameters);
     json_decref(outputs);
-    json_decref(shape);
-    json_decref(names);
     arena_free(&arena);
     return status;
+}
+
+/* ---- stages and micro-batches ---- */
+
+/* One row for each parameter, with the part that owns it. */
+static AmStatus add_parameters(json_t *rows, const PlanRanks *ranks, AmError *error) {
+    const PlanContext *context = ranks->context;
+    for (int32_t p = 0; p < context->roles->parameter_count; p++) {
+        const IrParameter *parameter = &context->roles->parameters[p];
+        int32_t part = ranks->map ? ranks->map->owner[p] : 0;
+        const Assignment *assignment = ranks->assignments[part];
+        json_t *spec;
+        TRY(spec_to_json(&spec, &assignment->stage->mesh, assignment->stored[parameter->instruction],
+                         &context->canonical->instructions[parameter->instruction], error));
+        json_array_append_new(
+            rows, json_pack("{s:i, s:o, s:s, s:o, s:i, s:o}", "number", p, "path",
+                            plan_string_to_json(parameter->path), "role", ir_role_name(parameter->role),
+                            "output", parameter->output >= 0 ? json_integer(parameter->output) : json_null(),
+                            "part", part, "spec", spec));
+    }
+    return AM_OK;
+}
+
+/* The passes of a stage in order: [[pass, chunk, micro-batch], ...]; one stage alternates. */
+static AmStatus turns_to_json(json_t **rows, Arena *arena, const Plan *plan, int32_t stage, AmError *error) {
+    static const char *const passes[SCHEDULE_PASSES] = {"forward", "backward", "weights"};
+    ScheduleKind kind = plan->stage_count == 1 ? SCHEDULE_1F1B : plan_schedule(plan);
+    int32_t chunks = plan->stages[stage].range_count, count;
+    ScheduleTurn *turns;
+    TRY(schedule_turns(&turns, &count, arena, kind, plan->stage_count, stage, plan->micro_batches, chunks,
+                       error));
+    *rows = json_array();
+    for (int32_t k = 0; k < count; k++)
+        json_array_append_new(
+            *rows, json_pack("[s, i, i]", passes[turns[k].pass], turns[k].chunk, turns[k].micro_batch));
+    return AM_OK;
+}
+
+static AmStatus add_stages(json_t *rows, Arena *arena, const Plan *plan, AmError *error) {
+    for (int32_t s = 0; s < plan->stage_count; s++) {
+        const PlanStage *stage = &plan->stages[s];
+        json_t *turns;
+        TRY(turns_to_json(&turns, arena, plan, s, error));
+        json_array_append_new(rows, json_pack("{s:o, s:b, s:o}", "mesh", mesh_to_json(stage, true),
+                                              "recomputes", stage->recompute_count > 0, "turns", turns));
+    }
+    return AM_OK;
+}
+
+static AmStatus export_stages(json_t **root, const PlanContext *context, const Plan *plan, AmError *error) {
+    Arena arena = {0};
+    PlanRanks ranks;
+    json_t *parameters = json_array(), *stages = json_array();
+    AmStatus status;
+    TRY_OR_FAIL(plan_ranks(&ranks, &arena, context, plan, error));
+    for (int32_t part = 0; part < ranks.parts->stage_count; part++)
+        TRY_OR_FAIL(target_check_pools(TARGET_JAX, ranks.context, ranks.assignments[part]->stored, error));
+    TRY_OR_FAIL(add_parameters(parameters, &ranks, error));
+    TRY_OR_FAIL(add_stages(stages, &arena, plan, error));
+    *root = json_pack("{s:s, s:i, s:s, s:i, s:O, s:O}", "format", "automap-jax-2", "micro_batches",
+                      plan->micro_batches, "schedule", plan->schedule, "parts", ranks.parts->stage_count,
+                      "stages", stages, "parameters", parameters);
+    if (!*root) status = am_fail_memory(error, 0);
+fail:
+    json_decref(parameters);
+    json_decref(stages);
+    arena_free(&arena);
+    return status;
+}
+
+AmStatus export_jax(json_t **root, const PlanContext *context, const Plan *plan, AmError *error) {
+    TRY(target_check_plan(TARGET_JAX, plan, error));
+    bool has_one = plan->stage_count == 1 && plan->micro_batches == 1;
+    bool in_order = true;
+    for (int32_t d = 0; d < plan->stages[0].mesh.device_count; d++)
+        in_order = in_order && plan->stages[0].devices[d] == d;
+    return has_one && in_order ? export_stage(root, context, plan, error)
+                               : export_stages(root, context, plan, error);
 }

@@ -1,4 +1,4 @@
-/* A plan for JAX: one PartitionSpec per entry parameter and output. */
+/* A plan for JAX: one PartitionSpec per entry parameter and output, and the order of passes of stages. */
 #ifndef PLANNERS_EXPORT_EXPORT_JAX_H
 #define PLANNERS_EXPORT_EXPORT_JAX_H
 
@@ -6,9 +6,9 @@
 
 #include "propagation/plan/plan.h"
 
-/* "automap-jax-1"; the caller's reference. AM_ERROR_INFEASIBLE, with the
- * reason, where JAX could not hold the same plan: several stages, uneven
- * shards, more than one micro-batch, devices out of order. */
+/* "automap-jax-1", and of several stages or micro-batches "automap-jax-2", which automap_jax.run() takes; the
+ * caller's reference. AM_ERROR_INFEASIBLE, with the reason, where JAX could not hold the same plan: uneven
+ * shards, split windows of pools. */
 AmStatus export_jax(json_t **root, const PlanContext *context, const Plan *plan, AmError *error);
 
 #endif

@@ -129,11 +129,11 @@ def check_dtensor(case):
 
 def check_refusals(directory):
     pipeline = Case(directory, "gpt2_tiny", *EVEN, "--micro-batches", "4")
-    for form in ("jax", "hlo", "shardy"):
+    for form in ("hlo", "shardy"):
         pipeline.refused(form, "pipeline stages", f"search --for {form}")
     pipeline.refused("megatron", "between layers", "--whole-layers")
     turns = Case(directory, "gpt2_tiny", "--mesh", "data=4", "--micro-batches", "4", "--evaluations", "20")
-    turns.refused("jax", "micro-batches", "search --for jax")
+    turns.refused("hlo", "micro-batches", "search --for hlo")
     check_dtensor(turns)
     bubble = Case(directory, "gpt2_tiny", *EVEN, "--micro-batches", "4", "--schedule", "zb_h1")
     bubble.refused("torch", "zb_h1", "search --for torch")

@@ -1,0 +1,511 @@
+"""Runs a step under a plan of stages and micro-batches: one jitted function for each part and pass.
+
+    document = json.load(open("jax.json"))               # automap export --format jax
+    run = automap_jax.run(document, step, (state, x, y))
+    state, loss = run(state, x, y)
+
+The step is traced three times: with its batch, with a smaller one, whose shapes tell what depends on the batch, and
+with a micro-batch. Its operators then fall into four groups:
+
+    before    independent of the data: once a step
+    forward   needed for the loss, for each micro-batch
+    backward  the others that have the batch in a shape, for each micro-batch
+    after     from sums over the micro-batches on: once a step
+
+A forward operator belongs to the last part that has one of its operands, a backward operator to the first. Values are
+sums over the micro-batches where an operator of a micro-batch sums over the batch; the constants are those of the
+whole batch, so that sums of the parts are the values of the whole. A step for which that is no sum is refused.
+Inside a part XLA's partitioner decides from the shardings of the plan.
+"""
+
+import dataclasses
+import functools
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from .exporter import traced_step
+from .planning import FORMAT as ONE_STAGE
+from .planning import shardings
+
+FORMAT = "automap-jax-2"
+CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat2", "checkpoint",
+         "remat"}
+SUMS = {"dot_general", "reduce_sum", "conv_general_dilated", "scatter-add", "scan", "ragged_dot_general"}
+
+
+@dataclasses.dataclass
+class Node:
+    """An operator: inputs are numbers of values, or arrays."""
+
+    primitive: object
+    params: dict
+    inputs: list
+    outputs: list
+
+
+class Constant:
+    def __init__(self, value):
+        self.value = value
+
+
+class Graph:
+    """A jaxpr with all calls inlined. Graphs of one step number their values alike."""
+
+    def __init__(self, closed):
+        self.nodes, self.shapes = [], []
+        self.inputs = [self.add(variable.aval) for variable in closed.jaxpr.invars]
+        environment = dict(zip(closed.jaxpr.invars, self.inputs))
+        environment |= dict(zip(closed.jaxpr.constvars, map(Constant, closed.consts)))
+        self.outputs = self.walk(closed.jaxpr, environment)
+
+    def add(self, aval):
+        self.shapes.append(getattr(aval, "shape", ()))
+        return len(self.shapes) - 1
+
+    def walk(self, jaxpr, environment):
+        def read(atom):
+            return Constant(atom.val) if hasattr(atom, "val") else environment[atom]
+
+        for equation in jaxpr.eqns:
+            inputs = [read(atom) for atom in equation.invars]
+            inner = equation.params.get("call_jaxpr", equation.params.get("jaxpr"))
+            if equation.primitive.name in CALLS and inner is not None:
+                consts = map(Constant, getattr(inner, "consts", ()))
+                inner = getattr(inner, "jaxpr", inner)
+                names = dict(zip(inner.constvars, consts)) | dict(zip(inner.invars, inputs, strict=True))
+                outputs = self.walk(inner, names)
+            else:
+                outputs = [self.add(variable.aval) for variable in equation.outvars]
+                self.nodes.append(Node(equation.primitive, equation.params, inputs, outputs))
+            environment.update(zip(equation.outvars, outputs, strict=True))
+        return [read(atom) for atom in jaxpr.outvars]
+
+
+def evaluate(nodes, values):
+    """Adds the results of nodes to `values` {number: array}."""
+    for node in nodes:
+        inputs = [value.value if isinstance(value, Constant) else values[value] for value in node.inputs]
+        bound = node.primitive.get_bind_params(node.params)  # older versions of JAX: (functions, parameters)
+        functions, params = bound if isinstance(bound, tuple) else ((), bound)
+        results = node.primitive.bind(*functions, *inputs, **params)
+        values.update(zip(node.outputs, results if node.primitive.multiple_results else [results], strict=True))
+
+
+def numbers(node):
+    return [value for value in node.inputs if not isinstance(value, Constant)]
+
+
+def smallest_factor(number):
+    return next((k for k in range(2, number + 1) if number % k == 0), 1)
+
+
+class Partition:
+    """Which group and part each operator belongs to."""
+
+    def __init__(self, step, arguments, document):
+        rows = document["parameters"]
+        self.parts, self.count = document["parts"], document["micro_batches"]
+        leaves, structure = jax.tree.flatten(tuple(arguments))
+        if len(leaves) != len(rows):
+            raise ValueError(f"the step has {len(leaves)} arrays, the plan is for {len(rows)}")
+        self.data = [row["number"] for row in rows if row["role"] == "data" and np.ndim(leaves[row["number"]]) > 0]
+        self.batch = np.shape(leaves[self.data[0]])[0] if self.data else 1
+        self.data = [number for number in self.data if np.shape(leaves[number])[0] == self.batch]
+        if self.batch % self.count:
+            raise ValueError(f"{self.count} micro-batches do not divide a batch of {self.batch}")
+
+        def graph(size):
+            cut = [leaf[:size] if number in self.data else leaf for number, leaf in enumerate(leaves)]
+            traced = traced_step(step, structure.unflatten(cut), None)
+            found = jax.make_jaxpr(lambda *trees: traced.step.function(*trees)[0])(*traced.step.arguments)
+            return Graph(found)
+
+        self.whole = graph(self.batch)
+        self.micro = graph(self.batch // self.count)
+        smaller = graph(self.batch // smallest_factor(self.batch))
+        for other in (self.micro, smaller):
+            if [node.primitive for node in other.nodes] != [node.primitive for node in self.whole.nodes]:
+                raise ValueError("the step has other operators for other batches")
+        self.is_split = [a != b for a, b in zip(self.whole.shapes, smaller.shapes, strict=True)]
+        self.take_constants()
+        self.find_groups(rows)
+        self.find_parts(rows)
+
+    def take_constants(self):
+        """Gives the micro-batch the scalars of the whole batch, such as 1 / examples."""
+        for whole, micro in zip(self.whole.nodes, self.micro.nodes, strict=True):
+            for at, (a, b) in enumerate(zip(whole.inputs, micro.inputs, strict=True)):
+                if isinstance(a, Constant) and np.shape(a.value) == np.shape(b.value):
+                    micro.inputs[at] = a
+
+    def find_groups(self, rows):
+        """group[k] of node k: "free" for what every function computes for itself."""
+        total, nodes = len(self.whole.shapes), self.whole.nodes
+        has_data, has_state = np.zeros(total, bool), np.zeros(total, bool)
+        has_data[[self.whole.inputs[number] for number in self.data]] = True
+        for number, value in enumerate(self.whole.inputs):
+            has_state[value] = number not in self.data
+        self.group, maker = [], {}
+        for k, node in enumerate(nodes):
+            inputs = numbers(node)
+            has_batch = any(self.is_split[value] for value in [*inputs, *node.outputs])
+            has_data[node.outputs] = any(has_data[inputs])
+            has_state[node.outputs] = any(has_state[inputs])
+            counts = node.primitive.name == "iota" and has_batch
+            if not has_data[node.outputs[0]]:
+                self.group.append("before" if counts or has_state[node.outputs[0]] or any(
+                    self.group[maker[value]] == "before" for value in inputs if value in maker) else "free")
+            elif not has_batch:
+                self.group.append("after")
+            else:
+                self.group.append("micro" if has_state[node.outputs[0]] else "free")
+            maker.update((value, k) for value in node.outputs)
+        self.has_data, self.has_state, self.maker = has_data, has_state, maker
+        is_update = {row["output"] for row in rows if row["output"] is not None}
+        losses = [value for at, value in enumerate(self.whole.outputs)
+                  if at not in is_update and not isinstance(value, Constant)]
+        needed = self.ancestors(losses)
+        for k, node in enumerate(nodes):
+            if self.group[k] == "micro":
+                self.group[k] = "forward" if k in needed else "backward"
+                self.check_sum(node)
+
+    def check_sum(self, node):
+        """Refuses what is no sum over micro-batches."""
+        inputs = numbers(node)
+        early = [value for value in inputs if self.has_data[value] and not self.is_split[value]]
+        is_sum = all(self.is_split[value] for value in node.outputs) or node.primitive.name in SUMS
+        if early or not is_sum:
+            raise ValueError(f"{node.primitive.name} needs the whole batch: the step cannot run in micro-batches here")
+
+    def ancestors(self, values):
+        found, open_values = set(), list(values)
+        while open_values:
+            k = self.maker.get(open_values.pop())
+            if k is None or k in found:
+                continue
+            found.add(k)
+            open_values += numbers(self.whole.nodes[k])
+        return found
+
+    def find_parts(self, rows):
+        """part[value]: where it is computed; None: wherever it is used."""
+        owner = {self.whole.inputs[row["number"]]: row["part"] for row in rows if row["number"] not in self.data}
+        self.part = dict(owner)
+        weights = dict(owner)  # with what is computed of them before the passes
+        for k, node in enumerate(self.whole.nodes):
+            group, inputs = self.group[k], numbers(node)
+            known = [self.part[value] for value in inputs if self.part.get(value) is not None]
+            moving = [self.part[value] for value in inputs
+                      if value not in weights and self.part.get(value) is not None]
+            if group == "free":
+                found = None
+            elif group == "backward":
+                found = min(moving or known, default=self.parts - 1)
+            elif group == "after":
+                owned = [weights[value] for value in inputs if value in weights]
+                largest = max(inputs, key=lambda value: np.prod(self.whole.shapes[value]), default=None)
+                found = owned[-1] if owned else self.part.get(largest)
+                found = 0 if found is None else found
+            else:
+                found = max(known, default=0)
+            for value in node.outputs:
+                self.part[value] = found
+                if group == "before":
+                    weights[value] = found
+        self.owner = owner
+
+
+class Function:
+    """Some nodes of one part as a jitted function of values."""
+
+    def __init__(self, graph, free, nodes, wanted):
+        own = {value for node in nodes for value in node.outputs}
+        helpers, open_values = {}, [value for node in nodes for value in numbers(node)] + list(wanted)
+        while open_values:
+            value = open_values.pop()
+            k = free.get(value)
+            if k is not None and value not in own and k not in helpers:
+                helpers[k] = graph.nodes[k]
+                open_values += numbers(graph.nodes[k])
+        nodes = [helpers[k] for k in sorted(helpers)] + list(nodes)
+        made = {value for node in nodes for value in node.outputs}
+        self.inputs = sorted({value for node in nodes for value in numbers(node) if value not in made}
+                             | {value for value in wanted if value not in made})
+        self.outputs = sorted(wanted)
+
+        def function(*arrays):
+            values = dict(zip(self.inputs, arrays))
+            evaluate(nodes, values)
+            return [values[value] for value in self.outputs]
+
+        self.call = jax.jit(function)
+
+
+class Run:
+    """A step under a plan. Calling it gives what the step gives; `live` is the most micro-batches of each stage
+    between their forward and backward passes, in the last call."""
+
+    def __init__(self, document, step, arguments, devices=None):
+        if document.get("format") != FORMAT:
+            raise ValueError(f"expected format {FORMAT}, found {document.get('format')}")
+        devices = list(jax.devices() if devices is None else devices)
+        needed = 1 + max(device for stage in document["stages"] for device in stage["mesh"]["devices"])
+        if len(devices) < needed:
+            raise ValueError(f"the plan is for {needed} devices, JAX has {len(devices)}")
+        self.plan = Partition(step, arguments, document)
+        self.count, self.stages = self.plan.count, document["stages"]
+        self.meshes = [Mesh(np.array([devices[d] for d in stage["mesh"]["devices"]]).reshape(stage["mesh"]["shape"]),
+                            stage["mesh"]["axis_names"]) for stage in self.stages]
+        self.specs = {self.plan.whole.inputs[row["number"]]: [tuple(axes) if axes else None for axes in row["spec"]]
+                      for row in document["parameters"]}
+        self.output = jax.eval_shape(step, *arguments)
+        self.updates = {row["output"]: self.plan.whole.inputs[row["number"]] for row in document["parameters"]
+                        if row["output"] is not None}
+        self.splits_weights = any(turn[0] == "weights" for stage in self.stages for turn in stage["turns"])
+        self.make_functions()
+
+    # ---- functions ----
+
+    def make_functions(self):
+        plan, parts = self.plan, range(self.plan.parts)
+        nodes = plan.whole.nodes
+        self.free = {value: k for k, node in enumerate(nodes) if plan.group[k] == "free" for value in node.outputs}
+        members = {(group, part): [k for k in range(len(nodes)) if plan.group[k] == group
+                                   and plan.part[nodes[k].outputs[0]] == part]
+                   for group in ("forward", "backward") for part in parts}
+        users = {}
+        for k, node in enumerate(nodes):
+            for value in self.through_free(numbers(node)):
+                users.setdefault(value, set()).add(k)
+        final = {value for value in self.through_free(
+            [value for value in plan.whole.outputs if not isinstance(value, Constant)])}
+        passes = {"forward": {}, "backward": {}, "weights": {}}
+        for part in parts:
+            passes["forward"][part] = set(members["forward", part])
+            backward = set(members["backward", part])
+            sent = {value for k in backward for value in nodes[k].outputs
+                    if any(plan.group[user] == "backward" and user not in backward for user in users.get(value, ()))}
+            early = plan.ancestors(sent) & backward if self.splits_weights else backward
+            passes["backward"][part], passes["weights"][part] = early, backward - early
+        self.functions, self.sums = {}, {}
+        for kind, table in passes.items():
+            for part, own in table.items():
+                made = {value for k in own for value in nodes[k].outputs}
+                wanted = {value for value in made
+                          if value in final or any(user not in own for user in users.get(value, ()))}
+                self.sums[kind, part] = {value for value in wanted if not plan.is_split[value]}
+                chosen = [plan.micro.nodes[k] for k in sorted(own)]
+                if kind != "forward" and self.stages[part % len(self.stages)].get("recomputes"):
+                    chosen = self.with_forward(passes, part, chosen)
+                self.functions[kind, part] = Function(plan.micro, self.free, chosen, wanted)
+        self.segments = {group: self.make_segments(group, users, final) for group in ("before", "after")}
+        used = {}
+        for (kind, part), function in self.functions.items():
+            for value in function.inputs:
+                used.setdefault(value, []).append((kind, part))
+        self.last_use = used
+
+    def with_forward(self, passes, part, chosen):
+        """The nodes of a backward pass behind the forward nodes of the part that it needs again."""
+        needed = self.plan.ancestors([value for node in chosen for value in numbers(node)])
+        again = sorted(k for k in needed if k in passes["forward"][part])
+        return [self.plan.micro.nodes[k] for k in again] + chosen
+
+    def through_free(self, values):
+        """Values and, behind what functions compute for themselves, its inputs."""
+        found, open_values = set(), list(values)
+        while open_values:
+            value = open_values.pop()
+            if value in found:
+                continue
+            found.add(value)
+            k = self.free.get(value)
+            if k is not None:
+                open_values += numbers(self.plan.whole.nodes[k])
+        return found
+
+    def make_segments(self, group, users, final):
+        """[(part, function)]: what a part can do at once, again and again."""
+        plan, nodes = self.plan, self.plan.whole.nodes
+        open_nodes = [k for k in range(len(nodes)) if plan.group[k] == group]
+        waiting = {value for k in open_nodes for value in nodes[k].outputs}
+        segments = []
+        while open_nodes:
+            for part in range(plan.parts):
+                own, made = [], set()
+                for k in open_nodes:
+                    inputs = self.through_free(numbers(nodes[k]))
+                    if plan.part[nodes[k].outputs[0]] == part and not any(
+                            value in waiting and value not in made for value in inputs):
+                        own.append(k)
+                        made.update(nodes[k].outputs)
+                if not own:
+                    continue
+                open_nodes = [k for k in open_nodes if k not in set(own)]
+                waiting -= made
+                wanted = {value for value in made
+                          if value in final or any(user not in set(own) for user in users.get(value, ()))}
+                if wanted:
+                    segments.append((part, Function(plan.whole, self.free, [nodes[k] for k in own], wanted)))
+        return segments
+
+    # ---- placement ----
+
+    def sharding(self, part, spec, shape):
+        """On the mesh of a part, over the axes of `spec` that it has and that divide the shape."""
+        mesh = self.meshes[part % len(self.meshes)]
+        kept = []
+        for size, axes in zip(shape, [*spec, *[None] * len(shape)]):
+            axes = (axes,) if isinstance(axes, str) else tuple(axes or ())
+            axes = tuple(axis for axis in axes if axis in mesh.axis_names)
+            ways = int(np.prod([mesh.shape[axis] for axis in axes], dtype=int))
+            kept.append(axes if axes and size % ways == 0 else None)
+        return NamedSharding(mesh, PartitionSpec(*kept))
+
+    def move(self, array, part):
+        """An array on the mesh of a part."""
+        here = getattr(array, "sharding", None)
+        if isinstance(here, NamedSharding) and here.mesh == self.meshes[part % len(self.meshes)]:
+            return array
+        spec = here.spec if isinstance(here, NamedSharding) else ()
+        return jax.device_put(array, self.sharding(part, spec, np.shape(array)))
+
+    def call(self, function, part, *scopes):
+        """Results of a function on values of the scopes, the innermost first; `scopes[0]` receives them."""
+        arrays = []
+        for value in function.inputs:
+            scope = next(scope for scope in scopes if value in scope)
+            places = scope[value]
+            if part not in places:
+                source = next(iter(places.values()))
+                places[part] = source.on(part) if isinstance(source, DataSlice) else self.move(source, part)
+            arrays.append(places[part])
+        for value, array in zip(function.outputs, function.call(*arrays), strict=True):
+            scopes[0][value] = {part: array}
+
+    # ---- one step ----
+
+    def __call__(self, *arguments):
+        plan = self.plan
+        leaves = jax.tree.leaves(tuple(arguments))
+        step, batches = {}, [{} for _ in range(self.count)]
+        for number, (value, leaf) in enumerate(zip(plan.whole.inputs, leaves, strict=True)):
+            if number in plan.data:
+                for at, batch in enumerate(batches):
+                    array = np.asarray(leaf)[at :: self.count]
+                    batch[value] = {None: DataSlice(self, array, self.specs[value])}
+            else:
+                part = plan.owner[value]
+                step[value] = {part: jax.device_put(leaf, self.sharding(part, self.specs[value], np.shape(leaf)))}
+        for part, function in self.segments["before"]:
+            self.call(function, part, step)
+        self.slice_batches(step, batches)
+        self.run_passes(step, batches)
+        data = {value: {None: DataSlice(self, np.asarray(leaves[number]), self.specs[value])}
+                for number, value in enumerate(plan.whole.inputs) if number in plan.data}
+        for part, function in self.segments["after"]:
+            self.call(function, part, step, data)
+        return self.results(step)
+
+    def slice_batches(self, step, batches):
+        """Gives each micro-batch its part of what is computed before, such as dropout's masks."""
+        for value, places in list(step.items()):
+            if not self.plan.is_split[value]:
+                continue
+            whole, micro = self.plan.whole.shapes[value], self.plan.micro.shapes[value]
+            axes = [d for d in range(len(whole)) if whole[d] != micro[d]]
+            if self.count > 1 and (len(axes) != 1 or whole[axes[0]] != self.plan.batch):
+                raise ValueError(f"a value of shape {whole} is not a row for each example")
+            part, array = next(iter(places.items()))
+            for at, batch in enumerate(batches):
+                index = [slice(None)] * len(whole)
+                if axes:
+                    index[axes[0]] = slice(at, None, self.count)
+                batch[value] = {part: array[tuple(index)]}
+
+    def run_passes(self, step, batches):
+        """Every stage's turns in their order, each as soon as its inputs are there."""
+        stages, parts = len(self.stages), self.plan.parts
+        at, done = [0] * stages, set()
+        open_forward, self.live = [0] * stages, [0] * stages
+        ends = "weights" if self.splits_weights else "backward"
+        while any(k < len(stage["turns"]) for k, stage in zip(at, self.stages)):
+            progress = False
+            for s, stage in enumerate(self.stages):
+                while at[s] < len(stage["turns"]):
+                    kind, chunk, batch = stage["turns"][at[s]]
+                    part = chunk * stages + s
+                    needs = {"forward": [("forward", part - 1, batch)] if part else [],
+                             "backward": [("forward", part, batch)]
+                             + ([("backward", part + 1, batch)] if part + 1 < parts else []),
+                             "weights": [("backward", part, batch)]}[kind]
+                    if not all(need in done for need in needs):
+                        break
+                    self.turn(kind, part, step, batches[batch])
+                    done.add((kind, part, batch))
+                    open_forward[s] += (kind == "forward") - (kind == ends)
+                    self.live[s] = max(self.live[s], open_forward[s])
+                    at[s], progress = at[s] + 1, True
+            assert progress, "the schedule waits for itself"
+
+    def turn(self, kind, part, step, batch):
+        function = self.functions[kind, part]
+        if function.outputs:
+            self.call(function, part, batch, step)
+        for value in self.sums[kind, part]:
+            array = batch.pop(value)[part]
+            step[value] = {part: add(step[value][part], array) if value in step else array}
+        batch.setdefault("done", set()).add((kind, part))
+        for value in function.inputs:  # frees what no later pass of this micro-batch needs
+            if value in batch and all(use in batch["done"] for use in self.last_use[value]):
+                del batch[value]
+
+    def results(self, step):
+        """The outputs in the form of the step's, new state where the old one was."""
+        found = []
+        for at, value in enumerate(self.plan.whole.outputs):
+            if isinstance(value, Constant):
+                found.append(value.value)
+                continue
+            part, array = next(iter(step[value].items()))
+            if at in self.updates:
+                old = self.updates[at]
+                part = self.plan.owner[old]
+                array = jax.device_put(array, self.sharding(part, self.specs[old], np.shape(array)))
+            found.append(array)
+        return jax.tree.structure(self.output).unflatten(found)
+
+
+class DataSlice:
+    """Data on the host, placed on the mesh of each part that uses it."""
+
+    def __init__(self, run, array, spec):
+        self.run, self.array, self.spec = run, array, spec
+        self.shape = array.shape
+
+    def on(self, part):
+        return jax.device_put(self.array, self.run.sharding(part, self.spec, self.array.shape))
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def add(total, more):
+    return total + more
+
+
+def run(document, step, example_arguments, devices=None):
+    """The step under a plan: a function of the step's arguments that gives its results. Plans of one stage and one
+    micro-batch are one program, all others one for each part and pass.
+
+    document           what `automap export --format jax` wrote, parsed
+    example_arguments  arguments of the step, a whole batch among them
+    devices            JAX devices by their number in the cluster; default jax.devices()
+    """
+    if document.get("format") != ONE_STAGE:
+        return Run(document, step, example_arguments, devices)
+    output = jax.eval_shape(step, *example_arguments)
+    inputs, outputs = shardings(document, example_arguments, output, devices)
+    jitted = jax.jit(step, in_shardings=inputs, out_shardings=outputs)
+    return lambda *arguments: jitted(*jax.device_put(arguments, inputs))

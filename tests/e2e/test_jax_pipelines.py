@@ -1,0 +1,140 @@
+"""Plans of stages and micro-batches run in JAX: `automap_jax.run` on eight host devices.
+
+Models of the zoo train from their committed state and data under exported pipelines of every schedule, under
+micro-batches of one stage, with ZeRO and recomputation, and under plans of `search --for jax`. Losses must be the
+committed ones of one device. The most micro-batches between the passes of a stage must be those of its schedule.
+
+Run as `AUTOMAP=build/automap PYTHONPATH=datasets python tests/e2e/test_jax_pipelines.py [MODEL ...]`.
+"""
+# labels: jax e2e
+# timeout: 600
+# cost: 40
+
+import itertools
+import json
+import os
+import pathlib
+import sys
+import tempfile
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import FULL, MODELS, skip_where_missing, succeed
+
+with skip_where_missing():
+    import jax
+    import numpy as np
+
+import automap_jax
+from automap_jax import reference
+from automap_jax.zoo import MODELS as ZOO
+
+TOLERANCE = 2e-5
+EVEN = ["--space", "pipeline", "--expert", "even_pipeline"]
+SMALL = {
+    "mlp_tiny": {
+        "zb_h1": [*EVEN, "--micro-batches", "4", "--mesh", "data=2", "--schedule", "zb_h1", "--cluster", "nominal:8"],
+        "micro-batches": ["--mesh", "data=4,model=2", "--micro-batches", "4", "--cluster", "nominal:8"],
+    },
+    "gpt2_tiny": {
+        "interleaved": [*EVEN, "--micro-batches", "4", "--mesh", "data=2", "--schedule", "interleaved_1f1b",
+                        "--cluster", "nominal:4"],
+    },
+}
+MORE = {
+    "gpipe": [*EVEN, "--micro-batches", "8", "--mesh", "data=2", "--schedule", "gpipe", "--cluster", "nominal:8"],
+    "1f1b": [*EVEN, "--micro-batches", "4", "--mesh", "data=4", "--cluster", "nominal:8"],
+    "zb_h1": [*EVEN, "--micro-batches", "4", "--mesh", "data=2", "--schedule", "zb_h1", "--cluster", "nominal:8"],
+    "interleaved": [*EVEN, "--micro-batches", "4", "--mesh", "data=2", "--schedule", "interleaved_1f1b",
+                    "--cluster", "nominal:4"],
+    "zero3": ["--expert", "zero3", "--micro-batches", "4", "--cluster", "nominal:8"],
+    "searched": ["--cluster", "nominal:8"],
+}
+STEPS = 20 if FULL else 3
+
+
+def cases():
+    for name, plans in SMALL.items():
+        yield from ((name, what, options) for what, options in plans.items())
+    for name in ("mlp_tiny", "gpt2_tiny", "t5_tiny", "bert_tiny", "vgg_tiny", "llama_tiny") if FULL else ():
+        yield from ((name, what, options) for what, options in MORE.items())
+
+
+def arguments_of(name):
+    """The zoo's step, its state, and a function that gives the data of a step."""
+    model, at = ZOO[name](), MODELS / name
+    rows = json.loads((at / "model.roles.json").read_text())["parameters"]
+    values = {**np.load(at / "state.npz"), **np.load(at / "data.npz")}
+    arguments = jax.tree.structure(model.arguments).unflatten([values[row["path"]] for row in rows])
+    count = sum(row["role"] == "data" for row in rows)
+    data = arguments[-count:]
+    return model.step, list(arguments[:-count]), lambda step: [array[step % len(array)] for array in data]
+
+
+def document_of(name, options, folder):
+    module = next((MODELS / name).glob("model.hlo.pb*"))
+    plan, file = folder / "plan.json", folder / "jax.json"
+    succeed("search", module, "--for", "jax", *options, "-o", plan, "--quiet")
+    succeed("export", plan, module, "--format", "jax", "-o", file)
+    return json.loads(file.read_text())
+
+
+def most_live(stage):
+    """The most micro-batches between the passes, by the turns of the document."""
+    last = "weights" if any(kind == "weights" for kind, *_ in stage["turns"]) else "backward"
+    changes = ((kind == "forward") - (kind == last) for kind, *_ in stage["turns"])
+    return max(itertools.accumulate(changes))
+
+
+def check(name, what, options, folder):
+    step, state, data = arguments_of(name)
+    document = document_of(name, options, folder)
+    run = automap_jax.run(document, step, (*state, *data(0)))
+    wanted, worst = json.loads((MODELS / name / "losses.json").read_text())["losses"][:STEPS], 0
+    for number, expected in enumerate(wanted):
+        *results, loss = run(*state, *data(number))
+        state = reference.successors(state, results)
+        worst = max(worst, abs(float(loss) - expected) / abs(expected))
+    assert worst <= TOLERANCE, f"{name}, {what}: a loss is off by {worst:.1e}"
+    if document["format"] == "automap-jax-1":
+        return f"{name}, {what}: one program, losses off by {worst:.1e}"
+    planned = [most_live(stage) for stage in document["stages"]]
+    assert run.live == planned, f"{name}, {what}: {run.live} micro-batches were live, planned {planned}"
+    return f"{name}, {what}: {document['schedule']}, {len(run.stages)} stages, losses off by {worst:.1e}"
+
+
+def check_refusals():
+    """A step that is no sum over its examples."""
+    def step(state, x):
+        return state, (x * state).max()
+
+    rows = [{"number": 0, "role": "weight", "output": 0, "part": 0, "spec": []},
+            {"number": 1, "role": "data", "output": None, "part": 0, "spec": [None]}]
+    mesh = {"shape": [1], "axis_names": ["data"], "devices": [0]}
+    document = {"format": "automap-jax-2", "micro_batches": 2, "schedule": "none", "parts": 1, "parameters": rows,
+                "stages": [{"mesh": mesh, "recomputes": False, "turns": []}]}
+    for changes, words in (({}, "needs the whole batch"), ({"micro_batches": 3}, "do not divide"),
+                           ({"format": "automap-torch-1"}, "expected format")):
+        try:
+            automap_jax.run(document | changes, step, (np.float32(2), np.arange(4, dtype=np.float32)))
+        except ValueError as error:
+            assert words in str(error), error
+        else:
+            raise AssertionError(f"{words}: accepted")
+
+
+def main():
+    wanted = sys.argv[1:]
+    check_refusals()
+    with tempfile.TemporaryDirectory() as folder:
+        for name, what, options in cases():
+            if not wanted or name in wanted:
+                print(check(name, what, options, pathlib.Path(folder)), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
