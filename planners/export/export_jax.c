@@ -126,8 +126,9 @@ static AmStatus add_stages(json_t *rows, Arena *arena, const Plan *plan, AmError
         const PlanStage *stage = &plan->stages[s];
         json_t *turns;
         TRY(turns_to_json(&turns, arena, plan, s, error));
-        json_array_append_new(rows, json_pack("{s:o, s:b, s:o}", "mesh", mesh_to_json(stage, true),
-                                              "recomputes", stage->recompute_count > 0, "turns", turns));
+        json_array_append_new(rows,
+                              json_pack("{s:o, s:b, s:o}", "mesh", mesh_to_json(stage, true), "recomputes",
+                                        stage->recompute.range_count > 0, "turns", turns));
     }
     return AM_OK;
 }
