@@ -135,24 +135,28 @@ static int32_t add_node(Nodes *nodes, const IrInstruction *instruction, int32_t 
     return nodes->count++;
 }
 
-/* Rounds a widened result to its type. */
-static void add_rounding(Fuser *self, Nodes *nodes, const IrAttention *row, int32_t result, int32_t last) {
+/* Adds a result of the fusion as a node of its own: the conversion of a widened one to its type, else a view
+ * of an element. A value that leaves a loop of micro-batches, as those for the backward pass do, is no
+ * element. */
+static void add_result(Fuser *self, Nodes *nodes, const IrAttention *row, int32_t result, int32_t last) {
     static const IrAttributes none;
     int32_t *operand = ARENA_ARRAY(self->arena, int32_t, 1);
-    if (!operand || !is_widened(self, row, result)) return;
+    bool rounds = is_widened(self, row, result);
+    IrOpcode opcode = rounds ? IR_CONVERT : IR_RESHAPE;
+    if (!operand || (!rounds && row->result_count == 1)) return;
     operand[0] = -1 - self->node[result];
-    const IrInstruction *dot = &self->from->instructions[result];
-    IrInstruction rounding = {.opcode = IR_CONVERT,
-                              .opcode_name = ir_opcode_name(IR_CONVERT),
-                              .name = dot->name,
-                              .shape = dot->shape,
-                              .operand_count = 1,
-                              .operands = operand,
-                              .attributes = &none,
-                              .op_name = dot->op_name,
-                              .source_file = dot->source_file,
-                              .source_line = dot->source_line};
-    self->node[result] = add_node(nodes, &rounding, result, 2 * (int64_t)last + 1);
+    const IrInstruction *from = &self->from->instructions[result];
+    IrInstruction made = {.opcode = opcode,
+                          .opcode_name = ir_opcode_name(opcode),
+                          .name = from->name,
+                          .shape = from->shape,
+                          .operand_count = 1,
+                          .operands = operand,
+                          .attributes = &none,
+                          .op_name = from->op_name,
+                          .source_file = from->source_file,
+                          .source_line = from->source_line};
+    self->node[result] = add_node(nodes, &made, result, 2 * (int64_t)last + 1);
 }
 
 /* The fusion of an operator and the elements of its results; operands are instructions still. */
@@ -185,7 +189,7 @@ static void add_fusion(Fuser *self, Nodes *nodes, const IrAttention *row, int32_
     int32_t made = add_node(nodes, &fusion, last, 2 * (int64_t)last);
     if (row->result_count == 1) {
         self->node[row->results[0]] = made;
-        add_rounding(self, nodes, row, row->results[0], last);
+        add_result(self, nodes, row, row->results[0], last);
         return;
     }
     for (int32_t k = 0; k < row->result_count; k++) {
@@ -204,7 +208,7 @@ static void add_fusion(Fuser *self, Nodes *nodes, const IrAttention *row, int32_
                                  .op_name = self->from->instructions[row->results[k]].op_name,
                                  .source_file = ""};
         self->node[row->results[k]] = add_node(nodes, &element, row->results[k], 2 * (int64_t)last + 1);
-        add_rounding(self, nodes, row, row->results[k], last);
+        add_result(self, nodes, row, row->results[k], last);
     }
 }
 

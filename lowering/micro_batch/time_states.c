@@ -176,9 +176,18 @@ static bool split_operator(TimeAxis *self, int32_t i) {
     return false;
 }
 
+/* Returns whether i is a view of one result of several. */
+static bool is_element_view(const TimeAxis *self, int32_t i) {
+    int32_t producer, leaf;
+    if (!is_plain_reshape(self, i)) return false;
+    time_operand(self, i, 0, 0, &producer, &leaf);
+    return self->module->instructions[producer].shape.type == DTYPE_TUPLE;
+}
+
 /* Returns whether carrying the partial operands is useful: they have no other users. */
 static bool is_private(const TimeAxis *self, int32_t i) {
     double bytes = 0;
+    if (is_element_view(self, i)) return true;
     for (int32_t k = self->choices->first_operand[i]; k < self->choices->first_operand[i + 1]; k++) {
         int32_t producer = self->choices->operands[k];
         if (time_state(self, producer, 0)->kind != TIME_PARTIAL) continue;
