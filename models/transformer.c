@@ -274,9 +274,12 @@ static EmitValue causal_mask(Model *self, EmitValue scores) {
     Emitter *emitter = &self->emitter;
     const int32_t last = scores.rank - 1, into[] = {2, last};
     const int64_t dimensions[] = {scores.dimensions[2], scores.dimensions[last]};
+    static const int32_t by_row[] = {0}, by_column[] = {1};
     EmitValue square = emit_shape(DTYPE_S32, 2, dimensions);
-    EmitValue rows = emit_iota(emitter, square, 0), columns = emit_iota(emitter, square, 1);
-    EmitValue seen = emit_compare(emitter, "GE", rows, columns);
+    EmitValue rows = emit_iota(emitter, emit_shape(DTYPE_S32, 1, dimensions), 0);
+    EmitValue columns = emit_iota(emitter, emit_shape(DTYPE_S32, 1, dimensions + 1), 0);
+    EmitValue seen = emit_compare(emitter, "GE", emit_broadcast(emitter, rows, square, by_row),
+                                  emit_broadcast(emitter, columns, square, by_column));
     EmitValue all = emit_broadcast(emitter, seen, scores, into);
     return emit_select(emitter, all, scores, emit_fill(emitter, -1e9, scores));
 }

@@ -219,20 +219,27 @@ static void find_consumer(Finder *self, Group *group) {
         for (int32_t k = 0; k < group->count; k++) self->marked[group->members[k]] = false;
 }
 
+/* Returns whether an operator may have a large value as an operand: a mask, of one byte per element. */
+static bool is_mask(const IrShape *shape) {
+    return is_array(shape) && dtype_bytes(shape->type) == 1;
+}
+
 /* Returns whether a value that no scores are an ancestor of can be computed inside: a scalar constant, or
- * element-wise operators on such values and, in the shape of the scores, on small ones. */
+ * element-wise operators on such values, on smaller ones (a mask of two vectors of positions) and, in the
+ * shape of the scores, on masks. */
 static bool is_cheap(Finder *self, int32_t i, int64_t elements, int32_t depth) {
     const IrInstruction *instruction = &self->at[i];
     if (!is_array(&instruction->shape) || depth > FREE_DEPTH) return false;
     if (instruction->opcode == IR_CONSTANT) return ir_shape_elements(&instruction->shape) == 1;
-    bool is_large = ir_shape_elements(&instruction->shape) >= elements;
+    int64_t own = ir_shape_elements(&instruction->shape);
+    bool is_large = own >= elements;
     if (!keeps_shape(instruction) || belongs(self, i)) return false;
     if (self->is_cheap[i] >= 0) return self->is_cheap[i];
     bool cheap = true;
     for (int32_t k = 0; cheap && k < instruction->operand_count; k++) {
         int32_t operand = operand_of(self, i, k);
-        bool is_operand = is_array(&self->at[operand].shape) && is_large &&
-                          ir_shape_elements(&self->at[operand].shape) < elements;
+        const IrShape *shape = &self->at[operand].shape;
+        bool is_operand = is_array(shape) && (ir_shape_elements(shape) < own || (is_large && is_mask(shape)));
         cheap = is_operand || is_cheap(self, operand, elements, depth + 1);
     }
     self->is_cheap[i] = cheap;
@@ -254,7 +261,7 @@ static const char *include(Finder *self, int32_t i, int64_t elements, int32_t de
         else if (self->kinds[operand] == KIND_ROW) continue;
         else if (is_cheap(self, operand, elements, 0)) reason = include(self, operand, elements, depth + 1);
         else if (self->at[i].opcode != IR_DOT && ir_shape_elements(&value->shape) >= elements &&
-                 dtype_bytes(value->shape.type) > 1)
+                 !is_mask(&value->shape))
             return arena_format(self->arena, "it reads %s (%s), which has the size of the scores",
                                 value->name, ir_opcode_name(value->opcode));
         if (reason) return reason;

@@ -46,8 +46,9 @@ typedef struct RegionKernel {
     int32_t units[MOST_LABELS], summed[MOST_LABELS]; /* divided labels without the row */
     int64_t items;
     int32_t parts;
-    int32_t key, prefixes; /* label whose blocks have a prefix of the keys, or -1; numbers of keys */
-    int64_t prefix;        /* their unit */
+    CausalMask mask;  /* its blocks have a prefix of the keys */
+    int32_t prefixes; /* numbers of keys */
+    int64_t prefix;   /* their unit */
     PartKernel before, after[SIZES];
     PartKernel block[MOST_PREFIXES + 1]; /* whole blocks by their number of keys, then the last block */
     int64_t *array_at; /* [value of the region]: scratch offset of its accumulator, or of it if made before */
@@ -62,6 +63,7 @@ typedef struct Worker {
     const RegionKernel *kernel;
     char *scratch;
     int64_t index[MOST_LABELS]; /* [label]: the first one of the block */
+    int64_t first_key;          /* that row 0 sees last; -1: every row may see all keys */
     const PartKernel *loaded;   /* its copies of what all blocks of the unit read are there; or NULL */
 } Worker;
 
@@ -149,10 +151,47 @@ static int32_t size_of_block(const RegionKernel *kernel, int64_t block) {
 }
 
 /* Which of the block programs. */
-static int32_t variant_of_block(const RegionKernel *kernel, int64_t block) {
+static int32_t variant_of_block(const Worker *self, int64_t block) {
+    const RegionKernel *kernel = self->kernel;
     if (size_of_block(kernel, block) == LAST_BLOCK) return kernel->prefixes;
-    int64_t number = ((block + 1) * kernel->row_block - 1) / kernel->prefix;
+    if (self->first_key < 0) return kernel->prefixes - 1;
+    int64_t number = (self->first_key + (block + 1) * kernel->row_block - 1) / kernel->prefix;
     return number < kernel->prefixes ? (int32_t)number : kernel->prefixes - 1;
+}
+
+/* Returns whether a vector of a run has consecutive numbers; `*first` is the first. */
+static bool is_consecutive(int64_t *first, const KernelCall *call, int32_t parameter) {
+    const Program *region = call->instruction->regions[0];
+    const IrShape *shape = &region->values[region->parameters[parameter]].shape;
+    int64_t count = ir_shape_elements(shape), size = dtype_bytes(shape->type);
+    const char *numbers = call->operands[parameter];
+    Wide number;
+    for (int64_t k = 0; k < count; k++) {
+        wide_load(&number, numbers + k * size, shape->type, 1, 1);
+        if (k == 0) *first = number.is_signed;
+        if (number.is_signed != *first + k) return false;
+    }
+    return true;
+}
+
+/* The same of several, which begin with one number. */
+static bool are_consecutive(int64_t *first, const KernelCall *call, const int32_t *parameters,
+                            int32_t count) {
+    int64_t other;
+    *first = 0;
+    for (int32_t k = 0; k < count; k++) {
+        if (!is_consecutive(k == 0 ? first : &other, call, parameters[k])) return false;
+        if (k > 0 && other != *first) return false;
+    }
+    return true;
+}
+
+/* The last key that row 0 sees in this run. */
+static int64_t find_first_key(const KernelCall *call, const CausalMask *mask) {
+    int64_t row, key;
+    bool is_known = mask->key >= 0 && are_consecutive(&row, call, mask->rows, mask->row_count) &&
+                    are_consecutive(&key, call, mask->keys, mask->key_count);
+    return is_known && row >= key ? row - key : -1;
 }
 
 /* Blocks [first, end) of rows for every index of the summed labels. */
@@ -163,7 +202,7 @@ static void run_blocks(Worker *self, int64_t first, int64_t end) {
     for (int32_t k = 0; k >= 0;) {
         for (int64_t block = first; block < end; block++) {
             self->index[kernel->blocks.row] = block * kernel->row_block;
-            run_program(self, &kernel->block[variant_of_block(kernel, block)]);
+            run_program(self, &kernel->block[variant_of_block(self, block)]);
         }
         for (k = kernel->summed_count - 1; k >= 0; k--) {
             int32_t label = kernel->summed[k];
@@ -182,6 +221,7 @@ static void run_items(void *user, int32_t part, int32_t parts) {
     int64_t per_unit = divides_rows ? kernel->row_blocks : 1, first, end, last = -1;
     Worker worker = {
         .call = call, .kernel = kernel, .scratch = (char *)call->scratch + part * kernel->part_bytes};
+    worker.first_key = find_first_key(call, &kernel->mask);
     team_stretch(kernel->items, 1, part, parts, &first, &end);
     for (int64_t item = first; item < end; item++) {
         int64_t left = item / per_unit, block = item % per_unit;
@@ -335,7 +375,7 @@ static int64_t choose_rows(const RegionBlocks *blocks) {
 
 /* Blocks under a causal mask have one of a few numbers of keys. */
 static void plan_prefixes(RegionKernel *kernel) {
-    int64_t keys = kernel->key >= 0 ? kernel->blocks.labels.sizes[kernel->key] : 1;
+    int64_t keys = kernel->mask.key >= 0 ? kernel->blocks.labels.sizes[kernel->mask.key] : 1;
     int64_t least = (keys + MOST_PREFIXES - 1) / MOST_PREFIXES;
     kernel->prefix = (least + kernel->row_block - 1) / kernel->row_block * kernel->row_block;
     kernel->prefixes = (int32_t)((keys + kernel->prefix - 1) / kernel->prefix);
@@ -359,8 +399,8 @@ static AmStatus build_parts(RegionKernel *kernel, Arena *arena, AmError *error) 
         int64_t *block =
             extents_of(kernel, arena, REGION_BLOCK, is_last && rest > 0 ? rest : kernel->row_block);
         if (!block) return am_fail_memory(error, 64);
-        if (kernel->key >= 0 && !is_last && (k + 1) * kernel->prefix < block[kernel->key])
-            block[kernel->key] = (k + 1) * kernel->prefix;
+        if (kernel->mask.key >= 0 && !is_last && (k + 1) * kernel->prefix < block[kernel->mask.key])
+            block[kernel->mask.key] = (k + 1) * kernel->prefix;
         TRY(region_part_build(&kernel->block[k].part, arena, &kernel->blocks, REGION_BLOCK, block, error));
     }
     for (int32_t size = 0; size < SIZES; size++) {
@@ -403,7 +443,7 @@ static AmStatus prepare(KernelCall *call, RegionKernel *kernel, Arena *arena, Am
     kernel->rows = blocks->labels.sizes[blocks->row];
     kernel->row_block = choose_rows(blocks);
     kernel->row_blocks = (kernel->rows + kernel->row_block - 1) / kernel->row_block;
-    TRY(region_blocks_find_causal(&kernel->key, arena, blocks, error));
+    TRY(region_blocks_find_causal(&kernel->mask, arena, blocks, error));
     plan_prefixes(kernel);
     kernel->items = blocks->is_summed[blocks->row] ? 1 : kernel->row_blocks;
     for (int32_t l = 0; l < blocks->labels.count; l++) {

@@ -4,6 +4,9 @@
  * false there, masked scores are at most -1e9, their exponential is 0, and so are products with it. A sum
  * over keys or rows loses nothing if its terms are 0 there. A maximum over keys loses nothing since the row's
  * own key is never masked; scores below -1e9 are not expected.
+ *
+ * Indices are an iota inside, or vectors of integers that the region is given: an iota outside, of which a
+ * device may have a part. The kernel examines the numbers of such vectors in each run.
  */
 #include "executor/array/wide.h"
 #include "executor/cpu/attention/region_blocks.h"
@@ -14,6 +17,7 @@ static const double low_number = -1e9;
 
 typedef struct Search {
     const RegionBlocks *blocks;
+    CausalMask *mask;
     int32_t key;
     uint8_t *classes; /* [value]: Class */
 } Search;
@@ -35,6 +39,37 @@ static Class iota_class(const Search *self, const ProgramInstruction *instructio
     return labels->list[first] == self->blocks->row ? ROW_INDEX
            : labels->list[first] == self->key       ? KEY_INDEX
                                                     : ANY;
+}
+
+/* A vector of integers that the region is given, by row or by key, may be positions. */
+static Class parameter_class(const Search *self, int32_t value) {
+    const ValueLabels *labels = &self->blocks->labels.values[value];
+    Dtype type = self->blocks->region->values[value].shape.type;
+    if (labels->count != 1 || !(type == DTYPE_S32 || type == DTYPE_S64)) return ANY;
+    return labels->list[0] == self->blocks->row ? ROW_INDEX : labels->list[0] == self->key ? KEY_INDEX : ANY;
+}
+
+/* Notes the parameter that an index is made of; false: there are too many. */
+static bool note_positions(Search *self, int32_t value) {
+    const RegionBlocks *blocks = self->blocks;
+    const Program *region = blocks->region;
+    bool is_row = self->classes[value] == ROW_INDEX;
+    int32_t *count = is_row ? &self->mask->row_count : &self->mask->key_count;
+    int32_t *list = is_row ? self->mask->rows : self->mask->keys;
+    while (blocks->maker[value] >= 0) {
+        const ProgramInstruction *maker = &region->instructions[blocks->maker[value]];
+        if (maker->opcode == IR_IOTA) return true;
+        value = maker->operands[0];
+    }
+    for (int32_t k = 0; k < region->roles->parameter_count; k++) {
+        if (region->values[region->parameters[k]].storage != region->values[value].storage) continue;
+        for (int32_t known = 0; known < *count; known++)
+            if (list[known] == k) return true;
+        if (*count == MOST_POSITIONS) return false;
+        list[(*count)++] = k;
+        return true;
+    }
+    return false;
 }
 
 /* A comparison of row and key, where the key is larger; ANY if the row's own key is masked too. */
@@ -86,15 +121,18 @@ static bool is_product(const Search *self, int32_t value) {
     return false;
 }
 
-static Class element_class(const Search *self, const ProgramInstruction *instruction) {
+static Class element_class(Search *self, const ProgramInstruction *instruction) {
     Class of[3] = {ANY, ANY, ANY};
     for (int32_t k = 0; k < instruction->operand_count && k < 3; k++)
         of[k] = (Class)self->classes[instruction->operands[k]];
     switch (instruction->opcode) {
-    case IR_COMPARE:
-        return instruction->attributes->comparison
-                   ? comparison_class(instruction->attributes->comparison, of[0], of[1])
-                   : ANY;
+    case IR_COMPARE: {
+        const char *direction = instruction->attributes->comparison;
+        Class class = direction ? comparison_class(direction, of[0], of[1]) : ANY;
+        bool is_noted = class == ANY || (note_positions(self, instruction->operands[0]) &&
+                                         note_positions(self, instruction->operands[1]));
+        return is_noted ? class : ANY;
+    }
     case IR_SELECT: {
         if (of[0] != NEVER && of[0] != ALWAYS) return ANY;
         Class masked = of[0] == NEVER ? of[2] : of[1];
@@ -147,11 +185,16 @@ static bool may_leave_out(const Search *self, const ProgramInstruction *instruct
 static bool is_causal(Search *self) {
     const RegionBlocks *blocks = self->blocks;
     const Program *region = blocks->region;
+    self->mask->row_count = self->mask->key_count = 0;
     for (int32_t v = 0; v < region->value_count; v++) self->classes[v] = ANY;
+    for (int32_t k = 0; k < region->roles->parameter_count; k++)
+        self->classes[region->parameters[k]] = (uint8_t)parameter_class(self, region->parameters[k]);
     for (int32_t i = 0; i < region->instruction_count; i++) {
         const ProgramInstruction *instruction = &region->instructions[i];
         Class class = ANY;
-        if (blocks->stage[i] != REGION_BLOCK) continue;
+        bool is_sum = instruction->opcode == IR_DOT || instruction->opcode == IR_REDUCE;
+        bool is_seen = blocks->stage[i] == REGION_BLOCK || (blocks->stage[i] == REGION_BEFORE && !is_sum);
+        if (!is_seen) continue;
         switch (instruction->opcode) {
         case IR_CONSTANT: class = constant_class(self, instruction); break;
         case IR_IOTA: class = iota_class(self, instruction); break;
@@ -177,20 +220,30 @@ static bool is_causal(Search *self) {
     return true;
 }
 
-AmStatus region_blocks_find_causal(int32_t *key, Arena *arena, const RegionBlocks *blocks, AmError *error) {
+/* Returns whether some vector of indices is by key. */
+static bool has_key_index(const Search *self) {
+    const Program *region = self->blocks->region;
+    for (int32_t k = 0; k < region->roles->parameter_count; k++)
+        if (parameter_class(self, region->parameters[k]) == KEY_INDEX) return true;
+    for (int32_t i = 0; i < region->instruction_count; i++)
+        if (region->instructions[i].opcode == IR_IOTA && self->blocks->stage[i] == REGION_BLOCK &&
+            iota_class(self, &region->instructions[i]) == KEY_INDEX)
+            return true;
+    return false;
+}
+
+AmStatus region_blocks_find_causal(CausalMask *mask, Arena *arena, const RegionBlocks *blocks,
+                                   AmError *error) {
     Search search = {.blocks = blocks,
+                     .mask = mask,
                      .classes = ARENA_ARRAY(arena, uint8_t, blocks->region->value_count + 1)};
-    *key = -1;
+    *mask = (CausalMask){.key = -1};
     if (!search.classes) return am_fail_memory(error, blocks->region->value_count);
-    for (int32_t l = 0; l < blocks->labels.count && *key < 0; l++) {
-        bool has_index = false;
+    for (int32_t l = 0; l < blocks->labels.count && mask->key < 0; l++) {
         search.key = l;
-        for (int32_t i = 0; i < blocks->region->instruction_count; i++)
-            has_index |= blocks->region->instructions[i].opcode == IR_IOTA &&
-                         blocks->stage[i] == REGION_BLOCK &&
-                         iota_class(&search, &blocks->region->instructions[i]) == KEY_INDEX;
-        if (has_index && !blocks->is_divided[l] && !blocks->labels.is_fixed[l] && is_causal(&search))
-            *key = l;
+        if (!blocks->is_divided[l] && !blocks->labels.is_fixed[l] && has_key_index(&search) &&
+            is_causal(&search))
+            mask->key = l;
     }
     return AM_OK;
 }

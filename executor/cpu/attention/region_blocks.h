@@ -35,8 +35,18 @@ typedef struct RegionBlocks {
 /* Fills `blocks`, in the arena. AM_ERROR_INPUT: the region is not computed by blocks. */
 AmStatus region_blocks_find(RegionBlocks *blocks, Arena *arena, const Program *region, AmError *error);
 
-/* Finds the label of keys of which a block needs only those up to its last row (causal_keys.c); -1: none. */
-AmStatus region_blocks_find_causal(int32_t *key, Arena *arena, const RegionBlocks *blocks, AmError *error);
+enum { MOST_POSITIONS = 8 };
+
+/* A causal mask: a block needs only the keys up to its last row. `rows` and `keys` are the parameters that
+ * the mask compares; it is causal if their elements are consecutive numbers. */
+typedef struct CausalMask {
+    int32_t key; /* label, or -1: there is no such mask */
+    int32_t row_count, key_count, rows[MOST_POSITIONS], keys[MOST_POSITIONS];
+} CausalMask;
+
+/* Finds the mask by the region alone (causal_keys.c). */
+AmStatus region_blocks_find_causal(CausalMask *mask, Arena *arena, const RegionBlocks *blocks,
+                                   AmError *error);
 
 /* The type of an accumulator: f32 for narrower floating types. */
 static inline Dtype region_sum_type(Dtype type) {
