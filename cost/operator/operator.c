@@ -120,13 +120,10 @@ static bool has_bit(uint64_t bits, int32_t k) {
 
 /* A kernel by blocks: its products, also those that it computes again, and its operands and results. */
 static void blocks_work(OperatorWork *work, const Program *region) {
+    attention_work(&work->attention, region);
     work->unit = OPERATOR_DOT;
-    for (int32_t i = 0; i < region->instruction_count; i++) {
-        const ProgramInstruction *inside = &region->instructions[i];
-        if (inside->opcode != IR_DOT) continue;
-        work->type = region->values[inside->operands[0]].shape.type;
-        work->flops += instruction_flops(region, inside);
-    }
+    work->type = work->attention.type;
+    work->flops = work->attention.flops;
 }
 
 static void instruction_work(OperatorWork *work, const Program *program,
@@ -246,6 +243,18 @@ static double attention_step_seconds(const OperatorWork *work, const ClusterDevi
     return measured_attention_seconds(measured, ATTENTION_BACKWARD, &size, peak) / 2.5;
 }
 
+static bool is_narrow(Dtype type) {
+    return type == DTYPE_F16 || type == DTYPE_BF16;
+}
+
+/* Fused attention in a 16-bit type. */
+static double attention_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
+    const MeasuredDevice *measured = type->measured ? type->measured : measured_device_find("A100");
+    double peak = type->flops_per_second[work->type] * (type->measured ? type->measured_rate : 1);
+    return fmax(attention_work_seconds(&work->attention, measured, peak),
+                work->bytes / type->memory_bytes_per_second);
+}
+
 double operator_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
     double measured, processors = type->processors > 0 ? type->processors : 1;
     if (!work->is_run) return 0;
@@ -258,7 +267,8 @@ double operator_seconds(const OperatorWork *work, const ClusterDeviceType *type)
         return measured / processors;
     double launch = work->is_continued ? 0 : type->kernel_launch_seconds;
     if (work->fused > FUSED_PLAIN) return launch + attention_step_seconds(work, type);
-    if (type->measured && work->unit == OPERATOR_DOT && (work->type == DTYPE_F16 || work->type == DTYPE_BF16))
+    if (work->attention.rows > 0 && is_narrow(work->type)) return launch + attention_seconds(work, type);
+    if (type->measured && work->unit == OPERATOR_DOT && is_narrow(work->type))
         return launch + measured_seconds(work, type);
     double arithmetic = 0, memory = 0;
     if (work->flops > 0) {

@@ -4,6 +4,7 @@
 
 #include "cost/cluster/cluster.h"
 #include "cost/measured/measured_device.h"
+#include "cost/operator/attention_work.h"
 #include "cost/operator/fused_kernels.h"
 #include "lowering/program/program.h"
 
@@ -17,12 +18,13 @@ typedef enum OperatorUnit {
 typedef struct OperatorWork {
     double flops, bytes; /* bytes read plus written */
     OperatorUnit unit;
-    Dtype type;             /* of the operands; decides the peak */
-    ProductSize product;    /* of a dot; `count` 0: not known */
-    FusedKind fused;        /* the kernel that it is part of (fused_kernels.h) */
-    bool is_continued;      /* an earlier step has launched that kernel */
-    bool is_run;            /* false: nothing is launched (a view) */
-    const Program *program; /* of the step, or NULL: only the figures above are known */
+    Dtype type;              /* of the operands; decides the peak */
+    ProductSize product;     /* of a dot; `count` 0: not known */
+    AttentionWork attention; /* of an operator by blocks; `rows` 0: another operator */
+    FusedKind fused;         /* the kernel that it is part of (fused_kernels.h) */
+    bool is_continued;       /* an earlier step has launched that kernel */
+    bool is_run;             /* false: nothing is launched (a view) */
+    const Program *program;  /* of the step, or NULL: only the figures above are known */
     const ProgramStep *step;
 } OperatorWork;
 
@@ -31,7 +33,9 @@ static inline bool operator_work_equals(const OperatorWork *a, const OperatorWor
     return a->flops == b->flops && a->bytes == b->bytes && a->unit == b->unit && a->type == b->type &&
            a->is_run == b->is_run && a->fused == b->fused && a->is_continued == b->is_continued &&
            a->product.layout == b->product.layout && a->product.count == b->product.count &&
-           a->product.m == b->product.m && a->product.n == b->product.n && a->product.k == b->product.k;
+           a->product.m == b->product.m && a->product.n == b->product.n && a->product.k == b->product.k &&
+           a->attention.rows == b->attention.rows && a->attention.keys == b->attention.keys &&
+           a->attention.is_causal == b->attention.is_causal;
 }
 
 /* Work of a step that computes; collectives have none (cost/collective/collective.h). */

@@ -9,17 +9,35 @@
  */
 #include "cost/operator/operator_terms.h"
 
+#include "cost/operator/attention_work.h"
+
 typedef struct Terms {
     const OperatorCurves *curves;
     const Program *program;
     double seconds;
     bool is_known;
+    double blocks, share; /* of a kernel by blocks: their number, and the share of the keys that they read */
 } Terms;
 
+static bool is_product(OperatorClass class) {
+    switch (class) {
+    case OPERATOR_CLASS_DOT_NN:
+    case OPERATOR_CLASS_DOT_NT:
+    case OPERATOR_CLASS_DOT_TN:
+    case OPERATOR_CLASS_DOT_TT:
+    case OPERATOR_CLASS_DOT_BF16:
+    case OPERATOR_CLASS_DOT_BF16_NT:
+    case OPERATOR_CLASS_DOT_BF16_TN:
+    case OPERATOR_CLASS_DOT_BF16_TT: return true;
+    default: return false;
+    }
+}
+
 static void add(Terms *self, double times, OperatorClass class, double a, double b, double c, double d) {
-    const double sizes[OPERATOR_MOST_DIMENSIONS] = {a, b, c, d};
+    double blocks = a > self->blocks && !is_product(class) ? self->blocks : 1;
+    const double sizes[OPERATOR_MOST_DIMENSIONS] = {a / blocks, b, c, d};
     self->is_known &= self->curves->of[class].seconds != NULL;
-    self->seconds += times * operator_curve_seconds(self->curves, class, sizes);
+    self->seconds += times * self->share * blocks * operator_curve_seconds(self->curves, class, sizes);
 }
 
 static bool is_narrow(Dtype type) {
@@ -348,39 +366,56 @@ static AddTerms *const kinds[IR_OPCODE_COUNT + 1] = {
     [IR_SELECT_AND_SCATTER] = add_window,
 };
 
-/* A kernel by blocks has no class yet: it counts as its steps one by one. */
+static bool add_step(Terms *self, const ProgramStep *step);
+
+/* The rows of a block, and the numbers of keys that its kernel distinguishes under a causal mask
+ * (executor/cpu/attention/). */
+#define BLOCK_ROWS 64
+#define KEY_COUNTS 16
+
+/* A kernel by blocks has no class of its own. It takes the time of its steps for each block, whose values
+ * stay in a cache; products have the rate of the whole. */
 static void add_blocks(Terms *self, const Program *region) {
-    for (int32_t s = 0; s < region->step_count; s++) {
-        double seconds = 0;
-        self->is_known &= operator_terms_seconds(&seconds, self->curves, region, &region->steps[s]);
-        self->seconds += seconds;
+    AttentionWork work;
+    Terms inside = {.curves = self->curves, .program = region, .is_known = true};
+    attention_work(&work, region);
+    inside.blocks = work.rows > BLOCK_ROWS ? work.rows / BLOCK_ROWS : 1;
+    inside.share = work.is_causal ? (1 + 1.0 / KEY_COUNTS) / 2 : 1;
+    for (int32_t s = 0; s < region->step_count; s++) inside.is_known &= add_step(&inside, &region->steps[s]);
+    self->is_known &= inside.is_known;
+    self->seconds += inside.seconds > 0 ? inside.seconds : 0;
+}
+
+/* Adds the terms of a step; false: no class describes it. */
+static bool add_step(Terms *self, const ProgramStep *step) {
+    if (step->fusion >= 0) {
+        add_fusion(self, &self->program->fusions[step->fusion]);
+        return true;
     }
+    const ProgramInstruction *instruction = &self->program->instructions[step->instruction];
+    const IrShape *result = &self->program->values[instruction->first_result].shape;
+    AddTerms *kind = instruction->attributes ? kinds[instruction->opcode] : NULL;
+    if (instruction->in_blocks) {
+        add_blocks(self, instruction->regions[0]);
+    } else if (kind) {
+        kind(self, instruction);
+    } else if (ir_is_elementwise(instruction->opcode) && instruction->operand_count > 0) {
+        double n = elements_of(result);
+        add(self, 1, OPERATOR_CLASS_FUSION, n, 0, 0, 0);
+        add(self, -1, OPERATOR_CLASS_CHEAP, n, 0, 0, 0);
+        if (instruction->operand_count > 1)
+            add(self, instruction->operand_count - 1, OPERATOR_CLASS_READ, n, 0, 0, 0);
+        add_operator(self, instruction->opcode, result->type, n);
+    } else {
+        return false;
+    }
+    return true;
 }
 
 bool operator_terms_seconds(double *seconds, const OperatorCurves *curves, const Program *program,
                             const ProgramStep *step) {
-    Terms self = {.curves = curves, .program = program, .is_known = true};
-    if (step->fusion >= 0) {
-        add_fusion(&self, &program->fusions[step->fusion]);
-    } else {
-        const ProgramInstruction *instruction = &program->instructions[step->instruction];
-        const IrShape *result = &program->values[instruction->first_result].shape;
-        AddTerms *kind = instruction->attributes ? kinds[instruction->opcode] : NULL;
-        if (instruction->in_blocks) {
-            add_blocks(&self, instruction->regions[0]);
-        } else if (kind) {
-            kind(&self, instruction);
-        } else if (ir_is_elementwise(instruction->opcode) && instruction->operand_count > 0) {
-            double n = elements_of(result);
-            add(&self, 1, OPERATOR_CLASS_FUSION, n, 0, 0, 0);
-            add(&self, -1, OPERATOR_CLASS_CHEAP, n, 0, 0, 0);
-            if (instruction->operand_count > 1)
-                add(&self, instruction->operand_count - 1, OPERATOR_CLASS_READ, n, 0, 0, 0);
-            add_operator(&self, instruction->opcode, result->type, n);
-        } else {
-            return false;
-        }
-    }
+    Terms self = {.curves = curves, .program = program, .is_known = true, .blocks = 1, .share = 1};
+    if (!add_step(&self, step)) return false;
     *seconds = self.seconds > 0 ? self.seconds : 0;
     return self.is_known;
 }
