@@ -5,6 +5,7 @@
 
 #include "api/search_settings.h"
 #include "api/work.h"
+#include "planners/attention_choice.h"
 #include "planners/export/export_check.h"
 #include "planners/infeasible.h"
 #include "planners/single_stage/single_stage.h"
@@ -14,6 +15,7 @@ typedef struct SearchJob {
     const Cluster *cluster;
     SearchSettings settings;
     SearchSettings unrestricted; /* the same without a target */
+    PlanContext *other; /* the form of attention that is searched if no plan of plan->whole fits, or NULL */
     const AmCallbacks *callbacks;
 } SearchJob;
 
@@ -40,28 +42,45 @@ static AmStatus explain_infeasible(SearchJob *job, AmError *error) {
     return AM_ERROR_INFEASIBLE;
 }
 
+/* Searches a form of the module; plan->whole becomes that of the plan. */
+static AmStatus search_form(SearchJob *job, PlanContext *whole, PlanContext *other, AmError *refusal) {
+    AmPlan *plan = job->plan;
+    AmError own = {0};
+    plan->result = (SearchResult){0};
+    plan->whole = whole;
+    AmStatus status = plan_search(&plan->result, &plan->arena, whole, job->cluster, &job->settings.options,
+                                  &job->settings.micro_batching, refusal);
+    if (status != AM_ERROR_INFEASIBLE || !other) return status;
+    SearchResult result = plan->result;
+    plan->result = (SearchResult){0};
+    status = plan_search(&plan->result, &plan->arena, other, job->cluster, &job->settings.options,
+                         &job->settings.micro_batching, &own);
+    if (status == AM_ERROR_INFEASIBLE) plan->result = result;
+    else plan->whole = other;
+    if (status != AM_OK && status != AM_ERROR_INFEASIBLE) *refusal = own;
+    return status;
+}
+
 /* Searches the module as it was chosen, and with the layers in loops where that may be better. */
 static AmStatus search_module(SearchJob *job, AmError *error) {
     AmPlan *plan = job->plan;
     const SearchOptions *options = &job->settings.options;
     AmError refusal = {0};
-    AmStatus status = plan_search(&plan->result, &plan->arena, plan->whole, job->cluster, options,
-                                  &job->settings.micro_batching, &refusal);
+    bool is_free = options->target == TARGET_AUTOMAP;
+    AmStatus status = search_form(job, plan->whole, is_free ? job->other : NULL, &refusal);
     bool is_pipeline = status == AM_OK && (plan->result.plan->stage_count > 1 || plan->result.interrupted);
     bool may_loop = job->settings.layers == LAYERS_AUTO && plan->whole->layer_map;
     if (may_loop && !is_pipeline && status != AM_INTERRUPTED) {
-        const PlanRewriting rewriting = {.fuses_attention = plan->whole->rewriting.fuses_attention};
-        PlanContext *loop;
-        TRY(plan_context_rewrite(&loop, plan->module, rewriting, error));
+        PlanContext *loop = plan->module, *other = NULL, *whole = plan->whole;
+        if (job->settings.chooses_attention) TRY(attention_choose(&loop, &other, job->cluster, error));
+        else if (whole->unfused) TRY(plan_context_fuse(&loop, loop, error));
         SearchResult split = plan->result;
         AmError of_loop = {0};
-        plan->result = (SearchResult){0};
-        AmStatus looped = plan_search(&plan->result, &plan->arena, loop, job->cluster, options,
-                                      &job->settings.micro_batching, &of_loop);
+        AmStatus looped = search_form(job, loop, other, &of_loop);
         if (looped != AM_OK && status == AM_OK) {
             plan->result = split;
+            plan->whole = whole;
         } else {
-            plan->whole = loop;
             status = looped;
             refusal = of_loop;
         }
@@ -192,7 +211,8 @@ static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error
     if (path && search->searcher == SEARCHER_RANDOM)
         return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: --searcher random starts from no plan");
     if (path) TRY(plan_read(&initial, &plan->root, &plan->arena, plan->module, path, error));
-    TRY(search_settings_fuse(&plan->whole, &job->settings, initial, options, error));
+    TRY(search_settings_fuse(&plan->whole, &job->other, &job->settings, initial, job->cluster, options,
+                             error));
     TRY(search_settings_complete(&job->settings, &plan->arena, options, plan->whole, error));
     TRY(search_settings_complete(&job->unrestricted, &plan->arena, options, plan->whole, error));
     const PlanContext *given = initial ? plan_context_whole(initial->context) : plan->whole;

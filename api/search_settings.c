@@ -9,12 +9,10 @@
 
 #include "lowering/micro_batch/micro_batches.h"
 #include "lowering/plan_file/plan_parts.h"
+#include "planners/attention_choice.h"
 #include "planners/single_stage/search.h"
 #include "propagation/plan/pipeline_schedule.h"
 #include "propagation/propagate/propagate.h"
-
-/* The meaning of --attention auto. */
-#define DEFAULT_ATTENTION ATTENTION_UNFUSED
 
 static const char *called_of(int32_t baseline) {
     Baseline ignored;
@@ -211,9 +209,11 @@ static AmStatus read_kept(SearchOptions *search, Arena *arena, const PlanContext
     return search->mesh ? AM_OK : am_fail_memory(error, 0);
 }
 
-AmStatus search_settings_fuse(PlanContext **whole, const SearchSettings *settings, const Plan *initial,
-                              const AmOptions *options, AmError *error) {
+AmStatus search_settings_fuse(PlanContext **whole, PlanContext **other, SearchSettings *settings,
+                              const Plan *initial, const Cluster *cluster, const AmOptions *options,
+                              AmError *error) {
     int32_t choice = ATTENTION_AUTO;
+    *other = NULL;
     bool is_fused = initial && plan_context_whole(initial->context)->unfused;
     option_choice(options, "attention", &choice);
     if (initial && choice != ATTENTION_AUTO && (choice == ATTENTION_FUSED) != is_fused)
@@ -221,11 +221,13 @@ AmStatus search_settings_fuse(PlanContext **whole, const SearchSettings *setting
                        attention_choice_name((AttentionChoice)choice), is_fused ? "fused" : "unfused");
     if (settings->options.objective == OBJECTIVE_PAPER && choice == ATTENTION_FUSED)
         return am_fail(error, AM_ERROR_USAGE, "", "--objective paper has no fused attention");
-    bool is_default = DEFAULT_ATTENTION == ATTENTION_FUSED &&
-                      settings->options.objective != OBJECTIVE_PAPER &&
-                      !option_has(options, "keep-shardings");
-    if (choice == ATTENTION_AUTO && !(initial ? is_fused : is_default)) return AM_OK;
-    if (choice == ATTENTION_UNFUSED) return AM_OK;
+    Target target = settings->options.target;
+    bool is_xla = target == TARGET_JAX || target == TARGET_HLO || target == TARGET_SHARDY;
+    settings->chooses_attention = choice == ATTENTION_AUTO && !initial && !is_xla &&
+                                  settings->options.objective != OBJECTIVE_PAPER &&
+                                  !option_has(options, "keep-shardings");
+    if (settings->chooses_attention) return attention_choose(whole, other, cluster, error);
+    if (choice == ATTENTION_UNFUSED || (choice == ATTENTION_AUTO && !is_fused)) return AM_OK;
     TRY(plan_context_fuse(whole, *whole, error));
     if (choice == ATTENTION_FUSED && !(*whole)->unfused)
         return am_fail(

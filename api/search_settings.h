@@ -18,6 +18,7 @@ typedef struct SearchSettings {
     SearchOptions options;
     MicroBatching micro_batching;
     LayersChoice layers;     /* LAYERS_LOOP also where the other options exclude a split */
+    bool chooses_attention;  /* its form is the faster one: no option and no given plan decides it */
     const char *narrowed_by; /* the option that excludes pipelines, "mesh"; or NULL */
 } SearchSettings;
 
@@ -28,11 +29,13 @@ AmStatus search_settings_read(SearchSettings *settings, Arena *arena, const AmOp
 /* The same without the option "for". */
 AmStatus search_settings_without_target(SearchSettings *settings, Arena *arena, const AmOptions *options,
                                         AmError *error);
-/* Replaces `*whole`, as read, by its form with fused attention where the options ask for it. `initial` is the
+/* Replaces `*whole` by its form with fused attention where the options ask for it, or leave the choice and it
+ * is faster on the cluster; `*other` is then the other form, else NULL (attention_choice.h). `initial` is the
  * plan to start from, or NULL; its form is taken unless the options name another. AM_ERROR_USAGE: the module
  * has no attention operator, or the two differ. */
-AmStatus search_settings_fuse(PlanContext **whole, const SearchSettings *settings, const Plan *initial,
-                              const AmOptions *options, AmError *error);
+AmStatus search_settings_fuse(PlanContext **whole, PlanContext **other, SearchSettings *settings,
+                              const Plan *initial, const Cluster *cluster, const AmOptions *options,
+                              AmError *error);
 /* Completes them for a module: its own shardings, and the number of evaluations. */
 AmStatus search_settings_complete(SearchSettings *settings, Arena *arena, const AmOptions *options,
                                   const PlanContext *context, AmError *error);

@@ -1,0 +1,56 @@
+/* The choice of the form of attention; see attention_choice.h. The module is priced in both forms on one
+ * device: splits change the shapes of attention and of everything else alike. */
+#include "planners/attention_choice.h"
+
+#include "cost/step/price.h"
+#include "lowering/spmd/lower.h"
+
+/* Returns whether scores of all operators have 16-bit types. */
+static bool has_narrow_scores(const PlanContext *context) {
+    const IrAttentions *found = context->attention;
+    for (int32_t r = 0; r < found->count; r++) {
+        const IrInstruction *scores = &context->canonical->instructions[found->rows[r].scores];
+        Dtype type = context->canonical->instructions[scores->operands[0]].shape.type;
+        if (!found->rows[r].reason && type != DTYPE_F16 && type != DTYPE_BF16) return false;
+    }
+    return true;
+}
+
+static bool has_kernels(const ClusterDeviceType *type, bool is_narrow) {
+    return type->operators || (is_narrow && type->named[DTYPE_BF16]);
+}
+
+/* Seconds of the whole module's operators on the slowest type. */
+static AmStatus price(double *seconds, const PlanContext *context, const Cluster *cluster, AmError *error) {
+    Arena arena = {0};
+    Program *program;
+    AmStatus status = plan_lower_whole(&program, &arena, context, error);
+    *seconds = 0;
+    for (int32_t s = 0; s < cluster->server_count && status == AM_OK; s++) {
+        const ClusterServer *server = &cluster->servers[s];
+        StepPrice step;
+        if (s > 0 && server->type == cluster->servers[s - 1].type) continue;
+        status = price_program(&step, program, cluster, &server->first_device, error);
+        if (status == AM_OK && step.compute_seconds > *seconds) *seconds = step.compute_seconds;
+    }
+    arena_free(&arena);
+    return status;
+}
+
+AmStatus attention_choose(PlanContext **whole, PlanContext **other, const Cluster *cluster, AmError *error) {
+    PlanContext *unfused = *whole, *fused;
+    double unfused_seconds, fused_seconds;
+    *other = NULL;
+    TRY(plan_context_find_attention(unfused, error));
+    if (ir_count_attention(unfused->attention) == 0) return AM_OK;
+    bool is_narrow = has_narrow_scores(unfused);
+    for (int32_t s = 0; s < cluster->server_count; s++)
+        if (!has_kernels(&cluster->types[cluster->servers[s].type], is_narrow)) return AM_OK;
+    TRY(plan_context_fuse(&fused, unfused, error));
+    TRY(price(&unfused_seconds, unfused, cluster, error));
+    TRY(price(&fused_seconds, fused, cluster, error));
+    bool is_faster = fused_seconds < unfused_seconds;
+    *whole = is_faster ? fused : unfused;
+    *other = is_faster ? unfused : fused;
+    return AM_OK;
+}

@@ -1,0 +1,14 @@
+/* The choice between attention as separate operators and as one (ir/attention/attention.h). */
+#ifndef PLANNERS_ATTENTION_CHOICE_H
+#define PLANNERS_ATTENTION_CHOICE_H
+
+#include "cost/cluster/cluster.h"
+#include "propagation/plan/plan.h"
+
+/* Replaces `*whole` by its form with fused attention if that is faster on one device of every type, without
+ * communication. A device type must have kernels of known times: measured operators of a host, or for 16-bit
+ * types a bf16 rate, as GPUs with such kernels have. `*other` is the form that is not chosen, or NULL where
+ * there is no choice: a module without attention, or a device type without kernels. */
+AmStatus attention_choose(PlanContext **whole, PlanContext **other, const Cluster *cluster, AmError *error);
+
+#endif
