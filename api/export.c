@@ -23,20 +23,25 @@ typedef struct Format {
     bool has_spellings;                            /* the option "spelling" chooses among them */
     bool deals_evenly; /* "whole-layers" gives stages as many layers each, but for the ends */
     const char *note;
+    const char *fused; /* the remedy of a plan with fused attention, which the format does not carry itself */
 } Format;
 
 static const Format formats[TARGET_COUNT] = {
-    [TARGET_AUTOMAP] = {export_automap, NULL, 0, false, false, "this is the plan file itself"},
-    [TARGET_JAX] = {export_jax, NULL, 0, false, false,
-                    "the shardings of intermediate values are left to XLA"},
+    [TARGET_AUTOMAP] = {export_automap, NULL, 0, false, false, "this is the plan file itself", NULL},
+    [TARGET_JAX] = {export_jax, NULL, 0, false, false, "the shardings of intermediate values are left to XLA",
+                    "call jax.nn.dot_product_attention(..., implementation=\"cudnn\") in the step"},
     [TARGET_HLO] = {NULL, NULL, SHARDING_TILES, true, false,
-                    "XLA's propagation sets the shardings without a constraint"},
+                    "XLA's propagation sets the shardings without a constraint",
+                    "the text has its operators one by one, which XLA does not fuse"},
     [TARGET_SHARDY] = {NULL, NULL, SHARDING_SHARDY, false, false,
-                       "Shardy's propagation sets the shardings without a constraint"},
+                       "Shardy's propagation sets the shardings without a constraint",
+                       "the text has its operators one by one, which XLA does not fuse"},
     [TARGET_TORCH] = {export_dtensor, NULL, 0, false, false,
-                      "placements of intermediate values are left to DTensor's operators"},
+                      "placements of intermediate values are left to DTensor's operators",
+                      "call torch.nn.functional.scaled_dot_product_attention in the model"},
     [TARGET_MEGATRON] = {export_megatron, export_megatron_print, 0, false, true,
-                         "add the arguments for the model, the data and the optimizer"},
+                         "add the arguments for the model, the data and the optimizer",
+                         "add --attention-backend flash"},
 };
 
 typedef struct Export {
@@ -90,6 +95,9 @@ static AmStatus write_json(Export *self, const Plan *plan, char **buffer, size_t
     json_t *exported = NULL;
     Text text = {0};
     TRY(self->format->write_json(&exported, self->from->whole, plan, error));
+    bool has_key = self->target == TARGET_JAX || self->target == TARGET_TORCH;
+    if (has_key && self->from->whole->unfused)
+        json_object_set_new(exported, "attention", json_string("fused"));
     if (!self->format->print || self->as_json)
         return api_give_json(buffer, bytes, exported, JSON_STYLE_INDENTED, error);
     self->format->print(&text, exported);
@@ -116,6 +124,11 @@ static AmStatus export_plan(Export *self, const AmOptions *options, char **buffe
     if (self->format->write_json) TRY(write_json(self, plan, buffer, bytes, error));
     else TRY(write_text(self, plan, buffer, bytes, error));
     api_message(self->callbacks, AM_NOTE, "%s", self->format->note);
+    if (self->from->whole->unfused && self->format->fused)
+        api_message(self->callbacks, AM_WARNING,
+                    "the plan's time and memory are those of fused attention: %s (or search with --attention "
+                    "unfused)",
+                    self->format->fused);
     return AM_OK;
 }
 
