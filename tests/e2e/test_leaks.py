@@ -40,8 +40,17 @@ MORE = [
     ["export", "pipeline.json", MLP, "--format", "jax"], ["export", "plan.json", MLP, "--format", "x"],
     ["lower", MLP, "--plan", "plan.json", "--device", "99"], ["explain", "cut.plan.json", MLP],
     ["propagate", MLP, "--mesh", "data=2", "--pin", "*nothing=data"], ["cluster", "--import", "bad.json"],
+    ["diff", "plan.json", "pipeline.json", MLP], ["diff", "plan.json", MLP, "plan.json"],
+    ["published", "runs.csv", "--row", "2", "--write-module", "run.hlo.pb", "--write-plan", "run.json"],
+    ["published", "bad.csv"], ["published", "bad.json"],
+    ["agent", "train-search", MLP, "--problems", "2", "-o", "policy.safetensors"],
+    ["search", MLP, "--cluster", "nominal:2", "--policy", "policy.safetensors", "--evaluations", "4"],
+    ["search", MLP, "--cluster", "nominal:2", "--policy", "cut.npz", "--evaluations", "4"],
     ["--help"], ["search", "--help"], ["--version"], ["x"],
 ]
+RUNS = """source,model,layers,hidden,heads,vocab,sequence,device,devices,global_batch,data,tensor,pipeline,schedule
+paper,gpt,4,64,8,512,32,A100-80GB,8,32,4,2,1,none
+"""
 
 
 def cut(source, target):
@@ -67,6 +76,9 @@ def main():
         low.prepare(folder)
         with open("bad.json", "w") as file:
             file.write('{"format": "automap-plan-9", "stages": [{}]}')
+        for name, text in (("runs.csv", RUNS), ("bad.csv", RUNS.replace("gpt", "gtp"))):
+            with open(name, "w") as file:
+                file.write(text)
         for source, target in ((MLP, "cut.pb"), ("model.hlo.txt", "cut.txt"), ("model.hlo.json", "cut.json"),
                                ("plan.json", "cut.plan.json"), ("cluster.json", "cut.cl.json"), (STATE, "cut.npz")):
             cut(source, target)
