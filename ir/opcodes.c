@@ -9,6 +9,7 @@
 
 #include "base/hash.h"
 #include "ir/module.h"
+#include "ir/opcode_hint.h"
 
 enum { SLOT_COUNT = 512 };
 
@@ -52,6 +53,14 @@ IrOpcode ir_opcode_from_name(const char *name) {
         if (strcmp(rows[slots[slot] - 1].name, name) == 0) return (IrOpcode)(slots[slot] - 1);
     }
     return IR_UNKNOWN;
+}
+
+const char *ir_opcode_hint(char hint[SUGGEST_HINT_BYTES], const char *name) {
+    const char *names[IR_OPCODE_COUNT];
+    hint[0] = '\0';
+    if (ir_opcode_from_name(name) != IR_UNKNOWN) return hint;
+    for (int32_t k = 0; k < IR_OPCODE_COUNT; k++) names[k] = rows[k].name;
+    return suggest_hint(hint, name, names, IR_OPCODE_COUNT);
 }
 
 int32_t ir_opcode_arity(IrOpcode opcode) {

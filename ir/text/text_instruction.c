@@ -7,8 +7,10 @@
  * instruction, an operand is a parameter: "f32[2] %a" or "f32[2]". A written operand shape must be
  * equal to the shape of its instruction.
  */
+#include <stdio.h>
 #include <string.h>
 
+#include "ir/opcode_hint.h"
 #include "ir/text/text.h"
 
 /* A name for messages: at most 80 characters. */
@@ -92,8 +94,17 @@ static AmStatus read_element(IrTextReader *reader, IrWord *name, Hlo__HloInstruc
     return append_instruction(reader, instruction, key_word);
 }
 
+/* An operand without an instruction. "paramter(0)" is rather a misspelt opcode. */
+static AmStatus fail_operand(const IrTextReader *reader, int64_t start, IrWord name, const char *opcode) {
+    char hint[SUGGEST_HINT_BYTES], reason[SUGGEST_HINT_BYTES + 128] = "";
+    if (*ir_opcode_hint(hint, opcode))
+        snprintf(reason, sizeof reason, ", and the opcode '%.80s' is unknown%s", opcode, hint);
+    return ir_scan_fail(&reader->scanner, start,
+                        "no instruction '%.*s' above this line in this computation%s", SHOWN(name), reason);
+}
+
 static AmStatus read_named_operand(IrTextReader *reader, Hlo__ShapeProto *written, int64_t start,
-                                   Hlo__HloInstructionProto **operand) {
+                                   const char *opcode, Hlo__HloInstructionProto **operand) {
     IrScanner *scanner = &reader->scanner;
     IrWord name = {"", 0};
     char next = ir_scan_peek(scanner);
@@ -104,8 +115,7 @@ static AmStatus read_named_operand(IrTextReader *reader, Hlo__ShapeProto *writte
         if (!written) return ir_scan_fail(scanner, start, "expected a shape before this operand");
         TRY(make_parameter(reader, name, written, operand));
     } else if (index < 0) {
-        return ir_scan_fail(scanner, start, "no instruction '%.*s' above this line in this computation",
-                            SHOWN(name));
+        return fail_operand(reader, start, name, opcode);
     } else {
         *operand = reader->computation->instructions[index];
     }
@@ -138,7 +148,7 @@ static AmStatus read_operand(IrTextReader *reader, Hlo__HloInstructionProto *ins
         reader->depth--;
     } else {
         ir_scan_space(scanner);
-        TRY(read_named_operand(reader, written, scanner->at, &operand));
+        TRY(read_named_operand(reader, written, scanner->at, instruction->opcode, &operand));
     }
     int64_t *id = ir_push(scanner->arena, &instruction->operand_ids, &instruction->n_operand_ids, sizeof *id);
     if (!id) return ir_scan_memory(scanner);

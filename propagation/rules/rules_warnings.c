@@ -12,6 +12,8 @@
 
 #include <string.h>
 
+#include "ir/opcode_hint.h"
+
 enum { RULES_TINY_BYTES = 64 << 10, MOST_GROUPS = 16 };
 
 static const char *opcode_name_of(const IrInstruction *instruction) {
@@ -45,6 +47,7 @@ static const char *remedy_of(const IrInstruction *instruction) {
 
 static void warn_of_opcode(IrModule *module, const IrInstruction *largest, int32_t others) {
     Text text = {0};
+    char hint[SUGGEST_HINT_BYTES];
     text_append(&text, "operator \"%s\" has no partitioning rule: \"%s\" (", opcode_name_of(largest),
                 *largest->op_name ? largest->op_name : largest->name);
     if (*largest->source_file) text_append(&text, "%s:%d, ", largest->source_file, (int)largest->source_line);
@@ -52,6 +55,7 @@ static void warn_of_opcode(IrModule *module, const IrInstruction *largest, int32
     text_append_string(&text, ")");
     if (others > 0) text_append(&text, " and %d other%s", (int)others, others > 1 ? "s" : "");
     text_append(&text, " %s computed on every device; %s", others > 0 ? "are" : "is", remedy_of(largest));
+    text_append_string(&text, ir_opcode_hint(hint, opcode_name_of(largest)));
     if (!text.failed) am_warn(&module->warnings, "%s", text.data);
     text_free(&text);
 }

@@ -239,7 +239,10 @@ typedef struct BadText {
 
 static const BadText BAD_TEXTS[] = {
     {"HloModule m\n", 2, 1, "expected a computation"},
-    {MAIN "  ROOT a = f32[2] add(p, q)\n}\n", 4, 26, "no instruction 'q'"},
+    {MAIN "  ROOT a = f32[2] add(p, q)\n}\n", 4, 26,
+     "no instruction 'q' above this line in this computation"},
+    {MAIN "  ROOT a = f32[2] paramter(1)\n}\n", 4, 28,
+     "the opcode 'paramter' is unknown; did you mean parameter?"},
     {MAIN "  ROOT a = f33[2] add(p, p)\n}\n", 4, 12, "unknown element type 'f33'"},
     {MAIN "  ROOT a = f32[2] negate(p\n}\n", 5, 1, "expected ')'"},
     {MAIN "  ROOT a = f32[2]{1} negate(p)\n}\n", 4, 18, "not a permutation"},
