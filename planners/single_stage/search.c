@@ -216,8 +216,8 @@ static bool may_prove(const SingleStageSearch *self, double start) {
     bool is_wanted = search_method_takes_baselines(options->searcher) && !options->skip_bound;
     if (!is_wanted || self->result->interrupted) return false;
     if (options->seconds == 0) return true;
-    double now = clock_seconds(), plans = (double)single_stage_evaluations(self);
-    double needed = plans > 0 ? PROOF_EVALUATIONS * self->problem_count * (now - start) / plans : 0;
+    double now = clock_seconds(), plans = fmax((double)single_stage_evaluations(self), 1);
+    double needed = PROOF_EVALUATIONS * self->problem_count * (now - start) / plans;
     return now + needed <= start + options->seconds;
 }
 
