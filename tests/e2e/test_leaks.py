@@ -44,8 +44,8 @@ MORE = [
     ["published", "runs.csv", "--row", "2", "--write-module", "run.hlo.pb", "--write-plan", "run.json"],
     ["published", "bad.csv"], ["published", "bad.json"],
     ["agent", "train-search", MLP, "--problems", "2", "-o", "policy.safetensors"],
-    ["search", MLP, "--cluster", "nominal:2", "--policy", "policy.safetensors", "--evaluations", "4"],
-    ["search", MLP, "--cluster", "nominal:2", "--policy", "cut.npz", "--evaluations", "4"],
+    ["search", MLP, "--cluster", "nominal:2", "--policy", "policy.safetensors", "--evaluations", "4", "-o", "out.json"],
+    ["search", MLP, "--cluster", "nominal:2", "--policy", "cut.npz", "--evaluations", "4", "-o", "out.json"],
     ["--help"], ["search", "--help"], ["--version"], ["x"],
 ]
 RUNS = """source,model,layers,hidden,heads,vocab,sequence,device,devices,global_batch,data,tensor,pipeline,schedule
