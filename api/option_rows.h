@@ -29,6 +29,13 @@
         RULE_CHOICE(OPTION_TARGETS))                                                                      \
     ROW("mesh", "data=4,model=8", "mesh of one-stage plans (default: every split of the devices)", false, \
         RULE_TEXT)                                                                                        \
+    ROW("stages", "N", "number of pipeline stages; 1: no pipelines", false, RULE_INTEGER(1, STAGES_MOST)) \
+    ROW("pipeline", "N", "the same as --stages", false, RULE_INTEGER(1, STAGES_MOST))                     \
+    ROW("devices-per-stage", "W", "devices of each stage", false, RULE_INTEGER(1, MESH_MAX_DEVICES))      \
+    ROW("data", "D", "data degree of each stage: devices that split its examples", false,                 \
+        RULE_INTEGER(1, MESH_MAX_DEVICES))                                                                \
+    ROW("tensor", "T", "tensor degree of each stage: devices that split its weights", false,              \
+        RULE_INTEGER(1, MESH_MAX_DEVICES))                                                                \
     ROW("pin", "PATTERN=SHARDING", "sharding of parameters: 'layers/*/mlp_in/kernel=-,model'", true,      \
         RULE_PIN)                                                                                         \
     ROW("keep-shardings", NULL, "shardings of the module kept in every plan", false, RULE_SWITCH)         \

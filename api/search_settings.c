@@ -90,6 +90,47 @@ static AmStatus read_pins(SearchOptions *search, Arena *arena, const AmOptions *
     return AM_OK;
 }
 
+/* Reads the degrees, and refuses options that have degrees of their own. */
+static AmStatus read_degrees(SearchOptions *search, const AmOptions *options, AmError *error) {
+    static const char *const keys[] = {"stages", "pipeline", "devices-per-stage", "data", "tensor"};
+    enum { DEGREE_KEYS = sizeof keys / sizeof *keys };
+    int64_t values[DEGREE_KEYS] = {0};
+    const char *key = NULL;
+    for (int32_t k = 0; k < DEGREE_KEYS; k++) {
+        option_integer(options, keys[k], &values[k]);
+        if (values[k] > 0) key = keys[k];
+    }
+    const char *other = search->objective == OBJECTIVE_PAPER    ? "--objective paper"
+                        : search->mesh                          ? "--mesh"
+                        : option_has(options, "keep-shardings") ? "--keep-shardings"
+                        : search->searcher == SEARCHER_BASELINE ? "--expert"
+                                                                : NULL;
+    if (!key) return AM_OK;
+    if (other)
+        return am_fail(error, AM_ERROR_USAGE, "", "--%s and %s: %s sets the degrees itself", key, other,
+                       other);
+    if (values[0] > 0 && values[1] > 0 && values[0] != values[1])
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--stages %d and --pipeline %d: expected one number of stages", (int)values[0],
+                       (int)values[1]);
+    search->degrees = (Degrees){.stages = (int32_t)(values[0] > 0 ? values[0] : values[1]),
+                                .width = (int32_t)values[2],
+                                .data = (int32_t)values[3],
+                                .tensor = (int32_t)values[4]};
+    return degrees_derive(&search->degrees, error);
+}
+
+/* Refuses several stages where other options exclude them. */
+static AmStatus check_stages(const SearchSettings *settings, AmError *error) {
+    const SearchOptions *search = &settings->options;
+    if (search->degrees.stages < 2 || search_has_stages(search)) return AM_OK;
+    if (settings->narrowed_by)
+        return am_fail(error, AM_ERROR_USAGE, "", "--stages %d and %s: %s applies to one-stage plans",
+                       search->degrees.stages, settings->narrowed_by, settings->narrowed_by);
+    return am_fail(error, AM_ERROR_USAGE, "", "--stages %d and --space %s: its plans have one stage",
+                   search->degrees.stages, plan_space_name(search->space));
+}
+
 /* The spaces that the options allow, and the limiting option. Shardings to keep are not read yet. */
 static AmStatus narrow(SearchSettings *settings, const AmOptions *options, AmError *error) {
     SearchOptions *search = &settings->options;
@@ -178,7 +219,9 @@ AmStatus search_settings_read(SearchSettings *settings, Arena *arena, const AmOp
     *settings = (SearchSettings){0};
     TRY(read_search(&settings->options, options, error));
     TRY(read_pins(&settings->options, arena, options, error));
+    TRY(read_degrees(&settings->options, options, error));
     TRY(narrow(settings, options, error));
+    TRY(check_stages(settings, error));
     TRY(read_micro_batching(settings, options, error));
     TRY(read_layers(settings, options, error));
     return read_schedule(&settings->options, options, error);
@@ -264,6 +307,15 @@ json_t *search_settings_to_json(const SearchSettings *settings, const AmOptions 
         json_object_set_new(object, "objective", json_string(search_objective_name(search->objective)));
     if (search->target != TARGET_AUTOMAP)
         json_object_set_new(object, "for", json_string(target_row(search->target)->name));
+    const struct {
+        const char *key;
+        int32_t value;
+    } degrees[] = {{"stages", search->degrees.stages},
+                   {"devices_per_stage", search->degrees.width},
+                   {"data", search->degrees.data},
+                   {"tensor", search->degrees.tensor}};
+    for (size_t k = 0; k < sizeof degrees / sizeof *degrees; k++)
+        if (degrees[k].value > 0) json_object_set_new(object, degrees[k].key, json_integer(degrees[k].value));
     json_t *pins = search->pin_count > 0 ? json_array() : NULL;
     for (int32_t k = 0; k < search->pin_count; k++)
         json_array_append_new(pins, json_sprintf("%s=%s", search->pins[k].pattern, search->pins[k].sharding));

@@ -132,6 +132,7 @@ static bool is_large(const SearchContext *search) {
 static AmStatus add_micro_batched_stage(Round *self, AmError *error) {
     const SearchContext *search = self->search;
     bool is_left_out = is_large(search) && (self->result.plan || search->budget.is_cut);
+    is_left_out |= !degrees_allow_stages(&self->options.degrees, 1);
     is_left_out |= self->options.is_small && !search_is_over(search);
     if (is_left_out || search->settings->micro_batches <= 1 || stop_wanted(&search->budget.stop))
         return AM_OK;
@@ -144,6 +145,7 @@ static AmStatus add_stage_baselines(Round *self, AmError *error) {
     SearchContext *search = self->search;
     const SearchOptions *options = &self->options;
     bool has_later = options->is_small && !search_is_over(search);
+    if (!degrees_allow_stages(&options->degrees, 1)) return AM_OK;
     if (has_later || search->has_baselines || options->is_trial || options->no_seeds) return AM_OK;
     search->has_baselines = true;
     TRY(search_add_stage_baselines(&self->result, search, self->result.has_baselines, options, error));
@@ -264,6 +266,7 @@ static AmStatus add_late_baselines(SearchContext *self, AmError *error) {
     SearchOptions options = *self->options;
     AmStatus status = AM_OK;
     if (options.is_trial || options.no_seeds || timed.deadline <= 0) return AM_OK;
+    if (!degrees_allow_stages(&options.degrees, 1)) return AM_OK;
     options.seconds = 0;
     self->budget.stop.deadline = 0;
     self->settings = &here;
@@ -380,6 +383,7 @@ AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *whole, con
     const StopSignal stop = {options->interrupted, end};
     narrowed.seconds -= fmin(TAIL_SHARE * options->seconds, MOST_TAIL);
     search_narrow(&narrowed);
+    TRY(degrees_complete(&narrowed.degrees, cluster, error));
     SearchContext self = search_context(result, arena, whole, cluster, &narrowed, settings);
     AmStatus status = search_space(&self, &stop, error);
     plan_climb_close(&self.climb);

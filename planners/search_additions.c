@@ -200,6 +200,7 @@ AmStatus search_add_given(SearchContext *self, AmError *error) {
     plan->micro_batches = given->micro_batches;
     plan->relaxations = given->relaxations;
     plan->relaxation_count = given->relaxation_count;
+    if (degrees_check_plan(&options->degrees, plan, NULL) != AM_OK) return AM_OK;
     AmStatus status = simulate_plan(&simulation, self->arena, context, plan, self->cluster,
                                     options->memory_fraction, &refusal);
     if (status == AM_ERROR_INFEASIBLE) return AM_OK;

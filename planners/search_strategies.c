@@ -41,6 +41,11 @@ static AmStatus refuse(StrategySearch *self, AmStatus status, const AmError *why
     return status;
 }
 
+static bool has_degrees(const Degrees *degrees, const Strategy *strategy) {
+    return degrees_allow_stages(degrees, strategy->stages) &&
+           degrees_allow_mesh(degrees, strategy->data * strategy->tensor, strategy->tensor);
+}
+
 /* Simulates a strategy; adds it to the result if it fits and the exporter accepts it. */
 static AmStatus price(StrategySearch *self, PricedStrategy *priced, AmError *error) {
     SearchContext *search = self->search;
@@ -54,7 +59,7 @@ static AmStatus price(StrategySearch *self, PricedStrategy *priced, AmError *err
     AmError why = {0};
     priced->seconds = INFINITY;
     priced->fits = false;
-    if (search_is_over(search)) return AM_OK;
+    if (search_is_over(search) || !has_degrees(&options->degrees, &priced->strategy)) return AM_OK;
     AmStatus status = plan_context_for(&context, search->whole, &batching, &why);
     if (status == AM_OK)
         status = strategy_simulate(&plan, &simulation, search->arena, context, search->cluster,

@@ -359,11 +359,16 @@ AmStatus even_pipeline_plan(Plan **plan, const char **reason, int64_t *evaluatio
     bool is_3d = has_tensor_axis(&self);
     if (is_3d && !options->mesh)
         self.reason = "expected servers for 2 to 8 equal stages (its tensor degree is that of a server)";
-    int32_t tensor = is_3d ? cluster->servers[0].device_count : 1;
-    for (int32_t stages = 2; stages <= EVEN_PIPELINE_MOST_STAGES && !options->mesh; stages++) {
+    const Degrees *degrees = &options->degrees;
+    if (!degrees_are_free(degrees)) self.reason = "it has other degrees";
+    int32_t tensor = is_3d ? cluster->servers[0].device_count : 1, most = EVEN_PIPELINE_MOST_STAGES;
+    if (is_3d && degrees->tensor > 1) tensor = degrees->tensor;
+    if (degrees->stages > most) most = degrees->stages;
+    for (int32_t stages = 2; stages <= most && stages <= STAGES_MOST && !options->mesh; stages++) {
         if (may_stop(&self) && stop_flag_is_set(options->interrupted)) break;
         if (cluster->device_count % (stages * tensor) != 0) continue;
         int32_t devices = cluster->device_count / stages;
+        if (!degrees_allow_stages(degrees, stages) || !degrees_allow_mesh(degrees, devices, tensor)) continue;
         if (is_3d) {
             const Mesh both = {
                 .axis_count = 2,

@@ -151,6 +151,7 @@ AmStatus plan_climb_take(Plan **plan, const ClimbStep *step, const PlanClimb *se
 bool plan_climb_add(ClimbBatch *batch, const Plan *plan, double seconds, PlanClimb *self) {
     uint64_t key = plan_memo_key(plan);
     if (target_check_plan(self->options->target, plan, NULL) != AM_OK) return false;
+    if (degrees_check_plan(&self->options->degrees, plan, NULL) != AM_OK) return false;
     for (int32_t k = 0; k < batch->count; k++)
         if (batch->steps[k].key == key) return false;
     if (plan_memo_excludes(&self->memo, key, seconds)) return false;

@@ -23,6 +23,7 @@ enum { MOST_FOUND = 24, MOST_GUESSES = 4, MOST_EVEN = 2, MOST_VARIED = 2, LEAST_
 static AmStatus try_first(HybridTries *self, const MicroBatching *settings, AmError *error) {
     enum { SOON_ENOUGH = 2000 /* instructions */, LEAST_LEFT = 16 /* evaluations */ };
     const Cluster *cluster = self->plans.cluster;
+    const Degrees *degrees = &self->plans.options->degrees;
     const HybridRecipe recipes[] = {
         {.tensor = 1, .storage = 3},
         {.tensor = cluster->servers[0].device_count, .splits_sequence = true, .storage = 3}};
@@ -31,7 +32,8 @@ static AmStatus try_first(HybridTries *self, const MicroBatching *settings, AmEr
     for (int32_t k = 0; k < 2 && is_wanted && !self->best; k++) {
         HybridTry *try = ARENA_ARRAY(self->plans.arena, HybridTry, 1);
         if (!try) return am_fail_memory(error, (int64_t)sizeof *try);
-        if (cluster->device_count % recipes[k].tensor != 0) continue;
+        if (!degrees_allow_stages(degrees, 1)) continue;
+        if (!degrees_allow_mesh(degrees, cluster->device_count, recipes[k].tensor)) continue;
         *try = (HybridTry){.pipeline = hybrid_single_pipeline(self, &recipes[k]),
                            .origin = PLAN_ORIGIN_BASELINE,
                            .is_apart = true};
@@ -89,6 +91,7 @@ static AmStatus add_guesses(Found *found, const HybridTries *self, AmError *erro
     TRY(status);
     if (options->searcher == SEARCHER_AGENT && count > 0) found->count = 0;
     for (int32_t k = 0; k < count; k++) {
+        if (!degrees_allow_stages(&options->degrees, guesses[k].stage_count)) continue;
         guesses[k].origin = PLAN_ORIGIN_AGENT;
         add_found(found, &guesses[k]);
     }
@@ -133,6 +136,7 @@ static AmStatus try_numbers(HybridTries *self, const int32_t *numbers, int32_t c
                                .may_recompute = true,
                                .may_shard_storage = true,
                                .has_few_turns = has_few_turns,
+                               .degrees = options->degrees,
                                .are_alike = target_row(options->target)->stages == TARGET_ALIKE_STAGES,
                                .most_tables = most_tables(self)};
     Found found;
@@ -180,14 +184,16 @@ static AmStatus try_nearest(HybridTries *self, AmError *error) {
     int32_t devices = self->plans.cluster->device_count, units = self->costs->unit_count;
     bool is_wanted = !self->pool.best.plan && model && !self->plans.options->is_trial;
     if (!is_wanted || hybrid_must_stop(self) || hybrid_evaluations_left(self) < 1) return AM_OK;
+    const Degrees *degrees = &self->plans.options->degrees;
     for (int32_t stages = 1; stages <= HYBRID_MOST_STAGES && stages <= units; stages++)
-        for (int32_t n = 0; n < model->number_count && devices % stages == 0; n++)
+        for (int32_t n = 0;
+             n < model->number_count && devices % stages == 0 && degrees_allow_stages(degrees, stages); n++)
             for (int32_t k = 0; k < model->tensor_count * 8; k++) {
                 const HybridRecipe recipe = {.tensor = model->tensors[k / 8],
                                              .splits_sequence = k / 4 % 2 == 1,
                                              .recompute = k / 2 % 2 == 1 ? RECOMPUTE_FULL : RECOMPUTE_NONE,
                                              .storage = k % 2 == 1 ? 3 : 0};
-                if (stages > 1 && model->numbers[n] < stages) continue;
+                if (stages > 1 && model->numbers[n] < stages && degrees->stages == 0) continue;
                 pipeline = (HybridPipeline){.micro_batches = model->numbers[n], .stage_count = stages};
                 if (!deal_evenly(self, &pipeline, &recipe)) continue;
                 pipeline.seconds = hybrid_pipeline_seconds(model, &pipeline, &excess);
@@ -260,6 +266,18 @@ static AmStatus share_by_speed(HybridTries *self, const PlanCandidate *candidate
 
 /* ---- all of it ---- */
 
+/* Fails because no plan with the fixed degrees was found. */
+static AmStatus fail_degrees(const HybridTries *self, AmError *error) {
+    const Degrees *degrees = &self->plans.options->degrees;
+    const char *source = self->plans.whole->module->source;
+    char text[DEGREES_TEXT_BYTES];
+    if (self->is_cut)
+        return am_fail(error, AM_ERROR_INFEASIBLE, source, "no plan with %s was priced in %lld evaluations",
+                       degrees_text(text, degrees), (long long)self->evaluations);
+    return am_fail(error, AM_ERROR_INFEASIBLE, source, "no plan of at most %d stages on %d devices has %s",
+                   HYBRID_MOST_STAGES, self->plans.cluster->device_count, degrees_text(text, degrees));
+}
+
 /* `result` has the one-stage plans first, then all others. Pipelines have until self->stop's deadline,
  * all of it until `end`. */
 static AmStatus run(HybridTries *self, SearchResult *result, const MicroBatching *settings, double end,
@@ -295,6 +313,7 @@ static AmStatus run(HybridTries *self, SearchResult *result, const MicroBatching
     }
     const PlanContext *context;
     if (settings->micro_batches > 1) TRY(plan_context_for(&context, self->plans.whole, settings, error));
+    if (!degrees_are_free(&self->plans.options->degrees)) return fail_degrees(self, error);
     return am_fail(error, AM_ERROR_INFEASIBLE, self->plans.whole->module->source,
                    "no hybrid plan fits by the tables of its layers");
 }

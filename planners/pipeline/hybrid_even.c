@@ -70,17 +70,21 @@ AmStatus hybrid_even_list(HybridEven *pipelines, int32_t most, int32_t *count, c
     EvenLister self = {.model = model, .kept = pipelines, .most = most};
     const Cluster *cluster = model->costs->cluster;
     const int32_t devices = cluster->device_count, server = cluster->servers[0].device_count;
-    for (int32_t stages = 2; stages <= EVEN_PIPELINE_MOST_STAGES && most > 0; stages++) {
+    const Degrees *degrees = &model->settings.degrees;
+    int32_t last =
+        degrees->stages > EVEN_PIPELINE_MOST_STAGES ? HYBRID_MOST_STAGES : EVEN_PIPELINE_MOST_STAGES;
+    int32_t tensor = degrees->tensor > 1 ? degrees->tensor : server;
+    for (int32_t stages = 2; stages <= last && most > 0; stages++) {
         int32_t cuts[STAGES_MOST + 1];
         HybridEven even;
         bool found;
-        if (devices % stages != 0) continue;
+        if (devices % stages != 0 || !degrees_allow_stages(degrees, stages)) continue;
         TRY(even_pipeline_cuts(cuts, &found, model->costs->context, stages, 1, error));
         if (!found) continue;
         memcpy(even.cuts, cuts, sizeof *cuts * (size_t)(stages + 1));
         if (!deal(model, &even, stages)) continue;
         keep_quickest(&self, &even, 1);
-        if (server > 1 && devices % (stages * server) == 0) keep_quickest(&self, &even, server);
+        if (tensor > 1 && devices % (stages * tensor) == 0) keep_quickest(&self, &even, tensor);
     }
     *count = self.count;
     return AM_OK;

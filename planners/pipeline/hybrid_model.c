@@ -43,6 +43,12 @@ static bool is_width(int32_t width, int32_t devices) {
     return devices % width == 0 || (width & (width - 1)) == 0;
 }
 
+/* Returns whether stages may be so wide by the fixed degrees. The sequence is judged on places as wide as the
+ * tensor degree (whole_turn()). */
+static bool is_width_listed(const Degrees *degrees, int32_t width) {
+    return degrees_allow_width(degrees, width) || width == degrees->tensor;
+}
+
 static int32_t count_places(const Cluster *cluster, int32_t width) {
     int32_t count = 0;
     for (int32_t first = 0; first < cluster->device_count; first++)
@@ -52,10 +58,10 @@ static int32_t count_places(const Cluster *cluster, int32_t width) {
 
 /* The least width for which, with all larger ones, the number of places is within the limit: on a
  * large cluster narrow stages are omitted, which would leave many devices idle. */
-static int32_t least_width(const Cluster *cluster) {
+static int32_t least_width(const Cluster *cluster, const Degrees *degrees) {
     int32_t least = cluster->device_count, places = 0;
     for (int32_t width = least; width >= 1; width--) {
-        if (!is_width(width, cluster->device_count)) continue;
+        if (!is_width(width, cluster->device_count) || !is_width_listed(degrees, width)) continue;
         places += count_places(cluster, width);
         if (places > HYBRID_MOST_PLACES) break;
         least = width;
@@ -65,9 +71,10 @@ static int32_t least_width(const Cluster *cluster) {
 
 static void list_places(HybridModel *self) {
     const Cluster *cluster = self->costs->cluster;
+    const Degrees *degrees = &self->settings.degrees;
     int32_t devices = cluster->device_count;
-    for (int32_t width = least_width(cluster); width <= devices; width++) {
-        if (!is_width(width, devices)) continue;
+    for (int32_t width = least_width(cluster, degrees); width <= devices; width++) {
+        if (!is_width(width, devices) || !is_width_listed(degrees, width)) continue;
         for (int32_t first = 0; first < devices; first++) {
             HybridPlace place = {.first = first, .width = width, .class = -1};
             if (!may_be_place(cluster, first, width)) continue;
@@ -131,9 +138,13 @@ static int32_t largest_server(const Cluster *cluster) {
     return most;
 }
 
-/* Powers of two that fit into a server, and the whole server. */
+/* The fixed degree; else powers of two that fit into a server, and the whole server. */
 static void list_tensors(HybridModel *self) {
-    int32_t most = largest_server(self->costs->cluster);
+    int32_t most = largest_server(self->costs->cluster), fixed = self->settings.degrees.tensor;
+    if (fixed > 0) {
+        self->tensors[self->tensor_count++] = fixed;
+        return;
+    }
     for (int32_t tensor = 1; tensor < most && self->tensor_count < HYBRID_MOST_TENSORS - 1; tensor *= 2)
         self->tensors[self->tensor_count++] = tensor;
     self->tensors[self->tensor_count++] = most;
@@ -172,6 +183,7 @@ static bool has_table(const HybridModel *self, const LayerTable *table) {
  * wait. */
 static bool is_wide_enough(const HybridModel *self, int32_t micro_batches, int32_t width) {
     enum { UNEVENNESS = 4 };
+    if (self->settings.degrees.stages > 0) return true;
     if (self->settings.has_few_turns)
         return (int64_t)width * HYBRID_FEW_TURNS >= self->costs->cluster->device_count;
     return (int64_t)width * micro_batches * UNEVENNESS >= self->costs->cluster->device_count &&
@@ -185,7 +197,7 @@ static void list_tables(HybridModel *self, bool splits_sequence) {
                 int32_t width = self->classes[c].place.width;
                 LayerTable table = {.tensor = self->tensors[k]};
                 table.splits_sequence = splits_sequence && table.tensor > 1;
-                if (width % table.tensor != 0) continue;
+                if (!degrees_allow_mesh(&self->settings.degrees, width, table.tensor)) continue;
                 if (!is_wide_enough(self, self->numbers[n], width)) continue;
                 table.local_batch = hybrid_local_batch(self, self->numbers[n], width / table.tensor);
                 bool is_full = self->table_count == self->settings.most_tables;
@@ -430,6 +442,7 @@ bool hybrid_stage_cost(const HybridModel *self, int32_t micro_batches, const Hyb
     StagePricing pricing;
     StageSums sums = {0};
     bool found =
+        degrees_allow_mesh(&self->settings.degrees, stage->place.width, stage->recipe.tensor) &&
         stage_pricing_open(&pricing, self, &scratch, micro_batches, stage->place.class, &stage->recipe);
     for (int32_t u = stage->first_unit; found && u < stage->end_unit; u++)
         stage_sums_add(&sums, &pricing.units[u]);

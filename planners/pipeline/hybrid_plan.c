@@ -368,6 +368,8 @@ AmStatus hybrid_plans_simulate(HybridPlans *self, HybridTry *tries, int32_t coun
         tries[k].status = make_plan(self, &tries[k], &tries[k].error);
         if (tries[k].status == AM_OK)
             tries[k].status = target_check_plan(self->options->target, tries[k].plan, &tries[k].error);
+        if (tries[k].status == AM_OK)
+            tries[k].status = degrees_check_plan(&self->options->degrees, tries[k].plan, &tries[k].error);
         if (tries[k].status != AM_OK) tries[k].plan = NULL;
     }
     parallel_for(count, 0, simulate_task, &simulating);

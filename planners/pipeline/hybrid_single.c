@@ -55,6 +55,7 @@ AmStatus hybrid_single_try(HybridTries *self, const MicroBatching *settings, AmE
     enum { MOST = 4 };
     const double near = 1.1;
     if (settings->micro_batches > 1 || !is_large(self) || !self->model) return AM_OK;
+    if (!degrees_allow_stages(&self->plans.options->degrees, 1)) return AM_OK;
     double best = self->best ? self->best->seconds : INFINITY;
     int64_t most = hybrid_evaluations_left(self) < MOST ? hybrid_evaluations_left(self) : MOST;
     HybridPipeline found[MOST];
@@ -96,10 +97,11 @@ AmStatus hybrid_single_search(SearchResult *single, HybridTries *self, const Mic
     bool is_left_out =
         is_large(self) && self->best && (self->best->plan->stage_count > 1 || self->plans.options->is_trial);
     bool is_wanted = settings->micro_batches <= 1 && !is_left_out;
-    for (int32_t e = 0; e < BASELINE_COUNT; e++)
-        single->baselines[e] = (BaselineResult){NAN, "its time by the tables is far from the best"};
+    bool may_be_one = degrees_allow_stages(&options.degrees, 1);
+    const char *reason = may_be_one ? "its time by the tables is far from the best" : "it has other degrees";
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) single->baselines[e] = (BaselineResult){NAN, reason};
     for (int32_t k = 0; k < self->try_count; k++) quote_try(self, single, self->tries[k]);
-    if (!is_wanted || (self->is_cut && is_large(self))) return AM_OK;
+    if (!is_wanted || !may_be_one || (self->is_cut && is_large(self))) return AM_OK;
     if (self->best && !self->is_cut && hybrid_must_stop(self)) return AM_OK;
     AmError refusal = {0};
     options.space = SPACE_SINGLE_STAGE;

@@ -87,8 +87,11 @@ static AmStatus open_pricings(Finder *self, AmError *error) {
     return self->arena.failed ? am_fail_memory(error, 0) : AM_OK;
 }
 
-static bool is_open(const StagePricing *pricing) {
-    return pricing->units && (pricing->recipe.storage == 0 || pricing->data > 1);
+static bool is_open(const Finder *self, const StagePricing *pricing) {
+    const Degrees *degrees = &self->model->settings.degrees;
+    return pricing->units &&
+           degrees_allow_mesh(degrees, pricing->class->place.width, pricing->recipe.tensor) &&
+           (pricing->recipe.storage == 0 || pricing->data > 1);
 }
 
 /* Returns whether stages may have a recipe. */
@@ -130,8 +133,8 @@ static AmStatus price_stages(Finder *self, AmError *error) {
     for (size_t k = 0; k < count; k++) self->best[k].recipe = -1;
     for (int32_t c = 0; c < model->class_count; c++)
         for (int32_t r = 0; r < self->recipe_count; r++)
-            for (int32_t u = 0;
-                 u < self->units && is_allowed(self, r) && is_open(&self->pricings[c * MOST_RECIPES + r]);
+            for (int32_t u = 0; u < self->units && is_allowed(self, r) &&
+                                is_open(self, &self->pricings[c * MOST_RECIPES + r]);
                  u++) {
                 if (stop_wanted(&model->costs->stop)) return AM_OK;
                 price_from(self, c, r, u);
@@ -258,6 +261,10 @@ static void keep(HybridPipeline *kept, int32_t *count, int32_t most, const Hybri
     ++*count;
 }
 
+static bool has_stages(const Finder *self, int32_t stages) {
+    return degrees_allow_stages(&self->model->settings.degrees, stages);
+}
+
 /* Collects the results of the program, for each number of stages; returns the minimum of its
  * objective. */
 static double collect(Finder *self, double limit) {
@@ -265,7 +272,7 @@ static double collect(Finder *self, double limit) {
     for (int32_t s = 1; s <= self->most_stages; s++) {
         HybridPipeline pipeline;
         HybridCost costs[HYBRID_MOST_STAGES];
-        if (!follow(self, s, &pipeline, costs)) continue;
+        if (!has_stages(self, s) || !follow(self, s, &pipeline, costs)) continue;
         double up[HYBRID_MOST_STAGES], down[HYBRID_MOST_STAGES];
         for (int32_t k = 0; k < s; k++) {
             const HybridStage *stage = &pipeline.stages[k];
@@ -284,7 +291,7 @@ static double collect(Finder *self, double limit) {
 static double least_of_all(const Finder *self) {
     double least = INFINITY;
     for (int32_t s = 1; s <= self->most_stages; s++)
-        least = fmin(least, self->least[state_of(self, s, 0, 0)]);
+        if (has_stages(self, s)) least = fmin(least, self->least[state_of(self, s, 0, 0)]);
     return least;
 }
 
@@ -324,6 +331,8 @@ static AmStatus find(Finder *self, AmError *error) {
     self->most_stages = HYBRID_MOST_STAGES < self->micro_batches ? HYBRID_MOST_STAGES : self->micro_batches;
     if (model->settings.has_few_turns && self->most_stages < HYBRID_FEW_TURNS)
         self->most_stages = HYBRID_FEW_TURNS;
+    if (model->settings.degrees.stages > 0) self->most_stages = model->settings.degrees.stages;
+    if (self->most_stages > HYBRID_MOST_STAGES) self->most_stages = HYBRID_MOST_STAGES;
     if (self->devices < self->most_stages) self->most_stages = self->devices;
     if (self->units < self->most_stages) self->most_stages = self->units;
     size_t states = state_of(self, self->most_stages + 1, 0, 0);

@@ -18,6 +18,7 @@
 #define PLANNERS_PIPELINE_HYBRID_STAGES_H
 
 #include "planners/layers/layer_costs.h"
+#include "planners/problem/degrees.h"
 
 #define HYBRID_MOST_STAGES 16
 #define HYBRID_FEW_TURNS   8
@@ -63,6 +64,7 @@ typedef struct HybridSettings {
     /* Also more stages than micro-batches, up to HYBRID_FEW_TURNS: of modules that cannot be split into
      * turns. */
     bool has_few_turns;
+    Degrees degrees;     /* of every stage */
     bool are_alike;      /* stages have one width and one tensor degree */
     int32_t most_tables; /* priced at most; 0: HYBRID_MOST_TABLES */
     int32_t threads;

@@ -158,6 +158,7 @@ AmStatus problem_create(Problem **problem, const PlanContext *context, const Clu
                       .space = settings->space,
                       .is_even = settings->is_even,
                       .target = settings->target,
+                      .degrees = settings->degrees,
                       .scratch = settings->scratch,
                       .budget = settings->budget};
     AmStatus status = AM_OK;
@@ -393,6 +394,10 @@ static AmStatus evaluate_in(const Problem *self, Arena *scratch, Evaluation *eva
     if (!stage) return am_fail_memory(error, (int64_t)sizeof *stage);
     problem_stage(self, &evaluation->axis_plan, scratch, stage);
     if (scratch->failed) return am_fail_memory(error, 0);
+    if (!degrees_allow_stage(&self->degrees, self->context, stage)) {
+        evaluation->price = (PlanPrice){.seconds = INFINITY};
+        return AM_OK;
+    }
     TRY(price_stage(self, scratch, stage, evaluation, error));
     double over = evaluation->price.excess * memory_limit(self);
     if (!stage->keeps_gathered || over <= 0 || over > self->gathered_bytes) return AM_OK;

@@ -12,6 +12,7 @@
 
 #include "cost/cluster/cluster.h"
 #include "lowering/spmd/lower.h"
+#include "planners/problem/degrees.h"
 #include "planners/problem/pins.h"
 #include "planners/problem/price_memo.h"
 #include "planners/problem/scratch.h"
@@ -85,6 +86,7 @@ typedef struct ProblemSettings {
     const KeptShardings *kept; /* or NULL */
     bool is_even;              /* only plans with equal, contiguous shards */
     Target target;             /* plans that it cannot run take infinitely long */
+    Degrees degrees;           /* and plans of others */
     Scratch *scratch; /* which plans are priced in, shared with other problems; NULL: the problem's own */
 } ProblemSettings;
 
@@ -101,6 +103,7 @@ typedef struct Problem {
     PlanSpace space;
     bool is_even;
     Target target;
+    Degrees degrees;
     bool has_storage;
     bool may_keep;         /* gathered weights, all of them whole, are a small part of a device's memory: */
     double gathered_bytes; /* these */

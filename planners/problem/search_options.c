@@ -63,6 +63,7 @@ const char *search_narrow(SearchOptions *options) {
                      {options->mesh != NULL, "--mesh"},
                      {options->is_even && options->target == TARGET_AUTOMAP, "--even"},
                      {target_row(options->target)->stages == TARGET_ONE_STAGE, "--for"},
+                     {options->degrees.stages == 1, NULL},
                      {options->searcher == SEARCHER_EXACT, "--searcher exact"},
                      {options->searcher == SEARCHER_EXHAUSTIVE, "--searcher exhaustive"},
                      {options->searcher == SEARCHER_RANDOM, "--searcher random"}};

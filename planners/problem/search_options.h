@@ -6,6 +6,7 @@
 #include "cost/step/memory.h"
 #include "dqn/learner.h"
 #include "planners/problem/candidate_pool.h"
+#include "planners/problem/degrees.h"
 #include "planners/problem/problem.h"
 #include "planners/targets/target.h"
 
@@ -101,6 +102,7 @@ typedef struct SearchOptions {
     const char *schedule;      /* of pipelines (pipeline_schedule.h), or NULL: 1f1b where it can be */
     int32_t chunks;            /* of each stage, schedule interleaved_1f1b alone; 0: SEARCH_DEFAULT_CHUNKS */
     Target target;             /* only plans that it can run; is_even is set as it needs */
+    Degrees degrees;           /* only plans that have them */
     bool is_even;              /* only plans with equal, contiguous shards */
     bool no_overrides;         /* plans by lists alone, without overrides for single operators (refine.h) */
     const KeptShardings *kept; /* the module's own shardings, kept by every plan; or NULL */
@@ -149,7 +151,8 @@ bool search_has_stages(const SearchOptions *options);
 
 /* Restricts the space by options that only one-stage plans support: a mesh of all devices, pins,
  * equal shards for another system, a searcher of lists. Makes SPACE_AUTO the remaining space, and a
- * baseline's space its own; returns the restricting option ("--mesh"), or NULL. */
+ * baseline's space its own; returns the restricting option ("--mesh"), or NULL. One stage by the fixed
+ * degrees restricts it, too, without an option to report. */
 const char *search_narrow(SearchOptions *options);
 
 /* Fills the common fields of every plan: module, cluster and search; one stage and one micro-batch. */

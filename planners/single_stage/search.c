@@ -29,6 +29,7 @@ AmStatus single_stage_problem(Problem **problem, const SingleStageSearch *self, 
         .kept = options->kept,
         .is_even = options->is_even,
         .target = options->target,
+        .degrees = options->degrees,
         .scratch = self->scratch};
     settings.budget.watch = options->watch;
     return problem_create(problem, self->context, self->cluster, mesh, self->devices, &settings, error);
@@ -38,6 +39,13 @@ static AmStatus add_problem(SingleStageSearch *self, const Mesh *mesh, AmError *
     TRY(single_stage_problem(&self->problems[self->problem_count], self, mesh, self->limit, error));
     self->problem_count++;
     return AM_OK;
+}
+
+/* Fails because no one-stage plan has the fixed degrees. */
+static AmStatus fail_degrees(const SingleStageSearch *self, AmError *error) {
+    char text[DEGREES_TEXT_BYTES];
+    return am_fail(error, AM_ERROR_INFEASIBLE, "", "no one-stage plan on %d devices has %s",
+                   self->cluster->device_count, degrees_text(text, &self->options->degrees));
 }
 
 /* Every ordered split of the devices into data x model on which the pins can
@@ -55,10 +63,11 @@ static AmStatus create_problems(SingleStageSearch *self, AmError *error) {
                            self->options->mesh, mesh.device_count, self->cluster->name, devices);
         return add_problem(self, &mesh, error);
     }
+    if (!degrees_allow_stages(&self->options->degrees, 1)) return fail_degrees(self, error);
     AmError shown = {0};     /* of the last mesh left out; of those of two proper axes, if there are */
     int32_t shown_model = 0; /* its second axis */
     for (int32_t model = 1; model <= devices && self->problem_count < SEARCH_MOST_MESHES; model++) {
-        if (devices % model != 0) continue;
+        if (devices % model != 0 || !degrees_allow_mesh(&self->options->degrees, devices, model)) continue;
         if (self->problem_count > 0 && single_stage_must_end(self)) break;
         Mesh mesh = {.axis_count = 2,
                      .axes = {{.name = "data", .size = devices / model}, {.name = "model", .size = model}},
@@ -76,6 +85,7 @@ static AmStatus create_problems(SingleStageSearch *self, AmError *error) {
         return status;
     }
     if (self->problem_count > 0) return AM_OK;
+    if (shown_model == 0) return fail_degrees(self, error);
     return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source,
                    "no mesh of data x model takes the pins; on data=%d,model=%d: %s", devices / shown_model,
                    shown_model, shown.text);
@@ -237,6 +247,7 @@ static AmStatus refine(SingleStageSearch *self, Problem *problem, Plan *plan, Am
 static void add_plan(SingleStageSearch *self, Plan *plan, const MemoryFit *fit, PlanOrigin origin) {
     bool is_baseline = self->options->searcher == SEARCHER_BASELINE;
     const char *note = is_baseline ? baseline_name(self->options->baseline) : NULL;
+    if (degrees_check_plan(&self->options->degrees, plan, NULL) != AM_OK) return;
     pool_add(&self->result->pool, plan, fit, is_baseline ? PLAN_ORIGIN_BASELINE : origin, note);
 }
 
@@ -310,6 +321,7 @@ static AmStatus make_plan(SingleStageSearch *self, double start, AmError *error)
         return am_fail(error, AM_ERROR_INFEASIBLE, "",
                        "the search ended before a plan of one stage was priced");
     if (!result->pool.best.plan) TRY(keep_unsplit(self, error));
+    if (!result->pool.best.plan) return fail_degrees(self, error);
     search_result_choose(result);
     if (!result->plan)
         return memory_fail(&result->nearest_fit, self->cluster, self->options->memory_fraction, error);

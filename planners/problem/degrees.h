@@ -1,0 +1,45 @@
+/* Degrees of parallelism that the user has fixed: `search --stages 4 --tensor 2`.
+ *
+ * Each degree restricts every plan of a search; 0 leaves one free. The devices of a stage form a mesh
+ * data x model, so that
+ *
+ *     width = data * tensor,    stages * width = devices  (if all stages are equally wide).
+ *
+ * A tensor degree above 1 counts only if the model axis splits something other than the examples, and a
+ * data degree above 1 only if the data axis splits data.
+ */
+#ifndef PLANNERS_PROBLEM_DEGREES_H
+#define PLANNERS_PROBLEM_DEGREES_H
+
+#include "cost/cluster/cluster.h"
+#include "propagation/plan/plan.h"
+
+typedef struct Degrees {
+    int32_t stages;
+    int32_t width; /* devices of each stage */
+    int32_t data, tensor;
+} Degrees;
+
+bool degrees_are_free(const Degrees *degrees);
+
+/* Derives degrees from the others: width from data and tensor, data from width and tensor. AM_ERROR_USAGE
+ * names options that contradict each other. */
+AmStatus degrees_derive(Degrees *degrees, AmError *error);
+/* Derives those that follow from the number of devices. AM_ERROR_INFEASIBLE: the cluster has too few or too
+ * many devices for them. */
+AmStatus degrees_complete(Degrees *degrees, const Cluster *cluster, AmError *error);
+
+bool degrees_allow_stages(const Degrees *degrees, int32_t stages);
+bool degrees_allow_width(const Degrees *degrees, int32_t width);
+/* Returns whether stages may have so many devices with that tensor degree. */
+bool degrees_allow_mesh(const Degrees *degrees, int32_t width, int32_t tensor);
+/* Returns whether a stage has the degrees, and its lists use them. */
+bool degrees_allow_stage(const Degrees *degrees, const PlanContext *context, const PlanStage *stage);
+/* AM_ERROR_INFEASIBLE for a plan with other degrees. */
+AmStatus degrees_check_plan(const Degrees *degrees, const Plan *plan, AmError *error);
+
+/* Writes "--stages 4 --tensor 2" into a buffer. */
+enum { DEGREES_TEXT_BYTES = 96 };
+const char *degrees_text(char *buffer, const Degrees *degrees);
+
+#endif
