@@ -1,4 +1,5 @@
-/* From the medians of a run to a profile; see run_profile.h. */
+/* The medians of a run's steps as events of a profile, for `run --profile`. A collective counts with the
+ * seconds of the rank that waited least. */
 #include "api/run_profile.h"
 
 #include <string.h>

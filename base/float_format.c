@@ -1,4 +1,4 @@
-/* Floating formats by their widths, bias and top: see float_format.h.
+/* Decodes and encodes floating formats by their widths, bias and top.
  *
  * One formula covers normal and subnormal numbers: with quantum
  * q = 2^(e - mantissa bits) the code is ((e + bias - 1) << mantissa bits) plus

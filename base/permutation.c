@@ -1,4 +1,4 @@
-/* Swap-or-not: see permutation.h.
+/* A permutation of 0 .. N - 1 without a table, by the swap-or-not shuffle.
  *
  * The authors' bound falls by a factor of (q + N) / 2N, to the power r / 2, for r rounds and q
  * queries: 6 log2 N rounds and some more for small N, where they cost nothing.

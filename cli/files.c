@@ -1,4 +1,5 @@
-/* A table of the options that name files, and the comparison of those given; see files.h. */
+/* Finds the arguments of a command line that are input or output files, by a table of options, and compares
+ * them, so that no output replaces an input. */
 #define _XOPEN_SOURCE 700
 #include "cli/files.h"
 

@@ -1,5 +1,5 @@
-/* `host:N` from the cache, else from a short probe of this machine; see cost/cluster/host_cache.h and
- * executor/calibrate/probe.h. */
+/* The cluster `host:N`: this machine as N ranks, from the cache of measurements, else measured in at most ten
+ * seconds. */
 #define _DEFAULT_SOURCE
 #include "cli/host.h"
 

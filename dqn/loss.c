@@ -1,4 +1,4 @@
-/* Targets and loss: see loss.h. */
+/* The learning target and the loss of deep Q-learning, as functions of plain arrays. */
 #include "dqn/loss.h"
 
 #include <math.h>

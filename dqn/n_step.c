@@ -1,4 +1,4 @@
-/* n-step returns: see n_step.h. The waiting steps lie oldest first in plain
+/* n-step returns. The waiting steps lie oldest first in plain
  * arrays; n is small, so the oldest leaves by moving the rest down. */
 #include "dqn/n_step.h"
 

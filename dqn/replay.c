@@ -1,4 +1,5 @@
-/* Replay: see replay.h. A ring of fixed-size rows beside the sum tree. */
+/* Replay: the last `capacity` transitions, drawn by priority (Schaul et al. A ring of rows of equal size
+ * lies beside the sum tree. */
 #include "dqn/replay.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Reads the shapes of a batch normalization; see batch_norm_form.h. */
+/* Reads the shapes of a batch normalization as [outer, features, inner], and checks those of its operands. */
 #include "executor/batch_norm_form.h"
 
 #include "executor/array/strided.h"

@@ -1,4 +1,4 @@
-/* Emission of HLO text; see emit.h. */
+/* Emits HLO text, one instruction after the other, with the shapes that follow from operands. */
 #include "models/emit.h"
 
 #include <math.h>

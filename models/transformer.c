@@ -1,4 +1,4 @@
-/* Training steps of transformers; see transformer.h. A block has a struct of its weights and of the forward
+/* Training steps of transformers. A block has a struct of its weights and of the forward
  * values that its backward pass reads; recomputation emits the forward pass again into the same struct. */
 #include "models/transformer.h"
 

@@ -1,4 +1,5 @@
-/* A given strategy as a plan; see strategy.h. */
+/* A given strategy (degrees of data, tensor and pipeline parallelism, schedule, ZeRO) as a plan, without a
+ * search. */
 #include "planners/strategy.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Rows of published runs; see runs.h. */
+/* Reads published training runs: rows of a CSV file with model, machine, strategy and measurements. */
 #include "published/runs.h"
 
 #include <math.h>

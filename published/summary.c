@@ -1,4 +1,4 @@
-/* Statistics of predictions; see summary.h. */
+/* Statistics of predicted beside measured step times: errors, quantiles and orders. */
 #include "published/summary.h"
 
 #include <math.h>

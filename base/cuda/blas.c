@@ -1,4 +1,4 @@
-/* cuBLASLt through a table of functions: see blas.h.
+/* cuBLASLt through a table of functions.
  *
  * A row-major matrix [r, c] is the column-major matrix [c, r] of cuBLASLt, so that D = A B is
  * requested as D' = B' A': our B is its A, our A its B, its D has `columns` rows, and its bias,

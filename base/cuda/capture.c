@@ -1,4 +1,4 @@
-/* Captures of a stream: see capture.h. */
+/* Captures the work of a CUDA stream as a graph, which can be launched as a whole. */
 #include "base/cuda/capture.h"
 
 CUresult cuda_capture_begin(CUstream stream) {

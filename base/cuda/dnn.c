@@ -1,4 +1,4 @@
-/* cuDNN through a table of functions: see dnn.h.
+/* cuDNN through a table of functions.
  *
  * The convolution functions of cudnn_cnn.h serve: version 9 still has them, and
  * they cover every layout that strides can say. The three kinds differ in the

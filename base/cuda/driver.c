@@ -1,4 +1,4 @@
-/* The CUDA driver and its devices: see driver.h. */
+/* The CUDA driver, opened at run time: its functions, its errors, its devices and their memory. */
 #include "base/cuda/driver.h"
 
 #include <pthread.h>

@@ -1,4 +1,5 @@
-/* Opening of a vendor's library: see library.h. */
+/* Opens libraries of a vendor at run time, by the first of their names that exists, and fills their tables
+ * of functions. */
 #include "base/cuda/library.h"
 
 #include <dlfcn.h>

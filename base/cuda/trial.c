@@ -1,4 +1,4 @@
-/* Arrays of a trial in one allocation: see trial.h. */
+/* Arrays of zeros in one allocation, for the trial of a library call. */
 #include "base/cuda/trial.h"
 
 #define ALIGNMENT 256

@@ -1,4 +1,4 @@
-/* Device code, compiled and loaded: see unit.h. */
+/* Compiles a unit of device code (CUDA C++ text) and loads it as a module with its kernels. */
 #include "base/cuda/unit.h"
 
 #include <stdint.h>

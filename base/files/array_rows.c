@@ -1,4 +1,4 @@
-/* Rows of arrays in files: see array_rows.h. */
+/* Reads rows of an array in a file by position: memory is proportional to the rows read. */
 #define _GNU_SOURCE /* F_DUPFD_CLOEXEC */
 #include "base/files/array_rows.h"
 

@@ -1,4 +1,4 @@
-/* Durable files; see disk.h. */
+/* Files that outlive a crash: written as a whole, synchronised, and put in place by a rename. */
 #define _XOPEN_SOURCE 700
 #include "base/files/disk.h"
 

@@ -1,4 +1,5 @@
-/* Event files: protobuf's wire format by hand, framed and summed; see event_file.h. */
+/* TensorBoard event files: scalars by step, readable while they are written. Protobuf's wire format is
+ * written by hand. */
 #define _GNU_SOURCE
 #include "base/files/event_file.h"
 

@@ -1,4 +1,4 @@
-/* Reading by place: see file_part.h. */
+/* Reads a file part by part, by position, from any thread. A change of its length meanwhile is an error. */
 #define _GNU_SOURCE /* memfd_create */
 #include "base/files/file_part.h"
 

@@ -1,4 +1,4 @@
-/* Files of tokens: see token_file.h.
+/* Reads files of tokens: raw integers, NumPy arrays, and Megatron's .bin with .idx.
  *
  * Megatron's .idx is "MMIDIDX\0\0", u64 1, u8 type, u64 sequences, u64 documents + 1, then for
  * each sequence its length (i32), for each its first byte in the .bin (i64), and the sequence

@@ -1,4 +1,4 @@
-/* The Chrome trace event format, by hand: see trace.h.
+/* The Chrome trace event format, by hand.
  *
  * https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU:
  * "ts" and "dur" are microseconds, here with three decimals. */

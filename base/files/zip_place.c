@@ -1,4 +1,5 @@
-/* Stored entries of a zip archive: see zip_place.h. Every number is held against the file's size. */
+/* The position of a stored entry of a zip archive in its file, for reading parts of it. Every number is
+ * compared with the file's size. */
 #include "base/files/zip_place.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Stored entries of a zip archive, written (see zip_write.h), by APPNOTE 6.3.
+/* Stored entries of a zip archive, written, by APPNOTE 6.3.
  *
  * An archive is a local header and the content for each entry, then the directory of central headers, then
  * the end record. A field that its record cannot hold is all ones there, and stands in the extra field 1 or

@@ -1,4 +1,4 @@
-/* Readings one after the other; see clock_cost.h. */
+/* The overhead of a measurement: the least seconds between two consecutive readings of the clock. */
 #include "base/system/clock_cost.h"
 
 #include "base/system/clock.h"

@@ -1,4 +1,4 @@
-/* Runs of deep Q-learning on decision problems (Auto-MAP section 4.2); see decisions_agent.h.
+/* Runs of deep Q-learning on decision problems (Auto-MAP section 4.2).
  *
  * Episodes are short, returns are whole and gamma is 1, as with less the best
  * policy is not the cheapest plan. A policy that has settled before the evaluations are spent explores anew,

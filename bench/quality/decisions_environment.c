@@ -1,4 +1,4 @@
-/* Ranks, observations and rewards of decision problems: see decisions_environment.h. */
+/* Decision problems as an environment of deep Q-learning: ranks, observations and rewards. */
 #include "bench/quality/decisions_environment.h"
 
 #include <math.h>

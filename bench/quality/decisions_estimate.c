@@ -1,4 +1,4 @@
-/* Regression on increments: see decisions_estimate.h.
+/* Estimates of plans of decision problems, by regression on increments.
  *
  * With K the kernel of the samples and y their values above the mean, the posterior mean of a term
  * is its prior variance times the sum of (K^-1 y) over the samples that contain it. K's Cholesky

@@ -1,4 +1,4 @@
-/* Elimination and branch and bound: see decisions_exact.h. */
+/* The exact optimum of decision problems by elimination, and branch and bound. */
 #include "bench/quality/decisions_exact.h"
 
 #include <math.h>

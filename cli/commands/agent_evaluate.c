@@ -1,4 +1,4 @@
-/* Tables of agent evaluate (see agent_evaluate.h). Files are arrays ("automap-arrays-1", or the
+/* Tables of agent evaluate. Files are arrays ("automap-arrays-1", or the
  * sets of agent generate, one row each), profile graphs or modules; graphs and modules run on
  * --cluster, one stage per server unless --stages is given. The agent cuts a graph in its linear
  * order and is compared with the optimum of that order, and with the optimum over the graph's

@@ -1,4 +1,4 @@
-/* Rows of published; see published_rows.h. */
+/* The rows of `automap published`: each as a training step, a cluster and a strategy, simulated. */
 #include "cli/commands/published_rows.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* Slices of a simulation, written as they come; see simulate_trace.h. */
+/* `simulate --trace`: the predicted timeline as a Chrome trace, whose slices are written as the simulation
+ * proceeds. */
 #include "cli/commands/simulate_trace.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* The log of a run; see run_log.h. */
+/* The log of `run --log`: one JSON object for each step, written and flushed at once. */
 #define _POSIX_C_SOURCE 200809L
 #include "cli/run/run_log.h"
 

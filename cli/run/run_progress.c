@@ -1,4 +1,4 @@
-/* The progress line of a run; see run_progress.h. */
+/* The progress line of `automap run` on a terminal, drawn at most ten times a second. */
 #include "cli/run/run_progress.h"
 
 #include <math.h>

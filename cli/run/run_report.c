@@ -1,4 +1,4 @@
-/* The report of a run; see run_report.h.
+/* The report of a run.
  *
  * The peak of a device is the size of its buffer plan, which the executor allocates in one piece:
  * measured and predicted peak are equal unless one of them is wrong. Scratch memory depends on the

@@ -1,4 +1,4 @@
-/* Steps as lines of text or JSON; see run_stream.h. */
+/* The output of `automap run`: a line of text or JSON for each step, then the report. */
 #include "cli/run/run_stream.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Observers of steps; see run_watch.h. */
+/* The observers of a run: output, log, TensorBoard events and the progress line each receive every step. */
 #include "cli/run/run_watch.h"
 
 #include <math.h>

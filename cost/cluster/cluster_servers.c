@@ -1,4 +1,4 @@
-/* Clusters of equal servers; see cluster_servers.h. */
+/* Clusters of equal servers of a built-in device type, for machines that have no name of their own. */
 #include "cost/cluster/cluster_servers.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Reads the key "collective_model" of a cluster; see nccl_options.h. */
+/* The key "collective_model" of a cluster, which selects NCCL's tuning model (nccl_model.h). */
 #include "cost/cluster/nccl_options.h"
 
 #include <string.h>

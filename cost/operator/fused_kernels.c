@@ -1,4 +1,4 @@
-/* Kernels by the names of instructions; see fused_kernels.h. */
+/* Fused kernels of a module, for prices: instructions of one kernel have names "fused/KIND/NUMBER". */
 #include "cost/operator/fused_kernels.h"
 
 #include <stdlib.h>

@@ -1,6 +1,5 @@
-/* Work and keys of measurements; see measured_events.h. The number of devices is part of a
- * collective's key and not a size: measurements are not interpolated between two numbers of
- * devices. */
+/* Measured steps and collectives as events of a profile: their work and keys. The number of devices is part
+ * of a collective's key and not a size: measurements are not interpolated between two numbers of devices. */
 #include "cost/operator/measured_events.h"
 
 #include <assert.h>

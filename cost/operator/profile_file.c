@@ -1,4 +1,4 @@
-/* Read, added to, written; see profile_file.h. */
+/* Reads a file of measured events, adds new ones and writes it: of equal events the least seconds. */
 #include "cost/operator/profile_file.h"
 
 #include <stdio.h>

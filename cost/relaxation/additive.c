@@ -1,4 +1,4 @@
-/* Building the additive model; see additive.h. */
+/* The additive model: the cost of a one-stage plan as a sum over operators and edges (docs/method.md). */
 #include "cost/relaxation/additive_computing.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Messages and the bound; see additive_bound.h.
+/* A lower bound of the additive model by message passing.
  *
  * Nodes are ordered as the program is. With phi(u) = cost(u) + all messages to u and gamma(u) = 1 / max(edges
  * forward, edges back), an edge (u, v) passes forward

@@ -1,4 +1,5 @@
-/* Seconds of computing by label; see additive_computing.h. None is ever more than a lowered program has. */
+/* Seconds of computing for each label of an operator in the additive model. None is more than that of a
+ * lowered program. */
 #include "cost/relaxation/additive_computing.h"
 
 #include <math.h>

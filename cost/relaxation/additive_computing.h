@@ -1,4 +1,5 @@
-/* Computing costs of the labels of an additive model's operators; see additive.h. */
+/* Computing costs of the labels of an additive model's operators (cost/relaxation/additive.h has the model).
+ */
 #ifndef COST_RELAXATION_ADDITIVE_COMPUTING_H
 #define COST_RELAXATION_ADDITIVE_COMPUTING_H
 

@@ -1,4 +1,5 @@
-/* Folding: nodes and edges of an additive model that look alike become one; see additive_bound.h. */
+/* Folding: nodes and edges of an additive model that look alike become one node or edge with a count, so
+ * that bounds of deep models take the memory of a few layers. */
 #include <math.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Groups of labels that improve a plan only if they change together; see additive_bound.h.
+/* Groups of labels that improve a plan only if they change together.
  *
  * Several readers of one tensor pay for its resharding once. A reader that changes alone gains
  * nothing, while three readers that change together gain the whole cost. The method is a chain of

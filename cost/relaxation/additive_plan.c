@@ -1,4 +1,4 @@
-/* The cost of a plan in the additive model; see additive.h.
+/* The cost of a plan in the additive model.
  *
  * A sample has one operator or tensor of each kind, weighted by the frequency of the kind. An
  * assignment of a sample covers these and their neighbours up to NEIGHBOURHOOD uses away, which

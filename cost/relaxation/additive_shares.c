@@ -1,4 +1,4 @@
-/* Distributes the cost of resharding a tensor over its readers; see additive_bound.h.
+/* Distributes the cost of resharding a tensor over its readers.
  *
  * The edges by which a tensor is read share the cost of resharding it from the state in which it is
  * kept to each needed state, once. The distribution is free for each state as long as the sum is at

@@ -1,4 +1,4 @@
-/* Paths over separate steps, 64 steps at a time; see fusion_groups.h.
+/* Paths over separate steps, 64 steps at a time.
  *
  * Readers of one value that are in different steps form chains: each waits for a step that waits
  * for the previous reader. The value is read once per reader of a chain. The longest chain counts.

@@ -1,4 +1,5 @@
-/* Costs of resharding by states; see reshard_costs.h. All pairs by Floyd and Warshall's algorithm. */
+/* Lower bounds on the seconds of resharding, by states alone. All pairs of states by the algorithm of Floyd
+ * and Warshall. */
 #include "cost/relaxation/reshard_costs.h"
 
 #include <math.h>

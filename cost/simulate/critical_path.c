@@ -1,5 +1,5 @@
-/* From the last event back along causes; see critical_path.h. Events of one step of one program are one
- * item, whatever the turn. */
+/* The critical path of a simulated step: from the last event back along causes. Events of one step of one
+ * program are one item, whatever the iteration. */
 #include "cost/simulate/critical_path.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* A stage's lanes: see stage_clock.h. A collective starts when the last device of its group arrives
- * and ends for all of them together. */
+/* The clock of a stage: its streams of computation and communication. A collective starts when the last
+ * device of its group arrives and ends for all of them together. */
 #include "cost/simulate/stage_clock.h"
 
 #include "base/random.h"

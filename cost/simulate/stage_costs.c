@@ -1,4 +1,4 @@
-/* Prices of a stage's events; see stage_costs.h.
+/* Prices of the events of a stage.
  *
  * With equal shares all devices run the program of the stage's first device, which is lowered once;
  * unequal shares are lowered for each device. Steps inside a loop without transfers are counted for

@@ -1,7 +1,6 @@
-/* Lists of events; see stage_events.h. Works are compared by their figures, in a hash table: a
- * model repeats its layers, so that a few dozen of some thousand steps differ (the events of
- * DistSim, section 4).
- */
+/* The events of a stage's programs in a step, without costs. Works are compared by their figures, in a hash
+ * table: a model repeats its layers, so that a few dozen of some thousand steps differ (the events of
+ * DistSim, section 4). */
 #include "cost/simulate/stage_events.h"
 
 #include <string.h>

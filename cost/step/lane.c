@@ -1,5 +1,5 @@
-/* Two streams of a device: see lane.h. Collectives between two joins are kept in a list, to
- * separate overlapped from exposed communication. */
+/* The two streams of a device, of computation and communication, in time. Collectives between two joins are
+ * kept in a list, to separate overlapped from exposed communication. */
 #include "cost/step/lane.h"
 
 AmStatus lane_open(Lane *lane, Arena *arena, int32_t most, bool overlaps, AmError *error) {

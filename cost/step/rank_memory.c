@@ -1,4 +1,4 @@
-/* Each rank's memory; see rank_memory.h. */
+/* The memory of each rank if the shards of a stage differ in size. */
 #include "cost/step/rank_memory.h"
 
 #include "base/system/parallel.h"

@@ -1,4 +1,4 @@
-/* Acting on the CPU: see actor_cpu.h. */
+/* Acting on the CPU: values of actions from parameters that every call passes. */
 #include "dqn/cpu/actor_cpu.h"
 
 AmStatus actor_cpu_create(ActorCpu *actor, Arena *arena, const Learner *base, AmError *error) {

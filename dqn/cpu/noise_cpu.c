@@ -1,4 +1,4 @@
-/* Noisy layers on the CPU: see noise.h. */
+/* Noisy layers on the CPU: learned exploration with factorised Gaussian noise. */
 #include <string.h>
 #include <tgmath.h>
 

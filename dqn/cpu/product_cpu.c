@@ -1,7 +1,6 @@
-/* Matrix products: see product_cpu.h. The columns are divided into strips, k into pieces. The part
- * of b that a strip needs within a piece is read in place, or from a copy on the stack if its
- * columns are not contiguous or do not fill a vector. Sums stay in `out` between pieces, which
- * changes no bit.
+/* Matrix products of the learner on the CPU. The columns are divided into strips, k into pieces. The part of
+ * b that a strip needs within a piece is read in place, or from a copy on the stack if its columns are not
+ * contiguous or do not fill a vector. Sums stay in `out` between pieces, which changes no bit.
  *
  * This file is compiled with products fused into additions (-ffp-contract=fast).
  */

@@ -1,4 +1,4 @@
-/* Arrays in one device allocation: see memory_cuda.h. */
+/* Many arrays in one allocation on the device: registered first, then placed. */
 #include "dqn/cuda/memory_cuda.h"
 
 #include <assert.h>

@@ -1,4 +1,4 @@
-/* The network on a device: see network_cuda.h.
+/* The network of deep Q-learning on a GPU.
  *
  * Backward through a dense layer with D the derivative by its output before relu:
  * one product gives dW = X' D, one gives D W', masked by the relu below and with

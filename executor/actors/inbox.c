@@ -1,4 +1,4 @@
-/* The ring of messages behind a mutex: see inbox.h. */
+/* The inbox of a worker of an actor graph: a ring of messages behind a mutex. */
 #define _POSIX_C_SOURCE 200809L
 #include "executor/actors/inbox.h"
 

@@ -1,4 +1,5 @@
-/* Rounds of looking: see spin_wait.h. The clock is read once in some rounds, as reading it takes as long. */
+/* SpinWait: the time for which a thread polls for an event of another thread before it sleeps. The clock is
+ * read once in several rounds, since reading it takes as long as a round. */
 #include "executor/actors/spin_wait.h"
 
 #include <sched.h>

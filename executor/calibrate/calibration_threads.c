@@ -1,4 +1,4 @@
-/* Threads that meet again and again: see calibration_threads.h. */
+/* Times collectives and transfers between ranks, each of them a thread, as `automap run` runs them. */
 #include "executor/calibrate/calibration_threads.h"
 
 #include <math.h>

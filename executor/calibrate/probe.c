@@ -1,4 +1,4 @@
-/* From measured times to a cluster file: see probe.h. */
+/* Measures this host and its GPUs: from measured times to the rates of a cluster file. */
 #include "executor/calibrate/probe.h"
 
 #include <math.h>

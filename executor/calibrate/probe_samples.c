@@ -1,4 +1,5 @@
-/* Samples and walks; see probe_samples.h. */
+/* Common helpers of probes of kernels and of collectives: the median of samples, and caches in the state
+ * that other steps of a program leave. */
 #include "executor/calibrate/probe_samples.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* The state of a run's checkpoints: resuming, images, the worker; see checkpoint.h.
+/* The state of a run's checkpoints: resuming, images, the worker.
  *
  * One save is active at a time. Its state goes IDLE -> FILES (the worker writes this process's
  * files) -> WRITTEN -> (process 0) COMMIT -> DONE -> IDLE; a single process goes from FILES to

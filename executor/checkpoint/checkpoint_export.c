@@ -1,4 +1,5 @@
-/* Exporting checkpoints; see checkpoint_export.h. All arrays are in memory at once. */
+/* A checkpoint as one file of whole arrays, named by path, as `run --save` writes and `--state` reads. All
+ * arrays are in memory at once. */
 #define _XOPEN_SOURCE 700
 #include "executor/checkpoint/checkpoint_export.h"
 

@@ -1,4 +1,4 @@
-/* Laying out, filling and describing the image of a rank's file; see checkpoint_image.h.
+/* The image of a rank's file of a checkpoint: lays it out, fills it and describes it.
  *
  * Types that safetensors does not have are stored as U8, an element's bytes being a last
  * dimension; the manifest has the type.

@@ -1,4 +1,4 @@
-/* Printing, reading and checking manifests; see checkpoint_manifest.h.
+/* The manifest of a checkpoint: prints, reads and checks it.
  *
  * The digest comes last as `,"digest":"..."}` and covers all bytes before it; it is compared before
  * other fields are used. A manifest with a valid digest is still checked in full: a digest proves

@@ -1,4 +1,4 @@
-/* Finding, verifying and reading checkpoints; see checkpoint_reader.h.
+/* Finds, verifies and reads checkpoints, for ranks of any layout.
  *
  * Resharding: a part covers, of every dimension, pieces at equal distances. The requested elements
  * and a part's elements intersect in runs of every dimension. Each combination of runs is a box,

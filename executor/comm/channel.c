@@ -1,4 +1,5 @@
-/* Slots, and the rules of channels between threads of one process: see channel.h. */
+/* Channels: carry the payload of a transfer from rank to rank, once per iteration. This file has the slots,
+ * and the channels between threads of one process. */
 #include "executor/comm/channel.h"
 
 #include <stdlib.h>

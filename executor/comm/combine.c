@@ -1,4 +1,4 @@
-/* Reductions over members: see combine.h.
+/* Combines the contributions of all members to a reduction, with the same bits on every back end.
  *
  * Sums of f32 and f64, which gradients are, have loops of their own over vectors that stay in
  * registers; all else goes through wide values. Two f32 are added in f32: their sum in double

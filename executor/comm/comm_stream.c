@@ -1,4 +1,4 @@
-/* Streams out of the program's collectives and transfers; see comm_stream.h.
+/* The bytes from one rank to another in a collective or transfer, as a stream of boxes of arrays.
  *
  * An all_reduce takes all its operands as one row of bytes, each operand at a
  * multiple of 64, and gives each of n members 1/n of the row to reduce: every

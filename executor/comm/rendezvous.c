@@ -1,4 +1,4 @@
-/* Meetings: see rendezvous.h.
+/* A barrier of threads, with an end by an error.
  *
  * A member increments the number of arrivals; the last one begins the next round, for which the
  * others poll. They poll for a limited time (spin_wait.h), since ranks with equal work

@@ -1,5 +1,5 @@
 /* Measures the host with the parts of the CPU back end: products by OpenBLAS, loops over memory,
- * and alternating copies by two threads; see executor/calibrate/probe.h. The host is one device, whose cores
+ * and alternating copies by two threads. The host is one device, whose cores
  * share products; a loop runs in one thread, as an element-wise operator of a rank does.
  */
 #include <cblas.h>

@@ -1,4 +1,5 @@
-/* Coverage: see coverage.h. */
+/* The coverage of the CUDA back end: the function that prepares each opcode without a generated kernel, and
+ * the opcodes that it lacks. */
 #include "executor/cuda/coverage.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* A rank's device, its streams and its failures: see device.h. */
+/* The device of a rank on a GPU: its context, its two streams, its memory and its failures. */
 #include "executor/cuda/device.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Units by device and text: see unit_cache.h.
+/* Compiled units that the ranks of a process share, by device and text.
  *
  * One lock guards the list, another in each entry the loading: two different
  * units load side by side, equal ones once. An entry lives while somebody has

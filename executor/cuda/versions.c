@@ -1,4 +1,4 @@
-/* Versions of the libraries found at run time, for `automap --version`: see versions.h.
+/* Versions of the libraries found at run time, for `automap --version`.
  *
  * Each library has its own format: the driver and NVRTC 1000 major + 10 minor, the others 10000
  * major + 100 minor + patch.

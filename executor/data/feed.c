@@ -1,4 +1,5 @@
-/* All feeds of a run: reading what stays the same, agreeing on batches, order and position; see feed.h. */
+/* Values of parameters in a run: initial values, and the examples of every step. Processes agree on batches,
+ * order and position. */
 #include "executor/data/feed.h"
 
 #include <stdlib.h>

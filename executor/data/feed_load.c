@@ -1,4 +1,4 @@
-/* Places, cuts and loading: see feed_load.h. */
+/* Loads batches into a ring of buffers, cut into the shards of this process's ranks. */
 #include "executor/data/feed_load.h"
 
 #include <stdlib.h>

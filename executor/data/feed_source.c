@@ -1,4 +1,4 @@
-/* Assigns files to parameters: see feed_source.h.
+/* Assigns the files of --state and --data to parameters.
  *
  * Data parameters are searched in the data files first, all others in the state file first.
  */

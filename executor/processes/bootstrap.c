@@ -1,4 +1,5 @@
-/* The launcher is recognised by its variables; see bootstrap.h. */
+/* The number of this process in a run of several processes, and their meeting point: the launcher is
+ * recognised by its environment variables. */
 #include "executor/processes/bootstrap.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* Both sides of the handshake; see handshake.h. */
+/* The handshake of a run's processes: process 0 listens and answers each connection with a challenge, the
+ * others join. */
 #include "executor/processes/handshake.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* The thread that watches the control connections; see heartbeat.h.
+/* The thread that watches the control connections.
  *
  * Silence is counted in this process's own rounds, so that a run that was stopped
  * as a whole and goes on does not take its processes for dead. Notices are sent

@@ -1,4 +1,4 @@
-/* The one file that includes mpi.h; see mpi_wire.h.
+/* The one file that includes mpi.h.
  *
  * MPI is started as for one thread at a time (MPI_THREAD_SERIALIZED), which every
  * implementation has, and a mutex keeps to it: no call in here waits for another

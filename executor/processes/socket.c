@@ -1,4 +1,5 @@
-/* TCP with time limits: non-blocking sockets and poll(); see socket.h. */
+/* TCP connections with time limits, for the processes of one run (executor/processes/world.h). Sockets are
+ * non-blocking, and poll() waits. */
 #define _GNU_SOURCE /* accept4 */
 #include "executor/processes/socket.h"
 

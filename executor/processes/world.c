@@ -1,4 +1,4 @@
-/* The star of processes: coming together and the collective operations; see world.h.
+/* The processes of a run, each connected to process 0: joining, and collective operations on small data.
  *
  * A message on a data connection is a header (magic, kind, number of the
  * operation, length) and its bytes. Process 0 receives from and sends to the

@@ -1,4 +1,5 @@
-/* Overlap by addresses: see overlap.h. */
+/* Overlap: the collectives for which each step of a program waits, and the stretches of steps that a device
+ * may record. Overlaps are found by addresses. */
 #include "executor/program/overlap.h"
 
 #include <stdlib.h>

@@ -1,6 +1,5 @@
-/* Red zones: see red_zones.h. The zones are the gaps between the places of the
- * buffer plan, each place cut to the bytes of its value.
- */
+/* Red zones beside values, which show a write or a read out of bounds. The zones are the gaps between the
+ * places of the buffer plan, each place cut to the bytes of its value. */
 #include "executor/program/red_zones.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* Streams: see stream.h. Both ranks identify a channel between them by the number of the transfer.
+/* Transfers inside joined loops of a pipeline: values are packed into slots of a channel and read from
+ * there. Both ranks identify a channel between them by the number of the transfer.
  *
  * A channel's slots are memory of the host. If the arrays are on a device, they pass through a copy
  * on the host, which is complete: pieces are packed from it and unpacked to it.

@@ -1,4 +1,4 @@
-/* The ring of a timeline; see timeline.h. */
+/* The timeline of a rank: a ring of the activities of its last steps, allocated before the first step. */
 #include "executor/program/timeline.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Packing, sending and placing parts of arrays; see gather_shards.h. */
+/* Gathers whole arrays from the shards of ranks in any process: packs, sends and places their parts. */
 #include "executor/report/gather_shards.h"
 
 #include <stdlib.h>

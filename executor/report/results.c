@@ -1,4 +1,5 @@
-/* Gathering, converting and writing results; see results.h. */
+/* The results of a run: gathers and converts the loss and watched outputs of each step, and writes outputs
+ * and final state. */
 #include "executor/report/results.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* From records to slices; see timeline_trace.h. */
+/* The timelines of all ranks as one Chrome trace, a device for each rank. */
 #include "executor/report/timeline_trace.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Opening and running an evaluation module; see evaluation.h. */
+/* Opens the module of an evaluation and runs it over held-out data, with the values that the training has. */
 #include "executor/run/evaluation.h"
 
 #include <stdlib.h>

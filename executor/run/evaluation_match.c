@@ -1,4 +1,5 @@
-/* Matching parameters by the words of their paths; see evaluation_match.h. */
+/* Matches the parameters of an evaluation module with the values of a training, by the words of their paths.
+ */
 #include "executor/run/evaluation_match.h"
 
 #include <stdlib.h>

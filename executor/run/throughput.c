@@ -1,4 +1,4 @@
-/* Examples and tokens by role, rank and type of the parameters; see throughput.h. */
+/* The number of examples and tokens of a batch, by role, rank and type of the parameters. */
 #include "executor/run/throughput.h"
 
 void throughput_of_batch(const PlanContext *context, int64_t *examples, int64_t *tokens) {

@@ -1,4 +1,5 @@
-/* A step on paper, one actor after the other; see turn_order.h. Time: turns x (actors + edges). */
+/* A fixed order of a rank's iterations, for stages in several processes: one actor after the other fires in
+ * a simulated step. Time: iterations x (actors + edges). */
 #include "executor/run/turn_order.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
-/* Phases of the entry's instructions from data flow; see ir/analysis/roles.h. */
+/* Phases of the entry's instructions, from data flow: forward, backward or update (IrPhase of
+ * ir/analysis/roles.h). */
 #ifndef IR_ANALYSIS_PHASES_H
 #define IR_ANALYSIS_PHASES_H
 

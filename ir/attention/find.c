@@ -1,4 +1,4 @@
-/* Recognition of attention; see attention.h. For each computation:
+/* Recognises attention in a module. For each computation:
  *
  * 1. Values are scores: dots larger than both operands, and what element-wise operators make of
  *    them in the same shape. Reductions of them, and small values made of these, may be row

@@ -1,4 +1,4 @@
-/* The module with attention operators; see attention.h.
+/* The module with attention operators.
  *
  * Each computation becomes a list of nodes: its instructions that remain, one fusion for each
  * operator and the elements of its results. Nodes are ordered topologically, ties by the position

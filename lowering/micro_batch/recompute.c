@@ -1,7 +1,7 @@
-/* Recomputation: see recompute.h. Copies come directly before the first backward operator that uses
- * them; operators run in order, so that they are not computed earlier. Inputs of a range are kept,
- * and are therefore not recomputed by their own range either: the backward pass of a layer needs
- * the layer's input, and would otherwise recompute the whole previous layer for it. */
+/* Rewrites a module so that the backward pass recomputes activations. Copies come directly before the first
+ * backward operator that uses them; operators run in order, so that they are not computed earlier. Inputs of
+ * a range are kept, and are therefore not recomputed by their own range either: the backward pass of a layer
+ * needs the layer's input, and would otherwise recompute the whole previous layer for it. */
 #include "lowering/micro_batch/recompute.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
-/* Values of indices per iteration, and the slices that become views; see places.h. */
+/* Slices of arrays that a loop's iteration selects: index values per iteration, and the slices that become
+ * views. */
 #include "lowering/passes/places.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Edits of a program; see program_edit.h. */
+/* Edits of a lowered program: new values, replaced uses, another list of instructions. */
 #include "lowering/program/program_edit.h"
 
 int32_t program_add_value(Program *program, const ProgramValue *value) {

@@ -1,4 +1,4 @@
-/* Slices of operators; see program_trace.h. */
+/* Trace entries for steps of a program: measured and predicted steps have the same names. */
 #include "lowering/program/program_trace.h"
 
 #include <stdio.h>

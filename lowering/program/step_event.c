@@ -1,6 +1,6 @@
-/* The key and the sizes of a step; see step_event.h. Attributes that are sizes
- * themselves (windows, slices) stay in the key where they decide how the operator
- * is computed, and are left out where the shapes say them (starts of slices). */
+/* The key and the sizes of a step, by which measured times are found. Attributes that are sizes themselves
+ * (windows, slices) stay in the key where they decide how the operator is computed, and are left out where
+ * the shapes say them (starts of slices). */
 #include "lowering/program/step_event.h"
 
 static void add_shape(StepEvent *event, const IrShape *shape) {

@@ -1,4 +1,5 @@
-/* Collectives under way are kept as the ranges of memory that they use; see waits.h. */
+/* The collectives for which each step of a program waits, on devices that communicate while they compute.
+ * Collectives under way are kept as the ranges of memory that they use. */
 #include "lowering/program/waits.h"
 
 typedef struct MemoryRange {

@@ -1,4 +1,5 @@
-/* The chain of a module's forward operators; see paper_chain.h. */
+/* A module as the chain of forward operators that Auto-MAP cuts into a pipeline (its sections 3.4 and 4.4).
+ */
 #include "planners/automap_paper/paper_chain.h"
 
 #include "cost/step/executed.h"

@@ -1,4 +1,4 @@
-/* The run of a search in Auto-MAP's own mode; see paper_learn.h.
+/* The run of deep Q-learning in Auto-MAP's own mode.
  *
  * Batch 64, Adam, gamma 0.6, epsilon from 1 to 0.1, prioritized replay with alpha 0.2 and beta 0.6 over 2000
  * transitions, target network every 100 updates, double DQN, dueling heads, no noisy layers: all of it the

@@ -1,4 +1,4 @@
-/* Operator partitioning and auto data parallelism as Auto-MAP decides them; see paper_partition.h.
+/* Operator partitioning and auto data parallelism as Auto-MAP decides them.
  *
  * The observation holds one number per decision, not per dimension: the dimensions of one decision always
  * have the same status, and those that nothing can split are 0 throughout, so that a network over the

@@ -1,4 +1,4 @@
-/* Pipelines as Auto-MAP cuts them; see paper_pipeline.h.
+/* Pipelines as Auto-MAP cuts them.
  *
  * Actions count from the first pivot of the cut's window, so that the network has as many values as the
  * widest window has pivots and not as many as the module has: pivots outside it are masked in any case.

@@ -1,4 +1,5 @@
-/* From the cuts of a pipeline to its plan; see paper_pipeline_plan.h. */
+/* A pipeline as Auto-MAP cuts it as an ordinary plan: every stage shares its micro-batch among its devices.
+ */
 #include "planners/automap_paper/paper_pipeline_plan.h"
 
 #include <string.h>

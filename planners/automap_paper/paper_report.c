@@ -1,4 +1,4 @@
-/* The result of a search in Auto-MAP's own mode, as JSON and as text; see paper_search.h. */
+/* The result of a search in Auto-MAP's own mode (`search --objective paper`), as JSON and as text. */
 #include <math.h>
 
 #include "planners/automap_paper/paper_search.h"

@@ -1,4 +1,4 @@
-/* Auto-MAP's own mode: from the DQN's decisions to a plan; see paper_search.h.
+/* Auto-MAP's own mode: from the DQN's decisions to a plan.
  *
  * Operator partitioning is over the devices of one server, the batch over the servers. A strategy
  * becomes the axis's list: the dimension classes of its splits, by parameter. Auto data parallelism

@@ -1,5 +1,5 @@
-/* Expert plans; see baseline.h. They are found from the module alone, so they
- * hold for any model: by the data inputs and by the strict linkage groups. */
+/* Baselines as axis plans. They are found from the module alone, so they hold for any model: by the data
+ * inputs and by the strict linkage groups. */
 #include "planners/baselines/baseline.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Layers by the paths of their weights; see layer_path.h. */
+/* Layers by the paths of their weights: the first number of a path counts them. */
 #include "planners/baselines/layer_path.h"
 
 #include <stdlib.h>

@@ -1,7 +1,9 @@
-/* Stabbing of weighted intervals; see border_loss.h. The last of k places is b, the one before b': what b
- * meets and b' does not are the intervals that contain b and begin behind b'. So the most of k places that
- * end with b is the greatest over b' of the most of k - 1 that end with b', and that. Intervals are short,
- * and for all b' far enough before b it is what contains b. */
+/* Stabbing of weighted intervals: the largest weight that k places can intersect, each interval counted once.
+ *
+ *     best[k][b] = max over b' < b of best[k - 1][b'] + weight of the intervals that contain b, but not b'
+ *
+ * where b is the last of the k places and b' the one before. Intervals are short: for all b' far enough
+ * before b the weight is that of all intervals that contain b. */
 #include "planners/bounds/border_loss.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
-/* Bounds over meshes; see bound.h. The best bound is a concave function of the weights, which is climbed. The
- * plan's own mesh comes first; another one is done with as soon as some weights give it a greater bound, for
- * which those that were best on the plan's mesh are tried first. */
+/* The lower bound of one-stage plans over all meshes. The best bound is a concave function of the weights,
+ * which is climbed. The plan's own mesh comes first; another one is done with as soon as some weights give
+ * it a greater bound, for which those that were best on the plan's mesh are tried first. */
 #include "planners/bounds/bound.h"
 
 #include <math.h>

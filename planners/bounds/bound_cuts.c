@@ -1,4 +1,5 @@
-/* The shortest path over states and places; see bound_cuts.h. */
+/* A bound of pipelines over all cuts and all widths of stages in any order: the shortest path over states
+ * and places. */
 #include "planners/bounds/bound_cuts.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* Classes and windows; see bound_groups.h. */
+/* The work of a bound over pipelines in groups, and groups in windows: equal work is one class with a count.
+ */
 #include "planners/bounds/bound_groups.h"
 
 /* ---- classes ---- */

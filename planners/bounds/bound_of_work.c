@@ -1,4 +1,5 @@
-/* The time of all operators on any devices; see bound_pipelines.h. */
+/* A lower bound of the step from work alone: the time that all operators take on any devices, without
+ * communication. */
 #include <math.h>
 
 #include "cost/relaxation/additive.h"

@@ -1,4 +1,5 @@
-/* The bound of one-stage plans in any number of micro-batches; see bound_one_stage.h. */
+/* A lower bound of the step over one-stage plans in any number of micro-batches and with any recomputation:
+ * over all meshes of all devices, with their communication. */
 #include "planners/bounds/bound_one_stage.h"
 
 #include <math.h>

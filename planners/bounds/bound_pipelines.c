@@ -1,4 +1,4 @@
-/* The bound over pipelines; see bound_pipelines.h and docs/planning.md.
+/* The lower bound of the step over pipelines of any number of stages.
  *
  * For a number of micro-batches M and of stages S the step T is at least, for every stage s, the
  * time of one iteration across stages plus the time of s in its other iterations while the rest of

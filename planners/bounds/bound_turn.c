@@ -1,4 +1,4 @@
-/* Bounds of pipelines by windows; see bound_turn.h. */
+/* The bound over pipelines of one number of micro-batches, by windows of places for a number of stages. */
 #include "planners/bounds/bound_turn.h"
 
 #include <math.h>

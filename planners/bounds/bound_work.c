@@ -1,4 +1,4 @@
-/* Items, groups and spines; see bound_work.h. */
+/* The work of a step, independent of the plan, for a bound over pipelines. */
 #include "planners/bounds/bound_work.h"
 
 #include <math.h>

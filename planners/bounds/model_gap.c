@@ -1,4 +1,5 @@
-/* Stages side by side in the additive model; see model_gap.h. */
+/* How far a plan is from the best choice of states and factors in the additive model, with its stages side
+ * by side. */
 #include "planners/bounds/model_gap.h"
 
 #include <math.h>

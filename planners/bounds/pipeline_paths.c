@@ -1,4 +1,4 @@
-/* Counts of turns on paths; see pipeline_paths.h. */
+/* Counts of iterations on paths through a pipeline: a step takes at least as long as any path. */
 #include "planners/bounds/pipeline_paths.h"
 
 #include <math.h>

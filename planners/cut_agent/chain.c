@@ -1,4 +1,4 @@
-/* Lengths, memory and time by events of pipelines over a chain (see chain.h). */
+/* A network as a chain of layers: the length, the memory and the simulated time of a pipeline over it. */
 #include "planners/cut_agent/chain.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Units of a cluster, and arrays of layers (see chain_cluster.h). */
+/* The devices of a cluster as the units of a chain's problem, and chains from files of arrays. */
 #include "planners/cut_agent/chain_cluster.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Acting by a trained agent, and its file (see cut_agent.h). */
+/* Pipelines by a trained agent: its cuts of a chain in milliseconds, and its file. */
 #include "planners/cut_agent/cut_agent.h"
 
 #include <stdlib.h>

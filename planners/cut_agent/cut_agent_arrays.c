@@ -1,4 +1,4 @@
-/* Generated arrays (see cut_agent_arrays.h). */
+/* Arrays for training pipeline agents (Auto-MAP sections 3.5 and 4.5). */
 #include "planners/cut_agent/cut_agent_arrays.h"
 
 #include <math.h>

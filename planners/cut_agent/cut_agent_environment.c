@@ -1,4 +1,4 @@
-/* States, masks and features of pipelines by inference (see cut_agent_environment.h). */
+/* The environment of pipelines by inference (Auto-MAP sections 3.5 and 4.5). */
 #include "planners/cut_agent/cut_agent_environment.h"
 
 #include <math.h>

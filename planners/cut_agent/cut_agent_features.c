@@ -1,4 +1,4 @@
-/* Features of the rest of a chain (see cut_agent_features.h). */
+/* The agent's observation of the rest of a chain: splits that only distribute work, and ratios to them. */
 #include "planners/cut_agent/cut_agent_features.h"
 
 #include <assert.h>

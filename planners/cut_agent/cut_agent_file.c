@@ -1,4 +1,5 @@
-/* Files of generated sets (see cut_agent_file.h). */
+/* Files of generated sets (cut_agent_arrays.h), as .npz or .safetensors: the training data of the agent, for
+ * inspection and for evaluating agents. */
 #include "planners/cut_agent/cut_agent_file.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* Grading (see cut_agent_grade.h). */
+/* Grades the agent that cuts pipelines: its plans beside the exact optimum, an even split and a greedy one.
+ */
 #include "planners/cut_agent/cut_agent_grade.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* The training loop and its checkpoint (see cut_agent_train.h). */
+/* Trains the agent that cuts pipelines on generated arrays, and writes checkpoints of the training. */
 #include "planners/cut_agent/cut_agent_train.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* From a profile graph to the places of a chain (see profile_graph.h): its downsets, or one order.
+/* From a profile graph to the places of a chain: its downsets, or one order.
  *
  * Downsets are listed breadth first from the empty one, each with one more node than its
  * predecessor, and kept once, by hash. The transfer at a cut consists of the results of nodes

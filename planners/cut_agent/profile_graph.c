@@ -1,4 +1,4 @@
-/* Reading profile graphs (see profile_graph.h). */
+/* Reads profile graphs, the text format in which PipeDream and DAPPLE publish measured networks. */
 #include "planners/cut_agent/profile_graph.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* The differences of two plans as JSON and as text; see plan_difference.h. */
+/* The differences of two plans of one module: predictions, decisions, parameters and collectives, with the
+ * cost of each decision. */
 #include <math.h>
 
 #include "lowering/plan_file/plan_parts.h"

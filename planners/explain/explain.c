@@ -1,4 +1,4 @@
-/* Explains a plan; see explain.h.
+/* Explains a plan: the cost of each decision, cut and number.
  *
  * The plan is lowered, priced and simulated once; what that says of stages, cuts and collectives is put into
  * words. Then come the changes: plans that differ in one thing, each simulated in full. They are put into an

@@ -1,4 +1,4 @@
-/* The sections of an explanation; see explain_sections.h. */
+/* The sections of an explanation: tables with notes, which text and HTML print each in its way. */
 #include "planners/explain/explain_sections.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* The contents and work of each stage of a plan; see explain.h.
+/* The contents and work of each stage of a plan.
  *
  * Times and memory are those of the simulation. The weights of a stage have the user's names: a
  * path is cut after its first number, which counts layers, and consecutive layers form a range.

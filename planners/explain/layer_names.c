@@ -1,4 +1,4 @@
-/* Names of repeated layers; see layer_names.h. */
+/* Names of repeated layers, written as ranges: "params['layer'][{0..5,12}]['kernel']". */
 #include "planners/explain/layer_names.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* The differences of two plans; see plan_difference.h.
+/* The differences of two plans.
  *
  * Decisions are compared as plan files have them. The cost of a decision is found by a plan file that is the
  * first plan's but for that decision: it is read and simulated like any other. Where the cuts of the plans

@@ -1,4 +1,4 @@
-/* Exports a plan and drops the result; see export_check.h. */
+/* Checks whether a plan can be exported: exports it and drops the result. */
 #include "planners/export/export_check.h"
 
 #include "planners/export/export_dtensor.h"

@@ -1,4 +1,4 @@
-/* A plan for PyTorch; see export_dtensor.h.
+/* A plan for PyTorch.
  *
  * A stage has a device mesh of its own, whose ranks are devices of the cluster, and the parameters
  * that it owns, each with one placement per mesh dimension: Shard(d) or Replicate(), major first,

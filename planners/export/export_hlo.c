@@ -1,4 +1,4 @@
-/* A plan as HLO with shardings; see export_hlo.h.
+/* A plan as HLO with shardings.
  *
  * A partitioner decides by itself what nothing says, and not always as the plan
  * does: with constraints on products and reductions alone XLA's partitioner sends up to

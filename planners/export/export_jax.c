@@ -1,4 +1,4 @@
-/* A plan for JAX; see export_jax.h.
+/* A plan for JAX.
  *
  * Entry d of a spec lists the mesh axes that split dimension d, major first, or is null. An output
  * that updates a parameter has the parameter's sharding, so that a step's result can be passed to

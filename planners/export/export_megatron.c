@@ -1,4 +1,4 @@
-/* A plan as arguments of Megatron-LM; see export_megatron.h.
+/* A plan as arguments of Megatron-LM.
  *
  * Megatron-LM numbers its ranks tensor first, then data, then pipeline, and has one degree of each for the
  * whole model: so every stage has the same mesh, on devices in order. Inside, tensor parallelism splits

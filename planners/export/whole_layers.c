@@ -1,4 +1,4 @@
-/* Cuts between layers; see whole_layers.h.
+/* Moves the cuts of a pipeline to the nearest layer boundaries.
  *
  * The forward operators that take weights with numbered paths stand in the order of the module. Between two
  * of them of different layers a cut may lie, if no layer has one before and one behind: at that of the

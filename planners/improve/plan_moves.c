@@ -1,4 +1,4 @@
-/* Changes of plans; see plan_moves.h. */
+/* Larger changes of a plan than the single ones of `explain`, for restarts of a search. */
 #include "planners/improve/plan_moves.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Restarts; see plan_restarts.h. */
+/* Iterated local search (Lourenco, Martin and Stuetzle 2003) around the best plan of a search. */
 #include "planners/improve/plan_restarts.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Units and tables; see layer_costs.h. */
+/* The cost of a module's layers in tables, by the way in which a stage would hold them. */
 #include "planners/layers/layer_costs.h"
 
 #include <math.h>

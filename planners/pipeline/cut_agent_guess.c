@@ -1,4 +1,4 @@
-/* Guesses by inference (see cut_agent_guess.h). */
+/* Pipelines of a module by the agent that cuts chains: initial candidates of the hybrid search. */
 #include "planners/pipeline/cut_agent_guess.h"
 
 #include <math.h>

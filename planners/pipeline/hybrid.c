@@ -1,4 +1,5 @@
-/* The search over hybrid plans; see hybrid.h. */
+/* The search over hybrid plans: stages, their devices and meshes, cuts, micro-batches, schedule,
+ * recomputation and ZeRO. */
 #include "planners/pipeline/hybrid.h"
 
 #include <math.h>

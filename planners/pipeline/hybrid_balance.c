@@ -1,4 +1,4 @@
-/* Cuts moved one by one; see hybrid_balance.h. */
+/* Moves the cuts of a pipeline one by one, by the results of a simulation. */
 #include "planners/pipeline/hybrid_balance.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* Changes of lists and cuts into chunks; see hybrid_changes.h. */
+/* Changes of the best simulated pipelines beyond the tables: axis priorities of stages, and cuts into
+ * chunks. */
 #include "planners/pipeline/hybrid_changes.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Even pipelines by the tables; see hybrid_even.h. */
+/* Multi-stage baselines by the tables: stages of equal FLOPs on equally many devices each. */
 #include "planners/pipeline/hybrid_even.h"
 
 #include <math.h>

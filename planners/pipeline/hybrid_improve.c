@@ -1,4 +1,5 @@
-/* Changes of the best plans that were simulated; see hybrid_improve.h. */
+/* Improves the best pipelines that a search has simulated: their cuts, schedules, storage and axis
+ * priorities, each change by a simulation. */
 #include "planners/pipeline/hybrid_improve.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
-/* Places and the costs of stages; see hybrid_stages.h. */
+/* Places of stages on a cluster and their costs by tables: seconds of the passes, bytes at the peak,
+ * transfers, and the step of a pipeline of such stages. */
 #include <math.h>
 #include <string.h>
 

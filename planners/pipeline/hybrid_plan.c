@@ -1,4 +1,5 @@
-/* Plans of pipelines; see hybrid_plan.h. */
+/* Pipelines of the stage tables as plans: the module rewritten for their micro-batches, and the axis
+ * priorities of every stage. */
 #include "planners/pipeline/hybrid_plan.h"
 
 #include <math.h>

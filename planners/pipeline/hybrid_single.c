@@ -1,4 +1,4 @@
-/* One-stage plans in the hybrid space; see hybrid_single.h. */
+/* One-stage plans and one micro-batch, which belong to the hybrid space besides its pipelines. */
 #include "planners/pipeline/hybrid_single.h"
 
 #include <math.h>

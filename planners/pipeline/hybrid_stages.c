@@ -1,4 +1,4 @@
-/* The dynamic program over stages; see hybrid_stages.h.
+/* The dynamic program over stages.
  *
  * For one number of micro-batches M and a limit on the longest iteration, least[s][p][u] is the
  * least sum of iterations of s stages with the units from u on and the devices from p on. Stages

@@ -1,4 +1,4 @@
-/* Simulations of candidates, and the best of them; see hybrid_tries.h. */
+/* Candidates of the hybrid space: simulates them in order, and keeps the best. */
 #include "planners/pipeline/hybrid_tries.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Random single changes; see axis_plan_changes.h. */
+/* Random single changes of lists: the moves of annealing. */
 #include "planners/problem/axis_plan_changes.h"
 
 static int32_t any(Random *random, int32_t count) {

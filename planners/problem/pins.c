@@ -1,4 +1,4 @@
-/* Pins as prefixes of lists; see pins.h. Assignment of the prefixes alone shows
+/* Pins as prefixes of lists. Assignment of the prefixes alone shows
  * whether the pins hold, once for all plans: a pinned parameter has no dimension
  * in a class that could be listed after them. */
 #include "planners/problem/pins.h"

@@ -1,4 +1,4 @@
-/* Candidates, axis plans and their prices; see problem.h. */
+/* The one-stage plans on one mesh as a problem: candidates, axis plans and their prices. */
 #include "planners/problem/problem.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* Names of searchers and baselines, and the spaces that options leave; see search_options.h. */
+/* Names of searchers, baselines and objectives, default budgets, and the spaces that the options of a search
+ * leave. */
 #include "planners/problem/search_options.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* The loop of deep Q-learning (Mnih et al. 2013, algorithm 1); see dqn_run.h. */
+/* A run of deep Q-learning: episodes of any environment by an agent. */
 #include "planners/rl/dqn_run.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* States, actions and features of the assignment policy; see assignment.h. */
+/* The decision problem of the assignment policy: its states, actions and features. */
 #include "planners/single_stage/assignment.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Episodes of the assignment policy, and its file; see assignment_policy.h. */
+/* The assignment policy: one network that values every action of every problem; its episodes and its file. */
 #include "planners/single_stage/assignment_policy.h"
 
 #include <math.h>

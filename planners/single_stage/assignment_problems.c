@@ -1,4 +1,4 @@
-/* Random clusters and meshes; see assignment_problems.h. */
+/* Generated assignment problems: the training steps of given modules on random clusters. */
 #include "planners/single_stage/assignment_problems.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* The pool of plans and the prices that are learnt from; see assignment_search.h. */
+/* The searcher dqn: a pool of plans from episodes of the policy, and the prices from which it learns. */
 #include "planners/single_stage/assignment_search.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* The training loop and its checkpoint; see assignment_train.h. */
+/* Trains the assignment policy on generated problems, and writes checkpoints of the training. */
 #include "planners/single_stage/assignment_train.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* Estimates by samples; see estimate.h. */
+/* Estimates of axis plans by the additive model of a sample of the module, in a hundredth of the time of a
+ * price. */
 #include "planners/single_stage/estimate.h"
 
 #include "base/hash.h"

@@ -1,4 +1,4 @@
-/* Exceptions to lists; see refine.h. */
+/* Overrides: for single operators, equal in repeated layers, another choice than the axis priorities'. */
 #include "planners/single_stage/refine.h"
 
 #include <math.h>

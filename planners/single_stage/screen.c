@@ -1,4 +1,4 @@
-/* Screening by estimates; see screen.h. */
+/* Screening: annealing over axis plans by estimates alone, whose best few are then priced. */
 #include "planners/single_stage/screen.h"
 
 #include <math.h>

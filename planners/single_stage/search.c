@@ -1,4 +1,4 @@
-/* Search over all meshes of a cluster; see search.h. The searchers are in search_methods.c. */
+/* The search over one-stage plans on all meshes of a cluster. The searchers are in search_methods.c. */
 #include <math.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* The table of targets, and the checks of whole plans; see target.h. */
+/* Targets: the systems that run plans, and the plans that each of them can run. */
 #include "planners/targets/target.h"
 
 #include "base/text.h"

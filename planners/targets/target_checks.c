@@ -1,4 +1,4 @@
-/* Checks of tensors before a plan is exported; see target_checks.h. */
+/* Checks of the shardings of single tensors against a target. */
 #include "planners/targets/target_checks.h"
 
 AmStatus target_check_even(Target target, const Mesh *mesh, SbpState state, const IrInstruction *instruction,

@@ -1,4 +1,4 @@
-/* Chooses open states by dynamic programming; see open_states.h.
+/* Chooses open states by dynamic programming.
  *
  * An open value has states B and S(d). An operator that splits nothing yet takes the factor that
  * gives the state, which determines its operands. Upwards in program order, least[v][s] is the cost

@@ -1,4 +1,4 @@
-/* States that the lists leave open; see settle.h. One pass over all uses. */
+/* States that the axis priorities leave open, chosen after the factors in one pass over all uses. */
 #include "propagation/assign/settle.h"
 
 #include "propagation/assign/split.h"

@@ -1,4 +1,4 @@
-/* From split factors to states; see split.h.
+/* The states of operands and results that follow from the split factors of an operator.
  *
  * A slot's dimension is split between the factor's granules, in as many blocks as the factor has
  * there times the blocks of the factor itself. If a halo gives a slot a size of its own, its

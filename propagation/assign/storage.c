@@ -1,4 +1,4 @@
-/* Storage entries; see storage.h. */
+/* Storage entries of axis priorities: ZeRO stores values of a role in shards, however they are computed. */
 #include "propagation/assign/storage.h"
 
 /* A weight of fewer elements is not split unevenly. */

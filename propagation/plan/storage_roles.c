@@ -1,4 +1,4 @@
-/* Roles of values; see storage_roles.h.
+/* Finds weights, gradients and optimizer state among the values of a step, for storage entries.
  *
  * Three passes. Weights are followed down through their views, callers before the loops that read
  * them. Then, from the new weights upwards, optimizer and gradient values are found, dimension by

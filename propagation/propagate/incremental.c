@@ -1,4 +1,4 @@
-/* Incremental propagation; see incremental.h.
+/* Propagates single decisions through a module, and takes them back.
  *
  * A claim is the effect of a seed on a dimension of a value. Its key is made of level, priority and
  * seed; a smaller key is stronger. Level 0 is stored at the node (value, dimension), level 1 at the

@@ -1,4 +1,4 @@
-/* Reads Shardy's shardings; see read_shardy.h.
+/* Reads the shardings that Shardy writes into a module.
  *
  *   module       xla.sdy.meshes="{mesh = #sdy.mesh<["data"=2, "model"=4]>}"
  *   parameter    xla.sdy.sharding="#sdy.sharding<@mesh, [{"data"}, {?}]>"

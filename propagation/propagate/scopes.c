@@ -1,4 +1,4 @@
-/* Hints on scopes; see scopes.h.
+/* A user's hints on scopes of operators: replicate, and split over an axis.
  *
  * Names are compared as paths of words. JAX wraps a component in its transforms,
  * "transpose(jvp(layer))", and writes a parameter's path as a Python expression. Characters other

@@ -1,4 +1,4 @@
-/* Sharding messages; see sharding_message.h.
+/* Shardings as messages of HLO.
  *
  * The spelling by tiles is the device array of hlo_sharding.c. The named one gives
  * each dimension the mesh axes that split it, major first, and closes it, so

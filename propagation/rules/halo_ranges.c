@@ -1,4 +1,5 @@
-/* Ranges and local attributes, operator by operator: see halo_ranges.h. */
+/* Ranges of an operand that a shard of a split dimension reads, and local attributes, operator by operator.
+ */
 #include "propagation/rules/halo_ranges.h"
 
 typedef struct HaloMap {

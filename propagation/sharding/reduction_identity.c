@@ -1,4 +1,4 @@
-/* Numbers as bytes of a type: see reduction_identity.h. */
+/* The value that changes nothing in a reduction. */
 #include "propagation/sharding/reduction_identity.h"
 
 #include <math.h>

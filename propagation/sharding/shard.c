@@ -1,4 +1,4 @@
-/* Layouts of shards; see shard.h. Both arrays are row-major. */
+/* The positions of a shard's elements in the whole array. Both arrays are row-major. */
 #include "propagation/sharding/shard.h"
 
 #include <string.h>

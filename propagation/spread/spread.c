@@ -1,4 +1,4 @@
-/* The fixed point over a module as read: seeds, order, called computations; see spread.h.
+/* The fixed point over a module as read: seeds, order, called computations.
  *
  * A computation that a while, conditional or call runs is tied to it: the parameter and root of a
  * while's body and the parameter of its condition have the sharding of the while, roots of branches

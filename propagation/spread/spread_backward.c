@@ -1,4 +1,5 @@
-/* Shardings that a user implies for its operand; see spread.h. */
+/* Backward propagation of the shardings that a module carries: the sharding that a user of a value implies
+ * for it, for each class of operators. */
 #include "propagation/spread/spread_internal.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
-/* Shardings that operands imply for a result; see spread.h. */
+/* Forward propagation of the shardings that a module carries: the sharding that operands imply for a result,
+ * for each class of operators. */
 #include "propagation/spread/spread_internal.h"
 
 #include <string.h>

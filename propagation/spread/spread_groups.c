@@ -1,4 +1,4 @@
-/* Annotations that leave a sharding open; see spread.h.
+/* Propagation of annotations that leave a sharding open.
  *
  * Instructions of a group (shard_as, shard_like) take the shardings of each
  * other; those of a shard_as group get one sharding in the end. An annotation

@@ -1,4 +1,4 @@
-/* Shardings through gather and scatter; see spread.h.
+/* Propagation of shardings through gather and scatter.
  *
  * Dimensions correspond in three ways. Dimensions of the indices that enumerate slices correspond
  * to those of the result (the updates) that enumerate them. Dimensions of the operand that a slice

@@ -1,4 +1,4 @@
-/* Shardings through dot and convolution; see spread.h.
+/* Propagation of shardings through dot and convolution.
  *
  * A convolution is a product over its feature dimension; a spatial dimension
  * whose window covers all of the input contracts, one with a window of 1 is free, and so on.

@@ -1,4 +1,4 @@
-/* States of canonical values on a mesh, as shardings of the module that was read; see spread_states.h.
+/* States of canonical values on a mesh, as shardings of the module that was read.
  *
  * A canonical instruction keeps the message of the instruction that it comes
  * from. One that comes from a computation inlined several times has its first state.

@@ -1,4 +1,4 @@
-/* Shardings as arrays of devices: the pool, and maps between arrays; see tiles.h for the form.
+/* Shardings as arrays of devices: the pool, and maps between arrays for the form.
  *
  * A map reorders the array of devices: the parts of dimensions without a
  * counterpart go behind all others and join the copies. A reshape is a walk over both

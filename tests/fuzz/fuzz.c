@@ -1,4 +1,4 @@
-/* What the fuzzers share: see fuzz.h. */
+/* Common code of the fuzzers: bytes as a file, modules in each encoding, arrays, and checks that abort. */
 #define _GNU_SOURCE /* memfd_create */
 #include "tests/fuzz/fuzz.h"
 

@@ -1,4 +1,5 @@
-/* dot as a generated kernel, and common code of kernels that sum products: see product.h. */
+/* Generated kernels that sum products: dot, and the code that it shares with others, where the libraries
+ * have no kernel. */
 #include "executor/cuda/codegen/product.h"
 
 #include <stdio.h>

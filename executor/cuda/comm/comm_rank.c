@@ -1,4 +1,5 @@
-/* The collectives of one rank on a GPU: see comm_rank.h. */
+/* The common code of the collectives of one rank on a GPU: its device, its kernels for moves and reductions,
+ * and its calls in the order of preparation. */
 #include "executor/cuda/comm/comm_rank.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* Boxes as moves: see exchange.h. */
+/* Transfers between the ranks of two stages on the device: the boxes that a rank sends and receives, as
+ * moves. */
 #include "executor/cuda/comm/exchange.h"
 
 #include <stdlib.h>

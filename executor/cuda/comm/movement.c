@@ -1,4 +1,4 @@
-/* Moves and folds, uploaded and launched: see movement.h. */
+/* Moves and folds of parts of arrays on the device: their tables are uploaded, and their kernels launched. */
 #include "executor/cuda/comm/movement.h"
 
 #include <stdio.h>

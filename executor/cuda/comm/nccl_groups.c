@@ -1,4 +1,5 @@
-/* Lists of groups, merged in process 0: see nccl_groups.h. */
+/* The numbers by which groups of ranks find one another in NCCL: process 0 merges the lists of all processes
+ * and makes a number for each group. */
 #include "executor/cuda/comm/nccl_groups.h"
 
 #include <stdlib.h>

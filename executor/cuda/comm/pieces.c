@@ -1,4 +1,5 @@
-/* Packing and unpacking of pieces: see pieces.h. */
+/* Packs and unpacks the parts of arrays that a rank exchanges with its group, for libraries that move
+ * contiguous memory. */
 #include "executor/cuda/comm/pieces.h"
 
 #include <stdlib.h>

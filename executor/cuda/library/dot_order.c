@@ -1,4 +1,4 @@
-/* Orders of a dot's result: see dot_order.h. */
+/* The order in which a dot writes the dimensions of its result, as matrices of the library. */
 #include "executor/cuda/library/dot_order.h"
 
 #include "executor/array/strided.h"

@@ -1,4 +1,4 @@
-/* The stand-in driver's start, devices, contexts and errors: see stand_in.h.
+/* The stand-in driver's start, devices, contexts and errors.
  *
  * A context is its device: only primary contexts are needed, one for each device.
  */

@@ -1,4 +1,4 @@
-/* The stand-in driver's captures and graphs: see stand_in.h.
+/* The stand-in driver's captures and graphs.
  *
  * A capture has a lane for each stream in it, in order of joining; the first is
  * its origin's. A graph is these lanes, and a launch runs them as streams are

@@ -1,4 +1,4 @@
-/* The stand-in driver's memory, copies and fills: see stand_in.h.
+/* The stand-in driver's memory, copies and fills.
  *
  * Device memory is one range of addresses that is closed to the process except
  * while queued work runs. Each allocation has 256 bytes of a pattern before and

@@ -1,4 +1,4 @@
-/* What the parts of the stand-in driver share: see stand_in.h for what it is.
+/* Common parts of the stand-in for the CUDA driver, a library of the tests:
  *
  *   cuda_record.c   counts of calls, failures on demand, the table for tests
  *   cuda_device.c   start, devices, contexts, the words of errors

@@ -1,4 +1,4 @@
-/* The stand-in driver's streams and events: see stand_in.h.
+/* The stand-in driver's streams and events.
  *
  * A stream is a queue of operations, and nothing in it runs until something
  * needs it: a synchronization, or a wait in a queue that runs. A wait runs the

@@ -1,4 +1,4 @@
-/* What was called, what has run, and failures on demand: see stand_in.h. */
+/* What was called, what has run, and failures on demand. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* Kernels of a pack: see pack.h.
+/* Kernels that copy an operand to a layout that a library can read, or a result back.
  *
  * Dimensions that both sides step through as one are joined. If both sides are contiguous along the
  * same dimension, elements are joined to words of up to 16 bytes, and a thread moves one word. If the
