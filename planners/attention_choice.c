@@ -1,5 +1,5 @@
-/* The choice of the form of attention; see attention_choice.h. The module is priced in both forms on one
- * device: splits change the shapes of attention and of everything else alike. */
+/* The choice between attention as separate operators and as one operator. The module is priced in both forms
+ * on one device: splits change the shapes of attention and of everything else alike. */
 #include "planners/attention_choice.h"
 
 #include "cost/step/price.h"

@@ -1,5 +1,6 @@
-/* Work of fused attention; see attention_work.h. The first reduction of the largest values is over keys, in
- * the forward operator that of the maximum, in the backward one that of the softmax's gradient. */
+/* The work of fused attention: FLOPs and bytes of the region of one operator. The first reduction of the
+ * largest values is over keys, in the forward operator that of the maximum, in the backward one that of the
+ * softmax's gradient. */
 #include "cost/operator/attention_work.h"
 
 #include "ir/analysis/flops.h"

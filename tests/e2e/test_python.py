@@ -110,8 +110,8 @@ class Header(unittest.TestCase):
         self.assertEqual(found, wanted)
 
     def test_structs(self):
-        wanted = dict(re.findall(r"typedef struct (\w+) \{(.*?)\} \w+;", self.text, re.DOTALL))
-        opaque = re.findall(r"typedef struct (\w+) \w+;", self.text)
+        wanted = dict(re.findall(r"\bstruct (\w+) \{(.*?)\}", self.text, re.DOTALL))
+        opaque = [name for name in re.findall(r"typedef struct (\w+) \w+;", self.text) if name not in wanted]
         found = {
             name: getattr(kind, "_fields_", None)
             for name, kind in vars(declarations).items()
