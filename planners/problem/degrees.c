@@ -1,4 +1,4 @@
-/* Checks of fixed degrees of parallelism: options, clusters, meshes and plans; see degrees.h. */
+/* Checks of the degrees of parallelism that a user has fixed, against options, clusters, meshes and plans. */
 #include "planners/problem/degrees.h"
 
 #include <stdio.h>
