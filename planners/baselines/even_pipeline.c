@@ -207,6 +207,7 @@ static bool may_stop(const Pipelines *self) {
 /* A plan under one schedule. */
 typedef struct PricedPipeline {
     const Pipelines *pipelines;
+    Arena *arena;
     Plan *plan;
     Simulation **simulation;
 } PricedPipeline;
@@ -218,16 +219,18 @@ static AmStatus price(void *user, ScheduleKind schedule, AmError *error) {
     const SimulationOptions simulated = {.memory_fraction = self->options->memory_fraction,
                                          .stop = may_stop(self) ? &stop : NULL};
     priced->plan->schedule = schedule_kind_name(schedule);
-    return simulate_plan_with(priced->simulation, self->arena, self->context, priced->plan, self->cluster,
+    return simulate_plan_with(priced->simulation, priced->arena, self->context, priced->plan, self->cluster,
                               &simulated, error);
 }
 
-/* Prices a plan under the requested schedule; else as 1F1B if the module allows it, or as GPipe. */
-static AmStatus price_schedules(Pipelines *self, Plan *plan, Simulation **simulation, AmError *error) {
+/* Prices a plan under the requested schedule; else as 1F1B if the module allows it, or as GPipe. The
+ * simulation is in `arena`. */
+static AmStatus price_schedules(Pipelines *self, Arena *arena, Plan *plan, Simulation **simulation,
+                                AmError *error) {
     const char *wanted = self->options->schedule;
-    PricedPipeline priced = {self, plan, simulation};
+    PricedPipeline priced = {self, arena, plan, simulation};
     bool alternates;
-    TRY(schedule_alternates(&alternates, self->arena, self->context, error));
+    TRY(schedule_alternates(&alternates, arena, self->context, error));
     ScheduleKind schedule = schedule_first(wanted, alternates);
     if (schedule == SCHEDULE_KINDS)
         return am_fail(error, AM_ERROR_USAGE, "", "a pipeline has no schedule %.60s", wanted);
@@ -257,12 +260,12 @@ static AmStatus find_lists(Pipelines *self, const Problem *problem, AxisPlan *ax
     return AM_OK;
 }
 
-/* Prices a plan that is complete but for its schedule. If it is infeasible, other numbers of stages
- * may be feasible. */
-static AmStatus try_plan(Pipelines *self, Plan *plan, AmError *error) {
+/* Prices a plan that is complete but for its schedule, in memory that the caller releases. If it is
+ * infeasible, other numbers of stages may be feasible. */
+static AmStatus try_plan_in(Pipelines *self, Arena *arena, Plan *plan, AmError *error) {
     Simulation *simulation;
     AmError refusal = {0};
-    AmStatus status = price_schedules(self, plan, &simulation, &refusal);
+    AmStatus status = price_schedules(self, arena, plan, &simulation, &refusal);
     if (status == AM_ERROR_INFEASIBLE) {
         if (self->refusal.code == AM_OK) self->refusal = refusal;
         return AM_OK;
@@ -283,6 +286,13 @@ static AmStatus try_plan(Pipelines *self, Plan *plan, AmError *error) {
         self->best = plan;
     }
     return AM_OK;
+}
+
+static AmStatus try_plan(Pipelines *self, Plan *plan, AmError *error) {
+    Arena arena = {0};
+    AmStatus status = try_plan_in(self, &arena, plan, error);
+    arena_free(&arena);
+    return status;
 }
 
 static AmStatus try_problem(Pipelines *self, const Problem *problem, int32_t stage_count, AmError *error) {
