@@ -104,6 +104,7 @@ static void test_fewer_stages(void **state) {
             assert_int_equal(plan->stage_count, 2);
         }
     }
+    assert_true(arena.used < (size_t)1 << 18); /* plans alone: their simulations are released */
     cluster_free(cluster);
     plan_context_free(whole);
     arena_free(&arena);
