@@ -8,6 +8,7 @@
 #include "cost/operator/model_flops.h"
 #include "ir/analysis/flops.h"
 #include "ir/analysis/loops.h"
+#include "ir/layers/layers.h"
 #include "lowering/plan_file/plan_parts.h"
 #include "propagation/groups/groups.h"
 
@@ -19,6 +20,12 @@ typedef struct Opcode {
     int32_t phases[PHASE_COUNT];
 } Opcode;
 
+/* The layers of stacked parameters [layers, ...]. */
+typedef struct InfoLayers {
+    int32_t count, stacks; /* layers of the deepest stack; parameters. 0: they stay stacked */
+    const char *reason;    /* why they do; NULL: there are none, or they are split */
+} InfoLayers;
+
 /* Counts over the canonical module. A loop's work counts once per trip, as in prices; XLA's cost
  * analysis counts a body once. */
 typedef struct Info {
@@ -28,6 +35,7 @@ typedef struct Info {
     ModelFlops work;
     IrWork cost_analysis; /* of the module as read, as XLA counts it */
     const LinkageGroups *groups;
+    InfoLayers layers;
 } Info;
 
 /* Devices on the axis that groups are counted for, as `automap groups` does. */
@@ -148,6 +156,33 @@ static json_t *attention_to_json(const PlanContext *context) {
     return list;
 }
 
+/* Finds the layers that `search --layers split` would plan one by one. */
+static AmStatus find_layers(InfoLayers *layers, Arena *arena, const PlanContext *context, AmError *error) {
+    IrModule *split = NULL;
+    IrLayerMap *map;
+    *layers = (InfoLayers){0};
+    TRY(ir_split_layers(&split, &map, &layers->reason, arena, context->canonical, context->roles, error));
+    for (int32_t p = 0; split && p < map->parameter_count; p++) {
+        layers->stacks += map->parameters[p].layer == 0;
+        if (map->parameters[p].layer >= layers->count) layers->count = map->parameters[p].layer + 1;
+    }
+    ir_module_free(split);
+    return AM_OK;
+}
+
+static json_t *layers_to_json(const InfoLayers *layers) {
+    return json_pack("{s:i, s:i, s:o}", "count", layers->count, "stacked_parameters", layers->stacks,
+                     "reason", layers->reason ? plan_string_to_json(layers->reason) : json_null());
+}
+
+static void print_layers(Text *text, const InfoLayers *layers) {
+    if (layers->count > 0)
+        text_append(text, "\nlayers        %d, in %d stacked parameters; pipelines are cut between them",
+                    layers->count, layers->stacks);
+    else if (layers->reason)
+        text_append(text, "\nlayers        stacked; pipelines are not cut between them: %s", layers->reason);
+}
+
 static void append_warnings(json_t *list, const AmWarnings *warnings) {
     for (int32_t k = 0; k < warnings->count; k++)
         json_array_append_new(list, plan_string_to_json(warnings->texts[k]));
@@ -164,13 +199,14 @@ static json_t *info_to_json(const Info *info, const PlanContext *context) {
     const IrWork *work = &info->cost_analysis;
     json_t *analysis = json_pack("{s:f, s:f, s:f}", "flops", work->flops, "transcendentals",
                                  work->transcendentals, "bytes_accessed", work->bytes);
-    return json_pack("{s:o, s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:o, s:i, s:o}", "name",
+    return json_pack("{s:o, s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:o, s:i, s:o}", "name",
                      plan_string_to_json(context->canonical->name), "sha256", context->sha256, "instructions",
                      context->canonical->instruction_count, "opcodes", opcodes, "parameters",
                      parameters_to_json(context), "outputs", outputs_to_json(context), "phases", phases,
-                     "loops", loops_to_json(context->canonical), "attention", attention_to_json(context),
-                     "flops", info->work.flops, "bytes", info->work.bytes, "cost_analysis", analysis,
-                     "groups", info->groups->group_count, "warnings", warnings);
+                     "loops", loops_to_json(context->canonical), "layers", layers_to_json(&info->layers),
+                     "attention", attention_to_json(context), "flops", info->work.flops, "bytes",
+                     info->work.bytes, "cost_analysis", analysis, "groups", info->groups->group_count,
+                     "warnings", warnings);
 }
 
 static void print_opcodes(Text *text, const Info *info) {
@@ -299,6 +335,7 @@ static void print_info(Text *text, const Info *info, const PlanContext *context,
                 info->groups->group_count, info->groups->axis_size);
     if (context->roles->loss < 0) text_append_string(text, "none");
     else text_append(text, "output %d of %d", context->roles->loss, context->roles->output_count);
+    print_layers(text, &info->layers);
     print_pairs(text, context->roles);
     parameters_print(text, context, NULL, is_verbose);
     text_append_string(text, "\n");
@@ -379,6 +416,7 @@ static AmStatus run(const Cli *cli, AmError *error) {
     const PlanContext *context = module->context;
     TRY_OR_FAIL(plan_context_find_attention(module->context, error));
     TRY_OR_FAIL(gather(&info, &arena, context, error));
+    TRY_OR_FAIL(find_layers(&info.layers, &arena, context, error));
     if (cli_has(cli, "--json")) {
         status = cli_output_json(cli, info_to_json(&info, context), JSON_STYLE_COMPACT, error);
     } else {

@@ -50,12 +50,14 @@ def train(model, plan, steps, *options):
     return [line["loss"] for line in lines if "step" in line and "loss" in line], dict(np.load(saved))
 
 
-def export_integers(folder, is_reversed):
-    """w <- w - gradient / 8 of a sum of products with a stack of matrices, all numbers small integers."""
+def export_integers(folder, is_reversed, is_sorted=False):
+    """w <- w - gradient / 8 of a sum of products with a stack of matrices, all numbers small integers. A sort needs
+    a stack as one array."""
     def loss(w, x):
         body = lambda x, pair: (x @ pair[0] + pair[1], x.sum())
         last, sums = jax.lax.scan(body, x, (w["matrix"], w["bias"]), reverse=is_reversed)
-        return last.sum() + sums.sum()
+        least = sum(jnp.sort(w[name], axis=0)[0].sum() for name in w) if is_sorted else 0
+        return last.sum() + sums.sum() + least
 
     def step(w, x):
         value, gradient = jax.value_and_grad(loss)(w, x)
@@ -83,6 +85,17 @@ def check_exact(folder):
         assert state.keys() == split_state.keys() == {"w['matrix']", "w['bias']"}, split_state.keys()
         for name, array in state.items():
             np.testing.assert_array_equal(array, split_state[name], name)
+
+
+def check_info(folder):
+    """The layers, and why a loop over layers is not cut."""
+    model = export_integers(folder / "info", False)
+    layers = json.loads(automap("info", model, "--json").stdout)["layers"]
+    assert layers == {"count": 4, "stacked_parameters": 2, "reason": None}, layers
+    model = export_integers(folder / "info_sorted", False, is_sorted=True)
+    text = automap("info", model).stdout
+    line = next(line for line in text.splitlines() if line.startswith("layers"))
+    assert "not cut between them" in line and "(sort) needs the stacked array" in line, line
 
 
 def make_state(model):
@@ -113,6 +126,17 @@ def check_training(folder, name, form):
         for path, array in state.items():
             np.testing.assert_allclose(array, split_state[path], rtol=1e-4, atol=1e-5, err_msg=f"{kind} {path}")
     return model, plan, losses, given
+
+
+def check_schedules(model, losses, given):
+    """Stages of single layers lose the same under every schedule of stages without chunks."""
+    for schedule in ("gpipe", "1f1b", "zb_h1"):
+        plan = model.parent / f"{schedule}.json"
+        document = search(model, plan, "--layers", "split", "--expert", "even_pipeline", "--micro-batches", "4",
+                          "--schedule", schedule, cluster="nominal:4")
+        assert document["schedule"] == schedule and len(document["stages"]) > 1, document["schedule"]
+        found = train(model, plan, 4, *given)[0]
+        np.testing.assert_allclose(found, losses, rtol=2e-5, err_msg=schedule)
 
 
 def check_checkpoints(model, plan, losses, given):
@@ -148,8 +172,11 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         check_exact(folder)
+        check_info(folder)
         for name, form in (("gpt", "scan"), ("llama", "scan"), ("gpt", "sliced")):
             model, plan, losses, given = check_training(folder, name, form)
+            if form == "scan":
+                check_schedules(model, losses, given)
         check_encoder(folder)
         check_checkpoints(model, plan, losses, given)
         check_refusals(model, plan)
