@@ -65,7 +65,7 @@ paste "$work/losses" "$work/reference" | awk -v steps="$steps" '
   }' || { echo "the losses are not the reference's" >&2; exit 1; }
 
 title "graded on 384 digits held out"
-show "$automap" run "$models/mlp_evaluate/model.hlo.pb" --roles "$models/mlp_evaluate/model.roles.json" --plan none \
+show "$automap" run "$models/mlp_evaluate/model.hlo.pb" --roles "$models/mlp_evaluate/model.roles.json" --inference --plan none \
   --state "$work/mlp.safetensors" --data datasets/digits/test.npz --steps 1 --outputs "$work/right.npz" \
   --watch 'output[0]' --json -o "$work/right.jsonl"
 right=$(sed -nE 's/.*"output\[0\]": *\[?([0-9]+).*/\1/p' "$work/right.jsonl" | tail -1)

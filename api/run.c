@@ -241,7 +241,7 @@ static AmStatus run(RunJob *job, AmModule *module, const AmPlan *given, const Am
                            .user = job,
                            .warnings = &job->warnings};
     bool is_inference = plan && json_is_true(json_object_get(plan->settings, "inference"));
-    if (plan && !is_inference && !option_has(options, "inference")) TRY(api_check_trains(module, error));
+    if (!is_inference && !option_has(options, "inference")) TRY(api_check_trains(module, error));
     TRY(open_job(job, &settings, module, options, error));
     if (plan && job->reports) TRY(predict(&predicted, job, module->context, plan, error));
     AmStatus status = run_module(module->context, &settings, &job->arena, &job->report, error);

@@ -115,7 +115,8 @@ expect 0 '.' explain "$work/e.json" "$models/mlp_evaluate/model.hlo.pb"
 sed 's/"inference": true/"inference": false/' "$work/e.json" >"$work/training.json"
 expect 3 'the module trains nothing' run "${evaluate[@]}" --plan "$work/training.json"
 expect 0 '^step +0 ' run "${evaluate[@]}" --plan "$work/training.json" --inference
-expect 0 '^step +0 ' run "${evaluate[@]}" --plan none
+expect 3 'the module trains nothing' run "${evaluate[@]}" --plan none
+expect 0 '^step +0 ' run "${evaluate[@]}" --plan none --inference
 expect 2 '"rows" is no axis of the mesh [(]expected - or one of data, model[)]' search "$model" --cluster nominal:4 --pin '*kernel*=-,rows' -o "$work/c.json"
 expect 0 '"bound":"exact"' search "$model" --cluster nominal:2 --mesh data=2 --searcher exhaustive --json -o "$work/c.json"
 expect 0 'data_parallel' search "$model" --cluster nominal:2 --baseline data_parallel -o "$work/c.json"
@@ -161,8 +162,8 @@ ENTRY main {
 }
 TEXT
 expect 0 'frobnicate' info "$work/unknown.hlo.txt"
-expect 3 'frobnicate' run "$work/unknown.hlo.txt" --plan none --state random --steps 1
-one_line_error run "$work/unknown.hlo.txt" --plan none --state random --steps 1 --quiet
+expect 3 'frobnicate' run "$work/unknown.hlo.txt" --inference --plan none --state random --steps 1
+one_line_error run "$work/unknown.hlo.txt" --inference --plan none --state random --steps 1 --quiet
 random=(--plan none --state random --data "$models/mlp_tiny/data.npz")
 expect 2 "there are no collectives 'rings': local, mpi or nccl" run "$model" "${random[@]}" --comm rings
 expect 2 "collectives 'nccl' need device 'cuda'" run "$model" "${random[@]}" --comm nccl

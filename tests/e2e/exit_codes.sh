@@ -111,7 +111,7 @@ ENTRY main {
 }
 TEXT
 succeed info "$work/state.hlo.txt"
-expect 3 'rng-get-and-update-state' run "$work/state.hlo.txt" --plan none --state random --steps 1
+expect 3 'rng-get-and-update-state' run "$work/state.hlo.txt" --inference --plan none --state random --steps 1
 cat >"$work/unknown.hlo.txt" <<'TEXT'
 HloModule unknown
 
@@ -121,7 +121,7 @@ ENTRY main {
 }
 TEXT
 succeed info "$work/unknown.hlo.txt"
-expect 3 'fast_fourier' run "$work/unknown.hlo.txt" --plan none --state random --steps 1
+expect 3 'fast_fourier' run "$work/unknown.hlo.txt" --inference --plan none --state random --steps 1
 
 # Files that are read stay, and two outputs are two files.
 kept=$work/kept.hlo.pb

@@ -70,7 +70,8 @@ def evaluations(steps):
 
 def right_answers(state):
     """By a run of the module on its own."""
-    graded = lines(automap("run", GRADER, "--plan", "none", "--state", state, "--data", TEST, "--watch", "output[0]",
+    graded = lines(automap("run", GRADER, "--inference", "--plan", "none", "--state", state, "--data", TEST,
+                           "--watch", "output[0]",
                            "--json"))
     return {"output[0]": int(graded[0]["output[0]"]), "batches": 1}
 

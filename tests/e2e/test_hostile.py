@@ -254,7 +254,7 @@ def test_hostile_modules(work):
     # Values that the file leaves out: known to planning, refused by what needs them.
     path.write_text(as_json(("constant", [], {**HUGE, "literal": HUGE}), ("negate", [0], HUGE)))
     expect(0, "", "info", path)
-    line = refuse("elided", path, ("run", "--plan", "none", "--state", "random"))
+    line = refuse("elided", path, ("run", "--inference", "--plan", "none", "--state", "random"))
     assert "the constant's value is not in the file" in line, line
 
 
@@ -410,7 +410,7 @@ def test_odd_modules(work):
         for cluster in ["nominal:1", "nominal:64"]:
             expect(searched, pattern if searched else "", "search", module, "--cluster", cluster,
                    "--inference", "--evaluations", "20", "-o", work / "odd.plan.json")
-        expect(ran, pattern if ran else "", "run", module, "--plan", "none", "--state", "random")
+        expect(ran, pattern if ran else "", "run", module, "--inference", "--plan", "none", "--state", "random")
     expect(3, "no_utf8.hlo.txt: module no_utf8: a name is not valid UTF-8", "convert", work / "no_utf8.hlo.txt",
            work / "out.hlo.json")
     # More threads than any machine should start.

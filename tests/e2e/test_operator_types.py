@@ -523,7 +523,7 @@ def check_document():
         path = pathlib.Path(folder) / "refused.hlo.txt"
         for name, text in REFUSED_MODULES.items():
             path.write_text("HloModule m\n" + text)
-            process = subprocess.run([base.AUTOMAP, "run", path, "--plan", "none", "--steps", "1",
+            process = subprocess.run([base.AUTOMAP, "run", path, "--inference", "--plan", "none", "--steps", "1",
                                       "--state", "random"],
                                      capture_output=True, text=True, timeout=60)
             if process.returncode != 3 or base.REFUSED.get(name, "?") not in process.stderr:

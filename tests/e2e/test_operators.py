@@ -604,7 +604,7 @@ def compare(hlo, arguments, expected, operators, units, of, folder):
     at = pathlib.Path(folder)
     (at / "operator.hlo.pb").write_bytes(hlo)
     np.savez(at / "state.npz", **{name: bytes_of_narrow(argument) for name, argument in arguments.items()})
-    command = [AUTOMAP, "run", at / "operator.hlo.pb", "--plan", "none", "--state", at / "state.npz"]
+    command = [AUTOMAP, "run", at / "operator.hlo.pb", "--inference", "--plan", "none", "--state", at / "state.npz"]
     command += ["--steps", "1", "--on-nan", "warn", "--outputs", at / "outputs.npz"]
     process = subprocess.run(command, capture_output=True, text=True, timeout=60)
     if process.returncode != 0:

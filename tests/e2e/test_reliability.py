@@ -64,7 +64,7 @@ def test_memory_limit():
     """A limit is named before memory is used."""
     with open("iota.hlo.txt", "w") as file:
         file.write("HloModule big\n\nENTRY main {\n  ROOT i = f32[20000,20000]{1,0} iota(), iota_dimension=0\n}\n")
-    result = automap("run", "iota.hlo.txt", "--plan", "none", limits=[(resource.RLIMIT_AS, 1 << 30)])
+    result = automap("run", "iota.hlo.txt", "--inference", "--plan", "none", limits=[(resource.RLIMIT_AS, 1 << 30)])
     check(result, 5, "GB of memory and the limit on address space has 1.07 GB")
 
 
