@@ -24,7 +24,7 @@ fi
 rm -rf "$stage" "$work/plain" "$work/repaired"
 mkdir -p "$stage" "$output"
 cp -r python/automap_hlo python/automap_hlo_program.py python/pyproject.toml python/setup.py python/README.md LICENSE "$stage"
-cp -r datasets/automap_jax "$stage"
+cp -r datasets/automap_jax python/automap_torch "$stage"
 find "$stage" -name __pycache__ -prune -exec rm -r {} +
 mkdir "$stage/automap_hlo/bin" "$stage/automap_hlo/lib"
 strip -o "$stage/automap_hlo/bin/automap" "$work/automap"

@@ -1,0 +1,173 @@
+"""Writes the training step of a PyTorch model as an HLO module.
+
+    def loss(model, x, y):
+        return cross_entropy(model(x), y)
+
+    export(model, loss, torch.optim.AdamW(model.parameters()), (x, y), "mymodel")
+
+The step, with gradients and the optimizer's update, is traced into ATen operators without running it, and each of them
+becomes HLO instructions (operators.py). Parameters of the module have the names that PyTorch gives them.
+"""
+
+import json
+import operator as python_operator
+import pathlib
+
+import numpy as np
+import torch
+from torch._decomp import core_aten_decompositions, get_decompositions
+from torch.func import functional_call, functionalize, grad_and_value
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils import _pytree as pytree
+
+from .operators import TABLE, Value, Writer
+from .optimizers import initial_state, update
+
+ATEN = torch.ops.aten
+DECOMPOSED = ("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data", "_safe_softmax",
+              "gelu", "gelu_backward", "silu", "silu_backward", "native_layer_norm", "native_layer_norm_backward",
+              "embedding_dense_backward", "native_batch_norm", "native_batch_norm_backward",
+              "_native_batch_norm_legit", "_native_batch_norm_legit_functional", "nll_loss_forward",
+              "nll_loss_backward", "baddbmm", "slice_backward", "select_backward", "var_mean")
+
+
+class LossOf(torch.nn.Module):
+    """The loss as a module, so that its parameters can be given from outside."""
+
+    def __init__(self, model, loss):
+        super().__init__()
+        self.model, self.loss = model, loss
+
+    def forward(self, *batch):
+        return self.loss(self.model, *batch)
+
+
+def named(values):
+    return {name.removeprefix("model."): value.detach() for name, value in values}
+
+
+def traced(model, loss, optimizer, batch):
+    """The graph of a step, and its arguments: parameters, buffers, optimizer state, batch."""
+    module = LossOf(model, loss)
+    arguments = (named(module.named_parameters()), named(module.named_buffers()))
+    arguments += (initial_state(optimizer, arguments[0]), tuple(batch))
+
+    def step(parameters, buffers, state, batch):
+        def loss_of(parameters):
+            own = {name: value.clone() for name, value in buffers.items()}
+            given = {f"model.{name}": value for name, value in {**parameters, **own}.items()}
+            return functional_call(module, given, batch), own
+
+        gradients, (value, own) = grad_and_value(loss_of, has_aux=True)(parameters)
+        new, new_state = update(optimizer, parameters, gradients, state)
+        return new, own, new_state, value
+
+    table = dict(core_aten_decompositions())
+    table.update(get_decompositions([getattr(ATEN, name) for name in DECOMPOSED if hasattr(ATEN, name)]))
+    with sdpa_kernel(SDPBackend.MATH):
+        graph = make_fx(functionalize(step), decomposition_table=table, tracing_mode="fake")(*arguments)
+    return graph, arguments
+
+
+def facts(value):
+    """Shapes and types of a node's result."""
+    if isinstance(value, torch.Tensor):
+        return value
+    return [facts(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+def convert(writer, graph, paths):
+    """Writes the nodes of a graph, whose inputs are named; returns its inputs and results as values."""
+    values, inputs, results = {}, [], []
+
+    def read(argument):
+        return values[argument] if isinstance(argument, torch.fx.Node) else argument
+
+    graph.graph.eliminate_dead_code()
+    for node in graph.graph.nodes:
+        if node.op == "placeholder":
+            out = node.meta["val"]
+            writer.metadata = f', metadata={{op_name="{paths[len(inputs)]}"}}'
+            values[node] = writer.write("parameter", out.shape, out.dtype, str(len(inputs)))
+            inputs.append(values[node])
+            writer.metadata = ""
+        elif node.op == "get_attr":
+            tensor = getattr(graph, node.target)
+            values[node] = constant_tensor(writer, tensor)
+        elif node.op == "call_function" and node.target is python_operator.getitem:
+            values[node] = values[node.args[0]][node.args[1]]
+        elif node.op == "call_function":
+            name = node.target._schema.name.split("::")[1]
+            if name not in TABLE:
+                raise NotImplementedError(f"{node.target}: automap_torch does not know this operator of the step")
+            arguments = torch.fx.map_arg(node.args, read), torch.fx.map_arg(node.kwargs, read)
+            plain = {key: value for key, value in arguments[1].items()
+                     if key not in ("dtype", "layout", "device", "pin_memory", "memory_format", "implicit")}
+            writer.metadata = f', metadata={{op_name="{name}"}}'
+            values[node] = TABLE[name](writer, name, facts(node.meta["val"]), *arguments[0], **plain)
+            writer.metadata = ""
+        elif node.op == "output":
+            results = pytree.tree_leaves(torch.fx.map_arg(node.args[0], read))
+    return inputs, results
+
+
+def constant_tensor(writer, tensor):
+    """A constant array of equal elements, or of one."""
+    flat = tensor.flatten()
+    if flat.numel() and not bool((flat == flat[0]).all()):
+        raise NotImplementedError("a constant array in the step; register it as a buffer of the model")
+    return writer.constant(flat[0].item() if flat.numel() else 0, tensor.dtype, tensor.shape)
+
+
+def paths_of(arguments, batch_names):
+    """Name and role of every parameter of the module."""
+    parameters, buffers, state, batch = arguments
+    rows = [(name, "weight") for name in parameters] + [(name, "state") for name in buffers]
+    for kind, values in state.items():
+        paths = [f"{kind}.{name}" for name in values] if isinstance(values, dict) else [kind]
+        rows += [(path, "optimizer") for path in paths]
+    return rows + [(name, "data") for name, _ in zip(batch_names, batch, strict=True)]
+
+
+def names_of(batch):
+    return [f"batch_{chr(ord('a') + k)}" for k in range(len(batch))]
+
+
+def to_numpy(tensor):
+    tensor = tensor.detach().cpu().contiguous()
+    return tensor.float().numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
+
+
+def export(model, loss, optimizer, batch, directory, names=None):
+    """Writes model.hlo, model.roles.json, state.npz and data.npz, and returns the folder.
+
+    model      a torch.nn.Module on the CPU
+    loss       loss(model, *batch) gives a scalar, the mean over the batch
+    optimizer  torch.optim.SGD, Adam or AdamW of the model's parameters, before its first step
+    batch      the tensors of one global batch; their first dimension is the batch
+    names      of the tensors of the batch; default batch_a, batch_b, ...
+    """
+    directory = pathlib.Path(directory)
+    graph, arguments = traced(model, loss, optimizer, batch)
+    writer = Writer()
+    rows = paths_of(arguments, names or names_of(batch))
+    inputs, results = convert(writer, graph, [path for path, _ in rows])
+    state = len(rows) - len(batch)
+    if len(inputs) != len(rows) or len(results) != state + 1:
+        raise NotImplementedError("a step whose state changes its form")
+    listed = ", ".join(f"{writer.shape(value.shape, value.dtype)}" for value in results)
+    writer.lines.append(f"  ROOT result = ({listed}) tuple({', '.join(value.name for value in results)})")
+    text = "HloModule torch_step\n\n" + "\n".join(writer.reductions.values())
+    text += "\nENTRY main {\n" + "\n".join(writer.lines) + "\n}\n"
+    parameters = [{"number": k, "path": path, "role": role, "output": k if role != "data" else None}
+                  for k, (path, role) in enumerate(rows)]
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "model.hlo").write_text(text)
+    (directory / "model.roles.json").write_text(
+        json.dumps({"format": "automap-roles-1", "loss": state, "parameters": parameters}, indent=1) + "\n")
+    leaves = pytree.tree_leaves(arguments)
+    arrays = {path: to_numpy(leaf) for (path, _), leaf in zip(rows, leaves, strict=True)}
+    np.savez(directory / "state.npz", **{path: arrays[path] for path, role in rows if role != "data"})
+    np.savez(directory / "data.npz", **{path: arrays[path][None] for path, role in rows if role == "data"})
+    return directory

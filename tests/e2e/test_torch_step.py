@@ -1,0 +1,215 @@
+"""Steps of PyTorch models are exported by `automap_torch.export`, and trained by automap and by PyTorch under a plan.
+
+An MLP, a GPT, a Llama and a ResNet with SGD and AdamW: `automap run` must have the losses of PyTorch. Plans found with
+`search --for torch` train in PyTorch with `automap_torch.parallelize` on gloo ranks, with the losses of one process.
+
+Run as `AUTOMAP=build/automap .venv-torch/bin/python tests/e2e/test_torch_step.py [MODEL ...]`.
+"""
+# labels: cpu e2e torch
+# timeout: 600
+# cost: 40
+# python: torch
+
+import json
+import logging
+import os
+import pathlib
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import FULL, skip_where_missing, succeed
+
+with skip_where_missing():
+    import torch
+    import torch.distributed
+    import torch.multiprocessing
+    from torch import nn
+    from torch.nn import functional
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+import automap_torch
+
+STEPS, RANKS, TOLERANCE = 3, 4, 2e-5
+WORDS, WIDTH = 64, 32
+
+
+class Block(nn.Module):
+    """A layer of Llama: RMS norms, rotary positions, gated MLP."""
+
+    def __init__(self, heads=4):
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value, self.output = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
+        self.first_norm, self.second_norm = nn.RMSNorm(WIDTH), nn.RMSNorm(WIDTH)
+        self.up, self.gate = (nn.Linear(WIDTH, 2 * WIDTH, bias=False) for _ in range(2))
+        self.down = nn.Linear(2 * WIDTH, WIDTH, bias=False)
+
+    def rotate(self, x):
+        length, size = x.shape[-2:]
+        rates = 10000 ** -(torch.arange(0, size, 2) / size)
+        angles = torch.outer(torch.arange(length) * 1.0, rates)
+        a, b = x.chunk(2, -1)
+        return torch.cat((a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()), -1)
+
+    def forward(self, x):
+        normed = self.first_norm(x)
+        query, key, value = (layer(normed).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+                             for layer in (self.query, self.key, self.value))
+        mixed = functional.scaled_dot_product_attention(self.rotate(query), self.rotate(key), value, is_causal=True)
+        x = x + self.output(mixed.transpose(1, 2).flatten(2))
+        normed = self.second_norm(x)
+        return x + self.down(functional.silu(self.up(normed)) * self.gate(normed))
+
+
+class Language(nn.Module):
+    """A GPT, or a Llama, of two layers."""
+
+    def __init__(self, kind, length=16):
+        super().__init__()
+        self.tokens = nn.Embedding(WORDS, WIDTH)
+        self.positions = nn.Embedding(length, WIDTH) if kind == "gpt" else None
+        settings = {"dropout": 0.0, "activation": "gelu", "batch_first": True, "norm_first": True}
+        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, **settings) if kind == "gpt"
+                                    else Block() for _ in range(2))
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WORDS, bias=False)
+
+    def forward(self, words):
+        x, options = self.tokens(words), {}
+        if self.positions is not None:
+            x = x + self.positions(torch.arange(words.shape[1]))
+            options = {"src_mask": nn.Transformer.generate_square_subsequent_mask(words.shape[1]), "is_causal": True}
+        for layer in self.layers:
+            x = layer(x, **options)
+        return self.head(self.norm(x))
+
+
+class Residual(nn.Module):
+    """The parts of a ResNet: strides, batch norms, pools, a skip."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.Conv2d(8, 8, 3, 1, 1, bias=False)
+        self.first_norm, self.second_norm = nn.BatchNorm2d(8), nn.BatchNorm2d(8)
+        self.pool, self.head = nn.MaxPool2d(3, 2, 1), nn.Linear(8, 8)
+
+    def forward(self, x):
+        x = self.pool(functional.relu(self.first_norm(self.first(x))))
+        x = functional.relu(x + self.second_norm(self.second(x)))
+        return self.head(functional.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+def classify(model, x, y):
+    return functional.cross_entropy(model(x).flatten(0, -2), y.flatten())
+
+
+MODELS = {"mlp": lambda: nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8)),
+          "gpt": lambda: Language("gpt"), "llama": lambda: Language("llama"), "resnet": Residual}
+OPTIMIZERS = {"sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.01),
+              "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-2)}
+PLANS = {"searched": ["--space", "single_stage", "--evaluations", "40"], "zero3": ["--expert", "zero3"],
+         "megatron": ["--expert", "megatron", "--mesh", "data=2,model=2"]}
+CASES = [("mlp", "adamw", ["zero3", "megatron"]), ("gpt", "sgd", []), ("llama", "adamw", ["zero3"]),
+         ("resnet", "sgd", [])]
+if FULL:
+    CASES = [(name, optimizer, [] if name == "resnet" else list(PLANS)) for name in MODELS for optimizer in OPTIMIZERS]
+
+
+def make(name, optimizer):
+    """Model, optimizer and batch, the same in every process."""
+    torch.manual_seed(1)
+    model = MODELS[name]()
+    if name in ("mlp", "resnet"):
+        x = torch.randn((8, 16) if name == "mlp" else (8, 3, 32, 32))
+        batch = (x, torch.randint(0, 8, (8,)))
+    else:
+        batch = torch.randint(0, WORDS, (8, 16)), torch.randint(0, WORDS, (8, 16))
+    return model, OPTIMIZERS[optimizer](model.parameters()), batch
+
+
+def train_alone(_, name, optimizer, folder):
+    """Exports the step, then trains it."""
+    torch.set_num_threads(1)
+    model, update, batch = make(name, optimizer)
+    automap_torch.export(model, classify, update, batch, folder)
+    losses = []
+    for _ in range(STEPS):
+        value = classify(model, *batch)
+        value.backward()
+        update.step()
+        update.zero_grad()
+        losses.append(value.item())
+    (folder / "losses.json").write_text(json.dumps(losses))
+
+
+def train_rank(rank, name, optimizer, folder):
+    torch.set_num_threads(1)
+    logging.disable(logging.WARNING)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS)
+    model, _, batch = make(name, optimizer)
+    training = automap_torch.parallelize(model, classify, json.loads((folder / "torch.json").read_text()))
+    update = OPTIMIZERS[optimizer](training.parameters())
+    losses = []
+    for _ in range(STEPS):
+        losses.append(training.step(*batch))
+        update.step()
+        update.zero_grad()
+    check(f"{name} on rank {rank}", losses, json.loads((folder / "losses.json").read_text()))
+    torch.distributed.destroy_process_group()
+
+
+def check(what, losses, wanted):
+    worst = max(abs(a - b) / abs(b) for a, b in zip(losses, wanted, strict=True))
+    assert worst <= TOLERANCE, f"{what}: a loss is off by {worst:.1e}"
+    return worst
+
+
+def check_case(name, optimizer, plans, folder):
+    # The parent never runs autograd, whose threads a fork would lose.
+    torch.multiprocessing.start_processes(train_alone, (name, optimizer, folder), nprocs=1, start_method="fork")
+    module, wanted = folder / "model.hlo", json.loads((folder / "losses.json").read_text())
+    lines = succeed("run", module, "--plan", "none", "--state", folder / "state.npz", "--data", folder / "data.npz",
+                    "--steps", STEPS, "--json").splitlines()
+    losses = [json.loads(line)["loss"] for line in lines if '"loss"' in line]
+    worst = check(f"{name} with {optimizer} in automap", losses, wanted)
+    print(f"{name}, {optimizer}: automap's losses are off by {worst:.1e}", flush=True)
+    for plan in plans:
+        file = folder / f"{plan}.json"
+        target = ["--cluster", f"nominal:{RANKS}", "--for", "torch"]
+        succeed("search", module, *target, *PLANS[plan], "-o", file, "--quiet")
+        succeed("export", file, module, "--format", "torch", "-o", folder / "torch.json")
+        (folder / "store").unlink(missing_ok=True)
+        torch.multiprocessing.start_processes(train_rank, (name, optimizer, folder), nprocs=RANKS, start_method="fork")
+        print(f"{name}, {optimizer}, {plan}: {RANKS} ranks have the losses of one process", flush=True)
+
+
+def check_refusals(folder):
+    """Other optimizers, and plans of several stages, before anything is traced or placed."""
+    model, _, batch = make("mlp", "sgd")
+    plan = {"format": "automap-dtensor-1", "stages": [{}, {}], "n_microbatches": 1}
+    for words, call in (("expected SGD", lambda: automap_torch.export(
+            model, classify, torch.optim.RMSprop(model.parameters()), batch, folder)),
+            ("several stages", lambda: automap_torch.parallelize(model, classify, plan))):
+        try:
+            call()
+        except NotImplementedError as error:
+            assert words in str(error), error
+        else:
+            raise AssertionError(f"{words}: accepted")
+    assert not list(folder.iterdir())
+
+
+def main():
+    wanted = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        check_refusals(pathlib.Path(folder))
+    for name, optimizer, plans in CASES:
+        if wanted and name not in wanted:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            check_case(name, optimizer, plans, pathlib.Path(folder))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
