@@ -328,9 +328,9 @@ static AmStatus get_list(json_t **list, const Reader *self, json_t *object, cons
 
 static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object, bool *covered,
                            const char *where) {
-    static const char *const keys[] = {"ranges",    "devices",        "mesh",      "axis_priorities",
-                                       "overrides", "reshards",       "recompute", "saved",
-                                       "even",      "keeps_gathered", NULL};
+    static const char *const keys[] = {"ranges",    "devices",        "mesh",         "axis_priorities",
+                                       "overrides", "reshards",       "recompute",    "saved",
+                                       "even",      "keeps_gathered", "rounds_parts", NULL};
     json_t *ranges, *devices, *axes, *lists, *overrides, *reshard, *recompute, *saved;
     if (!json_is_object(object)) return refuse(self, where, "expected an object");
     TRY(json_only_keys(object, keys, self->source, where, self->error));
@@ -349,6 +349,10 @@ static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object,
     if (keeps && !json_is_boolean(keeps))
         return refuse(self, where, "expected true or false as \"keeps_gathered\"");
     stage->keeps_gathered = json_is_true(keeps);
+    const json_t *rounds = json_object_get(object, "rounds_parts");
+    if (rounds && !json_is_boolean(rounds))
+        return refuse(self, where, "expected true or false as \"rounds_parts\"");
+    stage->rounds_parts = json_is_true(rounds);
     TRY(read_ranges(self, stage, ranges, covered, where));
     TRY(read_mesh(self, &stage->mesh, axes, where_of(self, "%s.mesh", where, 0)));
     TRY(read_devices(self, stage, devices, where_of(self, "%s.devices", where, 0)));

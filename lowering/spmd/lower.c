@@ -265,7 +265,8 @@ static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, Am
     if (carries) TRY(widen_operands(self, source, operands, &is_wide, error));
     int32_t first_result = self->program->value_count, results = rules_leaf_count(&source->shape);
     if (linearity_is_16bit(source) &&
-        (is_wide || (source->opcode == IR_DOT && sbp_has_partial(result_state)))) {
+        (is_wide || (source->opcode == IR_DOT && sbp_has_partial(result_state) &&
+                     !self->assignment->stage->rounds_parts))) {
         IrShape wide = widened(&source->shape);
         lower_add_value(self, i, LOWERED_WIDE, &wide, result_state);
     } else {

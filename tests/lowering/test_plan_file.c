@@ -120,7 +120,7 @@ static void test_storage_round_trip(void **state) {
     stage.lists[1] = (PlanList){.count = 4, .entries = entries};
     stage.reshard = reshard;
     stage.reshard_count = 2;
-    stage.is_even = stage.keeps_gathered = true;
+    stage.is_even = stage.keeps_gathered = stage.rounds_parts = true;
     written.stages = &stage;
     assert_int_equal(plan_write(&written, fixture->context, FILE_NAME, &error), AM_OK);
     assert_int_equal(file_read(&first, FILE_NAME, &error), AM_OK);
@@ -131,6 +131,7 @@ static void test_storage_round_trip(void **state) {
         assert_int_equal(plan->stages[0].lists[1].entries[k].kind, entries[k].kind);
     }
     assert_true(plan->stages[0].is_even && plan->stages[0].keeps_gathered);
+    assert_true(plan->stages[0].rounds_parts);
     assert_int_equal(plan->stages[0].reshard_count, 2);
     assert_int_equal(plan->stages[0].reshard[1].instruction, 5);
     assert_int_equal(plan->stages[0].reshard[1].place, PLAN_KEPT);
