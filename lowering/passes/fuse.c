@@ -13,6 +13,7 @@
  * recomputed from its sources in every fusion that reads it, and needs memory only if another
  * operator reads it.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -41,6 +42,7 @@ typedef struct Fuser {
     bool *inner;            /* [edge of the graph]: inside one index space */
     uint8_t *form;          /* [instruction]: Form */
     const bool *unused;     /* [instruction]: its result has no readers (places.h); NULL: none */
+    const int32_t *kernel;  /* [instruction]: of a framework, that it is part of; -1: none. NULL: none is */
     int32_t *level;         /* [instruction] */
     int32_t *leader;        /* [instruction]: smallest member of its group */
     int32_t *size;          /* [leader]: members */
@@ -94,6 +96,24 @@ static bool is_recomputed_from(const Fuser *self, int32_t producer, int32_t i) {
            phases[program->instructions[producer].origin] == IR_PHASE_FORWARD;
 }
 
+/* The number at the end of a name such as "fused/kernel/12" (cost/operator/fused_kernels.h); -1: another. */
+static int32_t kernel_of_name(const char *name) {
+    const char *number = strncmp(name, "fused/", strlen("fused/")) == 0 ? strrchr(name, '/') : NULL;
+    return number ? (int32_t)strtol(number + 1, NULL, 10) : -1;
+}
+
+/* Instructions of different kernels of a framework are not fused. */
+static void find_kernels(Fuser *self) {
+    const Program *program = self->program;
+    int32_t *kernel = ARENA_ARRAY(self->arena, int32_t, self->count + 1);
+    bool is_any = false;
+    for (int32_t i = 0; i < self->count && kernel; i++) {
+        kernel[i] = kernel_of_name(program->module->instructions[program->instructions[i].origin].op_name);
+        is_any |= kernel[i] >= 0;
+    }
+    self->kernel = is_any ? kernel : NULL;
+}
+
 static void find_levels(Fuser *self) {
     int32_t edge = 0;
     for (int32_t i = 0; i < self->count; i++) {
@@ -108,7 +128,8 @@ static void find_levels(Fuser *self) {
             bool inner =
                 form == FORM_ELEMENT_WISE && self->form[producer] == FORM_ELEMENT_WISE &&
                 same_dimensions(value_shape(self, value), value_shape(self, instruction->first_result)) &&
-                !is_recomputed_from(self, producer, i);
+                !is_recomputed_from(self, producer, i) &&
+                (!self->kernel || self->kernel[producer] == self->kernel[i]);
             self->inner[edge++] = inner;
             int32_t step = form == FORM_CLONED || inner ? 0 : 1;
             if (self->level[producer] + step > level) level = self->level[producer] + step;
@@ -326,6 +347,7 @@ static AmStatus choose_redone(Fuser *self, AmError *error) {
     for (int32_t i = self->count - 1; i >= 0; i--) {
         bool is_near;
         if (self->form[i] != FORM_ELEMENT_WISE || self->is_redone[i]) continue;
+        if (self->kernel && self->kernel[i] >= 0) continue;
         int32_t value = self->program->instructions[i].first_result;
         int32_t readers = count_readers(self, i, &is_near);
         if (readers == 0 || value_shape(self, value)->rank == 0) continue;
@@ -625,6 +647,7 @@ AmStatus program_fuse(Program *program, AmError *error) {
     TRY(program_graph(&self.graph, program, error));
     self.inner = ARENA_ARRAY(arena, bool, self.graph.first[count]);
     if (arena->failed) return am_fail_memory(error, count);
+    find_kernels(&self);
     find_levels(&self);
     TRY(raise_levels(&self, error));
     form_groups(&self);
