@@ -26,19 +26,27 @@ static void close_line(Emitter *self) {
 }
 
 void emit_begin_kernel(Emitter *self, const char *kind) {
+    close_line(self);
     self->kernel = kind;
     self->kernel_count++;
+}
+
+void emit_begin_separate_kernels(Emitter *self) {
+    emit_begin_kernel(self, "kernel");
+    self->is_separate = true;
 }
 
 void emit_end_kernel(Emitter *self) {
     close_line(self);
     self->kernel = NULL;
+    self->is_separate = false;
 }
 
 /* Begins an instruction of that shape: "%v7 = f32[8] add(". */
 static EmitValue begin(Emitter *self, EmitValue shape, const char *opcode) {
     close_line(self);
     self->is_open = self->kernel != NULL;
+    if (self->is_separate) self->kernel_count++;
     shape.number = ++self->count;
     text_append(&self->text, "  %%v%d = ", (int)shape.number);
     append_shape(&self->text, shape);
@@ -241,6 +249,14 @@ static void append_tuple_shape(Text *text, EmitValue **values, int32_t count) {
         append_shape(text, *values[k]);
     }
     text_append_string(text, ")");
+}
+
+EmitValue emit_bits(Emitter *self, EmitValue operand) {
+    EmitValue shape = operand;
+    shape.type = dtype_bytes(operand.type) == 2 ? DTYPE_U16 : DTYPE_U32;
+    EmitValue value = begin(self, shape, "bitcast-convert");
+    text_append(&self->text, "%%v%d)\n", (int)operand.number);
+    return value;
 }
 
 void emit_barrier(Emitter *self, EmitValue **values, int32_t count) {

@@ -26,7 +26,8 @@ typedef struct Emitter {
     const char
         *kernel; /* "attention_forward", ...: instructions belong to this fused kernel; NULL: to none */
     int32_t kernel_count;
-    bool is_open; /* the last line has no name yet */
+    bool is_open;     /* the last line has no name yet */
+    bool is_separate; /* each instruction is a kernel of its own */
 } Emitter;
 
 /* Dimensions of a product, as in HLO's dot; lists end at the counts. */
@@ -37,6 +38,8 @@ typedef struct EmitDot {
 
 /* Begins a fused kernel: instructions up to emit_end_kernel() are named "fused/KIND/NUMBER". */
 void emit_begin_kernel(Emitter *self, const char *kind);
+/* Begins instructions that are a kernel each, up to emit_end_kernel(). */
+void emit_begin_separate_kernels(Emitter *self);
 void emit_end_kernel(Emitter *self);
 
 EmitValue emit_shape(Dtype type, int32_t rank, const int64_t *dimensions); /* number 0: a shape alone */
@@ -68,6 +71,8 @@ EmitValue emit_concatenate(Emitter *self, EmitValue left, EmitValue right, int32
 EmitValue emit_gather_rows(Emitter *self, EmitValue table, EmitValue tokens);
 /* The sum of updates [b, s, h] at the rows that tokens [b, s] name, in the shape of `table`. */
 EmitValue emit_scatter_rows(Emitter *self, EmitValue table, EmitValue tokens, EmitValue updates);
+/* The bits of each element as an unsigned integer. */
+EmitValue emit_bits(Emitter *self, EmitValue operand);
 /* Replaces each value by itself behind one barrier. Equal operators before and behind it stay apart. */
 void emit_barrier(Emitter *self, EmitValue **values, int32_t count);
 

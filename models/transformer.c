@@ -5,14 +5,15 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "models/emit.h"
 
 /* ---- weights ---- */
 
 typedef struct Weight {
-    EmitValue value, mean, variance, gradient;
-    int32_t parameter; /* number of `value`; the optimizer's follow */
+    EmitValue value, master, mean, variance, gradient; /* number 0: none */
+    int32_t parameter;                                 /* number of `value`; the optimizer's follow */
 } Weight;
 
 typedef struct Model {
@@ -40,8 +41,12 @@ static int32_t add_weight(Model *self, int64_t rows, int64_t columns, const char
     EmitValue shape =
         rows > 0 ? emit_shape(DTYPE_F32, 2, dimensions) : emit_shape(DTYPE_F32, 1, dimensions + 1);
     weight->parameter = self->emitter.parameter_count;
+    EmitValue own = shape;
+    if (self->shape->has_masters) own.type = self->shape->type;
     snprintf(path, sizeof path, "state['params']%s", name);
-    weight->value = emit_parameter(&self->emitter, shape, path);
+    weight->value = emit_parameter(&self->emitter, own, path);
+    snprintf(path, sizeof path, "state['master']%s", name);
+    if (self->shape->has_masters) weight->master = emit_parameter(&self->emitter, shape, path);
     if (self->shape->optimizer == TRANSFORMER_ADAM) {
         snprintf(path, sizeof path, "state['mean']%s", name);
         weight->mean = emit_parameter(&self->emitter, shape, path);
@@ -53,7 +58,8 @@ static int32_t add_weight(Model *self, int64_t rows, int64_t columns, const char
 
 static void add_gradient(Model *self, int32_t number, EmitValue gradient) {
     EmitValue *sum = &self->weights[number].gradient;
-    gradient = emit_convert(&self->emitter, gradient, DTYPE_F32);
+    Dtype type = self->shape->gradient_type == DTYPE_INVALID ? DTYPE_F32 : self->shape->gradient_type;
+    gradient = emit_convert(&self->emitter, gradient, type);
     *sum = sum->number ? emit_binary(&self->emitter, "add", *sum, gradient) : gradient;
 }
 
@@ -69,6 +75,17 @@ static EmitValue wide(Model *self, EmitValue value) {
 /* Begins a fused kernel where the framework has one; emit_end_kernel() ends it. */
 static void begin_kernel(Model *self, const char *kind) {
     if (self->shape->fused != TRANSFORMER_FUSES_NOTHING) emit_begin_kernel(&self->emitter, kind);
+}
+
+/* The same for operators of a layer that an eager framework runs as one kernel. */
+static void begin_eager(Model *self) {
+    if (self->shape->is_eager) emit_begin_kernel(&self->emitter, "kernel");
+}
+
+static void begin_norm(Model *self) {
+    const TransformerShape *shape = self->shape;
+    if (!shape->has_plain_norms) begin_kernel(self, "kernel");
+    else if (shape->is_eager) emit_begin_separate_kernels(&self->emitter);
 }
 
 static bool is_flash(const Model *self) {
@@ -120,6 +137,7 @@ static EmitValue linear_backward(Model *self, const Linear *linear, EmitValue dy
 typedef struct Norm {
     int32_t scale, bias; /* bias -1: RMS norm, without a mean */
     EmitValue input, mean, deviation;
+    EmitValue wide, normal; /* kept for the backward pass where norms are not fused */
 } Norm;
 
 static Norm norm_make(Model *self, const char *path) {
@@ -144,7 +162,7 @@ static EmitValue with_rows(Model *self, const char *operation, EmitValue x, Emit
 /* x [b, s, h] and a weight [h]. */
 static EmitValue with_weight(Model *self, const char *operation, EmitValue x, int32_t weight) {
     static const int32_t last[] = {2};
-    EmitValue value = self->weights[weight].value;
+    EmitValue value = wide(self, self->weights[weight].value);
     return emit_binary(&self->emitter, operation, x, emit_broadcast(&self->emitter, value, x, last));
 }
 
@@ -156,12 +174,14 @@ static EmitValue norm_centered(Model *self, const Norm *norm) {
 static EmitValue norm_forward(Model *self, Norm *norm, EmitValue x) {
     Emitter *emitter = &self->emitter;
     norm->input = x;
-    begin_kernel(self, "kernel");
+    begin_norm(self);
     if (norm->bias >= 0) norm->mean = mean_of(self, wide(self, x));
     EmitValue centered = norm_centered(self, norm);
     EmitValue variance = mean_of(self, emit_binary(emitter, "multiply", centered, centered));
     norm->deviation = emit_unary(emitter, "rsqrt", emit_scaled(emitter, "add", variance, 1e-6));
     EmitValue y = with_rows(self, "multiply", centered, norm->deviation);
+    norm->wide = centered;
+    norm->normal = y;
     y = with_weight(self, "multiply", y, norm->scale);
     if (norm->bias >= 0) y = with_weight(self, "add", y, norm->bias);
     y = narrow(self, y);
@@ -172,18 +192,69 @@ static EmitValue norm_forward(Model *self, Norm *norm, EmitValue x) {
 /* dx = r (g - mean(g) - x' mean(g x')) with g = scale dy and the normalised x'; no mean(g) in an RMS norm. */
 static EmitValue norm_backward(Model *self, const Norm *norm, EmitValue dy) {
     Emitter *emitter = &self->emitter;
-    begin_kernel(self, "kernel");
+    begin_norm(self);
     dy = wide(self, dy);
-    EmitValue x = with_rows(self, "multiply", norm_centered(self, norm), norm->deviation);
+    bool is_kept = self->shape->has_plain_norms;
+    EmitValue x =
+        is_kept ? norm->normal : with_rows(self, "multiply", norm_centered(self, norm), norm->deviation);
     EmitValue of_scale = emit_binary(emitter, "multiply", dy, x);
     add_gradient(self, norm->scale, emit_reduce(emitter, "add", of_scale, 2, first_two));
     if (norm->bias >= 0) add_gradient(self, norm->bias, emit_reduce(emitter, "add", dy, 2, first_two));
     EmitValue g = with_weight(self, "multiply", dy, norm->scale);
     EmitValue along = mean_of(self, emit_binary(emitter, "multiply", g, x));
+    if (is_kept) { /* the same in terms of the input in f32, which PyTorch keeps */
+        x = norm->wide;
+        along = emit_binary(emitter, "multiply", along, norm->deviation);
+    }
     EmitValue dx = emit_binary(emitter, "subtract", g, with_rows(self, "multiply", x, along));
     if (norm->bias >= 0) dx = with_rows(self, "subtract", dx, mean_of(self, g));
     dx = narrow(self, with_rows(self, "multiply", dx, norm->deviation));
     emit_end_kernel(emitter);
+    return dx;
+}
+
+/* ---- dropout ---- */
+
+#define DROPOUT_SHARE  0.1
+#define DROPOUT_FACTOR 40503 /* of bits, which are taken modulo 65536 */
+
+typedef struct Dropout {
+    bool is_used;
+    EmitValue is_kept;
+} Dropout;
+
+/* The kept elements of x over their share. */
+static EmitValue dropout_apply(Model *self, const Dropout *dropout, EmitValue x) {
+    Emitter *emitter = &self->emitter;
+    if (!dropout->is_used) return x;
+    EmitValue scaled = emit_scaled(emitter, "multiply", x, 1 / (1 - DROPOUT_SHARE));
+    return emit_select(emitter, dropout->is_kept, scaled, emit_fill(emitter, 0, x));
+}
+
+static EmitValue dropout_forward(Model *self, Dropout *dropout, EmitValue x) {
+    Emitter *emitter = &self->emitter;
+    if (!dropout->is_used) return x;
+    EmitValue bits = emit_bits(emitter, x);
+    EmitValue mixed = emit_scaled(emitter, "multiply", bits, DROPOUT_FACTOR);
+    mixed = emit_scaled(emitter, "and", mixed, 65535);
+    EmitValue least = emit_fill(emitter, floor(65536 * DROPOUT_SHARE), mixed);
+    dropout->is_kept = emit_compare(emitter, "GE", mixed, least);
+    return dropout_apply(self, dropout, x);
+}
+
+/* Adds the kept elements of y to x. */
+static EmitValue dropout_add(Model *self, Dropout *dropout, EmitValue x, EmitValue y) {
+    if (dropout->is_used) begin_kernel(self, "kernel");
+    else begin_eager(self);
+    EmitValue sum = emit_binary(&self->emitter, "add", x, dropout_forward(self, dropout, y));
+    emit_end_kernel(&self->emitter);
+    return sum;
+}
+
+static EmitValue dropout_backward(Model *self, const Dropout *dropout, EmitValue dy) {
+    if (dropout->is_used) begin_kernel(self, "kernel");
+    EmitValue dx = dropout_apply(self, dropout, dy);
+    emit_end_kernel(&self->emitter);
     return dx;
 }
 
@@ -192,7 +263,8 @@ static EmitValue norm_backward(Model *self, const Norm *norm, EmitValue dy) {
 typedef struct Attention {
     Linear query, key, value, output;
     bool is_causal, is_self;
-    EmitValue q, k, v, weights; /* split into heads; after the softmax */
+    Dropout dropout;
+    EmitValue q, k, v, weights, kept; /* split into heads; after the softmax; after dropout */
 } Attention;
 
 static Attention attention_make(Model *self, bool is_causal, bool is_self, const char *path) {
@@ -201,6 +273,7 @@ static Attention attention_make(Model *self, bool is_causal, bool is_self, const
     int64_t size = shape->head_width ? shape->head_width : shape->width / shape->heads;
     int64_t wide_width = shape->heads * size, narrow_width = shape->kv_heads * size;
     Attention attention = {.is_causal = is_causal, .is_self = is_self};
+    attention.dropout.is_used = shape->has_dropout && !is_flash(self);
     char name[96];
     snprintf(name, sizeof name, "%s['query']", path);
     attention.query = linear_make(self, shape->width, wide_width, has_bias, name);
@@ -234,6 +307,7 @@ static EmitValue rotate(Model *self, EmitValue x, double sign) {
     Emitter *emitter = &self->emitter;
     Dtype type = x.type;
     int64_t half = x.dimensions[3] / 2;
+    if (self->shape->is_eager) emit_begin_separate_kernels(emitter);
     const int64_t angles[] = {x.dimensions[1], half};
     EmitValue angle_shape = emit_shape(DTYPE_F32, 2, angles);
     EmitValue positions = emit_iota(emitter, emit_shape(DTYPE_F32, 1, angles), 0);
@@ -252,7 +326,9 @@ static EmitValue rotate(Model *self, EmitValue x, double sign) {
               bs = emit_binary(emitter, "multiply", b, sine);
     EmitValue first = emit_binary(emitter, sign > 0 ? "subtract" : "add", ac, bs);
     EmitValue second = emit_binary(emitter, sign > 0 ? "add" : "subtract", bc, as);
-    return emit_convert(emitter, emit_concatenate(emitter, first, second, 3), type);
+    EmitValue turned = emit_convert(emitter, emit_concatenate(emitter, first, second, 3), type);
+    emit_end_kernel(emitter);
+    return turned;
 }
 
 /* Products of attention on queries of rank 4 or 5 and keys of rank 4; G: groups, R: heads of a group. */
@@ -303,16 +379,31 @@ static void weights_forward(Model *self, Attention *attention) {
     EmitValue powers = emit_unary(emitter, "exponential", scores);
     EmitValue sum = emit_reduce(emitter, "add", powers, 1, last);
     EmitValue weights = emit_binary(emitter, "divide", powers, emit_broadcast(emitter, sum, powers, rows));
-    attention->weights = narrow(self, weights);
+    attention->weights = attention->kept = narrow(self, weights);
     if (!is_flash(self)) emit_end_kernel(emitter);
+    if (!attention->dropout.is_used) return;
+    begin_kernel(self, "kernel");
+    attention->kept = dropout_forward(self, &attention->dropout, attention->weights);
+    emit_end_kernel(emitter);
+}
+
+/* Begins fused attention: KIND, or KIND_1 by the kernels of FlashAttention 1. */
+static void begin_attention(Model *self, const char *kind) {
+    static const char *const first[][2] = {{"causal_forward", "causal_forward_1"},
+                                           {"causal_backward", "causal_backward_1"},
+                                           {"attention_forward", "attention_forward_1"},
+                                           {"attention_backward", "attention_backward_1"}};
+    for (size_t k = 0; k < 4 && self->shape->has_first_flash; k++)
+        if (strcmp(first[k][0], kind) == 0) kind = first[k][1];
+    begin_kernel(self, kind);
 }
 
 /* Means of the values by these weights: [b, t, d]. */
 static EmitValue core_forward(Model *self, Attention *attention) {
     const EmitDot *dot = &mixed_dot[attention->q.rank == 5];
-    if (is_flash(self)) begin_kernel(self, attention->is_causal ? "causal_forward" : "attention_forward");
+    if (is_flash(self)) begin_attention(self, attention->is_causal ? "causal_forward" : "attention_forward");
     weights_forward(self, attention);
-    EmitValue mixed = emit_dot(&self->emitter, attention->weights, attention->v, dot);
+    EmitValue mixed = emit_dot(&self->emitter, attention->kept, attention->v, dot);
     emit_end_kernel(&self->emitter);
     return merge_heads(self, emit_transpose(&self->emitter, mixed, swapped));
 }
@@ -329,10 +420,12 @@ static void core_backward(Model *self, Attention *attention, EmitValue dy, EmitV
         emit_barrier(emitter, kept, 4);
     }
     dy = split_heads(self, dy, shape->heads, shape->kv_heads);
-    if (is_flash(self)) begin_kernel(self, attention->is_causal ? "causal_backward" : "attention_backward");
+    if (is_flash(self))
+        begin_attention(self, attention->is_causal ? "causal_backward" : "attention_backward");
     if (recomputes) weights_forward(self, attention);
     EmitValue dweights = emit_dot(emitter, dy, attention->v, &scores_dot[grouped]);
-    *dv = emit_transpose(emitter, emit_dot(emitter, attention->weights, dy, &keys_dot[grouped]), swapped);
+    *dv = emit_transpose(emitter, emit_dot(emitter, attention->kept, dy, &keys_dot[grouped]), swapped);
+    if (!is_flash(self)) dweights = dropout_backward(self, &attention->dropout, dweights);
     if (!is_flash(self)) begin_kernel(self, "kernel");
     EmitValue weights = wide(self, attention->weights);
     const int32_t last[] = {weights.rank - 1}, rows[] = {0, 1, 2, 3};
@@ -389,6 +482,7 @@ static EmitValue attention_backward(Model *self, Attention *attention, EmitValue
 typedef struct Mlp {
     Linear in, gate, out;
     EmitValue inner, gate_inner; /* before the function */
+    EmitValue silu;              /* of the gate */
 } Mlp;
 
 static Mlp mlp_make(Model *self, const char *path) {
@@ -444,8 +538,12 @@ static EmitValue mlp_forward(Model *self, Mlp *mlp, EmitValue x) {
     mlp->inner = inner = linear_forward(self, &mlp->in, x);
     if (self->shape->family == TRANSFORMER_LLAMA) {
         EmitValue gate = mlp->gate_inner = linear_forward(self, &mlp->gate, x);
+        begin_eager(self);
         gate = emit_binary(emitter, "multiply", gate, emit_unary(emitter, "logistic", gate));
+        mlp->silu = gate;
+        begin_eager(self);
         y = emit_binary(emitter, "multiply", gate, inner);
+        emit_end_kernel(emitter);
     } else if (self->shape->family == TRANSFORMER_T5) {
         y = emit_select(emitter, relu_mask(emitter, inner), inner, emit_fill(emitter, 0, inner));
     } else {
@@ -463,13 +561,19 @@ static EmitValue mlp_backward(Model *self, const Mlp *mlp, EmitValue dy) {
     }
     if (self->shape->family != TRANSFORMER_LLAMA)
         return linear_backward(self, &mlp->in, gelu_backward(emitter, inner, d));
+    begin_eager(self);
     EmitValue gate = mlp->gate_inner, sigmoid = emit_unary(emitter, "logistic", gate);
-    EmitValue silu = emit_binary(emitter, "multiply", gate, sigmoid);
+    EmitValue silu = self->shape->is_eager ? mlp->silu : emit_binary(emitter, "multiply", gate, sigmoid);
+    EmitValue of_inner = emit_binary(emitter, "multiply", d, silu);
+    begin_eager(self);
+    EmitValue of_silu = emit_binary(emitter, "multiply", d, inner);
+    begin_eager(self);
     EmitValue slope = emit_binary(emitter, "subtract", emit_fill(emitter, 1, sigmoid), sigmoid);
     slope = emit_scaled(emitter, "add", emit_binary(emitter, "multiply", gate, slope), 1);
     slope = emit_binary(emitter, "multiply", sigmoid, slope);
-    EmitValue dgate = emit_binary(emitter, "multiply", emit_binary(emitter, "multiply", d, inner), slope);
-    EmitValue dx = linear_backward(self, &mlp->in, emit_binary(emitter, "multiply", d, silu));
+    EmitValue dgate = emit_binary(emitter, "multiply", of_silu, slope);
+    emit_end_kernel(emitter);
+    EmitValue dx = linear_backward(self, &mlp->in, of_inner);
     return emit_binary(emitter, "add", dx, linear_backward(self, &mlp->gate, dgate));
 }
 
@@ -479,12 +583,15 @@ typedef struct Layer {
     Norm attention_norm, cross_norm, mlp_norm;
     Attention attention, cross;
     Mlp mlp;
+    Dropout after_attention, after_cross, after_mlp;
     bool has_cross;
     EmitValue input, memory;
 } Layer;
 
 static Layer layer_make(Model *self, const char *stack, int32_t number, bool is_causal, bool has_cross) {
     Layer layer = {.has_cross = has_cross};
+    layer.after_attention.is_used = layer.after_mlp.is_used = self->shape->has_dropout;
+    layer.after_cross.is_used = self->shape->has_dropout;
     char path[48], name[80];
     snprintf(path, sizeof path, "['%s'][%d]", stack, (int)number);
     bool is_llama = self->shape->family == TRANSFORMER_LLAMA;
@@ -505,48 +612,70 @@ static Layer layer_make(Model *self, const char *stack, int32_t number, bool is_
 }
 
 static EmitValue layer_forward(Model *self, Layer *layer, EmitValue x, EmitValue memory) {
-    Emitter *emitter = &self->emitter;
     layer->input = x;
     layer->memory = memory;
     if (self->shape->family == TRANSFORMER_BERT) {
-        x = emit_binary(emitter, "add", x, attention_forward(self, &layer->attention, x, x));
+        x = dropout_add(self, &layer->after_attention, x, attention_forward(self, &layer->attention, x, x));
         x = norm_forward(self, &layer->attention_norm, x);
-        x = emit_binary(emitter, "add", x, mlp_forward(self, &layer->mlp, x));
+        x = dropout_add(self, &layer->after_mlp, x, mlp_forward(self, &layer->mlp, x));
         return norm_forward(self, &layer->mlp_norm, x);
     }
     EmitValue y = norm_forward(self, &layer->attention_norm, x);
-    x = emit_binary(emitter, "add", x, attention_forward(self, &layer->attention, y, y));
+    x = dropout_add(self, &layer->after_attention, x, attention_forward(self, &layer->attention, y, y));
     if (layer->has_cross) {
         y = norm_forward(self, &layer->cross_norm, x);
-        x = emit_binary(emitter, "add", x, attention_forward(self, &layer->cross, y, memory));
+        x = dropout_add(self, &layer->after_cross, x, attention_forward(self, &layer->cross, y, memory));
     }
     y = norm_forward(self, &layer->mlp_norm, x);
-    return emit_binary(emitter, "add", x, mlp_forward(self, &layer->mlp, y));
+    return dropout_add(self, &layer->after_mlp, x, mlp_forward(self, &layer->mlp, y));
+}
+
+/* Emits the forward pass of the layer again, behind the gradient of its result. Returns the result. */
+static EmitValue layer_recompute(Model *self, Layer *layer, EmitValue *dy) {
+    EmitValue *kept[] = {&layer->input, dy, &layer->memory};
+    emit_barrier(&self->emitter, kept, layer->has_cross ? 3 : 2);
+    return layer_forward(self, layer, layer->input, layer->memory);
+}
+
+/* A framework runs all of the forward pass again. 0 times its result, added to a gradient of the layer, keeps
+ * the last product. */
+static EmitValue keep_result(Model *self, EmitValue gradient, EmitValue y) {
+    if (!y.number || !self->shape->recomputes_all) return gradient;
+    begin_kernel(self, "kernel");
+    gradient = emit_binary(&self->emitter, "add", gradient, emit_scaled(&self->emitter, "multiply", y, 0));
+    emit_end_kernel(&self->emitter);
+    return gradient;
+}
+
+static EmitValue add_gradients(Model *self, EmitValue a, EmitValue b) {
+    begin_eager(self);
+    EmitValue sum = emit_binary(&self->emitter, "add", a, b);
+    emit_end_kernel(&self->emitter);
+    return sum;
 }
 
 /* Returns the gradient of the layer's input; that of the memory is added to *dmemory. */
 static EmitValue layer_backward(Model *self, Layer *layer, EmitValue dy, EmitValue *dmemory) {
-    Emitter *emitter = &self->emitter;
-    if (self->shape->recompute == TRANSFORMER_RECOMPUTE_FULL) {
-        EmitValue *kept[] = {&layer->input, &dy, &layer->memory};
-        emit_barrier(emitter, kept, layer->has_cross ? 3 : 2);
-        layer_forward(self, layer, layer->input, layer->memory);
-    }
-    EmitValue d;
+    EmitValue d, y = {0};
+    if (self->shape->recompute == TRANSFORMER_RECOMPUTE_FULL) y = layer_recompute(self, layer, &dy);
     if (self->shape->family == TRANSFORMER_BERT) {
         d = norm_backward(self, &layer->mlp_norm, dy);
-        d = emit_binary(emitter, "add", d, mlp_backward(self, &layer->mlp, d));
+        dy = dropout_backward(self, &layer->after_mlp, d);
+        d = add_gradients(self, d, keep_result(self, mlp_backward(self, &layer->mlp, dy), y));
         d = norm_backward(self, &layer->attention_norm, d);
-        return emit_binary(emitter, "add", d, attention_backward(self, &layer->attention, d, dmemory));
+        dy = dropout_backward(self, &layer->after_attention, d);
+        return add_gradients(self, d, attention_backward(self, &layer->attention, dy, dmemory));
     }
-    d = norm_backward(self, &layer->mlp_norm, mlp_backward(self, &layer->mlp, dy));
-    dy = emit_binary(emitter, "add", dy, d);
+    d = mlp_backward(self, &layer->mlp, dropout_backward(self, &layer->after_mlp, dy));
+    d = keep_result(self, d, y);
+    dy = add_gradients(self, dy, norm_backward(self, &layer->mlp_norm, d));
     if (layer->has_cross) {
-        d = attention_backward(self, &layer->cross, dy, dmemory);
-        dy = emit_binary(emitter, "add", dy, norm_backward(self, &layer->cross_norm, d));
+        d = attention_backward(self, &layer->cross, dropout_backward(self, &layer->after_cross, dy), dmemory);
+        dy = add_gradients(self, dy, norm_backward(self, &layer->cross_norm, d));
     }
-    d = attention_backward(self, &layer->attention, dy, dmemory);
-    return emit_binary(emitter, "add", dy, norm_backward(self, &layer->attention_norm, d));
+    d = dropout_backward(self, &layer->after_attention, dy);
+    d = attention_backward(self, &layer->attention, d, dmemory);
+    return add_gradients(self, dy, norm_backward(self, &layer->attention_norm, d));
 }
 
 /* ---- tables and loss ---- */
@@ -574,6 +703,7 @@ static void embedding_backward(Model *self, const Embedding *embedding, EmitValu
     if (embedding->positions >= 0)
         add_gradient(self, embedding->positions, emit_reduce(emitter, "add", dy, 1, batch));
     EmitValue table = self->weights[embedding->table].value;
+    table.type = DTYPE_F32;
     add_gradient(self, embedding->table, emit_scatter_rows(emitter, table, embedding->tokens, dy));
 }
 
@@ -638,8 +768,10 @@ static void optimize(Model *self, EmitValue *results, int32_t *aliases, int32_t 
     }
     for (int32_t k = 0; k < self->weight_count; k++) {
         const Weight *weight = &self->weights[k];
-        EmitValue g = weight->gradient, change;
-        int32_t first = (*count)++;
+        EmitValue g = wide(self, weight->gradient), change;
+        bool has_master = weight->master.number;
+        int32_t first = *count, parameter = weight->parameter;
+        *count += 1 + has_master;
         if (is_adam) {
             EmitValue mean = emit_scaled(emitter, "multiply", weight->mean, 0.9);
             mean = emit_binary(emitter, "add", mean, emit_scaled(emitter, "multiply", g, 1 - 0.9));
@@ -650,15 +782,20 @@ static void optimize(Model *self, EmitValue *results, int32_t *aliases, int32_t 
             EmitValue below = emit_scaled(emitter, "add", emit_unary(emitter, "sqrt", variance), 1e-6);
             change = emit_binary(emitter, "multiply", mean, fill_like(emitter, rate, mean));
             change = emit_binary(emitter, "divide", change, below);
-            aliases[*count] = weight->parameter + 1;
+            aliases[*count] = parameter + 1 + has_master;
             results[(*count)++] = mean;
-            aliases[*count] = weight->parameter + 2;
+            aliases[*count] = parameter + 2 + has_master;
             results[(*count)++] = variance;
         } else {
             change = emit_scaled(emitter, "multiply", g, learning_rate);
         }
-        results[first] = emit_binary(emitter, "subtract", weight->value, change);
-        aliases[first] = weight->parameter;
+        EmitValue next =
+            emit_binary(emitter, "subtract", has_master ? weight->master : weight->value, change);
+        results[first] = emit_convert(emitter, next, weight->value.type);
+        aliases[first] = parameter;
+        if (!has_master) continue;
+        results[first + 1] = next;
+        aliases[first + 1] = parameter + 1;
     }
 }
 
@@ -778,8 +915,8 @@ AmStatus transformer_module(IrModule **module, const TransformerShape *shape, Am
         self.count = emit_parameter(&self.emitter, emit_shape(DTYPE_S32, 0, NULL), "state['count']");
     EmitValue value = {0};
     if (layers) value = is_t5 ? emit_t5(&self, layers) : emit_decoder(&self, layers);
-    EmitValue *results = ARENA_ARRAY(&self.arena, EmitValue, 3 * self.weight_count + 2);
-    int32_t *aliases = ARENA_ARRAY(&self.arena, int32_t, 3 * self.weight_count + 2), count = 0;
+    EmitValue *results = ARENA_ARRAY(&self.arena, EmitValue, 4 * self.weight_count + 2);
+    int32_t *aliases = ARENA_ARRAY(&self.arena, int32_t, 4 * self.weight_count + 2), count = 0;
     if (self.arena.failed) {
         status = am_fail_memory(error, (int64_t)self.arena.used);
         goto fail;

@@ -8,6 +8,9 @@
  *   llama   llama.py: rotary positions, grouped keys and values, RMS norms, gated MLP
  *   t5      t5.py: encoder and decoder of `layers` each, no biases in attention, relu
  *
+ * Dropout keeps 9 of 10 elements, by a hash of their bits. The forward pass keeps one byte an element for the
+ * backward pass.
+ *
  * Weights and the state of the optimizer are f32. Products, activations and the residual stream have
  * `type`; norms, softmax and loss are f32. Layers are unrolled, each with weights of its own. The backward
  * pass computes norms and activation functions again from their inputs, as fused kernels do.
@@ -55,6 +58,14 @@ typedef struct TransformerShape {
     TransformerOptimizer optimizer;
     TransformerRecompute recompute;
     TransformerFused fused;
+    /* What a framework does beside that; false or DTYPE_INVALID: not. */
+    bool has_plain_norms; /* norms are not fused, whatever `fused` says */
+    bool has_first_flash; /* fused attention has the kernels of FlashAttention 1 */
+    bool is_eager;        /* other element-wise operators of a layer are a kernel each */
+    bool has_dropout;     /* of attention weights (not in fused attention) and of both blocks' results */
+    bool recomputes_all;  /* full recomputation includes the last product of a layer, which nothing reads */
+    bool has_masters;     /* weights have `type`; the optimizer keeps f32 ones beside its state */
+    Dtype gradient_type;  /* of gradients until the optimizer; DTYPE_INVALID: f32 */
 } TransformerShape;
 
 #define TRANSFORMER_MOST_LAYERS 1024

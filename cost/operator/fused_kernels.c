@@ -24,7 +24,11 @@ static FusedKind kind_of_name(const char *name, int32_t *number) {
                  {"fused/attention_forward/", FUSED_FORWARD},
                  {"fused/causal_forward/", FUSED_FORWARD_CAUSAL},
                  {"fused/attention_backward/", FUSED_BACKWARD},
-                 {"fused/causal_backward/", FUSED_BACKWARD_CAUSAL}};
+                 {"fused/causal_backward/", FUSED_BACKWARD_CAUSAL},
+                 {"fused/attention_forward_1/", FUSED_FIRST_FORWARD},
+                 {"fused/causal_forward_1/", FUSED_FIRST_FORWARD_CAUSAL},
+                 {"fused/attention_backward_1/", FUSED_FIRST_BACKWARD},
+                 {"fused/causal_backward_1/", FUSED_FIRST_BACKWARD_CAUSAL}};
     if (strncmp(name, "fused/", strlen("fused/")) != 0) return FUSED_NONE;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         size_t length = strlen(kinds[k].prefix);

@@ -16,7 +16,12 @@ typedef enum FusedKind {
     FUSED_FORWARD,        /* "fused/attention_forward/12" */
     FUSED_FORWARD_CAUSAL, /* "fused/causal_forward/12" */
     FUSED_BACKWARD,       /* "fused/attention_backward/12" */
-    FUSED_BACKWARD_CAUSAL /* "fused/causal_backward/12" */
+    FUSED_BACKWARD_CAUSAL, /* "fused/causal_backward/12" */
+    /* by the kernels of FlashAttention 1, "fused/attention_forward_1/12" and so on */
+    FUSED_FIRST_FORWARD,
+    FUSED_FIRST_FORWARD_CAUSAL,
+    FUSED_FIRST_BACKWARD,
+    FUSED_FIRST_BACKWARD_CAUSAL
 } FusedKind;
 
 /* A step as part of a kernel. */

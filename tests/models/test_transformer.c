@@ -67,21 +67,19 @@ static void check_equal(const char *model, const TransformerShape *shape) {
 
 static void test_gpt(void **state) {
     (void)state;
-    TransformerShape shape = {TRANSFORMER_GPT,
-                              12,
-                              768,
-                              12,
-                              12,
-                              0,
-                              3072,
-                              50257,
-                              1024,
-                              0,
-                              64,
-                              DTYPE_BF16,
-                              TRANSFORMER_ADAM,
-                              TRANSFORMER_RECOMPUTE_NONE,
-                              TRANSFORMER_FUSES_NOTHING};
+    TransformerShape shape = {.family = TRANSFORMER_GPT,
+                              .layers = 12,
+                              .width = 768,
+                              .heads = 12,
+                              .kv_heads = 12,
+                              .ffn = 3072,
+                              .vocabulary = 50257,
+                              .sequence = 1024,
+                              .batch = 64,
+                              .type = DTYPE_BF16,
+                              .optimizer = TRANSFORMER_ADAM,
+                              .recompute = TRANSFORMER_RECOMPUTE_NONE,
+                              .fused = TRANSFORMER_FUSES_NOTHING};
     check_equal("gpt2_bf16", &shape);
     shape.type = DTYPE_F32;
     check_equal("gpt2", &shape);
@@ -89,99 +87,93 @@ static void test_gpt(void **state) {
 
 static void test_bert(void **state) {
     (void)state;
-    const TransformerShape shape = {TRANSFORMER_BERT,
-                                    48,
-                                    1024,
-                                    16,
-                                    16,
-                                    0,
-                                    4096,
-                                    30522,
-                                    128,
-                                    0,
-                                    64,
-                                    DTYPE_F32,
-                                    TRANSFORMER_ADAM,
-                                    TRANSFORMER_RECOMPUTE_NONE,
-                                    TRANSFORMER_FUSES_NOTHING};
+    const TransformerShape shape = {.family = TRANSFORMER_BERT,
+                                    .layers = 48,
+                                    .width = 1024,
+                                    .heads = 16,
+                                    .kv_heads = 16,
+                                    .ffn = 4096,
+                                    .vocabulary = 30522,
+                                    .sequence = 128,
+                                    .batch = 64,
+                                    .type = DTYPE_F32,
+                                    .optimizer = TRANSFORMER_ADAM,
+                                    .recompute = TRANSFORMER_RECOMPUTE_NONE,
+                                    .fused = TRANSFORMER_FUSES_NOTHING};
     check_equal("bert48", &shape);
 }
 
 /* With grouped keys, rotary positions and recomputed layers. */
 static void test_llama(void **state) {
     (void)state;
-    const TransformerShape shape = {TRANSFORMER_LLAMA,
-                                    32,
-                                    4096,
-                                    32,
-                                    8,
-                                    0,
-                                    14336,
-                                    128256,
-                                    8192,
-                                    0,
-                                    8,
-                                    DTYPE_BF16,
-                                    TRANSFORMER_ADAM,
-                                    TRANSFORMER_RECOMPUTE_FULL,
-                                    TRANSFORMER_FUSES_NOTHING};
+    const TransformerShape shape = {.family = TRANSFORMER_LLAMA,
+                                    .layers = 32,
+                                    .width = 4096,
+                                    .heads = 32,
+                                    .kv_heads = 8,
+                                    .ffn = 14336,
+                                    .vocabulary = 128256,
+                                    .sequence = 8192,
+                                    .batch = 8,
+                                    .type = DTYPE_BF16,
+                                    .optimizer = TRANSFORMER_ADAM,
+                                    .recompute = TRANSFORMER_RECOMPUTE_FULL,
+                                    .fused = TRANSFORMER_FUSES_NOTHING};
     check_equal("llama3_8b", &shape);
 }
 
 static void test_t5(void **state) {
     (void)state;
-    TransformerShape shape = {TRANSFORMER_T5,
-                              6,
-                              512,
-                              8,
-                              8,
-                              64,
-                              2048,
-                              32128,
-                              128,
-                              64,
-                              64,
-                              DTYPE_F32,
-                              TRANSFORMER_ADAM,
-                              TRANSFORMER_RECOMPUTE_NONE,
-                              TRANSFORMER_FUSES_NOTHING};
+    TransformerShape shape = {.family = TRANSFORMER_T5,
+                              .layers = 6,
+                              .width = 512,
+                              .heads = 8,
+                              .kv_heads = 8,
+                              .head_width = 64,
+                              .ffn = 2048,
+                              .vocabulary = 32128,
+                              .sequence = 128,
+                              .target_sequence = 64,
+                              .batch = 64,
+                              .type = DTYPE_F32,
+                              .optimizer = TRANSFORMER_ADAM,
+                              .recompute = TRANSFORMER_RECOMPUTE_NONE,
+                              .fused = TRANSFORMER_FUSES_NOTHING};
     check_equal("t5_paper_6", &shape);
-    shape = (TransformerShape){TRANSFORMER_T5,
-                               24,
-                               1024,
-                               128,
-                               128,
-                               128,
-                               65536,
-                               32100,
-                               128,
-                               64,
-                               64,
-                               DTYPE_F32,
-                               TRANSFORMER_SGD,
-                               TRANSFORMER_RECOMPUTE_NONE,
-                               TRANSFORMER_FUSES_NOTHING};
+    shape = (TransformerShape){.family = TRANSFORMER_T5,
+                               .layers = 24,
+                               .width = 1024,
+                               .heads = 128,
+                               .kv_heads = 128,
+                               .head_width = 128,
+                               .ffn = 65536,
+                               .vocabulary = 32100,
+                               .sequence = 128,
+                               .target_sequence = 64,
+                               .batch = 64,
+                               .type = DTYPE_F32,
+                               .optimizer = TRANSFORMER_SGD,
+                               .recompute = TRANSFORMER_RECOMPUTE_NONE,
+                               .fused = TRANSFORMER_FUSES_NOTHING};
     check_equal("t5_paper_24_11b", &shape);
 }
 
 /* Selective recomputation repeats the first product of the attention and its means; full, the whole layer. */
 static void test_recomputed(void **state) {
     (void)state;
-    TransformerShape shape = {TRANSFORMER_GPT,
-                              3,
-                              64,
-                              4,
-                              4,
-                              0,
-                              256,
-                              512,
-                              32,
-                              0,
-                              8,
-                              DTYPE_F16,
-                              TRANSFORMER_ADAM,
-                              TRANSFORMER_RECOMPUTE_NONE,
-                              TRANSFORMER_FUSES_NOTHING};
+    TransformerShape shape = {.family = TRANSFORMER_GPT,
+                              .layers = 3,
+                              .width = 64,
+                              .heads = 4,
+                              .kv_heads = 4,
+                              .ffn = 256,
+                              .vocabulary = 512,
+                              .sequence = 32,
+                              .batch = 8,
+                              .type = DTYPE_F16,
+                              .optimizer = TRANSFORMER_ADAM,
+                              .recompute = TRANSFORMER_RECOMPUTE_NONE,
+                              .fused = TRANSFORMER_FUSES_NOTHING};
     double tokens = 8 * 32, core = 3 * 2 * 2 * tokens * 32 * 64, linear = 3 * 2 * tokens * (4 + 8) * 64 * 64;
     Counts none = count_built(&shape);
     shape.recompute = TRANSFORMER_RECOMPUTE_SELECTIVE;
@@ -206,21 +198,19 @@ static void check_refused(TransformerShape shape, const char *word) {
 
 static void test_refused(void **state) {
     (void)state;
-    const TransformerShape good = {TRANSFORMER_LLAMA,
-                                   2,
-                                   64,
-                                   4,
-                                   2,
-                                   0,
-                                   256,
-                                   512,
-                                   32,
-                                   0,
-                                   8,
-                                   DTYPE_F16,
-                                   TRANSFORMER_ADAM,
-                                   TRANSFORMER_RECOMPUTE_NONE,
-                                   TRANSFORMER_FUSES_NOTHING};
+    const TransformerShape good = {.family = TRANSFORMER_LLAMA,
+                                   .layers = 2,
+                                   .width = 64,
+                                   .heads = 4,
+                                   .kv_heads = 2,
+                                   .ffn = 256,
+                                   .vocabulary = 512,
+                                   .sequence = 32,
+                                   .batch = 8,
+                                   .type = DTYPE_F16,
+                                   .optimizer = TRANSFORMER_ADAM,
+                                   .recompute = TRANSFORMER_RECOMPUTE_NONE,
+                                   .fused = TRANSFORMER_FUSES_NOTHING};
     TransformerShape shape = good;
     shape.layers = 0;
     check_refused(shape, "layers");
