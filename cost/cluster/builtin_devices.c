@@ -7,6 +7,7 @@
  *     MI300X, MI355X           AMD Instinct data sheets
  *     TPU-v5e, -v5p, -v6e      Google Cloud TPU documentation
  *     Trainium2                AWS Neuron documentation
+ *     A800, H800, H20          as A100, H100 and H200 with slower links or products
  *     all others               NVIDIA data sheets of the same name
  *
  * A TPU computes f32 products in six bf16 passes at the highest precision, which is the rate f32 here.
@@ -86,6 +87,10 @@ static const DeviceRow devices[] = {
      &gpu_memory},
     {"A100-80GB", "nvlink-a100", 80 * GIB, 2039e9, 19.5e12, 312e12, 312e12, 0, 4e-6, &ampere_dot, NULL,
      &gpu_memory},
+    {"A800-40GB", "nvlink-a800", 40 * GIB, 1555e9, 19.5e12, 312e12, 312e12, 0, 4e-6, &ampere_dot, NULL,
+     &gpu_memory},
+    {"A800-80GB", "nvlink-a800", 80 * GIB, 2039e9, 19.5e12, 312e12, 312e12, 0, 4e-6, &ampere_dot, NULL,
+     &gpu_memory},
     {"A100-PCIe-40GB", "pcie-4", 40 * GIB, 1555e9, 19.5e12, 312e12, 312e12, 0, 4e-6, &ampere_dot, NULL,
      &gpu_memory},
     {"A100-PCIe-80GB", "pcie-4", 80 * GIB, 1935e9, 19.5e12, 312e12, 312e12, 0, 4e-6, &ampere_dot, NULL,
@@ -96,6 +101,12 @@ static const DeviceRow devices[] = {
     {"RTX-4090", "pcie-4", 24 * GIB, 1008e9, 82.6e12, 165.2e12, 165.2e12, 330.3e12, 4e-6, &ampere_dot, NULL,
      &gpu_memory},
     {"H100-80GB", "nvlink-h100", 80 * GIB, 3350e9, 67e12, 990e12, 990e12, 1979e12, 4e-6, &hopper_dot, NULL,
+     &gpu_memory},
+    {"H800-80GB", "nvlink-h800", 80 * GIB, 3350e9, 67e12, 990e12, 990e12, 1979e12, 4e-6, &hopper_dot, NULL,
+     &gpu_memory},
+    {"H20-96GB", "nvlink-h100", 96 * GB, 4000e9, 44e12, 148e12, 148e12, 296e12, 4e-6, &hopper_dot, NULL,
+     &gpu_memory},
+    {"GH200-96GB", "nvlink-h100", 96 * GB, 4000e9, 67e12, 990e12, 990e12, 1979e12, 4e-6, &hopper_dot, NULL,
      &gpu_memory},
     {"H100-PCIe-80GB", "pcie-5", 80 * GIB, 2000e9, 51e12, 756e12, 756e12, 1513e12, 4e-6, &hopper_dot, NULL,
      &gpu_memory},
@@ -126,20 +137,10 @@ static const DeviceRow devices[] = {
 static const struct {
     const char *type, *device;
 } measured_types[] = {
-    {"V100-32GB", "V100"},
-    {"V100-16GB", "V100"},
-    {"A100-PCIe-40GB", "A100"},
-    {"A100-PCIe-80GB", "A100"},
-    {"A100-40GB", "A100"},
-    {"A100-80GB", "A100"},
-    {"A10", "A100"},
-    {"A40", "A100"},
-    {"RTX-3090", "A100"},
-    {"L4", "A100"},
-    {"L40S", "A100"},
-    {"RTX-4090", "A100"},
-    {"B200", "B200"},
-    {"GB200", "B200"},
+    {"V100-32GB", "V100"}, {"V100-16GB", "V100"}, {"A100-PCIe-40GB", "A100"}, {"A100-PCIe-80GB", "A100"},
+    {"A100-40GB", "A100"}, {"A100-80GB", "A100"}, {"A800-40GB", "A100"},      {"A800-80GB", "A100"},
+    {"A10", "A100"},       {"A40", "A100"},       {"RTX-3090", "A100"},       {"L4", "A100"},
+    {"L40S", "A100"},      {"RTX-4090", "A100"},  {"B200", "B200"},           {"GB200", "B200"},
     {"GB300", "B200"},
 };
 
@@ -150,7 +151,19 @@ static const DeviceAlias aliases[] = {
     {"A100", "A100-80GB"},
     {"A100-PCIe", "A100-PCIe-80GB"},
     {"H100", "H100-80GB"},
+    {"A100-SXM-80GB", "A100-80GB"},
+    {"A100-SXM4-80GB", "A100-80GB"},
+    {"A100-SXM-40GB", "A100-40GB"},
+    {"A100-SXM4-40GB", "A100-40GB"},
+    {"V100-SXM2-16GB", "V100-16GB"},
+    {"V100-SXM2-32GB", "V100-32GB"},
+    {"A800", "A800-80GB"},
     {"H100-SXM", "H100-80GB"},
+    {"H100-SXM-80GB", "H100-80GB"},
+    {"H100-SXM5-80GB", "H100-80GB"},
+    {"H800", "H800-80GB"},
+    {"H20", "H20-96GB"},
+    {"GH200", "GH200-96GB"},
     {"H100-PCIe", "H100-PCIe-80GB"},
     {"H200-141GB", "H200"},
     {"L4-24GB", "L4"},
@@ -178,7 +191,9 @@ static const LinkRow links[] = {
     {"nvlink-v100-pair", 23.7e9, 4e-6, &fast_link}, /* of six, to other V100 of a DGX-1 */
     {"nvlink-p100", 72e9, 4e-6, &fast_link},
     {"nvlink-a100", 240e9, 4e-6, &fast_link},
+    {"nvlink-a800", 160e9, 4e-6, &fast_link}, /* 400 of 600 GB/s on the wire */
     {"nvlink-h100", 371e9, 4e-6, &fast_link},
+    {"nvlink-h800", 165e9, 4e-6, &fast_link}, /* 400 of 900 GB/s on the wire */
     {"nvlink-b200", 742e9, 4e-6, &fast_link},
     {"xgmi-mi300x", 64e9, 4e-6, &fast_link},   /* of seven, to each other device of a server */
     {"xgmi-mi355x", 76.8e9, 4e-6, &fast_link}, /* as above */

@@ -148,8 +148,7 @@ AmStatus stage_costs_lower(StageCosts *self, Arena *arena, const PlanRanks *rank
 }
 
 /* The host enqueues kernels ahead of the device. Steps [first, end) of one program take as long as the
- * device, or as the host where that is longer; the last operator waits for it. A sum over devices is not
- * counted: its rounding to 16 bits is a kernel, and both are one operator of a framework. */
+ * device, or as the host where that is longer; the last operator waits for it. A collective is a kernel, too. */
 static void wait_for_host(Ticks *ticks, const StageCosts *self, const ProgramEvents *events,
                           const ClusterDeviceType *type, int32_t first, int32_t end) {
     double host = 0;
@@ -157,7 +156,10 @@ static void wait_for_host(Ticks *ticks, const StageCosts *self, const ProgramEve
     int32_t last = -1;
     for (int32_t s = first; s < end; s++) {
         int32_t work = events->work_of[s];
-        if (work == EVENT_COLLECTIVE) device += self->collectives[s][0];
+        if (work == EVENT_COLLECTIVE) {
+            host += events->steps[s].times * type->host_kernel_seconds;
+            device += self->collectives[s][0];
+        }
         if (work >= 0 && events->works[work].is_run) {
             host += events->works[work].is_continued ? 0 : events->steps[s].times * type->host_kernel_seconds;
             device += ticks[s];
