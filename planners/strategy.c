@@ -8,7 +8,6 @@
 #include "planners/baselines/baseline.h"
 #include "planners/baselines/even_pipeline.h"
 #include "planners/baselines/layer_path.h"
-#include "propagation/plan/storage_roles.h"
 #include "propagation/stages/stages.h"
 
 /* ---- cuts between layers ---- */
@@ -54,8 +53,8 @@ static int32_t layers_before(int32_t layers, int32_t parts, int32_t part) {
 }
 
 /* The beginnings of parts of equal numbers of layers: cuts[p] is the first instruction of part p, and the
- * last one the end of the entry. AM_ERROR_INFEASIBLE: there are fewer layers than parts, or no cut between
- * two of them. */
+ * last one the end of the entry. The first and the last part may be the tables alone. AM_ERROR_INFEASIBLE:
+ * there are too few layers, or no cut between two of them. */
 static AmStatus strategy_cuts(int32_t *cuts, const PlanContext *whole, int32_t parts, AmError *error) {
     Arena scratch = {0};
     PipelineWork work;
@@ -64,7 +63,7 @@ static AmStatus strategy_cuts(int32_t *cuts, const PlanContext *whole, int32_t p
     AmStatus status;
     TRY_OR_FAIL(even_pipeline_work(&work, &scratch, whole, error));
     TRY_OR_FAIL(find_layers(&layers, &count, &scratch, whole, error));
-    if (count < parts) {
+    if (count + 2 < parts) {
         status = am_fail(error, AM_ERROR_INFEASIBLE, "", "%d layers cannot be cut into %d parts", (int)count,
                          (int)parts);
         goto fail;
@@ -73,7 +72,9 @@ static AmStatus strategy_cuts(int32_t *cuts, const PlanContext *whole, int32_t p
     cuts[parts] = work.count;
     for (int32_t p = 1; p < parts; p++) {
         int32_t layer = layers_before(count, parts, p), best = -1;
-        for (int32_t i = layers[layer - 1].last + 1; i <= layers[layer].first; i++)
+        int32_t first = layer > 0 ? layers[layer - 1].last + 1 : 1;
+        int32_t last = layer < count ? layers[layer].first : work.count - 1;
+        for (int32_t i = first > cuts[p - 1] ? first : cuts[p - 1] + 1; i <= last; i++)
             if (work.is_cut[i] && (best < 0 || work.crossing[i] < work.crossing[best])) best = i;
         if (best < 0) {
             status = am_fail(error, AM_ERROR_INFEASIBLE, "", "no cut between layers %d and %d",
@@ -89,39 +90,17 @@ fail:
 
 /* ---- the plan ---- */
 
-/* Shards f32 weights over the first axis as optimizer state. Each device gathers their 16-bit copies once a
- * step, before the loops over micro-batches that read them. */
-static AmStatus shard_masters(PlanStage *stage, Arena *arena, const PlanContext *context, AmError *error) {
-    const Rules *rules = context->rules;
-    PlanList *list = &stage->lists[0];
-    list->entries[list->count++] = (PlanEntry){.class_index = PLAN_ANY_CLASS, .kind = PLAN_WEIGHTS};
-    stage->keeps_gathered = true;
-    int32_t capacity = 0;
-    bool *is_named = ARENA_ARRAY(arena, bool, rules->count);
-    if (!is_named) return am_fail_memory(error, rules->count);
-    for (int32_t k = 0; k < rules->loop_count; k++)
-        for (int32_t l = 0; l < rules->loops[k].leaf_count; l++) {
-            const LoopLeaf *leaf = &rules->loops[k].leaves[l];
-            bool is_weight = context->choices->storage->role[leaf->initial] == STORAGE_WEIGHT;
-            if (!leaf->is_invariant || leaf->in_body < 0 || !is_weight || is_named[leaf->initial]) continue;
-            is_named[leaf->initial] = true;
-            ARENA_RESERVE(arena, stage->reshard, stage->reshard_count, capacity);
-            if (!stage->reshard) return am_fail_memory(error, capacity);
-            stage->reshard[stage->reshard_count++] = (PlanReshard){leaf->initial, PLAN_BEFORE};
-        }
-    return AM_OK;
-}
-
-/* The lists of a mesh data x tensor of devices 0, 1, ... */
+/* The lists of a mesh data x context x tensor of devices 0, 1, ... */
 static AmStatus make_stage(PlanStage *stage, Arena *arena, const PlanContext *context, const Cluster *cluster,
                            const Strategy *strategy, double memory_fraction, AmError *error) {
     const ProblemSettings settings = {
         .space = SPACE_AUTO, .memory_fraction = memory_fraction, .budget = {.limit = 1}};
-    int32_t count = strategy->data * strategy->tensor;
-    const Mesh mesh = {
-        .axis_count = 2,
-        .axes = {{.name = "data", .size = strategy->data}, {.name = "model", .size = strategy->tensor}},
-        .device_count = count};
+    int32_t context_ways = strategy->context > 1 ? strategy->context : 1;
+    int32_t count = strategy->data * context_ways * strategy->tensor, model = context_ways > 1 ? 2 : 1;
+    Mesh mesh = {
+        .axis_count = model + 1, .axes = {{.name = "data", .size = strategy->data}}, .device_count = count};
+    if (model > 1) mesh.axes[1] = (MeshAxis){.name = "context", .size = context_ways};
+    mesh.axes[model] = (MeshAxis){.name = "model", .size = strategy->tensor};
     Problem *problem = NULL;
     AxisPlan lists = {0};
     bool found = true;
@@ -130,15 +109,20 @@ static AmStatus make_stage(PlanStage *stage, Arena *arena, const PlanContext *co
     for (int32_t d = 0; d < count; d++) devices[d] = d;
     AmStatus status;
     TRY_OR_FAIL(problem_create(&problem, context, cluster, &mesh, devices, &settings, error));
-    if (strategy->tensor > 1) TRY_OR_FAIL(baseline_megatron(problem, 1, &lists, &found, error));
+    if (strategy->tensor > 1) TRY_OR_FAIL(baseline_megatron(problem, model, &lists, &found, error));
     if (!found) {
         status = am_fail(error, AM_ERROR_INFEASIBLE, "",
                          "no weights can be split %d ways by the strict rules", (int)strategy->tensor);
         goto fail;
     }
-    if (strategy->tensor > 1 && strategy->splits_sequence && !baseline_sequence(problem, 1, &lists)) {
+    if (strategy->tensor > 1 && strategy->splits_sequence && !baseline_sequence(problem, model, &lists)) {
         status = am_fail(error, AM_ERROR_INFEASIBLE, "", "no sequence can be split %d ways",
                          (int)strategy->tensor);
+        goto fail;
+    }
+    if (context_ways > 1 && !baseline_sequence(problem, 1, &lists)) {
+        status =
+            am_fail(error, AM_ERROR_INFEASIBLE, "", "no sequence can be split %d ways", (int)context_ways);
         goto fail;
     }
     if (strategy->data > 1 && !baseline_batch(problem, 0, &lists)) {
@@ -148,9 +132,8 @@ static AmStatus make_stage(PlanStage *stage, Arena *arena, const PlanContext *co
     }
     if (strategy->data > 1) lists.storage[0] = (uint8_t)strategy->zero;
     problem_stage(problem, &lists, arena, stage);
+    stage->rounds_parts = strategy->rounds_parts;
     if (arena->failed) status = am_fail_memory(error, count);
-    bool shards_masters = strategy->has_narrow_copies && lists.storage[0] > 0 && lists.storage[0] < 3;
-    if (status == AM_OK && shards_masters) status = shard_masters(stage, arena, context, error);
 fail:
     problem_free(problem);
     return status;

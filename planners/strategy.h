@@ -1,9 +1,9 @@
 /* A given strategy as a plan, without a search.
  *
  * Stages have equal numbers of layers, as in Megatron-LM: where the layers do not divide, the first and the
- * last parts have one less. Each stage is a mesh data x tensor with the tensor axis innermost. The batch is
- * split over the first axis, Megatron-LM's classes (baseline.h) over the second, and the sequence over the
- * second where activations are split by it. ZeRO's level applies to the first axis.
+ * last parts have one less. Each stage is a mesh data x context x tensor with the tensor axis innermost. The
+ * batch is split over the first axis, Megatron-LM's classes (baseline.h) over the second, and the sequence
+ * over the second where activations are split by it. ZeRO's level applies to the first axis.
  */
 #ifndef PLANNERS_STRATEGY_H
 #define PLANNERS_STRATEGY_H
@@ -14,13 +14,14 @@
 
 typedef struct Strategy {
     int32_t data, tensor, stages;
+    int32_t
+        context; /* devices that share a sequence in every operator, with keys and values gathered; 0 as 1 */
     int32_t chunks; /* of each stage; 1 but for interleaved_1f1b */
     int32_t micro_batches;
     ScheduleKind schedule; /* of several stages */
     int32_t zero;          /* 0 to 3 */
     bool splits_sequence;
-    bool has_narrow_copies; /* products use 16-bit copies of f32 weights, which are then optimizer state: ZeRO
-                               shards them from level 1 on, and every device keeps the copies for the step */
+    bool rounds_parts;      /* sums over devices are in the type of products */
 } Strategy;
 
 /* The rewriting of the module that the strategy needs. */

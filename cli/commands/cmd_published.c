@@ -13,6 +13,10 @@
 
 #define GIB 1073741824.0
 
+/* Of a device's memory, beside the context of CUDA and what a framework does not return: runs were fitted to
+ * their devices, so that the reserve of a search is too large. */
+#define USABLE_MEMORY 0.975
+
 static const char *failure_of(const PublishedRow *row) {
     return row->outcome == PUBLISHED_NO_STRATEGY ? "no strategy is given" : row->error.text;
 }
@@ -212,7 +216,7 @@ static AmStatus run_rows(const Cli *cli, Arena *arena, const FileBytes *bytes, A
     PublishedRun *runs;
     PublishedRow *rows;
     int32_t run_count, count;
-    double memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION;
+    double memory_fraction = USABLE_MEMORY;
     TRY(cli_number(cli, "--memory-fraction", 1e-6, 1, &memory_fraction, error));
     TRY(published_read(&runs, &run_count, arena, bytes->name, bytes->data, bytes->length, error));
     TRY(choose(cli, arena, runs, run_count, &rows, &count, error));
@@ -245,7 +249,7 @@ static const CliOption options[] = {
     CLI_GROUP("rows"),
     {"--source", "NAME", "rows of this source only", false},
     {"--row", "LINE", "the row on this line of the file only", false},
-    {"--memory-fraction", "F", "usable part of a device's memory (default 0.9)", false},
+    {"--memory-fraction", "F", "usable part of a device's memory (default 0.975)", false},
     CLI_GROUP("output"),
     {"--write-module", "FILE", "module of the row, for simulate", false},
     {"--write-plan", "PLAN", "plan of the row, for simulate", false},

@@ -11,6 +11,7 @@
 #include "planners/problem/candidate_pool.h"
 #include "planners/problem/scratch.h"
 #include "propagation/stages/stages.h"
+#include "published/conventions.h"
 
 enum { ROWS_OF_TASK = 16, DEFAULT_PER_SERVER = 8, MOST_MICRO_BATCH = 1024 };
 
@@ -27,23 +28,30 @@ static AmStatus read_family(TransformerFamily *family, const char *model, AmErro
     return REFUSE(error, "unknown model %.60s (expected gpt, bert, llama or t5)", model);
 }
 
-/* Recomputation and fused kernels by name. */
-static AmStatus read_recompute(TransformerShape *shape, const PublishedRun *run, AmError *error) {
-    bool is_flash = strcmp(run->attention, "flash") == 0, is_plain = strcmp(run->kernels, "unfused") == 0;
-    if (run->attention[0] && !is_flash && strcmp(run->attention, "unfused") != 0)
-        return REFUSE(error, "unknown attention %.60s (expected flash or unfused)", run->attention);
-    if (run->kernels[0] && !is_plain && strcmp(run->kernels, "fused") != 0)
-        return REFUSE(error, "unknown kernels %.60s (expected fused or unfused)", run->kernels);
-    shape->fused = is_flash   ? TRANSFORMER_FUSES_ATTENTION
-                   : is_plain ? TRANSFORMER_FUSES_NOTHING
-                              : TRANSFORMER_FUSES_NORMS;
-    if (strcmp(run->recompute, "full") == 0) shape->recompute = TRANSFORMER_RECOMPUTE_FULL;
-    else if (strcmp(run->recompute, "selective") == 0) shape->recompute = TRANSFORMER_RECOMPUTE_SELECTIVE;
-    else if (!run->recompute[0] || strcmp(run->recompute, "none") == 0)
-        shape->recompute = TRANSFORMER_RECOMPUTE_NONE;
-    else
+static AmStatus read_recompute(TransformerRecompute *recompute, const PublishedRun *run, AmError *error) {
+    *recompute = TRANSFORMER_RECOMPUTE_NONE;
+    if (strcmp(run->recompute, "full") == 0) *recompute = TRANSFORMER_RECOMPUTE_FULL;
+    else if (strcmp(run->recompute, "selective") == 0) *recompute = TRANSFORMER_RECOMPUTE_SELECTIVE;
+    else if (run->recompute[0] && strcmp(run->recompute, "none") != 0)
         return REFUSE(error, "unknown recomputation %.60s (expected none, selective or full)",
                       run->recompute);
+    return AM_OK;
+}
+
+/* Kernels and types of gradients. */
+static AmStatus read_conventions(TransformerShape *shape, const PublishedRun *run, AmError *error) {
+    PublishedConventions conventions;
+    TRY(published_conventions(&conventions, run, error));
+    shape->fused = conventions.is_flash        ? TRANSFORMER_FUSES_ATTENTION
+                   : conventions.fuses_softmax ? TRANSFORMER_FUSES_NORMS
+                                               : TRANSFORMER_FUSES_NOTHING;
+    shape->has_first_flash = conventions.is_first_flash;
+    shape->has_plain_norms = !conventions.fuses_norms;
+    shape->is_eager = conventions.is_eager;
+    shape->has_dropout = conventions.has_dropout;
+    shape->recomputes_all = shape->recompute == TRANSFORMER_RECOMPUTE_FULL;
+    shape->has_masters = shape->type != DTYPE_F32 && run->zero < 3;
+    if (!conventions.has_wide_gradients) shape->gradient_type = shape->type;
     return AM_OK;
 }
 
@@ -61,10 +69,11 @@ static AmStatus read_shape(TransformerShape *shape, const PublishedRun *run, AmE
     shape->type = DTYPE_BF16;
     shape->optimizer = TRANSFORMER_ADAM;
     TRY(read_family(&shape->family, run->model, error));
-    TRY(read_recompute(shape, run, error));
+    TRY(read_recompute(&shape->recompute, run, error));
     if (run->type[0]) shape->type = dtype_from_name(run->type);
     if (shape->type != DTYPE_F32 && shape->type != DTYPE_BF16 && shape->type != DTYPE_F16)
         return REFUSE(error, "unknown dtype %.60s (expected f32, bf16 or f16)", run->type);
+    TRY(read_conventions(shape, run, error));
     if (strcmp(run->optimizer, "sgd") == 0) shape->optimizer = TRANSFORMER_SGD;
     else if (run->optimizer[0] && strcmp(run->optimizer, "adam") != 0)
         return REFUSE(error, "unknown optimizer %.60s (expected adam or sgd)", run->optimizer);
@@ -74,9 +83,10 @@ static AmStatus read_shape(TransformerShape *shape, const PublishedRun *run, AmE
 static AmStatus read_schedule(ScheduleKind *kind, const PublishedRun *run, AmError *error) {
     const char *name = run->schedule;
     bool is_plain = !name[0] || strcmp(name, "none") == 0;
-    *kind = is_plain                     ? SCHEDULE_1F1B
-            : strcmp(name, "zb_1p") == 0 ? SCHEDULE_ZB_H1 /* as much memory as 1f1b */
-                                         : schedule_kind_find(name);
+    *kind = is_plain ? SCHEDULE_1F1B
+            : strcmp(name, "zb_1p") == 0 || strcmp(name, "zb_2p") == 0
+                ? SCHEDULE_ZB_H1 /* with less memory and a longer bubble than zb_2p */
+                : schedule_kind_find(name);
     if (*kind == SCHEDULE_KINDS)
         return REFUSE(
             error, "schedule %.60s cannot be planned (expected none, gpipe, 1f1b, zb_h1 or interleaved_1f1b)",
@@ -91,13 +101,14 @@ static AmStatus read_strategy(Strategy *strategy, const PublishedRun *run, AmErr
                            .stages = (int32_t)run->pipeline,
                            .zero = run->zero > 0 ? (int32_t)run->zero : 0,
                            .splits_sequence = run->splits_sequence == 1,
-                           .has_narrow_copies = strcmp(run->type, "f32") != 0};
-    if (run->context > 1 || run->expert > 1)
-        return REFUSE(error, "context and expert parallelism cannot be planned from degrees");
-    if (run->data * run->tensor * run->pipeline != run->devices)
-        return REFUSE(error, "data %lld x tensor %lld x pipeline %lld: expected %lld devices",
-                      (long long)run->data, (long long)run->tensor, (long long)run->pipeline,
-                      (long long)run->devices);
+                           .rounds_parts = true};
+    int64_t context = run->context > 1 ? run->context : 1;
+    if (run->expert > 1) return REFUSE(error, "the models have no experts to split (expected expert 1)");
+    strategy->context = (int32_t)context;
+    if (run->data * context * run->tensor * run->pipeline != run->devices)
+        return REFUSE(error, "data %lld x context %lld x tensor %lld x pipeline %lld: expected %lld devices",
+                      (long long)run->data, (long long)context, (long long)run->tensor,
+                      (long long)run->pipeline, (long long)run->devices);
     if (strategy->zero > 3) return REFUSE(error, "zero %lld: expected 0 to 3", (long long)run->zero);
     TRY(read_schedule(&strategy->schedule, run, error));
     bool is_interleaved = strategy->schedule == SCHEDULE_INTERLEAVED && strategy->stages > 1;
@@ -114,11 +125,14 @@ static AmStatus read_strategy(Strategy *strategy, const PublishedRun *run, AmErr
 }
 
 static AmStatus read_cluster(Cluster **cluster, Arena *arena, const PublishedRun *run, AmError *error) {
+    PublishedConventions conventions;
+    TRY(published_conventions(&conventions, run, error));
+    int64_t per_server = run->per_server > 0 ? run->per_server : DEFAULT_PER_SERVER;
     const ClusterServers servers = {.device_type = run->device,
                                     .devices = (int32_t)run->devices,
-                                    .per_server =
-                                        run->per_server > 0 ? (int32_t)run->per_server : DEFAULT_PER_SERVER,
-                                    .gbit_per_device = run->network_gbit_per_device};
+                                    .per_server = (int32_t)per_server,
+                                    .gbit_per_device = run->network_gbit_per_device,
+                                    .waits_for_collectives = !conventions.overlaps};
     json_t *description;
     TRY(cluster_of_servers(&description, &servers, error));
     AmStatus status = cluster_from_json(cluster, arena, description, "the row's cluster", error);
@@ -185,21 +199,21 @@ static AmStatus try_strategy(PublishedRow *row, ShapeModule *module, const Clust
     return AM_OK;
 }
 
-/* Tries every number of chunks where none is given. */
+/* Tries every number of chunks where none is given, also one, as 1f1b. */
 static AmStatus try_chunks(PublishedRow *row, ShapeModule *module, const Cluster *cluster, Arena *scratch,
                            Strategy strategy, double memory_fraction) {
     if (strategy.chunks > 0) return try_strategy(row, module, cluster, scratch, &strategy, memory_fraction);
-    int64_t layers = row->run->layers / strategy.stages;
-    for (int32_t chunks = 2; chunks <= layers && chunks * strategy.stages <= STAGES_MOST; chunks++) {
+    int64_t parts = row->run->layers + 2;
+    for (int32_t chunks = 2; chunks <= parts / strategy.stages && chunks * strategy.stages <= STAGES_MOST;
+         chunks++) {
+        int64_t all = (int64_t)chunks * strategy.stages;
         strategy.chunks = chunks;
-        if (layers % chunks == 0 || layers < 4)
+        if (row->run->layers % all == 0 || row->run->layers / strategy.stages < 4)
             TRY(try_strategy(row, module, cluster, scratch, &strategy, memory_fraction));
     }
-    if (row->outcome == PUBLISHED_PREDICTED || row->error.code != AM_OK) return AM_OK;
-    am_fail(&row->error, AM_ERROR_INFEASIBLE, "",
-            "%lld layers in %d stages cannot have chunks, at most %d parts", (long long)row->run->layers,
-            (int)strategy.stages, STAGES_MOST);
-    return AM_OK; /* the row's */
+    strategy.chunks = 1;
+    strategy.schedule = SCHEDULE_1F1B;
+    return try_strategy(row, module, cluster, scratch, &strategy, memory_fraction);
 }
 
 static AmStatus predict(PublishedRow *row, ShapeModule *module, Arena *scratch, double memory_fraction) {

@@ -22,6 +22,9 @@ COMMON = dict(source="paper", group="g", model="gpt", layers=4, hidden=64, heads
               tensor=1, pipeline=1, schedule="none", zero=0, sequence_parallel="no", recompute="none",
               attention="unfused", outcome="ok", step_seconds=0.01)  # fmt: skip
 
+OPTIONS = ["chunks", "context", "expert", "network_gbit_per_device", "row", "norms", "eager", "dropout", "gradients",
+           "overlap", "note", "optimizer"]  # fmt: skip
+
 PLANNED = [
     dict(),
     dict(data=2, tensor=4, group="h", step_seconds=0.02),
@@ -35,6 +38,12 @@ PLANNED = [
     dict(data=4, tensor=2, zero=2, model="llama", recompute="full"),
     dict(model="t5", layers=2, dtype="f32"),
     dict(model="bert", tensor=2, data=4, outcome="oom", step_seconds=""),
+    dict(data=4, pipeline=2, schedule="zb_2p", micro_batch=2),
+    dict(data=2, context=4, model="llama", attention="flash"),
+    dict(data=2, context=2, tensor=2, sequence_parallel="yes", zero=1),
+    dict(data=2, pipeline=4, schedule="interleaved_1f1b", chunks="", micro_batch="", eager="yes", norms="unfused"),
+    dict(data=4, tensor=2, gradients="f32", overlap="yes", dropout="no", note="kernel torch", recompute="full"),
+    dict(data=4, tensor=2, attention="flash1", model="llama", eager="yes"),
     dict(per_server="", kv_heads="", ffn="", zero="", recompute="", attention="", schedule="", chunks=""),
 ]
 REFUSED = [
@@ -42,14 +51,14 @@ REFUSED = [
     (dict(data=4), "expected 8 devices"),
     (dict(micro_batch=3), "expected a multiple of data 8 x micro_batch 3"),
     (dict(model="rnn"), "unknown model rnn"),
-    (dict(schedule="zb_2p", pipeline=2, data=4), "schedule zb_2p cannot be planned"),
+    (dict(schedule="wave", pipeline=2, data=4), "schedule wave cannot be planned"),
     (dict(devices=16, data=16, zero=1), "without a network rate"),
-    (dict(data=2, context=4), "context and expert parallelism cannot be planned"),
+    (dict(expert=4), "the models have no experts to split"),
+    (dict(dropout="maybe"), "unknown dropout maybe (expected yes or no)"),
     (dict(devices=16416, data=16416, global_batch=16416, micro_batch=1), "expected at most 16384"),
     (dict(heads=7), "expected a multiple of 7 heads"),
     (dict(chunks=2), "expected schedule interleaved_1f1b"),
     (dict(pipeline=8, data=1, schedule="1f1b"), "4 layers cannot be cut into 8 parts"),
-    (dict(data=2, pipeline=4, schedule="interleaved_1f1b", chunks="", micro_batch=""), "cannot have chunks"),
     (dict(data="", tensor="", pipeline=""), "no strategy is given"),
 ]
 
@@ -57,7 +66,7 @@ REFUSED = [
 def write_runs(name, rows):
     path = WORK / name
     with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, sorted({*COMMON, "chunks", "context", "network_gbit_per_device", "row"}))
+        writer = csv.DictWriter(file, sorted({*COMMON, *OPTIONS}))
         writer.writeheader()
         for number, row in enumerate(rows):
             writer.writerow({**COMMON, "row": f"r{number}", **row})
@@ -104,9 +113,10 @@ def check_text(path):
 
 
 def check_empty(path):
-    """The fastest of all micro-batches and chunks; where none fits, the least memory."""
+    """The fastest of all micro-batches and chunks, also one chunk as 1f1b; where none fits, the least memory."""
     base = dict(data=2, tensor=1, pipeline=4, schedule="interleaved_1f1b", layers=8, micro_batch="", chunks="")
-    given = [dict(base, micro_batch=m, chunks=2) for m in (1, 2, 4, 8, 16)]
+    given = [dict(base, micro_batch=m, schedule=schedule, chunks=chunks) for m in (1, 2, 4, 8, 16)
+             for schedule, chunks in (("interleaved_1f1b", 2), ("1f1b", 1))]  # fmt: skip
     found = published(write_runs("empty.csv", [base, *given]))
     times = [row["predicted_seconds"] for row in found[1:] if row["predicted_seconds"]]
     assert times and found[0]["predicted_seconds"] == min(times), found
@@ -118,8 +128,10 @@ def check_empty(path):
 def check_losses():
     """The modules train as the zoo's from the same values, whatever is recomputed."""
     tiny = dict(layers=2, hidden=32, heads=8, kv_heads=8, ffn=64, vocab=128, sequence=16, dtype="f32", devices=1, data=1,
-                global_batch=16, micro_batch=16)  # fmt: skip
-    rows = [dict(tiny, model=model, recompute=kind) for model in ("gpt", "bert") for kind in ("none", "selective", "full")]
+                global_batch=16, micro_batch=16, dropout="no")  # fmt: skip
+    plain = dict(norms="unfused", eager="yes")
+    rows = [dict(tiny, model=model, recompute=kind, **options) for model in ("gpt", "bert")
+            for kind, options in (("none", {}), ("selective", {}), ("full", {}), ("full", plain))]  # fmt: skip
     path, module = write_runs("tiny.csv", rows), WORK / "tiny.hlo.pb"
     for k, row in enumerate(rows):
         folder = MODELS / {"gpt": "gpt2_tiny", "bert": "bert_tiny"}[row["model"]]

@@ -1,0 +1,106 @@
+/* Options of runs; see conventions.h. */
+#include "published/conventions.h"
+
+#include <string.h>
+
+typedef enum Option {
+    NORMS,
+    SOFTMAX,
+    EAGER,
+    FLASH,
+    FIRST_FLASH,
+    DROPOUT,
+    WIDE_GRADIENTS,
+    OVERLAP,
+    OPTIONS
+} Option;
+
+/* What a phrase of a note, or a source, says about an option. */
+typedef struct Saying {
+    const char *text;
+    Option option;
+    bool value;
+} Saying;
+
+/* Later ones win. */
+static const Saying phrases[] = {
+    {"kernel torch", SOFTMAX, false},
+    {"kernel torch", NORMS, false},
+    {"kernel fused", NORMS, false},
+    {"kernel flash_attention", NORMS, false},
+    {"kernel flash_attention", FIRST_FLASH, true},
+    {"kernel flash_attention2", FIRST_FLASH, false},
+    {"RMS kernel", NORMS, true},
+    {"precision PURE", WIDE_GRADIENTS, false},
+    {"precision DEFAULT", WIDE_GRADIENTS, true},
+    {"gradients in f32", WIDE_GRADIENTS, true},
+    {"no overlap of gradient", OVERLAP, false},
+};
+
+/* The Scaling framework of Aleph Alpha runs PyTorch's operators one by one. llm-foundry's published runs used
+ * the Triton kernels of the first FlashAttention. */
+static const Saying sources[] = {
+    {"AlephAlpha", EAGER, true},
+    {"AlephAlpha", OVERLAP, false},
+    {"llm-foundry", FIRST_FLASH, true},
+};
+
+typedef struct Column {
+    const char *name, *text;
+    Option option;
+    const char *yes, *no; /* the values of the column */
+} Column;
+
+/* Megatron-LM adds gradients of f16 in f16 and of bf16 in f32. Fused attention came into use together with
+ * overlapped reductions and without dropout. */
+static void take_defaults(bool *values, const PublishedRun *run) {
+    bool is_flash = strcmp(run->attention, "flash") == 0, is_llama = strcmp(run->model, "llama") == 0;
+    values[NORMS] = values[SOFTMAX] = true;
+    values[EAGER] = values[FIRST_FLASH] = false;
+    values[FLASH] = is_flash;
+    values[DROPOUT] = !is_flash && !is_llama;
+    values[WIDE_GRADIENTS] = strcmp(run->type, "f16") != 0;
+    values[OVERLAP] = is_flash || run->zero >= 2;
+}
+
+static AmStatus read_column(bool *values, const Column *column, AmError *error) {
+    if (!column->text[0]) return AM_OK;
+    bool is_yes = strcmp(column->text, column->yes) == 0;
+    if (!is_yes && strcmp(column->text, column->no) != 0)
+        return am_fail(error, AM_ERROR_INPUT, "", "unknown %s %.60s (expected %s or %s)", column->name,
+                       column->text, column->yes, column->no);
+    values[column->option] = is_yes;
+    return AM_OK;
+}
+
+AmStatus published_conventions(PublishedConventions *conventions, const PublishedRun *run, AmError *error) {
+    const char *narrow = strcmp(run->type, "f16") == 0 ? "f16" : "bf16";
+    const Column columns[] = {
+        {"attention", strcmp(run->attention, "flash1") == 0 ? "" : run->attention, FLASH, "flash", "unfused"},
+        {"kernels", run->kernels, SOFTMAX, "fused", "unfused"},
+        {"kernels", run->kernels, NORMS, "fused", "unfused"},
+        {"norms", run->norms, NORMS, "fused", "unfused"},
+        {"eager", run->eager, EAGER, "yes", "no"},
+        {"dropout", run->dropout, DROPOUT, "yes", "no"},
+        {"gradients", run->gradients, WIDE_GRADIENTS, "f32", narrow},
+        {"overlap", run->overlap, OVERLAP, "yes", "no"},
+    };
+    bool values[OPTIONS];
+    take_defaults(values, run);
+    for (size_t k = 0; k < sizeof sources / sizeof *sources; k++)
+        if (strcmp(run->source, sources[k].text) == 0) values[sources[k].option] = sources[k].value;
+    for (size_t k = 0; k < sizeof phrases / sizeof *phrases; k++)
+        if (strstr(run->note, phrases[k].text)) values[phrases[k].option] = phrases[k].value;
+    for (size_t k = 0; k < sizeof columns / sizeof *columns; k++)
+        TRY(read_column(values, &columns[k], error));
+    if (strcmp(run->attention, "flash1") == 0) values[FLASH] = values[FIRST_FLASH] = true;
+    *conventions = (PublishedConventions){.fuses_norms = values[NORMS],
+                                          .fuses_softmax = values[SOFTMAX],
+                                          .is_eager = values[EAGER],
+                                          .is_flash = values[FLASH],
+                                          .is_first_flash = values[FLASH] && values[FIRST_FLASH],
+                                          .has_dropout = values[DROPOUT],
+                                          .has_wide_gradients = values[WIDE_GRADIENTS],
+                                          .overlaps = values[OVERLAP]};
+    return AM_OK;
+}

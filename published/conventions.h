@@ -1,0 +1,25 @@
+/* Properties of a training system that a table of runs rarely names, as options of a run.
+ *
+ * An option has the value of its column, else the one that a phrase of the note states, else the usual one of
+ * the source, else a default that follows from the type, ZeRO's level and the attention. No option depends on
+ * a single row. docs/published.md lists them.
+ */
+#ifndef PUBLISHED_CONVENTIONS_H
+#define PUBLISHED_CONVENTIONS_H
+
+#include "published/runs.h"
+
+typedef struct PublishedConventions {
+    bool fuses_norms, fuses_softmax; /* one kernel each */
+    bool is_eager;                   /* other operators of a layer are a kernel each */
+    bool is_flash;                   /* fused attention */
+    bool is_first_flash;             /* by the kernels of FlashAttention 1 */
+    bool has_dropout;
+    bool has_wide_gradients; /* gradients are added in f32, also over devices */
+    bool overlaps;           /* it computes while gradients are reduced and weights gathered */
+} PublishedConventions;
+
+/* AM_ERROR_INPUT names a column with an unknown value. */
+AmStatus published_conventions(PublishedConventions *conventions, const PublishedRun *run, AmError *error);
+
+#endif

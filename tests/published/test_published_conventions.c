@@ -1,0 +1,81 @@
+/* Options of runs: columns over notes over sources over defaults. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+#include "published/conventions.h"
+
+/* A run of empty fields. */
+static PublishedRun make_run(const char *source, const char *attention, const char *note) {
+    return (PublishedRun){.source = source,
+                          .model = "gpt",
+                          .type = "f16",
+                          .attention = attention,
+                          .kernels = "",
+                          .norms = "",
+                          .eager = "",
+                          .dropout = "",
+                          .gradients = "",
+                          .overlap = "",
+                          .note = note};
+}
+
+static PublishedConventions conventions_of(const PublishedRun *run) {
+    PublishedConventions conventions;
+    AmError error = {0};
+    if (published_conventions(&conventions, run, &error) != AM_OK) fail_msg("%s", error.text);
+    return conventions;
+}
+
+static void test_defaults(void **state) {
+    (void)state;
+    PublishedRun run = make_run("paper", "", "");
+    PublishedConventions told = conventions_of(&run);
+    assert_true(told.fuses_norms && told.fuses_softmax && told.has_dropout);
+    assert_false(told.overlaps || told.has_wide_gradients || told.is_flash || told.is_eager);
+    run.attention = "flash";
+    run.type = "bf16";
+    told = conventions_of(&run);
+    assert_true(told.is_flash && told.overlaps && told.has_wide_gradients);
+    assert_false(told.has_dropout || told.is_first_flash);
+}
+
+static void test_notes_and_columns(void **state) {
+    (void)state;
+    PublishedRun run = make_run("AlephAlpha", "flash", "kernel flash_attentionv1.0.8; x");
+    PublishedConventions told = conventions_of(&run);
+    assert_true(told.is_first_flash && told.is_eager);
+    assert_false(told.fuses_norms || told.overlaps);
+    run.note = "kernel flash_attention2 + RMS kernel";
+    told = conventions_of(&run);
+    assert_true(told.fuses_norms);
+    assert_false(told.is_first_flash);
+    run.norms = "unfused";
+    run.overlap = "yes";
+    run.attention = "flash1";
+    told = conventions_of(&run);
+    assert_true(told.overlaps && told.is_flash && told.is_first_flash);
+    assert_false(told.fuses_norms);
+}
+
+static void test_unknown_value(void **state) {
+    (void)state;
+    PublishedConventions conventions;
+    PublishedRun run = make_run("paper", "", "");
+    AmError error = {0};
+    run.gradients = "f64";
+    assert_int_equal(published_conventions(&conventions, &run, &error), AM_ERROR_INPUT);
+    assert_non_null(strstr(error.text, "unknown gradients f64 (expected f32 or f16)"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_notes_and_columns),
+        cmocka_unit_test(test_unknown_value),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
