@@ -17,11 +17,19 @@
  * their devices, so that the reserve of a search is too large. */
 #define USABLE_MEMORY 0.975
 
+#define SEARCH_SECONDS 10.0
+
 static const char *failure_of(const PublishedRow *row) {
     return row->outcome == PUBLISHED_NO_STRATEGY ? "no strategy is given" : row->error.text;
 }
 
 /* ---- JSON ---- */
+
+static void add_search(json_t *object, const PublishedChoice *search) {
+    json_object_set_new(object, "searched_seconds", search->plan ? json_real(search->seconds) : json_null());
+    json_object_set_new(object, "searched_plan", search->plan ? json_string(search->plan) : json_null());
+    json_object_set_new(object, "search_error", search->error ? json_string(search->error) : json_null());
+}
 
 static AmStatus print_json(const Cli *cli, const PublishedRow *rows, int32_t count, AmError *error) {
     Text text = {0};
@@ -36,6 +44,7 @@ static AmStatus print_json(const Cli *cli, const PublishedRow *rows, int32_t cou
                             is_predicted ? json_real((double)row->fit.needed_bytes / GIB) : json_null());
         json_object_set_new(object, "fits", is_predicted ? json_boolean(row->fit.fits) : json_null());
         json_object_set_new(object, "error", is_predicted ? json_null() : json_string(failure_of(row)));
+        if (cli_has(cli, "--search")) add_search(object, &row->search);
         json_write(&text, object, JSON_STYLE_COMPACT);
         text_append_string(&text, "\n");
         json_decref(object);
@@ -151,9 +160,30 @@ static AmStatus append_summaries(Text *text, const PublishedRow *rows, int32_t c
     return status;
 }
 
+static void append_searches(Text *text, const PublishedRow *rows, int32_t count) {
+    Text table = {.is_styled = text->is_styled};
+    text_append_string(&table, "line\tsource\trow\tgiven\tsearched\tplan\n");
+    for (int32_t k = 0; k < count; k++) {
+        const PublishedRow *row = &rows[k];
+        text_append(&table, "%lld\t%s\t%s\t", (long long)row->run->line, row->run->source, row->run->row);
+        if (row->outcome == PUBLISHED_PREDICTED) text_append_seconds(&table, row->step_seconds);
+        text_append_string(&table, "\t");
+        if (row->search.plan) text_append_seconds(&table, row->search.seconds);
+        text_append(&table, "\t%s\n",
+                    row->search.plan    ? row->search.plan
+                    : row->search.error ? row->search.error
+                                        : "");
+    }
+    text_append_string(text, "\nplans of a search\n");
+    text_append_table(text, table.data);
+    text->failed |= table.failed;
+    text_free(&table);
+}
+
 static AmStatus print_text(const Cli *cli, const PublishedRow *rows, int32_t count, AmError *error) {
     Text text = {.is_styled = terminal_output_is_styled(cli)};
     append_rows(&text, rows, count);
+    if (cli_has(cli, "--search")) append_searches(&text, rows, count);
     AmStatus status = append_summaries(&text, rows, count, error);
     if (status == AM_OK && text.failed) status = am_fail_memory(error, count);
     if (status == AM_OK) status = cli_output(cli, &text, error);
@@ -216,13 +246,19 @@ static AmStatus run_rows(const Cli *cli, Arena *arena, const FileBytes *bytes, A
     PublishedRun *runs;
     PublishedRow *rows;
     int32_t run_count, count;
-    double memory_fraction = USABLE_MEMORY;
+    double memory_fraction = USABLE_MEMORY, seconds = SEARCH_SECONDS;
+    if (cli_has(cli, "--seconds") && !cli_has(cli, "--search"))
+        return am_fail(error, AM_ERROR_USAGE, "", "--seconds needs --search");
+    TRY(cli_number(cli, "--seconds", 1e-3, 1e6, &seconds, error));
     TRY(cli_number(cli, "--memory-fraction", 1e-6, 1, &memory_fraction, error));
     TRY(published_read(&runs, &run_count, arena, bytes->name, bytes->data, bytes->length, error));
     TRY(choose(cli, arena, runs, run_count, &rows, &count, error));
     SearchProgressLine progress;
     search_progress_begin(&progress, cli, PROGRESS_SWEEP);
     AmStatus status = published_predict(rows, count, memory_fraction, progress.watch, error);
+    const PublishedSearch search = {
+        .seconds = seconds, .memory_fraction = memory_fraction, .watch = progress.watch, .arena = arena};
+    if (status == AM_OK && cli_has(cli, "--search")) status = published_search(rows, count, &search, error);
     search_progress_end(&progress);
     TRY(status);
     TRY(check_predicted(rows, count, bytes, error));
@@ -250,6 +286,8 @@ static const CliOption options[] = {
     {"--source", "NAME", "rows of this source only", false},
     {"--row", "LINE", "the row on this line of the file only", false},
     {"--memory-fraction", "F", "usable part of a device's memory (default 0.975)", false},
+    {"--search", NULL, "the plan that a search finds for each row, also without a strategy", false},
+    {"--seconds", "S", "longest search of a row (default 10)", false},
     CLI_GROUP("output"),
     {"--write-module", "FILE", "module of the row, for simulate", false},
     {"--write-plan", "PLAN", "plan of the row, for simulate", false},

@@ -343,6 +343,16 @@ AmStatus published_predict(PublishedRow *rows, int32_t count, double memory_frac
     return status;
 }
 
+AmStatus published_open(PlanContext **whole, Cluster **cluster, Arena *arena, const PublishedRow *row,
+                        AmError *error) {
+    TransformerShape shape;
+    *whole = NULL;
+    *cluster = NULL;
+    TRY(read_shape(&shape, row->run, error));
+    TRY(read_cluster(cluster, arena, row->run, error));
+    return open_module(whole, &shape, error);
+}
+
 /* ---- files ---- */
 
 AmStatus published_write(const PublishedRow *row, double memory_fraction, const char *module_path,

@@ -14,6 +14,13 @@ typedef enum PublishedOutcome {
     PUBLISHED_NO_STRATEGY /* nothing to simulate */
 } PublishedOutcome;
 
+/* The plan of a search. */
+typedef struct PublishedChoice {
+    double seconds;    /* NAN: none */
+    const char *plan;  /* in words; NULL: none */
+    const char *error; /* the reason why there is none; or NULL */
+} PublishedChoice;
+
 typedef struct PublishedRow {
     const PublishedRun *run;
     PublishedOutcome outcome;
@@ -23,12 +30,27 @@ typedef struct PublishedRow {
     int64_t micro_batch;
     double step_seconds;
     MemoryFit fit; /* of the fullest device */
+    PublishedChoice search;
 } PublishedRow;
 
 /* Predicts all rows, side by side; rows of one shape share its module. A failure of a row is the row's.
  * `watch` counts them; or NULL. `rows` are in the arena. AM_INTERRUPTED after an interrupt. */
 AmStatus published_predict(PublishedRow *rows, int32_t count, double memory_fraction, SearchWatch *watch,
                            AmError *error);
+
+/* The module and the cluster of a row, which the caller frees. AM_ERROR_INPUT: a field has no meaning. */
+AmStatus published_open(PlanContext **whole, Cluster **cluster, Arena *arena, const PublishedRow *row,
+                        AmError *error);
+
+typedef struct PublishedSearch {
+    double seconds; /* of each row, at most */
+    double memory_fraction;
+    SearchWatch *watch; /* counts rows; or NULL */
+    Arena *arena;       /* for the texts */
+} PublishedSearch;
+
+/* Searches a plan for each row, also where it has no strategy. A row without a plan has an error. */
+AmStatus published_search(PublishedRow *rows, int32_t count, const PublishedSearch *settings, AmError *error);
 
 /* Writes the module and the plan of a row; either path may be NULL. */
 AmStatus published_write(const PublishedRow *row, double memory_fraction, const char *module_path,

@@ -125,6 +125,17 @@ def check_empty(path):
     assert not found[0]["fits"] and found[0]["predicted_peak_gib"] == min(peaks) < max(peaks), found
 
 
+def check_search():
+    """A search is not slower than the strategy that is given, and needs none."""
+    small = dict(devices=2, data=1, tensor=2, layers=2, global_batch=8, micro_batch=1)
+    path = write_runs("search.csv", [small, dict(small, data="", tensor="", pipeline=""), dict(small, device="Z9000")])
+    found = published(path, "--search", "--seconds", 2)
+    assert found[0]["searched_seconds"] <= found[0]["predicted_seconds"], found
+    assert found[1]["predicted_seconds"] is None and found[1]["searched_plan"].startswith("1 stage, "), found
+    assert found[2]["searched_plan"] is None and "Z9000" in found[2]["search_error"], found
+    assert "plans of a search" in succeed("published", path, "--search", "--seconds", 2)
+
+
 def check_losses():
     """The modules train as the zoo's from the same values, whatever is recomputed."""
     tiny = dict(layers=2, hidden=32, heads=8, kv_heads=8, ffn=64, vocab=128, sequence=16, dtype="f32", devices=1, data=1,
@@ -180,6 +191,7 @@ check_same_figures(runs, rows)
 check_refused(rows)
 check_text(runs)
 check_empty(runs)
+check_search()
 check_losses()
 check_messages(runs)
 print(f"{len(rows)} rows")

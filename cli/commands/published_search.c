@@ -1,0 +1,65 @@
+/* The plan that automap would choose for a row, as search does; see published_rows.h. */
+#include <math.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "cli/commands/published_rows.h"
+#include "planners/plan_search.h"
+
+/* "2 stages, data=4 model=2; 8 micro-batches" */
+static void append_plan(Text *text, const Plan *plan) {
+    const Mesh *mesh = &plan->stages[0].mesh;
+    text_append(text, "%d %s,", (int)plan->stage_count, plan->stage_count == 1 ? "stage" : "stages");
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
+        text_append(text, " %s=%d", mesh->axes[axis].name, (int)mesh->axes[axis].size);
+    text_append(text, "; %d micro-batches", (int)plan->micro_batches);
+    if (plan->stage_count > 1) text_append(text, ", %s", plan->schedule);
+}
+
+static AmStatus search_row(PublishedRow *row, Arena *arena, const PublishedSearch *settings, AmError *error) {
+    const SearchOptions options = {.space = SPACE_AUTO,
+                                   .searcher = SEARCHER_ANNEAL,
+                                   .evaluations = search_default_evaluations(SEARCHER_ANNEAL),
+                                   .is_default_limit = true,
+                                   .seconds = settings->seconds,
+                                   .skip_bound = true,
+                                   .memory_fraction = settings->memory_fraction};
+    const MicroBatching batching = {0};
+    SearchResult result = {0};
+    PlanContext *whole = NULL;
+    Cluster *cluster = NULL;
+    Text text = {0};
+    AmStatus status = published_open(&whole, &cluster, arena, row, error);
+    if (status == AM_OK) status = plan_search(&result, arena, whole, cluster, &options, &batching, error);
+    if (status == AM_OK && result.plan) {
+        append_plan(&text, result.plan);
+        row->search.seconds = result.plan->predicted_step_seconds;
+        row->search.plan = arena_copy_bytes(settings->arena, text.data, text.length);
+        if (!row->search.plan) status = am_fail_memory(error, (int64_t)text.length);
+    }
+    text_free(&text);
+    cluster_free(cluster);
+    plan_context_free(whole);
+    return status;
+}
+
+AmStatus published_search(PublishedRow *rows, int32_t count, const PublishedSearch *settings,
+                          AmError *error) {
+    AmStatus status = AM_OK;
+    for (int32_t k = 0; k < count && status == AM_OK; k++) {
+        Arena arena = {0};
+        AmError own = {0};
+        rows[k].search = (PublishedChoice){.seconds = NAN};
+        status = search_row(&rows[k], &arena, settings, &own);
+        bool is_rows = status == AM_ERROR_INPUT || status == AM_ERROR_INFEASIBLE;
+        if (is_rows) {
+            rows[k].search.error = arena_copy_bytes(settings->arena, own.text, strlen(own.text));
+            status = AM_OK;
+        } else if (status != AM_OK && error) {
+            *error = own;
+        }
+        arena_free(&arena);
+        search_watch_count(settings->watch, 1, NAN);
+    }
+    return status;
+}
