@@ -1,4 +1,8 @@
-/* Options of runs; see conventions.h. */
+/* Options of the training system of a run.
+ *
+ * Defaults follow from the type, ZeRO's level and the attention. Then lists of sayings change them: of
+ * sources, then of phrases in notes, such as "RMS kernel". Columns of the row have the last word.
+ */
 #include "published/conventions.h"
 
 #include <string.h>

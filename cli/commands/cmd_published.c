@@ -261,7 +261,7 @@ static AmStatus run_rows(const Cli *cli, Arena *arena, const FileBytes *bytes, A
     if (status == AM_OK && cli_has(cli, "--search")) status = published_search(rows, count, &search, error);
     search_progress_end(&progress);
     TRY(status);
-    TRY(check_predicted(rows, count, bytes, error));
+    if (!cli_has(cli, "--search")) TRY(check_predicted(rows, count, bytes, error));
     TRY(write_files(cli, rows, bytes, memory_fraction, error));
     return cli_has(cli, "--json") ? print_json(cli, rows, count, error) : print_text(cli, rows, count, error);
 }

@@ -1,4 +1,9 @@
-/* The plan that automap would choose for a row, as search does; see published_rows.h. */
+/* The plan that automap would choose for a row of published.
+ *
+ * Each row is searched by itself as `search` does: over all spaces and numbers of micro-batches, by
+ * annealing, without a bound. The row's module and cluster are those of its prediction. A row without a plan
+ * has the reason, and does not end the command.
+ */
 #include <math.h>
 #include <string.h>
 
