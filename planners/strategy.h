@@ -21,7 +21,7 @@ typedef struct Strategy {
     ScheduleKind schedule; /* of several stages */
     int32_t zero;          /* 0 to 3 */
     bool splits_sequence;
-    bool rounds_parts;      /* sums over devices are in the type of products */
+    bool rounds_parts; /* sums over devices are in the type of products */
 } Strategy;
 
 /* The rewriting of the module that the strategy needs. */

@@ -7,7 +7,7 @@
 typedef struct ClusterServers {
     const char *device_type; /* "A100-80GB" */
     int32_t devices, per_server;
-    double gbit_per_device; /* of the network between servers, per device; NAN: one server */
+    double gbit_per_device;     /* of the network between servers, per device; NAN: one server */
     bool waits_for_collectives; /* nothing is computed while a collective is under way */
 } ClusterServers;
 

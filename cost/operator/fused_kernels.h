@@ -12,10 +12,10 @@
 
 typedef enum FusedKind {
     FUSED_NONE,
-    FUSED_PLAIN,          /* "fused/kernel/12" */
-    FUSED_FORWARD,        /* "fused/attention_forward/12" */
-    FUSED_FORWARD_CAUSAL, /* "fused/causal_forward/12" */
-    FUSED_BACKWARD,       /* "fused/attention_backward/12" */
+    FUSED_PLAIN,           /* "fused/kernel/12" */
+    FUSED_FORWARD,         /* "fused/attention_forward/12" */
+    FUSED_FORWARD_CAUSAL,  /* "fused/causal_forward/12" */
+    FUSED_BACKWARD,        /* "fused/attention_backward/12" */
     FUSED_BACKWARD_CAUSAL, /* "fused/causal_backward/12" */
     /* by the kernels of FlashAttention 1, "fused/attention_forward_1/12" and so on */
     FUSED_FIRST_FORWARD,

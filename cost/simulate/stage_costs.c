@@ -148,7 +148,8 @@ AmStatus stage_costs_lower(StageCosts *self, Arena *arena, const PlanRanks *rank
 }
 
 /* The host enqueues kernels ahead of the device. Steps [first, end) of one program take as long as the
- * device, or as the host where that is longer; the last operator waits for it. A collective is a kernel, too. */
+ * device, or as the host where that is longer; the last operator waits for it. A collective is a kernel, too.
+ */
 static void wait_for_host(Ticks *ticks, const StageCosts *self, const ProgramEvents *events,
                           const ClusterDeviceType *type, int32_t first, int32_t end) {
     double host = 0;

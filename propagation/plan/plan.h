@@ -82,8 +82,8 @@ typedef struct PlanStage {
                      whole */
     bool keeps_gathered; /* weights are gathered once a step and kept for the backward pass; else values that
                             storage entries keep in shards are gathered again, also for recomputation */
-    bool rounds_parts;   /* addends of a 16-bit product are rounded before the sum over devices, which then moves
-                            half the bytes; else they stay in f32 */
+    bool rounds_parts;   /* addends of a 16-bit product are rounded before the sum over devices, which then
+                            moves   half the bytes; else they stay in f32 */
     PlanList lists[MESH_MAX_AXES];
     PlanOverride *overrides;
     int32_t override_count;
