@@ -236,9 +236,10 @@ static void print_targets(Text *text, const Searched *self) {
         double seconds = plan->plan->predicted_step_seconds;
         text_append_string(text, "target  without --for ");
         text_append_seconds(text, plan->free_seconds);
-        if (plan->lack)
-            text_append(text, ": %.1f %% is the price; ", 100 * (seconds / plan->free_seconds - 1));
-        text_append(text, "%s\n", plan->lack ? plan->lack : ", and the plan is for the target, too");
+        double price = seconds / plan->free_seconds - 1;
+        if (!plan->lack) text_append_string(text, ", and the plan is for the target, too\n");
+        else if (price <= 0) text_append(text, ", which is no better; %s\n", plan->lack);
+        else text_append(text, ": %.1f %% is the price; %s\n", 100 * price, plan->lack);
         return;
     }
     if (!plan->on[TARGET_AUTOMAP]) return;
