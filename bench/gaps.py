@@ -35,8 +35,9 @@ def model_file(model):
     sys.exit(f"gaps.py: no module of {model}; run it in the source folder")
 
 
-def searched(model, cluster, space):
-    command = [AUTOMAP, "search", model_file(model), "--cluster", cluster, "--space", space, "-o", os.devnull, "--json"]
+def searched(model, cluster, options):
+    command = [AUTOMAP, "search", model_file(model), "--cluster", cluster, "--space", options.space]
+    command += ["--attention", options.attention, "-o", os.devnull, "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     out, err = process.communicate()
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
@@ -52,6 +53,7 @@ def percent(value):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--space", default="auto")
+    parser.add_argument("--attention", default="unfused")
     parser.add_argument("cases", nargs="*", metavar="MODEL CLUSTER")
     arguments = parser.parse_args()
     if len(arguments.cases) % 2:
@@ -59,7 +61,7 @@ def main():
     cases = list(zip(arguments.cases[::2], arguments.cases[1::2])) or CASES
     print("model\tcluster\tstep\tbound\tgap\tmodel gap\tplans\timport + search\tmost MiB so far")
     for model, cluster in cases:
-        result, refusal, peak = searched(model, cluster, arguments.space)
+        result, refusal, peak = searched(model, cluster, arguments)
         if refusal:
             print(f"{model}\t{cluster}\t{refusal}")
             continue
