@@ -107,19 +107,26 @@ typedef struct Numbers {
  * fast as the best plan. A step with one micro-batch takes at most as often as long as there are stages. */
 static AmStatus climb_numbers(SearchResult *result, SearchContext *self, const SearchOptions *recipe,
                               const Numbers *numbers, int32_t step, AmError *error) {
-    enum { MOST_MISSES = 2 /* larger numbers, where none fits yet */ };
     const double near = numbers->from == 0 ? EVEN_PIPELINE_MOST_STAGES : 1.3;
     double best = result->baselines[recipe->baseline].seconds, seconds;
-    int32_t misses = 0;
     for (int32_t k = numbers->from + step; k > 0 && k < numbers->count; k += step) {
-        bool may_win = best < near * result->plan->predicted_step_seconds;
-        if (isnan(best) ? step < 0 || misses == MOST_MISSES : !may_win) return AM_OK;
+        if (isnan(best) || best >= near * result->plan->predicted_step_seconds) return AM_OK;
         TRY(add_pipeline(result, self, recipe, numbers->numbers[k], &seconds, error));
-        misses += isnan(seconds);
-        if (!isnan(best) && !(seconds < best)) return AM_OK;
+        if (!(seconds < best)) return AM_OK;
         best = seconds;
     }
     return AM_OK;
+}
+
+/* The same for a baseline that does not fit with the first number: the largest needs the least memory. */
+static AmStatus climb_from_largest(SearchResult *result, SearchContext *self, const SearchOptions *recipe,
+                                   const Numbers *numbers, AmError *error) {
+    Numbers from_largest = *numbers;
+    double seconds;
+    from_largest.from = numbers->count - 1;
+    if (from_largest.from <= numbers->from) return AM_OK;
+    TRY(add_pipeline(result, self, recipe, numbers->numbers[from_largest.from], &seconds, error));
+    return climb_numbers(result, self, recipe, &from_largest, -1, error);
 }
 
 AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self, bool is_large,
@@ -146,6 +153,10 @@ AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self
         if (!climbs) continue;
         if (is_large || numbers.from > 0)
             TRY(add_pipeline(result, self, &recipe, numbers.numbers[numbers.from], &seconds, error));
+        if (isnan(result->baselines[recipes[r]].seconds)) {
+            TRY(climb_from_largest(result, self, &recipe, &numbers, error));
+            continue;
+        }
         TRY(climb_numbers(result, self, &recipe, &numbers, 1, error));
         TRY(climb_numbers(result, self, &recipe, &numbers, -1, error));
     }
