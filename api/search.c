@@ -164,7 +164,9 @@ static AmStatus run_search(ApiWork *work, AmError *error) {
     AmStatus status = is_free ? search_module(job, error) : search_target(job, error);
     if (status == AM_ERROR_INFEASIBLE && plan->result.nearest) status = explain_infeasible(job, error);
     for (int32_t target = 0; target < TARGET_COUNT && status == AM_OK && is_free; target++) {
-        const PlanCandidate *best = runs_on((Target)target, &plan->result.pool, plan->whole, NULL);
+        const PlanCandidate *best = NULL;
+        bool is_apart = plan->whole->unfused && target_is_xla((Target)target); /* has no fused attention */
+        if (!is_apart) best = runs_on((Target)target, &plan->result.pool, plan->whole, NULL);
         if (best && !plan->result.interrupted) plan->on[target] = best->plan;
     }
     options->watch = NULL;

@@ -264,11 +264,9 @@ AmStatus search_settings_fuse(PlanContext **whole, PlanContext **other, SearchSe
                        attention_choice_name((AttentionChoice)choice), is_fused ? "fused" : "unfused");
     if (settings->options.objective == OBJECTIVE_PAPER && choice == ATTENTION_FUSED)
         return am_fail(error, AM_ERROR_USAGE, "", "--objective paper has no fused attention");
-    Target target = settings->options.target;
-    bool is_xla = target == TARGET_JAX || target == TARGET_HLO || target == TARGET_SHARDY;
-    settings->chooses_attention = choice == ATTENTION_AUTO && !initial && !is_xla &&
-                                  settings->options.objective != OBJECTIVE_PAPER &&
-                                  !option_has(options, "keep-shardings");
+    settings->chooses_attention =
+        choice == ATTENTION_AUTO && !initial && !target_is_xla(settings->options.target) &&
+        settings->options.objective != OBJECTIVE_PAPER && !option_has(options, "keep-shardings");
     if (settings->chooses_attention) return attention_choose(whole, other, cluster, error);
     if (choice == ATTENTION_UNFUSED || (choice == ATTENTION_AUTO && !is_fused)) return AM_OK;
     TRY(plan_context_fuse(whole, *whole, error));

@@ -37,6 +37,10 @@ typedef struct TargetRow {
 } TargetRow;
 
 const TargetRow *target_row(Target target);
+/* Returns whether XLA compiles what the target runs. It runs attention as separate operators. */
+static inline bool target_is_xla(Target target) {
+    return target == TARGET_JAX || target == TARGET_HLO || target == TARGET_SHARDY;
+}
 /* Name k of all names: those of the targets in order, then the aliases; NULL beyond the last. */
 const char *target_name(int32_t k);
 enum { TARGET_NAMES = TARGET_COUNT + 1 };
