@@ -179,13 +179,13 @@ expect 3 'surprise: unknown key' simulate "$work/edited.json" "$model"
 edit 's/"micro_batches": 1/"micro_batches": -5/'
 expect 3 'micro_batches' simulate "$work/edited.json" "$model"
 edit 's/"micro_batches": 1/"micro_batches": 2/'
-expect 4 'micro-batches' export "$work/edited.json" "$model" --format jax
+expect 4 'micro-batches' export "$work/edited.json" "$model" --format hlo
 edit 's/"devices": \[0, 1, 2, 3\]/"devices": [0, 1, 2, 99999999]/'
 expect 3 'devices\[3\]' simulate "$work/edited.json" "$model"
 edit 's/"devices": \[0, 1, 2, 3\]/"devices": [0, 1, 2, 2]/'
 expect 3 'named twice' simulate "$work/edited.json" "$model"
 edit 's/"devices": \[0, 1, 2, 3\]/"devices": [0, 1, 3, 2]/'
-expect 4 'mesh order' export "$work/edited.json" "$model" --format jax
+expect 4 'mesh order' export "$work/edited.json" "$model" --format hlo
 edit 's/"size": 2/"size": 1000000000/'
 expect 3 'edited.json' simulate "$work/edited.json" "$model"
 edit 's/"parameter", 0, 0/"parameter", 12345, 0/'

@@ -69,7 +69,7 @@ COMMANDS = {
     "explain": (["explain", "plan.json", MLP, "--evaluations", "2"], 0),
     "explain-html": (["explain", "pipeline.json", MLP, "--evaluations", "2", "--html", "out.html"], 0),
     "export-shardy": (["export", "plan.json", MLP, "--format", "shardy"], 0),
-    "export-megatron": (["export", "zero1.json", MLP, "--format", "megatron"], 0),
+    "export-megatron": (["export", "zero1.json", BERT, "--format", "megatron"], 0),
     "explain-json": (["explain", "plan.json", MLP, "--evaluations", "2", "--json"], 0),
     "export-jax": (["export", "plan.json", MLP, "--format", "jax"], 12),
     "export-hlo": (["export", "plan.json", MLP, "--format", "hlo"], 0),
@@ -96,7 +96,7 @@ def prepare(folder):
     automap("convert", MLP, "model.hlo.txt")
     automap("convert", MLP, "model.hlo.json")
     automap("search", MLP, "--cluster", "nominal:4", "--expert", "zero3", "-o", "plan.json")
-    automap("search", MLP, "--cluster", "nominal:4", "--expert", "zero1", "-o", "zero1.json")
+    automap("search", BERT, "--cluster", "nominal:4", "--expert", "zero1", "-o", "zero1.json")
     automap("search", MLP, "--cluster", "nominal:4", "--expert", "even_pipeline", "-o", "pipeline.json")
     automap("cluster", "nominal:4", "--json", "-o", "cluster.json")
     automap("run", MLP, "--plan", "plan.json", "--state", STATE, "--data", STATE.replace("state", "data"), "--steps", "2",
