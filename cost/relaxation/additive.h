@@ -58,9 +58,25 @@ typedef struct AdditiveModel {
 AmStatus additive_create(AdditiveModel **model, Arena *arena, const PlanContext *context, const Mesh *mesh,
                          const Cluster *cluster, const int32_t *devices, AmError *error);
 
+/* The kinds of tensors that are resharded. */
+typedef enum AdditivePurpose {
+    ADDITIVE_VALUES,  /* of the forward and backward pass: the step waits for them */
+    ADDITIVE_WEIGHTS, /* and other parameters, before they are read */
+    ADDITIVE_UPDATES, /* gradients and updated weights */
+    ADDITIVE_PURPOSES
+} AdditivePurpose;
+
+/* Resharding along one axis. Of a tensor resharded along both axes each has half. */
+typedef struct AdditiveTraffic {
+    double seconds, messages;
+} AdditiveTraffic;
+
 typedef struct AdditiveCost {
     double compute_seconds, communication_seconds;
     double kept_bytes; /* of parameters that the step updates: a device has no less than these all the time */
+    double saved_bytes;  /* of a device's forward values that the backward pass reads */
+    double widest_bytes; /* of a device's largest value */
+    AdditiveTraffic traffic[ADDITIVE_PURPOSES][RESHARD_AXES]; /* the parts of communication_seconds */
 } AdditiveCost;
 
 /* The cost of an assignment on that mesh in the model; resharding is paid once for each tensor and

@@ -83,35 +83,76 @@ static double ways_of(const AdditiveModel *model, ReshardState state) {
     return ways;
 }
 
+static IrPhase phase_of(const AdditiveModel *model, int32_t i) {
+    return model->context->roles->phases[i];
+}
+
+/* What a reader takes instruction i's result for. A parameter takes the result that updates it. */
+static AdditivePurpose purpose_of(const AdditiveModel *model, int32_t i, int32_t reader) {
+    bool is_update = phase_of(model, i) == IR_PHASE_OPTIMIZER ||
+                     phase_of(model, reader) == IR_PHASE_OPTIMIZER || model->parts->kept_bytes[reader] > 0;
+    if (is_update) return ADDITIVE_UPDATES;
+    return model->parts->parts[i].operator_node >= 0 ? ADDITIVE_VALUES : ADDITIVE_WEIGHTS;
+}
+
+/* Adds the traffic of resharding a tensor between two states, `times` times; returns the seconds of one time.
+ * `bytes`: of all its `runs`. */
+static double add_reshard(AdditiveCost *cost, const AdditiveModel *model, ReshardState from, ReshardState to,
+                          double bytes, double runs, double times, bool is_wide, AdditivePurpose purpose) {
+    double seconds = reshard(model, from, to, bytes, is_wide);
+    bool changes[RESHARD_AXES] = {false};
+    int32_t changed = 0, axes = model->reshards->axis_count;
+    if (seconds <= 0 || from == RESHARD_ANY || to == RESHARD_ANY) return seconds;
+    for (int32_t axis = 0; axis < axes; axis++) {
+        changes[axis] = reshard_axis_state(from, axis) != reshard_axis_state(to, axis);
+        changed += changes[axis];
+    }
+    for (int32_t axis = 0; axis < axes; axis++) {
+        if (!changes[axis]) continue;
+        cost->traffic[purpose][axis].seconds += times * seconds / changed;
+        cost->traffic[purpose][axis].messages += times * runs / changed;
+    }
+    return seconds;
+}
+
 /* Instruction i, and the resharding of its result for all that use it, `times` times. */
 static void add_instruction(AdditiveCost *cost, const AdditiveModel *model, const Assignment *assignment,
                             int32_t i, double times, const AdditiveUse *uses, int32_t use_count) {
     const AdditiveParts *parts = model->parts;
     const AdditivePart *part = &parts->parts[i];
-    double bytes = model->context->choices->array_bytes[i], moved = 0;
+    double bytes = model->context->choices->array_bytes[i], runs = parts->times[i];
     ReshardState kept = kept_state(model, assignment, i);
     uint64_t paid = 0; /* states (bits) that it is resharded to */
+    double moved = 0;
+    bool is_saved = false;
     if (part->operator_node >= 0) {
         const AdditiveNode *node = &model->nodes[part->operator_node];
+        int32_t reader = use_count > 0 ? model->nodes[uses[0].taken].instruction : i;
         bool is_listed;
         int32_t label = look_up(model, assignment, i, &is_listed);
         if (node->seconds && is_listed) cost->compute_seconds += times * (double)node->seconds[label];
-        moved +=
-            reshard(model, part->operator_states[label], kept, bytes * parts->times[i], parts->is_wide[i]);
+        moved += add_reshard(cost, model, part->operator_states[label], kept, bytes * runs, runs, times,
+                             parts->is_wide[i], purpose_of(model, i, reader));
     }
     for (int32_t u = 0; u < use_count; u++) {
+        int32_t reader = model->nodes[uses[u].taken].instruction;
         ReshardState needed = needed_state(model, assignment, &uses[u]);
+        is_saved |= phase_of(model, reader) == IR_PHASE_BACKWARD;
         if (needed == RESHARD_ANY || kept == RESHARD_ANY || paid >> needed & 1) continue;
         paid |= (uint64_t)1 << needed;
-        moved += reshard(model, kept, needed, bytes * uses[u].times, false);
+        moved += add_reshard(cost, model, kept, needed, bytes * uses[u].times, runs, times, false,
+                             purpose_of(model, i, reader));
     }
     cost->communication_seconds += times * moved;
+    double own_bytes = bytes / ways_of(model, kept);
     cost->kept_bytes += times * parts->kept_bytes[i] / ways_of(model, kept);
+    cost->widest_bytes = fmax(cost->widest_bytes, own_bytes);
+    if (is_saved && phase_of(model, i) == IR_PHASE_FORWARD) cost->saved_bytes += times * own_bytes;
 }
 
 AdditiveCost additive_cost(const AdditiveModel *model, const Assignment *assignment) {
     const Choices *choices = model->context->choices;
-    AdditiveCost cost = {0, 0, 0};
+    AdditiveCost cost = {0};
     for (int32_t n = 0; n < choices->decided_count; n++) {
         int32_t i = choices->decided[n], first = model->parts->first_use[i];
         add_instruction(&cost, model, assignment, i, 1, &model->parts->uses[first],
@@ -335,7 +376,7 @@ int32_t additive_sample_size(const AdditiveSample *sample) {
 }
 
 AdditiveCost additive_sample_cost(const AdditiveSample *sample, const Assignment *assignment) {
-    AdditiveCost cost = {0, 0, 0};
+    AdditiveCost cost = {0};
     for (int32_t k = 0; k < sample->count; k++)
         add_instruction(&cost, sample->model, assignment, sample->instructions[k], sample->times[k],
                         &sample->uses[sample->first_use[k]], sample->first_use[k + 1] - sample->first_use[k]);

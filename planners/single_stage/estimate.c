@@ -3,14 +3,22 @@
 #include "planners/single_stage/estimate.h"
 
 #include "base/hash.h"
-#include "cost/relaxation/additive.h"
+
+#define FIRST_CAPACITY 256
+
+typedef struct Known {
+    uint64_t key; /* of the axis plan */
+    bool is_used;
+    AdditiveCost cost;
+} Known;
 
 struct Estimator {
     Arena arena;
     const Problem *problem;
     AdditiveSample *sample;
-    double limit;   /* bytes of a device */
-    PriceMemo memo; /* by axis plan */
+    double limit; /* bytes of a device */
+    Known *known; /* [capacity], a power of two: open addressing, at most half full */
+    int32_t known_count, capacity;
 };
 
 static AmStatus open_sample(Estimator *self, AmError *error) {
@@ -33,7 +41,6 @@ AmStatus estimator_open(Estimator **estimator, const Problem *problem, AmError *
     int64_t least = cluster_least_memory(problem->cluster, problem->devices, problem->mesh.device_count);
     *self =
         (Estimator){.arena = arena, .problem = problem, .limit = (double)least * problem->memory_fraction};
-    self->memo.arena = &self->arena;
     AmStatus status = open_sample(self, error);
     if (status == AM_OK && self->sample) return AM_OK;
     estimator_close(self);
@@ -47,7 +54,7 @@ void estimator_close(Estimator *estimator) {
     arena_free(&arena);
 }
 
-static AmStatus estimate_in(PlanPrice *price, const Estimator *self, Arena *scratch,
+static AmStatus estimate_in(AdditiveCost *cost, const Estimator *self, Arena *scratch,
                             const AxisPlan *axis_plan, AmError *error) {
     PlanStage *stage = ARENA_ARRAY(scratch, PlanStage, 1);
     Assignment *assignment;
@@ -55,25 +62,56 @@ static AmStatus estimate_in(PlanPrice *price, const Estimator *self, Arena *scra
     problem_stage(self->problem, axis_plan, scratch, stage);
     if (scratch->failed) return am_fail_memory(error, 0);
     TRY(plan_assign(&assignment, scratch, additive_sample_context(self->sample), stage, error));
-    const AdditiveCost cost = additive_sample_cost(self->sample, assignment);
-    *price = (PlanPrice){.compute_seconds = cost.compute_seconds,
-                         .communication_seconds = cost.communication_seconds,
-                         .seconds = cost.compute_seconds + cost.communication_seconds,
-                         .excess = cost.kept_bytes > self->limit ? cost.kept_bytes / self->limit - 1 : 0};
+    *cost = additive_sample_cost(self->sample, assignment);
+    return AM_OK;
+}
+
+static Known *place_of(Known *known, int32_t capacity, uint64_t key) {
+    for (uint64_t at = key;; at++) {
+        Known *place = &known[at & (uint64_t)(capacity - 1)];
+        if (!place->is_used || place->key == key) return place;
+    }
+}
+
+/* The entry of a key, new or not; NULL without memory. */
+static Known *find_known(Estimator *self, uint64_t key) {
+    if (2 * self->known_count >= self->capacity) {
+        int32_t capacity = self->capacity ? 2 * self->capacity : FIRST_CAPACITY;
+        Known *known = ARENA_ARRAY(&self->arena, Known, capacity);
+        if (!known) return NULL;
+        for (int32_t k = 0; k < self->capacity; k++)
+            if (self->known[k].is_used) *place_of(known, capacity, self->known[k].key) = self->known[k];
+        self->known = known;
+        self->capacity = capacity;
+    }
+    return place_of(self->known, self->capacity, key);
+}
+
+AmStatus estimate_axis_plan_parts(AdditiveCost *cost, PlanPrice *price, Estimator *estimator,
+                                  const AxisPlan *axis_plan, AmError *error) {
+    uint64_t key = hash_bytes(axis_plan, sizeof *axis_plan, 0);
+    Known *known = find_known(estimator, key);
+    if (!known) return am_fail_memory(error, 0);
+    if (!known->is_used) {
+        Arena *scratch = scratch_take(estimator->problem->scratch);
+        AmStatus status = estimate_in(&known->cost, estimator, scratch, axis_plan, error);
+        scratch_give(estimator->problem->scratch, scratch);
+        TRY(status);
+        known->is_used = true;
+        known->key = key;
+        estimator->known_count++;
+    }
+    *cost = known->cost;
+    *price = (PlanPrice){
+        .compute_seconds = cost->compute_seconds,
+        .communication_seconds = cost->communication_seconds,
+        .seconds = cost->compute_seconds + cost->communication_seconds,
+        .excess = cost->kept_bytes > estimator->limit ? cost->kept_bytes / estimator->limit - 1 : 0};
     return AM_OK;
 }
 
 AmStatus estimate_axis_plan(PlanPrice *price, Estimator *estimator, const AxisPlan *axis_plan,
                             AmError *error) {
-    uint64_t key = hash_bytes(axis_plan, sizeof *axis_plan, 0);
-    const PlanPrice *known = price_memo_find(&estimator->memo, key);
-    if (known) {
-        *price = *known;
-        return AM_OK;
-    }
-    Arena *scratch = scratch_take(estimator->problem->scratch);
-    AmStatus status = estimate_in(price, estimator, scratch, axis_plan, error);
-    scratch_give(estimator->problem->scratch, scratch);
-    TRY(status);
-    return price_memo_add(&estimator->memo, key, price) ? AM_OK : am_fail_memory(error, 0);
+    AdditiveCost cost;
+    return estimate_axis_plan_parts(&cost, price, estimator, axis_plan, error);
 }

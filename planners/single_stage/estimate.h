@@ -5,6 +5,7 @@
 #ifndef PLANNERS_SINGLE_STAGE_ESTIMATE_H
 #define PLANNERS_SINGLE_STAGE_ESTIMATE_H
 
+#include "cost/relaxation/additive.h"
 #include "planners/problem/problem.h"
 
 typedef struct Estimator Estimator;
@@ -17,5 +18,9 @@ void estimator_close(Estimator *estimator);
  * Results are cached. */
 AmStatus estimate_axis_plan(PlanPrice *price, Estimator *estimator, const AxisPlan *axis_plan,
                             AmError *error);
+
+/* The same in its parts. */
+AmStatus estimate_axis_plan_parts(AdditiveCost *cost, PlanPrice *price, Estimator *estimator,
+                                  const AxisPlan *axis_plan, AmError *error);
 
 #endif
