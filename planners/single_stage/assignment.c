@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "cost/collective/collective.h"
+
 /* The exposed fraction of the shorter one of computing and communication. */
 #define LEFT_OVER 0.2
 
@@ -21,7 +23,7 @@ double assignment_gain(const Assignments *self, const PlanPrice *price) {
     return assignment_log(&self->unsplit) - assignment_log(price);
 }
 
-double assignment_so_far(const Assignments *self, const PlanPrice *estimate) {
+static double estimated_gain(const Assignments *self, const PlanPrice *estimate) {
     return assignment_log(&self->estimate) - assignment_log(estimate);
 }
 
@@ -89,42 +91,6 @@ static AmStatus choose_candidates(Assignments *self, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus estimate(PlanPrice *price, const Assignments *self, const AxisPlan *axis_plan,
-                         AmError *error) {
-    *price = (PlanPrice){.seconds = 1, .compute_seconds = 1};
-    if (!self->estimator) return AM_OK;
-    TRY(estimate_axis_plan(price, self->estimator, axis_plan, error));
-    price->seconds = fmax(price->seconds, 1e-12);
-    return AM_OK;
-}
-
-AmStatus assignments_open(Assignments *self, Problem *problem, const PlanPrice *unsplit, bool has_estimates,
-                          AmError *error) {
-    const PlanContext *context = problem->context;
-    const AxisPlan nothing = {0};
-    int64_t least = cluster_least_memory(problem->cluster, problem->devices, problem->mesh.device_count);
-    *self = (Assignments){.problem = problem,
-                          .unsplit = *unsplit,
-                          .limit_bytes = fmax((double)least * problem->memory_fraction, 1)};
-    for (int32_t p = 0; p < context->roles->parameter_count; p++) {
-        const IrParameter *parameter = &context->roles->parameters[p];
-        double bytes = context->choices->array_bytes[parameter->instruction];
-        self->state_bytes += bytes;
-        if (parameter->role == IR_ROLE_WEIGHT) self->weight_bytes += bytes;
-    }
-    self->launches = context->choices->decided_count *
-                     cluster_device_type(problem->cluster, problem->devices[0])->kernel_launch_seconds;
-    TRY(find_overlaps(self, error));
-    TRY(choose_candidates(self, error));
-    if (has_estimates) TRY(estimator_open(&self->estimator, problem, error));
-    return estimate(&self->estimate, self, &nothing, error);
-}
-
-void assignments_close(Assignments *self) {
-    estimator_close(self->estimator);
-    self->estimator = NULL;
-}
-
 static double log2_size(const Problem *problem, int32_t axis) {
     return log2(problem->mesh.axes[axis].size);
 }
@@ -139,6 +105,93 @@ static bool crosses_servers(const Problem *problem, int32_t axis, double *rate) 
     *rate = link >= 0 ? cluster->links[link].bytes_per_second : 1e10;
     if (crosses && link >= 0) *rate /= inside;
     return crosses;
+}
+
+/* The facts of the axes that split. */
+static AmStatus find_axes(Assignments *self, AmError *error) {
+    const Problem *problem = self->problem;
+    int32_t found = 0;
+    for (int32_t axis = 0; axis < problem->mesh.axis_count && found < RESHARD_AXES; axis++) {
+        CollectivePartition partition = {0};
+        double rate;
+        if (problem->mesh.axes[axis].size == 1) continue;
+        TRY(collective_partition(&partition, &self->problem->arena, problem->cluster, &problem->mesh,
+                                 problem->devices, 1u << axis, error));
+        for (int32_t k = 0; k < partition.distinct_count; k++)
+            for (int32_t size = 0; size < ASSIGNMENT_SIZES; size++)
+                self->sums[found][size] = fmax(self->sums[found][size],
+                                               collective_seconds(PROGRAM_ALL_REDUCE, exp2(2 * size),
+                                                                  &partition.distinct[k], problem->cluster));
+        self->crosses[found] = crosses_servers(problem, axis, &rate);
+        self->bits[found++] = log2_size(problem, axis);
+    }
+    return AM_OK;
+}
+
+/* The bytes that a device holds at its fullest, by the additive model. */
+static double held_bytes(const AdditiveCost *cost) {
+    return cost->kept_bytes + cost->saved_bytes + cost->widest_bytes;
+}
+
+/* Seconds of traffic with latencies and the efficiency of messages of its mean size, whose rate in the
+ * additive model is that of endless ones. */
+static double traffic_seconds(const Assignments *self, const AdditiveTraffic *traffic, int32_t axis) {
+    const double *sums = self->sums[axis];
+    if (traffic->messages <= 0) return traffic->seconds;
+    double per_byte = sums[ASSIGNMENT_SIZES - 1] / exp2(2 * (ASSIGNMENT_SIZES - 1));
+    double place = log2(fmax(traffic->seconds / traffic->messages / per_byte, 1)) / 2;
+    int32_t size = (int32_t)fmin(place, ASSIGNMENT_SIZES - 2);
+    double part = place - size;
+    return traffic->messages * exp((1 - part) * log(sums[size]) + part * log(sums[size + 1]));
+}
+
+/* The estimate of a plan: the additive model's, with latencies. Memory is that of the plan
+ * that splits nothing, in proportion to held bytes. */
+static AmStatus estimate(PlanPrice *price, AdditiveCost *cost, const Assignments *self,
+                         const AxisPlan *axis_plan, AmError *error) {
+    *price = (PlanPrice){.seconds = 1, .compute_seconds = 1};
+    *cost = (AdditiveCost){.compute_seconds = 1};
+    if (!self->estimator) return AM_OK;
+    TRY(estimate_axis_plan_parts(cost, price, self->estimator, axis_plan, error));
+    price->communication_seconds = 0;
+    for (int32_t purpose = 0; purpose < ADDITIVE_PURPOSES; purpose++)
+        for (int32_t axis = 0; axis < RESHARD_AXES; axis++) {
+            cost->traffic[purpose][axis].seconds = traffic_seconds(self, &cost->traffic[purpose][axis], axis);
+            price->communication_seconds += cost->traffic[purpose][axis].seconds;
+        }
+    price->seconds = fmax(price->compute_seconds + price->communication_seconds, 1e-12);
+    double share = self->unsplit_held > 0 ? held_bytes(cost) / self->unsplit_held : 1;
+    price->excess = fmax((double)self->unsplit.peak_bytes * share / self->limit_bytes - 1, 0);
+    return AM_OK;
+}
+
+AmStatus assignments_open(Assignments *self, Problem *problem, const PlanPrice *unsplit, AmError *error) {
+    const PlanContext *context = problem->context;
+    const AxisPlan nothing = {0};
+    int64_t least = cluster_least_memory(problem->cluster, problem->devices, problem->mesh.device_count);
+    *self = (Assignments){.problem = problem,
+                          .unsplit = *unsplit,
+                          .limit_bytes = fmax((double)least * problem->memory_fraction, 1)};
+    for (int32_t p = 0; p < context->roles->parameter_count; p++) {
+        const IrParameter *parameter = &context->roles->parameters[p];
+        double bytes = context->choices->array_bytes[parameter->instruction];
+        self->state_bytes += bytes;
+        if (parameter->role == IR_ROLE_WEIGHT) self->weight_bytes += bytes;
+    }
+    self->launches = context->choices->decided_count *
+                     cluster_device_type(problem->cluster, problem->devices[0])->kernel_launch_seconds;
+    TRY(find_axes(self, error));
+    TRY(find_overlaps(self, error));
+    TRY(choose_candidates(self, error));
+    TRY(estimator_open(&self->estimator, problem, error));
+    TRY(estimate(&self->estimate, &self->unsplit_cost, self, &nothing, error));
+    self->unsplit_held = held_bytes(&self->unsplit_cost);
+    return estimate(&self->estimate, &self->unsplit_cost, self, &nothing, error);
+}
+
+void assignments_close(Assignments *self) {
+    estimator_close(self->estimator);
+    self->estimator = NULL;
 }
 
 static double axis_sum(const Problem *problem, const AxisPlan *axis_plan, int32_t axis, bool of_weights) {
@@ -187,13 +240,35 @@ static double needed_log2(const Assignments *self, const AxisPlan *plan) {
     return clamp(log2((state + other + 1) / self->limit_bytes), 8);
 }
 
-enum { STATE_FEATURES = 17, KIND_AT = 17, AXIS_AT = 22, CANDIDATE_AT = 31, MARGIN_AT = 45, LAST_AT = 60 };
+enum { KIND_AT = ASSIGNMENT_FACTS, AXIS_AT = 51, CANDIDATE_AT = 60, LAST_AT = 74 };
 _Static_assert(LAST_AT == ASSIGNMENT_FEATURES, "features");
 
-static void describe_state(float *row, const Assignments *self, const AxisPlan *plan, const PlanPrice *now) {
+/* log2 of bytes over those of a device. */
+static double bytes_log2(const Assignments *self, double bytes) {
+    return clamp(log2(fmax(bytes, 1) / self->limit_bytes), 12);
+}
+
+/* Appends the traffic of a plan: seconds, and messages by their latency, relative to the estimate. */
+static int32_t describe_traffic(double *values, const Assignments *self, const AdditiveCost *cost,
+                                double seconds) {
+    int32_t count = 0;
+    for (int32_t purpose = 0; purpose < ADDITIVE_PURPOSES; purpose++)
+        for (int32_t axis = 0; axis < RESHARD_AXES; axis++) {
+            const AdditiveTraffic *traffic = &cost->traffic[purpose][axis];
+            values[count++] = traffic->seconds / seconds;
+            values[count++] = traffic->messages * self->sums[axis][0] / seconds;
+        }
+    return count;
+}
+
+/* The facts of a plan, by which its price can be predicted. */
+static void describe_plan(float *row, const Assignments *self, const AxisPlan *plan, const PlanPrice *now,
+                          const AdditiveCost *cost) {
     const Problem *problem = self->problem;
+    const ClusterDeviceType *type = cluster_device_type(problem->cluster, problem->devices[0]);
     double all = fmax(log2(problem->mesh.device_count), 1), entries = 0, weights = 0, flops = 0;
-    double stored[AXIS_PLAN_STORAGE_KINDS] = {0};
+    double stored[AXIS_PLAN_STORAGE_KINDS] = {0}, updates = 0, values[ASSIGNMENT_FACTS] = {0};
+    double peak = fmax((double)self->unsplit.peak_bytes, 1);
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {
         double bits = log2_size(problem, axis) / all;
         entries += plan->count[axis];
@@ -201,14 +276,31 @@ static void describe_state(float *row, const Assignments *self, const AxisPlan *
         flops += bits * axis_sum(problem, plan, axis, false);
         for (int32_t k = 0; k < plan->storage[axis]; k++) stored[k] += bits;
     }
-    const double values[STATE_FEATURES] = {
+    for (int32_t axis = 0; axis < RESHARD_AXES; axis++)
+        updates += cost->traffic[ADDITIVE_UPDATES][axis].seconds;
+    const double facts[] = {
         all / 8,
-        clamp(assignment_so_far(self, now), 8) / 4,
-        now->communication_seconds / now->seconds,
-        fmin(log1p(now->excess), 4),
-        clamp(log2(fmax((double)self->unsplit.peak_bytes, 1) / self->limit_bytes), 12) / 4,
-        clamp(log2(fmax(self->state_bytes, 1) / self->limit_bytes), 12) / 4,
+        self->estimator != NULL,
+        type->overlaps_communication,
         clamp(log10(fmax(self->unsplit.seconds, 1e-12) / fmax(self->launches, 1e-12)), 5) / 2,
+        bytes_log2(self, peak) / 4,
+        bytes_log2(self, self->state_bytes) / 4,
+        clamp(log(fmax(self->unsplit.seconds, 1e-12) / self->estimate.seconds), 4),
+        clamp(estimated_gain(self, now), 8) / 4,
+        self->estimator ? clamp(estimated_gain(self, now) - log(problem->mesh.device_count), 8) / 4 : 0,
+        now->compute_seconds / now->seconds,
+        fmin(log1p(now->excess), 4),
+        fmin(log1p(self->launches / now->seconds), 4),
+        bytes_log2(self, cost->kept_bytes) / 4,
+        bytes_log2(self, cost->saved_bytes) / 4,
+        bytes_log2(self, cost->widest_bytes) / 4,
+        bytes_log2(self, peak * held_bytes(cost) / fmax(self->unsplit_held, 1)) / 2,
+        needed_log2(self, plan) / 2,
+        clamp(log(fmax(now->compute_seconds, now->communication_seconds) / now->seconds), 2),
+        clamp(log(fmax(now->compute_seconds, updates) + now->communication_seconds - updates) -
+                  log(now->seconds),
+              2),
+        clamp(hidden_log(&self->estimate) - hidden_log(now), 8) / 4,
         entries / 8,
         batch_bits(problem, plan) / all,
         weights,
@@ -216,11 +308,22 @@ static void describe_state(float *row, const Assignments *self, const AxisPlan *
         stored[0],
         stored[1],
         stored[2],
-        self->estimator != NULL,
-        clamp(hidden_log(&self->estimate) - hidden_log(now), 8) / 4,
-        needed_log2(self, plan) / 2,
+        self->bits[0] / all,
+        self->bits[1] / all,
+        self->crosses[0],
+        self->crosses[1],
+        fmin(log1p(self->sums[0][0] / now->seconds * 100), 4),
+        fmin(log1p(self->sums[1][0] / now->seconds * 100), 4),
+        clamp(log(self->weight_bytes / fmax(peak, 1)) / 4, 2),
+        self->estimator ? clamp(log(fmax(now->compute_seconds, 1e-12) * problem->mesh.device_count /
+                                    self->estimate.compute_seconds),
+                                4)
+                        : 0,
     };
-    for (int32_t k = 0; k < STATE_FEATURES; k++) row[k] = (float)values[k];
+    int32_t count = (int32_t)(sizeof facts / sizeof *facts);
+    memcpy(values, facts, sizeof facts);
+    count += describe_traffic(&values[count], self, cost, now->seconds);
+    for (int32_t k = 0; k < ASSIGNMENT_FACTS; k++) row[k] = (float)values[k];
 }
 
 static void describe_axis(float *row, const Assignments *self, const AxisPlan *plan, int32_t axis) {
@@ -265,7 +368,7 @@ static void describe_candidate(float *row, const Assignments *self, const AxisPl
         is_elsewhere = is_elsewhere || axis_plan_has(plan, axis, action->candidate);
     }
     int32_t size = problem->mesh.axes[action->axis].size;
-    const double values[MARGIN_AT - CANDIDATE_AT] = {
+    const double values[LAST_AT - CANDIDATE_AT] = {
         candidate->splits_data,
         candidate->splits_weights,
         candidate->weight_share,
@@ -281,108 +384,65 @@ static void describe_candidate(float *row, const Assignments *self, const AxisPl
         action->kind == ASSIGNMENT_STORE ? action->value / 3.0 : 0,
         action->kind == ASSIGNMENT_STORE ? (action->value - plan->storage[action->axis]) / 3.0 : 0,
     };
-    for (int32_t k = 0; k < MARGIN_AT - CANDIDATE_AT; k++) row[CANDIDATE_AT + k] = (float)values[k];
+    for (int32_t k = 0; k < LAST_AT - CANDIDATE_AT; k++) row[CANDIDATE_AT + k] = (float)values[k];
 }
 
-/* `rank`: actions that are cheaper by estimates; `best`: the estimate of the cheapest. */
-static void describe_margin(float *row, const Assignments *self, const AssignmentState *state,
-                            const AssignmentAction *action, int32_t rank, double best) {
-    const Problem *problem = self->problem;
-    const PlanPrice *now = &state->estimate, *next = &action->estimate;
-    double gain = assignment_log(now) - assignment_log(next), devices = problem->mesh.device_count;
-    const double values[LAST_AT - MARGIN_AT] = {
-        clamp(gain, 3),
-        clamp(log(fmax(now->compute_seconds, 1e-12) / fmax(next->compute_seconds, 1e-12)), 3),
-        clamp((next->communication_seconds - now->communication_seconds) / now->seconds, 3),
-        next->communication_seconds / next->seconds,
-        fmin(log1p(next->excess), 4),
-        clamp(log1p(next->excess) - log1p(now->excess), 4),
-        clamp(hidden_log(now) - hidden_log(next), 3),
-        (double)rank / state->action_count,
-        clamp(best - assignment_log(next), 3),
-        clamp(assignment_so_far(self, next), 8) / 4,
-        self->estimator ? clamp(assignment_so_far(self, next) - log(devices), 8) / 4 : 0,
-        fabs(gain) < 1e-9,
-        needed_log2(self, &action->next) / 2,
-        (needed_log2(self, &action->next) - needed_log2(self, &state->axis_plan)) / 2,
-        clamp(batch_bits(problem, &action->next) - batch_bits(problem, &state->axis_plan), 8) / 4,
-    };
-    for (int32_t k = 0; k < LAST_AT - MARGIN_AT; k++) row[MARGIN_AT + k] = (float)values[k];
+static void add_action(AssignmentState *state, const AssignmentAction *action) {
+    if (state->action_count < ASSIGNMENT_MOST_ACTIONS) state->actions[state->action_count++] = *action;
 }
 
-static AmStatus add_action(AssignmentState *state, const Assignments *self, const AssignmentAction *action,
-                           AmError *error) {
-    if (state->action_count == ASSIGNMENT_MOST_ACTIONS - 1) return AM_OK; /* one is left for the stop */
-    AssignmentAction *added = &state->actions[state->action_count++];
-    *added = *action;
-    return estimate(&added->estimate, self, &action->next, error);
-}
-
-static AmStatus list_axis(AssignmentState *state, const Assignments *self, int32_t axis, AmError *error) {
+static void list_axis(AssignmentState *state, const Assignments *self, int32_t axis) {
     const Problem *problem = self->problem;
     const AxisPlan *plan = &state->axis_plan;
-    const PlanPrice blank = {.seconds = 0};
     int32_t kinds = problem_storage_kinds(problem, axis);
     for (int32_t k = 0; k < problem->candidate_count; k++) {
         if (!self->is_chosen[k] || !problem_usable(problem, k, axis)) continue;
-        AssignmentAction action = {ASSIGNMENT_APPEND, axis, k, 0, *plan, blank};
+        AssignmentAction action = {ASSIGNMENT_APPEND, axis, k, 0, *plan};
         if (!axis_plan_insert(&action.next, axis, plan->count[axis], k)) continue;
-        TRY(add_action(state, self, &action, error));
+        add_action(state, &action);
         if (plan->count[axis] == 0 || overlap_with(self, plan, axis, k) == 0) continue;
         action.kind = ASSIGNMENT_PREPEND;
         action.next = *plan;
         axis_plan_insert(&action.next, axis, 0, k);
-        TRY(add_action(state, self, &action, error));
+        add_action(state, &action);
     }
     for (int32_t level = 0; kinds > 0 && level <= kinds; level++) {
-        AssignmentAction action = {ASSIGNMENT_STORE, axis, -1, level, *plan, blank};
+        AssignmentAction action = {ASSIGNMENT_STORE, axis, -1, level, *plan};
         if (level == plan->storage[axis]) continue;
         action.next.storage[axis] = (uint8_t)level;
-        TRY(add_action(state, self, &action, error));
+        add_action(state, &action);
     }
     for (int32_t place = 0; place < plan->count[axis]; place++) {
-        AssignmentAction action = {ASSIGNMENT_DROP, axis, plan->entries[axis][place], place, *plan, blank};
+        AssignmentAction action = {ASSIGNMENT_DROP, axis, plan->entries[axis][place], place, *plan};
         axis_plan_remove(&action.next, axis, place);
-        TRY(add_action(state, self, &action, error));
+        add_action(state, &action);
     }
+}
+
+AmStatus assignment_estimate(double *gain, float facts[ASSIGNMENT_FACTS], const Assignments *self,
+                             const AxisPlan *axis_plan, AmError *error) {
+    PlanPrice price;
+    AdditiveCost cost;
+    TRY(estimate(&price, &cost, self, axis_plan, error));
+    *gain = estimated_gain(self, &price);
+    describe_plan(facts, self, axis_plan, &price, &cost);
     return AM_OK;
 }
 
 AmStatus assignment_enter(AssignmentState *state, const Assignments *self, const AxisPlan *axis_plan,
                           AmError *error) {
-    const Problem *problem = self->problem;
-    double logs[ASSIGNMENT_MOST_ACTIONS], best = INFINITY;
     state->axis_plan = *axis_plan;
     state->action_count = 0;
-    TRY(estimate(&state->estimate, self, axis_plan, error));
-    for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) TRY(list_axis(state, self, axis, error));
-    state->actions[state->action_count++] =
-        (AssignmentAction){ASSIGNMENT_STOP, 0, -1, 0, *axis_plan, state->estimate};
-    for (int32_t a = 0; a < state->action_count; a++) {
-        logs[a] = assignment_log(&state->actions[a].estimate);
-        best = fmin(best, logs[a]);
-    }
-    float common[STATE_FEATURES];
-    describe_state(common, self, axis_plan, &state->estimate);
+    TRY(assignment_estimate(&state->gain, state->facts, self, axis_plan, error));
+    for (int32_t axis = 0; axis < self->problem->mesh.axis_count; axis++) list_axis(state, self, axis);
     for (int32_t a = 0; a < state->action_count; a++) {
         const AssignmentAction *action = &state->actions[a];
         float *row = state->features[a];
-        int32_t rank = 0;
-        for (int32_t b = 0; b < state->action_count; b++) rank += logs[b] < logs[a];
         memset(row, 0, sizeof state->features[a]);
-        memcpy(row, common, sizeof common);
+        memcpy(row, state->facts, sizeof state->facts);
         row[KIND_AT + action->kind] = 1;
-        if (action->kind == ASSIGNMENT_STOP) continue;
         describe_axis(row, self, axis_plan, action->axis);
         describe_candidate(row, self, axis_plan, action);
-        describe_margin(row, self, state, action, rank, best);
     }
     return AM_OK;
-}
-
-void assignment_stop_row(float row[ASSIGNMENT_FEATURES], const Assignments *self, const AxisPlan *axis_plan,
-                         const PlanPrice *estimated) {
-    memset(row, 0, sizeof(float) * ASSIGNMENT_FEATURES);
-    describe_state(row, self, axis_plan, estimated);
-    row[KIND_AT + ASSIGNMENT_STOP] = 1;
 }

@@ -1,18 +1,14 @@
 /* Assignment: the decision problem that the assignment policy walks (docs/learning.md).
  *
  * A state is an axis plan of a problem. An action appends a candidate to an axis's list or puts it in front
- * where the order matters, raises the storage in shards of an axis, drops an entry, or stops. A row of
- * ASSIGNMENT_FEATURES numbers describes an action in its state without identities, so that one network
- * values the actions of every module, mesh and cluster.
+ * where the order matters, sets the storage in shards of an axis, or drops an entry. A row of
+ * ASSIGNMENT_FEATURES numbers describes an action in its state without identities and without what it leads
+ * to, so that one network ranks the actions of every module, mesh and cluster.
  *
- * Prices are logarithms of seconds with a bounded addend for missing memory. With P the price and E the
- * estimate (estimate.h) of a plan, and 0 the plan that splits nothing, the rewards are
- *
- *   of a change s -> s'     log E(s) - log E(s')
- *   of stopping at s        (log E(s) - log P(s)) - (log E(0) - log P(0))
- *
- * which add up to log P(0) - log P(s): one price for each episode, and a reward for each action. Without
- * estimates E is 1.
+ * The gain of a plan s is log P(0) - log P(s), P being its price and 0 the plan that splits nothing; missing
+ * memory adds a bounded number to the logarithm. The estimated gain is the same by estimates: the additive
+ * model (estimate.h), with latencies and efficiencies of messages, and memory in proportion to the bytes that
+ * a device holds.
  */
 #ifndef PLANNERS_SINGLE_STAGE_ASSIGNMENT_H
 #define PLANNERS_SINGLE_STAGE_ASSIGNMENT_H
@@ -21,32 +17,34 @@
 #include "planners/single_stage/estimate.h"
 
 /* Changed with every change of the features' meaning: files of other versions are refused. */
-#define ASSIGNMENT_VERSION      "automap-assignment-1"
-#define ASSIGNMENT_FEATURES     60
+#define ASSIGNMENT_VERSION      "automap-assignment-2"
+#define ASSIGNMENT_FACTS        47 /* of a plan */
+#define ASSIGNMENT_FEATURES     74 /* of an action: the facts of the plan before it come first */
 #define ASSIGNMENT_MOST_ACTIONS 256
 #define ASSIGNMENT_MOST_STEPS   12
 #define ASSIGNMENT_MOST_CHOSEN  24 /* candidates: those of the largest shares of FLOPs, weights and bytes */
+
+#define ASSIGNMENT_SIZES 18 /* 1 byte to 16 GiB */
 
 typedef enum AssignmentKind {
     ASSIGNMENT_APPEND,
     ASSIGNMENT_PREPEND,
     ASSIGNMENT_STORE, /* `value`: the new storage of the axis */
     ASSIGNMENT_DROP,  /* `value`: the place of the entry */
-    ASSIGNMENT_STOP,
     ASSIGNMENT_KINDS
 } AssignmentKind;
 
 typedef struct AssignmentAction {
     AssignmentKind kind;
     int32_t axis, candidate, value;
-    AxisPlan next;      /* after the action */
-    PlanPrice estimate; /* of it */
+    AxisPlan next; /* after the action */
 } AssignmentAction;
 
 typedef struct AssignmentState {
     AxisPlan axis_plan;
-    PlanPrice estimate;
-    int32_t action_count; /* the last action is to stop */
+    double gain; /* estimated */
+    float facts[ASSIGNMENT_FACTS];
+    int32_t action_count;
     AssignmentAction actions[ASSIGNMENT_MOST_ACTIONS];
     float features[ASSIGNMENT_MOST_ACTIONS][ASSIGNMENT_FEATURES];
 } AssignmentState;
@@ -54,33 +52,36 @@ typedef struct AssignmentState {
 /* The facts of a problem. */
 typedef struct Assignments {
     Problem *problem;
-    Estimator *estimator;        /* NULL: no estimates */
+    Estimator *estimator;        /* NULL: there is none for the mesh, and all estimates are 1 second */
     PlanPrice unsplit, estimate; /* price and estimate of the plan that splits nothing */
     double *overlap;             /* [candidate, candidate]: fraction of the first one's bytes in tensors and
                                     operators of both */
     bool *is_chosen;             /* [candidate]: may be listed by an action */
     double *bytes_share;         /* [candidate]: fraction of all bytes in its tensors */
     double limit_bytes, state_bytes, weight_bytes;
-    double launches; /* seconds of launching every instruction once */
+    double launches;                             /* seconds of launching every instruction once */
+    AdditiveCost unsplit_cost;                   /* of that plan, by the additive model */
+    double unsplit_held;                         /* bytes of a device, by the same */
+    double sums[RESHARD_AXES][ASSIGNMENT_SIZES]; /* seconds of an all-reduce of 4^k bytes along the axes
+                                                    that split */
+    bool crosses[RESHARD_AXES];                  /* their groups span servers */
+    double bits[RESHARD_AXES];                   /* log2 of their sizes */
 } Assignments;
 
 /* `unsplit`: the price of the plan that splits nothing, on whichever mesh. Memory is the problem's arena,
  * but for the estimator: assignments_close(). */
-AmStatus assignments_open(Assignments *self, Problem *problem, const PlanPrice *unsplit, bool has_estimates,
-                          AmError *error);
+AmStatus assignments_open(Assignments *self, Problem *problem, const PlanPrice *unsplit, AmError *error);
 void assignments_close(Assignments *self);
 
-/* Lists the actions at an axis plan, with their features. */
+/* Lists the actions at an axis plan, with their features. Only the plan itself is estimated. */
 AmStatus assignment_enter(AssignmentState *state, const Assignments *self, const AxisPlan *axis_plan,
                           AmError *error);
 
-/* The features of stopping at a plan. */
-void assignment_stop_row(float row[ASSIGNMENT_FEATURES], const Assignments *self, const AxisPlan *axis_plan,
-                         const PlanPrice *estimate);
+/* The estimated gain of a plan, and its facts. */
+AmStatus assignment_estimate(double *gain, float facts[ASSIGNMENT_FACTS], const Assignments *self,
+                             const AxisPlan *axis_plan, AmError *error);
 
-/* log P(0) - log P of a price: the sum of the rewards of an episode that ends there. */
+/* The gain of a price. */
 double assignment_gain(const Assignments *self, const PlanPrice *price);
-/* The part of that sum up to a state, given its estimate. */
-double assignment_so_far(const Assignments *self, const PlanPrice *estimate);
 
 #endif

@@ -9,8 +9,9 @@
 #include "base/files/array_file.h"
 #include "planners/rl/trained_agent.h"
 
-/* Targets beyond it count as it: prices of plans that do not fit differ by more. */
-#define MOST_TARGET 8
+/* Targets beyond it count as it. */
+#define MOST_TARGET 2
+#define PATIENCE    2 /* steps of an episode without a better plan */
 
 AgentSettings assignment_settings(void) {
     return trained_agent_settings(64, 1 << 16);
@@ -68,69 +69,123 @@ AmStatus assignment_agent_built_in(Agent **agent, const AgentSettings *settings,
     return status;
 }
 
-AmStatus assignment_totals(double *totals, Agent *agent, const Assignments *self,
-                           const AssignmentState *state, double trust, AmError *error) {
+AmStatus assignment_agent_untrained(Agent **agent, const AgentSettings *settings, AmError *error) {
+    TRY(trained_agent_create(agent, settings, ASSIGNMENT_FEATURES, NULL, 0, "", error));
+    int64_t count = agent_parameter_count(*agent);
+    int32_t last = agent_shape(*agent)->hidden[agent_shape(*agent)->hidden_count - 1] + 1;
+    float *parameters = malloc(sizeof(float) * (size_t)count);
+    AmStatus status = parameters ? agent_parameters(*agent, parameters, error)
+                                 : am_fail_memory(error, count * (int64_t)sizeof(float));
+    if (status == AM_OK) {
+        memset(parameters + count - last, 0, sizeof(float) * (size_t)last);
+        status = agent_set_parameters(*agent, parameters, count, "", error);
+    }
+    free(parameters);
+    if (status == AM_OK) return AM_OK;
+    agent_free(*agent);
+    *agent = NULL;
+    return status;
+}
+
+/* Marks the actions to estimate. */
+static void choose_looks(bool *chosen, const float *values, int32_t count, const AssignmentManner *manner,
+                         const bool *skipped, Random *random) {
+    double scores[ASSIGNMENT_MOST_ACTIONS];
+    for (int32_t a = 0; a < count; a++) {
+        double noise = manner->temperature > 0 ? -log(-log(random_uniform(random) + 1e-12) + 1e-12) : 0;
+        chosen[a] = false;
+        scores[a] = skipped && skipped[a] ? -INFINITY : (double)values[a] + manner->temperature * noise;
+    }
+    for (int32_t n = 0; n < manner->best + manner->random; n++) {
+        int32_t best = -1;
+        if (n == manner->best)
+            for (int32_t a = 0; a < count; a++)
+                if (!isinf(scores[a])) scores[a] = random_uniform(random);
+        for (int32_t a = 0; a < count; a++)
+            if (!isinf(scores[a]) && (best < 0 || scores[a] > scores[best])) best = a;
+        if (best < 0) return;
+        chosen[best] = true;
+        scores[best] = -INFINITY;
+    }
+}
+
+AmStatus assignment_look(AssignmentLook *looks, int32_t *count, Agent *agent, const Assignments *self,
+                         const AssignmentState *state, const AssignmentManner *manner, const bool *skipped,
+                         Random *random, AmError *error) {
     float values[ASSIGNMENT_MOST_ACTIONS];
+    bool chosen[ASSIGNMENT_MOST_ACTIONS];
+    *count = 0;
+    if (state->action_count == 0) return AM_OK;
     TRY(agent_values(agent, state->features[0], state->action_count, values, error));
-    for (int32_t a = 0; a < state->action_count; a++)
-        totals[a] = assignment_so_far(self, &state->actions[a].estimate) + trust * values[a];
+    choose_looks(chosen, values, state->action_count, manner, skipped, random);
+    for (int32_t a = 0; a < state->action_count; a++) {
+        AssignmentLook *look = &looks[*count];
+        if (!chosen[a]) continue;
+        TRY(assignment_estimate(&look->gain, look->facts, self, &state->actions[a].next, error));
+        look->action = a;
+        ++*count;
+    }
     return AM_OK;
 }
 
-static bool is_visited(const AssignmentEpisode *episode, const AxisPlan *axis_plan) {
-    for (int32_t k = 0; k <= episode->count; k++)
-        if (memcmp(&episode->plans[k], axis_plan, sizeof *axis_plan) == 0) return true;
-    return false;
-}
-
-/* The action of the largest total, with noise; the stop where nothing else is left. */
-static int32_t choose(const AssignmentEpisode *episode, const AssignmentState *state, const double *totals,
-                      const AssignmentManner *manner, Random *random) {
-    int32_t best = state->action_count - 1;
-    double most = -INFINITY;
-    double temperature = manner->temperature;
-    bool is_random = manner->epsilon > 0 && random_uniform(random) < manner->epsilon;
+static void mark_visited(bool *visited, const AssignmentEpisode *episode, const AssignmentState *state) {
     for (int32_t a = 0; a < state->action_count; a++) {
-        bool is_stop = state->actions[a].kind == ASSIGNMENT_STOP;
-        if (!is_stop && is_visited(episode, &state->actions[a].next)) continue;
-        double noise = temperature > 0 || is_random ? -log(-log(random_uniform(random) + 1e-12) + 1e-12) : 0;
-        double total = is_random ? (is_stop ? -INFINITY : noise) : totals[a] + temperature * noise;
-        if (total <= most) continue;
-        most = total;
-        best = a;
+        visited[a] = false;
+        for (int32_t k = 0; k <= episode->count; k++)
+            visited[a] |= memcmp(&episode->plans[k], &state->actions[a].next, sizeof(AxisPlan)) == 0;
     }
-    return best;
 }
 
 /* Notes the state in which the episode is. */
-static void note_state(AssignmentEpisode *episode, const Assignments *self, const AssignmentState *state) {
+static void note_state(AssignmentEpisode *episode, const AssignmentState *state) {
+    episode->plans[episode->count] = state->axis_plan;
+    episode->gains[episode->count] = state->gain;
+    episode->look_count[episode->count] = 0;
+}
+
+static void note_looks(AssignmentEpisode *episode, const AssignmentState *state, const AssignmentLook *looks,
+                       int32_t count, int32_t taken) {
     int32_t k = episode->count;
-    episode->plans[k] = state->axis_plan;
-    episode->so_far[k] = assignment_so_far(self, &state->estimate);
-    episode->totals[k] = 0;
-    memcpy(episode->stops[k], state->features[state->action_count - 1], sizeof episode->stops[k]);
+    for (int32_t n = 0; n < count; n++) {
+        if (looks[n].action == taken) continue;
+        int32_t place = episode->look_count[k]++;
+        memcpy(episode->looks[k][place], state->features[looks[n].action], sizeof episode->looks[k][place]);
+        episode->look_gains[k][place] = looks[n].gain;
+    }
 }
 
 static void note_action(AssignmentEpisode *episode, const AssignmentState *state, int32_t action) {
     memcpy(episode->rows[episode->count], state->features[action], sizeof episode->rows[0]);
-    episode->best[episode->count++] = -INFINITY;
+    episode->count++;
 }
 
 AmStatus assignment_play(AssignmentEpisode *episode, Agent *agent, const Assignments *self,
                          const AxisPlan *start, const AssignmentManner *manner, Random *random,
                          AssignmentState *state, AmError *error) {
     AxisPlan now = *start;
+    double most = -INFINITY;
+    int32_t best_at = 0;
+    float first_value = 0;
     for (episode->count = 0;;) {
-        double totals[ASSIGNMENT_MOST_ACTIONS];
+        AssignmentLook looks[ASSIGNMENT_MOST_LOOKS];
+        bool visited[ASSIGNMENT_MOST_ACTIONS];
+        int32_t count, best = -1;
         TRY(assignment_enter(state, self, &now, error));
-        TRY(assignment_totals(totals, agent, self, state, manner->trust, error));
-        note_state(episode, self, state);
-        episode->totals[episode->count] = totals[state->action_count - 1];
-        int32_t action = choose(episode, state, totals, manner, random);
-        bool is_over = episode->count == ASSIGNMENT_MOST_STEPS;
-        if (is_over || state->actions[action].kind == ASSIGNMENT_STOP) return AM_OK;
-        now = state->actions[action].next;
-        note_action(episode, state, action);
+        note_state(episode, state);
+        if (state->gain > most) best_at = episode->count;
+        most = fmax(most, state->gain);
+        if (episode->count == ASSIGNMENT_MOST_STEPS || episode->count > best_at + PATIENCE) return AM_OK;
+        mark_visited(visited, episode, state);
+        TRY(assignment_look(looks, &count, agent, self, state, manner, visited, random, error));
+        for (int32_t n = 0; n < count; n++)
+            if (best < 0 || looks[n].gain > looks[best].gain) best = n;
+        if (best < 0) return AM_OK;
+        note_looks(episode, state, looks, count, looks[best].action);
+        if (episode->count == 0)
+            TRY(agent_values(agent, state->features[looks[best].action], 1, &first_value, error));
+        episode->first_value = (double)first_value;
+        now = state->actions[looks[best].action].next;
+        note_action(episode, state, looks[best].action);
     }
 }
 
@@ -151,23 +206,27 @@ static int32_t next_action(const AssignmentState *state, const AxisPlan *target,
     return -1;
 }
 
-AmStatus assignment_demonstrate(AssignmentEpisode *episode, const Assignments *self, const AxisPlan *target,
-                                Random *random, AssignmentState *state, AmError *error) {
+AmStatus assignment_demonstrate(AssignmentEpisode *episode, Agent *agent, const Assignments *self,
+                                const AxisPlan *target, const AssignmentManner *manner, Random *random,
+                                AssignmentState *state, AmError *error) {
     AxisPlan now = {0};
     int32_t axes = self->problem->mesh.axis_count;
     for (episode->count = 0;;) {
-        int32_t first = (int32_t)random_below(random, axes), action = -1;
+        AssignmentLook looks[ASSIGNMENT_MOST_LOOKS];
+        int32_t first = (int32_t)random_below(random, axes), action = -1, count;
         TRY(assignment_enter(state, self, &now, error));
-        note_state(episode, self, state);
+        note_state(episode, state);
         for (int32_t k = 0; k < axes && action < 0; k++)
             action = next_action(state, target, (first + k) % axes);
         if (action < 0 || episode->count == ASSIGNMENT_MOST_STEPS) return AM_OK;
+        TRY(assignment_look(looks, &count, agent, self, state, manner, NULL, random, error));
+        note_looks(episode, state, looks, count, action);
         now = state->actions[action].next;
         note_action(episode, state, action);
     }
 }
 
-static AmStatus store(Agent *agent, const float *row, double target, AmError *error) {
+AmStatus assignment_store(Agent *agent, const float *row, double target, AmError *error) {
     double reward = fmax(-MOST_TARGET, fmin(MOST_TARGET, target));
     TRY(agent_observe(
         agent, &(AgentStep){.observation = row, .reward = reward, .next_observation = row, .terminal = true},
@@ -176,24 +235,15 @@ static AmStatus store(Agent *agent, const float *row, double target, AmError *er
     return AM_OK;
 }
 
-AmStatus assignment_observe(AssignmentEpisode *episode, Agent *agent, int32_t place, double gain,
+AmStatus assignment_observe(const AssignmentEpisode *episode, Agent *agent, const double *gains,
                             AmError *error) {
-    TRY(store(agent, episode->stops[place], gain - episode->so_far[place], error));
-    for (int32_t k = 0; k < place; k++) {
-        if (gain <= episode->best[k]) continue;
-        episode->best[k] = gain;
-        TRY(store(agent, episode->rows[k], gain - episode->so_far[k + 1], error));
-    }
-    return AM_OK;
-}
-
-AmStatus assignment_observe_all(AssignmentEpisode *episode, Agent *agent, const double *gains,
-                                AmError *error) {
-    double best = -INFINITY;
-    for (int32_t k = episode->count; k >= 0; k--) {
-        TRY(store(agent, episode->stops[k], gains[k] - episode->so_far[k], error));
+    double best = gains[episode->count];
+    for (int32_t k = episode->count - 1; k >= 0; k--) {
+        TRY(assignment_store(agent, episode->rows[k], best - gains[k], error));
+        for (int32_t n = 0; n < episode->look_count[k]; n++)
+            TRY(assignment_store(agent, episode->looks[k][n], episode->look_gains[k][n] - episode->gains[k],
+                                 error));
         best = fmax(best, gains[k]);
-        if (k > 0) TRY(store(agent, episode->rows[k - 1], best - episode->so_far[k], error));
     }
     return AM_OK;
 }

@@ -1,11 +1,8 @@
 /* The assignment policy: one network that values every action of every assignment problem (assignment.h).
  *
- * The network returns the gain that the rest of an episode adds to the estimate after the action. With it
- *
- *   total(s, a) = log E(0) - log E(s') + network(features(s, a))
- *
- * predicts log P(0) - log P of the best plan of the episode, for every mesh on the same scale; of a stop it
- * predicts that of the plan itself. Episodes take the action of the largest total.
+ * For an action at s the network returns by how much the best plan that follows in the episode exceeds the
+ * gain of s. Actions are ranked without estimates of what they lead to: only the best few are estimated, and
+ * of these the estimated gain decides.
  *
  * A trained policy is a file of named arrays with the network's parameters and the version of the features.
  */
@@ -27,43 +24,62 @@ AmStatus assignment_agent_built_in(Agent **agent, const AgentSettings *settings,
 /* `about`: one line on its training. */
 AmStatus assignment_agent_write(Agent *agent, const char *path, const char *about, AmError *error);
 
-/* totals[state->action_count] of the actions. `trust`: the factor of the network's values, 1 as trained. */
-AmStatus assignment_totals(double *totals, Agent *agent, const Assignments *self,
-                           const AssignmentState *state, double trust, AmError *error);
+/* Random hidden layers and an output of zero: the values follow the estimates until something is learnt. */
+AmStatus assignment_agent_untrained(Agent **agent, const AgentSettings *settings, AmError *error);
+
+/* An action whose plan was estimated. */
+typedef struct AssignmentLook {
+    int32_t action;
+    double gain; /* of the plan after it, estimated */
+    float facts[ASSIGNMENT_FACTS];
+} AssignmentLook;
+
+#define ASSIGNMENT_MOST_LOOKS 24
+#define ASSIGNMENT_LOOKS      8 /* of a search */
+
+/* Which actions are estimated: those of the largest values, with Gumbel noise of scale `temperature`, and
+ * random ones. */
+typedef struct AssignmentManner {
+    int32_t best, random; /* together at most ASSIGNMENT_MOST_LOOKS */
+    double temperature;
+} AssignmentManner;
+
+/* Ranks the actions of a state by the network, and estimates those that the manner names. `skipped`
+ * [action_count]: not these; NULL: none. */
+AmStatus assignment_look(AssignmentLook *looks, int32_t *count, Agent *agent, const Assignments *self,
+                         const AssignmentState *state, const AssignmentManner *manner, const bool *skipped,
+                         Random *random, AmError *error);
 
 /* An episode: plans[0] is its start, actions lead from plans[k] to plans[k + 1]. */
 typedef struct AssignmentEpisode {
     int32_t count; /* actions */
     AxisPlan plans[ASSIGNMENT_MOST_STEPS + 1];
-    double so_far[ASSIGNMENT_MOST_STEPS + 1];                    /* of the plans, by estimates */
-    double totals[ASSIGNMENT_MOST_STEPS + 1];                    /* predicted for stopping there */
-    float rows[ASSIGNMENT_MOST_STEPS][ASSIGNMENT_FEATURES];      /* of the actions */
-    float stops[ASSIGNMENT_MOST_STEPS + 1][ASSIGNMENT_FEATURES]; /* of stopping at a plan */
-    double best[ASSIGNMENT_MOST_STEPS]; /* the largest gain stored for an action, -INFINITY at first */
+    double gains[ASSIGNMENT_MOST_STEPS + 1];                /* of the plans, estimated */
+    double first_value;                                     /* of the first action by the network */
+    float rows[ASSIGNMENT_MOST_STEPS][ASSIGNMENT_FEATURES]; /* of the actions */
+    int32_t look_count[ASSIGNMENT_MOST_STEPS + 1];          /* other actions that were estimated there: */
+    float looks[ASSIGNMENT_MOST_STEPS + 1][ASSIGNMENT_MOST_LOOKS][ASSIGNMENT_FEATURES];
+    double look_gains[ASSIGNMENT_MOST_STEPS + 1][ASSIGNMENT_MOST_LOOKS];
 } AssignmentEpisode;
 
-/* How an episode is played. */
-typedef struct AssignmentManner {
-    double trust, temperature, epsilon;
-} AssignmentManner;
-
-/* Plays an episode from `start`. Totals get Gumbel noise of scale `temperature`; with probability `epsilon`
- * an action is random. No plan is visited twice. `state` is working memory. */
+/* Plays an episode from `start`: of the actions that are looked at it takes the one of the largest gain. It
+ * ends when some steps in a row have not raised the gain. No plan is visited twice. `state` is working
+ * memory. */
 AmStatus assignment_play(AssignmentEpisode *episode, Agent *agent, const Assignments *self,
                          const AxisPlan *start, const AssignmentManner *manner, Random *random,
                          AssignmentState *state, AmError *error);
 
 /* An episode that builds `target` from the plan that splits nothing, axes in random alternation. */
-AmStatus assignment_demonstrate(AssignmentEpisode *episode, const Assignments *self, const AxisPlan *target,
-                                Random *random, AssignmentState *state, AmError *error);
+AmStatus assignment_demonstrate(AssignmentEpisode *episode, Agent *agent, const Assignments *self,
+                                const AxisPlan *target, const AssignmentManner *manner, Random *random,
+                                AssignmentState *state, AmError *error);
 
-/* Stores the transitions of a price of plans[place]: its stop, and the actions before it for which the gain
- * is the largest so far. */
-AmStatus assignment_observe(AssignmentEpisode *episode, Agent *agent, int32_t place, double gain,
+/* Stores a transition with its whole return. */
+AmStatus assignment_store(Agent *agent, const float *row, double target, AmError *error);
+
+/* Stores the transitions of an episode: the actions taken by the gains of prices, gains[episode->count + 1],
+ * and the others by estimated gains. */
+AmStatus assignment_observe(const AssignmentEpisode *episode, Agent *agent, const double *gains,
                             AmError *error);
-
-/* The same for an episode whose plans are all priced: gains[episode->count + 1]. */
-AmStatus assignment_observe_all(AssignmentEpisode *episode, Agent *agent, const double *gains,
-                                AmError *error);
 
 #endif

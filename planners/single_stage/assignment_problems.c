@@ -14,7 +14,8 @@
 
 /* The rates of a cluster of equal servers. */
 typedef struct Rates {
-    double flops, memory, launch, inside, between, latency, knee;
+    double flops, memory, launch, inside, between, latency, knee, message,
+        access; /* bytes and FLOPs of full efficiency */
     int64_t bytes;
     int32_t servers, devices; /* of a server */
     bool overlaps;
@@ -22,16 +23,20 @@ typedef struct Rates {
 
 static AmStatus make_cluster(Cluster **cluster, Arena *arena, const Rates *rates, AmError *error) {
     json_t *curve = json_pack("[[f,f],[f,f]]", rates->knee / 1e3, 0.1, rates->knee, 0.8);
+    json_t *accesses = json_pack("[[f,f],[f,f]]", rates->access / 1e3, 0.15, rates->access, 0.9);
+    json_t *messages = json_pack("[[f,f],[f,f]]", rates->message / 100, 0.3, rates->message, 0.95);
     json_t *object = json_pack(
-        "{s:s, s:s, s:{s:{s:I, s:f, s:{s:f}, s:f, s:b, s:{s:o}}}, s:{s:{s:f, s:f}, s:{s:f, s:f}}, s:s, "
+        "{s:s, s:s, s:{s:{s:I, s:f, s:{s:f}, s:f, s:b, s:{s:o,s:o}}}, s:{s:{s:f, s:f, s:O}, s:{s:f, s:f, "
+        "s:o}}, s:s, "
         "s:[{s:i, s:s, s:i, s:s}]}",
         "format", "automap-cluster-1", "name", "generated", "device_types", "device", "memory_bytes",
         (json_int_t)rates->bytes, "memory_bytes_per_second", rates->memory, "flops_per_second", "f32",
         rates->flops, "kernel_launch_seconds", rates->launch, "overlaps_communication", rates->overlaps,
-        "efficiency", "dot", curve, "links", "inside", "bytes_per_second", rates->inside, "latency_seconds",
-        rates->latency, "between", "bytes_per_second", rates->between, "latency_seconds", 3 * rates->latency,
-        "between_servers", "between", "servers", "count", rates->servers, "device_type", "device", "devices",
-        rates->devices, "link", "inside");
+        "efficiency", "dot", curve, "memory", accesses, "links", "inside", "bytes_per_second", rates->inside,
+        "latency_seconds", rates->latency, "efficiency", messages, "between", "bytes_per_second",
+        rates->between, "latency_seconds", 3 * rates->latency, "efficiency", messages, "between_servers",
+        "between", "servers", "count", rates->servers, "device_type", "device", "devices", rates->devices,
+        "link", "inside");
     if (!object) return am_fail_memory(error, 0);
     if (rates->servers == 1) json_object_del(object, "between_servers");
     if (rates->devices == 1) json_object_del(json_array_get(json_object_get(object, "servers"), 0), "link");
@@ -64,6 +69,8 @@ AmStatus assignment_module_measure(AssignmentModule *module, const PlanContext *
                          .between = 1e12,
                          .latency = 1e-9,
                          .knee = 10,
+                         .message = 10,
+                         .access = 10,
                          .bytes = NO_MEMORY_LIMIT,
                          .servers = 1,
                          .devices = 2};
@@ -72,7 +79,7 @@ AmStatus assignment_module_measure(AssignmentModule *module, const PlanContext *
     Assignments facts = {0};
     AmStatus status = open_problem(&probe, context, &rates, 1, error);
     if (status == AM_OK) status = problem_price(probe.problem, &nothing, &price, error);
-    if (status == AM_OK) status = assignments_open(&facts, probe.problem, &price, false, error);
+    if (status == AM_OK) status = assignments_open(&facts, probe.problem, &price, error);
     if (status == AM_OK)
         *module = (AssignmentModule){context, price.compute_seconds, facts.weight_bytes, price.peak_bytes};
     assignment_problem_close(&probe);
@@ -97,22 +104,23 @@ AmStatus assignment_problem_open(AssignmentProblem *self, const AssignmentModule
     double seconds = module->compute_seconds * slower;
     Rates rates = {.flops = REFERENCE_FLOPS / slower,
                    .memory = REFERENCE_MEMORY / slower * pow(10, between(&random, -0.7, 0.7)),
-                   .launch = seconds / instructions * pow(10, between(&random, -3, -0.5)),
+                   .launch = seconds / instructions * pow(10, between(&random, -3, 0.3)),
                    .inside = module->weight_bytes / seconds * pow(10, between(&random, -0.5, 2.5)),
                    .servers = 1 << (bits - inside),
                    .devices = 1 << inside,
                    .overlaps = random_below(&random, 4) > 0};
     rates.between = rates.inside * rates.devices / pow(10, between(&random, 0, 2));
-    rates.latency = rates.launch * pow(10, between(&random, -0.5, 0.7));
+    rates.latency = seconds / instructions * pow(10, between(&random, -3, 1));
     rates.knee = module->compute_seconds * REFERENCE_FLOPS / instructions * pow(10, between(&random, -1, 1));
     rates.knee = fmax(rates.knee, 1e4);
+    rates.message = fmax(module->weight_bytes / instructions * pow(10, between(&random, -2, 1)), 1e2);
+    rates.access = fmax((double)module->peak_bytes / instructions * pow(10, between(&random, -2, 1)), 1e2);
     rates.bytes = (int64_t)((double)module->peak_bytes * pow(2, between(&random, -2.6, 2)) / MEMORY_FRACTION);
-    bool has_estimates = random_below(&random, 10) > 0;
     const AxisPlan nothing = {0};
     PlanPrice unsplit;
     TRY(open_problem(self, module->context, &rates, 1 << model_bits, error));
     TRY(problem_price(self->problem, &nothing, &unsplit, error));
-    return assignments_open(&self->assignments, self->problem, &unsplit, has_estimates, error);
+    return assignments_open(&self->assignments, self->problem, &unsplit, error);
 }
 
 void assignment_problem_close(AssignmentProblem *self) {
@@ -133,19 +141,23 @@ AmStatus assignment_problem_teach(AssignmentProblem *self, int64_t evaluations, 
     return status;
 }
 
-AmStatus assignment_zero_shot(double *gain, double *predicted, Agent *agent, const Assignments *self,
-                              AssignmentEpisode *episode, AssignmentState *state, AmError *error) {
+AmStatus assignment_zero_shot(double *gain, double *surprise, Agent *agent, const Assignments *self,
+                              int32_t looks, AssignmentEpisode *episode, AssignmentState *state,
+                              AmError *error) {
     const AxisPlan nothing = {0};
     Random random;
-    PlanPrice price;
     int32_t best = 0;
     random_seed(&random, 0);
-    TRY(assignment_play(episode, agent, self, &nothing, &(AssignmentManner){.trust = 1}, &random, state,
+    TRY(assignment_play(episode, agent, self, &nothing, &(AssignmentManner){.best = looks}, &random, state,
                         error));
-    for (int32_t k = 0; k <= episode->count; k++)
-        if (episode->totals[k] > episode->totals[best]) best = k;
-    TRY(problem_price(self->problem, &episode->plans[best], &price, error));
-    *gain = assignment_gain(self, &price);
-    if (predicted) *predicted = episode->totals[best];
+    *gain = -INFINITY;
+    for (int32_t k = 0; k <= episode->count; k++) {
+        PlanPrice price;
+        if (k >= ASSIGNMENT_ZERO_SHOT) break;
+        TRY(problem_price(self->problem, &episode->plans[k], &price, error));
+        *gain = fmax(*gain, assignment_gain(self, &price));
+        if (episode->gains[k] > episode->gains[best]) best = k;
+    }
+    if (surprise) *surprise = fabs(episode->first_value - (episode->gains[best] - episode->gains[0]));
     return AM_OK;
 }

@@ -35,9 +35,12 @@ void assignment_problem_close(AssignmentProblem *self);
 AmStatus assignment_problem_teach(AssignmentProblem *self, int64_t evaluations, uint64_t seed,
                                   AmError *error);
 
-/* Prices the plan of an episode without noise that has the largest predicted total: `*predicted`, where not
- * NULL. `*gain` is log P(0) - log P. */
-AmStatus assignment_zero_shot(double *gain, double *predicted, Agent *agent, const Assignments *self,
-                              AssignmentEpisode *episode, AssignmentState *state, AmError *error);
+/* Plays an episode without noise that estimates `looks` actions of each state, and prices its first
+ * ASSIGNMENT_ZERO_SHOT plans: `*gain` is that of the best one. `*surprise`, where not NULL: the difference
+ * between the network's value of the first action and the estimated gain that followed. */
+#define ASSIGNMENT_ZERO_SHOT 10
+AmStatus assignment_zero_shot(double *gain, double *surprise, Agent *agent, const Assignments *self,
+                              int32_t looks, AssignmentEpisode *episode, AssignmentState *state,
+                              AmError *error);
 
 #endif

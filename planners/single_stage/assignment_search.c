@@ -1,4 +1,4 @@
-/* The searcher dqn: a pool of plans from episodes of the policy, and the prices from which it learns. */
+/* The searcher dqn: a tree of plans by actions that the policy ranks, and the prices that correct estimates. */
 #include "planners/single_stage/assignment_search.h"
 
 #include <math.h>
@@ -8,30 +8,36 @@
 #include "planners/rl/trained_agent.h"
 #include "planners/single_stage/assignment_policy.h"
 
-#define UNTRAINED          "untrained"
-#define MOST_POOL          4096
-#define MOST_EPISODES      1024
-#define FAMILIAR_EPISODES  24 /* that visit no new plan, one after the other: nothing is left to find */
-#define PRICES_PER_EPISODE 2
-#define UPDATES_PER_PRICE  4
-#define FIRST_TEMPERATURE  0.05
-#define LAST_TEMPERATURE   0.4
-#define EPSILON            0.05
-#define LEARNING_RATE      3e-4
-/* Factor of the network's values: estimates are near prices on clusters as they are, and the network errs on
- * modules that it was not trained on. Chosen on modules of the training on clusters A, B and nominal:8. */
-#define TRUST           0.3
-#define MOST_NEIGHBOURS 8   /* of a new best plan that enter the pool */
-#define PRIOR_PRICES    2.0 /* weight of "no error" in the mean error of a mesh */
+#define UNTRAINED             "untrained"
+#define MOST_NODES            4096
+#define MOST_WORSE            1 /* steps of the beginning that find no better plan */
+#define BEAM                  3 /* plans of a mesh that are expanded at each step of the beginning */
+#define UPDATES_PER_EXPANSION 2
+#define FAMILIAR_EXPANSIONS   64  /* without a new plan, one after the other: nothing is left to find */
+#define RANDOM_LOOKS          3   /* of an expansion that is drawn */
+#define MOST_REPEATS          150 /* plans in a row that come to ones priced before */
+#define PRICES_PER_EXPANSION  2
+#define LEARNING_RATE         1e-3
+#define FIRST_TEMPERATURE     0.02
+#define LAST_TEMPERATURE      0.4
+#define EXPANDED_PENALTY      0.05 /* per expansion of a plan, in the logarithm of seconds */
+/* The error at a plan is the mean of the errors at priced plans, weighted by the distance of their features.
+ */
+#define ERROR_DISTANCE 0.3
+#define ERROR_PRIOR    0.3 /* weight of "no error" */
+#define OTHER_MESH     0.3 /* factor of the weights of plans on other meshes */
 
-/* A plan of the pool: plans[place] of an episode. */
-typedef struct Pooled {
-    int32_t mesh, episode, place;
-    int32_t anchor;   /* a priced plan of the pool that is one action away, or -1 */
-    double predicted; /* gain by the network */
-    double total;     /* the same with the errors at priced plans; the gain itself where it is priced */
+/* A plan of the tree. */
+typedef struct Node {
+    int32_t mesh, parent; /* -1: the plan that splits nothing */
+    AxisPlan plan;
+    double estimated;       /* its gain */
+    double gain;            /* its gain, or the estimated one with the mean of the errors at priced plans */
+    double errors, weights; /* of that mean: sums */
+    int32_t expansions;
     bool is_priced;
-} Pooled;
+    float facts[ASSIGNMENT_FACTS];
+} Node;
 
 struct AssignmentSearch {
     SingleStageSearch *stages;
@@ -41,17 +47,12 @@ struct AssignmentSearch {
     int32_t mesh_count;
     Problem *problems[SEARCH_MOST_MESHES]; /* in the order of the beginning */
     Assignments assignments[SEARCH_MOST_MESHES];
-    double best[SEARCH_MOST_MESHES]; /* largest gain or prediction of each mesh */
-    AssignmentEpisode *episodes[MOST_EPISODES];
-    int32_t episode_meshes[MOST_EPISODES];
-    int32_t episode_count;
-    Pooled pool[MOST_POOL];
-    int32_t pool_count, familiar;
+    int32_t node_count, priced_count, expansions, familiar, repeats;
     double temperature;
     bool is_exhausted;
     AssignmentState state;
-    float rows[MOST_POOL][ASSIGNMENT_FEATURES];
-    float values[MOST_POOL];
+    Node nodes[MOST_NODES];
+    int32_t priced[MOST_NODES]; /* [priced_count] */
 };
 
 static AmStatus make_agent(AssignmentSearch *self, AmError *error) {
@@ -65,8 +66,7 @@ static AmStatus make_agent(AssignmentSearch *self, AmError *error) {
     if (!options->policy) return assignment_agent_built_in(&self->agent, &settings, error);
     if (strcmp(options->policy, UNTRAINED) != 0)
         return assignment_agent_read(&self->agent, &settings, options->policy, error);
-    settings.learning_rate = 10 * LEARNING_RATE;
-    return trained_agent_create(&self->agent, &settings, ASSIGNMENT_FEATURES, NULL, 0, "", error);
+    return assignment_agent_untrained(&self->agent, &settings, error);
 }
 
 AmStatus assignment_search_check(const SearchOptions *options, AmError *error) {
@@ -90,90 +90,119 @@ AmStatus assignment_search_open(AssignmentSearch **search, SingleStageSearch *st
 void assignment_search_close(AssignmentSearch *self) {
     if (!self) return;
     for (int32_t k = 0; k < self->mesh_count; k++) assignments_close(&self->assignments[k]);
-    for (int32_t k = 0; k < self->episode_count; k++) free(self->episodes[k]);
     agent_free(self->agent);
     free(self);
 }
 
-static bool is_pooled(const AssignmentSearch *self, int32_t mesh, const AxisPlan *axis_plan) {
-    for (int32_t k = 0; k < self->pool_count; k++) {
-        const Pooled *pooled = &self->pool[k];
-        const AxisPlan *plan = &self->episodes[pooled->episode]->plans[pooled->place];
-        if (pooled->mesh == mesh && memcmp(plan, axis_plan, sizeof *plan) == 0) return true;
-    }
+static bool is_known(const AssignmentSearch *self, int32_t mesh, const AxisPlan *axis_plan) {
+    for (int32_t k = 0; k < self->node_count; k++)
+        if (self->nodes[k].mesh == mesh && memcmp(&self->nodes[k].plan, axis_plan, sizeof *axis_plan) == 0)
+            return true;
     return false;
 }
 
-/* A new episode of a mesh; `*number` -1: there may be no more. */
-static AmStatus add_episode(AssignmentSearch *self, int32_t mesh, int32_t *number, AmError *error) {
-    *number = -1;
-    self->is_exhausted |= self->episode_count == MOST_EPISODES;
-    if (self->is_exhausted) return AM_OK;
-    AssignmentEpisode *episode = calloc(1, sizeof *episode);
-    if (!episode) return am_fail_memory(error, sizeof *episode);
-    *number = self->episode_count++;
-    self->episodes[*number] = episode;
-    self->episode_meshes[*number] = mesh;
-    return AM_OK;
+/* The weight of the error at a priced plan for another plan. */
+static double weight_of(const Node *priced, const Node *node) {
+    double square = 0;
+    for (int32_t k = 0; k < ASSIGNMENT_FACTS; k++) {
+        double difference = (double)priced->facts[k] - (double)node->facts[k];
+        square += difference * difference;
+    }
+    double weight = exp(-square / (2 * ERROR_DISTANCE * ERROR_DISTANCE));
+    return priced->mesh == node->mesh ? weight : OTHER_MESH * weight;
 }
 
-static void add_plan(AssignmentSearch *self, int32_t episode, int32_t place, int32_t anchor) {
-    int32_t mesh = self->episode_meshes[episode];
-    const AssignmentEpisode *played = self->episodes[episode];
-    self->is_exhausted |= self->pool_count == MOST_POOL;
-    if (self->is_exhausted || is_pooled(self, mesh, &played->plans[place])) return;
-    double total = played->totals[place];
-    self->pool[self->pool_count++] = (Pooled){mesh, episode, place, anchor, total, total, false};
+/* Adds the error at a priced plan to those that correct the estimate of another one. */
+static void correct(Node *node, const Node *priced) {
+    double weight = weight_of(priced, node);
+    node->errors += weight * (priced->gain - priced->estimated);
+    node->weights += weight;
+    node->gain = node->estimated + node->errors / node->weights;
 }
 
-/* Plays an episode on a mesh and puts its new plans into the pool. */
-static AmStatus play(AssignmentSearch *self, int32_t mesh, const AxisPlan *start,
-                     const AssignmentManner *manner, AmError *error) {
-    int32_t number, before = self->pool_count;
-    TRY(add_episode(self, mesh, &number, error));
-    if (number < 0) return AM_OK;
-    AssignmentEpisode *episode = self->episodes[number];
-    TRY(assignment_play(episode, self->agent, &self->assignments[mesh], start, manner, &self->random,
-                        &self->state, error));
-    for (int32_t k = 0; k <= episode->count; k++) add_plan(self, number, k, -1);
-    self->familiar = self->pool_count > before ? 0 : self->familiar + 1;
-    self->is_exhausted |= self->familiar >= FAMILIAR_EPISODES;
-    return AM_OK;
+static void add_node(AssignmentSearch *self, const Node *added) {
+    self->is_exhausted |= self->node_count == MOST_NODES;
+    if (self->is_exhausted) return;
+    Node *node = &self->nodes[self->node_count++];
+    *node = *added;
+    node->weights = ERROR_PRIOR;
+    for (int32_t k = 0; k < self->priced_count && !node->is_priced; k++)
+        correct(node, &self->nodes[self->priced[k]]);
 }
 
-/* Puts the most promising plans that are one action away from a priced one into the pool. */
-static AmStatus expand(AssignmentSearch *self, int32_t anchor, AmError *error) {
-    const Pooled base = self->pool[anchor];
-    const Assignments *assignments = &self->assignments[base.mesh];
+/* Corrects the estimates of all plans by the price of one. */
+static void note_price(AssignmentSearch *self, int32_t place) {
+    self->priced[self->priced_count++] = place;
+    for (int32_t k = 0; k < self->node_count; k++)
+        if (!self->nodes[k].is_priced) correct(&self->nodes[k], &self->nodes[place]);
+}
+
+/* Adds new plans that are one action away from a plan: those of the actions that the network ranks first. */
+static AmStatus expand(AssignmentSearch *self, int32_t parent, double temperature, int32_t random_looks,
+                       AmError *error) {
+    Node *from = &self->nodes[parent];
+    const Assignments *assignments = &self->assignments[from->mesh];
     AssignmentState *state = &self->state;
-    const AxisPlan start = self->episodes[base.episode]->plans[base.place];
-    double totals[ASSIGNMENT_MOST_ACTIONS];
-    TRY(assignment_enter(state, assignments, &start, error));
-    TRY(assignment_totals(totals, self->agent, assignments, state, TRUST, error));
-    for (int32_t n = 0; n < MOST_NEIGHBOURS; n++) {
-        int32_t best = -1, number;
-        for (int32_t a = 0; a < state->action_count - 1; a++)
-            if (!isinf(totals[a]) && (best < 0 || totals[a] > totals[best])) best = a;
-        if (best < 0) return AM_OK;
-        TRY(add_episode(self, base.mesh, &number, error));
-        if (number < 0) return AM_OK;
-        AssignmentEpisode *episode = self->episodes[number];
-        const AssignmentAction *action = &state->actions[best];
-        *episode = (AssignmentEpisode){.count = 1, .plans = {start, action->next}, .best = {-INFINITY}};
-        const PlanPrice *estimates[] = {&state->estimate, &action->estimate};
-        memcpy(episode->rows[0], state->features[best], sizeof episode->rows[0]);
-        for (int32_t k = 0; k < 2; k++) {
-            episode->so_far[k] = assignment_so_far(assignments, estimates[k]);
-            assignment_stop_row(episode->stops[k], assignments, &episode->plans[k], estimates[k]);
+    AssignmentLook looks[ASSIGNMENT_MOST_LOOKS];
+    const AssignmentManner manner = {
+        .best = ASSIGNMENT_LOOKS - random_looks, .random = random_looks, .temperature = temperature};
+    bool known[ASSIGNMENT_MOST_ACTIONS];
+    int32_t before = self->node_count, count;
+    from->expansions++;
+    self->expansions++;
+    TRY(assignment_enter(state, assignments, &from->plan, error));
+    for (int32_t a = 0; a < state->action_count; a++)
+        known[a] = is_known(self, from->mesh, &state->actions[a].next);
+    TRY(assignment_look(looks, &count, self->agent, assignments, state, &manner, known, &self->random,
+                        error));
+    for (int32_t n = 0; n < count; n++) {
+        const AssignmentLook *look = &looks[n];
+        Node node = {.mesh = from->mesh,
+                     .parent = parent,
+                     .plan = state->actions[look->action].next,
+                     .estimated = look->gain,
+                     .gain = look->gain};
+        memcpy(node.facts, look->facts, sizeof node.facts);
+        add_node(self, &node);
+        TRY(assignment_store(self->agent, state->features[look->action], look->gain - from->estimated,
+                             error));
+    }
+    agent_learn(self->agent, UPDATES_PER_EXPANSION);
+    self->familiar = self->node_count > before ? 0 : self->familiar + 1;
+    self->is_exhausted |= self->familiar >= FAMILIAR_EXPANSIONS;
+    return AM_OK;
+}
+
+/* Expands the best plans of each step by what is predicted beyond them, until no plan promises more than
+ * those before. */
+static AmStatus search_beam(AssignmentSearch *self, int32_t root, AmError *error) {
+    int32_t frontier[BEAM] = {root}, count = 1;
+    double most = self->nodes[root].gain;
+    int32_t worse = 0;
+    for (int32_t step = 0; step < ASSIGNMENT_MOST_STEPS && count > 0; step++) {
+        int32_t first = self->node_count;
+        for (int32_t k = 0; k < count && !single_stage_must_end(self->stages); k++)
+            TRY(expand(self, frontier[k], 0, 0, error));
+        double before = most;
+        count = 0;
+        for (int32_t k = first; k < self->node_count; k++) most = fmax(most, self->nodes[k].gain);
+        worse = most > before ? 0 : worse + 1;
+        if (worse > MOST_WORSE) return AM_OK;
+        for (; count < BEAM; count++) {
+            int32_t best = -1;
+            for (int32_t k = first; k < self->node_count; k++) {
+                bool is_taken = false;
+                for (int32_t j = 0; j < count; j++) is_taken |= frontier[j] == k;
+                if (!is_taken && (best < 0 || self->nodes[k].gain > self->nodes[best].gain)) best = k;
+            }
+            if (best < 0) break;
+            frontier[count] = best;
         }
-        episode->totals[1] = totals[best];
-        totals[best] = -INFINITY;
-        add_plan(self, number, 1, anchor);
     }
     return AM_OK;
 }
 
-/* Prices the unsplit plan, which costs the same on every mesh, and plays the first episodes. */
+/* Prices the unsplit plan, which costs the same on every mesh, and searches from it on each mesh. */
 static AmStatus begin(AssignmentSearch *self, AmError *error) {
     SingleStageSearch *stages = self->stages;
     const AxisPlan nothing = {0};
@@ -182,41 +211,14 @@ static AmStatus begin(AssignmentSearch *self, AmError *error) {
     for (int32_t k = 0; k < stages->problem_count && !single_stage_must_end(stages); k++) {
         self->problems[k] = stages->problems[k];
         self->mesh_count++;
-        TRY(assignments_open(&self->assignments[k], self->problems[k], &self->unsplit, true, error));
-        const AssignmentManner manners[] = {{.trust = TRUST}, {.trust = 1}};
-        for (int32_t m = 0; m < 2 && !single_stage_must_end(stages); m++)
-            TRY(play(self, k, &nothing, &manners[m], error));
-    }
-    return AM_OK;
-}
-
-/* Predicts the gains of the pool anew. Those without a price get the error at their anchor, or the mean error
- * of their mesh. */
-static AmStatus predict(AssignmentSearch *self, AmError *error) {
-    double errors[SEARCH_MOST_MESHES] = {0}, counts[SEARCH_MOST_MESHES];
-    for (int32_t k = 0; k < self->mesh_count; k++) {
-        self->best[k] = -INFINITY;
-        counts[k] = PRIOR_PRICES;
-    }
-    for (int32_t k = 0; k < self->pool_count; k++) {
-        const Pooled *pooled = &self->pool[k];
-        memcpy(self->rows[k], self->episodes[pooled->episode]->stops[pooled->place], sizeof self->rows[k]);
-    }
-    TRY(agent_values(self->agent, self->rows[0], self->pool_count, self->values, error));
-    for (int32_t k = 0; k < self->pool_count; k++) {
-        Pooled *pooled = &self->pool[k];
-        pooled->predicted = self->episodes[pooled->episode]->so_far[pooled->place] + TRUST * self->values[k];
-        if (!pooled->is_priced) continue;
-        errors[pooled->mesh] += pooled->total - pooled->predicted;
-        counts[pooled->mesh]++;
-    }
-    for (int32_t k = 0; k < self->pool_count; k++) {
-        Pooled *pooled = &self->pool[k];
-        const Pooled *anchor = pooled->anchor >= 0 ? &self->pool[pooled->anchor] : NULL;
-        if (!pooled->is_priced)
-            pooled->total = pooled->predicted + (anchor ? anchor->total - anchor->predicted
-                                                        : errors[pooled->mesh] / counts[pooled->mesh]);
-        self->best[pooled->mesh] = fmax(self->best[pooled->mesh], pooled->total);
+        TRY(assignments_open(&self->assignments[k], self->problems[k], &self->unsplit, error));
+        const Assignments *assignments = &self->assignments[k];
+        Node root = {.mesh = k, .parent = -1, .is_priced = true};
+        TRY(assignment_estimate(&root.estimated, root.facts, assignments, &nothing, error));
+        add_node(self, &root);
+        if (self->is_exhausted) return AM_OK;
+        note_price(self, self->node_count - 1);
+        TRY(search_beam(self, self->node_count - 1, error));
     }
     return AM_OK;
 }
@@ -224,28 +226,23 @@ static AmStatus predict(AssignmentSearch *self, AmError *error) {
 /* The plan without a price that promises most; -1: none. */
 static int32_t next_plan(const AssignmentSearch *self) {
     int32_t best = -1;
-    for (int32_t k = 0; k < self->pool_count; k++)
-        if (!self->pool[k].is_priced && (best < 0 || self->pool[k].total > self->pool[best].total)) best = k;
+    for (int32_t k = 0; k < self->node_count; k++)
+        if (!self->nodes[k].is_priced && (best < 0 || self->nodes[k].gain > self->nodes[best].gain)) best = k;
     return best;
 }
 
-/* A mesh by its best gain, with noise; and where the episode begins. */
-static AmStatus play_again(AssignmentSearch *self, AmError *error) {
-    int32_t mesh = 0;
+/* Expands a plan by its gain, with noise; those that were expanded have a penalty. */
+static AmStatus expand_again(AssignmentSearch *self, AmError *error) {
+    int32_t chosen = 0;
     double most = -INFINITY;
-    for (int32_t k = 0; k < self->mesh_count; k++) {
+    for (int32_t k = 0; k < self->node_count; k++) {
+        const Node *node = &self->nodes[k];
         double noise = -log(-log(random_uniform(&self->random) + 1e-12) + 1e-12);
-        double total = self->best[k] + self->temperature * noise;
-        if (total > most) mesh = k;
+        double total = node->gain + self->temperature * noise - EXPANDED_PENALTY * node->expansions;
+        if (total > most) chosen = k;
         most = fmax(most, total);
     }
-    AxisPlan start = {0};
-    const Problem *problem = self->problems[mesh];
-    if (problem->has_best && random_below(&self->random, 2) == 0) start = problem->best;
-    start.gathers_again = 0;
-    double trust = self->episode_count % 2 ? TRUST : 1;
-    const AssignmentManner manner = {trust, self->temperature, EPSILON};
-    return play(self, mesh, &start, &manner, error);
+    return expand(self, chosen, self->temperature, RANDOM_LOOKS, error);
 }
 
 static void log_price(const AssignmentSearch *self, double gain) {
@@ -259,30 +256,30 @@ static void log_price(const AssignmentSearch *self, double gain) {
     snprintf(
         line, sizeof line,
         "{\"evaluations\":%lld,\"reward\":%.6g,\"best\":%.9g,\"epsilon\":%.4g,\"loss\":%.6g,\"episodes\":%d}",
-        (long long)single_stage_evaluations(stages), gain, seconds, EPSILON, agent_loss(self->agent),
-        self->episode_count);
+        (long long)single_stage_evaluations(stages), gain, seconds, self->temperature,
+        agent_loss(self->agent), self->expansions);
     options->on_episode(options->user, line);
 }
 
 static AmStatus price(AssignmentSearch *self, int32_t place, AmError *error) {
-    Pooled *pooled = &self->pool[place];
-    Problem *problem = self->problems[pooled->mesh];
-    AssignmentEpisode *episode = self->episodes[pooled->episode];
+    Node *node = &self->nodes[place];
+    Problem *problem = self->problems[node->mesh];
     PlanPrice found;
-    pooled->is_priced = true;
+    node->is_priced = true;
     if (!single_stage_cap(self->stages, problem)) return AM_OK;
-    TRY(problem_price(problem, &episode->plans[pooled->place], &found, error));
+    int64_t before = problem->budget.evaluations;
+    TRY(problem_price(problem, &node->plan, &found, error));
+    self->repeats = problem->budget.evaluations > before ? 0 : self->repeats + 1;
+    self->is_exhausted |= self->repeats >= MOST_REPEATS;
     self->stages->is_cut |= problem->budget.is_cut;
     if (problem->budget.is_cut) return AM_OK;
-    double gain = pooled->total = assignment_gain(&self->assignments[pooled->mesh], &found);
-    TRY(assignment_observe(episode, self->agent, pooled->place, gain, error));
-    agent_learn(self->agent, UPDATES_PER_PRICE);
+    double gain = node->gain = assignment_gain(&self->assignments[node->mesh], &found);
+    note_price(self, place);
     log_price(self, gain);
-    TRY(agent_check(self->agent, error));
     bool is_best = true;
-    for (int32_t k = 0; k < self->pool_count; k++)
-        is_best = is_best && (!self->pool[k].is_priced || self->pool[k].total <= gain);
-    return is_best ? expand(self, place, error) : AM_OK;
+    for (int32_t k = 0; k < self->node_count; k++)
+        is_best = is_best && (!self->nodes[k].is_priced || self->nodes[k].gain <= gain);
+    return is_best && node->expansions == 0 ? expand(self, place, 0, 0, error) : AM_OK;
 }
 
 static bool is_over(const AssignmentSearch *self, int64_t until) {
@@ -295,11 +292,10 @@ AmStatus assignment_search_run(AssignmentSearch *self, int64_t until, AmError *e
     if (is_over(self, until)) return AM_OK;
     if (self->mesh_count == 0) TRY(begin(self, error));
     for (int32_t turn = 0; !is_over(self, until); turn++) {
-        TRY(predict(self, error));
         int32_t next = next_plan(self);
-        if (next < 0 || turn % (PRICES_PER_EPISODE + 1) == PRICES_PER_EPISODE) {
+        if (next < 0 || turn % (PRICES_PER_EXPANSION + 1) == PRICES_PER_EXPANSION) {
             if (next < 0) self->temperature = fmin(1.2 * self->temperature, LAST_TEMPERATURE);
-            TRY(play_again(self, error));
+            TRY(expand_again(self, error));
         } else {
             TRY(price(self, next, error));
         }

@@ -1,9 +1,9 @@
 /* The searcher dqn: one-stage plans by the assignment policy, over all meshes of a search together.
  *
- * Episodes of the policy, by estimates alone, put the plans that they visit into a pool. The plan of the
- * largest predicted gain is priced next, whichever its mesh. The first episode of each mesh has no noise.
- * Each price is stored and learnt from at once, and the pool is predicted again. Later episodes have noise,
- * on the meshes of the best predictions, from the plan that splits nothing or from the best plan.
+ * Plans form a tree: a child is one action away from its parent. The network chooses which actions are
+ * estimated, and learns from the estimates. On each mesh a beam search by estimated gains, without any price,
+ * begins the tree. The plan of the largest gain is priced next, whichever its mesh. Estimates get the errors
+ * at priced plans of like facts. New best plans, and plans drawn by their gains, get further children.
  */
 #ifndef PLANNERS_SINGLE_STAGE_ASSIGNMENT_SEARCH_H
 #define PLANNERS_SINGLE_STAGE_ASSIGNMENT_SEARCH_H

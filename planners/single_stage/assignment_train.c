@@ -5,14 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/system/parallel.h"
 #include "base/system/stop.h"
 #include "planners/rl/trained_agent.h"
 
-#define MAGIC                "AMASGTR1"
-#define TEACHER_EVALUATIONS  40
-#define EPISODES             8 /* of the policy for each problem */
-#define DEMONSTRATIONS       2
-#define UPDATES              32 /* for each problem */
+#define MAGIC                "AMASGTR2"
+#define ROUND                8 /* problems that are played side by side, by one policy */
+#define TEACHER_EVALUATIONS  24
+#define EPISODES             4 /* of the policy for each problem */
+#define DEMONSTRATIONS       1
+#define UPDATES              48 /* for each problem */
 #define VALIDATION_SEED_STEP 1000003
 #define MOST_VALIDATION      64
 #define MOST_REGRET          1.0 /* of a problem: a plan that does not fit counts as one of e times the step */
@@ -30,21 +32,36 @@ typedef struct Head {
     int32_t phase, modules;
 } Head;
 
-typedef struct Trainer {
+typedef struct Trainer Trainer;
+
+/* A problem of a round, and the episodes that were played on it. */
+typedef struct Play {
+    Trainer *trainer;
+    uint64_t index;
+    Agent *agent; /* the policy of the round */
+    AmStatus status;
+    AmError error;
+    AssignmentProblem problem;
+    AssignmentEpisode episodes[EPISODES + DEMONSTRATIONS];
+    double gains[EPISODES + DEMONSTRATIONS][ASSIGNMENT_MOST_STEPS + 1];
+    AssignmentState state;
+} Play;
+
+struct Trainer {
     const AssignmentTraining *training;
     Head head;
     Agent *agent;
     AssignmentProblem validation[MOST_VALIDATION];
     double teacher[MOST_VALIDATION]; /* gains of the teacher's plans */
     int32_t validation_count;
-    AssignmentEpisode episode;
-    AssignmentState state;
-} Trainer;
+    Play plays[ROUND];
+};
 
 static AmStatus begin_phase(Trainer *self, AmError *error) {
     AgentSettings settings = assignment_settings();
     settings.seed = random_at(self->head.seed, 2, (uint64_t)self->head.phase);
     settings.learning_rate = phases[self->head.phase].learning_rate;
+    if (!self->agent) return assignment_agent_untrained(&self->agent, &settings, error);
     return trained_agent_continue(&self->agent, &settings, ASSIGNMENT_FEATURES, error);
 }
 
@@ -94,47 +111,105 @@ static AmStatus report(Trainer *self, AmError *error) {
     AssignmentProgress progress = {
         .problems = self->head.done, .problem_count = self->head.problems, .loss = agent_loss(self->agent)};
     for (int32_t k = 0; k < self->validation_count; k++) {
-        double gain, predicted;
-        TRY(assignment_zero_shot(&gain, &predicted, self->agent, &self->validation[k].assignments,
-                                 &self->episode, &self->state, error));
+        double gain, surprise;
+        TRY(assignment_zero_shot(&gain, &surprise, self->agent, &self->validation[k].assignments,
+                                 ASSIGNMENT_LOOKS, &self->plays[0].episodes[0], &self->plays[0].state,
+                                 error));
         double regret = fmax(-MOST_REGRET, fmin(MOST_REGRET, self->teacher[k] - gain));
         progress.gain += gain / self->validation_count;
-        progress.error += fabs(predicted - gain) / self->validation_count;
+        progress.error += surprise / self->validation_count;
         progress.regret += regret / self->validation_count;
     }
     if (training->on_report) training->on_report(training->user, &progress);
     return write_checkpoint(self, error);
 }
 
-/* Prices the plans of the episode and stores the transitions. */
-static AmStatus learn_from(Trainer *self, const Assignments *assignments, AmError *error) {
-    double gains[ASSIGNMENT_MOST_STEPS + 1];
-    for (int32_t k = 0; k <= self->episode.count; k++) {
+static AmStatus price_episode(Play *self, int32_t k, AmError *error) {
+    const Assignments *assignments = &self->problem.assignments;
+    for (int32_t place = 0; place <= self->episodes[k].count; place++) {
         PlanPrice price;
-        TRY(problem_price(assignments->problem, &self->episode.plans[k], &price, error));
-        gains[k] = assignment_gain(assignments, &price);
+        TRY(problem_price(assignments->problem, &self->episodes[k].plans[place], &price, error));
+        self->gains[k][place] = assignment_gain(assignments, &price);
     }
-    return assignment_observe_all(&self->episode, self->agent, gains, error);
+    return AM_OK;
 }
 
-static AmStatus train_on(Trainer *self, const AssignmentProblem *given, Random *random, AmError *error) {
-    static const double temperatures[] = {0, 0.03, 0.1, 0.3};
+static AmStatus play_problem(Play *self, AmError *error) {
+    static const AssignmentManner manners[EPISODES + DEMONSTRATIONS] = {
+        {8, 0, 0}, {8, 16, 0}, {8, 16, 0.1}, {4, 20, 0.3}, {8, 16, 0}};
     static const AxisPlan nothing = {0};
-    const Assignments *assignments = &given->assignments;
-    for (int32_t k = 0; k < EPISODES; k++) {
-        AxisPlan start = k % 4 == 3 ? given->problem->best : nothing;
-        start.gathers_again = 0;
-        const AssignmentManner manner = {.trust = 1, .temperature = temperatures[k % 4], .epsilon = 0.05};
-        TRY(assignment_play(&self->episode, self->agent, assignments, &start, &manner, random, &self->state,
-                            error));
-        TRY(learn_from(self, assignments, error));
+    const AssignmentTraining *training = self->trainer->training;
+    const Assignments *assignments = &self->problem.assignments;
+    uint64_t seed = self->trainer->head.seed;
+    Random random;
+    random_seed(&random, random_at(seed, 1, self->index));
+    TRY(assignment_problem_open(&self->problem, training->modules, training->module_count, seed, self->index,
+                                error));
+    TRY(assignment_problem_teach(&self->problem, TEACHER_EVALUATIONS, self->index, error));
+    for (int32_t k = 0; k < EPISODES + DEMONSTRATIONS; k++) {
+        AxisPlan best = self->problem.problem->best;
+        best.gathers_again = 0;
+        if (k < EPISODES)
+            TRY(assignment_play(&self->episodes[k], self->agent, assignments,
+                                k == EPISODES - 1 ? &best : &nothing, &manners[k], &random, &self->state,
+                                error));
+        else
+            TRY(assignment_demonstrate(&self->episodes[k], self->agent, assignments, &best, &manners[k],
+                                       &random, &self->state, error));
+        TRY(price_episode(self, k, error));
     }
-    for (int32_t k = 0; k < DEMONSTRATIONS; k++) {
-        const AxisPlan best = given->problem->best;
-        TRY(assignment_demonstrate(&self->episode, assignments, &best, random, &self->state, error));
-        TRY(learn_from(self, assignments, error));
+    return AM_OK;
+}
+
+static void play_task(void *user, int32_t k) {
+    Trainer *self = user;
+    Play *play = &self->plays[k];
+    play->error = (AmError){0};
+    play->status = play_problem(play, &play->error);
+    assignment_problem_close(&play->problem);
+}
+
+/* Gives the plays the present policy. */
+static AmStatus copy_policy(Trainer *self, AmError *error) {
+    int64_t count = agent_parameter_count(self->agent);
+    float *parameters = malloc(sizeof(float) * (size_t)count);
+    if (!parameters) return am_fail_memory(error, count * (int64_t)sizeof(float));
+    AmStatus status = agent_parameters(self->agent, parameters, error);
+    for (int32_t k = 0; k < ROUND && status == AM_OK; k++) {
+        AgentSettings settings = assignment_settings();
+        settings.replay_capacity = settings.batch;
+        if (self->plays[k].agent)
+            status = agent_set_parameters(self->plays[k].agent, parameters, count, "", error);
+        else
+            status = trained_agent_create(&self->plays[k].agent, &settings, ASSIGNMENT_FEATURES, parameters,
+                                          count, "", error);
     }
-    agent_learn(self->agent, UPDATES);
+    free(parameters);
+    return status;
+}
+
+/* Plays the next problems side by side, and learns from them in their order. */
+static AmStatus train_round(Trainer *self, AmError *error) {
+    int64_t left = self->head.problems - self->head.done;
+    int32_t count = left < ROUND ? (int32_t)left : ROUND;
+    TRY(copy_policy(self, error));
+    for (int32_t k = 0; k < count; k++) {
+        self->plays[k].trainer = self;
+        self->plays[k].index = (uint64_t)(self->head.done + k);
+    }
+    parallel_for(count, 0, play_task, self);
+    for (int32_t k = 0; k < count; k++) {
+        Play *play = &self->plays[k];
+        if (play->status != AM_OK) {
+            if (error) *error = play->error;
+            return play->status;
+        }
+        for (int32_t e = 0; e < EPISODES + DEMONSTRATIONS; e++)
+            TRY(assignment_observe(&play->episodes[e], self->agent, play->gains[e], error));
+        agent_learn(self->agent, UPDATES);
+    }
+    self->head.done += count;
+    search_watch_count(self->training->watch, count, NAN);
     return agent_check(self->agent, error);
 }
 
@@ -143,23 +218,16 @@ static AmStatus train(Trainer *self, AmError *error) {
     Head *head = &self->head;
     search_watch_expect(training->watch, head->problems - head->done);
     while (head->done < head->problems && !stop_flag_is_set(training->interrupted)) {
-        AssignmentProblem given;
-        Random random;
-        uint64_t index = (uint64_t)head->done;
-        if ((double)head->done >= phases[head->phase].until * (double)head->problems) {
+        int64_t before = head->done;
+        while (head->phase < PHASES - 1 &&
+               (double)head->done >= phases[head->phase].until * (double)head->problems) {
             head->phase++;
             TRY(begin_phase(self, error));
         }
-        random_seed(&random, random_at(head->seed, 1, index));
-        AmStatus status = assignment_problem_open(&given, training->modules, training->module_count,
-                                                  head->seed, index, error);
-        if (status == AM_OK) status = assignment_problem_teach(&given, TEACHER_EVALUATIONS, index, error);
-        if (status == AM_OK) status = train_on(self, &given, &random, error);
-        assignment_problem_close(&given);
-        TRY(status);
-        head->done++;
-        search_watch_count(training->watch, 1, NAN);
-        if (training->report_every > 0 && head->done % training->report_every == 0) TRY(report(self, error));
+        TRY(train_round(self, error));
+        bool reports = training->report_every > 0 &&
+                       head->done / training->report_every > before / training->report_every;
+        if (reports) TRY(report(self, error));
     }
     return write_checkpoint(self, error);
 }
@@ -183,6 +251,7 @@ AmStatus assignment_train(Agent **agent, int64_t *done, const AssignmentTraining
     self->agent = NULL;
 fail:
     for (int32_t k = 0; k < self->validation_count; k++) assignment_problem_close(&self->validation[k]);
+    for (int32_t k = 0; k < ROUND; k++) agent_free(self->plays[k].agent);
     agent_free(self->agent);
     free(self);
     return status;

@@ -21,8 +21,8 @@
 typedef struct AssignmentProgress {
     int64_t problems, problem_count;
     double loss;
-    double gain;   /* mean over the validation problems of log P(0) - log P of the zero-shot plan */
-    double error;  /* mean of |predicted - true| of that logarithm */
+    double gain;   /* mean over the validation problems of the zero-shot plan's */
+    double error;  /* mean difference between the predicted and the achieved gain of an episode */
     double regret; /* mean of log P - log P of the teacher's plan there, each at most 1 */
 } AssignmentProgress;
 

@@ -45,11 +45,11 @@ def check_share(work):
 
 def check_training(work):
     policy, again = work / "policy.safetensors", work / "again.safetensors"
-    words = ["agent", "train-search", SMALL, "--problems", 4, "--report", 2, "--json"]
+    words = ["agent", "train-search", SMALL, "--problems", 16, "--report", 8, "--json"]
     done = automap(*words, "-o", policy)
     assert done.returncode == 0, done.stderr
     curve = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [point["problems"] for point in curve] == [0, 2, 4], curve
+    assert [point["problems"] for point in curve] == [0, 8, 16], curve
     assert automap(*words, "-o", again).returncode == 0
     assert policy.read_bytes() == again.read_bytes(), "two trainings under one seed differ"
     search(work, "--evaluations", 10, "--policy", policy)
@@ -58,7 +58,7 @@ def check_training(work):
 
 def check_refused(work):
     for words, code, said in (
-        (["--policy", AGENTS / "pipeline.safetensors"], 3, "expected an assignment policy of format automap-assignment-1"),
+        (["--policy", AGENTS / "pipeline.safetensors"], 3, "expected an assignment policy of format automap-assignment-2"),
         (["--policy", work / "none.safetensors"], 3, "none.safetensors"),
         (["--policy", "untrained", "--searcher", "anneal"], 2, "--policy is the policy of --searcher dqn"),
     ):
