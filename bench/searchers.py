@@ -1,14 +1,16 @@
 """A contest of one-stage searchers with equal evaluations, on modules and clusters that no policy was trained on.
 
-Every searcher has the same numbers of evaluations, without baselines to start from and without polish, under several
-seeds. Two more rows start as the product does: from screened estimates and the baselines. A result is the step of the
-plan over the best step known of its problem (the best of all runs); where no plan fits it counts as LOST. Tables have
-geometric means over problems, with 95 % intervals by bootstrap over problems.
+Problems are generated: the modules on random clusters (build/bench_searchers.c says more). Every searcher has the same
+numbers of evaluations, without baselines to start from and without polish; the last one starts as the product does, from
+screened estimates and the baselines. A result is the step over the best step known of its problem (the best of all
+runs); where no plan fits it counts as LOST. Tables have geometric means over problems, with 95 % intervals by bootstrap.
 
+    ninja -C build bench_searchers
     python3 bench/searchers.py --results /tmp/runs.jsonl --write docs/learning.md      # runs that are there are kept
 """
 
 import argparse
+import concurrent.futures
 import json
 import math
 import os
@@ -17,38 +19,13 @@ import statistics
 import subprocess
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-MODELS = "vgg19,gpt2,t5_paper_6,vgg_tiny,gpt2_tiny,t5_tiny"
-CLUSTERS = "C,h100:4"
-BARE = ("--no-seeds", "--no-polish")
-SEARCHERS = {
-    "dqn, trained": ("--searcher", "dqn", *BARE),
-    "dqn, untrained": ("--searcher", "dqn", "--policy", "untrained", *BARE),
-    "anneal": ("--searcher", "anneal", *BARE),
-    "greedy": ("--searcher", "greedy", *BARE),
-    "random": ("--searcher", "random", *BARE),
-    "anneal, screening and baselines first": ("--searcher", "anneal", "--no-polish"),
-    "dqn, screening and baselines besides": ("--searcher", "dqn", "--no-polish"),
-}
+MODELS = "vgg_tiny,gpt2_tiny,t5_tiny"
+TRAINED, UNTRAINED, FULL = "dqn, trained", "dqn, untrained", "full default search"
+SEARCHERS = [TRAINED, UNTRAINED, "anneal", "greedy", "random", "anneal, screening and baselines first"]
+ZERO_SHOT = {"trained": "zero-shot, trained", "untrained": "zero-shot, untrained"}
 LOST = 10.0
 BEGIN, END = "<!-- bench/searchers.py begins -->\n", "<!-- bench/searchers.py ends -->\n"
 RESAMPLES = 2000
-
-
-def model_file(name):
-    path = os.path.join(SOURCE, "datasets", "models", name, "model.hlo.pb")
-    return path if os.path.exists(path) else path + ".zst"
-
-
-def run(automap, searcher, model, cluster, budget, seed):
-    words = [automap, "search", model_file(model), "--cluster", cluster, "--space", "single_stage", "--no-exceptions",
-             "--evaluations", str(budget), "--seed", str(seed), "-o", os.devnull, "--json", *SEARCHERS[searcher]]  # fmt: skip
-    done = subprocess.run(words, capture_output=True, text=True)
-    if done.returncode not in (0, 4):
-        raise SystemExit(f"{' '.join(words)}: {done.stderr}")
-    found = json.loads(done.stdout) if done.returncode == 0 else {}
-    return {"searcher": searcher, "model": model, "cluster": cluster, "budget": budget, "seed": seed,
-            "step": found.get("step_seconds"), "evaluations": found.get("evaluations"),
-            "seconds": found.get("search_seconds")}  # fmt: skip
 
 
 def interval(logs):
@@ -59,65 +36,75 @@ def interval(logs):
     return f"{math.exp(statistics.fmean(logs)):.3f} ({math.exp(low):.3f} to {math.exp(high):.3f})"
 
 
-def tables(runs, budgets):
-    problems = sorted({(r["model"], r["cluster"]) for r in runs})
-    best = {p: min(r["step"] or math.inf for r in runs if (r["model"], r["cluster"]) == p) for p in problems}
-    ratios = {}
-    for r in runs:
-        problem = (r["model"], r["cluster"])
-        ratio = min((r["step"] or math.inf) / best[problem], LOST)
-        ratios.setdefault((r["searcher"], r["budget"], problem), []).append(math.log(ratio))
-    shared = {b: [p for p in problems if all((s, b, p) in ratios for s in SEARCHERS)] for b in budgets}
-    budgets = [b for b in budgets if len(shared[b]) > 1]
+def run(binary, budgets, policy, models, problem):
+    done = subprocess.run([binary, str(problem), "1", budgets, policy, *models], capture_output=True, text=True, cwd=SOURCE)
+    if done.returncode != 0:
+        raise SystemExit(done.stderr)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def tables(runs):
+    problems = sorted({r["problem"] for r in runs})
+    steps = {(r["searcher"], r["budget"], r["problem"]): r["step"] or math.inf for r in runs}
+    full = {r["problem"]: r["step"] or math.inf for r in runs if r["searcher"] == FULL}
+    contest = [r for r in runs if r["searcher"] != FULL]
+    best = {p: min(r["step"] or math.inf for r in contest if r["problem"] == p) for p in problems}
+    problems = [p for p in problems if math.isfinite(best[p])]
+    budgets = sorted({r["budget"] for r in contest if r["searcher"] in SEARCHERS})
 
     def logs(searcher, budget):
-        """Mean over seeds of the logarithm of step over best, of each problem that all searchers have worked on."""
-        return [statistics.fmean(ratios[searcher, budget, problem]) for problem in shared[budget]]
+        return [math.log(min(steps[searcher, budget, p] / best[p], LOST)) for p in problems]
 
     head = "| searcher | " + " | ".join(f"{b} evaluations" for b in budgets) + " |\n" + "|---" * (len(budgets) + 1) + "|\n"
-    text = "Step over the best step known:\n\n" + head
+    text = f"Step over the best step known, {len(problems)} problems:\n\n" + head
     for searcher in SEARCHERS:
         text += f"| {searcher} | " + " | ".join(interval(logs(searcher, b)) for b in budgets) + " |\n"
     text += "\nStep of the trained policy over that of another searcher (below 1: the policy is better):\n\n" + head
-    for searcher in list(SEARCHERS)[1:]:
-        cells = [interval([a - b for a, b in zip(logs("dqn, trained", n), logs(searcher, n))]) for n in budgets]
+    for searcher in SEARCHERS[1:]:
+        cells = [interval([a - b for a, b in zip(logs(TRAINED, n), logs(searcher, n))]) for n in budgets]
         text += f"| {searcher} | " + " | ".join(cells) + " |\n"
-    lost = {s: sum(r["step"] is None for r in runs if r["searcher"] == s) for s in SEARCHERS}
-    text += "\nProblems and largest number of seeds: "
-    counts = [(b, len(shared[b]), max(len(v) for k, v in ratios.items() if k[1] == b)) for b in budgets]
-    text += ", ".join(f"{b} evaluations {n} and {seeds}" for b, n, seeds in counts) + ".\n"
-    text += "Runs without a plan that fits: " + ", ".join(f"{s} {n}" for s, n in lost.items()) + ".\n"
+    text += "\nMean processor seconds of a search:\n\n" + head
+    for searcher in SEARCHERS:
+        cells = [statistics.fmean(r["seconds"] for r in runs if r["searcher"] == searcher and r["budget"] == b) for b in budgets]
+        text += f"| {searcher} | " + " | ".join(f"{c:.2f}" for c in cells) + " |\n"
+    reference, name = (full, "the full default search") if full else (best, "the best step known")
+    text += f"\nOne episode, the best of its first 10 plans, over {name}:\n\n"
+    text += "| network | median | geometric mean | at most 1.1 | plans | processor seconds |\n|---|---|---|---|---|---|\n"
+    for network, searcher in ZERO_SHOT.items():
+        mine = {r["problem"]: r for r in runs if r["searcher"] == searcher}
+        ratios = [min((mine[p]["step"] or math.inf) / reference[p], LOST) for p in problems if math.isfinite(reference.get(p, math.inf))]
+        near, logs_of = sum(r <= 1.1 for r in ratios), [math.log(r) for r in ratios]
+        plans, seconds = (statistics.fmean(r[key] for r in mine.values()) for key in ("evaluations", "seconds"))
+        text += f"| {network} | {statistics.median(ratios):.3f} | {interval(logs_of)} | {near} of {len(ratios)} | {plans:.1f} | {seconds:.3f} |\n"
     return text
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--automap", default=os.path.join(SOURCE, "build", "automap"))
+    parser.add_argument("--binary", default=os.path.join(SOURCE, "build", "bench_searchers"))
+    parser.add_argument("--policy", default="built-in", help="file of the trained policy")
     parser.add_argument("--models", default=MODELS)
-    parser.add_argument("--clusters", default=CLUSTERS)
-    parser.add_argument("--budgets", default="20,50,150")
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--only", default="", help="searchers to run, by the beginnings of their names")
+    parser.add_argument("--budgets", default="20,50,150,full", help="evaluations, and full: the default search")
+    parser.add_argument("--first", type=int, default=0, help="number of the first problem")
+    parser.add_argument("--problems", type=int, default=60)
+    parser.add_argument("--jobs", type=int, default=1, help="problems side by side")
     parser.add_argument("--results", required=True, help="runs as JSON lines, continued")
     parser.add_argument("--write", help="document whose marked section gets the tables")
     arguments = parser.parse_args()
-    budgets = [int(b) for b in arguments.budgets.split(",")]
     runs = []
     if os.path.exists(arguments.results):
         runs = [json.loads(line) for line in open(arguments.results)]
-    known = {(r["searcher"], r["model"], r["cluster"], r["budget"], r["seed"]) for r in runs}
-    with open(arguments.results, "a") as results:
-        for budget in budgets:
-            for seed in range(arguments.seeds):
-                for model in arguments.models.split(","):
-                    for cluster in arguments.clusters.split(","):
-                        for searcher in SEARCHERS:
-                            key = (searcher, model, cluster, budget, seed)
-                            if key in known or not searcher.startswith(tuple(arguments.only.split(","))) or (searcher == "greedy" and seed > 0):  # it draws nothing
-                                continue
-                            runs.append(run(arguments.automap, *key))
-                            print(json.dumps(runs[-1]), file=results, flush=True)
-    text = tables(runs, budgets)
+    known = {r["problem"] for r in runs}
+    models = [os.path.join("datasets", "models", name, "model.hlo.pb") for name in arguments.models.split(",")]
+    wanted = [p for p in range(arguments.first, arguments.first + arguments.problems) if p not in known]
+    with open(arguments.results, "a") as results, concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        work = [pool.submit(run, arguments.binary, arguments.budgets, arguments.policy, models, problem) for problem in wanted]
+        for done in concurrent.futures.as_completed(work):
+            found = done.result()
+            runs += found
+            for line in found:
+                print(json.dumps(line), file=results, flush=True)
+    text = tables(runs)
     print(text)
     if arguments.write:
         whole = open(arguments.write).read()
