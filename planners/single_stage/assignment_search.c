@@ -10,7 +10,7 @@
 
 #define UNTRAINED             "untrained"
 #define MOST_NODES            4096
-#define MOST_WORSE            1 /* steps of the beginning that find no better plan */
+#define MOST_WORSE            2 /* steps of the beginning that find no better plan */
 #define BEAM                  3 /* plans of a mesh that are expanded at each step of the beginning */
 #define UPDATES_PER_EXPANSION 2
 #define FAMILIAR_EXPANSIONS   64  /* without a new plan, one after the other: nothing is left to find */
@@ -25,6 +25,7 @@
  */
 #define ERROR_DISTANCE 0.3
 #define ERROR_PRIOR    0.3 /* weight of "no error" */
+#define UNKNOWN_BONUS  0.3 /* in the logarithm of seconds */
 #define OTHER_MESH     0.3 /* factor of the weights of plans on other meshes */
 
 /* A plan of the tree. */
@@ -223,11 +224,18 @@ static AmStatus begin(AssignmentSearch *self, AmError *error) {
     return AM_OK;
 }
 
+/* The gain with a bonus for plans that no priced one is like. */
+static double promise(const Node *node) {
+    return node->gain + UNKNOWN_BONUS * sqrt(ERROR_PRIOR / node->weights);
+}
+
 /* The plan without a price that promises most; -1: none. */
 static int32_t next_plan(const AssignmentSearch *self) {
     int32_t best = -1;
-    for (int32_t k = 0; k < self->node_count; k++)
-        if (!self->nodes[k].is_priced && (best < 0 || self->nodes[k].gain > self->nodes[best].gain)) best = k;
+    for (int32_t k = 0; k < self->node_count; k++) {
+        const Node *node = &self->nodes[k];
+        if (!node->is_priced && (best < 0 || promise(node) > promise(&self->nodes[best]))) best = k;
+    }
     return best;
 }
 
