@@ -1,4 +1,5 @@
-/* The searcher dqn: a tree of plans by actions that the policy ranks, and the prices that correct estimates. */
+/* The searcher dqn: a tree of plans by actions that the policy ranks, and the prices that correct estimates.
+ */
 #include "planners/single_stage/assignment_search.h"
 
 #include <math.h>
