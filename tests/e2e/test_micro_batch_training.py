@@ -143,7 +143,7 @@ def check_commands(path):
                     ["lower", module_of(model), "--plan", path]):
         done = automap(*command)
         check(done.returncode == 0, f"{command[0]}: {done.stderr.strip()}")
-    refused = automap("export", path, module_of(model), "--format", "jax")
+    refused = automap("export", path, module_of(model), "--format", "hlo")
     check(refused.returncode == 4 and "micro-batches" in refused.stderr, f"export: {refused.stderr}")
     again = automap("search", module_of(model), "--cluster", "nominal:2", "--space", "single_stage", "--micro-batches", 4,
                     "--evaluations", 30, "--init-plan", path, "-o", path)
