@@ -2,10 +2,10 @@
  *
  *   bench_actors
  *
- * How long a turn takes that does nothing: of actors of one worker (no
+ * How long an iteration takes that does nothing: of actors of one worker (no
  * message leaves it), of a chain over two workers with many registers (messages
  * are on their way while both work), and of a ring over two workers with one register
- * (every turn waits for a message, the latency). Best of several runs; the last
+ * (every iteration waits for a message, the latency). Best of several runs; the last
  * column is req and ack messages per second, those within a worker included.
  */
 #include <pthread.h>
@@ -21,7 +21,7 @@ typedef struct Case {
     const char *name;
     int32_t workers, actors, quota;
     bool is_ring; /* the last feeds the first */
-    int64_t turns;
+    int64_t iterations;
 } Case;
 
 static const Case cases[] = {
@@ -33,8 +33,8 @@ static const Case cases[] = {
     {"8 workers, chain of 32, 4 registers", 8, 32, 4, false, 5000},
 };
 
-static AmStatus nothing(void *user, int64_t turn, AmError *error) {
-    (void)user, (void)turn, (void)error;
+static AmStatus nothing(void *user, int64_t iteration, AmError *error) {
+    (void)user, (void)iteration, (void)error;
     return AM_OK;
 }
 
@@ -51,11 +51,11 @@ static void *run_worker(void *argument) {
 }
 
 static AmStatus build(ActorGraph **graph, const Case *c, AmError *error) {
-    ActorGraphOptions options = {.worker_count = c->workers, .steps = c->turns};
+    ActorGraphOptions options = {.worker_count = c->workers, .steps = c->iterations};
     TRY(actors_open(graph, &options, error));
     for (int32_t a = 0; a < c->actors; a++) {
         int32_t index;
-        Actor actor = {.name = "actor", .worker = a % c->workers, .turns_per_step = 1, .act = nothing};
+        Actor actor = {.name = "actor", .worker = a % c->workers, .iterations_per_step = 1, .act = nothing};
         TRY(actors_add(*graph, &actor, &index, error));
         if (a > 0) TRY(actors_connect(*graph, a - 1, a, c->quota, 0, NULL, error));
     }
@@ -101,9 +101,10 @@ int main(void) {
             }
             if (r == 0 || seconds < best) best = seconds;
         }
-        double turns = (double)c->turns * c->actors;
+        double iterations = (double)c->iterations * c->actors;
         double edges = c->is_ring ? c->actors : c->actors - 1;
-        printf("%-38s %12.1f %14.3g\n", c->name, best / turns * 1e9, 2 * edges * (double)c->turns / best);
+        printf("%-38s %12.1f %14.3g\n", c->name, best / iterations * 1e9,
+               2 * edges * (double)c->iterations / best);
     }
     return 0;
 }

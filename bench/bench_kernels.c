@@ -6,7 +6,7 @@
  * read and written, each once) and as a share of what a plain copy on the device
  * reaches; matrix products and convolutions in TFLOP/s and as a share of the
  * fastest product of their type here. A row of a chain of operators is given in
- * microseconds, and by that of one operator at a time; a loop's turn too, and
+ * microseconds, and by that of one operator at a time; a loop's iteration too, and
  * as that time over the one of its only kernel alone.
  *
  *   bench_kernels [--device cpu|cuda] [--tf32] [--small] [--quick]
@@ -32,7 +32,7 @@ enum { WORD = 4, HALF = 2, WIDTH = 1024, DEEP = 4096 };
 typedef struct Case {
     const char *name;
     int64_t rows, few_rows;
-    double bytes, flops; /* of a row; one of them is 0, or both where rows are turns of a loop */
+    double bytes, flops; /* of a row; one of them is 0, or both where rows are iterations of a loop */
     Dtype type;          /* of the products whose rate is the limit */
     const char *module;
 } Case;
@@ -79,8 +79,8 @@ static const Case cases[] = {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
-/* The first is the work of a turn alone. */
-static const Case turns[] = {
+/* The first is the work of an iteration alone. */
+static const Case iterations[] = {
     {"reverse 4 KB, alone", 1, 1, 0, 0, DTYPE_F32,
      "a = f32[1024] parameter(0)\n ROOT b = f32[1024] reverse(a), dimensions={0}\n"},
     {"reverse 4 KB, in a loop", 1000, 1000, 0, 0, DTYPE_F32,
@@ -88,7 +88,7 @@ static const Case turns[] = {
      "w = (s32[], f32[1024]) while(t), condition=more, body=turn\n"
      "ROOT r = f32[1024] get-tuple-element(w), index=1\n"},
 };
-enum { TURNS = sizeof turns / sizeof *turns };
+enum { ITERATIONS = sizeof iterations / sizeof *iterations };
 
 /* The first is six operators, each in an index space of another rank than the one before: six steps. */
 static const Case chains[] = {
@@ -272,7 +272,7 @@ static void print_rate(const char *name, double per_second, bool computes, doubl
     printf("%-28s %8.1f %-7s %6.2f\n", name, per_second / (is_tera ? 1e12 : 1e9), unit, share);
 }
 
-/* Time per row, or per turn of a loop, and by that of the first case; 1 where one failed. */
+/* Time per row, or per iteration of a loop, and by that of the first case; 1 where one failed. */
 static int run_beside_first(Bench *self, const Case *list, int32_t count) {
     double first = 0;
     for (int32_t k = 0; k < count; k++) {
@@ -343,7 +343,7 @@ int main(int argc, char **argv) {
     }
     int result = run_cases(&self, quick);
     result |= run_beside_first(&self, chains, CHAINS);
-    result |= run_beside_first(&self, turns, TURNS);
+    result |= run_beside_first(&self, iterations, ITERATIONS);
     back_end->close(self.device);
     free(self.chunk);
     return result;

@@ -27,7 +27,7 @@ enum { COPIED = 64 << 20, ROUNDS = 6 };
 /* Left is [rows, depth], or [depth, rows] where it is turned; right [depth, columns], or turned. */
 typedef struct Shape {
     int32_t rows, columns, depth;
-    bool left_turned, right_turned;
+    bool left_transposed, right_transposed;
 } Shape;
 
 static const Shape shapes[] = {
@@ -57,17 +57,17 @@ static void *allocate(int64_t bytes) {
 /* Rates of both in GFLOP/s, [0] OpenBLAS. */
 static void measure(const Shape *shape, int rounds, double rates[2]) {
     int64_t rows = shape->rows, columns = shape->columns, depth = shape->depth;
-    int left_step = (int)(shape->left_turned ? rows : depth);
-    int right_step = (int)(shape->right_turned ? depth : columns);
+    int left_step = (int)(shape->left_transposed ? rows : depth);
+    int right_step = (int)(shape->right_transposed ? depth : columns);
     double flops = 2.0 * (double)rows * (double)columns * (double)depth, least[2] = {1e30, 1e30};
     float *left = allocate(4 * rows * depth), *right = allocate(4 * depth * columns);
     float *out = allocate(4 * rows * columns);
     ProductPlan plan;
     bool by_tiles = product_plan(
         &plan, tile_kind(),
-        (ProductSide){DTYPE_F32, shape->left_turned ? 1 : depth, shape->left_turned ? rows : 1},
-        (ProductSide){DTYPE_F32, shape->right_turned ? depth : 1, shape->right_turned ? 1 : columns}, rows,
-        columns, depth, columns);
+        (ProductSide){DTYPE_F32, shape->left_transposed ? 1 : depth, shape->left_transposed ? rows : 1},
+        (ProductSide){DTYPE_F32, shape->right_transposed ? depth : 1, shape->right_transposed ? 1 : columns},
+        rows, columns, depth, columns);
     void *scratch = allocate(by_tiles ? plan.scratch_bytes : 1);
     int64_t repeats = 1 + (int64_t)(1e8 / flops);
     for (int r = 0; r < rounds; r++)
@@ -76,9 +76,10 @@ static void measure(const Shape *shape, int rounds, double rates[2]) {
             for (int64_t n = 0; n < repeats; n++)
                 if (k == 1) product_run(&plan, out, left, right, rows, columns, scratch);
                 else
-                    cblas_sgemm(CblasRowMajor, shape->left_turned ? CblasTrans : CblasNoTrans,
-                                shape->right_turned ? CblasTrans : CblasNoTrans, shape->rows, shape->columns,
-                                shape->depth, 1, left, left_step, right, right_step, 0, out, shape->columns);
+                    cblas_sgemm(CblasRowMajor, shape->left_transposed ? CblasTrans : CblasNoTrans,
+                                shape->right_transposed ? CblasTrans : CblasNoTrans, shape->rows,
+                                shape->columns, shape->depth, 1, left, left_step, right, right_step, 0, out,
+                                shape->columns);
             double seconds = (processor_seconds() - begin) / (double)repeats;
             if (seconds < least[k]) least[k] = seconds;
         }
@@ -143,9 +144,9 @@ int main(int argc, char **argv) {
         measure(shape, rounds, rates);
         if (rates[0] > best) best = rates[0];
         printf("%6d %8d %6d %-14s %9.1f %9.1f %6.2f\n", shape->rows, shape->columns, shape->depth,
-               shape->left_turned    ? "left"
-               : shape->right_turned ? "right"
-                                     : "",
+               shape->left_transposed    ? "left"
+               : shape->right_transposed ? "right"
+                                         : "",
                rates[0], rates[1], rates[1] > 0 ? rates[0] / rates[1] : 0);
     }
     double copied = copy_rate(rounds);

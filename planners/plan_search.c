@@ -19,8 +19,8 @@
 #include "planners/bounds/model_gap.h"
 #include "planners/improve/plan_climb.h"
 #include "planners/improve/plan_restarts.h"
-#include "planners/pipeline/hybrid.h"
-#include "planners/pipeline/hybrid_stages.h"
+#include "planners/pipeline/pipeline_search.h"
+#include "planners/pipeline/stage_dp.h"
 #include "planners/problem/search_watch.h"
 #include "planners/search_additions.h"
 #include "planners/search_numbers.h"
@@ -49,8 +49,8 @@ static AmStatus prove(SearchContext *self, const SearchOptions *options, AmError
     Plan *plan = result->plan;
     PlanBound bound;
     const BoundSpace space = {.micro_batches = self->settings->micro_batches,
-                              .most_stages = plan->stage_count > HYBRID_MOST_STAGES ? plan->stage_count
-                                                                                    : HYBRID_MOST_STAGES,
+                              .most_stages = plan->stage_count > PIPELINE_MOST_STAGES ? plan->stage_count
+                                                                                      : PIPELINE_MOST_STAGES,
                               .schedule = weakest_schedule(options, plan),
                               .stop = self->budget.stop};
     search_watch_phase(options->watch, SEARCH_PHASE_BOUND);
@@ -82,12 +82,13 @@ static AmStatus check_part(AmStatus status, const AmError *failure, AmError *err
     return status;
 }
 
-/* Adds the given plan, pipelines and their changes, and one-stage plans with one micro-batch (hybrid.h). */
+/* Adds the given plan, pipelines and their changes, and one-stage plans with one micro-batch
+ * (pipeline_search.h). */
 static AmStatus add_pipelines(Round *self, AmError *error) {
     SearchContext *search = self->search;
     SearchResult *result = &self->result;
-    AmStatus status = hybrid_search(result, search->arena, search->whole, search->cluster, &self->options,
-                                    search->settings, &self->refusal);
+    AmStatus status = pipeline_search(result, search->arena, search->whole, search->cluster, &self->options,
+                                      search->settings, &self->refusal);
     TRY(check_part(status, &self->refusal, error));
     for (int32_t e = 0; e < BASELINE_COUNT && status == AM_ERROR_INFEASIBLE; e++)
         result->baselines[e] = (BaselineResult){NAN, "it does not fit"};
@@ -127,7 +128,7 @@ static bool is_large(const SearchContext *search) {
     return search->whole->rules->count > QUICKLY_PRICED;
 }
 
-/* Adds one-stage plans with a requested number of micro-batches: hybrid_search() has them for one
+/* Adds one-stage plans with a requested number of micro-batches: pipeline_search() has them for one
  * micro-batch alone. For large modules its tables must suffice if they contain a plan. */
 static AmStatus add_micro_batched_stage(Round *self, AmError *error) {
     const SearchContext *search = self->search;
@@ -282,7 +283,7 @@ static AmStatus add_late_baselines(SearchContext *self, AmError *error) {
 static AmStatus search_stages(SearchContext *self, AmError *error) {
     Phases phases = {.search = self};
     SearchResult *result = self->result;
-    TRY(hybrid_check_options(self->options, error));
+    TRY(pipeline_check_options(self->options, error));
     TRY(run_phases(&phases, error));
     if (!result->plan && stop_wanted(&self->budget.stop)) TRY(add_late_baselines(self, error));
     result->evaluations = self->budget.used;

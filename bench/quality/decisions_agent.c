@@ -12,7 +12,7 @@
 #define EPSILON_START          0.3
 #define EPSILON_END            0.02
 #define MOST_FAMILIAR_EPISODES 16 /* that priced nothing new, one after the other */
-#define MOST_TURNS             8
+#define MOST_ITERATIONS        8
 #define STEPS_PER_UPDATE       4
 
 AmStatus decision_agent_create(Agent **agent, uint64_t seed, AmError *error) {
@@ -44,7 +44,8 @@ static bool must_stop(void *user, const DqnEpisode *last) {
 AmStatus decision_agent_search(DecisionMeter *meter, Agent *agent, AmError *error) {
     DecisionEnvironment environment;
     AmStatus status = decision_environment_create(&environment, meter, error);
-    for (int32_t turn = 0; status == AM_OK && turn < MOST_TURNS && !decision_meter_is_spent(meter); turn++) {
+    for (int32_t iteration = 0;
+         status == AM_OK && iteration < MOST_ITERATIONS && !decision_meter_is_spent(meter); iteration++) {
         Watch watch = {.meter = meter, .evaluations = meter->evaluations};
         DqnRunOptions options = {
             .steps_per_update = STEPS_PER_UPDATE, .must_stop = must_stop, .user = &watch};
@@ -79,7 +80,8 @@ AmStatus decision_rank_search(DecisionMeter *meter, uint64_t seed, AmError *erro
     Random random;
     random_seed(&random, seed);
     AmStatus status = decision_environment_create(&environment, meter, error);
-    for (int32_t turn = 0; status == AM_OK && turn < MOST_TURNS && !decision_meter_is_spent(meter); turn++)
+    for (int32_t iteration = 0;
+         status == AM_OK && iteration < MOST_ITERATIONS && !decision_meter_is_spent(meter); iteration++)
         status = run_ranks(&environment, &random, error);
     decision_environment_free(&environment);
     return status;

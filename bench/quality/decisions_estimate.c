@@ -18,7 +18,7 @@
 #define DEVIATIONS 1.25 /* of a normal distribution in a mean absolute one */
 #define HOPE       0.7  /* of a standard deviation */
 
-enum { MOST_SAMPLES = 160, MOST_NEIGHBOURS = 8, PRICE_STEPS = 4, SLOPE_TURNS = 40 };
+enum { MOST_SAMPLES = 160, MOST_NEIGHBOURS = 8, PRICE_STEPS = 4, SLOPE_ITERATIONS = 40 };
 
 typedef struct DecisionSample {
     int8_t own, from[MOST_NEIGHBOURS];
@@ -235,10 +235,10 @@ static void find_byte_price(DecisionEstimate *estimate) {
     double step = 2;
     if (estimate->byte_price <= 0) estimate->byte_price = estimate->unit * problem->count / problem->memory;
     bool was_above = false;
-    for (int32_t turn = 0; turn < PRICE_STEPS; turn++) {
+    for (int32_t iteration = 0; iteration < PRICE_STEPS; iteration++) {
         decision_bound_fill(bound, problem, estimate->byte_price);
         bool is_above = completed_bytes(problem, bound) > problem->memory;
-        if (turn > 0 && is_above != was_above) step = sqrt(step);
+        if (iteration > 0 && is_above != was_above) step = sqrt(step);
         estimate->byte_price *= is_above ? step : 1 / step;
         was_above = is_above;
     }
@@ -266,14 +266,14 @@ typedef struct Moments {
 /* Samples count by how small they are beside `unit`, as relative errors matter; above `most` not at all. */
 static void add_moments(Moments *moments, const DecisionSamples *self, double unit, double most) {
     double value = 0, moved[DECISIONS_LOADS] = {0}, weights = 0;
-    for (int32_t turn = 0; turn < 2; turn++) /* first the means, then the other fields */
+    for (int32_t iteration = 0; iteration < 2; iteration++) /* first the means, then the other fields */
         for (int32_t s = 0; s < self->count; s++) {
             const DecisionSample *sample = &self->samples[s];
             if (sample->value > most) continue;
             double weight = 1 / (1 + sample->value / unit * sample->value / unit), beside[DECISIONS_LOADS];
             for (int32_t load = 0; load < DECISIONS_LOADS; load++)
                 beside[load] = sample->moved[load] - moved[load];
-            if (turn == 0) {
+            if (iteration == 0) {
                 weights += weight;
                 value += (sample->value - value) * weight / weights;
                 for (int32_t load = 0; load < DECISIONS_LOADS; load++)
@@ -300,7 +300,7 @@ static void find_slopes(DecisionEstimate *estimate) {
             estimate->sample_count == 0 && load < DECISIONS_LOADS / 2 && estimate->most_moved[load] > 0
                 ? estimate->unit / estimate->most_moved[load]
                 : 0;
-    for (int32_t turn = 0; turn < SLOPE_TURNS && estimate->sample_count > 0; turn++)
+    for (int32_t iteration = 0; iteration < SLOPE_ITERATIONS && estimate->sample_count > 0; iteration++)
         for (int32_t load = 0; load < DECISIONS_LOADS; load++) {
             double rest = moments.by_seconds[load];
             for (int32_t other = 0; other < DECISIONS_LOADS; other++)

@@ -141,7 +141,7 @@ static bool branch(Tree *tree, int32_t p, double seconds, double bytes) {
         bool fits = more + decisions->least_after[p + 1] <= decisions->memory;
         bounds[k] = fits ? bound_of(tree, p + 1, after[k], more) : INFINITY;
     }
-    for (int32_t turn = 0; turn < decisions->strategies[p]; turn++) {
+    for (int32_t iteration = 0; iteration < decisions->strategies[p]; iteration++) {
         int32_t next = 0;
         for (int32_t k = 1; k < decisions->strategies[p]; k++)
             if (bounds[k] < bounds[next]) next = k;

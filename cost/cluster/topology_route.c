@@ -25,7 +25,7 @@ typedef struct Distance {
     int32_t edges;
 } Distance;
 
-/* A vertex that was reached, waiting for its turn. */
+/* A vertex that was reached, waiting for its iteration. */
 typedef struct Reached {
     Distance distance;
     int32_t vertex;

@@ -75,7 +75,7 @@ typedef struct Sized {
 static double modelled_seconds(const void *user, const double *bytes) {
     const Sized *of = user;
     double seconds;
-    const CollectiveProfile *islands;
+    const LinkLoads *islands;
     if (of->cluster->nccl && nccl_model_has(of->kind) && of->topology->devices > 1)
         return nccl_model_choose(of->kind, *bytes < 1 ? 1 : *bytes, of->topology, of->cluster).seconds;
     collective_choose(&seconds, &islands, of->kind, *bytes, of->topology, of->cluster);

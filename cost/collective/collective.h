@@ -11,7 +11,7 @@ typedef struct CollectiveTopology {
     int32_t servers;    /* m: servers that it has devices on */
     int32_t per_server; /* g: its devices on the server that has most of them */
     /* Costs of its collectives when all groups of the partition run them (collective_profile.h). */
-    const struct CollectiveProfile *profile;
+    const struct LinkLoads *profile;
 } CollectiveTopology;
 
 /* All groups that a mesh falls into along some of its axes: they run the same

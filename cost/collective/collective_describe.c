@@ -107,7 +107,7 @@ void collective_describe(Text *text, ProgramCollectiveKind kind, double bytes,
         append_nccl(text, kind, bytes, topology, cluster);
         return;
     }
-    const CollectiveProfile *islands;
+    const LinkLoads *islands;
     const CollectiveAlgorithm *best = collective_choose(&seconds, &islands, kind, bytes, topology, cluster);
     text_append(text, "%s, ", best ? best->name : "nothing to do");
     text_append_seconds(text, seconds);

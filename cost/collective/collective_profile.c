@@ -43,7 +43,7 @@ const CollectiveAlgorithm *collective_algorithms(int32_t *count) {
     return algorithms;
 }
 
-static bool is_possible(const CollectiveAlgorithm *algorithm, const CollectiveProfile *profile) {
+static bool is_possible(const CollectiveAlgorithm *algorithm, const LinkLoads *profile) {
     for (int32_t k = 0; k < algorithm->pattern_count; k++)
         if (!profile->moves[algorithm->patterns[k]].is_possible) return false;
     return true;
@@ -51,7 +51,7 @@ static bool is_possible(const CollectiveAlgorithm *algorithm, const CollectivePr
 
 bool collective_can_use(const CollectiveAlgorithm *algorithm, ProgramCollectiveKind kind,
                         const CollectiveTopology *topology) {
-    const CollectiveProfile *profile = topology->profile;
+    const LinkLoads *profile = topology->profile;
     if (!(algorithm->kinds >> kind & 1) || topology->devices < 2) return false;
     while (profile && !is_possible(algorithm, profile)) profile = profile->next;
     return profile != NULL;
@@ -76,7 +76,7 @@ static double efficiency_of(Efficiencies *self, int32_t link) {
 
 /* With one way to see the group as islands. */
 static double seconds_with(const CollectiveAlgorithm *algorithm, ProgramCollectiveKind kind, int32_t devices,
-                           const CollectiveProfile *profile, Efficiencies *efficiencies) {
+                           const LinkLoads *profile, Efficiencies *efficiencies) {
     double seconds = 0, bytes = efficiencies->bytes * (algorithm->moves_whole ? devices : 1);
     for (int32_t p = 0; p < algorithm->pattern_count; p++) {
         const CollectiveMove *move = &profile->moves[algorithm->patterns[p]];
@@ -95,11 +95,11 @@ static double seconds_with(const CollectiveAlgorithm *algorithm, ProgramCollecti
 }
 
 /* With the best; the algorithm can be used. */
-static double algorithm_seconds(const CollectiveAlgorithm *algorithm, const CollectiveProfile **islands,
+static double algorithm_seconds(const CollectiveAlgorithm *algorithm, const LinkLoads **islands,
                                 ProgramCollectiveKind kind, const CollectiveTopology *topology,
                                 Efficiencies *efficiencies) {
     double seconds = INFINITY;
-    for (const CollectiveProfile *profile = topology->profile; profile; profile = profile->next) {
+    for (const LinkLoads *profile = topology->profile; profile; profile = profile->next) {
         if (!is_possible(algorithm, profile)) continue;
         double one = seconds_with(algorithm, kind, topology->devices, profile, efficiencies);
         if (one >= seconds) continue;
@@ -117,11 +117,11 @@ double collective_algorithm_seconds(const CollectiveAlgorithm *algorithm, Progra
                                     double bytes, const CollectiveTopology *topology,
                                     const Cluster *cluster) {
     Efficiencies efficiencies = {.cluster = cluster, .bytes = at_least_one(bytes)};
-    const CollectiveProfile *islands;
+    const LinkLoads *islands;
     return algorithm_seconds(algorithm, &islands, kind, topology, &efficiencies);
 }
 
-const CollectiveAlgorithm *collective_choose(double *seconds, const CollectiveProfile **islands,
+const CollectiveAlgorithm *collective_choose(double *seconds, const LinkLoads **islands,
                                              ProgramCollectiveKind kind, double bytes,
                                              const CollectiveTopology *topology, const Cluster *cluster) {
     Efficiencies efficiencies = {.cluster = cluster, .bytes = at_least_one(bytes)};
@@ -130,7 +130,7 @@ const CollectiveAlgorithm *collective_choose(double *seconds, const CollectivePr
     *islands = NULL;
     for (size_t k = 0; k < sizeof algorithms / sizeof *algorithms; k++) {
         if (!collective_can_use(&algorithms[k], kind, topology)) continue;
-        const CollectiveProfile *with = NULL;
+        const LinkLoads *with = NULL;
         double one = algorithm_seconds(&algorithms[k], &with, kind, topology, &efficiencies);
         if (best && one >= *seconds) continue;
         *seconds = one;
@@ -146,7 +146,7 @@ typedef struct Builder {
     const Cluster *cluster;
     EdgeLoads loads;
     CollectiveGroup *groups;
-    CollectiveProfile *profiles; /* [group_count] in scratch memory, of the islands that are walked */
+    LinkLoads *profiles; /* [group_count] in scratch memory, of the islands that are walked */
     int32_t group_count;
     int32_t partners; /* CollectiveWalk */
 } Builder;
@@ -230,7 +230,7 @@ static bool is_equal_step(const CollectiveStep *a, const CollectiveStep *b) {
     return true;
 }
 
-static bool is_equal(const CollectiveProfile *a, const CollectiveProfile *b) {
+static bool is_equal(const LinkLoads *a, const LinkLoads *b) {
     if (!a || !b) return a == b;
     for (int32_t p = 0; p < COLLECTIVE_PATTERNS; p++) {
         const CollectiveMove *x = &a->moves[p], *y = &b->moves[p];
@@ -242,8 +242,8 @@ static bool is_equal(const CollectiveProfile *a, const CollectiveProfile *b) {
 }
 
 /* Takes a profile out of scratch memory; NULL without memory. */
-static const CollectiveProfile *keep(Arena *arena, const CollectiveProfile *profile) {
-    CollectiveProfile *copy = ARENA_ARRAY(arena, CollectiveProfile, 1);
+static const LinkLoads *keep(Arena *arena, const LinkLoads *profile) {
+    LinkLoads *copy = ARENA_ARRAY(arena, LinkLoads, 1);
     if (!copy) return NULL;
     *copy = *profile;
     for (int32_t p = 0; p < COLLECTIVE_PATTERNS; p++) {
@@ -273,11 +273,10 @@ AmStatus collective_profiles(CollectiveTopology *topologies, Arena *arena, const
     Arena scratch = {0};
     Builder self = {.arena = &scratch, .cluster = cluster, .group_count = group_count};
     CollectiveGroup *groups = ARENA_ARRAY(&scratch, CollectiveGroup, group_count * COLLECTIVE_MOST_GROUPINGS);
-    CollectiveProfile *profiles =
-        ARENA_ARRAY(&scratch, CollectiveProfile, group_count * COLLECTIVE_MOST_GROUPINGS);
+    LinkLoads *profiles = ARENA_ARRAY(&scratch, LinkLoads, group_count * COLLECTIVE_MOST_GROUPINGS);
     int32_t *groupings = ARENA_ARRAY(&scratch, int32_t, group_count), most = 1;
     self.groups = ARENA_ARRAY(&scratch, CollectiveGroup, group_count);
-    const CollectiveProfile *different[MOST_COMPARED];
+    const LinkLoads *different[MOST_COMPARED];
     int32_t different_count = 0;
     AmStatus status = scratch.failed ? am_fail_memory(error, group_count)
                                      : edge_loads_open(&self.loads, &scratch, cluster, error);
@@ -304,8 +303,7 @@ AmStatus collective_profiles(CollectiveTopology *topologies, Arena *arena, const
     for (int32_t g = 0; g < group_count && status == AM_OK; g++) {
         int32_t k = 0;
         while (k < different_count && !is_equal(different[k], &self.profiles[g])) k++;
-        const CollectiveProfile *profile =
-            k < different_count ? different[k] : keep(arena, &self.profiles[g]);
+        const LinkLoads *profile = k < different_count ? different[k] : keep(arena, &self.profiles[g]);
         if (!profile) status = am_fail_memory(error, (int64_t)sizeof *profile);
         if (k == different_count && k < MOST_COMPARED && profile) different[different_count++] = profile;
         topologies[g] = (CollectiveTopology){.devices = group_size,

@@ -28,10 +28,10 @@ typedef struct CollectiveMove {
     CollectiveStep *steps;
 } CollectiveMove;
 
-typedef struct CollectiveProfile {
+typedef struct LinkLoads {
     CollectiveMove moves[COLLECTIVE_PATTERNS];
-    const struct CollectiveProfile *next; /* of the same devices in other islands, or NULL */
-} CollectiveProfile;
+    const struct LinkLoads *next; /* of the same devices in other islands, or NULL */
+} LinkLoads;
 
 /* Topologies [group_count] of a partition, whose groups communicate together; profiles
  * live in the arena, one for all groups that are alike.
@@ -58,7 +58,7 @@ int32_t collective_rounds(const CollectiveAlgorithm *algorithm, ProgramCollectiv
 double collective_algorithm_seconds(const CollectiveAlgorithm *algorithm, ProgramCollectiveKind kind,
                                     double bytes, const CollectiveTopology *topology, const Cluster *cluster);
 /* The quickest, and the islands with which it is; NULL where there is nothing to do. */
-const CollectiveAlgorithm *collective_choose(double *seconds, const CollectiveProfile **islands,
+const CollectiveAlgorithm *collective_choose(double *seconds, const LinkLoads **islands,
                                              ProgramCollectiveKind kind, double bytes,
                                              const CollectiveTopology *topology, const Cluster *cluster);
 

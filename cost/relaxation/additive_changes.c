@@ -49,8 +49,8 @@ static double edge_slack(const AdditiveFold *fold, const Looks *looks, int32_t e
     const AdditiveEdge *edge = &fold->model->edges[e];
     const Pair *pair = &fold->pairs[fold->pair_of[e]];
     const Group *group = &fold->groups[pair->group];
-    int32_t first = labels[group->is_turned ? edge->taken : edge->made];
-    int32_t second = labels[group->is_turned ? edge->made : edge->taken];
+    int32_t first = labels[group->is_transposed ? edge->taken : edge->made];
+    int32_t second = labels[group->is_transposed ? edge->made : edge->taken];
     const End *to = &group->ends[0], *from = &group->ends[1];
     double phi = looks->phi[looks->first[pair->second] + second];
     double moved = group->seconds[to->state[first] * from->state_count + from->state[second]];

@@ -46,7 +46,7 @@ typedef struct Folder {
     int32_t *pair_of;              /* [edge] */
 } Folder;
 
-static bool is_turned(const Folder *self, const AdditiveEdge *edge) {
+static bool is_transposed(const Folder *self, const AdditiveEdge *edge) {
     return self->place[edge->made] > self->place[edge->taken];
 }
 
@@ -76,7 +76,7 @@ static uint64_t look_of_node(const AdditiveNode *node) {
 static uint64_t look_of_edge(const Folder *self, const AdditiveEdge *edge) {
     const AdditiveNode *nodes = self->model->nodes;
     const float parts[] = {edge->scale, edge->share};
-    uint64_t hash = hash_bytes(parts, sizeof parts, edge->is_wide + 2u * is_turned(self, edge));
+    uint64_t hash = hash_bytes(parts, sizeof parts, edge->is_wide + 2u * is_transposed(self, edge));
     hash = hash_bytes(edge->made_in, (size_t)nodes[edge->made].label_count, hash);
     return hash_bytes(edge->needs, (size_t)nodes[edge->taken].label_count, hash);
 }
@@ -141,9 +141,9 @@ static void open_group(Folder *self, Group *group, const AdditiveEdge *edge) {
     const AdditiveModel *model = self->model;
     int32_t nodes[2] = {edge->made, edge->taken};
     const ReshardState *states[2] = {edge->made_in, edge->needs};
-    group->is_turned = is_turned(self, edge);
+    group->is_transposed = is_transposed(self, edge);
     for (int32_t k = 0; k < 2; k++) {
-        int32_t from = group->is_turned ? 1 - k : k;
+        int32_t from = group->is_transposed ? 1 - k : k;
         End *end = &group->ends[k];
         end->label_count = model->nodes[nodes[from]].label_count;
         end->message = ARENA_ARRAY(self->arena, double, end->label_count + 1);
@@ -156,7 +156,8 @@ static void open_group(Folder *self, Group *group, const AdditiveEdge *edge) {
     for (int32_t a = 0; a < group->ends[0].state_count; a++)
         for (int32_t b = 0; b < minor; b++) {
             ReshardState first = group->ends[0].values[a], second = group->ends[1].values[b];
-            ReshardState made = group->is_turned ? second : first, needed = group->is_turned ? first : second;
+            ReshardState made = group->is_transposed ? second : first,
+                         needed = group->is_transposed ? first : second;
             bool is_any = made == RESHARD_ANY || needed == RESHARD_ANY;
             float cost = is_any ? 0 : model->reshards->seconds[edge->is_wide][made][needed] * edge->scale;
             alone[a * minor + b] = cost;
@@ -187,7 +188,7 @@ static AmStatus find_groups(Folder *self, AmError *error) {
             hash_combine(hash_combine(self->look[e], self->former[edge->made]), self->former[edge->taken]);
         int32_t before = groups.count, group = self->group_of[e] = number_of(&groups, key);
         if (group == before) open_group(self, &fold->groups[group], edge);
-        bool turned = fold->groups[group].is_turned;
+        bool turned = fold->groups[group].is_transposed;
         int32_t ends[2] = {self->class_of[turned ? edge->taken : edge->made],
                            self->class_of[turned ? edge->made : edge->taken]};
         before = pairs.count;
@@ -241,7 +242,8 @@ static AmStatus find_incidences(Folder *self, AmError *error) {
         class->first_incidence = fold->incidence_count;
         for (int32_t t = first[n]; t < first[n + 1]; t++) {
             int32_t e = touching[t] < 0 ? -1 - touching[t] : touching[t];
-            int32_t group = self->group_of[e], end = (touching[t] < 0) ^ fold->groups[group].is_turned, at;
+            int32_t group = self->group_of[e], end = (touching[t] < 0) ^ fold->groups[group].is_transposed,
+                    at;
             for (at = class->first_incidence; at < fold->incidence_count; at++)
                 if (fold->incidences[at].group == group && fold->incidences[at].end == end) break;
             if (at == fold->incidence_count)

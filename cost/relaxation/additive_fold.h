@@ -19,7 +19,7 @@ typedef struct End {
 /* Edges that share their messages. ends[0] comes before ends[1] in the order of nodes. */
 typedef struct Group {
     End ends[2];
-    bool is_turned; /* ends[0] is the one that takes */
+    bool is_transposed; /* ends[0] is the one that takes */
     /* [states of end 0][states of end 1], unweighted: this edge's share of the cost of resharding
      * that no other reader needs (NULL: zero). */
     float *seconds;

@@ -79,8 +79,8 @@ static int32_t class_of(const Patcher *self, int32_t node) {
 static double edge_seconds(const Patcher *self, int32_t e) {
     const AdditiveEdge *edge = &self->model->edges[e];
     const Group *group = &self->fold->groups[self->fold->group_of[e]];
-    int32_t first = self->labels[group->is_turned ? edge->taken : edge->made];
-    int32_t second = self->labels[group->is_turned ? edge->made : edge->taken];
+    int32_t first = self->labels[group->is_transposed ? edge->taken : edge->made];
+    int32_t second = self->labels[group->is_transposed ? edge->made : edge->taken];
     const float *seconds = group->alone ? group->alone : group->seconds;
     return seconds[group->ends[0].state[first] * group->ends[1].state_count + group->ends[1].state[second]];
 }

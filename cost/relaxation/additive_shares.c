@@ -14,13 +14,13 @@
 #define SHARE_MARGIN 1e-5
 
 static int32_t maker_end(const Group *group) {
-    return group->is_turned ? 1 : 0;
+    return group->is_transposed ? 1 : 0;
 }
 
 /* The cell of a group for the state in which a tensor is kept and a state that its reader needs. */
 static int32_t cell_of(const Group *group, int32_t kept, int32_t needed) {
     int32_t minor = group->ends[1].state_count;
-    return group->is_turned ? needed * minor + kept : kept * minor + needed;
+    return group->is_transposed ? needed * minor + kept : kept * minor + needed;
 }
 
 /* Computes fold->slack: the amount by which each cell of a group can decrease without changing the

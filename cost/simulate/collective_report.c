@@ -31,10 +31,10 @@ static CollectiveRow tell(const StageCosts *stage, int32_t step, const ProgramCo
     CollectiveRow told = {.kind = collective_priced_kind(costs->steps[step].instruction),
                           .axes = collective->axes,
                           .bytes = costs->tensor_bytes[step],
-                          .times = costs->turns[step] * costs->steps[step].times};
+                          .times = costs->iterations[step] * costs->steps[step].times};
     for (int32_t g = 1; g < (stage->is_uniform ? 1 : partition->group_count); g++)
         if (stage->collectives[step][g] > stage->collectives[step][told.group]) told.group = g;
-    told.seconds = costs->turns[step] * seconds_of_ticks(stage->collectives[step][told.group]);
+    told.seconds = costs->iterations[step] * seconds_of_ticks(stage->collectives[step][told.group]);
     return told;
 }
 

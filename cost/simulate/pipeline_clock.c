@@ -7,7 +7,7 @@
 /* A span that is being run. */
 typedef struct RunningSpan {
     int32_t span;
-    int64_t done;    /* turns: of the span, or of its order */
+    int64_t done;    /* iterations: of the span, or of its order */
     int32_t current; /* the span whose turn it is */
 } RunningSpan;
 
@@ -70,7 +70,7 @@ static void pass(RunningStage *self) {
         const PipelineSpan *span = &stage->spans[inner->span];
         if (stage->spans[inner->current].end != self->at) return;
         inner->done++;
-        if (inner->done < (span->order ? span->order_count : span->turns)) {
+        if (inner->done < (span->order ? span->order_count : span->iterations)) {
             if (span->order) inner->current = span->order[inner->done];
             self->at = stage->spans[inner->current].first;
             self->next_span = inner->current + 1;

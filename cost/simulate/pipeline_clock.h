@@ -27,9 +27,9 @@ typedef struct PipelinePiece {
 /* pieces[first, end). Spans are sorted by their first piece, outer ones before those inside. */
 typedef struct PipelineSpan {
     int32_t first, end;
-    int64_t turns;
-    /* The first one of several that are joined: their turns, each named by its span; else NULL. All stand
-     * side by side and are passed when the order is. */
+    int64_t iterations;
+    /* The first one of several that are joined: their iterations, each named by its span; else NULL. All
+     * stand side by side and are passed when the order is. */
     const int32_t *order;
     int64_t order_count;
 } PipelineSpan;

@@ -19,7 +19,7 @@
 /* Events of a record: 48 MB. */
 enum { MOST_EVENTS = 2000000 };
 
-/* A value that one stage sends another, in every turn. */
+/* A value that one stage sends another, in every iteration. */
 typedef struct TransferChannel {
     const IrShape *shape; /* identifies the value, together with the two stages */
     const ProgramTransfer *transfer;

@@ -74,8 +74,8 @@ typedef struct SimulationObserver {
 typedef struct SimulationOptions {
     double memory_fraction; /* of a device's memory that a plan may fill */
     const SimulationObserver *observer;
-    bool with_details; /* find the critical path, for which every turn is simulated step by step, and what
-                          fills the memory */
+    bool with_details; /* find the critical path, for which every iteration is simulated step by step, and
+                          what fills the memory */
     double jitter;     /* mean random delay of operators, as a fraction, exponential */
     uint64_t seed;
     Text *collectives;       /* or NULL: gets how each different collective and transfer is priced */

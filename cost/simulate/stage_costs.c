@@ -208,7 +208,7 @@ void stage_costs_add_collectives(const StageCosts *self, CollectivePrice *by_kin
         const ProgramCollective *collective = costs->steps[s].instruction->collective;
         const CollectivePartition *partition = &self->partitions[collective->axes];
         CollectivePrice *price = &by_kind[collective->kind];
-        double times = costs->turns[s] * costs->steps[s].times;
+        double times = costs->iterations[s] * costs->steps[s].times;
         Ticks slowest = 0;
         for (int32_t g = 0; g < (self->is_uniform ? 1 : partition->group_count); g++)
             if (self->collectives[s][g] > slowest) slowest = self->collectives[s][g];
@@ -217,6 +217,6 @@ void stage_costs_add_collectives(const StageCosts *self, CollectivePrice *by_kin
         price->sent_bytes +=
             times * collective_sent_bytes(collective_priced_kind(costs->steps[s].instruction),
                                           costs->tensor_bytes[s], partition->group_size);
-        price->seconds += costs->turns[s] * seconds_of_ticks(slowest);
+        price->seconds += costs->iterations[s] * seconds_of_ticks(slowest);
     }
 }

@@ -10,12 +10,13 @@
 #include "propagation/plan/pipeline_schedule.h"
 
 /* The product of the trips of the spans around each step; in the arena. */
-static double *count_turns(Arena *arena, const ExecutedSpan *spans, int32_t span_count, int32_t step_count) {
-    double *turns = ARENA_ARRAY(arena, double, step_count + 1);
-    for (int32_t s = 0; turns && s < step_count; s++) turns[s] = 1;
-    for (int32_t k = 0; turns && k < span_count; k++)
-        for (int32_t s = spans[k].first; s < spans[k].end; s++) turns[s] *= (double)spans[k].turns;
-    return turns;
+static double *count_iterations(Arena *arena, const ExecutedSpan *spans, int32_t span_count,
+                                int32_t step_count) {
+    double *iterations = ARENA_ARRAY(arena, double, step_count + 1);
+    for (int32_t s = 0; iterations && s < step_count; s++) iterations[s] = 1;
+    for (int32_t k = 0; iterations && k < span_count; k++)
+        for (int32_t s = spans[k].first; s < spans[k].end; s++) iterations[s] *= (double)spans[k].iterations;
+    return iterations;
 }
 
 /* The different works of a program, found by their figures. */
@@ -74,18 +75,18 @@ static AmStatus list_works(ProgramEvents *self, Arena *arena, AmError *error) {
         executed_work(&work, executed);
         bool is_update = executed->step == executed->program->step_count; /* of no work, but of a price */
         self->work_of[s] = is_update ? add_work(self, &work, s) : find_work(&table, &work, s);
-        self->flops += self->turns[s] * executed->times * work.flops;
+        self->flops += self->iterations[s] * executed->times * work.flops;
     }
     return AM_OK;
 }
 
-/* Orders the iterations of joined spans: the first span that may proceed runs (ProgramTurns). */
+/* Orders the iterations of joined spans: the first span that may proceed runs (InterleavedLoops). */
 static AmStatus join_spans(PipelineSpan *spans, int32_t number, const ExecutedSpan *joined, Arena *arena,
                            AmError *error) {
     const int32_t members[] = {number, joined->second, joined->third};
-    int64_t done[3] = {0, 0, 0}, all = 0, turns = spans[number].turns;
+    int64_t done[3] = {0, 0, 0}, all = 0, iterations = spans[number].iterations;
     bool has_third = joined->third >= 0;
-    for (int k = 0; k < 3; k++) all += members[k] >= 0 ? turns : 0;
+    for (int k = 0; k < 3; k++) all += members[k] >= 0 ? iterations : 0;
     int32_t *order = ARENA_ARRAY(arena, int32_t, all + 1);
     if (!order) return am_fail_memory(error, all);
     for (int64_t n = 0; n < all; n++) {
@@ -93,7 +94,7 @@ static AmStatus join_spans(PipelineSpan *spans, int32_t number, const ExecutedSp
                                    (!has_third || done[0] - done[2] < joined->kept_until_third),
                                !has_third || done[1] - done[2] < joined->kept_from_second, true};
         int k = 0;
-        while (k < 2 && (done[k] == turns || !may_go[k])) k++;
+        while (k < 2 && (done[k] == iterations || !may_go[k])) k++;
         order[n] = members[k];
         done[k]++;
     }
@@ -105,15 +106,15 @@ static AmStatus join_spans(PipelineSpan *spans, int32_t number, const ExecutedSp
 /* The same where the stage is in chunks: as the schedule has it. */
 static AmStatus join_chunks(PipelineSpan *spans, int32_t number, const ExecutedSpan *joined, Arena *arena,
                             AmError *error) {
-    const ProgramTurns *chunks = joined->chunks;
-    ScheduleTurn *turns;
+    const InterleavedLoops *chunks = joined->chunks;
+    ScheduleIteration *iterations;
     int32_t count;
-    TRY(schedule_turns(&turns, &count, arena, SCHEDULE_INTERLEAVED, chunks->stage_count, chunks->stage,
-                       (int32_t)spans[number].turns, chunks->chunks, error));
+    TRY(schedule_iterations(&iterations, &count, arena, SCHEDULE_INTERLEAVED, chunks->stage_count,
+                            chunks->stage, (int32_t)spans[number].iterations, chunks->chunks, error));
     int32_t *order = ARENA_ARRAY(arena, int32_t, count);
     if (!order) return am_fail_memory(error, count);
     for (int32_t n = 0; n < count; n++)
-        order[n] = joined->joined[(int32_t)turns[n].pass * chunks->chunks + turns[n].chunk];
+        order[n] = joined->joined[(int32_t)iterations[n].pass * chunks->chunks + iterations[n].chunk];
     spans[number].order = order;
     spans[number].order_count = count;
     return AM_OK;
@@ -148,8 +149,9 @@ static AmStatus cut_pieces(StagePieces *self, Arena *arena, const ProgramEvents 
     piece_of[count] = self->piece_count;
     self->span_count = span_count;
     for (int32_t k = 0; k < span_count; k++)
-        self->spans[k] = (PipelineSpan){
-            .first = piece_of[spans[k].first], .end = piece_of[spans[k].end], .turns = spans[k].turns};
+        self->spans[k] = (PipelineSpan){.first = piece_of[spans[k].first],
+                                        .end = piece_of[spans[k].end],
+                                        .iterations = spans[k].iterations};
     for (int32_t k = 0; k < span_count; k++)
         if (spans[k].chunks) TRY(join_chunks(self->spans, k, &spans[k], arena, error));
         else if (spans[k].second >= 0) TRY(join_spans(self->spans, k, &spans[k], arena, error));
@@ -162,8 +164,8 @@ AmStatus stage_events_list(ProgramEvents *self, StagePieces *pieces, Arena *aren
     int32_t span_count;
     *self = (ProgramEvents){0};
     TRY(executed_stage(&self->steps, &self->step_count, &spans, &span_count, arena, program, type, error));
-    self->turns = count_turns(arena, spans, span_count, self->step_count);
-    if (!self->turns) return am_fail_memory(error, self->step_count);
+    self->iterations = count_iterations(arena, spans, span_count, self->step_count);
+    if (!self->iterations) return am_fail_memory(error, self->step_count);
     TRY(list_works(self, arena, error));
     if (pieces) TRY(cut_pieces(pieces, arena, self, spans, span_count, error));
     return memory_use(&self->memory, program, gradients, error);

@@ -17,7 +17,7 @@ enum { EVENT_COLLECTIVE = -1, EVENT_TRANSFER = -2 };
 typedef struct ProgramEvents {
     ExecutedStep *steps; /* the program's own updates are the last one */
     int32_t step_count;
-    double *turns;       /* [step] of the spans around it, multiplied */
+    double *iterations;  /* [step] of the spans around it, multiplied */
     int32_t *work_of;    /* [step]: its work, or the marker that replaces it */
     OperatorWork *works; /* the different ones; each names the first step that has it */
     int32_t *first_step; /* [work]: this one */

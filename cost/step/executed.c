@@ -21,7 +21,7 @@ typedef struct Walker {
     bool has_spans;
     ExecutedSpan *spans;
     int32_t span_count, span_capacity;
-    int64_t turns;        /* of the spans around, multiplied */
+    int64_t iterations;   /* of the spans around, multiplied */
     int32_t first_joined; /* the last span of a loop that others are joined with */
     int32_t *joined;      /* of that span, where it is one of several chunks */
 } Walker;
@@ -56,33 +56,34 @@ static void append(Walker *self, const Program *program, int32_t step, double ti
 
 static void walk(Walker *self, const Program *program, double times);
 
-/* A loop whose turns other stages take part in. */
+/* A loop whose iterations other stages take part in. */
 static void walk_span(Walker *self, const ProgramInstruction *loop, double trips, double times) {
-    int64_t around = self->turns, most = EXECUTED_MOST_TURNS / around;
-    int64_t turns = trips > (double)most ? (most > 0 ? most : 1) : (int64_t)trips;
+    int64_t around = self->iterations, most = EXECUTED_MOST_ITERATIONS / around;
+    int64_t iterations = trips > (double)most ? (most > 0 ? most : 1) : (int64_t)trips;
     int32_t span = self->span_count;
     ARENA_RESERVE(self->arena, self->spans, self->span_count, self->span_capacity);
     if (self->arena->failed) return;
     self->span_count++;
-    self->spans[span] = (ExecutedSpan){.first = self->count, .turns = turns, .second = -1, .third = -1};
-    if (loop->turns) {
-        self->spans[span].kept = loop->turns->kept;
-        self->spans[span].kept_until_third = loop->turns->kept_until_third;
-        self->spans[span].kept_from_second = loop->turns->kept_from_second;
-        if (loop->turns->chunks > 1) {
-            self->joined = ARENA_ARRAY(self->arena, int32_t, 2 * loop->turns->chunks);
+    self->spans[span] =
+        (ExecutedSpan){.first = self->count, .iterations = iterations, .second = -1, .third = -1};
+    if (loop->iterations) {
+        self->spans[span].kept = loop->iterations->kept;
+        self->spans[span].kept_until_third = loop->iterations->kept_until_third;
+        self->spans[span].kept_from_second = loop->iterations->kept_from_second;
+        if (loop->iterations->chunks > 1) {
+            self->joined = ARENA_ARRAY(self->arena, int32_t, 2 * loop->iterations->chunks);
             self->spans[span].joined = self->joined;
-            self->spans[span].chunks = loop->turns;
+            self->spans[span].chunks = loop->iterations;
         }
     }
-    self->turns = around * turns;
-    walk(self, loop->regions[1], times * (trips + 1) / (double)turns);
-    walk(self, loop->regions[0], times * trips / (double)turns);
+    self->iterations = around * iterations;
+    walk(self, loop->regions[1], times * (trips + 1) / (double)iterations);
+    walk(self, loop->regions[0], times * trips / (double)iterations);
     if (loop->regions[0]->update_count > 0)
-        append(self, loop->regions[0], loop->regions[0]->step_count, times * trips / (double)turns, 0);
-    self->turns = around;
+        append(self, loop->regions[0], loop->regions[0]->step_count, times * trips / (double)iterations, 0);
+    self->iterations = around;
     if (!self->arena->failed) self->spans[span].end = self->count;
-    if (loop->turns) self->first_joined = span;
+    if (loop->iterations) self->first_joined = span;
 }
 
 static void walk_loop(Walker *self, const ProgramInstruction *loop, const Program *within, bool is_joined,
@@ -143,7 +144,7 @@ static void walk(Walker *self, const Program *program, double times) {
         if (!instruction || instruction->region_count == 0) continue;
         int32_t span = self->span_count;
         int32_t place = s - program_first_together(program, s);
-        bool is_joined = instruction->turns || place > 0;
+        bool is_joined = instruction->iterations || place > 0;
         if (instruction->opcode == IR_WHILE) walk_loop(self, instruction, program, is_joined, times);
         if (self->has_spans && is_joined && !self->arena->failed) note_joined(self, place, span);
         if (instruction->opcode == IR_CONDITIONAL) walk_branches(self, instruction, times);
@@ -152,8 +153,11 @@ static void walk(Walker *self, const Program *program, double times) {
 
 AmStatus executed_stage(ExecutedStep **steps, int32_t *count, ExecutedSpan **spans, int32_t *span_count,
                         Arena *arena, const Program *program, const ClusterDeviceType *type, AmError *error) {
-    Walker walker = {
-        .arena = arena, .type = type, .capacity = program->step_count + 1, .has_spans = spans, .turns = 1};
+    Walker walker = {.arena = arena,
+                     .type = type,
+                     .capacity = program->step_count + 1,
+                     .has_spans = spans,
+                     .iterations = 1};
     walker.steps = ARENA_ARRAY(arena, ExecutedStep, walker.capacity);
     if (walker.steps) walk(&walker, program, 1);
     if (spans) append(&walker, program, program->step_count, 1, 0);

@@ -22,24 +22,25 @@ typedef struct ExecutedStep {
 AmStatus executed_steps(ExecutedStep **steps, int32_t *count, Arena *arena, const Program *program,
                         const ClusterDeviceType *type, AmError *error);
 
-/* steps[first, end) of a loop: they run in sequence, `turns` times, and each step counts `times` in
- * every iteration. If loops are joined (ProgramTurns), the first names the others: their iterations
+/* steps[first, end) of a loop: they run in sequence, `iterations` times, and each step counts `times` in
+ * every iteration. If loops are joined (InterleavedLoops), the first names the others: their iterations
  * alternate. The first is at most `kept` iterations ahead of the second and `kept_until_third`
  * ahead of the third; the second is at most `kept_from_second` ahead of the third. */
 typedef struct ExecutedSpan {
     int32_t first, end;
-    int64_t turns;
+    int64_t iterations;
     int32_t second, third; /* spans of the loops that are joined with this one; -1: none, or this is one */
     int64_t kept, kept_until_third, kept_from_second;
-    const ProgramTurns *chunks; /* of several chunks (then second and third are -1): the spans of all joined
-                                   loops follow on one another in the loops' order, inner spans between */
-    const int32_t *joined;      /* [chunks->chunks * 2]: these spans */
+    const InterleavedLoops
+        *chunks;           /* of several chunks (then second and third are -1): the spans of all joined
+                          loops follow on one another in the loops' order, inner spans between */
+    const int32_t *joined; /* [chunks->chunks * 2]: these spans */
 } ExecutedSpan;
 
 /* The same for one stage of several: a loop with transfers inside becomes a span, outer spans
- * before inner ones. At most EXECUTED_MOST_TURNS iterations remain, those of nested loops
+ * before inner ones. At most EXECUTED_MOST_ITERATIONS iterations remain, those of nested loops
  * multiplied; then each represents several. The program's own updates are the last step. */
-enum { EXECUTED_MOST_TURNS = 4096 };
+enum { EXECUTED_MOST_ITERATIONS = 4096 };
 AmStatus executed_stage(ExecutedStep **steps, int32_t *count, ExecutedSpan **spans, int32_t *span_count,
                         Arena *arena, const Program *program, const ClusterDeviceType *type, AmError *error);
 

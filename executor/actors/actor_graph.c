@@ -20,7 +20,7 @@ AmStatus actors_open(ActorGraph **result, const ActorGraphOptions *options, AmEr
                        MAX_WORKERS);
     ActorGraph *graph = calloc(1, sizeof *graph);
     if (!graph) return am_fail_memory(error, (int64_t)sizeof *graph);
-    const int64_t most = INT64_MAX / ACTORS_MAX_TURNS;
+    const int64_t most = INT64_MAX / ACTORS_MAX_ITERATIONS;
     graph->options = *options;
     if (graph->options.stall_seconds <= 0) graph->options.stall_seconds = 10;
     atomic_init(&graph->highest_begun, -1);
@@ -73,9 +73,9 @@ AmStatus actors_add(ActorGraph *graph, const Actor *actor, int32_t *index, AmErr
     if (actor->worker < 0 || actor->worker >= graph->worker_count)
         return am_fail(error, AM_ERROR_USAGE, "", "actor '%s' has worker %d of %d", actor->name,
                        actor->worker, graph->worker_count);
-    if (actor->turns_per_step < 1 || actor->turns_per_step > ACTORS_MAX_TURNS)
+    if (actor->iterations_per_step < 1 || actor->iterations_per_step > ACTORS_MAX_ITERATIONS)
         return am_fail(error, AM_ERROR_USAGE, "", "actor '%s' has %d turns a step: 1 to %d can be",
-                       actor->name, actor->turns_per_step, ACTORS_MAX_TURNS);
+                       actor->name, actor->iterations_per_step, ACTORS_MAX_ITERATIONS);
     ARENA_RESERVE(&graph->arena, graph->actors, graph->actor_count, graph->actor_capacity);
     const char *name = arena_copy_string(&graph->arena, actor->name);
     if (graph->arena.failed) return am_fail_memory(error, (int64_t)sizeof(ActorState));
@@ -92,8 +92,8 @@ static AmStatus check_actor(const ActorGraph *graph, int32_t actor, AmError *err
 }
 
 AmStatus actor_graph_add_edge(ActorGraph *graph, ActorEdge edge, int32_t *index, AmError *error) {
-    int32_t from = graph->actors[edge.producer].actor.turns_per_step;
-    int32_t to = graph->actors[edge.consumer].actor.turns_per_step;
+    int32_t from = graph->actors[edge.producer].actor.iterations_per_step;
+    int32_t to = graph->actors[edge.consumer].actor.iterations_per_step;
     ARENA_RESERVE(&graph->arena, graph->edges, graph->edge_count, graph->edge_capacity);
     if (graph->arena.failed) return am_fail_memory(error, (int64_t)sizeof(ActorEdge));
     edge.gather = from > to ? from / to : 1;
@@ -110,10 +110,11 @@ AmStatus actors_connect(ActorGraph *graph, int32_t producer, int32_t consumer, i
     TRY(check_actor(graph, producer, error));
     TRY(check_actor(graph, consumer, error));
     const Actor *from = &graph->actors[producer].actor, *to = &graph->actors[consumer].actor;
-    if (from->turns_per_step % to->turns_per_step != 0 && to->turns_per_step % from->turns_per_step != 0)
+    if (from->iterations_per_step % to->iterations_per_step != 0 &&
+        to->iterations_per_step % from->iterations_per_step != 0)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "'%s' has %d turns a step and '%s' %d: one must divide the other", from->name,
-                       from->turns_per_step, to->name, to->turns_per_step);
+                       from->iterations_per_step, to->name, to->iterations_per_step);
     if (quota < 1 || quota > MAX_QUOTA || initial < 0 || initial > MAX_QUOTA)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "from '%s' to '%s': %d registers, %d of them full, where 1 to %d can be", from->name,
@@ -130,7 +131,7 @@ AmStatus actors_follow(ActorGraph *graph, int32_t follower, int32_t leader, AmEr
     TRY(check_building(graph, error));
     TRY(check_actor(graph, follower, error));
     TRY(check_actor(graph, leader, error));
-    if (graph->actors[follower].actor.turns_per_step != graph->actors[leader].actor.turns_per_step)
+    if (graph->actors[follower].actor.iterations_per_step != graph->actors[leader].actor.iterations_per_step)
         return am_fail(error, AM_ERROR_USAGE, "", "'%s' cannot follow '%s', which has other turns a step",
                        graph->actors[follower].actor.name, graph->actors[leader].actor.name);
     graph->actors[follower].leader = leader;
@@ -147,7 +148,7 @@ AmStatus actors_gate(ActorGraph *graph, int32_t actor, ActorReady *ready, void *
     return AM_OK;
 }
 
-/* The edges of every actor, in the order of adding; the counters as before the first turn. */
+/* The edges of every actor, in the order of adding; the counters as before the first iteration. */
 static AmStatus list_edges(ActorGraph *graph, AmError *error) {
     int32_t *in = ARENA_ARRAY(&graph->arena, int32_t, graph->edge_count + 1);
     int32_t *out = ARENA_ARRAY(&graph->arena, int32_t, graph->edge_count + 1);

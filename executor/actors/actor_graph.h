@@ -14,17 +14,17 @@
 typedef struct ActorEdge {
     /* the consumer's worker writes */
     _Atomic int32_t full;     /* registers that the consumer may read */
-    int32_t fed;              /* turns that the first of them has fed */
+    int32_t fed;              /* iterations that the first of them has fed */
     _Atomic int64_t consumed; /* registers that were given back */
     /* never changes */
     int32_t producer, consumer;
     int32_t quota, initial;
     int32_t gather; /* registers per firing of the consumer; one of gather and spread is 1 */
     int32_t spread; /* firings of the consumer per register */
-    bool is_grant;  /* from a leader to a follower: full when the leader's turn begins */
+    bool is_grant;  /* from a leader to a follower: full when the leader's iteration begins */
     int32_t mirror; /* the leader's edge that stands for this one of its follower; -1 */
     /* the producer's worker writes */
-    bool is_filled;           /* by the turn that is in work: actors_fill() */
+    bool is_filled;           /* by the iteration that is in work: actors_fill() */
     _Atomic int32_t free;     /* registers that the producer may fill */
     _Atomic int64_t produced; /* registers that were filled, initial ones included */
 } ActorEdge;
@@ -42,10 +42,10 @@ typedef struct ActorState {
     const int32_t *in_edges, *out_edges; /* [in_count], [out_count] */
     int32_t in_count, out_count;
     /* its worker's */
-    int32_t missing;      /* edges that do not let it fire; a large number while it fires */
-    bool is_listed;       /* among its worker's ready or gated actors */
-    _Atomic int64_t turn; /* the next, or the one that is in work */
-    int64_t end_turn;     /* the first that it does not do */
+    int32_t missing;           /* edges that do not let it fire; a large number while it fires */
+    bool is_listed;            /* among its worker's ready or gated actors */
+    _Atomic int64_t iteration; /* the next, or the one that is in work */
+    int64_t end_iteration;     /* the first that it does not do */
     atomic_bool is_acting, is_gated;
 } ActorState;
 
@@ -60,7 +60,7 @@ typedef struct ActorWorker {
     int32_t grant_capacity, grant_head, grant_count;
     int32_t *actors; /* all of this worker's */
     int32_t actor_count;
-    int32_t unfinished; /* of them, with turns left */
+    int32_t unfinished; /* of them, with iterations left */
     int64_t last_step;  /* as this worker knows it */
     /* Odd: at work, or not yet begun; even: waiting, or finished. Grows with every change. */
     _Atomic int64_t activity;

@@ -12,8 +12,8 @@
 
 enum { MOST_NAMED = 4 };
 
-static bool has_turns(const ActorGraph *graph, const ActorState *state) {
-    return ACTOR_GET(state->turn) / state->actor.turns_per_step <= ACTOR_GET(graph->last_step);
+static bool has_iterations(const ActorGraph *graph, const ActorState *state) {
+    return ACTOR_GET(state->iteration) / state->actor.iterations_per_step <= ACTOR_GET(graph->last_step);
 }
 
 /* The sum of all workers' activities, or -1 while any of them works or has messages. */
@@ -28,7 +28,7 @@ static int64_t sum_if_idle(ActorGraph *graph, bool *waits_outside) {
         sum += activity;
     }
     for (int32_t a = 0; a < graph->actor_count; a++)
-        *waits_outside |= ACTOR_GET(graph->actors[a].is_gated) && has_turns(graph, &graph->actors[a]);
+        *waits_outside |= ACTOR_GET(graph->actors[a].is_gated) && has_iterations(graph, &graph->actors[a]);
     return sum;
 }
 
@@ -76,10 +76,10 @@ void actors_describe(const ActorGraph *graph, char *text, int32_t size) {
     text[0] = '\0';
     for (int32_t a = 0; a < graph->actor_count; a++) {
         const ActorState *state = &graph->actors[a];
-        int64_t turn = ACTOR_GET(state->turn);
+        int64_t iteration = ACTOR_GET(state->iteration);
         char wait[128] = "";
         bool is_acting = ACTOR_GET(state->is_acting), is_gated = ACTOR_GET(state->is_gated);
-        if (!has_turns(graph, state)) continue;
+        if (!has_iterations(graph, state)) continue;
         bool waits = !is_acting && describe_wait(graph, state, wait, sizeof wait);
         if (!is_acting && !is_gated && !waits && state->leader < 0) continue;
         if (named == MOST_NAMED || used >= size - 1) {
@@ -88,7 +88,7 @@ void actors_describe(const ActorGraph *graph, char *text, int32_t size) {
         }
         const char *what = is_acting ? "is in" : "cannot begin";
         used += snprintf(text + used, (size_t)(size - used), "%s'%.40s' %s turn %lld%s%s", named ? "; " : "",
-                         state->actor.name, what, (long long)turn, is_acting ? "" : " waiting for",
+                         state->actor.name, what, (long long)iteration, is_acting ? "" : " waiting for",
                          is_acting  ? ""
                          : waits    ? wait
                          : is_gated ? " what is outside"

@@ -26,8 +26,8 @@ enum { MESSAGES_AT_ONCE = 64, IN_WORK = INT32_MAX / 2, POLLS = 64 };
 static bool is_better(const ActorGraph *graph, int32_t a, int32_t b) {
     const ActorState *x = &graph->actors[a], *y = &graph->actors[b];
     if (x->actor.priority != y->actor.priority) return x->actor.priority < y->actor.priority;
-    int64_t x_step = ACTOR_GET(x->turn) / x->actor.turns_per_step;
-    int64_t y_step = ACTOR_GET(y->turn) / y->actor.turns_per_step;
+    int64_t x_step = ACTOR_GET(x->iteration) / x->actor.iterations_per_step;
+    int64_t y_step = ACTOR_GET(y->iteration) / y->actor.iterations_per_step;
     return x_step != y_step ? x_step < y_step : a < b;
 }
 
@@ -55,7 +55,7 @@ static int32_t heap_pop(ActorWorker *worker) {
     return best;
 }
 
-/* The follower whose turn is next in its leader's order, or -1. */
+/* The follower whose iteration is next in its leader's order, or -1. */
 static int32_t first_granted(const ActorWorker *worker) {
     return worker->grant_count > 0 ? worker->grants[worker->grant_head] : -1;
 }
@@ -63,7 +63,7 @@ static int32_t first_granted(const ActorWorker *worker) {
 /* Lists an enabled actor: in the heap, or among those whose gates are polled. */
 static void list_if_ready(ActorWorker *worker, int32_t a) {
     ActorState *state = &worker->graph->actors[a];
-    if (state->missing > 0 || state->is_listed || ACTOR_GET(state->turn) >= state->end_turn) return;
+    if (state->missing > 0 || state->is_listed || ACTOR_GET(state->iteration) >= state->end_iteration) return;
     if (state->leader >= 0 && first_granted(worker) != a) return;
     state->is_listed = true;
     if (!state->gates) {
@@ -146,9 +146,9 @@ int64_t actors_stop_after(ActorGraph *graph, int64_t step) {
     return last;
 }
 
-/* Returns whether the actor's next turn belongs to the run; notes that its step has begun. */
+/* Returns whether the actor's next iteration belongs to the run; notes that its step has begun. */
 static bool may_begin(ActorGraph *graph, const ActorState *state) {
-    int64_t step = ACTOR_GET(state->turn) / state->actor.turns_per_step;
+    int64_t step = ACTOR_GET(state->iteration) / state->actor.iterations_per_step;
     if (state->actor.runs_ahead) return step <= ACTOR_GET(graph->last_step);
     if (step <= ACTOR_GET(graph->highest_begun)) return true;
     pthread_mutex_lock(&graph->mutex);
@@ -158,7 +158,7 @@ static bool may_begin(ActorGraph *graph, const ActorState *state) {
     return may;
 }
 
-/* Notes how many turns are left where the last step has changed. */
+/* Notes how many iterations are left where the last step has changed. */
 static void follow_last_step(ActorWorker *worker) {
     int64_t last = ACTOR_GET(worker->graph->last_step);
     if (last == worker->last_step) return;
@@ -166,8 +166,8 @@ static void follow_last_step(ActorWorker *worker) {
     worker->unfinished = 0;
     for (int32_t k = 0; k < worker->actor_count; k++) {
         ActorState *state = &worker->graph->actors[worker->actors[k]];
-        state->end_turn = (last + 1) * state->actor.turns_per_step;
-        worker->unfinished += ACTOR_GET(state->turn) < state->end_turn;
+        state->end_iteration = (last + 1) * state->actor.iterations_per_step;
+        worker->unfinished += ACTOR_GET(state->iteration) < state->end_iteration;
     }
 }
 
@@ -222,12 +222,13 @@ static void give_back(ActorWorker *worker, int32_t e) {
 static AmStatus act(ActorGraph *graph, int32_t a, AmError *error) {
     ActorState *state = &graph->actors[a];
     const ActorGraphOptions *options = &graph->options;
-    int64_t turn = ACTOR_GET(state->turn);
-    double begin = options->on_turn ? clock_seconds() : 0;
+    int64_t iteration = ACTOR_GET(state->iteration);
+    double begin = options->on_iteration ? clock_seconds() : 0;
     ACTOR_SET(state->is_acting, true);
-    AmStatus status = state->actor.act(state->actor.user, turn, error);
+    AmStatus status = state->actor.act(state->actor.user, iteration, error);
     ACTOR_SET(state->is_acting, false);
-    if (options->on_turn && status == AM_OK) options->on_turn(options->user, a, turn, begin, clock_seconds());
+    if (options->on_iteration && status == AM_OK)
+        options->on_iteration(options->user, a, iteration, begin, clock_seconds());
     return status;
 }
 
@@ -245,8 +246,8 @@ static AmStatus fire(ActorWorker *worker, int32_t a, AmError *error) {
     TRY(act(graph, a, error));
     fill_rest(worker, state);
     for (int32_t k = 0; k < state->in_count; k++) give_back(worker, state->in_edges[k]);
-    ACTOR_SET(state->turn, ACTOR_GET(state->turn) + 1);
-    worker->unfinished -= ACTOR_GET(state->turn) == state->end_turn;
+    ACTOR_SET(state->iteration, ACTOR_GET(state->iteration) + 1);
+    worker->unfinished -= ACTOR_GET(state->iteration) == state->end_iteration;
     state->missing = count_missing(graph, state);
     state->is_listed = false;
     list_if_ready(worker, a);
@@ -261,7 +262,7 @@ static AmStatus ask_gates(ActorWorker *worker, AmError *error) {
         ActorState *state = &worker->graph->actors[worker->gated[k]];
         bool is_ready = true;
         for (const ActorGate *gate = state->gates; gate && is_ready; gate = gate->next)
-            TRY(gate->ready(gate->user, ACTOR_GET(state->turn), &is_ready, error));
+            TRY(gate->ready(gate->user, ACTOR_GET(state->iteration), &is_ready, error));
         if (!is_ready) {
             k++;
             continue;
@@ -324,7 +325,7 @@ static AmStatus run_until_end(ActorWorker *worker, AmError *error) {
             continue;
         }
         int32_t a = heap_pop(worker);
-        if (!may_begin(graph, &graph->actors[a])) continue; /* the run ends before this turn */
+        if (!may_begin(graph, &graph->actors[a])) continue; /* the run ends before this iteration */
         status = fire(worker, a, error);
         if (status != AM_OK) {
             actor_graph_fail(graph, graph->actors[a].actor.name, error);

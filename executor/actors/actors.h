@@ -9,7 +9,7 @@
  * registers between forward and backward of stage s: 1F1B; M: GPipe) and from priorities, and the
  * quotas bound memory. docs/pipelines.md has the theory.
  *
- * Rates: an actor has `turns_per_step` firings in a step (1, or the number of micro-batches). On an
+ * Rates: an actor has `iterations_per_step` firings in a step (1, or the number of micro-batches). On an
  * edge one end's must divide the other's: either each register feeds several firings of the
  * consumer, which returns it after the last, or each firing of the consumer takes several registers
  * and returns them all. Firings are counted from 0 over the whole run.
@@ -31,7 +31,7 @@ typedef struct ActorGraph ActorGraph;
 
 typedef struct ActorGraphOptions {
     int32_t worker_count; /* threads of the caller: workers 0 .. worker_count - 1 */
-    int64_t steps;        /* every actor does turns_per_step * steps turns; 0: until actors_stop_after() */
+    int64_t steps; /* every actor does iterations_per_step * steps iterations; 0: until actors_stop_after() */
     /* The time without active workers and firings after which the run fails; the error names the
      * actors that wait and their inputs; 0: 10 s. */
     double stall_seconds;
@@ -43,25 +43,25 @@ typedef struct ActorGraphOptions {
     void (*on_failure)(void *user);
     /* Called after each firing by the actor's worker, with the times at which act() began and ended
      * (clock_seconds()). May be NULL. */
-    void (*on_turn)(void *user, int32_t actor, int64_t turn, double begin, double end);
+    void (*on_iteration)(void *user, int32_t actor, int64_t iteration, double begin, double end);
     void *user;
 } ActorGraphOptions;
 
 typedef struct Actor {
     const char *name; /* for errors; copied */
     int32_t worker;
-    int32_t priority;       /* the smallest fires first; then the earlier step, then the order of adding */
-    int32_t turns_per_step; /* 1 .. ACTORS_MAX_TURNS */
+    int32_t priority; /* the smallest fires first; then the earlier step, then the order of adding */
+    int32_t iterations_per_step; /* 1 .. ACTORS_MAX_ITERATIONS */
     /* Firings of this actor after the last step have no effect (data fetched in advance), so that
      * it may begin steps that are never finished: actors_stop_after() does not wait for it. */
     bool runs_ahead;
     /* One firing. Its input registers are full, its output registers are free. A failure ends the
      * run. */
-    AmStatus (*act)(void *user, int64_t turn, AmError *error);
+    AmStatus (*act)(void *user, int64_t iteration, AmError *error);
     void *user;
 } Actor;
 
-enum { ACTORS_MAX_TURNS = 1 << 16 };
+enum { ACTORS_MAX_ITERATIONS = 1 << 16 };
 
 AmStatus actors_open(ActorGraph **graph, const ActorGraphOptions *options, AmError *error);
 /* Ends workers that still run, waits for the graph's own; the caller's must have returned. NULL is fine. */
@@ -81,7 +81,7 @@ AmStatus actors_connect(ActorGraph *graph, int32_t producer, int32_t consumer, i
 
 /* Makes `follower` fire in the order in which `leader` and the other leaders of that worker fired:
  * each firing of the leader grants one as it begins. The collectives of a stage's devices inside
- * act() therefore have one order on all of them. Both have the same turns_per_step. All leaders of
+ * act() therefore have one order on all of them. Both have the same iterations_per_step. All leaders of
  * a worker belong to one other worker, which has no leader. actors_ready() makes the leader wait
  * for all inputs of its followers. */
 AmStatus actors_follow(ActorGraph *graph, int32_t follower, int32_t leader, AmError *error);
@@ -90,7 +90,7 @@ AmStatus actors_follow(ActorGraph *graph, int32_t follower, int32_t leader, AmEr
  * message from another process. The actor's worker polls it once all other inputs are there, so
  * that it must be cheap, and not again after it has returned true for that firing. May be called
  * several times for one actor. */
-typedef AmStatus ActorReady(void *user, int64_t turn, bool *is_ready, AmError *error);
+typedef AmStatus ActorReady(void *user, int64_t iteration, bool *is_ready, AmError *error);
 AmStatus actors_gate(ActorGraph *graph, int32_t actor, ActorReady *ready, void *user, AmError *error);
 
 /* Rounds in which one of so many workers looks for messages before it offers its processor (spin_wait.h). */
@@ -103,8 +103,9 @@ AmStatus actors_ready(ActorGraph *graph, AmError *error);
 
 /* Registers of an edge after actors_ready(): so much memory it needs. */
 int32_t actors_quota(const ActorGraph *graph, int32_t edge);
-/* Inside act(): which register, of the quota, the producer's turn fills, and which is the consumer's k-th of
- * this turn (k is 0 but where a turn takes several). Initial ones are registers 0 .. initial - 1. */
+/* Inside act(): which register, of the quota, the producer's iteration fills, and which is the consumer's
+ * k-th of this iteration (k is 0 but where an iteration takes several). Initial ones are registers 0 ..
+ * initial - 1. */
 int32_t actors_out_register(const ActorGraph *graph, int32_t edge);
 int32_t actors_in_register(const ActorGraph *graph, int32_t edge, int32_t k);
 
@@ -113,7 +114,7 @@ int32_t actors_in_register(const ActorGraph *graph, int32_t edge, int32_t k);
  * effect if the consumer has the same worker. */
 void actors_fill(ActorGraph *graph, int32_t edge);
 
-/* Runs a worker in the calling thread until its actors have done their last turn. AM_ERROR_RUNTIME: an
+/* Runs a worker in the calling thread until its actors have done their last iteration. AM_ERROR_RUNTIME: an
  * actor failed, here (its own error) or elsewhere ("stopped because another actor failed"), or a stall. */
 AmStatus actors_run_worker(ActorGraph *graph, int32_t worker, AmError *error);
 
@@ -132,7 +133,7 @@ void actors_abort(ActorGraph *graph, const AmError *error);
  * Any thread. */
 AmStatus actors_failure(ActorGraph *graph, AmError *error);
 
-/* Describes the state for people: "'F1' is in turn 7; 'B0' turn 3 waits for 'B1' turn 3". At most
+/* Describes the state for people: "'F1' is in turn 7; 'B0' iteration 3 waits for 'B1' iteration 3". At most
  * four actors. Any thread. */
 void actors_describe(const ActorGraph *graph, char *text, int32_t size);
 

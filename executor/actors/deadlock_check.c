@@ -81,7 +81,7 @@ AmStatus deadlock_check_mirror(ActorGraph *graph, AmError *error) {
     for (int32_t a = 0; a < graph->actor_count; a++) {
         int32_t leader = graph->actors[a].leader;
         if (leader < 0) continue;
-        int32_t ahead = 2 * graph->actors[a].actor.turns_per_step + 2;
+        int32_t ahead = 2 * graph->actors[a].actor.iterations_per_step + 2;
         ActorEdge grant = {.producer = leader, .consumer = a, .quota = ahead, .is_grant = true};
         TRY(actor_graph_add_edge(graph, grant, NULL, error));
     }
@@ -163,8 +163,8 @@ static bool raise_quota(ActorGraph *graph, Paper *paper) {
     return false;
 }
 
-/* Every actor with turns left waits for a register that another one with turns left has to fill: going from
- * one to the next ends in a cycle. */
+/* Every actor with iterations left waits for a register that another one with iterations left has to fill:
+ * going from one to the next ends in a cycle. */
 static AmStatus refuse_cycle(const ActorGraph *graph, const Paper *paper, AmError *error) {
     Text names = {0};
     int32_t a = 0, named = 0;
@@ -203,7 +203,8 @@ AmStatus deadlock_check_prove(ActorGraph *graph, AmError *error) {
     paper.is_stacked = ARENA_ARRAY(&graph->arena, bool, graph->actor_count + 1);
     if (graph->arena.failed) return am_fail_memory(error, (int64_t)graph->actor_count * 9);
     int64_t left = 0;
-    for (int32_t a = 0; a < graph->actor_count; a++) paper.left[a] = graph->actors[a].actor.turns_per_step;
+    for (int32_t a = 0; a < graph->actor_count; a++)
+        paper.left[a] = graph->actors[a].actor.iterations_per_step;
     for (int32_t a = 0; a < graph->actor_count; a++) look_at(&paper, a);
     do fire_all(graph, &paper);
     while (raise_quota(graph, &paper));

@@ -175,10 +175,10 @@ static void strided_input(Text *text, const char *operation, const int64_t *n) {
 
 /* [products, rows, depth] by [products, depth, columns], or with the last two dimensions exchanged; one
  * product has no first dimension. */
-static void append_product(Text *text, const char *type, const int64_t *n, bool left_turned,
-                           bool right_turned) {
-    int64_t left_rows = left_turned ? n[3] : n[1], left_columns = left_turned ? n[1] : n[3];
-    int64_t right_rows = right_turned ? n[2] : n[3], right_columns = right_turned ? n[3] : n[2];
+static void append_product(Text *text, const char *type, const int64_t *n, bool left_transposed,
+                           bool right_transposed) {
+    int64_t left_rows = left_transposed ? n[3] : n[1], left_columns = left_transposed ? n[1] : n[3];
+    int64_t right_rows = right_transposed ? n[2] : n[3], right_columns = right_transposed ? n[3] : n[2];
     begin(text);
     if (n[0] == 1) {
         text_append(text,
@@ -186,7 +186,7 @@ static void append_product(Text *text, const char *type, const int64_t *n, bool 
                     "]{1,0} parameter(1)\n  ROOT r = %s[%" PRId64 ",%" PRId64
                     "]{1,0} dot(a, b), lhs_contracting_dims={%d}, rhs_contracting_dims={%d}\n",
                     type, left_rows, left_columns, type, right_rows, right_columns, type, n[1], n[2],
-                    left_turned ? 0 : 1, right_turned ? 1 : 0);
+                    left_transposed ? 0 : 1, right_transposed ? 1 : 0);
         end(text);
         return;
     }
@@ -197,7 +197,7 @@ static void append_product(Text *text, const char *type, const int64_t *n, bool 
                 "]{2,1,0} dot(a, b), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={%d}, "
                 "rhs_contracting_dims={%d}\n",
                 type, n[0], left_rows, left_columns, type, n[0], right_rows, right_columns, type, n[0], n[1],
-                n[2], left_turned ? 1 : 2, right_turned ? 2 : 1);
+                n[2], left_transposed ? 1 : 2, right_transposed ? 2 : 1);
     end(text);
 }
 

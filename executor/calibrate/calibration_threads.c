@@ -12,7 +12,13 @@
 #include "executor/calibrate/probe_pace.h"
 #include "executor/calibrate/probe_samples.h"
 
-enum { LEAST_SERIES = 3, MOST_SERIES = 12, MOST_TURNS = 48, LEAST_TURNS = 8, LEAST_QUEUED_TURNS = 1 };
+enum {
+    LEAST_SERIES = 3,
+    MOST_SERIES = 12,
+    MOST_ITERATIONS = 48,
+    LEAST_ITERATIONS = 8,
+    LEAST_QUEUED_ITERATIONS = 1
+};
 enum { WALK_BYTES = 1 << 14 };
 enum {
     MOST_IN_A_ROW = 20,
@@ -38,7 +44,7 @@ typedef struct Meeting {
     pthread_barrier_t together;
     /* Written by the first rank, while the others wait. */
     int32_t current;        /* case */
-    int32_t turns;          /* of the next series; 0: no more of this case */
+    int32_t iterations;     /* of the next series; 0: no more of this case */
     int32_t series;         /* of this case, that are done */
     double begun, patience; /* of this case */
     double end, clock_seconds;
@@ -56,9 +62,9 @@ struct Member {
     void **records;   /* [case_count] of calls in a row (KernelBackEnd.begin) */
     char *memory;     /* of the device; shared by the calls */
     void *watch;
-    ProbeWalk walk;                                    /* of the host; none with a stopwatch */
-    double last, begins[MOST_TURNS], ends[MOST_TURNS]; /* of the series' turns */
-    double queued;                                     /* seconds of one, by the stopwatch */
+    ProbeWalk walk;                                              /* of the host; none with a stopwatch */
+    double last, begins[MOST_ITERATIONS], ends[MOST_ITERATIONS]; /* of the series' iterations */
+    double queued;                                               /* seconds of one, by the stopwatch */
     AmStatus status;
     AmError error;
 };
@@ -217,10 +223,10 @@ static void compute(Member *member, const CommCall *call) {
 }
 
 /* Times by the host's clock. */
-static AmStatus run_turns(Member *member, const CommCall *call, int32_t turns) {
+static AmStatus run_iterations(Member *member, const CommCall *call, int32_t iterations) {
     Comm *comm = &member->meeting->comms[member->rank];
     member->last = clock_seconds();
-    for (int32_t k = 0; k < turns; k++) {
+    for (int32_t k = 0; k < iterations; k++) {
         compute(member, call);
         member->begins[k] = clock_seconds();
         TRY(comm->back_end->run(comm, call, &member->error));
@@ -259,24 +265,24 @@ static AmStatus issue_row(Member *member, const CommCall *call) {
 }
 
 /* Times by the stopwatch of the device, after a sequence has been recorded. */
-static AmStatus run_queued(Member *member, const CommCall *call, int32_t turns) {
+static AmStatus run_queued(Member *member, const CommCall *call, int32_t iterations) {
     const ProbeStopwatch *stopwatch = member->meeting->ranks->stopwatch;
     double seconds = 0;
     for (int32_t k = 0; k < WARM_RUNS && member->meeting->series == 0; k++) TRY(issue_row(member, call));
     TRY(finish_queue(member));
     stopwatch->begin(member->watch);
-    for (int32_t k = 0; k < turns; k++) TRY(issue_row(member, call));
+    for (int32_t k = 0; k < iterations; k++) TRY(issue_row(member, call));
     stopwatch->end(member->watch);
     TRY(finish_queue(member));
     TRY(stopwatch->read(member->watch, &seconds, &member->error));
-    member->queued = seconds / turns / in_a_row(member->meeting);
+    member->queued = seconds / iterations / in_a_row(member->meeting);
     return AM_OK;
 }
 
 /* The time of a group that begins at that rank, in which each rank has its own processor. */
-static double time_in_step(const Meeting *meeting, int32_t first, int32_t turns) {
-    double samples[MOST_TURNS];
-    for (int32_t k = 0; k < turns; k++) {
+static double time_in_step(const Meeting *meeting, int32_t first, int32_t iterations) {
+    double samples[MOST_ITERATIONS];
+    for (int32_t k = 0; k < iterations; k++) {
         double begin = 0, end = 0;
         for (int32_t r = first; r < first + meeting->group_size; r++) {
             begin = fmax(begin, meeting->members[r].begins[k]);
@@ -284,19 +290,19 @@ static double time_in_step(const Meeting *meeting, int32_t first, int32_t turns)
         }
         samples[k] = end - begin;
     }
-    return probe_median(samples, turns) - meeting->clock_seconds;
+    return probe_median(samples, iterations) - meeting->clock_seconds;
 }
 
 /* The time of one rank that shares its processor: a mean, since some iterations pass before the
  * others are scheduled.
  */
-static double time_shared(const Meeting *meeting, const Member *member, int32_t turns) {
+static double time_shared(const Meeting *meeting, const Member *member, int32_t iterations) {
     double computing = 0, last = member->last;
-    for (int32_t k = 0; k < turns; k++) {
+    for (int32_t k = 0; k < iterations; k++) {
         computing += member->begins[k] - last;
         last = member->ends[k];
     }
-    return (last - member->last - meeting->ranks->sharing * computing) / turns;
+    return (last - member->last - meeting->ranks->sharing * computing) / iterations;
 }
 
 /* The time of one, by the series that all have ended: the mean of the groups. */
@@ -308,10 +314,10 @@ static double time_series(const Meeting *meeting) {
         for (int32_t r = first; r < first + n; r++) {
             of_group = fmin(of_group, meeting->members[r].queued);
             if (meeting->ranks->sharing > 1)
-                shared += time_shared(meeting, &meeting->members[r], meeting->turns) / n;
+                shared += time_shared(meeting, &meeting->members[r], meeting->iterations) / n;
         }
         if (meeting->ranks->sharing > 1) of_group = shared;
-        else if (!meeting->ranks->stopwatch) of_group = time_in_step(meeting, first, meeting->turns);
+        else if (!meeting->ranks->stopwatch) of_group = time_in_step(meeting, first, meeting->iterations);
         sum += of_group;
     }
     return fmax(sum * n / count, 1e-8);
@@ -331,8 +337,8 @@ static bool any_failed(const Meeting *meeting) {
     return atomic_load(&meeting->failed) >= 0;
 }
 
-static int32_t least_turns(const Meeting *meeting) {
-    return meeting->ranks->stopwatch ? LEAST_QUEUED_TURNS : LEAST_TURNS;
+static int32_t least_iterations(const Meeting *meeting) {
+    return meeting->ranks->stopwatch ? LEAST_QUEUED_ITERATIONS : LEAST_ITERATIONS;
 }
 
 /* Called by the first rank, before the first series of a case. */
@@ -341,7 +347,7 @@ static void begin_case(Meeting *meeting) {
     meeting->cases[meeting->current].seconds = -1;
     meeting->begun = now;
     meeting->series = 0;
-    meeting->turns = left > 0 && !any_failed(meeting) ? least_turns(meeting) : 0;
+    meeting->iterations = left > 0 && !any_failed(meeting) ? least_iterations(meeting) : 0;
     double patience = meeting->ranks->patience;
     if (patience <= 0) patience = probe_full_pace.collective_seconds;
     meeting->patience = fmin(patience, left / (meeting->case_count - meeting->current));
@@ -352,24 +358,24 @@ static void plan_next(Meeting *meeting) {
     double seconds = time_series(meeting), spent = clock_seconds() - meeting->begun;
     double *least = &meeting->cases[meeting->current].seconds;
     bool is_first = meeting->series++ == 0, agrees = false;
-    int32_t turns = meeting->turns;
+    int32_t iterations = meeting->iterations;
     if (is_first) *least = seconds;
     else agrees = fmax(seconds, *least) < agreement * fmin(seconds, *least);
     *least = fmin(*least, seconds);
-    double wanted = turns * meeting->patience / LEAST_SERIES / fmax(spent / meeting->series, 1e-9);
-    meeting->turns = (int32_t)fmax(least_turns(meeting), fmin(MOST_TURNS, wanted));
+    double wanted = iterations * meeting->patience / LEAST_SERIES / fmax(spent / meeting->series, 1e-9);
+    meeting->iterations = (int32_t)fmax(least_iterations(meeting), fmin(MOST_ITERATIONS, wanted));
     if (any_failed(meeting) || clock_seconds() > meeting->end ||
         (meeting->series >= LEAST_SERIES &&
          (agrees || spent > meeting->patience || meeting->series >= MOST_SERIES)))
-        meeting->turns = 0;
+        meeting->iterations = 0;
 }
 
 static void run_series(Member *member) {
     Meeting *meeting = member->meeting;
     const CommCall *call = member->calls[meeting->current];
     if (member->status == AM_OK)
-        member->status = meeting->ranks->stopwatch ? run_queued(member, call, meeting->turns)
-                                                   : run_turns(member, call, meeting->turns);
+        member->status = meeting->ranks->stopwatch ? run_queued(member, call, meeting->iterations)
+                                                   : run_iterations(member, call, meeting->iterations);
     note_failure(member);
 }
 
@@ -389,7 +395,7 @@ static void *attend(void *argument) {
             begin_case(meeting);
         }
         pthread_barrier_wait(&meeting->together);
-        while (meeting->turns > 0) {
+        while (meeting->iterations > 0) {
             run_series(member);
             pthread_barrier_wait(&meeting->together);
             if (member->rank == 0) plan_next(meeting);

@@ -25,7 +25,13 @@
 enum { DEFAULT_KEEP = 2, ABANDON_SECONDS = 3 };
 static const int64_t MOST_SHARE_BYTES = (int64_t)1 << 31;
 
-typedef enum Turn { TURN_IDLE, TURN_FILES, TURN_WRITTEN, TURN_COMMIT, TURN_DONE } Turn;
+typedef enum Iteration {
+    ITERATION_IDLE,
+    ITERATION_FILES,
+    ITERATION_WRITTEN,
+    ITERATION_COMMIT,
+    ITERATION_DONE
+} Iteration;
 
 struct Checkpoint {
     CheckpointOwner owner;
@@ -47,7 +53,7 @@ struct Checkpoint {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     bool has_worker, quits;
-    Turn turn;
+    Iteration iteration;
     AmStatus status; /* of the save in work */
     AmError error;
     AmError not_removed;       /* an old checkpoint that could not be */
@@ -57,16 +63,16 @@ struct Checkpoint {
 
 /* ---- The worker ---- */
 
-static void set_turn(Checkpoint *self, Turn turn) {
-    self->turn = turn;
+static void set_iteration(Checkpoint *self, Iteration iteration) {
+    self->iteration = iteration;
     pthread_cond_broadcast(&self->changed);
 }
 
-static void write_save(Checkpoint *self, Turn turn) {
-    if (turn == TURN_FILES)
+static void write_save(Checkpoint *self, Iteration iteration) {
+    if (iteration == ITERATION_FILES)
         self->status = checkpoint_write_files(&self->writer, self->images, self->owner.rank_count,
                                               &self->saving, &self->save_arena, &self->error);
-    bool commits = turn == TURN_COMMIT || !self->owner.world;
+    bool commits = iteration == ITERATION_COMMIT || !self->owner.world;
     if (!commits || self->status != AM_OK) return;
     self->status = checkpoint_commit(&self->writer, &self->saving, &self->save_arena, &self->error);
     if (self->status == AM_OK) checkpoint_remove_old(&self->writer, &self->save_arena, &self->not_removed);
@@ -77,12 +83,13 @@ static void *work(void *argument) {
     Checkpoint *self = argument;
     pthread_mutex_lock(&self->mutex);
     for (;;) {
-        Turn turn = self->turn;
-        if (turn == TURN_FILES || turn == TURN_COMMIT) {
+        Iteration iteration = self->iteration;
+        if (iteration == ITERATION_FILES || iteration == ITERATION_COMMIT) {
             pthread_mutex_unlock(&self->mutex);
-            write_save(self, turn);
+            write_save(self, iteration);
             pthread_mutex_lock(&self->mutex);
-            set_turn(self, turn == TURN_FILES && self->owner.world ? TURN_WRITTEN : TURN_DONE);
+            set_iteration(self, iteration == ITERATION_FILES && self->owner.world ? ITERATION_WRITTEN
+                                                                                  : ITERATION_DONE);
         } else if (self->quits) {
             break;
         } else {
@@ -94,18 +101,18 @@ static void *work(void *argument) {
 }
 
 /* Waits until the worker is idle; returns the state of the save. */
-static Turn await_worker(Checkpoint *self) {
+static Iteration await_worker(Checkpoint *self) {
     pthread_mutex_lock(&self->mutex);
-    while (self->turn == TURN_FILES || self->turn == TURN_COMMIT)
+    while (self->iteration == ITERATION_FILES || self->iteration == ITERATION_COMMIT)
         pthread_cond_wait(&self->changed, &self->mutex);
-    Turn turn = self->turn;
+    Iteration iteration = self->iteration;
     pthread_mutex_unlock(&self->mutex);
-    return turn;
+    return iteration;
 }
 
-static void hand_over(Checkpoint *self, Turn turn) {
+static void hand_over(Checkpoint *self, Iteration iteration) {
     pthread_mutex_lock(&self->mutex);
-    set_turn(self, turn);
+    set_iteration(self, iteration);
     pthread_mutex_unlock(&self->mutex);
 }
 
@@ -146,7 +153,7 @@ static void settle(Checkpoint *self) {
     if (self->not_removed.code != AM_OK)
         note_error(self, "warning: an old checkpoint could not be removed", &self->not_removed);
     self->not_removed = (AmError){0};
-    hand_over(self, TURN_IDLE);
+    hand_over(self, ITERATION_IDLE);
 }
 
 /* ---- Opening and resuming ---- */
@@ -325,9 +332,9 @@ static bool abandon(Checkpoint *self) {
     until.tv_sec += ABANDON_SECONDS;
     pthread_mutex_lock(&self->mutex);
     int late = 0;
-    while (self->turn == TURN_FILES && late == 0)
+    while (self->iteration == ITERATION_FILES && late == 0)
         late = pthread_cond_timedwait(&self->changed, &self->mutex, &until);
-    bool is_busy = self->turn == TURN_FILES;
+    bool is_busy = self->iteration == ITERATION_FILES;
     pthread_mutex_unlock(&self->mutex);
     if (is_busy) pthread_detach(self->worker);
     return is_busy;
@@ -461,8 +468,8 @@ static bool is_due(const Checkpoint *self, int64_t steps) {
 
 /* The save in work, if there is one, is over afterwards. */
 static AmStatus finish_save(Checkpoint *self, AmError *error) {
-    if (await_worker(self) == TURN_WRITTEN) TRY(checkpoint_collect(self, error));
-    if (await_worker(self) == TURN_DONE) settle(self);
+    if (await_worker(self) == ITERATION_WRITTEN) TRY(checkpoint_collect(self, error));
+    if (await_worker(self) == ITERATION_DONE) settle(self);
     return AM_OK;
 }
 
@@ -489,7 +496,7 @@ AmStatus checkpoint_before(Checkpoint *self, int64_t steps, const CheckpointPosi
         return prepare_save(self, steps, position, error);
     }
     pthread_mutex_lock(&self->mutex);
-    bool is_done = self->turn == TURN_DONE;
+    bool is_done = self->iteration == ITERATION_DONE;
     pthread_mutex_unlock(&self->mutex);
     if (is_done) settle(self);
     return AM_OK;
@@ -498,7 +505,7 @@ AmStatus checkpoint_before(Checkpoint *self, int64_t steps, const CheckpointPosi
 void checkpoint_take(Checkpoint *self, int32_t r, int64_t steps) {
     if (!self || !is_due(self, steps)) return;
     checkpoint_image_take(&self->images[r]);
-    if (atomic_fetch_sub(&self->to_take, 1) == 1) hand_over(self, TURN_FILES);
+    if (atomic_fetch_sub(&self->to_take, 1) == 1) hand_over(self, ITERATION_FILES);
 }
 
 AmStatus checkpoint_finish(Checkpoint *self, int64_t steps, const CheckpointPosition *position,
@@ -511,7 +518,7 @@ AmStatus checkpoint_finish(Checkpoint *self, int64_t steps, const CheckpointPosi
     if (is_missing) {
         TRY(prepare_save(self, steps, position, error));
         for (int32_t r = 0; r < self->owner.rank_count; r++) checkpoint_image_take(&self->images[r]);
-        hand_over(self, TURN_FILES);
+        hand_over(self, ITERATION_FILES);
         TRY(finish_save(self, error));
     }
     AmError own = {0};
@@ -527,7 +534,7 @@ AmStatus checkpoint_finish(Checkpoint *self, int64_t steps, const CheckpointPosi
 int checkpoint_news(Checkpoint *self) {
     if (!self) return 0;
     pthread_mutex_lock(&self->mutex);
-    int news = self->turn == TURN_WRITTEN ? CHECKPOINT_WRITTEN : 0;
+    int news = self->iteration == ITERATION_WRITTEN ? CHECKPOINT_WRITTEN : 0;
     pthread_mutex_unlock(&self->mutex);
     return news;
 }
@@ -560,7 +567,7 @@ AmStatus checkpoint_collect(Checkpoint *self, AmError *error) {
     self->error = all;
     if (self->status != AM_OK) {
         text_free(&text);
-        hand_over(self, TURN_DONE);
+        hand_over(self, ITERATION_DONE);
         return AM_OK;
     }
     WorldPart *parts = calloc((size_t)world->count, sizeof *parts);
@@ -574,6 +581,6 @@ AmStatus checkpoint_collect(Checkpoint *self, AmError *error) {
     free(parts);
     text_free(&text);
     TRY(status);
-    hand_over(self, world->process == 0 && self->status == AM_OK ? TURN_COMMIT : TURN_DONE);
+    hand_over(self, world->process == 0 && self->status == AM_OK ? ITERATION_COMMIT : ITERATION_DONE);
     return AM_OK;
 }

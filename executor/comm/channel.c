@@ -111,25 +111,25 @@ AmStatus channels_start(ChannelSet *set, AmError *error) {
     return set->remote && set->remote->start ? set->remote->start(set, error) : AM_OK;
 }
 
-static char *slot_of(const Channel *channel, int64_t turn) {
-    return channel->slots + turn % channel->quota * channel->slot_bytes;
+static char *slot_of(const Channel *channel, int64_t iteration) {
+    return channel->slots + iteration % channel->quota * channel->slot_bytes;
 }
 
-void *channel_put(Channel *channel, int64_t turn) {
-    return slot_of(channel, turn);
+void *channel_put(Channel *channel, int64_t iteration) {
+    return slot_of(channel, iteration);
 }
 
-/* The receiver need not wait for what else the sender's turn does. */
-AmStatus channel_put_end(Channel *channel, int64_t turn, AmError *error) {
-    if (channel_is_remote(channel)) return channel->set->remote->put_end(channel, turn, error);
+/* The receiver need not wait for what else the sender's iteration does. */
+AmStatus channel_put_end(Channel *channel, int64_t iteration, AmError *error) {
+    if (channel_is_remote(channel)) return channel->set->remote->put_end(channel, iteration, error);
     if (channel->edge >= 0) actors_fill(channel->set->graph, channel->edge);
     return AM_OK;
 }
 
-const void *channel_get(Channel *channel, int64_t turn) {
-    return slot_of(channel, turn);
+const void *channel_get(Channel *channel, int64_t iteration) {
+    return slot_of(channel, iteration);
 }
 
-AmStatus channel_get_end(Channel *channel, int64_t turn, AmError *error) {
-    return channel_is_remote(channel) ? channel->set->remote->get_end(channel, turn, error) : AM_OK;
+AmStatus channel_get_end(Channel *channel, int64_t iteration, AmError *error) {
+    return channel_is_remote(channel) ? channel->set->remote->get_end(channel, iteration, error) : AM_OK;
 }

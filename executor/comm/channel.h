@@ -35,7 +35,8 @@ typedef struct Channel {
     ChannelSet *set;
 } Channel;
 
-/* How messages travel. Functions of one end of a channel are called by one thread, in the order of its turns.
+/* How messages travel. Functions of one end of a channel are called by one thread, in the order of its
+ * iterations.
  */
 struct ChannelBackEnd {
     const char *name; /* "local" */
@@ -44,14 +45,14 @@ struct ChannelBackEnd {
     AmStatus (*start)(ChannelSet *set, AmError *error);
     /* No thread uses the channels any more. NULL: nothing to do. */
     void (*close)(ChannelSet *set);
-    /* Whether the slot of `turn` is free: its previous message has arrived. */
+    /* Whether the slot of `iteration` is free: its previous message has arrived. */
     ActorReady *put_ready; /* user: the Channel */
     /* The slot is filled: send it. */
-    AmStatus (*put_end)(Channel *channel, int64_t turn, AmError *error);
-    /* Whether the message of `turn` is in its slot. */
+    AmStatus (*put_end)(Channel *channel, int64_t iteration, AmError *error);
+    /* Whether the message of `iteration` is in its slot. */
     ActorReady *get_ready; /* user: the Channel */
-    /* The slot is read: it may receive the message of turn + quota. */
-    AmStatus (*get_end)(Channel *channel, int64_t turn, AmError *error);
+    /* The slot is read: it may receive the message of iteration + quota. */
+    AmStatus (*get_end)(Channel *channel, int64_t iteration, AmError *error);
 };
 
 struct ChannelSet {
@@ -77,8 +78,8 @@ void channels_close(ChannelSet *set); /* NULL is fine */
 AmStatus channels_add(ChannelSet *set, int32_t sender, int32_t receiver, int64_t bytes, int32_t quota,
                       Channel **channel, AmError *error);
 
-/* Ties a channel to the actors that put and get, which have the same turns_per_step and one message
- * a turn. -1 for the one that is in another process. */
+/* Ties a channel to the actors that put and get, which have the same iterations_per_step and one message
+ * an iteration. -1 for the one that is in another process. */
 AmStatus channels_connect(Channel *channel, ActorGraph *graph, int32_t putter, int32_t getter,
                           AmError *error);
 
@@ -89,9 +90,9 @@ bool channel_is_remote(const Channel *channel);
 AmStatus channels_start(ChannelSet *set, AmError *error);
 
 /* The slot for the message of an iteration: to pack, and to read. Inside the actors' act() only. */
-void *channel_put(Channel *channel, int64_t turn);
-AmStatus channel_put_end(Channel *channel, int64_t turn, AmError *error);
-const void *channel_get(Channel *channel, int64_t turn);
-AmStatus channel_get_end(Channel *channel, int64_t turn, AmError *error);
+void *channel_put(Channel *channel, int64_t iteration);
+AmStatus channel_put_end(Channel *channel, int64_t iteration, AmError *error);
+const void *channel_get(Channel *channel, int64_t iteration);
+AmStatus channel_get_end(Channel *channel, int64_t iteration, AmError *error);
 
 #endif

@@ -1,10 +1,10 @@
 /* Channels by MPI: the slots of both ends are what MPI sends from and receives into.
  *
- * A receiver asks for the messages of its first `quota` turns before the first step and
- * for the one of turn t + quota when turn t has been read; the sender's slot is free
+ * A receiver asks for the messages of its first `quota` iterations before the first step and
+ * for the one of iteration t + quota when iteration t has been read; the sender's slot is free
  * when its message has gone. MPI moves long messages only inside its own functions,
  * which a rank that computes does not call: a thread of the process does, so that
- * transfers go on beside the turns.
+ * transfers go on beside the iterations.
  */
 #include <stdlib.h>
 #include <time.h>
@@ -26,9 +26,9 @@ static CommWorld *world_of(const ChannelSet *set) {
 }
 
 /* Begins to carry the message in a slot, in parts that MPI can count. */
-static AmStatus begin(Channel *channel, int64_t turn, AmError *error) {
+static AmStatus begin(Channel *channel, int64_t iteration, AmError *error) {
     const MpiChannel *self = channel->state;
-    int64_t slot = turn % channel->quota;
+    int64_t slot = iteration % channel->quota;
     char *place = channel->slots + slot * channel->slot_bytes;
     for (int32_t part = 0; part < self->part_count; part++) {
         MpiRequest *request = &self->requests[slot * self->part_count + part];
@@ -40,9 +40,9 @@ static AmStatus begin(Channel *channel, int64_t turn, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus is_carried(const Channel *channel, int64_t turn, bool *is_ready, AmError *error) {
+static AmStatus is_carried(const Channel *channel, int64_t iteration, bool *is_ready, AmError *error) {
     const MpiChannel *self = channel->state;
-    int64_t slot = turn % channel->quota;
+    int64_t slot = iteration % channel->quota;
     if (comm_mpi_has_failed(world_of(channel->set)))
         return comm_mpi_fail_released(self->sends ? channel->sender : channel->receiver, error);
     *is_ready = true;
@@ -51,16 +51,16 @@ static AmStatus is_carried(const Channel *channel, int64_t turn, bool *is_ready,
     return AM_OK;
 }
 
-static AmStatus slot_ready(void *user, int64_t turn, bool *is_ready, AmError *error) {
-    return is_carried(user, turn, is_ready, error);
+static AmStatus slot_ready(void *user, int64_t iteration, bool *is_ready, AmError *error) {
+    return is_carried(user, iteration, is_ready, error);
 }
 
-static AmStatus put_end(Channel *channel, int64_t turn, AmError *error) {
-    return begin(channel, turn, error);
+static AmStatus put_end(Channel *channel, int64_t iteration, AmError *error) {
+    return begin(channel, iteration, error);
 }
 
-static AmStatus get_end(Channel *channel, int64_t turn, AmError *error) {
-    return begin(channel, turn + channel->quota, error);
+static AmStatus get_end(Channel *channel, int64_t iteration, AmError *error) {
+    return begin(channel, iteration + channel->quota, error);
 }
 
 static void sleep_briefly(void) {
@@ -95,7 +95,8 @@ static AmStatus open_channel(Channel *channel, AmError *error) {
                        mpi_wire_name());
     self->tag = (int32_t)tag;
     channel->state = self;
-    for (int32_t turn = 0; turn < channel->quota && !self->sends; turn++) TRY(begin(channel, turn, error));
+    for (int32_t iteration = 0; iteration < channel->quota && !self->sends; iteration++)
+        TRY(begin(channel, iteration, error));
     return AM_OK;
 }
 

@@ -193,10 +193,10 @@ bool feeds_are_small(const Feeds *self) {
     return self->loader.place_bytes <= SMALL_BYTES;
 }
 
-AmStatus feeds_load(void *feeds, int64_t turn, AmError *error) {
+AmStatus feeds_load(void *feeds, int64_t iteration, AmError *error) {
     Feeds *self = feeds;
     (void)error;
-    feed_loader_load(&self->loader, turn);
+    feed_loader_load(&self->loader, iteration);
     return AM_OK;
 }
 

@@ -54,11 +54,11 @@ AmStatus feeds_start(Feeds *feeds, AmError *error);
 int32_t feeds_depth(const Feeds *feeds);
 /* Returns whether a batch is loaded so soon that no thread need be woken for it. */
 bool feeds_are_small(const Feeds *feeds);
-/* An actor's firing (actors.h): loads the batch of step `turn`, counted from feeds_start(). Place
- * `turn` modulo the depth must be free: all ranks have taken its contents. The ranks that take the
+/* An actor's firing (actors.h): loads the batch of step `iteration`, counted from feeds_start(). Place
+ * `iteration` modulo the depth must be free: all ranks have taken its contents. The ranks that take the
  * batch receive a failure.
  */
-AmStatus feeds_load(void *feeds, int64_t turn, AmError *error);
+AmStatus feeds_load(void *feeds, int64_t iteration, AmError *error);
 /* Sets the parameters of rank number r of this process to those of step `step`, which is
  * loaded; by the rank's thread. AM_ERROR_RUNTIME: it could not be loaded. */
 AmStatus feeds_take(Feeds *feeds, int32_t r, int64_t step, AmError *error);

@@ -62,17 +62,17 @@ void control_enter(const Control *self) {
 
 /* Skips the condition of a loop with a known trip count, so that the host does not wait. */
 static AmStatus run_while(const Control *self, AmError *error) {
-    int64_t turns = self->regions[0]->program->counter.turns;
-    bool counts = turns > 0, goes_on = counts;
+    int64_t iterations = self->regions[0]->program->counter.iterations;
+    bool counts = iterations > 0, goes_on = counts;
     control_enter(self);
     if (!counts) TRY(holds(self, &goes_on, error));
-    for (int64_t turn = 0; goes_on; turn++) {
+    for (int64_t iteration = 0; goes_on; iteration++) {
         double start = timeline_start(self->regions[0]->timeline);
-        self->regions[0]->turn = turn;
+        self->regions[0]->iteration = iteration;
         TRY(executable_run(self->regions[0], error));
-        goes_on = turn + 1 < turns;
+        goes_on = iteration + 1 < iterations;
         if (!counts) TRY(holds(self, &goes_on, error));
-        timeline_mark(self->regions[0]->timeline, TIMELINE_TURN, turn, start);
+        timeline_mark(self->regions[0]->timeline, TIMELINE_ITERATION, iteration, start);
     }
     return AM_OK;
 }

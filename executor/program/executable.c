@@ -41,7 +41,8 @@ static void add_placed(ExecutableStep *ready, const Program *program, int32_t nu
                         .bytes = ir_shape_bytes(&program->values[value->storage].shape)};
 }
 
-/* Operands and results whose addresses the turn chooses: those of an instruction's or a fusion's call. */
+/* Operands and results whose addresses the iteration chooses: those of an instruction's or a fusion's call.
+ */
 static AmStatus prepare_placed(ExecutableStep *ready, Arena *arena, const Program *program,
                                const ProgramStep *step, AmError *error) {
     const ProgramFusion *fusion = step->fusion >= 0 ? &program->fusions[step->fusion] : NULL;
@@ -179,17 +180,17 @@ void executable_watch(Executable *self, Timeline *timeline) {
     }
 }
 
-/* The addresses of this turn. */
-static void place(const ExecutableStep *step, int64_t turn) {
+/* The addresses of this iteration. */
+static void place(const ExecutableStep *step, int64_t iteration) {
     for (int32_t k = 0; k < step->placed_count; k++) {
         const PlacedAddress *placed = &step->placed[k];
-        *placed->address = placed->array + placed->place->offset[turn];
+        *placed->address = placed->array + placed->place->offset[iteration];
     }
     if (step->kernel && step->kernel->bind) step->kernel->bind(step->kernel);
 }
 
 static AmStatus run_step(const Executable *self, const ExecutableStep *step, AmError *error) {
-    if (step->placed_count > 0) place(step, self->turn);
+    if (step->placed_count > 0) place(step, self->iteration);
     if (step->wait) self->comm->back_end->wait(self->comm, step->wait);
     if (step->kernel) step->kernel->run(step->kernel);
     else if (step->control) return control_run(step->control, error);
@@ -232,7 +233,7 @@ AmStatus executable_issue(const Executable *self, AmError *error) {
 /* Runs a stretch, or lets the device replay it. */
 static AmStatus run_stretch(Executable *self, CaptureRegion *stretch, AmError *error) {
     const KernelBackEnd *kernels = self->device->back_end;
-    void **record = &stretch->records[stretch->record_of ? stretch->record_of[self->turn] : 0];
+    void **record = &stretch->records[stretch->record_of ? stretch->record_of[self->iteration] : 0];
     bool done = false, recordable = kernels->begin && stretch->recordable && !self->timeline && !self->zones;
     while (!done) {
         if (recordable && kernels->begin(self->device, record)) return AM_OK;

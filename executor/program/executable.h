@@ -30,7 +30,7 @@ typedef struct Executable {
     Arena *arena;                              /* in which it is */
     RedZones *zones;                           /* checked after every step; NULL: none */
     Timeline *timeline;                        /* of the rank; NULL: nothing is measured */
-    int64_t turn;                              /* of a loop's body: set by who runs it, before it does */
+    int64_t iteration;                         /* of a loop's body: set by who runs it, before it does */
 } Executable;
 
 /* Memory of the device, each part aligned to 64. */
@@ -69,7 +69,7 @@ static inline void *executable_output(const Executable *ready, int32_t k) {
  * which only collectives report here, the rank is to stop. */
 AmStatus executable_run(Executable *ready, AmError *error);
 /* Steps first .. end - 1 of it; the updates come after the last one. For who takes the steps apart
- * (actor_schedule.h): joined loops are run by their turns, and so not by this. */
+ * (actor_schedule.h): joined loops are run by their iterations, and so not by this. */
 AmStatus executable_run_steps(const Executable *ready, int32_t first, int32_t end, AmError *error);
 /* The same inside a recording: it does not wait on the host. */
 AmStatus executable_issue(const Executable *ready, AmError *error);

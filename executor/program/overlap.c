@@ -72,12 +72,12 @@ AmStatus overlap_find_waits(ExecutableStep *steps, int32_t count, const CommCall
     return AM_OK;
 }
 
-static bool same_addresses(const ExecutableStep *steps, const CaptureRegion *stretch, int64_t turn,
+static bool same_addresses(const ExecutableStep *steps, const CaptureRegion *stretch, int64_t iteration,
                            int64_t other) {
     for (int32_t s = stretch->first; s < stretch->end; s++)
         for (int32_t k = 0; k < steps[s].placed_count; k++) {
             const int64_t *offset = steps[s].placed[k].place->offset;
-            if (offset[turn] != offset[other]) return false;
+            if (offset[iteration] != offset[other]) return false;
         }
     return true;
 }
@@ -85,21 +85,21 @@ static bool same_addresses(const ExecutableStep *steps, const CaptureRegion *str
 /* The records that a stretch needs. */
 static AmStatus find_records(CaptureRegion *stretch, Arena *arena, const ExecutableStep *steps,
                              AmError *error) {
-    int64_t turns = 0, firsts[MOST_RECORDS];
+    int64_t iterations = 0, firsts[MOST_RECORDS];
     int32_t count = 0, *record_of;
     for (int32_t s = stretch->first; s < stretch->end; s++)
-        if (steps[s].placed_count > 0) turns = steps[s].placed[0].place->turns;
-    stretch->records = ARENA_ARRAY(arena, void *, turns < 1 ? 1 : MOST_RECORDS);
-    record_of = ARENA_ARRAY(arena, int32_t, turns + 1);
-    if (arena->failed) return am_fail_memory(error, turns);
-    for (int64_t turn = 0; turn < turns && stretch->recordable; turn++) {
+        if (steps[s].placed_count > 0) iterations = steps[s].placed[0].place->iterations;
+    stretch->records = ARENA_ARRAY(arena, void *, iterations < 1 ? 1 : MOST_RECORDS);
+    record_of = ARENA_ARRAY(arena, int32_t, iterations + 1);
+    if (arena->failed) return am_fail_memory(error, iterations);
+    for (int64_t iteration = 0; iteration < iterations && stretch->recordable; iteration++) {
         int32_t k = 0;
-        while (k < count && !same_addresses(steps, stretch, turn, firsts[k])) k++;
+        while (k < count && !same_addresses(steps, stretch, iteration, firsts[k])) k++;
         if (k == MOST_RECORDS) stretch->recordable = false;
-        else if (k == count) firsts[count++] = turn;
-        record_of[turn] = k;
+        else if (k == count) firsts[count++] = iteration;
+        record_of[iteration] = k;
     }
-    if (turns > 0) stretch->record_of = record_of;
+    if (iterations > 0) stretch->record_of = record_of;
     return AM_OK;
 }
 

@@ -12,7 +12,7 @@
 
 #include "executor/comm/comm.h"
 
-/* An operand or result whose address the turn chooses (lowering/passes/places.h). */
+/* An operand or result whose address the iteration chooses (lowering/passes/places.h). */
 typedef struct PlacedAddress {
     void **address; /* in the call */
     char *array;    /* that it is a part of */
@@ -35,8 +35,8 @@ typedef struct ExecutableStep {
 typedef struct CaptureRegion {
     int32_t first, end;
     bool recordable;
-    void **records;           /* the device's: one, or of each turn whose addresses differ */
-    const int32_t *record_of; /* [turn]; NULL: all turns are alike */
+    void **records;           /* the device's: one, or of each iteration whose addresses differ */
+    const int32_t *record_of; /* [iteration]; NULL: all iterations are alike */
 } CaptureRegion;
 
 /* Sets `wait` of all steps, which are bound, and the remaining waits after the last. Time: steps x

@@ -140,8 +140,8 @@ static AmStatus put(const Stream *stream, AmError *error) {
     for (int32_t e = 0; e < stream->end_count; e++) {
         const StreamEnd *end = &stream->ends[e];
         if (!end->puts) continue;
-        copy_pieces(stream, end, array, channel_put(end->channel, stream->turn));
-        TRY(channel_put_end(end->channel, stream->turn, error));
+        copy_pieces(stream, end, array, channel_put(end->channel, stream->iteration));
+        TRY(channel_put_end(end->channel, stream->iteration, error));
     }
     return AM_OK;
 }
@@ -155,8 +155,8 @@ static AmStatus get(const Stream *stream, AmError *error) {
     for (int32_t e = 0; e < stream->end_count; e++) {
         const StreamEnd *end = &stream->ends[e];
         if (end->puts) continue;
-        copy_pieces(stream, end, to, (char *)channel_get(end->channel, stream->turn));
-        TRY(channel_get_end(end->channel, stream->turn, error));
+        copy_pieces(stream, end, to, (char *)channel_get(end->channel, stream->iteration));
+        TRY(channel_get_end(end->channel, stream->iteration, error));
     }
     if (stream->copy) device->back_end->copy_in(device, array, to, bytes);
     return AM_OK;

@@ -24,7 +24,7 @@ typedef struct Stream {
     Comm *comm;        /* of the rank */
     void *copy;        /* of the array, on the host; NULL: the array is there */
     bool fills_result; /* the received pieces cover the result */
-    int64_t turn;      /* set by the actor that runs it, before it does */
+    int64_t iteration; /* set by the actor that runs it, before it does */
 } Stream;
 
 /* The streams of a rank, in the order of its program. */

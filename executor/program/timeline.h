@@ -14,12 +14,12 @@
 #include "lowering/program/program.h"
 
 typedef enum TimelineKind {
-    TIMELINE_STEP,     /* a training step; `number`: which */
-    TIMELINE_FEED,     /* the step's batch is brought in */
-    TIMELINE_OPERATOR, /* step `step` of `program`: a kernel, a collective or control flow */
-    TIMELINE_TURN,     /* of a loop's body; `number`: which, from 0 */
-    TIMELINE_UPDATE,   /* parameters take their new values */
-    TIMELINE_OTHER     /* named by `name`, such as an actor; `number`: its turn */
+    TIMELINE_STEP,      /* a training step; `number`: which */
+    TIMELINE_FEED,      /* the step's batch is brought in */
+    TIMELINE_OPERATOR,  /* step `step` of `program`: a kernel, a collective or control flow */
+    TIMELINE_ITERATION, /* of a loop's body; `number`: which, from 0 */
+    TIMELINE_UPDATE,    /* parameters take their new values */
+    TIMELINE_OTHER      /* named by `name`, such as an actor; `number`: its iteration */
 } TimelineKind;
 
 typedef struct TimelineRecord {

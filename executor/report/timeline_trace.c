@@ -45,7 +45,7 @@ static void append_record(Text *text, const PlanContext *context, int32_t rank, 
         TraceStream stream;
     } kinds[] = {
         [TIMELINE_STEP] = {"step", TRACE_STEPS},       [TIMELINE_FEED] = {"feed", TRACE_COMPUTE},
-        [TIMELINE_OPERATOR] = {"", TRACE_COMPUTE},     [TIMELINE_TURN] = {"iteration", TRACE_COMPUTE},
+        [TIMELINE_OPERATOR] = {"", TRACE_COMPUTE},     [TIMELINE_ITERATION] = {"iteration", TRACE_COMPUTE},
         [TIMELINE_UPDATE] = {"update", TRACE_COMPUTE}, [TIMELINE_OTHER] = {"", TRACE_STEPS},
     };
     TraceNote number = {"number", NULL, (double)record->number};

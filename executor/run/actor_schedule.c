@@ -18,7 +18,7 @@ typedef struct Group {
     const Executable *program; /* the rank's, or a body's */
     const Control *loop;       /* whose body it is; NULL: the rank's */
     int32_t first, end;
-    int32_t turns; /* in a step */
+    int32_t iterations; /* in a step */
     int32_t kind, chunk;
     bool begins, ends; /* the step, or the body */
     int32_t actor;
@@ -30,7 +30,7 @@ typedef struct RankGroups {
     int32_t count;
     TurnEdge *edges; /* between them, by number */
     int32_t edge_count, edge_capacity;
-    TurnOrder order; /* where others of the stage are in other processes; count 0: they are not */
+    IterationOrder order; /* where others of the stage are in other processes; count 0: they are not */
 } RankGroups;
 
 struct Schedule {
@@ -47,39 +47,39 @@ static RankGroups *groups_of(const Group *group) {
 
 /* ---- actions of actors ---- */
 
-static AmStatus run_turn(const Group *group, int64_t turn, AmError *error) {
-    if (group->begins && turn % group->turns == 0) control_enter(group->loop);
+static AmStatus run_iteration(const Group *group, int64_t iteration, AmError *error) {
+    if (group->begins && iteration % group->iterations == 0) control_enter(group->loop);
     for (int32_t s = group->first; s < group->end; s++)
-        if (group->program->steps[s].stream) group->program->steps[s].stream->turn = turn;
-    control_body(group->loop)->turn = turn % group->turns;
+        if (group->program->steps[s].stream) group->program->steps[s].stream->iteration = iteration;
+    control_body(group->loop)->iteration = iteration % group->iterations;
     double start = timeline_start(group->program->timeline);
     TRY(executable_run_steps(group->program, group->first, group->end, error));
-    timeline_mark(group->program->timeline, TIMELINE_TURN, turn % group->turns, start);
+    timeline_mark(group->program->timeline, TIMELINE_ITERATION, iteration % group->iterations, start);
     return AM_OK;
 }
 
-static AmStatus act(void *user, int64_t turn, AmError *error) {
+static AmStatus act(void *user, int64_t iteration, AmError *error) {
     const Group *group = user;
     const ScheduleOptions *options = &group->schedule->options;
-    TurnOrder *order = &groups_of(group)->order;
+    IterationOrder *order = &groups_of(group)->order;
     if (order->count > 0) order->next = (order->next + 1) % order->count;
-    if (group->loop) return run_turn(group, turn, error);
-    if (group->begins) TRY(options->begin(options->user, group->rank, turn, error));
+    if (group->loop) return run_iteration(group, iteration, error);
+    if (group->begins) TRY(options->begin(options->user, group->rank, iteration, error));
     if (group->begins && group->ends) TRY(executable_run(group->rank->ready, error));
     else TRY(executable_run_steps(group->program, group->first, group->end, error));
-    return group->ends ? options->end(options->user, group->rank, turn, error) : AM_OK;
+    return group->ends ? options->end(options->user, group->rank, iteration, error) : AM_OK;
 }
 
-static AmStatus report(void *user, int64_t turn, AmError *error) {
+static AmStatus report(void *user, int64_t iteration, AmError *error) {
     const ScheduleOptions *options = user;
-    return options->report(options->user, turn, error);
+    return options->report(options->user, iteration, error);
 }
 
 /* ---- cutting a program ---- */
 
-static const ProgramTurns *turns_at(const Executable *program, int32_t s) {
+static const InterleavedLoops *iterations_at(const Executable *program, int32_t s) {
     int32_t instruction = program->program->steps[s].instruction;
-    return instruction < 0 ? NULL : program->program->instructions[instruction].turns;
+    return instruction < 0 ? NULL : program->program->instructions[instruction].iterations;
 }
 
 /* The end of the group of a body that begins at step `first`: before it receives after it has sent. */
@@ -106,7 +106,7 @@ static int32_t count_rank_groups(const Executable *program) {
     int32_t count = 1;
     for (int32_t s = 0, together; s < program->program->step_count; s += together) {
         together = program_steps_together(program->program, s);
-        if (!turns_at(program, s)) continue;
+        if (!iterations_at(program, s)) continue;
         count++;
         for (int32_t k = 0; k < together; k++)
             count += count_groups(control_body(program->steps[s + k].control));
@@ -128,7 +128,7 @@ static AmStatus add_group(Schedule *self, RankGroups *list, int32_t r, const Gro
     Actor actor = {.name = name,
                    .worker = r,
                    .priority = group->kind * CHUNKS + CHUNKS - 1 - group->chunk,
-                   .turns_per_step = added->turns,
+                   .iterations_per_step = added->iterations,
                    .act = act,
                    .user = added};
     return actors_add(self->graph, &actor, &added->actor, error);
@@ -146,8 +146,8 @@ static AmStatus connect(Schedule *self, const Group *from, const Group *to, int3
     return actors_connect(self->graph, from->actor, to->actor, quota, initial, NULL, error);
 }
 
-/* A loop's body, group after group; its next turn begins when the last group has ended. */
-static AmStatus add_loop(Schedule *self, RankGroups *list, int32_t r, const Control *loop, int32_t turns,
+/* A loop's body, group after group; its next iteration begins when the last group has ended. */
+static AmStatus add_loop(Schedule *self, RankGroups *list, int32_t r, const Control *loop, int32_t iterations,
                          int32_t kind, int32_t chunk, AmError *error) {
     const Executable *body = control_body(loop);
     int32_t first = list->count, count = count_groups(body);
@@ -156,7 +156,7 @@ static AmStatus add_loop(Schedule *self, RankGroups *list, int32_t r, const Cont
                        .loop = loop,
                        .first = s,
                        .end = group_end(body, s),
-                       .turns = turns,
+                       .iterations = iterations,
                        .kind = kind,
                        .chunk = chunk,
                        .begins = k == 0,
@@ -184,29 +184,29 @@ static AmStatus connect_loops(Schedule *self, const RankGroups *list, LoopGroups
     return connect(self, &groups[from.first], &groups[to.last], kept, 0, error);
 }
 
-/* A loop with turns, or joined ones, after the last group of the list. */
+/* A loop with iterations, or joined ones, after the last group of the list. */
 static AmStatus add_loops(Schedule *self, RankGroups *list, int32_t r, const Executable *program, int32_t s,
                           AmError *error) {
-    const ProgramTurns *turns = turns_at(program, s);
+    const InterleavedLoops *iterations = iterations_at(program, s);
     int32_t before = list->count - 1, together = program_steps_together(program->program, s);
-    int32_t chunks = turns->chunks;
-    const int32_t kinds[] = {turns->is_backward ? BACKWARD : FORWARD, BACKWARD, WEIGHTS};
+    int32_t chunks = iterations->chunks;
+    const int32_t kinds[] = {iterations->is_backward ? BACKWARD : FORWARD, BACKWARD, WEIGHTS};
     LoopGroups *loops = ARENA_ARRAY(&self->arena, LoopGroups, together);
     if (!loops) return am_fail_memory(error, together);
     for (int32_t k = 0; k < together; k++) {
         loops[k].first = list->count;
-        TRY(add_loop(self, list, r, program->steps[s + k].control, turns->count, kinds[k / chunks],
+        TRY(add_loop(self, list, r, program->steps[s + k].control, iterations->count, kinds[k / chunks],
                      k % chunks, error));
         loops[k].last = list->count - 1;
     }
     for (int32_t c = 0; c < chunks; c++) {
-        int32_t kept = turns->kept_of_chunk ? turns->kept_of_chunk[c] : turns->kept;
+        int32_t kept = iterations->kept_of_chunk ? iterations->kept_of_chunk[c] : iterations->kept;
         TRY(connect(self, &list->groups[before], &list->groups[loops[c].first], 1, 0, error));
         if (together > chunks) TRY(connect_loops(self, list, loops[c], loops[chunks + c], kept, error));
     }
-    if (turns->third < 0) return AM_OK;
-    TRY(connect_loops(self, list, loops[0], loops[2], turns->kept_until_third, error));
-    return connect_loops(self, list, loops[1], loops[2], turns->kept_from_second, error);
+    if (iterations->third < 0) return AM_OK;
+    TRY(connect_loops(self, list, loops[0], loops[2], iterations->kept_until_third, error));
+    return connect_loops(self, list, loops[1], loops[2], iterations->kept_from_second, error);
 }
 
 /* The rank's own steps first .. end - 1, after all groups of the loops since `after`. */
@@ -216,14 +216,14 @@ static AmStatus add_plain(Schedule *self, RankGroups *list, int32_t r, int32_t f
     Group group = {.program = program,
                    .first = first,
                    .end = end,
-                   .turns = 1,
+                   .iterations = 1,
                    .kind = PLAIN,
                    .begins = list->count == 0,
                    .ends = end == program->program->step_count};
     TRY(add_group(self, list, r, &group, error));
     const Group *own = &list->groups[list->count - 1];
     for (const Group *before = own - 1; before >= list->groups && before->loop; before--)
-        if (before->ends) TRY(connect(self, before, own, before->turns, 0, error));
+        if (before->ends) TRY(connect(self, before, own, before->iterations, 0, error));
     return AM_OK;
 }
 
@@ -234,7 +234,7 @@ static AmStatus add_rank(Schedule *self, int32_t r, AmError *error) {
     list->groups = ARENA_ARRAY(&self->arena, Group, count_rank_groups(program));
     if (!list->groups) return am_fail_memory(error, count);
     for (int32_t s = 0; s < count; s++) {
-        if (!turns_at(program, s)) continue;
+        if (!iterations_at(program, s)) continue;
         TRY(add_plain(self, list, r, first, s, error));
         TRY(add_loops(self, list, r, program, s, error));
         first = s + program_steps_together(program->program, s);
@@ -251,7 +251,7 @@ static AmStatus add_report(Schedule *self, AmError *error) {
     Actor reporter = {.name = "report of the step",
                       .worker = 0,
                       .priority = REPORT,
-                      .turns_per_step = 1,
+                      .iterations_per_step = 1,
                       .act = report,
                       .user = &self->options};
     TRY(actors_add(self->graph, &reporter, &actor, error));
@@ -295,7 +295,7 @@ static AmStatus add_loader(Schedule *self, AmError *error) {
     const ScheduleOptions *options = &self->options;
     Actor load = {.name = "data",
                   .priority = LOAD,
-                  .turns_per_step = 1,
+                  .iterations_per_step = 1,
                   .runs_ahead = true,
                   .act = options->load,
                   .user = options->load_user};
@@ -310,33 +310,34 @@ static AmStatus add_loader(Schedule *self, AmError *error) {
 }
 
 /* Returns whether the group is next in its rank's order. */
-static AmStatus is_next(void *user, int64_t turn, bool *is_ready, AmError *error) {
-    (void)turn, (void)error;
+static AmStatus is_next(void *user, int64_t iteration, bool *is_ready, AmError *error) {
+    (void)iteration, (void)error;
     const Group *group = user;
     const RankGroups *list = groups_of(group);
     *is_ready = &list->groups[list->order.actors[list->order.next]] == group;
     return AM_OK;
 }
 
-/* The groups of a loop's turn take theirs, one after the other. */
-static void append_turn(TurnOrder *order, const RankGroups *list, int32_t kind, int32_t chunk) {
+/* The groups of a loop's iteration take theirs, one after the other. */
+static void append_iteration(IterationOrder *order, const RankGroups *list, int32_t kind, int32_t chunk) {
     for (int32_t g = 0; g < list->count; g++)
         if (list->groups[g].kind == kind && list->groups[g].chunk == chunk) order->actors[order->count++] = g;
 }
 
 /* Orders the iterations of a stage in chunks by the schedule. */
-static AmStatus order_chunks(Schedule *self, RankGroups *list, const ProgramTurns *turns, AmError *error) {
+static AmStatus order_chunks(Schedule *self, RankGroups *list, const InterleavedLoops *iterations,
+                             AmError *error) {
     static const int32_t kind_of_pass[] = {FORWARD, BACKWARD, WEIGHTS};
-    ScheduleTurn *all;
+    ScheduleIteration *all;
     int32_t count, actors = 0;
-    TRY(schedule_turns(&all, &count, &self->arena, SCHEDULE_INTERLEAVED, turns->stage_count, turns->stage,
-                       turns->count, turns->chunks, error));
-    for (int32_t g = 0; g < list->count; g++) actors += list->groups[g].turns;
-    list->order = (TurnOrder){.actors = ARENA_ARRAY(&self->arena, int32_t, actors)};
+    TRY(schedule_iterations(&all, &count, &self->arena, SCHEDULE_INTERLEAVED, iterations->stage_count,
+                            iterations->stage, iterations->count, iterations->chunks, error));
+    for (int32_t g = 0; g < list->count; g++) actors += list->groups[g].iterations;
+    list->order = (IterationOrder){.actors = ARENA_ARRAY(&self->arena, int32_t, actors)};
     if (!list->order.actors) return am_fail_memory(error, actors);
     list->order.actors[list->order.count++] = 0;
     for (int32_t k = 0; k < count; k++)
-        append_turn(&list->order, list, kind_of_pass[all[k].pass], all[k].chunk);
+        append_iteration(&list->order, list, kind_of_pass[all[k].pass], all[k].chunk);
     list->order.actors[list->order.count++] = list->count - 1;
     if (list->order.count == actors) return AM_OK;
     return am_fail(
@@ -344,26 +345,27 @@ static AmStatus order_chunks(Schedule *self, RankGroups *list, const ProgramTurn
         "schedule interleaved_1f1b: a stage whose passes meet twice needs its devices in one process");
 }
 
-static const ProgramTurns *find_chunks(const Executable *program) {
+static const InterleavedLoops *find_chunks(const Executable *program) {
     for (int32_t s = 0; s < program->program->step_count; s++)
-        if (turns_at(program, s) && turns_at(program, s)->chunks > 1) return turns_at(program, s);
+        if (iterations_at(program, s) && iterations_at(program, s)->chunks > 1)
+            return iterations_at(program, s);
     return NULL;
 }
 
 /* The rank takes the order that all devices of its stage work out, each in its process. */
 static AmStatus keep_order(Schedule *self, RankGroups *list, int32_t r, AmError *error) {
     static const int32_t on_paper[] = {[BACKWARD] = 1, [FORWARD] = 2, [WEIGHTS] = 0, [PLAIN] = 3};
-    const ProgramTurns *chunks = find_chunks(self->options.ranks[r].ready);
-    TurnActor *actors = ARENA_ARRAY(&self->arena, TurnActor, list->count);
+    const InterleavedLoops *chunks = find_chunks(self->options.ranks[r].ready);
+    IterationActor *actors = ARENA_ARRAY(&self->arena, IterationActor, list->count);
     if (!actors) return am_fail_memory(error, list->count);
     for (int32_t g = 0; g < list->count; g++) {
         const Group *group = &list->groups[g];
-        actors[g] = (TurnActor){.turns = group->turns, .priority = on_paper[group->kind]};
+        actors[g] = (IterationActor){.iterations = group->iterations, .priority = on_paper[group->kind]};
         TRY(actors_gate(self->graph, group->actor, is_next, &list->groups[g], error));
     }
     if (chunks) return order_chunks(self, list, chunks, error);
-    return turn_order_find(&list->order, &self->arena, actors, list->count, list->edges, list->edge_count,
-                           error);
+    return iteration_order_find(&list->order, &self->arena, actors, list->count, list->edges,
+                                list->edge_count, error);
 }
 
 /* Ranks with several groups take the order of their stage's first device, where all are in this process. */

@@ -41,9 +41,9 @@ typedef struct ScheduleOptions {
     AmStatus (*report)(void *user, int64_t step, AmError *error);
     void (*on_failure)(void *user); /* releases ranks that wait for one another */
     void *user;
-    /* Prepares the inputs of the ranks' begin() of step `turn`: an actor in a thread of its own, at
+    /* Prepares the inputs of the ranks' begin() of step `iteration`: an actor in a thread of its own, at
      * most `load_places` steps ahead of the last step that has ended. */
-    AmStatus (*load)(void *load_user, int64_t turn, AmError *error);
+    AmStatus (*load)(void *load_user, int64_t iteration, AmError *error);
     void *load_user;
     int32_t load_places; /* 0: nothing is to be loaded */
     bool load_is_short;  /* the first rank does it between its steps: sooner than a thread is woken for it */

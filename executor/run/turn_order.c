@@ -4,17 +4,17 @@
 
 #include <string.h>
 
-/* An edge while the step is played: full and free registers, and turns that the first has fed. */
+/* An edge while the step is played: full and free registers, and iterations that the first has fed. */
 typedef struct Registers {
     int32_t full, free, fed, gather, spread;
 } Registers;
 
 typedef struct Paper {
-    const TurnActor *actors;
+    const IterationActor *actors;
     const TurnEdge *edges;
     int32_t actor_count, edge_count;
     Registers *registers; /* [edge_count] */
-    int32_t *left;        /* [actor_count]: turns */
+    int32_t *left;        /* [actor_count]: iterations */
 } Paper;
 
 /* Returns whether an actor can fire; `with_room`: it also needs free output registers. */
@@ -53,8 +53,9 @@ static void fire(Paper *paper, int32_t a) {
     }
 }
 
-AmStatus turn_order_find(TurnOrder *order, Arena *arena, const TurnActor *actors, int32_t actor_count,
-                         const TurnEdge *edges, int32_t edge_count, AmError *error) {
+AmStatus iteration_order_find(IterationOrder *order, Arena *arena, const IterationActor *actors,
+                              int32_t actor_count, const TurnEdge *edges, int32_t edge_count,
+                              AmError *error) {
     Paper paper = {actors,
                    edges,
                    actor_count,
@@ -62,12 +63,12 @@ AmStatus turn_order_find(TurnOrder *order, Arena *arena, const TurnActor *actors
                    ARENA_ARRAY(arena, Registers, edge_count + 1),
                    ARENA_ARRAY(arena, int32_t, actor_count + 1)};
     int64_t count = 0;
-    for (int32_t a = 0; a < actor_count; a++) count += actors[a].turns;
-    *order = (TurnOrder){.actors = ARENA_ARRAY(arena, int32_t, count + 1)};
+    for (int32_t a = 0; a < actor_count; a++) count += actors[a].iterations;
+    *order = (IterationOrder){.actors = ARENA_ARRAY(arena, int32_t, count + 1)};
     if (arena->failed) return am_fail_memory(error, count * (int64_t)sizeof(int32_t));
-    for (int32_t a = 0; a < actor_count; a++) paper.left[a] = actors[a].turns;
+    for (int32_t a = 0; a < actor_count; a++) paper.left[a] = actors[a].iterations;
     for (int32_t e = 0; e < edge_count; e++) {
-        int32_t from = actors[edges[e].producer].turns, to = actors[edges[e].consumer].turns;
+        int32_t from = actors[edges[e].producer].iterations, to = actors[edges[e].consumer].iterations;
         paper.registers[e] = (Registers){.full = edges[e].initial,
                                          .free = edges[e].quota - edges[e].initial,
                                          .gather = from > to ? from / to : 1,

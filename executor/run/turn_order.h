@@ -10,31 +10,31 @@
  * of the other stages can block (stage s - 1 has one forward iteration more before its first
  * backward iteration).
  */
-#ifndef EXECUTOR_RUN_TURN_ORDER_H
-#define EXECUTOR_RUN_TURN_ORDER_H
+#ifndef EXECUTOR_RUN_ITERATION_ORDER_H
+#define EXECUTOR_RUN_ITERATION_ORDER_H
 
 #include "base/arena.h"
 #include "base/status.h"
 
-typedef struct TurnActor {
-    int32_t turns;    /* in a step */
-    int32_t priority; /* the greatest goes first on paper */
-} TurnActor;
+typedef struct IterationActor {
+    int32_t iterations; /* in a step */
+    int32_t priority;   /* the greatest goes first on paper */
+} IterationActor;
 
 /* As in actors_connect(). */
 typedef struct TurnEdge {
     int32_t producer, consumer, quota, initial;
 } TurnEdge;
 
-typedef struct TurnOrder {
+typedef struct IterationOrder {
     int32_t *actors; /* [count]: of one step */
     int32_t count;
-    int32_t next; /* moved on by who runs the turns */
-} TurnOrder;
+    int32_t next; /* moved on by who runs the iterations */
+} IterationOrder;
 
 /* Computes the order, in the arena. If a step lacks free registers some are added, as in
  * actors_ready(); AM_ERROR_USAGE: it is blocked otherwise. */
-AmStatus turn_order_find(TurnOrder *order, Arena *arena, const TurnActor *actors, int32_t actor_count,
-                         const TurnEdge *edges, int32_t edge_count, AmError *error);
+AmStatus iteration_order_find(IterationOrder *order, Arena *arena, const IterationActor *actors,
+                              int32_t actor_count, const TurnEdge *edges, int32_t edge_count, AmError *error);
 
 #endif

@@ -12,7 +12,7 @@
 #include "ir/analysis/loops.h"
 #include "lowering/interleave/interleave_weights.h"
 
-static int32_t loop_turns(const Rules *rules, const PlannedLoop *loop) {
+static int32_t loop_iterations(const Rules *rules, const PlannedLoop *loop) {
     int64_t trips = ir_loop_trips(rules->module, loop->instruction);
     bool in_entry = loop->instruction < rules->entry_count;
     return in_entry && trips > 1 && trips <= INT32_MAX ? (int32_t)trips : 0;
@@ -38,15 +38,16 @@ static int32_t loop_that_made(const Rules *rules, const int32_t *makers, int32_t
     return makers[instruction];
 }
 
-/* The last loop before `loop`, of as many turns, that makes something it reads and does not change. */
+/* The last loop before `loop`, of as many iterations, that makes something it reads and does not change. */
 static int32_t find_first(const Rules *rules, const int32_t *makers, const PlannedLoop *loop,
                           const bool *paired) {
-    int32_t turns = loop_turns(rules, loop), found = -1;
-    for (int32_t k = 0; k < loop->leaf_count && turns > 0; k++) {
+    int32_t iterations = loop_iterations(rules, loop), found = -1;
+    for (int32_t k = 0; k < loop->leaf_count && iterations > 0; k++) {
         const LoopLeaf *leaf = &loop->leaves[k];
         bool is_read = leaf->is_invariant && leaf->initial >= 0;
         int32_t maker = is_read ? loop_that_made(rules, makers, leaf->initial) : -1;
-        if (maker < 0 || paired[maker] || loop_turns(rules, &rules->loops[maker]) != turns) continue;
+        if (maker < 0 || paired[maker] || loop_iterations(rules, &rules->loops[maker]) != iterations)
+            continue;
         if (found < 0 || rules->loops[maker].instruction > rules->loops[found].instruction) found = maker;
     }
     return found;
@@ -66,7 +67,7 @@ AmStatus interleave_pairs(LoopPair **pairs, int32_t *count, Arena *arena, const 
         paired[l] = paired[first] = true;
         (*pairs)[(*count)++] = (LoopPair){.first = rules->loops[first].instruction,
                                           .second = loop->instruction,
-                                          .turns = loop_turns(rules, loop)};
+                                          .iterations = loop_iterations(rules, loop)};
     }
     return AM_OK;
 }
@@ -78,7 +79,7 @@ typedef struct Joining {
     const Rules *rules;
     const LoopPair *pair;
     ScheduleKind schedule;
-    int32_t kept, kept_until_third, kept_from_second; /* turns, as in ProgramTurns */
+    int32_t kept, kept_until_third, kept_from_second; /* iterations, as in InterleavedLoops */
 } Joining;
 
 /* Names the operator between `before` and `after`. */
@@ -200,19 +201,19 @@ static AmStatus join(Program *program, const Joining *joining, int32_t first, in
     const LoopPair *pair = joining->pair;
     int32_t operands = program->instructions[second].operand_count, stack_count, third = -1;
     LoopStack *stacks = ARENA_ARRAY(arena, LoopStack, operands + 1);
-    ProgramTurns *turns = ARENA_ARRAY(arena, ProgramTurns, 1);
+    InterleavedLoops *iterations = ARENA_ARRAY(arena, InterleavedLoops, 1);
     JoinedLoops loops;
     WaitingPart part;
     bool *is_after;
     if (arena->failed) return am_fail_memory(error, operands);
-    TRY(joined_loops_open(&loops, arena, program, first, second, pair->turns, error));
+    TRY(joined_loops_open(&loops, arena, program, first, second, pair->iterations, error));
     TRY(mark_after(&is_after, &loops, joining->rules, pair->first, error));
     TRY(find_waiting(&part, &loops, joining, error));
     TRY(find_stacks(stacks, &stack_count, &loops, joining, is_after, &part, error));
     TRY(stacks_shrink(&loops, stacks, stack_count, error));
     first = find_loop(program, pair->first);
     second = find_loop(program, pair->second);
-    TRY(joined_loops_open(&loops, arena, program, first, second, pair->turns, error));
+    TRY(joined_loops_open(&loops, arena, program, first, second, pair->iterations, error));
     TRY(mark_after(&is_after, &loops, joining->rules, pair->first, error));
     TRY(arrange(&loops, is_after, error));
     first = loops.first;
@@ -220,26 +221,26 @@ static AmStatus join(Program *program, const Joining *joining, int32_t first, in
     TRY(find_waiting(&part, &loops, joining, error));
     if (part.count > 0)
         TRY(waiting_part_split(program, &first, &second, &third, &part, joining->kept_from_second,
-                               pair->turns, error));
-    *turns = (ProgramTurns){.second = second,
-                            .third = third,
-                            .chunks = 1,
-                            .count = pair->turns,
-                            .kept = joining->kept,
-                            .kept_until_third = joining->kept_until_third,
-                            .kept_from_second = joining->kept_from_second};
-    program->instructions[first].turns = turns;
+                               pair->iterations, error));
+    *iterations = (InterleavedLoops){.second = second,
+                                     .third = third,
+                                     .chunks = 1,
+                                     .count = pair->iterations,
+                                     .kept = joining->kept,
+                                     .kept_until_third = joining->kept_until_third,
+                                     .kept_from_second = joining->kept_from_second};
+    program->instructions[first].iterations = iterations;
     return AM_OK;
 }
 
-/* Values that may be under way between two stages. Parts of a model in chunks take their turns in one given
- * order, in which one that is further away may be so much later. */
-static int32_t count_slots(const StageMap *map, const ProgramTransfer *transfer, int32_t turns) {
+/* Values that may be under way between two stages. Parts of a model in chunks take their iterations in one
+ * given order, in which one that is further away may be so much later. */
+static int32_t count_slots(const StageMap *map, const ProgramTransfer *transfer, int32_t iterations) {
     int32_t stages = map->stage_count / map->chunks;
     int32_t parts = abs(transfer->sender - transfer->receiver);
     int32_t apart = abs(transfer->sender % stages - transfer->receiver % stages);
     int32_t slots = map->chunks > 1 && parts > 1 ? stages + parts : apart + 1;
-    return slots < turns ? slots : turns;
+    return slots < iterations ? slots : iterations;
 }
 
 /* Why parts of a model in chunks cannot have a transfer in the loop of a pass, or NULL: in the order of their
@@ -256,7 +257,7 @@ static const char *find_obstacle(const StageMap *map, const ProgramTransfer *tra
 }
 
 /* Transfers in the body of loop `number` of all pairs get slots; they are this program's own. */
-static AmStatus give_slots(Program *body, const StageMap *map, int32_t turns, int32_t number,
+static AmStatus give_slots(Program *body, const StageMap *map, int32_t iterations, int32_t number,
                            ScheduleKind schedule, AmError *error) {
     for (int32_t i = 0; i < body->instruction_count; i++) {
         ProgramInstruction *instruction = &body->instructions[i];
@@ -266,7 +267,7 @@ static AmStatus give_slots(Program *body, const StageMap *map, int32_t turns, in
         const char *obstacle = find_obstacle(map, instruction->transfer, number % 2 == 1);
         if (obstacle) return refuse(body, schedule, i, "a chunk needs", obstacle, error);
         *transfer = *instruction->transfer;
-        transfer->slots = count_slots(map, transfer, turns);
+        transfer->slots = count_slots(map, transfer, iterations);
         transfer->number += (int64_t)(number + 1) << 32;
         instruction->transfer = transfer;
     }
@@ -276,38 +277,38 @@ static AmStatus give_slots(Program *body, const StageMap *map, int32_t turns, in
 /* The other loop of the pair is not on this stage. */
 static AmStatus stand_alone(Program *program, int32_t loop, bool is_backward, const LoopPair *pair,
                             AmError *error) {
-    ProgramTurns *turns = ARENA_ARRAY(program->arena, ProgramTurns, 1);
-    if (!turns) return am_fail_memory(error, (int64_t)sizeof *turns);
-    *turns = (ProgramTurns){.second = -1,
-                            .third = -1,
-                            .chunks = 1,
-                            .is_backward = is_backward,
-                            .count = pair->turns,
-                            .kept = pair->turns};
-    program->instructions[loop].turns = turns;
+    InterleavedLoops *iterations = ARENA_ARRAY(program->arena, InterleavedLoops, 1);
+    if (!iterations) return am_fail_memory(error, (int64_t)sizeof *iterations);
+    *iterations = (InterleavedLoops){.second = -1,
+                                     .third = -1,
+                                     .chunks = 1,
+                                     .is_backward = is_backward,
+                                     .count = pair->iterations,
+                                     .kept = pair->iterations};
+    program->instructions[loop].iterations = iterations;
     return AM_OK;
 }
 
 /* The loops of an earlier pair may have moved, together. */
 static void number_joined(Program *program) {
     for (int32_t i = 0; i < program->instruction_count; i++) {
-        const ProgramTurns *turns = program->instructions[i].turns;
-        if (!turns || turns->second < 0 || turns->second == i + 1) continue;
-        ProgramTurns *moved = ARENA_ARRAY(program->arena, ProgramTurns, 1);
+        const InterleavedLoops *iterations = program->instructions[i].iterations;
+        if (!iterations || iterations->second < 0 || iterations->second == i + 1) continue;
+        InterleavedLoops *moved = ARENA_ARRAY(program->arena, InterleavedLoops, 1);
         if (!moved) return;
-        *moved = *turns;
+        *moved = *iterations;
         moved->second = i + 1;
-        moved->third = turns->third >= 0 ? i + 2 : -1;
-        program->instructions[i].turns = moved;
+        moved->third = iterations->third >= 0 ? i + 2 : -1;
+        program->instructions[i].iterations = moved;
     }
 }
 
 static AmStatus finish_regions(Program *program, AmError *error) {
     for (int32_t i = 0; i < program->instruction_count; i++) {
-        if (!program->instructions[i].turns) continue;
+        if (!program->instructions[i].iterations) continue;
         for (int32_t k = i; k < i + program_joined(program, i); k++)
             for (int32_t r = 0; r < program->instructions[k].region_count; r++) {
-                program->instructions[k].regions[r]->counter.in_turns = true;
+                program->instructions[k].regions[r]->counter.in_iterations = true;
                 TRY(program_finish_again(program->instructions[k].regions[r], error));
             }
     }
@@ -317,11 +318,11 @@ static AmStatus finish_regions(Program *program, AmError *error) {
 /* How far a stage, or a chunk of one, may be ahead. */
 static AmStatus find_kept(Joining *joining, Arena *arena, const StageMap *map, int32_t stage,
                           AmError *error) {
-    int32_t stages = map->stage_count / map->chunks, turns = joining->pair->turns;
-    joining->kept_until_third = schedule_kept_for_weights(stages, turns);
-    joining->kept_from_second = schedule_kept_from_backward(stage, turns);
-    return schedule_kept_of_chunk(&joining->kept, arena, joining->schedule, stages, stage % stages, turns,
-                                  map->chunks, stage / stages, error);
+    int32_t stages = map->stage_count / map->chunks, iterations = joining->pair->iterations;
+    joining->kept_until_third = schedule_kept_for_weights(stages, iterations);
+    joining->kept_from_second = schedule_kept_from_backward(stage, iterations);
+    return schedule_kept_of_chunk(&joining->kept, arena, joining->schedule, stages, stage % stages,
+                                  iterations, map->chunks, stage / stages, error);
 }
 
 AmStatus program_interleave(Program *program, const Rules *rules, const StageMap *map, int32_t stage,
@@ -339,7 +340,7 @@ AmStatus program_interleave(Program *program, const Rules *rules, const StageMap
             loops[k] = find_loop(program, origins[k]);
             if (loops[k] < 0) continue;
             Program *body = program->instructions[loops[k]].regions[0];
-            TRY(give_slots(body, map, pair->turns, 2 * p + k, schedule, error));
+            TRY(give_slots(body, map, pair->iterations, 2 * p + k, schedule, error));
         }
         if (loops[0] >= 0 && loops[1] >= 0) TRY(join(program, &joining, loops[0], loops[1], error));
         for (int k = 0; k < 2; k++)
@@ -360,11 +361,11 @@ AmStatus program_gather_stacks(Program *program, const Rules *rules, AmError *er
         LoopStack *stacks = ARENA_ARRAY(program->arena, LoopStack, operands + 1);
         JoinedLoops loops;
         if (!stacks) return am_fail_memory(error, operands);
-        TRY(joined_loops_open(&loops, program->arena, program, first, second, pairs[p].turns, error));
+        TRY(joined_loops_open(&loops, program->arena, program, first, second, pairs[p].iterations, error));
         for (int32_t k = 0; k < operands; k++) {
             LoopStack *stack = &stacks[stack_count];
             if (!stack_find(stack, &loops, k) || stack->dimension == 0 || !stack->may_shrink) continue;
-            stack->kept = loops.turns;
+            stack->kept = loops.iterations;
             stack_count++;
         }
         if (stack_count == 0) continue;

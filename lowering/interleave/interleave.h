@@ -27,7 +27,7 @@
 /* Two loops of the entry: instruction numbers of the canonical module. */
 typedef struct LoopPair {
     int32_t first, second;
-    int32_t turns;
+    int32_t iterations;
 } LoopPair;
 
 /* Finds the loops whose iterations alternate, in order: loops of one trip count above 1, of which
@@ -63,12 +63,12 @@ typedef struct LoopStack {
 typedef struct JoinedLoops {
     Program *program;
     int32_t first, second; /* instructions */
-    int32_t turns;
+    int32_t iterations;
     ProgramUses uses, in_first, in_second;
 } JoinedLoops;
 
 AmStatus joined_loops_open(JoinedLoops *loops, Arena *arena, Program *program, int32_t first, int32_t second,
-                           int32_t turns, AmError *error);
+                           int32_t iterations, AmError *error);
 /* Returns whether operand `operand` of the second loop is such an array. */
 bool stack_find(LoopStack *stack, const JoinedLoops *loops, int32_t operand);
 /* Reduces the stacks that may shrink to the sufficient number of places, of which there are at most

@@ -14,7 +14,7 @@ typedef struct Splitter {
     Arena *arena;
     ProgramInstruction loop; /* as it was */
     const WaitingPart *part;
-    int32_t kept, turns;
+    int32_t kept, iterations;
     int32_t *crossing; /* [crossing_count]: values of the body */
     int32_t crossing_count;
 } Splitter;
@@ -26,7 +26,7 @@ typedef struct Half {
     int32_t count;
     Program *body, *condition;
     int32_t *arrays;     /* [crossing]: in the body */
-    int32_t place, zero; /* in the body: of the turn, and index 0 */
+    int32_t place, zero; /* in the body: of the iteration, and index 0 */
 } Half;
 
 static AmStatus list_crossing(Splitter *self, AmError *error) {
@@ -170,17 +170,17 @@ static AmStatus make_condition(const Splitter *self, Half *half, AmError *error)
     return self->arena->failed ? am_fail_memory(error, from->instruction_count) : AM_OK;
 }
 
-/* The place of the turn, and 0. */
+/* The place of the iteration, and 0. */
 static void emit_place(const Splitter *self, Half *half) {
     Program *body = half->body;
-    int32_t turn = body->parameters[0];
-    const ProgramValue like = body->values[turn];
-    int32_t operands[] = {turn, add_like(body, &like, &like.shape)};
-    half->place = turn;
+    int32_t iteration = body->parameters[0];
+    const ProgramValue like = body->values[iteration];
+    int32_t operands[] = {iteration, add_like(body, &like, &like.shape)};
+    half->place = iteration;
     half->zero = add_like(body, &like, &like.shape);
     if (self->arena->failed) return;
     emit_number(body, 0, half->zero);
-    if (self->kept == self->turns) return;
+    if (self->kept == self->iterations) return;
     emit_number(body, self->kept, operands[1]);
     half->place = add_like(body, &like, &like.shape);
     if (!self->arena->failed) emit(body, PROGRAM_COMPUTE, IR_REMAINDER, operands, 2, half->place, NULL);
@@ -195,7 +195,7 @@ static int32_t *slice_operands(const Half *half, int32_t count, int32_t rank) {
     return operands;
 }
 
-/* B: value `crossing[k]` goes to the place of the turn. */
+/* B: value `crossing[k]` goes to the place of the iteration. */
 static void emit_write(const Splitter *self, Half *half, int32_t k) {
     Program *body = half->body;
     int32_t value = self->crossing[k];
@@ -211,7 +211,7 @@ static void emit_write(const Splitter *self, Half *half, int32_t k) {
     body->outputs[half->count + k] = written;
 }
 
-/* W: value `crossing[k]` comes from the place of the turn. */
+/* W: value `crossing[k]` comes from the place of the iteration. */
 static void emit_read(const Splitter *self, Half *half, int32_t k) {
     Program *body = half->body;
     int32_t value = self->crossing[k];
@@ -374,14 +374,14 @@ static AmStatus rename_values(Program *program, const int32_t *renamed, int32_t 
 }
 
 AmStatus waiting_part_split(Program *program, int32_t *first, int32_t *second, int32_t *third,
-                            const WaitingPart *part, int32_t kept, int32_t turns, AmError *error) {
+                            const WaitingPart *part, int32_t kept, int32_t iterations, AmError *error) {
     Arena *arena = program->arena;
     Splitter self = {.program = program,
                      .arena = arena,
                      .loop = program->instructions[*second],
                      .part = part,
                      .kept = kept,
-                     .turns = turns};
+                     .iterations = iterations};
     Half halves[] = {{.is_later = false}, {.is_later = true}};
     int32_t known = program->value_count, count = program->instruction_count, at = *second;
     const ProgramInstruction *before = program->instructions;

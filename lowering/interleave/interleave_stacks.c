@@ -23,16 +23,16 @@ static int32_t viewed(const Program *program, const ProgramUses *uses, int32_t v
 
 /* The dimension whose index is the loop's counter, its parameter 0. Returns -1 unless there is
  * exactly one and all other dimensions of `window` are as large as the array. */
-static int32_t turn_dimension(const Program *body, const ProgramInstruction *slice, int32_t first_index,
-                              const int64_t *window, int32_t turns) {
+static int32_t iteration_dimension(const Program *body, const ProgramInstruction *slice, int32_t first_index,
+                                   const int64_t *window, int32_t iterations) {
     const IrShape *array = &body->values[slice->operands[0]].shape;
     int32_t found = -1;
     if (slice->operand_count != first_index + array->rank || slice->shard) return -1;
     for (int32_t d = 0; d < array->rank; d++) {
-        bool is_turn = slice->operands[first_index + d] == body->parameters[0];
-        if (is_turn && (found >= 0 || window[d] != 1 || array->dimensions[d] != turns)) return -1;
-        if (!is_turn && window[d] != array->dimensions[d]) return -1;
-        if (is_turn) found = d;
+        bool is_iteration = slice->operands[first_index + d] == body->parameters[0];
+        if (is_iteration && (found >= 0 || window[d] != 1 || array->dimensions[d] != iterations)) return -1;
+        if (!is_iteration && window[d] != array->dimensions[d]) return -1;
+        if (is_iteration) found = d;
     }
     return found;
 }
@@ -52,21 +52,21 @@ static int32_t find_writer(const Program *body, const ProgramUses *uses, int32_t
 
 /* Returns whether the body only reads place m in iteration m of `value`, which is a view of a stack
  * of that shape. */
-static bool is_read_by_turn(const Program *body, const ProgramUses *uses, int32_t value, const IrShape *stack,
-                            int32_t dimension) {
+static bool is_read_by_iteration(const Program *body, const ProgramUses *uses, int32_t value,
+                                 const IrShape *stack, int32_t dimension) {
     for (int32_t u = uses->first[value]; u < uses->first[value + 1]; u++) {
         const ProgramInstruction *user = &body->instructions[uses->users[u]];
         if (is_reshape(user)) {
             if (uses->is_output[user->first_result] ||
-                !is_read_by_turn(body, uses, user->first_result, stack, dimension))
+                !is_read_by_iteration(body, uses, user->first_result, stack, dimension))
                 return false;
             continue;
         }
         if (user->opcode != IR_DYNAMIC_SLICE || user->kind != PROGRAM_COMPUTE || user->operands[0] != value ||
             !ir_shape_equal(&body->values[value].shape, stack))
             return false;
-        if (turn_dimension(body, user, 1, user->attributes->slice_sizes,
-                           (int32_t)stack->dimensions[dimension]) != dimension)
+        if (iteration_dimension(body, user, 1, user->attributes->slice_sizes,
+                                (int32_t)stack->dimensions[dimension]) != dimension)
             return false;
     }
     return true;
@@ -91,8 +91,8 @@ static bool is_private(const Program *program, const ProgramUses *uses, int32_t 
 }
 
 AmStatus joined_loops_open(JoinedLoops *loops, Arena *arena, Program *program, int32_t first, int32_t second,
-                           int32_t turns, AmError *error) {
-    *loops = (JoinedLoops){.program = program, .first = first, .second = second, .turns = turns};
+                           int32_t iterations, AmError *error) {
+    *loops = (JoinedLoops){.program = program, .first = first, .second = second, .iterations = iterations};
     TRY(program_uses(&loops->uses, arena, program, error));
     TRY(program_uses(&loops->in_first, arena, program->instructions[first].regions[0], error));
     return program_uses(&loops->in_second, arena, program->instructions[second].regions[0], error);
@@ -112,11 +112,11 @@ bool stack_find(LoopStack *stack, const JoinedLoops *loops, int32_t operand) {
     const ProgramInstruction *write = &writes->instructions[writer];
     const int64_t *window = writes->values[write->operands[1]].shape.dimensions;
     const IrShape *shape = &program->values[value].shape;
-    int32_t dimension = turn_dimension(writes, write, 2, window, loops->turns);
+    int32_t dimension = iteration_dimension(writes, write, 2, window, loops->iterations);
     if (dimension < 0) return false;
     *stack = (LoopStack){.operand = operand, .result = result, .dimension = dimension};
     stack->may_shrink = is_private(program, &loops->uses, value, loops->second, makes->operands[p]);
-    return is_read_by_turn(reads, &loops->in_second, reads->parameters[operand], shape, dimension);
+    return is_read_by_iteration(reads, &loops->in_second, reads->parameters[operand], shape, dimension);
 }
 
 /* ---- fewer places, together ---- */
@@ -143,22 +143,22 @@ static SbpState with_places_state(SbpState state, int32_t dimension) {
     return state;
 }
 
-/* turn mod kept, computed first in a body. */
+/* iteration mod kept, computed first in a body. */
 static AmStatus add_place(Program *body, int32_t kept, int32_t *place, AmError *error) {
     static const IrAttributes none;
     Arena *arena = body->arena;
-    int32_t count = body->instruction_count, turn = body->parameters[0];
+    int32_t count = body->instruction_count, iteration = body->parameters[0];
     ProgramInstruction *instructions = ARENA_ARRAY(arena, ProgramInstruction, count + 3);
     IrLiteral *literal = ARENA_ARRAY(arena, IrLiteral, 1);
     int64_t *number = ARENA_ARRAY(arena, int64_t, 1);
     int32_t *operands = ARENA_ARRAY(arena, int32_t, 2);
     if (arena->failed) return am_fail_memory(error, count);
-    ProgramValue scalar = body->values[turn];
+    ProgramValue scalar = body->values[iteration];
     scalar.kind = PROGRAM_VALUE_TEMPORARY;
     scalar.offset = -1;
     *number = kept; /* little-endian: the same bytes at the start, whatever the counter's width */
     *literal = (IrLiteral){.data = number, .bytes = dtype_bytes(scalar.shape.type)};
-    operands[0] = turn;
+    operands[0] = iteration;
     operands[1] = program_add_value(body, &scalar);
     *place = program_add_value(body, &scalar);
     if (arena->failed) return am_fail_memory(error, count);
@@ -257,7 +257,8 @@ static AmStatus end_insertions(const Insertions *insertions, Program *body, AmEr
     return program_relist(body, list, count, error);
 }
 
-/* The write of instruction i goes to the place of an array whose first dimension is that of the turns. */
+/* The write of instruction i goes to the place of an array whose first dimension is that of the iterations.
+ */
 static AmStatus redirect_writer(Program *body, Insertions *insertions, int32_t i, int32_t dimension,
                                 int32_t array, int32_t place, AmError *error) {
     int32_t value = body->instructions[i].operands[1];
@@ -382,13 +383,13 @@ static void set_shape(const ProgramInstruction *loop, int32_t p, const ProgramVa
 }
 
 /* Returns whether the array changes: fewer places, or contiguous places. */
-static bool changes(const LoopStack *stack, int32_t turns) {
-    return stack->may_shrink && (stack->kept < turns || stack->dimension > 0);
+static bool changes(const LoopStack *stack, int32_t iterations) {
+    return stack->may_shrink && (stack->kept < iterations || stack->dimension > 0);
 }
 
-/* Turn mod kept in both bodies, for the numbers of places that stacks have. */
+/* Iteration mod kept in both bodies, for the numbers of places that stacks have. */
 typedef struct Places {
-    int32_t kept[3], in_first[3], in_second[3]; /* the first is that of all turns */
+    int32_t kept[3], in_first[3], in_second[3]; /* the first is that of all iterations */
     int32_t count;
 } Places;
 
@@ -408,19 +409,19 @@ AmStatus stacks_shrink(JoinedLoops *loops, const LoopStack *stacks, int32_t coun
     Program *writes = program->instructions[loops->first].regions[0];
     Program *reads = program->instructions[loops->second].regions[0];
     Insertions in_writes, in_reads;
-    Places places = {.kept = {loops->turns}, .count = 1};
+    Places places = {.kept = {loops->iterations}, .count = 1};
     int32_t place;
     places.in_first[0] = writes->parameters[0];
     places.in_second[0] = reads->parameters[0];
     for (int32_t k = 0; k < count; k++)
-        if (changes(&stacks[k], loops->turns))
+        if (changes(&stacks[k], loops->iterations))
             TRY(find_place(&places, &place, writes, reads, stacks[k].kept, error));
     int32_t added = 2 * (places.count - 1);
     TRY(begin_insertions(&in_writes, writes, error));
     TRY(begin_insertions(&in_reads, reads, error));
     for (int32_t k = 0; k < count; k++) {
         const LoopStack *stack = &stacks[k];
-        if (!changes(stack, loops->turns)) continue;
+        if (!changes(stack, loops->iterations)) continue;
         const ProgramInstruction *makes = &program->instructions[loops->first];
         int32_t p = makes->carried[stack->result], result = makes->first_result + stack->result;
         int32_t before = writes->parameters[p], in_second = reads->parameters[stack->operand];

@@ -9,7 +9,7 @@ typedef struct Finder {
     bool *is_run;  /* [instruction]: by B */
     bool *is_now;  /* [value]: B needs it */
     bool *is_late; /* [value]: W needs it */
-    bool *is_free; /* [value]: follows cheaply from what never changes and the number of the turn */
+    bool *is_free; /* [value]: follows cheaply from what never changes and the number of the iteration */
 } Finder;
 
 static bool is_carried(const Finder *self, int32_t p) {

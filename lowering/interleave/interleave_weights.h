@@ -39,6 +39,6 @@ AmStatus waiting_part_find(WaitingPart *part, Arena *arena, const ProgramInstruc
  * values between them have `kept` places. Instruction numbers of the program change, and regions
  * must be finished again. */
 AmStatus waiting_part_split(Program *program, int32_t *first, int32_t *second, int32_t *third,
-                            const WaitingPart *part, int32_t kept, int32_t turns, AmError *error);
+                            const WaitingPart *part, int32_t kept, int32_t iterations, AmError *error);
 
 #endif

@@ -1,5 +1,5 @@
-/* Gathers of stored weights begin before their users' turn, so that a device computes while they are under
- * way.
+/* Gathers of stored weights begin before their users' iteration, so that a device computes while they are
+ * under way.
  */
 #ifndef LOWERING_PASSES_GATHER_AHEAD_H
 #define LOWERING_PASSES_GATHER_AHEAD_H

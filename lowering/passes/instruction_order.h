@@ -20,7 +20,7 @@ typedef struct ProgramGraph {
 AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *error);
 
 /* Orders the instructions so that operands come first and all instructions of
- * equal leader (the smallest of them) are adjacent; groups whose turn may come
+ * equal leader (the smallest of them) are adjacent; groups whose iteration may come
  * are taken by their leader. The graph of groups must be acyclic. `*order`
  * lives in the program's arena. */
 AmStatus program_order(const int32_t **order, const Program *program, const ProgramGraph *graph,

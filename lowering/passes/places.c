@@ -9,9 +9,9 @@
 #include "propagation/rules/rules.h"
 
 enum {
-    MOST_TURNS = 1 << 14, /* of a loop whose indices are worked out */
-    MOST_DEPTH = 64,      /* of the instructions that make an index */
-    PLACE_ALIGNMENT = 64, /* as the buffer plan has it */
+    MOST_ITERATIONS = 1 << 14, /* of a loop whose indices are worked out */
+    MOST_DEPTH = 64,           /* of the instructions that make an index */
+    PLACE_ALIGNMENT = 64,      /* as the buffer plan has it */
 };
 
 typedef struct PlaceFinder {
@@ -25,14 +25,15 @@ typedef struct PlaceFinder {
 
 void program_set_counter(Program *body, int32_t loop, const int32_t *leaves) {
     const IrLoop *found = ir_loop(body->module, loop);
-    if (!found || found->counter == IR_NO_COUNTER || found->trips < 1 || found->trips > MOST_TURNS) return;
+    if (!found || found->counter == IR_NO_COUNTER || found->trips < 1 || found->trips > MOST_ITERATIONS)
+        return;
     const IrShape *shape = &body->module->instructions[loop].shape;
     int32_t leaf = 0;
     for (int32_t k = 0; k < found->counter; k++) leaf += rules_leaf_count(&shape->elements[k]);
     for (int32_t p = 0; p < body->roles->parameter_count; p++)
         if ((leaves ? leaves[p] : p) == leaf)
             body->counter = (ProgramCounter){.value = body->parameters[p],
-                                             .turns = found->trips,
+                                             .iterations = found->trips,
                                              .start = found->start,
                                              .step = found->step};
 }
@@ -95,7 +96,7 @@ static bool is_number(const IrShape *shape) {
 
 static const int64_t *numbers_of(PlaceFinder *self, int32_t value, int32_t depth);
 
-/* Returns whether numbers[turns] were found. */
+/* Returns whether numbers[iterations] were found. */
 static bool find_numbers(PlaceFinder *self, int32_t value, int32_t depth, int64_t *numbers) {
     const Program *program = self->program;
     const ProgramCounter *counter = &program->counter;
@@ -111,23 +112,23 @@ static bool find_numbers(PlaceFinder *self, int32_t value, int32_t depth, int64_
         return false;
     for (int32_t k = 0; value != counter->value && !is_constant && k < instruction->operand_count; k++)
         if (!(operands[k] = numbers_of(self, instruction->operands[k], depth - 1))) return false;
-    for (int64_t turn = 0; turn < counter->turns; turn++) {
+    for (int64_t iteration = 0; iteration < counter->iterations; iteration++) {
         int64_t given[3] = {0};
-        for (int32_t k = 0; k < 3; k++) given[k] = operands[k] ? operands[k][turn] : 0;
-        if (value == counter->value) number = counter->start + counter->step * turn;
+        for (int32_t k = 0; k < 3; k++) given[k] = operands[k] ? operands[k][iteration] : 0;
+        if (value == counter->value) number = counter->start + counter->step * iteration;
         else if (instruction->kind == PROGRAM_VIEW) number = given[0];
         else if (!is_constant && !apply(instruction, given, &number)) return false;
         if (type != DTYPE_PRED && !fits(type, number)) return false;
-        numbers[turn] = number;
+        numbers[iteration] = number;
     }
     return true;
 }
 
-/* The value of a scalar in every iteration, [turns]; NULL: unknown. */
+/* The value of a scalar in every iteration, [iterations]; NULL: unknown. */
 static const int64_t *numbers_of(PlaceFinder *self, int32_t value, int32_t depth) {
     if (self->is_tried[value] || !is_number(&self->program->values[value].shape)) return self->numbers[value];
     self->is_tried[value] = true;
-    int64_t *numbers = ARENA_ARRAY(self->arena, int64_t, self->program->counter.turns);
+    int64_t *numbers = ARENA_ARRAY(self->arena, int64_t, self->program->counter.iterations);
     if (numbers && find_numbers(self, value, depth, numbers)) self->numbers[value] = numbers;
     return self->numbers[value];
 }
@@ -158,14 +159,14 @@ static int64_t same_elements(const Program *program, const ProgramValue *array, 
     return elements;
 }
 
-/* Returns whether parts that begin at these elements, one for each turn, are the whole array. */
-static bool covers(Arena *arena, const int64_t *first, int64_t turns, int64_t part, int64_t whole) {
+/* Returns whether parts that begin at these elements, one for each iteration, are the whole array. */
+static bool covers(Arena *arena, const int64_t *first, int64_t iterations, int64_t part, int64_t whole) {
     int64_t count = whole / part, found = 0;
-    if (whole % part != 0 || count > turns) return false;
+    if (whole % part != 0 || count > iterations) return false;
     bool *seen = ARENA_ARRAY(arena, bool, count);
-    for (int64_t turn = 0; seen && turn < turns; turn++) {
-        found += !seen[first[turn] / part];
-        seen[first[turn] / part] = true;
+    for (int64_t iteration = 0; seen && iteration < iterations; iteration++) {
+        found += !seen[first[iteration] / part];
+        seen[first[iteration] / part] = true;
     }
     return found == count;
 }
@@ -176,34 +177,35 @@ static const ProgramPlace *find_place(PlaceFinder *self, const ProgramInstructio
     const Program *program = self->program;
     const ProgramValue *value = &program->values[slice->operands[0]];
     const IrShape *array = &value->shape;
-    int64_t stride = dtype_bytes(array->type), turns = program->counter.turns, same_stride = 1;
+    int64_t stride = dtype_bytes(array->type), iterations = program->counter.iterations, same_stride = 1;
     int64_t part = same_elements(program, value, window), whole;
     if (slice->shard || slice->operand_count != first + array->rank || part == 0 ||
         stride * part % PLACE_ALIGNMENT != 0 || !lies_together(program, value, window))
         return NULL;
     whole = same_elements(program, value, array->dimensions);
     ProgramPlace *place = ARENA_ARRAY(self->arena, ProgramPlace, 1);
-    int64_t *offset = ARENA_ARRAY(self->arena, int64_t, turns);
-    int64_t *element = ARENA_ARRAY(self->arena, int64_t, turns);
+    int64_t *offset = ARENA_ARRAY(self->arena, int64_t, iterations);
+    int64_t *element = ARENA_ARRAY(self->arena, int64_t, iterations);
     if (self->arena->failed) return NULL;
     for (int32_t d = array->rank - 1; d >= 0; d--) {
         int64_t most = array->dimensions[d] - window[d];
         const int64_t *start = most > 0 ? numbers_of(self, slice->operands[first + d], MOST_DEPTH) : NULL;
         if (most > 0 && !start) return NULL;
-        for (int64_t turn = 0; start && turn < turns; turn++) {
-            int64_t at = start[turn] < 0 ? 0 : start[turn] > most ? most : start[turn];
-            offset[turn] += stride * at;
-            element[turn] += same_stride * at;
+        for (int64_t iteration = 0; start && iteration < iterations; iteration++) {
+            int64_t at = start[iteration] < 0 ? 0 : start[iteration] > most ? most : start[iteration];
+            offset[iteration] += stride * at;
+            element[iteration] += same_stride * at;
         }
         stride *= array->dimensions[d];
         if (!may_differ(program, value, d)) same_stride *= array->dimensions[d];
     }
-    *place = (ProgramPlace){
-        .turns = turns, .offset = offset, .covers = covers(self->arena, element, turns, part, whole)};
+    *place = (ProgramPlace){.iterations = iterations,
+                            .offset = offset,
+                            .covers = covers(self->arena, element, iterations, part, whole)};
     return place;
 }
 
-/* ---- who may be given another address every turn ---- */
+/* ---- who may be given another address every iteration ---- */
 
 static bool is_plain_view(const ProgramInstruction *instruction) {
     return instruction->kind == PROGRAM_VIEW;
@@ -211,7 +213,7 @@ static bool is_plain_view(const ProgramInstruction *instruction) {
 
 static bool takes_addresses(const Program *program, const ProgramInstruction *instruction) {
     if (instruction->kind == PROGRAM_TRANSFER) return instruction->transfer->slots > 0;
-    if (instruction->kind == PROGRAM_COLLECTIVE) return program->counter.in_turns;
+    if (instruction->kind == PROGRAM_COLLECTIVE) return program->counter.in_iterations;
     return instruction->kind == PROGRAM_COMPUTE && instruction->region_count == 0;
 }
 
@@ -314,7 +316,7 @@ AmStatus program_find_places(Program *program, AmError *error) {
     PlaceFinder self = {.program = program};
     for (int32_t v = 0; v < program->value_count; v++) program->values[v].place = NULL;
     for (int32_t i = 0; i < program->instruction_count; i++) program->instructions[i].place = NULL;
-    if (program->counter.turns == 0) return AM_OK;
+    if (program->counter.iterations == 0) return AM_OK;
     TRY(begin(&self, error));
     for (int32_t i = 0; i < program->instruction_count; i++) {
         ProgramInstruction *instruction = &program->instructions[i];

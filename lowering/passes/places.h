@@ -26,7 +26,7 @@
 void program_set_counter(Program *body, int32_t loop, const int32_t *leaves);
 
 /* Sets `place` of all instructions and values; before program_fuse, which calls it. Time: instructions, and
- * turns for every index. */
+ * iterations for every index. */
 AmStatus program_find_places(Program *program, AmError *error);
 
 /* Sets `unset` of all loops, whose regions are finished: arrays that the iterations overwrite

@@ -279,12 +279,12 @@ static void print_region(Text *text, const Program *program, const ProgramInstru
     int64_t trips = instruction->opcode == IR_WHILE ? ir_loop_trips(program->module, instruction->origin) : 0;
     if (trips == IR_TRIPS_UNKNOWN) text_append_string(text, ", an unknown number of times");
     else if (instruction->opcode == IR_WHILE) text_append(text, ", %lld times", (long long)trips + k);
-    if (instruction->turns && instruction->turns->second >= 0 && k == 0)
-        text_append(text, ", up to %d ahead of those of %%%d", instruction->turns->kept,
-                    program->instructions[instruction->turns->second].first_result);
-    if (instruction->turns && instruction->turns->third >= 0 && k == 0)
-        text_append(text, " and %d of those of %%%d", instruction->turns->kept_until_third,
-                    program->instructions[instruction->turns->third].first_result);
+    if (instruction->iterations && instruction->iterations->second >= 0 && k == 0)
+        text_append(text, ", up to %d ahead of those of %%%d", instruction->iterations->kept,
+                    program->instructions[instruction->iterations->second].first_result);
+    if (instruction->iterations && instruction->iterations->third >= 0 && k == 0)
+        text_append(text, " and %d of those of %%%d", instruction->iterations->kept_until_third,
+                    program->instructions[instruction->iterations->third].first_result);
     text_append(text, ", %d steps\n\nparameters\n", region->step_count);
     for (int32_t p = 0; p < region->roles->parameter_count; p++) {
         text_append(text, "  %%%d = ", region->parameters[p]);

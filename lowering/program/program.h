@@ -116,9 +116,9 @@ typedef struct ProgramShard {
  * kept_until_third; it then has priority. The second's iteration b may begin when the third has
  * ended iteration b - kept_from_second; it then has priority over the third. Values between two
  * loops have that many places, iteration m in m modulo the number. If the stage is in chunks
- * (lower_chunks.h), all first loops are adjacent, followed by all second ones, and schedule_turns()
+ * (lower_chunks.h), all first loops are adjacent, followed by all second ones, and schedule_iterations()
  * gives the order of their iterations. */
-typedef struct ProgramTurns {
+typedef struct InterleavedLoops {
     int32_t second, third; /* instructions, or -1 */
     bool is_backward;      /* alone, it is the one that would be second */
     int32_t count, kept;
@@ -126,21 +126,21 @@ typedef struct ProgramTurns {
     int32_t chunks;                             /* 1, or loops of each kind */
     const int32_t *kept_of_chunk;               /* [chunks]: in place of kept; NULL for one */
     int32_t stage, stage_count;                 /* of several chunks */
-} ProgramTurns;
+} InterleavedLoops;
 
 /* The position of a slice of an array that the iteration of the enclosing loop selects (places.h). */
 typedef struct ProgramPlace {
-    int64_t turns;
-    const int64_t *offset; /* [turns]: bytes from the array's first */
-    bool covers;           /* the turns' parts together are the array */
+    int64_t iterations;
+    const int64_t *offset; /* [iterations]: bytes from the array's first */
+    bool covers;           /* the iterations' parts together are the array */
 } ProgramPlace;
 
 /* The counter of a loop, in its body: `value` is start + step * iteration. */
 typedef struct ProgramCounter {
     int32_t value;
-    int64_t turns; /* 0: nothing is known to */
+    int64_t iterations; /* 0: nothing is known to */
     int64_t start, step;
-    bool in_turns; /* its turns come between those of other loops (ProgramTurns) */
+    bool in_iterations; /* its iterations come between those of other loops (InterleavedLoops) */
 } ProgramCounter;
 
 typedef enum ProgramKind { PROGRAM_COMPUTE, PROGRAM_COLLECTIVE, PROGRAM_VIEW, PROGRAM_TRANSFER } ProgramKind;
@@ -185,7 +185,7 @@ typedef struct ProgramInstruction {
      * parameter_bytes count from there; its parameters lie where the operands do,
      * a loop's carried ones where its results do. */
     int64_t workspace, workspace_bytes;
-    const ProgramTurns *turns; /* while: those of other loops alternate with its own; or NULL */
+    const InterleavedLoops *iterations; /* while: those of other loops alternate with its own; or NULL */
     const ProgramShard *shard;
     const ProgramCollective *collective;
     /* An all_gather of what no sum, product or loop needs: a gradient that was added up in shards. Set by
@@ -320,8 +320,8 @@ static inline bool program_has_control(const ProgramInstruction *instruction) {
 /* The instructions that run together with instruction i, which is the first of them: joined loops, which
  * stand side by side, or i alone. */
 static inline int32_t program_joined(const Program *program, int32_t i) {
-    const ProgramTurns *turns = program->instructions[i].turns;
-    return turns && turns->second >= 0 ? turns->chunks * (turns->third >= 0 ? 3 : 2) : 1;
+    const InterleavedLoops *iterations = program->instructions[i].iterations;
+    return iterations && iterations->second >= 0 ? iterations->chunks * (iterations->third >= 0 ? 3 : 2) : 1;
 }
 
 /* The steps that run together with step s, which is the first of them. */

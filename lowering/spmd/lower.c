@@ -135,7 +135,7 @@ static AmStatus ask_for_tuple(Lowering *self, int32_t producer, int32_t *operand
     const SbpState whole = {.axis = {0}};
     if (tuple->opcode != IR_TUPLE) {
         for (int32_t leaf = 0; leaf < rules_leaf_count(&tuple->shape); leaf++, ++*count)
-            TRY(lower_ask_for(self, producer, leaf, whole, &operands[*count], error));
+            TRY(lower_operand_in_state(self, producer, leaf, whole, &operands[*count], error));
         return AM_OK;
     }
     for (int32_t k = 0; k < tuple->operand_count; k++) {
@@ -144,8 +144,8 @@ static AmStatus ask_for_tuple(Lowering *self, int32_t producer, int32_t *operand
             TRY(ask_for_tuple(self, source, operands, count, error));
             continue;
         }
-        TRY(lower_ask_for(self, source, self->rules->leaf[tuple->operands[k]], whole, &operands[*count],
-                          error));
+        TRY(lower_operand_in_state(self, source, self->rules->leaf[tuple->operands[k]], whole,
+                                   &operands[*count], error));
         ++*count;
     }
     return AM_OK;
@@ -186,8 +186,8 @@ static AmStatus ask_for_operands(Lowering *self, int32_t i, Split split, uint8_t
         int32_t leaf = self->rules->leaf[instruction->operands[k]];
         if (self->assignment->deferred[producer] && has_leaf(self, producer, LOWERED_WIDE))
             leaf = LOWERED_WIDE;
-        TRY(lower_ask_for(self, producer, leaf, operand_state(self, i, split, carries, k), &operands[count++],
-                          error));
+        TRY(lower_operand_in_state(self, producer, leaf, operand_state(self, i, split, carries, k),
+                                   &operands[count++], error));
     }
     return AM_OK;
 }
@@ -381,8 +381,8 @@ static AmStatus ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state,
     return reshard_value(self, i, leaf, shape, from, state, value, error);
 }
 
-AmStatus lower_ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state, int32_t *value,
-                       AmError *error) {
+AmStatus lower_operand_in_state(Lowering *self, int32_t i, int32_t leaf, SbpState state, int32_t *value,
+                                AmError *error) {
     int32_t before = self->newest[i];
     TRY(ask_for(self, i, leaf, state, value, error));
     if (self->assignment->redone[i] && self->newest[i] != before) mark_gathered(self, i, before);
@@ -477,7 +477,7 @@ static AmStatus lower_parameters(Lowering *self, AmError *error) {
         program->parameters[k] = value;
     }
     for (int32_t k = 0; k < roles->parameter_count; k++)
-        TRY(lower_made(self, roles->parameters[k].instruction, error));
+        TRY(lower_value_defined(self, roles->parameters[k].instruction, error));
     return AM_OK;
 }
 
@@ -502,8 +502,9 @@ static AmStatus lower_outputs(Lowering *self, AmError *error) {
     for (int32_t k = 0; k < roles->output_count; k++) {
         program->outputs[k] = -1;
         if (!lower_holds_output(self, k)) continue;
-        TRY(lower_ask_for(self, self->rules->alias[roles->outputs[k]], self->rules->leaf[roles->outputs[k]],
-                          states[k], &program->outputs[k], error));
+        TRY(lower_operand_in_state(self, self->rules->alias[roles->outputs[k]],
+                                   self->rules->leaf[roles->outputs[k]], states[k], &program->outputs[k],
+                                   error));
     }
     for (int32_t k = 0; k < roles->parameter_count; k++) {
         int32_t output = roles->parameters[k].output;
@@ -557,26 +558,28 @@ AmStatus lower_instructions(Lowering *self, int32_t computation, AmError *error)
     const Rules *rules = self->rules;
     for (int32_t i = body->first; i < body->first + body->count; i++) {
         IrOpcode opcode = self->module->instructions[i].opcode;
-        TRY(lower_meet(self, i, error));
+        TRY(lower_flush_transfers(self, i, error));
         if (!self->assignment->live[i] || rules->on_demand[i] || rules->alias[i] != i) continue;
         const PlannedLoop *loop = rules_loop(rules, i);
         if (loop) {
             if (lower_holds(self, i)) TRY(lower_loop(self, loop, error));
             for (int32_t k = 0; k < loop->leaf_count; k++)
-                if (loop->leaves[k].afterwards >= 0) TRY(lower_made(self, loop->leaves[k].afterwards, error));
+                if (loop->leaves[k].afterwards >= 0)
+                    TRY(lower_value_defined(self, loop->leaves[k].afterwards, error));
             continue;
         }
         const PlannedConditional *conditional = rules_conditional(rules, i);
         if (conditional) {
             if (lower_holds(self, i)) TRY(lower_conditional(self, conditional, error));
             for (int32_t k = 0; k < conditional->result_count; k++)
-                if (conditional->afterwards[k] >= 0) TRY(lower_made(self, conditional->afterwards[k], error));
+                if (conditional->afterwards[k] >= 0)
+                    TRY(lower_value_defined(self, conditional->afterwards[k], error));
             continue;
         }
         bool is_plumbing = rules->rules[i].result_count == 0; /* hands tuples on */
         if (is_plumbing || opcode == IR_PARAMETER || opcode == IR_GET_TUPLE_ELEMENT) continue;
         if (lower_holds(self, i)) TRY(lower_instruction(self, i, error));
-        TRY(lower_made(self, i, error));
+        TRY(lower_value_defined(self, i, error));
     }
     return lower_transfers(self, error);
 }

@@ -43,8 +43,9 @@ static AmStatus lower_branch(const Lowering *caller, const PlannedConditional *c
     self.program->outputs = ARENA_ARRAY(self.arena, int32_t, conditional->result_count + 1);
     if (!self.program->outputs) return am_fail_memory(error, conditional->result_count);
     for (int32_t r = 0; r < conditional->result_count; r++)
-        TRY(lower_ask_for(&self, branch->made[r], branch->made_leaf[r],
-                          read_state(&self, conditional->afterwards[r]), &self.program->outputs[r], error));
+        TRY(lower_operand_in_state(&self, branch->made[r], branch->made_leaf[r],
+                                   read_state(&self, conditional->afterwards[r]), &self.program->outputs[r],
+                                   error));
     self.program->outputs_outside = true;
     *region = self.program;
     return lower_finish(&self, error);
@@ -59,13 +60,13 @@ AmStatus lower_conditional(Lowering *self, const PlannedConditional *conditional
     int32_t *operands = ARENA_ARRAY(self->arena, int32_t, operand_count);
     Program **regions = ARENA_ARRAY(self->arena, Program *, conditional->branch_count);
     if (self->arena->failed) return am_fail_memory(error, operand_count);
-    TRY(lower_ask_for(self, self->rules->alias[selector], self->rules->leaf[selector],
-                      (SbpState){.axis = {SBP_B}}, &operands[0], error));
+    TRY(lower_operand_in_state(self, self->rules->alias[selector], self->rules->leaf[selector],
+                               (SbpState){.axis = {SBP_B}}, &operands[0], error));
     for (int32_t k = 0, next = 1; k < conditional->branch_count; k++) {
         const PlannedBranch *branch = &conditional->branches[k];
         for (int32_t l = 0; l < branch->leaf_count; l++, next++)
-            TRY(lower_ask_for(self, branch->leaves[l].given, branch->leaves[l].given_leaf,
-                              read_state(self, branch->leaves[l].reader), &operands[next], error));
+            TRY(lower_operand_in_state(self, branch->leaves[l].given, branch->leaves[l].given_leaf,
+                                       read_state(self, branch->leaves[l].reader), &operands[next], error));
     }
     for (int32_t k = 0; k < conditional->branch_count; k++)
         TRY(lower_branch(self, conditional, &conditional->branches[k], &regions[k], error));

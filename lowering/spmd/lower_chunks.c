@@ -43,7 +43,7 @@ typedef struct Merger {
 /* Instructions until the joined loops that come next. */
 static int32_t next_group(const Source *source) {
     int32_t i = source->at;
-    while (i < source->program->instruction_count && !source->program->instructions[i].turns) i++;
+    while (i < source->program->instruction_count && !source->program->instructions[i].iterations) i++;
     return i;
 }
 
@@ -130,7 +130,7 @@ static AmStatus merge_plain(Merger *self, AmError *error) {
 static AmStatus merge_loops(Merger *self, bool *found, AmError *error) {
     Program *program = self->program;
     int32_t *kept = ARENA_ARRAY(program->arena, int32_t, self->count + 1), first = program->instruction_count;
-    ProgramTurns *turns = ARENA_ARRAY(program->arena, ProgramTurns, 1);
+    InterleavedLoops *iterations = ARENA_ARRAY(program->arena, InterleavedLoops, 1);
     if (program->arena->failed) return am_fail_memory(error, self->count);
     int32_t have = 0, left = 0, origin = -1;
     for (int32_t c = 0; c < self->count; c++) {
@@ -138,10 +138,10 @@ static AmStatus merge_loops(Merger *self, bool *found, AmError *error) {
         if (source->at == source->program->instruction_count) continue;
         const ProgramInstruction *loop = &source->program->instructions[source->at];
         left++;
-        have += loop->turns->second >= 0 && (origin < 0 || loop->origin == origin);
+        have += loop->iterations->second >= 0 && (origin < 0 || loop->origin == origin);
         origin = loop->origin;
-        kept[c] = loop->turns->kept;
-        *turns = *loop->turns;
+        kept[c] = loop->iterations->kept;
+        *iterations = *loop->iterations;
     }
     *found = left > 0;
     if (left > 0 && have < self->count)
@@ -152,14 +152,14 @@ static AmStatus merge_loops(Merger *self, bool *found, AmError *error) {
     if (left == 0) return AM_OK;
     for (int32_t k = 0; k < 2; k++)
         for (int32_t c = 0; c < self->count; c++) TRY(take(self, &self->sources[c], error));
-    turns->second = first + self->count;
-    turns->kept = kept[0];
-    turns->kept_of_chunk = kept;
-    turns->chunks = self->count;
-    turns->stage = self->stage;
-    turns->stage_count = self->stage_count;
-    for (int32_t i = first; i < program->instruction_count; i++) program->instructions[i].turns = NULL;
-    program->instructions[first].turns = turns;
+    iterations->second = first + self->count;
+    iterations->kept = kept[0];
+    iterations->kept_of_chunk = kept;
+    iterations->chunks = self->count;
+    iterations->stage = self->stage;
+    iterations->stage_count = self->stage_count;
+    for (int32_t i = first; i < program->instruction_count; i++) program->instructions[i].iterations = NULL;
+    program->instructions[first].iterations = iterations;
     return AM_OK;
 }
 

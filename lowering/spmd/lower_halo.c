@@ -178,7 +178,7 @@ static HaloRange *find_own_parts(Lowering *self, const Halo *halo, SbpState stat
     int64_t size =
         is_kernel ? halo_operand_size(halo, slot) : rules_leaf(&halo->source->shape, 0)->dimensions[d];
     HaloRange *parts = find_parts(self, halo, state, d, size);
-    for (int32_t m = 0; parts && is_kernel && halo_is_turned(halo) && m < halo->count; m++)
+    for (int32_t m = 0; parts && is_kernel && halo_is_reversed(halo) && m < halo->count; m++)
         parts[m].start = size - parts[m].start - parts[m].extent;
     return parts;
 }

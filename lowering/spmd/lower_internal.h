@@ -86,11 +86,11 @@ bool lower_holds_output(const Lowering *self, int32_t k);
 /* The arrays of a loop that this stage carries, ascending; `*count` of them, in the arena. */
 AmStatus lower_list_carried(const Lowering *self, const PlannedLoop *loop, int32_t **leaves, int32_t *count,
                             AmError *error);
-/* Transfers. All stages call these for all instructions, in one order. `lower_made`: instruction i
- * is computed, and is sent before its first user. `lower_meet`: i is about to be computed; its
+/* Transfers. All stages call these for all instructions, in one order. `lower_value_defined`: instruction i
+ * is computed, and is sent before its first user. `lower_flush_transfers`: i is about to be computed; its
  * operands are sent together with all delayed values. `lower_transfers`: sends all delayed values. */
-AmStatus lower_made(Lowering *self, int32_t i, AmError *error);
-AmStatus lower_meet(Lowering *self, int32_t i, AmError *error);
+AmStatus lower_value_defined(Lowering *self, int32_t i, AmError *error);
+AmStatus lower_flush_transfers(Lowering *self, int32_t i, AmError *error);
 AmStatus lower_transfers(Lowering *self, AmError *error);
 
 /* Adds a value that holds (instruction, leaf) in `state`, produced by the next
@@ -100,8 +100,8 @@ int32_t lower_add_value(Lowering *self, int32_t instruction, int32_t leaf, const
 ProgramInstruction *lower_add_instruction(Lowering *self);
 
 /* The value of (instruction i, leaf) in the given state, resharded or made if need be. */
-AmStatus lower_ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state, int32_t *value,
-                       AmError *error);
+AmStatus lower_operand_in_state(Lowering *self, int32_t i, int32_t leaf, SbpState state, int32_t *value,
+                                AmError *error);
 
 /* Returns whether the result of an operator without operands depends on the position of the shard
  * in the whole (ProgramShard).

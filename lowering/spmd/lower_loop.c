@@ -35,7 +35,7 @@ static AmStatus lower_carried(Lowering *self, const CarriedLoop *carried, int32_
         program->parameters[p] = value;
     }
     for (int32_t k = 0; k < loop->leaf_count && computation == loop->body; k++)
-        if (loop->leaves[k].in_body >= 0) TRY(lower_made(self, loop->leaves[k].in_body, error));
+        if (loop->leaves[k].in_body >= 0) TRY(lower_value_defined(self, loop->leaves[k].in_body, error));
     return AM_OK;
 }
 
@@ -45,8 +45,8 @@ static AmStatus lower_next(Lowering *self, const CarriedLoop *carried, AmError *
     if (!program->updates) return am_fail_memory(error, carried->count);
     for (int32_t k = 0; k < carried->count; k++) {
         const LoopLeaf *leaf = &carried->loop->leaves[carried->leaves[k]];
-        TRY(lower_ask_for(self, leaf->next, leaf->next_leaf, assignment_carried(self->assignment, leaf),
-                          &program->outputs[k], error));
+        TRY(lower_operand_in_state(self, leaf->next, leaf->next_leaf,
+                                   assignment_carried(self->assignment, leaf), &program->outputs[k], error));
         if (program->outputs[k] == program->parameters[k]) continue;
         program->updates[program->update_count++] =
             (ProgramUpdate){.parameter = k, .value = program->outputs[k]};
@@ -72,8 +72,8 @@ static AmStatus lower_region(const Lowering *caller, const CarriedLoop *carried,
     if (is_body) {
         TRY(lower_next(&self, carried, error));
     } else {
-        TRY(lower_ask_for(&self, self.rules->alias[body->root], self.rules->leaf[body->root],
-                          (SbpState){.axis = {SBP_B}}, &self.program->outputs[0], error));
+        TRY(lower_operand_in_state(&self, self.rules->alias[body->root], self.rules->leaf[body->root],
+                                   (SbpState){.axis = {SBP_B}}, &self.program->outputs[0], error));
     }
     *region = self.program;
     if (is_body) program_set_counter(self.program, loop->instruction, carried->leaves);
@@ -99,8 +99,8 @@ AmStatus lower_loop(Lowering *self, const PlannedLoop *loop, AmError *error) {
     if (self->arena->failed) return am_fail_memory(error, loop->leaf_count);
     for (int32_t k = 0; k < here.count; k++) {
         const LoopLeaf *leaf = &loop->leaves[here.leaves[k]];
-        TRY(lower_ask_for(self, leaf->initial, leaf->initial_leaf, initial_state(self->assignment, leaf),
-                          &operands[k], error));
+        TRY(lower_operand_in_state(self, leaf->initial, leaf->initial_leaf,
+                                   initial_state(self->assignment, leaf), &operands[k], error));
     }
     TRY(lower_region(self, &here, loop->body, &regions[0], error));
     TRY(lower_region(self, &here, loop->condition, &regions[1], error));

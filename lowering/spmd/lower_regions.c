@@ -62,7 +62,7 @@ AmStatus lower_whole_regions(ProgramInstruction *instruction, Arena *arena, cons
                                      error));
         if (is_loop && k == 0) {
             program_set_counter(regions[k], instruction->origin, NULL);
-            if (regions[k]->counter.turns > 0) TRY(program_finish_again(regions[k], error));
+            if (regions[k]->counter.iterations > 0) TRY(program_finish_again(regions[k], error));
         }
         if (is_loop) continue;
         regions[k]->outputs_outside = true;

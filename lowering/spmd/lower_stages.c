@@ -72,7 +72,7 @@ AmStatus lower_transfers(Lowering *self, AmError *error) {
     return AM_OK;
 }
 
-AmStatus lower_made(Lowering *self, int32_t i, AmError *error) {
+AmStatus lower_value_defined(Lowering *self, int32_t i, AmError *error) {
     if (!self->stages) return AM_OK;
     const StageMap *map = self->stages->map;
     StageSet missing = map->needed[i] & ~map->held[i];
@@ -93,7 +93,7 @@ static StageSet awaited(const LoweredStages *stages, int32_t i) {
     return stages->awaited[i] | (forward < 0 ? 0 : stages->awaited[forward]);
 }
 
-AmStatus lower_meet(Lowering *self, int32_t i, AmError *error) {
+AmStatus lower_flush_transfers(Lowering *self, int32_t i, AmError *error) {
     const LoweredStages *stages = self->stages;
     if (!stages || !self->choices->live[i]) return AM_OK;
     StageSet taken = 0;

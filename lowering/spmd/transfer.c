@@ -113,7 +113,7 @@ static AmStatus visit_pairs(Matcher *self, Visit *visit, void *user, AmError *er
     int32_t *members = ARENA_ARRAY(self->arena, int32_t, source->mesh->device_count);
     if (!members) return am_fail_memory(error, source->mesh->device_count * 4);
     for (int32_t s = 0; s < source->mesh->device_count; s++) {
-        int32_t count = mesh_group(source->mesh, s, copied, members), turn = 0;
+        int32_t count = mesh_group(source->mesh, s, copied, members), iteration = 0;
         if (members[0] != s) continue; /* the class is visited at its first member */
         for (int32_t t = 0; t < target->mesh->device_count; t++) {
             int32_t receiver = target->first_rank + t, sender = -1;
@@ -121,7 +121,7 @@ static AmStatus visit_pairs(Matcher *self, Visit *visit, void *user, AmError *er
             if (self->arena->failed) return am_fail_memory(error, self->capacity);
             for (int32_t m = 0; m < count; m++)
                 if (source->first_rank + members[m] == receiver) sender = receiver;
-            if (sender < 0) sender = source->first_rank + members[turn++ % count];
+            if (sender < 0) sender = source->first_rank + members[iteration++ % count];
             visit_boxes(self, visit, user, sender, receiver);
         }
     }
@@ -394,7 +394,7 @@ AmStatus lower_send(Lowering *self, int32_t i, int32_t leaf, SbpState source, co
     if (!operand) return am_fail_memory(error, (int64_t)sizeof *operand);
     TRY(transfer_route(&route, shape, &own, target, error));
     TRY(transfer_pieces(&transfer, self->arena, shape, &route, own.first_rank + self->device, error));
-    TRY(lower_ask_for(self, i, leaf, route.source.state, operand, error));
+    TRY(lower_operand_in_state(self, i, leaf, route.source.state, operand, error));
     TRY(add_transfer(self, i, transfer, error));
     ProgramInstruction *instruction = &self->program->instructions[self->program->instruction_count - 1];
     instruction->operand_count = 1;

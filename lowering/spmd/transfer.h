@@ -38,7 +38,7 @@ AmStatus transfer_pairs(TransferPair **pairs, int32_t *count, Arena *arena, cons
 AmStatus lower_send(Lowering *self, int32_t i, int32_t leaf, SbpState source, const TransferEnd *target,
                     AmError *error);
 /* Lowering, taking side: adds the transfer and reshards to state `target`, in which
- * lower_ask_for() finds the value afterwards. */
+ * lower_operand_in_state() finds the value afterwards. */
 AmStatus lower_receive(Lowering *self, int32_t i, int32_t leaf, const TransferEnd *source, SbpState target,
                        AmError *error);
 

@@ -27,15 +27,15 @@ typedef enum PaperPass {
 typedef struct PaperPivot {
     int32_t instruction;
     double crossing;              /* bytes of the whole batch that go over it in the forward pass */
-    double seconds[PAPER_PASSES]; /* of operators before it, one turn; updates: one step */
+    double seconds[PAPER_PASSES]; /* of operators before it, one iteration; updates: one step */
     double weight_bytes,
         state_bytes;   /* of weights that are first used before it; of their optimizer's state */
     double kept_bytes; /* of the whole batch, that its operators keep for the backward pass */
     int32_t weights;   /* weights that are first used before it */
 } PaperPivot;
 
-/* One turn, forward and backward, of all that lies before a pivot. */
-static inline double paper_turn_seconds(const PaperPivot *pivot) {
+/* One iteration, forward and backward, of all that lies before a pivot. */
+static inline double paper_iteration_seconds(const PaperPivot *pivot) {
     return pivot->seconds[PAPER_FORWARD] + pivot->seconds[PAPER_BACKWARD] + pivot->seconds[PAPER_GRADIENTS];
 }
 

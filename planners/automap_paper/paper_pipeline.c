@@ -13,9 +13,9 @@
 #include "propagation/plan/pipeline_schedule.h"
 #include "propagation/stages/stages.h"
 
-#define FEATURES     3
-#define MOST_PIVOTS  8192
-#define WALKED_TURNS 64
+#define FEATURES          3
+#define MOST_PIVOTS       8192
+#define WALKED_ITERATIONS 64
 
 typedef struct Stage {
     const PaperPivot *first, *end; /* the sums before its begin and its end */
@@ -45,7 +45,7 @@ static const PaperPivot nothing;
 /* ---- prices ---- */
 
 /* One iteration of a pass of a stage, whose devices share the micro-batch. */
-static double turn_seconds(const Pipelining *self, const Stage *stage, PaperPass pass) {
+static double iteration_seconds(const Pipelining *self, const Stage *stage, PaperPass pass) {
     double shares = (double)self->shared.chain->parts / self->shared.micro_batches;
     return (stage->end->seconds[pass] - stage->first->seconds[pass]) * shares /
            (stage->end_device - stage->first_device);
@@ -82,14 +82,14 @@ static double transfer_seconds(const Pipelining *self, const Stage *stage) {
            bytes / (link->bytes_per_second * cluster_efficiency(&link->efficiency, bytes));
 }
 
-/* Bytes of a device of stage s at the peak: 1F1B keeps the activations of at most S - s turns. */
+/* Bytes of a device of stage s at the peak: 1F1B keeps the activations of at most S - s iterations. */
 static double memory_of(const Pipelining *self, const Stage *stage, int32_t s) {
-    int32_t turns = schedule_kept_for_backward(self->shared.stage_count, s, self->shared.micro_batches);
+    int32_t iterations = schedule_kept_for_backward(self->shared.stage_count, s, self->shared.micro_batches);
     int32_t devices = stage->end_device - stage->first_device;
     double weights = stage->end->weight_bytes - stage->first->weight_bytes; /* and their gradients */
     double kept = stage->end->kept_bytes - stage->first->kept_bytes;
     return 2 * weights + stage->end->state_bytes - stage->first->state_bytes +
-           kept * turns / self->shared.micro_batches / devices;
+           kept * iterations / self->shared.micro_batches / devices;
 }
 
 static int32_t list_stages(const Pipelining *self, Stage *stages, const PaperCut *cuts, int32_t count) {
@@ -124,12 +124,13 @@ static double reduced_after(const Pipelining *self, const Stage *stages, int32_t
  * stage. */
 static double length_of(const Pipelining *self, const Stage *stages, int32_t count) {
     ClockStage clock[STAGES_MOST];
-    int32_t walked = self->shared.micro_batches < WALKED_TURNS ? self->shared.micro_batches : WALKED_TURNS;
+    int32_t walked =
+        self->shared.micro_batches < WALKED_ITERATIONS ? self->shared.micro_batches : WALKED_ITERATIONS;
     double longest = 0, length = 0;
     for (int32_t s = 0; s < count; s++) {
-        clock[s] = (ClockStage){.forward = turn_seconds(self, &stages[s], PAPER_FORWARD),
-                                .backward = turn_seconds(self, &stages[s], PAPER_BACKWARD),
-                                .weights = turn_seconds(self, &stages[s], PAPER_GRADIENTS),
+        clock[s] = (ClockStage){.forward = iteration_seconds(self, &stages[s], PAPER_FORWARD),
+                                .backward = iteration_seconds(self, &stages[s], PAPER_BACKWARD),
+                                .weights = iteration_seconds(self, &stages[s], PAPER_GRADIENTS),
                                 .to_next = s + 1 < count ? transfer_seconds(self, &stages[s]) : 0,
                                 .to_previous = s > 0 ? clock[s - 1].to_next : 0};
         longest = fmax(longest, clock[s].forward + clock[s].backward + clock[s].weights);
@@ -214,13 +215,13 @@ static void describe(const Pipelining *self, int32_t pivot, float *features, int
     int32_t count = list_stages(self, stages, cuts, self->cut_count + 1);
     double reduced = 0, sent = 0, shortest = INFINITY, longest = 0;
     for (int32_t s = 0; s < count; s++) {
-        double turn = turn_seconds(self, &stages[s], PAPER_FORWARD) +
-                      turn_seconds(self, &stages[s], PAPER_BACKWARD) +
-                      turn_seconds(self, &stages[s], PAPER_GRADIENTS);
+        double iteration = iteration_seconds(self, &stages[s], PAPER_FORWARD) +
+                           iteration_seconds(self, &stages[s], PAPER_BACKWARD) +
+                           iteration_seconds(self, &stages[s], PAPER_GRADIENTS);
         reduced += all_reduce_seconds(self, &stages[s]);
         if (s + 1 < count) sent = fmax(sent, transfer_seconds(self, &stages[s]));
-        shortest = fmin(shortest, turn);
-        longest = fmax(longest, turn);
+        shortest = fmin(shortest, iteration);
+        longest = fmax(longest, iteration);
     }
     features[0] = squashed(reduced / self->shared.unit);
     features[stride] = squashed(sent * self->shared.micro_batches / self->shared.unit);
@@ -337,9 +338,9 @@ static AmStatus fill_window(Pipelining *self, Window *window, int32_t boundary, 
 
 static AmStatus find_windows(Pipelining *self, AmError *error) {
     const PaperChain *chain = self->shared.chain;
-    double all = paper_turn_seconds(&chain->whole);
+    double all = paper_iteration_seconds(&chain->whole);
     for (int32_t p = 0; p < chain->count; p++) {
-        double part = all > 0 ? paper_turn_seconds(&chain->pivots[p]) / all : 0;
+        double part = all > 0 ? paper_iteration_seconds(&chain->pivots[p]) / all : 0;
         self->device_of[p] = (int32_t)lround(part * self->cluster->device_count);
     }
     for (int32_t k = 0; k + 1 < self->shared.stage_count; k++) {
@@ -411,8 +412,9 @@ AmStatus paper_pipeline_create(PaperPipeline **pipeline, Arena *arena, const Pap
         return am_fail(error, AM_ERROR_INPUT, "", "no pipeline: more than %d products", MOST_PIVOTS);
     self->reduced = arena_alloc(arena, sizeof *self->reduced * ends * ends);
     if (arena->failed) return am_fail_memory(error, chain->count);
-    double turn = paper_turn_seconds(&chain->whole) * chain->parts / micro_batches / cluster->device_count;
-    self->shared.unit = turn > 0 ? turn * micro_batches : 1;
+    double iteration =
+        paper_iteration_seconds(&chain->whole) * chain->parts / micro_batches / cluster->device_count;
+    self->shared.unit = iteration > 0 ? iteration * micro_batches : 1;
     TRY(find_windows(self, error));
     TRY(find_topologies(self, error));
     self->shared.base.observation_size = FEATURES * self->shared.base.action_count + 1;

@@ -181,7 +181,7 @@ static AmStatus count_micro_batches(const PaperSearching *self, int32_t *micro_b
 static AmStatus report_cuts(PaperSearching *self, const PaperPipeline *pipeline, AmError *error) {
     PaperReport *report = self->report;
     const PaperChain *chain = pipeline->chain;
-    double all = paper_turn_seconds(&chain->whole);
+    double all = paper_iteration_seconds(&chain->whole);
     report->cut_count = pipeline->stage_count - 1;
     report->pivot_count = pipeline->pivot_count;
     report->candidate_count = chain->count;
@@ -194,7 +194,7 @@ static AmStatus report_cuts(PaperSearching *self, const PaperPipeline *pipeline,
         PaperCutReport *cut = &report->cuts[k];
         *cut = (PaperCutReport){.instruction = pivot->instruction,
                                 .device = pipeline->best[k].device,
-                                .part = paper_turn_seconds(pivot) / all,
+                                .part = paper_iteration_seconds(pivot) / all,
                                 .crossing = pivot->crossing,
                                 .name = instruction->name,
                                 .op_name = instruction->op_name};

@@ -9,15 +9,16 @@
 #include <math.h>
 #include <string.h>
 
-BorderLoss border_loss_create(Arena *arena, const BorderInterval *intervals, int32_t count, int32_t places) {
-    BorderLoss self = {.places = places, .count = count, .intervals = intervals};
+IntervalStabbing border_loss_create(Arena *arena, const BorderInterval *intervals, int32_t count,
+                                    int32_t places) {
+    IntervalStabbing self = {.places = places, .count = count, .intervals = intervals};
     self.near = ARENA_ARRAY(arena, double, places *BORDER_LONGEST + 1);
     for (int32_t k = 0; k < 2; k++) self.most[k] = ARENA_ARRAY(arena, double, places + 1);
     return self;
 }
 
 /* near[b][j]: weight of the intervals that contain b and begin at b - j or later. */
-void border_loss_weigh(BorderLoss *self, const double *weights) {
+void border_loss_weigh(IntervalStabbing *self, const double *weights) {
     memset(self->near, 0, sizeof *self->near * (size_t)(self->places * BORDER_LONGEST));
     self->always = 0;
     for (int32_t k = 0; k < self->count; k++) {
@@ -34,7 +35,7 @@ void border_loss_weigh(BorderLoss *self, const double *weights) {
             self->near[b * BORDER_LONGEST + j] += self->near[b * BORDER_LONGEST + j - 1];
 }
 
-double border_loss_of_one(const BorderLoss *self) {
+double border_loss_of_one(const IntervalStabbing *self) {
     double most = 0;
     for (int32_t b = 0; b < self->places; b++)
         most = fmax(most, self->near[b * BORDER_LONGEST + BORDER_LONGEST - 1]);
@@ -43,14 +44,14 @@ double border_loss_of_one(const BorderLoss *self) {
 
 /* The most of places that end with b, one more than those of `before`; `far`: the most of these that end so
  * far before b that they meet nothing that b does. */
-static double most_ending(const BorderLoss *self, const double *before, double far, int32_t b) {
+static double most_ending(const IntervalStabbing *self, const double *before, double far, int32_t b) {
     const double *near = &self->near[b * BORDER_LONGEST];
     double most = fmax(before[b], far + near[BORDER_LONGEST - 1]);
     for (int32_t j = 0; j < BORDER_LONGEST - 1 && j < b; j++) most = fmax(most, before[b - 1 - j] + near[j]);
     return most;
 }
 
-double border_loss_of(BorderLoss *self, int32_t points) {
+double border_loss_of(IntervalStabbing *self, int32_t points) {
     double *before = self->most[0], *here = self->most[1], most = 0, last = -1;
     for (int32_t b = 0; b < self->places; b++) before[b] = 0;
     for (int32_t k = 0; k < points && k < self->places && most > last; k++) {

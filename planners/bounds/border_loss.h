@@ -12,25 +12,26 @@ typedef struct BorderInterval {
     int32_t first, end; /* places [first, end) */
 } BorderInterval;
 
-typedef struct BorderLoss {
+typedef struct IntervalStabbing {
     int32_t places, count;
     const BorderInterval *intervals; /* [count] */
     double *near;                    /* scratch */
     double *most[2];
     double always; /* of intervals too long to be distinguished */
-} BorderLoss;
+} IntervalStabbing;
 
 /* Allocates in the arena. Places of intervals are in [0, places). `arena->failed` if memory is
  * exhausted. */
-BorderLoss border_loss_create(Arena *arena, const BorderInterval *intervals, int32_t count, int32_t places);
+IntervalStabbing border_loss_create(Arena *arena, const BorderInterval *intervals, int32_t count,
+                                    int32_t places);
 
 /* Weights of at least 0 for each interval. */
-void border_loss_weigh(BorderLoss *self, const double *weights);
+void border_loss_weigh(IntervalStabbing *self, const double *weights);
 /* Upper limits of the loss: for any one place; and for any number of places. */
-double border_loss_of_one(const BorderLoss *self);
+double border_loss_of_one(const IntervalStabbing *self);
 /* At least what `points` places meet; exact where no interval is longer than BORDER_LONGEST. Time: points x
  * places x BORDER_LONGEST. */
-double border_loss_of(BorderLoss *self, int32_t points);
+double border_loss_of(IntervalStabbing *self, int32_t points);
 
 enum { BORDER_LONGEST = 32 };
 

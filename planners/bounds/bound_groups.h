@@ -12,7 +12,7 @@ typedef struct DifferentWork {
     OperatorWork work;
     double seconds; /* where that is not run */
     double sum_bytes;
-    bool is_after; /* the turns */
+    bool is_after; /* the iterations */
 } DifferentWork;
 
 /* Groups that are alike. */

@@ -4,7 +4,7 @@
  * time of one iteration across stages plus the time of s in its other iterations while the rest of
  * the pipeline waits for it. For any weights over the stages that add up to at most 1,
  *
- *     T >= sum over groups of items, on stage s of d devices: passed + turns(s) weight(s, d) seconds(d)
+ *     T >= sum over groups of items, on stage s of d devices: passed + iterations(s) weight(s, d) seconds(d)
  *
  * and the least payment of each group anywhere is a bound for all cuts at once. Weights are a
  * function of a stage's position and width. They are chosen so that every stage has equal value, as
@@ -41,7 +41,7 @@ static void list_widths(BoundPipelines *self) {
 static const CutMixes *cut_mixes_of(ScheduleKind schedule) {
     static const CutMixes alternating = {5,
                                          {{{.share = {[PATH_LAST] = 1}}, 0.9, 0.85},
-                                          {{.share = {[PATH_TURNS] = 1}}, 0.9, 0.85},
+                                          {{.share = {[PATH_ITERATIONS] = 1}}, 0.9, 0.85},
                                           {{.share = {[PATH_STAYS] = 1}}, 0.9, 0.85},
                                           {{.share = {[PATH_LAST] = 0.5, [PATH_WORK] = 0.5}}, 0.9, 0.85},
                                           {{.share = {[PATH_STAYS] = 0.5, [PATH_WORK] = 0.5}}, 0.9, 0.85}}};
@@ -60,10 +60,10 @@ static const CutMixes *cut_mixes_of(ScheduleKind schedule) {
 static const PathMixes *mixes_of(ScheduleKind schedule) {
     static const PathMixes alternating = {7,
                                           {{.share = {[PATH_LAST] = 1}},
-                                           {.share = {[PATH_TURNS] = 1}},
+                                           {.share = {[PATH_ITERATIONS] = 1}},
                                            {.share = {[PATH_STAYS] = 1}},
-                                           {.share = {[PATH_LAST] = 0.5, [PATH_TURNS] = 0.5}},
-                                           {.share = {[PATH_TURNS] = 0.5, [PATH_WORK] = 0.5}},
+                                           {.share = {[PATH_LAST] = 0.5, [PATH_ITERATIONS] = 0.5}},
+                                           {.share = {[PATH_ITERATIONS] = 0.5, [PATH_WORK] = 0.5}},
                                            {.share = {[PATH_STAYS] = 0.5, [PATH_WORK] = 0.5}},
                                            {.share = {[PATH_WORK] = 1}}}};
     static const PathMixes zero_bubble = {
@@ -80,36 +80,36 @@ static const PathMixes *mixes_of(ScheduleKind schedule) {
     return schedule == SCHEDULE_INTERLEAVED ? &any : &alternating;
 }
 
-static void turn_task(void *user, int32_t k) {
-    BoundTurn *self = (BoundTurn *)user + k;
-    self->status = bound_turn_fill(self, &self->error);
-    self->of_one_stage = self->status == AM_OK ? bound_turn_windows(self, 1, INFINITY) : 0;
+static void iteration_task(void *user, int32_t k) {
+    BoundIteration *self = (BoundIteration *)user + k;
+    self->status = bound_iteration_fill(self, &self->error);
+    self->of_one_stage = self->status == AM_OK ? bound_iteration_windows(self, 1, INFINITY) : 0;
 }
 
 /* ---- all of it ---- */
 
-/* Pipelines of so many stages in so many turns. */
+/* Pipelines of so many stages in so many iterations. */
 typedef struct BoundCase {
-    const BoundTurn *turn;
+    const BoundIteration *iteration;
     int32_t stages, tried; /* ways to bound it */
     int32_t best;          /* choice of heights */
     double seconds, enough;
 } BoundCase;
 
 static bool is_tried(const BoundCase *self) {
-    return self->tried > self->turn->of->cut_mixes->count + 1;
+    return self->tried > self->iteration->of->cut_mixes->count + 1;
 }
 
 /* The next way: choices of heights, then windows, then better heights than the best of these, which take
  * longest. */
 static void try_next(BoundCase *self) {
-    const CutMixes *mixes = self->turn->of->cut_mixes;
+    const CutMixes *mixes = self->iteration->of->cut_mixes;
     bool is_choice = self->tried < mixes->count;
     bool is_windows = self->tried == mixes->count;
     double seconds = 0;
-    if (is_windows) seconds = bound_turn_windows(self->turn, self->stages, self->enough);
+    if (is_windows) seconds = bound_iteration_windows(self->iteration, self->stages, self->enough);
     else if (mixes->count > 0)
-        seconds = cut_tables_bound(self->turn->cuts, self->stages,
+        seconds = cut_tables_bound(self->iteration->cuts, self->stages,
                                    &mixes->mixes[is_choice ? self->tried : self->best], is_choice ? 0 : MOVES,
                                    self->enough);
     if (is_choice && seconds > self->seconds) self->best = self->tried;
@@ -154,18 +154,18 @@ static double bound_cases(BoundCase *cases, int32_t count, const StopSignal *sto
     return least;
 }
 
-static AmStatus bound_turns(double *seconds, BoundPipelines *self, BoundTurn *turns, int32_t count,
-                            AmError *error) {
+static AmStatus bound_iterations(double *seconds, BoundPipelines *self, BoundIteration *iterations,
+                                 int32_t count, AmError *error) {
     BoundCase *cases = ARENA_ARRAY(self->arena, BoundCase, count * self->most_stages + 1);
     double of_one_stage = INFINITY, communicating = 0;
     int32_t case_count = 0;
     if (!cases) return am_fail_memory(error, count);
     for (int32_t k = 0; k < count; k++) {
-        if (turns[k].status != AM_OK && error) *error = turns[k].error;
-        TRY(turns[k].status);
-        of_one_stage = fmin(of_one_stage, turns[k].of_one_stage);
+        if (iterations[k].status != AM_OK && error) *error = iterations[k].error;
+        TRY(iterations[k].status);
+        of_one_stage = fmin(of_one_stage, iterations[k].of_one_stage);
         for (int32_t stages = 2; stages <= self->most_stages; stages++)
-            cases[case_count++] = (BoundCase){.turn = &turns[k],
+            cases[case_count++] = (BoundCase){.iteration = &iterations[k],
                                               .stages = stages,
                                               .seconds = bound_launches_seconds(&self->launches, stages)};
     }
@@ -181,12 +181,13 @@ static AmStatus bound_turns(double *seconds, BoundPipelines *self, BoundTurn *tu
 static AmStatus bound_numbers(double *seconds, BoundPipelines *self, AmError *error) {
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
     int32_t count = micro_batches_numbers(numbers, self->whole, self->space->micro_batches);
-    BoundTurn *turns = ARENA_ARRAY(self->arena, BoundTurn, count);
-    if (!turns) return am_fail_memory(error, count);
-    for (int32_t k = 0; k < count; k++) turns[k] = (BoundTurn){.of = self, .micro_batches = numbers[k]};
-    parallel_for(count, 0, turn_task, turns);
-    AmStatus status = bound_turns(seconds, self, turns, count, error);
-    for (int32_t k = 0; k < count; k++) arena_free(&turns[k].arena);
+    BoundIteration *iterations = ARENA_ARRAY(self->arena, BoundIteration, count);
+    if (!iterations) return am_fail_memory(error, count);
+    for (int32_t k = 0; k < count; k++)
+        iterations[k] = (BoundIteration){.of = self, .micro_batches = numbers[k]};
+    parallel_for(count, 0, iteration_task, iterations);
+    AmStatus status = bound_iterations(seconds, self, iterations, count, error);
+    for (int32_t k = 0; k < count; k++) arena_free(&iterations[k].arena);
     return status;
 }
 
@@ -235,15 +236,15 @@ AmStatus plan_bound_of_items(double *seconds, const BoundWork *work, const Clust
                            .groups = {.arena = &arena, .work = *work},
                            .mixes = mixes_of(schedule),
                            .cut_mixes = cut_mixes_of(schedule)};
-    BoundTurn turn = {.of = &self, .micro_batches = micro_batches};
-    BoundCase whole = {.turn = &turn, .stages = stages, .enough = INFINITY};
+    BoundIteration iteration = {.of = &self, .micro_batches = micro_batches};
+    BoundCase whole = {.iteration = &iteration, .stages = stages, .enough = INFINITY};
     AmStatus status = find_parts(&self, error);
-    if (status == AM_OK) status = bound_turn_fill(&turn, error);
-    if (status == AM_OK && stages == 1) whole.seconds = bound_turn_windows(&turn, 1, INFINITY);
+    if (status == AM_OK) status = bound_iteration_fill(&iteration, error);
+    if (status == AM_OK && stages == 1) whole.seconds = bound_iteration_windows(&iteration, 1, INFINITY);
     else
         while (status == AM_OK && !is_tried(&whole)) try_next(&whole);
     *seconds = whole.seconds;
-    arena_free(&turn.arena);
+    arena_free(&iteration.arena);
     arena_free(&arena);
     return status;
 }

@@ -8,15 +8,15 @@
 
 enum { HALVINGS = 16, MOST_ORDERS = 1024, MOST_MULTISETS = 64 };
 
-typedef struct TurnScratch {
+typedef struct IterationScratch {
     double *pays;         /* [(class * stages + stage) * widths + width] */
     double *least, *lost; /* [class]: pays by itself; and how much less where it lies across a border */
     double *apart;        /* [window class]: how much less its classes pay by themselves */
     double *of_intervals; /* [placed], [window] */
-    BorderLoss losses[BOUND_WINDOW_KINDS];
-} TurnScratch;
+    IntervalStabbing losses[BOUND_WINDOW_KINDS];
+} IterationScratch;
 
-static void fill_class(BoundTurn *self, int32_t c, int32_t w, const double *of_works) {
+static void fill_class(BoundIteration *self, int32_t c, int32_t w, const double *of_works) {
     const BoundPipelines *of = self->of;
     const GroupClass *class = &of->groups.classes[c];
     ClassSeconds *seconds = &self->seconds[c * of->width_count + w];
@@ -29,9 +29,9 @@ static void fill_class(BoundTurn *self, int32_t c, int32_t w, const double *of_w
             self->all[w].of[pass][order] += class->count * seconds->of[pass][order];
 }
 
-/* Seconds of a device's part of one turn. A sum over the batch is read and written in every turn, wherever it
- * is added up. */
-static double part_seconds(const BoundTurn *self, const DifferentWork *whole, int32_t devices) {
+/* Seconds of a device's part of one iteration. A sum over the batch is read and written in every iteration,
+ * wherever it is added up. */
+static double part_seconds(const BoundIteration *self, const DifferentWork *whole, int32_t devices) {
     double parts = (double)devices * (whole->is_after ? 1 : self->micro_batches);
     OperatorWork part = whole->work;
     if (!part.is_run) return whole->seconds / parts;
@@ -41,7 +41,7 @@ static double part_seconds(const BoundTurn *self, const DifferentWork *whole, in
     return operator_seconds(&part, self->of->type);
 }
 
-AmStatus bound_turn_fill(BoundTurn *self, AmError *error) {
+AmStatus bound_iteration_fill(BoundIteration *self, AmError *error) {
     const BoundPipelines *of = self->of;
     double *of_works = ARENA_ARRAY(&self->arena, double, of->groups.work_count + 1);
     self->seconds = ARENA_ARRAY(&self->arena, ClassSeconds, of->groups.class_count * of->width_count);
@@ -66,7 +66,7 @@ AmStatus bound_turn_fill(BoundTurn *self, AmError *error) {
 /* ---- one number of stages ---- */
 
 typedef struct Case {
-    const BoundTurn *turn;
+    const BoundIteration *iteration;
     int32_t stages;
     const PathMix *mix;
     bool is_counted; /* pipelines have so many stages of each width; else any */
@@ -79,7 +79,7 @@ typedef struct Case {
 
 /* Widths that, with those of the other stages, add up to all devices. False: none does. */
 static bool find_usable(Case *self) {
-    const BoundPipelines *of = self->turn->of;
+    const BoundPipelines *of = self->iteration->of;
     int32_t devices = of->cluster->device_count;
     bool can[2][BOUND_MOST_DEVICES + 1] = {{true}}, found = false;
     for (int32_t s = 1; s < self->stages; s++) {
@@ -101,7 +101,7 @@ static PathCounts mixed_counts(const Case *self, int32_t stage) {
     for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
         double share = self->mix->share[kind];
         if (share == 0) continue;
-        PathCounts counts = path_counts((PathKind)kind, self->stages, self->turn->micro_batches, stage);
+        PathCounts counts = path_counts((PathKind)kind, self->stages, self->iteration->micro_batches, stage);
         for (int32_t pass = 0; pass < PATH_PASSES; pass++) {
             sum.above[pass] += share * counts.above[pass];
             for (int32_t order = 0; order < BOUND_ORDERS; order++) {
@@ -132,7 +132,7 @@ static double sum_above(const double above[PATH_PASSES], const ClassSeconds *sec
 
 static void set_above(Case *self, int32_t s) {
     double least = INFINITY;
-    for (int32_t w = 0; w < self->turn->of->width_count; w++)
+    for (int32_t w = 0; w < self->iteration->of->width_count; w++)
         if (self->is_usable[w]) least = fmin(least, self->weight[s][w]);
     for (int32_t pass = 0; pass < PATH_PASSES; pass++)
         self->above[s + 1][pass] = self->above[s][pass] + least * self->counts[s].above[pass];
@@ -140,11 +140,11 @@ static void set_above(Case *self, int32_t s) {
 
 /* Weights by which all groups together would pay `each` on any stage. */
 static void set_weights(Case *self, double each) {
-    const BoundTurn *turn = self->turn;
+    const BoundIteration *iteration = self->iteration;
     for (int32_t s = 0; s < self->stages; s++) {
         const PathCounts *counts = &self->counts[s];
-        for (int32_t w = 0; w < turn->of->width_count; w++) {
-            const ClassSeconds *all = &turn->all[w];
+        for (int32_t w = 0; w < iteration->of->width_count; w++) {
+            const ClassSeconds *all = &iteration->all[w];
             double wanted = each - sum_counts(counts->once, all) - sum_above(self->above[s], all);
             double more = sum_counts(counts->more, all);
             self->weight[s][w] = more > 0 ? fmax(wanted / more, 0) : 0;
@@ -155,7 +155,7 @@ static void set_weights(Case *self, double each) {
 
 /* The most that the weights of a pipeline with any widths add up to; -1: none add up to all devices. */
 static double heaviest_of_any(const Case *self) {
-    const BoundPipelines *of = self->turn->of;
+    const BoundPipelines *of = self->iteration->of;
     int32_t devices = of->cluster->device_count;
     double sums[2][BOUND_MOST_DEVICES + 1]; /* [before, after a stage][devices] */
     for (int32_t d = 0; d <= devices; d++) sums[0][d] = d == 0 ? 0 : -1;
@@ -173,7 +173,7 @@ static double heaviest_of_any(const Case *self) {
 /* The same over the orders of the widths: of each set of stages that come first. A set is a number, whose
  * digits are how many it has of each width. */
 static double heaviest_of_order(const Case *self) {
-    const BoundPipelines *of = self->turn->of;
+    const BoundPipelines *of = self->iteration->of;
     double sums[MOST_ORDERS];
     int32_t digit[BOUND_MOST_WIDTHS] = {0}, states = 1, taken = 0;
     for (int32_t w = 0; w < of->width_count; w++) states *= self->of_width[w] + 1;
@@ -202,8 +202,8 @@ static double heaviest(const Case *self) {
  * border. */
 static double class_pays(const Case *self, int32_t c, int32_t s, int32_t w, double *lost) {
     const PathCounts *counts = &self->counts[s];
-    const BoundTurn *turn = self->turn;
-    const ClassSeconds *seconds = &turn->seconds[c * turn->of->width_count + w];
+    const BoundIteration *iteration = self->iteration;
+    const ClassSeconds *seconds = &iteration->seconds[c * iteration->of->width_count + w];
     double weight = self->weight[s][w], pays = 0;
     *lost = 0;
     for (int32_t pass = 0; pass < PATH_PASSES; pass++)
@@ -219,8 +219,8 @@ static double class_pays(const Case *self, int32_t c, int32_t s, int32_t w, doub
 }
 
 /* Computes the payments of every class on every stage, with the current weights. */
-static void set_pays(const Case *self, TurnScratch *scratch) {
-    const BoundPipelines *of = self->turn->of;
+static void set_pays(const Case *self, IterationScratch *scratch) {
+    const BoundPipelines *of = self->iteration->of;
     for (int32_t c = 0; c < of->groups.class_count; c++) {
         double least = INFINITY, across = INFINITY;
         for (int32_t s = 0; s < self->stages; s++)
@@ -239,8 +239,8 @@ static void set_pays(const Case *self, TurnScratch *scratch) {
 
 /* The least payment of a window that no border divides; `*apart`: the reduction if one does. */
 static double window_pays(const Case *self, const Windows *windows, const WindowClass *window,
-                          const TurnScratch *scratch, double *apart) {
-    const BoundPipelines *of = self->turn->of;
+                          const IterationScratch *scratch, double *apart) {
+    const BoundPipelines *of = self->iteration->of;
     const int32_t *members = &windows->members[window->first_member];
     double least = INFINITY, sum_apart = 0;
     for (int32_t k = 0; k < window->member_count; k++) sum_apart += scratch->least[members[k]];
@@ -258,12 +258,12 @@ static double window_pays(const Case *self, const Windows *windows, const Window
 
 /* Weights by which groups pay as much as the widths that add up to all devices allow. */
 static void set_balanced_weights(Case *self) {
-    const BoundTurn *turn = self->turn;
+    const BoundIteration *iteration = self->iteration;
     const double every[PATH_PASSES][BOUND_ORDERS] = {{1, 1, 1, 1, 1}, {1, 1, 1, 1, 1}};
     double low = 0, high = 1;
     for (int32_t k = 0; k < self->stages; k++) self->counts[k] = mixed_counts(self, k);
-    for (int32_t w = 0; w < turn->of->width_count; w++)
-        high = fmax(high, (turn->micro_batches + 1) * sum_counts(every, &turn->all[w]));
+    for (int32_t w = 0; w < iteration->of->width_count; w++)
+        high = fmax(high, (iteration->micro_batches + 1) * sum_counts(every, &iteration->all[w]));
     for (int32_t k = 0; k < HALVINGS; k++) {
         double middle = (low + high) / 2;
         set_weights(self, middle);
@@ -277,10 +277,10 @@ static void set_balanced_weights(Case *self) {
  * divide: S - 1 places of the spine, each window and each path once. Omitted if the result cannot
  * matter: below `best`, or above `enough`. */
 static double bound_windows(const Case *self, int32_t kind, double best, double enough,
-                            TurnScratch *scratch) {
-    const BoundPipelines *of = self->turn->of;
+                            IterationScratch *scratch) {
+    const BoundPipelines *of = self->iteration->of;
     const Windows *windows = &of->windows[kind];
-    BorderLoss *losses = &scratch->losses[kind];
+    IntervalStabbing *losses = &scratch->losses[kind];
     double sum = 0, all = 0;
     for (int32_t c = 0; c < windows->class_count; c++)
         sum += windows->classes[c].count *
@@ -297,7 +297,7 @@ static double bound_windows(const Case *self, int32_t kind, double best, double 
     return sum - (is_done ? of_each : fmin(border_loss_of(losses, self->stages - 1), of_each));
 }
 
-static double bound_case(Case *self, double best, double enough, TurnScratch *scratch) {
+static double bound_case(Case *self, double best, double enough, IterationScratch *scratch) {
     set_balanced_weights(self);
     set_pays(self, scratch);
     for (int32_t kind = 0; kind < BOUND_WINDOW_KINDS && best < enough; kind++)
@@ -307,8 +307,8 @@ static double bound_case(Case *self, double best, double enough, TurnScratch *sc
 
 /* The best over mixtures of paths, or the first that is enough. The last mixture is enough for most modules,
  * so it is the first. */
-static double bound_widths(Case *self, double enough, TurnScratch *scratch) {
-    const PathMixes *mixes = self->turn->of->mixes;
+static double bound_widths(Case *self, double enough, IterationScratch *scratch) {
+    const PathMixes *mixes = self->iteration->of->mixes;
     int32_t last = self->stages == 1 ? mixes->count - 1 : 0;
     double best = 0;
     for (int32_t k = mixes->count - 1; k >= last && best < enough; k--) {
@@ -321,7 +321,7 @@ static double bound_widths(Case *self, double enough, TurnScratch *scratch) {
 /* Returns whether the orders of so many stages of each width can be gone through. */
 static bool has_few_orders(const Case *self) {
     int64_t orders = 1;
-    for (int32_t w = 0; w < self->turn->of->width_count && orders <= MOST_ORDERS; w++)
+    for (int32_t w = 0; w < self->iteration->of->width_count && orders <= MOST_ORDERS; w++)
         orders *= self->of_width[w] + 1;
     return orders <= MOST_ORDERS;
 }
@@ -329,8 +329,8 @@ static bool has_few_orders(const Case *self) {
 /* Goes through the numbers of stages of each width, from width w on, that add up to `stages` and `devices`.
  * False: there are too many, or orders of one. */
 static bool bound_numbers_of_widths(Case *self, int32_t w, int32_t stages, int32_t devices, int32_t *left,
-                                    double *least, TurnScratch *scratch) {
-    const BoundPipelines *of = self->turn->of;
+                                    double *least, IterationScratch *scratch) {
+    const BoundPipelines *of = self->iteration->of;
     if (stages == 0 && devices == 0) {
         if (--*left < 0 || !has_few_orders(self)) return false;
         for (int32_t k = 0; k < of->width_count; k++) self->is_usable[k] = self->of_width[k] > 0;
@@ -350,19 +350,20 @@ static bool bound_numbers_of_widths(Case *self, int32_t w, int32_t stages, int32
 
 /* The least over all pipelines of so many stages by windows, or `least`: for all widths one by one that they
  * can have, or, where these are many, for all at once. */
-static double bound_by_windows(const BoundTurn *turn, int32_t stages, double least, TurnScratch *scratch) {
-    const BoundPipelines *of = turn->of;
-    Case self = {.turn = turn, .stages = stages, .is_counted = true};
+static double bound_by_windows(const BoundIteration *iteration, int32_t stages, double least,
+                               IterationScratch *scratch) {
+    const BoundPipelines *of = iteration->of;
+    Case self = {.iteration = iteration, .stages = stages, .is_counted = true};
     double counted = least;
     int32_t left = MOST_MULTISETS;
     if (bound_numbers_of_widths(&self, of->width_count - 1, stages, of->cluster->device_count, &left,
                                 &counted, scratch))
         return counted;
-    self = (Case){.turn = turn, .stages = stages};
+    self = (Case){.iteration = iteration, .stages = stages};
     return find_usable(&self) ? fmin(least, bound_widths(&self, least, scratch)) : least;
 }
 
-static bool open_scratch(TurnScratch *scratch, Arena *arena, const BoundPipelines *of) {
+static bool open_scratch(IterationScratch *scratch, Arena *arena, const BoundPipelines *of) {
     for (int32_t k = 0; k < BOUND_WINDOW_KINDS; k++)
         scratch->losses[k] = border_loss_create(arena, of->windows[k].intervals,
                                                 of->windows[k].interval_count, of->groups.places);
@@ -374,11 +375,12 @@ static bool open_scratch(TurnScratch *scratch, Arena *arena, const BoundPipeline
     return !arena->failed;
 }
 
-double bound_turn_windows(const BoundTurn *turn, int32_t stages, double enough) {
+double bound_iteration_windows(const BoundIteration *iteration, int32_t stages, double enough) {
     Arena arena = {0};
-    TurnScratch scratch;
+    IterationScratch scratch;
     double seconds = 0;
-    if (open_scratch(&scratch, &arena, turn->of)) seconds = bound_by_windows(turn, stages, enough, &scratch);
+    if (open_scratch(&scratch, &arena, iteration->of))
+        seconds = bound_by_windows(iteration, stages, enough, &scratch);
     arena_free(&arena);
     return seconds;
 }

@@ -1,7 +1,7 @@
 /* The bound over pipelines of one number of micro-batches: tables of what classes of work take, and the bound
  * by windows of places for a number of stages. See bound_pipelines.c and docs/planning.md. */
-#ifndef PLANNERS_BOUND_TURN_H
-#define PLANNERS_BOUND_TURN_H
+#ifndef PLANNERS_BOUND_ITERATION_H
+#define PLANNERS_BOUND_ITERATION_H
 
 #include "planners/bounds/bound_cuts.h"
 #include "planners/bounds/bound_launches.h"
@@ -45,7 +45,7 @@ typedef struct BoundPipelines {
 } BoundPipelines;
 
 /* The tables of a number of micro-batches M: what classes take by width. */
-typedef struct BoundTurn {
+typedef struct BoundIteration {
     const BoundPipelines *of;
     int32_t micro_batches;
     double of_one_stage;   /* computing alone */
@@ -56,11 +56,11 @@ typedef struct BoundTurn {
     AmStatus status;
     AmError error;
     Arena arena;
-} BoundTurn;
+} BoundIteration;
 
-/* Makes the tables, in the turn's arena. */
-AmStatus bound_turn_fill(BoundTurn *self, AmError *error);
+/* Makes the tables, in the iteration's arena. */
+AmStatus bound_iteration_fill(BoundIteration *self, AmError *error);
 /* At least the seconds of any pipeline of so many stages, by windows; at most `enough`. 0 without memory. */
-double bound_turn_windows(const BoundTurn *turn, int32_t stages, double enough);
+double bound_iteration_windows(const BoundIteration *iteration, int32_t stages, double enough);
 
 #endif

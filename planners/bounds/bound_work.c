@@ -29,7 +29,7 @@ typedef struct Finder {
     int32_t *place;
     double *longest;
     int32_t *best, *after, *until;
-    bool *follows;    /* something of the backward pass's turns */
+    bool *follows;    /* something of the backward pass's iterations */
     int32_t *ordered; /* the last place at or before it in the module's order, or -1 */
     int32_t *item;    /* of the backward pass, or -1 */
     int32_t *least;   /* place whose stage is not behind any on which it may be had; -1 not known */
@@ -60,7 +60,7 @@ static bool is_recomputed(const Finder *self, int32_t i) {
     return self->roles->phases[i] == IR_PHASE_RECOMPUTED;
 }
 
-static bool is_in_turns(const Finder *self, int32_t i) {
+static bool is_in_iterations(const Finder *self, int32_t i) {
     bool is_first = self->roles->phases[i] == IR_PHASE_FORWARD;
     return self->choices->live[i] && (is_first || is_backward(self, i) || is_recomputed(self, i));
 }
@@ -202,7 +202,7 @@ static bool is_update(const Finder *self, int32_t i) {
 
 static void find_following(Finder *self) {
     for (int32_t i = 0; i < self->context->rules->entry_count; i++) {
-        self->follows[i] = is_in_turns(self, i) && is_backward(self, i) && has_batch(self, i);
+        self->follows[i] = is_in_iterations(self, i) && is_backward(self, i) && has_batch(self, i);
         for (int32_t k = 0; k < operand_count(self, i) && !self->follows[i]; k++)
             self->follows[i] = self->follows[operand_of(self, i, k)];
     }
@@ -214,7 +214,7 @@ static void add_item(Finder *self, const AdditiveNode *node) {
     bool is_sum = false;
     IrOpcode opcode = instruction_at(self, i)->opcode;
     bool is_after = is_update(self, i);
-    if (!node->seconds || !(is_after || (is_in_turns(self, i) && has_batch(self, i)))) return;
+    if (!node->seconds || !(is_after || (is_in_iterations(self, i) && has_batch(self, i)))) return;
     ARENA_RESERVE(self->arena, work->items, work->item_count, work->item_capacity);
     if (self->arena->failed) return;
     BoundItem *item = &work->items[work->item_count++];
@@ -248,7 +248,7 @@ static void add_item(Finder *self, const AdditiveNode *node) {
 /* ---- spines ---- */
 
 static bool is_on_path(const Finder *self, int32_t i, bool backward) {
-    return is_product(self, i) && is_in_turns(self, i) && !is_recomputed(self, i) &&
+    return is_product(self, i) && is_in_iterations(self, i) && !is_recomputed(self, i) &&
            is_backward(self, i) == backward && has_batch(self, i);
 }
 

@@ -30,8 +30,9 @@ typedef enum BoundOrder {
     BOUND_BETWEEN, /* two products of its pass's spine that are not far from one another */
     BOUND_BEHIND,  /* one, and nothing on the spine waits for it: what gives the gradient of a group's weight
                     */
-    BOUND_AFTER, /* once in a step, not before the stage's turns have ended or in these: the weights' updates
-                  */
+    BOUND_AFTER,   /* once in a step, not before the stage's iterations have ended or in these: the weights'
+                    * updates
+                    */
     BOUND_ORDERS
 } BoundOrder;
 

@@ -13,18 +13,18 @@ static void set_backward(PathCounts *counts, double between, double behind, doub
         counts->across[PATH_BACKWARD][order] = fmax(fmin(across, counts->more[PATH_BACKWARD][order]), 0);
 }
 
-static void set_forward(PathCounts *counts, double turns) {
+static void set_forward(PathCounts *counts, double iterations) {
     for (int32_t order = 0; order < BOUND_AFTER; order++)
-        counts->more[PATH_FORWARD][order] = counts->across[PATH_FORWARD][order] = turns;
+        counts->more[PATH_FORWARD][order] = counts->across[PATH_FORWARD][order] = iterations;
 }
 
 PathCounts path_counts(PathKind kind, int32_t stages, int32_t micro_batches, int32_t stage) {
-    double turns = micro_batches, left = fmax(turns - (stages - stage), 0);
+    double iterations = micro_batches, left = fmax(iterations - (stages - stage), 0);
     bool is_first = stage == 0; /* without a waiting stage: its last work ends the step */
     PathCounts counts = {0};
     if (kind == PATH_WORK) {
-        set_forward(&counts, turns);
-        set_backward(&counts, turns, turns, turns, turns);
+        set_forward(&counts, iterations);
+        set_backward(&counts, iterations, iterations, iterations, iterations);
         counts.more[PATH_BACKWARD][BOUND_AFTER] = 1;
         return counts;
     }
@@ -32,7 +32,7 @@ PathCounts path_counts(PathKind kind, int32_t stages, int32_t micro_batches, int
     set_forward(&counts, left);
     if (kind == PATH_STAYS) {
         counts.above[PATH_BACKWARD] = 1;
-        set_backward(&counts, turns, turns, turns - 1, turns - 1);
+        set_backward(&counts, iterations, iterations, iterations - 1, iterations - 1);
         counts.more[PATH_BACKWARD][BOUND_AFTER] = 1;
         return counts;
     }
@@ -46,9 +46,9 @@ PathCounts path_counts(PathKind kind, int32_t stages, int32_t micro_batches, int
             if (order != BOUND_SPINE) counts.across[PATH_FORWARD][order] = left - 1;
         counts.more[PATH_FORWARD][BOUND_BEHIND] = counts.more[PATH_FORWARD][BOUND_ANYWHERE] = left - 1;
     } else if (kind == PATH_WEIGHTS) {
-        set_backward(&counts, turns - 1, turns - 1 - stage, turns - 2, turns - 2 - stage);
+        set_backward(&counts, iterations - 1, iterations - 1 - stage, iterations - 2, iterations - 2 - stage);
     } else {
-        set_backward(&counts, turns - 1, turns - 1, turns - 2, turns - 2);
+        set_backward(&counts, iterations - 1, iterations - 1, iterations - 2, iterations - 2);
     }
     return counts;
 }

@@ -8,17 +8,17 @@
  * first B:
  *
  *   PATH_WORK      all iterations of s, and the work after them            any schedule
- *   PATH_TURNS     sum F, B of the stages after s, then on s its other M - a F and M B, B of the
+ *   PATH_ITERATIONS     sum F, B of the stages after s, then on s its other M - a F and M B, B of the
  *                  stages before s                                         1f1b, gpipe
  *   PATH_LAST      sum F, B of the stages after s, M - a iterations F and B on s up to its last F;
  *                  that micro-batch through all stages after s and back, and down
  *                                                                          1f1b, gpipe
- *   PATH_WEIGHTS   as PATH_TURNS, where W may be min(M, s + 1) iterations after B
+ *   PATH_WEIGHTS   as PATH_ITERATIONS, where W may be min(M, s + 1) iterations after B
  *                                                                          1f1b, gpipe, zb_h1
  *   PATH_STAYS     sum F, B of the stages after s, M - a F, M B and M W on s, and the work after them
  *                                                                          1f1b, gpipe, zb_h1
  *
- * If M <= a PATH_LAST is PATH_TURNS. GPipe has no last micro-batch that returns before others, but
+ * If M <= a PATH_LAST is PATH_ITERATIONS. GPipe has no last micro-batch that returns before others, but
  * its step is at least the mean of its paths that stay on v for all iterations, of each pass, by
  * weights 1 / (M - 1) for v after s and the rest for s, which is PATH_LAST.
  *
@@ -31,9 +31,16 @@
 
 typedef enum PathPass { PATH_FORWARD, PATH_BACKWARD, PATH_PASSES } PathPass;
 
-typedef enum PathKind { PATH_WORK, PATH_TURNS, PATH_LAST, PATH_WEIGHTS, PATH_STAYS, PATH_KINDS } PathKind;
+typedef enum PathKind {
+    PATH_WORK,
+    PATH_ITERATIONS,
+    PATH_LAST,
+    PATH_WEIGHTS,
+    PATH_STAYS,
+    PATH_KINDS
+} PathKind;
 
-/* How often what stage u computes in a turn is on the path that stays on stage s:
+/* How often what stage u computes in an iteration is on the path that stays on stage s:
  * once(u), and more(s) besides where u = s, and above(s) besides where u > s. */
 typedef struct PathCounts {
     double once[PATH_PASSES][BOUND_ORDERS], more[PATH_PASSES][BOUND_ORDERS];

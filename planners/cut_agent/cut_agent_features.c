@@ -236,7 +236,7 @@ double features_fill(const ChainProblem *problem, int32_t place, int32_t unit, i
         allot(&rest, k);
         share_out_work(&rest);
         split(&rest, stage_work / 8);
-        for (int32_t turn = 0; turn < CORRECTIONS; turn++) {
+        for (int32_t iteration = 0; iteration < CORRECTIONS; iteration++) {
             share_out(&rest);
             splits[k] = split(&rest, stage_work / 8);
         }

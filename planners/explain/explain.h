@@ -120,7 +120,7 @@ typedef enum ExplainedWork {
 typedef struct ExplainedSpan {
     int32_t stage;
     ExplainedWork work;
-    int32_t turn; /* of its loop; of several chunks each counts for itself */
+    int32_t iteration; /* of its loop; of several chunks each counts for itself */
     double start, end;
 } ExplainedSpan;
 

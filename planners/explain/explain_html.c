@@ -121,14 +121,15 @@ static void append_span(Text *text, const ExplainedSpan *span, double pixels_per
     text_append(text, "<rect class=\"%s\" x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\"><title>%s",
                 works[span->work].class, x, y, width > 0.3 ? width : 0.3,
                 meets ? MEETING_HEIGHT : COMPUTE_HEIGHT, works[span->work].name);
-    if (!meets && span->work != EXPLAINED_OTHER) text_append(text, " %d", span->turn);
+    if (!meets && span->work != EXPLAINED_OTHER) text_append(text, " %d", span->iteration);
     text_append_string(text, ", ");
     text_append_seconds(text, span->end - span->start);
     text_append_string(text, " from ");
     text_append_seconds(text, span->start);
     text_append_string(text, "</title></rect>\n");
     if (!meets && span->work != EXPLAINED_OTHER && width > 16)
-        text_append(text, "<text class=\"turn\" x=\"%.1f\" y=\"%d\">%d</text>\n", x + 3, y + 16, span->turn);
+        text_append(text, "<text class=\"turn\" x=\"%.1f\" y=\"%d\">%d</text>\n", x + 3, y + 16,
+                    span->iteration);
 }
 
 static void append_timeline(Text *text, const Explanation *self) {

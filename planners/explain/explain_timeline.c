@@ -12,7 +12,7 @@
 /* Spans and pauses below this part of the step are not told apart. */
 #define RESOLUTION 2000.0
 
-/* A turn has pauses of up to so many such parts, while its collectives are under way. */
+/* An iteration has pauses of up to so many such parts, while its collectives are under way. */
 enum { MOST_PAUSE = 4 };
 
 enum { COMPUTE_LANE, MEETING_LANE, LANES };
@@ -23,12 +23,12 @@ typedef struct StageLane {
     int32_t count, capacity;
 } StageLane;
 
-/* A loop of turns, and where it is. */
+/* A loop of iterations, and where it is. */
 typedef struct PassLoop {
     ExplainedWork work;
     const Program *body;
     const ExecutedStep *executed; /* the last step of the body itself */
-    int32_t turn;
+    int32_t iteration;
 } PassLoop;
 
 /* Its body, or a region in it. */
@@ -63,10 +63,10 @@ static void add_body(Timeline *self, const Program *program, int32_t loop) {
 /* Finds joined loops: those of the forward pass come first, one for each chunk. */
 static void find_loops(Timeline *self, const Program *program) {
     for (int32_t first = 0, count; first < program->instruction_count; first += count) {
-        const ProgramTurns *turns = program->instructions[first].turns;
-        count = turns ? program_joined(program, first) : 1;
-        for (int32_t k = 0; turns && k < count; k++) {
-            bool is_backward = count == 1 ? turns->is_backward : k >= turns->chunks;
+        const InterleavedLoops *iterations = program->instructions[first].iterations;
+        count = iterations ? program_joined(program, first) : 1;
+        for (int32_t k = 0; iterations && k < count; k++) {
+            bool is_backward = count == 1 ? iterations->is_backward : k >= iterations->chunks;
             const ProgramInstruction *loop = &program->instructions[first + k];
             ARENA_RESERVE(&self->arena, self->loops, self->loop_count, self->loop_capacity);
             if (self->arena.failed) return;
@@ -99,8 +99,8 @@ static bool reads(const Program *program, const ProgramStep *step, int32_t value
     return false;
 }
 
-/* The pass of a step outside of loops over turns. A shard of a parameter is of the pass that reads it. The
- * updates that end a program are steps behind its last one. A fusion is of the first pass that one of its
+/* The pass of a step outside of loops over iterations. A shard of a parameter is of the pass that reads it.
+ * The updates that end a program are steps behind its last one. A fusion is of the first pass that one of its
  * results is of: gradient factors that it computes beside a forward value do not make it one of the backward
  * pass. */
 static ExplainedWork work_of(const Explainer *self, const ExecutedStep *executed) {
@@ -135,17 +135,17 @@ static PassLoop *loop_of(const Timeline *self, const ExecutedStep *executed) {
 /* The span of a slice. */
 static ExplainedSpan span_of(const Timeline *self, int32_t stage, const SimulatedSlice *slice) {
     ExplainedSpan span = {
-        .stage = stage, .start = slice->start, .end = slice->end, .turn = slice->micro_batch};
+        .stage = stage, .start = slice->start, .end = slice->end, .iteration = slice->micro_batch};
     PassLoop *loop = loop_of(self, slice->executed);
     if (executed_transfer(slice->executed)) span.work = EXPLAINED_TRANSFER;
     else if (executed_collective(slice->executed)) span.work = EXPLAINED_COLLECTIVE;
     else if (!loop) span.work = work_of(self->explainer, slice->executed);
     else {
         bool is_body = slice->executed->program == loop->body;
-        if (is_body && loop->executed && slice->executed <= loop->executed) loop->turn++;
+        if (is_body && loop->executed && slice->executed <= loop->executed) loop->iteration++;
         if (is_body) loop->executed = slice->executed;
         span.work = loop->work;
-        span.turn = loop->turn;
+        span.iteration = loop->iteration;
     }
     return span;
 }
@@ -163,7 +163,8 @@ static void on_slice(void *user, const SimulatedSlice *slice) {
     StageLane *lane = &self->lanes[stage * LANES + (meets ? MEETING_LANE : COMPUTE_LANE)];
     ExplainedSpan *last = lane->count > 0 ? &lane->spans[lane->count - 1] : NULL;
     double most_pause = (meets ? 1 : MOST_PAUSE) * self->shortest;
-    if (last && last->work == span.work && last->turn == span.turn && span.start - last->end < most_pause) {
+    if (last && last->work == span.work && last->iteration == span.iteration &&
+        span.start - last->end < most_pause) {
         last->end = fmax(last->end, span.end);
         return;
     }
@@ -182,7 +183,7 @@ static void add_lane(const Timeline *self, const StageLane *lane) {
         ExplainedSpan *last = result->span_count > first ? &result->spans[result->span_count - 1] : NULL;
         bool is_near = last && span->start - last->end < self->shortest;
         bool is_short = is_near && span->end - span->start < self->shortest;
-        bool goes_on = is_near && was_short && last->work == span->work && last->turn == span->turn;
+        bool goes_on = is_near && was_short && last->work == span->work && last->iteration == span->iteration;
         if (is_short || goes_on) last->end = fmax(last->end, span->end);
         else result->spans[result->span_count++] = *span;
         was_short = is_short;

@@ -107,28 +107,29 @@ static AmStatus add_parameters(json_t *rows, const PlanRanks *ranks, AmError *er
 }
 
 /* The passes of a stage in order: [[pass, chunk, micro-batch], ...]; one stage alternates. */
-static AmStatus turns_to_json(json_t **rows, Arena *arena, const Plan *plan, int32_t stage, AmError *error) {
+static AmStatus iterations_to_json(json_t **rows, Arena *arena, const Plan *plan, int32_t stage,
+                                   AmError *error) {
     static const char *const passes[SCHEDULE_PASSES] = {"forward", "backward", "weights"};
     ScheduleKind kind = plan->stage_count == 1 ? SCHEDULE_1F1B : plan_schedule(plan);
     int32_t chunks = plan->stages[stage].range_count, count;
-    ScheduleTurn *turns;
-    TRY(schedule_turns(&turns, &count, arena, kind, plan->stage_count, stage, plan->micro_batches, chunks,
-                       error));
+    ScheduleIteration *iterations;
+    TRY(schedule_iterations(&iterations, &count, arena, kind, plan->stage_count, stage, plan->micro_batches,
+                            chunks, error));
     *rows = json_array();
     for (int32_t k = 0; k < count; k++)
-        json_array_append_new(
-            *rows, json_pack("[s, i, i]", passes[turns[k].pass], turns[k].chunk, turns[k].micro_batch));
+        json_array_append_new(*rows, json_pack("[s, i, i]", passes[iterations[k].pass], iterations[k].chunk,
+                                               iterations[k].micro_batch));
     return AM_OK;
 }
 
 static AmStatus add_stages(json_t *rows, Arena *arena, const Plan *plan, AmError *error) {
     for (int32_t s = 0; s < plan->stage_count; s++) {
         const PlanStage *stage = &plan->stages[s];
-        json_t *turns;
-        TRY(turns_to_json(&turns, arena, plan, s, error));
+        json_t *iterations;
+        TRY(iterations_to_json(&iterations, arena, plan, s, error));
         json_array_append_new(rows,
                               json_pack("{s:o, s:b, s:o}", "mesh", mesh_to_json(stage, true), "recomputes",
-                                        stage->recompute.range_count > 0, "turns", turns));
+                                        stage->recompute.range_count > 0, "turns", iterations));
     }
     return AM_OK;
 }

@@ -35,7 +35,7 @@ typedef struct LayerCollective {
 /* Bytes of one device for one unit. */
 typedef struct LayerBytes {
     double weights, gradients, optimizer;
-    double kept;    /* from the forward to the backward pass, of one turn */
+    double kept;    /* from the forward to the backward pass, of one iteration */
     double working; /* the most that one step reads and writes, parameters apart */
 } LayerBytes;
 
@@ -43,7 +43,7 @@ typedef struct LayerTable {
     int32_t local_batch, tensor;
     bool splits_sequence;
     bool found;      /* the module can be split so */
-    double *seconds; /* [(pass * unit_count + unit) * type_count + type], one turn; updates: one step */
+    double *seconds; /* [(pass * unit_count + unit) * type_count + type], one iteration; updates: one step */
     LayerBytes *bytes;
     LayerCollective *collectives;
     int32_t collective_count, collective_capacity;

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "planners/cut_agent/chain_cluster.h"
-#include "planners/pipeline/hybrid_model.h"
+#include "planners/pipeline/stage_model.h"
 
 enum { MOST_STAGES = 8, STORAGES = 4, WIDTH = 4 };
 
@@ -27,15 +27,15 @@ static bool fill_chain(Chain *chain, ChainProblem *problem, const StagePricing *
 }
 
 /* The chain of the model's layers and the problem on it; false: the tables have no stages of that width. */
-static bool cut_agent_layers(Chain *chain, ChainProblem *problem, Arena *arena, const HybridModel *model,
+static bool cut_agent_layers(Chain *chain, ChainProblem *problem, Arena *arena, const StageModel *model,
                              int32_t micro_batches, int32_t stages) {
     const LayerCosts *costs = model->costs;
     const Cluster *cluster = costs->cluster;
-    const HybridRecipe recipe = {.tensor = 1};
-    HybridPlace place;
+    const StageRecipe recipe = {.tensor = 1};
+    DeviceRange place;
     StagePricing pricing;
     *problem = (ChainProblem){.chain = chain, .stages = stages, .micro_batches = micro_batches};
-    if (!hybrid_model_place(model, 0, cluster->device_count / stages, &place) ||
+    if (!stage_model_range(model, 0, cluster->device_count / stages, &place) ||
         !stage_pricing_open(&pricing, model, arena, micro_batches, place.class, &recipe) ||
         chain_cluster_units(problem, cluster, CUT_AGENT_MOST_UNITS, model->settings.memory_fraction, NULL) !=
             AM_OK ||
@@ -55,48 +55,48 @@ AmStatus cut_agent_module(Chain *chain, ChainProblem *problem, Arena *arena, con
                           const Cluster *cluster, int32_t micro_batches, int32_t stages, AmError *error) {
     const ProblemSettings settings = {
         .space = SPACE_AUTO, .memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION, .budget = {.limit = 1}};
-    const HybridSettings of_model = {.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
+    const StageModelSettings of_model = {.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
     LayerCosts *costs = NULL;
-    HybridModel *model = NULL;
+    StageModel *model = NULL;
     AmStatus status;
     TRY_OR_FAIL(layer_costs_open(&costs, context, cluster, &settings, error));
-    TRY_OR_FAIL(hybrid_model_open(&model, costs, &micro_batches, 1, &of_model, error));
+    TRY_OR_FAIL(stage_model_open(&model, costs, &micro_batches, 1, &of_model, error));
     if (!cut_agent_layers(chain, problem, arena, model, micro_batches, stages))
         status = am_fail(error, AM_ERROR_INFEASIBLE, context->module->source,
                          "no %d stages of equal width on %s with %d micro-batches", stages, cluster->name,
                          micro_batches);
 fail:
-    hybrid_model_close(model);
+    stage_model_close(model);
     layer_costs_close(costs);
     return status;
 }
 
 /* The pipeline with the plan's cuts; false if a stage is not allowed on its devices. */
-static bool place_stages(HybridPipeline *pipeline, const HybridModel *model, const ChainProblem *problem,
+static bool place_stages(PipelineLayout *pipeline, const StageModel *model, const ChainProblem *problem,
                          const ChainPlan *plan) {
     int32_t device = 0;
-    *pipeline = (HybridPipeline){.micro_batches = problem->micro_batches, .stage_count = plan->stages};
+    *pipeline = (PipelineLayout){.micro_batches = problem->micro_batches, .stage_count = plan->stages};
     for (int32_t s = 0; s < plan->stages; s++) {
         int32_t width = 0;
         for (int32_t k = plan->units[s]; k < plan->units[s + 1]; k++) width += problem->units[k].devices;
         pipeline->stages[s].first_unit = plan->places[s];
         pipeline->stages[s].end_unit = plan->places[s + 1];
-        if (!hybrid_model_place(model, device, width, &pipeline->stages[s].place)) return false;
+        if (!stage_model_range(model, device, width, &pipeline->stages[s].place)) return false;
         device += width;
     }
     return true;
 }
 
 /* Gives all stages the quickest recipe with which they fit; false: none. */
-static bool choose_recipe(HybridPipeline *pipeline, const HybridModel *model) {
-    HybridRecipe best = {0};
+static bool choose_recipe(PipelineLayout *pipeline, const StageModel *model) {
+    StageRecipe best = {0};
     pipeline->seconds = INFINITY;
     for (int32_t t = 0; t < model->tensor_count; t++)
         for (int32_t storage = 0; storage < (model->settings.may_shard_storage ? STORAGES : 1); storage++) {
-            const HybridRecipe recipe = {.tensor = model->tensors[t], .storage = (uint8_t)storage};
+            const StageRecipe recipe = {.tensor = model->tensors[t], .storage = (uint8_t)storage};
             double excess;
             for (int32_t s = 0; s < pipeline->stage_count; s++) pipeline->stages[s].recipe = recipe;
-            double seconds = hybrid_pipeline_seconds(model, pipeline, &excess);
+            double seconds = stage_model_seconds(model, pipeline, &excess);
             if (!(seconds < pipeline->seconds) || excess > 0) continue;
             pipeline->seconds = seconds;
             best = recipe;
@@ -106,7 +106,7 @@ static bool choose_recipe(HybridPipeline *pipeline, const HybridModel *model) {
 }
 
 /* Keeps the quickest `most`, in order. */
-static void keep(HybridPipeline *pipelines, int32_t most, int32_t *count, const HybridPipeline *pipeline) {
+static void keep(PipelineLayout *pipelines, int32_t most, int32_t *count, const PipelineLayout *pipeline) {
     int32_t at = *count;
     while (at > 0 && pipelines[at - 1].seconds > pipeline->seconds) at--;
     if (at == most) return;
@@ -115,7 +115,7 @@ static void keep(HybridPipeline *pipelines, int32_t most, int32_t *count, const 
     pipelines[at] = *pipeline;
 }
 
-AmStatus cut_agent_guess(HybridPipeline *pipelines, int32_t most, int32_t *count, const HybridModel *model,
+AmStatus cut_agent_guess(PipelineLayout *pipelines, int32_t most, int32_t *count, const StageModel *model,
                          Agent *agent, AmError *error) {
     Arena arena = {0};
     AmStatus status = AM_OK;
@@ -128,7 +128,7 @@ AmStatus cut_agent_guess(HybridPipeline *pipelines, int32_t most, int32_t *count
         for (int32_t stages = 2; stages <= most_stages && status == AM_OK; stages++) {
             ArenaMark mark = arena_mark(&arena);
             AmError refusal = {0};
-            HybridPipeline pipeline;
+            PipelineLayout pipeline;
             ChainPlan plan;
             Chain chain;
             if (cut_agent_layers(&chain, problem, &arena, model, model->numbers[m], stages)) {

@@ -10,7 +10,7 @@
 #define PLANNERS_PIPELINE_CUT_AGENT_GUESS_H
 
 #include "planners/cut_agent/cut_agent.h"
-#include "planners/pipeline/hybrid_stages.h"
+#include "planners/pipeline/stage_dp.h"
 
 /* The same of a module on a cluster, by tables that are made for it alone. AM_ERROR_INFEASIBLE: it has no
  * such stages. */
@@ -18,7 +18,7 @@ AmStatus cut_agent_module(Chain *chain, ChainProblem *problem, Arena *arena, con
                           const Cluster *cluster, int32_t micro_batches, int32_t stages, AmError *error);
 
 /* The best `most` guesses by the tables, quickest first, those that do not fit left out. */
-AmStatus cut_agent_guess(HybridPipeline *pipelines, int32_t most, int32_t *count, const HybridModel *model,
+AmStatus cut_agent_guess(PipelineLayout *pipelines, int32_t most, int32_t *count, const StageModel *model,
                          Agent *agent, AmError *error);
 
 #endif

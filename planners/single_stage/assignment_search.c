@@ -300,9 +300,9 @@ static bool is_over(const AssignmentSearch *self, int64_t until) {
 AmStatus assignment_search_run(AssignmentSearch *self, int64_t until, AmError *error) {
     if (is_over(self, until)) return AM_OK;
     if (self->mesh_count == 0) TRY(begin(self, error));
-    for (int32_t turn = 0; !is_over(self, until); turn++) {
+    for (int32_t iteration = 0; !is_over(self, until); iteration++) {
         int32_t next = next_plan(self);
-        if (next < 0 || turn % (PRICES_PER_EXPANSION + 1) == PRICES_PER_EXPANSION) {
+        if (next < 0 || iteration % (PRICES_PER_EXPANSION + 1) == PRICES_PER_EXPANSION) {
             if (next < 0) self->temperature = fmin(1.2 * self->temperature, LAST_TEMPERATURE);
             TRY(expand_again(self, error));
         } else {

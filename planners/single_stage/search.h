@@ -1,6 +1,6 @@
 /* Search: from a module and a cluster to the best plan found, with its record.
  *
- * The options name the searched space: by default every one, of which hybrid.h has those of
+ * The options name the searched space: by default every one, of which pipeline_search.h has those of
  * multiple stages. For one-stage plans, all allowed meshes are searched. A search starts from the
  * baselines (unless disabled), keeps the best plan seen, improves it locally, and never returns a
  * plan that is slower than the best baseline.

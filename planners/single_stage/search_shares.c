@@ -2,12 +2,12 @@
  *
  * Searchers price lists with equal shares, which all devices of a mesh can run as one program. What is best
  * with equal shares need not be best with unequal ones, so the best plans of several meshes and data
- * parallelism get shares (hybrid_shares.h), and the quickest is taken. The plan without shares stays where no
+ * parallelism get shares (uneven_shares.h), and the quickest is taken. The plan without shares stays where no
  * shares are quicker.
  */
 #include <math.h>
 
-#include "planners/improve/hybrid_shares.h"
+#include "planners/improve/uneven_shares.h"
 #include "planners/single_stage/searchers.h"
 #include "planners/single_stage/single_stage.h"
 
@@ -23,13 +23,13 @@ enum { LIMIT_PART = 8 }; /* of the evaluations that the user allows */
 
 static bool is_mixed(const SingleStageSearch *self, const Mesh *mesh) {
     for (int32_t axis = 0; axis < mesh->axis_count; axis++)
-        if (hybrid_shares_axis_is_mixed(mesh, self->devices, self->cluster, axis)) return true;
+        if (uneven_shares_axis_is_mixed(mesh, self->devices, self->cluster, axis)) return true;
     return false;
 }
 
 int64_t single_stage_share_evaluations(const SingleStageSearch *self, int64_t limit) {
     const SearchOptions *options = self->options;
-    const int64_t wanted = MOST_PLANS * (HYBRID_SHARES_TRIED + 1) + MOST_CLIMB;
+    const int64_t wanted = MOST_PLANS * (UNEVEN_SHARES_TRIED + 1) + MOST_CLIMB;
     bool mixes = false;
     for (int32_t k = 0; k < self->problem_count; k++) mixes |= is_mixed(self, &self->problems[k]->mesh);
     if (!mixes || options->is_even || options->kept) return 0;
@@ -153,7 +153,7 @@ AmStatus single_stage_share(SingleStageSearch *self, Plan **plan, MemoryFit *fit
         Plan *shared;
         search.most = self->sharing;
         if (!is_mixed(self, &sharers.of[k].plan->stages[0].mesh)) continue;
-        TRY(hybrid_shares_find(&shared, &shared_fit, &evaluations, self->arena, sharers.of[k].plan, &search,
+        TRY(uneven_shares_find(&shared, &shared_fit, &evaluations, self->arena, sharers.of[k].plan, &search,
                                error));
         self->sharing -= evaluations;
         self->shared += evaluations;

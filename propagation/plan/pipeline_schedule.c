@@ -21,10 +21,10 @@ ScheduleKind schedule_kind_find(const char *name) {
 }
 
 typedef struct Writer {
-    ScheduleTurn *turns;
+    ScheduleIteration *iterations;
     int32_t count;
     int32_t stages, micro_batches, chunks;
-    int32_t done[SCHEDULE_PASSES]; /* turns that are written */
+    int32_t done[SCHEDULE_PASSES]; /* iterations that are written */
 } Writer;
 
 /* The size of the last group. Micro-batches go through the chunks in groups of S; the last group
@@ -44,14 +44,14 @@ static void put(Writer *self, SchedulePass pass) {
     int32_t size = group_size(self, group), first = group * self->stages;
     k -= first * self->chunks;
     int32_t chunk = k / size;
-    self->turns[self->count++] =
-        (ScheduleTurn){.pass = pass,
-                       .chunk = pass == SCHEDULE_FORWARD ? chunk : self->chunks - 1 - chunk,
-                       .micro_batch = first + k % size};
+    self->iterations[self->count++] =
+        (ScheduleIteration){.pass = pass,
+                            .chunk = pass == SCHEDULE_FORWARD ? chunk : self->chunks - 1 - chunk,
+                            .micro_batch = first + k % size};
 }
 
 /* The number of iterations of F before the first that is followed by one of B. */
-static int32_t turns_ahead(const Writer *self, ScheduleKind kind, int32_t stage) {
+static int32_t iterations_ahead(const Writer *self, ScheduleKind kind, int32_t stage) {
     int32_t all = self->micro_batches * self->chunks, behind = self->stages - stage - 1, ahead = behind;
     if (kind == SCHEDULE_GPIPE) ahead = all;
     if (kind == SCHEDULE_INTERLEAVED) {
@@ -60,8 +60,9 @@ static int32_t turns_ahead(const Writer *self, ScheduleKind kind, int32_t stage)
     return ahead < all ? ahead : all;
 }
 
-AmStatus schedule_turns(ScheduleTurn **turns, int32_t *count, Arena *arena, ScheduleKind kind, int32_t stages,
-                        int32_t stage, int32_t micro_batches, int32_t chunks, AmError *error) {
+AmStatus schedule_iterations(ScheduleIteration **iterations, int32_t *count, Arena *arena, ScheduleKind kind,
+                             int32_t stages, int32_t stage, int32_t micro_batches, int32_t chunks,
+                             AmError *error) {
     int32_t passes = kind == SCHEDULE_ZB_H1 ? 3 : 2;
     bool has_chunks = chunks == 1 || kind == SCHEDULE_INTERLEAVED;
     if (stages < 1 || stage < 0 || stage >= stages || micro_batches < 1 || chunks < 1 || !has_chunks)
@@ -72,13 +73,13 @@ AmStatus schedule_turns(ScheduleTurn **turns, int32_t *count, Arena *arena, Sche
         micro_batches > INT32_MAX / 4 / chunks)
         return am_fail_memory(error, (int64_t)micro_batches * chunks);
     int32_t all = micro_batches * chunks;
-    Writer writer = {.turns = ARENA_ARRAY(arena, ScheduleTurn, (int64_t)all * passes),
+    Writer writer = {.iterations = ARENA_ARRAY(arena, ScheduleIteration, (int64_t)all * passes),
                      .stages = stages,
                      .micro_batches = micro_batches,
                      .chunks = chunks};
-    if (!writer.turns) return am_fail_memory(error, (int64_t)sizeof *writer.turns * all * passes);
+    if (!writer.iterations) return am_fail_memory(error, (int64_t)sizeof *writer.iterations * all * passes);
     int32_t *done = writer.done;
-    for (int32_t ahead = turns_ahead(&writer, kind, stage); ahead > 0; ahead--)
+    for (int32_t ahead = iterations_ahead(&writer, kind, stage); ahead > 0; ahead--)
         put(&writer, SCHEDULE_FORWARD);
     while (done[SCHEDULE_BACKWARD] < all) {
         if (done[SCHEDULE_FORWARD] < all) put(&writer, SCHEDULE_FORWARD);
@@ -87,23 +88,23 @@ AmStatus schedule_turns(ScheduleTurn **turns, int32_t *count, Arena *arena, Sche
             put(&writer, SCHEDULE_WEIGHTS);
     }
     while (passes == 3 && done[SCHEDULE_WEIGHTS] < all) put(&writer, SCHEDULE_WEIGHTS);
-    *turns = writer.turns;
+    *iterations = writer.iterations;
     *count = writer.count;
     return AM_OK;
 }
 
 AmStatus schedule_kept_of_chunk(int32_t *kept, Arena *arena, ScheduleKind kind, int32_t stages, int32_t stage,
                                 int32_t micro_batches, int32_t chunks, int32_t chunk, AmError *error) {
-    ScheduleTurn *turns;
+    ScheduleIteration *iterations;
     int32_t count, ahead = 0;
     ArenaMark mark = arena_mark(arena);
-    TRY(schedule_turns(&turns, &count, arena, kind, stages, stage, micro_batches, chunks, error));
+    TRY(schedule_iterations(&iterations, &count, arena, kind, stages, stage, micro_batches, chunks, error));
     *kept = 0;
     for (int32_t k = 0; k < count; k++) {
-        if (turns[k].chunk != chunk) continue;
-        ahead += turns[k].pass == SCHEDULE_FORWARD;
+        if (iterations[k].chunk != chunk) continue;
+        ahead += iterations[k].pass == SCHEDULE_FORWARD;
         if (ahead > *kept) *kept = ahead;
-        ahead -= turns[k].pass == SCHEDULE_BACKWARD;
+        ahead -= iterations[k].pass == SCHEDULE_BACKWARD;
     }
     arena_release(arena, mark);
     return AM_OK;

@@ -40,17 +40,18 @@ typedef enum SchedulePass {
 } SchedulePass;
 
 /* One iteration of one pass: a chunk of the stage processes a micro-batch. */
-typedef struct ScheduleTurn {
+typedef struct ScheduleIteration {
     SchedulePass pass;
     int32_t chunk, micro_batch;
-} ScheduleTurn;
+} ScheduleIteration;
 
 /* The iterations of stage `stage` of `stages` in their order, in the arena: micro_batches x chunks
  * of each pass of the schedule. If all stages follow these orders and sends do not block, no stage
  * deadlocks. AM_ERROR_USAGE: a number below 1, an invalid stage, or chunks that the schedule does
  * not support. */
-AmStatus schedule_turns(ScheduleTurn **turns, int32_t *count, Arena *arena, ScheduleKind kind, int32_t stages,
-                        int32_t stage, int32_t micro_batches, int32_t chunks, AmError *error);
+AmStatus schedule_iterations(ScheduleIteration **iterations, int32_t *count, Arena *arena, ScheduleKind kind,
+                             int32_t stages, int32_t stage, int32_t micro_batches, int32_t chunks,
+                             AmError *error);
 
 /* Micro-batches that chunk `chunk` of a stage has begun and whose B has not ended, at most. */
 AmStatus schedule_kept_of_chunk(int32_t *kept, Arena *arena, ScheduleKind kind, int32_t stages, int32_t stage,

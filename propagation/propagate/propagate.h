@@ -29,13 +29,13 @@ AmStatus propagation_for_each_pinned(const PlanContext *context, const Mesh *mes
                                      int32_t count, PropagationPinFunction *apply, void *data,
                                      AmError *error);
 
-/* Turns pins into the lists of `stage`, whose mesh is set. AM_ERROR_USAGE as
+/* Iterations pins into the lists of `stage`, whose mesh is set. AM_ERROR_USAGE as
  * above; AM_ERROR_INFEASIBLE names a pin of a dimension that has fewer elements than shards, that does
  * not divide where the stage is even, or that nothing can split. */
 AmStatus propagation_pin_lists(PlanStage *stage, Arena *arena, const PlanContext *context,
                                const PropagationPin *pins, int32_t count, AmError *error);
 
-/* Turns pins into seeds of an Incremental on the stage's mesh, whose state then does
+/* Iterations pins into seeds of an Incremental on the stage's mesh, whose state then does
  * not depend on their order. Errors as above. */
 struct Incremental;
 AmStatus propagation_pin_seeds(struct Incremental *incremental, const PlanContext *context, const Mesh *mesh,

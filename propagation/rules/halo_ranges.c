@@ -214,7 +214,7 @@ void halo_localise(LocalAttributes *local, const Halo *halo) {
     if (row->localise) row->localise(local, halo);
 }
 
-bool halo_is_turned(const Halo *halo) {
+bool halo_is_reversed(const Halo *halo) {
     return halo->source->opcode == IR_CONVOLUTION &&
            halo->source->attributes->window[spatial_of(halo)].reversal;
 }

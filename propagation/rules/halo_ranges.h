@@ -55,7 +55,7 @@ bool halo_is_exact(const Halo *halo);
 /* Returns whether a slice is complete once its operand has exactly the elements that are read. */
 bool halo_is_slice_done(const Halo *halos, int32_t count);
 /* Returns whether a convolution's window is turned round in this dimension. */
-bool halo_is_turned(const Halo *halo);
+bool halo_is_reversed(const Halo *halo);
 /* Size of the dimension that the factor is of an operand. */
 int64_t halo_operand_size(const Halo *halo, int32_t slot);
 /* Computes the ranges that the shards read of operand `slot`. */

@@ -130,7 +130,7 @@ static void searchers_keep_their_budget_and_the_memory(void **state) {
     assert_int_equal(decisions_exact(&best, &optimum, &decisions, 1000000, NULL), AM_OK);
     for (size_t s = 0; s < sizeof searchers / sizeof *searchers; s++) {
         double found[2];
-        for (int32_t turn = 0; turn < 2; turn++) {
+        for (int32_t iteration = 0; iteration < 2; iteration++) {
             DecisionMeter meter;
             assert_int_equal(decision_meter_create(&meter, &decisions, 400, NULL), AM_OK);
             searchers[s](&meter, 11);
@@ -140,7 +140,7 @@ static void searchers_keep_their_budget_and_the_memory(void **state) {
             assert_true(decision_plan_fits(&decisions, &meter.best_plan));
             assert_true(meter.best == decision_plan_seconds(&decisions, &meter.best_plan));
             assert_true(meter.best >= optimum - 1e-12);
-            found[turn] = meter.best;
+            found[iteration] = meter.best;
             decision_meter_free(&meter);
         }
         assert_true(found[0] == found[1]); /* same seed, same plan */
@@ -173,7 +173,7 @@ static void an_estimate_of_all_prices_is_the_problem(void **state) {
     decision_estimate_update(&estimate, INFINITY);
     Random random;
     random_seed(&random, 1);
-    for (int32_t turn = 0; turn < 50; turn++) {
+    for (int32_t iteration = 0; iteration < 50; iteration++) {
         DecisionPlan plan = decision_random_plan(&decisions, &random);
         double believed = 0, hoped = 0;
         for (int32_t i = 0; i < SMALL; i++) {
@@ -229,7 +229,7 @@ static void learning_keeps_the_budget_and_repeats_itself(void **state) {
     Decisions decisions;
     double found[2];
     assert_int_equal(decisions_planted(&decisions, &arena, 3, NULL), AM_OK);
-    for (int32_t turn = 0; turn < 2; turn++) {
+    for (int32_t iteration = 0; iteration < 2; iteration++) {
         DecisionMeter meter;
         Agent *agent;
         assert_int_equal(decision_meter_create(&meter, &decisions, 300, NULL), AM_OK);
@@ -237,7 +237,7 @@ static void learning_keeps_the_budget_and_repeats_itself(void **state) {
         assert_int_equal(decision_agent_search(&meter, agent, NULL), AM_OK);
         assert_in_range(meter.evaluations, 1, 300);
         assert_true(decision_plan_fits(&decisions, &meter.best_plan));
-        found[turn] = meter.best;
+        found[iteration] = meter.best;
         agent_free(agent);
         decision_meter_free(&meter);
     }

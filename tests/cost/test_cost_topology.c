@@ -173,7 +173,7 @@ static void rails_join_equal_ranks(void **state) {
     assert_int_equal(graph.topology->vertex_count, 32 + 4 + 8 + 1);
     assert_string_equal(route_text(&graph, 3, 27, NULL), "server0/device3 rail3 server3/device3");
     assert_string_equal(route_text(&graph, 0, 7, NULL), "server0/device0 server0/nvswitch server0/device7");
-    /* To another rank of another server: over the own rail and the other server's switch. A turn in
+    /* To another rank of another server: over the own rail and the other server's switch. An iteration in
      * the own server has the same length; the lower of the arriving edges decides, independently of
      * earlier queries. */
     const char *crossing = route_text(&graph, 0, 15, NULL);

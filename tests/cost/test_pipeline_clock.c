@@ -13,12 +13,12 @@
 #include "cost/simulate/pipeline_clock.h"
 #include "propagation/plan/pipeline_schedule.h"
 
-enum { MOST_STAGES = 8, MOST_TURNS = 24, MOST_CHUNKS = 3, MOST_PIECES = 9 * MOST_CHUNKS };
+enum { MOST_STAGES = 8, MOST_ITERATIONS = 24, MOST_CHUNKS = 3, MOST_PIECES = 9 * MOST_CHUNKS };
 
 /* Durations of one pipeline, whole numbers. */
 typedef struct Case {
     ScheduleKind kind;
-    int32_t stages, turns, chunks, slots;
+    int32_t stages, iterations, chunks, slots;
     Ticks forward[MOST_STAGES], backward[MOST_STAGES], weights[MOST_STAGES]; /* of a chunk's iteration */
     Ticks transfer;
 } Case;
@@ -55,7 +55,7 @@ static void add_pass(Line *line, PipelineStage *stage, const Case *test, int32_t
     bool goes_up = pass == SCHEDULE_FORWARD, travels = pass != SCHEDULE_WEIGHTS;
     int32_t from = goes_up ? part - 1 : part + 1, to = goes_up ? part + 1 : part - 1;
     PipelineSpan *span = &line->spans[stage->span_count++];
-    *span = (PipelineSpan){.first = stage->piece_count, .turns = test->turns};
+    *span = (PipelineSpan){.first = stage->piece_count, .iterations = test->iterations};
     if (travels && from >= 0 && from < parts)
         line->pieces[stage->piece_count++] =
             (PipelinePiece){.channel = goes_up ? from : parts + part, .ticks = test->transfer};
@@ -84,18 +84,19 @@ static Ticks run(const Case *test) {
         channels[parts + p] = (PipelineChannel){next, own, test->slots};
     }
     for (int32_t s = 0; s < test->stages; s++) {
-        ScheduleTurn *turns;
+        ScheduleIteration *iterations;
         int32_t count;
         stages[s] = (PipelineStage){.pieces = lines[s].pieces, .spans = lines[s].spans};
         lines[s].now = MOMENT_BEGIN;
         for (int32_t chunk = 0; chunk < test->chunks; chunk++)
             for (int32_t pass = 0; pass < passes; pass++)
                 add_pass(&lines[s], &stages[s], test, s, (SchedulePass)pass, chunk);
-        assert_int_equal(schedule_turns(&turns, &count, &arena, test->kind, test->stages, s, test->turns,
-                                        test->chunks, &error),
+        assert_int_equal(schedule_iterations(&iterations, &count, &arena, test->kind, test->stages, s,
+                                             test->iterations, test->chunks, &error),
                          AM_OK);
         int32_t *order = ARENA_ARRAY(&arena, int32_t, count + 1);
-        for (int32_t k = 0; k < count; k++) order[k] = turns[k].chunk * passes + (int32_t)turns[k].pass;
+        for (int32_t k = 0; k < count; k++)
+            order[k] = iterations[k].chunk * passes + (int32_t)iterations[k].pass;
         lines[s].spans[0].order = order;
         lines[s].spans[0].order_count = count;
     }
@@ -108,9 +109,10 @@ static Ticks run(const Case *test) {
     return end;
 }
 
-static Case equal_stages(ScheduleKind kind, int32_t stages, int32_t turns, int32_t chunks, Ticks forward,
+static Case equal_stages(ScheduleKind kind, int32_t stages, int32_t iterations, int32_t chunks, Ticks forward,
                          Ticks backward, Ticks weights) {
-    Case test = {.kind = kind, .stages = stages, .turns = turns, .chunks = chunks, .slots = MOST_TURNS};
+    Case test = {
+        .kind = kind, .stages = stages, .iterations = iterations, .chunks = chunks, .slots = MOST_ITERATIONS};
     bool is_split = kind == SCHEDULE_ZB_H1;
     for (int32_t s = 0; s < stages; s++) {
         test.forward[s] = forward;
@@ -125,16 +127,16 @@ static void equal_stages_take_the_closed_forms(void **state) {
     (void)state;
     const Ticks f = 30, b = 32, w = 28;
     for (int32_t stages = 1; stages <= MOST_STAGES; stages++) {
-        for (int32_t turns = 1; turns <= MOST_TURNS; turns++) {
-            Ticks work = turns * (f + b + w), bubble = (stages - 1) * (f + b + w);
-            Case gpipe = equal_stages(SCHEDULE_GPIPE, stages, turns, 1, f, b, w);
-            Case one_each = equal_stages(SCHEDULE_1F1B, stages, turns, 1, f, b, w);
+        for (int32_t iterations = 1; iterations <= MOST_ITERATIONS; iterations++) {
+            Ticks work = iterations * (f + b + w), bubble = (stages - 1) * (f + b + w);
+            Case gpipe = equal_stages(SCHEDULE_GPIPE, stages, iterations, 1, f, b, w);
+            Case one_each = equal_stages(SCHEDULE_1F1B, stages, iterations, 1, f, b, w);
             assert_true(run(&gpipe) == work + bubble);
             assert_true(run(&one_each) == work + bubble);
-            Case zero_bubble = equal_stages(SCHEDULE_ZB_H1, stages, turns, 1, f, b, w);
-            if (turns >= stages) assert_true(run(&zero_bubble) == work + (stages - 1) * (f + b - w));
-            Case chunks = equal_stages(SCHEDULE_INTERLEAVED, stages, turns, 3, f, b, w);
-            if (turns % stages == 0) assert_true(run(&chunks) == 3 * work + bubble);
+            Case zero_bubble = equal_stages(SCHEDULE_ZB_H1, stages, iterations, 1, f, b, w);
+            if (iterations >= stages) assert_true(run(&zero_bubble) == work + (stages - 1) * (f + b - w));
+            Case chunks = equal_stages(SCHEDULE_INTERLEAVED, stages, iterations, 3, f, b, w);
+            if (iterations % stages == 0) assert_true(run(&chunks) == 3 * work + bubble);
         }
     }
 }
@@ -146,9 +148,9 @@ static int64_t draw(Random *random, int64_t least, int64_t most) {
 static Case random_case(Random *random, ScheduleKind kind) {
     Case test = {.kind = kind,
                  .stages = (int32_t)draw(random, 1, MOST_STAGES),
-                 .turns = (int32_t)draw(random, 1, MOST_TURNS),
+                 .iterations = (int32_t)draw(random, 1, MOST_ITERATIONS),
                  .chunks = kind == SCHEDULE_INTERLEAVED ? (int32_t)draw(random, 1, MOST_CHUNKS) : 1,
-                 .slots = MOST_TURNS * MOST_CHUNKS,
+                 .slots = MOST_ITERATIONS * MOST_CHUNKS,
                  .transfer = (Ticks)draw(random, 0, 10)};
     for (int32_t s = 0; s < test.stages; s++) {
         test.forward[s] = (Ticks)draw(random, 10, 100);
@@ -164,19 +166,21 @@ static Ticks later(Ticks a, Ticks b) {
 
 /* f[i][s] = max(f[i-1][s], f[i][s-1] + c, b[i-w_s][s]) + F_s, b[i][s] = max(free, b[i][s+1] + c) + B_s. */
 static Ticks recursion(const Case *test) {
-    Ticks f[MOST_TURNS][MOST_STAGES], b[MOST_TURNS][MOST_STAGES], free_at[MOST_STAGES] = {0}, end = 0;
-    int32_t next_f[MOST_STAGES] = {0}, next_b[MOST_STAGES] = {0}, stages = test->stages, turns = test->turns;
+    Ticks f[MOST_ITERATIONS][MOST_STAGES], b[MOST_ITERATIONS][MOST_STAGES], free_at[MOST_STAGES] = {0},
+                                                                            end = 0;
+    int32_t next_f[MOST_STAGES] = {0}, next_b[MOST_STAGES] = {0}, stages = test->stages,
+            iterations = test->iterations;
     for (bool moved = true; moved;) {
         moved = false;
         for (int32_t s = 0; s < stages; s++) {
-            int32_t i = next_f[s], j = next_b[s], kept = turns < stages - s ? turns : stages - s;
-            bool is_forward = i < turns && i - j < kept;
+            int32_t i = next_f[s], j = next_b[s], kept = iterations < stages - s ? iterations : stages - s;
+            bool is_forward = i < iterations && i - j < kept;
             if (is_forward && (s == 0 || next_f[s - 1] > i)) {
                 Ticks come = s == 0 ? 0 : f[i][s - 1] + test->transfer;
                 f[i][s] = free_at[s] = later(free_at[s], come) + test->forward[s];
                 next_f[s]++;
                 moved = true;
-            } else if (!is_forward && j < turns && (s + 1 == stages || next_b[s + 1] > j)) {
+            } else if (!is_forward && j < iterations && (s + 1 == stages || next_b[s + 1] > j)) {
                 Ticks come = s + 1 == stages ? 0 : b[j][s + 1] + test->transfer;
                 b[j][s] = free_at[s] = later(free_at[s], come) + test->backward[s];
                 next_b[s]++;
@@ -197,13 +201,13 @@ static double by_stages(const Case *test, bool is_serial) {
                                  .backward = (double)test->backward[s],
                                  .to_next = (double)test->transfer,
                                  .to_previous = (double)test->transfer};
-    assert_true(clock_1f1b(stages, test->stages, test->turns, is_serial));
+    assert_true(clock_1f1b(stages, test->stages, test->iterations, is_serial));
     for (int32_t s = 0; s < test->stages; s++) end = fmax(end, stages[s].end);
     return end;
 }
 
 static void transfers_in_a_row_take_longer(void **state) {
-    Case test = {.kind = SCHEDULE_1F1B, .stages = 2, .turns = 2, .chunks = 1, .transfer = 30};
+    Case test = {.kind = SCHEDULE_1F1B, .stages = 2, .iterations = 2, .chunks = 1, .transfer = 30};
     (void)state;
     for (int32_t s = 0; s < 2; s++) test.forward[s] = test.backward[s] = 10;
     assert_true(by_stages(&test, false) == 120);
@@ -219,7 +223,7 @@ static void unequal_stages_take_the_recursion(void **state) {
         Ticks own = run(&test), expected = recursion(&test);
         assert_true(by_stages(&test, k % 2 == 0) == (double)expected);
         if (own != expected)
-            fail_msg("case %d: %d stages, %d turns: %.0f, not %.0f", k, test.stages, test.turns, own,
+            fail_msg("case %d: %d stages, %d turns: %.0f, not %.0f", k, test.stages, test.iterations, own,
                      expected);
     }
 }
@@ -229,8 +233,8 @@ static void unequal_stages_take_the_recursion(void **state) {
 static Ticks lower_bound(const Case *test) {
     Ticks down = 0, up = 0, bound = 0, c = test->transfer;
     for (int32_t s = 0; s < test->stages; s++) {
-        Ticks passes = test->turns * (test->forward[s] + test->backward[s]) * test->chunks;
-        Ticks weights = test->turns * test->weights[s];
+        Ticks passes = test->iterations * (test->forward[s] + test->backward[s]) * test->chunks;
+        Ticks weights = test->iterations * test->weights[s];
         bool counts = test->chunks == 1; /* chunks come to a stage before the whole model is through */
         bound = later(bound, passes + weights + (counts ? down + c * s : 0));
         bound = later(bound, passes + (counts ? down + up + 2 * c * s : 0));
@@ -251,7 +255,7 @@ static void no_schedule_beats_the_bound(void **state) {
         if (test.stages == 1) test.transfer = 0;
         if (run(&test) < lower_bound(&test))
             fail_msg("case %d: %s, %d stages, %d turns", k, schedule_kind_name(test.kind), test.stages,
-                     test.turns);
+                     test.iterations);
     }
 }
 
@@ -263,7 +267,7 @@ static void a_faster_part_never_lengthens_the_step(void **state) {
     for (int32_t k = 0; k < 4000; k++) {
         Case test = random_case(&random, (ScheduleKind)(k % SCHEDULE_KINDS));
         test.slots = (int32_t)draw(&random, 2, 4);
-        if (test.kind == SCHEDULE_INTERLEAVED) test.slots = MOST_TURNS * MOST_CHUNKS;
+        if (test.kind == SCHEDULE_INTERLEAVED) test.slots = MOST_ITERATIONS * MOST_CHUNKS;
         Ticks before = run(&test);
         int32_t s = (int32_t)random_below(&random, test.stages);
         Ticks *durations[] = {&test.forward[s], &test.backward[s], &test.weights[s], &test.transfer};
@@ -276,7 +280,8 @@ static void a_faster_part_never_lengthens_the_step(void **state) {
 /* Values on one link go one after the other; a sender without a free slot waits for the receiver. */
 static void links_and_slots_are_waited_for(void **state) {
     (void)state;
-    Case test = {.kind = SCHEDULE_GPIPE, .stages = 2, .turns = 4, .chunks = 1, .slots = 4, .transfer = 50};
+    Case test = {
+        .kind = SCHEDULE_GPIPE, .stages = 2, .iterations = 4, .chunks = 1, .slots = 4, .transfer = 50};
     for (int32_t s = 0; s < 2; s++) test.forward[s] = test.backward[s] = 10;
     /* F at 10, values at 60, 110, 160, 210; B after it at 230, and back by 4 x 50 more. */
     assert_true(run(&test) == 10 + 4 * 50 + 10 + 10 + 4 * 50 + 10);

@@ -1,5 +1,5 @@
 /* 1F1B and ZB-H1: the loops of the passes stand together, what passes between them has as many
- * places as the stage may be turns ahead; 1F1B's plan is faster and smaller than GPipe's, and ZB-H1
+ * places as the stage may be iterations ahead; 1F1B's plan is faster and smaller than GPipe's, and ZB-H1
  * computes the same in three loops, chunks of a stage in two
  * each. */
 #include "tests/support/model_case.h"
@@ -13,7 +13,7 @@
 #include "lowering/spmd/ranks.h"
 #include "planners/baselines/even_pipeline.h"
 
-enum { STAGES = 4, TURNS = 8 };
+enum { STAGES = 4, ITERATIONS = 8 };
 
 typedef struct Fixture {
     Arena arena;
@@ -23,7 +23,7 @@ typedef struct Fixture {
 } Fixture;
 
 static void open_case(Fixture *self, const char *model) {
-    MicroBatching settings = {.micro_batches = TURNS, .separate_backward = true};
+    MicroBatching settings = {.micro_batches = ITERATIONS, .separate_backward = true};
     AmError error = {0};
     *self = (Fixture){.whole = read_model(model)};
     assert_int_equal(plan_context_for(&self->split, self->whole, &settings, &error), AM_OK);
@@ -69,14 +69,14 @@ static int32_t count_of(const IrShape *shape, int64_t size) {
 static void check_stage(Fixture *self, const PlanRanks *ranks, int32_t stage) {
     Program *program;
     AmError error = {0};
-    int32_t kept = schedule_kept_for_backward(STAGES, stage, TURNS), stacks = 0;
+    int32_t kept = schedule_kept_for_backward(STAGES, stage, ITERATIONS), stacks = 0;
     if (plan_ranks_lower(&program, &self->arena, ranks, stage, &error) != AM_OK) fail_msg("%s", error.text);
     int32_t s = find_joined(program);
     const ProgramInstruction *first = &program->instructions[program->steps[s].instruction];
     const ProgramInstruction *second = &program->instructions[program->steps[s + 1].instruction];
-    assert_int_equal(program->steps[s + 1].instruction, first->turns->second);
-    assert_int_equal(first->turns->count, TURNS);
-    assert_int_equal(first->turns->kept, kept);
+    assert_int_equal(program->steps[s + 1].instruction, first->iterations->second);
+    assert_int_equal(first->iterations->count, ITERATIONS);
+    assert_int_equal(first->iterations->kept, kept);
     for (int32_t k = 0; k < second->operand_count; k++) {
         int32_t result = second->operands[k] - first->first_result;
         if (result < 0 || result >= first->result_count) continue;
@@ -135,15 +135,15 @@ static void check_three(const Program *two, const Program *three, int32_t stage)
     int32_t s = find_joined(two), z = find_joined(three);
     const ProgramInstruction *whole = joined_loop(two, s, 1), *first = joined_loop(three, z, 0);
     const ProgramInstruction *second = joined_loop(three, z, 1), *third = joined_loop(three, z, 2);
-    int32_t kept_from_second = schedule_kept_from_backward(stage, TURNS);
+    int32_t kept_from_second = schedule_kept_from_backward(stage, ITERATIONS);
     assert_int_equal(program_steps_together(three, z), 3);
     for (int32_t k = 0; k < 3; k++) assert_int_equal(program_first_together(three, z + k), z);
-    assert_int_equal(three->steps[z + 1].instruction, first->turns->second);
-    assert_int_equal(three->steps[z + 2].instruction, first->turns->third);
-    assert_int_equal(first->turns->kept, schedule_kept_for_backward(STAGES, stage, TURNS));
-    assert_int_equal(first->turns->kept_until_third, schedule_kept_for_weights(STAGES, TURNS));
-    assert_int_equal(first->turns->kept_from_second, kept_from_second);
-    assert_true(count_taken(three, first, third, first->turns->kept_until_third) > 0);
+    assert_int_equal(three->steps[z + 1].instruction, first->iterations->second);
+    assert_int_equal(three->steps[z + 2].instruction, first->iterations->third);
+    assert_int_equal(first->iterations->kept, schedule_kept_for_backward(STAGES, stage, ITERATIONS));
+    assert_int_equal(first->iterations->kept_until_third, schedule_kept_for_weights(STAGES, ITERATIONS));
+    assert_int_equal(first->iterations->kept_from_second, kept_from_second);
+    assert_true(count_taken(three, first, third, first->iterations->kept_until_third) > 0);
     assert_true(count_taken(three, second, third, kept_from_second) > 0);
     int32_t products = count_steps(third, PROGRAM_COMPUTE, IR_DOT);
     assert_true(products > 0);
@@ -193,19 +193,19 @@ enum { CHUNKS = 2, HALF = STAGES / 2 };
 static void check_chunks(Fixture *self, const Program *program, int32_t stage) {
     AmError error = {0};
     int32_t s = find_joined(program);
-    const ProgramTurns *turns = joined_loop(program, s, 0)->turns;
+    const InterleavedLoops *iterations = joined_loop(program, s, 0)->iterations;
     assert_int_equal(program_steps_together(program, s), 2 * CHUNKS);
     assert_int_equal(program_first_together(program, s + 2 * CHUNKS - 1), s);
-    assert_int_equal(turns->chunks, CHUNKS);
-    assert_int_equal(turns->stage, stage);
-    assert_int_equal(turns->stage_count, HALF);
+    assert_int_equal(iterations->chunks, CHUNKS);
+    assert_int_equal(iterations->stage, stage);
+    assert_int_equal(iterations->stage_count, HALF);
     for (int32_t c = 0; c < CHUNKS; c++) {
         const ProgramInstruction *first = joined_loop(program, s, c);
         int32_t kept;
-        assert_int_equal(schedule_kept_of_chunk(&kept, &self->arena, SCHEDULE_INTERLEAVED, HALF, stage, TURNS,
-                                                CHUNKS, c, &error),
+        assert_int_equal(schedule_kept_of_chunk(&kept, &self->arena, SCHEDULE_INTERLEAVED, HALF, stage,
+                                                ITERATIONS, CHUNKS, c, &error),
                          AM_OK);
-        assert_int_equal(turns->kept_of_chunk[c], kept);
+        assert_int_equal(iterations->kept_of_chunk[c], kept);
         assert_true(count_taken(program, first, joined_loop(program, s, CHUNKS + c), kept) > 0);
         assert_int_equal(count_taken(program, first, joined_loop(program, s, CHUNKS + 1 - c), kept), 0);
     }
@@ -264,11 +264,11 @@ static void test_pairs(void **state) {
     Fixture self;
     LoopPair *pairs;
     int32_t count;
-    MicroBatching together = {.micro_batches = TURNS};
+    MicroBatching together = {.micro_batches = ITERATIONS};
     open_case(&self, "gpt2_tiny");
     assert_int_equal(interleave_pairs(&pairs, &count, &self.arena, self.split->rules, NULL), AM_OK);
     assert_int_equal(count, 1);
-    assert_int_equal(pairs[0].turns, TURNS);
+    assert_int_equal(pairs[0].iterations, ITERATIONS);
     assert_true(pairs[0].first < pairs[0].second);
     assert_int_equal(plan_context_for(&self.split, self.whole, &together, NULL), AM_OK);
     assert_int_equal(interleave_pairs(&pairs, &count, &self.arena, self.split->rules, NULL), AM_OK);

@@ -92,7 +92,7 @@ static void test_equal_to_one_batch(void **state) {
 }
 
 /* The loops that run as often as there are micro-batches, outside of others. */
-static int32_t count_turns(const PlanContext *split) {
+static int32_t count_iterations(const PlanContext *split) {
     int32_t count = 0;
     for (int32_t k = 0; k < split->rules->loop_count; k++) {
         int32_t loop = split->rules->loops[k].instruction;
@@ -113,7 +113,7 @@ static void test_number_of_loops(void **state) {
         const PlanContext *split;
         const MicroBatching settings = {.micro_batches = 2};
         assert_int_equal(plan_context_for(&split, whole, &settings, NULL), AM_OK);
-        assert_int_equal(count_turns(split), rows[k].loops);
+        assert_int_equal(count_iterations(split), rows[k].loops);
         assert_string_equal(split->sha256, whole->sha256);
         assert_int_equal(split->roles->parameter_count, whole->roles->parameter_count);
         plan_context_free(whole);
@@ -155,8 +155,8 @@ static void test_relaxed(void **state) {
     snprintf(outputs, sizeof outputs, "/tmp/automap_batch_%d_relaxed.npz", (int)getpid());
     PlanContext *whole = read_module(batch_normalized);
     run_steps(whole, NULL, expected, "normalized");
-    for (int32_t turns = 2; turns <= 4; turns *= 2) {
-        const MicroBatching settings = {.micro_batches = turns,
+    for (int32_t iterations = 2; iterations <= 4; iterations *= 2) {
+        const MicroBatching settings = {.micro_batches = iterations,
                                         .relaxations = 1u << RELAXATION_BATCH_STATISTICS_PER_MICRO_BATCH};
         const PlanContext *split;
         AmError error = {0};

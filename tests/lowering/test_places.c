@@ -3,7 +3,7 @@
 #include "lowering/passes/places.h"
 #include "tests/support/module_case.h"
 
-enum { TURNS = 4, WIDTH = 16 };
+enum { ITERATIONS = 4, WIDTH = 16 };
 
 #define STATE "(s32[], f32[4,16], f32[4,16], f32[16])"
 
@@ -70,8 +70,8 @@ static void open_case(ModuleCase *c, const char *text) {
 
 /* x counts from 1, rows are -1, sum is 0; `expected` of the rows and then of the sum. */
 static void check(ModuleCase *c, const float (*expected)[WIDTH]) {
-    float x[TURNS][WIDTH], rows[TURNS][WIDTH], sum[WIDTH] = {0};
-    for (int32_t k = 0; k < TURNS * WIDTH; k++)
+    float x[ITERATIONS][WIDTH], rows[ITERATIONS][WIDTH], sum[WIDTH] = {0};
+    for (int32_t k = 0; k < ITERATIONS * WIDTH; k++)
         x[k / WIDTH][k % WIDTH] = (float)(k + 1), rows[k / WIDTH][k % WIDTH] = -1;
     for (int32_t run = 0; run < 2; run++)
         check_run(c, (const void *[]){x, rows, sum}, expected, sizeof x + sizeof sum);
@@ -79,11 +79,11 @@ static void check(ModuleCase *c, const float (*expected)[WIDTH]) {
 
 /* rows[t] = 2 x[index[t]] and their sum. */
 static void check_doubled(ModuleCase *c, const int32_t *index) {
-    float expected[TURNS + 1][WIDTH] = {{0}};
-    for (int32_t t = 0; t < TURNS; t++)
+    float expected[ITERATIONS + 1][WIDTH] = {{0}};
+    for (int32_t t = 0; t < ITERATIONS; t++)
         for (int32_t k = 0; k < WIDTH; k++) {
             expected[t][k] = 2 * (float)(index[t] * WIDTH + k + 1);
-            expected[TURNS][k] += expected[t][k];
+            expected[ITERATIONS][k] += expected[t][k];
         }
     check(c, (const float(*)[WIDTH])expected);
 }
@@ -99,8 +99,8 @@ static void test_both(void **state) {
     const ProgramInstruction *write = find(body, IR_DYNAMIC_UPDATE_SLICE);
     assert_int_equal(count_copies(body), 0);
     assert_int_equal(body->step_count, 2); /* the counter, and twice and next */
-    assert_int_equal(read->place->turns, TURNS);
-    for (int32_t t = 0; t < TURNS; t++) {
+    assert_int_equal(read->place->iterations, ITERATIONS);
+    for (int32_t t = 0; t < ITERATIONS; t++) {
         assert_int_equal(read->place->offset[t], 64 * t);
         assert_int_equal(write->place->offset[t], 64 * t);
     }
@@ -112,12 +112,13 @@ static void test_both(void **state) {
     module_close(&c);
 }
 
-/* Backwards, as JAX counts negative numbers from the end; beyond the end, clamped; out of range in a turn. */
+/* Backwards, as JAX counts negative numbers from the end; beyond the end, clamped; out of range in an
+ * iteration. */
 static void test_indices(void **state) {
     (void)state;
     static const struct {
         const char *text;
-        int32_t index[TURNS];
+        int32_t index[ITERATIONS];
     } rows[] = {
         {LOOP("k = s32[] subtract(three, i)\n" READ("k") TWICE SUM WRITE ROOT), {3, 2, 1, 0}},
         {LOOP("minus = s32[] negate(i) k = s32[] subtract(minus, one) low = pred[] compare(k, zero), "
@@ -135,7 +136,7 @@ static void test_indices(void **state) {
         ModuleCase c;
         open_case(&c, rows[r].text);
         assert_int_equal(count_copies(body_of(&c)), 0);
-        for (int32_t t = 0; t < TURNS; t++)
+        for (int32_t t = 0; t < ITERATIONS; t++)
             assert_int_equal(find(body_of(&c), IR_DYNAMIC_SLICE)->place->offset[t], 64 * rows[r].index[t]);
         check_doubled(&c, rows[r].index);
         module_close(&c);
@@ -146,15 +147,15 @@ static void test_indices(void **state) {
 static void test_overwritten(void **state) {
     (void)state;
     ModuleCase c;
-    float expected[TURNS + 1][WIDTH];
+    float expected[ITERATIONS + 1][WIDTH];
     open_case(&c, LOOP("  part = f32[1,16] dynamic-slice(rows, i, zero), dynamic_slice_sizes={1,16}\n" TWICE
                        "  kept = f32[4,16] dynamic-update-slice(rows, row, i, zero)\n"
                        "  after = f32[1,16] dynamic-slice(kept, i, zero), dynamic_slice_sizes={1,16}\n"
                        "  new = f32[16] reshape(after) change = f32[16] subtract(own, new)\n"
                        "  next = f32[16] add(sum, change)\n" ROOT));
     assert_int_equal(count_copies(body_of(&c)), 3);
-    for (int32_t t = 0; t <= TURNS; t++)
-        for (int32_t k = 0; k < WIDTH; k++) expected[t][k] = t < TURNS ? -2 : TURNS * (-1 - -2);
+    for (int32_t t = 0; t <= ITERATIONS; t++)
+        for (int32_t k = 0; k < WIDTH; k++) expected[t][k] = t < ITERATIONS ? -2 : ITERATIONS * (-1 - -2);
     check(&c, (const float(*)[WIDTH])expected);
     module_close(&c);
 }
@@ -218,7 +219,7 @@ static void test_filled(void **state) {
     (void)state;
     static const struct {
         const char *text;
-        int32_t at[TURNS]; /* the place of every turn */
+        int32_t at[ITERATIONS]; /* the place of every iteration */
         bool unset;
     } rows[] = {
         {LOOP(READ("i") TWICE SUM WRITE ROOT), {0, 1, 2, 3}, true},
@@ -236,17 +237,17 @@ static void test_filled(void **state) {
     };
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
         ModuleCase c;
-        float expected[TURNS + 1][WIDTH] = {{0}};
+        float expected[ITERATIONS + 1][WIDTH] = {{0}};
         open_case(&c, rows[r].text);
         assert_int_equal(count_copies(body_of(&c)), 0);
         assert_true(loop_of(&c)->unset && loop_of(&c)->unset[2] == rows[r].unset);
         assert_false(loop_of(&c)->unset[1] || loop_of(&c)->unset[3]);
-        for (int32_t t = 0; t < TURNS; t++)
+        for (int32_t t = 0; t < ITERATIONS; t++)
             for (int32_t k = 0; k < WIDTH; k++) expected[t][k] = -1;
-        for (int32_t t = 0; t < TURNS; t++)
+        for (int32_t t = 0; t < ITERATIONS; t++)
             for (int32_t k = 0; k < WIDTH; k++) {
                 expected[rows[r].at[t]][k] = 2 * (float)(t * WIDTH + k + 1);
-                expected[TURNS][k] += 2 * (float)(t * WIDTH + k + 1);
+                expected[ITERATIONS][k] += 2 * (float)(t * WIDTH + k + 1);
             }
         check(&c, (const float(*)[WIDTH])expected);
         module_close(&c);

@@ -179,7 +179,7 @@ static void test_tied_and_clipped(void **state) {
 
 /* Fill and drain: with several micro-batches the backward pass has a loop of its own, nothing goes down the
  * stages in the forward one and nothing up in the backward one. */
-static void test_turns_of_their_own(void **state) {
+static void test_iterations_of_their_own(void **state) {
     (void)state;
     char path[512];
     PlanContext *whole;
@@ -238,7 +238,7 @@ static void test_no_stage(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_directions),       cmocka_unit_test(test_recomputed),
-        cmocka_unit_test(test_tied_and_clipped), cmocka_unit_test(test_turns_of_their_own),
+        cmocka_unit_test(test_tied_and_clipped), cmocka_unit_test(test_iterations_of_their_own),
         cmocka_unit_test(test_no_stage),         cmocka_unit_test(test_cuts_by_chance),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* Orders of turns: every turn once, no stage waits for ever, as much in flight as the
+/* Orders of iterations: every iteration once, no stage waits for ever, as much in flight as the
  * schedule says, and bubbles as the closed forms have them. */
 #include "tests/support/model_case.h"
 
@@ -13,7 +13,7 @@ enum { MOST_STAGES = 8, MOST_MICRO_BATCHES = 16, MOST_CHUNKS = 4, MOST_PARTS = M
 typedef struct Paper {
     Arena arena;
     int32_t stages, micro_batches, chunks;
-    ScheduleTurn *turns[MOST_STAGES];
+    ScheduleIteration *iterations[MOST_STAGES];
     int32_t counts[MOST_STAGES];
     int32_t seconds[SCHEDULE_PASSES];
     int32_t ends[SCHEDULE_PASSES][MOST_PARTS][MOST_MICRO_BATCHES]; /* 0: not yet */
@@ -24,20 +24,21 @@ static void open_paper(Paper *self, ScheduleKind kind, int32_t stages, int32_t m
     AmError error = {0};
     *self = (Paper){.stages = stages, .micro_batches = micro_batches, .chunks = chunks};
     for (int32_t s = 0; s < stages; s++)
-        if (schedule_turns(&self->turns[s], &self->counts[s], &self->arena, kind, stages, s, micro_batches,
-                           chunks, &error) != AM_OK)
+        if (schedule_iterations(&self->iterations[s], &self->counts[s], &self->arena, kind, stages, s,
+                                micro_batches, chunks, &error) != AM_OK)
             fail_msg("%s", error.text);
 }
 
 /* The time at which the inputs of an iteration are there; -1: not yet. */
-static int32_t executable_at(const Paper *self, const ScheduleTurn *turn, int32_t part) {
-    int32_t m = turn->micro_batch, last = self->stages * self->chunks - 1, latest = 0, need = 0;
+static int32_t executable_at(const Paper *self, const ScheduleIteration *iteration, int32_t part) {
+    int32_t m = iteration->micro_batch, last = self->stages * self->chunks - 1, latest = 0, need = 0;
     int32_t ends[2];
-    if (turn->pass == SCHEDULE_FORWARD && part > 0) ends[need++] = self->ends[SCHEDULE_FORWARD][part - 1][m];
-    if (turn->pass == SCHEDULE_BACKWARD) ends[need++] = self->ends[SCHEDULE_FORWARD][part][m];
-    if (turn->pass == SCHEDULE_BACKWARD && part < last)
+    if (iteration->pass == SCHEDULE_FORWARD && part > 0)
+        ends[need++] = self->ends[SCHEDULE_FORWARD][part - 1][m];
+    if (iteration->pass == SCHEDULE_BACKWARD) ends[need++] = self->ends[SCHEDULE_FORWARD][part][m];
+    if (iteration->pass == SCHEDULE_BACKWARD && part < last)
         ends[need++] = self->ends[SCHEDULE_BACKWARD][part + 1][m];
-    if (turn->pass == SCHEDULE_WEIGHTS) ends[need++] = self->ends[SCHEDULE_BACKWARD][part][m];
+    if (iteration->pass == SCHEDULE_WEIGHTS) ends[need++] = self->ends[SCHEDULE_BACKWARD][part][m];
     for (int32_t k = 0; k < need; k++) {
         if (ends[k] == 0) return -1;
         if (ends[k] > latest) latest = ends[k];
@@ -54,12 +55,13 @@ static int32_t play(Paper *self, int32_t forward, int32_t backward, int32_t weig
         moved = false;
         for (int32_t s = 0; s < self->stages; s++)
             for (; at[s] < self->counts[s]; at[s]++, moved = true) {
-                const ScheduleTurn *turn = &self->turns[s][at[s]];
-                int32_t part = turn->chunk * self->stages + s, ready = executable_at(self, turn, part);
+                const ScheduleIteration *iteration = &self->iterations[s][at[s]];
+                int32_t part = iteration->chunk * self->stages + s,
+                        ready = executable_at(self, iteration, part);
                 if (ready < 0) break;
-                int32_t *end = &self->ends[turn->pass][part][turn->micro_batch];
-                assert_int_equal(*end, 0); /* each turn once */
-                clock[s] = (ready > clock[s] ? ready : clock[s]) + seconds[turn->pass];
+                int32_t *end = &self->ends[iteration->pass][part][iteration->micro_batch];
+                assert_int_equal(*end, 0); /* each iteration once */
+                clock[s] = (ready > clock[s] ? ready : clock[s]) + seconds[iteration->pass];
                 *end = clock[s];
             }
     }
@@ -74,9 +76,9 @@ static int32_t play(Paper *self, int32_t forward, int32_t backward, int32_t weig
 static int32_t most_ahead(const Paper *self, int32_t stage, SchedulePass begin, SchedulePass end) {
     int32_t ahead = 0, most = 0;
     for (int32_t k = 0; k < self->counts[stage]; k++) {
-        ahead += self->turns[stage][k].pass == begin;
+        ahead += self->iterations[stage][k].pass == begin;
         if (ahead > most) most = ahead;
-        ahead -= self->turns[stage][k].pass == end;
+        ahead -= self->iterations[stage][k].pass == end;
     }
     return most;
 }
@@ -92,18 +94,18 @@ static void test_plain(void **state) {
     (void)state;
     static Paper paper;
     for (int32_t stages = 1; stages <= MOST_STAGES; stages++)
-        for (int32_t turns = 1; turns <= MOST_MICRO_BATCHES; turns++)
+        for (int32_t iterations = 1; iterations <= MOST_MICRO_BATCHES; iterations++)
             for (ScheduleKind kind = SCHEDULE_GPIPE; kind <= SCHEDULE_1F1B; kind++) {
-                open_paper(&paper, kind, stages, turns, 1);
+                open_paper(&paper, kind, stages, iterations, 1);
                 for (int32_t k = 0; k < SECONDS; k++) {
                     int32_t backward = seconds[k][1] + seconds[k][2];
                     assert_int_equal(play(&paper, seconds[k][0], backward, 0),
-                                     (turns + stages - 1) * (seconds[k][0] + backward));
+                                     (iterations + stages - 1) * (seconds[k][0] + backward));
                 }
                 for (int32_t s = 0; s < stages; s++) {
-                    assert_int_equal(paper.counts[s], 2 * turns);
+                    assert_int_equal(paper.counts[s], 2 * iterations);
                     assert_int_equal(most_ahead(&paper, s, SCHEDULE_FORWARD, SCHEDULE_BACKWARD),
-                                     kind == SCHEDULE_GPIPE ? turns : least(turns, stages - s));
+                                     kind == SCHEDULE_GPIPE ? iterations : least(iterations, stages - s));
                 }
                 arena_free(&paper.arena);
             }
@@ -113,24 +115,25 @@ static void test_zero_bubble(void **state) {
     (void)state;
     static Paper paper;
     for (int32_t stages = 1; stages <= MOST_STAGES; stages++)
-        for (int32_t turns = 1; turns <= MOST_MICRO_BATCHES; turns++) {
-            open_paper(&paper, SCHEDULE_ZB_H1, stages, turns, 1);
+        for (int32_t iterations = 1; iterations <= MOST_MICRO_BATCHES; iterations++) {
+            open_paper(&paper, SCHEDULE_ZB_H1, stages, iterations, 1);
             for (int32_t k = 0; k < SECONDS; k++) {
                 int32_t forward = seconds[k][0], backward = seconds[k][1], weights = seconds[k][2];
                 int32_t time = play(&paper, forward, backward, weights);
                 int32_t bubble = forward + (backward > weights ? backward - weights : 0);
-                assert_true(time <= (turns + stages - 1) * (forward + backward + weights));
-                if (turns >= stages)
-                    assert_int_equal(time, turns * (forward + backward + weights) + (stages - 1) * bubble);
+                assert_true(time <= (iterations + stages - 1) * (forward + backward + weights));
+                if (iterations >= stages)
+                    assert_int_equal(time,
+                                     iterations * (forward + backward + weights) + (stages - 1) * bubble);
             }
             for (int32_t s = 0; s < stages; s++) {
-                assert_int_equal(paper.counts[s], 3 * turns);
+                assert_int_equal(paper.counts[s], 3 * iterations);
                 assert_int_equal(most_ahead(&paper, s, SCHEDULE_FORWARD, SCHEDULE_BACKWARD),
-                                 schedule_kept_for_backward(stages, s, turns));
+                                 schedule_kept_for_backward(stages, s, iterations));
                 assert_int_equal(most_ahead(&paper, s, SCHEDULE_FORWARD, SCHEDULE_WEIGHTS),
-                                 schedule_kept_for_weights(stages, turns));
+                                 schedule_kept_for_weights(stages, iterations));
                 assert_int_equal(most_ahead(&paper, s, SCHEDULE_BACKWARD, SCHEDULE_WEIGHTS),
-                                 schedule_kept_from_backward(s, turns));
+                                 schedule_kept_from_backward(s, iterations));
             }
             arena_free(&paper.arena);
         }
@@ -140,18 +143,18 @@ static void test_interleaved(void **state) {
     (void)state;
     static Paper paper;
     for (int32_t stages = 1; stages <= MOST_STAGES; stages++)
-        for (int32_t turns = 1; turns <= MOST_MICRO_BATCHES; turns++)
+        for (int32_t iterations = 1; iterations <= MOST_MICRO_BATCHES; iterations++)
             for (int32_t chunks = 1; chunks <= MOST_CHUNKS; chunks++) {
-                open_paper(&paper, SCHEDULE_INTERLEAVED, stages, turns, chunks);
-                int32_t time = play(&paper, 1, 2, 0), ideal = 3 * turns * chunks;
-                if (turns % stages == 0) assert_int_equal(time, ideal + 3 * (stages - 1));
+                open_paper(&paper, SCHEDULE_INTERLEAVED, stages, iterations, chunks);
+                int32_t time = play(&paper, 1, 2, 0), ideal = 3 * iterations * chunks;
+                if (iterations % stages == 0) assert_int_equal(time, ideal + 3 * (stages - 1));
                 assert_true(time >= ideal);
                 for (int32_t s = 0; s < stages; s++) {
-                    int32_t group = turns < stages ? turns : stages + turns % stages;
+                    int32_t group = iterations < stages ? iterations : stages + iterations % stages;
                     int32_t ahead = 2 * (stages - s - 1) + (chunks - 1) * group + 1;
-                    assert_int_equal(paper.counts[s], 2 * turns * chunks);
+                    assert_int_equal(paper.counts[s], 2 * iterations * chunks);
                     assert_int_equal(most_ahead(&paper, s, SCHEDULE_FORWARD, SCHEDULE_BACKWARD),
-                                     least(turns * chunks, ahead));
+                                     least(iterations * chunks, ahead));
                 }
                 arena_free(&paper.arena);
             }
@@ -167,11 +170,11 @@ static int32_t count_slots(int32_t stages, int32_t p, int32_t q) {
 /* Returns whether part p can run its next iteration in a pass: all parts before it have sent, no
  * part after it is full. */
 static bool may_play(const Paper *self, int32_t sent[][MOST_PARTS], int32_t taken[][MOST_PARTS], int32_t p,
-                     const ScheduleTurn *turn) {
+                     const ScheduleIteration *iteration) {
     for (int32_t q = 0; q < self->stages * self->chunks; q++) {
-        bool is_before = turn->pass == SCHEDULE_FORWARD ? q < p : q > p;
+        bool is_before = iteration->pass == SCHEDULE_FORWARD ? q < p : q > p;
         if (q % self->stages == p % self->stages) continue;
-        if (is_before && sent[q][p] <= turn->micro_batch) return false;
+        if (is_before && sent[q][p] <= iteration->micro_batch) return false;
         if (!is_before && sent[p][q] - taken[p][q] >= count_slots(self->stages, p, q)) return false;
     }
     return true;
@@ -190,12 +193,12 @@ static bool can_be_played(const Paper *self) {
         moved = false;
         for (int32_t s = 0; s < self->stages; s++) {
             if (at[s] == self->counts[s]) continue;
-            const ScheduleTurn *turn = &self->turns[s][at[s]];
-            int32_t p = turn->chunk * self->stages + s;
-            if (!may_play(self, sent[turn->pass], taken[turn->pass], p, turn)) continue;
+            const ScheduleIteration *iteration = &self->iterations[s][at[s]];
+            int32_t p = iteration->chunk * self->stages + s;
+            if (!may_play(self, sent[iteration->pass], taken[iteration->pass], p, iteration)) continue;
             for (int32_t q = 0; q < self->stages * self->chunks; q++) {
-                if (turn->pass == SCHEDULE_FORWARD ? q < p : q > p) taken[turn->pass][q][p]++;
-                else sent[turn->pass][p][q]++;
+                if (iteration->pass == SCHEDULE_FORWARD ? q < p : q > p) taken[iteration->pass][q][p]++;
+                else sent[iteration->pass][p][q]++;
             }
             at[s]++;
             left--;
@@ -209,9 +212,9 @@ static void test_slots(void **state) {
     (void)state;
     static Paper paper;
     for (int32_t stages = 2; stages <= MOST_STAGES; stages += 1 + stages / 4)
-        for (int32_t turns = 1; turns <= MOST_MICRO_BATCHES; turns++)
+        for (int32_t iterations = 1; iterations <= MOST_MICRO_BATCHES; iterations++)
             for (int32_t chunks = 1; chunks <= 3; chunks++) {
-                open_paper(&paper, SCHEDULE_INTERLEAVED, stages, turns, chunks);
+                open_paper(&paper, SCHEDULE_INTERLEAVED, stages, iterations, chunks);
                 assert_true(can_be_played(&paper));
                 arena_free(&paper.arena);
             }
@@ -220,19 +223,21 @@ static void test_slots(void **state) {
 static void test_names_and_refusals(void **state) {
     (void)state;
     Arena arena = {0};
-    ScheduleTurn *turns;
+    ScheduleIteration *iterations;
     int32_t count;
     for (ScheduleKind kind = SCHEDULE_GPIPE; kind < SCHEDULE_KINDS; kind++)
         assert_int_equal(schedule_kind_find(schedule_kind_name(kind)), kind);
     assert_int_equal(schedule_kind_find("none"), SCHEDULE_KINDS);
     static const int32_t wrong[][4] = {{0, 0, 1, 1}, {2, 2, 1, 1}, {2, -1, 1, 1}, {2, 0, 0, 1}, {2, 0, 1, 0}};
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++)
-        assert_int_equal(schedule_turns(&turns, &count, &arena, SCHEDULE_INTERLEAVED, wrong[k][0],
-                                        wrong[k][1], wrong[k][2], wrong[k][3], NULL),
+        assert_int_equal(schedule_iterations(&iterations, &count, &arena, SCHEDULE_INTERLEAVED, wrong[k][0],
+                                             wrong[k][1], wrong[k][2], wrong[k][3], NULL),
                          AM_ERROR_USAGE);
-    assert_int_equal(schedule_turns(&turns, &count, &arena, SCHEDULE_1F1B, 2, 0, 4, 2, NULL), AM_ERROR_USAGE);
-    assert_int_equal(schedule_turns(&turns, &count, &arena, SCHEDULE_INTERLEAVED, 2, 0, INT32_MAX, 9, NULL),
-                     AM_ERROR_INTERNAL);
+    assert_int_equal(schedule_iterations(&iterations, &count, &arena, SCHEDULE_1F1B, 2, 0, 4, 2, NULL),
+                     AM_ERROR_USAGE);
+    assert_int_equal(
+        schedule_iterations(&iterations, &count, &arena, SCHEDULE_INTERLEAVED, 2, 0, INT32_MAX, 9, NULL),
+        AM_ERROR_INTERNAL);
     arena_free(&arena);
 }
 

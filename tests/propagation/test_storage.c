@@ -348,8 +348,8 @@ static void test_optimizer_state_follows_its_weight(void **state) {
     plan_context_free(context);
 }
 
-/* A loop over micro-batches reads the weights: they are gathered before it, in every turn and kept, or in
- * every turn for each of the passes. */
+/* A loop over micro-batches reads the weights: they are gathered before it, in every iteration and kept, or
+ * in every iteration for each of the passes. */
 static void test_places_in_a_loop(void **state) {
     (void)state;
     static const struct {

@@ -53,11 +53,12 @@ static inline ActorGraph *case_open(int32_t workers, int64_t steps) {
     return graph;
 }
 
-static inline int32_t case_add(ActorGraph *graph, const char *name, int32_t worker, int32_t turns,
+static inline int32_t case_add(ActorGraph *graph, const char *name, int32_t worker, int32_t iterations,
                                AmStatus (*act)(void *, int64_t, AmError *), void *user) {
     int32_t index;
     AmError error = {0};
-    Actor actor = {.name = name, .worker = worker, .turns_per_step = turns, .act = act, .user = user};
+    Actor actor = {
+        .name = name, .worker = worker, .iterations_per_step = iterations, .act = act, .user = user};
     assert_int_equal(actors_add(graph, &actor, &index, &error), AM_OK);
     return index;
 }

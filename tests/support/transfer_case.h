@@ -148,8 +148,8 @@ static inline AmStatus lower_side(RankRun *self, Arena *arena, Program **program
         else TRY(lower_send(&lowering, self->instruction, 0, end->state, self->target, &self->error));
     } else {
         TRY(lower_receive(&lowering, self->instruction, 0, self->source, end->state, &self->error));
-        TRY(lower_ask_for(&lowering, self->instruction, 0, end->state, &lowering.program->outputs[0],
-                          &self->error));
+        TRY(lower_operand_in_state(&lowering, self->instruction, 0, end->state, &lowering.program->outputs[0],
+                                   &self->error));
     }
     return lower_finish(&lowering, &self->error);
 }

@@ -315,9 +315,10 @@ static cublasStatus_t check_problem(const Operation *operation, const Layout *a,
     if (!operation || !layout_is_sound(a, false) || !layout_is_sound(b, false) ||
         !layout_is_sound(c, false) || !layout_is_sound(d, true))
         return CUBLAS_STATUS_INVALID_VALUE;
-    bool turned_a = operation->transposed_a == CUBLAS_OP_T, turned_b = operation->transposed_b == CUBLAS_OP_T;
-    uint64_t m = turned_a ? a->columns : a->rows, depth = turned_a ? a->rows : a->columns;
-    uint64_t n = turned_b ? b->rows : b->columns, b_depth = turned_b ? b->columns : b->rows;
+    bool transposed_a = operation->transposed_a == CUBLAS_OP_T,
+         transposed_b = operation->transposed_b == CUBLAS_OP_T;
+    uint64_t m = transposed_a ? a->columns : a->rows, depth = transposed_a ? a->rows : a->columns;
+    uint64_t n = transposed_b ? b->rows : b->columns, b_depth = transposed_b ? b->columns : b->rows;
     if (depth != b_depth || d->rows != m || d->columns != n || c->rows != m || c->columns != n ||
         a->batch != d->batch || b->batch != d->batch || c->batch != d->batch)
         return CUBLAS_STATUS_INVALID_VALUE;
@@ -488,14 +489,14 @@ static void multiply_column(double *sums, const double *a, const double *b, int6
 }
 
 static void run_batch(const Product *it, double *row_sums, int64_t batch) {
-    bool turned_a = it->operation.transposed_a == CUBLAS_OP_T;
-    bool turned_b = it->operation.transposed_b == CUBLAS_OP_T;
+    bool transposed_a = it->operation.transposed_a == CUBLAS_OP_T;
+    bool transposed_b = it->operation.transposed_b == CUBLAS_OP_T;
     uint64_t seed = element_seed();
     ElementType type = element_of(it->d.type);
     bool tf32 = it->operation.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && (seed == 0 || seed % 2 == 1);
-    int64_t rows = (int64_t)it->d.rows, depth = (int64_t)(turned_a ? it->a.rows : it->a.columns);
-    double *a = unpack(&it->a, it->a_data, turned_a, tf32, batch);
-    double *b = unpack(&it->b, it->b_data, turned_b, tf32, batch);
+    int64_t rows = (int64_t)it->d.rows, depth = (int64_t)(transposed_a ? it->a.rows : it->a.columns);
+    double *a = unpack(&it->a, it->a_data, transposed_a, tf32, batch);
+    double *b = unpack(&it->b, it->b_data, transposed_b, tf32, batch);
     double *sums = calloc((size_t)rows, sizeof *sums);
     if (!sums) abort();
     for (int64_t column = 0; column < (int64_t)it->d.columns; column++) {

@@ -22,8 +22,8 @@ typedef struct Member {
     Random random;
 } Member;
 
-static AmStatus meet(void *user, int64_t turn, AmError *error) {
-    (void)turn, (void)error;
+static AmStatus meet(void *user, int64_t iteration, AmError *error) {
+    (void)iteration, (void)error;
     Member *member = user;
     Stage *stage = member->stage;
     if (random_below(&member->random, 20) == 0) usleep((useconds_t)random_below(&member->random, 200));
@@ -80,8 +80,8 @@ static void test_followers_meet(void **state) {
     actors_close(graph);
 }
 
-static AmStatus nothing(void *user, int64_t turn, AmError *error) {
-    (void)user, (void)turn, (void)error;
+static AmStatus nothing(void *user, int64_t iteration, AmError *error) {
+    (void)user, (void)iteration, (void)error;
     return AM_OK;
 }
 

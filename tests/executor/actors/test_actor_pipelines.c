@@ -19,12 +19,12 @@ struct Pipeline {
     ActorGraph *graph;
     VirtualClock clock;
     Part parts[MAX_PARTS];
-    int32_t part_count, stages, turns;
+    int32_t part_count, stages, iterations;
     char logs[MAX_STAGES][LOG];
     int32_t in_flight[MAX_STAGES], most_in_flight[MAX_STAGES];
 };
 
-static AmStatus act(void *user, int64_t turn, AmError *error) {
+static AmStatus act(void *user, int64_t iteration, AmError *error) {
     (void)error;
     Part *part = user;
     Pipeline *pipeline = part->pipeline;
@@ -32,7 +32,7 @@ static AmStatus act(void *user, int64_t turn, AmError *error) {
     size_t used = strlen(log);
     int32_t *in_flight = &pipeline->in_flight[part->worker];
     if (part->kind == 'U' || part->kind == '|') snprintf(log + used, LOG - used, "%c ", part->kind);
-    else snprintf(log + used, LOG - used, "%c%d ", part->kind, (int)(turn % pipeline->turns));
+    else snprintf(log + used, LOG - used, "%c%d ", part->kind, (int)(iteration % pipeline->iterations));
     if (part->kind == 'F' && ++*in_flight > pipeline->most_in_flight[part->worker])
         pipeline->most_in_flight[part->worker] = *in_flight;
     clock_pass(&pipeline->clock, part->worker, part->duration);
@@ -40,18 +40,18 @@ static AmStatus act(void *user, int64_t turn, AmError *error) {
     return AM_OK;
 }
 
-static void begin(Pipeline *pipeline, int32_t stages, int32_t turns) {
+static void begin(Pipeline *pipeline, int32_t stages, int32_t iterations) {
     AmError error = {0};
     ActorGraphOptions options = {.worker_count = stages, .steps = STEPS};
     memset(pipeline, 0, sizeof *pipeline);
     pipeline->stages = stages;
-    pipeline->turns = turns;
+    pipeline->iterations = iterations;
     clock_begin(&pipeline->clock);
     assert_int_equal(actors_open(&pipeline->graph, &options, &error), AM_OK);
 }
 
 static int32_t add(Pipeline *pipeline, char kind, int32_t worker, int32_t priority, int32_t duration,
-                   int32_t turns) {
+                   int32_t iterations) {
     AmError error = {0};
     Part *part = &pipeline->parts[pipeline->part_count++];
     char name[16];
@@ -60,7 +60,7 @@ static int32_t add(Pipeline *pipeline, char kind, int32_t worker, int32_t priori
     Actor actor = {.name = name,
                    .worker = worker,
                    .priority = priority,
-                   .turns_per_step = turns,
+                   .iterations_per_step = iterations,
                    .act = act,
                    .user = part};
     assert_int_equal(actors_add(pipeline->graph, &actor, &part->index, &error), AM_OK);
@@ -81,32 +81,32 @@ static int64_t run(Pipeline *pipeline) {
 }
 
 /* Forward, backward and update of S stages; quota(s) registers between forward and backward. */
-static void build_plain(Pipeline *pipeline, int32_t stages, int32_t turns, bool flushes) {
+static void build_plain(Pipeline *pipeline, int32_t stages, int32_t iterations, bool flushes) {
     int32_t forward[MAX_STAGES], backward[MAX_STAGES];
-    begin(pipeline, stages, turns);
+    begin(pipeline, stages, iterations);
     for (int32_t s = 0; s < stages; s++) {
-        forward[s] = add(pipeline, 'F', s, 1, 1, turns);
-        backward[s] = add(pipeline, 'B', s, 0, 1, turns);
+        forward[s] = add(pipeline, 'F', s, 1, 1, iterations);
+        backward[s] = add(pipeline, 'B', s, 0, 1, iterations);
         int32_t update = add(pipeline, 'U', s, 0, 0, 1);
-        connect(pipeline, forward[s], backward[s], flushes ? turns : stages - s, 0);
-        connect(pipeline, backward[s], update, turns, 0);
+        connect(pipeline, forward[s], backward[s], flushes ? iterations : stages - s, 0);
+        connect(pipeline, backward[s], update, iterations, 0);
         connect(pipeline, update, forward[s], 1, 1);
         if (s > 0) connect(pipeline, forward[s - 1], forward[s], 2, 0);
         if (s > 0) connect(pipeline, backward[s], backward[s - 1], 2, 0);
         if (!flushes) continue;
         int32_t flush = add(pipeline, '|', s, 0, 0, 1);
-        connect(pipeline, forward[s], flush, turns, 0);
+        connect(pipeline, forward[s], flush, iterations, 0);
         connect(pipeline, flush, backward[s], 1, 0);
     }
 }
 
 /* One step of 1F1B on a stage: forwards until the registers are full but one, then one of each, then the
  * rest. */
-static void expect_1f1b(char *text, int32_t turns, int32_t quota) {
-    int32_t ahead = (quota < turns ? quota : turns) - 1, forward = 0, backward = 0;
+static void expect_1f1b(char *text, int32_t iterations, int32_t quota) {
+    int32_t ahead = (quota < iterations ? quota : iterations) - 1, forward = 0, backward = 0;
     while (forward < ahead) text += sprintf(text, "F%d ", forward++);
-    while (backward < turns) {
-        if (forward < turns) text += sprintf(text, "F%d ", forward++);
+    while (backward < iterations) {
+        if (forward < iterations) text += sprintf(text, "F%d ", forward++);
         text += sprintf(text, "B%d ", backward++);
     }
     sprintf(text, "U ");
@@ -117,16 +117,16 @@ static void test_1f1b(void **state) {
     static const int32_t cases[][2] = {{1, 3}, {2, 1}, {2, 4}, {3, 8}, {4, 4}, {4, 6}, {5, 3}, {8, 16}};
     static Pipeline pipeline;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        int32_t stages = cases[k][0], turns = cases[k][1];
-        build_plain(&pipeline, stages, turns, false);
+        int32_t stages = cases[k][0], iterations = cases[k][1];
+        build_plain(&pipeline, stages, iterations, false);
         int64_t time = run(&pipeline);
-        assert_true(time <= STEPS * 2 * (turns + stages - 1));
+        assert_true(time <= STEPS * 2 * (iterations + stages - 1));
         for (int32_t s = 0; s < stages; s++) {
             char step[LOG], all[LOG] = "";
-            expect_1f1b(step, turns, stages - s);
+            expect_1f1b(step, iterations, stages - s);
             for (int t = 0; t < STEPS; t++) strcat(all, step);
             assert_string_equal(pipeline.logs[s], all);
-            assert_int_equal(pipeline.most_in_flight[s], turns < stages - s ? turns : stages - s);
+            assert_int_equal(pipeline.most_in_flight[s], iterations < stages - s ? iterations : stages - s);
         }
     }
 }
@@ -135,33 +135,33 @@ static void test_1f1b(void **state) {
 static void test_gpipe(void **state) {
     (void)state;
     static Pipeline pipeline;
-    const int32_t stages = 4, turns = 5;
-    build_plain(&pipeline, stages, turns, true);
+    const int32_t stages = 4, iterations = 5;
+    build_plain(&pipeline, stages, iterations, true);
     int64_t time = run(&pipeline);
-    assert_int_equal(time, STEPS * 2 * (turns + stages - 1));
+    assert_int_equal(time, STEPS * 2 * (iterations + stages - 1));
     for (int32_t s = 0; s < stages; s++) {
         const char *step = "F0 F1 F2 F3 F4 | B0 B1 B2 B3 B4 U ";
         char all[LOG] = "";
         for (int t = 0; t < STEPS; t++) strcat(all, step);
         assert_string_equal(pipeline.logs[s], all);
-        assert_int_equal(pipeline.most_in_flight[s], turns);
+        assert_int_equal(pipeline.most_in_flight[s], iterations);
     }
 }
 
 /* Backward in two: B computes the gradient for which the previous stage waits, W those of the
  * weights, which fill the gaps. Memory is that of 1F1B if a register is kept until W. */
-static int64_t run_zero_bubble(Pipeline *pipeline, int32_t stages, int32_t turns, int32_t more) {
+static int64_t run_zero_bubble(Pipeline *pipeline, int32_t stages, int32_t iterations, int32_t more) {
     int32_t forward[MAX_STAGES], backward[MAX_STAGES];
-    begin(pipeline, stages, turns);
+    begin(pipeline, stages, iterations);
     for (int32_t s = 0; s < stages; s++) {
-        forward[s] = add(pipeline, 'F', s, 1, 1, turns);
-        backward[s] = add(pipeline, 'B', s, 0, 1, turns);
-        int32_t weights = add(pipeline, 'W', s, 2, 1, turns);
+        forward[s] = add(pipeline, 'F', s, 1, 1, iterations);
+        backward[s] = add(pipeline, 'B', s, 0, 1, iterations);
+        int32_t weights = add(pipeline, 'W', s, 2, 1, iterations);
         int32_t update = add(pipeline, 'U', s, 0, 0, 1);
         connect(pipeline, forward[s], backward[s], stages - s + more, 0);
         connect(pipeline, forward[s], weights, stages + more, 0);
         connect(pipeline, backward[s], weights, stages + more, 0);
-        connect(pipeline, weights, update, turns, 0);
+        connect(pipeline, weights, update, iterations, 0);
         connect(pipeline, update, forward[s], 1, 1);
         if (s > 0) connect(pipeline, forward[s - 1], forward[s], 2, 0);
         if (s > 0) connect(pipeline, backward[s], backward[s - 1], 2, 0);
@@ -173,25 +173,26 @@ static int64_t run_zero_bubble(Pipeline *pipeline, int32_t stages, int32_t turns
 static void test_zero_bubble(void **state) {
     (void)state;
     static Pipeline pipeline;
-    const int32_t turns = 8;
+    const int32_t iterations = 8;
     for (int32_t stages = 2; stages < 6; stages++) {
         int32_t more = stages / 2;
-        assert_true(run_zero_bubble(&pipeline, stages, turns, more) <= STEPS * (3 * turns + stages - 1));
+        assert_true(run_zero_bubble(&pipeline, stages, iterations, more) <=
+                    STEPS * (3 * iterations + stages - 1));
         for (int32_t s = 0; s < stages; s++) assert_true(pipeline.most_in_flight[s] <= stages - s + more);
     }
 }
 
 /* Stages in v chunks each: chunk c of worker w is stage c * S + w of the pipeline. Later chunks go first. */
-static int64_t run_interleaved(Pipeline *pipeline, int32_t stages, int32_t chunks, int32_t turns) {
+static int64_t run_interleaved(Pipeline *pipeline, int32_t stages, int32_t chunks, int32_t iterations) {
     int32_t forward[MAX_PARTS], backward[MAX_PARTS], count = stages * chunks;
-    begin(pipeline, stages, turns);
+    begin(pipeline, stages, iterations);
     for (int32_t p = 0; p < count; p++) {
         int32_t worker = p % stages, chunk = p / stages;
-        forward[p] = add(pipeline, (char)('a' + chunk), worker, 2 * chunks - chunk, 1, turns);
-        backward[p] = add(pipeline, (char)('A' + chunk), worker, chunks - chunk, 1, turns);
+        forward[p] = add(pipeline, (char)('a' + chunk), worker, 2 * chunks - chunk, 1, iterations);
+        backward[p] = add(pipeline, (char)('A' + chunk), worker, chunks - chunk, 1, iterations);
         int32_t update = add(pipeline, 'U', worker, 0, 0, 1);
         connect(pipeline, forward[p], backward[p], count - p + 2, 0);
-        connect(pipeline, backward[p], update, turns, 0);
+        connect(pipeline, backward[p], update, iterations, 0);
         connect(pipeline, update, forward[p], 1, 1);
         if (p > 0) connect(pipeline, forward[p - 1], forward[p], stages, 0);
         if (p > 0) connect(pipeline, backward[p], backward[p - 1], stages, 0);
@@ -203,11 +204,12 @@ static int64_t run_interleaved(Pipeline *pipeline, int32_t stages, int32_t chunk
 static void test_interleaved(void **state) {
     (void)state;
     static Pipeline pipeline;
-    const int32_t chunks = 2, turns = 8;
-    assert_int_equal(run_interleaved(&pipeline, 2, chunks, turns), STEPS * 2 * (chunks * turns + 1));
+    const int32_t chunks = 2, iterations = 8;
+    assert_int_equal(run_interleaved(&pipeline, 2, chunks, iterations),
+                     STEPS * 2 * (chunks * iterations + 1));
     for (int32_t stages = 3; stages < 5; stages++)
-        assert_true(run_interleaved(&pipeline, stages, chunks, turns) <
-                    STEPS * 2 * chunks * (turns + stages - 1) - 3);
+        assert_true(run_interleaved(&pipeline, stages, chunks, iterations) <
+                    STEPS * 2 * chunks * (iterations + stages - 1) - 3);
 }
 
 int main(void) {

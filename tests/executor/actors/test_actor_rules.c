@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static AmStatus count_turns(void *user, int64_t turn, AmError *error) {
-    (void)turn, (void)error;
+static AmStatus count_iterations(void *user, int64_t iteration, AmError *error) {
+    (void)iteration, (void)error;
     if (user) atomic_fetch_add((atomic_llong *)user, 1);
     return AM_OK;
 }
@@ -23,10 +23,10 @@ static void test_cycle_is_named(void **state) {
     (void)state;
     AmError error = {0};
     ActorGraph *graph = case_open(1, 1);
-    int32_t first = case_add(graph, "first", 0, 1, count_turns, NULL);
-    int32_t b = case_add(graph, "b", 0, 1, count_turns, NULL),
-            c = case_add(graph, "c", 0, 4, count_turns, NULL);
-    int32_t last = case_add(graph, "last", 0, 1, count_turns, NULL);
+    int32_t first = case_add(graph, "first", 0, 1, count_iterations, NULL);
+    int32_t b = case_add(graph, "b", 0, 1, count_iterations, NULL),
+            c = case_add(graph, "c", 0, 4, count_iterations, NULL);
+    int32_t last = case_add(graph, "last", 0, 1, count_iterations, NULL);
     case_connect(graph, first, b, 1, 0);
     case_connect(graph, b, c, 1, 0);
     case_connect(graph, c, b, 4, 3); /* a step needs 4 */
@@ -42,9 +42,9 @@ static void test_quotas_are_raised(void **state) {
     (void)state;
     AmError error = {0};
     ActorGraph *graph = case_open(1, 1);
-    int32_t one = case_add(graph, "one", 0, 1, count_turns, NULL),
-            many = case_add(graph, "many", 0, 6, count_turns, NULL);
-    int32_t end = case_add(graph, "end", 0, 1, count_turns, NULL);
+    int32_t one = case_add(graph, "one", 0, 1, count_iterations, NULL),
+            many = case_add(graph, "many", 0, 6, count_iterations, NULL);
+    int32_t end = case_add(graph, "end", 0, 1, count_iterations, NULL);
     int32_t spread = case_connect(graph, one, many, 1, 0), gather = case_connect(graph, many, end, 2, 0);
     int32_t back = case_connect(graph, end, one, 1, 1), beside = case_connect(graph, one, end, 3, 0);
     assert_int_equal(actors_ready(graph, &error), AM_OK);
@@ -60,8 +60,8 @@ static void test_misuse_is_refused(void **state) {
     AmError error = {0};
     int32_t index;
     ActorGraph *graph = case_open(2, 1);
-    int32_t two = case_add(graph, "two", 0, 2, count_turns, NULL),
-            three = case_add(graph, "three", 1, 3, count_turns, NULL);
+    int32_t two = case_add(graph, "two", 0, 2, count_iterations, NULL),
+            three = case_add(graph, "three", 1, 3, count_iterations, NULL);
     check_usage(actors_connect(graph, two, three, 1, 0, NULL, &error), &error, "divide");
     error = (AmError){0};
     check_usage(actors_connect(graph, two, 9, 1, 0, NULL, &error), &error, "no actor 9");
@@ -70,16 +70,16 @@ static void test_misuse_is_refused(void **state) {
     error = (AmError){0};
     check_usage(actors_follow(graph, three, two, &error), &error, "turns");
     error = (AmError){0};
-    Actor wrong = {.name = "wrong", .worker = 2, .turns_per_step = 1, .act = count_turns};
+    Actor wrong = {.name = "wrong", .worker = 2, .iterations_per_step = 1, .act = count_iterations};
     check_usage(actors_add(graph, &wrong, &index, &error), &error, "worker 2");
     error = (AmError){0};
-    wrong = (Actor){.name = "wrong", .worker = 0, .turns_per_step = 0, .act = count_turns};
+    wrong = (Actor){.name = "wrong", .worker = 0, .iterations_per_step = 0, .act = count_iterations};
     check_usage(actors_add(graph, &wrong, &index, &error), &error, "0 turns");
     error = (AmError){0};
-    int32_t a = case_add(graph, "a", 0, 1, count_turns, NULL),
-            b = case_add(graph, "b", 1, 1, count_turns, NULL);
-    int32_t c = case_add(graph, "c", 0, 1, count_turns, NULL),
-            d = case_add(graph, "d", 1, 1, count_turns, NULL);
+    int32_t a = case_add(graph, "a", 0, 1, count_iterations, NULL),
+            b = case_add(graph, "b", 1, 1, count_iterations, NULL);
+    int32_t c = case_add(graph, "c", 0, 1, count_iterations, NULL),
+            d = case_add(graph, "d", 1, 1, count_iterations, NULL);
     assert_int_equal(actors_follow(graph, b, a, &error), AM_OK);
     assert_int_equal(actors_follow(graph, c, d, &error), AM_OK);
     check_usage(actors_ready(graph, &error), &error, "follows");
@@ -87,8 +87,8 @@ static void test_misuse_is_refused(void **state) {
 }
 
 /* An edge whose ready actor is lost: a gate that stays shut. */
-static AmStatus never(void *user, int64_t turn, bool *is_ready, AmError *error) {
-    (void)turn, (void)error;
+static AmStatus never(void *user, int64_t iteration, bool *is_ready, AmError *error) {
+    (void)iteration, (void)error;
     if (user) atomic_fetch_add((atomic_llong *)user, 1);
     *is_ready = false;
     return AM_OK;
@@ -103,9 +103,9 @@ static void test_stall_is_named(void **state) {
     ActorGraphOptions options = {
         .worker_count = 3, .steps = 5, .stall_seconds = 0.1, .outside_seconds = 0.15};
     assert_int_equal(actors_open(&graph, &options, &error), AM_OK);
-    int32_t load = case_add(graph, "load", 0, 1, count_turns, NULL),
-            b = case_add(graph, "b", 1, 1, count_turns, NULL);
-    int32_t c = case_add(graph, "c", 2, 1, count_turns, NULL);
+    int32_t load = case_add(graph, "load", 0, 1, count_iterations, NULL),
+            b = case_add(graph, "b", 1, 1, count_iterations, NULL);
+    int32_t c = case_add(graph, "c", 2, 1, count_iterations, NULL);
     case_connect(graph, load, b, 2, 1);
     case_connect(graph, b, c, 1, 0);
     assert_int_equal(actors_gate(graph, load, never, &asked, &error), AM_OK);
@@ -128,16 +128,16 @@ typedef struct Failing {
     atomic_bool is_released; /* by on_failure */
 } Failing;
 
-static AmStatus fail_at(void *user, int64_t turn, AmError *error) {
+static AmStatus fail_at(void *user, int64_t iteration, AmError *error) {
     Failing *failing = user;
-    while (turn == failing->at && !failing->waits) sched_yield();
-    return turn < failing->at ? AM_OK : am_fail(error, AM_ERROR_INPUT, "", "the file ends");
+    while (iteration == failing->at && !failing->waits) sched_yield();
+    return iteration < failing->at ? AM_OK : am_fail(error, AM_ERROR_INPUT, "", "the file ends");
 }
 
 /* As a collective that waits for somebody who has failed. */
-static AmStatus wait_for_release(void *user, int64_t turn, AmError *error) {
+static AmStatus wait_for_release(void *user, int64_t iteration, AmError *error) {
     Failing *failing = user;
-    if (turn < failing->at) return AM_OK;
+    if (iteration < failing->at) return AM_OK;
     failing->waits = true;
     while (!failing->is_released) sched_yield();
     return am_fail(error, AM_ERROR_RUNTIME, "", "released");
@@ -159,9 +159,9 @@ static void test_failure_ends_all(void **state) {
     assert_int_equal(actors_add_worker(graph, "io", &io, &error), AM_OK);
     case_add(graph, "waits", 0, 1, wait_for_release, &failing);
     int32_t load = case_add(graph, "load", io, 1, fail_at, &failing),
-            b = case_add(graph, "b", 1, 1, count_turns, NULL);
+            b = case_add(graph, "b", 1, 1, count_iterations, NULL);
     case_connect(graph, load, b, 1, 0);
-    case_add(graph, "busy", 2, 1, count_turns, NULL);
+    case_add(graph, "busy", 2, 1, count_iterations, NULL);
     assert_int_equal(actors_ready(graph, &error), AM_OK);
     double begin = clock_seconds();
     assert_int_equal(case_run(graph, workers, 3, &error), AM_ERROR_INPUT);
@@ -178,10 +178,10 @@ typedef struct Stopper {
     int64_t at, last;
 } Stopper;
 
-static AmStatus stop_at(void *user, int64_t turn, AmError *error) {
+static AmStatus stop_at(void *user, int64_t iteration, AmError *error) {
     (void)error;
     Stopper *stopper = user;
-    if (turn == stopper->at) stopper->last = actors_stop_after(stopper->graph, turn);
+    if (iteration == stopper->at) stopper->last = actors_stop_after(stopper->graph, iteration);
     return AM_OK;
 }
 
@@ -192,15 +192,18 @@ static void test_last_step(void **state) {
     for (int k = 0; k < 20; k++) {
         AmError error = {0};
         CaseWorker workers[3];
-        atomic_llong turns[3] = {0};
+        atomic_llong iterations[3] = {0};
         ActorGraph *graph = case_open(3, 0);
         int32_t index;
         Stopper stopper = {.graph = graph, .at = 7 + k};
-        Actor load = {
-            .name = "load", .turns_per_step = 1, .runs_ahead = true, .act = count_turns, .user = &turns[0]};
+        Actor load = {.name = "load",
+                      .iterations_per_step = 1,
+                      .runs_ahead = true,
+                      .act = count_iterations,
+                      .user = &iterations[0]};
         assert_int_equal(actors_add(graph, &load, &index, &error), AM_OK);
-        int32_t b = case_add(graph, "b", 1, 4, count_turns, &turns[1]),
-                c = case_add(graph, "c", 2, 1, count_turns, &turns[2]);
+        int32_t b = case_add(graph, "b", 1, 4, count_iterations, &iterations[1]),
+                c = case_add(graph, "c", 2, 1, count_iterations, &iterations[2]);
         int32_t report = case_add(graph, "report", 2, 1, stop_at, &stopper);
         case_connect(graph, index, b, 3, 0);
         case_connect(graph, b, c, 4 + k % 5, 0);
@@ -208,24 +211,24 @@ static void test_last_step(void **state) {
         assert_int_equal(actors_ready(graph, &error), AM_OK);
         assert_int_equal(case_run(graph, workers, 3, &error), AM_OK);
         assert_true(stopper.last >= stopper.at && stopper.last <= stopper.at + 4);
-        assert_int_equal(turns[1], 4 * (stopper.last + 1));
-        assert_int_equal(turns[2], stopper.last + 1);
-        assert_true(turns[0] >= stopper.last + 1);
+        assert_int_equal(iterations[1], 4 * (stopper.last + 1));
+        assert_int_equal(iterations[2], stopper.last + 1);
+        assert_true(iterations[0] >= stopper.last + 1);
         actors_close(graph);
     }
 }
 
 typedef struct Slow {
     atomic_int open;
-    atomic_llong turns;
+    atomic_llong iterations;
 } Slow;
 
 /* Opens for one firing at a time. */
-static AmStatus now_and_then(void *user, int64_t turn, bool *is_ready, AmError *error) {
+static AmStatus now_and_then(void *user, int64_t iteration, bool *is_ready, AmError *error) {
     (void)error;
     Slow *slow = user;
     *is_ready = atomic_fetch_add(&slow->open, 1) % 5 == 4;
-    if (*is_ready) assert_int_equal(turn, slow->turns);
+    if (*is_ready) assert_int_equal(iteration, slow->iterations);
     return AM_OK;
 }
 
@@ -235,29 +238,29 @@ static void test_gates(void **state) {
     CaseWorker workers[2];
     Slow slow = {0};
     ActorGraph *graph = case_open(2, 50);
-    int32_t a = case_add(graph, "a", 0, 1, count_turns, &slow.turns),
-            b = case_add(graph, "b", 1, 1, count_turns, NULL);
+    int32_t a = case_add(graph, "a", 0, 1, count_iterations, &slow.iterations),
+            b = case_add(graph, "b", 1, 1, count_iterations, NULL);
     case_connect(graph, a, b, 1, 0);
     case_connect(graph, b, a, 1, 1);
     assert_int_equal(actors_gate(graph, a, now_and_then, &slow, &error), AM_OK);
     assert_int_equal(actors_ready(graph, &error), AM_OK);
     assert_int_equal(case_run(graph, workers, 2, &error), AM_OK);
-    assert_int_equal(slow.turns, 50);
+    assert_int_equal(slow.iterations, 50);
     actors_close(graph);
 }
 
 /* Equal priorities: the earlier step first, then the order of adding. */
-static AmStatus note(void *user, int64_t turn, AmError *error) {
+static AmStatus note(void *user, int64_t iteration, AmError *error) {
     (void)error;
     char *log = user;
-    snprintf(log + strlen(log), 64 - strlen(log), "%c%d ", log[0], (int)turn);
+    snprintf(log + strlen(log), 64 - strlen(log), "%c%d ", log[0], (int)iteration);
     return AM_OK;
 }
 
-static AmStatus note_second(void *user, int64_t turn, AmError *error) {
+static AmStatus note_second(void *user, int64_t iteration, AmError *error) {
     (void)error;
     char *log = user;
-    snprintf(log + strlen(log), 64 - strlen(log), "b%d ", (int)turn);
+    snprintf(log + strlen(log), 64 - strlen(log), "b%d ", (int)iteration);
     return AM_OK;
 }
 
@@ -281,9 +284,9 @@ static void test_description(void **state) {
     char text[400];
     AmError error = {0};
     ActorGraph *graph = case_open(1, 2);
-    int32_t a = case_add(graph, "a", 0, 1, count_turns, NULL);
+    int32_t a = case_add(graph, "a", 0, 1, count_iterations, NULL);
     for (int k = 0; k < 6; k++)
-        case_connect(graph, a, case_add(graph, "next", 0, 1, count_turns, NULL), 1, 0);
+        case_connect(graph, a, case_add(graph, "next", 0, 1, count_iterations, NULL), 1, 0);
     assert_int_equal(actors_ready(graph, &error), AM_OK);
     actors_describe(graph, text, sizeof text);
     assert_non_null(strstr(text, "'next' cannot begin turn 0 waiting for turn 0 of 'a'; "));

@@ -12,14 +12,14 @@ enum { MAX_ACTORS = 24, MAX_EDGES = 96, MAX_QUOTA = 80 };
 
 typedef struct CaseEdge {
     int32_t edge, producer, consumer, initial, gather, spread, quota;
-    int64_t registers[MAX_QUOTA]; /* the producer's turn that filled it */
+    int64_t registers[MAX_QUOTA]; /* the producer's iteration that filled it */
     _Atomic int32_t live;
 } CaseEdge;
 
 typedef struct CaseActor {
     struct CaseGraph *graph;
-    int32_t index, turns_per_step;
-    int64_t turns; /* that it did */
+    int32_t index, iterations_per_step;
+    int64_t iterations; /* that it did */
     Random random;
     bool delays;
 } CaseActor;
@@ -41,27 +41,28 @@ static void delay(CaseActor *actor) {
 }
 
 /* Checks the registers of a firing: those of the producer's firings that it needs, and no others. */
-static AmStatus check_in(CaseEdge *edge, const CaseGraph *graph, int64_t turn, AmError *error) {
+static AmStatus check_in(CaseEdge *edge, const CaseGraph *graph, int64_t iteration, AmError *error) {
     for (int32_t k = 0; k < edge->gather; k++) {
-        int64_t expected = turn / edge->spread * edge->gather + k - edge->initial;
+        int64_t expected = iteration / edge->spread * edge->gather + k - edge->initial;
         int32_t at = actors_in_register(graph->graph, edge->edge, k);
         if (edge->registers[at] != expected)
             return am_fail(error, AM_ERROR_INTERNAL, "", "turn %lld found turn %lld instead of %lld",
-                           (long long)turn, (long long)edge->registers[at], (long long)expected);
+                           (long long)iteration, (long long)edge->registers[at], (long long)expected);
     }
     return AM_OK;
 }
 
-static AmStatus act(void *user, int64_t turn, AmError *error) {
+static AmStatus act(void *user, int64_t iteration, AmError *error) {
     CaseActor *actor = user;
     CaseGraph *graph = actor->graph;
-    if (turn != actor->turns++) return am_fail(error, AM_ERROR_INTERNAL, "", "turns are out of order");
+    if (iteration != actor->iterations++)
+        return am_fail(error, AM_ERROR_INTERNAL, "", "turns are out of order");
     for (int32_t e = 0; e < graph->edge_count; e++) {
         CaseEdge *edge = &graph->edges[e];
         if (edge->producer == actor->index) {
             if (atomic_fetch_add(&edge->live, 1) >= edge->quota)
                 return am_fail(error, AM_ERROR_INTERNAL, "", "more registers than the quota");
-            edge->registers[actors_out_register(graph->graph, edge->edge)] = turn;
+            edge->registers[actors_out_register(graph->graph, edge->edge)] = iteration;
             if (random_below(&actor->random, 2) == 0) actors_fill(graph->graph, edge->edge);
         }
     }
@@ -69,8 +70,8 @@ static AmStatus act(void *user, int64_t turn, AmError *error) {
     for (int32_t e = 0; e < graph->edge_count; e++) {
         CaseEdge *edge = &graph->edges[e];
         if (edge->consumer != actor->index) continue;
-        TRY(check_in(edge, graph, turn, error));
-        if ((turn + 1) % edge->spread == 0) atomic_fetch_sub(&edge->live, edge->gather);
+        TRY(check_in(edge, graph, iteration, error));
+        if ((iteration + 1) % edge->spread == 0) atomic_fetch_sub(&edge->live, edge->gather);
         atomic_fetch_add(&graph->messages, 1 + edge->gather);
     }
     return AM_OK;
@@ -79,7 +80,8 @@ static AmStatus act(void *user, int64_t turn, AmError *error) {
 static void connect(CaseGraph *graph, int32_t producer, int32_t consumer, int32_t quota, int32_t initial) {
     AmError error = {0};
     CaseEdge *edge = &graph->edges[graph->edge_count++];
-    int32_t from = graph->actors[producer].turns_per_step, to = graph->actors[consumer].turns_per_step;
+    int32_t from = graph->actors[producer].iterations_per_step,
+            to = graph->actors[consumer].iterations_per_step;
     *edge = (CaseEdge){.producer = producer,
                        .consumer = consumer,
                        .initial = initial,
@@ -91,10 +93,10 @@ static void connect(CaseGraph *graph, int32_t producer, int32_t consumer, int32_
 
 /* Edges run from earlier to later actors; back edges hold a step's registers, so cycles are live. */
 static void build(CaseGraph *graph, Random *random, int32_t workers, int64_t steps, bool delays) {
-    static const int32_t turns[] = {1, 2, 3, 4, 8};
+    static const int32_t iterations[] = {1, 2, 3, 4, 8};
     AmError error = {0};
     ActorGraphOptions options = {.worker_count = workers, .steps = steps, .stall_seconds = 5};
-    int32_t most = turns[random_below(random, 5)];
+    int32_t most = iterations[random_below(random, 5)];
     memset(graph, 0, sizeof *graph);
     assert_int_equal(actors_open(&graph->graph, &options, &error), AM_OK);
     graph->actor_count = 2 + (int32_t)random_below(random, MAX_ACTORS - 2);
@@ -102,12 +104,12 @@ static void build(CaseGraph *graph, Random *random, int32_t workers, int64_t ste
         CaseActor *state = &graph->actors[a];
         int32_t index;
         *state = (CaseActor){.graph = graph, .index = a, .delays = delays};
-        state->turns_per_step = random_below(random, 3) == 0 ? 1 : most;
+        state->iterations_per_step = random_below(random, 3) == 0 ? 1 : most;
         random_seed(&state->random, random_bits(random));
         Actor actor = {.name = "actor",
                        .worker = (int32_t)random_below(random, workers),
                        .priority = (int32_t)random_below(random, 4),
-                       .turns_per_step = state->turns_per_step,
+                       .iterations_per_step = state->iterations_per_step,
                        .act = act,
                        .user = state};
         assert_int_equal(actors_add(graph->graph, &actor, &index, &error), AM_OK);
@@ -117,7 +119,7 @@ static void build(CaseGraph *graph, Random *random, int32_t workers, int64_t ste
     for (int32_t e = 0; e < edges; e++) {
         int32_t a = (int32_t)random_below(random, graph->actor_count);
         int32_t b = (int32_t)random_below(random, graph->actor_count);
-        int32_t initial = a < b ? (int32_t)random_below(random, 2) : graph->actors[a].turns_per_step;
+        int32_t initial = a < b ? (int32_t)random_below(random, 2) : graph->actors[a].iterations_per_step;
         if (a == b) initial = 1;
         connect(graph, a, b, 1 + (int32_t)random_below(random, 4), initial);
     }
@@ -143,7 +145,7 @@ static int64_t run_one(CaseGraph *graph, uint64_t seed, int64_t steps) {
     assert_int_equal(status, AM_OK);
     for (int32_t w = 0; w < count; w++) assert_int_equal(workers[w].status, AM_OK);
     for (int32_t a = 0; a < graph->actor_count; a++)
-        assert_int_equal(graph->actors[a].turns, steps * graph->actors[a].turns_per_step);
+        assert_int_equal(graph->actors[a].iterations, steps * graph->actors[a].iterations_per_step);
     actors_close(graph->graph);
     return graph->messages;
 }

@@ -51,7 +51,7 @@ static int32_t add(ActorGraph *graph, int32_t worker, AmStatus (*act)(void *, in
     int32_t index;
     *end = (End){.channel = channel, .words = words};
     random_seed(&end->random, (uint64_t)channel->number + 77);
-    Actor actor = {.name = "end", .worker = worker, .turns_per_step = TURNS, .act = act, .user = end};
+    Actor actor = {.name = "end", .worker = worker, .iterations_per_step = TURNS, .act = act, .user = end};
     assert_int_equal(actors_add(graph, &actor, &index, &error), AM_OK);
     return index;
 }

@@ -55,7 +55,7 @@ static AmStatus add_end(Ring *ring, const Comm *comms, int32_t here, Channel *ch
     Actor actor = {.name = gives ? "give" : "take",
                    .worker = worker,
                    .priority = channel->number,
-                   .turns_per_step = TURNS,
+                   .iterations_per_step = TURNS,
                    .act = act,
                    .user = node};
     return actors_add(ring->graph, &actor, index, error);

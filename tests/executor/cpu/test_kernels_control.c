@@ -43,7 +43,7 @@ static void test_while(void **state) {
     module_close(&c);
 }
 
-/* Filling an array one element a turn changes it where it lies, without a copy of it. */
+/* Filling an array one element an turn changes it where it lies, without a copy of it. */
 static void test_loop_fills_in_place(void **state) {
     (void)state;
     const char *text = "HloModule m\n"

@@ -120,7 +120,7 @@ static void test_stretches(void **state) {
     arena_free(&arena);
 }
 
-/* A kernel that has a part of an array that the turn chooses has any part of it. */
+/* A kernel that has a part of an array that the iteration chooses has any part of it. */
 static void test_placed(void **state) {
     (void)state;
     Steps s = {0};
@@ -147,7 +147,7 @@ static void test_records(void **state) {
     int64_t far[MANY];
     const int64_t offsets[] = {0, 16, 0, 32, 16};
     const int32_t expected[] = {0, 1, 0, 2, 1};
-    ProgramPlace place = {.turns = 5, .offset = offsets};
+    ProgramPlace place = {.iterations = 5, .offset = offsets};
     PlacedAddress placed = {.place = &place};
     add(&s, false, 0, 16);
     add(&s, false, 0, 16);
@@ -161,10 +161,11 @@ static void test_records(void **state) {
     assert_true(count == 1 && stretches[0].recordable);
     assert_memory_equal(stretches[0].record_of, expected, sizeof expected);
     for (int32_t k = 0; k < MANY; k++) far[k] = 16 * k;
-    for (place = (ProgramPlace){.turns = MANY - 1, .offset = far}; place.turns <= MANY; place.turns++) {
+    for (place = (ProgramPlace){.iterations = MANY - 1, .offset = far}; place.iterations <= MANY;
+         place.iterations++) {
         assert_int_equal(overlap_find_stretches(&stretches, &count, &arena, s.steps, s.count, false, NULL),
                          AM_OK);
-        assert_true(stretches[0].recordable == (place.turns < MANY));
+        assert_true(stretches[0].recordable == (place.iterations < MANY));
     }
     arena_free(&arena);
 }

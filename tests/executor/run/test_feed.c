@@ -313,20 +313,21 @@ typedef struct Receiver {
     int32_t rank, actor;
 } Receiver;
 
-static AmStatus take_turn(void *user, int64_t turn, AmError *error) {
+static AmStatus take_iteration(void *user, int64_t iteration, AmError *error) {
     const Receiver *receiver = user;
     const FedRank *fed = &receiver->self->fed[receiver->rank];
-    TRY(feeds_take(receiver->feeds, receiver->rank, turn, error));
+    TRY(feeds_take(receiver->feeds, receiver->rank, iteration, error));
     int32_t half = receiver->rank % 2;
     for (int32_t k = 0; k < BATCH / 2; k++) {
         int32_t e = (int32_t)fed->x[k * WIDTH];
-        int32_t expected = (int32_t)(turn % 5) * BATCH + half * BATCH / 2 + k;
-        if (e != expected || fed->tokens[k * LENGTH] != 2 * e % VOCABULARY || fed->rate != (float)(turn % 5))
+        int32_t expected = (int32_t)(iteration % 5) * BATCH + half * BATCH / 2 + k;
+        if (e != expected || fed->tokens[k * LENGTH] != 2 * e % VOCABULARY ||
+            fed->rate != (float)(iteration % 5))
             return am_fail(error, AM_ERROR_INTERNAL, "", "rank %d, step %d: example %d, expected %d",
-                           receiver->rank, (int)turn, e, expected);
+                           receiver->rank, (int)iteration, e, expected);
     }
     struct timespec moment = {.tv_nsec = 50000};
-    if (random_at(1, (uint64_t)receiver->rank, (uint64_t)turn) % 16 == 0) nanosleep(&moment, NULL);
+    if (random_at(1, (uint64_t)receiver->rank, (uint64_t)iteration) % 16 == 0) nanosleep(&moment, NULL);
     return AM_OK;
 }
 
@@ -354,14 +355,17 @@ static void threads(void **state) {
         assert_int_equal(feeds_start(feeds, &self->error), AM_OK);
         assert_int_equal(actors_open(&graph, &of_graph, &self->error), AM_OK);
         Actor load = {
-            .name = "data", .turns_per_step = 1, .runs_ahead = true, .act = feeds_load, .user = feeds};
+            .name = "data", .iterations_per_step = 1, .runs_ahead = true, .act = feeds_load, .user = feeds};
         int32_t loader;
         assert_int_equal(actors_add_worker(graph, "data", &load.worker, &self->error), AM_OK);
         assert_int_equal(actors_add(graph, &load, &loader, &self->error), AM_OK);
         for (int32_t r = 0; r < 4; r++) {
             receivers[r] = (Receiver){.self = self, .feeds = feeds, .rank = r};
-            Actor receiver = {
-                .name = "rank", .worker = r, .turns_per_step = 1, .act = take_turn, .user = &receivers[r]};
+            Actor receiver = {.name = "rank",
+                              .worker = r,
+                              .iterations_per_step = 1,
+                              .act = take_iteration,
+                              .user = &receivers[r]};
             assert_int_equal(actors_add(graph, &receiver, &receivers[r].actor, &self->error), AM_OK);
             assert_int_equal(actors_connect(graph, loader, receivers[r].actor, depth, 0, NULL, &self->error),
                              AM_OK);

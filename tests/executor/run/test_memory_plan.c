@@ -177,7 +177,7 @@ static int32_t check_model(const char *model) {
         {"data=2", choose_batch, 0}, {"data=3", choose_batch, 0}, {"data=2,model=2", choose_some, 1}};
     enum { SPLITS = sizeof splits / sizeof *splits };
     const MicroBatching in_two = {.micro_batches = 2};
-    const PlanContext *turns;
+    const PlanContext *iterations;
     char path[512];
     AmError error = {0}, refusal = {0};
     PlanContext *context;
@@ -192,10 +192,10 @@ static int32_t check_model(const char *model) {
         assert_true(check_plan(model, context, plan_of_split(&arena, context, &splits[k])) > 0);
         plans++;
     }
-    if (!is_large && plan_context_for(&turns, context, &in_two, &refusal) == AM_OK) {
-        Plan *plan = plan_of_split(&arena, turns, &splits[0]);
+    if (!is_large && plan_context_for(&iterations, context, &in_two, &refusal) == AM_OK) {
+        Plan *plan = plan_of_split(&arena, iterations, &splits[0]);
         plan->micro_batches = 2;
-        assert_true(check_plan(model, turns, plan) > 0);
+        assert_true(check_plan(model, iterations, plan) > 0);
         plans++;
     }
     arena_free(&arena);

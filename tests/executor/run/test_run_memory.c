@@ -124,7 +124,7 @@ static void test_with_evaluations(void **state) {
     check_flat("mlp_tiny", "data=2", many(400), NULL, 7);
 }
 
-/* Loops and attention: every kernel family has its turn. */
+/* Loops and attention: every kernel family has its iteration. */
 static void test_other_models(void **state) {
     (void)state;
     check_flat("gpt2_tiny", "data=2", many(40), NULL, 0);

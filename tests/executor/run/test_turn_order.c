@@ -13,16 +13,19 @@ enum { BEGIN, FORWARD, BACKWARD, END, ACTORS };
 
 /* The step of a stage that keeps `kept` forward iterations: its order as letters, a forward
  * iteration F, a backward one B, the parts before and after [ and ]. */
-static void write_order(char *text, int32_t turns, int32_t kept) {
-    const TurnActor actors[ACTORS] = {{1, 2}, {turns, 1}, {turns, 0}, {1, 2}};
-    const TurnEdge edges[] = {
-        {BEGIN, FORWARD, 1, 0}, {FORWARD, BACKWARD, kept, 0}, {BACKWARD, END, turns, 0}, {END, BEGIN, 1, 1}};
+static void write_order(char *text, int32_t iterations, int32_t kept) {
+    const IterationActor actors[ACTORS] = {{1, 2}, {iterations, 1}, {iterations, 0}, {1, 2}};
+    const TurnEdge edges[] = {{BEGIN, FORWARD, 1, 0},
+                              {FORWARD, BACKWARD, kept, 0},
+                              {BACKWARD, END, iterations, 0},
+                              {END, BEGIN, 1, 1}};
     Arena arena = {0};
-    TurnOrder order;
+    IterationOrder order;
     AmError error = {0};
-    if (turn_order_find(&order, &arena, actors, ACTORS, edges, sizeof edges / sizeof *edges, &error) != AM_OK)
+    if (iteration_order_find(&order, &arena, actors, ACTORS, edges, sizeof edges / sizeof *edges, &error) !=
+        AM_OK)
         fail_msg("%s", error.text);
-    assert_int_equal(order.count, 2 * turns + 2);
+    assert_int_equal(order.count, 2 * iterations + 2);
     for (int32_t k = 0; k < order.count; k++) text[k] = "[FB]"[order.actors[k]];
     text[order.count] = '\0';
     arena_free(&arena);
@@ -46,15 +49,15 @@ static void test_one_forward_one_backward(void **state) {
 }
 
 /* The backward pass of each of S stages waits for the next stage's, the forward pass for the one before:
- * whatever the number of stages and turns, the orders together reach the end. */
+ * whatever the number of stages and iterations, the orders together reach the end. */
 static void test_stages_do_not_block_one_another(void **state) {
     (void)state;
     enum { STAGES = 5, MOST = 64 };
-    for (int32_t turns = 1; turns <= 12; turns++) {
+    for (int32_t iterations = 1; iterations <= 12; iterations++) {
         char orders[STAGES][MOST];
         int32_t at[STAGES] = {0}, forward[STAGES] = {0}, backward[STAGES] = {0},
-                left = STAGES * (2 * turns + 2);
-        for (int32_t s = 0; s < STAGES; s++) write_order(orders[s], turns, STAGES - s);
+                left = STAGES * (2 * iterations + 2);
+        for (int32_t s = 0; s < STAGES; s++) write_order(orders[s], iterations, STAGES - s);
         for (bool moved = true; moved;) {
             moved = false;
             for (int32_t s = 0; s < STAGES; s++) {
@@ -77,11 +80,11 @@ static void test_stages_do_not_block_one_another(void **state) {
 
 static void test_cycle(void **state) {
     (void)state;
-    const TurnActor actors[] = {{1, 0}, {1, 0}};
+    const IterationActor actors[] = {{1, 0}, {1, 0}};
     const TurnEdge edges[] = {{0, 1, 1, 0}, {1, 0, 1, 0}};
     Arena arena = {0};
-    TurnOrder order;
-    assert_int_equal(turn_order_find(&order, &arena, actors, 2, edges, 2, NULL), AM_ERROR_USAGE);
+    IterationOrder order;
+    assert_int_equal(iteration_order_find(&order, &arena, actors, 2, edges, 2, NULL), AM_ERROR_USAGE);
     arena_free(&arena);
 }
 

@@ -5,7 +5,7 @@
 #include "planners/bounds/bound_launches.h"
 
 #include "planners/bounds/bound_pipelines.h"
-#include "planners/pipeline/hybrid_stages.h"
+#include "planners/pipeline/stage_dp.h"
 #include "planners/plan_search.h"
 #include "tests/support/model_case.h"
 #include "tests/support/sample.h"
@@ -83,7 +83,7 @@ static void check(const char *model, const char *name, double least_part) {
     PlanContext *context = read_model(model);
     assert_int_equal(cluster_read(&cluster, &arena, name, &error), AM_OK);
     assert_int_equal(bound_launches_find(&launches, context, cluster, &error), AM_OK);
-    Checked self = {&launches, model, name, .most_stages = HYBRID_MOST_STAGES};
+    Checked self = {&launches, model, name, .most_stages = PIPELINE_MOST_STAGES};
     for (int32_t seed = 0; seed < sample_of(6, 1); seed++) {
         const SearchOptions options = {
             .space = SPACE_SINGLE_STAGE, .searcher = SEARCHER_RANDOM, .seed = (uint64_t)seed};
@@ -127,7 +127,7 @@ static void test_bounds_of_all_stages_count_launches(void **state) {
     Cluster *cluster;
     PlanBound work, bound;
     PlanContext *context = read_model("dropout_tiny");
-    const BoundSpace space = {.most_stages = HYBRID_MOST_STAGES, .schedule = SCHEDULE_ZB_H1};
+    const BoundSpace space = {.most_stages = PIPELINE_MOST_STAGES, .schedule = SCHEDULE_ZB_H1};
     assert_int_equal(cluster_read(&cluster, &arena, "h100:4", &error), AM_OK);
     assert_int_equal(plan_bound_of_work(&work, context, cluster, &error), AM_OK);
     assert_int_equal(plan_bound_pipelines(&bound, context, cluster, &space, &error), AM_OK);

@@ -7,7 +7,7 @@
 #include "tests/support/model_case.h"
 
 #include "planners/bounds/bound_pipelines.h"
-#include "planners/pipeline/hybrid_stages.h"
+#include "planners/pipeline/stage_dp.h"
 #include "planners/plan_search.h"
 #include "tests/support/sample.h"
 
@@ -22,26 +22,28 @@ static void note_try(void *user, const char *line) {
     Tried *tried = user;
     json_t *root = json_loads(line, 0, NULL);
     json_t *schedule = json_object_get(root, "schedule"), *seconds = json_object_get(root, "seconds");
-    int32_t turns = (int32_t)json_integer_value(json_object_get(root, "micro_batches"));
-    if (schedule && seconds && turns > 0) {
+    int32_t iterations = (int32_t)json_integer_value(json_object_get(root, "micro_batches"));
+    if (schedule && seconds && iterations > 0) {
         ScheduleKind kind = schedule_kind_find(json_string_value(schedule));
         /* One stage has none, and is bounded by every schedule's. */
-        double *least = &tried->least[kind == SCHEDULE_KINDS ? SCHEDULE_1F1B : kind][ilogb(turns)];
+        double *least = &tried->least[kind == SCHEDULE_KINDS ? SCHEDULE_1F1B : kind][ilogb(iterations)];
         *least = fmin(*least, json_number_value(seconds));
         tried->count++;
     }
     json_decref(root);
 }
 
-static double bound_of(const PlanContext *context, const Cluster *cluster, int32_t turns, ScheduleKind kind) {
-    const BoundSpace space = {.micro_batches = turns, .most_stages = HYBRID_MOST_STAGES, .schedule = kind};
+static double bound_of(const PlanContext *context, const Cluster *cluster, int32_t iterations,
+                       ScheduleKind kind) {
+    const BoundSpace space = {
+        .micro_batches = iterations, .most_stages = PIPELINE_MOST_STAGES, .schedule = kind};
     PlanBound bound;
     AmError error = {0};
     assert_int_equal(plan_bound_pipelines(&bound, context, cluster, &space, &error), AM_OK);
     return bound.seconds;
 }
 
-static void check(const char *model, const char *name, int32_t turns) {
+static void check(const char *model, const char *name, int32_t iterations) {
     Arena arena = {0};
     AmError error = {0};
     Cluster *cluster;
@@ -58,7 +60,7 @@ static void check(const char *model, const char *name, int32_t turns) {
                              .on_episode = note_try,
                              .user = &tried};
     assert_int_equal(plan_search(&result, &arena, context, cluster, &options,
-                                 &(MicroBatching){.micro_batches = turns}, &error),
+                                 &(MicroBatching){.micro_batches = iterations}, &error),
                      AM_OK);
     assert_true(tried.count > 0);
     for (int32_t kind = 0; kind < SCHEDULE_KINDS; kind++) {

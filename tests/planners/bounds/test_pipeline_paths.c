@@ -17,7 +17,7 @@
 #include "propagation/plan/pipeline_schedule.h"
 #include "tests/support/sample.h"
 
-enum { MOST_STAGES = 8, MOST_TURNS = 64, MOST_PLACES = 12 };
+enum { MOST_STAGES = 8, MOST_ITERATIONS = 64, MOST_PLACES = 12 };
 
 /* Seconds of a stage's iterations; the fraction `early` of unordered work is done before the stage
  * waits for others. */
@@ -29,14 +29,14 @@ typedef struct Stage {
 
 typedef struct Pipeline {
     Stage stages[MOST_STAGES];
-    int32_t stage_count, turns;
+    int32_t stage_count, iterations;
     ScheduleKind kind;
 } Pipeline;
 
 /* A stage starts an iteration at `now`, when its input comes at `arrival`; `*sent`: the time at
  * which the next stage gets its input. */
-static double take_turn(const Stage *stage, SchedulePass pass, bool has_weights, double now, double arrival,
-                        double *sent) {
+static double take_iteration(const Stage *stage, SchedulePass pass, bool has_weights, double now,
+                             double arrival, double *sent) {
     const double(*of)[BOUND_ORDERS] = stage->of;
     PathPass side = pass == SCHEDULE_FORWARD ? PATH_FORWARD : PATH_BACKWARD;
     double anywhere = of[side][BOUND_ANYWHERE], behind = of[side][BOUND_BEHIND];
@@ -51,31 +51,32 @@ static double take_turn(const Stage *stage, SchedulePass pass, bool has_weights,
     return now + (1 - stage->early[side]) * loose + behind;
 }
 
-/* When the last stage has ended. Turns are taken as soon as those that they wait for have been. */
+/* When the last stage has ended. Iterations are taken as soon as those that they wait for have been. */
 static double run(const Pipeline *self) {
-    ScheduleTurn *turns[MOST_STAGES];
-    double sent[2][MOST_STAGES][MOST_TURNS], now[MOST_STAGES] = {0}, end = 0;
+    ScheduleIteration *iterations[MOST_STAGES];
+    double sent[2][MOST_STAGES][MOST_ITERATIONS], now[MOST_STAGES] = {0}, end = 0;
     int32_t done[MOST_STAGES] = {0}, count = 0, stages = self->stage_count;
     Arena arena = {0};
     for (int32_t s = 0; s < stages; s++) {
-        assert_int_equal(
-            schedule_turns(&turns[s], &count, &arena, self->kind, stages, s, self->turns, 1, NULL), AM_OK);
-        for (int32_t m = 0; m < self->turns; m++) sent[0][s][m] = sent[1][s][m] = INFINITY;
+        assert_int_equal(schedule_iterations(&iterations[s], &count, &arena, self->kind, stages, s,
+                                             self->iterations, 1, NULL),
+                         AM_OK);
+        for (int32_t m = 0; m < self->iterations; m++) sent[0][s][m] = sent[1][s][m] = INFINITY;
     }
     for (int32_t left = stages * count, before = -1; left > 0 && left != before;) {
         before = left;
         for (int32_t s = 0; s < stages; s++)
             for (; done[s] < count; done[s]++, left--) {
-                const ScheduleTurn *turn = &turns[s][done[s]];
-                int32_t m = turn->micro_batch;
+                const ScheduleIteration *iteration = &iterations[s][done[s]];
+                int32_t m = iteration->micro_batch;
                 double arrival = 0, ignored;
-                if (turn->pass == SCHEDULE_FORWARD && s > 0) arrival = sent[0][s - 1][m];
-                if (turn->pass == SCHEDULE_BACKWARD)
+                if (iteration->pass == SCHEDULE_FORWARD && s > 0) arrival = sent[0][s - 1][m];
+                if (iteration->pass == SCHEDULE_BACKWARD)
                     arrival = s + 1 < stages ? sent[1][s + 1][m] : sent[0][s][m];
                 if (isinf(arrival)) break;
-                double *to = turn->pass == SCHEDULE_WEIGHTS ? &ignored : &sent[turn->pass][s][m];
-                now[s] = take_turn(&self->stages[s], turn->pass, self->kind == SCHEDULE_ZB_H1, now[s],
-                                   arrival, to);
+                double *to = iteration->pass == SCHEDULE_WEIGHTS ? &ignored : &sent[iteration->pass][s][m];
+                now[s] = take_iteration(&self->stages[s], iteration->pass, self->kind == SCHEDULE_ZB_H1,
+                                        now[s], arrival, to);
                 end = fmax(end, now[s]);
             }
     }
@@ -88,10 +89,10 @@ static double run(const Pipeline *self) {
 }
 
 static double path_seconds(const Pipeline *self, PathKind kind, int32_t stage) {
-    const PathCounts on = path_counts(kind, self->stage_count, self->turns, stage);
+    const PathCounts on = path_counts(kind, self->stage_count, self->iterations, stage);
     double sum = 0;
     for (int32_t u = 0; u < self->stage_count; u++) {
-        const PathCounts counts = path_counts(kind, self->stage_count, self->turns, u);
+        const PathCounts counts = path_counts(kind, self->stage_count, self->iterations, u);
         for (int32_t pass = 0; pass < PATH_PASSES; pass++)
             for (int32_t order = 0; order < BOUND_ORDERS; order++) {
                 bool is_passed = order == BOUND_SPINE || order == BOUND_BETWEEN;
@@ -133,7 +134,7 @@ static void test_no_random_pipeline_is_quicker(void **state) {
         static const ScheduleKind kinds[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_ZB_H1};
         Pipeline pipeline = {.kind = kinds[k % 3],
                              .stage_count = 1 + (int32_t)random_below(&rng, MOST_STAGES),
-                             .turns = 1 + (int32_t)random_below(&rng, 12)};
+                             .iterations = 1 + (int32_t)random_below(&rng, 12)};
         for (int32_t s = 0; s < pipeline.stage_count; s++) {
             Stage *stage = &pipeline.stages[s];
             stage->puts_off_anywhere = random_below(&rng, 2) == 0;
@@ -147,7 +148,7 @@ static void test_no_random_pipeline_is_quicker(void **state) {
         double seconds = run(&pipeline), longest = longest_path(&pipeline, every_kind[pipeline.kind]);
         if (longest > seconds * (1 + 1e-9))
             fail_msg("%s, %d stages, %d turns: %g s, a path has %g s", schedule_kind_name(pipeline.kind),
-                     pipeline.stage_count, pipeline.turns, seconds, longest);
+                     pipeline.stage_count, pipeline.iterations, seconds, longest);
     }
 }
 
@@ -157,8 +158,9 @@ static void test_equal_stages_are_met(void **state) {
     static const ScheduleKind kinds[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_ZB_H1};
     for (int32_t k = 0; k < 3; k++)
         for (int32_t stages = 1; stages <= MOST_STAGES; stages++)
-            for (int32_t turns = kinds[k] == SCHEDULE_ZB_H1 ? stages : 1; turns <= 12; turns++) {
-                Pipeline pipeline = {.kind = kinds[k], .stage_count = stages, .turns = turns};
+            for (int32_t iterations = kinds[k] == SCHEDULE_ZB_H1 ? stages : 1; iterations <= 12;
+                 iterations++) {
+                Pipeline pipeline = {.kind = kinds[k], .stage_count = stages, .iterations = iterations};
                 for (int32_t s = 0; s < stages; s++)
                     pipeline.stages[s] =
                         (Stage){.of = {[PATH_FORWARD][BOUND_BETWEEN] = 3,
@@ -300,12 +302,14 @@ static bool make_cuts(Cuts *cuts, const Cuts *given, const BoundWork *work, int3
     return true;
 }
 
-static double part_of(const BoundItem *item, const ClusterDeviceType *type, int32_t turns, int32_t devices) {
-    double parts = (double)(item->order == BOUND_AFTER ? 1 : turns) * devices;
+static double part_of(const BoundItem *item, const ClusterDeviceType *type, int32_t iterations,
+                      int32_t devices) {
+    double parts = (double)(item->order == BOUND_AFTER ? 1 : iterations) * devices;
     OperatorWork part = item->work;
     if (!part.is_run) return item->seconds / parts;
     part.flops /= parts;
-    part.bytes = (part.bytes - item->sum_bytes) / parts + item->sum_bytes / devices * (turns > 1 ? 2 : 1);
+    part.bytes =
+        (part.bytes - item->sum_bytes) / parts + item->sum_bytes / devices * (iterations > 1 ? 2 : 1);
     return operator_seconds(&part, type);
 }
 
@@ -344,7 +348,7 @@ static void fill_stages(Pipeline *pipeline, const BoundWork *work, const Cuts *c
         BoundOrder order;
         int32_t s = place(&work->items[k], cuts, of_groups, pipeline->stage_count, rng, &order);
         pipeline->stages[s].of[work->items[k].is_backward][order] +=
-            part_of(&work->items[k], type, pipeline->turns, cuts->widths[s]);
+            part_of(&work->items[k], type, pipeline->iterations, cuts->widths[s]);
     }
 }
 
@@ -364,13 +368,13 @@ static void test_no_pipeline_of_work_is_quicker(void **state) {
         BoundWork work;
         double of_1f1b, of_all;
         Pipeline pipeline = {.stage_count = 1 + (int32_t)random_below(&rng, 6),
-                             .turns = 1 + (int32_t)random_below(&rng, 8)};
+                             .iterations = 1 + (int32_t)random_below(&rng, 8)};
         make_work(&work, items, &rng);
-        int32_t stages = pipeline.stage_count, turns = pipeline.turns;
-        assert_int_equal(plan_bound_of_items(&of_1f1b, &work, cluster, turns, stages, SCHEDULE_1F1B, &error),
-                         AM_OK);
-        assert_int_equal(plan_bound_of_items(&of_all, &work, cluster, turns, stages, SCHEDULE_ZB_H1, &error),
-                         AM_OK);
+        int32_t stages = pipeline.stage_count, iterations = pipeline.iterations;
+        assert_int_equal(
+            plan_bound_of_items(&of_1f1b, &work, cluster, iterations, stages, SCHEDULE_1F1B, &error), AM_OK);
+        assert_int_equal(
+            plan_bound_of_items(&of_all, &work, cluster, iterations, stages, SCHEDULE_ZB_H1, &error), AM_OK);
         Cuts best[3];
         double least[3] = {INFINITY, INFINITY, INFINITY};
         for (int32_t n = 0; n < 150; n++) {
@@ -383,7 +387,7 @@ static void test_no_pipeline_of_work_is_quicker(void **state) {
                    bound = pipeline.kind == SCHEDULE_ZB_H1 ? of_all : fmax(of_1f1b, of_all);
             if (bound > seconds * (1 + 1e-6))
                 fail_msg("work %d, %s, %d stages, %d turns: %g s, the bound is %g s", k,
-                         schedule_kind_name(pipeline.kind), stages, turns, seconds, bound);
+                         schedule_kind_name(pipeline.kind), stages, iterations, seconds, bound);
             if (seconds < least[n % 3]) {
                 least[n % 3] = seconds;
                 *near = cuts;
@@ -403,14 +407,14 @@ static void test_equal_work_is_met(void **state) {
     Cluster *cluster;
     AmError error = {0};
     assert_int_equal(cluster_read(&cluster, &arena, "nominal:8", &error), AM_OK);
-    for (int32_t turns = 16; turns <= 64; turns *= 2) {
+    for (int32_t iterations = 16; iterations <= 64; iterations *= 2) {
         enum { LENGTH = 64 };
         BoundItem items[3 * LENGTH];
         BoundWork work = {.items = items, .group_count = LENGTH, .spine_count = {LENGTH, LENGTH}};
         double bound;
-        Pipeline pipeline = {.kind = SCHEDULE_1F1B, .stage_count = 8, .turns = turns};
+        Pipeline pipeline = {.kind = SCHEDULE_1F1B, .stage_count = 8, .iterations = iterations};
         for (int32_t s = 0; s < 8; s++) {
-            double each = LENGTH / 8.0 / turns;
+            double each = LENGTH / 8.0 / iterations;
             pipeline.stages[s] = (Stage){.of = {[PATH_FORWARD][BOUND_SPINE] = each,
                                                 [PATH_BACKWARD][BOUND_SPINE] = each,
                                                 [PATH_BACKWARD][BOUND_BEHIND] = each}};
@@ -428,10 +432,11 @@ static void test_equal_work_is_met(void **state) {
             }
         }
         assert_int_equal(bound_work_find_borders(&work, &error), AM_OK);
-        assert_int_equal(plan_bound_of_items(&bound, &work, cluster, turns, 8, SCHEDULE_1F1B, &error), AM_OK);
+        assert_int_equal(plan_bound_of_items(&bound, &work, cluster, iterations, 8, SCHEDULE_1F1B, &error),
+                         AM_OK);
         double equal = run(&pipeline);
         if (bound > equal * (1 + 1e-9) || bound < 0.9 * equal)
-            fail_msg("%d turns: the bound is %g, equal stages take %g", turns, bound, equal);
+            fail_msg("%d turns: the bound is %g, equal stages take %g", iterations, bound, equal);
     }
     cluster_free(cluster);
     arena_free(&arena);
@@ -467,7 +472,7 @@ static void test_borders_meet_the_most(void **state) {
             intervals[i] = (BorderInterval){first, first + (int32_t)random_below(&rng, (places - first + 1))};
             weights[i] = random_uniform(&rng);
         }
-        BorderLoss losses = border_loss_create(&arena, intervals, count, places);
+        IntervalStabbing losses = border_loss_create(&arena, intervals, count, places);
         border_loss_weigh(&losses, weights);
         for (int32_t points = 0; points <= places; points++)
             assert_float_equal(border_loss_of(&losses, points),
@@ -484,7 +489,7 @@ static void test_long_intervals_are_lost_always(void **state) {
     Arena arena = {0};
     const BorderInterval intervals[] = {{0, 40}, {0, 1}, {39, 40}, {20, 21}};
     const double weights[] = {5, 1, 2, 4};
-    BorderLoss losses = border_loss_create(&arena, intervals, 4, 40);
+    IntervalStabbing losses = border_loss_create(&arena, intervals, 4, 40);
     border_loss_weigh(&losses, weights);
     assert_float_equal(border_loss_of(&losses, 0), 5, 0);
     assert_float_equal(border_loss_of(&losses, 1), 9, 0);

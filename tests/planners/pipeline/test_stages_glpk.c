@@ -18,7 +18,7 @@ enum { MOST_ARCS = 20000 };
 
 typedef struct Arc {
     int32_t unit, device, left, to_unit, to_device;
-    double seconds, turn;
+    double seconds, iteration;
 } Arc;
 
 typedef struct Paths {
@@ -27,14 +27,14 @@ typedef struct Paths {
 } Paths;
 
 /* The stage with the quickest recipe that fits, if there is one. */
-static void add_arc(Paths *self, const StagesCase *of, HybridStage *stage, int32_t left) {
-    HybridCost cost;
-    const HybridModel *model = of->model;
+static void add_arc(Paths *self, const StagesCase *of, StageLayout *stage, int32_t left) {
+    StageCost cost;
+    const StageModel *model = of->model;
     int32_t behind = stage->place.first + stage->place.width, m = self->micro_batches;
     if (!best_stage(of, m, stage, left, &cost)) return;
-    double turn = cost.forward + cost.backward;
-    double transfer = hybrid_transfer_seconds(model, m, stage->end_unit, behind, false) +
-                      hybrid_transfer_seconds(model, m, stage->end_unit, behind, true);
+    double iteration = cost.forward + cost.backward;
+    double transfer = stage_model_transfer(model, m, stage->end_unit, behind, false) +
+                      stage_model_transfer(model, m, stage->end_unit, behind, true);
     if (left == 1) transfer = 0;
     assert_true(self->count < MOST_ARCS);
     self->arcs[self->count++] = (Arc){.unit = stage->first_unit,
@@ -42,19 +42,19 @@ static void add_arc(Paths *self, const StagesCase *of, HybridStage *stage, int32
                                       .left = left,
                                       .to_unit = stage->end_unit,
                                       .to_device = behind,
-                                      .seconds = turn + transfer,
-                                      .turn = fmax(turn + cost.rest / m, transfer)};
+                                      .seconds = iteration + transfer,
+                                      .iteration = fmax(iteration + cost.rest / m, transfer)};
 }
 
 static void list_arcs(Paths *self, const StagesCase *of) {
-    const HybridModel *model = of->model;
+    const StageModel *model = of->model;
     for (int32_t left = 1; left <= self->most_stages; left++)
         for (int32_t p = 0; p < model->place_count; p++) {
-            const HybridPlace *place = &model->places[p];
+            const DeviceRange *place = &model->places[p];
             if ((left == 1) != (place->first + place->width == self->devices)) continue;
             for (int32_t unit = 0; unit < self->units; unit++)
                 for (int32_t end = left == 1 ? self->units : unit + 1; end <= self->units; end++) {
-                    HybridStage stage = {.first_unit = unit, .end_unit = end, .place = *place};
+                    StageLayout stage = {.first_unit = unit, .end_unit = end, .place = *place};
                     add_arc(self, of, &stage, left);
                 }
         }
@@ -86,7 +86,7 @@ static void write_program(FILE *file, const void *problem) {
             for (int32_t left = 1; left < self->most_stages; left++)
                 write_balance(file, self, unit, device, left);
     for (int32_t a = 0; a < self->count; a++)
-        fprintf(file, " m - %.17g y%d >= 0\n", 1e3 * self->arcs[a].turn, a);
+        fprintf(file, " m - %.17g y%d >= 0\n", 1e3 * self->arcs[a].iteration, a);
     fprintf(file, "Binary\n");
     for (int32_t a = 0; a < self->count; a++) fprintf(file, " y%d\n", a);
     fprintf(file, "End\n");
@@ -94,7 +94,7 @@ static void write_program(FILE *file, const void *problem) {
 
 static void check(const char *name, const char *cluster, int32_t micro_batches) {
     StagesCase of;
-    HybridPipeline found[16];
+    PipelineLayout found[16];
     AmError error = {0};
     int32_t count;
     double best;
@@ -104,9 +104,9 @@ static void check(const char *name, const char *cluster, int32_t micro_batches) 
     paths->micro_batches = micro_batches;
     paths->units = of.costs->unit_count;
     paths->devices = of.cluster->device_count;
-    paths->most_stages = micro_batches < HYBRID_MOST_STAGES ? micro_batches : HYBRID_MOST_STAGES;
+    paths->most_stages = micro_batches < PIPELINE_MOST_STAGES ? micro_batches : PIPELINE_MOST_STAGES;
     list_arcs(paths, &of);
-    if (hybrid_stages_find(of.model, found, 16, &count, &best, &error) != AM_OK) fail_msg("%s", error.text);
+    if (stage_dp_find(of.model, found, 16, &count, &best, &error) != AM_OK) fail_msg("%s", error.text);
     double optimum = 1e-3 * glpk_solve(write_program, paths);
     if (!(best >= optimum * (1 - 1e-5) && best <= GRID * optimum * (1 + 1e-5)))
         fail_msg("%s on %s, %d turns: %.9g found, GLPK %.9g", name, cluster, micro_batches, best, optimum);

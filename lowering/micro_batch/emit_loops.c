@@ -1,0 +1,670 @@
+/* Writes the module in micro-batches: before, loop, between, loop, ..., after.
+ *
+ * The entry's whole values are written segment by segment, each as soon as the loops on which it
+ * depends have ended. A loop of M iterations carries a counter, the sums and stacks that it
+ * computes, and its inputs. A sum of 16-bit floating values is kept in f32, and products that are
+ * summed are computed in f32, so that the sum is rounded once, as on one device.
+ */
+#include <string.h>
+
+#include "ir/dataflow.h"
+#include "lowering/micro_batch/emit_loops.h"
+
+static const MicroBatchState whole_state = {.kind = TIME_WHOLE};
+
+/* ---- computations that are copied unchanged ---- */
+
+static int32_t copy_computation(MicroBatchEmitter *self, int32_t computation);
+
+/* Bodies, conditions and branches are copied for each caller, so that it can be planned through. */
+static int32_t copy_called(MicroBatchEmitter *self, const IrInstruction *caller, int32_t computation) {
+    if (caller->opcode == IR_WHILE || caller->opcode == IR_CONDITIONAL)
+        return copy_computation(self, computation);
+    if (self->copied[computation] < 0) self->copied[computation] = copy_computation(self, computation);
+    return self->copied[computation];
+}
+
+static int32_t *copy_all_called(MicroBatchEmitter *self, const IrInstruction *caller) {
+    int32_t *called = ARENA_ARRAY(self->arena, int32_t, caller->called_count + 1);
+    for (int32_t k = 0; called && k < caller->called_count; k++)
+        called[k] = copy_called(self, caller, caller->called[k]);
+    return called;
+}
+
+static int32_t copy_computation(MicroBatchEmitter *self, int32_t computation) {
+    const IrModule *module = self->axis->module;
+    const IrComputation *body = &module->computations[computation];
+    int32_t made = ir_compose_computation(&self->composer, body->name);
+    for (int32_t i = body->first; i < body->first + body->count && !self->arena->failed; i++) {
+        IrInstruction copy = module->instructions[i];
+        int32_t *operands = ARENA_ARRAY(self->arena, int32_t, copy.operand_count + 1);
+        for (int32_t k = 0; operands && k < copy.operand_count; k++)
+            operands[k] = copy.operands[k] - body->first;
+        copy.operands = operands;
+        copy.called = copy_all_called(self, &copy);
+        if (!self->arena->failed) ir_compose(&self->composer, made, &copy, i);
+    }
+    if (!self->arena->failed) self->composer.computations[made].root = body->root - body->first;
+    return made;
+}
+
+/* The computation of a fusion that splits a factor: values inside have the shapes that follow from the
+ * operands and results, slots[operand_count + result_count]. */
+static int32_t copy_fused(MicroBatchEmitter *self, int32_t fusion, const IrShape *const *slots) {
+    const IrModule *module = self->axis->module;
+    const IrComputation *body = &module->computations[module->instructions[fusion].called[0]];
+    const IrShape *shapes = rules_shapes_inside(self->arena, self->axis->rules, fusion, slots);
+    int32_t made = copy_computation(self, module->instructions[fusion].called[0]);
+    for (int32_t i = 0; shapes && i < body->count && !self->arena->failed; i++)
+        if (shapes[i].type != DTYPE_TUPLE) ir_composed(&self->composer, made, i)->shape = shapes[i];
+    if (self->arena->failed) return made;
+    IrInstruction *root = ir_composed(&self->composer, made, body->root - body->first);
+    if (root->opcode != IR_TUPLE) return made;
+    IrShape *elements = ARENA_ARRAY(self->arena, IrShape, root->operand_count + 1);
+    for (int32_t k = 0; elements && k < root->operand_count; k++)
+        elements[k] = ir_composed(&self->composer, made, root->operands[k])->shape;
+    root->shape.elements = elements;
+    return made;
+}
+
+/* ---- values of a block ---- */
+
+/* A value of the entry in the body of the loop of iterations, carried there unchanged. */
+static int32_t invariant(MicroBatchEmitter *self, int32_t value) {
+    MicroBatchBlock entry = {.computation = 0, .origin = self->body.origin};
+    if (self->arena->failed || value < 0) return 0;
+    if (value >= self->invariant_count) {
+        int32_t count = 2 * value + 1;
+        self->invariant =
+            arena_grow(self->arena, self->invariant, sizeof(int32_t) * (size_t)self->invariant_count,
+                       sizeof(int32_t) * (size_t)count);
+        if (self->arena->failed) return 0;
+        memset(self->invariant + self->invariant_count, -1,
+               sizeof(int32_t) * (size_t)(count - self->invariant_count));
+        self->invariant_count = count;
+    }
+    if (self->invariant[value] >= 0) return self->invariant[value];
+    ARENA_RESERVE(self->arena, self->carries, self->carry_count, self->carry_capacity);
+    IrAttributes *attributes = ARENA_ARRAY(self->arena, IrAttributes, 1);
+    if (self->arena->failed) return 0;
+    IrShape shape = *micro_batch_shape_of(self, &entry, value);
+    const int32_t tuple = 0;
+    attributes->tuple_index = self->carry_count;
+    int32_t inside = micro_batch_add(self, &self->body, IR_GET_TUPLE_ELEMENT, &shape, &tuple, 1, attributes);
+    self->carries[self->carry_count++] =
+        (MicroBatchCarry){.shape = shape, .initial = value, .inside = inside, .next = inside, .result = -1};
+    self->invariant[value] = inside;
+    return inside;
+}
+
+static bool is_outside(const MicroBatchBlock *block) {
+    return block->level < 0;
+}
+
+/* The value outside the loops, in the entry. */
+static int32_t whole_outside(MicroBatchEmitter *self, int32_t producer, int32_t leaf) {
+    const MicroBatchRewrite *axis = self->axis;
+    MicroBatchBlock entry = {.computation = 0, .iteration = -1, .origin = producer, .level = -1};
+    int32_t value = self->whole[producer];
+    if (axis->averages[producer]) value = self->average[producer];
+    else if (micro_batch_state(axis, producer, leaf)->kind == TIME_SPLIT && axis->is_derived[producer])
+        value = self->stacked[producer];
+    return value < 0 ? 0 : micro_batch_leaf(self, &entry, value, leaf);
+}
+
+/* (producer, leaf) as `state` says, in a block that has it by now. */
+static int32_t value_in(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t producer, int32_t leaf,
+                        MicroBatchState state) {
+    const MicroBatchRewrite *axis = self->axis;
+    MicroBatchState held = *micro_batch_state(axis, producer, leaf);
+    if (is_outside(block)) return whole_outside(self, producer, leaf);
+    int32_t copy = micro_batch_find_copy(axis, producer, leaf, state);
+    bool in_entry = micro_batch_in_entry(axis, producer);
+    if (copy >= 0 && axis->copies[copy].levels >> (in_entry ? block->level : 0) & 1)
+        return axis->copies[copy].value;
+    int32_t loop = axis->reader_loop[producer];
+    bool is_read = held.kind == TIME_WHOLE && loop >= 0 && axis->is_split[loop] &&
+                   (!in_entry || micro_batch_level(axis, producer) == block->level);
+    bool is_zero = held.kind == TIME_WHOLE && state.kind == TIME_PARTIAL;
+    if ((held.kind == state.kind && held.kind != TIME_WHOLE) || is_read) {
+        int32_t value = micro_batch_leaf(self, block, self->own[producer], leaf);
+        const IrShape *shape = rules_leaf(&axis->module->instructions[producer].shape, leaf);
+        return micro_batch_convert(self, block, value, shape->type);
+    }
+    if (is_zero) return value_in(self, block, producer, leaf, whole_state);
+    if (!in_entry) return micro_batch_leaf(self, block, self->whole[producer], leaf);
+    return invariant(self, whole_outside(self, producer, leaf));
+}
+
+/* A tuple operand as a whole, from its leaves. */
+static int32_t tuple_in(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t i, int32_t k,
+                        const IrShape *shape, int32_t *leaf) {
+    if (shape->type != DTYPE_TUPLE) {
+        int32_t producer, producer_leaf;
+        micro_batch_operand(self->axis, i, k, *leaf, &producer, &producer_leaf);
+        ++*leaf;
+        return value_in(self, block, producer, producer_leaf, whole_state);
+    }
+    int32_t *values = ARENA_ARRAY(self->arena, int32_t, shape->rank + 1);
+    for (int32_t e = 0; values && e < shape->rank; e++)
+        values[e] = tuple_in(self, block, i, k, &shape->elements[e], leaf);
+    return values ? micro_batch_tuple(self, block, values, shape->rank) : 0;
+}
+
+/* ---- operators ---- */
+
+/* Attributes that contain operand 0's sizes, rewritten for its local ones. */
+static const IrAttributes *localise(MicroBatchEmitter *self, const IrInstruction *instruction,
+                                    const IrShape *whole, const IrShape *local) {
+    const IrAttributes *given = instruction->attributes;
+    const int64_t *sizes = instruction->opcode == IR_SLICE           ? given->slice_limit
+                           : instruction->opcode == IR_GATHER        ? given->gather->slice_sizes
+                           : instruction->opcode == IR_DYNAMIC_SLICE ? given->slice_sizes
+                                                                     : NULL;
+    if (!sizes || ir_same_dimensions(whole, local)) return given;
+    IrAttributes *made = ARENA_ARRAY(self->arena, IrAttributes, 1);
+    int64_t *changed = ARENA_ARRAY(self->arena, int64_t, whole->rank + 1);
+    IrGather *gather = ARENA_ARRAY(self->arena, IrGather, 1);
+    if (self->arena->failed) return given;
+    *made = *given;
+    for (int32_t d = 0; d < whole->rank; d++) {
+        bool is_cut = local->dimensions[d] != whole->dimensions[d];
+        changed[d] = is_cut ? local->dimensions[d] : sizes[d];
+    }
+    if (instruction->opcode == IR_SLICE) {
+        made->slice_limit = changed;
+    } else if (instruction->opcode == IR_DYNAMIC_SLICE) {
+        made->slice_sizes = changed;
+    } else {
+        *gather = *given->gather;
+        gather->slice_sizes = changed;
+        made->gather = gather;
+    }
+    return made;
+}
+
+/* The result's shape where every leaf is split as `state` and the factor say. */
+static IrShape result_shape(MicroBatchEmitter *self, int32_t i, int32_t factor, MicroBatchState state) {
+    const IrShape *shape = &self->axis->module->instructions[i].shape;
+    if (state.kind != TIME_SPLIT) return *shape;
+    if (shape->type != DTYPE_TUPLE) return micro_batch_part_shape(self, shape, state);
+    const FactorRule *rule = &self->axis->rules->rules[i];
+    IrShape *elements = ARENA_ARRAY(self->arena, IrShape, shape->rank + 1);
+    for (int32_t k = 0; elements && k < shape->rank; k++) {
+        state.dimension = rule->factors[factor].dimension[rule->operand_count + k];
+        elements[k] = state.dimension < 0 ? shape->elements[k]
+                                          : micro_batch_part_shape(self, &shape->elements[k], state);
+    }
+    return (IrShape){.type = DTYPE_TUPLE, .rank = elements ? shape->rank : 0, .elements = elements};
+}
+
+static bool is_half(Dtype type) {
+    return type == DTYPE_BF16 || type == DTYPE_F16;
+}
+
+/* Instruction i in a block, splitting `factor` (-1 none) so that its result is `state`. */
+static int32_t emit_operator(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t i, int32_t factor,
+                             MicroBatchState state) {
+    const MicroBatchRewrite *axis = self->axis;
+    const IrInstruction *instruction = &axis->module->instructions[i];
+    if (instruction->opcode == IR_IOTA && state.kind == TIME_SPLIT)
+        return micro_batch_iota(self, block, instruction, state);
+    int32_t *operands = ARENA_ARRAY(self->arena, int32_t, instruction->operand_count + 1);
+    if (!operands) return 0;
+    for (int32_t k = 0; k < instruction->operand_count; k++) {
+        const IrShape *shape = &axis->module->instructions[instruction->operands[k]].shape;
+        int32_t producer, leaf = 0;
+        if (shape->type == DTYPE_TUPLE) {
+            operands[k] = tuple_in(self, block, i, k, shape, &leaf);
+            continue;
+        }
+        micro_batch_operand(axis, i, k, 0, &producer, &leaf);
+        bool is_plain = is_outside(block) || (state.kind == TIME_WHOLE && factor < 0);
+        operands[k] = value_in(self, block, producer, leaf,
+                               is_plain ? whole_state : micro_batch_operand_state(axis, i, k, factor, state));
+    }
+    if (self->arena->failed) return 0;
+    IrInstruction made = *instruction;
+    made.shape = result_shape(self, i, factor, state);
+    bool is_summed =
+        state.kind == TIME_PARTIAL && micro_batch_in_entry(axis, i) && instruction->opcode == IR_DOT;
+    if (is_summed && is_half(made.shape.type)) made.shape.type = DTYPE_F32;
+    made.operands = operands;
+    if (axis->rules->rules[i].inner) {
+        int32_t results = axis->rules->rules[i].result_count;
+        const IrShape **slots =
+            ARENA_ARRAY(self->arena, const IrShape *, instruction->operand_count + results);
+        int32_t *called = ARENA_ARRAY(self->arena, int32_t, 1);
+        if (self->arena->failed) return 0;
+        for (int32_t k = 0; k < instruction->operand_count; k++)
+            slots[k] = micro_batch_shape_of(self, block, operands[k]);
+        for (int32_t r = 0; r < results; r++)
+            slots[instruction->operand_count + r] = rules_leaf(&made.shape, r);
+        called[0] = copy_fused(self, i, slots);
+        made.called = called;
+    } else {
+        made.called = copy_all_called(self, instruction);
+    }
+    if (instruction->operand_count > 0)
+        made.attributes =
+            localise(self, instruction, &axis->module->instructions[instruction->operands[0]].shape,
+                     micro_batch_shape_of(self, block, operands[0]));
+    if (self->arena->failed) return 0;
+    return ir_compose(&self->composer, block->computation, &made, i);
+}
+
+/* ---- loops of the original that run in the iterations ---- */
+
+static void emit_region_values(MicroBatchEmitter *self, const MicroBatchBlock *block,
+                               const IrComputation *region);
+
+/* A body or condition: a parameter of all arrays of the loop, then the iteration. */
+static int32_t emit_region(MicroBatchEmitter *self, const MicroBatchBlock *outside, const PlannedLoop *loop,
+                           bool is_body, const IrShape *carried) {
+    const MicroBatchRewrite *axis = self->axis;
+    int32_t computation = is_body ? loop->body : loop->condition;
+    const IrComputation *region = &axis->module->computations[computation];
+    int32_t parameter = region->parameters[0];
+    MicroBatchBlock block = {.computation = ir_compose_computation(&self->composer, region->name),
+                             .origin = parameter,
+                             .level = outside->level};
+    int32_t tuple = micro_batch_add(self, &block, IR_PARAMETER, carried, NULL, 0, NULL);
+    block.iteration = micro_batch_element(self, &block, tuple, loop->leaf_count);
+    self->own[parameter] = self->whole[parameter] = tuple;
+    for (int32_t l = 0; l < loop->leaf_count; l++) {
+        int32_t reader = is_body ? loop->leaves[l].in_body : loop->leaves[l].in_condition;
+        if (reader < 0 || !axis->choices->live[reader]) continue;
+        self->own[reader] = self->whole[reader] = micro_batch_element(self, &block, tuple, l);
+    }
+    emit_region_values(self, &block, region);
+    int32_t *next = ARENA_ARRAY(self->arena, int32_t, loop->leaf_count + 1);
+    if (!next) return block.computation;
+    if (is_body) {
+        for (int32_t l = 0; l < loop->leaf_count; l++)
+            next[l] = value_in(self, &block, loop->leaves[l].next, loop->leaves[l].next_leaf,
+                               micro_batch_leaf_state(axis, loop, l));
+        next[loop->leaf_count] = block.iteration;
+        int32_t root = micro_batch_tuple(self, &block, next, loop->leaf_count + 1);
+        if (!self->arena->failed) self->composer.computations[block.computation].root = root;
+    } else {
+        int32_t root = value_in(self, &block, axis->rules->alias[region->root],
+                                axis->rules->leaf[region->root], whole_state);
+        if (!self->arena->failed) self->composer.computations[block.computation].root = root;
+    }
+    return block.computation;
+}
+
+static void emit_loop(MicroBatchEmitter *self, const MicroBatchBlock *block, const PlannedLoop *loop) {
+    const MicroBatchRewrite *axis = self->axis;
+    int32_t *initial = ARENA_ARRAY(self->arena, int32_t, loop->leaf_count + 1);
+    if (!initial) return;
+    for (int32_t l = 0; l < loop->leaf_count; l++)
+        initial[l] = value_in(self, block, loop->leaves[l].initial, loop->leaves[l].initial_leaf,
+                              micro_batch_leaf_state(axis, loop, l));
+    initial[loop->leaf_count] = block->iteration;
+    int32_t tuple = micro_batch_tuple(self, block, initial, loop->leaf_count + 1);
+    if (self->arena->failed) return;
+    IrInstruction made = axis->module->instructions[loop->instruction];
+    made.shape = *micro_batch_shape_of(self, block, tuple);
+    const int32_t called[] = {emit_region(self, block, loop, true, &made.shape),
+                              emit_region(self, block, loop, false, &made.shape)};
+    made.operands = &tuple;
+    made.called = called;
+    int32_t result = ir_compose(&self->composer, block->computation, &made, loop->instruction);
+    self->own[loop->instruction] = result;
+    for (int32_t l = 0; l < loop->leaf_count; l++) {
+        int32_t reader = loop->leaves[l].afterwards;
+        if (reader < 0) continue;
+        self->own[reader] = micro_batch_element(self, block, result, l);
+        if (!micro_batch_in_entry(axis, reader)) self->whole[reader] = self->own[reader];
+    }
+}
+
+/* Emits the values of instruction i in the iterations: its own value and copies. */
+static void emit_inside(MicroBatchEmitter *self, MicroBatchBlock *block, int32_t i) {
+    const MicroBatchRewrite *axis = self->axis;
+    uint32_t bit = micro_batch_in_entry(axis, i) ? 1u << block->level : 1;
+    const PlannedLoop *loop = rules_loop(axis->rules, i);
+    bool is_parameter = axis->module->instructions[i].opcode == IR_PARAMETER;
+    block->origin = i;
+    if (axis->in_levels[i] & bit) {
+        if (loop) emit_loop(self, block, loop);
+        else if (is_parameter && micro_batch_in_entry(axis, i))
+            self->own[i] =
+                micro_batch_cut(self, block, invariant(self, self->whole[i]), *micro_batch_state(axis, i, 0));
+        else if (!micro_batch_is_reader(axis, i))
+            self->own[i] = emit_operator(self, block, i, axis->factor[i], *micro_batch_state(axis, i, 0));
+    }
+    if (!micro_batch_in_entry(axis, i) && axis->needs[i] & TIME_NEED_WHOLE &&
+        !micro_batch_is_reader(axis, i) && !loop)
+        self->whole[i] = emit_operator(self, block, i, -1, whole_state);
+    int32_t conditional = axis->reader_conditional[i];
+    if (!micro_batch_in_entry(axis, i) && conditional >= 0 && axis->needs[i] & TIME_NEED_WHOLE)
+        self->whole[i] = micro_batch_leaf(self, block, self->whole[conditional], axis->reader_leaf[i]);
+    for (int32_t c = axis->first_copy[i]; c >= 0; c = axis->copies[c].next) {
+        MicroBatchCopy *copy = &axis->copies[c];
+        if (!(copy->levels & bit)) continue;
+        bool is_sum = micro_batch_state(axis, i, copy->leaf)->kind == TIME_PARTIAL;
+        if (copy->state.kind == TIME_SPLIT && !copy->is_made) {
+            int32_t from = micro_batch_in_entry(axis, i)
+                               ? invariant(self, whole_outside(self, i, copy->leaf))
+                               : micro_batch_leaf(self, block, self->whole[i], copy->leaf);
+            copy->value = self->arena->failed ? 0 : micro_batch_cut(self, block, from, copy->state);
+        } else if (is_sum) {
+            /* The estimate of a sum over the batch: M times that of the micro-batch. */
+            IrShape shape = axis->module->instructions[i].shape;
+            int32_t sum = micro_batch_convert(self, block, self->own[i], shape.type);
+            int32_t iterations = micro_batch_constant(self, block, shape.type, axis->settings.micro_batches);
+            if (shape.rank > 0)
+                iterations = micro_batch_add(self, block, IR_BROADCAST, &shape, &iterations, 1, NULL);
+            const int32_t operands[] = {sum, iterations};
+            copy->value = micro_batch_add(self, block, IR_MULTIPLY, &shape, operands, 2, NULL);
+        } else {
+            copy->value = emit_operator(self, block, i, copy->factor, copy->state);
+        }
+    }
+}
+
+static bool is_written(const MicroBatchRewrite *axis, int32_t i) {
+    return axis->choices->live[i] && axis->rules->alias[i] == i && !micro_batch_is_plumbing(axis, i);
+}
+
+static void emit_region_values(MicroBatchEmitter *self, const MicroBatchBlock *outer,
+                               const IrComputation *region) {
+    MicroBatchBlock block = *outer;
+    for (int32_t i = region->first; i < region->first + region->count && !self->arena->failed; i++) {
+        const PlannedLoop *loop = rules_loop(self->axis->rules, i);
+        if (!is_written(self->axis, i)) continue;
+        bool is_plain_loop = loop && !self->axis->is_split[self->axis->rules->loop_of[i]];
+        if (is_plain_loop && self->axis->needs[i] & TIME_NEED_WHOLE) {
+            block.origin = i;
+            self->whole[i] = emit_operator(self, &block, i, -1, whole_state);
+            for (int32_t l = 0; l < loop->leaf_count; l++)
+                if (loop->leaves[l].afterwards >= 0)
+                    self->whole[loop->leaves[l].afterwards] =
+                        micro_batch_leaf(self, &block, self->whole[i], l);
+        }
+        emit_inside(self, &block, i);
+    }
+}
+
+/* ---- the loop of iterations ---- */
+
+typedef enum ResultKind { RESULT_SUM, RESULT_STACK, RESULT_AVERAGE, RESULT_LAST } ResultKind;
+
+/* A carried array that starts in the entry as `initial` and is `next` after an iteration. */
+static MicroBatchCarry *add_carry(MicroBatchEmitter *self, int32_t initial) {
+    static MicroBatchCarry nowhere;
+    MicroBatchBlock entry = {.computation = 0};
+    ARENA_RESERVE(self->arena, self->carries, self->carry_count, self->carry_capacity);
+    IrAttributes *attributes = ARENA_ARRAY(self->arena, IrAttributes, 1);
+    if (self->arena->failed) return &nowhere;
+    const int32_t tuple = 0;
+    IrShape shape = *micro_batch_shape_of(self, &entry, initial);
+    attributes->tuple_index = self->carry_count;
+    int32_t inside = micro_batch_add(self, &self->body, IR_GET_TUPLE_ELEMENT, &shape, &tuple, 1, attributes);
+    self->carries[self->carry_count] =
+        (MicroBatchCarry){.shape = shape, .initial = initial, .inside = inside, .result = -1};
+    return &self->carries[self->carry_count++];
+}
+
+static IrOpcode adding(Dtype type, SbpReduction reduction) {
+    return type == DTYPE_PRED && reduction == SBP_ADD ? IR_OR : sbp_reduction_opcode(reduction);
+}
+
+/* Carries what value i gives in every iteration; returns which carry it is. */
+static int32_t add_result(MicroBatchEmitter *self, int32_t i, ResultKind kind) {
+    const MicroBatchRewrite *axis = self->axis;
+    const IrShape *whole = &axis->module->instructions[i].shape;
+    MicroBatchState state = *micro_batch_state(axis, i, 0);
+    MicroBatchBlock entry = {.computation = 0, .iteration = -1, .origin = i, .level = -1};
+    self->body.origin = i;
+    int32_t carry = self->carry_count;
+    if (kind == RESULT_STACK) {
+        IrShape shape = micro_batch_stack_shape(self, whole, state);
+        MicroBatchCarry *made = add_carry(self, micro_batch_filled(self, &entry, &shape, SBP_ADD));
+        made->next = micro_batch_stack(self, &self->body, made->inside, self->own[i], whole, state);
+        return carry;
+    }
+    IrShape shape = *whole;
+    SbpReduction reduction = kind == RESULT_SUM ? state.reduction : SBP_ADD;
+    if (kind != RESULT_LAST && reduction == SBP_ADD && is_half(shape.type)) shape.type = DTYPE_F32;
+    MicroBatchCarry *made = add_carry(self, micro_batch_filled(self, &entry, &shape, reduction));
+    int32_t copy = kind == RESULT_AVERAGE ? micro_batch_find_copy(axis, i, 0, whole_state) : -1;
+    int32_t value = copy >= 0 ? axis->copies[copy].value : self->own[i];
+    if (kind == RESULT_LAST) {
+        made->next = value;
+        return carry;
+    }
+    const int32_t operands[] = {made->inside, micro_batch_convert(self, &self->body, value, shape.type)};
+    made->next = micro_batch_add(self, &self->body, adding(shape.type, reduction), &shape, operands, 2, NULL);
+    return carry;
+}
+
+/* Emits the instructions after the loop for a result. */
+static void finish_result(MicroBatchEmitter *self, int32_t i, ResultKind kind, int32_t result) {
+    const MicroBatchRewrite *axis = self->axis;
+    const IrShape *whole = &axis->module->instructions[i].shape;
+    MicroBatchBlock entry = {.computation = 0, .iteration = -1, .origin = i, .level = -1};
+    if (kind == RESULT_STACK) {
+        self->stacked[i] = micro_batch_add(self, &entry, IR_RESHAPE, whole, &result, 1, NULL);
+    } else if (kind == RESULT_AVERAGE) {
+        IrShape shape = *micro_batch_shape_of(self, &entry, result);
+        int32_t share = micro_batch_constant(self, &entry, shape.type, 1.0 / axis->settings.micro_batches);
+        if (shape.rank > 0) share = micro_batch_add(self, &entry, IR_BROADCAST, &shape, &share, 1, NULL);
+        const int32_t operands[] = {result, share};
+        result = micro_batch_add(self, &entry, IR_MULTIPLY, &shape, operands, 2, NULL);
+        self->average[i] = micro_batch_convert(self, &entry, result, whole->type);
+    } else {
+        self->whole[i] = micro_batch_convert(self, &entry, result, whole->type);
+    }
+}
+
+/* Which results of value i leave the loop of this level. */
+static bool leaves_loop(const MicroBatchRewrite *axis, int32_t i, int32_t level, ResultKind kind) {
+    MicroBatchKind held = micro_batch_state(axis, i, 0)->kind;
+    int32_t loop = axis->reader_loop[i];
+    if (kind == RESULT_AVERAGE)
+        return axis->needs[i] & TIME_NEED_AVERAGE && axis->level[axis->estimating] == level;
+    if (!(axis->in_levels[i] >> level & 1) || micro_batch_level(axis, i) != level) return false;
+    if (kind == RESULT_STACK) return axis->needs[i] & TIME_NEED_STACKED;
+    if (!(axis->needs[i] & TIME_NEED_WHOLE)) return false;
+    if (kind == RESULT_SUM) return held == TIME_PARTIAL;
+    return held == TIME_WHOLE && loop >= 0 && axis->is_split[loop];
+}
+
+/* The iterations: "counter < M". */
+static int32_t emit_condition(MicroBatchEmitter *self, const IrShape *carried, int32_t origin) {
+    MicroBatchBlock block = {.computation = ir_compose_computation(&self->composer, "turns"),
+                             .origin = origin};
+    IrAttributes *attributes = ARENA_ARRAY(self->arena, IrAttributes, 1);
+    if (!attributes) return 0;
+    *attributes = (IrAttributes){.comparison = "LT", .comparison_type = "SIGNED"};
+    int32_t tuple = micro_batch_add(self, &block, IR_PARAMETER, carried, NULL, 0, NULL);
+    const int32_t operands[] = {
+        micro_batch_element(self, &block, tuple, 0),
+        micro_batch_constant(self, &block, DTYPE_S32, self->axis->settings.micro_batches)};
+    const IrShape answer = {.type = DTYPE_PRED};
+    int32_t root = micro_batch_add(self, &block, IR_COMPARE, &answer, operands, 2, attributes);
+    if (!self->arena->failed) self->composer.computations[block.computation].root = root;
+    return block.computation;
+}
+
+/* Only operators with one result may leave the loop of a level. */
+static AmStatus check_results(const MicroBatchRewrite *axis, int32_t level, AmError *error) {
+    for (int32_t i = 0; i < axis->rules->entry_count; i++) {
+        const IrInstruction *instruction = &axis->module->instructions[i];
+        if (instruction->shape.type != DTYPE_TUPLE || !is_written(axis, i)) continue;
+        for (ResultKind kind = RESULT_SUM; kind <= RESULT_LAST; kind++)
+            if (leaves_loop(axis, i, level, kind))
+                return am_fail(error, AM_ERROR_INFEASIBLE, axis->module->source,
+                               "cannot be split exactly into %d micro-batches: the results of %s are of "
+                               "different kinds",
+                               axis->settings.micro_batches, instruction->name);
+    }
+    return AM_OK;
+}
+
+static AmStatus emit_iterations(MicroBatchEmitter *self, int32_t level, AmError *error) {
+    const MicroBatchRewrite *axis = self->axis;
+    static const ResultKind kinds[] = {RESULT_SUM, RESULT_STACK, RESULT_AVERAGE, RESULT_LAST};
+    const size_t kind_count = sizeof kinds / sizeof kinds[0];
+    int32_t entry_count = axis->rules->entry_count, origin = 0;
+    MicroBatchBlock entry = {.computation = 0, .iteration = -1, .origin = 0, .level = -1};
+    while (origin < entry_count - 1 && !(axis->in_levels[origin] >> level & 1)) origin++;
+    const IrShape scalar = {.type = DTYPE_S32};
+    entry.origin = origin;
+    int32_t zero = micro_batch_constant(self, &entry, DTYPE_S32, 0);
+    self->invariant_count = self->composer.computations[0].count;
+    self->invariant = ARENA_ARRAY(self->arena, int32_t, self->invariant_count + 1);
+    int32_t *results = ARENA_ARRAY(self->arena, int32_t, (int64_t)entry_count * (int64_t)kind_count + 1);
+    if (self->arena->failed) return am_fail_memory(error, entry_count);
+    memset(self->invariant, -1, sizeof(int32_t) * (size_t)self->invariant_count);
+    self->carry_count = 0;
+    self->body = (MicroBatchBlock){.computation = ir_compose_computation(&self->composer, "micro_batch"),
+                                   .origin = origin,
+                                   .level = level};
+    micro_batch_add(self, &self->body, IR_PARAMETER, &scalar, NULL, 0,
+                    NULL); /* its shape is known at the end */
+    MicroBatchCarry *counter = add_carry(self, zero);
+    if (self->arena->failed) return am_fail_memory(error, entry_count);
+    self->body.iteration = counter->inside;
+    const int32_t step[] = {counter->inside, micro_batch_constant(self, &self->body, DTYPE_S32, 1)};
+    if (self->arena->failed) return am_fail_memory(error, entry_count);
+    self->carries[0].next = micro_batch_add(self, &self->body, IR_ADD, &scalar, step, 2, NULL);
+    for (int32_t i = 0; i < entry_count; i++)
+        if (is_written(axis, i)) emit_inside(self, &self->body, i);
+    TRY(check_results(axis, level, error));
+    for (int32_t i = 0; i < entry_count; i++)
+        for (size_t k = 0; k < kind_count; k++)
+            results[(size_t)i * kind_count + k] = is_written(axis, i) && leaves_loop(axis, i, level, kinds[k])
+                                                      ? add_result(self, i, kinds[k])
+                                                      : -1;
+
+    int32_t *values = ARENA_ARRAY(self->arena, int32_t, self->carry_count + 1);
+    if (self->arena->failed) return am_fail_memory(error, self->carry_count);
+    for (int32_t c = 0; c < self->carry_count; c++) values[c] = self->carries[c].next;
+    self->body.origin = origin;
+    int32_t root = micro_batch_tuple(self, &self->body, values, self->carry_count);
+    for (int32_t c = 0; c < self->carry_count; c++) values[c] = self->carries[c].initial;
+    int32_t tuple = micro_batch_tuple(self, &entry, values, self->carry_count);
+    if (self->arena->failed) return am_fail_memory(error, self->carry_count);
+    IrShape carried = *micro_batch_shape_of(self, &entry, tuple);
+    ir_composed(&self->composer, self->body.computation, 0)->shape = carried;
+    self->composer.computations[self->body.computation].root = root;
+    int32_t condition = emit_condition(self, &carried, origin);
+    int32_t loop = micro_batch_add(self, &entry, IR_WHILE, &carried, &tuple, 1, NULL);
+    int32_t *called = ARENA_ARRAY(self->arena, int32_t, 2);
+    if (self->arena->failed) return am_fail_memory(error, self->carry_count);
+    called[0] = self->body.computation;
+    called[1] = condition;
+    IrInstruction *made = ir_composed(&self->composer, 0, loop);
+    made->called = called;
+    made->called_count = 2;
+    for (int32_t i = 0; i < entry_count; i++)
+        for (size_t k = 0; k < kind_count; k++) {
+            int32_t carry = results[(size_t)i * kind_count + k];
+            if (carry < 0 || self->arena->failed) continue;
+            entry.origin = i;
+            finish_result(self, i, kinds[k], micro_batch_element(self, &entry, loop, carry));
+        }
+    return self->arena->failed ? am_fail_memory(error, self->carry_count) : AM_OK;
+}
+
+/* ---- the entry ---- */
+
+static int32_t segment_of(const MicroBatchRewrite *axis, int32_t i) {
+    return micro_batch_in_loop(axis, i) ? micro_batch_level(axis, i) : axis->available[i];
+}
+
+/* Returns whether the entry itself makes the whole value, rather than a loop. */
+static bool is_made_outside(const MicroBatchRewrite *axis, int32_t i) {
+    if (!(axis->needs[i] & TIME_NEED_WHOLE) || axis->module->instructions[i].opcode == IR_PARAMETER)
+        return false;
+    return micro_batch_state(axis, i, 0)->kind != TIME_PARTIAL || rules_loop(axis->rules, i);
+}
+
+static void emit_segment(MicroBatchEmitter *self, int32_t segment) {
+    const MicroBatchRewrite *axis = self->axis;
+    for (int32_t i = 0; i < axis->rules->entry_count && !self->arena->failed; i++) {
+        if (!is_written(axis, i) || !is_made_outside(axis, i) || segment_of(axis, i) != segment) continue;
+        MicroBatchBlock entry = {.computation = 0, .iteration = -1, .origin = i, .level = -1};
+        if (!micro_batch_is_reader(axis, i)) {
+            self->whole[i] = emit_operator(self, &entry, i, -1, whole_state);
+            continue;
+        }
+        int32_t loop = axis->reader_loop[i];
+        int32_t from = loop >= 0 ? axis->rules->loops[loop].instruction : axis->reader_conditional[i];
+        if (from < 0 || self->whole[from] < 0) continue;
+        self->whole[i] = micro_batch_leaf(self, &entry, self->whole[from], axis->reader_leaf[i]);
+    }
+}
+
+static void emit_parameters(MicroBatchEmitter *self) {
+    const IrComputation *entry = &self->axis->module->computations[self->axis->module->entry];
+    for (int32_t p = 0; p < entry->parameter_count && !self->arena->failed; p++) {
+        int32_t i = entry->parameters[p];
+        self->whole[i] = ir_compose(&self->composer, 0, &self->axis->module->instructions[i], i);
+    }
+}
+
+static void emit_outputs(MicroBatchEmitter *self) {
+    const MicroBatchRewrite *axis = self->axis;
+    const IrRoles *roles = axis->context->roles;
+    int32_t root = axis->module->computations[axis->module->entry].root;
+    MicroBatchBlock entry = {.computation = 0, .iteration = -1, .origin = root, .level = -1};
+    int32_t *values = ARENA_ARRAY(self->arena, int32_t, roles->output_count + 1);
+    if (!values) return;
+    for (int32_t k = 0; k < roles->output_count; k++)
+        values[k] =
+            whole_outside(self, axis->rules->alias[roles->outputs[k]], axis->rules->leaf[roles->outputs[k]]);
+    bool is_tuple = axis->module->instructions[root].shape.type == DTYPE_TUPLE;
+    int32_t made = is_tuple ? micro_batch_tuple(self, &entry, values, roles->output_count) : values[0];
+    if (!self->arena->failed) self->composer.computations[0].root = made;
+}
+
+static AmStatus begin(MicroBatchEmitter *self, AmError *error) {
+    int32_t count = self->axis->count, computations = self->axis->module->computation_count;
+    int32_t **arrays[] = {&self->whole, &self->own, &self->stacked, &self->average};
+    for (size_t k = 0; k < sizeof arrays / sizeof arrays[0]; k++) {
+        *arrays[k] = ARENA_ARRAY(self->arena, int32_t, count + 1);
+        if (*arrays[k]) memset(*arrays[k], -1, sizeof(int32_t) * (size_t)count);
+    }
+    self->copied = ARENA_ARRAY(self->arena, int32_t, computations + 1);
+    if (self->arena->failed) return am_fail_memory(error, count);
+    memset(self->copied, -1, sizeof(int32_t) * (size_t)computations);
+    ir_compose_computation(&self->composer, self->axis->module->computations[self->axis->module->entry].name);
+    return AM_OK;
+}
+
+static AmStatus emit_all(MicroBatchEmitter *self, int32_t **origins, AmError *error) {
+    IrModule *made = self->composer.module;
+    const IrModule *module = self->axis->module;
+    TRY(begin(self, error));
+    made->name = module->name;
+    made->aliases = module->aliases;
+    made->alias_count = module->alias_count;
+    emit_parameters(self);
+    for (int32_t level = 0; level < self->axis->level_count; level++) {
+        emit_segment(self, level);
+        TRY(emit_iterations(self, level, error));
+    }
+    for (int32_t segment = self->axis->level_count; segment <= TIME_MOST_LEVELS + 1; segment++)
+        emit_segment(self, segment);
+    emit_outputs(self);
+    if (self->arena->failed) return am_fail_memory(error, module->instruction_count);
+    return ir_compose_finish(&self->composer, origins, error);
+}
+
+AmStatus micro_batch_emit(IrModule **split, int32_t **origins, MicroBatchRewrite *axis, AmError *error) {
+    IrModule *made = ir_module_new(axis->module->source);
+    if (!made) return am_fail_memory(error, (int64_t)sizeof *made);
+    MicroBatchEmitter self = {.axis = axis, .composer = {.module = made}, .arena = &made->arena};
+    AmStatus status = emit_all(&self, origins, error);
+    if (status != AM_OK) {
+        ir_module_free(made);
+        return status;
+    }
+    *split = made;
+    return AM_OK;
+}

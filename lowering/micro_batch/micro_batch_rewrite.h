@@ -1,0 +1,146 @@
+/* The time axis of one module (internal to time_*.c): states, levels, demands.
+ *
+ * Over time a value is whole (the same in every iteration), split (each iteration has its
+ * part) or partial (the iterations' values are to be combined). Micro-batch m of a
+ * dimension of n = rows * unit elements is every M-th row:
+ *
+ *     element index e belongs to micro-batch (e / unit) mod M
+ *
+ * so that a shard of the batch on a device holds a part of every micro-batch.
+ * In row-major order the same holds of the index of the whole array with
+ * unit * (product of the minor dimensions), which a reshape keeps.
+ */
+#ifndef LOWERING_MICRO_BATCH_MICRO_BATCH_REWRITE_H
+#define LOWERING_MICRO_BATCH_MICRO_BATCH_REWRITE_H
+
+#include "lowering/micro_batch/micro_batches.h"
+
+/* Loops one after another at most; each waits for sums of those before it. */
+#define TIME_MOST_LEVELS 16
+
+typedef enum MicroBatchKind { TIME_WHOLE, TIME_SPLIT, TIME_PARTIAL } MicroBatchKind;
+
+typedef struct MicroBatchState {
+    MicroBatchKind kind;
+    int32_t dimension;      /* TIME_SPLIT */
+    int64_t unit;           /* TIME_SPLIT */
+    SbpReduction reduction; /* TIME_PARTIAL */
+    bool is_zero; /* TIME_WHOLE: an array of a loop that is zero as far as is known: any state fits */
+} MicroBatchState;
+
+static inline bool micro_batch_equal(MicroBatchState a, MicroBatchState b) {
+    return a.kind == b.kind && a.dimension == b.dimension && a.unit == b.unit && a.reduction == b.reduction &&
+           a.is_zero == b.is_zero;
+}
+
+/* A copy of a whole value that a loop makes for itself: its micro-batch's part
+ * (TIME_SPLIT), or all of it (TIME_WHOLE). */
+typedef struct MicroBatchCopy {
+    int32_t next; /* of the same value, or -1 */
+    int32_t leaf;
+    MicroBatchState state;
+    bool is_made;    /* by its operator, on its micro-batch alone; else cut out of the whole value */
+    int32_t factor;  /* that the operator splits then, or -1 */
+    uint32_t levels; /* bits: loops that make it */
+    int32_t value;   /* while a loop is written */
+} MicroBatchCopy;
+
+typedef struct MicroBatchRewrite {
+    Arena *arena;
+    const PlanContext *context;
+    const IrModule *module;
+    const Rules *rules;
+    const Choices *choices;
+    MicroBatching settings;
+    int32_t count;        /* instructions */
+    int32_t *first_state; /* [instruction + 1]: range in states, one for each leaf */
+    MicroBatchState *states;
+    int8_t *factor;              /* [instruction]: that it splits, -1 none */
+    bool *carries;               /* [instruction]: uses partial operands without a reduction */
+    bool *gathers;               /* [instruction]: takes split operands whole */
+    bool *is_split;              /* [planned loop]: runs in the iterations */
+    bool *is_derived;            /* [instruction of the entry]: depends on a weight */
+    int64_t steps_left;          /* of the fixed points of loops */
+    int32_t *reader_loop;        /* [instruction]: the planned loop whose array it reads afterwards, or -1 */
+    int32_t *reader_leaf;        /* [instruction]: which array */
+    int32_t *reader_conditional; /* [instruction]: the planned conditional, an instruction, that it reads one
+                                    array of afterwards (reader_leaf), or -1 */
+    /* levels.c, by instruction of the entry */
+    int32_t *component; /* union-find of values that must be in one loop */
+    int32_t *level;     /* [component's representative]: its loop */
+    int32_t *available; /* whole values: loops that must be over before */
+    bool *is_estimated; /* relaxed: a loop computes with its own estimate of it */
+    int32_t estimating; /* the component that may, or -1 */
+    /* demand.c */
+    bool *averages;      /* [instruction]: a mean of the iterations' estimates stands for it outside */
+    bool *is_demanded;   /* [planned loop]: its regions were visited */
+    uint8_t *needs;      /* [instruction]: bits of MicroBatchNeed */
+    uint32_t *in_levels; /* [instruction]: loops that make its split or partial value; 1 inside regions */
+    int32_t *first_copy; /* [instruction], or -1 */
+    MicroBatchCopy *copies;
+    int32_t copy_count, copy_capacity;
+    int32_t level_count;
+} MicroBatchRewrite;
+
+typedef enum MicroBatchNeed {
+    TIME_NEED_WHOLE = 1,   /* its whole value, outside the loops or whole in a region */
+    TIME_NEED_STACKED = 2, /* the parts of all iterations, put together after its loop */
+    TIME_NEED_AVERAGE = 4  /* the mean of the loop's estimates, after it */
+} MicroBatchNeed;
+
+static inline bool micro_batch_in_entry(const MicroBatchRewrite *self, int32_t instruction) {
+    return instruction < self->rules->entry_count;
+}
+/* The value that operand k (and leaf `leaf` of it, where it is a tuple) of i stands for. */
+void micro_batch_operand(const MicroBatchRewrite *self, int32_t i, int32_t k, int32_t leaf, int32_t *producer,
+                         int32_t *producer_leaf);
+static inline MicroBatchState *micro_batch_state(const MicroBatchRewrite *self, int32_t instruction,
+                                                 int32_t leaf) {
+    return &self->states[self->first_state[instruction] + leaf];
+}
+/* Array values that operand k of i has: 1, or the leaves of a tuple. */
+int32_t micro_batch_operand_leaves(const MicroBatchRewrite *self, int32_t i, int32_t k);
+/* An instruction that hands tuples on and makes nothing. */
+bool micro_batch_is_plumbing(const MicroBatchRewrite *self, int32_t i);
+/* An instruction that reads an array of a planned loop's tuple, or a parameter. */
+bool micro_batch_is_reader(const MicroBatchRewrite *self, int32_t i);
+/* Arrays that a planned loop or conditional gives afterwards; 0 for any other instruction. */
+int32_t micro_batch_given_count(const MicroBatchRewrite *self, int32_t i);
+/* The representative of array `leaf` of these, or -1 without readers. */
+int32_t micro_batch_given_reader(const MicroBatchRewrite *self, int32_t i, int32_t leaf);
+
+/* Finds states of all values from the batch dimensions of the data. */
+AmStatus micro_batch_find_states(MicroBatchRewrite *self, AmError *error);
+/* State of the operand (or result) of a reshape that corresponds to `state`; false if none does. */
+bool micro_batch_reshape(MicroBatchState *to, const IrShape *to_shape, MicroBatchState state,
+                         const IrShape *shape, int64_t iterations);
+/* Returns whether a factor can be split over time: its whole dimension in every place. */
+bool micro_batch_factor_usable(const MicroBatchRewrite *self, int32_t i, const Factor *factor);
+/* Returns whether i gives a partial value, by *reduction, from partial operands. */
+bool micro_batch_is_linear(const MicroBatchRewrite *self, int32_t i, SbpReduction *reduction);
+AmStatus micro_batch_find_levels(MicroBatchRewrite *self, AmError *error);
+AmStatus micro_batch_find_demands(MicroBatchRewrite *self, AmError *error);
+int32_t micro_batch_component(const MicroBatchRewrite *self, int32_t instruction);
+/* The state in which the operator takes operand k where it splits this factor and gives `state`. */
+MicroBatchState micro_batch_operand_state(const MicroBatchRewrite *self, int32_t i, int32_t k, int32_t factor,
+                                          MicroBatchState state);
+/* The unit of what i splits: that of its result or of a split operand. */
+int64_t micro_batch_unit(const MicroBatchRewrite *self, int32_t i, MicroBatchState state);
+/* The state in which a split loop carries an array. */
+MicroBatchState micro_batch_leaf_state(const MicroBatchRewrite *self, const PlannedLoop *loop, int32_t leaf);
+int32_t micro_batch_find_copy(const MicroBatchRewrite *self, int32_t instruction, int32_t leaf,
+                              MicroBatchState state);
+/* Returns whether the loop of these levels computes with an estimate of the value. */
+static inline int32_t micro_batch_level(const MicroBatchRewrite *self, int32_t instruction) {
+    return self->level[micro_batch_component(self, instruction)];
+}
+/* Returns whether an iteration makes (a part of) the value: it is split, partial or a split loop. */
+bool micro_batch_in_loop(const MicroBatchRewrite *self, int32_t i);
+/* A refusal: AM_ERROR_INFEASIBLE with the place of instruction i and `why`. */
+AmStatus micro_batch_refuse(const MicroBatchRewrite *self, int32_t i, const char *why, const char *allow,
+                            AmError *error);
+
+/* Writes the new module: *split is the caller's, *origins in its arena. */
+AmStatus micro_batch_emit(IrModule **split, int32_t **origins, MicroBatchRewrite *self, AmError *error);
+
+#endif

@@ -1,0 +1,308 @@
+/* The context of a module that was rewritten: with recomputation (recompute.c), in micro-batches
+ * (time_*.c), or both; roles with their instructions renumbered, and everything that a
+ * context derives from these.
+ */
+#include <string.h>
+
+#include "lowering/micro_batch/micro_batch_rewrite.h"
+#include "lowering/micro_batch/recompute.h"
+
+static const struct {
+    const char *name;
+} relaxations[RELAXATION_COUNT] = {
+#define RELAXATION_ROW(name, text, help) [RELAXATION_##name] = {text},
+    RELAXATION_LIST(RELAXATION_ROW)
+#undef RELAXATION_ROW
+};
+
+const char *relaxation_name(Relaxation relaxation) {
+    return relaxations[relaxation].name;
+}
+
+Relaxation relaxation_from_name(const char *name) {
+    int32_t k = 0;
+    while (k < RELAXATION_COUNT && strcmp(name, relaxations[k].name) != 0) k++;
+    return (Relaxation)k;
+}
+
+AmStatus micro_batches_state_relaxations(Plan *plan, Arena *arena, const PlanContext *context,
+                                         AmError *error) {
+    plan->relaxations = ARENA_ARRAY(arena, const char *, RELAXATION_COUNT + 1);
+    if (!plan->relaxations) return am_fail_memory(error, RELAXATION_COUNT);
+    plan->relaxation_count = 0;
+    for (int32_t k = 0; k < RELAXATION_COUNT; k++)
+        if (context->relaxations >> k & 1)
+            plan->relaxations[plan->relaxation_count++] = relaxation_name((Relaxation)k);
+    return AM_OK;
+}
+
+static AmStatus make_axis(MicroBatchRewrite **axis, Arena *arena, const PlanContext *whole,
+                          const MicroBatching *settings, AmError *error) {
+    const Rules *rules = whole->rules;
+    int32_t count = rules->count, entry = rules->entry_count, states = 0;
+    MicroBatchRewrite *self = ARENA_ARRAY(arena, MicroBatchRewrite, 1);
+    int32_t *first_state = ARENA_ARRAY(arena, int32_t, count + 1);
+    if (arena->failed) return am_fail_memory(error, count);
+    for (int32_t i = 0; i < count; i++) {
+        int32_t leaves = rules_leaf_count(&whole->canonical->instructions[i].shape);
+        first_state[i] = states;
+        if (__builtin_add_overflow(states, leaves > 0 ? leaves : 1, &states))
+            return am_fail_memory(error, INT32_MAX);
+    }
+    first_state[count] = states;
+    *self = (MicroBatchRewrite){.arena = arena,
+                                .context = whole,
+                                .module = whole->canonical,
+                                .rules = rules,
+                                .choices = whole->choices,
+                                .settings = *settings,
+                                .count = count,
+                                .first_state = first_state,
+                                .states = ARENA_ARRAY(arena, MicroBatchState, states + 1),
+                                .factor = ARENA_ARRAY(arena, int8_t, count + 1),
+                                .carries = ARENA_ARRAY(arena, bool, count + 1),
+                                .gathers = ARENA_ARRAY(arena, bool, count + 1),
+                                .is_split = ARENA_ARRAY(arena, bool, rules->loop_count + 1),
+                                .is_derived = ARENA_ARRAY(arena, bool, count + 1),
+                                .reader_loop = ARENA_ARRAY(arena, int32_t, count + 1),
+                                .reader_leaf = ARENA_ARRAY(arena, int32_t, count + 1),
+                                .reader_conditional = ARENA_ARRAY(arena, int32_t, count + 1),
+                                .component = ARENA_ARRAY(arena, int32_t, entry + 1),
+                                .level = ARENA_ARRAY(arena, int32_t, entry + 1),
+                                .available = ARENA_ARRAY(arena, int32_t, entry + 1),
+                                .is_estimated = ARENA_ARRAY(arena, bool, entry + 1),
+                                .estimating = -1,
+                                .averages = ARENA_ARRAY(arena, bool, count + 1),
+                                .is_demanded = ARENA_ARRAY(arena, bool, rules->loop_count + 1),
+                                .needs = ARENA_ARRAY(arena, uint8_t, count + 1),
+                                .in_levels = ARENA_ARRAY(arena, uint32_t, count + 1),
+                                .first_copy = ARENA_ARRAY(arena, int32_t, count + 1)};
+    if (arena->failed) return am_fail_memory(error, count);
+    memset(self->factor, -1, (size_t)count);
+    memset(self->first_copy, -1, sizeof(int32_t) * (size_t)count);
+    memset(self->reader_loop, -1, sizeof(int32_t) * (size_t)count);
+    for (int32_t k = 0; k < rules->loop_count; k++)
+        for (int32_t l = 0; l < rules->loops[k].leaf_count; l++) {
+            int32_t reader = rules->loops[k].leaves[l].afterwards;
+            if (reader < 0) continue;
+            self->reader_loop[reader] = k;
+            self->reader_leaf[reader] = l;
+        }
+    memset(self->reader_conditional, -1, sizeof(int32_t) * (size_t)count);
+    for (int32_t k = 0; k < rules->conditional_count; k++)
+        for (int32_t r = 0; r < rules->conditionals[k].result_count; r++) {
+            int32_t from = rules->conditionals[k].instruction, reader = rules->conditionals[k].afterwards[r];
+            if (reader < 0 || reader == from) continue;
+            self->reader_conditional[reader] = from;
+            self->reader_leaf[reader] = r;
+        }
+    *axis = self;
+    return AM_OK;
+}
+
+/* Cutting a part out takes two more dimensions for a moment. */
+static AmStatus check_ranks(const IrModule *module, AmError *error) {
+    for (int32_t i = 0; i < module->instruction_count; i++)
+        if (module->instructions[i].shape.type != DTYPE_TUPLE &&
+            module->instructions[i].shape.rank > IR_MAX_RANK - 2)
+            return am_fail(error, AM_ERROR_INFEASIBLE, module->source,
+                           "cannot be split into micro-batches: %s has more than %d dimensions",
+                           module->instructions[i].name, IR_MAX_RANK - 2);
+    return AM_OK;
+}
+
+/* Rewrites of large modules take tenths of a second; their steps can be interrupted. */
+static AmStatus check_stop(const StopSignal *stop, AmError *error) {
+    if (!stop || !stop_wanted(stop)) return AM_OK;
+    return am_fail(error, AM_INTERRUPTED, "", "interrupted while a module was rewritten");
+}
+
+static AmStatus rewrite(PlanContext *self, int32_t **origins, Arena *scratch, const MicroBatching *settings,
+                        AmError *error) {
+    const PlanContext *base = self->base;
+    MicroBatchRewrite *axis = NULL;
+    TRY(check_ranks(base->canonical, error));
+    TRY(make_axis(&axis, scratch, base, settings, error));
+    TRY(micro_batch_find_states(axis, error));
+    TRY(micro_batch_find_levels(axis, error));
+    TRY(micro_batch_find_demands(axis, error));
+    TRY(check_stop(settings->stop, error));
+    if (axis->estimating >= 0) self->relaxations = 1u << RELAXATION_BATCH_STATISTICS_PER_MICRO_BATCH;
+    return micro_batch_emit(&self->canonical, origins, axis, error);
+}
+
+/* Classes named by an instruction are named by the original's; where that is
+ * another's name already, by a number beyond the original's. */
+static void name_classes(PlanContext *self) {
+    const Classes *classes = self->classes;
+    for (int32_t c = 0; c < classes->count; c++) {
+        DimensionClass *class = &classes->classes[c];
+        if (class->named_by_parameter) continue;
+        int32_t own = class->number, original = self->original[own];
+        class->number = -1;
+        bool is_taken = classes_find(classes, false, original, class->dimension) >= 0;
+        class->number = is_taken ? self->whole->rules->count + own : original;
+    }
+}
+
+int32_t plan_number_of(const PlanContext *context, int32_t instruction) {
+    return context->whole ? context->original[instruction] : instruction;
+}
+
+int32_t plan_instruction_of(const PlanContext *context, int32_t number) {
+    if (!context->whole) return number;
+    const IrModule *original = context->whole->canonical, *module = context->canonical;
+    int32_t found = -1;
+    for (int32_t i = 0; i < module->instruction_count && found < 0; i++)
+        if (context->original[i] == number &&
+            module->instructions[i].opcode == original->instructions[number].opcode)
+            found = i;
+    return found;
+}
+
+bool recomputation_is_same(const PlanRecomputation *a, const PlanRecomputation *b) {
+    if (a->range_count != b->range_count || a->saved_count != b->saved_count) return false;
+    for (int32_t r = 0; r < a->range_count; r++)
+        if (a->ranges[r][0] != b->ranges[r][0] || a->ranges[r][1] != b->ranges[r][1]) return false;
+    for (int32_t k = 0; k < a->saved_count; k++)
+        if (a->saved[k] != b->saved[k]) return false;
+    return true;
+}
+
+static AmStatus copy_recomputation(PlanRecomputation *copy, Arena *arena, const PlanRecomputation *from,
+                                   AmError *error) {
+    *copy = *from;
+    copy->ranges = arena_alloc(arena, sizeof *copy->ranges * (size_t)(from->range_count + 1));
+    copy->saved = ARENA_ARRAY(arena, int32_t, from->saved_count + 1);
+    if (arena->failed) return am_fail_memory(error, from->range_count);
+    for (int32_t r = 0; r < from->range_count; r++)
+        memcpy(copy->ranges[r], from->ranges[r], sizeof *copy->ranges);
+    for (int32_t k = 0; k < from->saved_count; k++) copy->saved[k] = from->saved[k];
+    return AM_OK;
+}
+
+/* `is_copy` [entry instruction]: it makes another one's value again; NULL: none does. */
+static AmStatus derive(PlanContext *self, const bool *is_copy, const StopSignal *stop, AmError *error) {
+    TRY(check_stop(stop, error));
+    TRY(plan_context_move_roles(&self->roles, &self->arena, self->base, self->canonical, self->original,
+                                error));
+    for (int32_t i = 0; self->base->whole && i < self->canonical->instruction_count; i++)
+        self->original[i] = self->base->original[self->original[i]]; /* that of the module as read */
+    int32_t entry = self->canonical->computations[self->canonical->entry].count;
+    for (int32_t i = 0; is_copy && i < entry; i++)
+        if (is_copy[i]) self->roles->phases[i] = IR_PHASE_RECOMPUTED;
+    TRY(rules_build(&self->rules, &self->arena, self->canonical, error));
+    TRY(check_stop(stop, error));
+    TRY(classes_build(&self->classes, &self->arena, self->rules, self->roles, error));
+    TRY(check_stop(stop, error));
+    TRY(choices_build(&self->choices, &self->arena, self->rules, self->classes, self->roles, error));
+    name_classes(self);
+    return AM_OK;
+}
+
+static AmStatus open_context(PlanContext **context, const PlanContext *base, AmError *error) {
+    Arena arena = {0};
+    PlanContext *self = ARENA_ARRAY(&arena, PlanContext, 1);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    self->arena = arena;
+    self->whole = plan_context_whole(base);
+    self->base = base;
+    self->module = base->module;
+    memcpy(self->sha256, base->sha256, sizeof self->sha256);
+    *context = self;
+    return AM_OK;
+}
+
+AmStatus plan_context_recompute(PlanContext **context, const PlanContext *whole,
+                                const PlanRecomputation *recomputed, const StopSignal *stop, AmError *error) {
+    PlanContext *self;
+    int32_t *origins;
+    bool *is_copy;
+    AmStatus status;
+    TRY(check_stop(stop, error));
+    TRY(open_context(&self, whole, error));
+    self->micro_batches = 1;
+    TRY_OR_FAIL(copy_recomputation(&self->recompute, &self->arena, recomputed, error));
+    TRY_OR_FAIL(recompute_emit(&self->canonical, &origins, &is_copy, whole, recomputed, error));
+    self->original = origins;
+    TRY_OR_FAIL(derive(self, is_copy, stop, error));
+    *context = self;
+    return AM_OK;
+fail:
+    plan_context_free(self);
+    return status;
+}
+
+void plan_context_adopt(PlanContext *whole, PlanContext *split) {
+    split->next_split = whole->splits;
+    whole->splits = split;
+}
+
+const PlanContext *plan_context_find_recomputed(const PlanContext *whole,
+                                                const PlanRecomputation *recomputed) {
+    const PlanContext *split = whole->splits;
+    while (split && (split->micro_batches != 1 || !recomputation_is_same(&split->recompute, recomputed)))
+        split = split->next_split;
+    return split;
+}
+
+const PlanContext *plan_context_find_split(const PlanContext *base, const MicroBatching *settings) {
+    const PlanContext *split = plan_context_whole(base)->splits;
+    while (split && (split->micro_batches != settings->micro_batches || split->base != base ||
+                     split->relaxations != settings->relaxations ||
+                     split->separate_backward != settings->separate_backward))
+        split = split->next_split;
+    return split;
+}
+
+AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const MicroBatching *settings,
+                          AmError *error) {
+    PlanContext *made;
+    *context = whole;
+    if (settings->recomputed.range_count > 0) {
+        *context = plan_context_find_recomputed(whole, &settings->recomputed);
+        if (!*context) {
+            TRY(plan_context_recompute(&made, whole, &settings->recomputed, settings->stop, error));
+            plan_context_adopt(whole, made);
+            *context = made;
+        }
+    }
+    if (settings->micro_batches <= 1) return AM_OK;
+    const PlanContext *base = *context;
+    *context = plan_context_find_split(base, settings);
+    if (*context) return AM_OK;
+    AmStatus status = plan_context_split(&made, base, settings, error);
+    *context = status == AM_OK ? made : base;
+    if (status == AM_OK) plan_context_adopt(whole, made);
+    return status;
+}
+
+AmStatus plan_context_split(PlanContext **split, const PlanContext *base, const MicroBatching *settings,
+                            AmError *error) {
+    Arena scratch = {0};
+    int32_t *origins;
+    PlanContext *self;
+    TRY(open_context(&self, base, error));
+    self->micro_batches = settings->micro_batches;
+    AmStatus status;
+    MicroBatching tried = *settings;
+    AmError refusal = {0};
+    self->separate_backward = settings->separate_backward;
+    status = rewrite(self, &origins, &scratch, &tried, settings->separate_backward ? &refusal : error);
+    if (status == AM_ERROR_INFEASIBLE && settings->separate_backward) {
+        tried.separate_backward = false;
+        status = rewrite(self, &origins, &scratch, &tried, error);
+    } else if (status != AM_OK && settings->separate_backward && error) {
+        *error = refusal;
+    }
+    if (status != AM_OK) goto fail;
+    self->original = origins;
+    TRY_OR_FAIL(derive(self, NULL, settings->stop, error));
+    *split = self;
+    arena_free(&scratch);
+    return AM_OK;
+fail:
+    arena_free(&scratch);
+    plan_context_free(self);
+    return status;
+}

@@ -1,0 +1,135 @@
+/* Candidates of the hybrid space: simulates them in order, and keeps the best. */
+#include "planners/pipeline/pipeline_candidates.h"
+
+#include <math.h>
+
+#include "planners/improve/uneven_shares.h"
+
+enum { LEAST_TRIES = 15, MOST_TRIES = 72, LEAST_SINGLE_CHANGES = 20 };
+/* The default number of simulated plans: their instructions add up to this number. A third of them
+ * are changes of the best. */
+enum { INSTRUCTIONS_TRIED = 315000 };
+
+int64_t pipeline_evaluations_left(const PipelineCandidates *self) {
+    int64_t limit = self->plans.options->evaluations;
+    return limit > 0 ? limit - self->evaluations : INT64_MAX;
+}
+
+int64_t uneven_shares_reserve(const PipelineCandidates *self) {
+    const int64_t wanted = UNEVEN_SHARES_TRIED;
+    return self->plans.cluster->type_count > 1 && pipeline_evaluations_left(self) >= 2 * wanted ? wanted : 0;
+}
+
+void pipeline_allow_candidates(PipelineCandidates *self) {
+    int64_t tries = INSTRUCTIONS_TRIED / (self->plans.whole->rules->count + 1), most = MOST_TRIES;
+    if (tries < LEAST_TRIES) tries = LEAST_TRIES;
+    if (self->plans.options->evaluations > 0) {
+        tries = (pipeline_evaluations_left(self) - uneven_shares_reserve(self)) / 2;
+        most = PIPELINE_MOST_TRIED;
+    }
+    if (tries > most) tries = most;
+    self->most_changes = tries / 3;
+    self->most_tries = tries - self->most_changes;
+    self->most_single_changes = self->most_changes;
+    if (self->plans.options->evaluations == 0 && self->most_single_changes < LEAST_SINGLE_CHANGES)
+        self->most_single_changes = LEAST_SINGLE_CHANGES;
+}
+
+bool pipeline_must_stop(const PipelineCandidates *self) {
+    return self->is_cut || stop_wanted(&self->stop);
+}
+
+int64_t pipeline_cap_left(const PipelineCandidates *self) {
+    int64_t cap = self->plans.options->cap;
+    return cap > 0 ? cap - self->evaluations : INT64_MAX;
+}
+
+bool pipeline_is_capped(PipelineCandidates *self, int64_t more) {
+    bool is_capped = pipeline_cap_left(self) < more;
+    self->is_cut |= is_capped;
+    return is_capped;
+}
+
+/* The part of the search that made a try. */
+static PlanOrigin origin_of(const PipelineCandidate *try) {
+    if (try->given) return PLAN_ORIGIN_GIVEN;
+    if (try->origin != PLAN_ORIGIN_UNKNOWN) return try->origin;
+    return try->pipeline.origin != PLAN_ORIGIN_UNKNOWN ? try->pipeline.origin : PLAN_ORIGIN_STAGES;
+}
+
+/* A try as a candidate of the search. */
+static PlanCandidate pipeline_candidate(const PipelineCandidate *try) {
+    return (PlanCandidate){
+        .plan = try->plan, .seconds = try->seconds, .fit = try->fit, .origin = origin_of(try)};
+}
+
+static AmStatus simulate(PipelineCandidates *self, PipelineCandidate *tries, int32_t count, AmError *error) {
+    self->plans.stop = self->best ? &self->stop : NULL;
+    TRY(pipeline_plans_simulate(&self->plans, tries, count, error));
+    for (int32_t k = 0; k < count; k++) {
+        PipelineCandidate *try = &tries[k];
+        if (!try->plan) {
+            if (self->refusal.code == AM_OK) self->refusal = try->error;
+            continue;
+        }
+        self->evaluations++;
+        search_watch_count(self->plans.options->watch, 1, try->fit.fits ? try->seconds : NAN);
+        pipeline_plans_log(&self->plans, try, self->evaluations);
+        pool_add(&self->pool, try->plan, &try->fit, origin_of(try), NULL);
+        if (try->fit.fits && (!self->best || pipeline_is_before(try, self->best))) self->best = try;
+    }
+    return AM_OK;
+}
+
+ScheduleKind pipeline_wanted_schedule(const SearchOptions *options) {
+    return options->schedule ? schedule_kind_find(options->schedule) : SCHEDULE_1F1B;
+}
+
+AmStatus pipeline_price_all(PipelineCandidates *self, PipelineCandidate *tries, int32_t count,
+                            AmError *error) {
+    for (int32_t k = 0;
+         k < count && self->try_count + PIPELINE_BATCH <= PIPELINE_MOST_TRIED && !pipeline_must_stop(self);
+         k += PIPELINE_BATCH) {
+        int32_t batch = count - k < PIPELINE_BATCH ? count - k : PIPELINE_BATCH;
+        if (pipeline_is_capped(self, batch)) batch = (int32_t)pipeline_cap_left(self);
+        for (int32_t t = 0; t < batch; t++) self->tries[self->try_count++] = &tries[k + t];
+        TRY(simulate(self, tries + k, batch, error));
+    }
+    return AM_OK;
+}
+
+AmStatus pipeline_price_layouts(PipelineCandidates *self, const PipelineLayout *pipelines, int32_t count,
+                                AmError *error) {
+    ScheduleKind schedule = pipeline_wanted_schedule(self->plans.options);
+    PipelineCandidate *tries = ARENA_ARRAY(self->plans.arena, PipelineCandidate, count + 1);
+    PipelineCandidate *shared = ARENA_ARRAY(self->plans.arena, PipelineCandidate, count + 1);
+    int32_t shared_count = 0;
+    if (self->plans.arena->failed) return am_fail_memory(error, count);
+    for (int32_t k = 0; k < count; k++) {
+        bool recomputes = false;
+        tries[k] = (PipelineCandidate){.pipeline = pipelines[k], .schedule = schedule};
+        for (int32_t s = 0; s < pipelines[k].stage_count; s++)
+            recomputes |= pipelines[k].stages[s].recipe.recompute != RECOMPUTE_NONE;
+        if (!recomputes) shared[shared_count++] = tries[k];
+    }
+    TRY(pipeline_plans_open(&self->plans, shared, shared_count, error));
+    return pipeline_price_all(self, tries, count, error);
+}
+
+bool pipeline_was_priced(const PipelineCandidates *self, const PipelineLayout *pipeline) {
+    for (int32_t k = 0; k < self->try_count; k++)
+        if (!self->tries[k]->is_apart && pipeline_same_layout(&self->tries[k]->pipeline, pipeline))
+            return true;
+    return false;
+}
+
+bool pipeline_is_before(const PipelineCandidate *a, const PipelineCandidate *b) {
+    const PlanCandidate first = pipeline_candidate(a), second = pipeline_candidate(b);
+    return candidate_is_better(&first, &second);
+}
+
+AmStatus pipeline_price_one(PipelineCandidates *self, PipelineCandidate *try, AmError *error) {
+    if (pipeline_is_capped(self, 1)) return AM_OK;
+    self->tries[self->try_count++] = try;
+    return simulate(self, try, 1, error);
+}

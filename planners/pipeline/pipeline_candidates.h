@@ -1,0 +1,58 @@
+/* Plans that a search over the hybrid space simulates: all of them in order, the best, and how many more it
+ * may. The same whatever the number of threads. */
+#ifndef PLANNERS_PIPELINE_PIPELINE_CANDIDATES_H
+#define PLANNERS_PIPELINE_PIPELINE_CANDIDATES_H
+
+#include "planners/pipeline/pipeline_plans.h"
+
+enum { PIPELINE_MOST_TRIED = 256, PIPELINE_BATCH = 2 /* simulated side by side */ };
+
+typedef struct PipelineCandidates {
+    PipelinePlans plans;
+    LayerCosts *costs;
+    StageModel *model;                             /* tables of the costs; NULL: not made yet */
+    PipelineCandidate *best;                       /* of those that fit; or NULL */
+    PipelineCandidate *tries[PIPELINE_MOST_TRIED]; /* all that were simulated, in order */
+    int32_t try_count;
+    bool is_settled[PIPELINE_MOST_TRIED]; /* [try]: its cuts need not be moved again */
+    CandidatePool pool;                   /* all of them, and what was made of them */
+    AmError refusal;                      /* of the first pipeline that could not be made */
+    int64_t evaluations;
+    bool is_cut;                      /* SearchOptions.cap has left something out: nothing may follow */
+    int64_t most_tries, most_changes; /* simulated pipelines; changes of the best of them */
+    int64_t most_single_changes;      /* of the best one-stage plan */
+    StopSignal stop;
+} PipelineCandidates;
+
+/* The remaining evaluations; pipelines may use half of those that remain when their tables are
+ * made. */
+int64_t pipeline_evaluations_left(const PipelineCandidates *self);
+/* The evaluations that are kept for shares of mixed devices of the best pipeline; 0 where there are too few.
+ */
+int64_t uneven_shares_reserve(const PipelineCandidates *self);
+/* Sets how many pipelines are simulated at most, and how many changes of the best. */
+void pipeline_allow_candidates(PipelineCandidates *self);
+/* Interrupted, out of time, or cut by the cap. */
+bool pipeline_must_stop(const PipelineCandidates *self);
+/* Evaluations that the cap leaves: INT64_MAX without one. */
+int64_t pipeline_cap_left(const PipelineCandidates *self);
+/* Returns whether the cap leaves fewer than `more` evaluations; if so, the search is marked as cut. */
+bool pipeline_is_capped(PipelineCandidates *self, int64_t more);
+ScheduleKind pipeline_wanted_schedule(const SearchOptions *options);
+
+/* Simulates one, also where the search is stopped from the start. */
+AmStatus pipeline_price_one(PipelineCandidates *self, PipelineCandidate *try, AmError *error);
+/* Simulates tries, PIPELINE_BATCH at a time; `best` is then up to date. They must live as long as the plans'
+ * arena. */
+AmStatus pipeline_price_all(PipelineCandidates *self, PipelineCandidate *tries, int32_t count,
+                            AmError *error);
+/* Simulates pipelines. Modules in micro-batches serve several of them and are made at once; those
+ * with recomputation are made one by one, since most belong to one pipeline. */
+AmStatus pipeline_price_layouts(PipelineCandidates *self, const PipelineLayout *pipelines, int32_t count,
+                                AmError *error);
+bool pipeline_was_priced(const PipelineCandidates *self, const PipelineLayout *pipeline);
+
+/* Returns whether candidate_is_better() puts try `a` before `b`. */
+bool pipeline_is_before(const PipelineCandidate *a, const PipelineCandidate *b);
+
+#endif

@@ -1,0 +1,135 @@
+/* Changes of the best simulated pipelines beyond the tables: axis priorities of stages, and cuts into
+ * chunks. */
+#include "planners/pipeline/pipeline_changes.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "planners/pipeline/stage_model.h"
+
+/* ---- lists ---- */
+
+/* Stages that are busy for less than this fraction of the busiest one's time are not changed, since
+ * they do not limit the step. */
+#define WORTH_CHANGING 0.75
+
+typedef struct Lister {
+    const PipelineCandidate *try;
+    Problem problems[PIPELINE_MOST_STAGES]; /* of the stages, busiest first */
+    int32_t stages[PIPELINE_MOST_STAGES];
+    int32_t stage_count;
+    PipelineChange *changes;
+    int32_t count, most;
+} Lister;
+
+static void add(Lister *self, int32_t k, const AxisPlan *axis_plan) {
+    int32_t stage = self->stages[k];
+    if (self->count == self->most) return;
+    if (memcmp(axis_plan, &self->try->axis_plans[stage], sizeof *axis_plan) == 0) return;
+    self->changes[self->count++] = (PipelineChange){.stage = stage, .axis_plan = *axis_plan};
+}
+
+static void sort_stages(Lister *self) {
+    const PipelineCandidate *try = self->try;
+    double most = 0;
+    for (int32_t s = 0; s < try->pipeline.stage_count; s++) most = fmax(most, try->busy[s]);
+    for (int32_t s = 0; s < try->pipeline.stage_count; s++) {
+        int32_t at = self->stage_count;
+        if (try->busy[s] < WORTH_CHANGING * most) continue;
+        for (; at > 0 && try->busy[self->stages[at - 1]] < try->busy[s]; at--)
+            self->stages[at] = self->stages[at - 1];
+        self->stages[at] = s;
+        self->stage_count++;
+    }
+}
+
+static void add_storage(Lister *self, int32_t k, int32_t axis) {
+    const Problem *problem = &self->problems[k];
+    if (problem->mesh.axes[axis].size == 1) return;
+    for (int32_t kinds = problem_storage_kinds(problem, axis); kinds >= 0; kinds--) {
+        AxisPlan changed = self->try->axis_plans[self->stages[k]];
+        changed.storage[axis] = (uint8_t)kinds;
+        add(self, k, &changed);
+    }
+}
+
+/* The candidate at the end of the axis's list, or in front of it. */
+static void add_insertion(Lister *self, int32_t k, int32_t axis, int32_t candidate, bool at_end) {
+    const Problem *problem = &self->problems[k];
+    AxisPlan changed = self->try->axis_plans[self->stages[k]];
+    int32_t place = at_end ? changed.count[axis] : 0;
+    if (problem->mesh.axes[axis].size == 1 || !problem_usable(problem, candidate, axis)) return;
+    if (!at_end && changed.count[axis] == 0) return; /* that is its end, too */
+    if (axis_plan_insert(&changed, axis, place, candidate)) add(self, k, &changed);
+}
+
+/* Entry `place` taken out, and moved to the other axis's end. */
+static void add_removals(Lister *self, int32_t k, int32_t axis, int32_t place) {
+    const Problem *problem = &self->problems[k];
+    AxisPlan without = self->try->axis_plans[self->stages[k]];
+    int32_t candidate = without.entries[axis][place], other = 1 - axis;
+    axis_plan_remove(&without, axis, place);
+    add(self, k, &without);
+    if (problem->mesh.axes[other].size == 1 || !problem_usable(problem, candidate, other)) return;
+    if (axis_plan_insert(&without, other, without.count[other], candidate)) add(self, k, &without);
+}
+
+AmStatus pipeline_changes_list(PipelineChange *changes, int32_t most, int32_t *count, PipelinePlans *plans,
+                               const PipelineCandidate *try, AmError *error) {
+    Lister self = {.try = try, .changes = changes, .most = most};
+    sort_stages(&self);
+    for (int32_t k = 0; k < self.stage_count; k++)
+        TRY(pipeline_plans_problem(&self.problems[k], plans, try, self.stages[k], error));
+    for (int32_t k = 0; k < self.stage_count; k++)
+        for (int32_t axis = 0; axis < 2; axis++) add_storage(&self, k, axis);
+    for (int32_t c = 0; self.stage_count > 0 && c < self.problems[0].candidate_count; c++)
+        for (int32_t k = 0; k < self.stage_count; k++)
+            for (int32_t axis = 0; axis < 2; axis++) add_insertion(&self, k, axis, c, true);
+    for (int32_t place = 0; place < AXIS_PLAN_MAX_ENTRIES; place++)
+        for (int32_t k = 0; k < self.stage_count; k++)
+            for (int32_t axis = 0; axis < 2; axis++)
+                if (place < try->axis_plans[self.stages[k]].count[axis]) add_removals(&self, k, axis, place);
+    for (int32_t c = 0; self.stage_count > 0 && c < self.problems[0].candidate_count; c++)
+        for (int32_t k = 0; k < self.stage_count; k++)
+            for (int32_t axis = 0; axis < 2; axis++) add_insertion(&self, k, axis, c, false);
+    *count = self.count;
+    return AM_OK;
+}
+
+/* ---- chunks ---- */
+
+/* The checkpoint whose work done is nearest to `wanted`, from `least` on; -1: none before the end. */
+static int32_t nearest_checkpoint(const LayerCosts *costs, const double *done, double wanted, int32_t least) {
+    int32_t best = -1;
+    for (int32_t u = least; u < costs->unit_count; u++) {
+        if (!costs->is_checkpoint[u]) continue;
+        if (best < 0 || fabs(done[u] - wanted) < fabs(done[best] - wanted)) best = u;
+    }
+    return best;
+}
+
+bool pipeline_chunks_find(PipelineChunks *chunks, const StageModel *model, const PipelineLayout *pipeline,
+                          int32_t count) {
+    const LayerCosts *costs = model->costs;
+    const StageLayout *first = &pipeline->stages[0];
+    int32_t stages = pipeline->stage_count, parts = stages * count;
+    double done[LAYER_MOST_UNITS + 1] = {0}, wanted = 0;
+    Arena scratch = {0};
+    StagePricing pricing;
+    *chunks = (PipelineChunks){.count = count};
+    bool found = parts <= STAGES_MOST && parts <= costs->unit_count &&
+                 stage_pricing_open(&pricing, model, &scratch, pipeline->micro_batches, first->place.class,
+                                    &first->recipe);
+    for (int32_t u = 0; found && u < costs->unit_count; u++)
+        done[u + 1] = done[u] + pricing.units[u].forward + pricing.units[u].backward;
+    for (int32_t p = 0; found && p < parts - 1; p++) {
+        const StageLayout *stage = &pipeline->stages[p % stages];
+        wanted += (done[stage->end_unit] - done[stage->first_unit]) / count;
+        int32_t cut = nearest_checkpoint(costs, done, wanted, chunks->units[p] + 1);
+        found = cut >= 0;
+        chunks->units[p + 1] = cut;
+    }
+    chunks->units[parts < STAGES_MOST ? parts : STAGES_MOST] = costs->unit_count;
+    arena_free(&scratch);
+    return found;
+}

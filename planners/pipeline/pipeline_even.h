@@ -1,0 +1,24 @@
+/* Multi-stage baselines by the tables: stages of equal FLOPs on equally many devices each,
+ * the batch over all devices of a stage, or over servers with Megatron-LM's lists inside them.
+ *
+ * The dynamic program of stage_dp.h may rank them behind others because of errors of the
+ * tables. A search must not lose to them, so that the best are simulated for any rank, with the
+ * exact cuts of even_pipeline.h. Their units end nearest to such a cut, for the tables and for
+ * later moves of cuts.
+ */
+#ifndef PLANNERS_PIPELINE_PIPELINE_EVEN_H
+#define PLANNERS_PIPELINE_PIPELINE_EVEN_H
+
+#include "planners/pipeline/stage_dp.h"
+
+typedef struct PipelineEven {
+    PipelineLayout pipeline;
+    int32_t cuts[PIPELINE_MOST_STAGES + 1]; /* [stage_count + 1] instructions at which stages begin */
+} PipelineEven;
+
+/* The best `most` that fit by the tables, quickest first, one of each number of stages and tensor degree,
+ * with as little of ZeRO as fits. `*count` may be 0. */
+AmStatus pipeline_even_list(PipelineEven *pipelines, int32_t most, int32_t *count, const StageModel *model,
+                            AmError *error);
+
+#endif

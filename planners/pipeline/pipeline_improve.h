@@ -1,0 +1,19 @@
+/* Improves the best plans of pipeline_candidates.h: their cuts, schedules and lists, by simulations. Docs:
+ * docs/planning.md. */
+#ifndef PLANNERS_PIPELINE_PIPELINE_IMPROVE_H
+#define PLANNERS_PIPELINE_PIPELINE_IMPROVE_H
+
+#include "planners/pipeline/pipeline_candidates.h"
+
+/* Moves the cuts of the candidates until no move is left, or up to `last` simulations. */
+AmStatus pipeline_move_cuts(PipelineCandidates *self, int64_t last, AmError *error);
+/* Repeats the pipelines that do not fit, and would be the best, with more recomputation on the stages that
+ * lack memory; up to `last` simulations. */
+AmStatus pipeline_recompute_more(PipelineCandidates *self, int64_t last, AmError *error);
+/* Tries the `most` best pipelines under the schedules that few modules and stages gain by. */
+AmStatus pipeline_price_schedules(PipelineCandidates *self, int32_t most, AmError *error);
+/* Changes the best multi-stage plans up to `last` simulations; and one-stage plans, whose
+ * simulation is cheaper, if one is near the best. */
+AmStatus pipeline_improve(PipelineCandidates *self, int64_t last, AmError *error);
+
+#endif

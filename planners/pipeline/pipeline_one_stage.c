@@ -1,0 +1,157 @@
+/* One-stage plans and one micro-batch, which belong to the hybrid space besides its pipelines. */
+#include "planners/pipeline/pipeline_one_stage.h"
+
+#include <math.h>
+
+#include "base/system/clock.h"
+#include "planners/improve/plan_climb.h"
+#include "planners/pipeline/stage_model.h"
+#include "planners/single_stage/refine.h"
+
+/* Evaluations of one-stage plans per simulated pipeline: such a plan takes a fraction of a
+ * pipeline's time. A large module's plans are searched with this number only if no pipeline fits; a
+ * small module's independently of pipelines. */
+enum { STAGE_EVALUATIONS = 8 };
+enum { ALWAYS_SEARCHED = 10000 }; /* instructions */
+
+PipelineLayout pipeline_one_stage_layout(const PipelineCandidates *self, const StageRecipe *recipe) {
+    PipelineLayout pipeline = {.micro_batches = 1, .stage_count = 1};
+    pipeline.stages[0] = (StageLayout){.end_unit = self->costs->unit_count,
+                                       .place = {.width = self->plans.cluster->device_count},
+                                       .recipe = *recipe};
+    return pipeline;
+}
+
+/* Lists the one-stage recipes that fit by the tables, fastest first, up to `most_seconds`. */
+static int32_t list_singles(const PipelineCandidates *self, PipelineLayout *found, int32_t most,
+                            double most_seconds) {
+    DeviceRange place;
+    double excess;
+    int32_t count = 0;
+    if (!stage_model_range(self->model, 0, self->plans.cluster->device_count, &place)) return 0;
+    for (int32_t k = 0; k < self->model->tensor_count * 8; k++) {
+        const StageRecipe recipe = {.tensor = self->model->tensors[k / 8],
+                                    .splits_sequence = k / 4 % 2 == 1,
+                                    .storage = (uint8_t)(k % 4)};
+        PipelineLayout pipeline = pipeline_one_stage_layout(self, &recipe);
+        int32_t at = count < most ? count : most;
+        pipeline.stages[0].place = place;
+        pipeline.seconds = stage_model_seconds(self->model, &pipeline, &excess);
+        if (excess > 0 || !(pipeline.seconds < most_seconds) || pipeline_was_priced(self, &pipeline))
+            continue;
+        while (at > 0 && found[at - 1].seconds > pipeline.seconds) at--;
+        if (at == most) continue;
+        if (count < most) count++;
+        for (int32_t j = count - 1; j > at; j--) found[j] = found[j - 1];
+        found[at] = pipeline;
+    }
+    return count;
+}
+
+static bool is_large(const PipelineCandidates *self) {
+    return self->plans.whole->rules->count > ALWAYS_SEARCHED;
+}
+
+AmStatus pipeline_one_stage_try(PipelineCandidates *self, const MicroBatching *settings, AmError *error) {
+    enum { MOST = 4 };
+    const double near = 1.1;
+    if (settings->micro_batches > 1 || !is_large(self) || !self->model) return AM_OK;
+    if (!degrees_allow_stages(&self->plans.options->degrees, 1)) return AM_OK;
+    double best = self->best ? self->best->seconds : INFINITY;
+    int64_t most = pipeline_evaluations_left(self) < MOST ? pipeline_evaluations_left(self) : MOST;
+    PipelineLayout found[MOST];
+    int32_t count = list_singles(self, found, (int32_t)most, near * best);
+    return pipeline_price_layouts(self, found, count, error);
+}
+
+/* The recipe that a pipeline of the tables is; BASELINE_COUNT: none. */
+static Baseline baseline_of(const PipelineCandidates *self, const PipelineCandidate *try) {
+    static const Baseline wide[] = {BASELINE_DATA_PARALLEL, BASELINE_ZERO1, BASELINE_ZERO2, BASELINE_ZERO3};
+    static const Baseline deep[] = {BASELINE_MEGATRON, BASELINE_MEGATRON_ZERO1, BASELINE_MEGATRON_ZERO2,
+                                    BASELINE_MEGATRON_ZERO3};
+    const PipelineLayout *pipeline = &try->pipeline;
+    const StageRecipe *recipe = &pipeline->stages[0].recipe;
+    int32_t server = self->plans.cluster->servers[0].device_count;
+    if (try->given || try->is_apart || recipe->recompute != RECOMPUTE_NONE) return BASELINE_COUNT;
+    if (recipe->tensor > 1 && recipe->tensor != server) return BASELINE_COUNT;
+    if (pipeline->stage_count > 1) { /* the only ones with cuts of their own are even */
+        bool is_other = try->schedule != pipeline_wanted_schedule(self->plans.options) || recipe->storage > 0;
+        if (!try->cuts || is_other) return BASELINE_COUNT;
+        return recipe->tensor > 1 ? BASELINE_MEGATRON_3D : BASELINE_EVEN_PIPELINE;
+    }
+    if (pipeline->micro_batches > 1 || (recipe->splits_sequence && recipe->storage > 0))
+        return BASELINE_COUNT;
+    if (recipe->splits_sequence) return BASELINE_MEGATRON_SEQUENCE;
+    return recipe->tensor > 1 ? deep[recipe->storage] : wide[recipe->storage];
+}
+
+static void quote_try(const PipelineCandidates *self, SearchResult *single, const PipelineCandidate *try) {
+    Baseline baseline = baseline_of(self, try);
+    BaselineResult *quoted = &single->baselines[baseline < BASELINE_COUNT ? baseline : 0];
+    bool is_quoted = baseline < BASELINE_COUNT && try->plan && try->fit.fits;
+    if (is_quoted && !(quoted->seconds <= try->seconds)) *quoted = (BaselineResult){.seconds = try->seconds};
+}
+
+AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *self,
+                                   const MicroBatching *settings, AmError *error) {
+    SearchOptions options = *self->plans.options;
+    bool is_left_out =
+        is_large(self) && self->best && (self->best->plan->stage_count > 1 || self->plans.options->is_trial);
+    bool is_wanted = settings->micro_batches <= 1 && !is_left_out;
+    bool may_be_one = degrees_allow_stages(&options.degrees, 1);
+    const char *reason = may_be_one ? "its time by the tables is far from the best" : "it has other degrees";
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) single->baselines[e] = (BaselineResult){NAN, reason};
+    for (int32_t k = 0; k < self->try_count; k++) quote_try(self, single, self->tries[k]);
+    if (!is_wanted || !may_be_one || (self->is_cut && is_large(self))) return AM_OK;
+    if (self->best && !self->is_cut && pipeline_must_stop(self)) return AM_OK;
+    AmError refusal = {0};
+    options.space = SPACE_SINGLE_STAGE;
+    options.skip_bound = true; /* one-stage only: the whole space has a bound of its own */
+    if (options.searcher == SEARCHER_EXHAUSTIVE || options.searcher == SEARCHER_AGENT)
+        options.searcher = SEARCHER_ANNEAL;
+    int32_t instructions = self->plans.whole->canonical->instruction_count;
+    if (options.evaluations > 0)
+        options.evaluations = pipeline_evaluations_left(self) - uneven_shares_reserve(self);
+    else if (options.is_trial) options.evaluations = SEARCH_TRIAL_EVALUATIONS;
+    else if (is_large(self) && !self->best)
+        options.evaluations = STAGE_EVALUATIONS * (self->most_tries + self->most_changes);
+    else options.evaluations = search_evaluations_for(options.searcher, instructions);
+    if (self->plans.options->evaluations == 0 && !options.is_trial)
+        options.evaluations -= plan_climb_reserve(self->plans.options, options.evaluations);
+    if (options.evaluations < 1 && options.cap == 0) return AM_OK;
+    bool is_cut = self->is_cut || options.evaluations < 1 || pipeline_is_capped(self, 1);
+    if (options.is_small && !is_cut && !stop_wanted(&self->stop)) return AM_OK;
+    if (options.cap > 0) options.cap = is_cut ? -1 : pipeline_cap_left(self); /* -1: the baselines alone */
+    if (self->best) options.rival_seconds = self->best->seconds;
+    if (self->stop.deadline > 0) options.seconds = fmax(self->stop.deadline - clock_seconds(), 1e-3);
+    AmStatus status =
+        search(single, self->plans.arena, self->plans.whole, self->plans.cluster, &options, &refusal);
+    self->evaluations += single->evaluations;
+    self->is_cut |= single->is_cut;
+    if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) {
+        if (self->refusal.code == AM_OK) self->refusal = refusal;
+        if (single->plan) single->plan->space = plan_space_name(self->plans.options->space);
+        return AM_OK;
+    }
+    if (error && error->code == AM_OK) *error = refusal;
+    return status;
+}
+
+AmStatus pipeline_one_stage_refine(const SearchResult *single, PipelineCandidates *self, AmError *error) {
+    const PipelinePlans *plans = &self->plans;
+    bool is_best = self->best && candidate_is_better(&self->pool.best, &single->pool.best);
+    const Plan *plan = is_best ? self->best->plan : NULL;
+    if (!plan || plan->stage_count > 1 || plan->micro_batches > 1 || pipeline_must_stop(self)) return AM_OK;
+    if (pipeline_is_capped(self, 1)) return AM_OK;
+    int64_t cap = plans->options->cap > 0 ? pipeline_cap_left(self) : 0;
+    bool is_cut;
+    Plan *refined = ARENA_ARRAY(plans->arena, Plan, 1);
+    if (!refined) return am_fail_memory(error, (int64_t)sizeof *refined);
+    *refined = *plan;
+    TRY(refine_plan(refined, pipeline_evaluations_left(self) - uneven_shares_reserve(self), cap, &is_cut,
+                    &self->evaluations, plans->arena, plans->whole, plans->cluster, plans->options,
+                    &self->stop, error));
+    self->is_cut |= is_cut;
+    pool_add(&self->pool, refined, &self->best->fit, PLAN_ORIGIN_IMPROVEMENT, NULL);
+    return AM_OK;
+}

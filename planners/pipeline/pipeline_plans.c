@@ -1,0 +1,425 @@
+/* Pipelines of the stage tables as plans: the module rewritten for their micro-batches, and the axis
+ * priorities of every stage. */
+#include "planners/pipeline/pipeline_plans.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/system/parallel.h"
+#include "lowering/interleave/interleave.h"
+#include "planners/baselines/baseline.h"
+#include "planners/problem/schedule_fallback.h"
+
+/* ---- contexts ---- */
+
+/* The units of chunk `chunk` of stage `stage`. */
+static void find_units(const PipelineCandidate *try, int32_t stage, int32_t chunk, int32_t *first,
+                       int32_t *end) {
+    const StageLayout *whole = &try->pipeline.stages[stage];
+    int32_t part = chunk * try->pipeline.stage_count + stage;
+    *first = try->chunks.count > 1 ? try->chunks.units[part] : whole->first_unit;
+    *end = try->chunks.count > 1 ? try->chunks.units[part + 1] : whole->end_unit;
+}
+
+static int32_t chunks_of(const PipelineCandidate *try) {
+    return try->chunks.count > 1 ? try->chunks.count : 1;
+}
+
+/* The ranges of instructions that a stage makes again, from checkpoint to checkpoint: at most one a unit. */
+static int32_t list_segments(int32_t (*ranges)[2], const LayerCosts *costs, const PipelineCandidate *try,
+                             int32_t stage) {
+    int32_t count = 0;
+    if (try->pipeline.stages[stage].recipe.recompute == RECOMPUTE_NONE) return 0;
+    for (int32_t c = 0, first, end; c < chunks_of(try); c++) {
+        find_units(try, stage, c, &first, &end);
+        for (int32_t u = first; u < end; u++) {
+            if (u + 1 < end && !costs->is_checkpoint[u + 1]) continue;
+            ranges[count][0] = costs->cuts[first];
+            ranges[count++][1] = costs->cuts[u + 1];
+            first = u + 1;
+        }
+    }
+    return count;
+}
+
+/* The operators of the segments whose values the stage's level saves; `saved` NULL: only their number. */
+static int32_t list_saved(int32_t *saved, const LayerCosts *costs, int32_t (*segments)[2],
+                          int32_t segment_count, int32_t recompute) {
+    int32_t level = recompute - RECOMPUTE_LEVELS, count = 0;
+    for (int32_t k = 0; k < segment_count && level >= 0; k++)
+        for (int32_t i = segments[k][0]; i < segments[k][1]; i++)
+            if (costs->levels.choices[level][i] == RECOMPUTE_SAVED) {
+                if (saved) saved[count] = i;
+                count++;
+            }
+    return count;
+}
+
+/* The recomputation of the stages [first, end). */
+static AmStatus list_recomputed(PlanRecomputation *recomputed, const PipelinePlans *self,
+                                const PipelineCandidate *try, int32_t first, int32_t end, AmError *error) {
+    const LayerCosts *costs = self->costs;
+    int32_t counts[PIPELINE_MOST_STAGES] = {0};
+    *recomputed = (PlanRecomputation){
+        .ranges = arena_alloc(self->arena, sizeof *recomputed->ranges * (size_t)costs->unit_count)};
+    if (!recomputed->ranges) return am_fail_memory(error, costs->unit_count);
+    for (int32_t pass = 0; pass < 2; pass++) {
+        int32_t(*segments)[2] = recomputed->ranges;
+        int32_t saved_count = 0;
+        for (int32_t s = first; s < end; s++) {
+            int32_t recompute = try->pipeline.stages[s].recipe.recompute;
+            if (pass == 0) counts[s] = list_segments(segments, costs, try, s);
+            int32_t *saved = pass == 0 ? NULL : recomputed->saved + saved_count;
+            saved_count += list_saved(saved, costs, segments, counts[s], recompute);
+            segments += counts[s];
+        }
+        if (pass == 1) continue;
+        recomputed->range_count = (int32_t)(segments - recomputed->ranges);
+        recomputed->saved_count = saved_count;
+        recomputed->saved = ARENA_ARRAY(self->arena, int32_t, saved_count + 1);
+        if (!recomputed->saved) return am_fail_memory(error, saved_count);
+    }
+    return AM_OK;
+}
+
+static MicroBatching batching_of(const PipelinePlans *self, const PipelineContext *context) {
+    return (MicroBatching){.micro_batches = context->micro_batches,
+                           .recomputed = context->recomputed,
+                           .relaxations = self->relaxations,
+                           .separate_backward = context->has_stages,
+                           .stop = &self->costs->stop};
+}
+
+/* Finds the context among those of the module, or makes it. The module is only read, so that several may be
+ * made side by side. */
+static AmStatus split_context(const PipelinePlans *self, PipelineContext *context, AmError *error) {
+    const MicroBatching settings = batching_of(self, context);
+    const ProblemSettings of_problem = {.space = SPACE_AUTO,
+                                        .memory_fraction = self->options->memory_fraction,
+                                        .budget = {.limit = 1},
+                                        .is_even = self->options->is_even};
+    const Mesh mesh = {.axis_count = 2,
+                       .axes = {{.name = "data", .size = 1}, {.name = "model", .size = 1}},
+                       .device_count = 1};
+    int32_t *device = ARENA_ARRAY(&context->arena, int32_t, 1);
+    if (!device) return am_fail_memory(error, 4);
+    context->context = self->whole;
+    const PlanContext *known = NULL;
+    if (context->recomputed.range_count > 0) {
+        known = plan_context_find_recomputed(self->whole, &context->recomputed);
+        if (!known)
+            TRY(plan_context_recompute(&context->repeating, self->whole, &context->recomputed, settings.stop,
+                                       error));
+        context->context = known ? known : context->repeating;
+    }
+    if (context->micro_batches > 1) {
+        known = plan_context_find_split(context->context, &settings);
+        if (!known) TRY(plan_context_split(&context->owned, context->context, &settings, error));
+        context->context = known ? known : context->owned;
+    }
+    TRY(schedule_alternates(&context->alternates, &context->arena, context->context, error));
+    return problem_create(&context->problem, context->context, self->cluster, &mesh, device, &of_problem,
+                          error);
+}
+
+typedef struct Opening {
+    const PipelinePlans *plans;
+    PipelineContext *contexts[PIPELINE_MOST_CONTEXTS];
+} Opening;
+
+static void open_task(void *user, int32_t k) {
+    const Opening *opening = user;
+    PipelineContext *context = opening->contexts[k];
+    if (stop_wanted(&opening->plans->costs->stop)) {
+        context->status = am_fail(&context->error, AM_INTERRUPTED, "", "the search was stopped");
+        return;
+    }
+    context->status = split_context(opening->plans, context, &context->error);
+}
+
+/* The context of a try, perhaps not yet open. */
+static AmStatus find_context(PipelinePlans *self, const PipelineCandidate *try, PipelineContext **found,
+                             AmError *error) {
+    const PipelineLayout *pipeline = &try->pipeline;
+    PlanRecomputation recomputed = {0};
+    bool has_stages = pipeline->stage_count > 1;
+    TRY(list_recomputed(&recomputed, self, try, 0, pipeline->stage_count, error));
+    for (int32_t k = 0; k < self->context_count; k++) {
+        *found = self->contexts[k];
+        if ((*found)->micro_batches == pipeline->micro_batches && (*found)->has_stages == has_stages &&
+            recomputation_is_same(&(*found)->recomputed, &recomputed))
+            return AM_OK;
+    }
+    PipelineContext *context = *found = ARENA_ARRAY(self->arena, PipelineContext, 1);
+    if (!context) return am_fail_memory(error, (int64_t)sizeof *context);
+    if (self->context_count == PIPELINE_MOST_CONTEXTS)
+        return am_fail(error, AM_ERROR_INFEASIBLE, "", "a search makes at most %d modules of one",
+                       PIPELINE_MOST_CONTEXTS);
+    *context = (PipelineContext){
+        .micro_batches = pipeline->micro_batches, .has_stages = has_stages, .recomputed = recomputed};
+    self->contexts[self->context_count++] = context;
+    return AM_OK;
+}
+
+AmStatus pipeline_plans_open(PipelinePlans *self, const PipelineCandidate *tries, int32_t count,
+                             AmError *error) {
+    Opening opening = {.plans = self};
+    int32_t opened = 0;
+    for (int32_t k = 0; k < count; k++) {
+        PipelineContext *context;
+        if (tries[k].given) continue;
+        TRY(find_context(self, &tries[k], &context, error));
+        if (context->is_open) continue;
+        context->is_open = true;
+        opening.contexts[opened++] = context;
+    }
+    parallel_for(opened, 0, open_task, &opening);
+    for (int32_t k = 0; k < opened; k++) {
+        if (opening.contexts[k]->repeating) plan_context_adopt(self->whole, opening.contexts[k]->repeating);
+        if (opening.contexts[k]->owned) plan_context_adopt(self->whole, opening.contexts[k]->owned);
+    }
+    return AM_OK;
+}
+
+void pipeline_plans_close(PipelinePlans *plans) {
+    for (int32_t k = 0; k < plans->context_count; k++) {
+        problem_free(plans->contexts[k]->problem);
+        arena_free(&plans->contexts[k]->arena);
+    }
+}
+
+/* ---- stages ---- */
+
+/* Finds the list of the tensor axis, once for each degree. */
+static AmStatus find_tensor(PipelineContext *context, const Problem *problem, const StageRecipe *recipe,
+                            const AxisPlan **axis_plan, AmError *error) {
+    int32_t key = recipe->tensor * 2 + recipe->splits_sequence;
+    for (int32_t k = 0; k < context->tensor_count; k++)
+        if (context->tensor_sizes[k] == key) {
+            *axis_plan = context->tensor_found[k] ? &context->tensors[k] : NULL;
+            return AM_OK;
+        }
+    int32_t k = context->tensor_count++;
+    context->tensor_sizes[k] = key;
+    TRY(baseline_megatron(problem, 1, &context->tensors[k], &context->tensor_found[k], error));
+    if (recipe->splits_sequence && context->tensor_found[k])
+        context->tensor_found[k] = baseline_sequence(problem, 1, &context->tensors[k]);
+    *axis_plan = context->tensor_found[k] ? &context->tensors[k] : NULL;
+    return AM_OK;
+}
+
+static void open_problem(Problem *problem, const PipelineContext *context, const StageLayout *stage) {
+    *problem = *context->problem;
+    problem->mesh.axes[0].size = stage->place.width / stage->recipe.tensor;
+    problem->mesh.axes[1].size = stage->recipe.tensor;
+    problem->mesh.device_count = stage->place.width;
+}
+
+AmStatus pipeline_plans_problem(Problem *problem, PipelinePlans *plans, const PipelineCandidate *try,
+                                int32_t stage, AmError *error) {
+    PipelineContext *context;
+    TRY(find_context(plans, try, &context, error));
+    open_problem(problem, context, &try->pipeline.stages[stage]);
+    return AM_OK;
+}
+
+/* Megatron-LM's lists, the batch over the other axis, ZeRO's level. */
+static AmStatus find_axis_plan(PipelineContext *context, const Problem *problem, const StageRecipe *recipe,
+                               AxisPlan *axis_plan, AmError *error) {
+    const AxisPlan *tensor;
+    int32_t data = problem->mesh.axes[0].size;
+    *axis_plan = (AxisPlan){0};
+    if (recipe->tensor > 1) {
+        TRY(find_tensor(context, problem, recipe, &tensor, error));
+        if (!tensor)
+            return am_fail(error, AM_ERROR_INFEASIBLE, "", "no weights can be split %d ways", recipe->tensor);
+        *axis_plan = *tensor;
+    }
+    if (data > 1 && !baseline_batch(problem, 0, axis_plan))
+        return am_fail(error, AM_ERROR_INFEASIBLE, "", "%d devices cannot share a micro-batch", data);
+    if (data > 1 && problem_storage_kinds(problem, 0) > 0) axis_plan->storage[0] = recipe->storage;
+    return AM_OK;
+}
+
+static AmStatus make_stage(PipelinePlans *self, PipelineContext *context, const PipelineCandidate *try,
+                           int32_t number, AxisPlan *axis_plan, PlanStage *made, AmError *error) {
+    const StageLayout *stage = &try->pipeline.stages[number];
+    Problem problem;
+    int32_t width = stage->place.width;
+    int32_t *devices = ARENA_ARRAY(self->arena, int32_t, width);
+    if (!devices) return am_fail_memory(error, width);
+    for (int32_t d = 0; d < width; d++) devices[d] = stage->place.first + d;
+    open_problem(&problem, context, stage);
+    problem.devices = devices;
+    if (try->axis_plans) *axis_plan = try->axis_plans[number];
+    else TRY(find_axis_plan(context, &problem, &stage->recipe, axis_plan, error));
+    problem_stage(&problem, axis_plan, self->arena, made);
+    made->range_count = chunks_of(try);
+    made->ranges = arena_alloc(self->arena, sizeof *made->ranges * (size_t)made->range_count);
+    if (self->arena->failed) return am_fail_memory(error, width);
+    for (int32_t c = 0, first, end; c < made->range_count; c++) {
+        find_units(try, number, c, &first, &end);
+        made->ranges[c][0] = self->costs->cuts[first];
+        made->ranges[c][1] = self->costs->cuts[end];
+    }
+    if (try->cuts && made->range_count == 1) {
+        made->ranges[0][0] = try->cuts[number];
+        made->ranges[0][1] = try->cuts[number + 1];
+    }
+    return list_recomputed(&made->recompute, self, try, number, number + 1, error);
+}
+
+static AmStatus take_plan(PipelinePlans *self, PipelineCandidate *try, AmError *error) {
+    const Plan *given = try->given;
+    Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
+    if (!plan) return am_fail_memory(error, (int64_t)sizeof *plan);
+    const PlanContext *context = plan_context_used(given, self->whole);
+    search_describe_plan(plan, context, self->cluster, self->options);
+    TRY(micro_batches_state_relaxations(plan, self->arena, context, error));
+    plan->stages = given->stages;
+    plan->stage_count = given->stage_count;
+    plan->schedule = given->schedule;
+    try->plan = plan;
+    return AM_OK;
+}
+
+static AmStatus make_plan(PipelinePlans *self, PipelineCandidate *try, AmError *error) {
+    const PipelineLayout *pipeline = &try->pipeline;
+    PipelineContext *context;
+    if (try->given) return take_plan(self, try, error);
+    TRY(find_context(self, try, &context, error));
+    if (context->status != AM_OK) {
+        if (error) *error = context->error;
+        return context->status;
+    }
+    Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
+    PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, pipeline->stage_count);
+    AxisPlan *axis_plans = ARENA_ARRAY(self->arena, AxisPlan, pipeline->stage_count);
+    if (self->arena->failed) return am_fail_memory(error, (int64_t)sizeof *plan);
+    search_describe_plan(plan, context->context, self->cluster, self->options);
+    TRY(micro_batches_state_relaxations(plan, self->arena, context->context, error));
+    for (int32_t s = 0; s < pipeline->stage_count; s++)
+        TRY(make_stage(self, context, try, s, &axis_plans[s], &stages[s], error));
+    plan->stages = stages;
+    plan->stage_count = pipeline->stage_count;
+    if (!context->alternates && try->is_strict && try->schedule != SCHEDULE_GPIPE)
+        return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                       "its forward and backward micro-batches cannot alternate");
+    if (!context->alternates) try->schedule = SCHEDULE_GPIPE;
+    if (plan->stage_count > 1) plan->schedule = schedule_kind_name(try->schedule);
+    try->axis_plans = axis_plans;
+    try->plan = plan;
+    return AM_OK;
+}
+
+/* ---- simulation ---- */
+
+typedef struct Simulating {
+    const PipelinePlans *plans;
+    PipelineCandidate *tries;
+} Simulating;
+
+/* The first of the tries under one schedule. */
+static AmStatus simulate(void *user, ScheduleKind schedule, AmError *error) {
+    const Simulating *simulating = user;
+    const PipelinePlans *self = simulating->plans;
+    PipelineCandidate *try = simulating->tries;
+    const SimulationOptions options = {.memory_fraction = self->options->memory_fraction, .stop = self->stop};
+    Simulation *simulation;
+    if (try->plan->stage_count > 1 && !try->given) try->plan->schedule = schedule_kind_name(schedule);
+    TRY(simulate_plan_with(&simulation, &try->arena, try->plan->context, try->plan, self->cluster, &options,
+                           error));
+    TRY(simulation_predict(try->plan, &try->arena, simulation, error));
+    try->seconds = simulation->step_seconds;
+    try->fit = simulation->fit;
+    for (int32_t s = 0, d = 0; !try->given && s < try->plan->stage_count; s++)
+        for (int32_t k = 0; k < try->plan->stages[s].mesh.device_count; k++, d++) {
+            const SimulatedDevice *device = &simulation->devices[d];
+            double peak = (double)(device->memory.peak_bytes + device->channel_bytes);
+            try->busy[s] = fmax(try->busy[s], simulation->step_seconds - device->idle_seconds);
+            try->peak_bytes[s] = fmax(try->peak_bytes[s], peak);
+        }
+    return AM_OK;
+}
+
+static void simulate_task(void *user, int32_t k) {
+    const Simulating *all = user;
+    PipelineCandidate *try = &all->tries[k];
+    Simulating one = {all->plans, try};
+    if (!try->plan) return;
+    bool is_fixed = try->is_strict || try->given || try->plan->stage_count == 1;
+    try->status = schedule_simulate(&try->schedule, is_fixed, simulate, &one, &try->error);
+}
+
+/* Copies the prediction to the plans' arena; the rest of the simulation is released. */
+static AmStatus keep_prediction(const PipelinePlans *self, PipelineCandidate *try, AmError *error) {
+    if (try->status == AM_OK && try->plan) {
+        size_t bytes = sizeof *try->plan->predicted * (size_t)try->plan->device_count;
+        PlanDevicePrediction *predicted = arena_alloc(self->arena, bytes);
+        if (!predicted) return am_fail_memory(error, (int64_t)bytes);
+        memcpy(predicted, try->plan->predicted, bytes);
+        try->plan->predicted = predicted;
+    }
+    arena_free(&try->arena);
+    try->arena = (Arena){0};
+    return AM_OK;
+}
+
+AmStatus pipeline_plans_simulate(PipelinePlans *self, PipelineCandidate *tries, int32_t count,
+                                 AmError *error) {
+    Simulating simulating = {self, tries};
+    TRY(pipeline_plans_open(self, tries, count, error));
+    for (int32_t k = 0; k < count; k++) {
+        tries[k].status = make_plan(self, &tries[k], &tries[k].error);
+        if (tries[k].status == AM_OK)
+            tries[k].status = target_check_plan(self->options->target, tries[k].plan, &tries[k].error);
+        if (tries[k].status == AM_OK)
+            tries[k].status = degrees_check_plan(&self->options->degrees, tries[k].plan, &tries[k].error);
+        if (tries[k].status != AM_OK) tries[k].plan = NULL;
+    }
+    parallel_for(count, 0, simulate_task, &simulating);
+    AmStatus status = AM_OK;
+    for (int32_t k = 0; k < count; k++) {
+        AmStatus kept = keep_prediction(self, &tries[k], error);
+        if (status == AM_OK) status = kept;
+        if (tries[k].status == AM_OK) continue;
+        tries[k].plan = NULL;
+        bool is_none = tries[k].status == AM_ERROR_INFEASIBLE || tries[k].status == AM_INTERRUPTED;
+        if (is_none || status != AM_OK) continue;
+        status = tries[k].status;
+        if (error && error->code == AM_OK) *error = tries[k].error;
+    }
+    return status;
+}
+
+void pipeline_plans_log(const PipelinePlans *plans, const PipelineCandidate *try, int64_t evaluations) {
+    const SearchOptions *options = plans->options;
+    const PipelineLayout *pipeline = &try->pipeline;
+    Text text = {0};
+    if (!options->on_episode) return;
+    text_append(&text, "{\"evaluations\": %lld, \"micro_batches\": %d, \"schedule\": \"%s\", \"stages\": [",
+                (long long)evaluations, pipeline->micro_batches, try->plan->schedule);
+    for (int32_t s = 0; s < pipeline->stage_count; s++) {
+        const StageLayout *stage = &pipeline->stages[s];
+        text_append(&text, "%s{\"units\": [%d, %d], \"data\": %d, \"model\": %d, \"zero\": %d}",
+                    s ? ", " : "", stage->first_unit, stage->end_unit,
+                    stage->place.width / stage->recipe.tensor, stage->recipe.tensor, stage->recipe.storage);
+    }
+    text_append(&text, "], \"estimate\": %.9g, \"seconds\": %.9g, \"fits\": %s}", pipeline->seconds,
+                try->seconds, try->fit.fits ? "true" : "false");
+    if (!text.failed) options->on_episode(options->user, text.data);
+    text_free(&text);
+}
+
+bool pipeline_same_layout(const PipelineLayout *a, const PipelineLayout *b) {
+    return a->micro_batches == b->micro_batches && a->stage_count == b->stage_count &&
+           memcmp(a->stages, b->stages, sizeof *a->stages * (size_t)a->stage_count) == 0;
+}
+
+bool pipeline_same_cuts(const PipelineCandidate *a, const PipelineCandidate *b) {
+    int32_t stages = a->pipeline.stage_count;
+    if ((a->cuts != NULL) != (b->cuts != NULL) || a->chunks.count != b->chunks.count) return false;
+    if (a->cuts && memcmp(a->cuts, b->cuts, sizeof *a->cuts * (size_t)(stages + 1)) != 0) return false;
+    size_t units = a->chunks.count > 1 ? (size_t)(stages * a->chunks.count + 1) : 0;
+    return memcmp(a->chunks.units, b->chunks.units, sizeof *a->chunks.units * units) == 0;
+}

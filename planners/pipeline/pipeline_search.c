@@ -1,0 +1,378 @@
+/* The search over hybrid plans: stages, their devices and meshes, cuts, micro-batches, schedule,
+ * recomputation and ZeRO. */
+#include "planners/pipeline/pipeline_search.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "lowering/micro_batch/micro_batches.h"
+#include "planners/improve/uneven_shares.h"
+#include "planners/pipeline/cut_agent_guess.h"
+#include "planners/pipeline/pipeline_even.h"
+#include "planners/pipeline/pipeline_improve.h"
+#include "planners/pipeline/pipeline_one_stage.h"
+#include "planners/pipeline/stage_model.h"
+
+enum { MOST_FOUND = 24, MOST_GUESSES = 4, MOST_EVEN = 2, MOST_VARIED = 2, LEAST_TABLES = 2 };
+/* The fraction of a time limit for pipelines; one-stage plans come after them. */
+#define PIPELINES_SHARE 0.6
+
+/* ---- plans to begin with ---- */
+
+/* Simulates a first plan of a large module before the tables are made: the first one that fits
+ * among those with the least memory. An interrupted search returns it. */
+static AmStatus try_first(PipelineCandidates *self, const MicroBatching *settings, AmError *error) {
+    enum { SOON_ENOUGH = 2000 /* instructions */, LEAST_LEFT = 16 /* evaluations */ };
+    const Cluster *cluster = self->plans.cluster;
+    const Degrees *degrees = &self->plans.options->degrees;
+    const StageRecipe recipes[] = {
+        {.tensor = 1, .storage = 3},
+        {.tensor = cluster->servers[0].device_count, .splits_sequence = true, .storage = 3}};
+    bool is_wanted = settings->micro_batches <= 1 && self->plans.whole->rules->count > SOON_ENOUGH &&
+                     pipeline_evaluations_left(self) >= LEAST_LEFT;
+    for (int32_t k = 0; k < 2 && is_wanted && !self->best; k++) {
+        PipelineCandidate *try = ARENA_ARRAY(self->plans.arena, PipelineCandidate, 1);
+        if (!try) return am_fail_memory(error, (int64_t)sizeof *try);
+        if (!degrees_allow_stages(degrees, 1)) continue;
+        if (!degrees_allow_mesh(degrees, cluster->device_count, recipes[k].tensor)) continue;
+        *try = (PipelineCandidate){.pipeline = pipeline_one_stage_layout(self, &recipes[k]),
+                                   .origin = PLAN_ORIGIN_BASELINE,
+                                   .is_apart = true};
+        TRY(pipeline_price_one(self, try, error));
+    }
+    return AM_OK;
+}
+
+/* Simulates the plan of --init-plan first, if it is in the requested space. */
+static AmStatus try_given(PipelineCandidates *self, const MicroBatching *settings, AmError *error) {
+    const SearchOptions *options = self->plans.options;
+    const Plan *initial = options->initial;
+    PipelineCandidate *try = ARENA_ARRAY(self->plans.arena, PipelineCandidate, 1);
+    if (!try) return am_fail_memory(error, (int64_t)sizeof *try);
+    if (!initial || (settings->micro_batches > 0 && settings->micro_batches != initial->micro_batches))
+        return AM_OK;
+    if (options->schedule && initial->stage_count > 1 &&
+        plan_schedule(initial) != pipeline_wanted_schedule(options))
+        return AM_OK;
+    try->given = initial;
+    try->is_apart = true;
+    return pipeline_price_one(self, try, error);
+}
+
+/* ---- the best by the tables ---- */
+
+/* Pipelines, quickest first. */
+typedef struct Found {
+    PipelineLayout pipelines[MOST_FOUND];
+    int32_t count;
+} Found;
+
+/* Puts a pipeline among those found; the slowest gives way where there are enough. */
+static void add_found(Found *found, const PipelineLayout *pipeline) {
+    int32_t at = found->count;
+    for (int32_t k = 0; k < found->count; k++)
+        if (pipeline_same_layout(&found->pipelines[k], pipeline)) return;
+    while (at > 0 && found->pipelines[at - 1].seconds > pipeline->seconds) at--;
+    if (at == MOST_FOUND) return;
+    if (found->count < MOST_FOUND) found->count++;
+    for (int32_t k = found->count - 1; k > at; k--) found->pipelines[k] = found->pipelines[k - 1];
+    found->pipelines[at] = *pipeline;
+}
+
+/* The inference agent's pipelines beside those found, or with its searcher in place of them. */
+static AmStatus add_guesses(Found *found, const PipelineCandidates *self, AmError *error) {
+    const SearchOptions *options = self->plans.options;
+    PipelineLayout guesses[MOST_GUESSES];
+    Agent *agent;
+    int32_t count;
+    if (options->agent) TRY(cut_agent_read(&agent, options->agent, error));
+    else TRY(cut_agent_built_in(&agent, error));
+    AmStatus status = cut_agent_guess(guesses, MOST_GUESSES, &count, self->model, agent, error);
+    agent_free(agent);
+    TRY(status);
+    if (options->searcher == SEARCHER_AGENT && count > 0) found->count = 0;
+    for (int32_t k = 0; k < count; k++) {
+        if (!degrees_allow_stages(&options->degrees, guesses[k].stage_count)) continue;
+        guesses[k].origin = PLAN_ORIGIN_AGENT;
+        add_found(found, &guesses[k]);
+    }
+    return AM_OK;
+}
+
+/* A quarter of the evaluations that are allowed. */
+static int32_t most_tables(const PipelineCandidates *self) {
+    int64_t most = pipeline_evaluations_left(self) / 4;
+    return most < PIPELINE_MOST_TABLES ? (int32_t)most : PIPELINE_MOST_TABLES;
+}
+
+/* Simulates the best even pipelines by the tables, up to a number and for any rank, except those
+ * that are slower than the best plan by more than the tables' error. */
+static AmStatus try_even(PipelineCandidates *self, const Found *found, int64_t most, int32_t *count,
+                         AmError *error) {
+    const double near = 1.3;
+    PipelineEven even[MOST_EVEN];
+    TRY(pipeline_even_list(even, most < MOST_EVEN ? (int32_t)most : MOST_EVEN, count, self->model, error));
+    while (found->count > 0 && *count > 0 &&
+           even[*count - 1].pipeline.seconds > near * found->pipelines[0].seconds)
+        --*count;
+    PipelineCandidate *tries = ARENA_ARRAY(self->plans.arena, PipelineCandidate, *count + 1);
+    if (!tries) return am_fail_memory(error, *count);
+    for (int32_t k = 0; k < *count; k++) {
+        int32_t *cuts = ARENA_ARRAY(self->plans.arena, int32_t, PIPELINE_MOST_STAGES + 1);
+        if (!cuts) return am_fail_memory(error, PIPELINE_MOST_STAGES);
+        memcpy(cuts, even[k].cuts, sizeof even[k].cuts);
+        tries[k] = (PipelineCandidate){.pipeline = even[k].pipeline,
+                                       .origin = PLAN_ORIGIN_BASELINE,
+                                       .schedule = pipeline_wanted_schedule(self->plans.options),
+                                       .cuts = cuts};
+    }
+    return pipeline_price_all(self, tries, *count, error);
+}
+
+/* The best pipelines by tables of these numbers of micro-batches, simulated. */
+static AmStatus try_numbers(PipelineCandidates *self, const int32_t *numbers, int32_t count,
+                            bool has_few_iterations, AmError *error) {
+    const SearchOptions *options = self->plans.options;
+    StageModelSettings settings = {.memory_fraction = options->memory_fraction,
+                                   .may_recompute = true,
+                                   .may_shard_storage = true,
+                                   .has_few_iterations = has_few_iterations,
+                                   .degrees = options->degrees,
+                                   .are_alike = target_row(options->target)->stages == TARGET_ALIKE_STAGES,
+                                   .most_tables = most_tables(self)};
+    Found found;
+    if (settings.most_tables < LEAST_TABLES || pipeline_is_capped(self, LEAST_TABLES)) return AM_OK;
+    if (pipeline_cap_left(self) < settings.most_tables)
+        settings.most_tables = (int32_t)pipeline_cap_left(self);
+    stage_model_close(self->model);
+    self->model = NULL;
+    search_watch_phase(options->watch, SEARCH_PHASE_TABLES);
+    TRY(stage_model_open(&self->model, self->costs, numbers, count, &settings, error));
+    self->evaluations += stage_model_evaluations(self->model);
+    search_watch_count(options->watch, stage_model_evaluations(self->model), NAN);
+    if (pipeline_is_capped(self, 1)) return AM_OK; /* perhaps without some of the tables */
+    pipeline_allow_candidates(self);
+    search_watch_phase(options->watch, SEARCH_PHASE_PIPELINES);
+    search_watch_expect(options->watch, self->most_tries + self->most_changes);
+    int64_t most = 2 * self->most_tries / 3;
+    if (most < 1 || pipeline_must_stop(self)) return AM_OK;
+    TRY(stage_dp_find(self->model, found.pipelines, MOST_FOUND, &found.count, NULL, error));
+    TRY(add_guesses(&found, self, error));
+    int32_t even_count = 0;
+    if (options->searcher != SEARCHER_AGENT) TRY(try_even(self, &found, most / 3, &even_count, error));
+    if (found.count > most - even_count) found.count = (int32_t)most - even_count;
+    return pipeline_price_layouts(self, found.pipelines, found.count, error);
+}
+
+/* Stages of equal numbers of units and devices with one recipe; false where a stage may not be so. */
+static bool deal_evenly(const PipelineCandidates *self, PipelineLayout *pipeline, const StageRecipe *recipe) {
+    int32_t stages = pipeline->stage_count, units = self->costs->unit_count;
+    int32_t width = self->plans.cluster->device_count / stages;
+    for (int32_t s = 0; s < stages; s++) {
+        StageLayout *stage = &pipeline->stages[s];
+        *stage = (StageLayout){
+            .first_unit = s * units / stages, .end_unit = (s + 1) * units / stages, .recipe = *recipe};
+        if (!stage_model_range(self->model, s * width, width, &stage->place)) return false;
+    }
+    return true;
+}
+
+/* If no plan fits by the tables, simulates the one closest to the limit, which identifies the
+ * obstacle. */
+static AmStatus try_nearest(PipelineCandidates *self, AmError *error) {
+    const StageModel *model = self->model;
+    PipelineLayout nearest = {0}, pipeline;
+    double least = INFINITY, excess;
+    int32_t devices = self->plans.cluster->device_count, units = self->costs->unit_count;
+    bool is_wanted = !self->pool.best.plan && model && !self->plans.options->is_trial;
+    if (!is_wanted || pipeline_must_stop(self) || pipeline_evaluations_left(self) < 1) return AM_OK;
+    const Degrees *degrees = &self->plans.options->degrees;
+    for (int32_t stages = 1; stages <= PIPELINE_MOST_STAGES && stages <= units; stages++)
+        for (int32_t n = 0;
+             n < model->number_count && devices % stages == 0 && degrees_allow_stages(degrees, stages); n++)
+            for (int32_t k = 0; k < model->tensor_count * 8; k++) {
+                const StageRecipe recipe = {.tensor = model->tensors[k / 8],
+                                            .splits_sequence = k / 4 % 2 == 1,
+                                            .recompute = k / 2 % 2 == 1 ? RECOMPUTE_FULL : RECOMPUTE_NONE,
+                                            .storage = k % 2 == 1 ? 3 : 0};
+                if (stages > 1 && model->numbers[n] < stages && degrees->stages == 0) continue;
+                pipeline = (PipelineLayout){.micro_batches = model->numbers[n], .stage_count = stages};
+                if (!deal_evenly(self, &pipeline, &recipe)) continue;
+                pipeline.seconds = stage_model_seconds(model, &pipeline, &excess);
+                if (!isfinite(pipeline.seconds) || excess >= least) continue;
+                least = excess;
+                nearest = pipeline;
+            }
+    return isfinite(least) ? pipeline_price_layouts(self, &nearest, 1, error) : AM_OK;
+}
+
+/* Returns whether all pipelines of several iterations were refused. */
+static bool cannot_take_iterations(const PipelineCandidates *self) {
+    bool refused = false;
+    for (int32_t k = 0; k < self->try_count; k++) {
+        if (self->tries[k]->is_apart || self->tries[k]->pipeline.micro_batches == 1) continue;
+        if (self->tries[k]->plan) return false;
+        refused = true;
+    }
+    return refused;
+}
+
+static AmStatus search_pipelines(PipelineCandidates *self, const MicroBatching *settings, AmError *error) {
+    const SearchOptions *options = self->plans.options;
+    const int32_t one = 1;
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
+    const ProblemSettings of_problem = {.space = SPACE_AUTO,
+                                        .memory_fraction = options->memory_fraction,
+                                        .budget = {.limit = 1},
+                                        .is_even = options->is_even};
+    TRY(layer_costs_open(&self->costs, self->plans.whole, self->plans.cluster, &of_problem, error));
+    self->plans.costs = self->costs;
+    self->costs->stop = self->stop;
+    TRY(try_given(self, settings, error));
+    TRY(try_first(self, settings, error));
+    int32_t number_count = micro_batches_numbers(numbers, self->costs->context, settings->micro_batches);
+    TRY(try_numbers(self, numbers, number_count, numbers[number_count - 1] == 1, error));
+    if (settings->micro_batches == 0 && cannot_take_iterations(self) && !pipeline_must_stop(self)) {
+        self->try_count = 0;
+        TRY(try_numbers(self, &one, 1, true, error));
+    }
+    TRY(try_nearest(self, error));
+    TRY(pipeline_recompute_more(self, self->most_tries, error));
+    TRY(pipeline_move_cuts(self, self->most_tries, error));
+    TRY(pipeline_one_stage_try(self, settings, error));
+    int64_t last = self->try_count + self->most_changes;
+    if (!options->schedule && self->most_changes >= 2 * MOST_VARIED)
+        TRY(pipeline_price_schedules(self, MOST_VARIED, error));
+    return options->no_polish ? AM_OK : pipeline_improve(self, last, error);
+}
+
+/* ---- mixed devices ---- */
+
+/* Adds the same plan with unequal shares where a stage mixes device types and that is better. */
+static AmStatus share_by_speed(PipelineCandidates *self, const PlanCandidate *candidate, AmError *error) {
+    const SearchOptions *options = self->plans.options;
+    const ShareSearch search = {.cluster = self->plans.cluster,
+                                .memory_fraction = options->memory_fraction,
+                                .most = pipeline_evaluations_left(self),
+                                .stop = &self->stop};
+    Plan *shared;
+    MemoryFit fit;
+    if (options->is_even || pipeline_must_stop(self)) return AM_OK;
+    if (!uneven_shares_apply(candidate->plan, search.cluster)) return AM_OK;
+    if (pipeline_is_capped(self, UNEVEN_SHARES_TRIED + 1)) return AM_OK;
+    TRY(uneven_shares_find(&shared, &fit, &self->evaluations, self->plans.arena, candidate->plan, &search,
+                           error));
+    if (shared) pool_add(&self->pool, shared, &fit, PLAN_ORIGIN_IMPROVEMENT, NULL);
+    return AM_OK;
+}
+
+/* ---- all of it ---- */
+
+/* Fails because no plan with the fixed degrees was found. */
+static AmStatus fail_degrees(const PipelineCandidates *self, AmError *error) {
+    const Degrees *degrees = &self->plans.options->degrees;
+    const char *source = self->plans.whole->module->source;
+    char text[DEGREES_TEXT_BYTES];
+    if (self->is_cut)
+        return am_fail(error, AM_ERROR_INFEASIBLE, source, "no plan with %s was priced in %lld evaluations",
+                       degrees_text(text, degrees), (long long)self->evaluations);
+    return am_fail(error, AM_ERROR_INFEASIBLE, source, "no plan of at most %d stages on %d devices has %s",
+                   PIPELINE_MOST_STAGES, self->plans.cluster->device_count, degrees_text(text, degrees));
+}
+
+/* `result` has the one-stage plans first, then all others. Pipelines have until self->stop's deadline,
+ * all of it until `end`. */
+static AmStatus run(PipelineCandidates *self, SearchResult *result, const MicroBatching *settings, double end,
+                    AmError *error) {
+    AmError refusal = {0};
+    AmStatus status = search_pipelines(self, settings, &refusal);
+    if (status == AM_ERROR_INFEASIBLE) {
+        if (self->refusal.code == AM_OK) self->refusal = refusal;
+    } else if (status != AM_OK) {
+        if (error) *error = refusal;
+        return status;
+    }
+    self->stop.deadline = end;
+    TRY(pipeline_one_stage_search(result, self, settings, error));
+    TRY(pipeline_one_stage_refine(result, self, error));
+    PlanCandidate nearest = {0};
+    if (self->best) nearest = self->pool.best;
+    else if (!pool_best(&result->pool) && !self->plans.options->is_trial)
+        nearest =
+            candidate_is_better(&self->pool.best, &result->pool.best) ? self->pool.best : result->pool.best;
+    if (nearest.plan) TRY(share_by_speed(self, &nearest, error));
+    pool_merge(&result->pool, &self->pool);
+    search_result_choose(result);
+    if (result->plan) return AM_OK;
+    if (stop_flag_is_set(self->stop.interrupted))
+        return am_fail(error, AM_INTERRUPTED, "", "interrupted before a plan was found that fits");
+    if (result->nearest)
+        return memory_fail(&result->nearest_fit, self->plans.cluster, self->plans.options->memory_fraction,
+                           error);
+    if (self->refusal.code != AM_OK) {
+        if (error) *error = self->refusal;
+        return self->refusal.code;
+    }
+    const PlanContext *context;
+    if (settings->micro_batches > 1) TRY(plan_context_for(&context, self->plans.whole, settings, error));
+    if (!degrees_are_free(&self->plans.options->degrees)) return fail_degrees(self, error);
+    return am_fail(error, AM_ERROR_INFEASIBLE, self->plans.whole->module->source,
+                   "no hybrid plan fits by the tables of its layers");
+}
+
+/* Given decisions apply to one-stage lists on one mesh. */
+AmStatus pipeline_check_options(const SearchOptions *options, AmError *error) {
+    bool is_agent = options->searcher == SEARCHER_AGENT;
+    Agent *agent;
+    if (options->agent) { /* reports an invalid agent before the search */
+        TRY(cut_agent_read(&agent, options->agent, error));
+        agent_free(agent);
+    }
+    if (is_agent && options->evaluations > 0 && options->evaluations / 4 < LEAST_TABLES)
+        return am_fail(
+            error, AM_ERROR_USAGE, "",
+            "--searcher agent needs --evaluations %d at least: a quarter of them makes the tables that "
+            "it cuts by",
+            4 * LEAST_TABLES);
+    if (options->mesh || options->pin_count > 0 || options->kept)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--space hybrid chooses stages and their meshes: it takes no --mesh, --pin or "
+                       "--keep-shardings");
+    if (pipeline_wanted_schedule(options) == SCHEDULE_INTERLEAVED)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--space %s has stages of one chunk: gpipe, 1f1b or zb_h1; interleaved_1f1b needs "
+                       "--baseline even_pipeline or megatron_3d",
+                       plan_space_name(options->space));
+    return AM_OK;
+}
+
+AmStatus pipeline_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                         const SearchOptions *options, const MicroBatching *settings, AmError *error) {
+    double start = clock_seconds();
+    *result = (SearchResult){.model_gap = NAN};
+    PipelineCandidates *self = ARENA_ARRAY(arena, PipelineCandidates, 1);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    self->plans = (PipelinePlans){.arena = arena,
+                                  .whole = whole,
+                                  .cluster = cluster,
+                                  .options = options,
+                                  .relaxations = settings->relaxations};
+    self->stop =
+        (StopSignal){.interrupted = options->interrupted,
+                     .deadline = options->seconds > 0 ? start + PIPELINES_SHARE * options->seconds : 0};
+    double end = options->seconds > 0 ? start + options->seconds : 0;
+    pipeline_allow_candidates(self);
+    AmStatus status = run(self, result, settings, end, error);
+    if (result->plan) result->plan->evaluations = self->evaluations;
+    result->evaluations = self->evaluations;
+    result->interrupted = stop_flag_is_set(options->interrupted);
+    result->is_cut |= self->is_cut;
+    result->is_exact = false; /* within one-stage lists */
+    result->exact_space = NULL;
+    result->bound_seconds = 0;
+    pipeline_plans_close(&self->plans);
+    stage_model_close(self->model);
+    layer_costs_close(self->costs);
+    result->search_seconds = clock_seconds() - start;
+    return status;
+}

@@ -1,0 +1,95 @@
+/* The cost of stages by the tables of layer_costs.h, and the best pipelines of them.
+ *
+ * A recipe defines the inside of a stage: its tensor degree (Megatron-LM's lists, with or without
+ * the sequence), the batch over the rest of its devices, ZeRO's level, and recomputation. A place
+ * is a run of devices. For these, its units, M and the number of stages after it, a stage's seconds
+ * and bytes are sums over its units, and its collectives are priced by the position of the place in
+ * the cluster.
+ *
+ * stage_dp_find() is exact for: the stages in order of the devices, each on a place that
+ * begins at a multiple of its width (or of a server), each with the fastest recipe that fits with
+ * min(M, stages from it to the last) kept iterations. It minimises sum t + transfers + (M - 1)
+ * max(t + rest / M), where t is an iteration's forward and backward pass and `rest` the time after
+ * all iterations, over a grid of 1.05 for the maximum. That is neither 1F1B's time nor a bound on
+ * it, so that the pipelines found are ordered by 1F1B's recursion, and the best of these are
+ * simulated (pipeline_search.h).
+ */
+#ifndef PLANNERS_PIPELINE_STAGE_DP_H
+#define PLANNERS_PIPELINE_STAGE_DP_H
+
+#include "planners/layers/layer_costs.h"
+#include "planners/problem/degrees.h"
+
+#define PIPELINE_MOST_STAGES    16
+#define PIPELINE_FEW_ITERATIONS 8
+
+typedef struct StageRecipe {
+    int32_t tensor;
+    bool splits_sequence;
+    uint8_t recompute; /* RECOMPUTE_NONE, RECOMPUTE_FULL or a level */
+    uint8_t storage;   /* kinds of storage in shards: ZeRO's level */
+} StageRecipe;
+
+/* Devices [first, first + width) of the cluster. */
+typedef struct DeviceRange {
+    int32_t first, width;
+    int32_t class; /* places of one class cost the same */
+} DeviceRange;
+
+typedef struct StageLayout {
+    int32_t first_unit, end_unit;
+    DeviceRange place;
+    StageRecipe recipe;
+} StageLayout;
+
+/* By the tables. */
+typedef struct StageCost {
+    double forward, backward; /* of an iteration */
+    double rest;              /* after the last iteration: gradients over the devices, updates */
+    double fixed_bytes, iteration_bytes;
+} StageCost;
+
+typedef struct PipelineLayout {
+    int32_t micro_batches, stage_count;
+    StageLayout stages[PIPELINE_MOST_STAGES];
+    double seconds;    /* by the tables and 1F1B's recursion */
+    PlanOrigin origin; /* PLAN_ORIGIN_UNKNOWN: stage_dp_find() */
+} PipelineLayout;
+
+typedef struct StageModel StageModel;
+
+typedef struct StageModelSettings {
+    double memory_fraction;
+    bool may_recompute, may_shard_storage; /* ZeRO */
+    /* Also more stages than micro-batches, up to PIPELINE_FEW_ITERATIONS: of modules that cannot be split
+     * into iterations. */
+    bool has_few_iterations;
+    Degrees degrees;     /* of every stage */
+    bool are_alike;      /* stages have one width and one tensor degree */
+    int32_t most_tables; /* priced at most; 0: PIPELINE_MOST_TABLES */
+    int32_t threads;
+} StageModelSettings;
+
+/* Places, their classes, and the tables of all numbers of micro-batches [count]. Refers to `costs`. */
+AmStatus stage_model_open(StageModel **model, LayerCosts *costs, const int32_t *micro_batches, int32_t count,
+                          const StageModelSettings *settings, AmError *error);
+/* Plans of the whole module that were priced for the tables. */
+int64_t stage_model_evaluations(const StageModel *model);
+void stage_model_close(StageModel *model);
+
+/* A stage with `kept` iterations' activations. False where the tables have no such stage. */
+bool stage_model_cost(const StageModel *model, int32_t micro_batches, const StageLayout *stage,
+                      StageCost *cost);
+/* Seconds of the pipeline by 1F1B's recursion; INFINITY where a stage does not exist. `*excess`: by which
+ * part of a device's limit the fullest one lacks memory, 0 where all fit. */
+double stage_model_seconds(const StageModel *model, const PipelineLayout *pipeline, double *excess);
+
+/* The place [first, first + width), with its class; false where no stage may be there. */
+bool stage_model_range(const StageModel *model, int32_t first, int32_t width, DeviceRange *place);
+
+/* The best `most` different pipelines, fastest first, over all numbers of micro-batches. `*count`
+ * may be 0. `least`, or NULL: [number] the least objective found, at most 1.05 times the minimum. */
+AmStatus stage_dp_find(const StageModel *model, PipelineLayout *pipelines, int32_t most, int32_t *count,
+                       double *least, AmError *error);
+
+#endif

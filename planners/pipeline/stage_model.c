@@ -1,0 +1,505 @@
+/* Places of stages on a cluster and their costs by tables: seconds of the passes, bytes at the peak,
+ * transfers, and the step of a pipeline of such stages. */
+#include <math.h>
+#include <string.h>
+
+#include "cost/simulate/clock_1f1b.h"
+#include "planners/pipeline/stage_model.h"
+#include "propagation/plan/pipeline_schedule.h"
+
+/* ---- places ---- */
+
+static int32_t servers_of(const Cluster *cluster, int32_t first, int32_t width) {
+    int32_t count = 0;
+    for (int32_t d = first; d < first + width; d++)
+        if (d == first || cluster->server_of[d] != cluster->server_of[d - 1]) count++;
+    return count;
+}
+
+static bool begins_server(const Cluster *cluster, int32_t device) {
+    return device == 0 || cluster->server_of[device] != cluster->server_of[device - 1];
+}
+
+static bool may_be_place(const Cluster *cluster, int32_t first, int32_t width) {
+    if (first + width > cluster->device_count) return false;
+    return first % width == 0 || begins_server(cluster, first);
+}
+
+/* Returns whether both have as many devices of each type, and on as many servers. */
+static bool same_kind(const Cluster *cluster, const DeviceRange *a, const DeviceRange *b) {
+    if (a->width != b->width) return false;
+    if (servers_of(cluster, a->first, a->width) != servers_of(cluster, b->first, b->width)) return false;
+    for (int32_t t = 0; t < cluster->type_count; t++) {
+        int32_t difference = 0;
+        for (int32_t d = 0; d < a->width; d++) {
+            difference += cluster_device_type(cluster, a->first + d) == &cluster->types[t];
+            difference -= cluster_device_type(cluster, b->first + d) == &cluster->types[t];
+        }
+        if (difference != 0) return false;
+    }
+    return true;
+}
+
+static bool is_width(int32_t width, int32_t devices) {
+    return devices % width == 0 || (width & (width - 1)) == 0;
+}
+
+/* Returns whether stages may be so wide by the fixed degrees. The sequence is judged on places as wide as the
+ * tensor degree (whole_iteration()). */
+static bool is_width_listed(const Degrees *degrees, int32_t width) {
+    return degrees_allow_width(degrees, width) || width == degrees->tensor;
+}
+
+static int32_t count_places(const Cluster *cluster, int32_t width) {
+    int32_t count = 0;
+    for (int32_t first = 0; first < cluster->device_count; first++)
+        count += may_be_place(cluster, first, width);
+    return count;
+}
+
+/* The least width for which, with all larger ones, the number of places is within the limit: on a
+ * large cluster narrow stages are omitted, which would leave many devices idle. */
+static int32_t least_width(const Cluster *cluster, const Degrees *degrees) {
+    int32_t least = cluster->device_count, places = 0;
+    for (int32_t width = least; width >= 1; width--) {
+        if (!is_width(width, cluster->device_count) || !is_width_listed(degrees, width)) continue;
+        places += count_places(cluster, width);
+        if (places > PIPELINE_MOST_PLACES) break;
+        least = width;
+    }
+    return least;
+}
+
+static void list_places(StageModel *self) {
+    const Cluster *cluster = self->costs->cluster;
+    const Degrees *degrees = &self->settings.degrees;
+    int32_t devices = cluster->device_count;
+    for (int32_t width = least_width(cluster, degrees); width <= devices; width++) {
+        if (!is_width(width, devices) || !is_width_listed(degrees, width)) continue;
+        for (int32_t first = 0; first < devices; first++) {
+            DeviceRange place = {.first = first, .width = width, .class = -1};
+            if (!may_be_place(cluster, first, width)) continue;
+            for (int32_t c = 0; c < self->class_count && place.class < 0; c++)
+                if (same_kind(cluster, &place, &self->classes[c].place)) place.class = c;
+            if (place.class < 0) {
+                if (self->class_count == PIPELINE_MOST_CLASSES) continue;
+                place.class = self->class_count++;
+                self->classes[place.class].place = place;
+            }
+            self->places[self->place_count++] = place;
+        }
+    }
+}
+
+bool stage_model_range(const StageModel *self, int32_t first, int32_t width, DeviceRange *place) {
+    for (int32_t k = 0; k < self->place_count; k++)
+        if (self->places[k].first == first && self->places[k].width == width) {
+            *place = self->places[k];
+            return true;
+        }
+    return false;
+}
+
+/* Describes the position of a class's devices along the axes of each tensor degree. */
+static AmStatus describe_class(StageModel *self, PlaceClass *class, AmError *error) {
+    const Cluster *cluster = self->costs->cluster;
+    int32_t width = class->place.width;
+    int32_t *devices = ARENA_ARRAY(&self->arena, int32_t, width);
+    if (!devices) return am_fail_memory(error, width);
+    class->limit = INFINITY;
+    for (int32_t d = 0; d < width; d++) {
+        const ClusterDeviceType *type = cluster_device_type(cluster, class->place.first + d);
+        devices[d] = class->place.first + d;
+        class->has_type[type - cluster->types] = true;
+        class->limit = fmin(class->limit, (double)type->memory_bytes * self->settings.memory_fraction);
+        class->memory_bytes_per_second =
+            class->memory_bytes_per_second > 0
+                ? fmin(class->memory_bytes_per_second, type->memory_bytes_per_second)
+                : type->memory_bytes_per_second;
+    }
+    for (int32_t k = 0; k < self->tensor_count; k++) {
+        int32_t tensor = self->tensors[k];
+        if (width % tensor != 0) continue;
+        const Mesh mesh = {
+            .axis_count = 2,
+            .axes = {{.name = "data", .size = width / tensor}, {.name = "model", .size = tensor}},
+            .device_count = width};
+        for (uint32_t axis = 0; axis < 2; axis++)
+            if (mesh.axes[axis].size > 1)
+                TRY(collective_partition(&class->partitions[k][axis], &self->arena, cluster, &mesh, devices,
+                                         1u << axis, error));
+    }
+    return AM_OK;
+}
+
+static int32_t largest_server(const Cluster *cluster) {
+    int32_t most = 1;
+    for (int32_t s = 0; s < cluster->server_count; s++)
+        if (cluster->servers[s].device_count > most) most = cluster->servers[s].device_count;
+    return most;
+}
+
+/* The fixed degree; else powers of two that fit into a server, and the whole server. */
+static void list_tensors(StageModel *self) {
+    int32_t most = largest_server(self->costs->cluster), fixed = self->settings.degrees.tensor;
+    if (fixed > 0) {
+        self->tensors[self->tensor_count++] = fixed;
+        return;
+    }
+    for (int32_t tensor = 1; tensor < most && self->tensor_count < PIPELINE_MOST_TENSORS - 1; tensor *= 2)
+        self->tensors[self->tensor_count++] = tensor;
+    self->tensors[self->tensor_count++] = most;
+}
+
+/* ---- tables ---- */
+
+/* Examples of a device in an iteration; 0: fewer than devices. */
+static int32_t stage_model_batch(const StageModel *self, int32_t micro_batches, int32_t data) {
+    int64_t iteration = self->costs->batch / micro_batches;
+    if (iteration < data) return 0;
+    return (int32_t)((iteration + data - 1) / data);
+}
+
+/* NULL where the module cannot be split so. */
+static const LayerTable *stage_model_table(const StageModel *self, int32_t local_batch,
+                                           const StageRecipe *recipe) {
+    for (int32_t k = 0; k < self->table_count; k++) {
+        const LayerTable *table = &self->tables[k];
+        if (table->local_batch == local_batch && table->tensor == recipe->tensor &&
+            table->splits_sequence == recipe->splits_sequence)
+            return table->found ? table : NULL;
+    }
+    return NULL;
+}
+
+static bool has_table(const StageModel *self, const LayerTable *table) {
+    for (int32_t k = 0; k < self->table_count; k++)
+        if (self->tables[k].local_batch == table->local_batch && self->tables[k].tensor == table->tensor &&
+            self->tables[k].splits_sequence == table->splits_sequence)
+            return true;
+    return false;
+}
+
+/* Widths that a pipeline of at most `micro_batches` stages would have: with fewer iterations than stages most
+ * wait. */
+static bool is_wide_enough(const StageModel *self, int32_t micro_batches, int32_t width) {
+    enum { UNEVENNESS = 4 };
+    if (self->settings.degrees.stages > 0) return true;
+    if (self->settings.has_few_iterations)
+        return (int64_t)width * PIPELINE_FEW_ITERATIONS >= self->costs->cluster->device_count;
+    return (int64_t)width * micro_batches * UNEVENNESS >= self->costs->cluster->device_count &&
+           (micro_batches > 1 || width == self->costs->cluster->device_count);
+}
+
+static void list_tables(StageModel *self, bool splits_sequence) {
+    for (int32_t n = 0; n < self->number_count; n++)
+        for (int32_t c = 0; c < self->class_count; c++)
+            for (int32_t k = 0; k < self->tensor_count; k++) {
+                int32_t width = self->classes[c].place.width;
+                LayerTable table = {.tensor = self->tensors[k]};
+                table.splits_sequence = splits_sequence && table.tensor > 1;
+                if (!degrees_allow_mesh(&self->settings.degrees, width, table.tensor)) continue;
+                if (!is_wide_enough(self, self->numbers[n], width)) continue;
+                table.local_batch = stage_model_batch(self, self->numbers[n], width / table.tensor);
+                bool is_full = self->table_count == self->settings.most_tables;
+                if (table.local_batch == 0 || is_full || has_table(self, &table)) continue;
+                self->tables[self->table_count++] = table;
+            }
+}
+
+/* The seconds of a table's iteration inside a server, all units together. */
+static double whole_iteration(const StageModel *self, const LayerTable *table) {
+    Arena scratch = {0};
+    const StageRecipe recipe = {.tensor = table->tensor, .splits_sequence = table->splits_sequence};
+    StagePricing pricing;
+    double seconds = INFINITY;
+    for (int32_t c = 0; c < self->class_count && seconds == INFINITY; c++) {
+        if (self->classes[c].place.width != table->tensor) continue;
+        int32_t iterations = (int32_t)(self->costs->batch / table->local_batch);
+        if (!stage_pricing_open(&pricing, self, &scratch, iterations, c, &recipe)) continue;
+        seconds = 0;
+        for (int32_t u = 0; u < self->costs->unit_count; u++)
+            seconds += pricing.units[u].forward + pricing.units[u].backward;
+    }
+    arena_free(&scratch);
+    return seconds;
+}
+
+/* Returns whether the sequence is split, too, which saves memory and moves as much: seen on the widest tensor
+ * axis.
+ */
+static AmStatus choose_sequence(StageModel *self, bool *splits, AmError *error) {
+    const DeviceRange whole = {.width = self->costs->cluster->device_count};
+    int32_t tensor = self->tensors[self->tensor_count - 1],
+            iterations = self->numbers[self->number_count - 1];
+    int32_t local_batch = (int32_t)(self->costs->batch / iterations);
+    *splits = false;
+    if (tensor == 1 || whole.width % tensor != 0) return AM_OK;
+    for (int32_t k = 0; k < 2; k++)
+        self->tables[self->table_count++] =
+            (LayerTable){.tensor = tensor, .local_batch = local_batch, .splits_sequence = k == 1};
+    TRY(layer_costs_fill(self->costs, self->tables, 2, self->settings.threads, error));
+    *splits = self->tables[1].found &&
+              whole_iteration(self, &self->tables[1]) < 1.02 * whole_iteration(self, &self->tables[0]);
+    return AM_OK;
+}
+
+static AmStatus fill_tables(StageModel *self, AmError *error) {
+    bool splits_sequence;
+    self->tables = ARENA_ARRAY(&self->arena, LayerTable, PIPELINE_MOST_TABLES);
+    if (!self->tables) return am_fail_memory(error, PIPELINE_MOST_TABLES);
+    TRY(choose_sequence(self, &splits_sequence, error));
+    int32_t filled = self->table_count;
+    list_tables(self, splits_sequence);
+    return layer_costs_fill(self->costs, self->tables + filled, self->table_count - filled,
+                            self->settings.threads, error);
+}
+
+AmStatus stage_model_open(StageModel **model, LayerCosts *costs, const int32_t *micro_batches, int32_t count,
+                          const StageModelSettings *settings, AmError *error) {
+    Arena arena = {0};
+    StageModel *self = ARENA_ARRAY(&arena, StageModel, 1);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    *self = (StageModel){.arena = arena, .costs = costs, .settings = *settings};
+    self->number_count = count < MICRO_BATCHES_MOST_NUMBERS ? count : MICRO_BATCHES_MOST_NUMBERS;
+    if (settings->most_tables == 0) self->settings.most_tables = PIPELINE_MOST_TABLES;
+    memcpy(self->numbers, micro_batches, sizeof *micro_batches * (size_t)self->number_count);
+    AmStatus status;
+    if (costs->cluster->type_count > PIPELINE_MOST_TYPES) {
+        status = am_fail(error, AM_ERROR_INFEASIBLE, "",
+                         "cluster %s has %d device types: hybrid plans mix at most %d", costs->cluster->name,
+                         costs->cluster->type_count, PIPELINE_MOST_TYPES);
+        goto fail;
+    }
+    list_tensors(self);
+    list_places(self);
+    for (int32_t c = 0; c < self->class_count; c++)
+        TRY_OR_FAIL(describe_class(self, &self->classes[c], error));
+    TRY_OR_FAIL(layer_costs_find_tensors(costs, self->tensors, self->tensor_count, settings->threads, error));
+    TRY_OR_FAIL(fill_tables(self, error));
+    *model = self;
+    return AM_OK;
+fail:
+    stage_model_close(self);
+    return status;
+}
+
+int64_t stage_model_evaluations(const StageModel *self) {
+    int64_t count = 0;
+    for (int32_t k = 0; k < self->table_count; k++) count += self->tables[k].found;
+    return count;
+}
+
+void stage_model_close(StageModel *model) {
+    if (!model) return;
+    layer_tables_free(model->tables, model->table_count);
+    Arena arena = model->arena;
+    arena_free(&arena);
+}
+
+/* ---- stages ---- */
+
+static double collective_of(const StageModel *self, const StagePricing *pricing, uint32_t axis,
+                            ProgramCollectiveKind kind, double bytes) {
+    const CollectivePartition *partition = &pricing->class->partitions[pricing->tensor][axis];
+    double seconds = 0;
+    for (int32_t k = 0; k < partition->distinct_count; k++)
+        seconds =
+            fmax(seconds, collective_seconds(kind, bytes, &partition->distinct[k], self->costs->cluster));
+    return seconds;
+}
+
+/* Which part of what crosses a cut one device has in an iteration: a shard of the batch. */
+static double local_share(const StageModel *self, const StagePricing *pricing) {
+    double share = (double)pricing->local_batch / (double)self->costs->batch;
+    return pricing->recipe.splits_sequence ? share / pricing->recipe.tensor : share;
+}
+
+/* Sets what each level of recomputation saves of a unit and computes again. */
+static void add_levels(const LayerCosts *costs, UnitCost *unit, int32_t number) {
+    for (int32_t k = 0; k < costs->levels.count; k++) {
+        unit->saved_bytes[k] = costs->saved_share[k][number] * unit->bytes.kept;
+        unit->again[k] = costs->again_share[k][number] * unit->forward;
+    }
+}
+
+bool stage_pricing_open(StagePricing *pricing, const StageModel *self, Arena *arena, int32_t micro_batches,
+                        int32_t class, const StageRecipe *recipe) {
+    const LayerCosts *costs = self->costs;
+    *pricing =
+        (StagePricing){.class = &self->classes[class], .recipe = *recipe, .micro_batches = micro_batches};
+    int32_t width = pricing->class->place.width;
+    if (width % recipe->tensor != 0) return false;
+    pricing->data = width / recipe->tensor;
+    pricing->local_batch = stage_model_batch(self, micro_batches, pricing->data);
+    pricing->table = stage_model_table(self, pricing->local_batch, recipe);
+    while (self->tensors[pricing->tensor] != recipe->tensor) pricing->tensor++;
+    if (!pricing->table || (recipe->storage > 0 && pricing->data == 1)) return false;
+    pricing->units = ARENA_ARRAY(arena, UnitCost, costs->unit_count);
+    if (!pricing->units) return false;
+    for (int32_t u = 0; u < costs->unit_count; u++) {
+        UnitCost *unit = &pricing->units[u];
+        double seconds[LAYER_PASSES] = {0};
+        for (int32_t pass = 0; pass < LAYER_PASSES; pass++)
+            for (int32_t t = 0; t < costs->cluster->type_count; t++)
+                if (pricing->class->has_type[t])
+                    seconds[pass] =
+                        fmax(seconds[pass], layer_seconds(costs, pricing->table, (LayerPass)pass, u, t));
+        unit->forward = seconds[LAYER_FORWARD];
+        unit->backward = seconds[LAYER_BACKWARD];
+        unit->update = seconds[LAYER_UPDATE];
+        unit->bytes = pricing->table->bytes[u];
+        unit->checkpoint_bytes = costs->checkpoint_bytes[u] * local_share(self, pricing);
+        unit->ends_segment = costs->is_checkpoint[u + 1];
+        /* Sums of gradients are read and written in every iteration. */
+        if (micro_batches > 1)
+            unit->backward += 3 * unit->bytes.gradients / pricing->class->memory_bytes_per_second;
+    }
+    for (int32_t k = 0; k < pricing->table->collective_count; k++) {
+        const LayerCollective *collective = &pricing->table->collectives[k];
+        UnitCost *unit = &pricing->units[collective->unit];
+        uint32_t axis = collective->over_batch ? 0 : 1;
+        double *passes[] = {&unit->forward, &unit->backward, &unit->update};
+        if ((axis == 0 ? pricing->data : recipe->tensor) == 1) continue;
+        *passes[collective->pass] +=
+            collective->times * collective_of(self, pricing, axis, collective->kind, collective->bytes);
+    }
+    for (int32_t u = 0; u < costs->unit_count; u++) add_levels(costs, &pricing->units[u], u);
+    /* Two points of the reduction of gradients. */
+    if (pricing->data > 1) {
+        const double small = 1e6, large = 1e9;
+        double a = collective_of(self, pricing, 0, PROGRAM_ALL_REDUCE, small);
+        double b = collective_of(self, pricing, 0, PROGRAM_ALL_REDUCE, large);
+        pricing->reduce_per_byte = (b - a) / (large - small);
+        pricing->reduce_latency = a - small * pricing->reduce_per_byte;
+    }
+    return true;
+}
+
+void stage_sums_add(StageSums *sums, const UnitCost *unit) {
+    if (sums->segment_ended) {
+        sums->checkpoint_bytes += sums->segment_checkpoint;
+        sums->segment_checkpoint = sums->segment_kept = 0;
+    }
+    sums->segment_ended = unit->ends_segment;
+    sums->segment_checkpoint += unit->checkpoint_bytes;
+    sums->segment_kept += unit->bytes.kept;
+    sums->most_segment_kept = fmax(sums->most_segment_kept, sums->segment_kept);
+    for (int32_t k = 0; k < RECOMPUTE_MOST_LEVELS; k++) {
+        sums->saved_bytes[k] += unit->saved_bytes[k];
+        sums->again[k] += unit->again[k];
+    }
+    sums->forward += unit->forward;
+    sums->backward += unit->backward;
+    sums->update += unit->update;
+    sums->bytes.weights += unit->bytes.weights;
+    sums->bytes.gradients += unit->bytes.gradients;
+    sums->bytes.optimizer += unit->bytes.optimizer;
+    sums->bytes.kept += unit->bytes.kept;
+    sums->bytes.working = fmax(sums->bytes.working, unit->bytes.working);
+}
+
+void stage_sums_cost(const StageModel *self, const StagePricing *pricing, const StageSums *sums,
+                     int32_t first_unit, StageCost *cost) {
+    const StageRecipe *recipe = &pricing->recipe;
+    double data = pricing->data, iterations = pricing->micro_batches;
+    double reduce =
+        pricing->data > 1 ? pricing->reduce_latency + pricing->reduce_per_byte * sums->bytes.gradients : 0;
+    double shards = recipe->storage >= 1 ? data : 1;
+    LayerBytes bytes = sums->bytes;
+    double entering = self->costs->crossing[first_unit] * local_share(self, pricing);
+    *cost = (StageCost){.forward = sums->forward, .backward = sums->backward};
+    cost->rest = sums->update / shards;
+    bytes.optimizer /= shards;
+    if (recipe->storage >= 2) bytes.gradients /= data;
+    if (recipe->storage >= 3) bytes.weights /= data;
+    /* Halves of an all-reduce: gradients are scattered every iteration, weights are gathered once or every
+     * iteration.
+     */
+    if (recipe->storage >= 2) cost->backward += reduce / 2;
+    if (recipe->storage >= 3) {
+        cost->forward += reduce / 2;
+        cost->backward += reduce / 2;
+    }
+    if (recipe->storage < 2) cost->rest += recipe->storage == 1 || iterations > 1 ? reduce : 0;
+    if (recipe->storage == 2) cost->rest += reduce / 2;
+    /* With one micro-batch it overlaps with the rest of the backward pass. */
+    if (iterations == 1 && recipe->storage == 0)
+        cost->rest += fmax(reduce - 0.7 * sums->backward, 0.1 * reduce);
+    double kept = bytes.kept + entering;
+    double working = 2 * bytes.working;
+    if (recipe->recompute != RECOMPUTE_NONE) {
+        int32_t level = recipe->recompute - RECOMPUTE_LEVELS; /* below 0: full */
+        kept = entering + sums->checkpoint_bytes + (level >= 0 ? sums->saved_bytes[level] : 0);
+        working += sums->most_segment_kept;
+        cost->backward += level >= 0 ? sums->again[level] : sums->forward;
+    }
+    /* With one micro-batch gradients are used as they are computed. */
+    double gradients_there = iterations > 1 || pricing->data > 1 ? bytes.gradients : 0.5 * bytes.gradients;
+    cost->fixed_bytes = bytes.weights + bytes.optimizer + gradients_there + working;
+    cost->iteration_bytes = kept;
+}
+
+bool stage_model_cost(const StageModel *self, int32_t micro_batches, const StageLayout *stage,
+                      StageCost *cost) {
+    Arena scratch = {0};
+    StagePricing pricing;
+    StageSums sums = {0};
+    bool found =
+        degrees_allow_mesh(&self->settings.degrees, stage->place.width, stage->recipe.tensor) &&
+        stage_pricing_open(&pricing, self, &scratch, micro_batches, stage->place.class, &stage->recipe);
+    for (int32_t u = stage->first_unit; found && u < stage->end_unit; u++)
+        stage_sums_add(&sums, &pricing.units[u]);
+    if (found) stage_sums_cost(self, &pricing, &sums, stage->first_unit, cost);
+    arena_free(&scratch);
+    return found;
+}
+
+/* Seconds of a link for so many bytes. */
+static double link_seconds(const Cluster *cluster, int32_t link, double bytes) {
+    if (link < 0 || bytes <= 0) return 0;
+    const ClusterLink *of = &cluster->links[link];
+    return of->latency_seconds + bytes / (of->bytes_per_second * cluster_efficiency(&of->efficiency, bytes));
+}
+
+double stage_model_transfer(const StageModel *self, int32_t micro_batches, int32_t cut, int32_t device,
+                            bool returns) {
+    const Cluster *cluster = self->costs->cluster;
+    double bytes = (returns ? self->costs->returning : self->costs->crossing)[cut] / micro_batches;
+    if (device <= 0 || device >= cluster->device_count) return 0;
+    return link_seconds(cluster, cluster_link_between(cluster, device - 1, device), bytes);
+}
+
+/* ---- pipelines ---- */
+
+double stage_model_clock(const StageCost *costs, const double *up, const double *down, int32_t stages,
+                         int32_t iterations) {
+    ClockStage clock[PIPELINE_MOST_STAGES];
+    double end = 0;
+    for (int32_t s = 0; s < stages; s++)
+        clock[s] = (ClockStage){.forward = costs[s].forward,
+                                .backward = costs[s].backward,
+                                .to_next = s + 1 < stages ? up[s + 1] : 0,
+                                .to_previous = down[s]};
+    if (!clock_1f1b(clock, stages, iterations, false)) return INFINITY;
+    for (int32_t s = 0; s < stages; s++) end = fmax(end, clock[s].end + costs[s].rest);
+    return end;
+}
+
+double stage_model_seconds(const StageModel *self, const PipelineLayout *pipeline, double *excess) {
+    StageCost costs[PIPELINE_MOST_STAGES];
+    double up[PIPELINE_MOST_STAGES + 1] = {0}, down[PIPELINE_MOST_STAGES + 1] = {0};
+    *excess = 0;
+    for (int32_t s = 0; s < pipeline->stage_count; s++) {
+        const StageLayout *stage = &pipeline->stages[s];
+        int32_t kept = schedule_kept_for_backward(pipeline->stage_count, s, pipeline->micro_batches);
+        if (!stage_model_cost(self, pipeline->micro_batches, stage, &costs[s])) return INFINITY;
+        double bytes = (costs[s].fixed_bytes + kept * costs[s].iteration_bytes);
+        *excess = fmax(*excess, bytes / self->classes[stage->place.class].limit - 1);
+        up[s] =
+            stage_model_transfer(self, pipeline->micro_batches, stage->first_unit, stage->place.first, false);
+        down[s] =
+            stage_model_transfer(self, pipeline->micro_batches, stage->first_unit, stage->place.first, true);
+    }
+    return stage_model_clock(costs, up, down, pipeline->stage_count, pipeline->micro_batches);
+}

@@ -1,0 +1,87 @@
+/* The insides of StageModel, for stage_model.c and stage_dp.c (and tests). */
+#ifndef PLANNERS_PIPELINE_STAGE_MODEL_H
+#define PLANNERS_PIPELINE_STAGE_MODEL_H
+
+#include "cost/collective/collective.h"
+#include "lowering/micro_batch/micro_batches.h"
+#include "planners/pipeline/stage_dp.h"
+
+enum {
+    PIPELINE_MOST_PLACES = 1024,
+    PIPELINE_MOST_CLASSES = 24,
+    PIPELINE_MOST_TENSORS = 6,
+    PIPELINE_MOST_TABLES = 160,
+    PIPELINE_MOST_TYPES = 16
+};
+
+typedef struct PlaceClass {
+    DeviceRange place; /* the first of them */
+    bool has_type[PIPELINE_MOST_TYPES];
+    double limit;                   /* bytes that a plan may fill of the smallest device */
+    double memory_bytes_per_second; /* of the slowest */
+    CollectivePartition partitions[PIPELINE_MOST_TENSORS][2]; /* [tensor degree][data, model] */
+} PlaceClass;
+
+struct StageModel {
+    Arena arena;
+    const LayerCosts *costs;
+    StageModelSettings settings;
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], number_count; /* of micro-batches */
+    int32_t tensors[PIPELINE_MOST_TENSORS], tensor_count;
+    DeviceRange places[PIPELINE_MOST_PLACES];
+    int32_t place_count;
+    PlaceClass classes[PIPELINE_MOST_CLASSES];
+    int32_t class_count;
+    LayerTable *tables;
+    int32_t table_count;
+};
+
+/* One unit of a stage with a recipe on a class of places: seconds of an iteration, collectives among them. */
+typedef struct UnitCost {
+    double forward, backward, update;
+    LayerBytes bytes;
+    double checkpoint_bytes; /* of an iteration that recomputation keeps, if the unit's segment ends in the
+                                stage */
+    double saved_bytes[RECOMPUTE_MOST_LEVELS]; /* of an iteration, that a level keeps besides */
+    double again[RECOMPUTE_MOST_LEVELS];       /* seconds of an iteration that a level computes again */
+    bool ends_segment;                         /* followed by a checkpoint */
+} UnitCost;
+
+typedef struct StagePricing {
+    const PlaceClass *class;
+    const LayerTable *table;
+    StageRecipe recipe;
+    int32_t micro_batches, data, local_batch, tensor /* its number in the model's */;
+    double reduce_latency, reduce_per_byte; /* of gradients */
+    UnitCost *units;
+} StagePricing;
+
+/* Sums over the units of a stage. A segment is a range that is recomputed at once. */
+typedef struct StageSums {
+    double forward, backward, update;
+    LayerBytes bytes;
+    double checkpoint_bytes; /* of the segments before the last one */
+    double saved_bytes[RECOMPUTE_MOST_LEVELS], again[RECOMPUTE_MOST_LEVELS];
+    double segment_checkpoint; /* of the last one so far */
+    double segment_kept, most_segment_kept;
+    bool segment_ended;
+} StageSums;
+
+/* False where there is no such stage. Units are in the arena. */
+bool stage_pricing_open(StagePricing *pricing, const StageModel *model, Arena *arena, int32_t micro_batches,
+                        int32_t class, const StageRecipe *recipe);
+/* Adds one unit behind those that the sums have. */
+void stage_sums_add(StageSums *sums, const UnitCost *unit);
+void stage_sums_cost(const StageModel *model, const StagePricing *pricing, const StageSums *sums,
+                     int32_t first_unit, StageCost *cost);
+
+/* The transfer across a cut between a stage that ends before `device` and the one that begins
+ * there, in one iteration. */
+double stage_model_transfer(const StageModel *model, int32_t micro_batches, int32_t cut, int32_t device,
+                            bool returns);
+
+/* 1F1B with unequal stages, exact: values up to stage s take up[s], values down from it down[s]. */
+double stage_model_clock(const StageCost *costs, const double *up, const double *down, int32_t stages,
+                         int32_t iterations);
+
+#endif
