@@ -76,12 +76,12 @@ AmStatus assignment_module_measure(AssignmentModule *module, const PlanContext *
                          .devices = 2};
     const AxisPlan nothing = {0};
     PlanPrice price;
-    Assignments facts = {0};
     AmStatus status = open_problem(&probe, context, &rates, 1, error);
     if (status == AM_OK) status = problem_price(probe.problem, &nothing, &price, error);
-    if (status == AM_OK) status = assignments_open(&facts, probe.problem, &price, error);
+    if (status == AM_OK) status = assignments_open(&probe.assignments, probe.problem, &price, error);
     if (status == AM_OK)
-        *module = (AssignmentModule){context, price.compute_seconds, facts.weight_bytes, price.peak_bytes};
+        *module = (AssignmentModule){context, price.compute_seconds, probe.assignments.weight_bytes,
+                                     price.peak_bytes};
     assignment_problem_close(&probe);
     return status;
 }
