@@ -107,7 +107,7 @@ def mistakes():
         (2, "expected an integer", *search, "--evaluations", "1.5"),
         (2, "did you mean", *search, "--searcher", "annael"),
         (2, "did you mean C?", *on, "c"),
-        (2, "N from 1 to 1024", *on, "h100:0"),
+        (2, "N from 1 to 2048", *on, "h100:0"),
         (2, "N from 1 to 1024", *on, "nominal:99999999999"),
         # Files of another kind, cut ones, wrong types.
         (3, "plan.json: this is a plan, expected a cluster", *on, "plan.json"),
