@@ -51,12 +51,16 @@ def library():
 
 
 def keywords(options, known):
-    """["--seed", 1, "--even"] as keyword arguments of automap_hlo.search, whose options are `known`."""
+    """["--seed", 1, "--even"] as keyword arguments of automap_hlo.search, whose options are `known`.
+
+    A name that is not known, such as an earlier one of an option, is a switch where no value follows."""
     switches = {option.key for option in known if option.value is None}
+    names = {option.key for option in known}
     found, words = {}, list(map(str, options))
     while words:
         key, equals, value = words.pop(0).removeprefix("--").partition("=")
-        if key in switches:
+        is_last = not words or words[0].startswith("--")
+        if key in switches or (key not in names and not equals and is_last):
             value = True
         elif not equals and not words:
             raise ValueError(f"options: --{key} without a value")
