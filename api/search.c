@@ -5,9 +5,9 @@
 
 #include "api/search_settings.h"
 #include "api/work.h"
-#include "planners/attention_choice.h"
 #include "planners/export/export_check.h"
 #include "planners/infeasible.h"
+#include "planners/problem/attention_choice.h"
 #include "planners/single_stage/single_stage.h"
 
 typedef struct SearchJob {

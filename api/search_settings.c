@@ -9,7 +9,7 @@
 
 #include "lowering/micro_batch/micro_batches.h"
 #include "lowering/plan_file/plan_parts.h"
-#include "planners/attention_choice.h"
+#include "planners/problem/attention_choice.h"
 #include "planners/single_stage/search.h"
 #include "propagation/plan/pipeline_schedule.h"
 #include "propagation/propagate/propagate.h"

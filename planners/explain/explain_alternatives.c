@@ -12,6 +12,7 @@
 #include "lowering/plan_file/plan_parts.h"
 #include "planners/explain/explain_parts.h"
 #include "planners/layers/layer_costs.h"
+#include "planners/problem/attention_choice.h"
 
 AmStatus explain_note_reason(const Explainer *self, ExplainedChange *change, const AmError *why) {
     change->reason = arena_copy_string(self->arena, why->text);
@@ -116,6 +117,9 @@ static AmStatus add_attention(Explainer *self) {
     AmError why = {0};
     Plan *plan;
     PlanContext *other = self->whole->unfused;
+    bool has_kernels = other != NULL;
+    if (!other) TRY(attention_has_kernels(&has_kernels, self->whole, self->cluster, self->error));
+    if (!has_kernels) return AM_OK;
     if (!other) TRY(plan_context_fuse(&other, self->whole, self->error));
     if (other == self->whole) return AM_OK;
     ExplainedAlternative *row =

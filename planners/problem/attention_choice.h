@@ -1,6 +1,6 @@
 /* The choice between attention as separate operators and as one (ir/attention/attention.h). */
-#ifndef PLANNERS_ATTENTION_CHOICE_H
-#define PLANNERS_ATTENTION_CHOICE_H
+#ifndef PLANNERS_PROBLEM_ATTENTION_CHOICE_H
+#define PLANNERS_PROBLEM_ATTENTION_CHOICE_H
 
 #include "cost/cluster/cluster.h"
 #include "propagation/plan/plan.h"
@@ -10,5 +10,8 @@
  * types a bf16 rate, as GPUs with such kernels have. `*other` is the form that is not chosen, or NULL where
  * there is no choice: a module without attention, or a device type without kernels. */
 AmStatus attention_choose(PlanContext **whole, PlanContext **other, const Cluster *cluster, AmError *error);
+
+/* Returns in `*has` whether the unfused module has attention and every device type has kernels for it. */
+AmStatus attention_has_kernels(bool *has, PlanContext *unfused, const Cluster *cluster, AmError *error);
 
 #endif

@@ -1,6 +1,6 @@
 /* The choice between attention as separate operators and as one operator. The module is priced in both forms
  * on one device: splits change the shapes of attention and of everything else alike. */
-#include "planners/attention_choice.h"
+#include "planners/problem/attention_choice.h"
 
 #include "cost/step/price.h"
 #include "lowering/spmd/lower.h"
@@ -16,7 +16,7 @@ static bool has_narrow_scores(const PlanContext *context) {
     return true;
 }
 
-static bool has_kernels(const ClusterDeviceType *type, bool is_narrow) {
+static bool type_has_kernels(const ClusterDeviceType *type, bool is_narrow) {
     return type->operators || (is_narrow && type->named[DTYPE_BF16]);
 }
 
@@ -37,15 +37,23 @@ static AmStatus price(double *seconds, const PlanContext *context, const Cluster
     return status;
 }
 
+AmStatus attention_has_kernels(bool *has, PlanContext *unfused, const Cluster *cluster, AmError *error) {
+    TRY(plan_context_find_attention(unfused, error));
+    *has = ir_count_attention(unfused->attention) > 0;
+    if (!*has) return AM_OK;
+    bool is_narrow = has_narrow_scores(unfused);
+    for (int32_t s = 0; s < cluster->server_count; s++)
+        *has &= type_has_kernels(&cluster->types[cluster->servers[s].type], is_narrow);
+    return AM_OK;
+}
+
 AmStatus attention_choose(PlanContext **whole, PlanContext **other, const Cluster *cluster, AmError *error) {
     PlanContext *unfused = *whole, *fused;
     double unfused_seconds, fused_seconds;
     *other = NULL;
-    TRY(plan_context_find_attention(unfused, error));
-    if (ir_count_attention(unfused->attention) == 0) return AM_OK;
-    bool is_narrow = has_narrow_scores(unfused);
-    for (int32_t s = 0; s < cluster->server_count; s++)
-        if (!has_kernels(&cluster->types[cluster->servers[s].type], is_narrow)) return AM_OK;
+    bool has_kernels;
+    TRY(attention_has_kernels(&has_kernels, unfused, cluster, error));
+    if (!has_kernels) return AM_OK;
     TRY(plan_context_fuse(&fused, unfused, error));
     TRY(price(&unfused_seconds, unfused, cluster, error));
     TRY(price(&fused_seconds, fused, cluster, error));
