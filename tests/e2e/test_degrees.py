@@ -63,7 +63,7 @@ def check_degrees(plan, degrees, options):
 def check_uses(plan, options):
     """The model axis splits something, and not the examples."""
     for stage in plan["stages"]:
-        assert stage["axis_priorities"]["model"], f"{options}: {stage['lists']}"
+        assert stage["axis_priorities"]["model"], f"{options}: {stage['axis_priorities']}"
     data = [one for one in plan["parameters"] if not one["path"].startswith("state")]
     assert data and all("model" not in one["sharding"][0] for one in data), f"{options}: {data}"
 
