@@ -2,13 +2,14 @@
 #include "base/files/array_file.h"
 #include "base/files/file.h"
 #include "planners/single_stage/assignment_train.h"
+#include "tests/support/sample.h"
 #include "tests/support/search_case.h"
 
 #include "tests/support/model_case.h"
 
 /* Perceptrons of three layers whose widths ask for different splits. */
 static const int64_t widths[][4] = {{64, 512, 2048, 64}, {512, 512, 512, 512}, {2048, 64, 2048, 64}};
-enum { MODULES = 3, PROBLEMS = 24, SEED = 77, BATCH = 256, SMALL_BATCH = 8, LARGE_BATCH = 8192, LOOKS = 3 };
+enum { MODULES = 3, SEED = 77, BATCH = 256, SMALL_BATCH = 8, LARGE_BATCH = 8192, LOOKS = 3 };
 
 typedef struct Modules {
     PlanContext *contexts[MODULES];
@@ -40,12 +41,15 @@ static void open_unseen(Modules *self) {
         fail_msg("%s", error.text);
 }
 
+#define PROBLEMS    sample_of(24, 2)
+#define IS_COMPARED sample_of(true, false) /* few problems say nothing */
+
 /* Mean gain of the zero-shot plans of PROBLEMS problems. */
 static double mean_gain(const Modules *modules, Agent *agent) {
     static AssignmentEpisode episode;
     static AssignmentState state;
     double sum = 0;
-    for (uint64_t index = 0; index < PROBLEMS; index++) {
+    for (uint64_t index = 0; index < (uint64_t)PROBLEMS; index++) {
         AmError error = {0};
         AssignmentProblem problem;
         double gain;
@@ -76,7 +80,7 @@ static void check_learnt(int64_t batch, double least) {
         gains[k] = mean_gain(&modules, agents[k]);
         agent_free(agents[k]);
     }
-    if (gains[0] < gains[1] + log(least))
+    if (IS_COMPARED && gains[0] < gains[1] + log(least))
         fail_msg("trained %.3f, untrained %.3f: %.3f times the step", gains[0], gains[1],
                  exp(gains[0] - gains[1]));
     close_modules(&modules);
@@ -121,7 +125,7 @@ static void test_trained_beats_shuffled(void **state) {
         }
         assert_int_equal(agent_set_parameters(agent, parameters, count, "", &error), AM_OK);
         double shuffled = mean_gain(&modules, agent);
-        if (trained < shuffled + log(1.1))
+        if (IS_COMPARED && trained < shuffled + log(1.1))
             fail_msg("trained %.3f, shuffled %.3f: %.3f times the step", trained, shuffled,
                      exp(trained - shuffled));
     }

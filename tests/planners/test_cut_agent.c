@@ -190,9 +190,9 @@ static void training_goes_on_from_a_checkpoint(void **state) {
 
 /* Mean excess over the exact cuts of unseen sets, by the policy alone. */
 static double mean_excess(Agent *agent) {
-    enum { SETS = 150, SET_SEED = 1234567 };
+    enum { SET_SEED = 1234567 };
     CutAgentGrade grade;
-    assert_int_equal(cut_agent_grade(&grade, agent, 1, SET_SEED, SETS, NULL), AM_OK);
+    assert_int_equal(cut_agent_grade(&grade, agent, 1, SET_SEED, sample_of(150, 5), NULL), AM_OK);
     return grade.mean;
 }
 
@@ -218,7 +218,8 @@ static void learnt_cuts_are_better(void **state) {
     memset(parameters, 0, sizeof(float) * (size_t)count);
     assert_int_equal(agent_set_parameters(agent, parameters, count, "", NULL), AM_OK);
     double unlearnt = mean_excess(agent);
-    if (learnt > 0.8 * unlearnt || learnt > 0.8 * shuffled)
+    bool is_compared = sample_of(true, false); /* few sets say nothing */
+    if (is_compared && (learnt > 0.8 * unlearnt || learnt > 0.8 * shuffled))
         fail_msg("excess %.4f, without learning %.4f, shuffled %.4f", learnt, unlearnt, shuffled);
     free(parameters);
     agent_free(agent);
