@@ -53,15 +53,6 @@ static double bytes_of(const Lister *self, const int32_t *saved, int32_t count) 
     return bytes;
 }
 
-/* Lists what a level saves in a stage's segments. */
-static int32_t list_saved(const Lister *self, const PlanRecomputation *recompute, int32_t level) {
-    int32_t count = 0;
-    for (int32_t r = 0; r < recompute->range_count; r++)
-        for (int32_t i = recompute->ranges[r][0]; i < recompute->ranges[r][1]; i++)
-            if (self->levels.choices[level][i] == RECOMPUTE_SAVED) self->saved[count++] = i;
-    return count;
-}
-
 /* Adds the plan whose stage recomputes the ranges from `first` on, apart from `saved`, as a row "VALUE". */
 static AmStatus add(Lister *self, int32_t stage, int32_t first, const int32_t *saved, int32_t saved_count,
                     const char *value) {
@@ -97,7 +88,8 @@ static AmStatus add_stage(Lister *self, int32_t stage) {
     int32_t fewer = (recompute->range_count + SEGMENTS_SHARE - 1) / SEGMENTS_SHARE, count = 0;
     bool has_more = false;
     for (int32_t k = self->levels.count - 1; k >= 0 && !has_more; k--) {
-        count = list_saved(self, recompute, k);
+        count =
+            recompute_levels_list(self->saved, &self->levels, k, recompute->ranges, recompute->range_count);
         has_more = bytes_of(self, self->saved, count) > 1.05 * bytes;
     }
     if (has_more)

@@ -173,3 +173,15 @@ AmStatus recompute_levels_find(RecomputeLevels *levels, Arena *arena, const Plan
     choose_levels(levels, solutions, entry);
     return AM_OK;
 }
+
+int32_t recompute_levels_list(int32_t *saved, const RecomputeLevels *levels, int32_t level,
+                              int32_t (*ranges)[2], int32_t range_count) {
+    int32_t count = 0;
+    for (int32_t r = 0; r < range_count && level >= 0; r++)
+        for (int32_t i = ranges[r][0]; i < ranges[r][1]; i++) {
+            if (levels->choices[level][i] != RECOMPUTE_SAVED) continue;
+            if (saved) saved[count] = i;
+            count++;
+        }
+    return count;
+}

@@ -42,19 +42,6 @@ static int32_t list_segments(int32_t (*ranges)[2], const LayerCosts *costs, cons
     return count;
 }
 
-/* The operators of the segments whose values the stage's level saves; `saved` NULL: only their number. */
-static int32_t list_saved(int32_t *saved, const LayerCosts *costs, int32_t (*segments)[2],
-                          int32_t segment_count, int32_t recompute) {
-    int32_t level = recompute - RECOMPUTE_LEVELS, count = 0;
-    for (int32_t k = 0; k < segment_count && level >= 0; k++)
-        for (int32_t i = segments[k][0]; i < segments[k][1]; i++)
-            if (costs->levels.choices[level][i] == RECOMPUTE_SAVED) {
-                if (saved) saved[count] = i;
-                count++;
-            }
-    return count;
-}
-
 /* The recomputation of the stages [first, end). */
 static AmStatus list_recomputed(PlanRecomputation *recomputed, const PipelinePlans *self,
                                 const PipelineCandidate *try, int32_t first, int32_t end, AmError *error) {
@@ -70,7 +57,8 @@ static AmStatus list_recomputed(PlanRecomputation *recomputed, const PipelinePla
             int32_t recompute = try->pipeline.stages[s].recipe.recompute;
             if (pass == 0) counts[s] = list_segments(segments, costs, try, s);
             int32_t *saved = pass == 0 ? NULL : recomputed->saved + saved_count;
-            saved_count += list_saved(saved, costs, segments, counts[s], recompute);
+            saved_count += recompute_levels_list(saved, &costs->levels, recompute - RECOMPUTE_LEVELS,
+                                                 segments, counts[s]);
             segments += counts[s];
         }
         if (pass == 1) continue;
