@@ -110,8 +110,9 @@ static AmStatus write_text(Export *self, const Plan *plan, char **buffer, size_t
     AmStatus status = export_hlo(&text, self->from->whole, plan, self->spelling, error);
     if (status == AM_OK && !self->as_json) return api_give_text(buffer, bytes, &text, error);
     if (status == AM_OK)
-        status =
-            api_give_json(buffer, bytes, json_pack("{s:s}", "text", text.data), JSON_STYLE_COMPACT, error);
+        status = api_give_json(buffer, bytes,
+                               json_pack("{s:s, s:s}", "format", "automap-export-1", "text", text.data),
+                               JSON_STYLE_COMPACT, error);
     text_free(&text);
     return status;
 }

@@ -205,12 +205,12 @@ static json_t *row_to_json(const SweepRow *row) {
 static json_t *to_json(const Sweep *sweep) {
     json_t *rows = json_array();
     for (int32_t k = 0; k < sweep->row_count; k++) json_array_append_new(rows, row_to_json(&sweep->rows[k]));
-    return json_pack("{s:s, s:s, s:i, s:I, s:o, s:s?, s:{s:f, s:f, s:f, s:f, s:f, s:f}}", "module",
-                     sweep->module_name, "cluster", sweep->cluster_name, "devices", sweep->device_count,
-                     "batch", (json_int_t)sweep->batch, "strategies", rows, "refusal", sweep->refusal,
-                     "seconds", "wall", sweep->wall_seconds, "split", sweep->seconds.split, "baseline",
-                     sweep->seconds.baseline, "lower", sweep->seconds.lower, "price", sweep->seconds.price,
-                     "simulate", sweep->seconds.simulate);
+    return json_pack("{s:s, s:s, s:s, s:i, s:I, s:o, s:s?, s:{s:f, s:f, s:f, s:f, s:f, s:f}}", "format",
+                     "automap-sweep-1", "module", sweep->module_name, "cluster", sweep->cluster_name,
+                     "devices", sweep->device_count, "batch", (json_int_t)sweep->batch, "strategies", rows,
+                     "refusal", sweep->refusal, "seconds", "wall", sweep->wall_seconds, "split",
+                     sweep->seconds.split, "baseline", sweep->seconds.baseline, "lower", sweep->seconds.lower,
+                     "price", sweep->seconds.price, "simulate", sweep->seconds.simulate);
 }
 
 /* ---- both ---- */

@@ -134,7 +134,7 @@ static void print_json_error(FILE *stream, const AmError *error) {
     Text details = {0};
     if (error_details) json_write(&details, error_details, JSON_STYLE_COMPACT);
     cli_explain_error(NULL);
-    fprintf(stream, "{\"error\":{\"code\":%d,\"message\":", (int)error->code);
+    fprintf(stream, "{\"format\":\"automap-error-1\",\"error\":{\"code\":%d,\"message\":", (int)error->code);
     print_json_string(stream, error->text);
     fputs(",\"source\":", stream);
     print_json_string(stream, error->source);

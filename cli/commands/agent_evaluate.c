@@ -247,8 +247,9 @@ static AmStatus evaluate_files(Evaluation *evaluation, AmError *error) {
         arena = (Arena){0};
     }
     if (status == AM_OK && cli_has(cli, "--json")) {
-        status =
-            cli_output_json(cli, json_pack("{s:O}", "files", evaluation->list), JSON_STYLE_COMPACT, error);
+        status = cli_output_json(
+            cli, json_pack("{s:s, s:O}", "format", "automap-cuts-1", "files", evaluation->list),
+            JSON_STYLE_COMPACT, error);
     } else if (status == AM_OK) {
         Text text = {0};
         text_append_table(&text, evaluation->rows.data);
@@ -269,15 +270,16 @@ static AmStatus evaluate_sets(const Evaluation *evaluation, AmError *error) {
     TRY(cut_agent_grade(&grade, evaluation->agent, (int32_t)evaluation->width,
                         (uint64_t)seed + AGENT_EVALUATION_SEED, (int32_t)count, error));
     if (cli_has(cli, "--json"))
-        return cli_output_json(
-            cli,
-            json_pack("{s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:i, s:f, s:f}", "sets", grade.count,
-                      "invalid", grade.invalid, "mean_gap", grade.mean, "percentile_95_gap",
-                      grade.percentile_95, "worst_gap", grade.worst, "mean_gap_by_events", grade.by_events,
-                      "greedy_mean_gap", grade.greedy_mean, "greedy_invalid", grade.greedy_invalid,
-                      "even_mean_gap", grade.even_mean, "even_invalid", grade.even_invalid, "mean_seconds",
-                      grade.mean_seconds, "most_seconds", grade.most_seconds),
-            JSON_STYLE_COMPACT, error);
+        return cli_output_json(cli,
+                               json_pack("{s:s, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:i, s:f, s:f}",
+                                         "format", "automap-cut-grade-1", "sets", grade.count, "invalid",
+                                         grade.invalid, "mean_gap", grade.mean, "percentile_95_gap",
+                                         grade.percentile_95, "worst_gap", grade.worst, "mean_gap_by_events",
+                                         grade.by_events, "greedy_mean_gap", grade.greedy_mean,
+                                         "greedy_invalid", grade.greedy_invalid, "even_mean_gap",
+                                         grade.even_mean, "even_invalid", grade.even_invalid, "mean_seconds",
+                                         grade.mean_seconds, "most_seconds", grade.most_seconds),
+                               JSON_STYLE_COMPACT, error);
     Text text = {0};
     text_append(&text, "%d unseen sets, over the exact optimum\n", grade.count);
     text_append(&text, "agent    mean %.3f %%, 95th percentile %.3f %%, worst %.2f %%, invalid %d\n",

@@ -39,7 +39,8 @@ static AmStatus report_progress(void *user, const CutAgentProgress *progress, Am
     report->grading += clock_seconds() - now;
     if (cli_has(report->cli, "--json")) {
         text_append(&report->log,
-                    "{\"episodes\":%lld,\"seconds\":%.6g,\"loss\":%.6g,\"return\":%.6g,\"mean_gap\":%.6g,"
+                    "{\"format\":\"automap-cut-training-1\",\"episodes\":%lld,\"seconds\":%.6g,\"loss\":%.6g,"
+                    "\"return\":%.6g,\"mean_gap\":%.6g,"
                     "\"percentile_95_"
                     "gap\":%.6g}\n",
                     (long long)progress->episodes, training, progress->loss, progress->estimate, grade.mean,
@@ -112,7 +113,8 @@ static void report_assignments(void *user, const AssignmentProgress *progress) {
     double seconds = clock_seconds() - report->start;
     if (cli_has(report->cli, "--json"))
         text_append(&report->log,
-                    "{\"problems\":%lld,\"seconds\":%.6g,\"loss\":%.6g,\"gain\":%.6g,\"error\":%.6g,"
+                    "{\"format\":\"automap-search-training-1\",\"problems\":%lld,\"seconds\":%.6g,\"loss\":%."
+                    "6g,\"gain\":%.6g,\"error\":%.6g,"
                     "\"regret\":%.6g}\n",
                     (long long)progress->problems, seconds, progress->loss, progress->gain, progress->error,
                     progress->regret);

@@ -19,7 +19,8 @@ static AmStatus list_clusters(const Cli *cli, AmError *error) {
         for (int32_t k = 0; k < count; k++)
             json_array_append_new(
                 list, json_pack("{s:s, s:s}", "name", builtins[k].name, "summary", builtins[k].summary));
-        return cli_output_json(cli, json_pack("{s:o}", "clusters", list), JSON_STYLE_COMPACT, error);
+        return cli_output_json(cli, json_pack("{s:s, s:o}", "format", "automap-clusters-1", "clusters", list),
+                               JSON_STYLE_COMPACT, error);
     }
     Text text = {0};
     for (int32_t k = 0; k < count; k++)

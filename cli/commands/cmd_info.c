@@ -199,14 +199,14 @@ static json_t *info_to_json(const Info *info, const PlanContext *context) {
     const IrWork *work = &info->cost_analysis;
     json_t *analysis = json_pack("{s:f, s:f, s:f}", "flops", work->flops, "transcendentals",
                                  work->transcendentals, "bytes_accessed", work->bytes);
-    return json_pack("{s:o, s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:o, s:i, s:o}", "name",
-                     plan_string_to_json(context->canonical->name), "sha256", context->sha256, "instructions",
-                     context->canonical->instruction_count, "opcodes", opcodes, "parameters",
-                     parameters_to_json(context), "outputs", outputs_to_json(context), "phases", phases,
-                     "loops", loops_to_json(context->canonical), "layers", layers_to_json(&info->layers),
-                     "attention", attention_to_json(context), "flops", info->work.flops, "bytes",
-                     info->work.bytes, "cost_analysis", analysis, "groups", info->groups->group_count,
-                     "warnings", warnings);
+    return json_pack("{s:s, s:o, s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:o, s:i, s:o}",
+                     "format", "automap-info-1", "name", plan_string_to_json(context->canonical->name),
+                     "sha256", context->sha256, "instructions", context->canonical->instruction_count,
+                     "opcodes", opcodes, "parameters", parameters_to_json(context), "outputs",
+                     outputs_to_json(context), "phases", phases, "loops", loops_to_json(context->canonical),
+                     "layers", layers_to_json(&info->layers), "attention", attention_to_json(context),
+                     "flops", info->work.flops, "bytes", info->work.bytes, "cost_analysis", analysis,
+                     "groups", info->groups->group_count, "warnings", warnings);
 }
 
 static void print_opcodes(Text *text, const Info *info) {
@@ -358,9 +358,9 @@ static json_t *unbounded_to_json(const IrModule *module) {
                                               shape.data ? shape.data : ""));
         text_free(&shape);
     }
-    return json_pack("{s:o, s:i, s:o, s:o}", "name", plan_string_to_json(module->name), "instructions",
-                     module->instruction_count, "parameters", list, "unbounded",
-                     plan_string_to_json(module->unbounded));
+    return json_pack("{s:s, s:o, s:i, s:o, s:o}", "format", "automap-info-1", "name",
+                     plan_string_to_json(module->name), "instructions", module->instruction_count,
+                     "parameters", list, "unbounded", plan_string_to_json(module->unbounded));
 }
 
 /* A module with dimensions of no size has parameters, but neither work nor groups. */

@@ -31,10 +31,10 @@ static AmStatus run(const Cli *cli, AmError *error) {
     if (cli_has(cli, "--json"))
         status = cli_output_json(
             cli,
-            json_pack("{s:i, s:i, s:I, s:I, s:s}", "device", program->first_rank + program->device, "steps",
-                      program->step_count, "allocation_bytes", (json_int_t)program->allocation_bytes,
-                      "parameter_bytes", (json_int_t)program->parameter_bytes, "text",
-                      text.data ? text.data : ""),
+            json_pack("{s:s, s:i, s:i, s:I, s:I, s:s}", "format", "automap-program-1", "device",
+                      program->first_rank + program->device, "steps", program->step_count, "allocation_bytes",
+                      (json_int_t)program->allocation_bytes, "parameter_bytes",
+                      (json_int_t)program->parameter_bytes, "text", text.data ? text.data : ""),
             JSON_STYLE_COMPACT, error);
     else status = cli_output(cli, &text, error);
 fail:

@@ -114,10 +114,11 @@ static AmStatus run(const Cli *cli, AmError *error) {
         TRY_OR_FAIL(spread_kept(cli, &text, &arena, &module, error));
     else TRY_OR_FAIL(spread_from_pins(cli, &text, &arena, &context, &conflicts, error));
     if (cli_has(cli, "--json"))
-        status = cli_output_json(cli,
-                                 json_pack("{s:s, s:O}", "text", text.data, "conflicts",
-                                           conflicts ? conflicts : (conflicts = json_array())),
-                                 JSON_STYLE_COMPACT, error);
+        status =
+            cli_output_json(cli,
+                            json_pack("{s:s, s:s, s:O}", "format", "automap-propagation-1", "text", text.data,
+                                      "conflicts", conflicts ? conflicts : (conflicts = json_array())),
+                            JSON_STYLE_COMPACT, error);
     else status = cli_output(cli, &text, error);
 fail:
     json_decref(conflicts);

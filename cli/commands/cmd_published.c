@@ -36,8 +36,9 @@ static AmStatus print_json(const Cli *cli, const PublishedRow *rows, int32_t cou
     for (int32_t k = 0; k < count; k++) {
         const PublishedRow *row = &rows[k];
         bool is_predicted = row->outcome == PUBLISHED_PREDICTED;
-        json_t *object = json_pack("{s:s, s:s, s:s, s:I}", "source", row->run->source, "group",
-                                   row->run->group, "row", row->run->row, "line", (json_int_t)row->run->line);
+        json_t *object = json_pack("{s:s, s:s, s:s, s:s, s:I}", "format", "automap-published-1", "source",
+                                   row->run->source, "group", row->run->group, "row", row->run->row, "line",
+                                   (json_int_t)row->run->line);
         json_object_set_new(object, "predicted_seconds",
                             is_predicted ? json_real(row->step_seconds) : json_null());
         json_object_set_new(object, "predicted_peak_gib",

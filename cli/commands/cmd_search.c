@@ -333,11 +333,12 @@ static json_t *result_to_json(Searched *self, const char *summary) {
             json_object_set_new(reasons, baseline_name((Baseline)e), plan_string_to_json(baseline->reason));
     }
     json_t *root = json_pack(
-        "{s:o, s:f, s:o, s:s?, s:o, s:o, s:s, s:s, s:I, s:f, s:f, s:o, s:o, s:o, s:o}", "plan_file",
-        plan_string_to_json(self->plan_file), "step_seconds", plan->predicted_step_seconds, "bound_seconds",
-        number_or_null(plan->bound_seconds), "bound", plan->bound, "gap", number_or_null(gap_of(plan)),
-        "model_gap", number_or_null(self->plan->result.model_gap), "searcher", plan->searcher, "space",
-        plan->space, "evaluations", (json_int_t)self->plan->result.evaluations, "search_seconds",
+        "{s:s, s:o, s:f, s:o, s:s?, s:o, s:o, s:s, s:s, s:I, s:f, s:f, s:o, s:o, s:o, s:o}", "format",
+        "automap-search-1", "plan_file", plan_string_to_json(self->plan_file), "step_seconds",
+        plan->predicted_step_seconds, "bound_seconds", number_or_null(plan->bound_seconds), "bound",
+        plan->bound, "gap", number_or_null(gap_of(plan)), "model_gap",
+        number_or_null(self->plan->result.model_gap), "searcher", plan->searcher, "space", plan->space,
+        "evaluations", (json_int_t)self->plan->result.evaluations, "search_seconds",
         self->plan->result.search_seconds, "import_seconds", self->import_seconds, "baselines", baselines,
         "baseline_reasons", reasons, "devices", devices_to_json(self), "summary",
         plan_string_to_json(summary));

@@ -56,8 +56,9 @@ static json_t *evaluated_to_json(const AmStep *step) {
 }
 
 json_t *run_step_to_json(const AmStep *step) {
-    json_t *object = json_pack("{s:I, s:o, s:f}", "step", (json_int_t)step->step, "loss",
-                               run_number_or_null(step->loss), "seconds", step->seconds);
+    json_t *object =
+        json_pack("{s:s, s:I, s:o, s:f}", "format", "automap-step-1", "step", (json_int_t)step->step, "loss",
+                  run_number_or_null(step->loss), "seconds", step->seconds);
     for (int32_t k = 0; k < step->watched_count; k++) {
         char name[32];
         snprintf(name, sizeof name, "output[%d]", step->watched[k].number);

@@ -116,16 +116,16 @@ json_t *simulation_to_json(const Simulation *simulation) {
     json_t *transfers =
         json_pack("{s:I, s:f, s:f}", "count", (json_int_t)simulation->transfers.count, "bytes",
                   simulation->transfers.bytes, "seconds", simulation->transfers.seconds);
-    return json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:b, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}",
-                     "module", simulation->module_name ? simulation->module_name : "", "cluster",
-                     simulation->cluster_name, "step_seconds", simulation->step_seconds, "flops",
-                     simulation->flops, "flops_per_second", flops_per_second(simulation), "executed_flops",
-                     simulation->executed_flops, "bubble_fraction", simulation->bubble_fraction, "fits",
-                     (int)simulation->fit.fits, "peak_bytes", (json_int_t)simulation->fit.needed_bytes,
-                     "limit_bytes", (json_int_t)simulation->fit.limit_bytes, "collectives", collectives,
-                     "transfers", transfers, "critical_path", path_to_json(simulation->critical_path),
-                     "memory_peak", peak_to_json(&simulation->peak), "devices", devices, "warnings",
-                     warnings);
+    return json_pack(
+        "{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:b, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "format",
+        "automap-simulation-1", "module", simulation->module_name ? simulation->module_name : "", "cluster",
+        simulation->cluster_name, "step_seconds", simulation->step_seconds, "flops", simulation->flops,
+        "flops_per_second", flops_per_second(simulation), "executed_flops", simulation->executed_flops,
+        "bubble_fraction", simulation->bubble_fraction, "fits", (int)simulation->fit.fits, "peak_bytes",
+        (json_int_t)simulation->fit.needed_bytes, "limit_bytes", (json_int_t)simulation->fit.limit_bytes,
+        "collectives", collectives, "transfers", transfers, "critical_path",
+        path_to_json(simulation->critical_path), "memory_peak", peak_to_json(&simulation->peak), "devices",
+        devices, "warnings", warnings);
 }
 
 static void append_table(Text *text, const Text *rows) {

@@ -152,12 +152,13 @@ static json_t *collectives_to_json(const Explanation *self) {
 
 json_t *explanation_to_json(const Explanation *self, const Classes *classes) {
     json_t *without = self->override_count > 0 ? change_to_json(&self->without_overrides) : json_null();
-    return json_pack("{s:f, s:I, s:f, s:i, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i}",
-                     "step_seconds", self->step_seconds, "peak_bytes", (json_int_t)self->peak_bytes,
-                     "bubble_fraction", self->bubble_fraction, "devices", self->device_count, "micro_batches",
-                     self->micro_batches, "schedule", self->schedule, "stages", stages_to_json(self), "cuts",
-                     cuts_to_json(self), "transfers", transfers_to_json(self), "alternatives",
-                     alternatives_to_json(self), "decisions", decisions_to_json(self, classes), "overrides",
-                     overrides_to_json(self), "without_overrides", without, "collectives",
-                     collectives_to_json(self), "simulated", self->simulated, "left_out", self->left_out);
+    return json_pack("{s:s, s:f, s:I, s:f, s:i, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i}",
+                     "format", "automap-explanation-1", "step_seconds", self->step_seconds, "peak_bytes",
+                     (json_int_t)self->peak_bytes, "bubble_fraction", self->bubble_fraction, "devices",
+                     self->device_count, "micro_batches", self->micro_batches, "schedule", self->schedule,
+                     "stages", stages_to_json(self), "cuts", cuts_to_json(self), "transfers",
+                     transfers_to_json(self), "alternatives", alternatives_to_json(self), "decisions",
+                     decisions_to_json(self, classes), "overrides", overrides_to_json(self),
+                     "without_overrides", without, "collectives", collectives_to_json(self), "simulated",
+                     self->simulated, "left_out", self->left_out);
 }

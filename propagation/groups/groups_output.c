@@ -81,7 +81,7 @@ AmStatus groups_to_json(json_t **root, const LinkageGroups *groups, const PlanCo
             list, group_to_json(&groups->groups[order ? order[g] : g], order ? order[g] : g, context));
     for (int32_t k = 0; k < groups->rejected_count; k++)
         json_array_append_new(rejected, rejection_to_json(&groups->rejected[k], context));
-    *root = json_pack("{s:s, s:i, s:o, s:o, s:{s:i, s:o, s:b}}", "mode",
+    *root = json_pack("{s:s, s:s, s:i, s:o, s:o, s:{s:i, s:o, s:b}}", "format", "automap-groups-1", "mode",
                       groups->is_strict ? "strict" : "classes", "axis_size", groups->axis_size, "groups",
                       list, "rejected", rejected, "best", "partitioned", groups->best_partitioned, "groups",
                       integers_to_json(groups->best, groups->best_count), "exact", groups->best_is_exact);

@@ -36,7 +36,7 @@ one_line_error() {
     *) fail "automap $*: error does not begin with 'automap: ': $first" ;;
   esac
   "$automap" "$@" --json >/dev/null 2>"$work/err"
-  grep -q '^{"error":{"code":[0-9]*,"message":".*","source":".*","line":[0-9]*,"column":[0-9]*[,}].*}$' "$work/err" ||
+  grep -q '^{"format":"automap-error-1","error":{"code":[0-9]*,"message":".*","source":".*","line":[0-9]*,"column":[0-9]*[,}].*}$' "$work/err" ||
     fail "automap $* --json: $(head -n 1 "$work/err")"
 }
 
@@ -83,7 +83,7 @@ expect 0 '"step_seconds"' search "$work/exported.hlo.txt" --roles "$models/mlp_t
 cmp -s <(sed -n 's/.*"sharding": *//p' "$work/a.json") <(sed -n 's/.*"sharding": *//p' "$work/kept.json") ||
   fail "search --keep-shardings split the parameters otherwise"
 expect 0 '^step +1 ' run "$model" --plan "$work/a.json" --state random --data "$models/mlp_tiny/data.npz" --steps 2
-expect 0 '^\{"step":1,"loss":[0-9.]+,"seconds"' run "$model" --plan none --state "$models/mlp_tiny/state.npz" \
+expect 0 '"step":1,"loss":[0-9.]+,"seconds"' run "$model" --plan none --state "$models/mlp_tiny/state.npz" \
   --data "$models/mlp_tiny/data.npz" --steps 2 --json
 expect 0 'sharding=\{devices=' propagate "$model" --mesh model=4 --pin "*'params'*[0]*kernel*=-,model"
 expect 0 '' propagate "$model" --mesh x0=2,x1=2 --pin '*kernel*=x0,x1' -o "$work/pinned.hlo.txt"

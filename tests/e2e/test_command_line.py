@@ -29,6 +29,7 @@ MODELS = pathlib.Path(os.environ["AUTOMAP_SOURCE"]) / "datasets" / "models"
 MLP = MODELS / "mlp_tiny" / "model.hlo.pb"
 GPT = MODELS / "gpt2_tiny" / "model.hlo.pb"
 PLAIN = {**{name: value for name, value in os.environ.items() if name != "NO_COLOR"}, "TERM": "xterm", "OPENBLAS_NUM_THREADS": "1"}
+ERROR = '{"format":"automap-error-1","error":{"code":'
 FOLDER = tempfile.TemporaryDirectory()
 WORK = pathlib.Path(FOLDER.name)
 
@@ -237,7 +238,7 @@ def test_mistakes():
         assert not (WORK / "out.json").exists(), arguments
         as_json = automap(*arguments, "--json") if "--" not in map(str, arguments) and "--json" not in map(str, arguments) else None
         if as_json and len(arguments) > 1 and arguments[0] != "help":
-            assert as_json.returncode == code and as_json.stderr.splitlines()[-1].startswith('{"error":{"code":'), as_json
+            assert as_json.returncode == code and as_json.stderr.splitlines()[-1].startswith(ERROR), as_json
     # Forms that are right.
     for arguments in (["info", MLP, "--json", "--json"], ["info", "--", MLP], [*search, "--evaluations=1e1", "--seed=3"]):
         assert automap(*arguments).returncode == 0, arguments
