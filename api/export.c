@@ -120,7 +120,7 @@ static AmStatus write_text(Export *self, const Plan *plan, char **buffer, size_t
 static AmStatus export_plan(Export *self, const AmOptions *options, char **buffer, size_t *bytes,
                             AmError *error) {
     Plan *plan = self->from->plan;
-    TRY(export_check_layers(self->target, self->from->whole, error));
+    TRY(export_check_form(self->target, self->from->whole, error));
     if (option_has(options, "whole-layers")) TRY(move_cuts(self, &plan, error));
     if (self->format->write_json) TRY(write_json(self, plan, buffer, bytes, error));
     else TRY(write_text(self, plan, buffer, bytes, error));

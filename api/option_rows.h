@@ -64,7 +64,8 @@
 
 #define SEARCH_ATTENTION_ROWS(ROW)                                                                      \
     ROW("attention", "NAME", "auto (default), fused or unfused: softmax(QK^T)V as one operator", false, \
-        RULE_CHOICE(OPTION_ATTENTIONS))
+        RULE_CHOICE(OPTION_ATTENTIONS))                                                                 \
+    ROW("keep-remat", NULL, "recomputation stays as the source prescribes it", false, RULE_SWITCH)
 
 #define SEARCH_PIPELINE_ROWS(ROW)                                                                       \
     ROW("micro-batches", "M|auto", "number of micro-batches; auto: the fastest power of two that fits", \

@@ -16,6 +16,8 @@ typedef struct SearchJob {
     SearchSettings settings;
     SearchSettings unrestricted; /* the same without a target */
     PlanContext *other; /* the form of attention that is searched if no plan of plan->whole fits, or NULL */
+    PlanContext
+        *kept; /* the module with the recomputation of the source, which plan->whole undoes, or NULL */
     const AmCallbacks *callbacks;
 } SearchJob;
 
@@ -61,30 +63,66 @@ static AmStatus search_form(SearchJob *job, PlanContext *whole, PlanContext *oth
     return status;
 }
 
-/* Searches the module as it was chosen, and with the layers in loops where that may be better. */
+/* Searches another form of the module, from before the choice of attention, after a search whose result
+ * `*status` tells, and keeps the better plan; at a tie that of `form`. */
+static AmStatus search_other_form(SearchJob *job, PlanContext *form, AmStatus *status, AmError *refusal,
+                                  AmError *error) {
+    AmPlan *plan = job->plan;
+    PlanContext *whole = plan->whole, *other = NULL;
+    const SearchResult before = plan->result;
+    SearchResult *result = &plan->result;
+    AmError of_form = {0};
+    if (job->settings.chooses_attention) TRY(attention_choose(&form, &other, job->cluster, error));
+    else if (whole->unfused) TRY(plan_context_fuse(&form, form, error));
+    AmStatus found = search_form(job, form, other, &of_form);
+    bool is_interrupted = result->interrupted;
+    int64_t evaluations = before.evaluations + result->evaluations;
+    double seconds = before.search_seconds + result->search_seconds;
+    if (*status == AM_OK && (found != AM_OK || candidate_is_better(&before.pool.best, &result->pool.best))) {
+        *result = before;
+        plan->whole = whole;
+    } else {
+        *status = found;
+        *refusal = of_form;
+    }
+    if (*status != AM_OK) return AM_OK;
+    result->interrupted |= is_interrupted;
+    result->evaluations = result->plan->evaluations = evaluations;
+    result->search_seconds = seconds;
+    return AM_OK;
+}
+
+/* A plan needs little memory if its fullest device uses less than this part of what it may use. */
+#define LITTLE_MEMORY 0.5
+
+static bool needs_little_memory(const SearchJob *job) {
+    const Plan *found = job->plan->result.plan;
+    double part = LITTLE_MEMORY * job->settings.options.memory_fraction;
+    int32_t next = 0;
+    for (int32_t s = 0; s < found->stage_count; s++)
+        for (int32_t k = 0; k < found->stages[s].mesh.device_count; k++, next++) {
+            const ClusterDeviceType *type = cluster_device_type(job->cluster, found->stages[s].devices[k]);
+            if ((double)found->predicted[next].peak_bytes > part * (double)type->memory_bytes) return false;
+        }
+    return true;
+}
+
+/* Searches the module as it was chosen; with the recomputation of the source where that is undone and memory
+ * is scarce; and with the layers in loops where that may be better. */
 static AmStatus search_module(SearchJob *job, AmError *error) {
     AmPlan *plan = job->plan;
     const SearchOptions *options = &job->settings.options;
     AmError refusal = {0};
     bool is_free = options->target == TARGET_AUTOMAP;
+    bool has_layers = plan->whole->layer_map != NULL;
     AmStatus status = search_form(job, plan->whole, is_free ? job->other : NULL, &refusal);
+    bool is_whole = status != AM_INTERRUPTED && !plan->result.interrupted;
+    if (job->kept && is_whole && (status != AM_OK || !needs_little_memory(job)))
+        TRY(search_other_form(job, job->kept, &status, &refusal, error));
     bool is_pipeline = status == AM_OK && (plan->result.plan->stage_count > 1 || plan->result.interrupted);
-    bool may_loop = job->settings.layers == LAYERS_AUTO && plan->whole->layer_map;
-    if (may_loop && !is_pipeline && status != AM_INTERRUPTED) {
-        PlanContext *loop = plan->module, *other = NULL, *whole = plan->whole;
-        if (job->settings.chooses_attention) TRY(attention_choose(&loop, &other, job->cluster, error));
-        else if (whole->unfused) TRY(plan_context_fuse(&loop, loop, error));
-        SearchResult split = plan->result;
-        AmError of_loop = {0};
-        AmStatus looped = search_form(job, loop, other, &of_loop);
-        if (looped != AM_OK && status == AM_OK) {
-            plan->result = split;
-            plan->whole = whole;
-        } else {
-            status = looped;
-            refusal = of_loop;
-        }
-    }
+    bool may_loop = job->settings.layers == LAYERS_AUTO && has_layers;
+    if (may_loop && !is_pipeline && status != AM_INTERRUPTED)
+        TRY(search_other_form(job, plan->module, &status, &refusal, error));
     if (status != AM_OK && error) *error = refusal;
     return status;
 }
@@ -199,6 +237,28 @@ static AmStatus choose_layers(SearchJob *job, const char *initial, AmError *erro
     return status;
 }
 
+/* Takes the form of the module in which the source recomputes nothing, so that the plan decides. */
+static AmStatus undo_recomputation(SearchJob *job, const char *initial, const AmOptions *options,
+                                   AmError *error) {
+    AmPlan *plan = job->plan;
+    const SearchOptions *search = &job->settings.options;
+    AmError refusal = {0};
+    if (initial || search->target != TARGET_AUTOMAP || search->objective == OBJECTIVE_PAPER ||
+        !search_method_explores(search->searcher) || option_has(options, "keep-remat") ||
+        option_has(options, "keep-shardings"))
+        return AM_OK;
+    PlanContext *undone;
+    PlanRewriting rewriting = plan->whole->rewriting;
+    rewriting.undoes_recomputation = true;
+    AmStatus status = plan_context_rewrite(&undone, plan->module, rewriting, &refusal);
+    if (status == AM_ERROR_INFEASIBLE) return AM_OK;
+    if (status != AM_OK && error) *error = refusal;
+    TRY(status);
+    job->kept = plan->whole;
+    plan->whole = undone;
+    return AM_OK;
+}
+
 /* Reads everything that the options name. */
 static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error) {
     Plan *initial = NULL;
@@ -207,6 +267,7 @@ static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error
     const char *profile = option_text(options, "profile"), *path = option_text(options, "init-plan");
     if (profile) TRY(attach_profile(job, profile, error));
     TRY(choose_layers(job, path, error));
+    TRY(undo_recomputation(job, path, options, error));
     if (path && search->searcher == SEARCHER_BASELINE)
         return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: --baseline %s starts from no plan",
                        search->called);

@@ -268,6 +268,8 @@ static AmStatus print_summary(Text *text, Searched *self, bool is_verbose, AmErr
     if (plan->micro_batches > 1) text_append(text, ", %d micro-batches", plan->micro_batches);
     if (plan->stage_count > 1) text_append(text, ", schedule %s", plan->schedule);
     if (self->plan->whole->unfused) text_append_string(text, ", fused attention");
+    if (self->plan->whole->rewriting.undoes_recomputation)
+        text_append_string(text, ", recomputation of the source undone");
     text_append_style(text, TEXT_PLAIN);
     for (int32_t k = 0; k < plan->relaxation_count; k++)
         text_append(text, "%s%s", k ? ", " : "\nrelaxed: ", plan->relaxations[k]);

@@ -12,6 +12,7 @@
 
 #include "ir/canonical/canonical.h"
 #include "ir/canonical/hash_encoder.h"
+#include "ir/canonical/simplify.h"
 
 typedef struct Digest {
     bool made;
@@ -332,4 +333,58 @@ void ir_hash_structure(const IrModule *canonical, char hex[65], Arena *arena, Ir
         hash_entry(&hasher, hex, &scratch);
     }
     arena_free(&scratch);
+}
+
+/* ---- value numbers ---- */
+
+typedef struct NumberedValue {
+    char hex[65];
+    int32_t first; /* its first instruction */
+} NumberedValue;
+
+/* The slot of a digest: its own, or a free one. */
+static NumberedValue *find_value(NumberedValue *slots, uint64_t mask, const char hex[65]) {
+    uint64_t at = hash_bytes(hex, 64, 0) & mask;
+    while (slots[at].hex[0] && strcmp(slots[at].hex, hex) != 0) at = (at + 1) & mask;
+    return &slots[at];
+}
+
+static bool is_one_of_its_kind(const IrInstruction *instruction) {
+    return instruction->opcode == IR_PARAMETER || instruction->opcode == IR_RNG ||
+           instruction->control_count > 0 || ir_has_effect(instruction);
+}
+
+AmStatus ir_number_values(int32_t *numbers, const IrModule *canonical, const int32_t *sources,
+                          AmError *error) {
+    Arena scratch = {0};
+    const IrComputation *entry = &canonical->computations[canonical->entry];
+    Hasher hasher = {.module = canonical, .rank = numbers};
+    uint64_t mask = 1;
+    while (mask < 2 * (uint64_t)entry->count) mask = mask * 2 + 1;
+    NumberedValue *slots = ARENA_ARRAY(&scratch, NumberedValue, mask + 1);
+    hasher.digests = ARENA_ARRAY(&scratch, Digest, canonical->computation_count);
+    hasher.literals = make_literal_table(canonical, &scratch, &hasher.literal_mask);
+    hasher.failed = scratch.failed;
+    for (int32_t i = 0; i < entry->count && !hasher.failed; i++) {
+        const IrInstruction *instruction = &canonical->instructions[i];
+        numbers[i] = sources[i] == i ? i : numbers[sources[i]];
+        if (sources[i] != i || is_one_of_its_kind(instruction)) continue;
+        char hex[65];
+        for (int32_t k = 0; k < instruction->called_count; k++)
+            if (!hasher.digests[instruction->called[k]].made)
+                hash_computation(&hasher, instruction->called[k]);
+        ir_feed_begin(&hasher.feed);
+        add_instruction(&hasher, instruction, entry->first);
+        ir_feed_end(&hasher.feed, hex);
+        hasher.failed = hasher.failed || !hex[0];
+        NumberedValue *value = find_value(slots, mask, hex);
+        if (!value->hex[0]) {
+            memcpy(value->hex, hex, sizeof value->hex);
+            value->first = i;
+        }
+        numbers[i] = value->first;
+    }
+    AmStatus status = hasher.failed ? am_fail_memory(error, (int64_t)mask * (int64_t)sizeof *slots) : AM_OK;
+    arena_free(&scratch);
+    return status;
 }

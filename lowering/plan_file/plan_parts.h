@@ -13,7 +13,8 @@ json_t *plan_source_to_json(const IrInstruction *instruction);
 /* The instruction that a class is named by. */
 const IrInstruction *plan_class_instruction(const PlanContext *context, const DimensionClass *class);
 
-/* {"layers": "split", "attention": "fused"}; NULL where nothing is rewritten. The caller's reference. */
+/* {"layers": "split", "recomputation": "undone", "attention": "fused"}; NULL where nothing is rewritten. The
+ * caller's reference. */
 json_t *plan_rewriting_to_json(PlanRewriting rewriting);
 
 /* The hash of a JSON value in its canonical form: 64 digits. */

@@ -708,7 +708,7 @@ static AmStatus read_rewriting_key(Reader *self, bool *is_set, json_t *object, c
 /* Replaces the context by that of the module as the plan rewrites it. The module of another plan is refused
  * by read_module(). */
 static AmStatus read_rewriting(Reader *self, PlanContext **whole, json_t *root) {
-    static const char *const keys[] = {"layers", "attention", NULL};
+    static const char *const keys[] = {"layers", "recomputation", "attention", NULL};
     json_t *object = json_object_get(root, "rewriting");
     const char *sha256 = json_string_value(json_object_get(json_object_get(root, "module"), "sha256"));
     PlanRewriting rewriting = {0};
@@ -718,6 +718,7 @@ static AmStatus read_rewriting(Reader *self, PlanContext **whole, json_t *root) 
     if (!json_is_object(object)) return refuse(self, "$.rewriting", "expected an object");
     TRY(json_only_keys(object, keys, self->source, "$.rewriting", self->error));
     TRY(read_rewriting_key(self, &rewriting.splits_layers, object, "layers", "split"));
+    TRY(read_rewriting_key(self, &rewriting.undoes_recomputation, object, "recomputation", "undone"));
     TRY(read_rewriting_key(self, &rewriting.fuses_attention, object, "attention", "fused"));
     if (!sha256 || strcmp(sha256, (*whole)->sha256) != 0) return AM_OK;
     AmError own = {0};

@@ -149,7 +149,8 @@ static json_t *search_to_json(const Plan *plan) {
 
 json_t *plan_rewriting_to_json(PlanRewriting rewriting) {
     if (plan_rewriting_is_none(rewriting)) return NULL;
-    return json_pack("{s:s*, s:s*}", "layers", rewriting.splits_layers ? "split" : NULL, "attention",
+    return json_pack("{s:s*, s:s*, s:s*}", "layers", rewriting.splits_layers ? "split" : NULL,
+                     "recomputation", rewriting.undoes_recomputation ? "undone" : NULL, "attention",
                      rewriting.fuses_attention ? "fused" : NULL);
 }
 

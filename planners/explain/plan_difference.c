@@ -252,14 +252,18 @@ static AmStatus add_decisions(Differ *self) {
                              *const stages[] = {"stages", "schedule", NULL};
     const DifferenceSide *a = &self->sides[0], *b = &self->sides[1];
     bool is_same_cluster = strcmp(a->plan->cluster_sha256, b->plan->cluster_sha256) == 0;
-    bool is_same_form = a->whole->rewriting.fuses_attention == b->whole->rewriting.fuses_attention;
+    const PlanRewriting form_a = a->whole->rewriting, form_b = b->whole->rewriting;
+    bool is_same_form = plan_rewriting_equal(form_a, form_b);
     bool has_same_devices = count_devices(a->plan) == count_devices(b->plan);
     bool has_same_cuts = is_same_form && has_same_devices && cuts_are_equal(self);
     if (!is_same_cluster)
         TRY(add_decision(self, "cluster", a->plan->cluster_name, b->plan->cluster_name, NULL));
-    if (!is_same_form)
-        TRY(add_decision(self, "attention", a->whole->rewriting.fuses_attention ? "fused" : "unfused",
-                         b->whole->rewriting.fuses_attention ? "fused" : "unfused", NULL));
+    if (form_a.undoes_recomputation != form_b.undoes_recomputation)
+        TRY(add_decision(self, "recomputation of the source", form_a.undoes_recomputation ? "undone" : "kept",
+                         form_b.undoes_recomputation ? "undone" : "kept", NULL));
+    if (form_a.fuses_attention != form_b.fuses_attention)
+        TRY(add_decision(self, "attention", form_a.fuses_attention ? "fused" : "unfused",
+                         form_b.fuses_attention ? "fused" : "unfused", NULL));
     if (!has_same_cuts) {
         /* The instruction numbers of another form of the module, and more devices, mean nothing in the first
          * plan. */

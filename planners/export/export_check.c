@@ -6,8 +6,13 @@
 #include "planners/export/export_jax.h"
 #include "planners/export/export_megatron.h"
 
-AmStatus export_check_layers(Target target, const PlanContext *whole, AmError *error) {
-    if (target == TARGET_AUTOMAP || !whole->layer_map) return AM_OK;
+AmStatus export_check_form(Target target, const PlanContext *whole, AmError *error) {
+    if (target == TARGET_AUTOMAP) return AM_OK;
+    if (whole->rewriting.undoes_recomputation)
+        return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                       "the plan undoes the recomputation of the source (expected a plan of search "
+                       "--keep-remat)");
+    if (!whole->layer_map) return AM_OK;
     return am_fail(
         error, AM_ERROR_INFEASIBLE, "",
         "the plan keeps the layers of stacked parameters apart (expected a plan of search --layers "
@@ -18,7 +23,7 @@ AmStatus export_check(Target target, const PlanContext *whole, const Plan *plan,
     AmStatus status = AM_OK;
     json_t *root = NULL;
     if (target == TARGET_AUTOMAP) return AM_OK;
-    TRY(export_check_layers(target, whole, error));
+    TRY(export_check_form(target, whole, error));
     TRY(target_check_module(target, whole, error));
     switch (target) {
     case TARGET_JAX: status = export_jax(&root, whole, plan, error); break;

@@ -8,7 +8,8 @@
  * the context as read, or of its rewriting. */
 AmStatus export_check(Target target, const PlanContext *whole, const Plan *plan, AmError *error);
 
-/* AM_ERROR_INFEASIBLE for a module whose stacked layers are apart, which only automap runs. */
-AmStatus export_check_layers(Target target, const PlanContext *whole, AmError *error);
+/* AM_ERROR_INFEASIBLE for a module whose stacked layers are apart, or whose recomputation is undone: only
+ * automap runs it. */
+AmStatus export_check_form(Target target, const PlanContext *whole, AmError *error);
 
 #endif

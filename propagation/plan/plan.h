@@ -120,11 +120,16 @@ const char *plan_origin_name(PlanOrigin origin);
 /* Exact rewritings of the module as read, which a plan chooses before all else: its instruction numbers are
  * those of the rewritten module. */
 typedef struct PlanRewriting {
-    bool splits_layers;   /* one parameter for each layer of a stack (ir/layers/layers.h) */
-    bool fuses_attention; /* then each attention operator is one fusion (ir/attention/attention.h) */
+    bool splits_layers;        /* one parameter for each layer of a stack (ir/layers/layers.h) */
+    bool undoes_recomputation; /* then the source recomputes nothing (ir/recomputation/undo.h) */
+    bool fuses_attention;      /* then each attention operator is one fusion (ir/attention/attention.h) */
 } PlanRewriting;
 static inline bool plan_rewriting_is_none(PlanRewriting rewriting) {
-    return !rewriting.splits_layers && !rewriting.fuses_attention;
+    return !rewriting.splits_layers && !rewriting.undoes_recomputation && !rewriting.fuses_attention;
+}
+static inline bool plan_rewriting_equal(PlanRewriting a, PlanRewriting b) {
+    return a.splits_layers == b.splits_layers && a.undoes_recomputation == b.undoes_recomputation &&
+           a.fuses_attention == b.fuses_attention;
 }
 
 typedef struct Plan {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "ir/canonical/canonical.h"
+#include "ir/recomputation/undo.h"
 #include "propagation/plan/plan.h"
 
 #define ROLES_FILE "model.roles.json"
@@ -101,17 +102,20 @@ AmStatus plan_context_find_attention(PlanContext *context, AmError *error) {
                              error);
 }
 
-/* roles->repeats by the fused module's instructions: the first that serves the one repeated. */
-static AmStatus move_repeats(PlanContext *self, AmError *error) {
-    const IrRoles *from = self->unfused->roles;
-    int32_t count = self->canonical->instruction_count, whole = self->unfused->canonical->instruction_count;
+/* roles->repeats by the instructions of a module made from that of `made_from`: the first that serves the one
+ * repeated. `original` [instruction]: that of `made_from`. */
+static AmStatus move_repeats(PlanContext *self, const PlanContext *made_from, const int32_t *original,
+                             AmError *error) {
+    const IrRoles *from = made_from->roles;
+    int32_t count = self->canonical->instruction_count, whole = made_from->canonical->instruction_count;
+    if (!from->repeats) return AM_OK;
     int32_t *serving = ARENA_ARRAY(&self->arena, int32_t, whole + 1);
     int32_t *repeats = ARENA_ARRAY(&self->arena, int32_t, count + 1);
     if (!serving || !repeats) return am_fail_memory(error, count);
     for (int32_t i = 0; i < whole; i++) serving[i] = -1;
-    for (int32_t i = count - 1; i >= 0; i--) serving[self->original[i]] = i;
+    for (int32_t i = count - 1; i >= 0; i--) serving[original[i]] = i;
     for (int32_t i = 0; i < count; i++) {
-        int32_t repeated = from->repeats[self->original[i]];
+        int32_t repeated = from->repeats[original[i]];
         repeats[i] = repeated < 0 ? -1 : serving[repeated];
     }
     self->roles->repeats = repeats;
@@ -156,7 +160,19 @@ static AmStatus fuse_attention(PlanContext *self, PlanContext *from, AmError *er
     self->layer_map = from->layer_map;
     TRY(ir_fuse_attention(&self->canonical, &self->original, from->canonical, from->attention, error));
     TRY(plan_context_move_roles(&self->roles, &self->arena, from, self->canonical, self->original, error));
-    return from->roles->repeats ? move_repeats(self, error) : AM_OK;
+    return move_repeats(self, from, self->original, error);
+}
+
+/* Undoes the recomputation in the module of `from`, which is as read or with split layers. */
+static AmStatus undo_recomputation(PlanContext *self, PlanContext *from, AmError *error) {
+    int32_t *origins;
+    self->layer_map = from->layer_map;
+    TRY(ir_undo_recomputation(&self->canonical, &origins, from->canonical, from->roles->phases, error));
+    if (!self->canonical)
+        return am_fail(error, AM_ERROR_INFEASIBLE, from->module->source,
+                       "the module recomputes no forward value outside of loops");
+    TRY(plan_context_move_roles(&self->roles, &self->arena, from, self->canonical, origins, error));
+    return move_repeats(self, from, origins, error);
 }
 
 static AmStatus make_rewritten(PlanContext **made, PlanContext *source, PlanRewriting rewriting,
@@ -174,6 +190,10 @@ static AmStatus make_rewritten(PlanContext **made, PlanContext *source, PlanRewr
         rewriting.fuses_attention = false;
         TRY_OR_FAIL(plan_context_rewrite(&from, source, rewriting, error));
         TRY_OR_FAIL(fuse_attention(self, from, error));
+    } else if (rewriting.undoes_recomputation) {
+        rewriting.undoes_recomputation = false;
+        TRY_OR_FAIL(plan_context_rewrite(&from, source, rewriting, error));
+        TRY_OR_FAIL(undo_recomputation(self, from, error));
     } else {
         TRY_OR_FAIL(split_layers(self, source, error));
     }
@@ -190,9 +210,7 @@ AmStatus plan_context_rewrite(PlanContext **rewritten, PlanContext *source, Plan
     PlanContext *made = source->rewritten;
     *rewritten = source;
     if (plan_rewriting_is_none(rewriting)) return AM_OK;
-    while (made && (made->rewriting.splits_layers != rewriting.splits_layers ||
-                    made->rewriting.fuses_attention != rewriting.fuses_attention))
-        made = made->next_split;
+    while (made && !plan_rewriting_equal(made->rewriting, rewriting)) made = made->next_split;
     if (!made) {
         TRY(make_rewritten(&made, source, rewriting, error));
         made->next_split = source->rewritten;

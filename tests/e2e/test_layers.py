@@ -118,7 +118,8 @@ def check_training(folder, name, form):
                                                           "--micro-batches", "2"]}
     for kind, options in plans.items():
         document = search(model, plan, *options, "--evaluations", 30) if kind == "split" else search(model, plan, *options)
-        assert document["rewriting"] == {"layers": "split"}
+        undone = {"recomputation": "undone"} if kind == "split" else {}  # a baseline keeps what the source prescribes
+        assert document["rewriting"] == {"layers": "split"} | undone, document["rewriting"]
         assert kind == "split" or len(document["stages"]) > 1
         found, split_state = train(model, plan, 4, *given)
         np.testing.assert_allclose(found, losses, rtol=2e-5, err_msg=f"{name} {form} {kind}")
@@ -137,6 +138,27 @@ def check_schedules(model, losses, given):
         assert document["schedule"] == schedule and len(document["stages"]) > 1, document["schedule"]
         found = train(model, plan, 4, *given)[0]
         np.testing.assert_allclose(found, losses, rtol=2e-5, err_msg=schedule)
+
+
+def check_recomputation(folder):
+    """Without the recomputation of the source a plan loses the same, is not slower, and is automap's own."""
+    model = forms.export("gpt", "trees", SIZES, folder / "remat", forms.sgd)
+    undone, kept, given = model.parent / "undone.json", model.parent / "kept.json", make_state(model)
+    document = search(model, undone, "--evaluations", 30)
+    assert document["rewriting"] == {"recomputation": "undone"}, document.get("rewriting")
+    other = search(model, kept, "--evaluations", 30, "--keep-remat")
+    assert "rewriting" not in other, other["rewriting"]
+    assert document["predicted"]["step_seconds"] < other["predicted"]["step_seconds"]
+    losses, state = train(model, "none", 3, *given)
+    for plan in (undone, kept):
+        found, saved = train(model, plan, 3, *given)
+        np.testing.assert_allclose(found, losses, rtol=2e-5, err_msg=plan.name)
+        for path, array in state.items():
+            np.testing.assert_allclose(array, saved[path], rtol=1e-4, atol=1e-5, err_msg=path)
+    run = automap("export", undone, model, "--format", "jax", "-o", "-", expect=4)
+    assert "--keep-remat" in run.stderr, run.stderr
+    rows = automap("diff", undone, kept, model).stdout
+    assert "recomputation of the source" in rows, rows
 
 
 def check_checkpoints(model, plan, losses, given):
@@ -177,6 +199,7 @@ def main():
             model, plan, losses, given = check_training(folder, name, form)
             if form == "scan":
                 check_schedules(model, losses, given)
+        check_recomputation(folder)
         check_encoder(folder)
         check_checkpoints(model, plan, losses, given)
         check_refusals(model, plan)
