@@ -351,21 +351,20 @@ static void weights_forward(Model *self, Attention *attention) {
     emit_end_kernel(emitter);
 }
 
-/* Begins fused attention: KIND, or KIND_1 by the kernels of FlashAttention 1. */
-static void begin_attention(Model *self, const char *kind) {
-    static const char *const first[][2] = {{"causal_forward", "causal_forward_1"},
-                                           {"causal_backward", "causal_backward_1"},
-                                           {"attention_forward", "attention_forward_1"},
-                                           {"attention_backward", "attention_backward_1"}};
-    for (size_t k = 0; k < 4 && self->shape->has_first_flash; k++)
-        if (strcmp(first[k][0], kind) == 0) kind = first[k][1];
-    transformer_begin_kernel(self, kind);
+/* The names of fused attention (cost/operator/fused_kernels.h): [backward][causal][FlashAttention 1]. */
+static const char *const attention_kinds[2][2][2] = {
+    {{"attention_forward", "attention_forward_1"}, {"causal_forward", "causal_forward_1"}},
+    {{"attention_backward", "attention_backward_1"}, {"causal_backward", "causal_backward_1"}}};
+
+static void begin_attention(Model *self, const Attention *attention, bool is_backward) {
+    transformer_begin_kernel(
+        self, attention_kinds[is_backward][attention->is_causal][self->shape->has_first_flash]);
 }
 
 /* Means of the values by these weights: [b, t, d]. */
 static EmitValue core_forward(Model *self, Attention *attention) {
     const EmitDot *dot = &mixed_dot[attention->q.rank == 5];
-    if (is_flash(self)) begin_attention(self, attention->is_causal ? "causal_forward" : "attention_forward");
+    if (is_flash(self)) begin_attention(self, attention, false);
     weights_forward(self, attention);
     EmitValue mixed = emit_dot(&self->emitter, attention->kept, attention->v, dot);
     emit_end_kernel(&self->emitter);
@@ -384,8 +383,7 @@ static void core_backward(Model *self, Attention *attention, EmitValue dy, EmitV
         emit_barrier(emitter, kept, 4);
     }
     dy = split_heads(self, dy, shape->heads, shape->kv_heads);
-    if (is_flash(self))
-        begin_attention(self, attention->is_causal ? "causal_backward" : "attention_backward");
+    if (is_flash(self)) begin_attention(self, attention, true);
     if (recomputes) weights_forward(self, attention);
     EmitValue dweights = emit_dot(emitter, dy, attention->v, &scores_dot[grouped]);
     *dv = emit_transpose(emitter, emit_dot(emitter, attention->kept, dy, &keys_dot[grouped]), swapped);
