@@ -137,7 +137,7 @@ run_tests() {
   (cd "$folder" && ctest --output-on-failure --no-tests=error -j $(($(nproc) + 1)) "$@")
 }
 
-sanitized=(-DAUTOMAP_MPI=OFF -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_C_FLAGS_DEBUG=-O1 -g1")
+sanitized=(-DAUTOMAP_TESTS=ON -DAUTOMAP_MPI=OFF -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_C_FLAGS_DEBUG=-O1 -g1")
 
 # The unit tests and the fuzzers share one library: clang's sanitizers, with what libFuzzer counts.
 build_sanitized() {

@@ -12,7 +12,7 @@ cuda_build() {
   exec 9>"$AUTOMAP_BUILD/cuda.lock"
   flock 9
   if [ ! -f "$cuda_folder/build.ninja" ] &&
-    ! cmake -S "$AUTOMAP_SOURCE" -B "$cuda_folder" -G Ninja -DAUTOMAP_CUDA=ON \
+    ! cmake -S "$AUTOMAP_SOURCE" -B "$cuda_folder" -G Ninja -DAUTOMAP_CUDA=ON -DAUTOMAP_WERROR=ON \
       -DCMAKE_C_COMPILER_LAUNCHER="$(command -v ccache || true)" >"$log" 2>&1; then
     grep -q 'no working CUDA toolkit' "$log" || { tail -30 "$log"; exit 1; }
     echo "skipped: no CUDA toolkit; without one, ON is refused as it should be"

@@ -27,7 +27,7 @@ search() {
 for compiler in gcc clang; do
   for type in Debug Release; do
     if ! command -v $compiler >/dev/null; then echo "skipped: no $compiler"; exit 77; fi
-    targets=automap configure_and_build "$work/$compiler-$type" -DAUTOMAP_TESTS=OFF -DAUTOMAP_MPI=OFF \
+    targets=automap configure_and_build "$work/$compiler-$type" -DAUTOMAP_TESTS=OFF -DAUTOMAP_WERROR=ON -DAUTOMAP_MPI=OFF \
       -DCMAKE_C_COMPILER=$compiler -DCMAKE_BUILD_TYPE=$type
     for words in "${cases[@]}"; do
       # shellcheck disable=SC2086 # words are words
