@@ -399,6 +399,7 @@ static AmStatus run_rounds(SingleStageSearch *self, SearchOptions *single, AmErr
         int64_t before = single_stage_evaluations(self) - self->climbed;
         begin_round(self, single, round);
         int64_t wanted = (self->limit + self->refining - before - self->climbed) / LEAST_NEW;
+        if (round == 0) TRY(single_stage_share_baseline(self, error));
         TRY(search_method_run(self, error));
         self->result->interrupted = single_stage_is_interrupted(self);
         bool needs_plan = !has_rival(self) && !has_baseline(self);

@@ -167,3 +167,33 @@ AmStatus single_stage_share(SingleStageSearch *self, Plan **plan, MemoryFit *fit
                      !mesh_has_equal_shares(&(*plan)->stages[0].mesh) && !single_stage_must_end(self);
     return may_climb ? climb(self, &sharers, plan, fit, error) : AM_OK;
 }
+
+/* Returns the fastest baseline that fits, if its mesh is mixed; NULL: none. */
+static const Plan *fastest_baseline(const SingleStageSearch *self) {
+    const Plan *best = NULL;
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) {
+        const Plan *plan = isnan(self->result->baselines[e].seconds) ? NULL : self->baseline_plans[e];
+        if (plan && (!best || plan->predicted_step_seconds < best->predicted_step_seconds)) best = plan;
+    }
+    return best && is_mixed(self, &best->stages[0].mesh) ? best : NULL;
+}
+
+AmStatus single_stage_share_baseline(SingleStageSearch *self, AmError *error) {
+    const StopSignal stop = {self->options->interrupted, self->deadline};
+    int64_t left = single_stage_left(self), evaluations = 0;
+    ShareSearch search = {.cluster = self->cluster,
+                          .memory_fraction = self->options->memory_fraction,
+                          .most = self->sharing < left ? self->sharing : left,
+                          .stop = &stop};
+    bool is_wanted = search_method_takes_baselines(self->options->searcher) && !self->options->no_seeds;
+    const Plan *plan = is_wanted ? fastest_baseline(self) : NULL;
+    MemoryFit fit;
+    Plan *shared;
+    if (!plan || search.most <= 0 || single_stage_must_end(self)) return AM_OK;
+    TRY(uneven_shares_find(&shared, &fit, &evaluations, self->arena, plan, &search, error));
+    self->sharing -= evaluations;
+    self->shared += evaluations;
+    self->limit += evaluations;
+    if (shared) pool_add(&self->result->pool, shared, &fit, PLAN_ORIGIN_IMPROVEMENT, NULL);
+    return AM_OK;
+}

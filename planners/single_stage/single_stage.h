@@ -78,6 +78,8 @@ AmStatus baseline_price_all(SingleStageSearch *self, AmError *error);
 /* Evaluations for unequal shares, out of `limit` if the options name it; 0 where shares are equal: no axis of
  * a mesh has coordinates of different devices, or the options ask for equal ones. */
 int64_t single_stage_share_evaluations(const SingleStageSearch *self, int64_t limit);
+/* Gives the fastest baseline unequal shares, before the searcher: small budgets have them, too. */
+AmStatus single_stage_share_baseline(SingleStageSearch *self, AmError *error);
 /* Replaces the plan by one with unequal shares where that is quicker, or fits where the plan does not. */
 AmStatus single_stage_share(SingleStageSearch *self, Plan **plan, MemoryFit *fit, AmError *error);
 

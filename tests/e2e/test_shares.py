@@ -84,6 +84,13 @@ def check_against_equal(work):
         assert found["bound_seconds"] <= found["step_seconds"], f"{cluster.stem}: bound {found['bound_seconds']}"
 
 
+def check_small_budget(work):
+    """Few evaluations are enough for shares of a baseline."""
+    cluster, plan = write_cluster(work / "few.json", [("V100", 2), ("T4", 2)]), work / "plan.json"
+    found, mesh = search("vgg19", cluster, plan, "--mesh", "data=4", "--evaluations", 8)
+    assert found["evaluations"] <= 8 and unequal(mesh), f"{found['evaluations']} evaluations: {mesh}"
+
+
 def check_searchers(work):
     """Every searcher, a mesh, a pin, and the model axis alone across types; --even has equal shares."""
     cluster, plan = write_cluster(work / "slow.json", [("V100", 1), ("T4", 1)], slower=1000), work / "plan.json"
@@ -140,7 +147,7 @@ def check_training(work):
 def main():
     with tempfile.TemporaryDirectory() as directory:
         work = pathlib.Path(directory)
-        for check in (check_against_equal, check_searchers, check_equal_is_best, check_memory, check_training):
+        for check in (check_against_equal, check_small_budget, check_searchers, check_equal_is_best, check_memory, check_training):
             check(work)
             print(f"{check.__name__}: ok", flush=True)
 
