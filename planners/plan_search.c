@@ -348,6 +348,16 @@ static AmStatus search_as_paper(SearchContext *self, AmError *error) {
     return AM_OK;
 }
 
+/* Gives the watch a bound that is quick to compute, until the search has its own. */
+static AmStatus show_bound(const SearchContext *self, AmError *error) {
+    const BoundSpace space = {.most_stages = PIPELINE_MOST_STAGES};
+    PlanBound bound;
+    if (!self->options->watch || self->options->skip_bound) return AM_OK;
+    TRY(plan_bound_quickly(&bound, self->whole, self->cluster, &space, error));
+    search_watch_bound(self->options->watch, bound.seconds);
+    return AM_OK;
+}
+
 /* Searches the space of the options: candidates, bound, and the best of them with its record. After `end` the
  * memory of ranks that differ is not computed. */
 static AmStatus search_space(SearchContext *self, const StopSignal *end, AmError *error) {
@@ -358,6 +368,7 @@ static AmStatus search_space(SearchContext *self, const StopSignal *end, AmError
     TRY(target_check_module(options->target, self->whole, error));
     if (options->initial) TRY(search_check_given(options->initial, self->cluster, error));
     TRY(assignment_search_check(options, error));
+    TRY(show_bound(self, error));
     if (is_paper) TRY(search_as_paper(self, error));
     else if (target_row(options->target)->has_recipes) TRY(search_strategies(self, error));
     else if (spans_stages) TRY(search_stages(self, error));

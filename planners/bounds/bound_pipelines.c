@@ -249,17 +249,29 @@ AmStatus plan_bound_of_items(double *seconds, const BoundWork *work, const Clust
     return status;
 }
 
+/* The bound of the work and of the kernel launches; NAN: unknown. */
+static AmStatus bound_quickly(PlanBound *bound, BoundLaunches *launches, const PlanContext *whole,
+                              const Cluster *cluster, const BoundSpace *space, AmError *error) {
+    TRY(plan_bound_of_work(bound, whole, cluster, error));
+    if (isnan(bound->seconds)) return AM_OK;
+    TRY(bound_launches_find(launches, whole, cluster, error));
+    bound->seconds = fmax(bound->seconds, bound_launches_seconds(launches, most_stages(space, cluster)));
+    return AM_OK;
+}
+
+AmStatus plan_bound_quickly(PlanBound *bound, const PlanContext *whole, const Cluster *cluster,
+                            const BoundSpace *space, AmError *error) {
+    BoundLaunches launches;
+    return bound_quickly(bound, &launches, whole, cluster, space, error);
+}
+
 AmStatus plan_bound_pipelines(PlanBound *bound, const PlanContext *whole, const Cluster *cluster,
                               const BoundSpace *space, AmError *error) {
     Arena arena = {0};
     BoundLaunches launches;
     double seconds = 0;
-    AmStatus status = plan_bound_of_work(bound, whole, cluster, error);
-    bool is_known = status == AM_OK && !isnan(bound->seconds);
-    if (is_known) status = bound_launches_find(&launches, whole, cluster, error);
-    if (is_known && status == AM_OK)
-        bound->seconds = fmax(bound->seconds, bound_launches_seconds(&launches, most_stages(space, cluster)));
-    if (is_known && status == AM_OK && is_simple(cluster))
+    AmStatus status = bound_quickly(bound, &launches, whole, cluster, space, error);
+    if (status == AM_OK && !isnan(bound->seconds) && is_simple(cluster))
         status = bound_pipelines(&seconds, &arena, whole, cluster, space, &launches, error);
     if (status == AM_OK && isfinite(seconds)) bound->seconds = fmax(bound->seconds, seconds);
     arena_free(&arena);

@@ -26,6 +26,10 @@ typedef struct BoundSpace {
 AmStatus plan_bound_of_work(PlanBound *bound, const PlanContext *whole, const Cluster *cluster,
                             AmError *error);
 
+/* A bound over every plan of the space by the work above and by kernel launches, without pipelines. */
+AmStatus plan_bound_quickly(PlanBound *bound, const PlanContext *whole, const Cluster *cluster,
+                            const BoundSpace *space, AmError *error);
+
 /* A bound over every plan of the space, with one or more stages: stages have to fill, and compute
  * their parts of each micro-batch on their devices. If it cannot be computed, the bound above. */
 AmStatus plan_bound_pipelines(PlanBound *bound, const PlanContext *whole, const Cluster *cluster,
