@@ -4,6 +4,7 @@
 
 #include "base/system/parallel.h"
 #include "planners/baselines/baseline.h"
+#include "planners/problem/search_watch.h"
 #include "planners/single_stage/single_stage.h"
 
 /* Devices of the first device's server: the model axis of the Megatron-like recipe. */
@@ -194,6 +195,7 @@ static AmStatus end_quotation(SingleStageSearch *search, Baseline baseline, cons
         search->baseline_problems[baseline] = search->problems[k];
         if (!mesh->fit.fits) continue;
         *result = (BaselineResult){.seconds = mesh->plan->predicted_step_seconds};
+        if (!search->options->no_seeds) search_watch_count(search->options->watch, 0, result->seconds);
         return AM_OK;
     }
     if (!result->reason) result->reason = "the devices make no mesh for it";
