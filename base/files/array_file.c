@@ -7,10 +7,12 @@
 #include "base/files/array_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <zip.h>
 
 #include "base/files/array_format.h"
@@ -103,11 +105,14 @@ AmStatus array_file_open(ArrayFile *file, const char *path, AmError *error) {
         status = am_fail_memory(error, (int64_t)sizeof *file->handle);
         goto fail;
     }
-    FILE *stream = fopen(path, "rb");
+    /* A pipe is refused, not waited for. */
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    FILE *stream = descriptor >= 0 ? fdopen(descriptor, "rb") : NULL;
     struct stat facts;
-    if (!stream || fstat(fileno(stream), &facts) != 0) {
+    if (!stream || fstat(descriptor, &facts) != 0) {
         int cause = errno;
         if (stream) fclose(stream);
+        else if (descriptor >= 0) close(descriptor);
         status = am_fail_system(error, AM_ERROR_INPUT, path, cause, "cannot be opened");
         goto fail;
     }

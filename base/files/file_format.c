@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { HEAD_BYTES = 4096, SEARCHED_BYTES = 1 << 20, PREFIX_BYTES = 1 << 16 };
 
@@ -271,7 +272,9 @@ AmStatus file_format_expect(FileFormat expected, const char *source, const char 
 
 FileFormat file_format_of_path(const char *path) {
     FileFormat format = FILE_FORMAT_UNKNOWN;
-    char *data = malloc(PREFIX_BYTES);
+    struct stat facts;
+    bool is_regular = stat(path, &facts) == 0 && S_ISREG(facts.st_mode); /* a pipe is not waited for */
+    char *data = is_regular ? malloc(PREFIX_BYTES) : NULL;
     FILE *stream = data ? fopen(path, "rb") : NULL;
     if (stream) {
         size_t length = fread(data, 1, PREFIX_BYTES, stream);

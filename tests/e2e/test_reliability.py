@@ -99,6 +99,17 @@ def test_pipe_in_checkpoint():
     check(train("--steps", "3", "--checkpoint", "ck2", "--resume", timeout=60), 3, "is not a regular file")
 
 
+def test_pipe_as_input():
+    """A FIFO is refused where arrays are read. Elsewhere it is read once, and not again for a hint."""
+    os.mkfifo("arrays")
+    os.mkfifo("plan")
+    for state, data in (("arrays", STATE), (STATE, "arrays")):
+        check(automap("run", MODEL, "--plan", "none", "--state", state, "--data", data, timeout=60), 3, "arrays",
+              "is not a regular file")
+    with subprocess.Popen(["sh", "-c", "echo nonsense >plan"]):
+        check(automap("simulate", "plan", MODEL, timeout=60), 3, "plan")
+
+
 def test_mode_is_kept():
     """A replaced file keeps its mode, also behind a link; a new one follows the umask."""
     for name, arguments in (("m.plan.json", ["search", MODEL, "--cluster", "nominal:2", "--evaluations", "2", "-o"]),
