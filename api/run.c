@@ -266,6 +266,10 @@ static AmStatus run_in(World *world, AmModule *module, const AmPlan *plan, const
     if (plan && plan->module != module->context)
         return am_fail(error, AM_ERROR_USAGE, "", "plan: of another module handle");
     TRY(api_check_module(module, error));
+    if (world && world->is_open && job.reports)
+        api_message(&own, AM_WARNING,
+                    "anyone who reaches this machine's port can join the run: set AUTOMAP_SECRET to the same "
+                    "words for all processes");
     API_IN_C_LOCALE(status, run(&job, module, plan, options, error), error);
     if (result && (status == AM_OK || status == AM_INTERRUPTED))
         api_copy_facts(result, result->size, &job.result, sizeof job.result, NULL);

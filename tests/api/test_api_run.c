@@ -5,7 +5,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -171,8 +174,50 @@ static void test_sweep(void **state) {
     am_options_free(options);
 }
 
+static void see_warning(void *user, AmMessage kind, const char *text) {
+    int *warnings = user;
+    *warnings += kind == AM_WARNING && strstr(text, "AUTOMAP_SECRET");
+}
+
+/* Joins two processes as torchrun does, on an address of the network, and runs; returns the warnings. */
+static int count_warnings(Case *self, const char *process) {
+    AmError error;
+    AmProcesses *processes;
+    int warnings = 0;
+    const AmCallbacks callbacks = {.size = sizeof callbacks, .user = &warnings, .on_message = see_warning};
+    setenv("RANK", process, 1);
+    setenv("LOCAL_RANK", process, 1);
+    if (am_processes_join(&processes, 30, &error) != AM_OK) return -1;
+    am_processes_run(processes, self->module, self->plan, NULL, &callbacks, NULL, &error);
+    am_processes_leave(processes, NULL);
+    return warnings;
+}
+
+/* Process 0 warns of a run that strangers can join. On the CPU the run itself needs MPI and is refused. */
+static void test_open_run_warns(void **state) {
+    static const char *const names[] = {"RANK",        "LOCAL_RANK",  "WORLD_SIZE",    "LOCAL_WORLD_SIZE",
+                                        "MASTER_ADDR", "MASTER_PORT", "AUTOMAP_SECRET"};
+    char port[16];
+    int child;
+    snprintf(port, sizeof port, "%d", 20000 + (int)getpid() % 12000);
+    setenv("WORLD_SIZE", "2", 1);
+    setenv("LOCAL_WORLD_SIZE", "2", 1);
+    setenv("MASTER_ADDR", "0.0.0.0", 1);
+    setenv("MASTER_PORT", port, 1);
+    unsetenv("AUTOMAP_SECRET");
+    pid_t other = fork();
+    assert_true(other >= 0);
+    if (other == 0) _exit(count_warnings(*state, "1") == 0 ? 0 : 1);
+    int warnings = count_warnings(*state, "0");
+    assert_int_equal(waitpid(other, &child, 0), other);
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) unsetenv(names[k]);
+    assert_int_equal(warnings, 1);
+    assert_true(WIFEXITED(child) && WEXITSTATUS(child) == 0);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_run_with_evaluation),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_open_run_warns),
+                                       cmocka_unit_test(test_run_with_evaluation),
                                        cmocka_unit_test(test_sweep)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
