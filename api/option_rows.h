@@ -38,6 +38,7 @@
         RULE_INTEGER(1, MESH_MAX_DEVICES))                                                                \
     ROW("pin", "PATTERN=SHARDING", "sharding of parameters: 'layers/*/mlp_in/kernel=-,model'", true,      \
         RULE_PIN)                                                                                         \
+    ROW("hints", "FILE", "JSON file of pins, stages, devices and degrees", false, RULE_TEXT)              \
     ROW("keep-shardings", NULL, "shardings of the module kept in every plan", false, RULE_SWITCH)         \
     ROW("even", NULL, "equal contiguous shards, of one stage unless --space hybrid", false, RULE_SWITCH)  \
     ROW("no-overrides", NULL, "no overrides for single operators", false, RULE_SWITCH)

@@ -318,7 +318,9 @@ AmStatus am_search(AmPlan **plan, AmModule *module, const AmCluster *cluster, co
     API_IN_C_LOCALE(status, search_settings_read(&job.settings, &job.plan->arena, options, error), error);
     if (status != AM_OK) goto fail;
     API_IN_C_LOCALE(
-        status, search_settings_without_target(&job.unrestricted, &job.plan->arena, options, error), error);
+        status,
+        search_settings_without_target(&job.unrestricted, &job.settings, &job.plan->arena, options, error),
+        error);
     if (status != AM_OK) goto fail;
     if (job.settings.narrowed_by && !(options && options->has_noted))
         api_message(&own, AM_NOTE, "%s applies to one-stage plans: pipelines are not searched",

@@ -79,27 +79,51 @@ static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmE
     return AM_OK;
 }
 
-static AmStatus read_pins(SearchOptions *search, Arena *arena, const AmOptions *options, AmError *error) {
+/* Reads the pins of the command line, and adds those of the file of hints. */
+static AmStatus read_pins(SearchOptions *search, Arena *arena, const HintsFile *hints,
+                          const AmOptions *options, AmError *error) {
     const char *const *texts;
-    int32_t count = option_texts(options, "pin", &texts);
-    PropagationPin *pins = ARENA_ARRAY(arena, PropagationPin, count + 1);
-    if (!pins) return am_fail_memory(error, count);
+    int32_t count = option_texts(options, "pin", &texts), total = count + hints->pin_count;
+    PropagationPin *pins = ARENA_ARRAY(arena, PropagationPin, total + 1);
+    if (!pins) return am_fail_memory(error, total);
     for (int32_t k = 0; k < count; k++) TRY(propagation_parse_pin(&pins[k], arena, texts[k], error));
+    for (int32_t k = 0; k < hints->pin_count; k++) pins[count + k] = hints->pins[k];
     search->pins = pins;
-    search->pin_count = count;
+    search->pin_count = total;
+    return AM_OK;
+}
+
+/* Takes a degree of the file of hints. AM_ERROR_USAGE: the option has another value. */
+static AmStatus take_degree(int64_t *value, const char *option, const char *key, int32_t hint,
+                            const AmOptions *options, AmError *error) {
+    if (hint == 0) return AM_OK;
+    if (*value > 0 && *value != hint)
+        return am_fail(error, AM_ERROR_USAGE, "", "--%s %d and %s: $.%s %d contradict each other", option,
+                       (int)*value, option_text(options, "hints"), key, hint);
+    *value = hint;
     return AM_OK;
 }
 
 /* Reads the degrees, and refuses options that have degrees of their own. */
-static AmStatus read_degrees(SearchOptions *search, const AmOptions *options, AmError *error) {
+static AmStatus read_degrees(SearchOptions *search, const HintsFile *hints, const AmOptions *options,
+                             AmError *error) {
     static const char *const keys[] = {"stages", "pipeline", "devices-per-stage", "data", "tensor"};
     enum { DEGREE_KEYS = sizeof keys / sizeof *keys };
     int64_t values[DEGREE_KEYS] = {0};
     const char *key = NULL;
-    for (int32_t k = 0; k < DEGREE_KEYS; k++) {
-        option_integer(options, keys[k], &values[k]);
+    for (int32_t k = 0; k < DEGREE_KEYS; k++) option_integer(options, keys[k], &values[k]);
+    if (values[0] > 0 && values[1] > 0 && values[0] != values[1])
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--stages %d and --pipeline %d: expected one number of stages", (int)values[0],
+                       (int)values[1]);
+    const char *named = values[0] > 0 ? "stages" : "pipeline";
+    if (values[0] == 0) values[0] = values[1];
+    TRY(take_degree(&values[0], named, "stages", hints->degrees.stages, options, error));
+    TRY(take_degree(&values[2], keys[2], "devices_per_stage", hints->degrees.width, options, error));
+    TRY(take_degree(&values[3], keys[3], "data", hints->degrees.data, options, error));
+    TRY(take_degree(&values[4], keys[4], "tensor", hints->degrees.tensor, options, error));
+    for (int32_t k = 0; k < DEGREE_KEYS; k++)
         if (values[k] > 0) key = keys[k];
-    }
     const char *other = search->objective == OBJECTIVE_PAPER    ? "--objective paper"
                         : search->mesh                          ? "--mesh"
                         : option_has(options, "keep-shardings") ? "--keep-shardings"
@@ -109,21 +133,40 @@ static AmStatus read_degrees(SearchOptions *search, const AmOptions *options, Am
     if (other)
         return am_fail(error, AM_ERROR_USAGE, "", "--%s and %s: %s sets the degrees itself", key, other,
                        other);
-    if (values[0] > 0 && values[1] > 0 && values[0] != values[1])
-        return am_fail(error, AM_ERROR_USAGE, "",
-                       "--stages %d and --pipeline %d: expected one number of stages", (int)values[0],
-                       (int)values[1]);
-    search->degrees = (Degrees){.stages = (int32_t)(values[0] > 0 ? values[0] : values[1]),
+    search->degrees = (Degrees){.stages = (int32_t)values[0],
                                 .width = (int32_t)values[2],
                                 .data = (int32_t)values[3],
                                 .tensor = (int32_t)values[4]};
     return degrees_derive(&search->degrees, error);
 }
 
+/* Sets the number of stages that pins imply. */
+static AmStatus take_stages(SearchOptions *search, AmError *error) {
+    const PropagationPin *last;
+    char label[PIN_LABEL_BYTES];
+    int32_t stages = placement_stages(search->pins, search->pin_count, &last);
+    if (stages == 0) return AM_OK;
+    if (stages > STAGES_MOST)
+        return am_fail(error, pin_error(last), pin_file(last), "%s: a plan has at most %d stages",
+                       pin_place(label, last), STAGES_MOST);
+    if (search->degrees.stages > 0 && search->degrees.stages < stages)
+        return am_fail(error, pin_error(last), pin_file(last), "%s and --stages %d: stages are 0 to %d",
+                       pin_place(label, last), search->degrees.stages, search->degrees.stages - 1);
+    if (search->degrees.stages == 0) search->degrees.stages = stages;
+    return AM_OK;
+}
+
 /* Refuses several stages where other options exclude them. */
 static AmStatus check_stages(const SearchSettings *settings, AmError *error) {
     const SearchOptions *search = &settings->options;
+    const PropagationPin *last;
+    char label[PIN_LABEL_BYTES];
     if (search->degrees.stages < 2 || search_has_stages(search)) return AM_OK;
+    if (placement_stages(search->pins, search->pin_count, &last) > 1)
+        return am_fail(error, AM_ERROR_USAGE, pin_file(last),
+                       "%s and %s%s: this search has plans of one stage alone", pin_place(label, last),
+                       settings->narrowed_by ? settings->narrowed_by : "--space ",
+                       settings->narrowed_by ? "" : plan_space_name(search->space));
     if (settings->narrowed_by)
         return am_fail(error, AM_ERROR_USAGE, "", "--stages %d and %s: %s applies to one-stage plans",
                        search->degrees.stages, settings->narrowed_by, settings->narrowed_by);
@@ -157,6 +200,10 @@ static AmStatus read_micro_batching(SearchSettings *settings, const AmOptions *o
     int64_t micro_batches = is_searched ? 0 : 1;
     if (text && strcmp(text, "auto") == 0) micro_batches = 0;
     else option_integer(options, "micro-batches", &micro_batches);
+    if (!text && settings->hints.micro_batches > 0) micro_batches = settings->hints.micro_batches;
+    else if (text)
+        TRY(take_degree(&micro_batches, "micro-batches", "micro_batches", settings->hints.micro_batches,
+                        options, error));
     if (!target_row(search->target)->has_micro_batches && micro_batches != 1) {
         if (text && strcmp(text, "auto") != 0)
             return am_fail(error, AM_ERROR_USAGE, "", "--micro-batches %s: %s have one micro-batch", text,
@@ -199,7 +246,7 @@ const char *layers_choice_name(LayersChoice choice) {
 static AmStatus read_layers(SearchSettings *settings, const AmOptions *options, AmError *error) {
     const SearchOptions *search = &settings->options;
     int32_t choice = LAYERS_AUTO;
-    const char *other = search->pin_count > 0                   ? "--pin"
+    const char *other = search->pin_count > 0 ? option_has(options, "pin") ? "--pin" : "--hints"
                         : option_has(options, "keep-shardings") ? "--keep-shardings"
                         : search->objective == OBJECTIVE_PAPER  ? "--objective paper"
                         : search->target != TARGET_AUTOMAP      ? "--for"
@@ -214,12 +261,11 @@ static AmStatus read_layers(SearchSettings *settings, const AmOptions *options, 
     return AM_OK;
 }
 
-AmStatus search_settings_read(SearchSettings *settings, Arena *arena, const AmOptions *options,
-                              AmError *error) {
-    *settings = (SearchSettings){0};
+static AmStatus read_all(SearchSettings *settings, Arena *arena, const AmOptions *options, AmError *error) {
     TRY(read_search(&settings->options, options, error));
-    TRY(read_pins(&settings->options, arena, options, error));
-    TRY(read_degrees(&settings->options, options, error));
+    TRY(read_pins(&settings->options, arena, &settings->hints, options, error));
+    TRY(read_degrees(&settings->options, &settings->hints, options, error));
+    TRY(take_stages(&settings->options, error));
     TRY(narrow(settings, options, error));
     TRY(check_stages(settings, error));
     TRY(read_micro_batching(settings, options, error));
@@ -227,13 +273,22 @@ AmStatus search_settings_read(SearchSettings *settings, Arena *arena, const AmOp
     return read_schedule(&settings->options, options, error);
 }
 
-AmStatus search_settings_without_target(SearchSettings *settings, Arena *arena, const AmOptions *options,
-                                        AmError *error) {
+AmStatus search_settings_read(SearchSettings *settings, Arena *arena, const AmOptions *options,
+                              AmError *error) {
+    const char *hints = option_text(options, "hints");
+    *settings = (SearchSettings){0};
+    if (hints) TRY(hints_file_read(&settings->hints, arena, hints, error));
+    return read_all(settings, arena, options, error);
+}
+
+AmStatus search_settings_without_target(SearchSettings *settings, const SearchSettings *with, Arena *arena,
+                                        const AmOptions *options, AmError *error) {
     AmOptions others;
-    if (!options) return search_settings_read(settings, arena, options, error);
+    *settings = (SearchSettings){.hints = with->hints};
+    if (!options) return read_all(settings, arena, options, error);
     others = *options;
     option_drop(&others, "for");
-    return search_settings_read(settings, arena, &others, error);
+    return read_all(settings, arena, &others, error);
 }
 
 /* The module's own shardings, on the mesh of the options or the one that they imply. */

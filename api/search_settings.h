@@ -3,6 +3,7 @@
 #define API_SEARCH_SETTINGS_H
 
 #include "api/handles.h"
+#include "api/hints_file.h"
 #include "api/options.h"
 
 /* Stacked parameters of layers (ir/layers/layers.h). */
@@ -16,19 +17,20 @@ const char *layers_choice_name(LayersChoice choice); /* "auto", ... */
 
 typedef struct SearchSettings {
     SearchOptions options;
+    HintsFile hints; /* of --hints */
     MicroBatching micro_batching;
     LayersChoice layers;     /* LAYERS_LOOP also where the other options exclude a split */
     bool chooses_attention;  /* its form is the faster one: no option and no given plan decides it */
     const char *narrowed_by; /* the option that excludes pipelines, "mesh"; or NULL */
 } SearchSettings;
 
-/* Reads options, whose texts must outlive the settings, and checks that they fit together: AM_ERROR_USAGE.
- * Files are not read. NULL options: the defaults. */
+/* Reads options, whose texts must outlive the settings, and the file of hints, and checks that they fit
+ * together: AM_ERROR_USAGE. Other files are not read. NULL options: the defaults. */
 AmStatus search_settings_read(SearchSettings *settings, Arena *arena, const AmOptions *options,
                               AmError *error);
-/* The same without the option "for". */
-AmStatus search_settings_without_target(SearchSettings *settings, Arena *arena, const AmOptions *options,
-                                        AmError *error);
+/* The same without the option "for", beside settings that were read with it. */
+AmStatus search_settings_without_target(SearchSettings *settings, const SearchSettings *with, Arena *arena,
+                                        const AmOptions *options, AmError *error);
 /* Replaces `*whole` by its form with fused attention where the options ask for it, or leave the choice and it
  * is faster on the cluster; `*other` is then the other form, else NULL (attention_choice.h). `initial` is the
  * plan to start from, or NULL; its form is taken unless the options name another. AM_ERROR_USAGE: the module

@@ -396,6 +396,8 @@ AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *whole, con
     narrowed.seconds -= fmin(TAIL_SHARE * options->seconds, MOST_TAIL);
     search_narrow(&narrowed);
     TRY(degrees_complete(&narrowed.degrees, cluster, error));
+    TRY(placement_find(&narrowed.placement, arena, whole, cluster, options->pins, options->pin_count, error));
+    TRY(placement_check_numbers(narrowed.placement, narrowed.degrees.stages, error));
     SearchContext self = search_context(result, arena, whole, cluster, &narrowed, settings);
     AmStatus status = search_space(&self, &stop, error);
     plan_climb_close(&self.climb);

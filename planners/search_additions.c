@@ -89,6 +89,10 @@ static AmStatus add_pipeline(SearchResult *result, SearchContext *self, const Se
     if (isnan(baseline->seconds))
         baseline->reason = status == AM_OK ? reason : arena_copy_string(self->arena, refusal.text);
     if (!plan) return AM_OK;
+    if (search_check_plan(recipe, plan, NULL) != AM_OK) {
+        if (isnan(baseline->seconds)) baseline->reason = "the pins exclude it";
+        return AM_OK;
+    }
     *seconds = plan->predicted_step_seconds;
     if (baseline->seconds <= *seconds) return AM_OK;
     *baseline = (BaselineResult){.seconds = *seconds};
@@ -188,8 +192,7 @@ AmStatus search_check_given(const Plan *given, const Cluster *cluster, AmError *
 /* Returns whether the search may return the given plan unchanged. */
 static bool may_add(const SearchOptions *options, const MicroBatching *settings) {
     const Plan *given = options->initial;
-    bool is_narrowed =
-        options->mesh || options->pin_count > 0 || options->kept || options->is_even || options->no_overrides;
+    bool is_narrowed = options->mesh || options->kept || options->is_even || options->no_overrides;
     bool is_one = given && options->space == SPACE_SINGLE_STAGE && given->stage_count == 1;
     bool is_number =
         is_one && (settings->micro_batches == 0 || given->micro_batches == settings->micro_batches);
@@ -211,7 +214,7 @@ AmStatus search_add_given(SearchContext *self, AmError *error) {
     plan->micro_batches = given->micro_batches;
     plan->relaxations = given->relaxations;
     plan->relaxation_count = given->relaxation_count;
-    if (degrees_check_plan(&options->degrees, plan, NULL) != AM_OK) return AM_OK;
+    if (search_check_plan(options, plan, NULL) != AM_OK) return AM_OK;
     AmStatus status = simulate_plan(&simulation, self->arena, context, plan, self->cluster,
                                     options->memory_fraction, &refusal);
     if (status == AM_ERROR_INFEASIBLE) return AM_OK;

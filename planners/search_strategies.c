@@ -64,6 +64,7 @@ static AmStatus price(StrategySearch *self, PricedStrategy *priced, AmError *err
     if (status == AM_OK)
         status = strategy_simulate(&plan, &simulation, search->arena, context, search->cluster,
                                    &priced->strategy, options->memory_fraction, &why);
+    if (status == AM_OK && search_check_plan(options, plan, &why) != AM_OK) status = AM_ERROR_INFEASIBLE;
     if (status != AM_OK) {
         arena_release(search->arena, mark);
         return refuse(self, status, &why, error);

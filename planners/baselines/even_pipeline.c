@@ -379,7 +379,7 @@ AmStatus even_pipeline_plan(Plan **plan, const char **reason, int64_t *evaluatio
         if (cluster->device_count % (stages * tensor) != 0) continue;
         int32_t devices = cluster->device_count / stages;
         if (!degrees_allow_stages(degrees, stages) || !degrees_allow_mesh(degrees, devices, tensor)) continue;
-        if (is_3d) {
+        if (is_3d || options->pin_count > 0) { /* pins may name the tensor axis */
             const Mesh both = {
                 .axis_count = 2,
                 .axes = {{.name = "data", .size = devices / tensor}, {.name = "model", .size = tensor}},

@@ -215,7 +215,7 @@ AmStatus explain_units(Explainer *self) {
     LayerCosts *costs;
     AmError why = {0};
     if (self->places) return explain_moves(self, self->places, self->place_count);
-    AmStatus status = layer_costs_open(&costs, self->whole, self->cluster, &settings, &why);
+    AmStatus status = layer_costs_open(&costs, self->whole, self->cluster, &settings, NULL, &why);
     if (status == AM_ERROR_INFEASIBLE) return AM_OK;
     if (status != AM_OK) {
         *self->error = why;

@@ -18,7 +18,7 @@
 enum { MOST_PASSES = 8 /* over as many changes as the first plan has */ };
 
 bool plan_climb_applies(const SearchOptions *options) {
-    bool is_free = options->pin_count == 0 && !options->kept && !options->is_trial && !options->no_polish;
+    bool is_free = !options->kept && !options->is_trial && !options->no_polish;
     bool explores = options->searcher == SEARCHER_DQN || options->searcher == SEARCHER_ANNEAL ||
                     options->searcher == SEARCHER_GREEDY || options->searcher == SEARCHER_AGENT;
     return is_free && explores && options->objective == OBJECTIVE_TIME;
@@ -35,9 +35,10 @@ int64_t plan_climb_reserve(const SearchOptions *options, int64_t evaluations) {
 static AmStatus find_places(PlanClimb *self, Arena *arena, AmError *error) {
     const ProblemSettings settings = {
         .space = SPACE_AUTO, .memory_fraction = self->options->memory_fraction, .budget = {.limit = 1}};
+    const LayerPins pins = {self->options->pins, self->options->pin_count, self->options->placement};
     LayerCosts *costs;
     AmError why = {0};
-    AmStatus status = layer_costs_open(&costs, self->whole, self->cluster, &settings, &why);
+    AmStatus status = layer_costs_open(&costs, self->whole, self->cluster, &settings, &pins, &why);
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE && error) *error = why;
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE) return status;
     int32_t count = status == AM_OK ? costs->unit_count - 1 : 0;
@@ -151,7 +152,7 @@ AmStatus plan_climb_take(Plan **plan, const ClimbStep *step, const PlanClimb *se
 bool plan_climb_add(ClimbBatch *batch, const Plan *plan, double seconds, PlanClimb *self) {
     uint64_t key = plan_memo_key(plan);
     if (target_check_plan(self->options->target, plan, NULL) != AM_OK) return false;
-    if (degrees_check_plan(&self->options->degrees, plan, NULL) != AM_OK) return false;
+    if (search_check_plan(self->options, plan, NULL) != AM_OK) return false;
     for (int32_t k = 0; k < batch->count; k++)
         if (batch->steps[k].key == key) return false;
     if (plan_memo_excludes(&self->memo, key, seconds)) return false;

@@ -16,6 +16,39 @@
 
 /* ---- units ---- */
 
+/* Makes room for a cut among those in order: cuts[1 .. count]. Where there are as many as possible, it
+ * replaces the nearest one. */
+static void insert_cut(int32_t *cuts, int32_t *count, int32_t cut) {
+    int32_t at = 1;
+    while (at <= *count && cuts[at] < cut) at++;
+    if (at <= *count && cuts[at] == cut) return;
+    if (*count == LAYER_MOST_UNITS - 1) {
+        bool is_last = at > *count || (at > 1 && cut - cuts[at - 1] < cuts[at] - cut);
+        cuts[is_last ? at - 1 : at] = cut;
+        return;
+    }
+    for (int32_t k = ++*count; k > at; k--) cuts[k] = cuts[k - 1];
+    cuts[at] = cut;
+}
+
+/* Adds the cuts between operators that pins put on different stages: of the places between two such
+ * operators the one with the fewest crossing bytes. */
+static void add_stage_cuts(LayerCosts *self, const PipelineWork *work, int32_t *found) {
+    const Placement *placement = self->pins.placement;
+    int32_t last = -1;
+    for (int32_t i = 0; i < work->count; i++) {
+        const PropagationPin *pin = placement->on_stage[i];
+        if (!pin) continue;
+        if (last >= 0 && pin_number(pin) != pin_number(placement->on_stage[last])) {
+            int32_t cut = i;
+            for (int32_t k = last + 1; k < i; k++)
+                if (work->is_cut[k] && work->crossing[k] < work->crossing[cut]) cut = k;
+            insert_cut(self->cuts, found, cut);
+        }
+        last = i;
+    }
+}
+
 /* Cuts units: among the places within half a unit of k / count of the work, the one with the fewest
  * crossing bytes. */
 static AmStatus cut_units(LayerCosts *self, AmError *error) {
@@ -40,6 +73,7 @@ static AmStatus cut_units(LayerCosts *self, AmError *error) {
         done += work.flops[i];
     }
     if (best >= 0) self->cuts[++found] = best;
+    if (self->pins.placement) add_stage_cuts(self, &work, &found);
     self->cuts[0] = 0;
     self->unit_count = found + 1;
     self->cuts[self->unit_count] = work.count;
@@ -158,8 +192,30 @@ static AmStatus find_levels(LayerCosts *self, AmError *error) {
     return AM_OK;
 }
 
+/* Finds the requirements of each unit, and the units with pinned parameters. */
+static AmStatus find_pinned_units(LayerCosts *self, AmError *error) {
+    const LayerPins *pins = &self->pins;
+    const Mesh mesh = {.axis_count = 2,
+                       .axes = {{.name = "data", .size = 1}, {.name = "model", .size = 1}},
+                       .device_count = 1};
+    PinnedParameter *pinned;
+    if (pins->count == 0) return AM_OK;
+    self->is_pinned = ARENA_ARRAY(&self->arena, bool, self->unit_count);
+    if (!self->is_pinned) return am_fail_memory(error, self->unit_count);
+    TRY(propagation_resolve_pins(&pinned, &self->arena, self->context, &mesh, pins->pins, pins->count,
+                                 error));
+    for (int32_t p = 0; p < self->context->roles->parameter_count; p++)
+        if (pinned[p].pin) self->is_pinned[self->map->owner[p]] = true;
+    if (!pins->placement) return AM_OK;
+    self->placed = ARENA_ARRAY(&self->arena, RangePlacement, self->unit_count);
+    if (!self->placed) return am_fail_memory(error, self->unit_count);
+    for (int32_t u = 0; u < self->unit_count; u++)
+        self->placed[u] = placement_of_range(pins->placement, self->cuts[u], self->cuts[u + 1]);
+    return AM_OK;
+}
+
 AmStatus layer_costs_open(LayerCosts **costs, const PlanContext *context, const Cluster *cluster,
-                          const ProblemSettings *settings, AmError *error) {
+                          const ProblemSettings *settings, const LayerPins *pins, AmError *error) {
     Arena arena = {0};
     LayerCosts *self = ARENA_ARRAY(&arena, LayerCosts, 1);
     int32_t *device = ARENA_ARRAY(&arena, int32_t, 1);
@@ -169,12 +225,14 @@ AmStatus layer_costs_open(LayerCosts **costs, const PlanContext *context, const 
                        .device_count = 1};
     *self = (LayerCosts){
         .arena = arena, .context = context, .cluster = cluster, .batch = micro_batches_limit(context)};
+    if (pins) self->pins = *pins;
     AmStatus status;
     self->scratch = scratch_create();
     TRY_OR_FAIL(self->scratch ? AM_OK : am_fail_memory(error, (int64_t)sizeof *self->scratch));
     TRY_OR_FAIL(problem_create(&self->problem, context, cluster, &mesh, device, settings, error));
     TRY_OR_FAIL(cut_units(self, error));
     TRY_OR_FAIL(assign_units(self, error));
+    TRY_OR_FAIL(find_pinned_units(self, error));
     TRY_OR_FAIL(count_crossing(self, error));
     TRY_OR_FAIL(count_checkpoints(self, error));
     TRY_OR_FAIL(find_levels(self, error));
@@ -380,6 +438,25 @@ static AmStatus read_steps(const LayerCosts *self, LayerTable *table, Arena *scr
     return count_activations(self, table, scratch, program, places, error);
 }
 
+/* Puts the pins of the tensor axis before the lists of a table's problem, and notes the units where they
+ * cannot hold. */
+static AmStatus pin_table(const LayerCosts *self, LayerTable *table, Problem *problem, Arena *scratch,
+                          AmError *error) {
+    const Mesh mesh = {.axis_count = 2,
+                       .axes = {{.name = "data", .size = 1}, {.name = "model", .size = table->tensor}},
+                       .device_count = table->tensor};
+    int32_t parameters = self->context->roles->parameter_count;
+    bool *fails = ARENA_ARRAY(scratch, bool, parameters + 1);
+    const PinSet set = {
+        .pins = self->pins.pins, .count = self->pins.count, .is_even = problem->is_even, .fails = fails};
+    table->fails = ARENA_ARRAY(&table->arena, bool, self->unit_count);
+    if (!fails || !table->fails) return am_fail_memory(error, parameters);
+    TRY(pins_on_mesh(&problem->pins, scratch, self->context, &mesh, &set, error));
+    for (int32_t p = 0; p < parameters; p++)
+        if (fails[p]) table->fails[self->map->owner[p]] = true;
+    return AM_OK;
+}
+
 static AmStatus fill(const LayerCosts *self, LayerTable *table, Arena *scratch, AmError *error) {
     Problem problem = *self->problem;
     AxisPlan axis_plan;
@@ -399,6 +476,7 @@ static AmStatus fill(const LayerCosts *self, LayerTable *table, Arena *scratch, 
     int32_t type_count = self->cluster->type_count;
     table->seconds = ARENA_ARRAY(&table->arena, double, LAYER_PASSES * self->unit_count * type_count);
     table->bytes = ARENA_ARRAY(&table->arena, LayerBytes, self->unit_count);
+    if (self->pins.count > 0) TRY(pin_table(self, table, &problem, scratch, error));
     problem_stage(&problem, &axis_plan, scratch, &stage);
     if (table->arena.failed || scratch->failed) return am_fail_memory(error, self->unit_count);
     TRY(plan_assign(&assignment, scratch, self->context, &stage, error));

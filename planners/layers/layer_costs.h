@@ -15,6 +15,7 @@
 #include "base/system/stop.h"
 #include "lowering/program/program.h"
 #include "planners/layers/recompute_levels.h"
+#include "planners/problem/placement.h"
 #include "planners/problem/problem.h"
 #include "propagation/stages/stages.h"
 
@@ -43,6 +44,7 @@ typedef struct LayerTable {
     int32_t local_batch, tensor;
     bool splits_sequence;
     bool found;      /* the module can be split so */
+    bool *fails;     /* [unit]: a pin of its parameters cannot hold on the tensor axis; NULL: none */
     double *seconds; /* [(pass * unit_count + unit) * type_count + type], one iteration; updates: one step */
     LayerBytes *bytes;
     LayerCollective *collectives;
@@ -59,6 +61,13 @@ typedef struct LayerTensor {
     AxisPlan axis_plan; /* its axis 1 */
 } LayerTensor;
 enum { LAYER_MOST_TENSORS = 32 };
+
+/* The pins that all plans keep. */
+typedef struct LayerPins {
+    const PropagationPin *pins; /* [count] */
+    int32_t count;
+    const Placement *placement; /* or NULL */
+} LayerPins;
 
 typedef struct LayerCosts {
     Arena arena;
@@ -80,16 +89,20 @@ typedef struct LayerCosts {
     RecomputeLevels levels;
     double *saved_share[RECOMPUTE_MOST_LEVELS], *again_share[RECOMPUTE_MOST_LEVELS]; /* [level][unit] */
     StageMap *map;                                                                   /* of units */
-    uint8_t *gradients; /* memory_find_gradients() */
+    LayerPins pins;
+    bool *is_pinned;        /* [unit]: it has a parameter with a pinned state; NULL: no unit has */
+    RangePlacement *placed; /* [unit]; NULL: all may be anywhere */
+    uint8_t *gradients;     /* memory_find_gradients() */
     struct Scratch *scratch;
     StopSignal stop; /* set by the caller; when it requests a stop, tables stay empty */
     LayerTensor tensors[LAYER_MOST_TENSORS];
     int32_t tensor_count;
 } LayerCosts;
 
-/* AM_ERROR_INFEASIBLE: the module has too few forward operators to cut. */
+/* AM_ERROR_INFEASIBLE: the module has too few forward operators to cut. Units begin where the placement
+ * requires a cut. `settings` has no pins. */
 AmStatus layer_costs_open(LayerCosts **costs, const PlanContext *context, const Cluster *cluster,
-                          const ProblemSettings *settings, AmError *error);
+                          const ProblemSettings *settings, const LayerPins *pins, AmError *error);
 void layer_costs_close(LayerCosts *costs);
 
 /* Fills the tables concurrently; their first three members identify them. */

@@ -59,7 +59,7 @@ AmStatus cut_agent_module(Chain *chain, ChainProblem *problem, Arena *arena, con
     LayerCosts *costs = NULL;
     StageModel *model = NULL;
     AmStatus status;
-    TRY_OR_FAIL(layer_costs_open(&costs, context, cluster, &settings, error));
+    TRY_OR_FAIL(layer_costs_open(&costs, context, cluster, &settings, NULL, error));
     TRY_OR_FAIL(stage_model_open(&model, costs, &micro_batches, 1, &of_model, error));
     if (!cut_agent_layers(chain, problem, arena, model, micro_batches, stages))
         status = am_fail(error, AM_ERROR_INFEASIBLE, context->module->source,

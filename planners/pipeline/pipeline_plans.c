@@ -229,22 +229,12 @@ static AmStatus find_axis_plan(PipelineContext *context, const Problem *problem,
     return AM_OK;
 }
 
-static AmStatus make_stage(PipelinePlans *self, PipelineContext *context, const PipelineCandidate *try,
-                           int32_t number, AxisPlan *axis_plan, PlanStage *made, AmError *error) {
-    const StageLayout *stage = &try->pipeline.stages[number];
-    Problem problem;
-    int32_t width = stage->place.width;
-    int32_t *devices = ARENA_ARRAY(self->arena, int32_t, width);
-    if (!devices) return am_fail_memory(error, width);
-    for (int32_t d = 0; d < width; d++) devices[d] = stage->place.first + d;
-    open_problem(&problem, context, stage);
-    problem.devices = devices;
-    if (try->axis_plans) *axis_plan = try->axis_plans[number];
-    else TRY(find_axis_plan(context, &problem, &stage->recipe, axis_plan, error));
-    problem_stage(&problem, axis_plan, self->arena, made);
+/* Sets the ranges of a stage, one for each chunk. */
+static AmStatus list_ranges(const PipelinePlans *self, const PipelineCandidate *try, int32_t number,
+                            PlanStage *made, AmError *error) {
     made->range_count = chunks_of(try);
     made->ranges = arena_alloc(self->arena, sizeof *made->ranges * (size_t)made->range_count);
-    if (self->arena->failed) return am_fail_memory(error, width);
+    if (self->arena->failed) return am_fail_memory(error, made->range_count);
     for (int32_t c = 0, first, end; c < made->range_count; c++) {
         find_units(try, number, c, &first, &end);
         made->ranges[c][0] = self->costs->cuts[first];
@@ -254,6 +244,56 @@ static AmStatus make_stage(PipelinePlans *self, PipelineContext *context, const 
         made->ranges[0][0] = try->cuts[number];
         made->ranges[0][1] = try->cuts[number + 1];
     }
+    return AM_OK;
+}
+
+/* The parameters of each stage (pins_find_held()), or NULL without pins. */
+static AmStatus find_held(bool **is_held, const PipelinePlans *self, const PipelineContext *context,
+                          const PipelineCandidate *try, AmError *error) {
+    int32_t count = try->pipeline.stage_count;
+    *is_held = NULL;
+    if (self->options->pin_count == 0) return AM_OK;
+    PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, count);
+    if (!stages) return am_fail_memory(error, count);
+    for (int32_t s = 0; s < count; s++) {
+        stages[s].mesh.device_count = try->pipeline.stages[s].place.width;
+        TRY(list_ranges(self, try, s, &stages[s], error));
+    }
+    const Plan plan = {.stages = stages,
+                       .stage_count = count,
+                       .micro_batches = try->pipeline.micro_batches,
+                       .schedule = schedule_kind_name(try->schedule),
+                       .context = context->context};
+    return pins_find_held(is_held, self->arena, &plan, error);
+}
+
+/* Puts the pins of a stage's parameters into its problem. */
+static AmStatus pin_stage(Problem *problem, const PipelinePlans *self, const bool *is_held, AmError *error) {
+    const PinSet set = {.pins = self->options->pins,
+                        .count = self->options->pin_count,
+                        .is_even = self->options->is_even,
+                        .is_held = is_held};
+    TRY(pins_on_mesh(&problem->pins, self->arena, problem->context, &problem->mesh, &set, error));
+    problem->has_storage &= problem->pins.count == 0;
+    return AM_OK;
+}
+
+static AmStatus make_stage(PipelinePlans *self, PipelineContext *context, const PipelineCandidate *try,
+                           int32_t number, const bool *is_held, AxisPlan *axis_plan, PlanStage *made,
+                           AmError *error) {
+    const StageLayout *stage = &try->pipeline.stages[number];
+    Problem problem;
+    int32_t width = stage->place.width;
+    int32_t *devices = ARENA_ARRAY(self->arena, int32_t, width);
+    if (!devices) return am_fail_memory(error, width);
+    for (int32_t d = 0; d < width; d++) devices[d] = stage->place.first + d;
+    open_problem(&problem, context, stage);
+    problem.devices = devices;
+    if (is_held) TRY(pin_stage(&problem, self, is_held, error));
+    if (try->axis_plans) *axis_plan = try->axis_plans[number];
+    else TRY(find_axis_plan(context, &problem, &stage->recipe, axis_plan, error));
+    problem_stage(&problem, axis_plan, self->arena, made);
+    TRY(list_ranges(self, try, number, made, error));
     return list_recomputed(&made->recompute, self, try, number, number + 1, error);
 }
 
@@ -283,11 +323,15 @@ static AmStatus make_plan(PipelinePlans *self, PipelineCandidate *try, AmError *
     Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
     PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, pipeline->stage_count);
     AxisPlan *axis_plans = ARENA_ARRAY(self->arena, AxisPlan, pipeline->stage_count);
+    int32_t parameters = self->whole->roles->parameter_count;
+    bool *is_held;
     if (self->arena->failed) return am_fail_memory(error, (int64_t)sizeof *plan);
     search_describe_plan(plan, context->context, self->cluster, self->options);
     TRY(micro_batches_state_relaxations(plan, self->arena, context->context, error));
+    TRY(find_held(&is_held, self, context, try, error));
     for (int32_t s = 0; s < pipeline->stage_count; s++)
-        TRY(make_stage(self, context, try, s, &axis_plans[s], &stages[s], error));
+        TRY(make_stage(self, context, try, s, is_held ? is_held + (int64_t)s * parameters : NULL,
+                       &axis_plans[s], &stages[s], error));
     plan->stages = stages;
     plan->stage_count = pipeline->stage_count;
     if (!context->alternates && try->is_strict && try->schedule != SCHEDULE_GPIPE)
@@ -362,7 +406,7 @@ AmStatus pipeline_plans_simulate(PipelinePlans *self, PipelineCandidate *tries, 
         if (tries[k].status == AM_OK)
             tries[k].status = target_check_plan(self->options->target, tries[k].plan, &tries[k].error);
         if (tries[k].status == AM_OK)
-            tries[k].status = degrees_check_plan(&self->options->degrees, tries[k].plan, &tries[k].error);
+            tries[k].status = search_check_plan(self->options, tries[k].plan, &tries[k].error);
         if (tries[k].status != AM_OK) tries[k].plan = NULL;
     }
     parallel_for(count, 0, simulate_task, &simulating);

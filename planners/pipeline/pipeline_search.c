@@ -225,7 +225,8 @@ static AmStatus search_pipelines(PipelineCandidates *self, const MicroBatching *
                                         .memory_fraction = options->memory_fraction,
                                         .budget = {.limit = 1},
                                         .is_even = options->is_even};
-    TRY(layer_costs_open(&self->costs, self->plans.whole, self->plans.cluster, &of_problem, error));
+    const LayerPins pins = {options->pins, options->pin_count, options->placement};
+    TRY(layer_costs_open(&self->costs, self->plans.whole, self->plans.cluster, &of_problem, &pins, error));
     self->plans.costs = self->costs;
     self->costs->stop = self->stop;
     TRY(try_given(self, settings, error));
@@ -334,10 +335,10 @@ AmStatus pipeline_check_options(const SearchOptions *options, AmError *error) {
             "--searcher agent needs --evaluations %d at least: a quarter of them makes the tables that "
             "it cuts by",
             4 * LEAST_TABLES);
-    if (options->mesh || options->pin_count > 0 || options->kept)
-        return am_fail(error, AM_ERROR_USAGE, "",
-                       "--space hybrid chooses stages and their meshes: it takes no --mesh, --pin or "
-                       "--keep-shardings");
+    if (options->mesh || options->kept)
+        return am_fail(
+            error, AM_ERROR_USAGE, "",
+            "--space hybrid chooses stages and their meshes: it takes no --mesh or --keep-shardings");
     if (pipeline_wanted_schedule(options) == SCHEDULE_INTERLEAVED)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--space %s has stages of one chunk: gpipe, 1f1b or zb_h1; interleaved_1f1b needs "

@@ -38,6 +38,7 @@ typedef struct Finder {
     Arena arena;
     int32_t micro_batches, most_stages, units, devices;
     int32_t width, tensor; /* of all stages that are considered; 0: any */
+    int32_t replicas;      /* of all stages with a number of devices by a pin; 0: there are none */
     StageRecipe recipes[MOST_RECIPES];
     int32_t recipe_count;
     StagePricing *pricings; /* [class * MOST_RECIPES + recipe]; units NULL: none */
@@ -160,17 +161,33 @@ static size_t state_of(const Finder *self, int32_t stages, int32_t device, int32
            (size_t)unit;
 }
 
+/* Returns whether a unit may be on a place, on the stage with so many stages from it to the last. */
+static bool may_be_on(const Finder *self, int32_t stages, int32_t place, int32_t unit) {
+    const LayerCosts *costs = self->model->costs;
+    const DeviceRange *range = &self->model->places[place];
+    const RangePlacement *placed = &costs->placed[unit];
+    int32_t count = self->model->settings.degrees.stages; /* known where pins have stages */
+    if (placed->is_contradicted || (placed->stage >= 0 && placed->stage != count - stages)) return false;
+    return !placed->on_devices || placement_allows_devices(costs->pins.placement, costs->cuts[unit],
+                                                           costs->cuts[unit + 1], range->first, range->width);
+}
+
 /* Adds a stage on a place before the pipelines with one stage less that begin after it. */
 static void add_stage(Finder *self, int32_t stages, int32_t number, double limit, bool finds_limit) {
     const DeviceRange *place = &self->model->places[number];
     int32_t behind = place->first + place->width;
     const double *after = &self->least[state_of(self, stages - 1, behind, 0)];
     const double *transfer = &self->transfer[(size_t)behind * (size_t)(self->units + 1)];
+    const RangePlacement *placed = self->model->costs->placed;
     double *least = &self->least[state_of(self, stages, place->first, 0)];
     DynamicChoice *choices = &self->choices[state_of(self, stages, place->first, 0)];
     for (int32_t u = 0; u < self->units; u++) {
         const BestStage *best = best_of(self, place->class, stages, u);
+        int32_t devices = 0; /* of one replica, by pins */
         for (int32_t end = u + 1; end <= self->units; end++) {
+            if (placed && !may_be_on(self, stages, number, end - 1)) break;
+            if (placed && placed[end - 1].number > devices) devices = placed[end - 1].number;
+            if (devices > 0 && place->width != devices * self->replicas) continue;
             if (best[end].recipe < 0 || after[end] == INFINITY) continue;
             double longest = best[end].iteration + best[end].rest;
             if (transfer[end] > longest) longest = transfer[end];
@@ -313,6 +330,19 @@ static void search_limits(Finder *self) {
     self->least_found = fmin(self->least_found, best);
 }
 
+/* Searches one number of replicas of the stages with numbers of devices after another. */
+static void search_replicas(Finder *self) {
+    const LayerCosts *costs = self->model->costs;
+    int32_t least = 0;
+    for (int32_t u = 0; costs->placed && u < self->units; u++) {
+        int32_t number = costs->placed[u].number;
+        if (number > 0 && (least == 0 || number < least)) least = number;
+    }
+    if (least == 0) search_limits(self);
+    for (self->replicas = 1; least > 0 && self->replicas * least <= self->devices; self->replicas++)
+        search_limits(self);
+}
+
 /* Searches stages of one width and one tensor degree after another. */
 static AmStatus search_alike(Finder *self, AmError *error) {
     const StageModel *model = self->model;
@@ -320,7 +350,7 @@ static AmStatus search_alike(Finder *self, AmError *error) {
         self->tensor = model->tensors[k];
         TRY(price_stages(self, error));
         for (self->width = self->tensor; self->width <= self->devices; self->width++)
-            if (self->devices % self->width == 0 && self->width % self->tensor == 0) search_limits(self);
+            if (self->devices % self->width == 0 && self->width % self->tensor == 0) search_replicas(self);
     }
     return AM_OK;
 }
@@ -347,7 +377,7 @@ static AmStatus find(Finder *self, AmError *error) {
     TRY(price_transfers(self, error));
     if (model->settings.are_alike) return search_alike(self, error);
     TRY(price_stages(self, error));
-    if (!stop_wanted(&model->costs->stop)) search_limits(self);
+    if (!stop_wanted(&model->costs->stop)) search_replicas(self);
     return AM_OK;
 }
 

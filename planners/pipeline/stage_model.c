@@ -323,6 +323,14 @@ static void add_levels(const LayerCosts *costs, UnitCost *unit, int32_t number) 
     }
 }
 
+/* Returns whether a stage with this recipe may have a unit by the user's pins. */
+static bool keeps_pins(const StagePricing *pricing, const LayerCosts *costs, int32_t unit) {
+    if (pricing->table->fails && pricing->table->fails[unit]) return false;
+    if (costs->is_pinned && costs->is_pinned[unit] && pricing->recipe.storage > 0) return false;
+    if (!costs->placed || costs->placed[unit].number == 0) return true;
+    return pricing->class->place.width % costs->placed[unit].number == 0;
+}
+
 bool stage_pricing_open(StagePricing *pricing, const StageModel *self, Arena *arena, int32_t micro_batches,
                         int32_t class, const StageRecipe *recipe) {
     const LayerCosts *costs = self->costs;
@@ -364,7 +372,10 @@ bool stage_pricing_open(StagePricing *pricing, const StageModel *self, Arena *ar
         *passes[collective->pass] +=
             collective->times * collective_of(self, pricing, axis, collective->kind, collective->bytes);
     }
-    for (int32_t u = 0; u < costs->unit_count; u++) add_levels(costs, &pricing->units[u], u);
+    for (int32_t u = 0; u < costs->unit_count; u++) {
+        add_levels(costs, &pricing->units[u], u);
+        if (!keeps_pins(pricing, costs, u)) pricing->units[u].forward = INFINITY;
+    }
     /* Two points of the reduction of gradients. */
     if (pricing->data > 1) {
         const double small = 1e6, large = 1e9;

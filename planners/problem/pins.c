@@ -3,14 +3,9 @@
  * in a class that could be listed after them. */
 #include "planners/problem/pins.h"
 
-#include "lowering/spmd/lower.h"
-
-typedef struct Pinning {
-    MeshPins *result;
-    const PlanContext *context;
-    const Mesh *mesh;
-    const Assignment *assignment; /* of the prefixes */
-} Pinning;
+#include "lowering/spmd/lower_chunks.h"
+#include "lowering/spmd/ranks.h"
+#include "propagation/stages/stages.h"
 
 /* Returns whether a stored state splits the dimensions that a pin names; shards may be of unequal size. */
 static bool is_so(const Mesh *mesh, SbpState stored, SbpState pinned) {
@@ -36,26 +31,27 @@ static void explain_conflict(Text *text, const Mesh *mesh, SbpState stored, SbpS
                     sbp_dimension(stored.axis[axis]));
 }
 
-static AmStatus pin_parameter(void *data, const PropagationPin *pin, const IrParameter *parameter,
-                              SbpState state, AmError *error) {
-    Pinning *self = data;
-    const PlanContext *context = self->context;
-    int32_t instruction = parameter->instruction;
+/* Excludes every dimension of a parameter from the candidates. */
+static void exclude_parameter(MeshPins *result, const PlanContext *context, int32_t instruction) {
     for (int32_t d = 0; d < context->canonical->instructions[instruction].shape.rank; d++) {
         int32_t class_index = classes_of(context->classes, context->rules, instruction, d);
-        if (class_index >= 0) self->result->is_pinned[class_index] = true;
+        if (class_index >= 0) result->is_pinned[class_index] = true;
     }
-    if (is_so(self->mesh, self->assignment->stored[instruction], state)) return AM_OK;
-    Text mesh = {0};
-    for (int32_t axis = 0; axis < self->mesh->axis_count; axis++)
-        text_append(&mesh, " %s=%d", self->mesh->axes[axis].name, self->mesh->axes[axis].size);
-    Text reason = {0};
-    explain_conflict(&reason, self->mesh, self->assignment->stored[instruction], state);
-    am_fail(error, AM_ERROR_INFEASIBLE, "", "pin \"%s=%s\": %s cannot have this sharding on mesh%s: %s",
-            pin->pattern, pin->sharding, parameter->path, mesh.data ? mesh.data : "",
+}
+
+/* Fails because a parameter is stored in another state than its pin requires. */
+static AmStatus fail_state(const PinnedParameter *pinned, const IrParameter *parameter, const Mesh *mesh,
+                           SbpState stored, AmError *error) {
+    char label[PIN_LABEL_BYTES];
+    Text sizes = {0}, reason = {0};
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
+        text_append(&sizes, " %s=%d", mesh->axes[axis].name, mesh->axes[axis].size);
+    explain_conflict(&reason, mesh, stored, pinned->state);
+    am_fail(error, AM_ERROR_INFEASIBLE, "", "%s: %s cannot have this sharding on mesh%s: %s",
+            pin_label(label, pinned->pin), parameter->path, sizes.data ? sizes.data : "",
             reason.data ? reason.data : "");
     text_free(&reason);
-    text_free(&mesh);
+    text_free(&sizes);
     return AM_ERROR_INFEASIBLE;
 }
 
@@ -72,36 +68,118 @@ static AmStatus keep_shardings(MeshPins *result, Arena *arena, const PlanContext
                 result->is_pinned[stage->lists[axis].entries[k].class_index] = true;
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
         int32_t instruction = context->roles->parameters[p].instruction;
-        if (!propagation_is_kept(kept, instruction)) continue;
-        for (int32_t d = 0; d < context->canonical->instructions[instruction].shape.rank; d++) {
-            int32_t class_index = classes_of(context->classes, context->rules, instruction, d);
-            if (class_index >= 0) result->is_pinned[class_index] = true;
+        if (propagation_is_kept(kept, instruction)) exclude_parameter(result, context, instruction);
+    }
+    return AM_OK;
+}
+
+/* Puts the pins into the lists of a stage. A pin that the mesh refuses is left out: it becomes a refusal. */
+static AmStatus list_pins(PinnedParameter *pinned, PlanStage *stage, Arena *arena, const PlanContext *context,
+                          const PinSet *set, AmError *error) {
+    for (int32_t p = 0; p < context->roles->parameter_count; p++) {
+        PinnedParameter *of = &pinned[p];
+        AmError refusal = {0};
+        if (set->is_held && !set->is_held[p]) of->pin = NULL;
+        if (!of->pin) continue;
+        if (set->fails && sbp_is_split(of->state.axis[0])) sbp_set(&of->state, 0, SBP_B);
+        if (of->refusal) continue;
+        AmStatus status = propagation_pin_parameter(stage, arena, context, of->pin,
+                                                    &context->roles->parameters[p], of->state, &refusal);
+        if (status == AM_OK) continue;
+        if (status != AM_ERROR_INFEASIBLE) {
+            if (error) *error = refusal;
+            return status;
         }
+        of->refusal = arena_copy_string(arena, refusal.text);
+        if (!of->refusal) return am_fail_memory(error, (int64_t)sizeof refusal.text);
+    }
+    return AM_OK;
+}
+
+/* Compares the states that the lists give with those that the pins require. */
+static AmStatus check_states(const PinnedParameter *pinned, const PlanContext *context, const Mesh *mesh,
+                             const Assignment *assignment, bool *fails, AmError *error) {
+    for (int32_t p = 0; p < context->roles->parameter_count; p++) {
+        const IrParameter *parameter = &context->roles->parameters[p];
+        SbpState stored = assignment->stored[parameter->instruction];
+        if (!pinned[p].pin) continue;
+        bool holds = !pinned[p].refusal && is_so(mesh, stored, pinned[p].state);
+        if (fails) fails[p] = !holds;
+        if (fails || holds) continue;
+        if (pinned[p].refusal) return am_fail(error, AM_ERROR_INFEASIBLE, "", "%s", pinned[p].refusal);
+        return fail_state(&pinned[p], parameter, mesh, stored, error);
     }
     return AM_OK;
 }
 
 AmStatus pins_on_mesh(MeshPins *result, Arena *arena, const PlanContext *context, const Mesh *mesh,
-                      const PropagationPin *pins, int32_t count, const KeptShardings *kept, bool is_even,
-                      AmError *error) {
-    *result = (MeshPins){.is_pinned = ARENA_ARRAY(arena, bool, context->classes->count),
-                         .count = count + (kept ? 1 : 0)};
+                      const PinSet *set, AmError *error) {
+    *result = (MeshPins){.is_pinned = ARENA_ARRAY(arena, bool, context->classes->count)};
     PlanStage *stage = ARENA_ARRAY(arena, PlanStage, 1);
-    Pinning self = {.result = result, .context = context, .mesh = mesh};
+    PinnedParameter *pinned;
     Assignment *assignment;
     Arena scratch = {0};
     if (arena->failed) return am_fail_memory(error, context->classes->count);
-    if (result->count == 0) return AM_OK;
+    if (set->count == 0 && !set->kept) return AM_OK;
     stage->mesh = *mesh;
-    stage->is_even = is_even;
-    TRY(propagation_pin_lists(stage, arena, context, pins, count, error));
-    if (kept) TRY(keep_shardings(result, arena, context, stage, kept, error));
-    AmStatus status = plan_assign(&assignment, &scratch, context, stage, error);
-    if (status == AM_OK) {
-        self.assignment = assignment;
-        for (int32_t axis = 0; axis < mesh->axis_count; axis++) result->prefix[axis] = stage->lists[axis];
-        status = propagation_for_each_pinned(context, mesh, pins, count, pin_parameter, &self, error);
+    stage->is_even = set->is_even;
+    TRY(propagation_resolve_pins(&pinned, arena, context, mesh, set->pins, set->count, error));
+    TRY(list_pins(pinned, stage, arena, context, set, error));
+    for (int32_t p = 0; p < context->roles->parameter_count; p++) {
+        if (!pinned[p].pin) continue;
+        exclude_parameter(result, context, context->roles->parameters[p].instruction);
+        result->count++;
     }
+    if (set->kept) TRY(keep_shardings(result, arena, context, stage, set->kept, error));
+    result->count += set->kept != NULL;
+    if (result->count == 0) return AM_OK;
+    AmStatus status = plan_assign(&assignment, &scratch, context, stage, error);
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++) result->prefix[axis] = stage->lists[axis];
+    if (status == AM_OK) status = check_states(pinned, context, mesh, assignment, set->fails, error);
     arena_free(&scratch);
+    return status;
+}
+
+/* ---- plans ---- */
+
+AmStatus pins_find_held(bool **is_held, Arena *arena, const Plan *plan, AmError *error) {
+    const PlanContext *context = plan->context;
+    const Plan *parts = plan;
+    int32_t parameters = context->roles->parameter_count;
+    bool *held = ARENA_ARRAY(arena, bool, (int64_t)plan->stage_count *parameters + 1);
+    StageMap *map;
+    if (!held) return am_fail_memory(error, parameters);
+    if (plan->stages[0].range_count > 1) TRY(plan_of_chunks(&parts, arena, plan, error));
+    TRY(stages_assign(&map, arena, context, parts, error));
+    for (int32_t p = 0; p < parameters; p++)
+        held[(int64_t)(map->owner[p] % plan->stage_count) * parameters + p] = true;
+    *is_held = held;
+    return AM_OK;
+}
+
+/* Checks the assignment of every part of a plan; everything is in the arena. */
+static AmStatus check_parts(const PropagationPin *pins, int32_t count, const Plan *plan, Arena *arena,
+                            AmError *error) {
+    const PlanContext *context = plan->context;
+    PlanRanks ranks;
+    TRY(plan_ranks(&ranks, arena, context, plan, error));
+    for (int32_t s = 0; s < ranks.parts->stage_count; s++) {
+        const Mesh *mesh = &ranks.parts->stages[s].mesh;
+        PinnedParameter *pinned;
+        TRY(propagation_resolve_pins(&pinned, arena, context, mesh, pins, count, error));
+        for (int32_t p = 0; ranks.map && p < context->roles->parameter_count; p++)
+            if (ranks.map->owner[p] != s) pinned[p].pin = NULL;
+        TRY(check_states(pinned, context, mesh, ranks.assignments[s], NULL, error));
+    }
+    return AM_OK;
+}
+
+AmStatus pins_check_plan(const PropagationPin *pins, int32_t count, const Plan *plan, AmError *error) {
+    bool has_states = false;
+    Arena arena = {0};
+    for (int32_t k = 0; k < count; k++) has_states |= pin_kind(&pins[k]) < PIN_STAGE;
+    if (!has_states) return AM_OK;
+    AmStatus status = check_parts(pins, count, plan, &arena, error);
+    arena_free(&arena);
     return status;
 }

@@ -1,10 +1,12 @@
-/* A user's own decisions in a search (`search --pin`), on one mesh.
+/* A user's own decisions about parameters in a search (propagation/propagate/pins.h), on one mesh.
  *
  * A pin defines for every dimension of the parameters that it matches the axes over which it is
  * split. The classes of these dimensions are therefore decided: the pinned ones come first in the
  * lists of their axes in every plan, and searchers do not get them as candidates. Tied dimensions
  * follow. The shardings that the module carries (`--keep-shardings`) are decisions of the same
  * kind; a value that the lists would store otherwise keeps its own sharding by an override.
+ *
+ * A stage of a pipeline keeps the pins of its own parameters, on its own mesh.
  */
 #ifndef PLANNERS_PROBLEM_PINS_H
 #define PLANNERS_PROBLEM_PINS_H
@@ -19,11 +21,27 @@ typedef struct MeshPins {
     int32_t count; /* decisions; 0: none of the above matters */
 } MeshPins;
 
-/* `kept`: the module's shardings, or NULL; `is_even`: shards must be of equal size. AM_ERROR_USAGE names a
- * pin that means nothing for this module, or an axis that the mesh does not have; AM_ERROR_INFEASIBLE one
- * that cannot hold on this mesh: too few elements, an axis of one device, another pin. */
+/* The pins that count on a mesh. */
+typedef struct PinSet {
+    const PropagationPin *pins; /* [count] */
+    int32_t count;
+    const KeptShardings *kept; /* or NULL */
+    bool is_even;              /* shards must be of equal size */
+    const bool *is_held;       /* [parameter]: those whose pins count; NULL: all */
+    /* [parameter], out: its pin cannot hold on axes after the first. The first axis is then one of unknown
+     * size, over which nothing is split. NULL: such a pin fails the call. */
+    bool *fails;
+} PinSet;
+
+/* AM_ERROR_USAGE names a pin that means nothing for this module, an axis that the mesh does not have, or two
+ * pins that contradict each other; AM_ERROR_INFEASIBLE a pin that cannot hold on this mesh: too few elements,
+ * an axis of one device, another pin. */
 AmStatus pins_on_mesh(MeshPins *result, Arena *arena, const PlanContext *context, const Mesh *mesh,
-                      const PropagationPin *pins, int32_t count, const KeptShardings *kept, bool is_even,
-                      AmError *error);
+                      const PinSet *set, AmError *error);
+
+/* AM_ERROR_INFEASIBLE names a pin that the plan does not keep, where the plan itself can be assigned. */
+AmStatus pins_check_plan(const PropagationPin *pins, int32_t count, const Plan *plan, AmError *error);
+/* The parameters that each stage of a plan holds: [stage * parameter_count + parameter], in the arena. */
+AmStatus pins_find_held(bool **is_held, Arena *arena, const Plan *plan, AmError *error);
 
 #endif

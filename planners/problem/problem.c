@@ -165,8 +165,11 @@ AmStatus problem_create(Problem **problem, const PlanContext *context, const Clu
     if (!self->scratch) self->scratch = self->own_scratch = scratch_create();
     if (!self->scratch) status = am_fail_memory(error, (int64_t)sizeof *self->scratch);
     if (status != AM_OK) goto fail;
-    TRY_OR_FAIL(pins_on_mesh(&self->pins, &self->arena, context, mesh, settings->pins, settings->pin_count,
-                             settings->kept, settings->is_even, error));
+    const PinSet pins = {.pins = settings->pins,
+                         .count = settings->pin_count,
+                         .kept = settings->kept,
+                         .is_even = settings->is_even};
+    TRY_OR_FAIL(pins_on_mesh(&self->pins, &self->arena, context, mesh, &pins, error));
     TRY_OR_FAIL(find_candidates(self, settings->space, error));
     self->has_storage =
         settings->space != SPACE_OPERATOR && self->pins.count == 0 && has_weight_update(context);
@@ -286,7 +289,8 @@ void problem_stage(const Problem *problem, const AxisPlan *axis_plan, Arena *are
         for (int32_t k = 0; k < axis_plan->count[axis]; k++) {
             const Candidate *candidate = &problem->candidates[axis_plan->entries[axis][k]];
             for (int32_t c = 0; c < candidate->class_count; c++)
-                list->entries[list->count++] = (PlanEntry){.class_index = candidate->classes[c]};
+                if (!problem->pins.is_pinned[candidate->classes[c]])
+                    list->entries[list->count++] = (PlanEntry){.class_index = candidate->classes[c]};
         }
         for (int32_t k = 0; k < axis_plan->storage[axis]; k++)
             list->entries[list->count++] = (PlanEntry){.class_index = PLAN_ANY_CLASS, .kind = kinds[k]};

@@ -60,7 +60,6 @@ const char *search_narrow(SearchOptions *options) {
         bool is_given;
         const char *option;
     } narrowing[] = {{options->kept != NULL, "--keep-shardings"},
-                     {options->pin_count > 0, "--pin"},
                      {options->mesh != NULL, "--mesh"},
                      {options->is_even && options->target == TARGET_AUTOMAP, "--even"},
                      {target_row(options->target)->stages == TARGET_ONE_STAGE, "--for"},
@@ -79,6 +78,12 @@ const char *search_narrow(SearchOptions *options) {
         return narrowing[k].option;
     }
     return NULL;
+}
+
+AmStatus search_check_plan(const SearchOptions *options, const Plan *plan, AmError *error) {
+    TRY(degrees_check_plan(&options->degrees, plan, error));
+    TRY(placement_check_plan(options->placement, plan, error));
+    return pins_check_plan(options->pins, options->pin_count, plan, error);
 }
 
 void search_describe_plan(Plan *plan, const PlanContext *context, const Cluster *cluster,

@@ -7,6 +7,7 @@
 #include "dqn/learner.h"
 #include "planners/problem/candidate_pool.h"
 #include "planners/problem/degrees.h"
+#include "planners/problem/placement.h"
 #include "planners/problem/problem.h"
 #include "planners/targets/target.h"
 
@@ -99,14 +100,15 @@ typedef struct SearchOptions {
     bool is_trial;              /* tests only whether a plan fits: few one-stage plans */
     const PropagationPin *pins; /* [pin_count]: decisions that every plan keeps */
     int32_t pin_count;
-    const char *schedule;      /* of pipelines (pipeline_schedule.h), or NULL: 1f1b where it can be */
-    int32_t chunks;            /* of each stage, schedule interleaved_1f1b alone; 0: SEARCH_DEFAULT_CHUNKS */
-    Target target;             /* only plans that it can run; is_even is set as it needs */
-    Degrees degrees;           /* only plans that have them */
-    bool is_even;              /* only plans with equal, contiguous shards */
-    bool no_overrides;         /* plans by lists alone, without overrides for single operators (refine.h) */
-    const KeptShardings *kept; /* the module's own shardings, kept by every plan; or NULL */
-    const Plan *initial;       /* --init-plan, or NULL */
+    const Placement *placement; /* of their scopes, in the module; NULL: none. Set by plan_search() */
+    const char *schedule;       /* of pipelines (pipeline_schedule.h), or NULL: 1f1b where it can be */
+    int32_t chunks;             /* of each stage, schedule interleaved_1f1b alone; 0: SEARCH_DEFAULT_CHUNKS */
+    Target target;              /* only plans that it can run; is_even is set as it needs */
+    Degrees degrees;            /* only plans that have them */
+    bool is_even;               /* only plans with equal, contiguous shards */
+    bool no_overrides;          /* plans by lists alone, without overrides for single operators (refine.h) */
+    const KeptShardings *kept;  /* the module's own shardings, kept by every plan; or NULL */
+    const Plan *initial;        /* --init-plan, or NULL */
     const volatile sig_atomic_t *interrupted;
     SearchWatch *watch; /* receives the progress; or NULL */
     /* One JSON line per episode: evaluations, reward, best, epsilon, loss; or NULL. */
@@ -149,7 +151,11 @@ bool search_spans_stages(const SearchOptions *options);
 /* Returns whether plans of a search may have several stages. */
 bool search_has_stages(const SearchOptions *options);
 
-/* Restricts the space by options that only one-stage plans support: a mesh of all devices, pins,
+/* Checks a plan against the decisions of the user: degrees, placement of scopes, pinned shardings.
+ * AM_ERROR_INFEASIBLE names the one that it does not keep. */
+AmStatus search_check_plan(const SearchOptions *options, const Plan *plan, AmError *error);
+
+/* Restricts the space by options that only one-stage plans support: a mesh of all devices,
  * equal shards for another system, a searcher of lists. Makes SPACE_AUTO the remaining space, and a
  * baseline's space its own; returns the restricting option ("--mesh"), or NULL. One stage by the fixed
  * degrees restricts it, too, without an option to report. */

@@ -148,8 +148,8 @@ static AmStatus begin_quotation(BaselinePrice *self, SingleStageSearch *search, 
         TRY(baseline_axis_plan(problem, baseline, &axis_plan, &mesh->reason, error));
         axis_plan.gathers_again = true; /* as ZeRO's third stage does */
         if (!mesh->reason) TRY(single_stage_plan(search, problem, &axis_plan, &mesh->plan, error));
-        if (mesh->plan && degrees_check_plan(&search->options->degrees, mesh->plan, NULL) != AM_OK) {
-            mesh->reason = "it has other degrees";
+        if (mesh->plan && search_check_plan(search->options, mesh->plan, NULL) != AM_OK) {
+            mesh->reason = "it has other degrees, or violates a pin";
             mesh->plan = NULL;
         }
     }

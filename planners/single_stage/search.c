@@ -247,7 +247,7 @@ static AmStatus refine(SingleStageSearch *self, Problem *problem, Plan *plan, Am
 static void add_plan(SingleStageSearch *self, Plan *plan, const MemoryFit *fit, PlanOrigin origin) {
     bool is_baseline = self->options->searcher == SEARCHER_BASELINE;
     const char *note = is_baseline ? baseline_name(self->options->baseline) : NULL;
-    if (degrees_check_plan(&self->options->degrees, plan, NULL) != AM_OK) return;
+    if (search_check_plan(self->options, plan, NULL) != AM_OK) return;
     pool_add(&self->result->pool, plan, fit, is_baseline ? PLAN_ORIGIN_BASELINE : origin, note);
 }
 

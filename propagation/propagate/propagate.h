@@ -8,32 +8,18 @@
 #ifndef PROPAGATION_PROPAGATE_PROPAGATE_H
 #define PROPAGATION_PROPAGATE_PROPAGATE_H
 
-#include "propagation/plan/plan.h"
-
-/* "layers/1/kernel=-,model": a path pattern (path_pattern.h), and per dimension '-' or
- * axis names joined by '+', major first; brackets around these are dropped. Or a hint on a scope
- * (scopes.h): "layer_3/.*=split(model)", "layer_3/.*=replicate". */
-typedef struct PropagationPin {
-    const char *pattern, *sharding;
-} PropagationPin;
-
-/* Splits "PATTERN=SHARDING" at its last '='. AM_ERROR_USAGE. */
-AmStatus propagation_parse_pin(PropagationPin *pin, Arena *arena, const char *text, AmError *error);
-
-/* Calls `apply` for every parameter that a pin matches, with the state that it
- * asks for. AM_ERROR_USAGE names a pin that matches nothing, has another rank or
- * names no axis. */
-typedef AmStatus PropagationPinFunction(void *data, const PropagationPin *pin, const IrParameter *parameter,
-                                        SbpState state, AmError *error);
-AmStatus propagation_for_each_pinned(const PlanContext *context, const Mesh *mesh, const PropagationPin *pins,
-                                     int32_t count, PropagationPinFunction *apply, void *data,
-                                     AmError *error);
+#include "propagation/propagate/pins.h"
 
 /* Iterations pins into the lists of `stage`, whose mesh is set. AM_ERROR_USAGE as
  * above; AM_ERROR_INFEASIBLE names a pin of a dimension that has fewer elements than shards, that does
  * not divide where the stage is even, or that nothing can split. */
 AmStatus propagation_pin_lists(PlanStage *stage, Arena *arena, const PlanContext *context,
                                const PropagationPin *pins, int32_t count, AmError *error);
+
+/* The same for one parameter. */
+AmStatus propagation_pin_parameter(PlanStage *stage, Arena *arena, const PlanContext *context,
+                                   const PropagationPin *pin, const IrParameter *parameter, SbpState state,
+                                   AmError *error);
 
 /* Iterations pins into seeds of an Incremental on the stage's mesh, whose state then does
  * not depend on their order. Errors as above. */

@@ -7,18 +7,16 @@
  */
 #include "propagation/propagate/scopes.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "propagation/groups/strict.h"
 #include "propagation/propagate/path_pattern.h"
 
-#define REPLICATE    "replicate"
-#define SPLIT_PREFIX "split("
-
 bool scopes_is_scope(const PropagationPin *pin) {
-    return strcmp(pin->sharding, REPLICATE) == 0 ||
-           strncmp(pin->sharding, SPLIT_PREFIX, strlen(SPLIT_PREFIX)) == 0;
+    return pin_kind(pin) == PIN_REPLICATE || pin_kind(pin) == PIN_SPLIT;
 }
 
 static bool is_word(char c) {
@@ -77,19 +75,41 @@ bool scopes_match(const char *pattern, const char *path) {
     return is_match;
 }
 
+/* Returns whether a pattern "model.py:57" is the source line of an operator. */
+static bool is_at_line(const char *pattern, const IrInstruction *instruction) {
+    const char *colon = strrchr(pattern, ':'), *file = instruction->source_file;
+    size_t length = colon ? (size_t)(colon - pattern) : 0, whole = file ? strlen(file) : 0;
+    if (length == 0 || length > whole || instruction->source_line <= 0) return false;
+    if (strtol(colon + 1, NULL, 10) != instruction->source_line) return false;
+    if (strncmp(file + whole - length, pattern, length) != 0) return false;
+    return length == whole || file[whole - length - 1] == '/';
+}
+
 typedef struct Resolver {
     Arena *arena;
     const PlanContext *context;
     const Mesh *mesh;
     const PropagationPin *pins;
     int32_t count;
-    bool **holds;       /* [pin]: [parameter] is in its scope; NULL for a pin without a scope */
-    int32_t *size;      /* [pin]: weights in its scope */
-    int32_t *weight_of; /* [instruction]: the weight that it is a view of, or -1 */
-    int32_t *axis;      /* [pin]: that split(...) names, or -1 */
-    const PropagationPin **asked;
-    SbpState *states;
+    bool **holds;          /* [pin]: [parameter] is in its scope; NULL for a pin without a scope */
+    int32_t *size;         /* [pin]: weights in its scope */
+    int32_t *weight_of;    /* [instruction]: the weight that it is a view of, or -1 */
+    int32_t *axis;         /* [pin]: that split(...) names, or -1 */
+    const char **refusals; /* [pin]: why its scope cannot be split; or NULL */
+    PinnedParameter *pinned;
 } Resolver;
+
+/* Notes that the scope of pin k cannot be split. */
+__attribute__((format(printf, 4, 5))) static AmStatus refuse(Resolver *self, int32_t k, AmError *error,
+                                                             const char *format, ...) {
+    char text[PIN_LABEL_BYTES + 256];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    self->refusals[k] = arena_copy_string(self->arena, text);
+    return self->refusals[k] ? AM_OK : am_fail_memory(error, (int64_t)sizeof text);
+}
 
 static bool is_view(IrOpcode opcode) {
     return opcode == IR_CONVERT || opcode == IR_COPY || opcode == IR_RESHAPE || opcode == IR_BITCAST ||
@@ -133,13 +153,16 @@ static void find_weights(Resolver *self, int32_t k) {
         if (roles->parameters[p].role == IR_ROLE_WEIGHT)
             self->holds[k][p] = scopes_match(pattern, roles->parameters[p].path);
     const char *previous = NULL; /* many instructions in a row have one name */
-    bool is_match = false;
+    bool is_match = false, is_line = strchr(pattern, ':') != NULL;
     for (int32_t i = 0; i < self->context->rules->count; i++) {
         const IrInstruction *instruction = &module->instructions[i];
-        if (!instruction->op_name[0] || instruction->opcode == IR_PARAMETER) continue;
-        if (!previous || strcmp(previous, instruction->op_name) != 0)
+        bool is_named = instruction->op_name[0] != '\0';
+        if (instruction->opcode == IR_PARAMETER) continue;
+        if (is_line) is_match = is_at_line(pattern, instruction);
+        else if (!is_named) is_match = false;
+        else if (!previous || strcmp(previous, instruction->op_name) != 0)
             is_match = scopes_match(pattern, instruction->op_name);
-        previous = instruction->op_name;
+        previous = is_named ? instruction->op_name : NULL;
         for (int32_t o = 0; is_match && o < instruction->operand_count; o++) {
             int32_t weight = self->weight_of[instruction->operands[o]];
             if (weight >= 0) self->holds[k][weight] = true;
@@ -148,19 +171,25 @@ static void find_weights(Resolver *self, int32_t k) {
     for (int32_t p = 0; p < roles->parameter_count; p++) self->size[k] += self->holds[k][p];
 }
 
+/* Finds the axis over which the scope of pin k is split. By a number of devices it is the last axis of that
+ * size. */
 static AmStatus find_axis(Resolver *self, int32_t k, AmError *error) {
-    const char *sharding = self->pins[k].sharding;
+    char name[PIN_ARGUMENT_BYTES], label[PIN_LABEL_BYTES];
+    int32_t devices = pin_number(&self->pins[k]);
     self->axis[k] = -1;
-    if (strcmp(sharding, REPLICATE) == 0) return AM_OK;
-    const char *name = sharding + strlen(SPLIT_PREFIX);
-    size_t length = strcspn(name, ")");
-    for (int32_t axis = 0; axis < self->mesh->axis_count; axis++)
-        if (strlen(self->mesh->axes[axis].name) == length &&
-            strncmp(self->mesh->axes[axis].name, name, length) == 0)
-            self->axis[k] = axis;
-    if (strcmp(name + length, ")") == 0 && self->axis[k] >= 0) return AM_OK;
-    return am_fail(error, AM_ERROR_USAGE, "", "pin \"%s=%s\": expected split(AXIS) with an axis of the mesh",
-                   self->pins[k].pattern, sharding);
+    if (pin_kind(&self->pins[k]) == PIN_REPLICATE || devices == 1) return AM_OK;
+    pin_argument(name, &self->pins[k]);
+    for (int32_t axis = 0; axis < self->mesh->axis_count; axis++) {
+        const MeshAxis *of = &self->mesh->axes[axis];
+        if (devices > 0 ? of->size == devices : strcmp(of->name, name) == 0) self->axis[k] = axis;
+    }
+    if (self->axis[k] >= 0) return AM_OK;
+    if (devices < 0)
+        return am_fail(error, pin_error(&self->pins[k]), pin_file(&self->pins[k]),
+                       "%s: expected split(AXIS) with an axis of the mesh, or split(DEVICES)",
+                       pin_place(label, &self->pins[k]));
+    return refuse(self, k, error, "%s: no axis of the mesh has %d devices", pin_label(label, &self->pins[k]),
+                  devices);
 }
 
 static AmStatus read_scopes(Resolver *self, AmError *error) {
@@ -173,10 +202,12 @@ static AmStatus read_scopes(Resolver *self, AmError *error) {
         if (self->size[k] > 0) continue;
         Text nearest = {0};
         path_append_nearest(&nearest, self->context->roles, self->pins[k].pattern);
-        am_fail(error, AM_ERROR_USAGE, "", "pin: no weight is in the scope \"%s\"%s", self->pins[k].pattern,
-                nearest.data ? nearest.data : "");
+        char label[PIN_LABEL_BYTES];
+        am_fail(error, pin_error(&self->pins[k]), pin_file(&self->pins[k]),
+                "%s: no weight is in the scope \"%s\"%s", pin_place(label, &self->pins[k]),
+                self->pins[k].pattern, nearest.data ? nearest.data : "");
         text_free(&nearest);
-        return AM_ERROR_USAGE;
+        return pin_error(&self->pins[k]);
     }
     return AM_OK;
 }
@@ -185,6 +216,20 @@ static bool is_within(const Resolver *self, int32_t inner, int32_t outer) {
     for (int32_t p = 0; p < self->context->roles->parameter_count; p++)
         if (self->holds[inner][p] && !self->holds[outer][p]) return false;
     return true;
+}
+
+/* Returns whether two pins on the same weights require the same. */
+static bool is_alike(const Resolver *self, int32_t a, int32_t b) {
+    return self->axis[a] == self->axis[b] && pin_number(&self->pins[a]) == pin_number(&self->pins[b]);
+}
+
+/* Fails because of two pins on one weight. */
+static AmStatus fail_pair(const Resolver *self, int32_t a, int32_t b, bool is_nested, AmError *error) {
+    char first[PIN_LABEL_BYTES], second[PIN_LABEL_BYTES];
+    const char *problem = is_nested ? " contradict each other: they are on the same weights"
+                                    : ": the scopes overlap, and neither lies inside the other";
+    return am_fail(error, pin_error(&self->pins[a]), pin_file(&self->pins[a]), "%s and %s%s",
+                   pin_place(first, &self->pins[a]), pin_label(second, &self->pins[b]), problem);
 }
 
 /* The scope that counts for each weight: the innermost of those that hold it. */
@@ -199,22 +244,19 @@ static AmStatus find_innermost(Resolver *self, AmError *error) {
             }
             bool is_inner = self->size[k] < self->size[inner];
             bool is_nested = is_inner ? is_within(self, k, inner) : is_within(self, inner, k);
-            bool is_same = self->size[k] == self->size[inner] && self->axis[k] != self->axis[inner];
-            if (!is_nested || is_same)
-                return am_fail(
-                    error, AM_ERROR_USAGE, "",
-                    "pins: the scopes \"%s\" and \"%s\" overlap, and neither lies inside the other",
-                    self->pins[inner].pattern, self->pins[k].pattern);
+            bool is_same = self->size[k] == self->size[inner];
+            if (!is_nested || (is_same && !is_alike(self, k, inner)))
+                return fail_pair(self, inner, k, is_nested, error);
             if (is_inner) inner = k;
         }
-        self->asked[p] = inner < 0 ? NULL : &self->pins[inner];
+        if (inner >= 0) self->pinned[p].pin = &self->pins[inner];
     }
     return AM_OK;
 }
 
 /* The axis over which the scope of a weight is split; -1: none, or it is in no scope. */
 static int32_t axis_asked(const Resolver *self, int32_t parameter) {
-    return self->asked[parameter] ? self->axis[self->asked[parameter] - self->pins] : -1;
+    return self->pinned[parameter].pin ? self->axis[self->pinned[parameter].pin - self->pins] : -1;
 }
 
 static bool may_take(const Resolver *self, const LinkageGroup *group, int32_t axis, const bool *is_excluded,
@@ -242,8 +284,32 @@ static AmStatus split_axis(Resolver *self, int32_t axis, AmError *error) {
         is_excluded[best] = true;
         for (int32_t k = 0; k < group->exclude_count; k++) is_excluded[group->excludes[k]] = true;
         for (int32_t m = 0; m < group->member_count; m++)
-            sbp_set(&self->states[group->members[m].parameter], axis, sbp_split(group->members[m].dimension));
+            sbp_set(&self->pinned[group->members[m].parameter].state, axis,
+                    sbp_split(group->members[m].dimension));
     }
+}
+
+/* Releases the weights of a split scope that nothing splits; where that is all of them, or the mesh has no
+ * axis for the scope, its weights get the refusal. */
+static AmStatus settle_scope(Resolver *self, int32_t k, AmError *error) {
+    char label[PIN_LABEL_BYTES];
+    int32_t split = 0, asked = 0;
+    for (int32_t p = 0; p < self->context->roles->parameter_count; p++) {
+        if (self->pinned[p].pin != &self->pins[k]) continue;
+        asked++;
+        split += sbp_has_split(self->pinned[p].state);
+    }
+    if (asked > 0 && split == 0 && self->axis[k] >= 0)
+        TRY(refuse(self, k, error,
+                   "%s: no linkage group of strict rules splits weights of this scope alone over %d devices",
+                   pin_label(label, &self->pins[k]), self->mesh->axes[self->axis[k]].size));
+    for (int32_t p = 0; p < self->context->roles->parameter_count; p++) {
+        PinnedParameter *of = &self->pinned[p];
+        if (of->pin != &self->pins[k]) continue;
+        of->refusal = self->refusals[k];
+        if (self->axis[k] >= 0 && split > 0 && !sbp_has_split(of->state)) of->pin = NULL;
+    }
+    return AM_OK;
 }
 
 static AmStatus split_scopes(Resolver *self, AmError *error) {
@@ -254,27 +320,13 @@ static AmStatus split_scopes(Resolver *self, AmError *error) {
         is_done[axis] = true;
         if (self->mesh->axes[axis].size > 1) TRY(split_axis(self, axis, error));
     }
-    for (int32_t k = 0; k < self->count; k++) {
-        int32_t split = 0, asked = 0;
-        for (int32_t p = 0; p < self->context->roles->parameter_count; p++) {
-            if (self->asked[p] != &self->pins[k] || self->axis[k] < 0) continue;
-            asked++;
-            if (sbp_has_split(self->states[p])) split++;
-            else self->asked[p] = NULL; /* nothing splits it: anybody may decide */
-        }
-        if (asked > 0 && split == 0)
-            return am_fail(
-                error, AM_ERROR_INFEASIBLE, "",
-                "pin \"%s=%s\": no linkage group of strict rules splits weights of this scope alone "
-                "over %d devices",
-                self->pins[k].pattern, self->pins[k].sharding, self->mesh->axes[self->axis[k]].size);
-    }
+    for (int32_t k = 0; k < self->count; k++)
+        if (self->holds[k]) TRY(settle_scope(self, k, error));
     return AM_OK;
 }
 
-AmStatus scopes_resolve(const PropagationPin *const **asked, SbpState **states, Arena *arena,
-                        const PlanContext *context, const Mesh *mesh, const PropagationPin *pins,
-                        int32_t count, AmError *error) {
+AmStatus scopes_resolve(PinnedParameter **pinned, Arena *arena, const PlanContext *context, const Mesh *mesh,
+                        const PropagationPin *pins, int32_t count, AmError *error) {
     int32_t parameters = context->roles->parameter_count;
     Resolver self = {.arena = arena,
                      .context = context,
@@ -285,17 +337,70 @@ AmStatus scopes_resolve(const PropagationPin *const **asked, SbpState **states, 
                      .size = ARENA_ARRAY(arena, int32_t, count + 1),
                      .weight_of = ARENA_ARRAY(arena, int32_t, context->rules->count + 1),
                      .axis = ARENA_ARRAY(arena, int32_t, count + 1),
-                     .asked = ARENA_ARRAY(arena, const PropagationPin *, parameters + 1),
-                     .states = ARENA_ARRAY(arena, SbpState, parameters + 1)};
+                     .refusals = ARENA_ARRAY(arena, const char *, count + 1),
+                     .pinned = ARENA_ARRAY(arena, PinnedParameter, parameters + 1)};
     if (arena->failed) return am_fail_memory(error, context->rules->count);
     find_views(&self);
     TRY(read_scopes(&self, error));
     TRY(find_innermost(&self, error));
     for (int32_t k = 0; k < count; k++)
-        for (int32_t p = 0; !self.holds[k] && p < parameters; p++)
-            if (path_matches(pins[k].pattern, context->roles->parameters[p].path)) self.asked[p] = NULL;
+        for (int32_t p = 0; pin_kind(&pins[k]) == PIN_SHARDING && p < parameters; p++)
+            if (path_matches(pins[k].pattern, context->roles->parameters[p].path)) self.pinned[p].pin = NULL;
     TRY(split_scopes(&self, error));
-    *asked = self.asked;
-    *states = self.states;
+    *pinned = self.pinned;
+    return AM_OK;
+}
+
+/* ---- operators ---- */
+
+/* The entry's instruction that runs an instruction of a loop's body; -1: none is planned. */
+static int32_t in_entry(const PlanContext *context, int32_t instruction) {
+    const IrModule *module = context->canonical;
+    const Rules *rules = context->rules;
+    while (instruction >= rules->entry_count) {
+        int32_t c = 0;
+        while (instruction >= module->computations[c].first + module->computations[c].count) c++;
+        if (rules->region_of[c] < 0) return -1;
+        instruction = rules->loops[rules->region_of[c]].instruction;
+    }
+    return instruction;
+}
+
+/* Returns whether an operator uses a weight whose path is in the scope, directly or through views. */
+static bool uses_weight(const Resolver *self, const IrInstruction *instruction) {
+    for (int32_t o = 0; o < instruction->operand_count; o++) {
+        int32_t weight = self->weight_of[instruction->operands[o]];
+        if (weight >= 0 && self->holds[0][weight]) return true;
+    }
+    return false;
+}
+
+AmStatus scopes_find_operators(bool *is_in, int32_t *count, Arena *scratch, const PlanContext *context,
+                               const char *pattern, AmError *error) {
+    const IrModule *module = context->canonical;
+    const Rules *rules = context->rules;
+    bool *holds = ARENA_ARRAY(scratch, bool, context->roles->parameter_count + 1);
+    bool is_line = strchr(pattern, ':') != NULL;
+    Resolver self = {
+        .context = context, .holds = &holds, .weight_of = ARENA_ARRAY(scratch, int32_t, rules->count + 1)};
+    if (scratch->failed) return am_fail_memory(error, rules->count);
+    find_views(&self);
+    for (int32_t p = 0; p < context->roles->parameter_count; p++)
+        holds[p] = scopes_match(pattern, context->roles->parameters[p].path);
+    *count = 0;
+    for (int32_t i = 0; i < rules->count; i++) {
+        const IrInstruction *instruction = &module->instructions[i];
+        bool is_view_of_weight = self.weight_of[i] >= 0;
+        if (instruction->opcode == IR_PARAMETER || is_view_of_weight || rules->on_demand[i]) continue;
+        bool is_named = is_line ? is_at_line(pattern, instruction)
+                                : instruction->op_name[0] && scopes_match(pattern, instruction->op_name);
+        if (!is_named && !uses_weight(&self, instruction)) continue;
+        int32_t at = in_entry(context, i);
+        bool is_forward =
+            at >= 0 && context->choices->live[at] && context->roles->phases[at] == IR_PHASE_FORWARD;
+        if (!is_forward || is_in[at]) continue;
+        is_in[at] = true;
+        ++*count;
+    }
     return AM_OK;
 }

@@ -67,7 +67,7 @@ def check_recomputed(directory):
 
 def check_refused(directory):
     model = MODELS / "mlp_tiny" / "model.hlo.pb"
-    for options in (["--mesh", "data=8"], ["--pin", ".*=[data]"], ["--schedule", "interleaved_1f1b"]):
+    for options in (["--mesh", "data=8"], ["--schedule", "interleaved_1f1b"]):
         done = automap("search", model, "--cluster", CLUSTER, "--space", "hybrid", "-o", directory / "x.json", *options)
         assert done.returncode == 2 and "--space hybrid" in done.stderr, f"{options}: {done.stderr}"
 

@@ -74,14 +74,14 @@ def mistakes():
     return [
         # Options that narrow the search have a note where it goes on.
         (2, "nosuch", *search, "--pin", "nosuch=data"),
-        (4, "axis data has one device", *search, "--pin", "*kernel=-,data"),
+        (4, "prevent data in dimension 1", *search, "--pin", "*kernel=-,data"),
         (3, "hosts: expected a cluster in JSON; automap cluster --import reads hostfiles", *on, "./hosts"),
         (3, "did you mean cluster.json?", *on, "clustr.json"),
         (3, f"is of module {digits(MLP)}, and the one to be trained is {digits(GPT)}", "run", GPT, "--plan", "none",
          "--state", "random", "--data", GPT.parent / "data.npz", "--checkpoint", "ck", "--resume"),
         (4, "Megatron-LM trains transformers", "export", "plan.json", MLP, "--format",
          "megatron", "-o", "out"),
-        (4, "on data=2,model=2: pin \"*bias=-\"", "search", MLP, "-o", "out.json", "--cluster", "nominal:4", "--pin",
+        (2, 'pin "*bias=-" and pin "*bias=data" contradict each other', "search", MLP, "-o", "out.json", "--cluster", "nominal:4", "--pin",
          "*bias=-", "--pin", "*bias=data"),
         (2, "3 devices, cluster nominal:2 has 2", *search, "--mesh", "data=3"),
         (2, "named twice", *search, "--mesh", "data=2,data=1"),

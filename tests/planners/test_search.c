@@ -59,7 +59,8 @@ static void check_kept(const PlanContext *context, Arena *arena, const Plan *pla
  * better than the best of all that keep them. */
 static void test_pins_are_kept(void **state) {
     (void)state;
-    static const PropagationPin pins[] = {{"w0", "-,model"}, {"w1", "-,-"}, {"h*", "data,-"}};
+    static const PropagationPin pins[] = {
+        {"w0", "-,model", NULL}, {"w1", "-,-", NULL}, {"h*", "data,-", NULL}};
     static const Searcher searchers[] = {SEARCHER_EXHAUSTIVE, SEARCHER_DQN, SEARCHER_RANDOM};
     for (uint64_t number = 0; number < 6; number++) {
         Random random;
@@ -133,7 +134,8 @@ static void test_storage_makes_plans_fit(void **state) {
 /* All ordered meshes, a data input pinned as well, and the expert plans. */
 static void test_pins_leave_meshes_out(void **state) {
     (void)state;
-    static const PropagationPin pins[] = {{"w0", "-,model"}, {"h*", "data,-"}, {"w0", "model,-"}};
+    static const PropagationPin pins[] = {
+        {"w0", "-,model", NULL}, {"h*", "data,-", NULL}, {"w0", "model,-", NULL}};
     Random random;
     random_seed(&random, 3000);
     Arena arena = {0};
@@ -151,7 +153,8 @@ static void test_pins_leave_meshes_out(void **state) {
         assert_true(isnan(result.baselines[e].seconds) ||
                     result.plan->predicted_step_seconds <= result.baselines[e].seconds);
     options.pin_count = 3; /* w0 in two ways */
-    assert_int_equal(search(&result, &arena, context, cluster, &options, &error), AM_ERROR_INFEASIBLE);
+    assert_int_equal(search(&result, &arena, context, cluster, &options, &error), AM_ERROR_USAGE);
+    assert_non_null(strstr(error.text, "pin \"w0=-,model\" and pin \"w0=model,-\" contradict each other"));
     cluster_free(cluster);
     arena_free(&arena);
     plan_context_free(context);

@@ -42,8 +42,7 @@ static void test_names(void **state) {
 }
 
 typedef struct Asked {
-    const PropagationPin *const *pins;
-    SbpState *states;
+    PinnedParameter *pinned;
 } Asked;
 
 static AmStatus resolve(Asked *asked, Arena *arena, const PlanContext *context, const char *mesh_text,
@@ -52,9 +51,12 @@ static AmStatus resolve(Asked *asked, Arena *arena, const PlanContext *context, 
     PropagationPin *pins = ARENA_ARRAY(arena, PropagationPin, MOST_PINS);
     int32_t count = 0;
     assert_int_equal(mesh_parse(&mesh, arena, mesh_text, error), AM_OK);
-    for (; texts[count]; count++)
-        assert_int_equal(propagation_parse_pin(&pins[count], arena, texts[count], error), AM_OK);
-    return scopes_resolve(&asked->pins, &asked->states, arena, context, &mesh, pins, count, error);
+    for (; texts[count]; count++) TRY(propagation_parse_pin(&pins[count], arena, texts[count], error));
+    TRY(scopes_resolve(&asked->pinned, arena, context, &mesh, pins, count, error));
+    for (int32_t p = 0; p < context->roles->parameter_count; p++)
+        if (asked->pinned[p].refusal)
+            return am_fail(error, AM_ERROR_INFEASIBLE, "", "%s", asked->pinned[p].refusal);
+    return AM_OK;
 }
 
 /* The state that is asked of the weight with that path, as text; "" where nothing is asked. */
@@ -63,8 +65,8 @@ static const char *state_of(const Asked *asked, const PlanContext *context, cons
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
         if (strcmp(context->roles->parameters[p].path, path) != 0) continue;
         text[0] = '\0';
-        if (asked->pins[p])
-            snprintf(text, sizeof text, "%d,%d", asked->states[p].axis[0], asked->states[p].axis[1]);
+        const PinnedParameter *of = &asked->pinned[p];
+        if (of->pin) snprintf(text, sizeof text, "%d,%d", of->state.axis[0], of->state.axis[1]);
         return text;
     }
     fail_msg("no parameter %s", path);
@@ -133,8 +135,15 @@ static void test_refusals(void **state) {
         {{"layers=split(rows)"}, AM_ERROR_USAGE, "expected split(AXIS)"},
         {{"layers=split(model"}, AM_ERROR_USAGE, "expected split(AXIS)"},
         {{"layers/0=replicate", "layers/*/mlp_in=split(model)"}, AM_ERROR_USAGE, "neither lies inside"},
-        {{"layers/0=replicate", "layers/0/.*=split(model)"}, AM_ERROR_USAGE, "neither lies inside"},
+        {{"layers/0=replicate", "layers/0/.*=split(model)"}, AM_ERROR_USAGE, "contradict each other"},
         {{"position_table=split(model)"}, AM_ERROR_INFEASIBLE, "no linkage group"},
+        {{"layers/0=replicate", "layers/0=split(4)"},
+         AM_ERROR_USAGE,
+         "pin \"layers/0=replicate\" and pin \"layers/0=split(4)\" contradict each other"},
+        {{"layers/0=split(3)"}, AM_ERROR_INFEASIBLE, "no axis of the mesh has 3 devices"},
+        {{"layers/0=split(0)"}, AM_ERROR_USAGE, "expected split(AXIS) or split(DEVICES)"},
+        {{"layers/0=stage(x)"}, AM_ERROR_USAGE, "expected stage(N)"},
+        {{"layers/0=devices()"}, AM_ERROR_USAGE, "expected devices(TYPE)"},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         Arena arena = {0};

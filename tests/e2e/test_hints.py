@@ -1,0 +1,122 @@
+# labels: cpu e2e
+# timeout: 300
+"""Pins and hints in every search space: scopes on stages, on devices and on numbers of devices, replicated or split,
+and shardings of parameters in pipelines. Plans keep them, a file of hints means the same as options, plans train with
+the losses of one device, and contradictions name both places.
+
+Run as `AUTOMAP=build/automap python3 tests/e2e/test_hints.py`.
+"""
+
+import json
+import pathlib
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import MODELS, automap
+
+MODEL = MODELS / "gpt2_tiny" / "model.hlo.pb"
+QUERY = "['layers'][{}]['attention']['query']['kernel']"
+
+# Hints; the same as options, or None; a check of the plan's stages and parameters.
+KEPT = [
+    ({"micro_batches": 4, "hints": [{"scope": "layers/0", "stage": 0, "replicate": 2},
+                                    {"scope": "layers/1", "stage": 1, "split": 2}]},
+     "--micro-batches 4 --pin layers/0=stage(0) --pin layers/0=replicate(2) --pin layers/1=stage(1) --pin layers/1=split(2)",
+     lambda plan: stage_of(plan, 0) == 0 and stage_of(plan, 1) == 1 and sharding_of(plan, 0) == [[], []]
+     and len(sharding_of(plan, 1)[1]) == 1 and plan["micro_batches"] == 4),
+    ({"stages": 2, "hints": [{"parameter": "attention/query/kernel", "sharding": "-,model"}]},
+     "--stages 2 --pin attention/query/kernel=-,model",
+     lambda plan: len(plan["stages"]) == 2 and all(sharding_of(plan, k) == [[], ["model"]] for k in (0, 1))),
+    ({"hints": [{"scope": "layers/0", "devices": 0}, {"scope": "layers/1", "devices": [1, 2, 3]}]}, None,
+     lambda plan: devices_of(plan, 0) == {0} and 0 not in devices_of(plan, 1)),
+    ({"tensor": 2, "hints": [{"scope": ["layers/0", "layers/1"], "split": 2}]}, None,
+     lambda plan: all(sharding_of(plan, k)[1] for k in (0, 1))),
+]
+
+REFUSED = [
+    ([{"scope": "layers/0", "stage": 1}, {"scope": "layers/1", "stage": 0}], 3,
+     "$.hints[0].stage and {file}: $.hints[1].stage contradict each other"),
+    ([{"scope": "layers/1", "stage": 0}, {"scope": "layers/1/mlp_in", "stage": 1}], 3,
+     "$.hints[0].stage and {file}: $.hints[1].stage contradict each other"),
+    ([{"scope": "layers/1", "split": 2}, {"scope": "layers/1", "replicate": True}], 3,
+     "$.hints[0].split and {file}: $.hints[1].replicate contradict each other"),
+    ([{"parameter": "0/mlp_in/kernel", "sharding": "-,model"}, {"parameter": "mlp_in/kernel", "sharding": "model,-"}], 3,
+     "$.hints[0].sharding and {file}: $.hints[1].sharding contradict each other"),
+    ([{"scope": "layers/0", "devices": 0}, {"scope": "layers/0", "devices": [1, 2]}], 3,
+     "$.hints[0].devices and {file}: $.hints[1].devices contradict each other"),
+    ([{"scope": "layers/9", "stage": 0}], 3, '{file}: $.hints[0].stage: no forward operator is in the scope "layers/9"'),
+    ([{"scope": "layers/0", "devices": "V100"}], 3, '{file}: $.hints[0].devices: "V100" is no device of cluster'),
+    ([{"scope": "layers/0", "split": "rows"}], 3, "{file}: $.hints[0].split: expected split(AXIS)"),
+    ([{"scope": "layers/0", "stage": -1}], 3, "{file}: $.hints[0].stage: expected the number of a stage"),
+    ([{"scope": "layers/0"}], 3, "{file}: $.hints[0]: expected replicate, split, stage or devices"),
+    ([{"scope": "layers/0", "stages": 1}], 3, "{file}: $.hints[0].stages: unknown key"),
+    ([{"parameter": "mlp_in/kernel", "sharding": "-,modle"}], 3, "{file}: $.hints[0].sharding: "),
+    ([{"scope": "layers/0", "stage": 0, "replicate": 1}, {"scope": "layers/1", "stage": 1, "split": 2}], 4,
+     "{file}: $.hints[0].replicate: the 2 stages have 3 devices"),
+]
+OPTIONS = [
+    ("--stages 1", 3, "{file}: $.hints[0].stage and --stages 1"),
+    ("--space single_stage", 2, "{file}: $.hints[0].stage and --space single_stage"),
+    ("--mesh data=4", 2, "{file}: $.hints[0].stage and --mesh"),
+    ("--micro-batches 2", 2, "--micro-batches 2 and {file}: $.micro_batches 4 contradict each other"),
+]
+
+
+def parameter(plan, layer):
+    path = "state['params']" + QUERY.format(layer)
+    return next(one for one in plan["parameters"] if one["path"] == path)
+
+
+def stage_of(plan, layer):
+    return parameter(plan, layer)["stage"]
+
+
+def sharding_of(plan, layer):
+    return parameter(plan, layer)["sharding"]
+
+
+def devices_of(plan, layer):
+    return set(plan["stages"][stage_of(plan, layer)]["devices"])
+
+
+def search(plan, *options):
+    done = automap("search", MODEL, "--cluster", "nominal:4", "--evaluations", "60", "-o", plan, *options)
+    assert done.returncode == 0, f"{options}: {done.returncode}\n{done.stderr}"
+    return json.loads(plan.read_text())
+
+
+def losses_of(*options):
+    done = automap("run", MODEL, *options, "--steps", "3", "--state", "random", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    return [row["loss"] for row in rows if "loss" in row]
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        hints, file = pathlib.Path(folder) / "hints.json", pathlib.Path(folder) / "plan.json"
+        one = losses_of("--plan", "none")
+        for written, options, keeps in KEPT:
+            hints.write_text(json.dumps(written))
+            plan = search(file, "--hints", hints)
+            assert keeps(plan), f"{written}: {plan['stages']} {[parameter(plan, k) for k in (0, 1)]}"
+            if options:
+                pairs = list(zip(losses_of("--plan", file), one, strict=True))
+                assert all(abs(a - b) <= 1e-5 * abs(b) for a, b in pairs), pairs
+                same = search(file, *options.split())
+                assert same["stages"] == plan["stages"], f"{options}: {same['stages']} {plan['stages']}"
+        for listed, code, reason in REFUSED:
+            hints.write_text(json.dumps({"hints": listed}))
+            done = automap("search", MODEL, "--cluster", "nominal:4", "-o", file, "--hints", hints)
+            assert done.returncode == code and reason.replace("{file}", str(hints)) in done.stderr, (
+                f"{listed}: {done.returncode} {done.stderr}")
+        hints.write_text(json.dumps({"micro_batches": 4, "hints": [{"scope": "layers/1", "stage": 1}]}))
+        for options, code, reason in OPTIONS:
+            done = automap("search", MODEL, "--cluster", "nominal:4", "-o", file, "--hints", hints, *options.split())
+            assert done.returncode == code and reason.replace("{file}", str(hints)) in done.stderr, (
+                f"{options}: {done.returncode} {done.stderr}")
+    print(f"{len(KEPT)} plans keep their hints, {len(REFUSED) + len(OPTIONS)} refusals")
+
+
+main()
