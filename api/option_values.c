@@ -9,8 +9,9 @@
 #include "base/suggest.h"
 #include "base/text.h"
 
-/* ", without a unit" where `end` follows a number and begins a text. */
+/* ", without a unit" where `end` follows a number and begins a text, or the same of a comma ("1,5"). */
 static const char *unit_hint(const char *text, const char *end) {
+    if (end != text && *end == ',') return ", without a comma";
     return end != text && *end ? ", without a unit" : "";
 }
 
@@ -30,6 +31,9 @@ AmStatus option_parse_integer(const char *name, const char *text, int64_t least,
         return AM_OK;
     }
     const char *hint = unit_hint(text, real_end);
+    if (errno == ERANGE && real > 0)
+        return am_fail(error, AM_ERROR_USAGE, "", "%s %.100s: expected an integer of at most %lld", name,
+                       text, (long long)most);
     if (most == INT64_MAX)
         return am_fail(error, AM_ERROR_USAGE, "", "%s %.100s: expected an integer of at least %lld%s", name,
                        text, (long long)least, hint);

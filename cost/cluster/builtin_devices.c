@@ -238,9 +238,10 @@ const char *cluster_builtin_device_named(const char *name) {
 }
 
 const char *cluster_builtin_device_hint(char hint[SUGGEST_HINT_BYTES], const char *name) {
-    const char *names[DEVICE_COUNT];
+    const char *names[DEVICE_COUNT + ALIAS_COUNT];
     for (int k = 0; k < DEVICE_COUNT; k++) names[k] = devices[k].name;
-    return suggest_hint(hint, name, names, DEVICE_COUNT);
+    for (int k = 0; k < ALIAS_COUNT; k++) names[DEVICE_COUNT + k] = aliases[k].alias;
+    return suggest_hint(hint, name, names, DEVICE_COUNT + ALIAS_COUNT);
 }
 
 json_t *cluster_builtin_device_type(const char *name) {

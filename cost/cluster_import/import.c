@@ -72,8 +72,6 @@ AmStatus import_begin(Import *import, Arena *arena, const char *device_type, con
         if (strcmp(types[k].device_type, type) == 0) import->type = &types[k];
     if (!import->type) {
         char list[512] = "", near[SUGGEST_HINT_BYTES];
-        const char *names[TYPE_COUNT];
-        for (int32_t k = 0; k < TYPE_COUNT; k++) names[k] = types[k].device_type;
         for (int32_t k = 0; k < TYPE_COUNT; k++) {
             size_t used = strlen(list);
             snprintf(list + used, sizeof list - used, "%s%s", k ? ", " : "", types[k].device_type);
@@ -82,7 +80,7 @@ AmStatus import_begin(Import *import, Arena *arena, const char *device_type, con
             return am_fail(error, AM_ERROR_USAGE, "", "--import needs --device-type, expected one of %s",
                            list);
         return am_fail(error, AM_ERROR_USAGE, "", "there is no device type \"%s\", expected one of %s%s",
-                       device_type, list, suggest_hint(near, device_type, names, TYPE_COUNT));
+                       device_type, list, cluster_builtin_device_hint(near, device_type));
     }
     json_t *link = between ? cluster_builtin_link(between) : NULL;
     bool is_known = !between || link;

@@ -498,6 +498,9 @@ static void parts_must_fit_together(void **state) {
     assert_int_equal(IMPORT(&self, "A101", NULL, SAMPLE("hostfile")), AM_ERROR_USAGE);
     assert_non_null(strstr(self.error.text, "there is no device type \"A101\", expected one of V100-32GB"));
     end(&self);
+    assert_int_equal(IMPORT(&self, "H1000", NULL, SAMPLE("hostfile")), AM_ERROR_USAGE);
+    assert_non_null(strstr(self.error.text, "did you mean H100?")); /* the short name */
+    end(&self);
     Import refused; /* needs no import_end() */
     self = (Imported){0};
     assert_int_equal(import_begin(&refused, &self.arena, "T4", "carrier-pigeon", &self.error),

@@ -180,6 +180,8 @@ def test_mistakes():
         ([*search, "--evaluations=5k"], 2, r"5k: expected an integer from 1 to 1000000000, without a unit"),
         ([*search, "--evaluations", "0"], 2, r"expected an integer from 1"),
         ([*search, "--evaluations", "1e99"], 2, r"expected an integer from 1"),
+        ([*search, "--evaluations", "9" * 30], 2, r"expected an integer of at most 1000000000$"),
+        ([*search, "--seconds", "1,5"], 2, r"expected a number from .* without a comma"),
         ([*search, "--seconds", "10s"], 2, r"expected a number from .* without a unit"),
         ([*search, "--seconds", "nan"], 2, r"expected a number"),
         ([*search, "--memory-fraction", "90%"], 2, r"from 1e-06 to 1, without a unit"),
