@@ -135,7 +135,8 @@ static AmStatus find_unpaired_roles(IrRoles *roles, Arena *arena, const IrFlowGr
     return AM_OK;
 }
 
-/* One warning for all donated buffers that go to another parameter's update. */
+/* One warning for all donated buffers that go to another parameter's update. JAX and XLA assign buffers by
+ * shape, so that a roles file is not in doubt. */
 static void warn_of_aliases(const IrRoles *roles, IrModule *canonical) {
     int32_t count = 0;
     const IrParameter *example = NULL;
@@ -146,6 +147,7 @@ static void warn_of_aliases(const IrRoles *roles, IrModule *canonical) {
         if (alias.parameter < 0 || alias.parameter >= roles->parameter_count) continue;
         const IrParameter *parameter = &roles->parameters[alias.parameter];
         if (parameter->output == output || parameter->output < 0) continue;
+        if (strcmp(parameter->paired_by, "roles file") == 0) continue;
         if (count++ == 0) {
             example = parameter;
             example_output = output;
@@ -159,12 +161,14 @@ static void warn_of_aliases(const IrRoles *roles, IrModule *canonical) {
             count, example->paired_by, example->number, example->path, example_output, example->output);
 }
 
-/* One warning for all parameters where the roles file and data flow differ. */
+/* One warning for all parameters where the roles file and data flow differ; a donation alone is no data flow.
+ */
 static void warn_of_data_flow(const IrRoles *roles, const IrPairing *pairing, IrModule *canonical) {
     int32_t count = 0;
     const IrParameter *example = NULL;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         if (pairing->output_of[p] < 0 || pairing->output_of[p] == roles->parameters[p].output) continue;
+        if (strcmp(pairing->paired_by[p], "alias") == 0) continue;
         if (count++ == 0) example = &roles->parameters[p];
     }
     if (count > 0)
