@@ -315,7 +315,9 @@ AmStatus am_search(AmPlan **plan, AmModule *module, const AmCluster *cluster, co
     if (!option_has(options, "inference")) TRY(api_check_trains(module, error));
     SearchJob job = {.cluster = cluster->cluster, .callbacks = &own, .plan = api_new_plan(module, error)};
     if (!job.plan) return AM_ERROR_INTERNAL;
-    API_IN_C_LOCALE(status, search_settings_read(&job.settings, &job.plan->arena, options, error), error);
+    API_IN_C_LOCALE(status,
+                    search_settings_read(&job.settings, &job.plan->arena, job.plan->module, options, error),
+                    error);
     if (status != AM_OK) goto fail;
     API_IN_C_LOCALE(
         status,

@@ -12,6 +12,7 @@
 #include "planners/problem/attention_choice.h"
 #include "planners/single_stage/search.h"
 #include "propagation/plan/pipeline_schedule.h"
+#include "propagation/propagate/marks.h"
 #include "propagation/propagate/propagate.h"
 
 static const char *called_of(int32_t baseline) {
@@ -246,7 +247,9 @@ const char *layers_choice_name(LayersChoice choice) {
 static AmStatus read_layers(SearchSettings *settings, const AmOptions *options, AmError *error) {
     const SearchOptions *search = &settings->options;
     int32_t choice = LAYERS_AUTO;
-    const char *other = search->pin_count > 0 ? option_has(options, "pin") ? "--pin" : "--hints"
+    const char *other = search->pin_count > 0                   ? option_has(options, "pin")     ? "--pin"
+                                                                  : option_has(options, "hints") ? "--hints"
+                                                                                                 : "a mark in the module"
                         : option_has(options, "keep-shardings") ? "--keep-shardings"
                         : search->objective == OBJECTIVE_PAPER  ? "--objective paper"
                         : search->target != TARGET_AUTOMAP      ? "--for"
@@ -273,11 +276,27 @@ static AmStatus read_all(SearchSettings *settings, Arena *arena, const AmOptions
     return read_schedule(&settings->options, options, error);
 }
 
-AmStatus search_settings_read(SearchSettings *settings, Arena *arena, const AmOptions *options,
-                              AmError *error) {
+/* Appends the marks of a module to the pins of the file. */
+static AmStatus add_marks(HintsFile *hints, Arena *arena, const IrModule *module, AmError *error) {
+    PropagationPin *marks;
+    int32_t count;
+    TRY(marks_read(&marks, &count, arena, module, error));
+    if (count == 0) return AM_OK;
+    PropagationPin *all = ARENA_ARRAY(arena, PropagationPin, hints->pin_count + count);
+    if (!all) return am_fail_memory(error, count);
+    for (int32_t k = 0; k < hints->pin_count; k++) all[k] = hints->pins[k];
+    for (int32_t k = 0; k < count; k++) all[hints->pin_count + k] = marks[k];
+    hints->pins = all;
+    hints->pin_count += count;
+    return AM_OK;
+}
+
+AmStatus search_settings_read(SearchSettings *settings, Arena *arena, const PlanContext *module,
+                              const AmOptions *options, AmError *error) {
     const char *hints = option_text(options, "hints");
     *settings = (SearchSettings){0};
     if (hints) TRY(hints_file_read(&settings->hints, arena, hints, error));
+    if (module) TRY(add_marks(&settings->hints, arena, module->canonical, error));
     return read_all(settings, arena, options, error);
 }
 

@@ -17,17 +17,17 @@ const char *layers_choice_name(LayersChoice choice); /* "auto", ... */
 
 typedef struct SearchSettings {
     SearchOptions options;
-    HintsFile hints; /* of --hints */
+    HintsFile hints; /* of --hints; its pins are followed by the marks of the module */
     MicroBatching micro_batching;
     LayersChoice layers;     /* LAYERS_LOOP also where the other options exclude a split */
     bool chooses_attention;  /* its form is the faster one: no option and no given plan decides it */
     const char *narrowed_by; /* the option that excludes pipelines, "mesh"; or NULL */
 } SearchSettings;
 
-/* Reads options, whose texts must outlive the settings, and the file of hints, and checks that they fit
- * together: AM_ERROR_USAGE. Other files are not read. NULL options: the defaults. */
-AmStatus search_settings_read(SearchSettings *settings, Arena *arena, const AmOptions *options,
-                              AmError *error);
+/* Reads options, whose texts must outlive the settings, the file of hints and the marks of the module (NULL:
+ * it is not read yet), and checks that they fit together: AM_ERROR_USAGE. NULL options: the defaults. */
+AmStatus search_settings_read(SearchSettings *settings, Arena *arena, const PlanContext *module,
+                              const AmOptions *options, AmError *error);
 /* The same without the option "for", beside settings that were read with it. */
 AmStatus search_settings_without_target(SearchSettings *settings, const SearchSettings *with, Arena *arena,
                                         const AmOptions *options, AmError *error);

@@ -471,7 +471,7 @@ static AmStatus check_options(const Cli *cli, Searched *self, AmError *error) {
     SearchSettings settings;
     const char *log = cli_text(cli, "--log");
     TRY(cli_api_options(cli, AM_COMMAND_SEARCH, &self->options, error));
-    TRY(search_settings_read(&settings, &self->arena, self->options, error));
+    TRY(search_settings_read(&settings, &self->arena, NULL, self->options, error));
     self->memory_fraction = settings.options.memory_fraction;
     self->plan_file = cli_text(cli, "-o");
     if (!self->plan_file) self->plan_file = default_plan_file(&self->arena, cli->arguments[0]);

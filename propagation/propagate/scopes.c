@@ -19,19 +19,21 @@ bool scopes_is_scope(const PropagationPin *pin) {
     return pin_kind(pin) == PIN_REPLICATE || pin_kind(pin) == PIN_SPLIT;
 }
 
-static bool is_word(char c) {
+bool scopes_is_word(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
 }
 
-/* The path as words with '/' before each and one behind the last; the C heap's, NULL without memory. */
-static char *words_of(const char *path) {
+/* The path as words with '/' before each and one behind the last, with or without marks; the C heap's, NULL
+ * without memory. */
+static char *words_of(const char *path, bool keeps_marks) {
     size_t length = strlen(path), made = 0;
     char *words = malloc(length * 2 + 3);
     if (!words) return NULL;
     for (size_t at = 0; at < length;) {
         size_t end = at;
-        while (is_word(path[end])) end++;
-        if (end > at && path[end] != '(') {
+        while (scopes_is_word(path[end])) end++;
+        bool is_mark = strncmp(path + at, SCOPES_MARK, strlen(SCOPES_MARK)) == 0;
+        if (end > at && path[end] != '(' && (keeps_marks || !is_mark)) {
             words[made++] = '/';
             memcpy(words + made, path + at, end - at);
             made += end - at;
@@ -66,7 +68,7 @@ static bool matches_words(const char *pattern, const char *text) {
 }
 
 bool scopes_match(const char *pattern, const char *path) {
-    char *words = words_of(path);
+    char *words = words_of(path, strncmp(pattern, SCOPES_MARK, strlen(SCOPES_MARK)) == 0);
     bool is_match = false;
     while (*pattern == '/') pattern++;
     for (const char *at = words; at && *at && !is_match; at++)
@@ -144,31 +146,47 @@ static void find_views(Resolver *self) {
     }
 }
 
+/* Marks the instructions in a scope by their names or source lines. Those of a loop's body have names within
+ * the loop: they are also in the scopes of the loop, which precedes its body. */
+static void find_members(bool *is_in, const PlanContext *context, const char *pattern) {
+    const IrModule *module = context->canonical;
+    const Rules *rules = context->rules;
+    bool is_line = strchr(pattern, ':') != NULL;
+    for (int32_t c = 0; c < module->computation_count; c++) {
+        const IrComputation *computation = &module->computations[c];
+        int32_t caller = rules->region_of[c] >= 0 ? rules->loops[rules->region_of[c]].instruction : -1;
+        bool is_inside = caller >= 0 && is_in[caller], is_match = false;
+        const char *previous = NULL; /* many instructions in a row have one name */
+        for (int32_t i = computation->first; i < computation->first + computation->count && i < rules->count;
+             i++) {
+            const IrInstruction *instruction = &module->instructions[i];
+            if (is_line) is_match = is_at_line(pattern, instruction);
+            else if (!previous || strcmp(previous, instruction->op_name) != 0)
+                is_match = instruction->op_name[0] && scopes_match(pattern, instruction->op_name);
+            previous = instruction->op_name;
+            is_in[i] = (is_match || is_inside) && instruction->opcode != IR_PARAMETER;
+        }
+    }
+}
+
 /* Marks the weights in the scope of pin k. */
-static void find_weights(Resolver *self, int32_t k) {
+static AmStatus find_weights(Resolver *self, int32_t k, AmError *error) {
     const IrModule *module = self->context->canonical;
     const IrRoles *roles = self->context->roles;
     const char *pattern = self->pins[k].pattern;
+    bool *is_in = ARENA_ARRAY(self->arena, bool, self->context->rules->count + 1);
+    if (!is_in) return am_fail_memory(error, self->context->rules->count);
     for (int32_t p = 0; p < roles->parameter_count; p++)
         if (roles->parameters[p].role == IR_ROLE_WEIGHT)
             self->holds[k][p] = scopes_match(pattern, roles->parameters[p].path);
-    const char *previous = NULL; /* many instructions in a row have one name */
-    bool is_match = false, is_line = strchr(pattern, ':') != NULL;
-    for (int32_t i = 0; i < self->context->rules->count; i++) {
-        const IrInstruction *instruction = &module->instructions[i];
-        bool is_named = instruction->op_name[0] != '\0';
-        if (instruction->opcode == IR_PARAMETER) continue;
-        if (is_line) is_match = is_at_line(pattern, instruction);
-        else if (!is_named) is_match = false;
-        else if (!previous || strcmp(previous, instruction->op_name) != 0)
-            is_match = scopes_match(pattern, instruction->op_name);
-        previous = is_named ? instruction->op_name : NULL;
-        for (int32_t o = 0; is_match && o < instruction->operand_count; o++) {
-            int32_t weight = self->weight_of[instruction->operands[o]];
+    find_members(is_in, self->context, pattern);
+    for (int32_t i = 0; i < self->context->rules->count; i++)
+        for (int32_t o = 0; is_in[i] && o < module->instructions[i].operand_count; o++) {
+            int32_t weight = self->weight_of[module->instructions[i].operands[o]];
             if (weight >= 0) self->holds[k][weight] = true;
         }
-    }
     for (int32_t p = 0; p < roles->parameter_count; p++) self->size[k] += self->holds[k][p];
+    return AM_OK;
 }
 
 /* Finds the axis over which the scope of pin k is split. By a number of devices it is the last axis of that
@@ -198,7 +216,7 @@ static AmStatus read_scopes(Resolver *self, AmError *error) {
         TRY(find_axis(self, k, error));
         self->holds[k] = ARENA_ARRAY(self->arena, bool, self->context->roles->parameter_count);
         if (!self->holds[k]) return am_fail_memory(error, self->context->roles->parameter_count);
-        find_weights(self, k);
+        TRY(find_weights(self, k, error));
         if (self->size[k] > 0) continue;
         Text nearest = {0};
         path_append_nearest(&nearest, self->context->roles, self->pins[k].pattern);
@@ -380,21 +398,20 @@ AmStatus scopes_find_operators(bool *is_in, int32_t *count, Arena *scratch, cons
     const IrModule *module = context->canonical;
     const Rules *rules = context->rules;
     bool *holds = ARENA_ARRAY(scratch, bool, context->roles->parameter_count + 1);
-    bool is_line = strchr(pattern, ':') != NULL;
+    bool *is_named = ARENA_ARRAY(scratch, bool, rules->count + 1);
     Resolver self = {
         .context = context, .holds = &holds, .weight_of = ARENA_ARRAY(scratch, int32_t, rules->count + 1)};
     if (scratch->failed) return am_fail_memory(error, rules->count);
     find_views(&self);
     for (int32_t p = 0; p < context->roles->parameter_count; p++)
         holds[p] = scopes_match(pattern, context->roles->parameters[p].path);
+    find_members(is_named, context, pattern);
     *count = 0;
     for (int32_t i = 0; i < rules->count; i++) {
         const IrInstruction *instruction = &module->instructions[i];
         bool is_view_of_weight = self.weight_of[i] >= 0;
         if (instruction->opcode == IR_PARAMETER || is_view_of_weight || rules->on_demand[i]) continue;
-        bool is_named = is_line ? is_at_line(pattern, instruction)
-                                : instruction->op_name[0] && scopes_match(pattern, instruction->op_name);
-        if (!is_named && !uses_weight(&self, instruction)) continue;
+        if (!is_named[i] && !uses_weight(&self, instruction)) continue;
         int32_t at = in_entry(context, i);
         bool is_forward =
             at >= 0 && context->choices->live[at] && context->roles->phases[at] == IR_PHASE_FORWARD;

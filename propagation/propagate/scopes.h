@@ -19,6 +19,11 @@
 
 #include "propagation/propagate/pins.h"
 
+#define SCOPES_MARK "automap-" /* begins the words that marks.h reads, which other patterns pass over */
+
+/* Returns whether a character is one of a path's words. */
+bool scopes_is_word(char c);
+
 /* Returns whether the pin is one on a scope. */
 bool scopes_is_scope(const PropagationPin *pin);
 

@@ -1,0 +1,88 @@
+/* Reads marks of automap_jax from the names of a module's operators. */
+#include "propagation/propagate/marks.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "propagation/propagate/scopes.h"
+
+typedef struct MarkReader {
+    Arena *arena;
+    const IrModule *module;
+    PropagationPin *pins;
+    int32_t count, capacity;
+} MarkReader;
+
+static bool is_known(const MarkReader *self, const char *word, size_t length) {
+    for (int32_t k = 0; k < self->count; k++)
+        if (strlen(self->pins[k].pattern) == length && strncmp(self->pins[k].pattern, word, length) == 0)
+            return true;
+    return false;
+}
+
+/* Writes "stage-1" as "stage(1)". */
+static void write_call(char *call, size_t size, const char *mark) {
+    size_t name = strcspn(mark, "-");
+    if (mark[name] == '\0') snprintf(call, size, "%s", mark);
+    else snprintf(call, size, "%.*s(%s)", (int)name, mark, mark + name + 1);
+    for (char *at = call; *at; at++)
+        if (*at == '_') *at = ',';
+}
+
+static AmStatus add_mark(MarkReader *self, const IrInstruction *operator, const char * word, size_t length,
+                         AmError *error) {
+    char call[PIN_ARGUMENT_BYTES + 32], place[PIN_LABEL_BYTES], text[PIN_ARGUMENT_BYTES];
+    const char *file = operator->source_file ? strrchr(operator->source_file, '/') : NULL;
+    PropagationPin pin;
+    AmError refusal = {0};
+    if (length >= sizeof text)
+        return am_fail(error, AM_ERROR_INPUT, self->module->source,
+                       "%s: a mark of at most %d characters is expected", operator->name,
+                       PIN_ARGUMENT_BYTES - 1);
+    snprintf(text, sizeof text, "%.*s", (int)length, word);
+    write_call(call, sizeof call, text + strlen(SCOPES_MARK));
+    if (file) snprintf(place, sizeof place, "%.40s at %.60s:%d", call, file + 1, operator->source_line);
+    else snprintf(place, sizeof place, "%.40s of %.60s", call, operator->name);
+    Text written = {0};
+    text_append(&written, "%s=%s", text, call);
+    ARENA_RESERVE(self->arena, self->pins, self->count, self->capacity);
+    bool has_memory = !self->arena->failed && !written.failed;
+    AmStatus status = has_memory ? propagation_parse_pin(&pin, self->arena, written.data, &refusal)
+                                 : am_fail_memory(error, self->count);
+    text_free(&written);
+    if (status == AM_OK && pin_kind(&pin) == PIN_SHARDING) status = AM_ERROR_USAGE;
+    if (status == AM_ERROR_USAGE)
+        return am_fail(
+            error, AM_ERROR_INPUT, self->module->source,
+            "%s: the scope \"%s\" is no mark (expected %sstage-N, %sreplicate-K, %ssplit-K or %sdevices-D)",
+            operator->name, text, SCOPES_MARK, SCOPES_MARK, SCOPES_MARK, SCOPES_MARK);
+    TRY(status);
+    pin.file = self->module->source;
+    pin.place = arena_copy_string(self->arena, place);
+    if (!pin.place) return am_fail_memory(error, (int64_t)sizeof place);
+    self->pins[self->count++] = pin;
+    return AM_OK;
+}
+
+AmStatus marks_read(PropagationPin **pins, int32_t *count, Arena *arena, const IrModule *module,
+                    AmError *error) {
+    MarkReader self = {.arena = arena, .module = module};
+    const char *previous = NULL; /* many instructions in a row have one name */
+    for (int32_t i = 0; i < module->instruction_count; i++) {
+        const char *name = module->instructions[i].op_name;
+        bool is_new = name[0] && !(previous && strcmp(previous, name) == 0);
+        previous = name;
+        if (!is_new || module->instructions[i].opcode == IR_PARAMETER) continue;
+        for (const char *at = strstr(name, SCOPES_MARK); at; at = strstr(at, SCOPES_MARK)) {
+            size_t length = 0;
+            while (scopes_is_word(at[length])) length++;
+            bool is_begin = at == name || !scopes_is_word(at[-1]);
+            if (is_begin && !is_known(&self, at, length))
+                TRY(add_mark(&self, &module->instructions[i], at, length, error));
+            at += length;
+        }
+    }
+    *pins = self.pins;
+    *count = self.count;
+    return AM_OK;
+}

@@ -1,0 +1,73 @@
+# labels: jax e2e
+# cost: 5
+"""Marks of automap_jax reach the search through gradients, recomputation and scan: examples/hints/marked_step.py is
+planned with its stages and shardings, trains like one device, and a contradiction names both places."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+SOURCE = pathlib.Path(os.environ["AUTOMAP_SOURCE"])
+sys.path[:0] = [str(SOURCE / "datasets"), str(SOURCE / "examples" / "hints")]
+
+import automap_jax  # noqa: E402
+import marked_step  # noqa: E402
+
+
+def automap(*arguments):
+    return subprocess.run([os.environ["AUTOMAP"], *map(str, arguments)], capture_output=True, text=True)
+
+
+def losses_of(folder, plan):
+    done = automap("run", folder / "model.hlo.pb", "--plan", plan, "--steps", 3, "--state", folder / "state.npz",
+                   "--data", folder / "data.npz", "--json")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    return [row["loss"] for row in rows if "loss" in row]
+
+
+def check_plan(folder):
+    plan = folder / "plan.json"
+    done = automap("search", folder / "model.hlo.pb", "--cluster", "nominal:4", "--evaluations", 40, "-o", plan)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(plan.read_text())
+    rows = {row["path"].split("'")[-2]: row for row in found["parameters"] if "[" in row["path"]}
+    stages = {name: rows[name]["stage"] for name in ("in", "up", "down", "out")}
+    assert stages == {"in": 0, "up": 1, "down": 1, "out": 1}, stages
+    assert not any(rows["in"]["sharding"]), rows["in"]
+    assert rows["up"]["sharding"][2] and rows["down"]["sharding"][1], (rows["up"], rows["down"])
+    pairs = list(zip(losses_of(folder, plan), losses_of(folder, "none"), strict=True))
+    assert len(pairs) == 3 and all(abs(a - b) <= 1e-5 * abs(b) for a, b in pairs), pairs
+
+
+def check_contradiction(folder):
+    done = automap("search", folder / "model.hlo.pb", "--cluster", "nominal:4", "-o", folder / "none.json",
+                   "--pin", "automap-stage-0=stage(1)")  # fmt: skip
+    assert done.returncode == 2 and "contradict each other" in done.stderr, done.stderr
+    assert 'pin "automap-stage-0=stage(1)"' in done.stderr and "stage(0) at marked_step.py:" in done.stderr, done.stderr
+
+
+def check_arguments():
+    for make in (lambda: automap_jax.split(0), lambda: automap_jax.stage(-1), lambda: automap_jax.devices(),
+                 lambda: automap_jax.replicate(True), lambda: automap_jax.split("a/b")):  # fmt: skip
+        try:
+            make()
+        except ValueError as error:
+            assert "expected" in str(error), error
+        else:
+            raise AssertionError("a wrong argument is accepted")
+
+
+def main():
+    check_arguments()
+    with tempfile.TemporaryDirectory() as folder:
+        automap_jax.export(marked_step.step, marked_step.arguments(), folder)
+        check_plan(pathlib.Path(folder))
+        check_contradiction(pathlib.Path(folder))
+    print("marks hold in the plan of a JAX step")
+
+
+main()
