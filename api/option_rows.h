@@ -43,24 +43,24 @@
     ROW("even", NULL, "equal contiguous shards, of one stage unless --space hybrid", false, RULE_SWITCH)  \
     ROW("no-overrides", NULL, "no overrides for single operators", false, RULE_SWITCH)
 
-#define SEARCH_METHOD_ROWS(ROW)                                                                           \
-    ROW("searcher", "NAME", "anneal (default), dqn, greedy, exact, exhaustive, random or agent", false,   \
-        RULE_CHOICE(OPTION_SEARCHERS))                                                                    \
-    ROW("baseline", "NAME", "only this baseline, priced (the names are below)", false,                    \
-        RULE_CHOICE(OPTION_BASELINES))                                                                    \
-    ROW("no-seeds", NULL, "no start from baselines and screened estimates", false, RULE_SWITCH)           \
-    ROW("no-polish", NULL, "no local improvement of the searcher's plans", false, RULE_SWITCH)            \
-    ROW("objective", "NAME", "time (default), or paper: states and rewards of Auto-MAP", false,           \
-        RULE_CHOICE(OPTION_OBJECTIVES))                                                                   \
-    ROW("evaluations", "N", "most plans priced (default: by the module's size; see below)", false,        \
-        RULE_INTEGER(1, 1000000000))                                                                      \
-    ROW("seconds", "S", "time limit in seconds; the plan then depends on the machine", false,             \
-        RULE_NUMBER(1e-3, 1e9))                                                                           \
-    ROW("agent", "AGENT", "trained agent for pipelines (default: the built-in one)", false, RULE_TEXT)    \
-    ROW("policy", "POLICY", "trained policy of the DQN, or untrained (default: the built-in one)", false, \
-        RULE_TEXT)                                                                                        \
-    ROW("device", "cpu|cuda", "device for the training of the DQN (default cpu)", false,                  \
-        RULE_CHOICE(OPTION_DEVICES))                                                                      \
+#define SEARCH_METHOD_ROWS(ROW)                                                                             \
+    ROW("searcher", "NAME", "auto (default), dqn, anneal, greedy, exact, exhaustive, random, agent", false, \
+        RULE_CHOICE(OPTION_SEARCHERS))                                                                      \
+    ROW("baseline", "NAME", "only this baseline, priced (the names are below)", false,                      \
+        RULE_CHOICE(OPTION_BASELINES))                                                                      \
+    ROW("no-seeds", NULL, "no start from baselines and screened estimates", false, RULE_SWITCH)             \
+    ROW("no-polish", NULL, "no local improvement of the searcher's plans", false, RULE_SWITCH)              \
+    ROW("objective", "NAME", "time (default), or paper: states and rewards of Auto-MAP", false,             \
+        RULE_CHOICE(OPTION_OBJECTIVES))                                                                     \
+    ROW("evaluations", "N", "most plans priced (default: by the module's size; see below)", false,          \
+        RULE_INTEGER(1, 1000000000))                                                                        \
+    ROW("seconds", "S", "time limit in seconds; the plan then depends on the machine", false,               \
+        RULE_NUMBER(1e-3, 1e9))                                                                             \
+    ROW("agent", "AGENT", "trained agent for pipelines (default: the built-in one)", false, RULE_TEXT)      \
+    ROW("policy", "POLICY", "policy of dqn and auto, or untrained (default: the built-in one)", false,      \
+        RULE_TEXT)                                                                                          \
+    ROW("device", "cpu|cuda", "device for the training of the DQN (default cpu)", false,                    \
+        RULE_CHOICE(OPTION_DEVICES))                                                                        \
     OPTION_ROW_SEED(ROW)
 
 #define SEARCH_ATTENTION_ROWS(ROW)                                                                      \

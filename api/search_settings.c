@@ -22,7 +22,7 @@ static const char *called_of(int32_t baseline) {
 }
 
 static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmError *error) {
-    int32_t objective = OBJECTIVE_TIME, space = SPACE_AUTO, searcher = SEARCHER_ANNEAL,
+    int32_t objective = OBJECTIVE_TIME, space = SPACE_AUTO, searcher = SEARCHER_AUTO,
             baseline = BASELINE_DATA_PARALLEL, device = DQN_CPU, target = TARGET_AUTOMAP;
     int64_t seed = 0;
     *search = (SearchOptions){.mesh = option_text(options, "mesh"),
@@ -64,8 +64,9 @@ static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmE
     search->is_even = option_has(options, "even") || target_row(search->target)->has_equal_shards;
     search->no_overrides = option_has(options, "no-overrides");
     search->policy = option_text(options, "policy");
-    if (search->policy && searcher != SEARCHER_DQN)
-        return am_fail(error, AM_ERROR_USAGE, "", "--policy is the policy of --searcher dqn, not of %s",
+    if (search->policy && searcher != SEARCHER_DQN && searcher != SEARCHER_AUTO)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--policy is the policy of --searcher dqn and auto, not of %s",
                        searcher_name((Searcher)searcher));
     search->no_seeds = option_has(options, "no-seeds");
     search->no_polish = option_has(options, "no-polish");

@@ -42,7 +42,8 @@ static AmStatus try_search(const Relaxing *self, const Cluster *cluster, const S
     few.on_episode = NULL;
     few.skip_bound = true;
     bool is_slow = few.searcher == SEARCHER_EXACT || few.searcher == SEARCHER_EXHAUSTIVE;
-    if (is_slow || few.searcher == SEARCHER_DQN) few.searcher = SEARCHER_ANNEAL;
+    if (is_slow || few.searcher == SEARCHER_DQN || few.searcher == SEARCHER_AUTO)
+        few.searcher = SEARCHER_ANNEAL;
     AmStatus status = plan_search(&result, self->arena, self->whole, cluster, &few, settings, &refusal);
     if (status == AM_OK && !result.interrupted) *seconds = result.plan->predicted_step_seconds;
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;

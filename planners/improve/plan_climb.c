@@ -19,8 +19,9 @@ enum { MOST_PASSES = 8 /* over as many changes as the first plan has */ };
 
 bool plan_climb_applies(const SearchOptions *options) {
     bool is_free = !options->kept && !options->is_trial && !options->no_polish;
-    bool explores = options->searcher == SEARCHER_DQN || options->searcher == SEARCHER_ANNEAL ||
-                    options->searcher == SEARCHER_GREEDY || options->searcher == SEARCHER_AGENT;
+    bool explores = options->searcher == SEARCHER_AUTO || options->searcher == SEARCHER_DQN ||
+                    options->searcher == SEARCHER_ANNEAL || options->searcher == SEARCHER_GREEDY ||
+                    options->searcher == SEARCHER_AGENT;
     return is_free && explores && options->objective == OBJECTIVE_TIME;
 }
 

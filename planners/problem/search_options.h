@@ -11,14 +11,15 @@
 #include "planners/problem/problem.h"
 #include "planners/targets/target.h"
 
-#define SEARCHER_LIST(X)                                                             \
-    X(DQN, "dqn", "deep Q-learning, then polished")                                  \
-    X(ANNEAL, "anneal", "simulated annealing, then polished (default)")              \
-    X(GREEDY, "greedy", "the best insertion until none helps, then polished")        \
-    X(EXACT, "exact", "branch and bound over the lists of every mesh")               \
-    X(EXHAUSTIVE, "exhaustive", "every plan of the space")                           \
-    X(RANDOM, "random", "one random valid plan; with --evaluations N the best of N") \
-    X(BASELINE, "baseline", "the baseline that --baseline names")                    \
+#define SEARCHER_LIST(X)                                                                \
+    X(AUTO, "auto", "plans of the trained policy, then annealing and polish (default)") \
+    X(DQN, "dqn", "deep Q-learning, then polished")                                     \
+    X(ANNEAL, "anneal", "simulated annealing, then polished")                           \
+    X(GREEDY, "greedy", "the best insertion until none helps, then polished")           \
+    X(EXACT, "exact", "branch and bound over the lists of every mesh")                  \
+    X(EXHAUSTIVE, "exhaustive", "every plan of the space")                              \
+    X(RANDOM, "random", "one random valid plan; with --evaluations N the best of N")    \
+    X(BASELINE, "baseline", "the baseline that --baseline names")                       \
     X(AGENT, "agent", "pipelines as the cut agent cuts them")
 typedef enum Searcher {
 #define SEARCHER_ENUM(name, text, help) SEARCHER_##name,
@@ -92,7 +93,7 @@ typedef struct SearchOptions {
     uint64_t seed;
     DqnDevice device;   /* of the DQN: where its network is trained */
     const char *agent;  /* file of the pipeline cut agent; NULL: the one built in */
-    const char *policy; /* of the DQN: a file, or "untrained"; NULL: the one built in */
+    const char *policy; /* of DQN and AUTO: a file, or "untrained"; NULL: the one built in */
     bool no_seeds;      /* start without the baselines */
     bool no_polish;
     bool skip_bound;            /* gap and model gap are not wanted */

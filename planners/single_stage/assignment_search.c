@@ -46,7 +46,7 @@ struct AssignmentSearch {
     Agent *agent;
     Random random;
     PlanPrice unsplit;
-    int32_t mesh_count;
+    int32_t most_meshes, mesh_count;
     Problem *problems[SEARCH_MOST_MESHES]; /* in the order of the beginning */
     Assignments assignments[SEARCH_MOST_MESHES];
     int32_t node_count, priced_count, expansions, familiar, repeats;
@@ -80,10 +80,12 @@ AmStatus assignment_search_check(const SearchOptions *options, AmError *error) {
     return AM_OK;
 }
 
-AmStatus assignment_search_open(AssignmentSearch **search, SingleStageSearch *stages, AmError *error) {
+AmStatus assignment_search_open(AssignmentSearch **search, SingleStageSearch *stages, int32_t meshes,
+                                AmError *error) {
     AssignmentSearch *self = *search = calloc(1, sizeof *self);
     if (!self) return am_fail_memory(error, sizeof *self);
     self->stages = stages;
+    self->most_meshes = meshes;
     self->temperature = FIRST_TEMPERATURE;
     random_seed(&self->random, stages->options->seed);
     return make_agent(self, error);
@@ -210,7 +212,7 @@ static AmStatus begin(AssignmentSearch *self, AmError *error) {
     const AxisPlan nothing = {0};
     if (!single_stage_cap(stages, stages->problems[0])) return AM_OK;
     TRY(problem_price(stages->problems[0], &nothing, &self->unsplit, error));
-    for (int32_t k = 0; k < stages->problem_count && !single_stage_must_end(stages); k++) {
+    for (int32_t k = 0; k < self->most_meshes && !single_stage_must_end(stages); k++) {
         self->problems[k] = stages->problems[k];
         self->mesh_count++;
         TRY(assignments_open(&self->assignments[k], self->problems[k], &self->unsplit, error));
@@ -310,4 +312,16 @@ AmStatus assignment_search_run(AssignmentSearch *self, int64_t until, AmError *e
         }
     }
     return AM_OK;
+}
+
+bool assignment_search_best(const AssignmentSearch *self, Problem **problem, AxisPlan *axis_plan) {
+    const Node *best = NULL;
+    for (int32_t k = 0; k < self->priced_count; k++) {
+        const Node *node = &self->nodes[self->priced[k]];
+        if (!best || node->gain > best->gain) best = node;
+    }
+    if (!best) return false;
+    *problem = self->problems[best->mesh];
+    *axis_plan = best->plan;
+    return true;
 }

@@ -13,8 +13,10 @@
 
 typedef struct AssignmentSearch AssignmentSearch;
 
-/* The policy built in, or options->policy: "untrained", or a file. Refers to the search and its problems. */
-AmStatus assignment_search_open(AssignmentSearch **search, SingleStageSearch *stages, AmError *error);
+/* The policy built in, or options->policy: "untrained", or a file. Searches the first `meshes` problems of
+ * the search, to which it refers. */
+AmStatus assignment_search_open(AssignmentSearch **search, SingleStageSearch *stages, int32_t meshes,
+                                AmError *error);
 void assignment_search_close(AssignmentSearch *search);
 
 /* Reads options->policy, if it is a file: AM_ERROR_INPUT before the search, whatever the search needs. */
@@ -22,5 +24,7 @@ AmStatus assignment_search_check(const SearchOptions *options, AmError *error);
 
 /* Prices plans until the search has `until` evaluations, must end, or finds nothing new. */
 AmStatus assignment_search_run(AssignmentSearch *search, int64_t until, AmError *error);
+/* The best plan that it has priced, and its problem; false: none. */
+bool assignment_search_best(const AssignmentSearch *search, Problem **problem, AxisPlan *axis_plan);
 
 #endif

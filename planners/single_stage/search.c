@@ -290,15 +290,20 @@ static AmStatus end_round(SingleStageSearch *self, AmError *error) {
     return AM_OK;
 }
 
+AmStatus single_stage_add(SingleStageSearch *self, const Problem *problem, const AxisPlan *axis_plan,
+                          PlanOrigin origin, AmError *error) {
+    Plan *plan;
+    MemoryFit fit;
+    TRY(single_stage_plan(self, problem, axis_plan, &plan, error));
+    TRY(single_stage_simulate(self, plan, &fit, error));
+    add_plan(self, plan, &fit, origin);
+    return AM_OK;
+}
+
 /* Keeps the unsplit plan, if a cap leaves no evaluation and no baseline fits. */
 static AmStatus keep_unsplit(SingleStageSearch *self, AmError *error) {
     const AxisPlan nothing = {0};
-    Plan *plan;
-    MemoryFit fit;
-    TRY(single_stage_plan(self, self->problems[0], &nothing, &plan, error));
-    TRY(single_stage_simulate(self, plan, &fit, error));
-    add_plan(self, plan, &fit, PLAN_ORIGIN_SINGLE_STAGE);
-    return AM_OK;
+    return single_stage_add(self, self->problems[0], &nothing, PLAN_ORIGIN_SINGLE_STAGE, error);
 }
 
 /* Adds the baselines that fit. */

@@ -208,6 +208,36 @@ static int32_t put_promising_first(Exploration *exploration) {
     return promising;
 }
 
+/* Searches by a policy until the search has `until` evaluations, and adds its best plan to the pool. */
+static AmStatus run_policy(AssignmentSearch *policy, SingleStageSearch *self, int64_t until, AmError *error) {
+    Problem *problem;
+    AxisPlan axis_plan;
+    TRY(assignment_search_run(policy, until, error));
+    bool has_plan = assignment_search_best(policy, &problem, &axis_plan);
+    return has_plan ? single_stage_add(self, problem, &axis_plan, PLAN_ORIGIN_POLICY, error) : AM_OK;
+}
+
+/* The part of a round's evaluations that SEARCHER_AUTO gives to the policy, within limits. A policy's best
+ * plan is among its first ones (bench/searchers.py). */
+enum { EPISODE_PARTS = 50, EPISODE_LEAST = 4, EPISODE_MOST = 10, EPISODE_MESHES = 4 };
+
+/* Prices the first plans of the trained policy on the most promising meshes, once in a search. */
+static AmStatus price_episode(SingleStageSearch *self, int32_t promising, AmError *error) {
+    const SearchOptions *options = self->options;
+    int64_t before = single_stage_evaluations(self), most = (self->limit - before) / EPISODE_PARTS;
+    AssignmentSearch *policy = NULL;
+    if (options->searcher != SEARCHER_AUTO || options->is_trial || self->has_episode) return AM_OK;
+    if (most > EPISODE_MOST) most = EPISODE_MOST;
+    if (most < EPISODE_LEAST) most = EPISODE_LEAST;
+    self->has_episode = true;
+    if (self->limit - before < 2 * most || promising == 0) return AM_OK;
+    int32_t meshes = promising < EPISODE_MESHES || options->no_seeds ? promising : EPISODE_MESHES;
+    AmStatus status = assignment_search_open(&policy, self, meshes, error);
+    if (status == AM_OK) status = run_policy(policy, self, before + most, error);
+    assignment_search_close(policy);
+    return status;
+}
+
 /* Successive halving: every round has an equal part of the evaluations, which the remaining meshes
  * share; the better half continues. On meshes that cannot have the best plan, by the estimates, one
  * plan is priced. */
@@ -215,6 +245,7 @@ static AmStatus search_exploring(SingleStageSearch *self, ExploreFunction *explo
     Exploration *exploration;
     TRY(open_exploration(&exploration, self, explore, error));
     int32_t count = put_promising_first(exploration), rounds = 1;
+    TRY(price_episode(self, count, error));
     if (count == 0) { /* by estimates the rival beats all meshes */
         self->refining = 0;
         allow(self, self->problem_count, 1, 0);
@@ -428,12 +459,11 @@ static AmStatus search_policy(SingleStageSearch *self, ExploreFunction *explore,
         TRY(price_initial(self->problems[k], options->initial, error));
     int64_t first = single_stage_evaluations(self), share = self->limit - first;
     bool is_alone = options->no_seeds && options->no_polish;
-    AmStatus status = assignment_search_open(&search, self, error);
+    AmStatus status = assignment_search_open(&search, self, self->problem_count, error);
     if (status == AM_OK)
-        status =
-            assignment_search_run(search, is_alone ? self->limit : first + share / POLICY_PARTS + 1, error);
+        status = run_policy(search, self, is_alone ? self->limit : first + share / POLICY_PARTS + 1, error);
     if (status == AM_OK && !is_alone) status = search_exploring(self, explore, error);
-    if (status == AM_OK && options->no_polish) status = assignment_search_run(search, self->limit, error);
+    if (status == AM_OK && options->no_polish) status = run_policy(search, self, self->limit, error);
     assignment_search_close(search);
     return status;
 }
@@ -463,6 +493,7 @@ typedef struct SearchMethod {
 } SearchMethod;
 
 static const SearchMethod methods[SEARCHER_COUNT] = {
+    [SEARCHER_AUTO] = {search_exploring, explore_anneal, true},
     [SEARCHER_DQN] = {search_policy, explore_starts, true},
     [SEARCHER_ANNEAL] = {search_exploring, explore_anneal, true},
     [SEARCHER_GREEDY] = {search_exploring, explore_greedy, true},

@@ -27,6 +27,7 @@ typedef struct SingleStageSearch {
     double climbed_from; /* seconds of the last plan that was climbed from */
     int64_t round_size;  /* evaluations of the first round */
     uint64_t seed;
+    bool has_episode; /* SEARCHER_AUTO: the policy's plans are priced */
     double deadline;
     SearchResult *result; /* its pool has the plans of all rounds */
     int32_t *devices;     /* 0, 1, ... */
@@ -46,6 +47,10 @@ AmStatus single_stage_plan(SingleStageSearch *self, const Problem *problem, cons
 /* Simulates a plan in full and writes what it predicts into it; figures that are shown are always these. All
  * but `plan` is scratch memory, so that several threads may do so. */
 AmStatus single_stage_simulate(const SingleStageSearch *self, Plan *plan, MemoryFit *fit, AmError *error);
+
+/* Simulates an axis plan and adds it to the pool. */
+AmStatus single_stage_add(SingleStageSearch *self, const Problem *problem, const AxisPlan *axis_plan,
+                          PlanOrigin origin, AmError *error);
 
 /* Interrupted, or beyond the deadline. */
 bool single_stage_must_end(const SingleStageSearch *self);

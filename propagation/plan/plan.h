@@ -101,6 +101,7 @@ typedef struct PlanDevicePrediction {
 /* The parts of a search that find plans: name, description. */
 #define PLAN_ORIGIN_LIST(X)                                                             \
     X(BASELINE, "baseline", "a standard recipe, unchanged")                             \
+    X(POLICY, "policy", "the trained policy, before annealing and polish")              \
     X(SINGLE_STAGE, "single_stage", "the search of one-stage plans on one mesh")        \
     X(STAGES, "stages", "the dynamic program over cuts, devices and recipes of stages") \
     X(AGENT, "agent", "the cuts that the trained agent proposes")                       \

@@ -515,7 +515,7 @@ static void test_plan_accessors(void **state) {
     assert_true(fabs(am_plan_gap(self.plan) - gap) < 1e-12);
     assert_true(am_plan_evaluations(self.plan) > 0);
     assert_true(am_plan_micro_batches(self.plan) >= 1);
-    assert_string_equal(am_plan_searcher(self.plan), "anneal");
+    assert_string_equal(am_plan_searcher(self.plan), "auto");
     assert_true(strlen(am_plan_schedule(self.plan)) > 0 && strlen(am_plan_space(self.plan)) > 0);
     for (int32_t s = 0; s < am_plan_stage_count(self.plan); s++) {
         AmStage stage = {.size = sizeof stage};

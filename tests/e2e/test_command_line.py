@@ -170,7 +170,7 @@ def test_mistakes():
         (["search", MLP, "--cluster="], 2, r"--cluster: the value is empty"),
         (["info", ""], 2, r"argument 1 is empty"),
         (["info", MLP, "--json=yes"], 2, r"--json takes no argument \(got yes\)"),
-        ([*search, "--searcher", "annael"], 2, r"one of dqn, .*did you mean anneal\?"),
+        ([*search, "--searcher", "annael"], 2, r"one of auto, dqn, .*did you mean anneal\?"),
         ([*search, "--space", "single"], 2, r"did you mean single_stage\?"),
         ([*search, "--schedule", "1f1"], 2, r"did you mean 1f1b\?"),
         ([*search, "--expert", "zero-3"], 2, r"did you mean zero3\?"),

@@ -43,6 +43,19 @@ def check_share(work):
     assert search(work, "--evaluations", EVALUATIONS, *options, threads=1)[2] == plan, "another plan by one thread"
 
 
+def check_default(work):
+    """The default searcher has the policy's plan, which no other one has, and does not lose to it."""
+    options = [SMALL, *COMMON, "-o", work / "auto.json", "--json"]
+    done = automap("search", *options)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["searcher"] == "auto" and found["step_seconds"] <= found["found_seconds"]["policy"], found
+    done = automap("search", *options, "--searcher", "anneal")
+    assert "policy" not in json.loads(done.stdout)["found_seconds"], done.stdout
+    done = automap("search", *options, "--searcher", "auto", "--policy", "untrained")
+    assert json.loads(done.stdout)["found_seconds"]["policy"] >= found["found_seconds"]["policy"], "not better than without learning"
+
+
 def check_training(work):
     policy, again = work / "policy.safetensors", work / "again.safetensors"
     words = ["agent", "train-search", SMALL, "--problems", 16, "--report", 8, "--json"]
@@ -60,7 +73,7 @@ def check_refused(work):
     for words, code, said in (
         (["--policy", AGENTS / "pipeline.safetensors"], 3, "expected an assignment policy of format automap-assignment-2"),
         (["--policy", work / "none.safetensors"], 3, "none.safetensors"),
-        (["--policy", "untrained", "--searcher", "anneal"], 2, "--policy is the policy of --searcher dqn"),
+        (["--policy", "untrained", "--searcher", "anneal"], 2, "--policy is the policy of --searcher dqn and auto, not of anneal"),
     ):
         done = automap("search", SMALL, *COMMON, "-o", os.devnull, *words)
         assert done.returncode == code and said in done.stderr and done.stderr.count("\n") == 1, done
@@ -72,6 +85,7 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         work = pathlib.Path(temporary)
         check_share(work)
+        check_default(work)
         check_training(work)
         check_refused(work)
 

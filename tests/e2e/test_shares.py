@@ -94,7 +94,7 @@ def check_small_budget(work):
 def check_searchers(work):
     """Every searcher, a mesh, a pin, and the model axis alone across types; --even has equal shares."""
     cluster, plan = write_cluster(work / "slow.json", [("V100", 1), ("T4", 1)], slower=1000), work / "plan.json"
-    ways = [["--searcher", name] for name in ("dqn", "anneal", "greedy", "exact", "random")]
+    ways = [["--searcher", name] for name in ("auto", "dqn", "anneal", "greedy", "exact", "random")]
     ways += [["--searcher", "expert", "--expert", "data_parallel"], ["--mesh", "data=2"], ["--mesh", "data=1,model=2"],
              ["--pin", "*[1]*bias*=-", "--mesh", "data=2,model=1"]]
     for options in ways:

@@ -127,10 +127,33 @@ static void test_anneal_and_greedy(void **state) {
     assert_true(unpolished_was_worse > 0);
 }
 
+/* The plans of the trained policy are priced first, a fiftieth of the evaluations, and the rest is annealing
+ * that starts from them. */
+static void test_auto_prices_the_policy(void **state) {
+    (void)state;
+    int32_t cases = sample_of(16, 4), better = 0;
+    for (int32_t number = 0; number < cases; number++) {
+        SearcherCase self;
+        begin(&self, number);
+        self.options.no_seeds = false;
+        SearchResult result = search_case(&self, SEARCHER_AUTO, 100);
+        const PlanCandidate *policy = &result.pool.of[PLAN_ORIGIN_POLICY];
+        assert_non_null(policy->plan);
+        assert_true(result.evaluations <= 100);
+        assert_true(!policy->fit.fits || result.plan->predicted_step_seconds <= policy->seconds);
+        SearchResult without = search_case(&self, SEARCHER_ANNEAL, 100);
+        assert_null(without.pool.of[PLAN_ORIGIN_POLICY].plan);
+        better += policy->fit.fits && policy->seconds <= without.plan->predicted_step_seconds * 1.1;
+        end(&self);
+    }
+    assert_true(better > 0);
+}
+
 /* The same plan from one thread and from several. */
 static void test_threads_change_nothing(void **state) {
     (void)state;
-    static const Searcher searchers[] = {SEARCHER_DQN, SEARCHER_ANNEAL, SEARCHER_GREEDY, SEARCHER_EXACT};
+    static const Searcher searchers[] = {SEARCHER_AUTO, SEARCHER_DQN, SEARCHER_ANNEAL, SEARCHER_GREEDY,
+                                         SEARCHER_EXACT};
     static const char *const threads[] = {"1", "3", "8"};
     SearcherCase self;
     begin(&self, 1);
@@ -157,6 +180,7 @@ static void test_threads_change_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exact_equals_exhaustive), cmocka_unit_test(test_exact_ends),
-        cmocka_unit_test(test_anneal_and_greedy), cmocka_unit_test(test_threads_change_nothing)};
+        cmocka_unit_test(test_anneal_and_greedy), cmocka_unit_test(test_auto_prices_the_policy),
+        cmocka_unit_test(test_threads_change_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
