@@ -59,6 +59,8 @@
     ROW("agent", "AGENT", "trained agent for pipelines (default: the built-in one)", false, RULE_TEXT)      \
     ROW("policy", "POLICY", "policy of dqn and auto, or untrained (default: the built-in one)", false,      \
         RULE_TEXT)                                                                                          \
+    ROW("learner", "PARTS", "parts of the DQN of --objective paper: double=off,noisy,atoms=N", false,       \
+        RULE_TEXT)                                                                                          \
     ROW("device", "cpu|cuda", "device for the training of the DQN (default cpu)", false,                    \
         RULE_CHOICE(OPTION_DEVICES))                                                                        \
     OPTION_ROW_SEED(ROW)

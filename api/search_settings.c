@@ -68,6 +68,10 @@ static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmE
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--policy is the policy of --searcher dqn and auto, not of %s",
                        searcher_name((Searcher)searcher));
+    search->learner = option_text(options, "learner");
+    if (search->learner && objective != OBJECTIVE_PAPER)
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--learner is for --objective paper: a policy has the parts that it was trained with");
     search->no_seeds = option_has(options, "no-seeds");
     search->no_polish = option_has(options, "no-polish");
     search->objective = (SearchObjective)objective;
@@ -397,6 +401,7 @@ json_t *search_settings_to_json(const SearchSettings *settings, const AmOptions 
     if (search->is_even) json_object_set_new(object, "even", json_true());
     if (search->no_overrides) json_object_set_new(object, "no_overrides", json_true());
     if (search->policy) json_object_set_new(object, "policy", plan_string_to_json(search->policy));
+    if (search->learner) json_object_set_new(object, "learner", plan_string_to_json(search->learner));
     if (search->no_seeds) json_object_set_new(object, "no_seeds", json_true());
     if (search->no_polish) json_object_set_new(object, "no_polish", json_true());
     if (search->seconds > 0) json_object_set_new(object, "seconds", json_real(search->seconds));

@@ -8,6 +8,7 @@
  *   bench_quality                contest: the table, and curves to build/quality.json
  *   bench_quality --train        trains the network anew: datasets/agents/decisions.safetensors
  *   bench_quality --find         finds valid problems anew: bench/quality/instances.txt
+ *   bench_quality --ablation N   mean gaps with each part of Rainbow changed, N seeds, kinds held out
  *   bench_quality --tune         mean gaps of annealing by other schedules, on other problems
  */
 #include <math.h>
@@ -188,12 +189,12 @@ static double gap_of(const Instance *instance, Method method, uint64_t seed) {
     return gap;
 }
 
-/* Trains on problems of all kinds and models but one. */
-static Weights train(Bench *bench, int32_t except) {
+/* Trains on `problems` problems of all kinds and models but one. */
+static Weights train_with(Bench *bench, int32_t except, const char *parts, uint64_t seed, int32_t problems) {
     AmError error = {0};
     Agent *agent;
-    check(decision_agent_create(&agent, 1, &error), &error);
-    for (int32_t n = 0; n < TRAIN_PLANTED + TRAIN_PER_MODEL * MODELS; n++) {
+    check(decision_agent_create_with(&agent, parts, seed, &error), &error);
+    for (int32_t n = 0; n < problems; n++) {
         /* Kinds take turns: each third problem is a planted one. */
         int32_t model = n % 3 == 0 ? PLANTED : (n / 3 * 2 + n % 3 - 1) % MODELS;
         ArenaMark mark = arena_mark(&bench->arena);
@@ -208,6 +209,10 @@ static Weights train(Bench *bench, int32_t except) {
     Weights weights = weights_of(agent);
     agent_free(agent);
     return weights;
+}
+
+static Weights train(Bench *bench, int32_t except) {
+    return train_with(bench, except, NULL, 1, TRAIN_PLANTED + TRAIN_PER_MODEL * MODELS);
 }
 
 static void write_network(const Weights *weights) {
@@ -462,6 +467,53 @@ static void contest(Bench *bench) {
     for (int32_t k = 0; k <= MODELS; k++) free(networks.held_out[k].values);
 }
 
+/* Gap of a trained agent with other parts after a search. */
+static double gap_with(const Instance *instance, const char *parts, const Weights *weights, uint64_t seed) {
+    AmError error = {0};
+    DecisionMeter meter;
+    Agent *agent;
+    check(decision_meter_create(&meter, &instance->decisions, BUDGET, &error), &error);
+    check(decision_agent_create_with(&agent, parts, seed, &error), &error);
+    check(agent_set_parameters(agent, weights->values, weights->count, NETWORK, &error), &error);
+    check(decision_agent_search(&meter, agent, &error), &error);
+    agent_free(agent);
+    double gap = meter.best / instance->optimum - 1;
+    decision_meter_free(&meter);
+    return gap;
+}
+
+/* Trains with each part of Rainbow changed, on a sample of problems but for windows of GPT-2, and searches
+ * windows of GPT-2, by `seeds` seeds. A line for each part: the mean gap, its 95 % interval over seeds, and
+ * that of the paired difference from the first line. */
+static void ablate(Bench *bench, int32_t seeds) {
+    enum { SAMPLE = 30, WINDOWS = 12, HELD_OUT_MODEL = 1 /* gpt2 */, MOST_SEEDS = 100 };
+    static const char *const parts[] = {"double=on", "double=off", "dueling=off", "prioritized=off",
+                                        "n-step=3",  "n-step=0",   "noisy=on",    "atoms=51"};
+    double gaps[MOST_SEEDS], base[MOST_SEEDS], difference[MOST_SEEDS], half[2];
+    int32_t windows[WINDOWS], count = 0;
+    if (seeds > MOST_SEEDS) seeds = MOST_SEEDS;
+    read_instances(bench);
+    for (int32_t n = 0; n < bench->count && count < WINDOWS; n++)
+        if (bench->instances[n].model == HELD_OUT_MODEL) windows[count++] = n;
+    printf("parts changed\tmean gap\t+-\tover default\t+-\n");
+    for (size_t p = 0; p < sizeof parts / sizeof *parts; p++) {
+        for (int32_t seed = 0; seed < seeds; seed++) {
+            Weights weights = train_with(bench, HELD_OUT_MODEL, parts[p], (uint64_t)seed + 1, SAMPLE);
+            gaps[seed] = 0;
+            for (int32_t w = 0; w < count; w++)
+                gaps[seed] +=
+                    gap_with(&bench->instances[windows[w]], parts[p], &weights, (uint64_t)seed + 1) / count;
+            if (p == 0) base[seed] = gaps[seed];
+            difference[seed] = gaps[seed] - base[seed];
+            free(weights.values);
+        }
+        double mean = mean_of(gaps, 0, seeds, &half[0]), over = mean_of(difference, 0, seeds, &half[1]);
+        printf("%s\t%.3f%%\t%.3f%%\t%+.3f%%\t%.3f%%\n", p == 0 ? "none (default)" : parts[p], 100 * mean,
+               100 * half[0], 100 * over, 100 * half[1]);
+        fflush(stdout);
+    }
+}
+
 /* Mean gaps of annealing by schedule, over problems of both kinds that the contest has not. */
 static void tune(Bench *bench) {
     static const double hot[] = {0.1, 0.2, 0.4, 0.8}, cold[] = {0.0125, 0.025, 0.05, 0.1};
@@ -496,6 +548,7 @@ int main(int argc, char **argv) {
     check(cluster_read(&bench.cluster, &bench.arena, "C", &error), &error);
     if (strcmp(mode, "--find") == 0) find(&bench);
     else if (strcmp(mode, "--tune") == 0) tune(&bench);
+    else if (strcmp(mode, "--ablation") == 0) ablate(&bench, argc > 2 ? atoi(argv[2]) : 20);
     else if (strcmp(mode, "--train") == 0) {
         Weights weights = train(&bench, MODELS);
         write_network(&weights);

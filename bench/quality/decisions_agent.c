@@ -8,14 +8,16 @@
 #include "base/random.h"
 #include "bench/quality/decisions_environment.h"
 #include "planners/rl/dqn_run.h"
+#include "planners/rl/learner_parts.h"
 
 #define EPSILON_START          0.3
 #define EPSILON_END            0.02
 #define MOST_FAMILIAR_EPISODES 16 /* that priced nothing new, one after the other */
 #define MOST_ITERATIONS        8
 #define STEPS_PER_UPDATE       4
+#define MOST_RETURN            2 /* that a distribution represents, in the units of the rewards */
 
-AmStatus decision_agent_create(Agent **agent, uint64_t seed, AmError *error) {
+AmStatus decision_agent_create_with(Agent **agent, const char *parts, uint64_t seed, AmError *error) {
     AgentSettings settings = agent_default_settings();
     settings.seed = seed;
     settings.batch = 32;
@@ -24,7 +26,14 @@ AmStatus decision_agent_create(Agent **agent, uint64_t seed, AmError *error) {
     settings.hidden[0] = settings.hidden[1] = 48;
     settings.epsilon_start = EPSILON_START;
     settings.epsilon_end = EPSILON_END;
+    settings.v_min = -MOST_RETURN;
+    settings.v_max = MOST_RETURN;
+    TRY(learner_parts_apply(&settings, parts, (1U << LEARNER_PARTS) - 1, error));
     return agent_create(agent, &settings, DECISION_OBSERVATION, DECISIONS_MOST_STRATEGIES, error);
+}
+
+AmStatus decision_agent_create(Agent **agent, uint64_t seed, AmError *error) {
+    return decision_agent_create_with(agent, NULL, seed, error);
 }
 
 typedef struct Watch {

@@ -7,6 +7,8 @@
 
 /* A new agent for any decision problem; agent_free() releases it. */
 AmStatus decision_agent_create(Agent **agent, uint64_t seed, AmError *error);
+/* The same with other parts of Rainbow (planners/rl/learner_parts.h); NULL: none other. */
+AmStatus decision_agent_create_with(Agent **agent, const char *parts, uint64_t seed, AmError *error);
 
 /* Runs episodes until the meter is used up: epsilon falls over the budget, and again over the rest
  * of it each time that the policy has settled, a limited number of times; the agent keeps learning.

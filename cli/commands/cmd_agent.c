@@ -79,6 +79,7 @@ static AmStatus train(const Cli *cli, AmError *error) {
     CutAgentTraining training = {.seed = (uint64_t)seed,
                                  .episodes = episodes,
                                  .device = (DqnDevice)device,
+                                 .learner = cli_text(cli, "--learner"),
                                  .checkpoint = cli_text(cli, "--checkpoint"),
                                  .resume = cli_has(cli, "--resume"),
                                  .interrupted = cli_catch_interrupts(),
@@ -143,8 +144,9 @@ static AmStatus train_policy(const Cli *cli, AssignmentTraining *training, const
     search_progress_end(&report.progress);
     TRY(trained);
     char about[128];
-    snprintf(about, sizeof(about), "automap agent train-search --problems %lld --seed %lld, %lld done",
-             (long long)training->problems, (long long)training->seed, (long long)done);
+    snprintf(about, sizeof(about), "automap agent train-search --problems %lld --seed %lld%s, %lld done",
+             (long long)training->problems, (long long)training->seed,
+             training->is_supervised ? " --supervised" : "", (long long)done);
     AmStatus status = assignment_agent_write(agent, path, about, error);
     agent_free(agent);
     if (status == AM_OK && report.log.data) fputs(report.log.data, stdout);
@@ -171,6 +173,8 @@ static AmStatus train_search(const Cli *cli, AmError *error) {
     AssignmentTraining training = {.modules = modules,
                                    .seed = (uint64_t)seed,
                                    .problems = problems,
+                                   .learner = cli_text(cli, "--learner"),
+                                   .is_supervised = cli_has(cli, "--supervised"),
                                    .checkpoint = cli_text(cli, "--checkpoint"),
                                    .resume = cli_has(cli, "--resume"),
                                    .report_every = every,
@@ -205,6 +209,7 @@ static const CliOption train_options[] = {
     {"--episodes", "N", "episodes in all (default 60000)", false},
     CLI_OPTION_SEED,
     {"--device", "cpu|cuda", "device for the training (default cpu)", false},
+    {"--learner", "PARTS", "parts of Rainbow: prioritized=off,n-step=N,noisy,atoms=N", false},
     CLI_GROUP("checkpoints"),
     {"--report", "N", "episodes between reports and checkpoints (default: a third)", false},
     {"--checkpoint", "FILE", "state to continue from, written at every report", false},
@@ -256,6 +261,8 @@ static const CliOption train_search_options[] = {
     CLI_GROUP("training"),
     {"--problems", "N", "generated problems (default 1000)", false},
     CLI_OPTION_SEED,
+    {"--learner", "PARTS", "parts of Rainbow: n-step=N,double,prioritized=off,noisy,atoms=N", false},
+    {"--supervised", NULL, "regression on the teacher's plans, without episodes", false},
     CLI_GROUP("checkpoints"),
     {"--report", "N", "problems between reports and checkpoints (default: a tenth)", false},
     {"--checkpoint", "FILE", "state to continue from, written at every report", false},

@@ -2,7 +2,8 @@
  *
  * Batch 64, Adam, gamma 0.6, epsilon from 1 to 0.1, prioritized replay with alpha 0.2 and beta 0.6 over 2000
  * transitions, target network every 100 updates, double DQN, dueling heads, no noisy layers: all of it the
- * paper's. It gives no width of its network and no steps between updates.
+ * paper's, and options->learner changes the parts. It gives no width of its network and no steps between
+ * updates.
  */
 #include "planners/automap_paper/paper_learn.h"
 
@@ -11,6 +12,7 @@
 
 #include "base/system/clock.h"
 #include "base/system/stop.h"
+#include "planners/rl/learner_parts.h"
 
 /* The differences of the three tasks. Epsilon falls over `decay` steps. */
 typedef struct TaskSettings {
@@ -105,6 +107,7 @@ AmStatus paper_learn(PaperLearning *learning, Environment *environment, PlanSpac
                      .task = &tasks[space],
                      .deadline = options->seconds > 0 ? start + options->seconds : 0};
     AgentSettings settings = settings_for(self.task, options);
+    TRY(learner_parts_apply(&settings, options->learner, (1U << LEARNER_PARTS) - 1, error));
     DqnRunOptions run = {.steps_per_update = self.task->steps_per_update,
                          .must_stop = must_stop,
                          .is_greedy = is_greedy,

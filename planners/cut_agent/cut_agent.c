@@ -20,9 +20,10 @@ AmStatus cut_agent_write(Agent *agent, const char *path, const char *about, AmEr
 }
 
 /* An agent of these layers and parameters. */
-static AmStatus make_agent(Agent **agent, const int32_t *hidden, int64_t hidden_count,
+static AmStatus make_agent(Agent **agent, const int32_t *hidden, int64_t hidden_count, const char *parts,
                            const float *parameters, int64_t count, const char *source, AmError *error) {
     AgentSettings settings = cut_agent_settings();
+    TRY(trained_agent_parts(&settings, parts, source, error));
     if (hidden_count > NETWORK_MAX_HIDDEN)
         return am_fail(error, AM_ERROR_INPUT, source, "%lld hidden layers; expected at most %d",
                        (long long)hidden_count, NETWORK_MAX_HIDDEN);
@@ -48,8 +49,8 @@ static AmStatus read_parameters(Agent **agent, ArrayFile *file, AmError *error) 
     if (!sizes || !parameters) return am_fail_memory(error, hidden->bytes + entry->bytes);
     TRY(array_file_read(file, hidden, sizes, error));
     TRY(array_file_read(file, entry, parameters, error));
-    return make_agent(agent, sizes, hidden->dimensions[0], parameters, entry->dimensions[0], file->path,
-                      error);
+    return make_agent(agent, sizes, hidden->dimensions[0], array_file_metadata(file, "learner"), parameters,
+                      entry->dimensions[0], file->path, error);
 }
 
 AmStatus cut_agent_read(Agent **agent, const char *path, AmError *error) {
@@ -76,7 +77,7 @@ AmStatus cut_agent_built_in(Agent **agent, AmError *error) {
     if (hidden_bytes > (int64_t)sizeof(hidden)) hidden_bytes = sizeof(hidden);
     memcpy(hidden, sizes, (size_t)hidden_bytes);
     memcpy(parameters, values, (size_t)bytes);
-    AmStatus status = make_agent(agent, hidden, hidden_bytes / (int64_t)sizeof(int32_t), parameters,
+    AmStatus status = make_agent(agent, hidden, hidden_bytes / (int64_t)sizeof(int32_t), NULL, parameters,
                                  bytes / (int64_t)sizeof(float), source, error);
     free(parameters);
     return status;

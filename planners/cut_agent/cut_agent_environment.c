@@ -202,11 +202,13 @@ AmStatus cut_agent_step(CutAgentState *state, int32_t candidate, AmError *error)
     return list_candidates(state, error);
 }
 
+double cut_agent_rest_length(const CutAgentRest *rest) {
+    return rest->estimate * (rest->is_known ? 1 : 1 + rest->output / CUT_AGENT_OUTPUT_SCALE);
+}
+
 double cut_agent_length(const CutAgentState *state, int32_t index) {
     const CutAgentCandidate *candidate = &state->candidates[index];
-    const CutAgentRest *rest = candidate->rest;
-    double length = rest->estimate * (rest->is_known ? 1 : 1 + rest->output / CUT_AGENT_OUTPUT_SCALE);
-    return chain_length_with(state->problem, &candidate->stage, length);
+    return chain_length_with(state->problem, &candidate->stage, cut_agent_rest_length(candidate->rest));
 }
 
 double cut_agent_whole(const CutAgentState *state, double length) {

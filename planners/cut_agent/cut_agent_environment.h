@@ -82,6 +82,8 @@ AmStatus cut_agent_step(CutAgentState *state, int32_t candidate, AmError *error)
 double cut_agent_length(const CutAgentState *state, int32_t candidate);
 double cut_agent_whole(const CutAgentState *state, double length);
 
+/* The length of a valued rest. */
+double cut_agent_rest_length(const CutAgentRest *rest);
 /* The target output of the network for a rest of length `length`. */
 double cut_agent_target(const CutAgentRest *rest, double length);
 

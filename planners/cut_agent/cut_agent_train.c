@@ -2,14 +2,16 @@
 #include "planners/cut_agent/cut_agent_train.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/random.h"
 #include "base/system/stop.h"
+#include "planners/rl/learner_parts.h"
 #include "planners/rl/trained_agent.h"
 
-#define MAGIC             "AMINFTR1"
+#define MAGIC             "AMINFTR2"
 #define UPDATES_PER_ROUND 32
 #define EXPLORING_STREAM  1
 
@@ -26,6 +28,7 @@ typedef struct Head {
     uint64_t seed;
     int64_t episodes, done;
     int32_t phase, unused;
+    char learner[LEARNER_TEXT_BYTES];
 } Head;
 
 typedef struct Trainer {
@@ -48,6 +51,7 @@ static AmStatus begin_phase(Trainer *trainer, AmError *error) {
     settings.device = trainer->training->device;
     settings.seed = random_at(trainer->head.seed, 2, (uint64_t)trainer->head.phase);
     settings.learning_rate = phases[trainer->head.phase].learning_rate;
+    TRY(learner_parts_apply(&settings, trainer->training->learner, CUT_AGENT_PARTS, error));
     return trained_agent_continue(&trainer->agent, &settings, CUT_AGENT_FEATURES, error);
 }
 
@@ -63,8 +67,9 @@ static AmStatus read_checkpoint(Trainer *trainer, AmError *error) {
     AmStatus status;
     TRY(trained_checkpoint_read(&bytes, &head, sizeof(Head), training->checkpoint, error));
     if (memcmp(head.magic, MAGIC, sizeof(head.magic)) != 0 || head.seed != training->seed ||
-        head.episodes != training->episodes || head.done < 0 || head.done % CUT_AGENT_ROUND ||
-        head.phase < 0 || head.phase >= PHASES)
+        head.episodes != training->episodes ||
+        memcmp(head.learner, trainer->head.learner, sizeof head.learner) != 0 || head.done < 0 ||
+        head.done % CUT_AGENT_ROUND || head.phase < 0 || head.phase >= PHASES)
         status = am_fail(error, AM_ERROR_INPUT, training->checkpoint,
                          "expected a checkpoint of a training of %lld episodes under seed %llu",
                          (long long)training->episodes, (unsigned long long)training->seed);
@@ -116,16 +121,31 @@ static AmStatus run_round(Trainer *trainer, AmError *error) {
     return AM_OK;
 }
 
-/* Stores the choices of an episode since its last exploration. */
-static AmStatus store(Trainer *trainer, int32_t k, AmError *error) {
+/* The length of the stages from `from` on: all of them as they were chosen, or with n-step returns the first
+ * n and what the network predicted for the others. */
+static double length_from(const Trainer *trainer, int32_t k, int32_t from) {
     const CutAgentState *state = &trainer->batch.states[k];
     const ChainPlan *plan = &state->plan;
+    int32_t n = agent_settings(trainer->agent)->n_step, end = plan->stages;
     double rest = 0;
-    for (int32_t s = plan->stages - 1; s > 0 && s >= trainer->exploring[k]; s--) {
+    if (n > 0 && from + n < end) {
+        end = from + n;
+        rest = cut_agent_rest_length(trainer->taken[k][end - 1]);
+    }
+    for (int32_t s = end - 1; s >= from; s--) {
         ChainStage stage = chain_stage(state->problem, plan->places[s], plan->places[s + 1], plan->units[s],
                                        plan->units[s + 1]);
-        const CutAgentRest *taken = trainer->taken[k][s - 1];
         rest = chain_length_with(state->problem, &stage, rest);
+    }
+    return rest;
+}
+
+/* Stores the choices of an episode since its last exploration. */
+static AmStatus store(Trainer *trainer, int32_t k, AmError *error) {
+    const ChainPlan *plan = &trainer->batch.states[k].plan;
+    for (int32_t s = plan->stages - 1; s > 0 && s >= trainer->exploring[k]; s--) {
+        const CutAgentRest *taken = trainer->taken[k][s - 1];
+        double rest = length_from(trainer, k, s);
         if (taken->is_known) continue;
         double target = cut_agent_target(taken, rest);
         TRY(agent_observe(trainer->agent,
@@ -187,6 +207,8 @@ AmStatus cut_agent_train(Agent **agent, int64_t *done, const CutAgentTraining *t
     trainer->training = training;
     trainer->head = (Head){.seed = training->seed, .episodes = training->episodes};
     memcpy(trainer->head.magic, MAGIC, sizeof(trainer->head.magic));
+    if (training->learner)
+        snprintf(trainer->head.learner, sizeof trainer->head.learner, "%s", training->learner);
     trainer->sets = ARENA_ARRAY(arena, CutAgentSet, CUT_AGENT_ROUND);
     trainer->taken = arena_alloc(arena, CUT_AGENT_ROUND * sizeof(*trainer->taken));
     trainer->lengths = arena_alloc(arena, CUT_AGENT_ROUND * sizeof(*trainer->lengths));

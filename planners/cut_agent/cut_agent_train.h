@@ -17,8 +17,11 @@
 
 #include "planners/cut_agent/cut_agent.h"
 #include "planners/problem/search_watch.h"
+#include "planners/rl/learner_parts.h"
 
 #define CUT_AGENT_ROUND 64
+/* Parts of Rainbow that the agent can have: it has one output, and its next action is the one it takes. */
+#define CUT_AGENT_PARTS (LEARNER_OF_WHOLE_RETURNS | 1U << LEARNER_N_STEP)
 
 typedef struct CutAgentProgress {
     int64_t episodes, episode_count;
@@ -31,6 +34,7 @@ typedef struct CutAgentTraining {
     uint64_t seed;
     int64_t episodes;       /* in all; rounded up to whole rounds */
     DqnDevice device;       /* of the agent */
+    const char *learner;    /* parts of Rainbow (learner_parts.h); NULL: the usual ones */
     const char *checkpoint; /* written at every report and at the end; or NULL */
     bool resume;            /* from the checkpoint */
     const volatile sig_atomic_t *interrupted;

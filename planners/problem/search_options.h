@@ -91,10 +91,11 @@ typedef struct SearchOptions {
     double seconds;        /* cap on time, 0: none */
     double memory_fraction;
     uint64_t seed;
-    DqnDevice device;   /* of the DQN: where its network is trained */
-    const char *agent;  /* file of the pipeline cut agent; NULL: the one built in */
-    const char *policy; /* of DQN and AUTO: a file, or "untrained"; NULL: the one built in */
-    bool no_seeds;      /* start without the baselines */
+    DqnDevice device;    /* of the DQN: where its network is trained */
+    const char *agent;   /* file of the pipeline cut agent; NULL: the one built in */
+    const char *policy;  /* of DQN and AUTO: a file, or "untrained"; NULL: the one built in */
+    const char *learner; /* OBJECTIVE_PAPER: parts of Rainbow (learner_parts.h); NULL: the paper's */
+    bool no_seeds;       /* start without the baselines */
     bool no_polish;
     bool skip_bound;            /* gap and model gap are not wanted */
     bool may_add_micro_batches; /* SPACE_SINGLE_STAGE: more of them where no plan fits; none were requested */

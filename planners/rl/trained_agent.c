@@ -6,10 +6,15 @@
 
 #include "base/files/array_file.h"
 #include "base/text.h"
+#include "planners/rl/learner_parts.h"
+
+#define MOST_RETURN 2 /* of a distribution: targets beyond it count as it */
 
 AgentSettings trained_agent_settings(int32_t hidden, int32_t replay_capacity) {
     AgentSettings settings = agent_default_settings();
-    settings.n_step = 1; /* returns are whole: every transition is terminal */
+    settings.n_step = 0; /* returns are whole: every transition is terminal */
+    settings.v_min = -MOST_RETURN;
+    settings.v_max = MOST_RETURN;
     settings.dueling = false;
     settings.double_q = false;
     settings.hidden_count = 2;
@@ -56,6 +61,12 @@ AmStatus trained_agent_continue(Agent **agent, const AgentSettings *settings, in
     return AM_OK;
 }
 
+AmStatus trained_agent_parts(AgentSettings *settings, const char *parts, const char *source, AmError *error) {
+    AmError why = {0};
+    AmStatus status = learner_parts_apply(settings, parts, (1U << LEARNER_PARTS) - 1, &why);
+    return status == AM_OK ? AM_OK : am_fail(error, AM_ERROR_INPUT, source, "metadata learner: %s", why.text);
+}
+
 AmStatus trained_agent_write(Agent *agent, const char *path, const char *format, const char *about,
                              bool has_layers, AmError *error) {
     const NetworkShape *shape = agent_shape(agent);
@@ -64,7 +75,11 @@ AmStatus trained_agent_write(Agent *agent, const char *path, const char *format,
     TRY(copy_parameters(&parameters, &count, agent, error));
     const ArrayToWrite arrays[] = {{"hidden", DTYPE_S32, 1, &layers, shape->hidden},
                                    {"parameters", DTYPE_F32, 1, &count, parameters}};
-    const char *const metadata[] = {"format", format, "about", about, NULL};
+    const AgentSettings usual = trained_agent_settings(0, 0);
+    char parts[LEARNER_TEXT_BYTES];
+    learner_parts_text(parts, agent_settings(agent), &usual);
+    const char *const metadata[] = {"format", format, "about", about, parts[0] ? "learner" : NULL,
+                                    parts,    NULL};
     AmStatus status =
         array_file_write(path, has_layers ? arrays : arrays + 1, has_layers ? 2 : 1, metadata, error);
     free(parameters);

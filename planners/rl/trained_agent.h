@@ -18,8 +18,12 @@ AmStatus trained_agent_create(Agent **agent, const AgentSettings *settings, int3
 AmStatus trained_agent_continue(Agent **agent, const AgentSettings *settings, int32_t features,
                                 AmError *error);
 
+/* Gives the settings the parts of Rainbow that the metadata "learner" of a file name (learner_parts.h); NULL:
+ * the usual ones. AM_ERROR_INPUT: there is no such part. */
+AmStatus trained_agent_parts(AgentSettings *settings, const char *parts, const char *source, AmError *error);
+
 /* Writes the parameters, and with `has_layers` the sizes of the hidden layers, to a safetensors file whose
- * metadata have `format` and `about`. */
+ * metadata have `format`, `about`, and "learner" where the settings have unusual parts. */
 AmStatus trained_agent_write(Agent *agent, const char *path, const char *format, const char *about,
                              bool has_layers, AmError *error);
 

@@ -33,7 +33,9 @@ static AmStatus read_parameters(Agent **agent, const AgentSettings *settings, Ar
     float *parameters = arena_alloc(&file->arena, (size_t)entry->bytes + 1);
     if (!parameters) return am_fail_memory(error, entry->bytes);
     TRY(array_file_read(file, entry, parameters, error));
-    return trained_agent_create(agent, settings, ASSIGNMENT_FEATURES, parameters, entry->dimensions[0],
+    AgentSettings trained = *settings;
+    TRY(trained_agent_parts(&trained, array_file_metadata(file, "learner"), file->path, error));
+    return trained_agent_create(agent, &trained, ASSIGNMENT_FEATURES, parameters, entry->dimensions[0],
                                 file->path, error);
 }
 
@@ -71,6 +73,7 @@ AmStatus assignment_agent_built_in(Agent **agent, const AgentSettings *settings,
 
 AmStatus assignment_agent_untrained(Agent **agent, const AgentSettings *settings, AmError *error) {
     TRY(trained_agent_create(agent, settings, ASSIGNMENT_FEATURES, NULL, 0, "", error));
+    if (settings->noisy || settings->atoms > 0) return AM_OK; /* small random values */
     int64_t count = agent_parameter_count(*agent);
     int32_t last = agent_shape(*agent)->hidden[agent_shape(*agent)->hidden_count - 1] + 1;
     float *parameters = malloc(sizeof(float) * (size_t)count);
@@ -235,15 +238,48 @@ AmStatus assignment_store(Agent *agent, const float *row, double target, AmError
     return AM_OK;
 }
 
-AmStatus assignment_observe(const AssignmentEpisode *episode, Agent *agent, const double *gains,
-                            AmError *error) {
-    double best = gains[episode->count];
+/* The action at place k of an episode that a network values most, of those that were estimated there. */
+static AmStatus choose_row(const float **row, const AssignmentEpisode *episode, int32_t k, Agent *chooser,
+                           AmError *error) {
+    float values[ASSIGNMENT_MOST_LOOKS], taken;
+    int32_t count = episode->look_count[k];
+    *row = episode->rows[k];
+    TRY(agent_values(chooser, episode->rows[k], 1, &taken, error));
+    if (count > 0) TRY(agent_values(chooser, episode->looks[k][0], count, values, error));
+    for (int32_t n = 0; n < count; n++)
+        if (values[n] > taken) {
+            taken = values[n];
+            *row = episode->looks[k][n];
+        }
+    return AM_OK;
+}
+
+/* Stores the action at place k with its gain after the steps to `end`, and the value of the next action. */
+static AmStatus store_steps(const AssignmentEpisode *episode, int32_t k, int32_t end, Agent *agent,
+                            Agent *chooser, const double *gains, AmError *error) {
+    const float *next;
+    TRY(choose_row(&next, episode, end, chooser, error));
+    double reward = fmax(-MOST_TARGET, fmin(MOST_TARGET, gains[end] - gains[k]));
+    TRY(agent_observe(
+        agent, &(AgentStep){.observation = episode->rows[k], .reward = reward, .next_observation = next},
+        error));
+    agent_end_episode(agent);
+    return AM_OK;
+}
+
+AmStatus assignment_observe(const AssignmentEpisode *episode, Agent *agent, Agent *frozen,
+                            const double *gains, AmError *error) {
+    const AgentSettings *settings = agent_settings(agent);
+    int32_t best = episode->count; /* place of the best plan that follows */
     for (int32_t k = episode->count - 1; k >= 0; k--) {
-        TRY(assignment_store(agent, episode->rows[k], best - gains[k], error));
+        int32_t end = k + settings->n_step;
+        if (settings->n_step > 0 && end < best)
+            TRY(store_steps(episode, k, end, agent, settings->double_q ? agent : frozen, gains, error));
+        else TRY(assignment_store(agent, episode->rows[k], gains[best] - gains[k], error));
         for (int32_t n = 0; n < episode->look_count[k]; n++)
             TRY(assignment_store(agent, episode->looks[k][n], episode->look_gains[k][n] - episode->gains[k],
                                  error));
-        best = fmax(best, gains[k]);
+        if (gains[k] > gains[best]) best = k;
     }
     return AM_OK;
 }

@@ -78,8 +78,10 @@ AmStatus assignment_demonstrate(AssignmentEpisode *episode, Agent *agent, const 
 AmStatus assignment_store(Agent *agent, const float *row, double target, AmError *error);
 
 /* Stores the transitions of an episode: the actions taken by the gains of prices, gains[episode->count + 1],
- * and the others by estimated gains. */
-AmStatus assignment_observe(const AssignmentEpisode *episode, Agent *agent, const double *gains,
-                            AmError *error);
+ * and the others by estimated gains. With n-step returns an action whose best plan follows later than n steps
+ * has the gain after n steps and the value of the best action there, of those that were estimated: `frozen`
+ * chooses it, an earlier network, or with double Q-learning the agent itself. */
+AmStatus assignment_observe(const AssignmentEpisode *episode, Agent *agent, Agent *frozen,
+                            const double *gains, AmError *error);
 
 #endif

@@ -2,14 +2,16 @@
 #include "planners/single_stage/assignment_train.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/system/parallel.h"
 #include "base/system/stop.h"
+#include "planners/rl/learner_parts.h"
 #include "planners/rl/trained_agent.h"
 
-#define MAGIC                "AMASGTR2"
+#define MAGIC                "AMASGTR3"
 #define ROUND                8 /* problems that are played side by side, by one policy */
 #define TEACHER_EVALUATIONS  24
 #define EPISODES             4 /* of the policy for each problem */
@@ -30,6 +32,8 @@ typedef struct Head {
     uint64_t seed;
     int64_t problems, done;
     int32_t phase, modules;
+    int32_t is_supervised, unused;
+    char learner[LEARNER_TEXT_BYTES];
 } Head;
 
 typedef struct Trainer Trainer;
@@ -57,8 +61,15 @@ struct Trainer {
     Play plays[ROUND];
 };
 
+/* The settings of agents of this training. */
+static AmStatus make_settings(AgentSettings *settings, const Trainer *self, AmError *error) {
+    *settings = assignment_settings();
+    return learner_parts_apply(settings, self->training->learner, LEARNER_OF_ONE_OUTPUT, error);
+}
+
 static AmStatus begin_phase(Trainer *self, AmError *error) {
-    AgentSettings settings = assignment_settings();
+    AgentSettings settings;
+    TRY(make_settings(&settings, self, error));
     settings.seed = random_at(self->head.seed, 2, (uint64_t)self->head.phase);
     settings.learning_rate = phases[self->head.phase].learning_rate;
     if (!self->agent) return assignment_agent_untrained(&self->agent, &settings, error);
@@ -77,7 +88,9 @@ static AmStatus read_checkpoint(Trainer *self, AmError *error) {
     AmStatus status;
     TRY(trained_checkpoint_read(&bytes, &head, sizeof(Head), training->checkpoint, error));
     if (memcmp(head.magic, MAGIC, sizeof head.magic) != 0 || head.seed != training->seed ||
-        head.problems != training->problems || head.modules != training->module_count || head.done < 0 ||
+        head.problems != training->problems || head.modules != training->module_count ||
+        head.is_supervised != training->is_supervised ||
+        memcmp(head.learner, self->head.learner, sizeof head.learner) != 0 || head.done < 0 ||
         head.phase < 0 || head.phase >= PHASES)
         status = am_fail(error, AM_ERROR_INPUT, training->checkpoint,
                          "expected a checkpoint of a training of %lld problems of %d modules under seed %llu",
@@ -138,6 +151,7 @@ static AmStatus play_problem(Play *self, AmError *error) {
     static const AssignmentManner manners[EPISODES + DEMONSTRATIONS] = {
         {8, 0, 0}, {8, 16, 0}, {8, 16, 0.1}, {4, 20, 0.3}, {8, 16, 0}};
     static const AxisPlan nothing = {0};
+    static const AssignmentManner supervised = {0, ASSIGNMENT_MOST_LOOKS, 0};
     const AssignmentTraining *training = self->trainer->training;
     const Assignments *assignments = &self->problem.assignments;
     uint64_t seed = self->trainer->head.seed;
@@ -149,13 +163,13 @@ static AmStatus play_problem(Play *self, AmError *error) {
     for (int32_t k = 0; k < EPISODES + DEMONSTRATIONS; k++) {
         AxisPlan best = self->problem.problem->best;
         best.gathers_again = 0;
-        if (k < EPISODES)
+        const AssignmentManner *manner = training->is_supervised ? &supervised : &manners[k];
+        if (k < EPISODES && !training->is_supervised)
             TRY(assignment_play(&self->episodes[k], self->agent, assignments,
-                                k == EPISODES - 1 ? &best : &nothing, &manners[k], &random, &self->state,
-                                error));
+                                k == EPISODES - 1 ? &best : &nothing, manner, &random, &self->state, error));
         else
-            TRY(assignment_demonstrate(&self->episodes[k], self->agent, assignments, &best, &manners[k],
-                                       &random, &self->state, error));
+            TRY(assignment_demonstrate(&self->episodes[k], self->agent, assignments, &best, manner, &random,
+                                       &self->state, error));
         TRY(price_episode(self, k, error));
     }
     return AM_OK;
@@ -176,7 +190,8 @@ static AmStatus copy_policy(Trainer *self, AmError *error) {
     if (!parameters) return am_fail_memory(error, count * (int64_t)sizeof(float));
     AmStatus status = agent_parameters(self->agent, parameters, error);
     for (int32_t k = 0; k < ROUND && status == AM_OK; k++) {
-        AgentSettings settings = assignment_settings();
+        AgentSettings settings;
+        TRY_OR_FAIL(make_settings(&settings, self, error));
         settings.replay_capacity = settings.batch;
         if (self->plays[k].agent)
             status = agent_set_parameters(self->plays[k].agent, parameters, count, "", error);
@@ -184,6 +199,7 @@ static AmStatus copy_policy(Trainer *self, AmError *error) {
             status = trained_agent_create(&self->plays[k].agent, &settings, ASSIGNMENT_FEATURES, parameters,
                                           count, "", error);
     }
+fail:
     free(parameters);
     return status;
 }
@@ -205,7 +221,7 @@ static AmStatus train_round(Trainer *self, AmError *error) {
             return play->status;
         }
         for (int32_t e = 0; e < EPISODES + DEMONSTRATIONS; e++)
-            TRY(assignment_observe(&play->episodes[e], self->agent, play->gains[e], error));
+            TRY(assignment_observe(&play->episodes[e], self->agent, play->agent, play->gains[e], error));
         agent_learn(self->agent, UPDATES);
     }
     self->head.done += count;
@@ -238,9 +254,12 @@ AmStatus assignment_train(Agent **agent, int64_t *done, const AssignmentTraining
     *agent = NULL;
     if (!self) return am_fail_memory(error, sizeof *self);
     self->training = training;
-    self->head =
-        (Head){.seed = training->seed, .problems = training->problems, .modules = training->module_count};
+    self->head = (Head){.seed = training->seed,
+                        .problems = training->problems,
+                        .modules = training->module_count,
+                        .is_supervised = training->is_supervised};
     memcpy(self->head.magic, MAGIC, sizeof self->head.magic);
+    if (training->learner) snprintf(self->head.learner, sizeof self->head.learner, "%s", training->learner);
     if (training->resume) TRY_OR_FAIL(read_checkpoint(self, error));
     else TRY_OR_FAIL(begin_phase(self, error));
     TRY_OR_FAIL(open_validation(self, error));

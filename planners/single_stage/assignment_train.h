@@ -3,8 +3,9 @@
  * Each problem is priced by a teacher first: the baselines, and a short annealing. Episodes of the policy
  * follow, with noise, from the plan that splits nothing or from the teacher's plan, then demonstrations of
  * the best plan so far. Every plan on the way is priced. An action's return is the largest gain that follows
- * it in its episode (assignment_policy.h). In two phases the learning rate falls to a fifth; the second
- * begins with a fresh replay.
+ * it in its episode (assignment_policy.h). A supervised training has demonstrations in place of the episodes,
+ * with random other actions: a regression without reinforcement. In two phases the learning rate falls to a
+ * fifth; the second begins with a fresh replay.
  *
  * Everything is a function of the seed and the modules: a training continued from its checkpoint ends with
  * the same network, bit for bit, on the same kind of processor.
@@ -31,6 +32,8 @@ typedef struct AssignmentTraining {
     int32_t module_count;
     uint64_t seed;
     int64_t problems;       /* in all */
+    const char *learner;    /* parts of Rainbow (learner_parts.h); NULL: the usual ones */
+    bool is_supervised;     /* demonstrations of the teacher's plan alone, no episodes of the policy */
     const char *checkpoint; /* written at every report and at the end; or NULL */
     bool resume;            /* from the checkpoint */
     const volatile sig_atomic_t *interrupted;

@@ -67,6 +67,10 @@ def check_training(work):
     assert policy.read_bytes() == again.read_bytes(), "two trainings under one seed differ"
     search(work, "--evaluations", 10, "--policy", policy)
     search(work, "--evaluations", 10, "--policy", "untrained")
+    for options in (["--supervised"], ["--learner", "n-step=1,double,noisy,atoms=11"]):
+        assert automap(*words, *options, "-o", again).returncode == 0, options
+        assert policy.read_bytes() != again.read_bytes(), f"{options} change nothing"
+        search(work, "--evaluations", 10, "--policy", again)
 
 
 def check_refused(work):
@@ -77,6 +81,11 @@ def check_refused(work):
     ):
         done = automap("search", SMALL, *COMMON, "-o", os.devnull, *words)
         assert done.returncode == code and said in done.stderr and done.stderr.count("\n") == 1, done
+    for words, said in ((["agent", "train-search", SMALL], "--learner dueling: the network has one output"),
+                        (["agent", "train"], "--learner dueling: the network has one output"),
+                        (["search", SMALL, *COMMON], "--learner is for --objective paper")):
+        done = automap(*words, "-o", work / "policy.safetensors", "--learner", "dueling")
+        assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1, done
     done = automap("agent", "train-search", SMALL, "-o", work / "policy.npz")
     assert done.returncode == 2 and "ending in .safetensors" in done.stderr, done
 
