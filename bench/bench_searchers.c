@@ -1,12 +1,13 @@
 /* Runs of one-stage searchers on generated problems, for bench/searchers.py.
  *
- *   bench_searchers FIRST COUNT BUDGETS POLICY MODEL...      from the source folder
+ *   bench_searchers SEED FIRST COUNT BUDGETS POLICY RANKER MODEL...      from the source folder
  *
  * Problems FIRST .. FIRST + COUNT - 1 are the given modules on random clusters with random meshes
- * (assignment_problems.h), under a seed that no training has. Each run is a line of JSON: searcher, problem,
- * budget, step in seconds (null: no plan fits), evaluations, processor seconds. All searchers have equal
- * evaluations, without baselines, screening and polish but where the name says so. POLICY: a file, or
- * "built-in". "zero-shot" prices the first ten plans of one episode.
+ * (assignment_problems.h), under SEED, which no training may have. Each run is a line of JSON: searcher,
+ * problem, budget, step in seconds (null: no plan fits), evaluations, processor seconds. All searchers have
+ * equal evaluations, or with a budget such as 0.2s equal time and at most 500 evaluations a second, without
+ * baselines, screening and polish but where the name says so. POLICY: a file, or "built-in". RANKER: a policy
+ * of train-search --supervised, or "none". "zero-shot" prices the first ten plans of one episode.
  */
 #include <math.h>
 #include <stdio.h>
@@ -18,29 +19,44 @@
 #include "planners/single_stage/assignment_problems.h"
 #include "planners/single_stage/search.h"
 
-enum { SEED = 424242, MOST_MODELS = 16, MOST_BUDGETS = 8 };
+enum { MOST_MODELS = 16, MOST_BUDGETS = 8, EVALUATIONS_PER_SECOND = 500 };
 #define FULL "full default search"
+
+typedef enum PolicyKind { TRAINED, UNTRAINED, RANKER, POLICY_KINDS } PolicyKind;
+static const char *const zero_shots[POLICY_KINDS] = {"zero-shot, trained", "zero-shot, untrained",
+                                                     "zero-shot, supervised"};
 
 static const struct {
     const char *name;
     Searcher searcher;
-    bool is_untrained, starts_as_product;
-} contestants[] = {{"dqn, trained", SEARCHER_DQN, false, false},
-                   {"dqn, untrained", SEARCHER_DQN, true, false},
-                   {"anneal", SEARCHER_ANNEAL, false, false},
-                   {"greedy", SEARCHER_GREEDY, false, false},
-                   {"random", SEARCHER_RANDOM, false, false},
-                   {"anneal, screening and baselines first", SEARCHER_ANNEAL, false, true}};
+    PolicyKind policy;
+    bool starts_as_product;
+} contestants[] = {{"dqn, trained", SEARCHER_DQN, TRAINED, false},
+                   {"dqn, untrained", SEARCHER_DQN, UNTRAINED, false},
+                   {"supervised ranker", SEARCHER_DQN, RANKER, false},
+                   {"anneal", SEARCHER_ANNEAL, TRAINED, false},
+                   {"greedy", SEARCHER_GREEDY, TRAINED, false},
+                   {"random", SEARCHER_RANDOM, TRAINED, false},
+                   {"exact", SEARCHER_EXACT, TRAINED, false},
+                   {"anneal, screening and baselines first", SEARCHER_ANNEAL, TRAINED, true},
+                   {"auto, screening and baselines first", SEARCHER_AUTO, TRAINED, true}};
+
+typedef struct Budget {
+    const char *name;
+    int64_t evaluations;
+    double seconds; /* 0: no limit */
+} Budget;
 
 typedef struct Bench {
     AssignmentModule modules[MOST_MODELS];
     PlanContext *contexts[MOST_MODELS];
     int32_t module_count;
-    int64_t budgets[MOST_BUDGETS];
+    Budget budgets[MOST_BUDGETS];
     int32_t budget_count;
     bool is_full; /* the default search, too */
-    const char *policy;
-    Agent *agents[2]; /* trained, untrained */
+    uint64_t seed;
+    const char *policies[POLICY_KINDS]; /* NULL: the one built in; the ranker: there is none */
+    Agent *agents[POLICY_KINDS];
     AssignmentEpisode episode;
     AssignmentState state;
 } Bench;
@@ -50,10 +66,10 @@ static void fail(const AmError *error) {
     exit(1);
 }
 
-static void print_run(const char *searcher, uint64_t problem, int64_t budget, double step,
+static void print_run(const char *searcher, uint64_t problem, const char *budget, double step,
                       int64_t evaluations, clock_t start) {
-    printf("{\"searcher\":\"%s\",\"problem\":%llu,\"budget\":%lld,\"step\":", searcher,
-           (unsigned long long)problem, (long long)budget);
+    printf("{\"searcher\":\"%s\",\"problem\":%llu,\"budget\":\"%s\",\"step\":", searcher,
+           (unsigned long long)problem, budget);
     if (isfinite(step)) printf("%.9g", step);
     else printf("null");
     printf(",\"evaluations\":%lld,\"seconds\":%.4g}\n", (long long)evaluations,
@@ -62,7 +78,7 @@ static void print_run(const char *searcher, uint64_t problem, int64_t budget, do
 }
 
 /* A search with its options; one that finds no plan that fits is a result, too. */
-static void run(const char *name, const AssignmentProblem *given, uint64_t problem,
+static void run(const char *name, const AssignmentProblem *given, uint64_t problem, const char *budget,
                 const SearchOptions *options, bool is_full) {
     const MicroBatching settings = {.micro_batches = 1};
     Arena arena = {0};
@@ -75,7 +91,7 @@ static void run(const char *name, const AssignmentProblem *given, uint64_t probl
                           : search(&result, &arena, context, given->cluster, options, &error);
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE) fail(&error);
     double step = status == AM_OK ? result.plan->predicted_step_seconds : INFINITY;
-    print_run(name, problem, options->evaluations, step, result.evaluations, start);
+    print_run(name, problem, budget, step, result.evaluations, start);
     arena_free(&arena);
 }
 
@@ -94,38 +110,42 @@ static void run_zero_shot(Bench *self, const char *name, Agent *agent, const Ass
         if (problem_known(given->problem, &self->episode.plans[k], &price) && price.excess <= 0)
             step = fmin(step, price.seconds);
     }
-    print_run(name, problem, ASSIGNMENT_ZERO_SHOT, step, given->problem->budget.evaluations - before, start);
+    print_run(name, problem, "episode", step, given->problem->budget.evaluations - before, start);
 }
 
 static void run_problem(Bench *self, uint64_t problem) {
     AssignmentProblem given;
     AmError error = {0};
     char mesh[64];
-    if (assignment_problem_open(&given, self->modules, self->module_count, SEED, problem, &error) != AM_OK)
+    if (assignment_problem_open(&given, self->modules, self->module_count, self->seed, problem, &error) !=
+        AM_OK)
         fail(&error);
     const MeshAxis *axes = given.problem->mesh.axes;
     snprintf(mesh, sizeof mesh, "data=%d,model=%d", axes[0].size, axes[1].size);
-    run_zero_shot(self, "zero-shot, trained", self->agents[0], &given, problem);
-    run_zero_shot(self, "zero-shot, untrained", self->agents[1], &given, problem);
+    for (int32_t k = 0; k < POLICY_KINDS; k++)
+        if (self->agents[k]) run_zero_shot(self, zero_shots[k], self->agents[k], &given, problem);
     SearchOptions options = {.space = SPACE_SINGLE_STAGE,
                              .mesh = mesh,
                              .memory_fraction = given.problem->memory_fraction,
                              .skip_bound = true};
     for (size_t c = 0; c < sizeof contestants / sizeof *contestants; c++)
         for (int32_t b = 0; b < self->budget_count; b++) {
+            const Budget *budget = &self->budgets[b];
+            if (contestants[c].policy == RANKER && !self->agents[RANKER]) continue;
             options.searcher = contestants[c].searcher;
-            options.policy = contestants[c].is_untrained ? "untrained" : self->policy;
+            options.policy = self->policies[contestants[c].policy];
             options.no_seeds = !contestants[c].starts_as_product;
             options.no_polish = options.no_overrides = true;
-            options.evaluations = self->budgets[b];
-            run(contestants[c].name, &given, problem, &options, false);
+            options.evaluations = budget->evaluations;
+            options.seconds = budget->seconds;
+            run(contestants[c].name, &given, problem, budget->name, &options, false);
         }
     options = (SearchOptions){.space = SPACE_SINGLE_STAGE,
-                              .searcher = SEARCHER_ANNEAL,
+                              .searcher = SEARCHER_AUTO,
                               .mesh = mesh,
                               .memory_fraction = given.problem->memory_fraction,
                               .skip_bound = true};
-    if (self->is_full) run(FULL, &given, problem, &options, true);
+    if (self->is_full) run(FULL, &given, problem, "full", &options, true);
     assignment_problem_close(&given);
 }
 
@@ -133,27 +153,43 @@ static void open_agents(Bench *self) {
     AmError error = {0};
     AgentSettings settings = assignment_settings();
     settings.replay_capacity = settings.batch;
-    AmStatus status = self->policy ? assignment_agent_read(&self->agents[0], &settings, self->policy, &error)
-                                   : assignment_agent_built_in(&self->agents[0], &settings, &error);
-    if (status == AM_OK) status = assignment_agent_untrained(&self->agents[1], &settings, &error);
+    const char *trained = self->policies[TRAINED], *ranker = self->policies[RANKER];
+    AmStatus status = trained ? assignment_agent_read(&self->agents[TRAINED], &settings, trained, &error)
+                              : assignment_agent_built_in(&self->agents[TRAINED], &settings, &error);
+    if (status == AM_OK) status = assignment_agent_untrained(&self->agents[UNTRAINED], &settings, &error);
+    if (status == AM_OK && ranker)
+        status = assignment_agent_read(&self->agents[RANKER], &settings, ranker, &error);
     if (status != AM_OK) fail(&error);
 }
 
+/* Reads budgets such as 20,150,0.5s,full; `text` is changed and kept. */
+static void read_budgets(Bench *self, char *text) {
+    for (char *word = strtok(text, ","); word && self->budget_count < MOST_BUDGETS;
+         word = strtok(NULL, ",")) {
+        char *end;
+        double value = strtod(word, &end);
+        Budget budget = {word, (int64_t)value, 0};
+        if (*end == 's') budget = (Budget){word, (int64_t)(value * EVALUATIONS_PER_SECOND), value};
+        if (strcmp(word, "full") == 0) self->is_full = true;
+        else if (budget.evaluations > 0) self->budgets[self->budget_count++] = budget;
+    }
+}
+
 int main(int count, char **words) {
+    enum { FIRST_MODEL = 7 };
     static Bench self;
     AmError error = {0};
-    if (count < 6 || count - 5 > MOST_MODELS) {
-        fprintf(stderr, "usage: bench_searchers FIRST COUNT BUDGETS POLICY MODEL...\n");
+    if (count <= FIRST_MODEL || count - FIRST_MODEL > MOST_MODELS) {
+        fprintf(stderr, "usage: bench_searchers SEED FIRST COUNT BUDGETS POLICY RANKER MODEL...\n");
         return 2;
     }
-    uint64_t first = strtoull(words[1], NULL, 10), problems = strtoull(words[2], NULL, 10);
-    for (char *word = strtok(words[3], ","); word && self.budget_count < MOST_BUDGETS;
-         word = strtok(NULL, ",")) {
-        if (strcmp(word, "full") == 0) self.is_full = true;
-        else self.budgets[self.budget_count++] = strtoll(word, NULL, 10);
-    }
-    self.policy = strcmp(words[4], "built-in") == 0 ? NULL : words[4];
-    for (int32_t k = 5; k < count; k++, self.module_count++) {
+    self.seed = strtoull(words[1], NULL, 10);
+    uint64_t first = strtoull(words[2], NULL, 10), problems = strtoull(words[3], NULL, 10);
+    read_budgets(&self, words[4]);
+    self.policies[TRAINED] = strcmp(words[5], "built-in") == 0 ? NULL : words[5];
+    self.policies[UNTRAINED] = "untrained";
+    self.policies[RANKER] = strcmp(words[6], "none") == 0 ? NULL : words[6];
+    for (int32_t k = FIRST_MODEL; k < count; k++, self.module_count++) {
         PlanContext **context = &self.contexts[self.module_count];
         if (plan_context_read(context, words[k], NULL, &error) != AM_OK ||
             assignment_module_measure(&self.modules[self.module_count], *context, &error) != AM_OK)
@@ -161,7 +197,7 @@ int main(int count, char **words) {
     }
     open_agents(&self);
     for (uint64_t problem = first; problem < first + problems; problem++) run_problem(&self, problem);
-    for (int32_t k = 0; k < 2; k++) agent_free(self.agents[k]);
+    for (int32_t k = 0; k < POLICY_KINDS; k++) agent_free(self.agents[k]);
     for (int32_t k = 0; k < self.module_count; k++) plan_context_free(self.contexts[k]);
     return 0;
 }

@@ -1,11 +1,13 @@
 """A contest of one-stage searchers with equal evaluations, on modules and clusters that no policy was trained on.
 
-Problems are generated: the modules on random clusters (build/bench_searchers.c says more). Every searcher has the same
-numbers of evaluations, without baselines to start from and without polish; the last one starts as the product does, from
-screened estimates and the baselines. A result is the step over the best step known of its problem (the best of all
-runs); where no plan fits it counts as LOST. Tables have geometric means over problems, with 95 % intervals by bootstrap.
+Problems are generated: the modules on random clusters (bench/bench_searchers.c says more). Every searcher has the same
+numbers of evaluations, or the same processor time, without baselines to start from and without polish; the last two start
+as the product does, from screened estimates and the baselines. A result is the step over the best step known of its
+problem (the best of all runs); where no plan fits it counts as LOST. Tables have geometric means over problems, with 95 %
+intervals by bootstrap. Without --ranker, one is trained: the same network on the same problems by a regression on the
+teacher's plans, without reinforcement (agent train-search --supervised).
 
-    ninja -C build bench_searchers
+    ninja -C build automap bench_searchers processor_clock
     python3 bench/searchers.py --results /tmp/runs.jsonl --write docs/learning.md      # runs that are there are kept
 """
 
@@ -20,9 +22,13 @@ import subprocess
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MODELS = "vgg_tiny,gpt2_tiny,t5_tiny"
-TRAINED, UNTRAINED, FULL = "dqn, trained", "dqn, untrained", "full default search"
-SEARCHERS = [TRAINED, UNTRAINED, "anneal", "greedy", "random", "anneal, screening and baselines first"]
-ZERO_SHOT = {"trained": "zero-shot, trained", "untrained": "zero-shot, untrained"}
+TRAINING = ["bert", "llama", "vit", "resnet", "unet", "moe", "moe_sorted", "lstm", "mlp", "flax", "fused", "adamw", "adafactor"]
+TRAINING = [name if name == "mlp" else name + "_tiny" for name in TRAINING + ["dropout", "lion"]]  # docs/learning.md
+TRAINED, UNTRAINED, RANKER, FULL = "dqn, trained", "dqn, untrained", "supervised ranker", "full default search"
+SEARCHERS = [TRAINED, UNTRAINED, RANKER, "anneal", "greedy", "random", "exact"]
+SEARCHERS += ["anneal, screening and baselines first", "auto, screening and baselines first"]
+ZERO_SHOT = {name: f"zero-shot, {name}" for name in ("trained", "untrained", "supervised")}
+CLOCK = os.path.join(SOURCE, "build", "libprocessor_clock.so")
 LOST = 10.0
 BEGIN, END = "<!-- bench/searchers.py begins -->\n", "<!-- bench/searchers.py ends -->\n"
 RESAMPLES = 2000
@@ -36,8 +42,19 @@ def interval(logs):
     return f"{math.exp(statistics.fmean(logs)):.3f} ({math.exp(low):.3f} to {math.exp(high):.3f})"
 
 
-def run(binary, budgets, policy, models, problem):
-    done = subprocess.run([binary, str(problem), "1", budgets, policy, *models], capture_output=True, text=True, cwd=SOURCE)
+def model_path(name):
+    return os.path.join("datasets", "models", name, "model.hlo.pb")
+
+
+def train_ranker(path):
+    words = [os.path.join(SOURCE, "build", "automap"), "agent", "train-search", "--supervised", "--problems", "800", "-o", path]
+    subprocess.run([*words, *map(model_path, TRAINING)], check=True, cwd=SOURCE)
+
+
+def run(arguments, models, problem, budgets):
+    words = [arguments.binary, str(arguments.seed), str(problem), "1", ",".join(budgets), arguments.policy, arguments.ranker]
+    clock = {**os.environ, "LD_PRELOAD": CLOCK} if os.path.exists(CLOCK) else None  # else limits are by the wall clock
+    done = subprocess.run([*words, *models], capture_output=True, text=True, cwd=SOURCE, env=clock)
     if done.returncode != 0:
         raise SystemExit(done.stderr)
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -50,21 +67,25 @@ def tables(runs):
     contest = [r for r in runs if r["searcher"] != FULL]
     best = {p: min(r["step"] or math.inf for r in contest if r["problem"] == p) for p in problems}
     problems = [p for p in problems if math.isfinite(best[p])]
-    budgets = sorted({r["budget"] for r in contest if r["searcher"] in SEARCHERS})
+    budgets = {r["budget"] for r in contest if r["searcher"] in SEARCHERS}
+    budgets = sorted(budgets, key=lambda budget: (budget.endswith("s"), float(budget.rstrip("s"))))
+    titles = [b[:-1] + " s" if b.endswith("s") else b + " evaluations" for b in budgets]
+    searchers = [s for s in SEARCHERS if any(r["searcher"] == s for r in contest)]
 
     def logs(searcher, budget):
-        return [math.log(min(steps[searcher, budget, p] / best[p], LOST)) for p in problems]
+        return [math.log(min(steps[searcher, budget, p] / best[p], LOST)) for p in problems if (searcher, budget, p) in steps]
 
-    head = "| searcher | " + " | ".join(f"{b} evaluations" for b in budgets) + " |\n" + "|---" * (len(budgets) + 1) + "|\n"
-    text = f"Step over the best step known, {len(problems)} problems:\n\n" + head
-    for searcher in SEARCHERS:
+    titles = [f"{title}, {len(logs(TRAINED, budget))} problems" for title, budget in zip(titles, budgets)]
+    head = "| searcher | " + " | ".join(titles) + " |\n" + "|---" * (len(budgets) + 1) + "|\n"
+    text = "Step over the best step known:\n\n" + head
+    for searcher in searchers:
         text += f"| {searcher} | " + " | ".join(interval(logs(searcher, b)) for b in budgets) + " |\n"
     text += "\nStep of the trained policy over that of another searcher (below 1: the policy is better):\n\n" + head
-    for searcher in SEARCHERS[1:]:
+    for searcher in searchers[1:]:
         cells = [interval([a - b for a, b in zip(logs(TRAINED, n), logs(searcher, n))]) for n in budgets]
         text += f"| {searcher} | " + " | ".join(cells) + " |\n"
     text += "\nMean processor seconds of a search:\n\n" + head
-    for searcher in SEARCHERS:
+    for searcher in searchers:
         cells = [statistics.fmean(r["seconds"] for r in runs if r["searcher"] == searcher and r["budget"] == b) for b in budgets]
         text += f"| {searcher} | " + " | ".join(f"{c:.2f}" for c in cells) + " |\n"
     reference, name = (full, "the full default search") if full else (best, "the best step known")
@@ -72,6 +93,8 @@ def tables(runs):
     text += "| network | median | geometric mean | at most 1.1 | plans | processor seconds |\n|---|---|---|---|---|---|\n"
     for network, searcher in ZERO_SHOT.items():
         mine = {r["problem"]: r for r in runs if r["searcher"] == searcher}
+        if not mine:
+            continue
         ratios = [min((mine[p]["step"] or math.inf) / reference[p], LOST) for p in problems if math.isfinite(reference.get(p, math.inf))]
         near, logs_of = sum(r <= 1.1 for r in ratios), [math.log(r) for r in ratios]
         plans, seconds = (statistics.fmean(r[key] for r in mine.values()) for key in ("evaluations", "seconds"))
@@ -83,8 +106,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default=os.path.join(SOURCE, "build", "bench_searchers"))
     parser.add_argument("--policy", default="built-in", help="file of the trained policy")
+    parser.add_argument("--ranker", help="file of the supervised ranker, trained if there is none (default: build/ranker.safetensors)")
     parser.add_argument("--models", default=MODELS)
-    parser.add_argument("--budgets", default="20,50,150,full", help="evaluations, and full: the default search")
+    parser.add_argument("--budgets", default="20,50,150,0.5s,full", help="evaluations, seconds, and full: the default search")
+    parser.add_argument("--seed", type=int, default=20261128, help="of the problems")
     parser.add_argument("--first", type=int, default=0, help="number of the first problem")
     parser.add_argument("--problems", type=int, default=60)
     parser.add_argument("--jobs", type=int, default=1, help="problems side by side")
@@ -94,13 +119,21 @@ def main():
     runs = []
     if os.path.exists(arguments.results):
         runs = [json.loads(line) for line in open(arguments.results)]
-    known = {r["problem"] for r in runs}
-    models = [os.path.join("datasets", "models", name, "model.hlo.pb") for name in arguments.models.split(",")]
-    wanted = [p for p in range(arguments.first, arguments.first + arguments.problems) if p not in known]
+    known = {(r["problem"], r["budget"]) for r in runs}
+    models = [model_path(name) for name in arguments.models.split(",")]
+    arguments.ranker = arguments.ranker or os.path.join(SOURCE, "build", "ranker.safetensors")
+    if not os.path.exists(arguments.ranker):
+        train_ranker(arguments.ranker)
+    wanted = []
+    for problem in range(arguments.first, arguments.first + arguments.problems):
+        budgets = [budget for budget in arguments.budgets.split(",") if (problem, budget) not in known]
+        if budgets:
+            wanted.append((problem, budgets))
     with open(arguments.results, "a") as results, concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        work = [pool.submit(run, arguments.binary, arguments.budgets, arguments.policy, models, problem) for problem in wanted]
+        work = [pool.submit(run, arguments, models, problem, budgets) for problem, budgets in wanted]
         for done in concurrent.futures.as_completed(work):
-            found = done.result()
+            found = [r for r in done.result() if (r["problem"], r["budget"]) not in known]
+            known |= {(r["problem"], r["budget"]) for r in found}
             runs += found
             for line in found:
                 print(json.dumps(line), file=results, flush=True)
