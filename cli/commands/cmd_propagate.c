@@ -9,7 +9,11 @@ static AmStatus find_mesh(const Cli *cli, Mesh *mesh, Arena *arena, const KeptSh
                           AmError *error) {
     const char *text = cli_text(cli, "--mesh");
     if (kept && !text) return propagation_infer_mesh(mesh, arena, kept, error);
-    TRY(cli_need(cli, "--mesh", &text, error));
+    if (!text)
+        return am_fail(
+            error, AM_ERROR_USAGE, "",
+            "expected --mesh data=2,model=4, or --keep-shardings to start from the shardings of the "
+            "module");
     return mesh_parse(mesh, arena, text, error);
 }
 

@@ -6,6 +6,7 @@
 #include "api/option_rows.h"
 #include "api/search_settings.h"
 #include "base/files/file.h"
+#include "base/suggest.h"
 #include "base/system/clock.h"
 #include "cli/commands/search_progress.h"
 #include "cli/common.h"
@@ -427,8 +428,12 @@ static AmStatus read_also(Target *target, const char **file, const char *text, A
         *file = equals + 1;
         return AM_OK;
     }
-    return am_fail(error, AM_ERROR_USAGE, "", "--also %.100s: expected TARGET=FILE, such as jax=plan.json",
-                   text);
+    const char *names[TARGET_NAMES];
+    char word[32], near[SUGGEST_HINT_BYTES];
+    for (int32_t k = 0; k < TARGET_NAMES; k++) names[k] = target_name(k);
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(text, "="), text);
+    return am_fail(error, AM_ERROR_USAGE, "", "--also %.100s: expected TARGET=FILE, such as jax=plan.json%s",
+                   text, equals ? suggest_hint(near, word, names, TARGET_NAMES) : "");
 }
 
 static AmStatus check_also(const Cli *cli, const char *plan_file, AmError *error) {

@@ -181,6 +181,8 @@ def test_mistakes():
         ([*search, "--evaluations", "0"], 2, r"expected an integer from 1"),
         ([*search, "--evaluations", "1e99"], 2, r"expected an integer from 1"),
         ([*search, "--evaluations", "9" * 30], 2, r"expected an integer of at most 1000000000$"),
+        ([*search, "--also", "megatorn=x.json"], 2, r"expected TARGET=FILE.*; did you mean megatron\?"),
+        (["propagate", MLP], 2, r"expected --mesh .*, or --keep-shardings"),
         ([*search, "--seconds", "1,5"], 2, r"expected a number from .* without a comma"),
         ([*search, "--seconds", "10s"], 2, r"expected a number from .* without a unit"),
         ([*search, "--seconds", "nan"], 2, r"expected a number"),
