@@ -26,7 +26,8 @@ TRAINING = ["bert", "llama", "vit", "resnet", "unet", "moe", "moe_sorted", "lstm
 TRAINING = [name if name == "mlp" else name + "_tiny" for name in TRAINING + ["dropout", "lion"]]  # docs/learning.md
 TRAINED, UNTRAINED, RANKER, FULL = "dqn, trained", "dqn, untrained", "supervised ranker", "full default search"
 SEARCHERS = [TRAINED, UNTRAINED, RANKER, "anneal", "greedy", "random", "exact"]
-SEARCHERS += ["anneal, screening and baselines first", "auto, screening and baselines first"]
+AUTO = "auto, screening and baselines first"
+SEARCHERS += ["anneal, screening and baselines first", AUTO]
 ZERO_SHOT = {name: f"zero-shot, {name}" for name in ("trained", "untrained", "supervised")}
 CLOCK = os.path.join(SOURCE, "build", "libprocessor_clock.so")
 LOST = 10.0
@@ -80,10 +81,11 @@ def tables(runs):
     text = "Step over the best step known:\n\n" + head
     for searcher in searchers:
         text += f"| {searcher} | " + " | ".join(interval(logs(searcher, b)) for b in budgets) + " |\n"
-    text += "\nStep of the trained policy over that of another searcher (below 1: the policy is better):\n\n" + head
-    for searcher in searchers[1:]:
-        cells = [interval([a - b for a, b in zip(logs(TRAINED, n), logs(searcher, n))]) for n in budgets]
-        text += f"| {searcher} | " + " | ".join(cells) + " |\n"
+    for mine, name in ((TRAINED, "the trained policy"), (AUTO, "auto")):
+        text += f"\nStep of {name} over that of another searcher (below 1: {name} is better):\n\n" + head
+        for searcher in [searcher for searcher in searchers if searcher != mine]:
+            cells = [interval([a - b for a, b in zip(logs(mine, n), logs(searcher, n))]) for n in budgets]
+            text += f"| {searcher} | " + " | ".join(cells) + " |\n"
     text += "\nMean processor seconds of a search:\n\n" + head
     for searcher in searchers:
         cells = [statistics.fmean(r["seconds"] for r in runs if r["searcher"] == searcher and r["budget"] == b) for b in budgets]
