@@ -95,6 +95,7 @@ typedef struct ExplainedCut {
 typedef struct ExplainedTransfer {
     int32_t sender, receiver; /* parts */
     const char *op_name, *source;
+    const char *sent, *received; /* sharding of the value on both: "[data,-]"; "" where it is unknown */
     TransferTotal total;
 } ExplainedTransfer;
 

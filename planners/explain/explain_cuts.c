@@ -83,6 +83,32 @@ static int compare_transfers(const void *left, const void *right) {
     return strcmp(a->op_name, b->op_name);
 }
 
+/* The sharding of a value on a part, as in tables of parameters: "[data+model,-]". */
+static AmStatus write_sharding(const char **sharding, const Explainer *self, int32_t part, int32_t origin) {
+    *sharding = "";
+    if (origin < 0) return AM_OK;
+    const Mesh *mesh = &self->ranks.parts->stages[part].mesh;
+    const SbpState state = self->ranks.assignments[part]->stored[origin];
+    const IrShape *shape = &self->context->canonical->instructions[origin].shape;
+    if (shape->type == DTYPE_TUPLE) return AM_OK;
+    Text text = {0};
+    text_append_string(&text, "[");
+    for (int32_t d = 0; d < shape->rank; d++) {
+        bool is_split = false;
+        if (d > 0) text_append_string(&text, ",");
+        for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
+            if (state.axis[axis] != sbp_split(d) || mesh->axes[axis].size == 1) continue;
+            text_append(&text, "%s%s", is_split ? "+" : "", mesh->axes[axis].name);
+            is_split = true;
+        }
+        if (!is_split) text_append_string(&text, "-");
+    }
+    text_append_string(&text, "]");
+    *sharding = text.failed ? NULL : arena_copy_string(self->arena, text.data);
+    text_free(&text);
+    return *sharding ? AM_OK : am_fail_memory(self->error, shape->rank);
+}
+
 static AmStatus list_transfers(Explainer *self) {
     const Simulation *simulation = self->simulation;
     Explanation *result = self->result;
@@ -96,6 +122,8 @@ static AmStatus list_transfers(Explainer *self) {
                                  .receiver = value->receiver,
                                  .op_name = origin ? explain_name(origin) : "",
                                  .source = origin ? explain_source(self->arena, origin) : ""};
+        TRY(write_sharding(&row.sent, self, row.sender, value->origin));
+        TRY(write_sharding(&row.received, self, row.receiver, value->origin));
         int32_t at = 0;
         while (at < result->transfer_count &&
                !(result->transfers[at].sender == row.sender &&

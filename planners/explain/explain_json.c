@@ -82,6 +82,8 @@ static json_t *transfers_to_json(const Explanation *self) {
         json_object_set_new(object, "to", json_integer(row->receiver));
         json_object_set_new(object, "op_name", plan_string_to_json(row->op_name));
         json_object_set_new(object, "source", plan_string_to_json(row->source));
+        json_object_set_new(object, "sharding_from", json_string(row->sent));
+        json_object_set_new(object, "sharding_to", json_string(row->received));
         json_array_append_new(rows, object);
     }
     return rows;

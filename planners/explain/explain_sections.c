@@ -149,7 +149,7 @@ static void fill_transfers(const Filler *to) {
     const Explanation *self = to->explanation;
     int32_t left_out = 0, of_pair = 0;
     if (self->transfer_count == 0) return;
-    text_append_string(to->rows, "from to\tnumber\tbytes\ttime\toperator\tsource\n");
+    text_append_string(to->rows, "from to\tnumber\tbytes\ttime\tsharding\toperator\tsource\n");
     for (int32_t k = 0; k < self->transfer_count; k++) {
         const ExplainedTransfer *row = &self->transfers[k];
         bool is_pair = k > 0 && row[-1].sender == row->sender && row[-1].receiver == row->receiver;
@@ -161,6 +161,8 @@ static void fill_transfers(const Filler *to) {
         text_append(to->rows, "%d to %d\t%lld\t", row->sender, row->receiver, (long long)row->total.count);
         append_bytes(to->rows, row->total.bytes);
         append_seconds(to->rows, row->total.seconds);
+        bool is_same = strcmp(row->sent, row->received) == 0;
+        text_append(to->rows, "%s%s%s\t", row->sent, is_same ? "" : " to ", is_same ? "" : row->received);
         append_place(to->rows, row->op_name, row->source);
     }
     if (left_out > 0) text_append(to->note, "and %d rows more of fewer bytes\n", left_out);

@@ -80,6 +80,15 @@ def devices_of(plan, layer):
     return set(plan["stages"][stage_of(plan, layer)]["devices"])
 
 
+def check_bridges(plan):
+    """`explain` shows the resharding between a replicated and a split task graph, in both directions."""
+    done = automap("explain", plan, MODEL, "--json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["transfers"]
+    found = {(row["from"], row["to"], row["sharding_from"], row["sharding_to"]) for row in rows}
+    assert {(0, 1, "[data,-,-]", "[model,-,-]"), (1, 0, "[model,-,-]", "[data,-,-]")} <= found, found
+
+
 def search(plan, *options):
     done = automap("search", MODEL, "--cluster", "nominal:4", "--evaluations", "60", "-o", plan, *options)
     assert done.returncode == 0, f"{options}: {done.returncode}\n{done.stderr}"
@@ -101,6 +110,8 @@ def main():
             hints.write_text(json.dumps(written))
             plan = search(file, "--hints", hints)
             assert keeps(plan), f"{written}: {plan['stages']} {[parameter(plan, k) for k in (0, 1)]}"
+            if any("split" in hint and "stage" in hint for hint in written["hints"]):
+                check_bridges(file)
             if options:
                 pairs = list(zip(losses_of("--plan", file), one, strict=True))
                 assert all(abs(a - b) <= 1e-5 * abs(b) for a, b in pairs), pairs
