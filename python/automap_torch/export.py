@@ -47,6 +47,22 @@ def named(values):
     return {name.removeprefix("model."): value.detach() for name, value in values}
 
 
+def decompositions():
+    table = dict(core_aten_decompositions())
+    table.update(get_decompositions([getattr(ATEN, name) for name in DECOMPOSED if hasattr(ATEN, name)]))
+    return table
+
+
+def differentiate(module, parameters, buffers, batch):
+    """Gradients by name, and the loss with the new values of the buffers."""
+    def loss_of(parameters):
+        own = {name: value.clone() for name, value in buffers.items()}
+        given = {f"model.{name}": value for name, value in {**parameters, **own}.items()}
+        return functional_call(module, given, batch), own
+
+    return grad_and_value(loss_of, has_aux=True)(parameters)
+
+
 def traced(model, loss, optimizer, batch):
     """The graph of a step, and its arguments: parameters, buffers, optimizer state, batch."""
     module = LossOf(model, loss)
@@ -54,19 +70,12 @@ def traced(model, loss, optimizer, batch):
     arguments += (initial_state(optimizer, arguments[0]), tuple(batch))
 
     def step(parameters, buffers, state, batch):
-        def loss_of(parameters):
-            own = {name: value.clone() for name, value in buffers.items()}
-            given = {f"model.{name}": value for name, value in {**parameters, **own}.items()}
-            return functional_call(module, given, batch), own
-
-        gradients, (value, own) = grad_and_value(loss_of, has_aux=True)(parameters)
+        gradients, (value, own) = differentiate(module, parameters, buffers, batch)
         new, new_state = update(optimizer, parameters, gradients, state)
         return new, own, new_state, value
 
-    table = dict(core_aten_decompositions())
-    table.update(get_decompositions([getattr(ATEN, name) for name in DECOMPOSED if hasattr(ATEN, name)]))
     with sdpa_kernel(SDPBackend.MATH):
-        graph = make_fx(functionalize(step), decomposition_table=table, tracing_mode="fake")(*arguments)
+        graph = make_fx(functionalize(step), decomposition_table=decompositions(), tracing_mode="fake")(*arguments)
     return graph, arguments
 
 
@@ -104,7 +113,7 @@ def convert(writer, graph, paths):
             arguments = torch.fx.map_arg(node.args, read), torch.fx.map_arg(node.kwargs, read)
             plain = {key: value for key, value in arguments[1].items()
                      if key not in ("dtype", "layout", "device", "pin_memory", "memory_format", "implicit")}
-            writer.metadata = f', metadata={{op_name="{name}"}}'
+            writer.metadata = f', metadata={{op_name="{node.name}"}}'
             values[node] = TABLE[name](writer, name, facts(node.meta["val"]), *arguments[0], **plain)
             writer.metadata = ""
         elif node.op == "output":

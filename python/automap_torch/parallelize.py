@@ -10,64 +10,41 @@
         optimizer.zero_grad()
 
 Every rank builds the model with the same weights and gets the whole batch; its shards are cut here. Parameters, their
-gradients and the optimizer's state become DTensors with the placements of the plan. Weights that are split over the
-batch's axes are gathered for a pass, as by ZeRO; over other axes DTensor's operators compute with shards and insert
-the collectives. Where they cannot, all weights are gathered. Micro-batches add their gradients. Plans of one stage
-alone.
+gradients and the optimizer's state become DTensors with the placements of the plan. There are three ways to train:
+
+    several stages, or   torch.distributed.pipelining on the graph of the loss (pipelines.py). In the graph a batch norm
+    models with buffers  is sums over the whole batch; nn.BatchNorm2d would normalise the shard of each rank.
+    ZeRO alone           FSDP2, fully_shard, where axes of the batch alone split weights
+    other plans          DTensor's operators compute with shards of weights and insert the collectives. Weights that
+                         axes of the batch split are gathered for a pass. Where DTensor cannot split an operator, all
+                         weights are gathered.
 """
 
 import torch
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch import distributed
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.experimental import implicit_replication
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .export import LossOf
+from .pipelines import GraphTraining
+from .placements import Meshes, cut_batch, cut_micro_batch, data_of, place, splits_batch, weights_of
 
 FORMAT = "automap-dtensor-1"
 
 
-def placement_of(text):
-    return Shard(int(text[6:-1])) if text.startswith("Shard") else Replicate()
-
-
-def mesh_of(stage, device):
-    row = stage["device_mesh"]
-    ranks = torch.tensor(row["ranks"]).reshape(row["shape"])
-    return DeviceMesh(device, ranks, mesh_dim_names=tuple(row["dim_names"]))
-
-
 class Training:
-    """A model whose parameters are DTensors."""
+    """A model on one mesh."""
 
     def __init__(self, model, loss, plan, device):
-        if plan.get("format") != FORMAT:
-            raise ValueError(f"expected format {FORMAT}, found {plan.get('format')}")
-        if len(plan["stages"]) > 1:
-            raise NotImplementedError("a plan of several stages (search --for torch --space single_stage finds others)")
-        self.model, self.loss, self.count = model, loss, plan["n_microbatches"]
-        self.mesh = mesh_of(plan["stages"][0], device)
-        rows = {row["path"]: row for row in plan["stages"][0]["parameters"]}
-        self.module, self.computes_whole = LossOf(model, loss), False
-        self.has_passed = False
-        self.data = [row for row in rows.values() if row["role"] == "data"]
-        self.splits_batch = [any(row["placements"][d].startswith("Shard") for row in self.data)
-                             for d in range(self.mesh.ndim)]
-        for name, value in list(model.named_parameters()) + list(model.named_buffers()):
-            if name not in rows:
-                raise ValueError(f"the plan has no parameter {name} (expected a plan of this model's export)")
-            self.replace(name, value, rows[name]["placements"])
-
-    def replace(self, name, value, placements):
-        """Makes a parameter, or a buffer, of the model a DTensor."""
-        path, _, own = name.rpartition(".")
-        module = self.model.get_submodule(path)
-        placed = distribute_tensor(value.detach(), self.mesh, [placement_of(text) for text in placements])
-        if own in module._parameters:
-            module._parameters[own] = torch.nn.Parameter(placed, requires_grad=value.requires_grad)
-        else:
-            module._buffers[own] = placed
+        stage = plan["stages"][0]
+        self.model, self.loss, self.count, self.stage = model, loss, plan["n_microbatches"], stage
+        self.mesh = Meshes(device).of(stage["device_mesh"])
+        self.data = data_of([stage])
+        self.splits_batch = splits_batch(self.mesh, self.data)
+        self.place(weights_of(stage))
 
     def parameters(self):
         return self.model.parameters()
@@ -77,26 +54,33 @@ class Training:
 
     def step(self, *batch):
         """Adds the gradients of a batch to the parameters; returns its loss on every rank."""
-        total = 0.0
-        for part in range(self.count):
-            placed = self.place(batch, part)
-            try:
-                value = self.pass_over(placed)
-            except (NotImplementedError, RuntimeError):
-                if self.computes_whole or self.has_passed:
-                    raise
-                self.computes_whole = True  # DTensor cannot split an operator of the model so
-                for parameter in self.model.parameters():
-                    parameter.grad = None
-                value = self.pass_over(placed)
-            self.has_passed = True
-            value = value.detach()
-            total += float(value.full_tensor() if hasattr(value, "full_tensor") else value)
-        return total
+        return sum(self.pass_over(cut_micro_batch(batch, part, self.count), part) for part in range(self.count))
 
-    def pass_over(self, batch):
-        """The part of a micro-batch in the loss, with its gradients. Weights that the axes of the batch split are
-        gathered for it."""
+
+class TensorTraining(Training):
+    """Parameters as DTensors, on which the model computes."""
+
+    def place(self, placements):
+        self.module, self.computes_whole, self.has_passed = LossOf(self.model, self.loss), False, False
+        for name, value in [*self.model.named_parameters(), *self.model.named_buffers()]:
+            place(self.model, name, value, self.mesh, placements[name])
+
+    def pass_over(self, batch, _):
+        placed = [cut_batch(value, self.mesh, placements) for value, placements in zip(batch, self.data, strict=True)]
+        try:
+            value = self.differentiate(placed)
+        except (NotImplementedError, RuntimeError):
+            if self.computes_whole or self.has_passed:
+                raise
+            self.computes_whole = True  # DTensor cannot split an operator of the model so
+            for parameter in self.model.parameters():
+                parameter.grad = None
+            value = self.differentiate(placed)
+        self.has_passed = True
+        return float(value.detach().full_tensor())
+
+    def differentiate(self, batch):
+        """The part of a micro-batch in the loss, with its gradients."""
         values = {}
         for name, value in [*self.model.named_parameters(), *self.model.named_buffers()]:
             wanted = [Replicate() if self.computes_whole or is_batch else placement
@@ -108,15 +92,62 @@ class Training:
             value.backward()
         return value
 
-    def place(self, batch, part):
-        """Every so manyth example of a batch, on the ranks; the rows of the plan are in the order of the batch."""
-        placed = []
-        for value, row in zip(batch, self.data, strict=True):
-            cut = value[part :: self.count] if self.count > 1 else value
-            placed.append(distribute_tensor(cut, self.mesh, [placement_of(text) for text in row["placements"]]))
-        return placed
+
+class ZeroTraining(Training):
+    """Parameters sharded by FSDP2 over all ranks. Each rank computes the mean loss of its part of the batch."""
+
+    def place(self, placements):
+        self.mesh = self.mesh._flatten() if self.mesh.ndim > 1 else self.mesh
+        dimensions = {}
+        for name, parameter in self.model.named_parameters():
+            split = [placement.dim for placement in placements[name] if placement.is_shard()]
+            is_even = len(split) == 1 and parameter.shape[split[0]] % self.mesh.size() == 0
+            dimensions[parameter] = Shard(split[0] if is_even else 0)
+        is_zero_3 = any(text.startswith("Shard") for row in self.stage["parameters"] if row["role"] == "weight"
+                        for text in row["placements"])
+        options = {"mesh": self.mesh, "shard_placement_fn": dimensions.get, "reshard_after_forward": is_zero_3}
+        for module in units_of(self.model):
+            fully_shard(module, **options)
+        fully_shard(self.model, **options)
+
+    def pass_over(self, batch, part):
+        size, rank = self.mesh.size(), self.mesh.get_local_rank()
+        for value in batch:
+            if value.shape[0] % size:
+                raise ValueError(f"a batch of shape {list(value.shape)}: {size} ranks do not divide it")
+        value = self.loss(self.model, *(value.chunk(size)[rank] for value in batch)) / self.count
+        value.backward()
+        total = value.detach() / size
+        distributed.all_reduce(total, group=self.mesh.get_group())
+        return float(total)
+
+
+def units_of(model):
+    """The layers that are gathered one at a time: elements of lists of modules."""
+    lists = [module for module in model.modules() if isinstance(module, (torch.nn.ModuleList, torch.nn.Sequential))]
+    children = dict.fromkeys(child for module in reversed(lists) for child in module)  # inner ones first
+    return [child for child in children if any(True for _ in child.parameters())]
+
+
+def is_zero(model, stage):
+    """Whether the plan splits the batch over all devices, and some weights with it."""
+    sizes, data = stage["device_mesh"]["shape"], data_of([stage])
+    has_split = any(placement.is_shard() for row in weights_of(stage).values() for placement in row)
+    is_data = all(size == 1 or all(row[d].is_shard(0) for row in data) for d, size in enumerate(sizes))
+    return has_split and is_data
 
 
 def parallelize(model, loss, plan, device="cpu"):
     """The model under a plan of `automap export --format torch`, parsed; `loss` is that of `export`."""
-    return Training(model, loss, plan, device)
+    if plan.get("format") != FORMAT:
+        raise ValueError(f"expected format {FORMAT}, found {plan.get('format')}")
+    ranks = {rank for stage in plan["stages"] for rank in stage["device_mesh"]["ranks"]}
+    if len(ranks) != distributed.get_world_size():
+        raise ValueError(f"the plan has {len(ranks)} devices (expected {distributed.get_world_size()}, the ranks)")
+    names = {name for stage in plan["stages"] for name in weights_of(stage)}
+    for name, _ in [*model.named_parameters(), *model.named_buffers()]:
+        if name not in names:
+            raise ValueError(f"the plan has no parameter {name} (expected a plan of this model's export)")
+    if len(plan["stages"]) > 1 or any(True for _ in model.buffers()):
+        return GraphTraining(model, loss, plan, device)
+    return (ZeroTraining if is_zero(model, plan["stages"][0]) else TensorTraining)(model, loss, plan, device)

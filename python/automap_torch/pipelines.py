@@ -1,0 +1,291 @@
+"""Trains the graph of a model's loss on DTensors, in the stages of a plan, with torch.distributed.pipelining.
+
+Each rank holds the weights of its own stage, or of its chunks, as DTensors on the mesh of the stage. The first step
+traces the loss of one micro-batch and cuts it (stages.py). A stage runs its part of the graph on DTensors, and DTensors
+pass between stages. The schedule is GPipe, 1F1B or interleaved 1F1B, as the plan says. Ranges that the plan recomputes
+run under activation checkpointing; values that it saves stand between two checkpoints.
+
+An operator whose shards DTensor cannot compute runs once more on gathered operands.
+"""
+
+import operator as python_operator
+
+import torch
+from torch import distributed
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.experimental import implicit_replication
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.checkpoint import checkpoint
+
+from .placements import Meshes, cut_batch, cut_micro_batch, data_of, gathered, place, splits_batch, weights_of
+from .stages import cut, trace_loss
+
+ATEN = torch.ops.aten
+
+
+def broadcast_in_dim(x, shape, dimensions):
+    kept = set(dimensions)
+    for d in range(len(shape)):
+        if d not in kept:
+            x = x.unsqueeze(d)
+    return x.expand(shape)
+
+
+def convolution(x, kernel, bias, *settings):
+    """DTensor splits convolutions by the batch alone."""
+    if isinstance(x, DTensor):
+        x = x.redistribute(placements=[placement if placement.is_shard(0) else Replicate()
+                                       for placement in x.placements])
+    return ATEN.convolution.default(x, gathered(kernel), gathered(bias), *settings)
+
+
+PRIMS = {"broadcast_in_dim": broadcast_in_dim, "div": torch.div,
+         "sum": lambda x, dimensions, **_: x.sum(dimensions),
+         "var": lambda x, dimensions, correction=1, **_: x.var(dimensions, correction=correction)}
+
+
+def function_of(target):
+    """The function that computes an operator of the graph on DTensors."""
+    if target is python_operator.getitem:
+        return target
+    space, _, name = target._schema.name.partition("::")
+    if space == "prims" and name in PRIMS:
+        return PRIMS[name]
+    if target is ATEN.convolution.default:
+        return convolution
+    if target in (ATEN.gather.default, ATEN.embedding.default):  # sums of masked rows end here
+        return lambda *arguments, **options: settled(target(*arguments, **options))
+    if target is ATEN.view.default:  # shards may have other strides
+        return torch.reshape
+    if target in (ATEN.sum.dim_IntList, ATEN.mean.dim):  # DTensor takes no dimensions for none, PyTorch for all
+        return lambda x, dimensions, *rest, **options: target(x, dimensions or list(range(x.ndim)), *rest, **options)
+    if target is ATEN.copy_.default:  # the new value of a buffer
+        return lambda _, value: value
+    return target
+
+
+def compute(function, arguments, options):
+    """An operator on DTensors and plain tensors; on whole operands where DTensor has no rule for their shards."""
+    try:
+        return function(*arguments, **options)
+    except (NotImplementedError, RuntimeError):
+        if not any(isinstance(value, DTensor) for value in tree_leaves(arguments)):
+            raise
+        return function(*tree_map(gathered, arguments), **options)
+
+
+class Segment:
+    """Operators of a part that run together: all of them under one checkpoint, or none."""
+
+    def __init__(self, operators, is_recomputed):
+        self.operators, self.is_recomputed = operators, is_recomputed
+
+
+def segments_of(part, recomputed, saved):
+    """`recomputed` has pairs of names, [begin, end); `saved` the names of operators whose values are kept."""
+    begins, ends = ({name for name in names} for names in zip(*recomputed)) if recomputed else (set(), set())
+    segments, inside = [], False
+    for node in part.operators:
+        inside = (inside and node.name not in ends) or node.name in begins
+        wanted = inside and node.name not in saved
+        if not segments or segments[-1].is_recomputed != wanted:
+            segments.append(Segment([], wanted))
+        segments[-1].operators.append(node)
+    return segments
+
+
+class Stage(torch.nn.Module):
+    """One part of the graph with its weights: forward(*given, batch_0=..., batch_1=...) gives its results."""
+
+    def __init__(self, graph, part, row, mesh, values, data, is_last):
+        super().__init__()
+        self.graph, self.part, self.mesh, self.data, self.is_last = graph, part, mesh, data, is_last
+        self.splits_batch = splits_batch(mesh, data)
+        recomputed = [(entry["begins"]["op_name"], entry["ends"]["op_name"]) for entry in row["recompute"]]
+        self.segments = segments_of(part, recomputed, {entry["op_name"] for entry in row["saved"]})
+        self.names = {}
+        for number, (name, value) in enumerate(values.items()):
+            self.names[name] = f"value_{number}"
+            if isinstance(value, torch.nn.Parameter):
+                self.register_parameter(self.names[name], value)
+            else:
+                self.register_buffer(self.names[name], value)
+
+    def input(self, node, batch):
+        kind, name = self.graph.inputs[node]
+        if kind == "batch":
+            return cut_batch(batch[f"batch_{name}"], self.mesh, self.data[name])
+        value = getattr(self, self.names[name])
+        wanted = [Replicate() if is_batch else placement
+                  for placement, is_batch in zip(value.placements, self.splits_batch, strict=True)]
+        return value.redistribute(self.mesh, wanted)
+
+    def forward(self, *given, **batch):
+        values = dict(zip(self.part.given, map(Contiguous.apply, given)))
+        values.update((node, self.input(node, batch)) for node in self.part.inputs)
+        position = 0
+        for segment in self.segments:
+            self.run(segment, values)
+            position += len(segment.operators)
+            for node in [node for node in values if self.part.last_use.get(node, -1) < position]:
+                del values[node]
+        self.change_buffers(values)
+        results = tuple(Contiguous.apply(settled(values[node])) for node in self.part.results)
+        return results[0] if self.is_last else results
+
+    def run(self, segment, values):
+        """Adds the results of a segment that are used after it."""
+        operators = segment.operators
+        own = set(operators)
+        needed = [node for node in operators if any(user not in own for user in node.users)]
+        inputs = list(dict.fromkeys(node for operator in operators for node in operator.all_input_nodes
+                                    if node not in own))
+
+        def body(*arguments):
+            local = dict(zip(inputs, arguments))
+            for node in operators:
+                local[node] = self.value_of(node, local)
+            return tuple(local[node] for node in needed)
+
+        arguments = [values[node] for node in inputs]
+        found = checkpoint(body, *arguments, use_reentrant=False) if segment.is_recomputed else body(*arguments)
+        values.update(zip(needed, found))
+
+    def value_of(self, node, values):
+        if node.op == "get_attr":
+            return getattr(self.graph.module, node.target)
+        arguments, options = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
+        return compute(function_of(node.target), arguments, options)
+
+    @torch.no_grad()
+    def change_buffers(self, values):
+        for name, node in self.part.buffers.items():
+            buffer = getattr(self, self.names[name])
+            value = values[node]
+            if isinstance(value, DTensor):
+                value = value.redistribute(self.mesh, buffer.placements)
+            buffer.copy_(value)
+
+
+class Contiguous(torch.autograd.Function):
+    """A value at the border of a stage: dense, and so is its gradient."""
+
+    @staticmethod
+    def forward(ctx, value):
+        return value.contiguous()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return settled(gradient).contiguous()
+
+
+def settled(value):
+    """A DTensor without pending sums, which can pass to another stage."""
+    if isinstance(value, DTensor) and any(placement.is_partial() for placement in value.placements):
+        return value.redistribute(placements=[Replicate() if placement.is_partial() else placement
+                                              for placement in value.placements])
+    return value
+
+
+class GraphTraining:
+    """A model whose graph trains on DTensors: its stages on ranks of their own, or one stage on all ranks.
+    parameters() are those of this rank."""
+
+    def __init__(self, model, loss, plan, device):
+        self.model, self.loss, self.plan, self.device = model, loss, plan, torch.device(device)
+        self.count, self.rows = plan["n_microbatches"], plan["stages"]
+        meshes = Meshes(device)
+        self.meshes = [meshes.of(row["device_mesh"]) for row in self.rows]
+        self.ranks = [row["device_mesh"]["ranks"] for row in self.rows]
+        rank = distributed.get_rank()
+        self.mine = [part for part, ranks in enumerate(self.ranks) if rank in ranks]
+        self.group = self.make_group(rank)
+        self.data = data_of(self.rows)
+        self.owners, self.values = {}, {part: {} for part in self.mine}
+        self.placements = [weights_of(row) for row in self.rows]
+        owners = {name: part for part, placed in enumerate(self.placements) for name in placed}
+        for name, value in model.named_parameters():
+            part = self.owners[name] = owners[name]
+            if part in self.mine:
+                self.values[part][name] = place(model, name, value, self.meshes[part], self.placements[part][name])
+        self.modules, self.schedule = [], None
+
+    def make_group(self, rank):
+        """Ranks at one place of every stage's mesh send to one another."""
+        own = None
+        for place_in_mesh in range(len(self.ranks[0])):
+            ranks = list(dict.fromkeys(row[place_in_mesh] for row in self.ranks))
+            if ranks != sorted(ranks):
+                raise NotImplementedError(f"stages on ranks {ranks}: torch.distributed.pipelining has them in order")
+            group = distributed.new_group(ranks)
+            own = group if rank in ranks else own
+        return own
+
+    def named_parameters(self):
+        for part in self.mine:
+            for name, value in self.values[part].items():
+                if isinstance(value, torch.nn.Parameter):
+                    yield name, value
+
+    def parameters(self):
+        return [value for _, value in self.named_parameters()]
+
+    def open(self, batch):
+        """Traces a micro-batch, and makes the stages of this rank and the schedule."""
+        graph = trace_loss(self.model, self.loss, batch)
+        parts = cut(graph, [row["begins"]["op_name"] for row in self.rows], self.owners)
+        count = len(parts)
+        self.place_buffers(graph, parts)
+        self.modules = [Stage(graph, parts[part], self.rows[part], self.meshes[part], self.values[part], self.data,
+                              is_last=part == count - 1) for part in self.mine]
+        if count == 1:
+            return
+        stages = [PipelineStage(module, part, count, self.device, group=self.group,
+                                get_mesh=lambda *_, mesh=module.mesh: mesh)
+                  for part, module in zip(self.mine, self.modules)]
+        kind = get_schedule_class(self.plan["schedule"])
+        self.schedule = kind(stages if issubclass(kind, PipelineScheduleMulti) else stages[0], self.count,
+                             loss_fn=lambda value, _: value.full_tensor())
+
+    def place_buffers(self, graph, parts):
+        """Buffers are where the graph reads or changes them."""
+        placements = {name: row for placed in self.placements for name, row in placed.items()}
+        for part in self.mine:
+            read = [graph.inputs[node] for node in parts[part].inputs]
+            for name in sorted({*parts[part].buffers, *(name for kind, name in read if kind == "buffer")}):
+                self.values[part][name] = place(self.model, name, self.model.get_buffer(name), self.meshes[part],
+                                                placements[name])
+
+    def step(self, *batch):
+        """Adds the gradients of a batch to the parameters of this rank; returns its loss on every rank."""
+        cuts = [cut_micro_batch(batch, part, self.count) for part in range(self.count)]
+        if not self.modules:
+            self.open(cuts[0])
+        named = [{f"batch_{k}": value for k, value in enumerate(values)} for values in cuts]
+        with implicit_replication():  # masks and positions are plain tensors, in the backward pass as well
+            losses = self.run_stages(named) if self.schedule else self.run_alone(named)
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        if losses:
+            total += sum(float(value) for value in losses) / self.count
+        distributed.broadcast(total, self.ranks[-1][0])
+        return float(total)
+
+    def run_alone(self, batches):
+        losses = []
+        for batch in batches:
+            value = self.modules[0](**batch).full_tensor()
+            (value / self.count).backward()
+            losses.append(value.detach())
+        return losses
+
+    def run_stages(self, batches):
+        """The losses of the micro-batches on the ranks of the last stage; none on others."""
+        losses, options = [], {}
+        if 0 in self.mine:
+            options["arg_mbs"] = [() for _ in batches]
+        if len(self.rows) - 1 in self.mine:  # the graph has the loss, and ignores the target
+            options.update(target_mbs=[batch["batch_0"] for batch in batches], losses=losses)
+        self.schedule.step(kwarg_mbs=batches, return_outputs=False, **options)
+        return [value.detach() for value in losses]

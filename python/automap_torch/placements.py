@@ -1,0 +1,94 @@
+"""Meshes and placements of a plan as those of DTensor."""
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+
+
+def placement_of(text):
+    return Shard(int(text[6:-1])) if text.startswith("Shard") else Replicate()
+
+
+def placements_of(row):
+    return [placement_of(text) for text in row["placements"]]
+
+
+def data_of(stages):
+    """The placements of the tensors of a batch, in their order."""
+    rows = [row for stage in stages for row in stage["parameters"] if row["role"] == "data"]
+    return [placements_of(row) for row in sorted(rows, key=lambda row: row["number"])]
+
+
+def weights_of(stage):
+    """The placements of a stage's parameters and buffers by name. A weight that is whole where its optimizer state is
+    split is kept like its state, and gathered for each pass (ZeRO 1 and 2)."""
+    found, states = {}, {}
+    for row in stage["parameters"]:
+        if row["role"] == "optimizer":
+            states[row["path"].partition(".")[2]] = placements_of(row)
+        elif row["role"] != "data":
+            found[row["path"]] = placements_of(row)
+    for name, placements in found.items():
+        taken = {placement.dim for placement in placements if placement.is_shard()}
+        for d, state in enumerate(states.get(name, [])):
+            if placements[d].is_replicate() and state.is_shard() and state.dim not in taken:
+                placements[d] = state
+    return found
+
+
+def splits_batch(mesh, data):
+    """Whether each axis of the mesh splits the batch."""
+    return [any(placements[d].is_shard() for placements in data) for d in range(mesh.ndim)]
+
+
+class Meshes:
+    """The DeviceMesh of each description; equal descriptions share one. All ranks make all meshes in one order."""
+
+    def __init__(self, device):
+        self.device, self.made = device, {}
+
+    def of(self, row):
+        key = (tuple(row["ranks"]), tuple(row["shape"]), tuple(row["dim_names"]))
+        if key not in self.made:
+            ranks = torch.tensor(row["ranks"]).reshape(row["shape"])
+            self.made[key] = DeviceMesh(self.device, ranks, mesh_dim_names=key[2])
+        return self.made[key]
+
+
+def place(model, name, value, mesh, placements):
+    """Makes a parameter, or a buffer, of the model a DTensor, and returns it."""
+    path, _, own = name.rpartition(".")
+    module = model.get_submodule(path)
+    placed = distribute_tensor(value.detach(), mesh, placements)
+    if own in module._parameters:
+        module._parameters[own] = torch.nn.Parameter(placed, requires_grad=value.requires_grad)
+        return module._parameters[own]
+    module._buffers[own] = placed
+    return placed
+
+
+def cut_micro_batch(batch, part, count):
+    """Every so manyth example of the tensors of a batch."""
+    for value in batch:
+        if value.shape[0] % count:
+            raise ValueError(f"a batch of shape {list(value.shape)}: the plan has {count} micro-batches")
+    return [value[part::count] for value in batch]
+
+
+def cut_batch(value, mesh, placements):
+    """This rank's shard of a tensor that every rank has, as a DTensor, without communication."""
+    local = value
+    for d, placement in enumerate(placements):
+        if placement.is_shard():
+            size = mesh.size(d)
+            if local.shape[placement.dim] % size:
+                raise ValueError(f"a batch of shape {list(value.shape)}: {size} ranks do not divide dimension "
+                                 f"{placement.dim}")
+            local = local.chunk(size, placement.dim)[mesh.get_local_rank(d)]
+    return DTensor.from_local(local.contiguous(), mesh, placements, run_check=False)
+
+
+def gathered(value):
+    if not isinstance(value, DTensor):
+        return value
+    return value.redistribute(placements=[Replicate()] * value.device_mesh.ndim)

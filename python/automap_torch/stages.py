@@ -1,0 +1,146 @@
+"""The forward pass of a model as a graph of ATen operators, cut into the stages of a plan.
+
+    graph = trace_loss(model, loss, batch)                 one micro-batch, without running it
+    parts = cut(graph, starts, owners)                     a Part for each stage of the plan
+
+The graph is that of `export` up to its gradients, so that its operators have the names of the exported module. A part
+reads the values of the part before it; values that later parts need pass through it. A weight that several parts use
+passes as well. Operators on constants, buffers and batches alone are repeated in each part that needs them.
+"""
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils import _pytree as pytree
+
+from .export import LossOf, decompositions, differentiate, named
+
+
+class LossGraph:
+    """The traced loss: its operators in order, its inputs by kind and name, and the new values of buffers."""
+
+    def __init__(self, graph, names):
+        self.module = graph
+        nodes = list(graph.graph.nodes)
+        inputs = [node for node in nodes if node.op == "placeholder"]
+        self.inputs = dict(zip(inputs, names, strict=True))
+        self.operators = [node for node in nodes if node.op in ("call_function", "get_attr")]
+        results = pytree.tree_leaves(nodes[-1].args[0])
+        buffers = [name for kind, name in names if kind == "buffer"]
+        self.loss, self.buffers = results[0], dict(zip(buffers, results[1:], strict=True))
+
+
+def trace_loss(model, loss, batch):
+    """Traces the loss of a micro-batch with fake tensors."""
+    module = LossOf(model, loss)
+    shapes = FakeTensorMode(allow_non_fake_inputs=True)
+
+    def fake(value):
+        with shapes:
+            return torch.empty(value.shape, dtype=value.dtype, device=value.device)
+
+    parameters, buffers = ({name: fake(value) for name, value in named(values).items()}
+                           for values in (module.named_parameters(), module.named_buffers()))
+
+    def values_of(parameters, buffers, batch):
+        _, (value, own) = differentiate(module, parameters, buffers, batch)
+        return value, own
+
+    with sdpa_kernel(SDPBackend.MATH):
+        graph = make_fx(functionalize(values_of), decomposition_table=decompositions(), tracing_mode="fake")(
+            parameters, buffers, tuple(map(fake, batch)))
+    graph.graph.eliminate_dead_code()
+    names = [("parameter", name) for name in parameters] + [("buffer", name) for name in buffers]
+    return LossGraph(graph, names + [("batch", k) for k in range(len(batch))])
+
+
+class Part:
+    """The operators of one stage, the values that it gets and gives, and the buffers that it changes."""
+
+    def __init__(self, operators, given, results, buffers):
+        self.operators, self.given, self.results, self.buffers = operators, given, results, buffers
+        used = [*results, *buffers.values()]
+        self.last_use = {}
+        for position, node in enumerate(operators):
+            for value in node.all_input_nodes:
+                self.last_use[value] = position
+        self.last_use.update(dict.fromkeys(used, len(operators)))
+        self.inputs = [value for value in self.last_use if value.op == "placeholder" and value not in given]
+
+
+def bounds_of(graph, starts, owners):
+    """The place at which each later part begins; an operator on a weight of the part before stays there."""
+    places = {node.name: k for k, node in enumerate(graph.operators)}
+    bounds = []
+    for part, name in enumerate(starts[1:], 1):
+        if name not in places:
+            raise ValueError(f"the plan cuts at {name}, which the model's loss does not have (expected a plan of this "
+                             "model's export)")
+        place = max(places[name], bounds[-1] if bounds else 0)
+        weights = [graph.inputs[value] for value in graph.operators[place].all_input_nodes if value in graph.inputs]
+        if any(kind == "parameter" and owners[path] < part for kind, path in weights):
+            place += 1
+        bounds.append(place)
+    return bounds
+
+
+def find_homes(graph, starts, owners):
+    """The part of each value: that of its place, of its weights or of its operands, whichever is last. None for
+    batches and buffers, and for what they and constants alone give."""
+    bounds = bounds_of(graph, starts, owners)
+    homes = {node: owners[name] if kind == "parameter" else None for node, (kind, name) in graph.inputs.items()}
+    for place, node in enumerate(graph.operators):
+        operands = [homes[value] for value in node.all_input_nodes if homes[value] is not None]
+        is_free = not operands
+        homes[node] = None if is_free else max([*operands, sum(place >= bound for bound in bounds)])
+    return homes
+
+
+def cut(graph, starts, owners):
+    """Cuts a graph where the operators of the names `starts` begin parts (the first name is not used). `owners` has
+    the part of each parameter."""
+    homes, count = find_homes(graph, starts, owners), len(starts)
+    homes[graph.loss] = count - 1
+    needed = [set() for _ in range(count)]  # the values that each part computes or reads
+
+    def need(node, part):
+        if node in needed[part]:
+            return
+        needed[part].add(node)
+        if homes[node] is None or homes[node] == part:
+            for value in node.all_input_nodes:
+                need(value, part)
+
+    for node in graph.buffers.values():
+        if node.op != "placeholder" and homes[node] is None:
+            homes[node] = count - 1  # counters of steps
+    for node in [*graph.buffers.values(), *graph.operators]:
+        if homes[node] is not None:
+            need(node, homes[node])
+    return build_parts(graph, needed, homes, count)
+
+
+def build_parts(graph, needed, homes, count):
+    """Values whose home is an earlier part pass through all parts up to the one that needs them."""
+    order = {node: k for k, node in enumerate([*graph.inputs, *graph.operators])}
+    last = {}
+    for part in range(count):
+        for node in needed[part]:
+            if homes[node] is None or homes[node] == part:
+                continue
+            last[node] = part
+    parts = []
+    for part in range(count):
+        given = [node for node, end in last.items() if homes[node] < part <= end]
+        results = [node for node, end in last.items() if homes[node] <= part < end]
+        if part == count - 1:
+            results = [graph.loss]
+        operators = [node for node in graph.operators
+                     if node in needed[part] and (homes[node] is None or homes[node] == part)]
+        buffers = {name: value for name, value in graph.buffers.items()
+                   if value.op != "placeholder" and value in operators}
+        parts.append(Part(operators, sorted(given, key=order.get), sorted(results, key=order.get), buffers))
+    return parts
+
