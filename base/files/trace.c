@@ -88,6 +88,16 @@ void trace_append_slice(Text *text, const TraceSlice *slice) {
     text_append_string(text, slice->note_count > 0 ? "}}" : "}");
 }
 
+void trace_append_flow(Text *text, const TraceSlice *slice, int64_t number, bool is_end) {
+    append_separator(text);
+    text_append(text, "{\"ph\":\"%s\",\"name\":\"transfer\",\"cat\":\"transfer\",\"id\":\"%lld\"",
+                is_end ? "f\",\"bp\":\"e" : "s", (long long)number);
+    text_append(text, ",\"pid\":%d,\"tid\":%d", slice->device,
+                (int)slice->stream + slice->lane * TRACE_STREAMS);
+    append_time(text, "ts", llround((is_end ? (slice->start + slice->end) / 2 : slice->start) * 1e9));
+    text_append_string(text, "}");
+}
+
 /* A metadata event of a device, or of one of its streams. */
 static void append_metadata(Text *text, const char *what, int32_t device, int32_t stream) {
     append_separator(text);

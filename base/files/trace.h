@@ -46,6 +46,9 @@ typedef struct TraceSlice {
 
 /* Events as text, to be given to trace_add(); any bytes may be in names and notes. */
 void trace_append_slice(Text *text, const TraceSlice *slice);
+/* One end of an arrow between slices of two devices: a beginning and an end have the same number. Arrows end
+ * in the middle of a slice, so that they end after they begin. */
+void trace_append_flow(Text *text, const TraceSlice *slice, int64_t number, bool is_end);
 /* The device's name, order and streams: the bits of trace_bit() of those that it has. */
 void trace_append_device(Text *text, int32_t device, const char *name, uint32_t streams);
 

@@ -7,18 +7,42 @@
 #include "cost/step/executed.h"
 #include "lowering/program/program_trace.h"
 
-/* The state of a rank's lanes. */
+enum { MOST_OWN_NOTES = 2 };
+
+/* The body of a loop over micro-batches, which a rank runs again and again. */
+typedef struct RepeatedProgram {
+    const Program *program;
+    const ExecutedStep *last;
+    int32_t iteration;
+} RepeatedProgram;
+
+/* How often a rank has sent, or received, a value. */
+typedef struct SeenTransfer {
+    const ProgramTransfer *transfer;
+    int32_t count;
+} SeenTransfer;
+
+/* The state of a rank. */
 typedef struct SimulateLanes {
     uint32_t streams; /* trace_bit() */
     double busy_until[TRACE_STREAMS][TRACE_LANES];
+    int32_t stage;
+    RepeatedProgram *programs;
+    int32_t program_count, program_capacity;
+    SeenTransfer *transfers;
+    int32_t transfer_count, transfer_capacity;
 } SimulateLanes;
 
 AmStatus simulate_trace_open(SimulateTrace *trace, Arena *arena, const char *path, const PlanContext *context,
                              const Plan *plan, AmError *error) {
-    *trace = (SimulateTrace){.context = context, .error = error};
+    *trace = (SimulateTrace){
+        .context = context, .error = error, .arena = arena, .micro_batches = plan->micro_batches};
     for (int32_t s = 0; s < plan->stage_count; s++) trace->rank_count += plan->stages[s].mesh.device_count;
     trace->lanes = ARENA_ARRAY(arena, SimulateLanes, trace->rank_count + 1);
-    if (!trace->lanes) return am_fail_memory(error, (int64_t)sizeof(SimulateLanes) * trace->rank_count);
+    for (int32_t k = 0; k < 2; k++) trace->ends[k] = ARENA_ARRAY(arena, TraceSlice, trace->rank_count + 1);
+    if (arena->failed) return am_fail_memory(error, (int64_t)sizeof(SimulateLanes) * trace->rank_count);
+    for (int32_t s = 0, rank = 0; s < plan->stage_count; s++)
+        for (int32_t d = 0; d < plan->stages[s].mesh.device_count; d++) trace->lanes[rank++].stage = s;
     return trace_begin(&trace->file, path, error);
 }
 
@@ -37,6 +61,65 @@ static void choose_lane(SimulateLanes *lanes, TraceSlice *slice) {
     lanes->streams |= trace_bit(slice->stream, slice->lane);
 }
 
+/* The iteration of a program: it begins anew where the steps of its computation do. */
+static int32_t iteration_of(SimulateTrace *self, SimulateLanes *lanes, const ExecutedStep *executed,
+                            bool computes) {
+    RepeatedProgram *found = lanes->programs, *end = lanes->programs + lanes->program_count;
+    while (found < end && found->program != executed->program) found++;
+    if (found == end) {
+        ARENA_RESERVE(self->arena, lanes->programs, lanes->program_count, lanes->program_capacity);
+        if (self->arena->failed) return 0;
+        found = &lanes->programs[lanes->program_count++];
+        *found = (RepeatedProgram){executed->program, NULL, 0};
+    }
+    if (computes && found->last && executed <= found->last) found->iteration++;
+    if (computes) found->last = executed;
+    return found->iteration;
+}
+
+static bool is_same_value(const ProgramTransfer *a, const ProgramTransfer *b) {
+    return a && a->number == b->number && a->sender == b->sender && a->receiver == b->receiver;
+}
+
+/* How often the rank has sent, or received, the value before. */
+static int32_t count_transfer(SimulateTrace *self, SimulateLanes *lanes, const ProgramTransfer *transfer) {
+    SeenTransfer *found = lanes->transfers, *end = lanes->transfers + lanes->transfer_count;
+    while (found < end && !is_same_value(found->transfer, transfer)) found++;
+    if (found == end) {
+        ARENA_RESERVE(self->arena, lanes->transfers, lanes->transfer_count, lanes->transfer_capacity);
+        if (self->arena->failed) return 0;
+        found = &lanes->transfers[lanes->transfer_count++];
+        *found = (SeenTransfer){transfer, 0};
+    }
+    return found->count++;
+}
+
+/* Writes arrows from the senders to the receivers of the value that travels, by their places in the stages.
+ */
+static void append_arrows(SimulateTrace *self) {
+    int32_t senders = self->end_counts[0], receivers = self->end_counts[1];
+    int32_t count = senders > receivers ? senders : receivers;
+    for (int32_t k = 0; k < count && senders > 0 && receivers > 0; k++) {
+        trace_append_flow(&self->text, &self->ends[0][(int64_t)k * senders / count], self->arrow_count,
+                          false);
+        trace_append_flow(&self->text, &self->ends[1][(int64_t)k * receivers / count], self->arrow_count,
+                          true);
+        self->arrow_count++;
+    }
+    self->end_counts[0] = self->end_counts[1] = 0;
+}
+
+/* Notes an end of a value that travels from `start`; all ends of one value arrive one after another. */
+static void add_end(SimulateTrace *self, const TraceSlice *slice, const ProgramTransfer *transfer,
+                    double start) {
+    bool is_end = slice->stream == TRACE_RECEIVE;
+    bool goes_on = is_same_value(self->travelling, transfer) && self->travels_from == start;
+    if (!goes_on || self->end_counts[is_end] == self->rank_count) append_arrows(self);
+    self->travelling = transfer;
+    self->travels_from = start;
+    self->ends[is_end][self->end_counts[is_end]++] = *slice;
+}
+
 void simulate_trace_slice(void *user, const SimulatedSlice *slice) {
     SimulateTrace *self = user;
     const ExecutedStep *executed = slice->executed;
@@ -46,17 +129,33 @@ void simulate_trace_slice(void *user, const SimulatedSlice *slice) {
                         .start = slice->start,
                         .end = slice->end};
     if (self->status != AM_OK) return;
+    SimulateLanes *lanes = &self->lanes[slice->rank];
+    TraceNote notes[MOST_OWN_NOTES] = {{"stage", NULL, lanes->stage}};
     bool is_operator = executed && executed->step < executed->program->step_count;
     if (is_operator) shown.stream = program_trace_stream(executed->program, executed->step);
-    choose_lane(&self->lanes[slice->rank], &shown);
+    choose_lane(lanes, &shown);
+    bool crosses = shown.stream == TRACE_SEND || shown.stream == TRACE_RECEIVE;
+    if (!crosses) append_arrows(self);
+    const ProgramTransfer *transfer = crosses ? executed_transfer(executed)->transfer : NULL;
+    bool repeats = is_operator && self->micro_batches > 1 &&
+                   executed->program->counter.iterations == self->micro_batches;
+    int32_t iteration = slice->micro_batch;
+    if (repeats && crosses) iteration = count_transfer(self, lanes, transfer);
+    else if (repeats && iteration == 0)
+        iteration = iteration_of(self, lanes, executed, shown.stream == TRACE_COMPUTE);
+    notes[1] = (TraceNote){"micro_batch", NULL, iteration};
+    shown.notes = notes;
+    shown.note_count = repeats ? MOST_OWN_NOTES : 1;
     if (is_operator)
         program_trace_append(&self->text, &shown, self->context, executed->program, executed->step,
                              slice->times);
     else trace_append_slice(&self->text, &shown);
+    if (crosses) add_end(self, &shown, transfer, slice->start);
     write(self);
 }
 
 AmStatus simulate_trace_end(SimulateTrace *self, const Simulation *simulation) {
+    append_arrows(self);
     for (int32_t r = 0; r < self->rank_count && self->status == AM_OK; r++) {
         const TraceSlice step = {
             .device = r, .stream = TRACE_STEPS, .name = "step", .end = simulation->step_seconds};

@@ -11,7 +11,14 @@ typedef struct SimulateTrace {
     Text text; /* of one slice */
     const PlanContext *context;
     struct SimulateLanes *lanes; /* [rank]; the arena's */
-    int32_t rank_count;
+    int32_t rank_count, micro_batches;
+    TraceSlice
+        *ends[2]; /* senders and receivers of the value that travels, whose arrows are not yet written */
+    int32_t end_counts[2];
+    const ProgramTransfer *travelling;
+    double travels_from;
+    int64_t arrow_count; /* written */
+    Arena *arena;
     AmStatus status; /* a failure to write is kept until the end */
     AmError *error;
 } SimulateTrace;

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-enum { MOST_NOTES = 8 };
+enum { MOST_NOTES = 12, MOST_GIVEN_NOTES = 4 };
 
 static const ProgramInstruction *instruction_of(const Program *program, int32_t step) {
     const ProgramStep *of_program = &program->steps[step];
@@ -65,7 +65,8 @@ void program_trace_append(Text *text, const TraceSlice *given, const PlanContext
     TraceSlice slice = *given;
     char name[96], source[512];
     slice.notes = notes;
-    slice.note_count = 0;
+    if (slice.note_count > MOST_GIVEN_NOTES) slice.note_count = MOST_GIVEN_NOTES;
+    for (int32_t k = 0; k < slice.note_count; k++) notes[k] = given->notes[k];
     slice.name = name;
     slice.stream = program_trace_stream(program, step);
     int32_t origin = program_trace_name(name, sizeof name, program, step);

@@ -80,6 +80,26 @@ def check_trace(folder, plan, model, step):
     slices = [e for e in events.get("traceEvents", events) if e["ph"] == "X"]
     end = max(e["ts"] + e["dur"] for e in slices)
     assert abs(end - step * 1e6) <= 2e-3 + 1e-9 * end, (end, step)
+    check_arrows(json.loads(plan.read_text()), events.get("traceEvents", events), slices)
+
+
+def check_arrows(root, events, slices):
+    """Slices name their stage and micro-batch. Each arrow begins on a slice of a sender and ends on one of a receiver
+    of another stage, of the same micro-batch."""
+    stage_of = [number for number, stage in enumerate(root["stages"]) for _ in stage["devices"]]
+    numbers = {event["args"]["micro_batch"] for event in slices if "micro_batch" in event.get("args", {})}
+    assert all(event["args"]["stage"] == stage_of[event["pid"]] for event in slices if event["name"] != "step")
+    assert numbers == (set(range(root["micro_batches"])) if root["micro_batches"] > 1 else set()), numbers
+    transfers = [event for event in slices if event["name"] == "transfer"]
+    ends = [{event["id"]: event for event in events if event["ph"] == kind} for kind in "sf"]
+    assert len(root["stages"]) == 1 or ends[0], "a pipeline without arrows"
+    assert set(ends[0]) == set(ends[1])
+    for number, begin in ends[0].items():
+        pair = [begin, ends[1][number]]
+        told = [max((slice for slice in transfers if slice["ts"] <= event["ts"] and slice["tid"] == event["tid"]
+                     and slice["pid"] == event["pid"]), key=lambda slice: slice["ts"])["args"] for event in pair]
+        assert begin["ts"] < pair[1]["ts"] and told[0]["stage"] != told[1]["stage"], pair
+        assert told[0].get("micro_batch") == told[1].get("micro_batch"), told
 
 
 def check_plan(folder, model, options):
