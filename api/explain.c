@@ -1,5 +1,6 @@
 /* am_explain(): the reasons for a plan's decisions, as text, JSON or HTML. */
 #include <stdlib.h>
+#include <time.h>
 
 #include "api/options.h"
 #include "api/work.h"
@@ -57,6 +58,27 @@ void am_explanation_free(AmExplanation *explanation) {
     free(explanation);
 }
 
+/* The date of the page in UTC: today, or that of SOURCE_DATE_EPOCH (seconds since 1970). */
+static void format_date(char date[32]) {
+    const char *epoch = getenv("SOURCE_DATE_EPOCH");
+    time_t now = epoch && *epoch ? (time_t)strtoll(epoch, NULL, 10) : time(NULL);
+    struct tm parts;
+    if (!gmtime_r(&now, &parts) || strftime(date, 32, "%Y-%m-%d", &parts) == 0) date[0] = '\0';
+}
+
+AmStatus api_append_explanation_page(Text *text, const AmExplanation *self, const char *command,
+                                     AmError *error) {
+    char date[32];
+    format_date(date);
+    const Plan *plan = self->plan->plan;
+    const ExplainPage page = {.title = self->title,
+                              .date = date,
+                              .command = command,
+                              .plan = plan,
+                              .context = plan_context_used(plan, self->plan->whole)};
+    return explanation_print_html(text, self->explanation, &page, error);
+}
+
 AmStatus api_append_explanation(Text *text, const AmExplanation *self, AmFormat format, AmError *error) {
     const PlanContext *context = plan_context_used(self->plan->plan, self->plan->whole);
     if (format == AM_FORMAT_JSON) {
@@ -66,7 +88,7 @@ AmStatus api_append_explanation(Text *text, const AmExplanation *self, AmFormat 
         json_decref(json);
         text_append_string(text, "\n");
     } else if (format == AM_FORMAT_HTML) {
-        explanation_print_html(text, self->explanation, self->title);
+        return api_append_explanation_page(text, self, NULL, error);
     } else {
         text_append(text, "%s\n", self->title);
         explanation_print(text, self->explanation);

@@ -106,6 +106,9 @@ AmStatus api_simulate(AmSimulation **simulation, const AmPlan *plan, const AmClu
  * has styles. */
 AmStatus api_append_simulation(Text *text, const AmSimulation *simulation, AmFormat format, AmError *error);
 AmStatus api_append_sweep(Text *text, const AmSweep *sweep, AmFormat format, AmError *error);
+/* As a page, with the command line that writes it, or NULL. */
+AmStatus api_append_explanation_page(Text *text, const AmExplanation *explanation, const char *command,
+                                     AmError *error);
 AmStatus api_append_explanation(Text *text, const AmExplanation *explanation, AmFormat format,
                                 AmError *error);
 /* Appends what am_diff() returns; `stop` may be NULL. */

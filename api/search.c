@@ -288,6 +288,15 @@ static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error
     return AM_OK;
 }
 
+/* The step of each baseline that fits. */
+static json_t *baselines_to_json(const SearchResult *result) {
+    json_t *object = json_object();
+    for (int32_t e = 0; e < BASELINE_COUNT; e++)
+        if (isfinite(result->baselines[e].seconds))
+            json_object_set_new(object, baseline_name((Baseline)e), json_real(result->baselines[e].seconds));
+    return object;
+}
+
 static AmStatus finish(SearchJob *job, const AmOptions *options, AmError *error) {
     AmPlan *self = job->plan;
     self->plan = self->result.plan;
@@ -295,6 +304,7 @@ static AmStatus finish(SearchJob *job, const AmOptions *options, AmError *error)
     if (self->settings && self->result.exact_space)
         json_object_set_new(self->settings, "exact_space", json_string(self->result.exact_space));
     if (!self->settings) return am_fail_memory(error, 0);
+    json_object_set_new(self->settings, "baselines", baselines_to_json(&self->result));
     self->plan->settings = self->settings;
     self->is_searched = true;
     return AM_OK;

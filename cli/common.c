@@ -79,6 +79,17 @@ void cli_on_message(void *cli, AmMessage kind, const char *text) {
     cli_note(cli, "%s: %s", kind == AM_WARNING ? "warning" : "note", text);
 }
 
+void cli_append_command(const Cli *cli, Text *text) {
+    text_append(text, "automap %s", cli->command->name);
+    for (int32_t k = 0; k < cli->argument_count; k++) text_append(text, " %s", cli->arguments[k]);
+    for (int32_t k = 0; k < cli->given_count; k++)
+        for (int32_t v = 0; v < cli->given[k].count; v++) {
+            const CliOption *option = cli->given[k].option;
+            text_append(text, " %s", option->name);
+            if (option->value) text_append(text, " %s", cli->given[k].values[v]);
+        }
+}
+
 AmStatus cli_output_buffer(const Cli *cli, char *buffer, size_t bytes, AmError *error) {
     const Text text = {.data = buffer, .length = bytes};
     AmStatus status = cli_output(cli, &text, error);

@@ -118,6 +118,8 @@ void cli_note(const Cli *cli, const char *format, ...) __attribute__((format(pri
  * output; main() calls it at the end of a command that is not refused (exit codes 2, 3, 4). */
 void cli_release_notes(const Cli *cli);
 
+/* "automap explain plan.json model.hlo.pb --html page.html": arguments, then options. */
+void cli_append_command(const Cli *cli, Text *text);
 /* Writes to -o or stdout. */
 AmStatus cli_output(const Cli *cli, const Text *text, AmError *error);
 /* The same for one JSON object and a line end; takes the reference. */

@@ -9,12 +9,14 @@
 /* --html: a separate page, in addition to the output. */
 static AmStatus write_page(const Cli *cli, const AmExplanation *explanation, AmError *error) {
     const char *path = cli_text(cli, "--html");
-    char *page;
-    size_t bytes;
+    Text page = {0}, command = {0};
     if (!path) return AM_OK;
-    TRY(am_explanation_print(explanation, AM_FORMAT_HTML, &page, &bytes, error));
-    AmStatus status = file_write(path, page, bytes, error);
-    am_free(page);
+    cli_append_command(cli, &command);
+    AmStatus status = api_append_explanation_page(&page, explanation, command.data, error);
+    if (status == AM_OK && page.failed) status = am_fail_memory(error, (int64_t)page.capacity);
+    if (status == AM_OK) status = file_write(path, page.data, page.length, error);
+    text_free(&command);
+    text_free(&page);
     return status;
 }
 

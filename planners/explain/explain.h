@@ -171,7 +171,17 @@ AmStatus explain_plan(Explanation **explanation, Arena *arena, PlanContext *cont
 /* The caller's reference. */
 json_t *explanation_to_json(const Explanation *explanation, const Classes *classes);
 void explanation_print(Text *text, const Explanation *explanation);
-/* A page that needs nothing else; `title` is plain text. */
-void explanation_print_html(Text *text, const Explanation *explanation, const char *title);
+
+/* What a page has besides the explanation. Texts are plain. */
+typedef struct ExplainPage {
+    const char *title, *date;
+    const char *command;        /* the command line that wrote the page; or NULL */
+    const Plan *plan;           /* with bound, baselines and the description of the cluster */
+    const PlanContext *context; /* of the plan's names */
+} ExplainPage;
+
+/* A page that needs no other file. */
+AmStatus explanation_print_html(Text *text, const Explanation *explanation, const ExplainPage *page,
+                                AmError *error);
 
 #endif

@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "planners/explain/explain_page.h"
 #include "planners/explain/explain_sections.h"
 
 /* Pixels. */
@@ -22,11 +23,12 @@ static const struct {
 
 static const char style[] =
     "<style>\n"
-    ":root{--page:#fbfbf9;--ink:#1c1c1a;--faint:#6b6a66;--line:#dcdad4;--forward:#3b76c4;--backward:#e39a3b;"
-    "--update:#2c8c66;--other:#9b9993;--collective:#7c58b8;--transfer:#c23b4e}\n"
+    ":root{color-scheme:light dark;--page:#fbfbf9;--ink:#1c1c1a;--faint:#6b6a66;--line:#dcdad4;--box:#ffffff;"
+    "--forward:#2f66ad;--backward:#a85a08;--update:#1f7a55;--other:#6b6a66;--collective:#6b46a8;"
+    "--transfer:#b02a3e}\n"
     "@media (prefers-color-scheme:dark){:root{--page:#1a1a19;--ink:#f1f0ec;--faint:#a5a39c;--line:#3a3935;"
-    "--forward:#5b95e0;--backward:#e0a04a;--update:#45b388;--other:#7d7b75;--collective:#a283dc;"
-    "--transfer:#e0606f}}\n"
+    "--box:#111111;--forward:#7fb0ee;--backward:#e6ab55;--update:#55c297;--other:#a5a39c;"
+    "--collective:#b79cea;--transfer:#ef7f8c}}\n"
     "body{background:var(--page);color:var(--ink);font:14px/1.45 system-ui,sans-serif;max-width:1180px;"
     "margin:24px auto;padding:0 16px}\n"
     "h1{font-size:22px;margin:0}h2{font-size:16px;margin:28px 0 8px}p{color:var(--faint);margin:4px 0 12px}\n"
@@ -34,66 +36,32 @@ static const char style[] =
     "th,td{padding:3px 14px 3px 0;text-align:left;white-space:nowrap;border-bottom:1px solid var(--line)}\n"
     "th{color:var(--faint);font-weight:500}td.number{text-align:right;font-variant-numeric:tabular-nums}\n"
     "pre{white-space:pre-wrap;color:var(--faint);font:13px/1.5 system-ui,sans-serif;margin:6px 0}\n"
-    "svg{display:block;width:100%;height:auto}.wide svg{min-width:720px}\n"
+    "svg{display:block;width:100%;height:auto}.wide svg{min-width:1120px}\n"
     "text{fill:var(--ink);font:12px system-ui,sans-serif}\n"
-    "text.faint{fill:var(--faint)}text.turn{fill:#fff;font-size:10px;pointer-events:none}\n"
+    "text.faint{fill:var(--faint)}text.turn{fill:var(--box);font-size:11px;pointer-events:none}\n"
     "line{stroke:var(--line)}.frame{fill:none;stroke:var(--line)}\n"
     ".forward{fill:var(--forward)}.backward{fill:var(--backward)}.update{fill:var(--update)}"
     ".other{fill:var(--other)}.collective{fill:var(--collective)}.transfer{fill:var(--transfer)}\n"
     ".forward,.backward,.update,.other{stroke:var(--page);stroke-width:.6}\n"
+    ".origin{overflow-wrap:anywhere}code{font:12px ui-monospace,monospace}input{font:inherit;padding:3px "
+    "8px}\n"
+    ".compared{width:100%}.bars{width:60%;min-width:96px;padding-right:0}.bar{height:14px;min-width:1px}\n"
+    "div.forward{background:var(--forward)}div.update{background:var(--update)}"
+    "div.other{background:var(--other)}\n"
     ".key{display:inline-block;margin-right:18px}.key svg{display:inline;width:11px;height:11px;"
     "margin-right:6px}\n"
     "</style>\n";
 
-static void append_escaped(Text *text, const char *string, size_t length) {
-    for (size_t k = 0; k < length; k++) {
-        const char c = string[k];
-        if (c == '&') text_append_string(text, "&amp;");
-        else if (c == '<') text_append_string(text, "&lt;");
-        else if (c == '>') text_append_string(text, "&gt;");
-        else if (c == '"') text_append_string(text, "&quot;");
-        else text_append_bytes(text, &c, 1);
-    }
-}
-
-static void append_string(Text *text, const char *string) {
-    append_escaped(text, string, strlen(string));
-}
-
 /* ---- tables ---- */
-
-static bool is_number(const char *cell, size_t length) {
-    return length > 0 && ((cell[0] >= '0' && cell[0] <= '9') || cell[0] == '+' || cell[0] == '-');
-}
-
-static void append_table(Text *text, const char *rows) {
-    bool is_title = true;
-    text_append_string(text, "<div class=\"wide\"><table>\n");
-    while (*rows) {
-        text_append_string(text, "<tr>");
-        for (bool is_last = false; !is_last;) {
-            size_t length = strcspn(rows, "\t\n");
-            const char *tag = is_title ? "th" : "td";
-            text_append(text, "<%s%s>", tag, !is_title && is_number(rows, length) ? " class=\"number\"" : "");
-            append_escaped(text, rows, length);
-            text_append(text, "</%s>", tag);
-            is_last = rows[length] != '\t';
-            rows += length + (rows[length] != '\0');
-        }
-        text_append_string(text, "</tr>\n");
-        is_title = false;
-    }
-    text_append_string(text, "</table></div>\n");
-}
 
 static void append_section(Text *text, const Explanation *self, int32_t k) {
     ExplainSection section;
     explanation_section(&section, self, k, true);
     if (section.rows.data || section.note.data) text_append(text, "<h2>%s</h2>\n", section.title);
-    if (section.rows.data) append_table(text, section.rows.data);
+    if (section.rows.data) html_append_table(text, section.rows.data, NULL);
     if (section.note.data) {
         text_append_string(text, "<pre>");
-        append_string(text, section.note.data);
+        html_append(text, section.note.data);
         text_append_string(text, "</pre>\n");
     }
     if (section.rows.failed || section.note.failed) text->failed = true;
@@ -139,7 +107,7 @@ static void append_timeline(Text *text, const Explanation *self) {
     for (int32_t work = 0; work < EXPLAINED_WORKS; work++)
         append_key(text, works[work].class, works[work].name);
     text_append(text,
-                "</p>\n<div class=\"wide\"><svg viewBox=\"0 0 %d %d\" role=\"img\" "
+                "</p>\n<div class=\"wide\" tabindex=\"0\"><svg viewBox=\"0 0 %d %d\" role=\"img\" "
                 "aria-label=\"timeline of the stages\">\n",
                 WIDTH + 40, bottom + 22);
     for (int32_t tick = 0; tick <= TICKS; tick++) {
@@ -173,7 +141,7 @@ static void append_memory(Text *text, const Explanation *self) {
     for (int32_t k = 0; k < 5; k++) append_key(text, classes[k], names[k]);
     text_append(text,
                 "limit: %g of the memory of the stage's fullest device</p>\n<div "
-                "class=\"wide\"><svg viewBox=\"0 0 %d "
+                "class=\"wide\" tabindex=\"0\"><svg viewBox=\"0 0 %d "
                 "%d\" role=\"img\" aria-label=\"memory of the stages\">\n",
                 self->memory_fraction, WIDTH + 40, self->stage_count * ROW);
     for (int32_t s = 0; s < self->stage_count; s++) {
@@ -198,19 +166,25 @@ static void append_memory(Text *text, const Explanation *self) {
     text_append_string(text, "</svg></div>\n");
 }
 
-void explanation_print_html(Text *text, const Explanation *self, const char *title) {
+AmStatus explanation_print_html(Text *text, const Explanation *self, const ExplainPage *page,
+                                AmError *error) {
     text_append_string(text, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
                              "<meta name=\"viewport\" content=\"width=device-width\">\n<title>");
-    append_string(text, title);
+    html_append(text, page->title);
     text_append_string(text, "</title>\n");
     text_append_string(text, style);
     text_append_string(text, "</head><body>\n<h1>");
-    append_string(text, title);
+    html_append(text, page->title);
     text_append_string(text, "</h1>\n<p>");
     explanation_summary(text, self);
     text_append_string(text, "</p>\n");
+    explain_page_origin(text, page);
+    explain_page_comparison(text, self, page);
     if (self->span_count > 0 && self->step_seconds > 0) append_timeline(text, self);
     append_memory(text, self);
     for (int32_t k = 0; k < explanation_section_count(); k++) append_section(text, self, k);
+    TRY(explain_page_parameters(text, page, error));
+    explain_page_cluster(text, page);
     text_append_string(text, "</body></html>\n");
+    return AM_OK;
 }

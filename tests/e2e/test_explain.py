@@ -22,7 +22,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
 from program import AUTOMAP, MODELS
 
-VOID = {"meta", "line", "rect"}
+VOID = {"meta", "line", "rect", "input"}
 PIPELINE = ["--space", "pipeline", "--searcher", "expert", "--expert", "even_pipeline", "--mesh", "data=2"]
 CASES = [
     ("gpt2_tiny", ["--cluster", "nominal:4", *PIPELINE, "--micro-batches", "4"]),
@@ -170,8 +170,9 @@ class Page(html.parser.HTMLParser):
         self.open, self.boxes, self.tables = [], {}, 0
 
     def handle_starttag(self, tag, attributes):
-        assert tag not in ("script", "link", "img", "iframe"), f"<{tag}>"
+        assert tag not in ("link", "img", "iframe"), f"<{tag}>"
         attributes = dict(attributes)
+        assert tag != "script" or not attributes, attributes
         assert not {"src", "href", "onload"} & set(attributes), attributes
         self.tables += tag == "table"
         if tag == "rect" and "y" in attributes:
@@ -189,14 +190,16 @@ class Page(html.parser.HTMLParser):
         self.open.pop()
 
 
-def check_page(root, model, plan, path):
-    automap("explain", plan, model, "--html", path)
+def check_page(root, model, plan, path, step):
+    automap("explain", plan, model, "--html", path, SOURCE_DATE_EPOCH="1000000000")
     page, text = Page(), path.read_text()
     page.feed(text)
     page.close()
     assert not page.open, page.open
     assert "http" not in text and "@import" not in text, "the page takes something from outside"
-    assert page.tables >= 3
+    assert page.tables >= 5
+    check_own_sections(root, text, f"automap explain {plan} {model} --html {path}", step)
+    check_contrast(text)
     turns = root["micro_batches"]
     for work in ("forward", "backward"):
         boxes = page.boxes[work]
@@ -206,9 +209,53 @@ def check_page(root, model, plan, path):
     check_timeline(root, text)
 
 
+def rows_of(text, title):
+    """The cells of the rows of the table after a title."""
+    table = text.split(f"<h2>{title}</h2>")[1].split("</table>")[0]
+    return [[html.unescape(cell) for cell in re.findall(r"<td[^>]*>([^<]*)", row)] for row in table.split("<tr>")[2:]]
+
+
+def check_own_sections(root, text, command, step):
+    """The page has its origin, the bound and each baseline of the plan file, every parameter, and the cluster."""
+    assert "automap 0.1.0, 2001-09-09: <code>" + command in html.unescape(text), "no origin"
+    told = {row[0]: float(row[2]) for row in rows_of(text, "Baselines and bound")}
+    wanted = {"this plan": step, "lower bound": root["search"]["bound_seconds"]}
+    wanted |= root["search"]["settings"]["baselines"]
+    wanted = {name: seconds / wanted["this plan"] for name, seconds in wanted.items() if seconds}
+    assert told.keys() == wanted.keys(), (told, wanted)
+    assert all(abs(told[name] - wanted[name]) <= 0.006 for name in told), (told, wanted)
+    assert list(told.values()) == sorted(told.values()), told
+    shown = [(row[0], int(row[3]), row[4]) for row in rows_of(text, "Parameters")]
+    written = [(row["path"], row["stage"], "[" + ",".join("+".join(axes) or "-" for axes in row["sharding"]) + "]")
+               for row in root.get("parameters", [])]  # a plan with overrides by hand has none
+    assert shown and written in ([], shown), shown
+    servers = [(int(row[0]), int(row[1]), row[2]) for row in rows_of(text, "Cluster")]
+    assert servers == [(row.get("count", 1), row["devices"], row["device_type"])
+                       for row in root["cluster"]["description"]["servers"]], servers
+
+
+def luminance(colour):
+    parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    parts = [x / 12.92 if x <= 0.03928 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
+    return sum(weight * x for weight, x in zip((0.2126, 0.7152, 0.0722), parts))
+
+
+def check_contrast(text):
+    """WCAG 2 AA in light and dark: 4.5 for text, on the page and on boxes; 3 for boxes on the page."""
+    light, dark = re.findall(r":root\{(.*?)\}", text, re.DOTALL)[:2]
+    for block in (light, dark):
+        colours = dict(re.findall(r"--(\w+):(#[0-9a-f]{6})", block))
+        boxes = ("forward", "backward", "update", "other", "collective", "transfer")
+        pairs = [("ink", "page", 4.5), ("faint", "page", 4.5)]
+        pairs += [(box, "page", 3) for box in boxes] + [("box", box, 4.5) for box in boxes[:4]]
+        for one, other, least in pairs:
+            low, high = sorted((luminance(colours[one]), luminance(colours[other])))
+            assert (high + 0.05) / (low + 0.05) >= least, (one, other)
+
+
 def check_timeline(root, text):
     """Pictures keep a readable width; no pass begins with constants, and micro-batches follow one another."""
-    assert ".wide svg{min-width:720px}" in text
+    assert ".wide svg{min-width:1120px}" in text  # its text has 11 and 12 pixels on every screen
     boxes = re.findall(r'<rect class="(\w+)" x="([\d.]+)"', text.split("<h2>Memory")[0])
     first = {work: min(float(x) for kind, x in boxes if kind == work) for work in ("forward", "backward", "other")}
     assert first["forward"] < first["backward"], first
@@ -244,7 +291,7 @@ def check_case(name, options, directory):
     told = json.loads(text)
     check_stages(root, model, told, plan)
     compared = check_changes(root, model, told, changed)
-    check_page(root, model, plan, page)
+    check_page(root, model, plan, page, told["step_seconds"])
     check_budget(model, plan, told)
     print(f"{name}, {len(root['stages'])} stages, {root['schedule']}: {len(compared)} changes as simulated")
     return compared
