@@ -152,6 +152,12 @@ static AmStatus take_stages(SearchOptions *search, AmError *error) {
     char label[PIN_LABEL_BYTES];
     int32_t stages = placement_stages(search->pins, search->pin_count, &last);
     if (stages == 0) return AM_OK;
+    const char *other = search->searcher == SEARCHER_BASELINE  ? "--baseline"
+                        : search->objective == OBJECTIVE_PAPER ? "--objective paper"
+                                                               : NULL;
+    if (other && stages > 1)
+        return am_fail(error, AM_ERROR_USAGE, pin_file(last), "%s and %s: %s sets the stages itself",
+                       pin_place(label, last), other, other);
     if (stages > STAGES_MOST)
         return am_fail(error, pin_error(last), pin_file(last), "%s: a plan has at most %d stages",
                        pin_place(label, last), STAGES_MOST);

@@ -247,7 +247,7 @@ static AmStatus refine(SingleStageSearch *self, Problem *problem, Plan *plan, Am
 static void add_plan(SingleStageSearch *self, Plan *plan, const MemoryFit *fit, PlanOrigin origin) {
     bool is_baseline = self->options->searcher == SEARCHER_BASELINE;
     const char *note = is_baseline ? baseline_name(self->options->baseline) : NULL;
-    if (search_check_plan(self->options, plan, NULL) != AM_OK) return;
+    if (search_check_plan(self->options, plan, &self->refusal) != AM_OK) return;
     pool_add(&self->result->pool, plan, fit, is_baseline ? PLAN_ORIGIN_BASELINE : origin, note);
 }
 
@@ -326,6 +326,11 @@ static AmStatus make_plan(SingleStageSearch *self, double start, AmError *error)
         return am_fail(error, AM_ERROR_INFEASIBLE, "",
                        "the search ended before a plan of one stage was priced");
     if (!result->pool.best.plan) TRY(keep_unsplit(self, error));
+    bool is_pinned = self->refusal.code != AM_OK && degrees_are_free(&self->options->degrees);
+    if (!result->pool.best.plan && is_pinned) {
+        if (error) *error = self->refusal;
+        return self->refusal.code;
+    }
     if (!result->pool.best.plan) return fail_degrees(self, error);
     search_result_choose(result);
     if (!result->plan)

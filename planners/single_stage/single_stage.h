@@ -14,6 +14,7 @@ typedef struct SingleStageSearch {
     const PlanContext *context;
     const Cluster *cluster;
     const SearchOptions *options;
+    AmError refusal;  /* of the first plan that the user's decisions exclude */
     Scratch *scratch; /* of all problems */
     int64_t cap;      /* evaluations of the whole search, 0: none */
     bool is_cut;      /* the cap has left something out: nothing may follow */

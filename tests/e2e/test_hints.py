@@ -52,12 +52,14 @@ REFUSED = [
     ([{"scope": "layers/0"}], 3, "{file}: $.hints[0]: expected replicate, split, stage or devices"),
     ([{"scope": "layers/0", "stages": 1}], 3, "{file}: $.hints[0].stages: unknown key"),
     ([{"parameter": "mlp_in/kernel", "sharding": "-,modle"}], 3, "{file}: $.hints[0].sharding: "),
+    ([{"scope": "*", "replicate": 3}], 4, "$.hints[0].replicate: stage 0 has 4 devices (expected a multiple of 3)"),
     ([{"scope": "layers/0", "stage": 0, "replicate": 1}, {"scope": "layers/1", "stage": 1, "split": 2}], 4,
      "{file}: $.hints[0].replicate: the 2 stages have 3 devices"),
 ]
 OPTIONS = [
     ("--stages 1", 3, "{file}: $.hints[0].stage and --stages 1"),
     ("--space single_stage", 2, "{file}: $.hints[0].stage and --space single_stage"),
+    ("--expert even_pipeline", 2, "{file}: $.hints[0].stage and --baseline"),
     ("--mesh data=4", 2, "{file}: $.hints[0].stage and --mesh"),
     ("--micro-batches 2", 2, "--micro-batches 2 and {file}: $.micro_batches 4 contradict each other"),
 ]
