@@ -103,25 +103,37 @@ def classify(model, x, y):
     return functional.cross_entropy(model(x).flatten(0, -2), y.flatten())
 
 
-MODELS = {"mlp": lambda: nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8)),
+def regress(model, x, y):
+    return functional.mse_loss(model(x), y)
+
+
+def blocks():
+    """Alike layers, whose loss has no count of targets: it can be trained in 1F1B order."""
+    layers = [nn.Sequential(nn.Linear(32, 32), nn.ReLU()) for _ in range(6)]
+    return nn.Sequential(nn.Linear(16, 32), *layers, nn.Linear(32, 8))
+
+
+MODELS = {"blocks": blocks, "mlp": lambda: nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8)),
           "gpt": lambda: Language("gpt"), "llama": lambda: Language("llama"), "resnet": Residual}
 OPTIMIZERS = {"sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.01),
               "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-2)}
 STAGES = ["--stages", "2", "--micro-batches"]
+EVEN = ["--space", "pipeline", "--baseline", "even_pipeline", "--mesh", "data=1", "--micro-batches", "4"]
 PLANS = {"searched": [], "zero3": ["--baseline", "zero3"],
          "megatron": ["--baseline", "megatron", "--mesh", "data=2,model=2"],
          "stages": [*STAGES, "4", "--data", "2"], "stages of tensors": [*STAGES, "2", "--tensor", "2"],
          "two stages": [*STAGES, "1"], "four stages": ["--stages", "4", "--micro-batches", "4"],
          "recomputed": [*STAGES, "4", "--memory-fraction", "0.00015"],
-         "interleaved": ["--space", "pipeline", "--baseline", "even_pipeline", "--mesh", "data=2", "--micro-batches", "4",
-                         "--schedule", "interleaved_1f1b"]}
-CASES = [("mlp", "adamw", ["zero3", "megatron"]), ("gpt", "sgd", ["recomputed"]),
+         "1f1b": [*EVEN, "--schedule", "1f1b"], "interleaved": [*EVEN, "--schedule", "interleaved_1f1b"]}
+TWO_RANKS = {"two stages", "recomputed", "1f1b", "interleaved"}
+CASES = [("blocks", "sgd", ["interleaved"]), ("mlp", "adamw", ["zero3"]), ("gpt", "sgd", ["recomputed"]),
          ("llama", "adamw", ["stages of tensors"]), ("resnet", "sgd", ["searched"])]
-LEFT_OUT = {("mlp", "four stages"), ("mlp", "recomputed"), ("mlp", "interleaved"), ("llama", "interleaved")}
+LEFT_OUT = {("mlp", "four stages"), ("mlp", "recomputed"), ("blocks", "recomputed")}
 WHOLE_BATCHES = {"searched", "two stages"}  # plans of a ResNet, whose batch norms do not allow micro-batches
 if FULL:
     CASES = [(name, optimizer, [plan for plan in PLANS if (name, plan) not in LEFT_OUT
-                                and (name != "resnet" or plan in WHOLE_BATCHES)])
+                                and (name != "resnet" or plan in WHOLE_BATCHES)
+                                and (name == "blocks" or plan not in ("1f1b", "interleaved"))])
              for name in MODELS for optimizer in OPTIMIZERS]
 
 
@@ -129,7 +141,9 @@ def make(name, optimizer):
     """Model, optimizer and batch, the same in every process."""
     torch.manual_seed(1)
     model = MODELS[name]()
-    if name in ("mlp", "resnet"):
+    if name == "blocks":
+        batch = torch.randn((8, 16)), torch.randn((8, 8))
+    elif name in ("mlp", "resnet"):
         x = torch.randn((8, 16) if name == "mlp" else (8, 3, 32, 32))
         batch = (x, torch.randint(0, 8, (8,)))
     else:
@@ -141,10 +155,11 @@ def train_alone(_, name, optimizer, folder):
     """Exports the step, then trains it."""
     torch.set_num_threads(1)
     model, update, batch = make(name, optimizer)
-    automap_torch.export(model, classify, update, batch, folder)
+    loss = regress if name == "blocks" else classify
+    automap_torch.export(model, loss, update, batch, folder)
     losses = []
     for _ in range(STEPS):
-        value = classify(model, *batch)
+        value = loss(model, *batch)
         value.backward()
         update.step()
         update.zero_grad()
@@ -157,7 +172,8 @@ def train_rank(rank, name, optimizer, folder, ranks):
     logging.disable(logging.WARNING)
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
     model, _, batch = make(name, optimizer)
-    training = automap_torch.parallelize(model, classify, json.loads((folder / "torch.json").read_text()))
+    loss = regress if name == "blocks" else classify
+    training = automap_torch.parallelize(model, loss, json.loads((folder / "torch.json").read_text()))
     update = OPTIMIZERS[optimizer](training.parameters())
     losses = []
     for _ in range(STEPS):
@@ -185,7 +201,7 @@ def check_case(name, optimizer, plans, folder):
     print(f"{name}, {optimizer}: automap's losses are off by {worst:.1e}", flush=True)
     for plan in plans:
         file = folder / f"{plan}.json"
-        ranks = 2 if plan in ("two stages", "recomputed") else RANKS
+        ranks = 2 if plan in TWO_RANKS else RANKS
         target = ["--cluster", f"nominal:{ranks}", "--for", "torch"]
         succeed("search", module, *target, *PLANS[plan], "-o", file, "--quiet")
         succeed("export", file, module, "--format", "torch", "-o", folder / "torch.json")
