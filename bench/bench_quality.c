@@ -482,6 +482,13 @@ static double gap_with(const Instance *instance, const char *parts, const Weight
     return gap;
 }
 
+/* Half the width of a 95 % interval by Student's distribution over the normal one's, for a mean of `count`.
+ */
+static double student_factor(int32_t count) {
+    static const double quantiles[] = {12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26}; /* 2 to 10 */
+    return (count < 2 ? INFINITY : count <= 10 ? quantiles[count - 2] : 2.1) / 1.96;
+}
+
 /* Trains with each part of Rainbow changed, on a sample of problems but for windows of GPT-2, and searches
  * windows of GPT-2, by `seeds` seeds. A line for each part: the mean gap, its 95 % interval over seeds, and
  * that of the paired difference from the first line. */
@@ -508,6 +515,7 @@ static void ablate(Bench *bench, int32_t seeds) {
             free(weights.values);
         }
         double mean = mean_of(gaps, 0, seeds, &half[0]), over = mean_of(difference, 0, seeds, &half[1]);
+        for (int32_t k = 0; k < 2; k++) half[k] *= student_factor(seeds);
         printf("%s\t%.3f%%\t%.3f%%\t%+.3f%%\t%.3f%%\n", p == 0 ? "none (default)" : parts[p], 100 * mean,
                100 * half[0], 100 * over, 100 * half[1]);
         fflush(stdout);
