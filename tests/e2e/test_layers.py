@@ -129,6 +129,18 @@ def check_training(folder, name, form):
     return model, plan, losses, given
 
 
+def check_choice(model):
+    """The default keeps the faster of a one-stage plan of split layers and the plan of the loop."""
+    for cluster, faster in (("nominal:2", "split"), ("B", "loop")):
+        seconds = {}
+        for form in ("split", "loop", "auto"):
+            document = search(model, model.parent / "choice.json", "--layers", form, "--evaluations", 60, cluster=cluster)
+            seconds[form] = document["predicted"]["step_seconds"]
+            assert len(document["stages"]) == 1, (cluster, form)
+        assert seconds["auto"] == seconds[faster] == min(seconds.values()), (cluster, seconds)
+        assert (document.get("rewriting") == {"layers": "split"}) == (faster == "split"), (cluster, document["rewriting"])
+
+
 def check_schedules(model, losses, given):
     """Stages of single layers lose the same under every schedule of stages without chunks."""
     for schedule in ("gpipe", "1f1b", "zb_h1"):
@@ -199,6 +211,8 @@ def main():
             model, plan, losses, given = check_training(folder, name, form)
             if form == "scan":
                 check_schedules(model, losses, given)
+            if (name, form) == ("gpt", "scan"):
+                check_choice(model)
         check_recomputation(folder)
         check_encoder(folder)
         check_checkpoints(model, plan, losses, given)
