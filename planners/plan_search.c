@@ -225,7 +225,7 @@ static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
     bool is_new = result->plan && result->plan->predicted_step_seconds != self->climbed_from;
     if (is_new && phase->number >= 0) {
         self->climbed_from = result->plan->predicted_step_seconds;
-        TRY(search_add_climb(result, search, error));
+        TRY(search_add_climb(result, search, !is_large(search), error));
     }
     search_result_merge(search->result, result);
     if (phase->number == 0) self->standard = search->budget.used;

@@ -103,12 +103,27 @@ static void end(SearchResult *result, SearchContext *self, Plan *plan) {
     if (plan != result->plan) search_result_add(result, plan, PLAN_ORIGIN_IMPROVEMENT, NULL);
 }
 
-AmStatus search_add_climb(SearchResult *result, SearchContext *self, AmError *error) {
+/* The fastest pipeline with another number of stages or micro-batches than the result's plan, if it is nearly
+ * as fast; or NULL. */
+static Plan *rival_of(const SearchResult *result) {
+    const double near = 1.03;
+    for (int32_t k = 0; k < POOL_SHAPES; k++) {
+        Plan *plan = result->pool.shapes[k].plan;
+        if (!plan || plan->predicted_step_seconds > near * result->plan->predicted_step_seconds) return NULL;
+        if (plan->stage_count == 1 || plan_has_same_shape(plan, result->plan)) continue;
+        return plan;
+    }
+    return NULL;
+}
+
+AmStatus search_add_climb(SearchResult *result, SearchContext *self, bool has_rival, AmError *error) {
     bool is_allowed;
     Plan *plan = result->plan;
     TRY(begin(&is_allowed, result, self, error));
     if (!is_allowed) return AM_OK;
-    AmStatus status = plan_climb(&plan, &self->climb, 0, self->arena, error);
+    Plan *rival = has_rival ? rival_of(result) : NULL;
+    AmStatus status = rival ? plan_climb_rivals(&plan, rival, &self->climb, self->arena, error)
+                            : plan_climb(&plan, &self->climb, 0, self->arena, error);
     end(result, self, plan);
     return status;
 }

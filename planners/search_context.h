@@ -46,8 +46,9 @@ void search_result_merge(SearchResult *result, const SearchResult *found);
 /* Adds a plan that fits to the result, and takes it if it is the best. */
 void search_result_add(SearchResult *result, Plan *plan, PlanOrigin origin, const char *note);
 
-/* Adds the end of a climb from the result's plan over single changes. */
-AmStatus search_add_climb(SearchResult *result, SearchContext *self, AmError *error);
+/* Adds the end of a climb from the result's plan over single changes; with `has_rival` also from the fastest
+ * plan with another number of stages or micro-batches, if it is nearly as fast. */
+AmStatus search_add_climb(SearchResult *result, SearchContext *self, bool has_rival, AmError *error);
 /* Adds the best plan of restarts from the result's plan, of about `size` evaluations. */
 AmStatus search_add_restarts(SearchResult *result, SearchContext *self, int64_t size, uint64_t seed,
                              AmError *error);

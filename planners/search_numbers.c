@@ -84,7 +84,7 @@ AmStatus search_numbers(SearchContext *self, AmError *error) {
         if (status != AM_OK && (!is_known || round == 0) && error && error->code == AM_OK) *error = failure;
         if (!is_known) return status;
         if (isnan(bound) || round_bound > bound) bound = round_bound;
-        if (count > 1) TRY(search_add_climb(&found, self, error));
+        if (count > 1) TRY(search_add_climb(&found, self, false, error));
         search_result_merge(result, &found);
         bool is_done =
             count == 1 || self->budget.cap == 0 || self->budget.used == before || round == MOST_ROUNDS;

@@ -216,53 +216,94 @@ void plan_climb_clear(ClimbBatch *batch, PlanClimb *self) {
     }
 }
 
-/* Passes over the changes of `*plan` from number `*at` on; `*is_changed`: one was taken. */
-static AmStatus climb_once(Plan **plan, bool *is_changed, int32_t *at, PlanClimb *self, ClimbBase *base,
-                           Arena *arena, AmError *error) {
+/* A climb that can be interrupted and continued. */
+typedef struct ClimbPath {
+    Plan *plan;      /* the best so far */
+    int32_t at;      /* the change that is next */
+    int32_t in_vain; /* changes since the last one that was taken */
+    bool is_ended;   /* no change is left that helps */
+} ClimbPath;
+
+/* Passes over the changes of a path's plan, until one is taken or `end` evaluations were made. */
+static AmStatus climb_once(ClimbPath *path, int64_t end, PlanClimb *self, ClimbBase *base, Arena *arena,
+                           AmError *error) {
     int32_t all = explain_most_changes(&base->explainer);
-    double wanted = (*plan)->predicted_step_seconds * (1 - PLAN_CLIMB_GAIN);
+    double wanted = path->plan->predicted_step_seconds * (1 - PLAN_CLIMB_GAIN);
     AmStatus status = AM_OK;
-    *is_changed = false;
-    for (int32_t done = 0; done < all && !*is_changed && !self->is_cut && status == AM_OK;) {
+    bool is_changed = false;
+    while (path->in_vain < all && self->evaluations < end && !is_changed && !self->is_cut &&
+           status == AM_OK) {
         ClimbBatch batch = {0};
         if (stop_wanted(&self->stop)) {
             self->is_cut = true;
             return AM_OK;
         }
-        for (; done < all && batch.count < PLAN_CLIMB_BATCH && status == AM_OK;
-             done++, *at = (*at + 1) % all) {
+        for (; path->in_vain < all && batch.count < PLAN_CLIMB_BATCH && status == AM_OK;
+             path->in_vain++, path->at = (path->at + 1) % all) {
             const Plan *changed;
-            status = explain_make_change(&changed, &base->explainer.changes[*at % all],
+            status = explain_make_change(&changed, &base->explainer.changes[path->at % all],
                                          &self->scratch[batch.count], error);
             if (status == AM_OK) plan_climb_add(&batch, changed, wanted, self);
         }
         if (status == AM_OK) status = plan_climb_price(&batch, self, base, error);
         if (status == AM_OK && batch.best && batch.best->seconds < wanted) {
-            status = plan_climb_take(plan, batch.best, self, arena, error);
-            *is_changed = true;
+            status = plan_climb_take(&path->plan, batch.best, self, arena, error);
+            is_changed = true;
+            path->in_vain = 0;
         }
         plan_climb_clear(&batch, self);
     }
+    path->is_ended = !is_changed && path->in_vain >= all;
     return status;
 }
 
-AmStatus plan_climb(Plan **plan, PlanClimb *self, int64_t limit, Arena *arena, AmError *error) {
-    int32_t at = 0;
+/* Climbs until `end` evaluations were made. After `limit` evaluations (0: eight passes) no further changes
+ * are listed. */
+static AmStatus follow(ClimbPath *path, PlanClimb *self, int64_t limit, int64_t end, Arena *arena,
+                       AmError *error) {
     int64_t first = self->evaluations, most = limit;
-    for (bool is_changed = true;
-         is_changed && !self->is_cut && (most == 0 || self->evaluations - first < most);) {
+    while (!path->is_ended && !self->is_cut && self->evaluations < end &&
+           (most == 0 || self->evaluations - first < most)) {
         AmError failure = {0};
         ClimbBase base;
-        is_changed = false;
-        AmStatus status = plan_climb_list(&base, *plan, self, &self->of_base, &failure);
+        AmStatus status = plan_climb_list(&base, path->plan, self, &self->of_base, &failure);
         int32_t all = status == AM_OK ? explain_most_changes(&base.explainer) : 0;
         if (most == 0) most = (int64_t)MOST_PASSES * all;
-        if (all > 0) status = climb_once(plan, &is_changed, &at, self, &base, arena, &failure);
+        if (all > 0) status = climb_once(path, end, self, &base, arena, &failure);
+        else path->is_ended = true;
         plan_climb_unlist(&base);
         if (status == AM_INTERRUPTED) self->is_cut = true;
-        if (status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
+        if (status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) {
+            path->is_ended = true;
+            return AM_OK;
+        }
         if (status != AM_OK && error) *error = failure;
         TRY(status);
     }
     return AM_OK;
+}
+
+AmStatus plan_climb(Plan **plan, PlanClimb *self, int64_t limit, Arena *arena, AmError *error) {
+    ClimbPath path = {.plan = *plan};
+    AmStatus status = follow(&path, self, limit, INT64_MAX, arena, error);
+    *plan = path.plan;
+    return status;
+}
+
+AmStatus plan_climb_rivals(Plan **plan, Plan *rival, PlanClimb *self, Arena *arena, AmError *error) {
+    enum { TRIAL = 32 /* evaluations */ };
+    ClimbPath paths[] = {{.plan = *plan}, {.plan = rival}};
+    AmStatus status = AM_OK;
+    for (int32_t k = 0; k < 2; k++)
+        for (bool is_promising = true;
+             is_promising && !paths[k].is_ended && !self->is_cut && status == AM_OK;) {
+            double before = paths[k].plan->predicted_step_seconds;
+            status = follow(&paths[k], self, 0, self->evaluations + TRIAL, arena, error);
+            is_promising = paths[k].plan->predicted_step_seconds < before * (1 - PLAN_CLIMB_PROMISE);
+        }
+    bool is_rival = paths[1].plan->predicted_step_seconds < paths[0].plan->predicted_step_seconds;
+    ClimbPath *best = &paths[is_rival ? 1 : 0];
+    if (status == AM_OK) status = follow(best, self, 0, INT64_MAX, arena, error);
+    *plan = best->plan;
+    return status;
 }

@@ -13,8 +13,9 @@
 #include "planners/problem/price_memo.h"
 #include "planners/problem/search_options.h"
 
-#define PLAN_CLIMB_GAIN  1e-3
-#define PLAN_CLIMB_BATCH 2 /* plans that are simulated side by side, whatever the number of threads */
+#define PLAN_CLIMB_GAIN    1e-3
+#define PLAN_CLIMB_PROMISE 3e-3
+#define PLAN_CLIMB_BATCH   2 /* plans that are simulated side by side, whatever the number of threads */
 
 /* The climbs of one search. */
 typedef struct PlanClimb {
@@ -57,6 +58,10 @@ typedef struct ClimbBase {
     Explainer explainer;
     json_t *root;
 } ClimbBase;
+
+/* The same from two plans. Each climbs as long as 32 evaluations shorten its step by PLAN_CLIMB_PROMISE; the
+ * faster one then climbs to its end. */
+AmStatus plan_climb_rivals(Plan **plan, Plan *rival, PlanClimb *self, Arena *arena, AmError *error);
 
 /* One plan of a batch. */
 typedef struct ClimbStep {

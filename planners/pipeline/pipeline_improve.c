@@ -2,6 +2,7 @@
  * priorities, each change by a simulation. */
 #include "planners/pipeline/pipeline_improve.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "planners/pipeline/pipeline_balance.h"
@@ -103,25 +104,34 @@ static PipelineCandidate *best_varied(const PipelineCandidates *self, bool is_va
     return best;
 }
 
-AmStatus pipeline_price_schedules(PipelineCandidates *self, int32_t most, AmError *error) {
+/* Adds the pipeline under the other schedules to `tries`, which has room for two. */
+static void add_schedules(PipelineCandidate *tries, int32_t *count, const PipelineCandidates *self,
+                          PipelineCandidate *from) {
     const uint32_t schedules = target_row(self->plans.options->target)->schedules;
+    bool alternates = from->plan && from->fit.fits && from->schedule == SCHEDULE_1F1B;
+    from->is_varied = true;
+    if (!alternates || from->pipeline.stage_count == 1 || from->pipeline.micro_batches == 1) return;
+    PipelineCandidate changed = {.pipeline = from->pipeline,
+                                 .origin = PLAN_ORIGIN_IMPROVEMENT,
+                                 .schedule = SCHEDULE_ZB_H1,
+                                 .is_strict = true,
+                                 .cuts = from->cuts};
+    if (schedules >> SCHEDULE_ZB_H1 & 1) tries[(*count)++] = changed;
+    changed.schedule = SCHEDULE_INTERLEAVED;
+    if (schedules >> SCHEDULE_INTERLEAVED & 1 &&
+        pipeline_chunks_find(&changed.chunks, self->model, &changed.pipeline, SEARCH_DEFAULT_CHUNKS))
+        tries[(*count)++] = changed;
+}
+
+AmStatus pipeline_price_schedules(PipelineCandidates *self, int32_t most, double near, AmError *error) {
     PipelineCandidate *tries = ARENA_ARRAY(self->plans.arena, PipelineCandidate, 2 * most), *from;
+    const PipelineCandidate *best = best_varied(self, true);
     int32_t count = 0;
     if (!tries) return am_fail_memory(error, most);
     for (int32_t taken = 0; taken < most && (from = best_varied(self, false)); taken++) {
-        from->is_varied = true;
-        bool alternates = from->plan && from->fit.fits && from->schedule == SCHEDULE_1F1B;
-        if (!alternates || from->pipeline.stage_count == 1 || from->pipeline.micro_batches == 1) continue;
-        PipelineCandidate changed = {.pipeline = from->pipeline,
-                                     .origin = PLAN_ORIGIN_IMPROVEMENT,
-                                     .schedule = SCHEDULE_ZB_H1,
-                                     .is_strict = true,
-                                     .cuts = from->cuts};
-        if (schedules >> SCHEDULE_ZB_H1 & 1) tries[count++] = changed;
-        changed.schedule = SCHEDULE_INTERLEAVED;
-        if (schedules >> SCHEDULE_INTERLEAVED & 1 &&
-            pipeline_chunks_find(&changed.chunks, self->model, &changed.pipeline, SEARCH_DEFAULT_CHUNKS))
-            tries[count++] = changed;
+        if (!best) best = from;
+        if (best->fit.fits && !(from->seconds <= near * best->seconds)) break;
+        add_schedules(tries, &count, self, from);
     }
     return pipeline_price_all(self, tries, count, error);
 }
@@ -214,7 +224,8 @@ static AmStatus improve_pipelines(PipelineCandidates *self, int64_t last, AmErro
         TRY(pipeline_move_cuts(self, iteration, error));
         const PipelineCandidate *varied = best_varied(self, true), *other = best_varied(self, false);
         bool is_quicker = varied && other && pipeline_is_before(other, varied);
-        if (is_quicker && self->try_count + 2 <= last) TRY(pipeline_price_schedules(self, 1, error));
+        if (is_quicker && self->try_count + 2 <= last)
+            TRY(pipeline_price_schedules(self, 1, INFINITY, error));
     }
     return AM_OK;
 }

@@ -10,8 +10,9 @@ AmStatus pipeline_move_cuts(PipelineCandidates *self, int64_t last, AmError *err
 /* Repeats the pipelines that do not fit, and would be the best, with more recomputation on the stages that
  * lack memory; up to `last` simulations. */
 AmStatus pipeline_recompute_more(PipelineCandidates *self, int64_t last, AmError *error);
-/* Tries the `most` best pipelines under the schedules that few modules and stages gain by. */
-AmStatus pipeline_price_schedules(PipelineCandidates *self, int32_t most, AmError *error);
+/* Tries the `most` best pipelines under the schedules that few modules and stages gain by, as far as they
+ * take at most `near` times as long as the best that was tried so. */
+AmStatus pipeline_price_schedules(PipelineCandidates *self, int32_t most, double near, AmError *error);
 /* Changes the best multi-stage plans up to `last` simulations; and one-stage plans, whose
  * simulation is cheaper, if one is near the best. */
 AmStatus pipeline_improve(PipelineCandidates *self, int64_t last, AmError *error);

@@ -13,7 +13,9 @@
 #include "planners/pipeline/pipeline_one_stage.h"
 #include "planners/pipeline/stage_model.h"
 
-enum { MOST_FOUND = 24, MOST_GUESSES = 4, MOST_EVEN = 2, MOST_VARIED = 2, LEAST_TABLES = 2 };
+enum { MOST_FOUND = 24, MOST_GUESSES = 4, MOST_EVEN = 2, MOST_VARIED = 2, MOST_NEAR = 6, LEAST_TABLES = 2 };
+/* Pipelines that take at most this many times as long as the best may be better under another schedule. */
+#define NEAR 1.02
 /* The fraction of a time limit for pipelines; one-stage plans come after them. */
 #define PIPELINES_SHARE 0.6
 
@@ -242,8 +244,12 @@ static AmStatus search_pipelines(PipelineCandidates *self, const MicroBatching *
     TRY(pipeline_move_cuts(self, self->most_tries, error));
     TRY(pipeline_one_stage_try(self, settings, error));
     int64_t last = self->try_count + self->most_changes;
-    if (!options->schedule && self->most_changes >= 2 * MOST_VARIED)
-        TRY(pipeline_price_schedules(self, MOST_VARIED, error));
+    if (!options->schedule && self->most_changes >= 2 * MOST_VARIED) {
+        TRY(pipeline_price_schedules(self, MOST_VARIED, INFINITY, error));
+        int32_t before = self->try_count;
+        TRY(pipeline_price_schedules(self, MOST_NEAR, NEAR, error));
+        last += self->try_count - before;
+    }
     return options->no_polish ? AM_OK : pipeline_improve(self, last, error);
 }
 

@@ -27,6 +27,24 @@ static void add_targets(CandidatePool *pool, const PlanCandidate *candidate) {
             add_on(pool->on[target], candidate);
 }
 
+bool plan_has_same_shape(const Plan *a, const Plan *b) {
+    return a->stage_count == b->stage_count && a->micro_batches == b->micro_batches;
+}
+
+/* Puts a candidate among those of other shapes, in place of a slower one of its own. */
+static void add_shape(PlanCandidate *shapes, const PlanCandidate *candidate) {
+    int32_t at = 0, last = 0;
+    while (at < POOL_SHAPES && shapes[at].plan && !candidate_is_better(candidate, &shapes[at])) {
+        if (plan_has_same_shape(shapes[at].plan, candidate->plan)) return;
+        at++;
+    }
+    if (at == POOL_SHAPES) return;
+    for (last = at; last < POOL_SHAPES - 1 && shapes[last].plan; last++)
+        if (plan_has_same_shape(shapes[last].plan, candidate->plan)) break;
+    for (int32_t k = last; k > at; k--) shapes[k] = shapes[k - 1];
+    shapes[at] = *candidate;
+}
+
 static void add(CandidatePool *pool, const PlanCandidate *candidate) {
     PlanCandidate *of = &pool->of[candidate->origin];
     if (candidate_is_better(candidate, of)) *of = *candidate;
@@ -37,6 +55,7 @@ void pool_add(CandidatePool *pool, Plan *plan, const MemoryFit *fit, PlanOrigin 
     const PlanCandidate candidate = {plan, plan->predicted_step_seconds, *fit, origin, note};
     add(pool, &candidate);
     add_targets(pool, &candidate);
+    if (fit->fits) add_shape(pool->shapes, &candidate);
 }
 
 void pool_merge(CandidatePool *pool, const CandidatePool *other) {
@@ -46,6 +65,8 @@ void pool_merge(CandidatePool *pool, const CandidatePool *other) {
     for (int32_t target = 0; target < TARGET_COUNT; target++)
         for (int32_t k = 0; k < POOL_OF_TARGET && other->on[target][k].plan; k++)
             add_on(pool->on[target], &other->on[target][k]);
+    for (int32_t k = 0; k < POOL_SHAPES && other->shapes[k].plan; k++)
+        add_shape(pool->shapes, &other->shapes[k]);
 }
 
 Plan *pool_best(const CandidatePool *pool) {

@@ -19,19 +19,24 @@ typedef struct PlanCandidate {
     const char *note; /* the name of a baseline; or NULL */
 } PlanCandidate;
 
-enum { POOL_OF_TARGET = 4 };
+enum { POOL_OF_TARGET = 4, POOL_SHAPES = 3 };
 
 typedef struct CandidatePool {
     PlanCandidate best;                  /* of all parts */
     PlanCandidate of[PLAN_ORIGIN_COUNT]; /* of each part */
     /* The fastest that fit of those that pass target_check_plan(), fastest first. */
     PlanCandidate on[TARGET_COUNT][POOL_OF_TARGET];
+    /* The fastest that fits of each number of stages and of micro-batches, fastest first. */
+    PlanCandidate shapes[POOL_SHAPES];
 } CandidatePool;
 
 /* Returns whether a plan with this step and memory is better than another one, by the order above. */
 bool plan_is_better(double seconds, const MemoryFit *fit, double than_seconds, const MemoryFit *than_fit);
 /* The same of candidates; any candidate is better than none. */
 bool candidate_is_better(const PlanCandidate *a, const PlanCandidate *b);
+
+/* Returns whether two plans have as many stages and micro-batches. */
+bool plan_has_same_shape(const Plan *a, const Plan *b);
 
 /* Adds a simulated plan, which must outlive the pool and must not change. */
 void pool_add(CandidatePool *pool, Plan *plan, const MemoryFit *fit, PlanOrigin origin, const char *note);

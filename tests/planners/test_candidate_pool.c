@@ -69,8 +69,36 @@ static void test_merge(void **state) {
     assert_ptr_equal(pool_best(&first), &b);
 }
 
+/* Of plans with as many stages and micro-batches one stays; the fastest shapes are kept in order. */
+static void test_shapes(void **state) {
+    (void)state;
+    CandidatePool pool = {0}, merged = {0};
+    Plan plans[] = {plan_of(5), plan_of(4), plan_of(4.5), plan_of(3), plan_of(6), plan_of(2)};
+    static PlanStage empty[8];
+    const int32_t stages[] = {2, 4, 2, 4, 1, 8};
+    for (size_t k = 0; k < sizeof plans / sizeof *plans; k++) {
+        plans[k].stage_count = stages[k];
+        plans[k].stages = empty;
+        plans[k].schedule = "1f1b";
+        plans[k].micro_batches = 4;
+        pool_add(&pool, &plans[k], &fits, PLAN_ORIGIN_STAGES, NULL);
+    }
+    pool_merge(&merged, &pool);
+    pool_merge(&merged, &pool);
+    assert_int_equal(POOL_SHAPES, 3);
+    assert_ptr_equal(merged.shapes[0].plan, &plans[5]);
+    assert_ptr_equal(merged.shapes[1].plan, &plans[3]);
+    assert_ptr_equal(merged.shapes[2].plan, &plans[2]);
+    Plan other = plans[3];
+    other.micro_batches = 8;
+    other.predicted_step_seconds = 2.5;
+    pool_add(&pool, &other, &fits, PLAN_ORIGIN_STAGES, NULL);
+    assert_ptr_equal(pool.shapes[1].plan, &other);
+    assert_ptr_equal(pool.shapes[2].plan, &plans[3]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_order), cmocka_unit_test(test_best_of_each_part),
-                                       cmocka_unit_test(test_merge)};
+                                       cmocka_unit_test(test_merge), cmocka_unit_test(test_shapes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -129,6 +129,31 @@ static void test_known_plans_take_no_evaluation(void **state) {
     close_case(&self);
 }
 
+/* Of two plans the faster one is the result, whichever is given first and whatever the cap; a climb from both
+ * prices what a climb from one does, and ends no slower. */
+static void test_the_faster_of_rivals_is_taken(void **state) {
+    (void)state;
+    enum { CAP = 2 };
+    Fixture self;
+    open_case(&self, "t5_tiny");
+    PlanClimb climb = climb_of(&self, 0), capped = climb_of(&self, CAP);
+    Plan *fast = self.start, *plan = self.start;
+    assert_int_equal(plan_climb(&fast, &climb, 0, &self.arena, NULL), AM_OK);
+    assert_true(fast->predicted_step_seconds < self.start->predicted_step_seconds);
+    assert_int_equal(plan_climb_rivals(&plan, fast, &capped, &self.arena, NULL), AM_OK);
+    assert_ptr_equal(plan, fast);
+    assert_true(capped.evaluations <= CAP);
+    plan = fast;
+    assert_int_equal(plan_climb_rivals(&plan, self.start, &climb, &self.arena, NULL), AM_OK);
+    assert_true(plan->predicted_step_seconds <= fast->predicted_step_seconds);
+    plan = self.start;
+    assert_int_equal(plan_climb_rivals(&plan, self.start, &climb, &self.arena, NULL), AM_OK);
+    assert_true(plan->predicted_step_seconds == fast->predicted_step_seconds);
+    plan_climb_close(&climb);
+    plan_climb_close(&capped);
+    close_case(&self);
+}
+
 static void test_shifts_move_every_cut_between(void **state) {
     (void)state;
     Fixture self;
@@ -160,6 +185,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_larger_caps_are_never_worse),
                                        cmocka_unit_test(test_restarts_leave_a_local_optimum),
                                        cmocka_unit_test(test_known_plans_take_no_evaluation),
+                                       cmocka_unit_test(test_the_faster_of_rivals_is_taken),
                                        cmocka_unit_test(test_shifts_move_every_cut_between)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
