@@ -91,4 +91,10 @@ int32_t split_join(Splitter *self, int32_t a, int32_t b);
 /* An operator with known integers, with stacks, or with slices by known indices; NULL: none of these. */
 SplitValue *split_operator(Splitter *self, const IrInstruction *instruction, SplitValue *const *operands);
 
+/* The entry's parameter that a value is, through operators on single elements and loops that keep it; or -1.
+ */
+int32_t split_parameter_of(const IrModule *module, int32_t value);
+/* Marks the elements of the carried tuple of which the body takes a row by a dynamic slice. */
+void split_mark_sliced(const IrModule *module, const IrInstruction *loop, bool *is_sliced);
+
 #endif

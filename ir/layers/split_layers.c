@@ -20,9 +20,7 @@
 
 /* ---- candidates ---- */
 
-/* The entry's parameter that a value is, through operators on single elements and loops that keep it; or -1.
- */
-static int32_t parameter_of(const IrModule *module, int32_t value) {
+int32_t split_parameter_of(const IrModule *module, int32_t value) {
     const IrShape *shape = &module->instructions[value].shape;
     for (int32_t hop = 0; hop < MOST_HOPS; hop++) {
         const IrInstruction *instruction = &module->instructions[value];
@@ -49,8 +47,7 @@ static bool takes_row(const IrShape *array, const IrShape *row) {
     return array->dimensions[0] > 1 && array->dimensions[0] <= LAYERS_MOST;
 }
 
-/* Marks the elements of the carried tuple of which the body takes a row by a dynamic slice. */
-static void mark_sliced(const IrModule *module, const IrInstruction *loop, bool *is_sliced) {
+void split_mark_sliced(const IrModule *module, const IrInstruction *loop, bool *is_sliced) {
     const IrComputation *body = &module->computations[loop->called[0]];
     for (int32_t i = body->first; i < body->first + body->count; i++) {
         const IrInstruction *slice = &module->instructions[i];
@@ -72,9 +69,9 @@ static AmStatus find_in_loop(Splitter *self, const IrInstruction *loop, AmError 
     if (start->opcode != IR_TUPLE) return AM_OK;
     bool *is_sliced = ARENA_ARRAY(self->arena, bool, start->operand_count + 1);
     if (!is_sliced) return am_fail_memory(error, start->operand_count);
-    mark_sliced(module, loop, is_sliced);
+    split_mark_sliced(module, loop, is_sliced);
     for (int32_t k = 0; k < start->operand_count; k++) {
-        int32_t parameter = is_sliced[k] ? parameter_of(module, start->operands[k]) : -1;
+        int32_t parameter = is_sliced[k] ? split_parameter_of(module, start->operands[k]) : -1;
         if (has_pair(self->roles, parameter)) self->is_split[parameter] = true;
     }
     return AM_OK;
@@ -95,7 +92,7 @@ static AmStatus find_candidates(Splitter *self, AmError *error) {
         if (instruction->opcode != IR_SLICE) continue;
         const IrInstruction *array = &module->instructions[instruction->operands[0]];
         if (!takes_row(&array->shape, &instruction->shape)) continue;
-        int32_t parameter = parameter_of(module, instruction->operands[0]);
+        int32_t parameter = split_parameter_of(module, instruction->operands[0]);
         if (!has_pair(self->roles, parameter)) continue;
         if (++rows[parameter] >= array->shape.dimensions[0]) self->is_split[parameter] = true;
     }
@@ -201,7 +198,7 @@ static bool is_over_layers(Splitter *self, int32_t i, SplitValue *start) {
         return false;
     bool *is_sliced = ARENA_ARRAY(self->arena, bool, start->shape->rank + 1);
     if (!is_sliced) return false;
-    mark_sliced(self->from, instruction, is_sliced);
+    split_mark_sliced(self->from, instruction, is_sliced);
     for (int32_t k = 0; k < start->shape->rank; k++)
         if (is_sliced[k] && split_is_stack(start->elements[k]) &&
             start->elements[k]->shape->dimensions[0] == loop->trips)

@@ -154,6 +154,7 @@ void explain_close(Explainer *self) {
 static AmStatus explain(Explainer *self) {
     TRY(self->options->without_changes ? describe_plan(self) : explain_list_changes(self));
     if (self->options->with_timeline) TRY(explain_timeline(self));
+    TRY(explain_loops(self));
     TRY(explain_collectives(self));
     return simulate_changes(self);
 }

@@ -91,6 +91,14 @@ typedef struct ExplainedCut {
     ExplainedMove earlier, later; /* one unit */
 } ExplainedCut;
 
+/* A loop of the module: one unit, without cuts inside. */
+typedef struct ExplainedLoop {
+    int32_t instruction;
+    int64_t trips; /* -1: unknown */
+    const char *op_name, *source;
+    const char *reason; /* why it is not cut */
+} ExplainedLoop;
+
 /* Values of one name that go from one part to another. */
 typedef struct ExplainedTransfer {
     int32_t sender, receiver; /* parts */
@@ -136,6 +144,8 @@ typedef struct Explanation {
     int32_t stage_count;
     ExplainedCut *cuts;
     int32_t cut_count;
+    ExplainedLoop *loops; /* by instruction, without those inside of others */
+    int32_t loop_count;
     ExplainedTransfer *transfers; /* by parts, then most bytes first */
     int32_t transfer_count;
     ExplainedAlternative *alternatives;

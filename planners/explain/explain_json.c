@@ -73,6 +73,19 @@ static json_t *cuts_to_json(const Explanation *self) {
     return rows;
 }
 
+static json_t *loops_to_json(const Explanation *self) {
+    json_t *rows = json_array();
+    for (int32_t k = 0; k < self->loop_count; k++) {
+        const ExplainedLoop *row = &self->loops[k];
+        json_t *trips = row->trips < 0 ? json_null() : json_integer(row->trips);
+        json_array_append_new(rows, json_pack("{s:i, s:o, s:o, s:o, s:o}", "instruction", row->instruction,
+                                              "trips", trips, "reason", plan_string_to_json(row->reason),
+                                              "op_name", plan_string_to_json(row->op_name), "source",
+                                              plan_string_to_json(row->source)));
+    }
+    return rows;
+}
+
 static json_t *transfers_to_json(const Explanation *self) {
     json_t *rows = json_array();
     for (int32_t k = 0; k < self->transfer_count; k++) {
@@ -154,13 +167,13 @@ static json_t *collectives_to_json(const Explanation *self) {
 
 json_t *explanation_to_json(const Explanation *self, const Classes *classes) {
     json_t *without = self->override_count > 0 ? change_to_json(&self->without_overrides) : json_null();
-    return json_pack("{s:s, s:f, s:I, s:f, s:i, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i}",
-                     "format", "automap-explanation-1", "step_seconds", self->step_seconds, "peak_bytes",
-                     (json_int_t)self->peak_bytes, "bubble_fraction", self->bubble_fraction, "devices",
-                     self->device_count, "micro_batches", self->micro_batches, "schedule", self->schedule,
-                     "stages", stages_to_json(self), "cuts", cuts_to_json(self), "transfers",
-                     transfers_to_json(self), "alternatives", alternatives_to_json(self), "decisions",
-                     decisions_to_json(self, classes), "overrides", overrides_to_json(self),
-                     "without_overrides", without, "collectives", collectives_to_json(self), "simulated",
-                     self->simulated, "left_out", self->left_out);
+    return json_pack(
+        "{s:s, s:f, s:I, s:f, s:i, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i}",
+        "format", "automap-explanation-1", "step_seconds", self->step_seconds, "peak_bytes",
+        (json_int_t)self->peak_bytes, "bubble_fraction", self->bubble_fraction, "devices", self->device_count,
+        "micro_batches", self->micro_batches, "schedule", self->schedule, "stages", stages_to_json(self),
+        "cuts", cuts_to_json(self), "loops", loops_to_json(self), "transfers", transfers_to_json(self),
+        "alternatives", alternatives_to_json(self), "decisions", decisions_to_json(self, classes),
+        "overrides", overrides_to_json(self), "without_overrides", without, "collectives",
+        collectives_to_json(self), "simulated", self->simulated, "left_out", self->left_out);
 }

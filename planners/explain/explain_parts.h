@@ -54,6 +54,8 @@ bool explain_is_same_name(const char *a, const char *b);
  * (explain_cuts.c). */
 AmStatus explain_stages(Explainer *self);
 AmStatus explain_cuts(Explainer *self);
+/* result->loops (explain_loops.c). */
+AmStatus explain_loops(Explainer *self);
 /* result->collectives (explain_collectives.c). */
 AmStatus explain_collectives(Explainer *self);
 /* Other numbers and schedules (explain_alternatives.c), cuts one unit away, overrides (explain_overrides.c)

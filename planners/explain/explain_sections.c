@@ -145,6 +145,19 @@ static void fill_cuts(const Filler *to) {
                   "step becomes with the cut there\n");
 }
 
+static void fill_loops(const Filler *to) {
+    if (to->explanation->loop_count == 0) return;
+    text_append_string(to->rows, "trips\twhy it is one unit\toperator\tsource\n");
+    for (int32_t k = 0; k < to->explanation->loop_count; k++) {
+        const ExplainedLoop *loop = &to->explanation->loops[k];
+        if (loop->trips < 0) text_append_string(to->rows, "?\t");
+        else text_append(to->rows, "%lld\t", (long long)loop->trips);
+        append_name(to->rows, loop->reason);
+        text_append_string(to->rows, "\t");
+        append_place(to->rows, loop->op_name, loop->source);
+    }
+}
+
 static void fill_transfers(const Filler *to) {
     const Explanation *self = to->explanation;
     int32_t left_out = 0, of_pair = 0;
@@ -339,6 +352,7 @@ static const struct {
     {"Memory of each stage's fullest device", fill_memory},
     {"Stages", fill_contents},
     {"Cuts", fill_cuts},
+    {"Loops, which no cut divides", fill_loops},
     {"Transfers between stages", fill_transfers},
     {"Other settings", fill_alternatives},
     {"Decisions", fill_decisions},
