@@ -30,6 +30,9 @@ KEPT = [
      lambda plan: len(plan["stages"]) == 2 and all(sharding_of(plan, k) == [[], ["model"]] for k in (0, 1))),
     ({"hints": [{"scope": "layers/0", "devices": 0}, {"scope": "layers/1", "devices": [1, 2, 3]}]}, None,
      lambda plan: devices_of(plan, 0) == {0} and 0 not in devices_of(plan, 1)),
+    # A cut far from the balanced one, which only the constraint leads to.
+    ({"hints": [{"scope": "layers", "stage": 0}, {"scope": "params/softmax_table", "stage": 1}]}, None,
+     lambda plan: [stage_of(plan, k) for k in (0, 1)] == [0, 0] and len(plan["stages"]) == 2),
     ({"tensor": 2, "hints": [{"scope": ["layers/0", "layers/1"], "split": 2}]}, None,
      lambda plan: all(sharding_of(plan, k)[1] for k in (0, 1))),
 ]
