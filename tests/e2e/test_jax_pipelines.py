@@ -22,7 +22,7 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
-from program import FULL, MODELS, skip_where_missing, succeed
+from program import FULL, MODELS, automap, skip_where_missing, succeed
 
 with skip_where_missing():
     import jax
@@ -32,7 +32,7 @@ import automap_jax
 from automap_jax import reference
 from automap_jax.zoo import MODELS as ZOO
 
-TOLERANCE = 2e-5
+TOLERANCE, NARROW = 2e-5, {"llama_tiny": 1e-2}  # its activations are bf16
 EVEN = ["--space", "pipeline", "--expert", "even_pipeline"]
 SMALL = {
     "mlp_tiny": {
@@ -45,14 +45,16 @@ SMALL = {
     },
 }
 MORE = {
-    "gpipe": [*EVEN, "--micro-batches", "8", "--mesh", "data=2", "--schedule", "gpipe", "--cluster", "nominal:8"],
+    "gpipe": [*EVEN, "--micro-batches", "4", "--mesh", "data=2", "--schedule", "gpipe", "--cluster", "nominal:8"],
     "1f1b": [*EVEN, "--micro-batches", "4", "--mesh", "data=4", "--cluster", "nominal:8"],
     "zb_h1": [*EVEN, "--micro-batches", "4", "--mesh", "data=2", "--schedule", "zb_h1", "--cluster", "nominal:8"],
     "interleaved": [*EVEN, "--micro-batches", "4", "--mesh", "data=2", "--schedule", "interleaved_1f1b",
                     "--cluster", "nominal:4"],
-    "zero3": ["--expert", "zero3", "--micro-batches", "4", "--cluster", "nominal:8"],
+    "zero3": ["--expert", "zero3", "--micro-batches", "2", "--cluster", "nominal:4"],
     "searched": ["--cluster", "nominal:8"],
 }
+# A chunk needs a value of the stage's other chunk, or has no work in one of the passes.
+REFUSED = {("mlp_tiny", "interleaved"), ("t5_tiny", "interleaved"), ("llama_tiny", "interleaved")}
 STEPS = 20 if FULL else 3
 
 
@@ -89,7 +91,16 @@ def most_live(stage):
     return max(itertools.accumulate(changes))
 
 
+def check_refused(name, what, options, folder):
+    module = next((MODELS / name).glob("model.hlo.pb*"))
+    done = automap("search", module, "--for", "jax", *options, "-o", folder / "plan.json", "--quiet")
+    assert done.returncode == 4 and "a chunk" in done.stderr, done.stderr
+    return f"{name}, {what}: refused"
+
+
 def check(name, what, options, folder):
+    if (name, what) in REFUSED:
+        return check_refused(name, what, options, folder)
     step, state, data = arguments_of(name)
     document = document_of(name, options, folder)
     run = automap_jax.run(document, step, (*state, *data(0)))
@@ -98,7 +109,7 @@ def check(name, what, options, folder):
         *results, loss = run(*state, *data(number))
         state = reference.successors(state, results)
         worst = max(worst, abs(float(loss) - expected) / abs(expected))
-    assert worst <= TOLERANCE, f"{name}, {what}: a loss is off by {worst:.1e}"
+    assert worst <= NARROW.get(name, TOLERANCE), f"{name}, {what}: a loss is off by {worst:.1e}"
     if document["format"] == "automap-jax-1":
         return f"{name}, {what}: one program, losses off by {worst:.1e}"
     planned = [most_live(stage) for stage in document["stages"]]

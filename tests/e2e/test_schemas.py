@@ -21,7 +21,8 @@ with skip_where_missing():
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 SCHEMAS = SOURCE / "docs" / "schemas"
-MLP, GPT, LSTM = (MODELS / name / "model.hlo.pb" for name in ("mlp_tiny", "gpt2_tiny", "lstm_tiny"))
+names = ("mlp_tiny", "gpt2_tiny", "lstm_tiny", "llama_tiny")
+MLP, GPT, LSTM, LLAMA = (MODELS / name / "model.hlo.pb" for name in names)
 EVEN = ["--space", "pipeline", "--baseline", "even_pipeline", "--mesh", "data=2", "--micro-batches", 4]
 ROW = {"source": "a", "group": "g", "model": "gpt", "layers": 2, "hidden": 64, "heads": 8, "vocab": 512, "sequence": 32,
        "dtype": "f16", "device": "A100-80GB", "devices": 8, "per_server": 8, "global_batch": 8, "micro_batch": 1,
@@ -109,6 +110,7 @@ def check_plans(checker):
              "shares": (MLP, ["--cluster", "whale-dp", "--space", "single_stage"]),
              "paper": (MLP, ["--cluster", "nominal:4", "--objective", "paper", "--space", "operator",
                              "--evaluations", 20]),
+             "rewritten": (LLAMA, ["--cluster", "h100:1", "--evaluations", 5, "--attention", "fused"]),
              "megatron": (GPT, ["--cluster", "nominal:4", "--for", "megatron", "--evaluations", 5])}  # fmt: skip
     for name, (module, words) in plans.items():
         file = WORK / f"{name}.json"
