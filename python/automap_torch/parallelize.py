@@ -57,6 +57,15 @@ class Training:
         return sum(self.pass_over(cut_micro_batch(batch, part, self.count), part) for part in range(self.count))
 
 
+def add_parts(module, arguments, output):
+    """The output of an embedding whose rows are split, added up at once: DTensor forgets which rows a rank lacks
+    after the first sum, and the model may read the output twice."""
+    if not hasattr(output, "placements"):
+        return output
+    return output.redistribute(placements=[Replicate() if placement.is_partial() else placement
+                                           for placement in output.placements])
+
+
 class TensorTraining(Training):
     """Parameters as DTensors, on which the model computes."""
 
@@ -64,6 +73,9 @@ class TensorTraining(Training):
         self.module, self.computes_whole, self.has_passed = LossOf(self.model, self.loss), False, False
         for name, value in [*self.model.named_parameters(), *self.model.named_buffers()]:
             place(self.model, name, value, self.mesh, placements[name])
+        for module in self.model.modules():
+            if isinstance(module, torch.nn.Embedding):
+                module.register_forward_hook(add_parts)
 
     def pass_over(self, batch, _):
         placed = [cut_batch(value, self.mesh, placements) for value, placements in zip(batch, self.data, strict=True)]
