@@ -18,7 +18,7 @@ static AmStatus open_side(DifferenceSide *side, Cluster **cluster, Arena *arena,
 }
 
 static AmStatus append(Text *text, const PlanDifference *difference, AmFormat format, AmError *error) {
-    if (format == AM_FORMAT_TEXT) {
+    if (format != AM_FORMAT_JSON) {
         plan_difference_print(text, difference);
         return AM_OK;
     }
@@ -30,8 +30,8 @@ static AmStatus append(Text *text, const PlanDifference *difference, AmFormat fo
     return AM_OK;
 }
 
-AmStatus api_append_difference(Text *text, const AmPlan *first, const AmPlan *second, AmFormat format,
-                               const StopSignal *stop, AmError *error) {
+static AmStatus append_difference(Text *text, const AmPlan *first, const AmPlan *second, AmFormat format,
+                                  const StopSignal *stop, AmError *error) {
     DifferenceSide sides[2] = {0};
     Cluster *clusters[2] = {NULL, NULL};
     Arena arena = {0};
@@ -51,20 +51,19 @@ AmStatus am_diff(const AmPlan *first, const AmPlan *second, AmFormat format, con
                  char **text, size_t *bytes, AmError *error) {
     AmCallbacks own;
     AmStatus status;
-    Text all = {0};
+    Text all = {.is_styled = format == AM_FORMAT_TERMINAL};
     api_begin(error);
     TRY(api_require(text, "text", error));
     *text = NULL;
     TRY(api_require(first, "first", error));
     TRY(api_require(second, "second", error));
     TRY(api_copy_callbacks(&own, callbacks, error));
-    if (format != AM_FORMAT_TEXT && format != AM_FORMAT_JSON)
-        return am_fail(error, AM_ERROR_USAGE, "", "format %d: expected text or JSON", (int)format);
+    TRY(api_check_format(format, false, error));
     if (first->module != second->module)
         return am_fail(error, AM_ERROR_USAGE, "", "the plans are of different AmModule handles");
     const StopSignal stop = {.interrupted = own.cancel};
-    API_IN_C_LOCALE(
-        status, api_append_difference(&all, first, second, format, own.cancel ? &stop : NULL, error), error);
+    API_IN_C_LOCALE(status, append_difference(&all, first, second, format, own.cancel ? &stop : NULL, error),
+                    error);
     if (status == AM_OK) return api_give_text(text, bytes, &all, error);
     text_free(&all);
     return status;

@@ -19,6 +19,8 @@ static AmStatus run_explain(ApiWork *work, AmError *error) {
                                .watch = work->watch,
                                .stop = stop.interrupted ? &stop : NULL};
     json_t *document = plan->root;
+    const char *command = option_text(job->options, "command");
+    if (command) self->command = arena_copy_string(&self->arena, command);
     option_integer(job->options, "evaluations", &settings.simulations);
     if (plan->is_searched) TRY(api_plan_document(&document, plan, error));
     TRY(cluster_from_json(&self->cluster, &self->arena, plan->plan->cluster_description,
@@ -66,20 +68,19 @@ static void format_date(char date[32]) {
     if (!gmtime_r(&now, &parts) || strftime(date, 32, "%Y-%m-%d", &parts) == 0) date[0] = '\0';
 }
 
-AmStatus api_append_explanation_page(Text *text, const AmExplanation *self, const char *command,
-                                     AmError *error) {
+static AmStatus append_page(Text *text, const AmExplanation *self, AmError *error) {
     char date[32];
     format_date(date);
     const Plan *plan = self->plan->plan;
     const ExplainPage page = {.title = self->title,
                               .date = date,
-                              .command = command,
+                              .command = self->command,
                               .plan = plan,
                               .context = plan_context_used(plan, self->plan->whole)};
     return explanation_print_html(text, self->explanation, &page, error);
 }
 
-AmStatus api_append_explanation(Text *text, const AmExplanation *self, AmFormat format, AmError *error) {
+static AmStatus append_explanation(Text *text, const AmExplanation *self, AmFormat format, AmError *error) {
     const PlanContext *context = plan_context_used(self->plan->plan, self->plan->whole);
     if (format == AM_FORMAT_JSON) {
         json_t *json = explanation_to_json(self->explanation, context->classes);
@@ -88,7 +89,7 @@ AmStatus api_append_explanation(Text *text, const AmExplanation *self, AmFormat 
         json_decref(json);
         text_append_string(text, "\n");
     } else if (format == AM_FORMAT_HTML) {
-        return api_append_explanation_page(text, self, NULL, error);
+        return append_page(text, self, error);
     } else {
         text_append(text, "%s\n", self->title);
         explanation_print(text, self->explanation);
@@ -102,11 +103,10 @@ AmStatus am_explanation_print(const AmExplanation *explanation, AmFormat format,
     TRY(api_require(text, "text", error));
     *text = NULL;
     TRY(api_require(explanation, "explanation", error));
-    if (format != AM_FORMAT_TEXT && format != AM_FORMAT_JSON && format != AM_FORMAT_HTML)
-        return am_fail(error, AM_ERROR_USAGE, "", "format %d: expected text, JSON or HTML", (int)format);
+    TRY(api_check_format(format, true, error));
     AmStatus status;
-    Text all = {0};
-    API_IN_C_LOCALE(status, api_append_explanation(&all, explanation, format, error), error);
+    Text all = {.is_styled = format == AM_FORMAT_TERMINAL};
+    API_IN_C_LOCALE(status, append_explanation(&all, explanation, format, error), error);
     if (status == AM_OK) return api_give_text(text, bytes, &all, error);
     text_free(&all);
     return status;

@@ -1,6 +1,4 @@
 /* am_export(): a plan in the form of another system, in a buffer. */
-#include "api/export.h"
-
 #include "api/handles.h"
 #include "api/options.h"
 #include "cost/simulate/simulate.h"
@@ -150,9 +148,10 @@ static AmStatus read_settings(Export *self, const char *format, const AmOptions 
     return AM_OK;
 }
 
-AmStatus export_check_options(const char *format, const AmOptions *options, AmError *error) {
+AmStatus export_options_check(const AmOptions *options, AmError *error) {
+    const char *format = option_text(options, "format");
     Export self = {0};
-    return read_settings(&self, format, options, error);
+    return format ? read_settings(&self, format, options, error) : AM_OK;
 }
 
 AmStatus am_export(const AmPlan *plan, const char *format, const AmOptions *options,

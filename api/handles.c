@@ -47,6 +47,14 @@ AmStatus api_check_options(const AmOptions *options, AmCommand command, AmError 
                    (int)command, (int)options->command);
 }
 
+AmStatus api_check_format(AmFormat format, bool has_html, AmError *error) {
+    if (format == AM_FORMAT_TEXT || format == AM_FORMAT_JSON || format == AM_FORMAT_TERMINAL ||
+        (has_html && format == AM_FORMAT_HTML))
+        return AM_OK;
+    return am_fail(error, AM_ERROR_USAGE, "", "format %d: expected text, JSON%s", (int)format,
+                   has_html ? ", HTML or text for a terminal" : " or text for a terminal");
+}
+
 AmStatus api_give_text(char **buffer, size_t *bytes, Text *text, AmError *error) {
     *buffer = NULL;
     if (bytes) *bytes = 0;

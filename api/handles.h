@@ -1,5 +1,4 @@
-/* The contents of the API's handles, for the API itself and for cli/, which prints more than the
- * public accessors return. */
+/* The contents of the API's handles, for the API itself. */
 #ifndef API_HANDLES_H
 #define API_HANDLES_H
 
@@ -35,6 +34,7 @@ struct AmPlan {
     SearchResult result; /* of am_search() */
     bool is_searched;
     Plan *on[TARGET_COUNT]; /* of am_search(): the fastest plan that each target can run; NULL: none found */
+    double memory_fraction; /* of the search: the usable part of a device */
     double free_seconds;    /* of am_search() for a target: the step without it; 0: not searched */
     const char *lack;       /* why that plan is not for the target; NULL: it is */
     pthread_mutex_t mutex;  /* of the members below, which are made at their first use */
@@ -55,7 +55,8 @@ struct AmExplanation {
     Cluster *cluster;
     const AmPlan *plan;
     Explanation *explanation;
-    const char *title; /* "MODULE on cluster CLUSTER" */
+    const char *title;   /* "MODULE on cluster CLUSTER" */
+    const char *command; /* the option "command", or NULL */
 };
 
 /* Clears the error of an earlier call, or whatever the caller's memory held: errors are filled once
@@ -73,6 +74,8 @@ AmStatus api_copy_facts(void *facts, size_t size, const void *all, size_t all_si
 AmStatus api_copy_callbacks(AmCallbacks *own, const AmCallbacks *callbacks, AmError *error);
 /* AM_ERROR_USAGE if the options are those of another command; NULL is allowed. */
 AmStatus api_check_options(const AmOptions *options, AmCommand command, AmError *error);
+/* AM_ERROR_USAGE for a format that the report does not have. */
+AmStatus api_check_format(AmFormat format, bool has_html, AmError *error);
 /* Moves the bytes of a text to the caller, who frees *buffer; `text` is empty afterwards. */
 AmStatus api_give_text(char **buffer, size_t *bytes, Text *text, AmError *error);
 /* The same of a JSON value, whose reference is taken, with a line end; NULL: no memory. */
@@ -97,22 +100,5 @@ AmStatus api_check_trains(const AmModule *module, AmError *error);
 AmStatus api_plan_document(json_t **document, const AmPlan *plan, AmError *error);
 /* An empty plan of the module, or NULL and an error. */
 AmPlan *api_new_plan(AmModule *module, AmError *error);
-
-/* am_simulate() with an observer of the timeline, or NULL. */
-AmStatus api_simulate(AmSimulation **simulation, const AmPlan *plan, const AmCluster *cluster,
-                      const AmOptions *options, const AmCallbacks *callbacks,
-                      const SimulationObserver *observer, AmError *error);
-/* Append what am_simulation_print(), am_sweep_print() and am_explanation_print() return; text for a terminal
- * has styles. */
-AmStatus api_append_simulation(Text *text, const AmSimulation *simulation, AmFormat format, AmError *error);
-AmStatus api_append_sweep(Text *text, const AmSweep *sweep, AmFormat format, AmError *error);
-/* As a page, with the command line that writes it, or NULL. */
-AmStatus api_append_explanation_page(Text *text, const AmExplanation *explanation, const char *command,
-                                     AmError *error);
-AmStatus api_append_explanation(Text *text, const AmExplanation *explanation, AmFormat format,
-                                AmError *error);
-/* Appends what am_diff() returns; `stop` may be NULL. */
-AmStatus api_append_difference(Text *text, const AmPlan *first, const AmPlan *second, AmFormat format,
-                               const StopSignal *stop, AmError *error);
 
 #endif

@@ -20,6 +20,12 @@
 #define OPTION_ROW_PROFILE(ROW) \
     ROW("profile", "FILE", "measured operator times (from run --profile)", false, RULE_TEXT)
 
+#define OPTION_ROW_NO_PROBE(ROW)                                                                   \
+    ROW("no-probe", NULL, "never measure this machine for host:N; nominal figures instead", false, \
+        RULE_SWITCH)
+#define OPTION_ROW_TRAINING_SEED(ROW) \
+    ROW("seed", "N", "seed of the random numbers (default 0)", false, RULE_INTEGER(0, 1000000))
+
 /* ---- search ---- */
 
 #define SEARCH_SPACE_ROWS(ROW)                                                                            \
@@ -100,6 +106,39 @@
     ROW("verbose", NULL, "cost of each collective and transfer, with the other algorithms", false, \
         RULE_SWITCH)
 
+#define SIMULATE_TRACE_ROWS(ROW) \
+    ROW("trace", "T.json", "timeline as a Chrome trace (opens in Perfetto)", false, RULE_TEXT)
+
+/* ---- reports of modules ---- */
+
+#define OPTION_ROW_ROLES(ROW) \
+    ROW("roles", "FILE", "parameter roles (default: model.roles.json beside MODEL)", false, RULE_TEXT)
+
+#define INFO_ROWS(ROW)    \
+    OPTION_ROW_ROLES(ROW) \
+    ROW("verbose", NULL, "every loop instead of the largest five", false, RULE_SWITCH)
+
+#define GROUPS_ROWS(ROW)                                                                               \
+    ROW("strict", NULL, "Auto-MAP's mode: one axis, no reshards", false, RULE_SWITCH)                  \
+    ROW("axis-size", "N", "devices on the axis (default 8)", false, RULE_INTEGER(2, MESH_MAX_DEVICES)) \
+    ROW("order", "ORDER", "member (default), size (most dimensions first) or impact (FLOPs)", false,   \
+        RULE_CHOICE(OPTION_GROUP_ORDERS))                                                              \
+    OPTION_ROW_ROLES(ROW)
+
+#define PROPAGATE_ROWS(ROW)                                                                          \
+    ROW("mesh", "data=2,model=4", "axes of the mesh and their sizes", false, RULE_TEXT)              \
+    ROW("pin", "PATTERN=SHARDING", "sharding of parameters: 'layers/*/mlp_in/kernel=-,model'", true, \
+        RULE_TEXT)                                                                                   \
+    ROW("keep-shardings", NULL, "start from the shardings of the module; --mesh is optional", false, \
+        RULE_SWITCH)                                                                                 \
+    ROW("strict", NULL, "Auto-MAP's mode: one axis, no reshards", false, RULE_SWITCH)                \
+    OPTION_ROW_ROLES(ROW)
+
+#define LOWER_ROWS(ROW)                                                                             \
+    ROW("plan", "PLAN", "plan; none: the module on one device; required", false, RULE_TEXT)         \
+    ROW("device", "D", "device of the plan, counted over its stages (default 0)", false, RULE_TEXT) \
+    OPTION_ROW_ROLES(ROW)
+
 /* ---- sweep ---- */
 
 #define SWEEP_ROWS(ROW)                                                                \
@@ -117,6 +156,10 @@
         RULE_INTEGER(1, INT32_MAX))
 
 /* ---- export ---- */
+
+#define EXPORT_FORMAT_ROWS(ROW)                                                                 \
+    ROW("format", "F", "jax, hlo, shardy, torch, megatron or automap (below); required", false, \
+        RULE_CHOICE(OPTION_TARGETS))
 
 #define EXPORT_ROWS(ROW)                                                                           \
     ROW("whole-layers", NULL, "cuts of a pipeline moved to the nearest layer boundaries", false,   \
@@ -173,5 +216,77 @@
 
 #define RUN_PRECISION_ROWS(ROW) \
     ROW("tf32", NULL, "tf32 operands for f32 matrix products (--device cuda)", false, RULE_SWITCH)
+
+/* ---- cluster ---- */
+
+#define CLUSTER_PROBE_ROWS(ROW)                                                                        \
+    ROW("probe", NULL, "measures this host or its GPUs, in under a minute", false, RULE_SWITCH)        \
+    ROW("device", "NAME", "measured device: cuda or cpu (default: cuda where there is a GPU)", false,  \
+        RULE_CHOICE(OPTION_DEVICES))                                                                   \
+    ROW("devices", "N", "devices of the cluster (default: all GPUs, or the host as one)", false,       \
+        RULE_INTEGER(1, 1024))                                                                         \
+    ROW("profile", "FILE", "profile that receives the measured operators, as of run --profile", false, \
+        RULE_TEXT)
+
+#define CLUSTER_FORGET_ROWS(ROW) \
+    ROW("forget", NULL, "removal of the kept measurement of host:N", false, RULE_SWITCH)
+
+#define CLUSTER_IMPORT_ROWS(ROW)                                                                    \
+    ROW("import", "FILE", "output of another tool (below), or hwloc: this host", true, RULE_TEXT)   \
+    ROW("device-type", "NAME", "type of the imported devices, such as A100-80GB", false, RULE_TEXT) \
+    ROW("between", "LINK", "link between the imported servers, such as infiniband-200", false, RULE_TEXT)
+
+/* ---- published ---- */
+
+#define PUBLISHED_ROWS(ROW)                                                                          \
+    ROW("source", "NAME", "rows of this source only", false, RULE_TEXT)                              \
+    ROW("row", "LINE", "the row on this line of the file only", false, RULE_INTEGER(2, 1000000000))  \
+    ROW("memory-fraction", "F", "usable part of a device's memory (default 0.975)", false,           \
+        RULE_NUMBER(1e-6, 1))                                                                        \
+    ROW("search", NULL, "the plan that a search finds for each row, also without a strategy", false, \
+        RULE_SWITCH)                                                                                 \
+    ROW("seconds", "S", "longest search of a row (default 10)", false, RULE_NUMBER(1e-3, 1e6))
+
+#define PUBLISHED_OUTPUT_ROWS(ROW)                                                   \
+    ROW("write-module", "FILE", "module of the row, for simulate", false, RULE_TEXT) \
+    ROW("write-plan", "PLAN", "plan of the row, for simulate", false, RULE_TEXT)
+
+/* ---- agents ---- */
+
+#define AGENT_TRAIN_ROWS(ROW)                                                                              \
+    ROW("episodes", "N", "episodes in all (default 60000)", false, RULE_INTEGER(1, 1000000000))            \
+    OPTION_ROW_TRAINING_SEED(ROW)                                                                          \
+    ROW("device", "cpu|cuda", "device for the training (default cpu)", false, RULE_CHOICE(OPTION_DEVICES)) \
+    ROW("learner", "PARTS", "parts of Rainbow: prioritized=off,n-step=N,noisy,atoms=N", false, RULE_TEXT)
+
+#define AGENT_TRAIN_SEARCH_ROWS(ROW)                                                                  \
+    ROW("problems", "N", "generated problems (default 1000)", false, RULE_INTEGER(1, 1000000000))     \
+    OPTION_ROW_TRAINING_SEED(ROW)                                                                     \
+    ROW("learner", "PARTS", "parts of Rainbow: n-step=N,double,prioritized=off,noisy,atoms=N", false, \
+        RULE_TEXT)                                                                                    \
+    ROW("supervised", NULL, "regression on the teacher's plans, without episodes", false, RULE_SWITCH)
+
+/* `units` are counted between reports, by default a `part` of all. */
+#define AGENT_CHECKPOINT_ROWS(ROW, units, part)                                                    \
+    ROW("report", "N", units " between reports and checkpoints (default: a " part ")", false,      \
+        RULE_INTEGER(1, 1000000000))                                                               \
+    ROW("checkpoint", "FILE", "state to continue from, written at every report", false, RULE_TEXT) \
+    ROW("resume", NULL, "training continues from --checkpoint", false, RULE_SWITCH)
+
+#define AGENT_EVALUATE_ROWS(ROW)                                                                       \
+    ROW("cluster", "CLUSTER", "devices of profile graphs and modules (default C)", false, RULE_TEXT)   \
+    OPTION_ROW_NO_PROBE(ROW)                                                                           \
+    ROW("stages", "N", "stages of files (default: one per server; arrays have their own)", false,      \
+        RULE_INTEGER(1, CHAIN_MAX_STAGES))                                                             \
+    ROW("micro-batches", "M", "micro-batches of files (default 16, modules 8; arrays have their own)", \
+        false, RULE_INTEGER(1, 1 << 20))                                                               \
+    ROW("width", "N", "partial plans side by side (default 64; 1: the policy alone)", false,           \
+        RULE_INTEGER(1, CUT_AGENT_MOST_WIDTH))                                                         \
+    ROW("count", "N", "unseen sets (default 10000)", false, RULE_INTEGER(1, 10000000))                 \
+    OPTION_ROW_TRAINING_SEED(ROW)
+
+#define AGENT_GENERATE_ROWS(ROW)                                                               \
+    ROW("count", "N", "sets (default 1000)", false, RULE_INTEGER(1, CUT_AGENT_FILE_MOST_SETS)) \
+    OPTION_ROW_TRAINING_SEED(ROW)
 
 #endif

@@ -18,7 +18,10 @@
 #include "base/suggest.h"
 #include "executor/data/feed.h"
 #include "lowering/micro_batch/micro_batches.h"
+#include "planners/cut_agent/cut_agent.h"
+#include "planners/cut_agent/cut_agent_file.h"
 #include "planners/single_stage/search.h"
+#include "propagation/groups/groups.h"
 #include "propagation/plan/pipeline_schedule.h"
 #include "propagation/propagate/propagate.h"
 #include "propagation/stages/stages.h"
@@ -42,10 +45,12 @@
 static const OptionRow search_rows[] = {
     SEARCH_SPACE_ROWS(ROW) SEARCH_METHOD_ROWS(ROW) OPTION_ROW_MEMORY_FRACTION(ROW) SEARCH_ATTENTION_ROWS(ROW)
         SEARCH_PIPELINE_ROWS(ROW) SEARCH_INPUT_ROWS(ROW) OPTION_ROW_INFERENCE(ROW){0}};
-static const OptionRow simulate_rows[] = {SIMULATE_ROWS(ROW) SIMULATE_OUTPUT_ROWS(ROW){0}};
+static const OptionRow simulate_rows[] = {SIMULATE_ROWS(ROW) SIMULATE_OUTPUT_ROWS(ROW)
+                                              SIMULATE_TRACE_ROWS(ROW){0}};
 static const OptionRow explain_rows[] = {
-    EXPLAIN_ROWS(ROW) ROW("timeline", NULL, "timeline of the stages, for HTML", false, RULE_SWITCH){0}};
-static const OptionRow export_rows[] = {EXPORT_ROWS(ROW)
+    EXPLAIN_ROWS(ROW) ROW("timeline", NULL, "timeline of the stages, for HTML", false, RULE_SWITCH)
+        ROW("command", "TEXT", "command line named on the page of HTML", false, RULE_TEXT){0}};
+static const OptionRow export_rows[] = {EXPORT_FORMAT_ROWS(ROW) EXPORT_ROWS(ROW)
                                             ROW("json", NULL, "JSON instead of text", false, RULE_SWITCH){0}};
 static const OptionRow run_rows[] = {RUN_TRAINING_ROWS(ROW) OPTION_ROW_INFERENCE(ROW) RUN_DATA_ROWS(ROW)
                                          RUN_EVALUATION_ROWS(ROW) RUN_CHECKPOINT_ROWS(ROW)
@@ -55,10 +60,36 @@ static const OptionRow run_rows[] = {RUN_TRAINING_ROWS(ROW) OPTION_ROW_INFERENCE
 static const OptionRow sweep_rows[] = {SWEEP_ROWS(ROW) OPTION_ROW_PROFILE(ROW)
                                            OPTION_ROW_MEMORY_FRACTION(ROW){0}};
 
-static const OptionRow *const tables[] = {
-    [AM_COMMAND_SEARCH] = search_rows,   [AM_COMMAND_SIMULATE] = simulate_rows,
-    [AM_COMMAND_EXPLAIN] = explain_rows, [AM_COMMAND_EXPORT] = export_rows,
-    [AM_COMMAND_RUN] = run_rows,         [AM_COMMAND_SWEEP] = sweep_rows};
+static const OptionRow info_rows[] = {INFO_ROWS(ROW){0}};
+static const OptionRow groups_rows[] = {GROUPS_ROWS(ROW){0}};
+static const OptionRow propagate_rows[] = {PROPAGATE_ROWS(ROW){0}};
+static const OptionRow lower_rows[] = {LOWER_ROWS(ROW){0}};
+static const OptionRow cluster_rows[] = {CLUSTER_PROBE_ROWS(ROW) OPTION_ROW_NO_PROBE(ROW)
+                                             CLUSTER_FORGET_ROWS(ROW) CLUSTER_IMPORT_ROWS(ROW){0}};
+static const OptionRow published_rows[] = {PUBLISHED_ROWS(ROW) PUBLISHED_OUTPUT_ROWS(ROW){0}};
+static const OptionRow train_rows[] = {AGENT_TRAIN_ROWS(ROW)
+                                           AGENT_CHECKPOINT_ROWS(ROW, "episodes", "third"){0}};
+static const OptionRow train_search_rows[] = {AGENT_TRAIN_SEARCH_ROWS(ROW)
+                                                  AGENT_CHECKPOINT_ROWS(ROW, "problems", "tenth"){0}};
+static const OptionRow evaluate_rows[] = {AGENT_EVALUATE_ROWS(ROW){0}};
+static const OptionRow generate_rows[] = {AGENT_GENERATE_ROWS(ROW){0}};
+
+static const OptionRow *const tables[] = {[AM_COMMAND_SEARCH] = search_rows,
+                                          [AM_COMMAND_SIMULATE] = simulate_rows,
+                                          [AM_COMMAND_EXPLAIN] = explain_rows,
+                                          [AM_COMMAND_EXPORT] = export_rows,
+                                          [AM_COMMAND_RUN] = run_rows,
+                                          [AM_COMMAND_SWEEP] = sweep_rows,
+                                          [AM_COMMAND_INFO] = info_rows,
+                                          [AM_COMMAND_GROUPS] = groups_rows,
+                                          [AM_COMMAND_PROPAGATE] = propagate_rows,
+                                          [AM_COMMAND_LOWER] = lower_rows,
+                                          [AM_COMMAND_CLUSTER] = cluster_rows,
+                                          [AM_COMMAND_PUBLISHED] = published_rows,
+                                          [AM_COMMAND_AGENT_TRAIN] = train_rows,
+                                          [AM_COMMAND_AGENT_TRAIN_SEARCH] = train_search_rows,
+                                          [AM_COMMAND_AGENT_EVALUATE] = evaluate_rows,
+                                          [AM_COMMAND_AGENT_GENERATE] = generate_rows};
 enum { COMMAND_COUNT = sizeof tables / sizeof *tables };
 
 const OptionRow *option_table(AmCommand command) {
@@ -114,6 +145,10 @@ static const char *on_nan_of(int32_t k) {
     return names[k];
 }
 
+static const char *group_order_of(int32_t k) {
+    return groups_order_name((GroupOrder)k);
+}
+
 static const struct {
     const char *(*name_of)(int32_t);
     int32_t count;
@@ -128,6 +163,7 @@ static const struct {
                          [OPTION_SPELLINGS] = {spelling_of, 2},
                          [OPTION_LAYERS] = {layers_of, LAYERS_CHOICES},
                          [OPTION_ON_NAN] = {on_nan_of, 2},
+                         [OPTION_GROUP_ORDERS] = {group_order_of, GROUP_ORDER_COUNT},
                          [OPTION_ATTENTIONS] = {attention_of, ATTENTION_CHOICES}};
 
 const char *option_choice_name(const OptionRow *row, int32_t k) {
@@ -257,6 +293,9 @@ static AmStatus add_value(AmOptions *self, int32_t row, const char *value, AmErr
 
 static AmStatus set_option(AmOptions *options, const char *key, const char *value, AmError *error) {
     const OptionRow *rows = option_table(options->command);
+    bool has_dashes = strncmp(key, "--", 2) == 0;
+    if (has_dashes) key += 2;
+    options->dashes = has_dashes ? "--" : "";
     int32_t k = find_row(rows, key);
     if (k < 0) return fail_unknown_key(rows, key, error);
     const OptionRow *row = &rows[k];
@@ -280,6 +319,17 @@ AmStatus am_options_set(AmOptions *options, const char *key, const char *value, 
     TRY(api_require(key, "key", error));
     AmStatus status;
     API_IN_C_LOCALE(status, set_option(options, key, value, error), error);
+    return status;
+}
+
+AmStatus am_options_check(const AmOptions *options, AmError *error) {
+    AmStatus status = AM_OK;
+    api_begin(error);
+    TRY(api_require(options, "options", error));
+    if (options->command == AM_COMMAND_SEARCH)
+        API_IN_C_LOCALE(status, search_options_check(options, error), error);
+    else if (options->command == AM_COMMAND_EXPORT) status = export_options_check(options, error);
+    else if (options->command == AM_COMMAND_CLUSTER) status = cluster_options_check(options, error);
     return status;
 }
 

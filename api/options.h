@@ -1,8 +1,8 @@
 /* Options of a command as the API stores them: a list of values for each row of the command's table.
  *
  * am_options_set() checks every value by the rule of its row, so that the readers below do not fail.
- * Readers accept NULL options, which have no values. cli/ sets `dashes` to "--" for its own errors:
- * "--seed x: expected an integer of at least 0" instead of "seed x: ...".
+ * Readers accept NULL options, which have no values. Errors name options as the caller does:
+ * "--seed x: expected an integer of at least 0" after am_options_set(options, "--seed", ...).
  */
 #ifndef API_OPTIONS_H
 #define API_OPTIONS_H
@@ -35,6 +35,7 @@ typedef enum OptionList {
     OPTION_SPELLINGS,
     OPTION_LAYERS,
     OPTION_ON_NAN,
+    OPTION_GROUP_ORDERS,
     OPTION_LISTS
 } OptionList;
 
@@ -55,7 +56,7 @@ enum { OPTION_MOST_ROWS = 40 };
 
 struct AmOptions {
     AmCommand command;
-    const char *dashes; /* before a key in errors: "" or "--" */
+    const char *dashes; /* before a key in errors, as in the last am_options_set(): "" or "--" */
     bool has_noted;     /* notes on these values were given (search_settings.h) */
     struct {
         char **values; /* [count], C heap */
@@ -71,6 +72,11 @@ const char *option_present_key(const char *key);
 
 /* The names that a row's rule accepts; NULL beyond the last, and for a row without a list. */
 const char *option_choice_name(const OptionRow *row, int32_t k);
+
+/* The checks of am_options_check(): whether the values of one command fit together. */
+AmStatus search_options_check(const AmOptions *options, AmError *error);
+AmStatus export_options_check(const AmOptions *options, AmError *error);
+AmStatus cluster_options_check(const AmOptions *options, AmError *error);
 
 /* The last value of an option, or NULL. */
 const char *option_text(const AmOptions *options, const char *key);

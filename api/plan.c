@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/handles.h"
+#include "api/options.h"
 #include "base/files/file.h"
 #include "lowering/plan_file/plan_parts.h"
 
@@ -15,6 +16,7 @@ AmPlan *api_new_plan(AmModule *module, AmError *error) {
         return NULL;
     }
     self->module = self->whole = module->context;
+    self->memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION;
     return self;
 }
 
@@ -100,6 +102,28 @@ AmStatus am_plan_write(const AmPlan *plan, const char *path, AmError *error) {
     return status;
 }
 
+static AmStatus write_for(const AmPlan *self, const char *target, const char *path, AmError *error) {
+    int32_t chosen = 0;
+    TRY(option_parse_choice("target", target, target_name, TARGET_NAMES, &chosen, error));
+    const Plan *found = self->on[target_of_name(chosen)];
+    if (!found)
+        return am_fail(error, AM_ERROR_INFEASIBLE, "", "no plan of those priced; --for %s searches for one",
+                       target_row(target_of_name(chosen))->name);
+    Plan plan = *found;
+    plan.settings = self->plan->settings;
+    return plan_write(&plan, self->whole, path, error);
+}
+
+AmStatus am_plan_write_for(const AmPlan *plan, const char *target, const char *path, AmError *error) {
+    AmStatus status;
+    api_begin(error);
+    TRY(api_require(plan, "plan", error));
+    TRY(api_require(target, "target", error));
+    TRY(api_require(path, "path", error));
+    API_IN_C_LOCALE(status, write_for(plan, target, path, error), error);
+    return status;
+}
+
 AmStatus am_plan_to_json(const AmPlan *plan, char **json, size_t *bytes, AmError *error) {
     json_t *document;
     AmStatus status;
@@ -139,7 +163,7 @@ int64_t am_plan_peak_bytes(const AmPlan *plan) {
 }
 
 int64_t am_plan_evaluations(const AmPlan *plan) {
-    return plan->plan->evaluations;
+    return plan->is_searched ? plan->result.evaluations : plan->plan->evaluations;
 }
 
 int32_t am_plan_micro_batches(const AmPlan *plan) {

@@ -307,6 +307,7 @@ static AmStatus finish(SearchJob *job, const AmOptions *options, AmError *error)
     json_object_set_new(self->settings, "baselines", baselines_to_json(&self->result));
     self->plan->settings = self->settings;
     self->is_searched = true;
+    self->memory_fraction = job->settings.options.memory_fraction;
     return AM_OK;
 }
 

@@ -414,3 +414,11 @@ json_t *search_settings_to_json(const SearchSettings *settings, const AmOptions 
     if (option_has(options, "inference")) json_object_set_new(object, "inference", json_true());
     return object;
 }
+
+AmStatus search_options_check(const AmOptions *options, AmError *error) {
+    Arena arena = {0};
+    SearchSettings settings;
+    AmStatus status = search_settings_read(&settings, &arena, NULL, options, error);
+    arena_free(&arena);
+    return status;
+}

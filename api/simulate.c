@@ -4,6 +4,7 @@
 
 #include "api/handles.h"
 #include "api/options.h"
+#include "api/simulate_trace.h"
 
 /* DEVICE=FACTOR, times slower than its type; several, separated by commas. */
 static AmStatus read_slowdowns(SimulationOptions *settings, Arena *arena, const AmOptions *options,
@@ -68,26 +69,33 @@ static AmStatus find_cluster(const Cluster **found, AmSimulation *self, const Am
 }
 
 static AmStatus simulate(AmSimulation *self, const AmPlan *plan, const AmCluster *cluster,
-                         const AmOptions *options, const AmCallbacks *callbacks,
-                         const SimulationObserver *observer, AmError *error) {
+                         const AmOptions *options, const AmCallbacks *callbacks, AmError *error) {
     const Cluster *on;
     SimulationOptions settings;
+    SimulateTrace trace = {0};
+    const SimulationObserver observer = {simulate_trace_slice, &trace};
     const StopSignal stop = {.interrupted = callbacks->cancel};
+    const char *path = option_text(options, "trace");
     TRY(find_cluster(&on, self, plan, cluster, options, error));
     TRY(read_settings(&settings, &self->arena, options, on, error));
-    settings.observer = observer;
     settings.stop = callbacks->cancel ? &stop : NULL;
     if (option_has(options, "verbose")) settings.collectives = &self->collectives;
+    if (path) {
+        settings.observer = &observer;
+        TRY(simulate_trace_open(&trace, &self->arena, path, plan_context_used(plan->plan, plan->whole),
+                                plan->plan, error));
+    }
     AmStatus status =
         simulate_plan_with(&self->simulation, &self->arena, plan->whole, plan->plan, on, &settings, error);
     if (status == AM_INTERRUPTED) am_fail(error, AM_INTERRUPTED, "", "interrupted");
     if (status != AM_OK) am_error_source(error, source_of(plan));
+    if (status == AM_OK && path) status = simulate_trace_end(&trace, self->simulation);
+    simulate_trace_close(&trace);
     return status;
 }
 
-AmStatus api_simulate(AmSimulation **simulation, const AmPlan *plan, const AmCluster *cluster,
-                      const AmOptions *options, const AmCallbacks *callbacks,
-                      const SimulationObserver *observer, AmError *error) {
+AmStatus am_simulate(AmSimulation **simulation, const AmPlan *plan, const AmCluster *cluster,
+                     const AmOptions *options, const AmCallbacks *callbacks, AmError *error) {
     AmCallbacks own;
     api_begin(error);
     TRY(api_require(simulation, "simulation", error));
@@ -98,7 +106,7 @@ AmStatus api_simulate(AmSimulation **simulation, const AmPlan *plan, const AmClu
     AmSimulation *self = calloc(1, sizeof *self);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     AmStatus status;
-    API_IN_C_LOCALE(status, simulate(self, plan, cluster, options, &own, observer, error), error);
+    API_IN_C_LOCALE(status, simulate(self, plan, cluster, options, &own, error), error);
     if (status != AM_OK) {
         am_simulation_free(self);
         return status;
@@ -107,11 +115,6 @@ AmStatus api_simulate(AmSimulation **simulation, const AmPlan *plan, const AmClu
     for (int32_t k = 0; k < warnings->count; k++) api_message(&own, AM_WARNING, "%s", warnings->texts[k]);
     *simulation = self;
     return AM_OK;
-}
-
-AmStatus am_simulate(AmSimulation **simulation, const AmPlan *plan, const AmCluster *cluster,
-                     const AmOptions *options, const AmCallbacks *callbacks, AmError *error) {
-    return api_simulate(simulation, plan, cluster, options, callbacks, NULL, error);
 }
 
 void am_simulation_free(AmSimulation *simulation) {
@@ -166,7 +169,7 @@ static json_t *lines_to_json(const char *text) {
     return lines;
 }
 
-AmStatus api_append_simulation(Text *text, const AmSimulation *self, AmFormat format, AmError *error) {
+static AmStatus append_simulation(Text *text, const AmSimulation *self, AmFormat format, AmError *error) {
     if (format == AM_FORMAT_JSON) {
         json_t *json = simulation_to_json(self->simulation);
         if (!json) return am_fail_memory(error, 0);
@@ -188,11 +191,10 @@ AmStatus am_simulation_print(const AmSimulation *simulation, AmFormat format, ch
     TRY(api_require(text, "text", error));
     *text = NULL;
     TRY(api_require(simulation, "simulation", error));
-    if (format != AM_FORMAT_TEXT && format != AM_FORMAT_JSON)
-        return am_fail(error, AM_ERROR_USAGE, "", "format %d: expected text or JSON", (int)format);
+    TRY(api_check_format(format, false, error));
     AmStatus status;
-    Text all = {0};
-    API_IN_C_LOCALE(status, api_append_simulation(&all, simulation, format, error), error);
+    Text all = {.is_styled = format == AM_FORMAT_TERMINAL};
+    API_IN_C_LOCALE(status, append_simulation(&all, simulation, format, error), error);
     if (status == AM_OK) return api_give_text(text, bytes, &all, error);
     text_free(&all);
     return status;

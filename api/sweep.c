@@ -215,7 +215,7 @@ static json_t *to_json(const Sweep *sweep) {
 
 /* ---- both ---- */
 
-AmStatus api_append_sweep(Text *text, const AmSweep *self, AmFormat format, AmError *error) {
+static AmStatus append_sweep(Text *text, const AmSweep *self, AmFormat format, AmError *error) {
     if (format != AM_FORMAT_JSON) {
         print(text, &self->sweep);
         return AM_OK;
@@ -233,11 +233,10 @@ AmStatus am_sweep_print(const AmSweep *self, AmFormat format, char **text, size_
     TRY(api_require(text, "text", error));
     *text = NULL;
     TRY(api_require(self, "sweep", error));
-    if (format != AM_FORMAT_TEXT && format != AM_FORMAT_JSON)
-        return am_fail(error, AM_ERROR_USAGE, "", "format %d: expected text or JSON", (int)format);
+    TRY(api_check_format(format, false, error));
     AmStatus status;
-    Text all = {0};
-    API_IN_C_LOCALE(status, api_append_sweep(&all, self, format, error), error);
+    Text all = {.is_styled = format == AM_FORMAT_TERMINAL};
+    API_IN_C_LOCALE(status, append_sweep(&all, self, format, error), error);
     if (status == AM_OK) return api_give_text(text, bytes, &all, error);
     text_free(&all);
     return status;

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "api/options.h"
 #include "base/files/file.h"
+#include "cli/terminal.h"
 
 void cli_note(const Cli *cli, const char *format, ...) {
     if (cli_has(cli, "--quiet")) return;
@@ -28,55 +28,52 @@ void cli_release_notes(const Cli *cli) {
     notes->is_released = true;
 }
 
-void cli_warn(const Cli *cli, const AmWarnings *warnings) {
-    for (int32_t k = 0; k < warnings->count; k++) cli_note(cli, "warning: %s", warnings->texts[k]);
-}
-
-static AmStatus accept_context(const Cli *cli, const PlanContext *context, AmError *error) {
-    if (context->module->is_optimized && strcmp(cli->command->name, "info") != 0)
-        return am_fail(error, AM_ERROR_INPUT, context->module->source, "%s", IR_OPTIMIZED_TEXT);
-    cli_warn(cli, &context->canonical->warnings); /* with those of the module as read */
-    return AM_OK;
-}
-
 AmStatus cli_read_module(const Cli *cli, int32_t argument, AmModule **module, AmError *error) {
     TRY(am_module_read(module, cli->arguments[argument], cli_text(cli, "--roles"), error));
-    AmStatus status = accept_context(cli, (*module)->context, error);
-    if (status == AM_OK) return AM_OK;
-    am_module_free(*module);
-    *module = NULL;
-    return status;
-}
-
-AmStatus cli_read_model(const Cli *cli, int32_t argument, PlanContext **context, AmError *error) {
-    TRY(plan_context_read(context, cli->arguments[argument], cli_text(cli, "--roles"), error));
-    AmStatus status = accept_context(cli, *context, error);
-    if (status == AM_OK) return AM_OK;
-    plan_context_free(*context);
-    *context = NULL;
-    return status;
-}
-
-AmStatus cli_check_trains(const Cli *cli, const AmModule *module, AmError *error) {
-    return cli_has(cli, "--inference") ? AM_OK : api_check_trains(module, error);
+    for (int32_t k = 0; k < am_module_warning_count(*module); k++)
+        cli_note(cli, "warning: %s", am_module_warning(*module, k));
+    return AM_OK;
 }
 
 AmStatus cli_api_options(const Cli *cli, AmCommand command, AmOptions **options, AmError *error) {
     TRY(am_options_new(options, command, error));
-    (*options)->dashes = "--";
-    for (const OptionRow *row = option_table(command); row->key; row++) {
+    for (int32_t row = 0; row < am_option_count(command); row++) {
+        AmOptionFacts facts = {.size = sizeof facts};
         char name[64];
         const char *const *values;
-        snprintf(name, sizeof name, "--%s", row->key);
+        TRY(am_option(command, row, &facts, error));
+        snprintf(name, sizeof name, "--%s", facts.key);
         int32_t count = cli_texts(cli, name, &values);
         for (int32_t k = 0; k < count; k++)
-            TRY(am_options_set(*options, row->key, row->value ? values[k] : NULL, error));
+            TRY(am_options_set(*options, name, facts.value ? values[k] : NULL, error));
     }
     return AM_OK;
 }
 
 void cli_on_message(void *cli, AmMessage kind, const char *text) {
     cli_note(cli, "%s: %s", kind == AM_WARNING ? "warning" : "note", text);
+}
+
+AmCallbacks cli_callbacks(const Cli *cli) {
+    return (AmCallbacks){.size = sizeof(AmCallbacks), .user = (void *)cli, .on_message = cli_on_message};
+}
+
+AmFormat cli_format(const Cli *cli) {
+    if (cli_has(cli, "--json")) return AM_FORMAT_JSON;
+    return terminal_output_is_styled(cli) ? AM_FORMAT_TERMINAL : AM_FORMAT_TEXT;
+}
+
+AmStatus cli_report(const Cli *cli, AmCommand command, const AmCallbacks *callbacks, AmError *error) {
+    const AmCallbacks own = cli_callbacks(cli);
+    AmOptions *options = NULL;
+    char *text;
+    size_t bytes;
+    AmStatus status = cli_api_options(cli, command, &options, error);
+    if (status == AM_OK)
+        status = am_report(command, cli->arguments, cli->argument_count, options, cli_format(cli),
+                           callbacks ? callbacks : &own, &text, &bytes, error);
+    am_options_free(options);
+    return status == AM_OK ? cli_output_buffer(cli, text, bytes, error) : status;
 }
 
 void cli_append_command(const Cli *cli, Text *text) {
@@ -91,27 +88,10 @@ void cli_append_command(const Cli *cli, Text *text) {
 }
 
 AmStatus cli_output_buffer(const Cli *cli, char *buffer, size_t bytes, AmError *error) {
-    const Text text = {.data = buffer, .length = bytes};
-    AmStatus status = cli_output(cli, &text, error);
-    am_free(buffer);
-    return status;
-}
-
-AmStatus cli_output(const Cli *cli, const Text *text, AmError *error) {
     const char *path = cli_text(cli, "-o");
-    if (text->failed) return am_fail_memory(error, (int64_t)text->capacity);
     cli_release_notes(cli);
-    return file_write(path ? path : "-", text->data ? text->data : "", text->length, error);
-}
-
-AmStatus cli_output_json(const Cli *cli, json_t *root, JsonStyle style, AmError *error) {
-    if (!root) return am_fail_memory(error, 0);
-    Text text = {0};
-    json_write(&text, root, style);
-    json_decref(root);
-    text_append_string(&text, "\n");
-    AmStatus status = cli_output(cli, &text, error);
-    text_free(&text);
+    AmStatus status = file_write(path ? path : "-", buffer, bytes, error);
+    am_free(buffer);
     return status;
 }
 

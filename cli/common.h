@@ -10,9 +10,9 @@
 #include <jansson.h>
 #include <signal.h>
 
-#include "api/handles.h"
 #include "base/files/json.h"
-#include "propagation/plan/plan.h"
+#include "base/status.h"
+#include "base/text.h"
 
 #define CLI_MAX_ARGUMENTS 18
 #define CLI_MAX_OPTIONS   32
@@ -68,14 +68,6 @@ struct Cli {
 extern const CliCommand CLI_INFO, CLI_CONVERT, CLI_GROUPS, CLI_PROPAGATE, CLI_LOWER, CLI_CLUSTER, CLI_SEARCH,
     CLI_SIMULATE, CLI_EXPLAIN, CLI_DIFF, CLI_EXPORT, CLI_RUN, CLI_AGENT, CLI_PUBLISHED;
 
-/* Rows that more than one command has; the last two are in the API's tables, too. */
-#define CLI_OPTION_ROLES \
-    { "--roles", "FILE", "parameter roles (default: model.roles.json beside MODEL)", false }
-#define CLI_OPTION_INFERENCE \
-    { "--inference", NULL, "accept a module that updates no weight", false }
-#define CLI_OPTION_SEED \
-    { "--seed", "N", "seed of the random numbers (default 0)", false }
-
 extern const CliOption cli_common_options[];
 
 /* Parses arguments[0..count) for the command. AM_ERROR_USAGE names the argument and the expectation. */
@@ -95,35 +87,29 @@ AmStatus cli_number(const Cli *cli, const char *name, double least, double most,
 /* Sets *choice to the index of the argument among `count` names (at most 64). */
 AmStatus cli_choice(const Cli *cli, const char *name, const char *(*name_of)(int32_t), int32_t count,
                     int32_t *choice, AmError *error);
-/* Checks that the argument of --device is cpu or cuda. */
-AmStatus cli_check_device(const Cli *cli, AmError *error);
 /* The values of the options that the API's table of `command` has; the caller's am_options_free(). Errors
  * name options with "--". */
 AmStatus cli_api_options(const Cli *cli, AmCommand command, AmOptions **options, AmError *error);
 /* AmCallbacks.on_message of the command, whose `user` is the Cli: notes for stderr. */
 void cli_on_message(void *cli, AmMessage kind, const char *text);
+/* Callbacks with cli_on_message(). */
+AmCallbacks cli_callbacks(const Cli *cli);
+/* The form of the output: JSON, or text, with colours on a terminal. */
+AmFormat cli_format(const Cli *cli);
+/* Writes the report of a command on files, am_report(). `callbacks` NULL: those of cli_callbacks(). */
+AmStatus cli_report(const Cli *cli, AmCommand command, const AmCallbacks *callbacks, AmError *error);
+/* Appends the command line with all its arguments. */
+void cli_append_command(const Cli *cli, Text *text);
 /* Writes a buffer of the API to -o or stdout, and frees it. */
 AmStatus cli_output_buffer(const Cli *cli, char *buffer, size_t bytes, AmError *error);
 
 /* The module as a handle of the API; its warnings go to stderr unless --quiet. */
 AmStatus cli_read_module(const Cli *cli, int32_t argument, AmModule **module, AmError *error);
-/* The module with all that is derived from it; its warnings go to stderr unless --quiet. */
-AmStatus cli_read_model(const Cli *cli, int32_t argument, PlanContext **context, AmError *error);
-/* AM_ERROR_INPUT if the module trains nothing and --inference is not given. */
-AmStatus cli_check_trains(const Cli *cli, const AmModule *module, AmError *error);
-void cli_warn(const Cli *cli, const AmWarnings *warnings);
 /* Adds a line for stderr, unless --quiet; it is held until cli_release_notes(). */
 void cli_note(const Cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Prints the notes held, and from then on each note at once: the command goes on. Called before the first
  * output; main() calls it at the end of a command that is not refused (exit codes 2, 3, 4). */
 void cli_release_notes(const Cli *cli);
-
-/* "automap explain plan.json model.hlo.pb --html page.html": arguments, then options. */
-void cli_append_command(const Cli *cli, Text *text);
-/* Writes to -o or stdout. */
-AmStatus cli_output(const Cli *cli, const Text *text, AmError *error);
-/* The same for one JSON object and a line end; takes the reference. */
-AmStatus cli_output_json(const Cli *cli, json_t *root, JsonStyle style, AmError *error);
 
 /* Adds the keys of this object, whose reference is taken, to the error object of --json. */
 void cli_explain_error(json_t *details);

@@ -6,8 +6,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "propagation/plan/plan.h"
-
 /* The use of a file that an option names. */
 typedef struct FileUse {
     const char *option;
@@ -174,10 +172,10 @@ static AmStatus check_option(const Outputs *outputs, const FileUse *use, const c
 
 /* The roles beside a module, which are read unless others are named. */
 static AmStatus check_roles(const Outputs *outputs, const Cli *cli, const char *module, AmError *error) {
-    Arena arena = {0};
-    const char *path = cli_has(cli, "--roles") ? NULL : plan_context_roles(&arena, module);
+    char *path = NULL;
+    if (!cli_has(cli, "--roles")) TRY(am_roles_path(module, &path, error));
     AmStatus status = path ? check_input(outputs, path, "roles", false, error) : AM_OK;
-    arena_free(&arena);
+    am_free(path);
     return status;
 }
 

@@ -8,18 +8,13 @@
 #include <unistd.h>
 
 #include "base/files/file_format.h"
-#include "cost/cluster/cluster.h"
 
 /* Returns whether the word names a built-in cluster, such as "C" or "h100:4". */
 static bool is_cluster_name(const char *word) {
-    int32_t count;
-    const ClusterBuiltin *builtins = cluster_builtins(&count);
-    for (int32_t k = 0; k < count; k++) {
-        const char *name = builtins[k].name, *colon = strchr(name, ':');
-        size_t length = colon ? (size_t)(colon - name) + 1 : strlen(name);
-        if (colon ? strncasecmp(word, name, length) == 0 : strcmp(word, name) == 0) return true;
-    }
-    return false;
+    AmCluster *cluster;
+    bool is_name = am_cluster_read(&cluster, word, NULL) == AM_OK;
+    am_cluster_free(cluster);
+    return is_name;
 }
 
 const char *hint_option_for(const char *word) {

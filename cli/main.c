@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "automap_features.h"
 #include "base/suggest.h"
 #include "base/system/parallel.h"
 #include "cli/common.h"
@@ -17,9 +16,6 @@
 #include "cli/memory.h"
 #include "cli/terminal.h"
 #include "executor/processes/mpi_wire.h"
-#ifdef AUTOMAP_HAVE_CUDA
-#include "executor/cuda/versions.h"
-#endif
 
 /* Appends to names[0..MOST_NAMES) and returns the new count. */
 enum { MOST_NAMES = 32 };
@@ -158,15 +154,12 @@ static AmStatus close_output(AmStatus status) {
     return AM_ERROR_RUNTIME;
 }
 
-static void print_version(void) {
-    const char *mpi = mpi_wire_name();
-    printf("automap %s\n%s%s%s\n", AM_VERSION, AUTOMAP_FEATURES, mpi ? ", " : "", mpi ? mpi : "");
-#ifdef AUTOMAP_HAVE_CUDA
-    Text text = {0};
-    cuda_versions(&text);
-    if (!text.failed) printf("found on this machine: %s\n", text.data);
-    text_free(&text);
-#endif
+static AmStatus print_version(AmError *error) {
+    char *features;
+    TRY(am_features(&features, NULL, error));
+    printf("automap %s\n%s", am_version(), features);
+    am_free(features);
+    return AM_OK;
 }
 
 static AmStatus exit_status;
@@ -205,8 +198,7 @@ static AmStatus answer(int count, char **words, AmError *error) {
         if (count > 1)
             return am_fail(error, AM_ERROR_USAGE, "", "one argument too many: %.200s (expected automap %s)",
                            words[1], words[0]);
-        print_version();
-        return AM_OK;
+        return print_version(error);
     }
     return run_command(count, words, error);
 }

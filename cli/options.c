@@ -220,13 +220,3 @@ AmStatus cli_choice(const Cli *cli, const char *name, const char *(*name_of)(int
     const char *text = cli_text(cli, name);
     return text ? option_parse_choice(name, text, name_of, count, choice, error) : AM_OK;
 }
-
-static const char *device_of(int32_t k) {
-    static const char *const names[] = {"cpu", "cuda"};
-    return names[k];
-}
-
-AmStatus cli_check_device(const Cli *cli, AmError *error) {
-    int32_t device = 0;
-    return cli_choice(cli, "--device", device_of, 2, &device, error);
-}

@@ -64,6 +64,14 @@ typedef struct AmError {
     char excerpt[256];
 } AmError;
 
+/* The form of a report. */
+typedef enum AmFormat {
+    AM_FORMAT_TEXT,
+    AM_FORMAT_JSON,
+    AM_FORMAT_HTML,    /* of explanations */
+    AM_FORMAT_TERMINAL /* text with colours */
+} AmFormat;
+
 /* Opaque handles. */
 typedef struct AmModule AmModule;           /* a module with its derived data */
 typedef struct AmCluster AmCluster;         /* devices and links */
@@ -74,53 +82,10 @@ typedef struct AmSweep AmSweep;             /* strategies of a sweep */
 typedef struct AmExplanation AmExplanation; /* the reasons for a plan's decisions */
 
 AM_API const char *am_version(void); /* static */
-AM_API void am_free(void *buffer);   /* a buffer of this library; NULL is allowed */
-
-/* ---- modules ---- */
-
-/* Reads an HLO module (binary, JSON or text, by content; gzip and zstd are opened). `roles_path`: the
- * roles of the parameters, or NULL for model.roles.json beside a file model.*. */
-AM_API AmStatus am_module_read(AmModule **module, const char *path, const char *roles_path, AmError *error);
-/* The same of bytes in memory, which are not compressed; the call copies what it needs. `name`
- * stands for the file in errors; NULL: "<memory>". */
-AM_API AmStatus am_module_parse(AmModule **module, const void *data, size_t bytes, const char *name,
-                                AmError *error);
-AM_API void am_module_free(AmModule *module);
-AM_API const char *am_module_name(const AmModule *module);
-AM_API const char *am_module_sha256(const AmModule *module); /* 64 hexadecimal digits */
-AM_API int32_t am_module_instruction_count(const AmModule *module);
-AM_API int32_t am_module_parameter_count(const AmModule *module);
-AM_API int32_t am_module_output_count(const AmModule *module);
-AM_API int32_t am_module_loss(const AmModule *module); /* index of the output, or -1 */
-AM_API int32_t am_module_warning_count(const AmModule *module);
-AM_API const char *am_module_warning(const AmModule *module, int32_t k); /* NULL beyond the count */
-
-/* A parameter of the module. */
-typedef struct AmParameter {
-    size_t size; /* sizeof(AmParameter), set by the caller */
-    int32_t number;
-    const char *path; /* "params['dense']['kernel']" */
-    const char *type; /* "f32" */
-    const char *role; /* "weight", "optimizer", "state", "data" or "constant" */
-    int32_t rank;
-    const int64_t *dimensions; /* [rank] */
-    int32_t output;            /* index of the output that updates it, or -1 */
-} AmParameter;
-/* AM_ERROR_USAGE: there is no parameter of this number. */
-AM_API AmStatus am_module_parameter(const AmModule *module, int32_t number, AmParameter *parameter,
-                                    AmError *error);
-
-/* ---- clusters ---- */
-
-/* Reads a cluster file or a built-in cluster by name ("C", "nominal:4"). "host:4" is not measured here: it
- * has nominal figures; pass the file that `automap cluster host:4 --json` writes. */
-AM_API AmStatus am_cluster_read(AmCluster **cluster, const char *name_or_path, AmError *error);
-/* The same of a cluster file in memory. */
-AM_API AmStatus am_cluster_parse(AmCluster **cluster, const void *data, size_t bytes, const char *name,
-                                 AmError *error);
-AM_API void am_cluster_free(AmCluster *cluster);
-AM_API const char *am_cluster_name(const AmCluster *cluster);
-AM_API int32_t am_cluster_device_count(const AmCluster *cluster);
+/* The optional parts of this library, and the versions of CUDA's libraries found; the caller frees *text.
+ * `bytes` may be NULL. Any thread. */
+AM_API AmStatus am_features(char **text, size_t *bytes, AmError *error);
+AM_API void am_free(void *buffer); /* a buffer of this library; NULL is allowed */
 
 /* ---- options ---- */
 
@@ -130,18 +95,30 @@ typedef enum AmCommand {
     AM_COMMAND_EXPLAIN,
     AM_COMMAND_EXPORT,
     AM_COMMAND_RUN,
-    AM_COMMAND_SWEEP
+    AM_COMMAND_SWEEP,
+    AM_COMMAND_INFO,
+    AM_COMMAND_GROUPS,
+    AM_COMMAND_PROPAGATE,
+    AM_COMMAND_LOWER,
+    AM_COMMAND_CLUSTER,
+    AM_COMMAND_PUBLISHED,
+    AM_COMMAND_AGENT_TRAIN,
+    AM_COMMAND_AGENT_TRAIN_SEARCH,
+    AM_COMMAND_AGENT_EVALUATE,
+    AM_COMMAND_AGENT_GENERATE
 } AmCommand;
 
 /* Empty options of one command: everything has its default. */
 AM_API AmStatus am_options_new(AmOptions **options, AmCommand command, AmError *error);
 AM_API void am_options_free(AmOptions *options);
-/* Sets one option. Keys are those of the command line without dashes ("mesh", "memory-fraction"); '_' equals
- * '-'. Switches accept "true" and "false", and NULL for true. A key that may be repeated adds a value at each
- * call; any other key replaces its value. NULL removes the value of a key that is no switch.
- * AM_ERROR_USAGE names an unknown key with the nearest one, or a bad value with the expectation; the options
- * are then unchanged. Alone: options. */
+/* Sets one option. Keys are those of the command line ("mesh", "memory-fraction"); '_' equals '-'. A key may
+ * begin with "--": errors then name options in this form. Switches accept "true" and "false", and NULL for
+ * true. A key that may be repeated adds a value at each call; any other key replaces its value. NULL removes
+ * the value of a key that is no switch. AM_ERROR_USAGE names an unknown key with the nearest one, or a bad
+ * value with the expectation; the options are then unchanged. Alone: options. */
 AM_API AmStatus am_options_set(AmOptions *options, const char *key, const char *value, AmError *error);
+/* Checks that the values fit together, as the command does before it reads files. AM_ERROR_USAGE. */
+AM_API AmStatus am_options_check(const AmOptions *options, AmError *error);
 AM_API const char *am_options_get(const AmOptions *options, const char *key); /* the last value, or NULL */
 
 /* An option of a command, as `automap COMMAND --help` shows it. */
@@ -166,7 +143,7 @@ typedef struct AmProgress {
     int is_last; /* the call is about to return */
     double elapsed_seconds;
     const char *phase;    /* "baselines", "single stage" */
-    int64_t evaluations;  /* priced plans so far; changes simulated so far */
+    int64_t evaluations;  /* so far: priced plans, changes simulated, thousandths of a measurement */
     int64_t limit;        /* expected number of them; 0: unknown */
     double best_seconds;  /* step of the best plan that fits; NAN: none yet */
     double bound_seconds; /* lower bound of the step; NAN: unknown */
@@ -221,6 +198,60 @@ typedef struct AmCallbacks {
     void (*on_result)(void *user, const AmRunResult *result);
 } AmCallbacks;
 
+/* ---- modules ---- */
+
+/* Reads an HLO module (binary, JSON or text, by content; gzip and zstd are opened). `roles_path`: the
+ * roles of the parameters, or NULL for model.roles.json beside a file model.*. */
+AM_API AmStatus am_module_read(AmModule **module, const char *path, const char *roles_path, AmError *error);
+/* The same of bytes in memory, which are not compressed; the call copies what it needs. `name`
+ * stands for the file in errors; NULL: "<memory>". */
+AM_API AmStatus am_module_parse(AmModule **module, const void *data, size_t bytes, const char *name,
+                                AmError *error);
+AM_API void am_module_free(AmModule *module);
+AM_API const char *am_module_name(const AmModule *module);
+AM_API const char *am_module_sha256(const AmModule *module); /* 64 hexadecimal digits */
+AM_API int32_t am_module_instruction_count(const AmModule *module);
+AM_API int32_t am_module_parameter_count(const AmModule *module);
+AM_API int32_t am_module_output_count(const AmModule *module);
+AM_API int32_t am_module_loss(const AmModule *module); /* index of the output, or -1 */
+AM_API int32_t am_module_warning_count(const AmModule *module);
+AM_API const char *am_module_warning(const AmModule *module, int32_t k); /* NULL beyond the count */
+
+/* A parameter of the module. */
+typedef struct AmParameter {
+    size_t size; /* sizeof(AmParameter), set by the caller */
+    int32_t number;
+    const char *path; /* "params['dense']['kernel']" */
+    const char *type; /* "f32" */
+    const char *role; /* "weight", "optimizer", "state", "data" or "constant" */
+    int32_t rank;
+    const int64_t *dimensions; /* [rank] */
+    int32_t output;            /* index of the output that updates it, or -1 */
+} AmParameter;
+/* AM_ERROR_USAGE: there is no parameter of this number. */
+AM_API AmStatus am_module_parameter(const AmModule *module, int32_t number, AmParameter *parameter,
+                                    AmError *error);
+
+/* ---- clusters ---- */
+
+/* Reads a cluster file or a built-in cluster by name ("C", "nominal:4"). "host:4" is not measured here: it
+ * has nominal figures. */
+AM_API AmStatus am_cluster_read(AmCluster **cluster, const char *name_or_path, AmError *error);
+/* The same of a cluster file in memory. */
+AM_API AmStatus am_cluster_parse(AmCluster **cluster, const void *data, size_t bytes, const char *name,
+                                 AmError *error);
+/* The same with options of AM_COMMAND_CLUSTER. "host:4" is this machine as four ranks: the first call
+ * measures it, at most 10 s, and keeps the result. NULL: this machine with its GPUs, measured now ("probe"),
+ * or the cluster in the outputs of other tools ("import"). One measurement at a time in a process. */
+AM_API AmStatus am_cluster_open(AmCluster **cluster, const char *name_or_path, const AmOptions *options,
+                                const AmCallbacks *callbacks, AmError *error);
+/* The cluster as text, or as a cluster file (JSON); the caller frees *text. `bytes` may be NULL. */
+AM_API AmStatus am_cluster_print(const AmCluster *cluster, AmFormat format, char **text, size_t *bytes,
+                                 AmError *error);
+AM_API void am_cluster_free(AmCluster *cluster);
+AM_API const char *am_cluster_name(const AmCluster *cluster);
+AM_API int32_t am_cluster_device_count(const AmCluster *cluster);
+
 /* ---- search ---- */
 
 /* Finds a plan. Without the option "mesh" the search covers one-stage plans and pipelines.
@@ -242,6 +273,13 @@ AM_API AmStatus am_plan_write(const AmPlan *plan, const char *path, AmError *err
 /* The plan file as text of *bytes bytes, NUL-terminated; the caller frees *json. `bytes` may be NULL. */
 AM_API AmStatus am_plan_to_json(const AmPlan *plan, char **json, size_t *bytes, AmError *error);
 AM_API void am_plan_free(AmPlan *plan);
+
+/* Writes the fastest plan that am_search() found for a target ("jax"). AM_ERROR_INFEASIBLE: none. */
+AM_API AmStatus am_plan_write_for(const AmPlan *plan, const char *target, const char *path, AmError *error);
+/* The plan with its memory, shardings, baselines and origin, as text or JSON; the caller frees *text.
+ * `is_verbose`: a row for each group of parameters. `bytes` may be NULL. */
+AM_API AmStatus am_plan_print(const AmPlan *plan, int is_verbose, AmFormat format, char **text, size_t *bytes,
+                              AmError *error);
 
 AM_API double am_plan_step_seconds(const AmPlan *plan);  /* predicted */
 AM_API double am_plan_bound_seconds(const AmPlan *plan); /* no plan of the space takes less; NAN: unknown */
@@ -304,9 +342,40 @@ typedef struct AmBaseline {
 AM_API int32_t am_plan_baseline_count(const AmPlan *plan); /* 0 for a plan from a file */
 AM_API AmStatus am_plan_baseline(const AmPlan *plan, int32_t k, AmBaseline *facts, AmError *error);
 
-/* ---- formats of reports ---- */
+/* ---- reports of files ---- */
 
-typedef enum AmFormat { AM_FORMAT_TEXT, AM_FORMAT_JSON, AM_FORMAT_HTML } AmFormat;
+/* The report of a command on files, as `automap COMMAND FILE...` prints it:
+ *
+ *     AM_COMMAND_INFO       MODEL: instructions, parameters, loops and work of a module
+ *     AM_COMMAND_GROUPS     MODEL: the linkage groups of its weights
+ *     AM_COMMAND_PROPAGATE  MODEL: HLO text with a sharding on every instruction (options "mesh", "pin")
+ *     AM_COMMAND_LOWER      MODEL: the program of one device (options "plan", "device")
+ *     AM_COMMAND_CLUSTER    no file: the built-in clusters; "forget": removes measurements of "host:N"
+ *     AM_COMMAND_PUBLISHED  RUNS.csv: predictions beside measured runs
+ *     AM_COMMAND_AGENT_EVALUATE  AGENT [FILE...]: the agent beside the exact optimum
+ *
+ * As text or JSON, NUL-terminated; the caller frees *text. `bytes` may be NULL. Any number of calls at the
+ * same time. */
+AM_API AmStatus am_report(AmCommand command, const char *const *files, int32_t file_count,
+                          const AmOptions *options, AmFormat format, const AmCallbacks *callbacks,
+                          char **text, size_t *bytes, AmError *error);
+/* Trains an agent, or writes problems that train it, to the file `path`. The command of the options selects:
+ *
+ *     AM_COMMAND_AGENT_TRAIN         no file: the agent that cuts pipelines
+ *     AM_COMMAND_AGENT_TRAIN_SEARCH  MODEL...: the policy of the searcher "dqn"
+ *     AM_COMMAND_AGENT_GENERATE      no file: arrays of generated sets
+ *
+ * on_message and on_episode report in a thread of the training. AM_INTERRUPTED: stopped; the agent so far is
+ * in the file. Any number of calls at the same time. */
+AM_API AmStatus am_agent_write(const AmOptions *options, const char *const *files, int32_t file_count,
+                               const char *path, const AmCallbacks *callbacks, AmError *error);
+/* The file of roles that am_module_read() finds beside a module; NULL: none. The caller frees *path. */
+AM_API AmStatus am_roles_path(const char *module_path, char **path, AmError *error);
+/* Writes a module in another encoding: the suffix of `output` selects binary, JSON or text (.hlo.pb,
+ * .hlo.json, .hlo.txt; each also .gz or .zst). A folder of checkpoints becomes one file of arrays,
+ * .safetensors or .npz. */
+AM_API AmStatus am_convert(const char *input, const char *output, const AmCallbacks *callbacks,
+                           AmError *error);
 
 /* ---- simulation ---- */
 
@@ -375,7 +444,7 @@ AM_API AmStatus am_diff(const AmPlan *first, const AmPlan *second, AmFormat form
 
 /* ---- export ---- */
 
-/* The plan for another system: "jax", "hlo", "shardy", "dtensor" or "megatron". The result is JSON or, for
+/* The plan for another system: "jax", "hlo", "shardy", "torch" or "megatron". The result is JSON or, for
  * hlo, shardy and megatron, text; NUL-terminated; the caller frees *text. `bytes` may be NULL.
  * AM_ERROR_INFEASIBLE: the other system cannot hold the same plan; the text has the reason. Alone: the plan's
  * module. */

@@ -1,39 +1,11 @@
 /* automap convert: a module in another of the three encodings, or a checkpoint as one file. */
-#define _XOPEN_SOURCE 700
-#include <sys/stat.h>
-
 #include "cli/common.h"
-#include "executor/checkpoint/checkpoint_export.h"
-
-static AmStatus fail_without_out(AmError *error) {
-    return am_fail(error, AM_ERROR_USAGE, "", "expected MODEL OUT; see automap convert --help");
-}
-
-static AmStatus convert_module(const Cli *cli, const char *path, AmError *error) {
-    IrModule *module;
-    TRY(ir_read(&module, cli->arguments[0], error));
-    cli_warn(cli, &module->warnings);
-    AmStatus status = path ? ir_write(module, path, error) : fail_without_out(error);
-    ir_module_free(module);
-    return status;
-}
-
-static AmStatus convert_checkpoint(const Cli *cli, const char *path, AmError *error) {
-    Arena arena = {0};
-    AmWarnings warnings = {.arena = &arena};
-    AmStatus status =
-        !path ? fail_without_out(error) : checkpoint_export(cli->arguments[0], path, &warnings, error);
-    cli_warn(cli, &warnings);
-    arena_free(&arena);
-    return status;
-}
 
 static AmStatus run(const Cli *cli, AmError *error) {
-    struct stat facts;
+    const AmCallbacks callbacks = cli_callbacks(cli);
     const char *path = cli->argument_count > 1 ? cli->arguments[1] : cli_text(cli, "-o");
-    if (stat(cli->arguments[0], &facts) == 0 && S_ISDIR(facts.st_mode))
-        return convert_checkpoint(cli, path, error);
-    return convert_module(cli, path, error);
+    if (!path) return am_fail(error, AM_ERROR_USAGE, "", "expected MODEL OUT; see automap convert --help");
+    return am_convert(cli->arguments[0], path, &callbacks, error);
 }
 
 static const CliOption options[] = {{0}};

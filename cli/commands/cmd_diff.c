@@ -1,6 +1,6 @@
 /* automap diff: the differences of two plans of one module. */
+#include "api/option_rows.h"
 #include "cli/common.h"
-#include "cli/terminal.h"
 
 typedef struct Comparing {
     AmModule *module;
@@ -8,17 +8,15 @@ typedef struct Comparing {
 } Comparing;
 
 static AmStatus compare(const Cli *cli, Comparing *self, AmError *error) {
-    const StopSignal stop = {.interrupted = cli_catch_interrupts()};
-    bool is_json = cli_has(cli, "--json");
+    AmCallbacks callbacks = cli_callbacks(cli);
+    char *text;
+    size_t bytes;
+    callbacks.cancel = cli_catch_interrupts();
     TRY(cli_read_module(cli, 2, &self->module, error));
     for (int32_t k = 0; k < 2; k++)
         TRY(am_plan_read(&self->plans[k], self->module, cli->arguments[k], error));
-    Text text = {.is_styled = !is_json && terminal_output_is_styled(cli)};
-    AmStatus status = api_append_difference(&text, self->plans[0], self->plans[1],
-                                            is_json ? AM_FORMAT_JSON : AM_FORMAT_TEXT, &stop, error);
-    if (status == AM_OK) status = cli_output(cli, &text, error);
-    text_free(&text);
-    return status;
+    TRY(am_diff(self->plans[0], self->plans[1], cli_format(cli), &callbacks, &text, &bytes, error));
+    return cli_output_buffer(cli, text, bytes, error);
 }
 
 static AmStatus run(const Cli *cli, AmError *error) {
@@ -30,7 +28,7 @@ static AmStatus run(const Cli *cli, AmError *error) {
     return status;
 }
 
-static const CliOption options[] = {CLI_OPTION_ROLES, {0}};
+static const CliOption options[] = {OPTION_ROW_ROLES(CLI_ROW){0}};
 
 const CliCommand CLI_DIFF = {.name = "diff",
                              .arguments = "PLAN PLAN MODEL",

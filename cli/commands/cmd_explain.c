@@ -3,20 +3,27 @@
 #include "base/files/file.h"
 #include "cli/commands/search_progress.h"
 #include "cli/common.h"
-#include "cli/terminal.h"
-#include "planners/explain/explain.h"
 
 /* --html: a separate page, in addition to the output. */
 static AmStatus write_page(const Cli *cli, const AmExplanation *explanation, AmError *error) {
     const char *path = cli_text(cli, "--html");
-    Text page = {0}, command = {0};
+    char *page;
+    size_t bytes;
     if (!path) return AM_OK;
+    TRY(am_explanation_print(explanation, AM_FORMAT_HTML, &page, &bytes, error));
+    AmStatus status = file_write(path, page, bytes, error);
+    am_free(page);
+    return status;
+}
+
+/* The options of a page, --html. */
+static AmStatus set_page_options(const Cli *cli, AmOptions *options, AmError *error) {
+    Text command = {0};
+    TRY(am_options_set(options, "timeline", NULL, error));
     cli_append_command(cli, &command);
-    AmStatus status = api_append_explanation_page(&page, explanation, command.data, error);
-    if (status == AM_OK && page.failed) status = am_fail_memory(error, (int64_t)page.capacity);
-    if (status == AM_OK) status = file_write(path, page.data, page.length, error);
+    AmStatus status = command.failed ? am_fail_memory(error, (int64_t)command.capacity)
+                                     : am_options_set(options, "command", command.data, error);
     text_free(&command);
-    text_free(&page);
     return status;
 }
 
@@ -29,10 +36,12 @@ typedef struct Explaining {
 
 static AmStatus explain(const Cli *cli, Explaining *self, AmError *error) {
     SearchProgressLine progress;
+    char *text;
+    size_t bytes;
     TRY(cli_read_module(cli, 1, &self->module, error));
     if (cli_has(cli, "--html")) TRY(file_check_writable(cli_text(cli, "--html"), error));
     TRY(cli_api_options(cli, AM_COMMAND_EXPLAIN, &self->options, error));
-    if (cli_has(cli, "--html")) TRY(am_options_set(self->options, "timeline", NULL, error));
+    if (cli_has(cli, "--html")) TRY(set_page_options(cli, self->options, error));
     TRY(am_plan_read(&self->plan, self->module, cli->arguments[0], error));
     bool is_shown = search_progress_open(&progress, cli, PROGRESS_EXPLANATION, 0);
     const AmCallbacks callbacks = {
@@ -41,13 +50,8 @@ static AmStatus explain(const Cli *cli, Explaining *self, AmError *error) {
     search_progress_close(&progress);
     TRY(status);
     TRY(write_page(cli, self->explanation, error));
-    bool is_json = cli_has(cli, "--json");
-    Text text = {.is_styled = !is_json && terminal_output_is_styled(cli)};
-    status =
-        api_append_explanation(&text, self->explanation, is_json ? AM_FORMAT_JSON : AM_FORMAT_TEXT, error);
-    if (status == AM_OK) status = cli_output(cli, &text, error);
-    text_free(&text);
-    return status;
+    TRY(am_explanation_print(self->explanation, cli_format(cli), &text, &bytes, error));
+    return cli_output_buffer(cli, text, bytes, error);
 }
 
 static AmStatus run(const Cli *cli, AmError *error) {
@@ -63,8 +67,7 @@ static AmStatus run(const Cli *cli, AmError *error) {
 static const CliOption options[] = {
     CLI_GROUP("explanation"),
     {"--html", "R.html", "page with the same content and a timeline of the stages", false},
-    EXPLAIN_ROWS(CLI_ROW) CLI_OPTION_ROLES,
-    {0}};
+    EXPLAIN_ROWS(CLI_ROW) OPTION_ROW_ROLES(CLI_ROW){0}};
 
 const CliCommand CLI_EXPLAIN = {.name = "explain",
                                 .arguments = "PLAN MODEL",

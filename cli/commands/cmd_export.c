@@ -1,25 +1,19 @@
 /* automap export: a plan in the form of another system. */
-#include "api/export.h"
 #include "api/option_rows.h"
-#include "api/options.h"
 #include "cli/common.h"
-#include "planners/targets/target.h"
 
 static AmStatus run(const Cli *cli, AmError *error) {
     AmModule *module = NULL;
     AmPlan *plan = NULL;
     AmOptions *options = NULL;
-    const AmCallbacks callbacks = {
-        .size = sizeof callbacks, .user = (void *)cli, .on_message = cli_on_message};
+    const AmCallbacks callbacks = cli_callbacks(cli);
     const char *format;
     char *text;
     size_t bytes;
-    int32_t chosen = 0;
     AmStatus status;
     TRY_OR_FAIL(cli_need(cli, "--format", &format, error));
-    TRY_OR_FAIL(cli_choice(cli, "--format", target_name, TARGET_NAMES, &chosen, error));
     TRY_OR_FAIL(cli_api_options(cli, AM_COMMAND_EXPORT, &options, error));
-    TRY_OR_FAIL(export_check_options(format, options, error));
+    TRY_OR_FAIL(am_options_check(options, error));
     TRY_OR_FAIL(cli_read_module(cli, 1, &module, error));
     TRY_OR_FAIL(am_plan_read(&plan, module, cli->arguments[0], error));
     TRY_OR_FAIL(am_export(plan, format, options, &callbacks, &text, &bytes, error));
@@ -36,11 +30,8 @@ fail:
     return status;
 }
 
-static const CliOption options[] = {
-    CLI_GROUP("export"),
-    {"--format", "F", "jax, hlo, shardy, torch, megatron or automap (below); required", false},
-    EXPORT_ROWS(CLI_ROW) CLI_OPTION_ROLES,
-    {0}};
+static const CliOption options[] = {CLI_GROUP("export"), EXPORT_FORMAT_ROWS(CLI_ROW) EXPORT_ROWS(CLI_ROW)
+                                                             OPTION_ROW_ROLES(CLI_ROW){0}};
 
 const CliCommand CLI_EXPORT = {
     .name = "export",

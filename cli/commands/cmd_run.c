@@ -4,7 +4,6 @@
 #include "api/option_rows.h"
 #include "cli/run/run_report.h"
 #include "cli/run/run_watch.h"
-#include "executor/data/feed.h"
 
 typedef struct Running {
     AmProcesses *processes; /* process 0 alone prints and writes */
@@ -68,9 +67,7 @@ static AmStatus run(const Cli *cli, AmError *error) {
 static const CliOption options[] = {
     CLI_GROUP("training"),
     {"--plan", "PLAN", "plan; none: the module on one device; required", false},
-    RUN_TRAINING_ROWS(CLI_ROW) CLI_OPTION_ROLES,
-    CLI_OPTION_INFERENCE,
-    CLI_GROUP("data"),
+    RUN_TRAINING_ROWS(CLI_ROW) OPTION_ROW_ROLES(CLI_ROW) OPTION_ROW_INFERENCE(CLI_ROW) CLI_GROUP("data"),
     RUN_DATA_ROWS(CLI_ROW) CLI_GROUP("evaluation"),
     RUN_EVALUATION_ROWS(CLI_ROW) CLI_GROUP("checkpoints"),
     RUN_CHECKPOINT_ROWS(CLI_ROW) CLI_GROUP("watching"),

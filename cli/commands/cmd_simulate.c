@@ -1,32 +1,10 @@
 /* automap simulate: step time, devices and memory of a plan. */
 #include "api/option_rows.h"
 #include "cli/commands/simulate_sweep.h"
-#include "cli/commands/simulate_trace.h"
-#include <stdlib.h>
-#include <string.h>
-
 #include "cli/common.h"
 #include "cli/host.h"
-#include "cli/terminal.h"
-
-/* With the timeline in `path`, unless that is NULL. */
-static AmStatus simulate_traced(AmSimulation **simulation, Arena *arena, const AmPlan *plan,
-                                const AmCluster *cluster, const AmOptions *options,
-                                const AmCallbacks *callbacks, const char *path, AmError *error) {
-    SimulateTrace trace;
-    if (!path) return am_simulate(simulation, plan, cluster, options, callbacks, error);
-    AmStatus status = simulate_trace_open(&trace, arena, path, plan_context_used(plan->plan, plan->whole),
-                                          plan->plan, error);
-    const SimulationObserver observer = {simulate_trace_slice, &trace};
-    if (status == AM_OK)
-        status = api_simulate(simulation, plan, cluster, options, callbacks, &observer, error);
-    if (status == AM_OK) status = simulate_trace_end(&trace, (*simulation)->simulation);
-    simulate_trace_close(&trace);
-    return status;
-}
 
 typedef struct Simulating {
-    Arena arena;
     AmModule *module;
     AmPlan *plan;
     AmCluster *cluster; /* of --cluster, or NULL */
@@ -36,21 +14,16 @@ typedef struct Simulating {
 
 static AmStatus simulate(const Cli *cli, Simulating *self, AmError *error) {
     const char *other = cli_text(cli, "--cluster");
-    const AmCallbacks callbacks = {
-        .size = sizeof callbacks, .user = (void *)cli, .on_message = cli_on_message};
+    const AmCallbacks callbacks = cli_callbacks(cli);
+    char *text;
+    size_t bytes;
     TRY(cli_read_module(cli, 1, &self->module, error));
     TRY(am_plan_read(&self->plan, self->module, cli->arguments[0], error));
-    if (other) TRY(cli_open_cluster(cli, &self->cluster, other, error));
+    if (other) TRY(cli_open_cluster(cli, &self->cluster, other, NULL, error));
     TRY(cli_api_options(cli, AM_COMMAND_SIMULATE, &self->options, error));
-    TRY(simulate_traced(&self->simulation, &self->arena, self->plan, self->cluster, self->options, &callbacks,
-                        cli_text(cli, "--trace"), error));
-    bool is_json = cli_has(cli, "--json");
-    Text text = {.is_styled = !is_json && terminal_output_is_styled(cli)};
-    AmStatus status =
-        api_append_simulation(&text, self->simulation, is_json ? AM_FORMAT_JSON : AM_FORMAT_TEXT, error);
-    if (status == AM_OK) status = cli_output(cli, &text, error);
-    text_free(&text);
-    return status;
+    TRY(am_simulate(&self->simulation, self->plan, self->cluster, self->options, &callbacks, error));
+    TRY(am_simulation_print(self->simulation, cli_format(cli), &text, &bytes, error));
+    return cli_output_buffer(cli, text, bytes, error);
 }
 
 static AmStatus run(const Cli *cli, AmError *error) {
@@ -64,18 +37,14 @@ static AmStatus run(const Cli *cli, AmError *error) {
     am_plan_free(self.plan);
     am_cluster_free(self.cluster);
     am_module_free(self.module);
-    arena_free(&self.arena);
     return status;
 }
 
-static const CliOption options[] = {
-    CLI_GROUP("simulation"),
-    {"--cluster", "CLUSTER", "another cluster than the plan's", false},
-    CLI_OPTION_NO_PROBE,
-    SIMULATE_ROWS(CLI_ROW) CLI_OPTION_ROLES,
-    SIMULATE_SWEEP_OPTIONS CLI_GROUP("output"),
-    {"--trace", "T.json", "timeline as a Chrome trace (opens in Perfetto)", false},
-    SIMULATE_OUTPUT_ROWS(CLI_ROW){0}};
+static const CliOption options[] = {CLI_GROUP("simulation"),
+                                    {"--cluster", "CLUSTER", "another cluster than the plan's", false},
+                                    CLI_OPTION_NO_PROBE SIMULATE_ROWS(CLI_ROW) OPTION_ROW_ROLES(CLI_ROW)
+                                        SIMULATE_SWEEP_OPTIONS CLI_GROUP("output"),
+                                    SIMULATE_TRACE_ROWS(CLI_ROW) SIMULATE_OUTPUT_ROWS(CLI_ROW){0}};
 
 const CliCommand CLI_SIMULATE = {.name = "simulate",
                                  .arguments = "PLAN MODEL | --sweep MODEL",

@@ -55,89 +55,30 @@ static void draw(SearchProgressLine *self, const AmProgress *now) {
 }
 
 int search_progress_show(void *line, const AmProgress *progress) {
-    if (!progress->is_last) draw(line, progress);
-    return 0;
-}
-
-/* Draws the state of the watch. */
-static void draw_watch(SearchProgressLine *self) {
-    const SearchProgress now = search_watch_read(self->watch);
-    const AmProgress progress = {.size = sizeof progress,
-                                 .phase = search_phase_name(now.phase),
-                                 .evaluations = now.evaluations,
-                                 .limit = now.limit,
-                                 .best_seconds = now.best_seconds,
-                                 .bound_seconds = now.bound_seconds,
-                                 .seconds_left = now.seconds_left};
-    draw(self, &progress);
-}
-
-static void *draw_until_over(void *user) {
-    static const long PERIOD_NANOSECONDS = 200000000;
-    SearchProgressLine *self = user;
+    SearchProgressLine *self = line;
     pthread_mutex_lock(&self->mutex);
-    while (!self->is_over) {
-        struct timespec next;
-        clock_gettime(CLOCK_REALTIME, &next);
-        next.tv_nsec += PERIOD_NANOSECONDS;
-        next.tv_sec += next.tv_nsec / 1000000000;
-        next.tv_nsec %= 1000000000;
-        if (pthread_cond_timedwait(&self->over, &self->mutex, &next) == ETIMEDOUT && !self->is_over)
-            draw_watch(self);
-    }
+    if (!progress->is_last) draw(self, progress);
     pthread_mutex_unlock(&self->mutex);
-    return NULL;
+    return 0;
 }
 
 bool search_progress_open(SearchProgressLine *self, const Cli *cli, ProgressKind kind, double seconds) {
     *self = (SearchProgressLine){.cli = cli, .kind = kind, .started = clock_seconds(), .seconds = seconds};
+    pthread_mutex_init(&self->mutex, NULL);
     terminal_line_open(&self->line, cli);
     return self->line.is_shown;
 }
 
 void search_progress_close(SearchProgressLine *self) {
     terminal_line_clear(&self->line);
-}
-
-void search_progress_begin(SearchProgressLine *self, const Cli *cli, ProgressKind kind) {
-    sigset_t all, before;
-    if (!search_progress_open(self, cli, kind, 0)) return;
-    self->watch = search_watch_create(0);
-    if (!self->watch) return;
-    pthread_mutex_init(&self->mutex, NULL);
-    pthread_cond_init(&self->over, NULL);
-    /* Signals are for the thread that searches. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool has_started = pthread_create(&self->thread, NULL, draw_until_over, self) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (has_started) return;
-    pthread_cond_destroy(&self->over);
     pthread_mutex_destroy(&self->mutex);
-    search_watch_free(self->watch);
-    self->watch = NULL;
-}
-
-void search_progress_end(SearchProgressLine *self) {
-    if (!self->watch) return;
-    pthread_mutex_lock(&self->mutex);
-    self->is_over = true;
-    pthread_cond_signal(&self->over);
-    pthread_mutex_unlock(&self->mutex);
-    pthread_join(self->thread, NULL);
-    terminal_line_clear(&self->line);
-    pthread_cond_destroy(&self->over);
-    pthread_mutex_destroy(&self->mutex);
-    search_watch_free(self->watch);
-    self->watch = NULL;
 }
 
 void search_progress_hold(SearchProgressLine *self) {
-    if (!self->watch) return;
     pthread_mutex_lock(&self->mutex);
     terminal_line_clear(&self->line);
 }
 
 void search_progress_release(SearchProgressLine *self) {
-    if (self->watch) pthread_mutex_unlock(&self->mutex);
+    pthread_mutex_unlock(&self->mutex);
 }

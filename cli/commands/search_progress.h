@@ -4,9 +4,8 @@
  *   sweep 2 s   best 425 ms   12 of 96 strategies   15 s left
  *   explain 2 s   12 of 96 changes   15 s left
  *
- * It is drawn five times a second: of a search and an explanation by the callback on_progress of the API, of
- * the other two by a thread, from the state in planners/problem/search_watch.h. Shown where stderr is a
- * terminal, unless --quiet.
+ * It is drawn five times a second, by the callback on_progress of the API. Shown where stderr is a terminal,
+ * unless --quiet.
  */
 #ifndef CLI_COMMANDS_SEARCH_PROGRESS_H
 #define CLI_COMMANDS_SEARCH_PROGRESS_H
@@ -14,7 +13,6 @@
 #include <pthread.h>
 
 #include "cli/terminal.h"
-#include "planners/problem/search_watch.h"
 
 typedef enum ProgressKind {
     PROGRESS_SEARCH,
@@ -27,27 +25,18 @@ typedef struct SearchProgressLine {
     const Cli *cli;
     TerminalLine line;
     ProgressKind kind;
-    SearchWatch *watch;      /* NULL: nothing is shown */
     double started, seconds; /* clock at the beginning; the time limit, 0: none */
-    pthread_t thread;
-    pthread_mutex_t mutex; /* of is_over */
-    pthread_cond_t over;
-    bool is_over;
+    pthread_mutex_t mutex;   /* of stderr: messages of a training are of its thread */
 } SearchProgressLine;
 
 /* Opens a line for search_progress_show(); returns whether it is shown. `seconds`: the user's limit, 0:
  * none. */
 bool search_progress_open(SearchProgressLine *self, const Cli *cli, ProgressKind kind, double seconds);
 int search_progress_show(void *line, const AmProgress *progress); /* AmCallbacks.on_progress */
-/* Wipes the line out; to be called before anything else is written to stderr. */
-void search_progress_close(SearchProgressLine *self);
-
-/* Begins to draw in a thread. Without a terminal, or where no thread can start, watch stays NULL. */
-void search_progress_begin(SearchProgressLine *self, const Cli *cli, ProgressKind kind);
 /* Wipes the line out and keeps it away until the release, around other lines of stderr. */
 void search_progress_hold(SearchProgressLine *self);
 void search_progress_release(SearchProgressLine *self);
-/* Ends the thread and wipes the line out; to be called before anything else is written to stderr. */
-void search_progress_end(SearchProgressLine *self);
+/* Wipes the line out; to be called before anything else is written to stderr. */
+void search_progress_close(SearchProgressLine *self);
 
 #endif

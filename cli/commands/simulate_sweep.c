@@ -4,7 +4,6 @@
 #include "base/files/file.h"
 #include "cli/commands/search_progress.h"
 #include "cli/host.h"
-#include "cli/terminal.h"
 
 AmStatus simulate_sweep_wanted(bool *wanted, const Cli *cli, AmError *error) {
     static const char *const of_plans[] = {"--trace", "--verbose", "--jitter", "--seed", "--slow"};
@@ -47,10 +46,12 @@ static AmStatus write_best(const Cli *cli, Sweeping *self, AmError *error) {
 static AmStatus run_sweep(const Cli *cli, Sweeping *self, AmError *error) {
     const char *name;
     SearchProgressLine progress;
+    char *text;
+    size_t bytes;
     TRY(cli_need(cli, "--cluster", &name, error));
     TRY(cli_api_options(cli, AM_COMMAND_SWEEP, &self->options, error));
     if (cli_has(cli, "--plan")) TRY(file_check_writable(cli_text(cli, "--plan"), error));
-    TRY(cli_open_cluster(cli, &self->cluster, name, error));
+    TRY(cli_open_cluster(cli, &self->cluster, name, NULL, error));
     TRY(cli_read_module(cli, 0, &self->module, error));
     bool is_shown = search_progress_open(&progress, cli, PROGRESS_SWEEP, 0);
     const AmCallbacks callbacks = {
@@ -59,12 +60,8 @@ static AmStatus run_sweep(const Cli *cli, Sweeping *self, AmError *error) {
     search_progress_close(&progress);
     TRY(status);
     TRY(write_best(cli, self, error));
-    bool is_json = cli_has(cli, "--json");
-    Text text = {.is_styled = !is_json && terminal_output_is_styled(cli)};
-    status = api_append_sweep(&text, self->sweep, is_json ? AM_FORMAT_JSON : AM_FORMAT_TEXT, error);
-    if (status == AM_OK) status = cli_output(cli, &text, error);
-    text_free(&text);
-    return status;
+    TRY(am_sweep_print(self->sweep, cli_format(cli), &text, &bytes, error));
+    return cli_output_buffer(cli, text, bytes, error);
 }
 
 AmStatus simulate_sweep(const Cli *cli, AmError *error) {

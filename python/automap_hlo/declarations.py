@@ -38,6 +38,16 @@ AM_COMMAND_EXPLAIN = 2
 AM_COMMAND_EXPORT = 3
 AM_COMMAND_RUN = 4
 AM_COMMAND_SWEEP = 5
+AM_COMMAND_INFO = 6
+AM_COMMAND_GROUPS = 7
+AM_COMMAND_PROPAGATE = 8
+AM_COMMAND_LOWER = 9
+AM_COMMAND_CLUSTER = 10
+AM_COMMAND_PUBLISHED = 11
+AM_COMMAND_AGENT_TRAIN = 12
+AM_COMMAND_AGENT_TRAIN_SEARCH = 13
+AM_COMMAND_AGENT_EVALUATE = 14
+AM_COMMAND_AGENT_GENERATE = 15
 
 # AmMessage
 AM_NOTE = 0
@@ -47,6 +57,7 @@ AM_WARNING = 1
 AM_FORMAT_TEXT = 0
 AM_FORMAT_JSON = 1
 AM_FORMAT_HTML = 2
+AM_FORMAT_TERMINAL = 3
 
 
 class AmModule(Structure):
@@ -286,7 +297,15 @@ _error = POINTER(AmError)
 # Name: result, arguments. Every enum is an int.
 FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "am_version": (c_char_p, []),
+    "am_features": (c_int, [POINTER(c_char_p), POINTER(c_size_t), _error]),
     "am_free": (None, [c_void_p]),
+    "am_options_new": (c_int, [POINTER(_options), c_int, _error]),
+    "am_options_free": (None, [_options]),
+    "am_options_set": (c_int, [_options, c_char_p, c_char_p, _error]),
+    "am_options_check": (c_int, [_options, _error]),
+    "am_options_get": (c_char_p, [_options, c_char_p]),
+    "am_option_count": (c_int32, [c_int]),
+    "am_option": (c_int, [c_int, c_int32, POINTER(AmOptionFacts), _error]),
     "am_module_read": (c_int, [POINTER(_module), c_char_p, c_char_p, _error]),
     "am_module_parse": (c_int, [POINTER(_module), c_void_p, c_size_t, c_char_p, _error]),
     "am_module_free": (None, [_module]),
@@ -301,21 +320,19 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "am_module_parameter": (c_int, [_module, c_int32, POINTER(AmParameter), _error]),
     "am_cluster_read": (c_int, [POINTER(_cluster), c_char_p, _error]),
     "am_cluster_parse": (c_int, [POINTER(_cluster), c_void_p, c_size_t, c_char_p, _error]),
+    "am_cluster_open": (c_int, [POINTER(_cluster), c_char_p, _options, _callbacks, _error]),
+    "am_cluster_print": (c_int, [_cluster, c_int, POINTER(c_char_p), POINTER(c_size_t), _error]),
     "am_cluster_free": (None, [_cluster]),
     "am_cluster_name": (c_char_p, [_cluster]),
     "am_cluster_device_count": (c_int32, [_cluster]),
-    "am_options_new": (c_int, [POINTER(_options), c_int, _error]),
-    "am_options_free": (None, [_options]),
-    "am_options_set": (c_int, [_options, c_char_p, c_char_p, _error]),
-    "am_options_get": (c_char_p, [_options, c_char_p]),
-    "am_option_count": (c_int32, [c_int]),
-    "am_option": (c_int, [c_int, c_int32, POINTER(AmOptionFacts), _error]),
     "am_search": (c_int, [POINTER(_plan), _module, _cluster, _options, _callbacks, _error]),
     "am_plan_read": (c_int, [POINTER(_plan), _module, c_char_p, _error]),
     "am_plan_parse": (c_int, [POINTER(_plan), _module, c_void_p, c_size_t, c_char_p, _error]),
     "am_plan_write": (c_int, [_plan, c_char_p, _error]),
     "am_plan_to_json": (c_int, [_plan, POINTER(c_char_p), POINTER(c_size_t), _error]),
     "am_plan_free": (None, [_plan]),
+    "am_plan_write_for": (c_int, [_plan, c_char_p, c_char_p, _error]),
+    "am_plan_print": (c_int, [_plan, c_int, c_int, POINTER(c_char_p), POINTER(c_size_t), _error]),
     "am_plan_step_seconds": (c_double, [_plan]),
     "am_plan_bound_seconds": (c_double, [_plan]),
     "am_plan_gap": (c_double, [_plan]),
@@ -333,6 +350,13 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "am_plan_parameter": (c_int, [_plan, c_int32, POINTER(AmPlanParameter), _error]),
     "am_plan_baseline_count": (c_int32, [_plan]),
     "am_plan_baseline": (c_int, [_plan, c_int32, POINTER(AmBaseline), _error]),
+    "am_report": (
+        c_int,
+        [c_int, POINTER(c_char_p), c_int32, _options, c_int, _callbacks, POINTER(c_char_p), POINTER(c_size_t), _error],
+    ),
+    "am_agent_write": (c_int, [_options, POINTER(c_char_p), c_int32, c_char_p, _callbacks, _error]),
+    "am_roles_path": (c_int, [c_char_p, POINTER(c_char_p), _error]),
+    "am_convert": (c_int, [c_char_p, c_char_p, _callbacks, _error]),
     "am_simulate": (c_int, [POINTER(_simulation), _plan, _cluster, _options, _callbacks, _error]),
     "am_simulation_free": (None, [_simulation]),
     "am_simulation_step_seconds": (c_double, [_simulation]),

@@ -7,8 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "api/reports/published_rows.h"
 #include "base/text.h"
-#include "cli/commands/published_rows.h"
 #include "planners/plan_search.h"
 
 /* "2 stages, data=4 model=2; 8 micro-batches" */

@@ -1,6 +1,6 @@
 /* Prints tables of parameters, with one row for repeated layers and one for the states of an optimizer. */
-#ifndef CLI_PARAMETERS_H
-#define CLI_PARAMETERS_H
+#ifndef API_REPORTS_PARAMETERS_H
+#define API_REPORTS_PARAMETERS_H
 
 #include "propagation/plan/plan.h"
 

@@ -1,7 +1,7 @@
-/* simulate --trace: the predicted timeline as a Chrome trace, in the form of run --trace, so
+/* The option "trace" of am_simulate(): the predicted timeline as a Chrome trace, in the form of am_run(), so
  * that the two can be laid side by side. */
-#ifndef CLI_COMMANDS_SIMULATE_TRACE_H
-#define CLI_COMMANDS_SIMULATE_TRACE_H
+#ifndef API_SIMULATE_TRACE_H
+#define API_SIMULATE_TRACE_H
 
 #include "base/files/trace.h"
 #include "cost/simulate/simulate.h"

@@ -1,6 +1,6 @@
 /* The rows of published: each as a training step, a cluster and a strategy, simulated. */
-#ifndef CLI_COMMANDS_PUBLISHED_ROWS_H
-#define CLI_COMMANDS_PUBLISHED_ROWS_H
+#ifndef API_REPORTS_PUBLISHED_ROWS_H
+#define API_REPORTS_PUBLISHED_ROWS_H
 
 #include "cost/simulate/simulate.h"
 #include "models/transformer.h"

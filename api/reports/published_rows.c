@@ -1,5 +1,5 @@
-/* The rows of `automap published`: each as a training step, a cluster and a strategy, simulated. */
-#include "cli/commands/published_rows.h"
+/* The rows of the report `published`: each as a training step, a cluster and a strategy, simulated. */
+#include "api/reports/published_rows.h"
 
 #include <math.h>
 #include <stdlib.h>

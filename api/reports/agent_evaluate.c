@@ -1,18 +1,17 @@
-/* Tables of agent evaluate. Files are arrays ("automap-arrays-1", or the
+/* The report `agent evaluate`. Files are arrays ("automap-arrays-1", or the
  * sets of agent generate, one row each), profile graphs or modules; graphs and modules run on
  * --cluster, one stage per server unless --stages is given. The agent cuts a graph in its linear
  * order and is compared with the optimum of that order, and with the optimum over the graph's
  * downsets if they can be listed.
  */
-#include "cli/commands/agent_evaluate.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "api/reports/clusters.h"
+#include "api/reports/reports.h"
 #include "base/files/file.h"
 #include "base/system/clock.h"
-#include "cli/host.h"
 #include "planners/cut_agent/chain_cluster.h"
 #include "planners/cut_agent/cut_agent_file.h"
 #include "planners/cut_agent/cut_agent_grade.h"
@@ -22,11 +21,13 @@
 #define DEFAULT_CLUSTER       "C"
 #define DEFAULT_MICRO_BATCHES 16
 #define MODEL_MICRO_BATCHES   8 /* that the batches of most modules have */
-#define WEIGHT_FACTOR         4 /* weights, gradients and Adam's two moments */
+#define DEFAULT_SETS          10000
+#define EVALUATION_SEED       2000003 /* added to the seed: no training has seen these sets */
+#define WEIGHT_FACTOR         4       /* weights, gradients and Adam's two moments */
 
 /* The settings of an evaluation, and the rows so far. */
 typedef struct Evaluation {
-    const Cli *cli;
+    const ReportCall *call;
     Agent *agent;
     int64_t stages, micro_batches; /* 0: by default */
     int64_t width;
@@ -90,16 +91,22 @@ static AmStatus prepare(Evaluation *evaluation, ChainProblem *problem, AmError *
     return chain_problem_prepare(problem, error);
 }
 
+static AmStatus read_cluster(const Evaluation *evaluation, Cluster **cluster, Arena *arena, AmError *error) {
+    const ReportCall *call = evaluation->call;
+    const ClusterCall settings = {call->options, call->callbacks};
+    const char *name = option_text(call->options, "cluster");
+    return report_read_cluster(cluster, arena, &settings, name ? name : DEFAULT_CLUSTER, error);
+}
+
 static AmStatus read_graph(Evaluation *evaluation, Subject *subject, Arena *arena, const FileBytes *bytes,
                            AmError *error) {
-    const char *name = cli_text(evaluation->cli, "--cluster");
     ProfileGraph graph;
     Cluster *cluster;
     ChainExact exact;
     double fraction = CLUSTER_DEFAULT_MEMORY_FRACTION;
     ChainProblem *problem = &subject->problem;
     TRY(profile_graph_parse(&graph, arena, bytes->name, bytes->data, bytes->length, error));
-    TRY(cli_read_cluster(evaluation->cli, &cluster, arena, name ? name : DEFAULT_CLUSTER, error));
+    TRY(read_cluster(evaluation, &cluster, arena, error));
     *problem = (ChainProblem){.chain = &subject->chain,
                               .stages = cluster->server_count,
                               .micro_batches = DEFAULT_MICRO_BATCHES,
@@ -122,15 +129,13 @@ static AmStatus read_graph(Evaluation *evaluation, Subject *subject, Arena *aren
 /* The layers of a module, by its tables for stages of equal width on the cluster. */
 static AmStatus read_model(Evaluation *evaluation, Subject *subject, Arena *arena, int32_t argument,
                            AmError *error) {
-    const Cli *cli = evaluation->cli;
-    const char *name = cli_text(cli, "--cluster");
     int32_t micro_batches =
         evaluation->micro_batches ? (int32_t)evaluation->micro_batches : MODEL_MICRO_BATCHES;
     PlanContext *context = NULL;
     Cluster *cluster = NULL;
     AmStatus status;
-    TRY_OR_FAIL(cli_read_model(cli, argument, &context, error));
-    TRY_OR_FAIL(cli_read_cluster(cli, &cluster, arena, name ? name : DEFAULT_CLUSTER, error));
+    TRY_OR_FAIL(report_read_module(&context, evaluation->call, argument, error));
+    TRY_OR_FAIL(read_cluster(evaluation, &cluster, arena, error));
     int32_t stages = evaluation->stages ? (int32_t)evaluation->stages : cluster->server_count;
     AmError refusal = {0};
     status = cut_agent_module(&subject->chain, &subject->problem, arena, context, cluster, micro_batches,
@@ -213,7 +218,7 @@ static AmStatus read_subject(Evaluation *evaluation, Subject *subject, Arena *ar
 }
 
 static AmStatus evaluate_file(Evaluation *evaluation, Arena *arena, int32_t argument, AmError *error) {
-    const char *path = evaluation->cli->arguments[argument];
+    const char *path = evaluation->call->files[argument];
     FileBytes bytes;
     Subject *subject = ARENA_ARRAY(arena, Subject, 1);
     if (!subject) return am_fail_memory(error, sizeof(*subject));
@@ -231,76 +236,66 @@ static AmStatus evaluate_file(Evaluation *evaluation, Arena *arena, int32_t argu
     return status;
 }
 
-static AmStatus evaluate_files(Evaluation *evaluation, AmError *error) {
-    const Cli *cli = evaluation->cli;
+static AmStatus evaluate_files(Text *text, Evaluation *evaluation, AmError *error) {
+    const ReportCall *call = evaluation->call;
     AmStatus status = AM_OK;
-    Arena arena = {0};
-    TRY(cli_integer(cli, "--stages", 1, CHAIN_MAX_STAGES, &evaluation->stages, error));
-    TRY(cli_integer(cli, "--micro-batches", 1, 1 << 20, &evaluation->micro_batches, error));
+    option_integer(call->options, "stages", &evaluation->stages);
+    option_integer(call->options, "micro-batches", &evaluation->micro_batches);
     evaluation->list = json_array();
     text_append_string(&evaluation->rows,
                        "file\tlayers\tstages\tmicro-batches\texact s\tagent\tgreedy\teven\tby "
                        "events\tgraph\tagent ms\texact ms\n");
-    for (int32_t k = 1; k < cli->argument_count && status == AM_OK; k++) {
+    for (int32_t k = 1; k < call->file_count && status == AM_OK; k++) {
+        Arena arena = {0};
         status = evaluate_file(evaluation, &arena, k, error);
         arena_free(&arena);
-        arena = (Arena){0};
     }
-    if (status == AM_OK && cli_has(cli, "--json")) {
-        status = cli_output_json(
-            cli, json_pack("{s:s, s:O}", "format", "automap-cuts-1", "files", evaluation->list),
-            JSON_STYLE_COMPACT, error);
-    } else if (status == AM_OK) {
-        Text text = {0};
-        text_append_table(&text, evaluation->rows.data);
-        status = cli_output(cli, &text, error);
-        text_free(&text);
-    }
+    if (status == AM_OK && call->format == AM_FORMAT_JSON)
+        status = report_append_json(
+            text, json_pack("{s:s, s:O}", "format", "automap-cuts-1", "files", evaluation->list), error);
+    else if (status == AM_OK) text_append_table(text, evaluation->rows.data);
     json_decref(evaluation->list);
     text_free(&evaluation->rows);
     return status;
 }
 
-static AmStatus evaluate_sets(const Evaluation *evaluation, AmError *error) {
-    const Cli *cli = evaluation->cli;
-    int64_t seed = 0, count = AGENT_DEFAULT_SETS;
+static AmStatus evaluate_sets(Text *text, const Evaluation *evaluation, AmError *error) {
+    const ReportCall *call = evaluation->call;
+    int64_t seed = 0, count = DEFAULT_SETS;
     CutAgentGrade grade;
-    TRY(cli_integer(cli, "--seed", 0, 1000000, &seed, error));
-    TRY(cli_integer(cli, "--count", 1, 10000000, &count, error));
+    option_integer(call->options, "seed", &seed);
+    option_integer(call->options, "count", &count);
     TRY(cut_agent_grade(&grade, evaluation->agent, (int32_t)evaluation->width,
-                        (uint64_t)seed + AGENT_EVALUATION_SEED, (int32_t)count, error));
-    if (cli_has(cli, "--json"))
-        return cli_output_json(cli,
-                               json_pack("{s:s, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:i, s:f, s:f}",
-                                         "format", "automap-cut-grade-1", "sets", grade.count, "invalid",
-                                         grade.invalid, "mean_gap", grade.mean, "percentile_95_gap",
-                                         grade.percentile_95, "worst_gap", grade.worst, "mean_gap_by_events",
-                                         grade.by_events, "greedy_mean_gap", grade.greedy_mean,
-                                         "greedy_invalid", grade.greedy_invalid, "even_mean_gap",
-                                         grade.even_mean, "even_invalid", grade.even_invalid, "mean_seconds",
-                                         grade.mean_seconds, "most_seconds", grade.most_seconds),
-                               JSON_STYLE_COMPACT, error);
-    Text text = {0};
-    text_append(&text, "%d unseen sets, over the exact optimum\n", grade.count);
-    text_append(&text, "agent    mean %.3f %%, 95th percentile %.3f %%, worst %.2f %%, invalid %d\n",
+                        (uint64_t)seed + EVALUATION_SEED, (int32_t)count, error));
+    if (call->format == AM_FORMAT_JSON)
+        return report_append_json(
+            text,
+            json_pack("{s:s, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:i, s:f, s:f}", "format",
+                      "automap-cut-grade-1", "sets", grade.count, "invalid", grade.invalid, "mean_gap",
+                      grade.mean, "percentile_95_gap", grade.percentile_95, "worst_gap", grade.worst,
+                      "mean_gap_by_events", grade.by_events, "greedy_mean_gap", grade.greedy_mean,
+                      "greedy_invalid", grade.greedy_invalid, "even_mean_gap", grade.even_mean,
+                      "even_invalid", grade.even_invalid, "mean_seconds", grade.mean_seconds, "most_seconds",
+                      grade.most_seconds),
+            error);
+    text_append(text, "%d unseen sets, over the exact optimum\n", grade.count);
+    text_append(text, "agent    mean %.3f %%, 95th percentile %.3f %%, worst %.2f %%, invalid %d\n",
                 100 * grade.mean, 100 * grade.percentile_95, 100 * grade.worst, grade.invalid);
-    text_append(&text, "         by events, over the optimum's plan: mean %.3f %%\n", 100 * grade.by_events);
-    text_append(&text, "greedy   mean %.2f %%, without %d that do not fit\n", 100 * grade.greedy_mean,
+    text_append(text, "         by events, over the optimum's plan: mean %.3f %%\n", 100 * grade.by_events);
+    text_append(text, "greedy   mean %.2f %%, without %d that do not fit\n", 100 * grade.greedy_mean,
                 grade.greedy_invalid);
-    text_append(&text, "even     mean %.2f %%, without %d that do not fit\n", 100 * grade.even_mean,
+    text_append(text, "even     mean %.2f %%, without %d that do not fit\n", 100 * grade.even_mean,
                 grade.even_invalid);
-    text_append(&text, "seconds  mean %.2g, most %.2g a plan\n", grade.mean_seconds, grade.most_seconds);
-    AmStatus status = cli_output(cli, &text, error);
-    text_free(&text);
-    return status;
+    text_append(text, "seconds  mean %.2g, most %.2g a plan\n", grade.mean_seconds, grade.most_seconds);
+    return AM_OK;
 }
 
-AmStatus agent_evaluate(const Cli *cli, AmError *error) {
-    Evaluation evaluation = {.cli = cli, .width = CUT_AGENT_WIDTH};
-    TRY(cli_integer(cli, "--width", 1, CUT_AGENT_MOST_WIDTH, &evaluation.width, error));
-    TRY(cut_agent_read(&evaluation.agent, cli->arguments[0], error));
-    AmStatus status =
-        cli->argument_count > 1 ? evaluate_files(&evaluation, error) : evaluate_sets(&evaluation, error);
+AmStatus report_agent(Text *text, const ReportCall *call, AmError *error) {
+    Evaluation evaluation = {.call = call, .width = CUT_AGENT_WIDTH};
+    option_integer(call->options, "width", &evaluation.width);
+    TRY(cut_agent_read(&evaluation.agent, call->files[0], error));
+    AmStatus status = call->file_count > 1 ? evaluate_files(text, &evaluation, error)
+                                           : evaluate_sets(text, &evaluation, error);
     agent_free(evaluation.agent);
     return status;
 }

@@ -7,7 +7,7 @@
  * opt.mu['dense']['kernel'] as params['dense']['kernel']. States with the same end
  * and columns whose beginnings differ in one word share a row: opt.{mu,nu}['dense']...
  */
-#include "cli/parameters.h"
+#include "api/reports/parameters.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* `simulate --trace`: the predicted timeline as a Chrome trace, whose slices are written as the simulation
- * proceeds. */
-#include "cli/commands/simulate_trace.h"
+/* The option "trace" of am_simulate(): the predicted timeline as a Chrome trace, whose slices are written as
+ * the simulation proceeds. */
+#include "api/simulate_trace.h"
 
 #include <stdio.h>
 
