@@ -35,7 +35,7 @@ static void test_reports_of_a_module(void **state) {
     static const struct {
         AmCommand command;
         const char *key, *value, *text, *json;
-    } cases[] = {{AM_COMMAND_INFO, NULL, NULL, "module        ", "{\"name\":"},
+    } cases[] = {{AM_COMMAND_INFO, NULL, NULL, "module        ", "{\"format\":\"automap-info-1\","},
                  {AM_COMMAND_GROUPS, "axis_size", "4", "group", "{"},
                  {AM_COMMAND_LOWER, "plan", "none", "dot", "\"allocation_bytes\":"},
                  {AM_COMMAND_PROPAGATE, "mesh", "data=2", "HloModule", "\"conflicts\":"}};
