@@ -74,7 +74,7 @@ AmStatus actors_add(ActorGraph *graph, const Actor *actor, int32_t *index, AmErr
         return am_fail(error, AM_ERROR_USAGE, "", "actor '%s' has worker %d of %d", actor->name,
                        actor->worker, graph->worker_count);
     if (actor->iterations_per_step < 1 || actor->iterations_per_step > ACTORS_MAX_ITERATIONS)
-        return am_fail(error, AM_ERROR_USAGE, "", "actor '%s' has %d turns a step: 1 to %d can be",
+        return am_fail(error, AM_ERROR_USAGE, "", "actor '%s' has %d iterations a step (expected 1 to %d)",
                        actor->name, actor->iterations_per_step, ACTORS_MAX_ITERATIONS);
     ARENA_RESERVE(&graph->arena, graph->actors, graph->actor_count, graph->actor_capacity);
     const char *name = arena_copy_string(&graph->arena, actor->name);
@@ -113,7 +113,7 @@ AmStatus actors_connect(ActorGraph *graph, int32_t producer, int32_t consumer, i
     if (from->iterations_per_step % to->iterations_per_step != 0 &&
         to->iterations_per_step % from->iterations_per_step != 0)
         return am_fail(error, AM_ERROR_USAGE, "",
-                       "'%s' has %d turns a step and '%s' %d: one must divide the other", from->name,
+                       "'%s' has %d iterations a step and '%s' %d: one must divide the other", from->name,
                        from->iterations_per_step, to->name, to->iterations_per_step);
     if (quota < 1 || quota > MAX_QUOTA || initial < 0 || initial > MAX_QUOTA)
         return am_fail(error, AM_ERROR_USAGE, "",
@@ -132,7 +132,8 @@ AmStatus actors_follow(ActorGraph *graph, int32_t follower, int32_t leader, AmEr
     TRY(check_actor(graph, follower, error));
     TRY(check_actor(graph, leader, error));
     if (graph->actors[follower].actor.iterations_per_step != graph->actors[leader].actor.iterations_per_step)
-        return am_fail(error, AM_ERROR_USAGE, "", "'%s' cannot follow '%s', which has other turns a step",
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "'%s' cannot follow '%s', which has another number of iterations a step",
                        graph->actors[follower].actor.name, graph->actors[leader].actor.name);
     graph->actors[follower].leader = leader;
     return AM_OK;

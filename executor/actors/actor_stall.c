@@ -55,7 +55,7 @@ static bool describe_wait(const ActorGraph *graph, const ActorState *state, char
         const ActorEdge *edge = &graph->edges[state->in_edges[k]];
         int32_t full = ACTOR_GET(edge->full);
         if (full >= edge->gather) continue;
-        snprintf(text, (size_t)size, " turn %lld of %s'%.40s'",
+        snprintf(text, (size_t)size, " iteration %lld of %s'%.40s'",
                  (long long)(ACTOR_GET(edge->consumed) + full - edge->initial),
                  edge->is_grant ? "its leader " : "", graph->actors[edge->producer].actor.name);
         return true;
@@ -87,12 +87,13 @@ void actors_describe(const ActorGraph *graph, char *text, int32_t size) {
             continue;
         }
         const char *what = is_acting ? "is in" : "cannot begin";
-        used += snprintf(text + used, (size_t)(size - used), "%s'%.40s' %s turn %lld%s%s", named ? "; " : "",
-                         state->actor.name, what, (long long)iteration, is_acting ? "" : " waiting for",
-                         is_acting  ? ""
-                         : waits    ? wait
-                         : is_gated ? " what is outside"
-                                    : " its place in its leader's order");
+        used +=
+            snprintf(text + used, (size_t)(size - used), "%s'%.40s' %s iteration %lld%s%s", named ? "; " : "",
+                     state->actor.name, what, (long long)iteration, is_acting ? "" : " waiting for",
+                     is_acting  ? ""
+                     : waits    ? wait
+                     : is_gated ? " what is outside"
+                                : " its place in its leader's order");
         named++;
         if (used > size - 1) used = size - 1;
     }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "executor/program/control_flow.h"
-#include "executor/run/turn_order.h"
+#include "executor/run/iteration_order.h"
 #include "propagation/stages/stages.h"
 
 /* Priorities; of chunks of one kind the later one goes first. */
@@ -28,7 +28,7 @@ typedef struct Group {
 typedef struct RankGroups {
     Group *groups;
     int32_t count;
-    TurnEdge *edges; /* between them, by number */
+    IterationEdge *edges; /* between them, by number */
     int32_t edge_count, edge_capacity;
     IterationOrder order; /* where others of the stage are in other processes; count 0: they are not */
 } RankGroups;
@@ -139,10 +139,10 @@ static AmStatus connect(Schedule *self, const Group *from, const Group *to, int3
     RankGroups *list = groups_of(from);
     ARENA_RESERVE(&self->arena, list->edges, list->edge_count, list->edge_capacity);
     if (self->arena.failed) return am_fail_memory(error, list->edge_count);
-    list->edges[list->edge_count++] = (TurnEdge){.producer = (int32_t)(from - list->groups),
-                                                 .consumer = (int32_t)(to - list->groups),
-                                                 .quota = quota,
-                                                 .initial = initial};
+    list->edges[list->edge_count++] = (IterationEdge){.producer = (int32_t)(from - list->groups),
+                                                      .consumer = (int32_t)(to - list->groups),
+                                                      .quota = quota,
+                                                      .initial = initial};
     return actors_connect(self->graph, from->actor, to->actor, quota, initial, NULL, error);
 }
 

@@ -68,13 +68,13 @@ static void test_misuse_is_refused(void **state) {
     error = (AmError){0};
     check_usage(actors_connect(graph, two, two, 0, 0, NULL, &error), &error, "0 registers");
     error = (AmError){0};
-    check_usage(actors_follow(graph, three, two, &error), &error, "turns");
+    check_usage(actors_follow(graph, three, two, &error), &error, "iterations");
     error = (AmError){0};
     Actor wrong = {.name = "wrong", .worker = 2, .iterations_per_step = 1, .act = count_iterations};
     check_usage(actors_add(graph, &wrong, &index, &error), &error, "worker 2");
     error = (AmError){0};
     wrong = (Actor){.name = "wrong", .worker = 0, .iterations_per_step = 0, .act = count_iterations};
-    check_usage(actors_add(graph, &wrong, &index, &error), &error, "0 turns");
+    check_usage(actors_add(graph, &wrong, &index, &error), &error, "0 iterations");
     error = (AmError){0};
     int32_t a = case_add(graph, "a", 0, 1, count_iterations, NULL),
             b = case_add(graph, "b", 1, 1, count_iterations, NULL);
@@ -115,9 +115,9 @@ static void test_stall_is_named(void **state) {
     assert_true(clock_seconds() - begin >= 0.15);
     assert_true(asked > 1);
     assert_non_null(strstr(error.text, "stalled"));
-    assert_non_null(strstr(error.text, "'load' cannot begin turn 0 waiting for what is outside"));
-    assert_non_null(strstr(error.text, "'b' cannot begin turn 1 waiting for turn 0 of 'load'"));
-    assert_non_null(strstr(error.text, "'c' cannot begin turn 1 waiting for turn 1 of 'b'"));
+    assert_non_null(strstr(error.text, "'load' cannot begin iteration 0 waiting for what is outside"));
+    assert_non_null(strstr(error.text, "'b' cannot begin iteration 1 waiting for iteration 0 of 'load'"));
+    assert_non_null(strstr(error.text, "'c' cannot begin iteration 1 waiting for iteration 1 of 'b'"));
     for (int w = 0; w < 3; w++) assert_string_equal(workers[w].error.text, error.text);
     actors_close(graph);
 }
@@ -289,7 +289,7 @@ static void test_description(void **state) {
         case_connect(graph, a, case_add(graph, "next", 0, 1, count_iterations, NULL), 1, 0);
     assert_int_equal(actors_ready(graph, &error), AM_OK);
     actors_describe(graph, text, sizeof text);
-    assert_non_null(strstr(text, "'next' cannot begin turn 0 waiting for turn 0 of 'a'; "));
+    assert_non_null(strstr(text, "'next' cannot begin iteration 0 waiting for iteration 0 of 'a'; "));
     assert_non_null(strstr(text, "; and 2 more"));
     for (int32_t size = 1; size < (int32_t)sizeof text; size++) {
         actors_describe(graph, text, size);

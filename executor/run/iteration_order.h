@@ -22,9 +22,9 @@ typedef struct IterationActor {
 } IterationActor;
 
 /* As in actors_connect(). */
-typedef struct TurnEdge {
+typedef struct IterationEdge {
     int32_t producer, consumer, quota, initial;
-} TurnEdge;
+} IterationEdge;
 
 typedef struct IterationOrder {
     int32_t *actors; /* [count]: of one step */
@@ -35,6 +35,7 @@ typedef struct IterationOrder {
 /* Computes the order, in the arena. If a step lacks free registers some are added, as in
  * actors_ready(); AM_ERROR_USAGE: it is blocked otherwise. */
 AmStatus iteration_order_find(IterationOrder *order, Arena *arena, const IterationActor *actors,
-                              int32_t actor_count, const TurnEdge *edges, int32_t edge_count, AmError *error);
+                              int32_t actor_count, const IterationEdge *edges, int32_t edge_count,
+                              AmError *error);
 
 #endif

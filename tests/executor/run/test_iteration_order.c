@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "executor/run/turn_order.h"
+#include "executor/run/iteration_order.h"
 
 enum { BEGIN, FORWARD, BACKWARD, END, ACTORS };
 
@@ -15,7 +15,7 @@ enum { BEGIN, FORWARD, BACKWARD, END, ACTORS };
  * iteration F, a backward one B, the parts before and after [ and ]. */
 static void write_order(char *text, int32_t iterations, int32_t kept) {
     const IterationActor actors[ACTORS] = {{1, 2}, {iterations, 1}, {iterations, 0}, {1, 2}};
-    const TurnEdge edges[] = {{BEGIN, FORWARD, 1, 0},
+    const IterationEdge edges[] = {{BEGIN, FORWARD, 1, 0},
                               {FORWARD, BACKWARD, kept, 0},
                               {BACKWARD, END, iterations, 0},
                               {END, BEGIN, 1, 1}};
@@ -81,7 +81,7 @@ static void test_stages_do_not_block_one_another(void **state) {
 static void test_cycle(void **state) {
     (void)state;
     const IterationActor actors[] = {{1, 0}, {1, 0}};
-    const TurnEdge edges[] = {{0, 1, 1, 0}, {1, 0, 1, 0}};
+    const IterationEdge edges[] = {{0, 1, 1, 0}, {1, 0, 1, 0}};
     Arena arena = {0};
     IterationOrder order;
     assert_int_equal(iteration_order_find(&order, &arena, actors, 2, edges, 2, NULL), AM_ERROR_USAGE);

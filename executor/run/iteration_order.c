@@ -1,6 +1,6 @@
 /* A fixed order of a rank's iterations, for stages in several processes: one actor after the other fires in
  * a simulated step. Time: iterations x (actors + edges). */
-#include "executor/run/turn_order.h"
+#include "executor/run/iteration_order.h"
 
 #include <string.h>
 
@@ -11,7 +11,7 @@ typedef struct Registers {
 
 typedef struct Paper {
     const IterationActor *actors;
-    const TurnEdge *edges;
+    const IterationEdge *edges;
     int32_t actor_count, edge_count;
     Registers *registers; /* [edge_count] */
     int32_t *left;        /* [actor_count]: iterations */
@@ -54,7 +54,7 @@ static void fire(Paper *paper, int32_t a) {
 }
 
 AmStatus iteration_order_find(IterationOrder *order, Arena *arena, const IterationActor *actors,
-                              int32_t actor_count, const TurnEdge *edges, int32_t edge_count,
+                              int32_t actor_count, const IterationEdge *edges, int32_t edge_count,
                               AmError *error) {
     Paper paper = {actors,
                    edges,
