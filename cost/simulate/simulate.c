@@ -256,13 +256,13 @@ static int32_t finish(Simulator *self) {
     Moment end = MOMENT_BEGIN;
     double idle = 0;
     for (int32_t s = 0; s < costs->ranks->stage_count; s++)
-        for (int32_t l = 0; l < self->stages[s].lane_count; l++)
-            end = moment_later(end, self->stages[s].lanes[l].compute);
+        for (int32_t l = 0; l < self->stages[s].stream_count; l++)
+            end = moment_later(end, self->stages[s].streams[l].compute);
     simulation->step_seconds = seconds_of_ticks(end.at);
     for (int32_t r = 0; r < simulation->device_count; r++) {
         int32_t stage = plan_ranks_stage(costs->ranks, r);
-        const LaneTotals *totals =
-            &stage_clock_lane(&self->stages[stage], r - costs->ranks->first_rank[stage])->totals;
+        const StreamTotals *totals =
+            &stage_clock_streams(&self->stages[stage], r - costs->ranks->first_rank[stage])->totals;
         SimulatedDevice *device = &simulation->devices[r];
         device->compute_seconds = seconds_of_ticks(totals->computed);
         device->communication_seconds = seconds_of_ticks(totals->communicated);

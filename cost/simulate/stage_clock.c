@@ -4,63 +4,63 @@
 
 #include "base/random.h"
 
-static const ClusterDeviceType *type_of(const StageClock *self, int32_t lane) {
-    return cluster_device_type(self->costs->cluster, self->costs->stage->devices[lane]);
+static const ClusterDeviceType *type_of(const StageClock *self, int32_t device) {
+    return cluster_device_type(self->costs->cluster, self->costs->stage->devices[device]);
 }
 
-/* The factor by which a step on a lane exceeds its price: the device's slowness, and jitter. */
-static double stretch(StageClock *self, int32_t lane) {
+/* The factor by which a step on a device exceeds its price: the device's slowness, and jitter. */
+static double stretch(StageClock *self, int32_t device) {
     const SimulationOptions *options = self->options;
-    double factor = options->slowdowns ? options->slowdowns[self->costs->stage->devices[lane]] : 1;
+    double factor = options->slowdowns ? options->slowdowns[self->costs->stage->devices[device]] : 1;
     if (options->jitter <= 0) return factor;
-    uint64_t rank = (uint64_t)(self->first_rank + lane);
-    double uniform = random_uniform_at(options->seed, rank, self->drawn[lane]++);
+    uint64_t rank = (uint64_t)(self->first_rank + device);
+    double uniform = random_uniform_at(options->seed, rank, self->drawn[device]++);
     return factor * (1 - options->jitter * log1p(-uniform));
 }
 
-static int32_t tell(const StageClock *self, int32_t lane, const ExecutedStep *executed, Moment start,
+static int32_t tell(const StageClock *self, int32_t device, const ExecutedStep *executed, Moment start,
                     Ticks ticks) {
     if (!self->watch || ticks <= 0) return start.event;
-    int32_t event = -1, last = self->lane_count == 1 ? self->costs->stage->mesh.device_count - 1 : lane;
-    /* If a lane represents several devices, the first one's event counts. */
-    for (int32_t device = last; device >= lane; device--)
-        event = self->watch->on_step(self->watch->user, self->first_rank + device, executed, start, ticks);
+    int32_t event = -1, last = self->stream_count == 1 ? self->costs->stage->mesh.device_count - 1 : device;
+    /* Where one represents all devices, the first one's event counts. */
+    for (int32_t each = last; each >= device; each--)
+        event = self->watch->on_step(self->watch->user, self->first_rank + each, executed, start, ticks);
     return event;
 }
 
 static void compute_step(StageClock *self, int32_t step) {
-    for (int32_t l = 0; l < self->lane_count; l++) {
+    for (int32_t l = 0; l < self->stream_count; l++) {
         const ProgramEvents *costs = stage_costs_of(self->costs, l);
         Ticks ticks = stage_costs_ticks(self->costs, l)[step];
-        Moment start =
-            lane_ready(&self->lanes[l], costs->steps[step].wait > 0 ? step - costs->steps[step].wait : -1);
+        Moment start = streams_ready(&self->streams[l],
+                                     costs->steps[step].wait > 0 ? step - costs->steps[step].wait : -1);
         if (ticks > 0) ticks = rint(ticks * stretch(self, l));
-        lane_compute(&self->lanes[l], start, ticks, tell(self, l, &costs->steps[step], start, ticks));
+        streams_compute(&self->streams[l], start, ticks, tell(self, l, &costs->steps[step], start, ticks));
     }
 }
 
 static void communicate_step(StageClock *self, int32_t step, const ProgramCollective *collective) {
     const StageCosts *costs = self->costs;
     const CollectivePartition *partition = &costs->partitions[collective->axes];
-    bool is_one = self->lane_count == 1;
+    bool is_one = self->stream_count == 1;
     for (int32_t g = 0; g < (is_one ? 1 : partition->group_count); g++) {
         const int32_t *members = &partition->members[g * partition->group_size];
         Ticks ticks = costs->collectives[step][costs->is_uniform ? 0 : g];
         int32_t count = is_one ? 1 : partition->group_size;
-        Moment start = lane_ready_to_meet(&self->lanes[is_one ? 0 : members[0]]);
+        Moment start = streams_ready_for_collective(&self->streams[is_one ? 0 : members[0]]);
         for (int32_t k = 1; k < count; k++)
-            start = moment_later(start, lane_ready_to_meet(&self->lanes[members[k]]));
+            start = moment_later(start, streams_ready_for_collective(&self->streams[members[k]]));
         for (int32_t k = 0; k < count; k++) {
-            int32_t lane = is_one ? 0 : members[k];
-            const ExecutedStep *executed = &stage_costs_of(costs, lane)->steps[step];
-            lane_communicate(&self->lanes[lane], step, start, ticks,
-                             tell(self, lane, executed, start, ticks));
+            int32_t device = is_one ? 0 : members[k];
+            const ExecutedStep *executed = &stage_costs_of(costs, device)->steps[step];
+            streams_communicate(&self->streams[device], step, start, ticks,
+                                tell(self, device, executed, start, ticks));
         }
     }
 }
 
 static void join(StageClock *self) {
-    for (int32_t l = 0; l < self->lane_count; l++) lane_join(&self->lanes[l]);
+    for (int32_t l = 0; l < self->stream_count; l++) streams_join(&self->streams[l]);
 }
 
 static void run_steps(StageClock *self, const StagePiece *piece) {
@@ -75,31 +75,34 @@ static void run_steps(StageClock *self, const StagePiece *piece) {
     join(self);
 }
 
-/* run_steps() on the only lane of a stage whose devices all do the same, when nothing varies. */
-static void run_folded(Lane *lane, const ProgramEvents *events, const Ticks *ticks, const StagePiece *piece) {
+/* run_steps() on the streams of a stage whose devices all do the same, when nothing varies. */
+static void run_folded(DeviceStreams *streams, const ProgramEvents *events, const Ticks *ticks,
+                       const StagePiece *piece) {
     for (int32_t s = piece->first; s < piece->end; s++) {
         const ExecutedStep *step = &events->steps[s];
-        if (s > piece->first && step->program != step[-1].program) lane_join(lane);
+        if (s > piece->first && step->program != step[-1].program) streams_join(streams);
         if (events->work_of[s] == EVENT_COLLECTIVE)
-            lane_communicate(lane, s, lane_ready_to_meet(lane), ticks[s], -1);
-        else if (lane->count == lane->passed) lane_compute_alone(lane, ticks[s], -1);
-        else lane_compute(lane, lane_ready(lane, step->wait > 0 ? s - step->wait : -1), ticks[s], -1);
+            streams_communicate(streams, s, streams_ready_for_collective(streams), ticks[s], -1);
+        else if (streams->count == streams->passed) streams_compute_alone(streams, ticks[s], -1);
+        else
+            streams_compute(streams, streams_ready(streams, step->wait > 0 ? s - step->wait : -1), ticks[s],
+                            -1);
     }
-    lane_join(lane);
+    streams_join(streams);
 }
 
-/* Computes the duration of each piece, run once from an idle start on the only lane. */
+/* Computes the duration of each piece, run once from an idle start. */
 static AmStatus fold(StageClock *self, Arena *arena, AmError *error) {
     const StagePieces *of_all = &self->costs->of_all;
     const Ticks *ticks = stage_costs_ticks(self->costs, 0);
     self->folded = ARENA_ARRAY(arena, FoldedPiece, of_all->piece_count + 1);
     if (!self->folded) return am_fail_memory(error, of_all->piece_count);
-    Lane *lane = &self->lanes[0], fresh = *lane;
+    DeviceStreams *streams = &self->streams[0], fresh = *streams;
     for (int32_t p = 0; p < of_all->piece_count; p++) {
         if (of_all->pieces[p].transfer) continue;
-        run_folded(lane, &self->costs->programs[0], ticks, &of_all->pieces[p]);
-        self->folded[p] = (FoldedPiece){.ticks = lane->compute.at, .totals = lane->totals};
-        *lane = fresh;
+        run_folded(streams, &self->costs->programs[0], ticks, &of_all->pieces[p]);
+        self->folded[p] = (FoldedPiece){.ticks = streams->compute.at, .totals = streams->totals};
+        *streams = fresh;
     }
     return AM_OK;
 }
@@ -116,16 +119,16 @@ AmStatus stage_clock_open(StageClock *self, Arena *arena, const StageCosts *cost
     bool varies = options->jitter > 0 || has_slow_device(costs, options);
     *self = (StageClock){.costs = costs,
                          .first_rank = first_rank,
-                         .lane_count = costs->is_uniform && !varies ? 1 : costs->stage->mesh.device_count,
+                         .stream_count = costs->is_uniform && !varies ? 1 : costs->stage->mesh.device_count,
                          .watch = watch,
                          .options = options};
-    self->lanes = ARENA_ARRAY(arena, Lane, self->lane_count);
-    self->drawn = ARENA_ARRAY(arena, uint64_t, self->lane_count);
-    if (arena->failed) return am_fail_memory(error, self->lane_count);
-    for (int32_t l = 0; l < self->lane_count; l++)
-        TRY(lane_open(&self->lanes[l], arena, costs->of_all.most_collectives,
-                      type_of(self, l)->overlaps_communication, error));
-    return self->lane_count == 1 && !watch ? fold(self, arena, error) : AM_OK;
+    self->streams = ARENA_ARRAY(arena, DeviceStreams, self->stream_count);
+    self->drawn = ARENA_ARRAY(arena, uint64_t, self->stream_count);
+    if (arena->failed) return am_fail_memory(error, self->stream_count);
+    for (int32_t l = 0; l < self->stream_count; l++)
+        TRY(streams_open(&self->streams[l], arena, costs->of_all.most_collectives,
+                         type_of(self, l)->overlaps_communication, error));
+    return self->stream_count == 1 && !watch ? fold(self, arena, error) : AM_OK;
 }
 
 void stage_clock_compute(StageClock *self, int32_t piece) {
@@ -133,24 +136,25 @@ void stage_clock_compute(StageClock *self, int32_t piece) {
         run_steps(self, &self->costs->of_all.pieces[piece]);
         return;
     }
-    Lane *lane = &self->lanes[0];
+    DeviceStreams *streams = &self->streams[0];
     const FoldedPiece *folded = &self->folded[piece];
-    lane_wait(lane, moment_after(lane->compute, folded->ticks, -1));
-    lane->totals.computed += folded->totals.computed;
-    lane->totals.communicated += folded->totals.communicated;
-    lane->totals.hidden += folded->totals.hidden;
+    streams_wait(streams, moment_after(streams->compute, folded->ticks, -1));
+    streams->totals.computed += folded->totals.computed;
+    streams->totals.communicated += folded->totals.communicated;
+    streams->totals.hidden += folded->totals.hidden;
 }
 
-/* Finds the next lane that takes part in a transfer, from `*next` on; false if there is none. */
-static bool takes_part(const StageClock *self, const ProgramTransfer *transfer, int32_t *next, Lane **lane) {
-    if (self->lane_count == 1) {
-        *lane = &self->lanes[0];
+/* Finds the next streams that take part in a transfer, from `*next` on; false if there is none. */
+static bool takes_part(const StageClock *self, const ProgramTransfer *transfer, int32_t *next,
+                       DeviceStreams **streams) {
+    if (self->stream_count == 1) {
+        *streams = &self->streams[0];
         return (*next)++ == 0;
     }
     for (; *next < transfer->rank_count; ++*next) {
         int32_t l = transfer->ranks[*next] - self->first_rank;
-        if (l < 0 || l >= self->lane_count) continue;
-        *lane = &self->lanes[l];
+        if (l < 0 || l >= self->stream_count) continue;
+        *streams = &self->streams[l];
         ++*next;
         return true;
     }
@@ -160,23 +164,26 @@ static bool takes_part(const StageClock *self, const ProgramTransfer *transfer, 
 Moment stage_clock_arrive(StageClock *self, int32_t piece) {
     Moment latest = MOMENT_BEGIN;
     int32_t next = 0;
-    for (Lane *lane; takes_part(self, self->costs->of_all.pieces[piece].transfer, &next, &lane);) {
-        lane_join(lane);
-        latest = moment_later(latest, lane->compute);
+    for (DeviceStreams *streams;
+         takes_part(self, self->costs->of_all.pieces[piece].transfer, &next, &streams);) {
+        streams_join(streams);
+        latest = moment_later(latest, streams->compute);
     }
     return latest;
 }
 
 void stage_clock_wait(StageClock *self, int32_t piece, Moment until) {
     int32_t next = 0;
-    for (Lane *lane; takes_part(self, self->costs->of_all.pieces[piece].transfer, &next, &lane);)
-        lane_wait(lane, until);
+    for (DeviceStreams *streams;
+         takes_part(self, self->costs->of_all.pieces[piece].transfer, &next, &streams);)
+        streams_wait(streams, until);
 }
 
 void stage_clock_meet(StageClock *self, int32_t piece, Moment end, Ticks ticks) {
     int32_t next = 0;
-    for (Lane *lane; takes_part(self, self->costs->of_all.pieces[piece].transfer, &next, &lane);) {
-        lane_wait(lane, end);
-        lane->totals.communicated += ticks;
+    for (DeviceStreams *streams;
+         takes_part(self, self->costs->of_all.pieces[piece].transfer, &next, &streams);) {
+        streams_wait(streams, end);
+        streams->totals.communicated += ticks;
     }
 }

@@ -1,5 +1,5 @@
-/* The devices of a stage in a simulation: one lane each, or one for all if they do the same at
- * the same time. Pieces are simulated step by step, or, without observers and variation, as one
+/* The devices of a stage in a simulation: each has streams of its own, or one stands for all if they do the
+ * same at the same time. Pieces are simulated step by step, or, without observers and variation, as one
  * precomputed duration: time then grows with the number of distinct pieces and not with steps times
  * iterations. */
 #ifndef COST_SIMULATE_STAGE_CLOCK_H
@@ -7,7 +7,7 @@
 
 #include "cost/simulate/simulate.h"
 #include "cost/simulate/stage_costs.h"
-#include "cost/step/lane.h"
+#include "cost/step/device_streams.h"
 
 /* Receives the events of devices; returns the number of the event, or -1. `start.event` is the
  * event for which it waited. */
@@ -16,20 +16,20 @@ typedef struct StageWatch {
     void *user;
 } StageWatch;
 
-/* The effect of a piece on a lane from join to join. */
+/* The effect of a piece on the streams of a device from join to join. */
 typedef struct FoldedPiece {
     Ticks ticks;
-    LaneTotals totals;
+    StreamTotals totals;
 } FoldedPiece;
 
 typedef struct StageClock {
     const StageCosts *costs;
-    int32_t first_rank, lane_count;
-    Lane *lanes;
+    int32_t first_rank, stream_count;
+    DeviceStreams *streams;
     FoldedPiece *folded; /* [piece], or NULL: step by step */
     const StageWatch *watch;
     const SimulationOptions *options;
-    uint64_t *drawn; /* [lane] random numbers so far */
+    uint64_t *drawn; /* [stream_count] random numbers so far */
 } StageClock;
 
 /* `watch` may be NULL. Arrays in the arena. */
@@ -42,9 +42,9 @@ Moment stage_clock_arrive(StageClock *self, int32_t piece);
 void stage_clock_wait(StageClock *self, int32_t piece, Moment until);
 void stage_clock_meet(StageClock *self, int32_t piece, Moment end, Ticks ticks);
 
-/* The lane of a device of the stage. */
-static inline const Lane *stage_clock_lane(const StageClock *self, int32_t device) {
-    return &self->lanes[self->lane_count == 1 ? 0 : device];
+/* The streams of a device of the stage. */
+static inline const DeviceStreams *stage_clock_streams(const StageClock *self, int32_t device) {
+    return &self->streams[self->stream_count == 1 ? 0 : device];
 }
 
 #endif

@@ -1,5 +1,5 @@
 /* Price of a step: the time of a device for its operators and collectives, one stream of each
- * (lane.h).
+ * (device_streams.h).
  *
  * On devices without overlap it is the sum of all operators, collectives and copies of updates. If
  * devices of several types run equal programs, the slowest type counts, because every collective
@@ -10,7 +10,7 @@
  */
 #include "cost/step/price.h"
 
-#include "cost/step/lane.h"
+#include "cost/step/device_streams.h"
 #include "cost/step/memory.h"
 
 /* State derived from mesh, cluster and devices for one pricing. */
@@ -20,7 +20,7 @@ typedef struct Pricer {
     const int32_t *devices;
     Arena *arena;
     const ClusterDeviceType **types; /* the different types that run the program */
-    Lane *lanes;                     /* [type_count] */
+    DeviceStreams *streams;          /* [type_count] */
     int32_t type_count;
     CollectivePartition partitions[1 << MESH_MAX_AXES]; /* by axes; built when first met */
 } Pricer;
@@ -30,7 +30,7 @@ static AmStatus begin(Pricer *self, const Program *program, const Cluster *clust
     *self = (Pricer){.program = program, .cluster = cluster, .devices = devices, .arena = arena};
     const Mesh *mesh = program->mesh;
     self->types = ARENA_ARRAY(arena, const ClusterDeviceType *, cluster->type_count);
-    self->lanes = ARENA_ARRAY(arena, Lane, cluster->type_count);
+    self->streams = ARENA_ARRAY(arena, DeviceStreams, cluster->type_count);
     if (arena->failed) return am_fail_memory(error, cluster->type_count);
     if (!mesh_has_equal_shares(mesh)) {
         self->types[self->type_count++] = cluster_device_type(cluster, devices[program->device]);
@@ -83,7 +83,7 @@ static void add_collective(StepPrice *price, const ExecutedStep *step, double by
     kind->seconds += step->times * seconds;
 }
 
-/* The collective on every lane. */
+/* The collective on the streams of every type. */
 static AmStatus communicate(Pricer *self, StepPrice *price, const ExecutedStep *steps, int32_t s,
                             AmError *error) {
     const ProgramInstruction *instruction = executed_collective(&steps[s]);
@@ -92,11 +92,11 @@ static AmStatus communicate(Pricer *self, StepPrice *price, const ExecutedStep *
     add_collective(price, &steps[s], bytes, seconds);
     Ticks ticks = ticks_of_seconds(steps[s].times * seconds);
     for (int32_t t = 0; t < self->type_count; t++)
-        lane_communicate(&self->lanes[t], s, lane_ready_to_meet(&self->lanes[t]), ticks, -1);
+        streams_communicate(&self->streams[t], s, streams_ready_for_collective(&self->streams[t]), ticks, -1);
     return AM_OK;
 }
 
-/* Operators and copies of updates on every lane. */
+/* Operators and copies of updates on the streams of every type. */
 static void compute(Pricer *self, StepPrice *price, const ExecutedStep *steps, int32_t s) {
     const ExecutedStep *step = &steps[s];
     OperatorWork work;
@@ -105,13 +105,13 @@ static void compute(Pricer *self, StepPrice *price, const ExecutedStep *steps, i
     price->bytes += step->times * work.bytes;
     for (int32_t t = 0; t < self->type_count; t++) {
         double seconds = executed_work_seconds(step, &work, self->types[t]);
-        Moment start = lane_ready(&self->lanes[t], step->wait > 0 ? s - step->wait : -1);
-        lane_compute(&self->lanes[t], start, ticks_of_seconds(step->times * seconds), -1);
+        Moment start = streams_ready(&self->streams[t], step->wait > 0 ? s - step->wait : -1);
+        streams_compute(&self->streams[t], start, ticks_of_seconds(step->times * seconds), -1);
     }
 }
 
 static void join(Pricer *self) {
-    for (int32_t t = 0; t < self->type_count; t++) lane_join(&self->lanes[t]);
+    for (int32_t t = 0; t < self->type_count; t++) streams_join(&self->streams[t]);
 }
 
 static AmStatus price_all(Pricer *self, StepPrice *price, AmError *error) {
@@ -121,8 +121,8 @@ static AmStatus price_all(Pricer *self, StepPrice *price, AmError *error) {
     TRY(executed_steps(&steps, &count, self->arena, program, self->types[0], error));
     for (int32_t s = 0; s < count; s++) collectives += executed_collective(&steps[s]) != NULL;
     for (int32_t t = 0; t < self->type_count; t++)
-        TRY(lane_open(&self->lanes[t], self->arena, collectives, self->types[t]->overlaps_communication,
-                      error));
+        TRY(streams_open(&self->streams[t], self->arena, collectives, self->types[t]->overlaps_communication,
+                         error));
     for (int32_t s = 0; s < count; s++) {
         if (s > 0 && steps[s].program != steps[s - 1].program) join(self);
         if (executed_collective(&steps[s])) TRY(communicate(self, price, steps, s, error));
@@ -132,10 +132,10 @@ static AmStatus price_all(Pricer *self, StepPrice *price, AmError *error) {
     compute(self, price, &updates, 0);
     join(self);
     for (int32_t t = 0; t < self->type_count; t++) {
-        const Lane *lane = &self->lanes[t];
-        price->step_seconds = fmax(price->step_seconds, seconds_of_ticks(lane->compute.at));
-        price->compute_seconds = fmax(price->compute_seconds, seconds_of_ticks(lane->totals.computed));
-        price->communication_seconds = seconds_of_ticks(lane->totals.communicated);
+        const DeviceStreams *streams = &self->streams[t];
+        price->step_seconds = fmax(price->step_seconds, seconds_of_ticks(streams->compute.at));
+        price->compute_seconds = fmax(price->compute_seconds, seconds_of_ticks(streams->totals.computed));
+        price->communication_seconds = seconds_of_ticks(streams->totals.communicated);
     }
     price->peak_bytes = memory_peak(program);
     price->memory_bytes = cluster_least_memory(self->cluster, self->devices, program->mesh->device_count);

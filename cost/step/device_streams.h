@@ -1,0 +1,62 @@
+/* The streams of one device: its computation, and the collectives in which it takes part.
+ *
+ * Steps are computed one after the other, and collectives take place one after the other. A
+ * collective begins when all steps before it are done; later steps continue, and a step that needs
+ * the collective waits for it (lowering/program/waits.h). On a device type without overlap the two
+ * alternate. At the borders of loops and conditionals and at transfers, the device waits for all
+ * collectives.
+ */
+#ifndef COST_STEP_DEVICE_STREAMS_H
+#define COST_STEP_DEVICE_STREAMS_H
+
+#include <stdbool.h>
+
+#include "base/arena.h"
+#include "base/status.h"
+#include "cost/step/moment.h"
+
+typedef struct StreamTotals {
+    Ticks computed, communicated;
+    Ticks hidden; /* of both: it did both at once */
+} StreamTotals;
+
+/* A collective that may not have been waited for. */
+typedef struct StreamCollective {
+    int32_t step;
+    Ticks start;
+    Moment end;
+} StreamCollective;
+
+typedef struct DeviceStreams {
+    Moment compute, network; /* until when each stream is busy */
+    StreamTotals totals;
+    bool overlaps;
+    StreamCollective *under_way; /* in order; those before `passed` ended before the current computation */
+    int32_t count, capacity, passed;
+} DeviceStreams;
+
+/* Room for `most` collectives between two joins. */
+AmStatus streams_open(DeviceStreams *streams, Arena *arena, int32_t most, bool overlaps, AmError *error);
+
+/* Waits for all that is under way. */
+void streams_join(DeviceStreams *streams);
+/* When a step could begin that waits for the collective of step `wait` (-1: none). */
+Moment streams_ready(const DeviceStreams *streams, int32_t wait);
+/* When a collective of this device could begin. */
+static inline Moment streams_ready_for_collective(const DeviceStreams *streams) {
+    return moment_later(streams->compute, streams->network);
+}
+/* Computes from `start`, which is streams_ready() or later. */
+void streams_compute(DeviceStreams *streams, Moment start, Ticks ticks, int32_t event);
+/* The same from streams->compute on where no collective is under way. */
+static inline void streams_compute_alone(DeviceStreams *streams, Ticks ticks, int32_t event) {
+    streams->totals.computed += ticks;
+    streams->compute = moment_after(streams->compute, ticks, event);
+    if (!streams->overlaps) streams->network = streams->compute;
+}
+/* Takes part in the collective of a step from `start`, which is streams_ready_for_collective() or later. */
+void streams_communicate(DeviceStreams *streams, int32_t step, Moment start, Ticks ticks, int32_t event);
+/* Both streams wait until then. */
+void streams_wait(DeviceStreams *streams, Moment until);
+
+#endif
