@@ -9,7 +9,7 @@ the same hidden width and source. Successive halving has no place here: a look-u
     ninja -C build automap bench_measurements
     python3 bench/measurements.py RUNS.csv [--predictions P.jsonl] [--write docs/learning.md]
 
-Without --predictions, `build/automap published RUNS.csv --json` makes them (docs/published.md), in minutes.
+Without --predictions, `build/automap published RUNS.csv --json` makes them (docs/measurements.md), in minutes.
 """
 
 import argparse
@@ -99,7 +99,7 @@ def report(groups, results):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", help="table of runs (docs/published.md)")
+    parser.add_argument("runs", help="table of runs (docs/measurements.md)")
     parser.add_argument("--predictions", help="output of automap published RUNS.csv --json")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--write", help="document whose marked section gets the table")

@@ -133,8 +133,8 @@ void actors_abort(ActorGraph *graph, const AmError *error);
  * Any thread. */
 AmStatus actors_failure(ActorGraph *graph, AmError *error);
 
-/* Describes the state for people: "'F1' is in iteration 7; 'B0' iteration 3 waits for 'B1' iteration 3". At most
- * four actors. Any thread. */
+/* Describes the state for people: "'F1' is in iteration 7; 'B0' iteration 3 waits for 'B1' iteration 3". At
+ * most four actors. Any thread. */
 void actors_describe(const ActorGraph *graph, char *text, int32_t size);
 
 #endif

@@ -53,7 +53,7 @@ expect 2 'one argument too many' info "$model" "$model"
 expect 2 'expected MODEL' info
 expect 2 'needs an argument' search "$model" --cluster
 expect 2 'expected an integer' search "$model" --cluster nominal:4 --seed x
-expect 2 'expected one of dqn' search "$model" --cluster nominal:4 --searcher best
+expect 2 'expected one of auto, dqn' search "$model" --cluster nominal:4 --searcher best
 expect 2 'expected --baseline NAME' search "$model" --cluster nominal:4 --searcher expert
 expect 2 'cluster nominal:4 has 4' search "$model" --cluster nominal:4 --mesh data=3
 expect 2 'expected --cluster' search "$model"

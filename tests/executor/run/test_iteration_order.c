@@ -16,9 +16,9 @@ enum { BEGIN, FORWARD, BACKWARD, END, ACTORS };
 static void write_order(char *text, int32_t iterations, int32_t kept) {
     const IterationActor actors[ACTORS] = {{1, 2}, {iterations, 1}, {iterations, 0}, {1, 2}};
     const IterationEdge edges[] = {{BEGIN, FORWARD, 1, 0},
-                              {FORWARD, BACKWARD, kept, 0},
-                              {BACKWARD, END, iterations, 0},
-                              {END, BEGIN, 1, 1}};
+                                   {FORWARD, BACKWARD, kept, 0},
+                                   {BACKWARD, END, iterations, 0},
+                                   {END, BEGIN, 1, 1}};
     Arena arena = {0};
     IterationOrder order;
     AmError error = {0};
