@@ -5,6 +5,7 @@
 
 #include "api/search_settings.h"
 #include "api/work.h"
+#include "base/system/clock.h"
 #include "planners/export/export_check.h"
 #include "planners/infeasible.h"
 #include "planners/problem/attention_choice.h"
@@ -19,7 +20,28 @@ typedef struct SearchJob {
     PlanContext
         *kept; /* the module with the recomputation of the source, which plan->whole undoes, or NULL */
     const AmCallbacks *callbacks;
+    double start;        /* of the first search */
+    int64_t evaluations; /* of all searches so far */
 } SearchJob;
+
+/* Returns whether the limits of evaluations and of time, if there are such, allow a further search. */
+static bool has_budget(const SearchJob *job) {
+    const SearchOptions *options = &job->settings.options;
+    bool is_limited = options->evaluations > 0 && !options->is_default_limit;
+    if (is_limited && job->evaluations >= options->evaluations) return false;
+    return options->seconds <= 0 || clock_seconds() - job->start < options->seconds;
+}
+
+/* The options of the next of `searches` searches, which share what is left of the limits. */
+static SearchOptions share_budget(const SearchJob *job, int32_t searches) {
+    SearchOptions part = job->settings.options;
+    if (part.evaluations > 0 && !part.is_default_limit) {
+        int64_t left = part.evaluations - job->evaluations;
+        part.evaluations = left > searches ? left / searches : 1;
+    }
+    if (part.seconds > 0) part.seconds = fmax((job->start + part.seconds - clock_seconds()) / searches, 1e-3);
+    return part;
+}
 
 /* The reason why nothing fits and sufficient changes, in place of the search's own error. */
 static AmStatus explain_infeasible(SearchJob *job, AmError *error) {
@@ -44,19 +66,26 @@ static AmStatus explain_infeasible(SearchJob *job, AmError *error) {
     return AM_ERROR_INFEASIBLE;
 }
 
-/* Searches a form of the module; plan->whole becomes that of the plan. */
-static AmStatus search_form(SearchJob *job, PlanContext *whole, PlanContext *other, AmError *refusal) {
+static AmStatus search_whole(SearchJob *job, PlanContext *whole, int32_t searches, AmError *error) {
+    AmPlan *plan = job->plan;
+    const SearchOptions options = share_budget(job, searches);
+    plan->result = (SearchResult){0};
+    AmStatus status = plan_search(&plan->result, &plan->arena, whole, job->cluster, &options,
+                                  &job->settings.micro_batching, error);
+    job->evaluations += plan->result.evaluations;
+    return status;
+}
+
+/* Searches a form of the module, the next of `searches` searches; plan->whole becomes that of the plan. */
+static AmStatus search_form(SearchJob *job, PlanContext *whole, PlanContext *other, int32_t searches,
+                            AmError *refusal) {
     AmPlan *plan = job->plan;
     AmError own = {0};
-    plan->result = (SearchResult){0};
     plan->whole = whole;
-    AmStatus status = plan_search(&plan->result, &plan->arena, whole, job->cluster, &job->settings.options,
-                                  &job->settings.micro_batching, refusal);
-    if (status != AM_ERROR_INFEASIBLE || !other) return status;
-    SearchResult result = plan->result;
-    plan->result = (SearchResult){0};
-    status = plan_search(&plan->result, &plan->arena, other, job->cluster, &job->settings.options,
-                         &job->settings.micro_batching, &own);
+    AmStatus status = search_whole(job, whole, searches, refusal);
+    if (status != AM_ERROR_INFEASIBLE || !other || !has_budget(job)) return status;
+    const SearchResult result = plan->result;
+    status = search_whole(job, other, searches, &own);
     if (status == AM_ERROR_INFEASIBLE) plan->result = result;
     else plan->whole = other;
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE) *refusal = own;
@@ -64,9 +93,10 @@ static AmStatus search_form(SearchJob *job, PlanContext *whole, PlanContext *oth
 }
 
 /* Searches another form of the module, from before the choice of attention, after a search whose result
- * `*status` tells, and keeps the better plan; at a tie that of `form`. */
-static AmStatus search_other_form(SearchJob *job, PlanContext *form, AmStatus *status, AmError *refusal,
-                                  AmError *error) {
+ * `*status` tells, and keeps the better plan; at a tie that of `form`. It is the next of `searches` searches.
+ */
+static AmStatus search_other_form(SearchJob *job, PlanContext *form, int32_t searches, AmStatus *status,
+                                  AmError *refusal, AmError *error) {
     AmPlan *plan = job->plan;
     PlanContext *whole = plan->whole, *other = NULL;
     const SearchResult before = plan->result;
@@ -74,7 +104,7 @@ static AmStatus search_other_form(SearchJob *job, PlanContext *form, AmStatus *s
     AmError of_form = {0};
     if (job->settings.chooses_attention) TRY(attention_choose(&form, &other, job->cluster, error));
     else if (whole->unfused) TRY(plan_context_fuse(&form, form, error));
-    AmStatus found = search_form(job, form, other, &of_form);
+    AmStatus found = search_form(job, form, other, searches, &of_form);
     bool is_interrupted = result->interrupted;
     int64_t evaluations = before.evaluations + result->evaluations;
     double seconds = before.search_seconds + result->search_seconds;
@@ -114,15 +144,15 @@ static AmStatus search_module(SearchJob *job, AmError *error) {
     const SearchOptions *options = &job->settings.options;
     AmError refusal = {0};
     bool is_free = options->target == TARGET_AUTOMAP;
-    bool has_layers = plan->whole->layer_map != NULL;
-    AmStatus status = search_form(job, plan->whole, is_free ? job->other : NULL, &refusal);
+    bool may_loop = job->settings.layers == LAYERS_AUTO && plan->whole->layer_map;
+    int32_t others = may_loop + (job->kept != NULL);
+    AmStatus status = search_form(job, plan->whole, is_free ? job->other : NULL, 1 + others, &refusal);
     bool is_whole = status != AM_INTERRUPTED && !plan->result.interrupted;
-    if (job->kept && is_whole && (status != AM_OK || !needs_little_memory(job)))
-        TRY(search_other_form(job, job->kept, &status, &refusal, error));
+    if (job->kept && is_whole && has_budget(job) && (status != AM_OK || !needs_little_memory(job)))
+        TRY(search_other_form(job, job->kept, others, &status, &refusal, error));
     bool is_pipeline = status == AM_OK && (plan->result.plan->stage_count > 1 || plan->result.interrupted);
-    bool may_loop = job->settings.layers == LAYERS_AUTO && has_layers;
-    if (may_loop && !is_pipeline && status != AM_INTERRUPTED)
-        TRY(search_other_form(job, plan->module, &status, &refusal, error));
+    if (may_loop && !is_pipeline && status != AM_INTERRUPTED && has_budget(job))
+        TRY(search_other_form(job, plan->module, 1, &status, &refusal, error));
     if (status != AM_OK && error) *error = refusal;
     return status;
 }
@@ -144,10 +174,13 @@ static AmStatus search_unrestricted(SearchJob *job, SearchResult *found, AmError
     options.watch = job->settings.options.watch;
     options.interrupted = job->settings.options.interrupted;
     options.skip_bound = true;
-    options.seconds = job->settings.options.seconds /= 2; /* one half for each search */
     if (!search_method_explores(options.searcher)) return AM_OK;
+    const SearchOptions half = share_budget(job, 2);
+    options.seconds = half.seconds;
+    options.evaluations = half.evaluations;
     AmStatus status = plan_search(found, &plan->arena, plan->whole, job->cluster, &options,
                                   &job->unrestricted.micro_batching, &refusal);
+    job->evaluations += found->evaluations;
     if (status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
     if (status != AM_OK && error) *error = refusal;
     TRY(status);
@@ -198,6 +231,7 @@ static AmStatus run_search(ApiWork *work, AmError *error) {
     SearchOptions *options = &job->settings.options;
     options->watch = work->watch;
     options->interrupted = api_work_flag(work);
+    job->start = clock_seconds();
     bool is_free = options->target == TARGET_AUTOMAP;
     AmStatus status = is_free ? search_module(job, error) : search_target(job, error);
     if (status == AM_ERROR_INFEASIBLE && plan->result.nearest) status = explain_infeasible(job, error);

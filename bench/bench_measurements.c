@@ -64,13 +64,13 @@ typedef struct Bench {
 } Bench;
 
 /* The measurements of a group so far. */
-typedef struct Session {
+typedef struct Measuring {
     const Group *group;
     const Run *runs;
     bool is_measured[MOST_RUNS];
     int32_t count, ooms;
     double best; /* INFINITY: none has a time */
-} Session;
+} Measuring;
 
 static void check(AmStatus status, const AmError *error) {
     if (status == AM_OK) return;
@@ -139,21 +139,21 @@ static double correction(const double *coefficients, const Run *run) {
     return sum;
 }
 
-/* ---- sessions ---- */
+/* ---- measurings ---- */
 
-static void measure(Session *self, int32_t k) {
+static void measure(Measuring *self, int32_t k) {
     self->is_measured[k] = true;
     self->count++;
     if (self->runs[k].measured > 0) self->best = fmin(self->best, self->runs[k].measured);
     else self->ooms++;
 }
 
-static double regret_of(const Session *self) {
+static double regret_of(const Measuring *self) {
     return (isinf(self->best) ? self->group->worst : self->best) / self->group->best - 1;
 }
 
-static Session open_session(const Bench *bench, const Group *group) {
-    return (Session){.group = group, .runs = &bench->runs[group->first], .best = INFINITY};
+static Measuring begin_measuring(const Bench *bench, const Group *group) {
+    return (Measuring){.group = group, .runs = &bench->runs[group->first], .best = INFINITY};
 }
 
 /* The logarithm of predicted seconds; runs that do not fit come after all others. */
@@ -162,7 +162,7 @@ static double prior_score(const Run *run) {
     return log(run->predicted) + (run->fits ? 0 : 100);
 }
 
-static double neighbour_score(const Bench *bench, const Session *self, int32_t k) {
+static double neighbour_score(const Bench *bench, const Measuring *self, int32_t k) {
     double sum = 0;
     int32_t count = 0;
     for (int32_t g = 0; g < bench->group_count; g++) {
@@ -189,7 +189,7 @@ static double kernel(const Run *a, const Run *b) {
 }
 
 /* Minus the expected improvement of the best time by a process over errors of the simulator. */
-static void process_scores(double *scores, const Bench *bench, const Session *self) {
+static void process_scores(double *scores, const Bench *bench, const Measuring *self) {
     static double factor[STEPS * STEPS], errors[STEPS], across[STEPS];
     const Run *known[STEPS];
     const double scale = bench->prior.noise;
@@ -226,7 +226,7 @@ static double limited(double value) {
 }
 
 /* The row of each run that is not measured. */
-static void fill_rows(float (*rows)[ROW], const Bench *bench, const Session *self) {
+static void fill_rows(float (*rows)[ROW], const Bench *bench, const Measuring *self) {
     Fit fit = bench->prior;
     double coefficients[TERMS], least = INFINITY, least_corrected = INFINITY;
     for (int32_t k = 0; k < self->group->count; k++)
@@ -264,7 +264,7 @@ static void fill_rows(float (*rows)[ROW], const Bench *bench, const Session *sel
 }
 
 /* The scores of runs by a network: lower is better. */
-static void network_scores(double *scores, float (*rows)[ROW], const Bench *bench, const Session *self,
+static void network_scores(double *scores, float (*rows)[ROW], const Bench *bench, const Measuring *self,
                            Agent *agent) {
     static float values[MOST_RUNS];
     AmError error = {0};
@@ -275,14 +275,14 @@ static void network_scores(double *scores, float (*rows)[ROW], const Bench *benc
             -(double)values[k] + 1e-6 * prior_score(&self->runs[k]); /* equal values: by the simulator */
 }
 
-static int32_t least_of(const double *scores, const Session *self) {
+static int32_t least_of(const double *scores, const Measuring *self) {
     int32_t best = -1;
     for (int32_t k = 0; k < self->group->count; k++)
         if (!self->is_measured[k] && (best < 0 || scores[k] < scores[best])) best = k;
     return best;
 }
 
-static int32_t random_run(const Session *self, Random *random) {
+static int32_t random_run(const Measuring *self, Random *random) {
     int64_t left = random_below(random, self->group->count - self->count);
     for (int32_t k = 0;; k++)
         if (!self->is_measured[k] && left-- == 0) return k;
@@ -292,15 +292,15 @@ static int32_t random_run(const Session *self, Random *random) {
 static void play(Agent *agent, const Bench *bench, const Group *group, double epsilon, Random *random) {
     static float rows[MOST_RUNS][ROW], before[ROW];
     static double scores[MOST_RUNS];
-    Session session = open_session(bench, group);
+    Measuring measuring = begin_measuring(bench, group);
     AmError error = {0};
     double reward = 0;
     for (int32_t step = 0; step <= HORIZON; step++) {
-        bool is_over = step == HORIZON || session.count == group->count;
+        bool is_over = step == HORIZON || measuring.count == group->count;
         int32_t best = 0;
         if (!is_over) {
-            network_scores(scores, rows, bench, &session, agent);
-            best = least_of(scores, &session);
+            network_scores(scores, rows, bench, &measuring, agent);
+            best = least_of(scores, &measuring);
         }
         if (step > 0)
             check(agent_observe(agent,
@@ -312,10 +312,10 @@ static void play(Agent *agent, const Bench *bench, const Group *group, double ep
                   &error);
         if (step > 0 && !is_over) agent_end_episode(agent);
         if (is_over) return;
-        int32_t taken = random_uniform(random) < epsilon ? random_run(&session, random) : best;
+        int32_t taken = random_uniform(random) < epsilon ? random_run(&measuring, random) : best;
         memcpy(before, rows[taken], sizeof before);
-        measure(&session, taken);
-        reward = -fmin(log1p(regret_of(&session)), 1) / HORIZON;
+        measure(&measuring, taken);
+        reward = -fmin(log1p(regret_of(&measuring)), 1) / HORIZON;
     }
 }
 
@@ -370,37 +370,39 @@ static Fit fit_prior(const Bench *bench, int32_t fold) {
     return fit;
 }
 
-static int32_t choose(const Bench *bench, const Session *session, Contestant by, Agent *agent,
+static int32_t choose(const Bench *bench, const Measuring *measuring, Contestant by, Agent *agent,
                       Random *random) {
     static double scores[MOST_RUNS];
     static float rows[MOST_RUNS][ROW];
     double coefficients[TERMS] = {0};
-    if (by == BY_CHANCE) return random_run(session, random);
+    if (by == BY_CHANCE) return random_run(measuring, random);
     if (by == BY_REFIT) {
         Fit fit = bench->prior;
-        for (int32_t k = 0; k < session->group->count; k++)
-            if (session->is_measured[k] && session->runs[k].measured > 0 && session->runs[k].predicted > 0)
-                fit_add(&fit, &session->runs[k]);
+        for (int32_t k = 0; k < measuring->group->count; k++)
+            if (measuring->is_measured[k] && measuring->runs[k].measured > 0 &&
+                measuring->runs[k].predicted > 0)
+                fit_add(&fit, &measuring->runs[k]);
         fit_coefficients(coefficients, &fit, random);
     }
-    for (int32_t k = 0; k < session->group->count; k++) {
-        scores[k] = prior_score(&session->runs[k]) + correction(coefficients, &session->runs[k]);
-        if (by == BY_NEIGHBOURS) scores[k] = neighbour_score(bench, session, k);
+    for (int32_t k = 0; k < measuring->group->count; k++) {
+        scores[k] = prior_score(&measuring->runs[k]) + correction(coefficients, &measuring->runs[k]);
+        if (by == BY_NEIGHBOURS) scores[k] = neighbour_score(bench, measuring, k);
     }
-    if (by == BY_PROCESS) process_scores(scores, bench, session);
-    if (agent) network_scores(scores, rows, bench, session, agent);
-    return least_of(scores, session);
+    if (by == BY_PROCESS) process_scores(scores, bench, measuring);
+    if (agent) network_scores(scores, rows, bench, measuring, agent);
+    return least_of(scores, measuring);
 }
 
 static void contest(const Bench *bench, const Group *group, Contestant by, Agent *agent, uint64_t seed) {
-    Session session = open_session(bench, group);
+    Measuring measuring = begin_measuring(bench, group);
     Random random;
     random_seed(&random, random_at(seed, by, (uint64_t)group->number));
     printf("{\"contestant\":\"%s\",\"group\":%d,\"seed\":%d,\"regret\":[", names[by], group->number,
            (int)seed);
     for (int32_t step = 0; step < STEPS; step++) {
-        if (session.count < group->count) measure(&session, choose(bench, &session, by, agent, &random));
-        printf("%s%.6g", step ? "," : "", regret_of(&session));
+        if (measuring.count < group->count)
+            measure(&measuring, choose(bench, &measuring, by, agent, &random));
+        printf("%s%.6g", step ? "," : "", regret_of(&measuring));
     }
     printf("]}\n");
 }

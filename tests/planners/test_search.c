@@ -59,8 +59,9 @@ static void check_kept(const PlanContext *context, Arena *arena, const Plan *pla
  * better than the best of all that keep them. */
 static void test_pins_are_kept(void **state) {
     (void)state;
-    static const PropagationPin pins[] = {
-        {"w0", "-,model", NULL}, {"w1", "-,-", NULL}, {"h*", "data,-", NULL}};
+    static const PropagationPin pins[] = {{.pattern = "w0", .sharding = "-,model"},
+                                          {.pattern = "w1", .sharding = "-,-"},
+                                          {.pattern = "h*", .sharding = "data,-"}};
     static const Searcher searchers[] = {SEARCHER_EXHAUSTIVE, SEARCHER_DQN, SEARCHER_RANDOM};
     for (uint64_t number = 0; number < 6; number++) {
         Random random;
@@ -134,8 +135,9 @@ static void test_storage_makes_plans_fit(void **state) {
 /* All ordered meshes, a data input pinned as well, and the expert plans. */
 static void test_pins_leave_meshes_out(void **state) {
     (void)state;
-    static const PropagationPin pins[] = {
-        {"w0", "-,model", NULL}, {"h*", "data,-", NULL}, {"w0", "model,-", NULL}};
+    static const PropagationPin pins[] = {{.pattern = "w0", .sharding = "-,model"},
+                                          {.pattern = "h*", .sharding = "data,-"},
+                                          {.pattern = "w0", .sharding = "model,-"}};
     Random random;
     random_seed(&random, 3000);
     Arena arena = {0};

@@ -25,7 +25,7 @@ static inline void open_stages(StagesCase *self, const char *model, const char *
     AmError error = {0};
     *self = (StagesCase){.context = read_model(model)};
     assert_int_equal(cluster_read(&self->cluster, &self->arena, cluster, &error), AM_OK);
-    if (layer_costs_open(&self->costs, self->context, self->cluster, &of_problem, &error) != AM_OK ||
+    if (layer_costs_open(&self->costs, self->context, self->cluster, &of_problem, NULL, &error) != AM_OK ||
         stage_model_open(&self->model, self->costs, &micro_batches, 1, &settings, &error) != AM_OK)
         fail_msg("%s", error.text);
 }
