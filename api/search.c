@@ -145,11 +145,11 @@ static AmStatus search_module(SearchJob *job, AmError *error) {
     AmError refusal = {0};
     bool is_free = options->target == TARGET_AUTOMAP;
     bool may_loop = job->settings.layers == LAYERS_AUTO && plan->whole->layer_map;
-    int32_t others = may_loop + (job->kept != NULL);
-    AmStatus status = search_form(job, plan->whole, is_free ? job->other : NULL, 1 + others, &refusal);
+    bool has_others = may_loop || job->kept; /* which may not be searched */
+    AmStatus status = search_form(job, plan->whole, is_free ? job->other : NULL, 1 + has_others, &refusal);
     bool is_whole = status != AM_INTERRUPTED && !plan->result.interrupted;
     if (job->kept && is_whole && has_budget(job) && (status != AM_OK || !needs_little_memory(job)))
-        TRY(search_other_form(job, job->kept, others, &status, &refusal, error));
+        TRY(search_other_form(job, job->kept, 1 + may_loop, &status, &refusal, error));
     bool is_pipeline = status == AM_OK && (plan->result.plan->stage_count > 1 || plan->result.interrupted);
     if (may_loop && !is_pipeline && status != AM_INTERRUPTED && has_budget(job))
         TRY(search_other_form(job, plan->module, 1, &status, &refusal, error));
