@@ -37,6 +37,7 @@ static const FileUse uses[] = {
     {.option = "--state", .input = "state", .word = "random"},
     {.option = "--data", .input = "data"},
     {.option = "--init-plan", .input = "plan", .is_improved = true},
+    {.option = "--hints", .input = "file of hints"},
     {.option = "--eval", .input = "module"},
     {.option = "--eval-data", .input = "data"},
     {.option = "--eval-roles", .input = "roles"},

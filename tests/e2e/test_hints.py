@@ -132,6 +132,8 @@ def main():
             done = automap("search", MODEL, "--cluster", "nominal:4", "-o", file, "--hints", hints, *options.split())
             assert done.returncode == code and reason.replace("{file}", str(hints)) in done.stderr, (
                 f"{options}: {done.returncode} {done.stderr}")
+        done = automap("search", MODEL, "--cluster", "nominal:4", "--hints", hints, "-o", hints)
+        assert done.returncode == 2 and "hints" in done.stderr, (done.returncode, done.stderr)
     print(f"{len(KEPT)} plans keep their hints, {len(REFUSED) + len(OPTIONS)} refusals")
 
 
