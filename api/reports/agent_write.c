@@ -190,7 +190,7 @@ static AmStatus generate(AgentCall *call, AmError *error) {
     option_integer(call->options, "seed", &seed);
     option_integer(call->options, "count", &count);
     TRY(array_file_check_writable(call->path, error));
-    return cut_agent_file_write(call->path, (uint64_t)seed, (int32_t)count, error);
+    return cut_agent_file_write(call->path, (uint64_t)seed, (int32_t)count, call->stop, error);
 }
 
 static AmStatus run(ApiWork *work, AmError *error) {

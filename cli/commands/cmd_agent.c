@@ -29,11 +29,12 @@ static int show(void *user, const AmProgress *progress) {
     return search_progress_show(&((Training *)user)->progress, progress);
 }
 
-/* Writes -o; an interrupted training writes it, too. */
+/* Writes -o; an interrupted training writes it, too. Other work ends at once when interrupted. */
 static AmStatus write_agent(const Cli *cli, AmCommand command, AmError *error) {
     const char *path;
     AmOptions *options = NULL;
     Training self = {.cli = cli};
+    bool is_training = command != AM_COMMAND_AGENT_GENERATE;
     TRY(cli_need(cli, "-o", &path, error));
     AmStatus status = cli_api_options(cli, command, &options, error);
     if (status != AM_OK) return status;
@@ -43,7 +44,7 @@ static AmStatus write_agent(const Cli *cli, AmCommand command, AmError *error) {
                                    .on_progress = show,
                                    .on_message = note,
                                    .on_episode = add_line,
-                                   .cancel = cli_catch_interrupts()};
+                                   .cancel = is_training ? cli_catch_interrupts() : NULL};
     status = am_agent_write(options, cli->arguments, cli->argument_count, path, &callbacks, error);
     search_progress_close(&self.progress);
     if ((status == AM_OK || status == AM_INTERRUPTED) && self.log.data) fputs(self.log.data, stdout);

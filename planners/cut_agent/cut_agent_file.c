@@ -58,7 +58,8 @@ static void put(const CutAgentFile *file, const CutAgentSet *set, int32_t row) {
     file->per_server[row] = set->per_server;
 }
 
-AmStatus cut_agent_file_write(const char *path, uint64_t seed, int32_t count, AmError *error) {
+AmStatus cut_agent_file_write(const char *path, uint64_t seed, int32_t count,
+                              const volatile sig_atomic_t *stop, AmError *error) {
     Arena arena = {0};
     AmStatus status = AM_OK;
     CutAgentFile file = {.path = path, .count = count};
@@ -80,6 +81,10 @@ AmStatus cut_agent_file_write(const char *path, uint64_t seed, int32_t count, Am
         goto fail;
     }
     for (int32_t row = 0; row < count; row++) {
+        if (stop && *stop) {
+            status = am_fail(error, AM_INTERRUPTED, "", "interrupted: nothing was written");
+            goto fail;
+        }
         cut_agent_generate(set, seed, (uint64_t)row, false);
         put(&file, set, row);
     }

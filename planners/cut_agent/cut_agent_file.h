@@ -11,6 +11,8 @@
 #ifndef PLANNERS_CUT_AGENT_CUT_AGENT_FILE_H
 #define PLANNERS_CUT_AGENT_CUT_AGENT_FILE_H
 
+#include <signal.h>
+
 #include "planners/cut_agent/cut_agent_arrays.h"
 
 #define CUT_AGENT_FILE_MOST_SETS 1000000
@@ -23,8 +25,10 @@ typedef struct CutAgentFile {
     int32_t *stages, *micro_batches, *per_server;
 } CutAgentFile;
 
-/* Sets 0 .. count - 1 under the seed. */
-AmStatus cut_agent_file_write(const char *path, uint64_t seed, int32_t count, AmError *error);
+/* Sets 0 .. count - 1 under the seed. AM_INTERRUPTED, without a file, once `*stop` is not 0 before the last
+ * set is made; NULL: never. */
+AmStatus cut_agent_file_write(const char *path, uint64_t seed, int32_t count,
+                              const volatile sig_atomic_t *stop, AmError *error);
 
 /* AM_ERROR_INPUT names the array that is missing or of another form. */
 AmStatus cut_agent_file_read(CutAgentFile *file, Arena *arena, const char *path, AmError *error);

@@ -239,7 +239,7 @@ static void sets_are_written_and_read(void **state) {
         CutAgentFile file;
         char path[64];
         snprintf(path, sizeof(path), "/tmp/automap_sets_%d.%s", (int)getpid(), suffixes[k]);
-        assert_int_equal(cut_agent_file_write(path, 9, 20, NULL), AM_OK);
+        assert_int_equal(cut_agent_file_write(path, 9, 20, NULL, NULL), AM_OK);
         assert_int_equal(cut_agent_file_read(&file, &arena, path, NULL), AM_OK);
         assert_int_equal(file.count, 20);
         for (int32_t row = 0; row < file.count; row++) {
