@@ -48,7 +48,7 @@ def leaves(value, name=""):
 
 
 def shortened(value):
-    """A value of a cluster file; a long list by its count, which cluster.json has in full."""
+    """A value of a cluster file; a long list by its count, which the file has in full."""
     text = str(value)
     return text if len(text) <= MOST_VALUE else f"{text[:MOST_VALUE // 2]} ... ({text.count(',') + 1} numbers)"
 
@@ -75,7 +75,7 @@ def probe(visit):
     if visit.is_dry_run and gpu_tests.has_stand_ins():
         two_cards = visit.environment(STAND_IN_DEVICES="2", STAND_IN_MEMORY=str(12 << 20))
         probe_once(visit, "cluster --probe, stand-ins", "stand_ins.json", "cuda", two_cards)
-    probe_once(visit, "cluster --probe", "cluster.json", visit.device, visit.environment())
+    probe_once(visit, "cluster --probe", visit.cluster.name, visit.device, visit.environment())
 
 
 def run_command(visit, name, steps, *options):

@@ -71,9 +71,9 @@ def agent(visit):
 
 def predicted(visit):
     """Predicted beside measured seconds of a step, on the cluster that the probe stage measured."""
-    probed = visit.folder / "cluster.json"
+    probed = visit.cluster
     if not probed.exists():
-        visit.add("all", "not run", "the stage probe has left no cluster.json")
+        visit.add("all", "not run", f"the stage probe has left no {probed.name}")
         return
     description = json.loads(probed.read_text())
     description["servers"] = [{**description["servers"][0], "count": 1, "devices": 1}]

@@ -132,6 +132,11 @@ class Visit:
         return "cpu" if self.is_dry_run else "cuda"
 
     @property
+    def cluster(self):
+        """The file of the probed cluster: that of a dry run is never taken for a card's."""
+        return self.folder / f"cluster.{self.device}.json"
+
+    @property
     def has_failed(self):
         return any(stage.status == "FAILED" for stage in self.stages)
 
