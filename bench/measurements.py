@@ -22,8 +22,9 @@ import random
 import statistics
 import subprocess
 
+import marked_section
+
 SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-BEGIN, END = "<!-- bench/measurements.py begins -->\n", "<!-- bench/measurements.py ends -->\n"
 AFTER = (1, 3, 5, 10, 20)
 LEAST_RUNS, LEAST_TIMES = 8, 4  # of a group
 TRAINED = "dqn, trained"
@@ -115,10 +116,7 @@ def main():
     text = report(groups, [json.loads(line) for line in done.stdout.splitlines()])
     print(text)
     if arguments.write:
-        whole = open(arguments.write).read()
-        before, rest = whole.split(BEGIN)
-        with open(arguments.write, "w") as file:
-            file.write(before + BEGIN + text + END + rest.split(END)[1])
+        marked_section.write(arguments.write, "bench/measurements.py", text)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ import random
 import statistics
 import subprocess
 
+import marked_section
+
 SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MODELS = "vgg_tiny,gpt2_tiny,t5_tiny"
 TRAINING = ["bert", "llama", "vit", "resnet", "unet", "moe", "moe_sorted", "lstm", "mlp", "flax", "fused", "adamw", "adafactor"]
@@ -31,7 +33,6 @@ SEARCHERS += ["anneal, screening and baselines first", AUTO]
 ZERO_SHOT = {name: f"zero-shot, {name}" for name in ("trained", "untrained", "supervised")}
 CLOCK = os.path.join(SOURCE, "build", "libprocessor_clock.so")
 LOST = 10.0
-BEGIN, END = "<!-- bench/searchers.py begins -->\n", "<!-- bench/searchers.py ends -->\n"
 RESAMPLES = 2000
 
 
@@ -142,10 +143,7 @@ def main():
     text = tables(runs)
     print(text)
     if arguments.write:
-        whole = open(arguments.write).read()
-        before, rest = whole.split(BEGIN)
-        with open(arguments.write, "w") as file:
-            file.write(before + BEGIN + text + END + rest.split(END)[1])
+        marked_section.write(arguments.write, "bench/searchers.py", text)
 
 
 if __name__ == "__main__":
