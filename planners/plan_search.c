@@ -43,7 +43,7 @@ static ScheduleKind weakest_schedule(const SearchOptions *options, const Plan *p
 }
 
 /* Writes into the plan a lower bound on the step of every plan with the requested micro-batches and schedule,
- * and into the result how far the plan's stages are from the best of the additive model. */
+ * and into the result how far the plan's stages are from the best of the sharding graph. */
 static AmStatus prove(SearchContext *self, const SearchOptions *options, AmError *error) {
     SearchResult *result = self->result;
     Plan *plan = result->plan;

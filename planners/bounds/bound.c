@@ -40,13 +40,13 @@ static bool overlaps_of(const Bounding *self) {
     return cluster_device_type(self->cluster, self->devices[0])->overlaps_communication;
 }
 
-static double bound_by(AdditiveFold *fold, int32_t k) {
-    AdditiveWeights weights = {.compute = compute_weights[k], .communication = 1 - compute_weights[k]};
-    return additive_bound(fold, &weights, SWEEPS);
+static double bound_by(ShardingGraphFold *fold, int32_t k) {
+    ShardingGraphWeights weights = {.compute = compute_weights[k], .communication = 1 - compute_weights[k]};
+    return sharding_graph_bound(fold, &weights, SWEEPS);
 }
 
-double plan_bound_weighted(AdditiveFold *fold, bool overlaps, double enough, int32_t *start) {
-    if (!overlaps) return additive_bound(fold, &(AdditiveWeights){1, 1}, SWEEPS);
+double plan_bound_weighted(ShardingGraphFold *fold, bool overlaps, double enough, int32_t *start) {
+    if (!overlaps) return sharding_graph_bound(fold, &(ShardingGraphWeights){1, 1}, SWEEPS);
     double best = bound_by(fold, *start);
     for (int32_t step = -1; step <= 1; step += 2) {
         int32_t before = *start;
@@ -62,13 +62,14 @@ double plan_bound_weighted(AdditiveFold *fold, bool overlaps, double enough, int
 }
 
 static AmStatus bound_mesh(const Bounding *self, Arena *arena, int32_t k, MeshBound *found, AmError *error) {
-    AdditiveModel *model;
-    AdditiveFold *fold;
-    TRY(additive_create(&model, arena, self->context, &self->meshes[k], self->cluster, self->devices, error));
+    ShardingGraph *model;
+    ShardingGraphFold *fold;
+    TRY(sharding_graph_create(&model, arena, self->context, &self->meshes[k], self->cluster, self->devices,
+                              error));
     found->is_known = model != NULL;
     if (!model) return AM_OK;
-    TRY(additive_fold(&fold, arena, model, error));
-    additive_fold_watch(fold, self->stop);
+    TRY(sharding_graph_fold(&fold, arena, model, error));
+    sharding_graph_fold_watch(fold, self->stop);
     int32_t start = self->start;
     found->seconds = plan_bound_weighted(fold, overlaps_of(self), self->enough, &start);
     return AM_OK;
@@ -84,8 +85,8 @@ static void bound_task(void *user, int32_t k) {
 }
 
 /* The plan's predicted computing and communication, of the busiest device. */
-static AdditiveCost predicted_cost(const Plan *plan) {
-    AdditiveCost cost = {0};
+static ShardingGraphCost predicted_cost(const Plan *plan) {
+    ShardingGraphCost cost = {0};
     for (int32_t d = 0; d < plan->device_count; d++) {
         cost.compute_seconds = fmax(cost.compute_seconds, plan->predicted[d].compute_seconds);
         cost.communication_seconds =
@@ -97,20 +98,21 @@ static AdditiveCost predicted_cost(const Plan *plan) {
 /* The plan's mesh and its queries, bounded concurrently, each with messages of its own. */
 typedef struct OwnBound {
     Bounding *bounding;
-    AdditiveFold *folds[2];
+    ShardingGraphFold *folds[2];
     double seconds, sum; /* the bound of a step; the least sum of computing and resharding */
 } OwnBound;
 
 static void bound_own_task(void *user, int32_t k) {
     OwnBound *self = user;
     Bounding *bounding = self->bounding;
-    if (k == 0) self->sum = additive_bound(self->folds[0], &(AdditiveWeights){1, 1}, MODEL_GAP_SWEEPS);
+    if (k == 0)
+        self->sum = sharding_graph_bound(self->folds[0], &(ShardingGraphWeights){1, 1}, MODEL_GAP_SWEEPS);
     else
         self->seconds =
             plan_bound_weighted(self->folds[1], overlaps_of(bounding), bounding->enough, &bounding->start);
 }
 
-/* The validity of the additive model on the plan's mesh. */
+/* The validity of the sharding graph on the plan's mesh. */
 typedef enum Trust {
     TRUST_NONE,     /* it says more of the plan than the simulator */
     TRUST_NO_MODEL, /* the model does not support such devices */
@@ -120,23 +122,23 @@ typedef enum Trust {
 /* The plan's mesh: its bound and its model gap, if the model holds. */
 static AmStatus bound_own(Bounding *self, Arena *arena, const Plan *plan, PlanBound *bound, Trust *trust,
                           AmError *error) {
-    AdditiveModel *model;
+    ShardingGraph *model;
     OwnBound own = {.bounding = self};
     Assignment *assignment;
-    const AdditiveCost predicted = predicted_cost(plan);
+    const ShardingGraphCost predicted = predicted_cost(plan);
     *trust = TRUST_NO_MODEL;
-    TRY(additive_create(&model, arena, self->context, &self->meshes[self->own], self->cluster, self->devices,
-                        error));
+    TRY(sharding_graph_create(&model, arena, self->context, &self->meshes[self->own], self->cluster,
+                              self->devices, error));
     if (!model) return AM_OK;
     TRY(plan_assign(&assignment, arena, self->context, &plan->stages[0], error));
-    const AdditiveCost cost = additive_cost(model, assignment);
+    const ShardingGraphCost cost = sharding_graph_cost(model, assignment);
     bool holds = cost.compute_seconds <= predicted.compute_seconds * (1 + ROUNDING) &&
                  cost.communication_seconds <= predicted.communication_seconds * (1 + ROUNDING);
     *trust = holds ? TRUST_HOLDS : TRUST_NONE;
     if (!holds) return AM_OK;
     for (int32_t k = 0; k < 2; k++) {
-        TRY(additive_fold(&own.folds[k], arena, model, error));
-        additive_fold_watch(own.folds[k], self->stop);
+        TRY(sharding_graph_fold(&own.folds[k], arena, model, error));
+        sharding_graph_fold_watch(own.folds[k], self->stop);
     }
     parallel_for(2, 0, bound_own_task, &own);
     bound->seconds = own.seconds;

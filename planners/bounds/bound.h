@@ -6,19 +6,19 @@
  *
  *   gap        the simulated step over the bound. The step is at least as long as any weighted mean of all
  *              computing and all communication, so that the best weights count; without overlap, their sum.
- *   model gap  the plan's computing and resharding in the additive model over the bound of their sum on its
+ *   model gap  the plan's computing and resharding in the sharding graph over the bound of their sum on its
  * mesh
  */
 #ifndef PLANNERS_BOUNDS_BOUND_H
 #define PLANNERS_BOUNDS_BOUND_H
 
 #include "cost/cluster/cluster.h"
-#include "cost/relaxation/additive_bound.h"
+#include "cost/relaxation/graph_bound.h"
 #include "propagation/plan/plan.h"
 
 typedef struct PlanBound {
-    double
-        seconds; /* no plan of the space takes less; NAN: nothing is claimed (cost/relaxation/additive.h) */
+    double seconds;   /* no plan of the space takes less; NAN: nothing is claimed
+                         (cost/relaxation/sharding_graph.h) */
     double model_gap; /* at least the distance to the exact optimum of the model on the plan's mesh; NAN */
 } PlanBound;
 
@@ -32,6 +32,6 @@ AmStatus plan_bound_find(PlanBound *bound, const PlanContext *context, const Clu
 /* The best bound of a model over the weights of computing and communication, or the first that is `enough`;
  * of devices that do not overlap the two of their sum. `*start`: the weights to begin with (0 to 7, computing
  * alone first), then the best. */
-double plan_bound_weighted(AdditiveFold *fold, bool overlaps, double enough, int32_t *start);
+double plan_bound_weighted(ShardingGraphFold *fold, bool overlaps, double enough, int32_t *start);
 
 #endif

@@ -2,7 +2,7 @@
  * communication. */
 #include <math.h>
 
-#include "cost/relaxation/additive.h"
+#include "cost/relaxation/sharding_graph.h"
 #include "planners/bounds/bound_pipelines.h"
 
 /* Work in parts is less efficient than whole, or as efficient. */
@@ -18,7 +18,7 @@ static bool all_rise(const ClusterDeviceType *type) {
     return is_rising(&type->memory);
 }
 
-static double least_label(const AdditiveNode *node) {
+static double least_label(const ShardingGraphNode *node) {
     double least = INFINITY;
     for (int32_t label = 0; label < node->label_count; label++) least = fmin(least, node->seconds[label]);
     return least;
@@ -29,9 +29,9 @@ static AmStatus whole_seconds(double **seconds, int32_t *count, Arena *arena, co
                               const Cluster *cluster, int32_t device, AmError *error) {
     const Mesh alone = {.axis_count = 1, .axes = {{.name = "data", .size = 1}}, .device_count = 1};
     const ClusterDeviceType *type = cluster_device_type(cluster, device);
-    AdditiveModel *model = NULL;
+    ShardingGraph *model = NULL;
     *seconds = NULL;
-    if (all_rise(type)) TRY(additive_create(&model, arena, whole, &alone, cluster, &device, error));
+    if (all_rise(type)) TRY(sharding_graph_create(&model, arena, whole, &alone, cluster, &device, error));
     if (!model) return AM_OK;
     *count = model->node_count;
     *seconds = ARENA_ARRAY(arena, double, model->node_count + 1);

@@ -25,25 +25,25 @@ typedef struct MeshTask {
     AmError error;
 } MeshTask;
 
-static bool is_forward(const PlanContext *whole, const AdditiveNode *node) {
+static bool is_forward(const PlanContext *whole, const ShardingGraphNode *node) {
     return whole->roles->phases[node->instruction] == IR_PHASE_FORWARD;
 }
 
-static bool is_fused(const PlanContext *whole, const AdditiveNode *node) {
+static bool is_fused(const PlanContext *whole, const ShardingGraphNode *node) {
     IrOpcode opcode = whole->canonical->instructions[node->instruction].opcode;
     return !node->is_tensor && opcode != IR_DOT && opcode != IR_CONVOLUTION && opcode != IR_REDUCE;
 }
 
 /* Makes operands from the forward pass free, since they may be recomputed. */
-static AmStatus free_recomputed(AdditiveModel *model, Arena *arena, AmError *error) {
+static AmStatus free_recomputed(ShardingGraph *model, Arena *arena, AmError *error) {
     const PlanContext *whole = model->context;
     for (int32_t e = 0; e < model->edge_count; e++) {
-        AdditiveEdge *edge = &model->edges[e];
+        ShardingGraphEdge *edge = &model->edges[e];
         if (is_forward(whole, &model->nodes[edge->made]) && !is_forward(whole, &model->nodes[edge->taken]))
             edge->scale = 0;
     }
     for (int32_t n = 0; n < model->node_count; n++) {
-        AdditiveNode *node = &model->nodes[n];
+        ShardingGraphNode *node = &model->nodes[n];
         if (!node->seconds || !is_forward(whole, node) || !is_fused(whole, node)) continue;
         float *seconds = ARENA_ARRAY(arena, float, node->label_count), least = INFINITY;
         if (!seconds) return am_fail_memory(error, node->label_count);
@@ -57,14 +57,14 @@ static AmStatus free_recomputed(AdditiveModel *model, Arena *arena, AmError *err
 
 static AmStatus bound_mesh(MeshTask *self, Arena *arena, AmError *error) {
     const Bounding *of = self->of;
-    AdditiveModel *model;
-    AdditiveFold *fold;
+    ShardingGraph *model;
+    ShardingGraphFold *fold;
     int32_t start = FIRST_WEIGHTS;
-    TRY(additive_create(&model, arena, of->whole, &self->mesh, of->cluster, of->devices, error));
+    TRY(sharding_graph_create(&model, arena, of->whole, &self->mesh, of->cluster, of->devices, error));
     if (!model) return AM_OK;
     TRY(free_recomputed(model, arena, error));
-    TRY(additive_fold(&fold, arena, model, error));
-    additive_fold_watch(fold, of->stop);
+    TRY(sharding_graph_fold(&fold, arena, model, error));
+    sharding_graph_fold_watch(fold, of->stop);
     bool overlaps = cluster_device_type(of->cluster, of->devices[0])->overlaps_communication;
     self->seconds = plan_bound_weighted(fold, overlaps, of->enough, &start);
     return AM_OK;

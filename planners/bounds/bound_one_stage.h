@@ -1,10 +1,10 @@
 /* A lower bound of the step over one-stage plans in any number of micro-batches and with any
  * recomputation: over all meshes of all devices, with their communication.
  *
- * It is the additive model's (cost/relaxation/additive.h) of the module as read, and holds for micro-batches
- * as well: products and reductions in M parts take at least as long in total if efficiencies grow
- * with size; resharding moves the same number of bytes in total, at the best rate; weights are
- * gathered, and their gradients reduced, at least once.
+ * It is the sharding graph's (cost/relaxation/sharding_graph.h) of the module as read, and holds for
+ * micro-batches as well: products and reductions in M parts take at least as long in total if efficiencies
+ * grow with size; resharding moves the same number of bytes in total, at the best rate; weights are gathered,
+ * and their gradients reduced, at least once.
  *
  * A recomputed value may have another state than the original. Operators outside the forward pass
  * therefore use forward values for free, and a forward operator that fuses counts with its best

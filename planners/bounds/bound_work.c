@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-#include "cost/relaxation/additive.h"
 #include "cost/relaxation/fusion_groups.h"
+#include "cost/relaxation/sharding_graph.h"
 #include "ir/analysis/flops.h"
 #include "ir/dataflow.h"
 
@@ -176,7 +176,7 @@ static double slot_bytes(const Finder *self, int32_t i) {
     return bytes;
 }
 
-static double least_label(const AdditiveNode *node) {
+static double least_label(const ShardingGraphNode *node) {
     double least = INFINITY;
     for (int32_t label = 0; label < node->label_count; label++) least = fmin(least, node->seconds[label]);
     return least;
@@ -208,7 +208,7 @@ static void find_following(Finder *self) {
     }
 }
 
-static void add_item(Finder *self, const AdditiveNode *node) {
+static void add_item(Finder *self, const ShardingGraphNode *node) {
     BoundWork *work = self->work;
     int32_t i = node->instruction;
     bool is_sum = false;
@@ -296,7 +296,7 @@ static void find_until(Finder *self) {
         }
 }
 
-static void find_pass(Finder *self, const AdditiveModel *model, bool backward) {
+static void find_pass(Finder *self, const ShardingGraph *model, bool backward) {
     for (int32_t n = 0; n < model->node_count; n++) {
         int32_t i = model->nodes[n].instruction;
         bool is_behind = is_backward(self, i) || is_recomputed(self, i) || is_update(self, i);
@@ -347,7 +347,7 @@ static AmStatus place_sums(Finder *self, AmError *error) {
 
 /* Lists the items. The forward spine ends where the backward spine begins: with the operands of its
  * first product. */
-static void find_items(Finder *self, const AdditiveModel *model) {
+static void find_items(Finder *self, const ShardingGraph *model) {
     int32_t *spine_count = self->work->spine_count, first = -1;
     find_following(self);
     spine_count[1] = find_spine(self, true);
@@ -434,9 +434,9 @@ AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanC
                          const Cluster *cluster, int32_t device, AmError *error) {
     const Mesh alone = {.axis_count = 1, .axes = {{.name = "data", .size = 1}}, .device_count = 1};
     int32_t count = whole->rules->count;
-    AdditiveModel *model;
+    ShardingGraph *model;
     *work = (BoundWork){0};
-    TRY(additive_create(&model, arena, whole, &alone, cluster, &device, error));
+    TRY(sharding_graph_create(&model, arena, whole, &alone, cluster, &device, error));
     *known = model != NULL;
     if (!model) return AM_OK;
     Finder self = {.work = work,

@@ -54,7 +54,7 @@ typedef struct BoundWork {
 } BoundWork;
 
 /* Allocates in the arena; for the context as read and a device's type. `*known` false: no claim for
- * such a type (cost/relaxation/additive.h). */
+ * such a type (cost/relaxation/sharding_graph.h). */
 AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanContext *whole,
                          const Cluster *cluster, int32_t device, AmError *error);
 

@@ -1,11 +1,11 @@
-/* How far a plan is from the best choice of states and factors in the additive model, with its stages side
+/* How far a plan is from the best choice of states and factors in the sharding graph, with its stages side
  * by side. */
 #include "planners/bounds/model_gap.h"
 
 #include <math.h>
 
 #include "base/system/parallel.h"
-#include "cost/relaxation/additive_bound.h"
+#include "cost/relaxation/graph_bound.h"
 #include "lowering/spmd/ranks.h"
 
 enum { SWEEPS = 400 };
@@ -15,7 +15,7 @@ enum { SWEEPS = 400 };
 
 /* A stage, or a chunk of one. */
 typedef struct StageGap {
-    AdditiveCost cost;
+    ShardingGraphCost cost;
     double least; /* of computing plus resharding; NAN: nothing is claimed */
     AmStatus status;
     AmError error;
@@ -49,15 +49,15 @@ static AmStatus find_stage(StageGap *found, Arena *arena, const Gaps *self, int3
     const PlanStage *stage = &self->ranks->parts->stages[p];
     PlanContext part;
     Choices choices;
-    AdditiveModel *model;
-    AdditiveFold *fold;
+    ShardingGraph *model;
+    ShardingGraphFold *fold;
     TRY(stage_context(&part, &choices, arena, self->ranks, p, error));
-    TRY(additive_create(&model, arena, &part, &stage->mesh, self->cluster, stage->devices, error));
+    TRY(sharding_graph_create(&model, arena, &part, &stage->mesh, self->cluster, stage->devices, error));
     if (!model) return AM_OK;
-    TRY(additive_fold(&fold, arena, model, error));
-    additive_fold_watch(fold, self->stop);
-    found->cost = additive_cost(model, self->ranks->assignments[p]);
-    found->least = additive_bound(fold, &(AdditiveWeights){1, 1}, SWEEPS);
+    TRY(sharding_graph_fold(&fold, arena, model, error));
+    sharding_graph_fold_watch(fold, self->stop);
+    found->cost = sharding_graph_cost(model, self->ranks->assignments[p]);
+    found->least = sharding_graph_bound(fold, &(ShardingGraphWeights){1, 1}, SWEEPS);
     return AM_OK;
 }
 

@@ -1,4 +1,4 @@
-/* How far a plan is from the best choice of states and factors of the additive model (docs/method.md,
+/* How far a plan is from the best choice of states and factors of the sharding graph (docs/method.md,
  * section 7). */
 #ifndef PLANNERS_MODEL_GAP_H
 #define PLANNERS_MODEL_GAP_H
@@ -7,10 +7,10 @@
 #include "cost/cluster/cluster.h"
 #include "propagation/plan/plan.h"
 
-/* Computing plus resharding of the plan in the additive model over a lower bound of its minimum
+/* Computing plus resharding of the plan in the sharding graph over a lower bound of its minimum
  * over all labels, less 1; for several stages the sums of both over all stages, each with its own
  * values, on its own mesh. `plan` has been simulated. `*gap` NAN: the model does not support one of
- * the meshes (cost/relaxation/additive.h), or exceeds the simulated time of a stage, or `stop` is set.
+ * the meshes (cost/relaxation/sharding_graph.h), or exceeds the simulated time of a stage, or `stop` is set.
  * AM_ERROR_INTERNAL: memory is exhausted.
  */
 AmStatus plan_model_gap(double *gap, const PlanContext *whole, const Cluster *cluster, const Plan *plan,

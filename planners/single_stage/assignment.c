@@ -128,14 +128,14 @@ static AmStatus find_axes(Assignments *self, AmError *error) {
     return AM_OK;
 }
 
-/* The bytes that a device holds at its fullest, by the additive model. */
-static double held_bytes(const AdditiveCost *cost) {
+/* The bytes that a device holds at its fullest, by the sharding graph. */
+static double held_bytes(const ShardingGraphCost *cost) {
     return cost->kept_bytes + cost->saved_bytes + cost->widest_bytes;
 }
 
 /* Seconds of traffic with latencies and the efficiency of messages of its mean size, whose rate in the
- * additive model is that of endless ones. */
-static double traffic_seconds(const Assignments *self, const AdditiveTraffic *traffic, int32_t axis) {
+ * sharding graph is that of endless ones. */
+static double traffic_seconds(const Assignments *self, const ShardingGraphTraffic *traffic, int32_t axis) {
     const double *sums = self->sums[axis];
     if (traffic->messages <= 0) return traffic->seconds;
     double per_byte = sums[ASSIGNMENT_SIZES - 1] / exp2(2 * (ASSIGNMENT_SIZES - 1));
@@ -145,16 +145,16 @@ static double traffic_seconds(const Assignments *self, const AdditiveTraffic *tr
     return traffic->messages * exp((1 - part) * log(sums[size]) + part * log(sums[size + 1]));
 }
 
-/* The estimate of a plan: the additive model's, with latencies. Memory is that of the plan
+/* The estimate of a plan: the sharding graph's, with latencies. Memory is that of the plan
  * that splits nothing, in proportion to held bytes. */
-static AmStatus estimate(PlanPrice *price, AdditiveCost *cost, const Assignments *self,
+static AmStatus estimate(PlanPrice *price, ShardingGraphCost *cost, const Assignments *self,
                          const AxisPlan *axis_plan, AmError *error) {
     *price = (PlanPrice){.seconds = 1, .compute_seconds = 1};
-    *cost = (AdditiveCost){.compute_seconds = 1};
+    *cost = (ShardingGraphCost){.compute_seconds = 1};
     if (!self->estimator) return AM_OK;
     TRY(estimate_axis_plan_parts(cost, price, self->estimator, axis_plan, error));
     price->communication_seconds = 0;
-    for (int32_t purpose = 0; purpose < ADDITIVE_PURPOSES; purpose++)
+    for (int32_t purpose = 0; purpose < SHARDING_GRAPH_PURPOSES; purpose++)
         for (int32_t axis = 0; axis < RESHARD_AXES; axis++) {
             cost->traffic[purpose][axis].seconds = traffic_seconds(self, &cost->traffic[purpose][axis], axis);
             price->communication_seconds += cost->traffic[purpose][axis].seconds;
@@ -249,12 +249,12 @@ static double bytes_log2(const Assignments *self, double bytes) {
 }
 
 /* Appends the traffic of a plan: seconds, and messages by their latency, relative to the estimate. */
-static int32_t describe_traffic(double *values, const Assignments *self, const AdditiveCost *cost,
+static int32_t describe_traffic(double *values, const Assignments *self, const ShardingGraphCost *cost,
                                 double seconds) {
     int32_t count = 0;
-    for (int32_t purpose = 0; purpose < ADDITIVE_PURPOSES; purpose++)
+    for (int32_t purpose = 0; purpose < SHARDING_GRAPH_PURPOSES; purpose++)
         for (int32_t axis = 0; axis < RESHARD_AXES; axis++) {
-            const AdditiveTraffic *traffic = &cost->traffic[purpose][axis];
+            const ShardingGraphTraffic *traffic = &cost->traffic[purpose][axis];
             values[count++] = traffic->seconds / seconds;
             values[count++] = traffic->messages * self->sums[axis][0] / seconds;
         }
@@ -263,7 +263,7 @@ static int32_t describe_traffic(double *values, const Assignments *self, const A
 
 /* The facts of a plan, by which its price can be predicted. */
 static void describe_plan(float *row, const Assignments *self, const AxisPlan *plan, const PlanPrice *now,
-                          const AdditiveCost *cost) {
+                          const ShardingGraphCost *cost) {
     const Problem *problem = self->problem;
     const ClusterDeviceType *type = cluster_device_type(problem->cluster, problem->devices[0]);
     double all = fmax(log2(problem->mesh.device_count), 1), entries = 0, weights = 0, flops = 0;
@@ -277,7 +277,7 @@ static void describe_plan(float *row, const Assignments *self, const AxisPlan *p
         for (int32_t k = 0; k < plan->storage[axis]; k++) stored[k] += bits;
     }
     for (int32_t axis = 0; axis < RESHARD_AXES; axis++)
-        updates += cost->traffic[ADDITIVE_UPDATES][axis].seconds;
+        updates += cost->traffic[SHARDING_GRAPH_UPDATES][axis].seconds;
     const double facts[] = {
         all / 8,
         self->estimator != NULL,
@@ -422,7 +422,7 @@ static void list_axis(AssignmentState *state, const Assignments *self, int32_t a
 AmStatus assignment_estimate(double *gain, float facts[ASSIGNMENT_FACTS], const Assignments *self,
                              const AxisPlan *axis_plan, AmError *error) {
     PlanPrice price;
-    AdditiveCost cost;
+    ShardingGraphCost cost;
     TRY(estimate(&price, &cost, self, axis_plan, error));
     *gain = estimated_gain(self, &price);
     describe_plan(facts, self, axis_plan, &price, &cost);

@@ -6,9 +6,9 @@
  * to, so that one network ranks the actions of every module, mesh and cluster.
  *
  * The gain of a plan s is log P(0) - log P(s), P being its price and 0 the plan that splits nothing; missing
- * memory adds a bounded number to the logarithm. The estimated gain is the same by estimates: the additive
- * model (estimate.h), with latencies and efficiencies of messages, and memory in proportion to the bytes that
- * a device holds.
+ * memory adds a bounded number to the logarithm. The estimated gain is the same by estimates: those of
+ * the sharding graph (estimate.h), with latencies and efficiencies of messages, and memory in proportion to
+ * the bytes that a device holds.
  */
 #ifndef PLANNERS_SINGLE_STAGE_ASSIGNMENT_H
 #define PLANNERS_SINGLE_STAGE_ASSIGNMENT_H
@@ -60,7 +60,7 @@ typedef struct Assignments {
     double *bytes_share;         /* [candidate]: fraction of all bytes in its tensors */
     double limit_bytes, state_bytes, weight_bytes;
     double launches;                             /* seconds of launching every instruction once */
-    AdditiveCost unsplit_cost;                   /* of that plan, by the additive model */
+    ShardingGraphCost unsplit_cost;              /* of that plan, by the sharding graph */
     double unsplit_held;                         /* bytes of a device, by the same */
     double sums[RESHARD_AXES][ASSIGNMENT_SIZES]; /* seconds of an all-reduce of 4^k bytes along the axes
                                                     that split */

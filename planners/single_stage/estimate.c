@@ -1,4 +1,4 @@
-/* Estimates of axis plans by the additive model of a sample of the module, in a hundredth of the time of a
+/* Estimates of axis plans by the sharding graph of a sample of the module, in a hundredth of the time of a
  * price. */
 #include "planners/single_stage/estimate.h"
 
@@ -9,13 +9,13 @@
 typedef struct Known {
     uint64_t key; /* of the axis plan */
     bool is_used;
-    AdditiveCost cost;
+    ShardingGraphCost cost;
 } Known;
 
 struct Estimator {
     Arena arena;
     const Problem *problem;
-    AdditiveSample *sample;
+    ShardingGraphSample *sample;
     double limit; /* bytes of a device */
     Known *known; /* [capacity], a power of two: open addressing, at most half full */
     int32_t known_count, capacity;
@@ -23,15 +23,15 @@ struct Estimator {
 
 static AmStatus open_sample(Estimator *self, AmError *error) {
     const Problem *problem = self->problem;
-    AdditiveModel *model;
+    ShardingGraph *model;
     ReshardCosts *reshards;
-    TRY(additive_create(&model, &self->arena, problem->context, &problem->mesh, problem->cluster,
-                        problem->devices, error));
+    TRY(sharding_graph_create(&model, &self->arena, problem->context, &problem->mesh, problem->cluster,
+                              problem->devices, error));
     if (!model) return AM_OK;
     TRY(reshard_costs_create(&reshards, &self->arena, &problem->mesh, problem->cluster, problem->devices,
                              RESHARD_AXIS_ORDER, error));
     model->reshards = reshards;
-    return additive_sample(&self->sample, &self->arena, model, error);
+    return sharding_graph_sample(&self->sample, &self->arena, model, error);
 }
 
 AmStatus estimator_open(Estimator **estimator, const Problem *problem, AmError *error) {
@@ -54,15 +54,15 @@ void estimator_close(Estimator *estimator) {
     arena_free(&arena);
 }
 
-static AmStatus estimate_in(AdditiveCost *cost, const Estimator *self, Arena *scratch,
+static AmStatus estimate_in(ShardingGraphCost *cost, const Estimator *self, Arena *scratch,
                             const AxisPlan *axis_plan, AmError *error) {
     PlanStage *stage = ARENA_ARRAY(scratch, PlanStage, 1);
     Assignment *assignment;
     if (!stage) return am_fail_memory(error, (int64_t)sizeof *stage);
     problem_stage(self->problem, axis_plan, scratch, stage);
     if (scratch->failed) return am_fail_memory(error, 0);
-    TRY(plan_assign(&assignment, scratch, additive_sample_context(self->sample), stage, error));
-    *cost = additive_sample_cost(self->sample, assignment);
+    TRY(plan_assign(&assignment, scratch, sharding_graph_sample_context(self->sample), stage, error));
+    *cost = sharding_graph_sample_cost(self->sample, assignment);
     return AM_OK;
 }
 
@@ -87,7 +87,7 @@ static Known *find_known(Estimator *self, uint64_t key) {
     return place_of(self->known, self->capacity, key);
 }
 
-AmStatus estimate_axis_plan_parts(AdditiveCost *cost, PlanPrice *price, Estimator *estimator,
+AmStatus estimate_axis_plan_parts(ShardingGraphCost *cost, PlanPrice *price, Estimator *estimator,
                                   const AxisPlan *axis_plan, AmError *error) {
     uint64_t key = hash_bytes(axis_plan, sizeof *axis_plan, 0);
     Known *known = find_known(estimator, key);
@@ -112,6 +112,6 @@ AmStatus estimate_axis_plan_parts(AdditiveCost *cost, PlanPrice *price, Estimato
 
 AmStatus estimate_axis_plan(PlanPrice *price, Estimator *estimator, const AxisPlan *axis_plan,
                             AmError *error) {
-    AdditiveCost cost;
+    ShardingGraphCost cost;
     return estimate_axis_plan_parts(&cost, price, estimator, axis_plan, error);
 }

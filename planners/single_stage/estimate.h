@@ -1,11 +1,11 @@
-/* Estimates: the cost of an axis plan by the additive model of a sample of the module
- * (cost/relaxation/additive.h), in about a hundredth of the time of its price. Seconds are computing plus
- * resharding, which respects the order of axes that split one dimension as programs do; memory
- * covers only parameters. Estimates select the axis plans to price; they are not prices. */
+/* Estimates: the cost of an axis plan by the sharding graph of a sample of the module
+ * (cost/relaxation/sharding_graph.h), in about a hundredth of the time of its price. Seconds are computing
+ * plus resharding, which respects the order of axes that split one dimension as programs do; memory covers
+ * only parameters. Estimates select the axis plans to price; they are not prices. */
 #ifndef PLANNERS_SINGLE_STAGE_ESTIMATE_H
 #define PLANNERS_SINGLE_STAGE_ESTIMATE_H
 
-#include "cost/relaxation/additive.h"
+#include "cost/relaxation/sharding_graph.h"
 #include "planners/problem/problem.h"
 
 typedef struct Estimator Estimator;
@@ -20,7 +20,7 @@ AmStatus estimate_axis_plan(PlanPrice *price, Estimator *estimator, const AxisPl
                             AmError *error);
 
 /* The same in its parts. */
-AmStatus estimate_axis_plan_parts(AdditiveCost *cost, PlanPrice *price, Estimator *estimator,
+AmStatus estimate_axis_plan_parts(ShardingGraphCost *cost, PlanPrice *price, Estimator *estimator,
                                   const AxisPlan *axis_plan, AmError *error);
 
 #endif

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/system/parallel.h"
-#include "cost/relaxation/additive_bound.h"
+#include "cost/relaxation/graph_bound.h"
 #include "cost/simulate/simulate.h"
 #include "planners/single_stage/single_stage.h"
 
@@ -23,10 +23,10 @@ enum { EVALUATIONS_PART = 3, EVALUATIONS_MOST = 60 };
 #define LEAST_GAIN 2e-4
 
 typedef struct Trial {
-    const AdditiveChange *change; /* NULL: several */
+    const ShardingGraphChange *change; /* NULL: several */
     PlanStage stage;
     PlanPrice price;
-    double sum;               /* in the additive model */
+    double sum;               /* in the sharding graph */
     uint64_t key;             /* of the resulting plan */
     bool is_priced, is_known; /* known: without another evaluation */
     AmStatus status;
@@ -36,13 +36,13 @@ typedef struct Trial {
 typedef struct Refining {
     Arena *arena;
     Problem *problem;
-    AdditiveModel *model;
-    AdditiveFold *fold;
+    ShardingGraph *model;
+    ShardingGraphFold *fold;
     StopSignal stop;
     PlanStage *stage;
     PlanPrice *price;
-    AdditiveWeights weights; /* of this round */
-    double sum;              /* of the plan so far, by the weights, in the additive model */
+    ShardingGraphWeights weights; /* of this round */
+    double sum;                   /* of the plan so far, by the weights, in the sharding graph */
     Trial trials[PROBLEM_BATCH];
     int32_t trial_count;
     Trial joint;   /* all of them that help, together */
@@ -68,15 +68,15 @@ static PlanOverride *override_for(PlanStage *stage, int32_t instruction) {
 }
 
 /* Gives a node and all equal ones another label, as overrides, if plans can express it. */
-static void relabel_stage(PlanStage *stage, const Refining *self, const AdditiveRelabel *relabel) {
-    const AdditiveModel *model = self->model;
+static void relabel_stage(PlanStage *stage, const Refining *self, const ShardingGraphRelabel *relabel) {
+    const ShardingGraph *model = self->model;
     int32_t factors[MESH_MAX_AXES];
     SbpState states;
     bool is_tensor = model->nodes[relabel->node].is_tensor;
-    if (is_tensor && !additive_label_state(model, relabel->node, relabel->label, &states)) return;
-    if (!is_tensor && !additive_label_factors(model, relabel->node, relabel->label, factors)) return;
+    if (is_tensor && !sharding_graph_label_state(model, relabel->node, relabel->label, &states)) return;
+    if (!is_tensor && !sharding_graph_label_factors(model, relabel->node, relabel->label, factors)) return;
     for (int32_t n = 0; n < model->node_count; n++) {
-        if (!additive_is_alike(self->fold, n, relabel->node)) continue;
+        if (!sharding_graph_is_alike(self->fold, n, relabel->node)) continue;
         PlanOverride *override = override_for(stage, model->nodes[n].instruction);
         if (is_tensor) override->states = states;
         else memcpy(override->factors, factors, sizeof override->factors);
@@ -86,18 +86,18 @@ static void relabel_stage(PlanStage *stage, const Refining *self, const Additive
 }
 
 /* How many nodes changes are of. */
-static int32_t count_nodes(const Refining *self, const AdditiveChange *const *changes, int32_t count) {
+static int32_t count_nodes(const Refining *self, const ShardingGraphChange *const *changes, int32_t count) {
     int32_t nodes = 0;
     for (int32_t c = 0; c < count; c++)
         for (int32_t k = 0; k < changes[c]->count; k++)
             for (int32_t n = 0; n < self->model->node_count; n++)
-                nodes += additive_is_alike(self->fold, n, changes[c]->relabels[k].node);
+                nodes += sharding_graph_is_alike(self->fold, n, changes[c]->relabels[k].node);
     return nodes;
 }
 
 /* The stage with changes, as far as plans can express them. */
-static AmStatus change_stage(PlanStage *changed, const Refining *self, const AdditiveChange *const *changes,
-                             int32_t count, AmError *error) {
+static AmStatus change_stage(PlanStage *changed, const Refining *self,
+                             const ShardingGraphChange *const *changes, int32_t count, AmError *error) {
     const PlanStage *stage = self->stage;
     int32_t most = stage->override_count + count_nodes(self, changes, count);
     *changed = *stage;
@@ -119,14 +119,14 @@ static bool keep_as_read(const Refining *self, Trial *trial, const Assignment *a
     for (int32_t k = 0; k < trial->stage.override_count; k++) {
         PlanOverride *override = &trial->stage.overrides[k];
         SbpState state;
-        if (!additive_wanted_state(self->model, assignment, override->instruction, &state)) continue;
+        if (!sharding_graph_wanted_state(self->model, assignment, override->instruction, &state)) continue;
         override->has_states = is_changed = true;
         override->states = state;
     }
     return is_changed;
 }
 
-static double sum_of(const Refining *self, const AdditiveCost *cost) {
+static double sum_of(const Refining *self, const ShardingGraphCost *cost) {
     return self->weights.compute * cost->compute_seconds +
            self->weights.communication * cost->communication_seconds;
 }
@@ -139,7 +139,7 @@ static AmStatus try_in(const Refining *self, Trial *trial, Arena *scratch, AmErr
         status = plan_assign(&assignment, scratch, problem->context, &trial->stage, error);
     if (status == AM_ERROR_INPUT) return AM_OK; /* an operator that cannot be split so */
     TRY(status);
-    const AdditiveCost cost = additive_cost(self->model, assignment);
+    const ShardingGraphCost cost = sharding_graph_cost(self->model, assignment);
     trial->sum = sum_of(self, &cost);
     trial->key = problem_assignment_key(problem, assignment);
     const PlanPrice *known = price_memo_find(&problem->plans, trial->key);
@@ -187,20 +187,21 @@ static void take(Refining *self, const Trial *trial) {
     self->sum = trial->sum;
 }
 
-static void mark_done(Refining *self, const Trial *trial, const AdditiveChange *changes) {
+static void mark_done(Refining *self, const Trial *trial, const ShardingGraphChange *changes) {
     self->is_done[trial->change - changes] = true;
 }
 
 /* Tries all changes that help by themselves together, but for those that change what another does; true:
  * that is better than the best of them, and taken. */
-static AmStatus try_jointly(Refining *self, const AdditiveChange *changes, const Trial *best, bool *is_taken,
-                            AmError *error) {
-    const AdditiveChange *joined[PROBLEM_BATCH] = {best->change};
+static AmStatus try_jointly(Refining *self, const ShardingGraphChange *changes, const Trial *best,
+                            bool *is_taken, AmError *error) {
+    const ShardingGraphChange *joined[PROBLEM_BATCH] = {best->change};
     int32_t count = 1;
     for (int32_t k = 0; k < self->trial_count; k++) {
         const Trial *trial = &self->trials[k];
         bool is_apart = is_better(self, trial) && trial->key != best->key;
-        for (int32_t j = 0; j < count; j++) is_apart &= !additive_share_a_node(joined[j], trial->change);
+        for (int32_t j = 0; j < count; j++)
+            is_apart &= !sharding_graph_share_a_node(joined[j], trial->change);
         if (is_apart) joined[count++] = trial->change;
     }
     *is_taken = false;
@@ -219,7 +220,8 @@ static AmStatus try_jointly(Refining *self, const AdditiveChange *changes, const
 
 /* Tries the waiting changes and continues from all useful ones together, or from the best. A change
  * that was useful alone may be tried again with others. */
-static AmStatus try_waiting(Refining *self, const AdditiveChange *changes, bool *is_changed, AmError *error) {
+static AmStatus try_waiting(Refining *self, const ShardingGraphChange *changes, bool *is_changed,
+                            AmError *error) {
     const Trial *best = NULL;
     bool is_taken = false;
     parallel_for(self->trial_count, 0, try_task, self);
@@ -240,16 +242,18 @@ static AmStatus try_waiting(Refining *self, const AdditiveChange *changes, bool 
 }
 
 /* Lists the changes that the messages propose: patches, then single operators. */
-static AmStatus list_changes(AdditiveChange **changes, int32_t *count, const Refining *self,
+static AmStatus list_changes(ShardingGraphChange **changes, int32_t *count, const Refining *self,
                              const int32_t *labels, AmError *error) {
-    AdditiveChange *patches, *singles;
+    ShardingGraphChange *patches, *singles;
     int32_t patch_count, single_count;
-    TRY(additive_patches(&patches, &patch_count, self->arena, self->fold, labels, &self->weights, error));
-    TRY(additive_changes(&singles, &single_count, self->arena, self->fold, labels, &self->weights, error));
+    TRY(sharding_graph_patches(&patches, &patch_count, self->arena, self->fold, labels, &self->weights,
+                               error));
+    TRY(sharding_graph_changes(&singles, &single_count, self->arena, self->fold, labels, &self->weights,
+                               error));
     if (patch_count > MOST_PATCHES) patch_count = MOST_PATCHES;
     if (single_count > MOST_CHANGES) single_count = MOST_CHANGES;
     *count = patch_count + single_count;
-    *changes = ARENA_ARRAY(self->arena, AdditiveChange, *count + 1);
+    *changes = ARENA_ARRAY(self->arena, ShardingGraphChange, *count + 1);
     if (!*changes) return am_fail_memory(error, *count);
     memcpy(*changes, patches, sizeof *patches * (size_t)patch_count);
     memcpy(*changes + patch_count, singles, sizeof *singles * (size_t)single_count);
@@ -257,14 +261,14 @@ static AmStatus list_changes(AdditiveChange **changes, int32_t *count, const Ref
 }
 
 static AmStatus refine_round(Refining *self, bool *is_changed, AmError *error) {
-    AdditiveChange *changes;
+    ShardingGraphChange *changes;
     Assignment *assignment;
     int32_t *labels, count;
     TRY(plan_assign(&assignment, self->arena, self->problem->context, self->stage, error));
-    const AdditiveCost cost = additive_cost(self->model, assignment);
+    const ShardingGraphCost cost = sharding_graph_cost(self->model, assignment);
     self->sum = sum_of(self, &cost);
-    additive_bound(self->fold, &self->weights, SWEEPS);
-    TRY(additive_labels(&labels, self->arena, self->model, assignment, error));
+    sharding_graph_bound(self->fold, &self->weights, SWEEPS);
+    TRY(sharding_graph_labels(&labels, self->arena, self->model, assignment, error));
     TRY(list_changes(&changes, &count, self, labels, error));
     self->is_done = ARENA_ARRAY(self->arena, bool, count + 1);
     if (!self->is_done) return am_fail_memory(error, count);
@@ -272,7 +276,7 @@ static AmStatus refine_round(Refining *self, bool *is_changed, AmError *error) {
         is_left = false;
         for (int32_t k = 0; k < count && self->trial_count < PROBLEM_BATCH; k++) {
             const SearchBudget *budget = &self->problem->budget;
-            const AdditiveChange *change = &changes[k];
+            const ShardingGraphChange *change = &changes[k];
             if (self->is_done[k] || budget->evaluations + self->trial_count >= budget->limit) continue;
             if (problem_is_capped(self->problem, self->trial_count + 1)) break;
             Trial *trial = &self->trials[self->trial_count++];
@@ -288,12 +292,12 @@ static AmStatus refine_round(Refining *self, bool *is_changed, AmError *error) {
 static AmStatus open_model(Refining *self, AmError *error) {
     const Problem *problem = self->problem;
     Assignment *assignment;
-    TRY(additive_create(&self->model, self->arena, problem->context, &problem->mesh, problem->cluster,
-                        problem->devices, error));
+    TRY(sharding_graph_create(&self->model, self->arena, problem->context, &problem->mesh, problem->cluster,
+                              problem->devices, error));
     if (!self->model) return AM_OK;
-    TRY(additive_fold(&self->fold, self->arena, self->model, error));
+    TRY(sharding_graph_fold(&self->fold, self->arena, self->model, error));
     self->stop = (StopSignal){problem->budget.interrupted, problem->budget.deadline};
-    additive_fold_watch(self->fold, &self->stop);
+    sharding_graph_fold_watch(self->fold, &self->stop);
     TRY(plan_assign(&assignment, self->arena, problem->context, self->stage, error));
     if (!price_memo_add(&self->problem->plans, problem_assignment_key(problem, assignment), self->price))
         return am_fail_memory(error, 0);
@@ -318,7 +322,7 @@ AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, Problem 
     bool is_changed = self->model != NULL;
     for (int32_t round = 0; round < ROUNDS && is_changed; round++) {
         is_changed = round == 0 && share < 1;
-        self->weights = (AdditiveWeights){1, round == 0 ? share : 1};
+        self->weights = (ShardingGraphWeights){1, round == 0 ? share : 1};
         TRY(refine_round(self, &is_changed, error));
     }
     return AM_OK;

@@ -3,8 +3,8 @@
  * Lists treat a class of dimensions equally everywhere. For single operators, equal in repeated
  * layers, another choice may be better: an embedding whose gather is split along its width while
  * the rest splits the sequence, or a product with a replicated operand instead of a scattered sum.
- * The dual of the additive model (cost/relaxation/additive_bound.h) shows where a plan exceeds the bound and
- * proposes changes. Operators and tensors that gain by changing together (additive_patches()), then
+ * The dual of the sharding graph (cost/relaxation/graph_bound.h) shows where a plan exceeds the bound and
+ * proposes changes. Operators and tensors that gain by changing together (sharding_graph_patches()), then
  * single operators with the most slack, equal ones of all layers together, are tried as overrides
  * of the plan; the real price decides. The result of an operator with overrides is stored in the
  * state that its only reader needs.
@@ -17,7 +17,7 @@
 
 /* Adds overrides, in the arena, to a plan of the problem as long as they make it quicker; `price` is its
  * price, then that with them. Every plan that is priced is one of the problem's evaluations. Does nothing
- * where the additive model claims nothing. The result does not depend on the number of threads. */
+ * where the sharding graph claims nothing. The result does not depend on the number of threads. */
 AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, Problem *problem, AmError *error);
 
 /* How many of a search's evaluations are for overrides: none where the options ask for plans without, or say

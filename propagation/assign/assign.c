@@ -6,7 +6,7 @@
  * contracted ones. A size that does not divide is split unevenly, between the granules common to
  * all dimensions of the class (heads, not elements of heads); a size below that of the axis is
  * skipped, tensor by tensor. Storage entries (storage.h) are applied next, then the common needs of
- * a value's users (settle.h). Partial results are then carried along linear chains of single use to
+ * a value's users (states_of_users.h). Partial results are then carried along linear chains of single use to
  * the cheapest place to reduce them; that choice is exact, since such chains form trees.
  */
 #include "propagation/assign/assign.h"
@@ -14,11 +14,11 @@
 #include <limits.h>
 #include <string.h>
 
-#include "propagation/assign/open_states.h"
 #include "propagation/assign/reshard_bytes.h"
-#include "propagation/assign/settle.h"
 #include "propagation/assign/split.h"
+#include "propagation/assign/states_of_users.h"
 #include "propagation/assign/storage.h"
+#include "propagation/assign/unconstrained_states.h"
 #include "propagation/rules/linearity.h"
 
 typedef struct Assigner {
@@ -549,8 +549,8 @@ AmStatus plan_assign_stage(Assignment **assignment, Arena *arena, const PlanCont
     if (self.storage) TRY(storage_follow_overrides(&storage, arena, error));
     TRY(apply_overrides(&self, arena, error));
     if (stage->override_count > 0) join_carried(&self);
-    TRY(open_states_choose(result, arena, context, error));
-    TRY(settle_wanted(result, arena, context, error));
+    TRY(unconstrained_states_choose(result, arena, context, error));
+    TRY(states_follow_users(result, arena, context, error));
     part_collisions(&self);
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
         ArenaMark mark = arena_mark(arena);

@@ -1,12 +1,12 @@
-/* Estimates approximate the additive model's cost of the same plan with decisions for a part of the
+/* Estimates approximate the sharding graph's cost of the same plan with decisions for a part of the
  * module, and a screened search begins with better plans than the baselines. Screening and the memory of
  * ranks end at a deadline. */
 #include <math.h>
 
 #include "tests/support/problem_case.h"
 
-#include "cost/relaxation/additive.h"
 #include "cost/relaxation/reshard_costs.h"
+#include "cost/relaxation/sharding_graph.h"
 #include "cost/step/rank_memory.h"
 #include "lowering/micro_batch/micro_batches.h"
 #include "lowering/spmd/lower.h"
@@ -19,7 +19,7 @@
 #include "tests/support/sample.h"
 
 /* The relative difference between the estimate of an axis plan and the whole model's figure. */
-static double difference(ProblemCase *self, Estimator *estimator, const AdditiveModel *model,
+static double difference(ProblemCase *self, Estimator *estimator, const ShardingGraph *model,
                          const AxisPlan *axis_plan) {
     AmError error = {0};
     ArenaMark mark = arena_mark(&self->arena);
@@ -28,7 +28,7 @@ static double difference(ProblemCase *self, Estimator *estimator, const Additive
     PlanPrice estimate;
     problem_stage(self->problem, axis_plan, &self->arena, &stage);
     assert_int_equal(plan_assign(&assignment, &self->arena, self->context, &stage, &error), AM_OK);
-    const AdditiveCost cost = additive_cost(model, assignment);
+    const ShardingGraphCost cost = sharding_graph_cost(model, assignment);
     assert_int_equal(estimate_axis_plan(&estimate, estimator, axis_plan, &error), AM_OK);
     assert_true(estimate.seconds == estimate.compute_seconds + estimate.communication_seconds);
     arena_release(&self->arena, mark);
@@ -41,18 +41,18 @@ static void check_estimates(ProblemCase *self, const char *name, double limit, d
     enum { AXIS_PLANS = 30 };
     AmError error = {0};
     Estimator *estimator;
-    AdditiveModel *model;
-    AdditiveSample *sample;
+    ShardingGraph *model;
+    ShardingGraphSample *sample;
     Random random;
     double sum = 0;
     random_seed(&random, seed);
     assert_int_equal(estimator_open(&estimator, self->problem, &error), AM_OK);
     assert_non_null(estimator);
-    assert_int_equal(additive_create(&model, &self->arena, self->context, &self->mesh, self->cluster,
-                                     self->devices, &error),
+    assert_int_equal(sharding_graph_create(&model, &self->arena, self->context, &self->mesh, self->cluster,
+                                           self->devices, &error),
                      AM_OK);
-    assert_int_equal(additive_sample(&sample, &self->arena, model, &error), AM_OK);
-    assert_true(additive_sample_size(sample) <= most * self->context->choices->decided_count);
+    assert_int_equal(sharding_graph_sample(&sample, &self->arena, model, &error), AM_OK);
+    assert_true(sharding_graph_sample_size(sample) <= most * self->context->choices->decided_count);
     for (int32_t k = 0; k < AXIS_PLANS; k++) {
         AxisPlan axis_plan;
         random_axis_plan(self->problem, &random, &axis_plan);

@@ -7,7 +7,7 @@
 
 #include "tests/support/problem_case.h"
 
-#include "cost/relaxation/additive_bound.h"
+#include "cost/relaxation/graph_bound.h"
 #include "cost/step/price.h"
 #include "planners/baselines/baseline.h"
 #include "planners/single_stage/refine.h"
@@ -69,7 +69,7 @@ static void test_overrides_make_plans_quicker(void **state) {
 
 /* ---- patches ---- */
 
-static double reshard_seconds(const AdditiveModel *model, const AdditiveEdge *edge, ReshardState from,
+static double reshard_seconds(const ShardingGraph *model, const ShardingGraphEdge *edge, ReshardState from,
                               ReshardState to) {
     if (from == RESHARD_ANY || to == RESHARD_ANY) return 0;
     return (double)model->reshards->seconds[edge->is_wide][from][to] * edge->scale;
@@ -77,13 +77,13 @@ static double reshard_seconds(const AdditiveModel *model, const AdditiveEdge *ed
 
 /* The cost of labels, added up directly: all computing, and resharding once for every tensor and
  * needed state. */
-static double count_seconds(const AdditiveModel *model, const int32_t *labels) {
+static double count_seconds(const ShardingGraph *model, const int32_t *labels) {
     bool *is_paid = calloc((size_t)model->node_count * RESHARD_STATES + 1, 1);
     double seconds = 0;
     for (int32_t n = 0; n < model->node_count; n++)
         if (model->nodes[n].seconds) seconds += (double)model->nodes[n].seconds[labels[n]];
     for (int32_t e = 0; e < model->edge_count; e++) {
-        const AdditiveEdge *edge = &model->edges[e];
+        const ShardingGraphEdge *edge = &model->edges[e];
         ReshardState from = edge->made_in[labels[edge->made]], to = edge->needs[labels[edge->taken]];
         bool is_shared = model->nodes[edge->made].is_tensor && to != RESHARD_ANY;
         if (is_shared && is_paid[edge->made * RESHARD_STATES + to]) continue;
@@ -98,31 +98,31 @@ static double count_seconds(const AdditiveModel *model, const int32_t *labels) {
  * many, have no node in common, and all others have one in common with them. */
 static void check_patches(const char *name, const char *mesh, int32_t least) {
     AmError error = {0};
-    const AdditiveWeights both = {1, 1};
+    const ShardingGraphWeights both = {1, 1};
     Case self;
-    AdditiveModel *model;
-    AdditiveFold *fold;
-    AdditiveChange *patches;
+    ShardingGraph *model;
+    ShardingGraphFold *fold;
+    ShardingGraphChange *patches;
     Assignment *assignment;
     int32_t count, *labels, apart = 0;
     open_case(&self, name, "C", mesh, 0);
     Arena *arena = &self.of.arena;
-    assert_int_equal(additive_create(&model, arena, self.of.context, &self.of.mesh, self.of.cluster,
-                                     self.of.devices, &error),
+    assert_int_equal(sharding_graph_create(&model, arena, self.of.context, &self.of.mesh, self.of.cluster,
+                                           self.of.devices, &error),
                      AM_OK);
-    assert_int_equal(additive_fold(&fold, arena, model, &error), AM_OK);
-    additive_bound(fold, &both, 40);
+    assert_int_equal(sharding_graph_fold(&fold, arena, model, &error), AM_OK);
+    sharding_graph_bound(fold, &both, 40);
     assert_int_equal(plan_assign(&assignment, arena, self.of.context, &self.stage, &error), AM_OK);
-    assert_int_equal(additive_labels(&labels, arena, model, assignment, &error), AM_OK);
-    assert_int_equal(additive_patches(&patches, &count, arena, fold, labels, &both, &error), AM_OK);
+    assert_int_equal(sharding_graph_labels(&labels, arena, model, assignment, &error), AM_OK);
+    assert_int_equal(sharding_graph_patches(&patches, &count, arena, fold, labels, &both, &error), AM_OK);
     double before = count_seconds(model, labels);
     int32_t *changed = calloc((size_t)model->node_count, sizeof *changed);
     for (int32_t k = 0; k < count; k++) {
-        const AdditiveChange *patch = &patches[k];
+        const ShardingGraphChange *patch = &patches[k];
         memcpy(changed, labels, sizeof *labels * (size_t)model->node_count);
         for (int32_t r = 0; r < patch->count; r++)
             for (int32_t n = 0; n < model->node_count; n++)
-                if (additive_is_alike(fold, n, patch->relabels[r].node)) {
+                if (sharding_graph_is_alike(fold, n, patch->relabels[r].node)) {
                     assert_int_not_equal(labels[n], patch->relabels[r].label);
                     changed[n] = patch->relabels[r].label;
                 }
@@ -131,7 +131,7 @@ static void check_patches(const char *name, const char *mesh, int32_t least) {
             fail_msg("%s, patch %d: a gain of %g is told, it is %g", name, k, patch->gain, gain);
         bool is_apart = true;
         for (int32_t other = 0; other < k; other++)
-            is_apart &= !additive_share_a_node(patch, &patches[other]);
+            is_apart &= !sharding_graph_share_a_node(patch, &patches[other]);
         assert_true(k == apart || !is_apart);
         apart += is_apart;
     }

@@ -1,25 +1,25 @@
-/* Seconds of computing for each label of an operator in the additive model. None is more than that of a
+/* Seconds of computing for each label of an operator in the sharding graph. None is more than that of a
  * lowered program. */
-#include "cost/relaxation/additive_computing.h"
+#include "cost/relaxation/node_costs.h"
 
 #include <math.h>
 
 #include "cost/operator/operator.h"
 #include "ir/analysis/flops.h"
 
-static const IrInstruction *instruction_of(const AdditiveComputing *self, int32_t i) {
+static const IrInstruction *instruction_of(const ShardingGraphComputing *self, int32_t i) {
     return &self->model->context->canonical->instructions[i];
 }
 
-static const FactorRule *rule_of(const AdditiveComputing *self, int32_t i) {
+static const FactorRule *rule_of(const ShardingGraphComputing *self, int32_t i) {
     return &self->model->context->rules->rules[i];
 }
 
 /* In how many parts a slot of instruction i lies. */
-static double ways_of(const AdditiveComputing *self, int32_t i, int32_t label, int32_t slot) {
+static double ways_of(const ShardingGraphComputing *self, int32_t i, int32_t label, int32_t slot) {
     double ways = 1;
     for (int32_t axis = 0; axis < RESHARD_AXES; axis++) {
-        AdditiveOption option = additive_option(&self->parts[i], label, axis);
+        ShardingGraphOption option = sharding_graph_option(&self->parts[i], label, axis);
         if (option.factor >= 0 && rule_of(self, i)->factors[option.factor].dimension[slot] >= 0)
             ways *= self->model->reshards->sizes[axis];
     }
@@ -27,32 +27,32 @@ static double ways_of(const AdditiveComputing *self, int32_t i, int32_t label, i
 }
 
 /* Bytes of a slot on a device. */
-static double local_bytes(const AdditiveComputing *self, int32_t i, int32_t label, int32_t slot) {
+static double local_bytes(const ShardingGraphComputing *self, int32_t i, int32_t label, int32_t slot) {
     double bytes = (double)ir_shape_bytes(rules_slot_shape(self->model->context->rules, i, slot));
     return bytes / ways_of(self, i, label, slot);
 }
 
-static bool takes_partial(const AdditiveComputing *self, int32_t i, int32_t label) {
-    return additive_option(&self->parts[i], label, 0).partial ||
-           additive_option(&self->parts[i], label, 1).partial;
+static bool takes_partial(const ShardingGraphComputing *self, int32_t i, int32_t label) {
+    return sharding_graph_option(&self->parts[i], label, 0).partial ||
+           sharding_graph_option(&self->parts[i], label, 1).partial;
 }
 
 /* Returns whether a label splits a dimension so that shards read ranges of other shards. */
-static bool has_halo(const AdditiveComputing *self, int32_t i, int32_t label) {
+static bool has_halo(const ShardingGraphComputing *self, int32_t i, int32_t label) {
     for (int32_t axis = 0; axis < RESHARD_AXES; axis++) {
-        int8_t factor = additive_option(&self->parts[i], label, axis).factor;
+        int8_t factor = sharding_graph_option(&self->parts[i], label, axis).factor;
         if (factor >= 0 && rule_of(self, i)->factors[factor].halo) return true;
     }
     return false;
 }
 
-static double moving_seconds(const AdditiveComputing *self, double bytes) {
+static double moving_seconds(const ShardingGraphComputing *self, double bytes) {
     return operator_seconds(&(OperatorWork){.bytes = bytes, .unit = OPERATOR_VECTOR, .is_run = true},
                             self->type);
 }
 
 /* A product, by its local size. */
-static double product_seconds(const AdditiveComputing *self, int32_t i, int32_t label, double flops) {
+static double product_seconds(const ShardingGraphComputing *self, int32_t i, int32_t label, double flops) {
     const IrInstruction *instruction = instruction_of(self, i);
     Dtype type = instruction_of(self, instruction->operands[0])->shape.type;
     bool is_dot = instruction->opcode == IR_DOT;
@@ -60,7 +60,7 @@ static double product_seconds(const AdditiveComputing *self, int32_t i, int32_t 
     for (int32_t slot = 0; slot <= rule_of(self, i)->operand_count; slot++)
         bytes += local_bytes(self, i, label, slot);
     for (int32_t axis = 0; axis < RESHARD_AXES; axis++)
-        if (additive_option(&self->parts[i], label, axis).factor >= 0)
+        if (sharding_graph_option(&self->parts[i], label, axis).factor >= 0)
             ways *= self->model->reshards->sizes[axis];
     OperatorWork work = {.flops = flops / ways,
                          .bytes = bytes,
@@ -72,7 +72,7 @@ static double product_seconds(const AdditiveComputing *self, int32_t i, int32_t 
 
 /* Seconds of a reduction over more than dimensions of size 1. If each device has one element of a
  * sum, the reduction is a view. */
-static double reduction_seconds(const AdditiveComputing *self, int32_t i, int32_t label) {
+static double reduction_seconds(const ShardingGraphComputing *self, int32_t i, int32_t label) {
     double read = local_bytes(self, i, label, 0);
     double written = local_bytes(self, i, label, rule_of(self, i)->operand_count);
     return read > written ? moving_seconds(self, read + written) : 0;
@@ -89,7 +89,7 @@ static double memory_rate(const ClusterDeviceType *type, double bytes) {
 }
 
 /* Returns whether a label's operator may run nowhere, or as part of a product. */
-static bool vanishes(const AdditiveComputing *self, int32_t i, int32_t label) {
+static bool vanishes(const ShardingGraphComputing *self, int32_t i, int32_t label) {
     const PlanContext *context = self->model->context;
     Dtype type = instruction_of(self, i)->shape.type;
     if (type == DTYPE_F32 && fusion_groups_may_be_taken(context, i)) return true;
@@ -99,7 +99,7 @@ static bool vanishes(const AdditiveComputing *self, int32_t i, int32_t label) {
 /* Extra bytes of a 16-bit sum with partial operands. The parts are f32, and values computed from
  * them are f32 too, which an operator that reads the sum further on reads, in any number of parts.
  * The sum pays its own share, at most half of that; the later reader pays the other half. */
-static double read_on_bytes(const AdditiveComputing *self, int32_t i) {
+static double read_on_bytes(const ShardingGraphComputing *self, int32_t i) {
     const PlanContext *context = self->model->context;
     const IrShape *shape = &instruction_of(self, i)->shape;
     int32_t first = context->choices->first_operand[i], paid = 0;
@@ -116,7 +116,7 @@ static double read_on_bytes(const AdditiveComputing *self, int32_t i) {
 
 /* Seconds of the bytes that an element-wise operator moves in every possible fusion; launches are
  * not included. */
-static double fused_seconds(const AdditiveComputing *self, int32_t i, int32_t label, double width) {
+static double fused_seconds(const ShardingGraphComputing *self, int32_t i, int32_t label, double width) {
     const Choices *choices = self->model->context->choices;
     int32_t first = choices->first_operand[i], result = rule_of(self, i)->operand_count;
     double bytes = 0;
@@ -134,7 +134,7 @@ static double fused_seconds(const AdditiveComputing *self, int32_t i, int32_t la
 }
 
 /* Returns whether operand k is a number in every place that is written out for this operator alone. */
-static bool is_filled_for(const AdditiveComputing *self, int32_t i, int32_t k) {
+static bool is_filled_for(const ShardingGraphComputing *self, int32_t i, int32_t k) {
     const PlanContext *context = self->model->context;
     int32_t source = context->choices->operands[context->choices->first_operand[i] + k];
     const IrInstruction *instruction = instruction_of(self, source);
@@ -146,7 +146,7 @@ static bool is_filled_for(const AdditiveComputing *self, int32_t i, int32_t k) {
 /* Seconds of an operator that moves all its operands and results in a step of its own, and that is
  * no view. If its shards read ranges of other shards, the range of an operand may be empty; those
  * of a concatenation have the size of its shard. */
-static double moved_seconds(const AdditiveComputing *self, int32_t i, int32_t label) {
+static double moved_seconds(const ShardingGraphComputing *self, int32_t i, int32_t label) {
     int32_t result = rule_of(self, i)->operand_count;
     double bytes = local_bytes(self, i, label, result);
     IrOpcode opcode = instruction_of(self, i)->opcode;
@@ -162,7 +162,7 @@ static double moved_seconds(const AdditiveComputing *self, int32_t i, int32_t la
 
 /* ---- how much a fusion may move ---- */
 
-static double width_of(const AdditiveComputing *self, int32_t i) {
+static double width_of(const ShardingGraphComputing *self, int32_t i) {
     const IrShape *shape = choices_array_shape(instruction_of(self, i));
     double bytes = shape->rank > 0 ? (double)dtype_bytes(shape->type) : 0;
     return bytes == 2 ? 4 : bytes; /* parts of 16-bit sums are in f32 */
@@ -170,7 +170,7 @@ static double width_of(const AdditiveComputing *self, int32_t i) {
 
 /* The widest result of an element-wise operator. A recomputed value reads less than twice the bytes
  * of such a result (choose_redone() of lowering/passes/fuse.c). */
-static double widest(const AdditiveComputing *self) {
+static double widest(const ShardingGraphComputing *self) {
     double most = 0;
     for (int32_t i = 0; i < self->model->context->choices->count; i++)
         if (self->fusion_groups->group[i] >= 0) most = fmax(most, width_of(self, i));
@@ -182,7 +182,7 @@ enum { WIDTH_STEPS = 2 };
 
 /* [group]: bytes that a fusion of the group takes and makes at most, an element: what all of it makes and
  * reads of others. NULL: no memory. */
-static double *find_widths(const AdditiveComputing *self, Arena *arena) {
+static double *find_widths(const ShardingGraphComputing *self, Arena *arena) {
     const PlanContext *context = self->model->context;
     const Choices *choices = context->choices;
     double *width = ARENA_ARRAY(arena, double, choices->count + 1), redone = 2 * widest(self);
@@ -208,7 +208,7 @@ static double *find_widths(const AdditiveComputing *self, Arena *arena) {
 
 typedef enum Kind { NO_KIND, PRODUCT, REDUCTION, FUSED, MOVED } Kind;
 
-static Kind kind_of(const AdditiveComputing *self, int32_t i) {
+static Kind kind_of(const ShardingGraphComputing *self, int32_t i) {
     const IrModule *module = self->model->context->canonical;
     if (fusion_groups_is_element_wise(module, i)) return FUSED;
     switch (module->instructions[i].opcode) {
@@ -225,7 +225,8 @@ static Kind kind_of(const AdditiveComputing *self, int32_t i) {
 }
 
 /* `size`: the FLOPs of a product, the width of an element-wise operator's group. */
-static double label_seconds(const AdditiveComputing *self, int32_t i, int32_t label, Kind kind, double size) {
+static double label_seconds(const ShardingGraphComputing *self, int32_t i, int32_t label, Kind kind,
+                            double size) {
     switch (kind) {
     case PRODUCT: return product_seconds(self, i, label, size);
     case REDUCTION: return reduction_seconds(self, i, label);
@@ -237,7 +238,7 @@ static double label_seconds(const AdditiveComputing *self, int32_t i, int32_t la
 
 /* Launches that no label saves, at the operator for which they are counted, or, if that is made where it is
  * used, at one for which it is made: [node], times runs. */
-static void count_launches(const AdditiveComputing *self, double *launches) {
+static void count_launches(const ShardingGraphComputing *self, double *launches) {
     const Choices *choices = self->model->context->choices;
     for (int32_t i = 0; i < choices->count; i++) {
         int32_t at = i;
@@ -248,14 +249,14 @@ static void count_launches(const AdditiveComputing *self, double *launches) {
     }
 }
 
-AmStatus additive_set_seconds(const AdditiveComputing *self, Arena *arena, AmError *error) {
-    const AdditiveModel *model = self->model;
+AmStatus sharding_graph_set_seconds(const ShardingGraphComputing *self, Arena *arena, AmError *error) {
+    const ShardingGraph *model = self->model;
     double *launches = ARENA_ARRAY(arena, double, model->node_count + 1);
     const double *width = find_widths(self, arena);
     if (arena->failed) return am_fail_memory(error, model->context->choices->count);
     count_launches(self, launches);
     for (int32_t n = 0; n < model->node_count; n++) {
-        AdditiveNode *node = &model->nodes[n];
+        ShardingGraphNode *node = &model->nodes[n];
         int32_t i = node->instruction;
         Kind kind = node->is_tensor ? NO_KIND : kind_of(self, i);
         if (kind == NO_KIND && launches[n] == 0) continue;

@@ -1,4 +1,4 @@
-/* The additive model and its bound, compared with the lowered program of random plans: the model's
+/* The sharding graph and its bound, compared with the lowered program of random plans: the model's
  * cost of a plan never exceeds its price, and no plan costs less than the bound. On trees the bound
  * is the optimum, found by brute force. */
 /* cost: 10 seconds */
@@ -7,7 +7,7 @@
 
 #include "tests/support/model_case.h"
 
-#include "cost/relaxation/additive_bound.h"
+#include "cost/relaxation/graph_bound.h"
 #include "cost/simulate/simulate.h"
 #include "cost/step/price.h"
 #include "planners/bounds/bound_pipelines.h"
@@ -23,8 +23,8 @@ typedef struct Case {
     Mesh mesh;
     int32_t devices[64];
     Arena arena;
-    AdditiveModel *model;
-    AdditiveFold *fold;
+    ShardingGraph *model;
+    ShardingGraphFold *fold;
 } Case;
 
 static void open_case(Case *self, const char *name, const char *cluster, const char *mesh) {
@@ -33,11 +33,11 @@ static void open_case(Case *self, const char *name, const char *cluster, const c
     if (cluster_read(&self->cluster, &self->arena, cluster, &error) != AM_OK) fail_msg("%s", error.text);
     assert_int_equal(mesh_parse(&self->mesh, &self->arena, mesh, &error), AM_OK);
     for (int32_t d = 0; d < 64; d++) self->devices[d] = d;
-    assert_int_equal(additive_create(&self->model, &self->arena, self->context, &self->mesh, self->cluster,
-                                     self->devices, &error),
+    assert_int_equal(sharding_graph_create(&self->model, &self->arena, self->context, &self->mesh,
+                                           self->cluster, self->devices, &error),
                      AM_OK);
     assert_non_null(self->model);
-    assert_int_equal(additive_fold(&self->fold, &self->arena, self->model, &error), AM_OK);
+    assert_int_equal(sharding_graph_fold(&self->fold, &self->arena, self->model, &error), AM_OK);
 }
 
 static void close_case(Case *self) {
@@ -52,7 +52,7 @@ static void check_plans(Case *self, const char *name, int32_t plans) {
     Problem *problem;
     Random random;
     ProblemSettings settings = {.memory_fraction = 1, .budget = {.limit = 1000}};
-    double bound = additive_bound(self->fold, &(AdditiveWeights){1, 1}, 60);
+    double bound = sharding_graph_bound(self->fold, &(ShardingGraphWeights){1, 1}, 60);
     assert_true(bound > 0);
     random_seed(&random, 7);
     assert_int_equal(
@@ -70,7 +70,7 @@ static void check_plans(Case *self, const char *name, int32_t plans) {
         assert_int_equal(plan_assign(&assignment, &self->arena, self->context, &stage, &error), AM_OK);
         assert_int_equal(plan_lower(&program, &self->arena, self->context, assignment, 0, &error), AM_OK);
         assert_int_equal(price_program(&price, program, self->cluster, self->devices, &error), AM_OK);
-        const AdditiveCost cost = additive_cost(self->model, assignment);
+        const ShardingGraphCost cost = sharding_graph_cost(self->model, assignment);
         if (cost.compute_seconds > price.compute_seconds * (1 + 1e-6) ||
             cost.communication_seconds > price.communication_seconds * (1 + 1e-6))
             fail_msg("%s, plan %d: the model says %g s and %g s, the price is %g s and %g s", name, k,
@@ -101,7 +101,7 @@ static void test_never_above_a_plan(void **state) {
 }
 
 /* The least of all labellings, one node after the other. */
-static double least_by_counting(const AdditiveModel *model, int32_t *labels, int32_t node) {
+static double least_by_counting(const ShardingGraph *model, int32_t *labels, int32_t node) {
     double least = INFINITY;
     if (node < model->node_count) {
         for (labels[node] = 0; labels[node] < model->nodes[node].label_count; labels[node]++)
@@ -112,7 +112,7 @@ static double least_by_counting(const AdditiveModel *model, int32_t *labels, int
     for (int32_t n = 0; n < model->node_count; n++)
         if (model->nodes[n].seconds) least += model->nodes[n].seconds[labels[n]];
     for (int32_t e = 0; e < model->edge_count; e++) {
-        const AdditiveEdge *edge = &model->edges[e];
+        const ShardingGraphEdge *edge = &model->edges[e];
         ReshardState made = edge->made_in[labels[edge->made]], needed = edge->needs[labels[edge->taken]];
         least += (double)model->reshards->seconds[edge->is_wide][made][needed] * edge->scale;
     }
@@ -131,29 +131,29 @@ static void test_a_tree_is_solved(void **state) {
         enum { NODES = 5, LABELS = 3 };
         float seconds[NODES][LABELS];
         static const ReshardState states[LABELS] = {0, 2 * RESHARD_AXIS_STATES, 3 * RESHARD_AXIS_STATES};
-        AdditiveNode nodes[NODES];
-        AdditiveEdge edges[NODES - 1];
-        AdditiveModel chain = *self.model;
-        AdditiveFold *fold;
+        ShardingGraphNode nodes[NODES];
+        ShardingGraphEdge edges[NODES - 1];
+        ShardingGraph chain = *self.model;
+        ShardingGraphFold *fold;
         AmError error = {0};
         int32_t labels[NODES];
         for (int32_t n = 0; n < NODES; n++) {
             for (int32_t k = 0; k < LABELS; k++) seconds[n][k] = (float)random_uniform(&random);
-            nodes[n] = (AdditiveNode){.instruction = n, .label_count = LABELS, .seconds = seconds[n]};
+            nodes[n] = (ShardingGraphNode){.instruction = n, .label_count = LABELS, .seconds = seconds[n]};
         }
         for (int32_t n = 1; n < NODES; n++)
-            edges[n - 1] = (AdditiveEdge){.made = round % 2 ? n / 2 : n - 1,
-                                          .taken = n,
-                                          .made_in = states,
-                                          .needs = states,
-                                          .scale = (float)(5e8 * random_uniform(&random)),
-                                          .share = 1};
+            edges[n - 1] = (ShardingGraphEdge){.made = round % 2 ? n / 2 : n - 1,
+                                               .taken = n,
+                                               .made_in = states,
+                                               .needs = states,
+                                               .scale = (float)(5e8 * random_uniform(&random)),
+                                               .share = 1};
         chain.nodes = nodes;
         chain.edges = edges;
         chain.node_count = NODES;
         chain.edge_count = NODES - 1;
-        assert_int_equal(additive_fold(&fold, &self.arena, &chain, &error), AM_OK);
-        double bound = additive_bound(fold, &(AdditiveWeights){1, 1}, 60);
+        assert_int_equal(sharding_graph_fold(&fold, &self.arena, &chain, &error), AM_OK);
+        double bound = sharding_graph_bound(fold, &(ShardingGraphWeights){1, 1}, 60);
         double least = least_by_counting(&chain, labels, 0);
         if (fabs(bound - least) > 1e-5 * least) fail_msg("round %d: bound %g, least %g", round, bound, least);
     }
@@ -162,7 +162,7 @@ static void test_a_tree_is_solved(void **state) {
 
 /* The least of all labellings of a star: node 0 is a tensor, brought into each state that its readers need
  * once. */
-static double least_of_star(const AdditiveModel *model, int32_t *labels, int32_t node) {
+static double least_of_star(const ShardingGraph *model, int32_t *labels, int32_t node) {
     double least = INFINITY;
     if (node < model->node_count) {
         for (labels[node] = 0; labels[node] < model->nodes[node].label_count; labels[node]++)
@@ -173,7 +173,7 @@ static double least_of_star(const AdditiveModel *model, int32_t *labels, int32_t
     least = 0;
     for (int32_t n = 0; n < model->node_count; n++) least += model->nodes[n].seconds[labels[n]];
     for (int32_t e = 0; e < model->edge_count; e++) {
-        const AdditiveEdge *edge = &model->edges[e];
+        const ShardingGraphEdge *edge = &model->edges[e];
         ReshardState kept = edge->made_in[labels[0]], needed = edge->needs[labels[edge->taken]];
         if (!is_paid[needed]) least += (double)model->reshards->seconds[0][kept][needed] * edge->scale;
         is_paid[needed] = true;
@@ -195,27 +195,27 @@ static void test_readers_share_a_reshard(void **state) {
     random_seed(&random, 5);
     for (int32_t round = 0; round < ROUNDS; round++) {
         float seconds[NODES][LABELS];
-        AdditiveNode nodes[NODES];
-        AdditiveEdge edges[NODES - 1];
-        AdditiveModel star = *self.model;
-        AdditiveFold *fold;
+        ShardingGraphNode nodes[NODES];
+        ShardingGraphEdge edges[NODES - 1];
+        ShardingGraph star = *self.model;
+        ShardingGraphFold *fold;
         AmError error = {0};
         int32_t labels[NODES];
         float scale = (float)(1e11 * random_uniform(&random));
         for (int32_t n = 0; n < NODES; n++) {
             for (int32_t k = 0; k < LABELS; k++) seconds[n][k] = (float)random_uniform(&random);
-            nodes[n] = (AdditiveNode){
+            nodes[n] = (ShardingGraphNode){
                 .instruction = n, .is_tensor = n == 0, .label_count = LABELS, .seconds = seconds[n]};
         }
         for (int32_t n = 1; n < NODES; n++)
-            edges[n - 1] = (AdditiveEdge){
+            edges[n - 1] = (ShardingGraphEdge){
                 .taken = n, .made_in = states, .needs = states, .scale = scale, .share = 1.0f / (NODES - 1)};
         star.nodes = nodes;
         star.edges = edges;
         star.node_count = NODES;
         star.edge_count = NODES - 1;
-        assert_int_equal(additive_fold(&fold, &self.arena, &star, &error), AM_OK);
-        double bound = additive_bound(fold, &(AdditiveWeights){1, 1}, 200);
+        assert_int_equal(sharding_graph_fold(&fold, &self.arena, &star, &error), AM_OK);
+        double bound = sharding_graph_bound(fold, &(ShardingGraphWeights){1, 1}, 200);
         double least = least_of_star(&star, labels, 0);
         if (bound > least * (1 + 1e-6)) fail_msg("round %d: bound %g, least %g", round, bound, least);
         ratios += bound / least / ROUNDS;
@@ -229,7 +229,7 @@ static void test_layers_are_folded(void **state) {
     (void)state;
     Case self;
     open_case(&self, "t5_tiny", "C", "data=4,model=8");
-    assert_true(additive_fold_count(self.fold) < self.model->node_count * 3 / 4);
+    assert_true(sharding_graph_fold_count(self.fold) < self.model->node_count * 3 / 4);
     close_case(&self);
 }
 

@@ -1,5 +1,5 @@
-/* The additive model: the cost of a one-stage plan as a sum over operators and edges (docs/method.md). */
-#include "cost/relaxation/additive_computing.h"
+/* The sharding graph: the cost of a one-stage plan as a sum over operators and edges (docs/method.md). */
+#include "cost/relaxation/node_costs.h"
 
 #include <math.h>
 #include <string.h>
@@ -10,16 +10,16 @@ enum { MOST_OPTIONS = 24 };
 
 typedef struct Builder {
     Arena *arena;
-    AdditiveModel *model;
+    ShardingGraph *model;
     const PlanContext *context;
     const IrModule *module;
     const Rules *rules;
     const Choices *choices;
-    AdditivePart *parts;
+    ShardingGraphPart *parts;
     double *times; /* [instruction]: runs in a step */
     bool *is_wide; /* [instruction]: its partial sums are those of 16-bit products alone, which are in f32 */
     FusionGroups fusion_groups;
-    AdditiveUse *uses;
+    ShardingGraphUse *uses;
     int32_t use_count, use_capacity, node_capacity, edge_capacity;
 } Builder;
 
@@ -54,11 +54,11 @@ static double array_bytes(const Builder *self, int32_t i) {
 
 /* ---- labels ---- */
 
-static int32_t label_count(const AdditivePart *part) {
+static int32_t label_count(const ShardingGraphPart *part) {
     return part->option_count[0] * part->option_count[1];
 }
 
-static bool is_listed(const AdditiveOption *options, int32_t count, int8_t factor) {
+static bool is_listed(const ShardingGraphOption *options, int32_t count, int8_t factor) {
     for (int32_t k = 0; k < count; k++)
         if (options[k].factor == factor) return true;
     return false;
@@ -80,28 +80,29 @@ static bool may_carry(const Builder *self, int32_t i, uint8_t partial) {
 
 static void list_options(Builder *self, int32_t i, int32_t axis) {
     const Choices *choices = self->choices;
-    AdditivePart *part = &self->parts[i];
-    AdditiveOption options[MOST_OPTIONS];
+    ShardingGraphPart *part = &self->parts[i];
+    ShardingGraphOption options[MOST_OPTIONS];
     int32_t count = 0;
-    options[count++] = (AdditiveOption){.factor = -1};
+    options[count++] = (ShardingGraphOption){.factor = -1};
     if (axis < self->model->reshards->axis_count) {
         for (int32_t k = choices->first_factor[i]; k < choices->first_factor[i + 1]; k++) {
             const Choice *choice = &choices->factors[k];
             bool may_split = choice->size >= size_of(self, axis) && choice->place <= INT8_MAX;
-            if (may_split && count < MOST_OPTIONS - ADDITIVE_MOST_CARRYING &&
+            if (may_split && count < MOST_OPTIONS - SHARDING_GRAPH_MOST_CARRYING &&
                 !is_listed(options, count, (int8_t)choice->place))
-                options[count++] = (AdditiveOption){.factor = (int8_t)choice->place};
+                options[count++] = (ShardingGraphOption){.factor = (int8_t)choice->place};
         }
-        for (uint8_t partial = 1; partial < 1u << ADDITIVE_MOST_CARRYING && count < MOST_OPTIONS; partial++)
+        for (uint8_t partial = 1; partial < 1u << SHARDING_GRAPH_MOST_CARRYING && count < MOST_OPTIONS;
+             partial++)
             if (may_carry(self, i, partial))
-                options[count++] = (AdditiveOption){.factor = -1, .partial = partial};
+                options[count++] = (ShardingGraphOption){.factor = -1, .partial = partial};
     }
-    part->options[axis] = ARENA_ARRAY(self->arena, AdditiveOption, count);
+    part->options[axis] = ARENA_ARRAY(self->arena, ShardingGraphOption, count);
     part->option_count[axis] = count;
     if (part->options[axis]) memcpy(part->options[axis], options, sizeof *options * (size_t)count);
 }
 
-static Sbp slot_sbp(const Builder *self, int32_t i, AdditiveOption option, int32_t slot) {
+static Sbp slot_sbp(const Builder *self, int32_t i, ShardingGraphOption option, int32_t slot) {
     const FactorRule *rule = &self->rules->rules[i];
     if (slot < rule->operand_count && option.partial >> slot & 1) return sbp_partial(SBP_ADD);
     if (option.factor < 0)
@@ -120,7 +121,7 @@ static const ReshardState *slot_states(Builder *self, int32_t i, int32_t slot, c
     for (int32_t label = 0; !self->arena->failed && label < count; label++) {
         int32_t state = 0;
         for (int32_t axis = 0; axis < self->model->reshards->axis_count && state != RESHARD_ANY; axis++) {
-            Sbp sbp = slot_sbp(self, i, additive_option(&self->parts[i], label, axis), slot);
+            Sbp sbp = slot_sbp(self, i, sharding_graph_option(&self->parts[i], label, axis), slot);
             int32_t d = sbp_is_split(sbp) ? sbp_dimension(sbp) : -1;
             if (d >= 0 && dimensions) d = dimensions[d];
             if (d >= RESHARD_DIMENSIONS) state = RESHARD_ANY;
@@ -134,11 +135,11 @@ static const ReshardState *slot_states(Builder *self, int32_t i, int32_t slot, c
 /* ---- nodes and edges ---- */
 
 static int32_t add_node(Builder *self, int32_t i, bool is_tensor, int32_t labels) {
-    AdditiveModel *model = self->model;
+    ShardingGraph *model = self->model;
     ARENA_RESERVE(self->arena, model->nodes, model->node_count, self->node_capacity);
     if (self->arena->failed) return 0;
     model->nodes[model->node_count] =
-        (AdditiveNode){.instruction = i, .is_tensor = is_tensor, .label_count = labels};
+        (ShardingGraphNode){.instruction = i, .is_tensor = is_tensor, .label_count = labels};
     return model->node_count++;
 }
 
@@ -147,23 +148,23 @@ static void add_use(Builder *self, int32_t source, int32_t taken, const ReshardS
     if (self->parts[source].operator_node < 0 && self->parts[source].tensor_node < 0) return;
     ARENA_RESERVE(self->arena, self->uses, self->use_count, self->use_capacity);
     if (self->arena->failed) return;
-    self->uses[self->use_count++] = (AdditiveUse){source, taken, needs, times};
+    self->uses[self->use_count++] = (ShardingGraphUse){source, taken, needs, times};
     self->parts[source].readers++;
     self->parts[source].is_written |= is_from_memory;
 }
 
 static void add_edge(Builder *self, int32_t made, const ReshardState *made_in, int32_t taken,
                      const ReshardState *needs, double scale, double share, bool is_wide) {
-    AdditiveModel *model = self->model;
+    ShardingGraph *model = self->model;
     ARENA_RESERVE(self->arena, model->edges, model->edge_count, self->edge_capacity);
     if (self->arena->failed) return;
-    model->edges[model->edge_count++] = (AdditiveEdge){.made = made,
-                                                       .taken = taken,
-                                                       .made_in = made_in,
-                                                       .needs = needs,
-                                                       .scale = (float)scale,
-                                                       .share = (float)share,
-                                                       .is_wide = is_wide};
+    model->edges[model->edge_count++] = (ShardingGraphEdge){.made = made,
+                                                            .taken = taken,
+                                                            .made_in = made_in,
+                                                            .needs = needs,
+                                                            .scale = (float)scale,
+                                                            .share = (float)share,
+                                                            .is_wide = is_wide};
 }
 
 static bool accumulates(const Builder *self, int32_t i) {
@@ -202,7 +203,7 @@ static void add_nodes(Builder *self) {
     const Choices *choices = self->choices;
     for (int32_t n = 0; n < choices->decided_count; n++) {
         int32_t i = choices->decided[n];
-        AdditivePart *part = &self->parts[i];
+        ShardingGraphPart *part = &self->parts[i];
         if (is_source(self, i)) {
             part->made_in = add_tensor(self, i);
         } else if (is_operator(self, i)) {
@@ -226,10 +227,10 @@ static void use_operand(Builder *self, int32_t i, int32_t k) {
         return;
     bool is_made = self->rules->on_demand[source];
     if (is_made) {
-        int32_t rank = choices_array_shape(instruction_of(self, source))->rank, kept = ADDITIVE_NOWHERE;
+        int32_t rank = choices_array_shape(instruction_of(self, source))->rank, kept = SHARDING_GRAPH_NOWHERE;
         for (int32_t d = 0; d < rank && d < IR_MAX_RANK; d++) {
             int32_t value = source, leaf = 0, dimension = d;
-            dimensions[d] = ADDITIVE_NOWHERE;
+            dimensions[d] = SHARDING_GRAPH_NOWHERE;
             if (!rules_resolve(self->rules, &value, &leaf, &dimension) || leaf != 0) continue;
             kept = value;
             dimensions[d] = dimension;
@@ -289,7 +290,7 @@ static void use_loops(Builder *self) {
 /* Returns whether operand k of i, an operator, may be partial, and that only with sums that are wide;
  * `*narrow`: also with others. A result of several readers is finished before it is read. */
 static bool takes_wide(const Builder *self, int32_t i, int32_t k, bool *narrow) {
-    const AdditivePart *part = &self->parts[i];
+    const ShardingGraphPart *part = &self->parts[i];
     bool is_carried = false;
     for (int32_t axis = 0; axis < self->model->reshards->axis_count; axis++)
         for (int32_t o = 0; o < part->option_count[axis]; o++)
@@ -317,7 +318,7 @@ static void find_wide(Builder *self) {
         bool is_half = instruction->shape.type == DTYPE_BF16 || instruction->shape.type == DTYPE_F16;
         bool takes = false, narrow = sums_by_itself(self, i);
         if (self->parts[i].operator_node < 0 || !is_half) continue;
-        for (int32_t k = 0; k < instruction->operand_count && k < ADDITIVE_MOST_CARRYING; k++)
+        for (int32_t k = 0; k < instruction->operand_count && k < SHARDING_GRAPH_MOST_CARRYING; k++)
             takes |= takes_wide(self, i, k, &narrow);
         self->is_wide[i] = linearity_is_16bit_product(instruction) || (takes && !narrow);
     }
@@ -326,7 +327,7 @@ static void find_wide(Builder *self) {
 static void add_edges(Builder *self) {
     for (int32_t n = 0; n < self->choices->decided_count; n++) {
         int32_t i = self->choices->decided[n];
-        AdditivePart *part = &self->parts[i];
+        ShardingGraphPart *part = &self->parts[i];
         if (part->operator_node < 0 || part->readers < 2) continue;
         const ReshardState *states = add_tensor(self, i);
         add_edge(self, part->operator_node, part->operator_states, part->tensor_node, states,
@@ -334,8 +335,8 @@ static void add_edges(Builder *self) {
         part->made_in = states;
     }
     for (int32_t u = 0; u < self->use_count; u++) {
-        const AdditiveUse *use = &self->uses[u];
-        const AdditivePart *part = &self->parts[use->source];
+        const ShardingGraphUse *use = &self->uses[u];
+        const ShardingGraphPart *part = &self->parts[use->source];
         bool is_kept = part->tensor_node >= 0;
         double share = is_kept ? 1.0 / part->readers : 1;
         add_edge(self, is_kept ? part->tensor_node : part->operator_node, part->made_in, use->taken,
@@ -361,15 +362,15 @@ static const ClusterDeviceType *only_type(const Cluster *cluster, const Mesh *me
 }
 
 /* Builds the index for looking up plans: uses by their sources, in the order of discovery. */
-static AmStatus set_parts(const Builder *self, AdditiveParts *parts, AmError *error) {
+static AmStatus set_parts(const Builder *self, ShardingGraphParts *parts, AmError *error) {
     int32_t count = self->rules->count;
     const IrRoles *roles = self->context->roles;
-    *parts = (AdditiveParts){.parts = self->parts,
-                             .times = self->times,
-                             .is_wide = self->is_wide,
-                             .uses = ARENA_ARRAY(self->arena, AdditiveUse, self->use_count + 1),
-                             .first_use = ARENA_ARRAY(self->arena, int32_t, count + 2),
-                             .kept_bytes = ARENA_ARRAY(self->arena, double, count + 1)};
+    *parts = (ShardingGraphParts){.parts = self->parts,
+                                  .times = self->times,
+                                  .is_wide = self->is_wide,
+                                  .uses = ARENA_ARRAY(self->arena, ShardingGraphUse, self->use_count + 1),
+                                  .first_use = ARENA_ARRAY(self->arena, int32_t, count + 2),
+                                  .kept_bytes = ARENA_ARRAY(self->arena, double, count + 1)};
     if (self->arena->failed) return am_fail_memory(error, count);
     for (int32_t u = 0; u < self->use_count; u++) parts->first_use[self->uses[u].source + 2]++;
     for (int32_t i = 0; i < count; i++) parts->first_use[i + 2] += parts->first_use[i + 1];
@@ -382,8 +383,9 @@ static AmStatus set_parts(const Builder *self, AdditiveParts *parts, AmError *er
     return AM_OK;
 }
 
-AmStatus additive_create(AdditiveModel **model, Arena *arena, const PlanContext *context, const Mesh *mesh,
-                         const Cluster *cluster, const int32_t *devices, AmError *error) {
+AmStatus sharding_graph_create(ShardingGraph **model, Arena *arena, const PlanContext *context,
+                               const Mesh *mesh, const Cluster *cluster, const int32_t *devices,
+                               AmError *error) {
     const ClusterDeviceType *type = only_type(cluster, mesh, devices);
     ReshardCosts *reshards;
     *model = NULL;
@@ -392,20 +394,20 @@ AmStatus additive_create(AdditiveModel **model, Arena *arena, const PlanContext 
     if (!reshards) return AM_OK;
     int32_t count = context->rules->count;
     Builder self = {.arena = arena,
-                    .model = ARENA_ARRAY(arena, AdditiveModel, 1),
+                    .model = ARENA_ARRAY(arena, ShardingGraph, 1),
                     .context = context,
                     .module = context->canonical,
                     .rules = context->rules,
                     .choices = context->choices,
-                    .parts = ARENA_ARRAY(arena, AdditivePart, count + 1),
+                    .parts = ARENA_ARRAY(arena, ShardingGraphPart, count + 1),
                     .times = ARENA_ARRAY(arena, double, count + 1),
                     .is_wide = ARENA_ARRAY(arena, bool, count + 1)};
-    AdditiveParts *parts = ARENA_ARRAY(arena, AdditiveParts, 1);
+    ShardingGraphParts *parts = ARENA_ARRAY(arena, ShardingGraphParts, 1);
     if (arena->failed) return am_fail_memory(error, count);
-    *self.model = (AdditiveModel){.context = context, .mesh = mesh, .reshards = reshards, .parts = parts};
+    *self.model = (ShardingGraph){.context = context, .mesh = mesh, .reshards = reshards, .parts = parts};
     parts->parts = self.parts;
     for (int32_t i = 0; i < count; i++)
-        self.parts[i].operator_node = self.parts[i].tensor_node = ADDITIVE_NOWHERE;
+        self.parts[i].operator_node = self.parts[i].tensor_node = SHARDING_GRAPH_NOWHERE;
     TRY(fusion_groups_find(&self.fusion_groups, arena, context, error));
     find_times(&self);
     add_nodes(&self);
@@ -417,12 +419,12 @@ AmStatus additive_create(AdditiveModel **model, Arena *arena, const PlanContext 
     use_outputs(&self);
     use_loops(&self);
     if (arena->failed) return am_fail_memory(error, count);
-    const AdditiveComputing computing = {.model = self.model,
-                                         .parts = self.parts,
-                                         .times = self.times,
-                                         .fusion_groups = &self.fusion_groups,
-                                         .type = type};
-    TRY(additive_set_seconds(&computing, arena, error));
+    const ShardingGraphComputing computing = {.model = self.model,
+                                              .parts = self.parts,
+                                              .times = self.times,
+                                              .fusion_groups = &self.fusion_groups,
+                                              .type = type};
+    TRY(sharding_graph_set_seconds(&computing, arena, error));
     find_wide(&self);
     add_edges(&self);
     if (arena->failed) return am_fail_memory(error, count);

@@ -5,14 +5,14 @@
  * ejections, as Lin and Kernighan 1973 exchange edges: a class of equal operators takes another of
  * its best labels by the messages, and neighbouring classes respond, one by one, with their best
  * label, as far as responses spread. If the total decreases, the changed labels form a patch. Costs
- * are those of additive_cost() on the unfolded graph, each resharding paid once; the operators of a
+ * are those of sharding_graph_cost() on the unfolded graph, each resharding paid once; the operators of a
  * class change together.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cost/relaxation/additive_fold.h"
+#include "cost/relaxation/graph_fold.h"
 
 /* As many classes start a patch, those with most slack near them, each with as many labels; as many classes
  * answer. */
@@ -34,9 +34,9 @@ typedef struct Table {
 
 typedef struct Patcher {
     Arena *arena;
-    AdditiveFold *fold;
-    const AdditiveModel *model;
-    const AdditiveWeights *weights;
+    ShardingGraphFold *fold;
+    const ShardingGraph *model;
+    const ShardingGraphWeights *weights;
     const int32_t *before;    /* [node]: labels of the plan */
     int32_t *labels;          /* [node]: those now */
     double *reshard;          /* [node]: seconds of resharding its result, for all readers */
@@ -77,7 +77,7 @@ static int32_t class_of(const Patcher *self, int32_t node) {
 /* ---- costs ---- */
 
 static double edge_seconds(const Patcher *self, int32_t e) {
-    const AdditiveEdge *edge = &self->model->edges[e];
+    const ShardingGraphEdge *edge = &self->model->edges[e];
     const Group *group = &self->fold->groups[self->fold->group_of[e]];
     int32_t first = self->labels[group->is_transposed ? edge->taken : edge->made];
     int32_t second = self->labels[group->is_transposed ? edge->made : edge->taken];
@@ -88,11 +88,11 @@ static double edge_seconds(const Patcher *self, int32_t e) {
 /* Seconds of resharding the result or stored value of a node; once for each state, also if several
  * readers need it. */
 static double reshard_of(const Patcher *self, int32_t node) {
-    const AdditiveModel *model = self->model;
+    const ShardingGraph *model = self->model;
     uint64_t paid = 0;
     double seconds = 0;
     for (int32_t k = self->made.first[node]; k < self->made.first[node + 1]; k++) {
-        const AdditiveEdge *edge = &model->edges[self->made.items[k]];
+        const ShardingGraphEdge *edge = &model->edges[self->made.items[k]];
         ReshardState needed = edge->needs[self->labels[edge->taken]];
         if (model->nodes[node].is_tensor && (needed == RESHARD_ANY || paid >> needed & 1)) continue;
         if (needed != RESHARD_ANY) paid |= (uint64_t)1 << needed;
@@ -171,7 +171,7 @@ static void ask(Patcher *self, int32_t node) {
 
 /* Queues all readers of the class, all producers of its operands, and the other readers of those. */
 static void ask_neighbours(Patcher *self, int32_t c) {
-    const AdditiveEdge *edges = self->model->edges;
+    const ShardingGraphEdge *edges = self->model->edges;
     for (int32_t k = self->alike.first[c]; k < self->alike.first[c + 1]; k++) {
         int32_t node = self->alike.items[k];
         for (int32_t e = self->made.first[node]; e < self->made.first[node + 1]; e++)
@@ -236,21 +236,21 @@ static void take_back(Patcher *self) {
 /* ---- patches ---- */
 
 static int compare_relabels(const void *a, const void *b) {
-    const AdditiveRelabel *x = a, *y = b;
+    const ShardingGraphRelabel *x = a, *y = b;
     return (x->node > y->node) - (x->node < y->node);
 }
 
 /* Records the changed labels as a patch; false: there is an equal one, or memory is exhausted. */
-static bool make_patch(const Patcher *self, AdditiveChange *patch, const AdditiveChange *others,
+static bool make_patch(const Patcher *self, ShardingGraphChange *patch, const ShardingGraphChange *others,
                        int32_t count) {
-    AdditiveRelabel *relabels = ARENA_ARRAY(self->arena, AdditiveRelabel, self->changed_count + 1);
+    ShardingGraphRelabel *relabels = ARENA_ARRAY(self->arena, ShardingGraphRelabel, self->changed_count + 1);
     if (!relabels) return false;
     patch->relabels = relabels;
     patch->count = 0;
     for (int32_t k = 0; k < self->changed_count; k++) {
         int32_t node = self->alike.items[self->alike.first[self->changed[k]]];
         if (self->labels[node] != self->before[node])
-            relabels[patch->count++] = (AdditiveRelabel){node, self->labels[node]};
+            relabels[patch->count++] = (ShardingGraphRelabel){node, self->labels[node]};
     }
     qsort(relabels, (size_t)patch->count, sizeof *relabels, compare_relabels);
     for (int32_t k = 0; k < count; k++)
@@ -261,12 +261,13 @@ static bool make_patch(const Patcher *self, AdditiveChange *patch, const Additiv
 }
 
 /* Patches that begin with a class, for the better of its labels. */
-static void find_patches(Patcher *self, int32_t c, double least, AdditiveChange *patches, int32_t *count) {
+static void find_patches(Patcher *self, int32_t c, double least, ShardingGraphChange *patches,
+                         int32_t *count) {
     int32_t was = label_of(self, c), tried[SEED_LABELS + 1];
     tried[0] = was;
     for (int32_t k = 1; k <= SEED_LABELS; k++) {
-        additive_gather(self->fold, c, self->weights);
-        tried[k] = additive_next_label(self->fold, &self->fold->classes[c], tried, k);
+        sharding_graph_gather(self->fold, c, self->weights);
+        tried[k] = sharding_graph_next_label(self->fold, &self->fold->classes[c], tried, k);
         if (tried[k] < 0) return;
         double gain = -chain(self, c, tried[k]);
         gain -= tidy(self);
@@ -277,14 +278,14 @@ static void find_patches(Patcher *self, int32_t c, double least, AdditiveChange 
 }
 
 static int compare_gains(const void *a, const void *b) {
-    const AdditiveChange *x = a, *y = b;
+    const ShardingGraphChange *x = a, *y = b;
     if (x->gain != y->gain) return x->gain < y->gain ? 1 : -1;
     return compare_relabels(x->relabels, y->relabels);
 }
 
-static AmStatus open_patcher(Patcher *self, Arena *arena, AdditiveFold *fold, const int32_t *labels,
-                             const AdditiveWeights *weights, AmError *error) {
-    const AdditiveModel *model = fold->model;
+static AmStatus open_patcher(Patcher *self, Arena *arena, ShardingGraphFold *fold, const int32_t *labels,
+                             const ShardingGraphWeights *weights, AmError *error) {
+    const ShardingGraph *model = fold->model;
     int32_t nodes = model->node_count, classes = fold->class_count;
     *self = (Patcher){.arena = arena,
                       .fold = fold,
@@ -314,7 +315,7 @@ static AmStatus open_patcher(Patcher *self, Arena *arena, AdditiveFold *fold, co
     return AM_OK;
 }
 
-bool additive_share_a_node(const AdditiveChange *a, const AdditiveChange *b) {
+bool sharding_graph_share_a_node(const ShardingGraphChange *a, const ShardingGraphChange *b) {
     for (int32_t i = 0, j = 0; i < a->count && j < b->count;) {
         if (a->relabels[i].node == b->relabels[j].node) return true;
         if (a->relabels[i].node < b->relabels[j].node) i++;
@@ -324,14 +325,14 @@ bool additive_share_a_node(const AdditiveChange *a, const AdditiveChange *b) {
 }
 
 /* Patches that share nothing with one of more gain to the front; both in the order of gains. */
-static AmStatus put_apart_first(AdditiveChange *patches, int32_t count, Arena *arena, AmError *error) {
-    AdditiveChange *rest = ARENA_ARRAY(arena, AdditiveChange, count + 1);
+static AmStatus put_apart_first(ShardingGraphChange *patches, int32_t count, Arena *arena, AmError *error) {
+    ShardingGraphChange *rest = ARENA_ARRAY(arena, ShardingGraphChange, count + 1);
     int32_t first = 0, rest_count = 0;
     if (!rest) return am_fail_memory(error, count);
     for (int32_t k = 0; k < count; k++) {
         bool is_apart = true;
         for (int32_t other = 0; other < first; other++)
-            is_apart &= !additive_share_a_node(&patches[k], &patches[other]);
+            is_apart &= !sharding_graph_share_a_node(&patches[k], &patches[other]);
         if (is_apart) patches[first++] = patches[k];
         else rest[rest_count++] = patches[k];
     }
@@ -339,15 +340,16 @@ static AmStatus put_apart_first(AdditiveChange *patches, int32_t count, Arena *a
     return AM_OK;
 }
 
-AmStatus additive_patches(AdditiveChange **patches, int32_t *count, Arena *arena, AdditiveFold *fold,
-                          const int32_t *labels, const AdditiveWeights *weights, AmError *error) {
+AmStatus sharding_graph_patches(ShardingGraphChange **patches, int32_t *count, Arena *arena,
+                                ShardingGraphFold *fold, const int32_t *labels,
+                                const ShardingGraphWeights *weights, AmError *error) {
     Patcher self;
-    AdditiveSeed *seeds;
+    ShardingGraphSeed *seeds;
     int32_t seed_count;
     double whole = 0;
     TRY(open_patcher(&self, arena, fold, labels, weights, error));
-    TRY(additive_seeds(&seeds, &seed_count, arena, fold, labels, weights, error));
-    *patches = ARENA_ARRAY(arena, AdditiveChange, MOST_SEEDS * SEED_LABELS);
+    TRY(sharding_graph_seeds(&seeds, &seed_count, arena, fold, labels, weights, error));
+    *patches = ARENA_ARRAY(arena, ShardingGraphChange, MOST_SEEDS * SEED_LABELS);
     *count = 0;
     if (!*patches) return am_fail_memory(error, MOST_SEEDS);
     for (int32_t n = 0; n < fold->model->node_count; n++) whole += self.reshard[n] + computing_of(&self, n);

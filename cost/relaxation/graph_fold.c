@@ -1,10 +1,10 @@
-/* Folding: nodes and edges of an additive model that look alike become one node or edge with a count, so
+/* Folding: nodes and edges of a sharding graph that look alike become one node or edge with a count, so
  * that bounds of deep models take the memory of a few layers. */
 #include <math.h>
 #include <string.h>
 
 #include "base/hash.h"
-#include "cost/relaxation/additive_fold.h"
+#include "cost/relaxation/graph_fold.h"
 
 enum { FOLD_ROUNDS = 8 };
 
@@ -36,8 +36,8 @@ static int32_t number_of(Numbering *self, uint64_t key) {
 
 typedef struct Folder {
     Arena *arena;
-    const AdditiveModel *model;
-    AdditiveFold *fold;
+    const ShardingGraph *model;
+    ShardingGraphFold *fold;
     int32_t *order;                /* [node]: nodes in the order of the program */
     int32_t *place;                /* [node]: where in it */
     uint64_t *look, *color, *next; /* [edge], [node], [node] */
@@ -46,13 +46,13 @@ typedef struct Folder {
     int32_t *pair_of;              /* [edge] */
 } Folder;
 
-static bool is_transposed(const Folder *self, const AdditiveEdge *edge) {
+static bool is_transposed(const Folder *self, const ShardingGraphEdge *edge) {
     return self->place[edge->made] > self->place[edge->taken];
 }
 
 /* Operators by instruction, each before the tensor that it makes. */
 static AmStatus order_nodes(Folder *self, AmError *error) {
-    const AdditiveModel *model = self->model;
+    const ShardingGraph *model = self->model;
     int32_t keys = 2 * model->context->rules->count, next = 0;
     int32_t *node_of = ARENA_ARRAY(self->arena, int32_t, keys + 1);
     if (!node_of) return am_fail_memory(error, keys);
@@ -67,14 +67,14 @@ static AmStatus order_nodes(Folder *self, AmError *error) {
     return AM_OK;
 }
 
-static uint64_t look_of_node(const AdditiveNode *node) {
+static uint64_t look_of_node(const ShardingGraphNode *node) {
     const int32_t parts[] = {node->label_count, node->is_tensor};
     uint64_t hash = hash_bytes(parts, sizeof parts, 0);
     return node->seconds ? hash_bytes(node->seconds, sizeof(float) * (size_t)node->label_count, hash) : hash;
 }
 
-static uint64_t look_of_edge(const Folder *self, const AdditiveEdge *edge) {
-    const AdditiveNode *nodes = self->model->nodes;
+static uint64_t look_of_edge(const Folder *self, const ShardingGraphEdge *edge) {
+    const ShardingGraphNode *nodes = self->model->nodes;
     const float parts[] = {edge->scale, edge->share};
     uint64_t hash = hash_bytes(parts, sizeof parts, edge->is_wide + 2u * is_transposed(self, edge));
     hash = hash_bytes(edge->made_in, (size_t)nodes[edge->made].label_count, hash);
@@ -83,10 +83,10 @@ static uint64_t look_of_edge(const Folder *self, const AdditiveEdge *edge) {
 
 /* Updates the color of every node from the colors at the other ends of its edges. */
 static void refine(Folder *self) {
-    const AdditiveModel *model = self->model;
+    const ShardingGraph *model = self->model;
     memcpy(self->next, self->color, sizeof *self->next * (size_t)model->node_count);
     for (int32_t e = 0; e < model->edge_count; e++) {
-        const AdditiveEdge *edge = &model->edges[e];
+        const ShardingGraphEdge *edge = &model->edges[e];
         uint64_t here = hash_combine(self->look[e], self->color[edge->taken]);
         uint64_t there = hash_combine(self->look[e] + 1, self->color[edge->made]);
         self->next[edge->made] += hash_combine(here, 1); /* sums do not depend on the order of edges */
@@ -97,8 +97,8 @@ static void refine(Folder *self) {
 }
 
 static AmStatus find_classes(Folder *self, AmError *error) {
-    const AdditiveModel *model = self->model;
-    AdditiveFold *fold = self->fold;
+    const ShardingGraph *model = self->model;
+    ShardingGraphFold *fold = self->fold;
     Numbering numbering;
     if (!numbering_open(&numbering, self->arena, model->node_count + 1))
         return am_fail_memory(error, model->node_count);
@@ -137,8 +137,8 @@ static void list_states(Arena *arena, End *end, const ReshardState *states) {
     end->number = number;
 }
 
-static void open_group(Folder *self, Group *group, const AdditiveEdge *edge) {
-    const AdditiveModel *model = self->model;
+static void open_group(Folder *self, Group *group, const ShardingGraphEdge *edge) {
+    const ShardingGraph *model = self->model;
     int32_t nodes[2] = {edge->made, edge->taken};
     const ReshardState *states[2] = {edge->made_in, edge->needs};
     group->is_transposed = is_transposed(self, edge);
@@ -174,8 +174,8 @@ static void open_group(Folder *self, Group *group, const AdditiveEdge *edge) {
 
 /* Edges that look alike between nodes that looked alike one round ago share a group. */
 static AmStatus find_groups(Folder *self, AmError *error) {
-    const AdditiveModel *model = self->model;
-    AdditiveFold *fold = self->fold;
+    const ShardingGraph *model = self->model;
+    ShardingGraphFold *fold = self->fold;
     Numbering groups, pairs;
     int32_t edges = model->edge_count;
     fold->groups = ARENA_ARRAY(self->arena, Group, edges + 1);
@@ -183,7 +183,7 @@ static AmStatus find_groups(Folder *self, AmError *error) {
     if (!numbering_open(&groups, self->arena, edges + 1) || !numbering_open(&pairs, self->arena, edges + 1))
         return am_fail_memory(error, edges);
     for (int32_t e = 0; e < edges && !self->arena->failed; e++) {
-        const AdditiveEdge *edge = &model->edges[e];
+        const ShardingGraphEdge *edge = &model->edges[e];
         uint64_t key =
             hash_combine(hash_combine(self->look[e], self->former[edge->made]), self->former[edge->taken]);
         int32_t before = groups.count, group = self->group_of[e] = number_of(&groups, key);
@@ -214,8 +214,8 @@ static AmStatus find_groups(Folder *self, AmError *error) {
 
 /* Finds the groups incident to each class, from one of its nodes, since all are equal. */
 static AmStatus find_incidences(Folder *self, AmError *error) {
-    const AdditiveModel *model = self->model;
-    AdditiveFold *fold = self->fold;
+    const ShardingGraph *model = self->model;
+    ShardingGraphFold *fold = self->fold;
     int32_t most = 0, most_incidences = 0;
     int32_t *first = ARENA_ARRAY(self->arena, int32_t, model->node_count + 2);
     int32_t *touching = ARENA_ARRAY(self->arena, int32_t, 2 * model->edge_count + 1);
@@ -264,7 +264,7 @@ static AmStatus find_incidences(Folder *self, AmError *error) {
 
 /* Colors nodes by their kind and by their neighbourhood up to a distance of `rounds` edges. */
 static AmStatus find_colors(Folder *self, int32_t rounds, AmError *error) {
-    const AdditiveModel *model = self->model;
+    const ShardingGraph *model = self->model;
     TRY(order_nodes(self, error));
     for (int32_t n = 0; n < model->node_count; n++) self->color[n] = look_of_node(&model->nodes[n]);
     for (int32_t e = 0; e < model->edge_count; e++) self->look[e] = look_of_edge(self, &model->edges[e]);
@@ -272,11 +272,11 @@ static AmStatus find_colors(Folder *self, int32_t rounds, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus folder_open(Folder *self, Arena *arena, const AdditiveModel *model, AmError *error) {
+static AmStatus folder_open(Folder *self, Arena *arena, const ShardingGraph *model, AmError *error) {
     int32_t nodes = model->node_count + 1, edges = model->edge_count + 1;
     *self = (Folder){.arena = arena,
                      .model = model,
-                     .fold = ARENA_ARRAY(arena, AdditiveFold, 1),
+                     .fold = ARENA_ARRAY(arena, ShardingGraphFold, 1),
                      .order = ARENA_ARRAY(arena, int32_t, nodes),
                      .place = ARENA_ARRAY(arena, int32_t, nodes),
                      .look = ARENA_ARRAY(arena, uint64_t, edges),
@@ -289,7 +289,8 @@ static AmStatus folder_open(Folder *self, Arena *arena, const AdditiveModel *mod
     return arena->failed ? am_fail_memory(error, (int64_t)nodes + edges) : AM_OK;
 }
 
-AmStatus additive_fold(AdditiveFold **fold, Arena *arena, const AdditiveModel *model, AmError *error) {
+AmStatus sharding_graph_fold(ShardingGraphFold **fold, Arena *arena, const ShardingGraph *model,
+                             AmError *error) {
     Folder self;
     TRY(folder_open(&self, arena, model, error));
     TRY(find_colors(&self, FOLD_ROUNDS, error));
@@ -304,8 +305,8 @@ AmStatus additive_fold(AdditiveFold **fold, Arena *arena, const AdditiveModel *m
     return AM_OK;
 }
 
-AmStatus additive_kinds(int32_t **kinds, int32_t *kind_count, Arena *arena, const AdditiveModel *model,
-                        const uint64_t *looks, int32_t rounds, AmError *error) {
+AmStatus sharding_graph_kinds(int32_t **kinds, int32_t *kind_count, Arena *arena, const ShardingGraph *model,
+                              const uint64_t *looks, int32_t rounds, AmError *error) {
     Folder self;
     TRY(folder_open(&self, arena, model, error));
     TRY(find_colors(&self, rounds, error));
@@ -317,10 +318,10 @@ AmStatus additive_kinds(int32_t **kinds, int32_t *kind_count, Arena *arena, cons
     return AM_OK;
 }
 
-void additive_fold_watch(AdditiveFold *fold, const StopSignal *stop) {
+void sharding_graph_fold_watch(ShardingGraphFold *fold, const StopSignal *stop) {
     fold->stop = stop;
 }
 
-int32_t additive_fold_count(const AdditiveFold *fold) {
+int32_t sharding_graph_fold_count(const ShardingGraphFold *fold) {
     return fold->class_count;
 }

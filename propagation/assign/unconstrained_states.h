@@ -1,6 +1,6 @@
 /* Finds the cheapest states of values that the lists leave open on an axis. */
-#ifndef PROPAGATION_ASSIGN_OPEN_STATES_H
-#define PROPAGATION_ASSIGN_OPEN_STATES_H
+#ifndef PROPAGATION_ASSIGN_UNCONSTRAINED_STATES_H
+#define PROPAGATION_ASSIGN_UNCONSTRAINED_STATES_H
 
 #include "propagation/assign/assign.h"
 
@@ -9,7 +9,7 @@
  * if open values form trees (each has one user), and elsewhere never more expensive than
  * replication. Ties keep values replicated. Overrides are respected. AM_ERROR_INTERNAL if memory is
  * exhausted. */
-AmStatus open_states_choose(Assignment *assignment, Arena *scratch, const PlanContext *context,
-                            AmError *error);
+AmStatus unconstrained_states_choose(Assignment *assignment, Arena *scratch, const PlanContext *context,
+                                     AmError *error);
 
 #endif

@@ -1,16 +1,7 @@
 /* States that the axis priorities leave open, chosen after the factors in one pass over all uses. */
-#include "propagation/assign/settle.h"
+#include "propagation/assign/states_of_users.h"
 
 #include "propagation/assign/split.h"
-
-SbpState settle_operand_state(const Assignment *assignment, const PlanContext *context, int32_t i,
-                              int32_t k) {
-    const FactorRule *rule = &context->rules->rules[i];
-    int32_t operand = context->canonical->instructions[i].operands[k];
-    bool is_array = context->canonical->instructions[operand].shape.type != DTYPE_TUPLE;
-    if (!is_array || k >= rule->operand_count) return (SbpState){.axis = {0}};
-    return split_state(context->rules, &assignment->stage->mesh, i, split_of(assignment, i), k);
-}
 
 /* The common need of a value's users, as far as they have been visited. */
 typedef struct Wish {
@@ -45,7 +36,7 @@ static bool splits_elsewhere(SbpState state, int32_t axis, Sbp sbp) {
     return false;
 }
 
-static bool may_settle(const Assignment *assignment, const PlanContext *context, int32_t i) {
+static bool may_follow_users(const Assignment *assignment, const PlanContext *context, int32_t i) {
     const IrInstruction *instruction = &context->canonical->instructions[i];
     const PlanStage *stage = assignment->stage;
     if (instruction->operand_count == 0 || instruction->opcode == IR_GET_TUPLE_ELEMENT) return false;
@@ -55,7 +46,8 @@ static bool may_settle(const Assignment *assignment, const PlanContext *context,
     return true;
 }
 
-AmStatus settle_wanted(Assignment *assignment, Arena *scratch, const PlanContext *context, AmError *error) {
+AmStatus states_follow_users(Assignment *assignment, Arena *scratch, const PlanContext *context,
+                             AmError *error) {
     const Choices *choices = context->choices;
     ArenaMark mark = arena_mark(scratch);
     Wish *wishes = ARENA_ARRAY(scratch, Wish, context->rules->count + 1);
@@ -68,7 +60,7 @@ AmStatus settle_wanted(Assignment *assignment, Arena *scratch, const PlanContext
             uint8_t whole = whole_axes(assignment, choices->operands[k]);
             /* i needs the dimensions replicated that it does not split. */
             wish->differs |= whole & (uint8_t)~split;
-            if (whole & ~wish->differs) ask(wish, settle_operand_state(assignment, context, i, k - first));
+            if (whole & ~wish->differs) ask(wish, split_operand_state(assignment, context, i, k - first));
             else wish->users++;
         }
     }
@@ -82,7 +74,7 @@ AmStatus settle_wanted(Assignment *assignment, Arena *scratch, const PlanContext
             if (stored->axis[axis] != SBP_B || !sbp_is_split(wanted) || wish->differs >> axis & 1) continue;
             if (splits_elsewhere(*stored, axis, wanted) || splits_elsewhere(wish->state, axis, wanted))
                 continue;
-            if (may_settle(assignment, context, i)) sbp_take(stored, wish->state, axis);
+            if (may_follow_users(assignment, context, i)) sbp_take(stored, wish->state, axis);
         }
     }
     arena_release(scratch, mark);

@@ -1,4 +1,4 @@
-/* The additive model: the cost of a one-stage plan as a sum over operators and edges
+/* The sharding graph: the cost of a one-stage plan as a sum over operators and edges
  * (docs/method.md).
  *
  * The model is a graph. A node is an operator or a tensor. The labels of an operator are the ways
@@ -20,93 +20,96 @@
  *                          the state in which it is kept, so that it is paid once if all need it
  * Operators in a loop count once per trip.
  */
-#ifndef COST_RELAXATION_ADDITIVE_H
-#define COST_RELAXATION_ADDITIVE_H
+#ifndef COST_RELAXATION_SHARDING_GRAPH_H
+#define COST_RELAXATION_SHARDING_GRAPH_H
 
 #include "cost/relaxation/reshard_costs.h"
 #include "lowering/spmd/lower.h"
 
-typedef struct AdditiveNode {
+typedef struct ShardingGraphNode {
     int32_t instruction;
     bool is_tensor;
     int32_t label_count;
     const float *seconds; /* [label_count] of computing, in a step; NULL: 0 */
-} AdditiveNode;
+} ShardingGraphNode;
 
 /* From the node that makes to the node that takes. */
-typedef struct AdditiveEdge {
+typedef struct ShardingGraphEdge {
     int32_t made, taken;                 /* nodes */
     const ReshardState *made_in, *needs; /* [labels of `made`], [labels of `taken`] */
     float scale;                         /* bytes of the whole tensor, times runs */
     float share;  /* fraction of that cost, if other readers share it; 1: the only reader */
     bool is_wide; /* sums are moved in elements of twice the size */
-} AdditiveEdge;
+} ShardingGraphEdge;
 
-typedef struct AdditiveModel {
+typedef struct ShardingGraph {
     const PlanContext *context;
     const Mesh *mesh;
     const ReshardCosts *reshards;
-    AdditiveNode *nodes;
-    AdditiveEdge *edges; /* by `taken` */
+    ShardingGraphNode *nodes;
+    ShardingGraphEdge *edges; /* by `taken` */
     int32_t node_count, edge_count;
-    struct AdditiveParts *parts; /* additive.c's: what plans are looked up with */
-} AdditiveModel;
+    struct ShardingGraphParts *parts; /* sharding_graph.c's: what plans are looked up with */
+} ShardingGraph;
 
 /* The model of `context` on a mesh of devices of one type; everything lives in the arena. `*model` NULL: the
  * mesh splits along more than two axes, has unequal shares, devices of several types, or of a type whose
  * operators were measured one by one: then nothing is claimed. */
-AmStatus additive_create(AdditiveModel **model, Arena *arena, const PlanContext *context, const Mesh *mesh,
-                         const Cluster *cluster, const int32_t *devices, AmError *error);
+AmStatus sharding_graph_create(ShardingGraph **model, Arena *arena, const PlanContext *context,
+                               const Mesh *mesh, const Cluster *cluster, const int32_t *devices,
+                               AmError *error);
 
 /* The kinds of tensors that are resharded. */
-typedef enum AdditivePurpose {
-    ADDITIVE_VALUES,  /* of the forward and backward pass: the step waits for them */
-    ADDITIVE_WEIGHTS, /* and other parameters, before they are read */
-    ADDITIVE_UPDATES, /* gradients and updated weights */
-    ADDITIVE_PURPOSES
-} AdditivePurpose;
+typedef enum ShardingGraphPurpose {
+    SHARDING_GRAPH_VALUES,  /* of the forward and backward pass: the step waits for them */
+    SHARDING_GRAPH_WEIGHTS, /* and other parameters, before they are read */
+    SHARDING_GRAPH_UPDATES, /* gradients and updated weights */
+    SHARDING_GRAPH_PURPOSES
+} ShardingGraphPurpose;
 
 /* Resharding along one axis. Of a tensor resharded along both axes each has half. */
-typedef struct AdditiveTraffic {
+typedef struct ShardingGraphTraffic {
     double seconds, messages;
-} AdditiveTraffic;
+} ShardingGraphTraffic;
 
-typedef struct AdditiveCost {
+typedef struct ShardingGraphCost {
     double compute_seconds, communication_seconds;
     double kept_bytes; /* of parameters that the step updates: a device has no less than these all the time */
     double saved_bytes;  /* of a device's forward values that the backward pass reads */
     double widest_bytes; /* of a device's largest value */
-    AdditiveTraffic traffic[ADDITIVE_PURPOSES][RESHARD_AXES]; /* the parts of communication_seconds */
-} AdditiveCost;
+    ShardingGraphTraffic traffic[SHARDING_GRAPH_PURPOSES]
+                                [RESHARD_AXES]; /* the parts of communication_seconds */
+} ShardingGraphCost;
 
 /* The cost of an assignment on that mesh in the model; resharding is paid once for each tensor and
  * needed state. */
-AdditiveCost additive_cost(const AdditiveModel *model, const Assignment *assignment);
+ShardingGraphCost sharding_graph_cost(const ShardingGraph *model, const Assignment *assignment);
 
 /* Computes the label of each node in an assignment: labels [node], in the arena. */
-AmStatus additive_labels(int32_t **labels, Arena *arena, const AdditiveModel *model,
-                         const Assignment *assignment, AmError *error);
+AmStatus sharding_graph_labels(int32_t **labels, Arena *arena, const ShardingGraph *model,
+                               const Assignment *assignment, AmError *error);
 /* Computes the factors that a label of an operator splits on the mesh's axes, -1 for none. Returns
  * false if the label has partial operands, which no plan can request. */
-bool additive_label_factors(const AdditiveModel *model, int32_t node, int32_t label,
-                            int32_t factors[MESH_MAX_AXES]);
+bool sharding_graph_label_factors(const ShardingGraph *model, int32_t node, int32_t label,
+                                  int32_t factors[MESH_MAX_AXES]);
 /* The state in which a label of a tensor keeps it. False: any will do, or it waits for its sum. */
-bool additive_label_state(const AdditiveModel *model, int32_t node, int32_t label, SbpState *state);
+bool sharding_graph_label_state(const ShardingGraph *model, int32_t node, int32_t label, SbpState *state);
 /* If the only reader of operator i's result reads it in a state reached by way of an intermediate
  * state: computes the intermediate state. Returns false if there is none or it is partial. */
-bool additive_wanted_state(const AdditiveModel *model, const Assignment *assignment, int32_t i,
-                           SbpState *state);
+bool sharding_graph_wanted_state(const ShardingGraph *model, const Assignment *assignment, int32_t i,
+                                 SbpState *state);
 
 /* A representative sample of the model's instructions: one of each kind with its neighbours,
  * weighted by the number of instructions of the kind. The cost of an assignment of the sample
  * approximates the cost for the model in a fraction of the time; it is not a bound. */
-typedef struct AdditiveSample AdditiveSample;
+typedef struct ShardingGraphSample ShardingGraphSample;
 /* In the arena, which the model's outlives. */
-AmStatus additive_sample(AdditiveSample **sample, Arena *arena, const AdditiveModel *model, AmError *error);
+AmStatus sharding_graph_sample(ShardingGraphSample **sample, Arena *arena, const ShardingGraph *model,
+                               AmError *error);
 /* The model's context, in which completions decide about the sample alone. */
-const PlanContext *additive_sample_context(const AdditiveSample *sample);
+const PlanContext *sharding_graph_sample_context(const ShardingGraphSample *sample);
 /* How many instructions are decided about. */
-int32_t additive_sample_size(const AdditiveSample *sample);
-AdditiveCost additive_sample_cost(const AdditiveSample *sample, const Assignment *assignment);
+int32_t sharding_graph_sample_size(const ShardingGraphSample *sample);
+ShardingGraphCost sharding_graph_sample_cost(const ShardingGraphSample *sample, const Assignment *assignment);
 
 #endif

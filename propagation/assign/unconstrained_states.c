@@ -16,12 +16,12 @@
  * counts only the moves, which is an estimate. Every connected part is therefore priced at the end
  * and stays replicated if that is as cheap. Costs are bytes (reshard_bytes.h).
  */
-#include "propagation/assign/open_states.h"
+#include "propagation/assign/unconstrained_states.h"
 
 #include <string.h>
 
 #include "propagation/assign/reshard_bytes.h"
-#include "propagation/assign/settle.h"
+#include "propagation/assign/split.h"
 #include "propagation/rules/linearity.h"
 
 #define MOST_STATES   8 /* B and S(0) to S(6) */
@@ -189,7 +189,7 @@ static Sbp need_of(const Opening *self, int32_t i, int32_t k, Sbp state) {
     if (self->assignment->factor[place_of(self, i)] < 0) return SBP_B;
     uint8_t *fixed = &self->fixed[self->choices->first_operand[i] + k];
     if (*fixed == 0) {
-        SbpState need = settle_operand_state(self->assignment, self->context, i, k);
+        SbpState need = split_operand_state(self->assignment, self->context, i, k);
         bool is_even = need.cut[self->axis].count == 0 && need.axis[self->axis] < MOST_STATES;
         *fixed = (uint8_t)(1 + (is_even ? need.axis[self->axis] : SBP_B));
     }
@@ -418,7 +418,7 @@ static bool is_used(const Opening *self) {
     return false;
 }
 
-static void settle_axis(Opening *self) {
+static void choose_on_axis(Opening *self) {
     const Choices *choices = self->choices;
     self->value_count = 0;
     memset(self->fixed, 0, (size_t)choices->first_operand[self->context->rules->count]);
@@ -435,8 +435,8 @@ static void settle_axis(Opening *self) {
     for (int32_t v = 0; v < self->value_count; v++) take(self, &self->values[v]);
 }
 
-AmStatus open_states_choose(Assignment *assignment, Arena *scratch, const PlanContext *context,
-                            AmError *error) {
+AmStatus unconstrained_states_choose(Assignment *assignment, Arena *scratch, const PlanContext *context,
+                                     AmError *error) {
     const Mesh *mesh = &assignment->stage->mesh;
     int32_t count = context->rules->count, decided = context->choices->decided_count;
     ArenaMark mark = arena_mark(scratch);
@@ -454,7 +454,7 @@ AmStatus open_states_choose(Assignment *assignment, Arena *scratch, const PlanCo
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
         self.axis = axis;
         self.parts = mesh->axes[axis].size;
-        if (mesh->axes[axis].size > 1 && !mesh->axes[axis].shares && is_used(&self)) settle_axis(&self);
+        if (mesh->axes[axis].size > 1 && !mesh->axes[axis].shares && is_used(&self)) choose_on_axis(&self);
     }
     arena_release(scratch, mark);
     return AM_OK;

@@ -1,4 +1,4 @@
-/* A lower bound of the additive model by message passing.
+/* A lower bound of the sharding graph by message passing.
  *
  * Nodes are ordered as the program is. With phi(u) = cost(u) + all messages to u and gamma(u) = 1 / max(edges
  * forward, edges back), an edge (u, v) passes forward
@@ -14,14 +14,14 @@
  */
 #include <math.h>
 
-#include "cost/relaxation/additive_fold.h"
+#include "cost/relaxation/graph_fold.h"
 
 enum { SWEEPS_PER_BOUND = 4 };
 
 /* A gain of the bound, by so many sweeps as may be, that is not worth going on for. */
 #define LEAST_GAIN 0.04
 
-double additive_gather(const AdditiveFold *fold, int32_t c, const AdditiveWeights *weights) {
+double sharding_graph_gather(const ShardingGraphFold *fold, int32_t c, const ShardingGraphWeights *weights) {
     const Class *class = &fold->classes[c];
     double weight = weights->compute;
     for (int32_t label = 0; label < class->label_count; label++)
@@ -53,8 +53,8 @@ static double least_sum(const double *base, const float *seconds, int32_t count,
     return least;
 }
 
-double *additive_send(const AdditiveFold *fold, const Group *group, int32_t end, double gamma,
-                      const AdditiveWeights *weights) {
+double *sharding_graph_send(const ShardingGraphFold *fold, const Group *group, int32_t end, double gamma,
+                            const ShardingGraphWeights *weights) {
     const End *from = &group->ends[end], *to = &group->ends[1 - end];
     double *least = fold->best, *sent = fold->best + RESHARD_STATES + 1;
     double weight = weights->communication;
@@ -76,16 +76,16 @@ double *additive_send(const AdditiveFold *fold, const Group *group, int32_t end,
 }
 
 /* One sweep; `end` 0 forward, 1 back. */
-static void sweep(AdditiveFold *fold, int32_t end, const AdditiveWeights *weights) {
+static void sweep(ShardingGraphFold *fold, int32_t end, const ShardingGraphWeights *weights) {
     for (int32_t n = 0; n < fold->class_count; n++) {
         int32_t c = end == 0 ? n : fold->class_count - 1 - n;
         const Class *class = &fold->classes[c];
-        double gamma = additive_gather(fold, c, weights);
+        double gamma = sharding_graph_gather(fold, c, weights);
         for (int32_t k = class->first_incidence; k < class->first_incidence + class->incidence_count; k++) {
             const Incidence *incidence = &fold->incidences[k];
             Group *group = &fold->groups[incidence->group];
             if (incidence->end != end || group->ends[end].main != c) continue;
-            const double *sent = additive_send(fold, group, end, gamma, weights);
+            const double *sent = sharding_graph_send(fold, group, end, gamma, weights);
             End *to = &group->ends[1 - end];
             double least = INFINITY;
             for (int32_t b = 0; b < to->state_count; b++) least = fmin(least, sent[b]);
@@ -95,19 +95,19 @@ static void sweep(AdditiveFold *fold, int32_t end, const AdditiveWeights *weight
     }
 }
 
-double additive_least_phi(const AdditiveFold *fold, const Class *class) {
+double sharding_graph_least_phi(const ShardingGraphFold *fold, const Class *class) {
     double least = INFINITY;
     for (int32_t label = 0; label < class->label_count; label++) least = fmin(least, fold->phi[label]);
     return class->label_count > 0 ? least : 0;
 }
 
 /* The bound that the messages prove. Pairs use the phi of end `end`. */
-static double evaluate(const AdditiveFold *fold, int32_t end, const AdditiveWeights *weights) {
+static double evaluate(const ShardingGraphFold *fold, int32_t end, const ShardingGraphWeights *weights) {
     double bound = 0;
     for (int32_t c = 0; c < fold->class_count; c++) {
         const Class *class = &fold->classes[c];
-        double gamma = additive_gather(fold, c, weights);
-        bound += class->count * (1 - gamma * class->edges[end]) * additive_least_phi(fold, class);
+        double gamma = sharding_graph_gather(fold, c, weights);
+        bound += class->count * (1 - gamma * class->edges[end]) * sharding_graph_least_phi(fold, class);
     }
     int32_t gathered = -1;
     double gamma = 0;
@@ -115,8 +115,8 @@ static double evaluate(const AdditiveFold *fold, int32_t end, const AdditiveWeig
         const Pair *pair = &fold->pairs[p];
         const Group *group = &fold->groups[pair->group];
         int32_t c = end == 0 ? pair->first : pair->second;
-        if (c != gathered) gamma = additive_gather(fold, gathered = c, weights);
-        const double *sent = additive_send(fold, group, end, gamma, weights);
+        if (c != gathered) gamma = sharding_graph_gather(fold, gathered = c, weights);
+        const double *sent = sharding_graph_send(fold, group, end, gamma, weights);
         const End *to = &group->ends[1 - end];
         double least = INFINITY;
         for (int32_t label = 0; label < to->label_count; label++)
@@ -126,7 +126,7 @@ static double evaluate(const AdditiveFold *fold, int32_t end, const AdditiveWeig
     return bound;
 }
 
-double additive_bound(AdditiveFold *fold, const AdditiveWeights *weights, int32_t sweeps) {
+double sharding_graph_bound(ShardingGraphFold *fold, const ShardingGraphWeights *weights, int32_t sweeps) {
     double best = 0;
     for (int32_t k = 0; k < sweeps && !(fold->stop && stop_wanted(fold->stop)); k++) {
         sweep(fold, 0, weights);

@@ -1,4 +1,4 @@
-/* The additive model's computing costs, term by term: never above those of the lowered program, for
+/* The sharding graph's computing costs, term by term: never above those of the lowered program, for
  * random plans of a module for every operator, and of partial sums before every operator that may
  * carry them; and exact for modules made for one term. */
 /* cost: 17 seconds */
@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "cost/relaxation/additive.h"
+#include "cost/relaxation/sharding_graph.h"
 #include "cost/step/price.h"
 #include "propagation/plan/plan.h"
 #include "tests/support/carrier_cases.h"
@@ -60,12 +60,13 @@ static bool compare(double *model_seconds, double *price_seconds, Arena *arena, 
                     const PlanStage *stage) {
     static const int32_t devices[] = {0, 1, 2, 3, 4, 5, 6, 7};
     AmError error = {0};
-    AdditiveModel *model;
+    ShardingGraph *model;
     Assignment *assignment;
     if (plan_assign(&assignment, arena, context, stage, &error) != AM_OK) return false;
-    assert_int_equal(additive_create(&model, arena, context, &stage->mesh, cluster, devices, &error), AM_OK);
+    assert_int_equal(sharding_graph_create(&model, arena, context, &stage->mesh, cluster, devices, &error),
+                     AM_OK);
     assert_non_null(model);
-    *model_seconds = additive_cost(model, assignment).compute_seconds;
+    *model_seconds = sharding_graph_cost(model, assignment).compute_seconds;
     *price_seconds = 0;
     for (int32_t device = 0; device < stage->mesh.device_count; device++) {
         Program *program;
@@ -324,7 +325,7 @@ static double node_seconds(const NodeCase *one, Arena *arena, const PlanContext 
     AmError error = {0};
     PlanOverride overrides[MOST_OVERRIDES];
     PlanStage stage = {.overrides = overrides};
-    AdditiveModel *model;
+    ShardingGraph *model;
     Assignment *assignment;
     int32_t *labels;
     double seconds = -1;
@@ -339,8 +340,9 @@ static double node_seconds(const NodeCase *one, Arena *arena, const PlanContext 
         assert_true(override->factors[0] >= 0);
     }
     assert_int_equal(plan_assign(&assignment, arena, context, &stage, &error), AM_OK);
-    assert_int_equal(additive_create(&model, arena, context, &stage.mesh, cluster, devices, &error), AM_OK);
-    assert_int_equal(additive_labels(&labels, arena, model, assignment, &error), AM_OK);
+    assert_int_equal(sharding_graph_create(&model, arena, context, &stage.mesh, cluster, devices, &error),
+                     AM_OK);
+    assert_int_equal(sharding_graph_labels(&labels, arena, model, assignment, &error), AM_OK);
     for (int32_t n = 0; n < model->node_count; n++)
         if (!model->nodes[n].is_tensor && model->nodes[n].seconds &&
             context->canonical->instructions[model->nodes[n].instruction].opcode == one->opcode)

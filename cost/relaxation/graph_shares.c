@@ -6,7 +6,7 @@
  * choice costs it more, passes the slack to edges for which that choice is decisive. */
 #include <math.h>
 
-#include "cost/relaxation/additive_fold.h"
+#include "cost/relaxation/graph_fold.h"
 
 /* The fraction of an edge's slack that is passed on at once; and the rounding error allowed in
  * shares. */
@@ -25,8 +25,8 @@ static int32_t cell_of(const Group *group, int32_t kept, int32_t needed) {
 
 /* Computes fold->slack: the amount by which each cell of a group can decrease without changing the
  * bound. Messages are seen from end 1, as in evaluate(fold, 1). */
-static void find_slack(AdditiveFold *fold, Group *group, const AdditiveWeights *weights) {
-    double gamma = additive_gather(fold, group->ends[1].main, weights);
+static void find_slack(ShardingGraphFold *fold, Group *group, const ShardingGraphWeights *weights) {
+    double gamma = sharding_graph_gather(fold, group->ends[1].main, weights);
     const End *first = &group->ends[0], *second = &group->ends[1];
     double *kept = fold->best, *given = fold->best + RESHARD_STATES + 1;
     for (int32_t b = 0; b < second->state_count; b++) kept[b] = INFINITY;
@@ -49,7 +49,7 @@ static void find_slack(AdditiveFold *fold, Group *group, const AdditiveWeights *
 }
 
 /* The incidences of a class by which its tensor is read and paid for together; their number. */
-static int32_t list_sharers(AdditiveFold *fold, const Class *class) {
+static int32_t list_sharers(ShardingGraphFold *fold, const Class *class) {
     int32_t count = 0;
     for (int32_t k = class->first_incidence; k < class->first_incidence + class->incidence_count; k++) {
         const Group *group = &fold->groups[fold->incidences[k].group];
@@ -59,7 +59,7 @@ static int32_t list_sharers(AdditiveFold *fold, const Class *class) {
 }
 
 /* The states that sharers need: bits. */
-static uint64_t needed_states(const AdditiveFold *fold, int32_t sharers) {
+static uint64_t needed_states(const ShardingGraphFold *fold, int32_t sharers) {
     uint64_t needed = 0;
     for (int32_t k = 0; k < sharers; k++) {
         const Group *group = &fold->groups[fold->incidences[fold->sharers[k]].group];
@@ -71,7 +71,7 @@ static uint64_t needed_states(const AdditiveFold *fold, int32_t sharers) {
 }
 
 /* The cells of the sharers for one pair of states, in fold->cells; their number. */
-static int32_t list_cells(AdditiveFold *fold, int32_t sharers, int32_t kept, ReshardState needed) {
+static int32_t list_cells(ShardingGraphFold *fold, int32_t sharers, int32_t kept, ReshardState needed) {
     int32_t count = 0;
     for (int32_t k = 0; k < sharers; k++) {
         const Incidence *incidence = &fold->incidences[fold->sharers[k]];
@@ -114,7 +114,7 @@ static void limit_cells(Cell *cells, int32_t count) {
     for (int32_t k = 0; k < count && sum > 1; k++) *cells[k].seconds *= (float)((1 - SHARE_MARGIN) / sum);
 }
 
-void split_reshard_cost(AdditiveFold *fold, const AdditiveWeights *weights) {
+void split_reshard_cost(ShardingGraphFold *fold, const ShardingGraphWeights *weights) {
     if (weights->communication <= 0) return;
     for (int32_t g = 0; g < fold->group_count; g++)
         if (fold->groups[g].alone) find_slack(fold, &fold->groups[g], weights);

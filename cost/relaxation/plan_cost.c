@@ -1,11 +1,11 @@
-/* The cost of a plan in the additive model.
+/* The cost of a plan in the sharding graph.
  *
  * A sample has one operator or tensor of each kind, weighted by the frequency of the kind. An
  * assignment of a sample covers these and their neighbours up to NEIGHBOURHOOD uses away, which
  * determine a decision. The cost is approximate if instructions with equal neighbourhoods differ.
  */
-#include "cost/relaxation/additive_bound.h"
-#include "cost/relaxation/additive_parts.h"
+#include "cost/relaxation/graph_bound.h"
+#include "cost/relaxation/graph_parts.h"
 
 #include <math.h>
 #include <string.h>
@@ -23,16 +23,17 @@ enum { KIND_ROUNDS = 3, NEIGHBOURHOOD = 1, MOST_USES = 6 };
 
 /* The index of the option that an assignment chooses for instruction i on an axis; -1 for a split
  * outside the options, which no plan can request. */
-static int32_t find_option(const AdditiveModel *model, const Assignment *assignment, int32_t i,
+static int32_t find_option(const ShardingGraph *model, const Assignment *assignment, int32_t i,
                            int32_t axis) {
-    const AdditivePart *part = &model->parts->parts[i];
+    const ShardingGraphPart *part = &model->parts->parts[i];
     const Choices *choices = model->context->choices;
     if (axis >= model->reshards->axis_count) return 0;
     int32_t mesh_axis = model->reshards->axes[axis];
     int8_t factor = assignment->factor[(size_t)i * MESH_MAX_AXES + (size_t)mesh_axis];
     uint8_t partial = 0;
     for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++)
-        if (assignment->carries[i] >> mesh_axis & 1 && k - choices->first_operand[i] < ADDITIVE_MOST_CARRYING)
+        if (assignment->carries[i] >> mesh_axis & 1 &&
+            k - choices->first_operand[i] < SHARDING_GRAPH_MOST_CARRYING)
             partial |= (uint8_t)((assignment->deferred[choices->operands[k]] >> mesh_axis & 1)
                                  << (k - choices->first_operand[i]));
     for (int32_t o = 0; o < part->option_count[axis]; o++)
@@ -42,63 +43,64 @@ static int32_t find_option(const AdditiveModel *model, const Assignment *assignm
 
 /* Looks up the label of instruction i. `*is_listed` is false for a split outside the options; the
  * label is then that of a replicated instruction. */
-static int32_t look_up(const AdditiveModel *model, const Assignment *assignment, int32_t i, bool *is_listed) {
+static int32_t look_up(const ShardingGraph *model, const Assignment *assignment, int32_t i, bool *is_listed) {
     int32_t major = find_option(model, assignment, i, 0), minor = find_option(model, assignment, i, 1);
     *is_listed = major >= 0 && minor >= 0;
     return (major < 0 ? 0 : major) * model->parts->parts[i].option_count[1] + (minor < 0 ? 0 : minor);
 }
 
-static int32_t find_label(const AdditiveModel *model, const Assignment *assignment, int32_t i) {
+static int32_t find_label(const ShardingGraph *model, const Assignment *assignment, int32_t i) {
     bool is_listed;
     return look_up(model, assignment, i, &is_listed);
 }
 
 /* How i's result is there for its readers. */
-static ReshardState kept_state(const AdditiveModel *model, const Assignment *assignment, int32_t i) {
+static ReshardState kept_state(const ShardingGraph *model, const Assignment *assignment, int32_t i) {
     SbpState state = assignment->stored[i];
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
         if (assignment->deferred[i] >> axis & 1) sbp_set(&state, axis, sbp_partial(SBP_ADD));
     return reshard_state_of(model->reshards, state);
 }
 
-static double reshard(const AdditiveModel *model, ReshardState from, ReshardState to, double bytes,
+static double reshard(const ShardingGraph *model, ReshardState from, ReshardState to, double bytes,
                       bool is_wide) {
     float seconds = model->reshards->seconds[is_wide][from][to];
     return bytes > 0 && isfinite(seconds) ? seconds * bytes : 0;
 }
 
 /* The state in which the reader of a use, which is node `taken`, needs it. */
-static ReshardState needed_state(const AdditiveModel *model, const Assignment *assignment,
-                                 const AdditiveUse *use) {
-    const AdditiveNode *taken = &model->nodes[use->taken];
+static ReshardState needed_state(const ShardingGraph *model, const Assignment *assignment,
+                                 const ShardingGraphUse *use) {
+    const ShardingGraphNode *taken = &model->nodes[use->taken];
     if (taken->is_tensor) return kept_state(model, assignment, taken->instruction);
     return use->needs[find_label(model, assignment, taken->instruction)];
 }
 
 /* The number of shards in a state. */
-static double ways_of(const AdditiveModel *model, ReshardState state) {
+static double ways_of(const ShardingGraph *model, ReshardState state) {
     double ways = 1;
     for (int32_t axis = 0; axis < model->reshards->axis_count && state != RESHARD_ANY; axis++)
         if (reshard_axis_state(state, axis) >= 2) ways *= model->reshards->sizes[axis];
     return ways;
 }
 
-static IrPhase phase_of(const AdditiveModel *model, int32_t i) {
+static IrPhase phase_of(const ShardingGraph *model, int32_t i) {
     return model->context->roles->phases[i];
 }
 
 /* What a reader takes instruction i's result for. A parameter takes the result that updates it. */
-static AdditivePurpose purpose_of(const AdditiveModel *model, int32_t i, int32_t reader) {
+static ShardingGraphPurpose purpose_of(const ShardingGraph *model, int32_t i, int32_t reader) {
     bool is_update = phase_of(model, i) == IR_PHASE_OPTIMIZER ||
                      phase_of(model, reader) == IR_PHASE_OPTIMIZER || model->parts->kept_bytes[reader] > 0;
-    if (is_update) return ADDITIVE_UPDATES;
-    return model->parts->parts[i].operator_node >= 0 ? ADDITIVE_VALUES : ADDITIVE_WEIGHTS;
+    if (is_update) return SHARDING_GRAPH_UPDATES;
+    return model->parts->parts[i].operator_node >= 0 ? SHARDING_GRAPH_VALUES : SHARDING_GRAPH_WEIGHTS;
 }
 
 /* Adds the traffic of resharding a tensor between two states, `times` times; returns the seconds of one time.
  * `bytes`: of all its `runs`. */
-static double add_reshard(AdditiveCost *cost, const AdditiveModel *model, ReshardState from, ReshardState to,
-                          double bytes, double runs, double times, bool is_wide, AdditivePurpose purpose) {
+static double add_reshard(ShardingGraphCost *cost, const ShardingGraph *model, ReshardState from,
+                          ReshardState to, double bytes, double runs, double times, bool is_wide,
+                          ShardingGraphPurpose purpose) {
     double seconds = reshard(model, from, to, bytes, is_wide);
     bool changes[RESHARD_AXES] = {false};
     int32_t changed = 0, axes = model->reshards->axis_count;
@@ -116,17 +118,17 @@ static double add_reshard(AdditiveCost *cost, const AdditiveModel *model, Reshar
 }
 
 /* Instruction i, and the resharding of its result for all that use it, `times` times. */
-static void add_instruction(AdditiveCost *cost, const AdditiveModel *model, const Assignment *assignment,
-                            int32_t i, double times, const AdditiveUse *uses, int32_t use_count) {
-    const AdditiveParts *parts = model->parts;
-    const AdditivePart *part = &parts->parts[i];
+static void add_instruction(ShardingGraphCost *cost, const ShardingGraph *model, const Assignment *assignment,
+                            int32_t i, double times, const ShardingGraphUse *uses, int32_t use_count) {
+    const ShardingGraphParts *parts = model->parts;
+    const ShardingGraphPart *part = &parts->parts[i];
     double bytes = model->context->choices->array_bytes[i], runs = parts->times[i];
     ReshardState kept = kept_state(model, assignment, i);
     uint64_t paid = 0; /* states (bits) that it is resharded to */
     double moved = 0;
     bool is_saved = false;
     if (part->operator_node >= 0) {
-        const AdditiveNode *node = &model->nodes[part->operator_node];
+        const ShardingGraphNode *node = &model->nodes[part->operator_node];
         int32_t reader = use_count > 0 ? model->nodes[uses[0].taken].instruction : i;
         bool is_listed;
         int32_t label = look_up(model, assignment, i, &is_listed);
@@ -150,9 +152,9 @@ static void add_instruction(AdditiveCost *cost, const AdditiveModel *model, cons
     if (is_saved && phase_of(model, i) == IR_PHASE_FORWARD) cost->saved_bytes += times * own_bytes;
 }
 
-AdditiveCost additive_cost(const AdditiveModel *model, const Assignment *assignment) {
+ShardingGraphCost sharding_graph_cost(const ShardingGraph *model, const Assignment *assignment) {
     const Choices *choices = model->context->choices;
-    AdditiveCost cost = {0};
+    ShardingGraphCost cost = {0};
     for (int32_t n = 0; n < choices->decided_count; n++) {
         int32_t i = choices->decided[n], first = model->parts->first_use[i];
         add_instruction(&cost, model, assignment, i, 1, &model->parts->uses[first],
@@ -162,7 +164,7 @@ AdditiveCost additive_cost(const AdditiveModel *model, const Assignment *assignm
 }
 
 /* The label of the state in which the assignment keeps the tensor, or any. */
-static int32_t find_kept(const AdditiveModel *model, const Assignment *assignment, int32_t node) {
+static int32_t find_kept(const ShardingGraph *model, const Assignment *assignment, int32_t node) {
     int32_t i = model->nodes[node].instruction, any = 0;
     const ReshardState *states = model->parts->parts[i].made_in;
     ReshardState kept = kept_state(model, assignment, i);
@@ -173,8 +175,8 @@ static int32_t find_kept(const AdditiveModel *model, const Assignment *assignmen
     return any;
 }
 
-AmStatus additive_labels(int32_t **labels, Arena *arena, const AdditiveModel *model,
-                         const Assignment *assignment, AmError *error) {
+AmStatus sharding_graph_labels(int32_t **labels, Arena *arena, const ShardingGraph *model,
+                               const Assignment *assignment, AmError *error) {
     *labels = ARENA_ARRAY(arena, int32_t, model->node_count + 1);
     if (!*labels) return am_fail_memory(error, model->node_count);
     for (int32_t n = 0; n < model->node_count; n++)
@@ -183,20 +185,20 @@ AmStatus additive_labels(int32_t **labels, Arena *arena, const AdditiveModel *mo
     return AM_OK;
 }
 
-bool additive_label_factors(const AdditiveModel *model, int32_t node, int32_t label,
-                            int32_t factors[MESH_MAX_AXES]) {
-    const AdditivePart *part = &model->parts->parts[model->nodes[node].instruction];
+bool sharding_graph_label_factors(const ShardingGraph *model, int32_t node, int32_t label,
+                                  int32_t factors[MESH_MAX_AXES]) {
+    const ShardingGraphPart *part = &model->parts->parts[model->nodes[node].instruction];
     const int32_t places[RESHARD_AXES] = {label / part->option_count[1], label % part->option_count[1]};
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) factors[axis] = -1;
     for (int32_t axis = 0; axis < model->reshards->axis_count; axis++) {
-        const AdditiveOption *option = &part->options[axis][places[axis]];
+        const ShardingGraphOption *option = &part->options[axis][places[axis]];
         if (option->partial) return false;
         factors[model->reshards->axes[axis]] = option->factor;
     }
     return true;
 }
 
-static bool find_sbp_state(const AdditiveModel *model, ReshardState kept, SbpState *state) {
+static bool find_sbp_state(const ShardingGraph *model, ReshardState kept, SbpState *state) {
     *state = (SbpState){.axis = {SBP_B}};
     if (kept == RESHARD_ANY) return false;
     for (int32_t axis = 0; axis < model->reshards->axis_count; axis++) {
@@ -207,14 +209,14 @@ static bool find_sbp_state(const AdditiveModel *model, ReshardState kept, SbpSta
     return true;
 }
 
-bool additive_label_state(const AdditiveModel *model, int32_t node, int32_t label, SbpState *state) {
+bool sharding_graph_label_state(const ShardingGraph *model, int32_t node, int32_t label, SbpState *state) {
     return find_sbp_state(model, model->parts->parts[model->nodes[node].instruction].made_in[label], state);
 }
 
-bool additive_wanted_state(const AdditiveModel *model, const Assignment *assignment, int32_t i,
-                           SbpState *state) {
-    const AdditivePart *part = &model->parts->parts[i];
-    const AdditiveUse *use = &model->parts->uses[model->parts->first_use[i]];
+bool sharding_graph_wanted_state(const ShardingGraph *model, const Assignment *assignment, int32_t i,
+                                 SbpState *state) {
+    const ShardingGraphPart *part = &model->parts->parts[i];
+    const ShardingGraphUse *use = &model->parts->uses[model->parts->first_use[i]];
     if (part->operator_node < 0 || part->tensor_node >= 0 || part->readers != 1) return false;
     ReshardState made = part->operator_states[find_label(model, assignment, i)];
     ReshardState kept = kept_state(model, assignment, i), needed = needed_state(model, assignment, use);
@@ -224,14 +226,14 @@ bool additive_wanted_state(const AdditiveModel *model, const Assignment *assignm
 
 /* ---- samples ---- */
 
-struct AdditiveSample {
-    const AdditiveModel *model;
+struct ShardingGraphSample {
+    const ShardingGraph *model;
     PlanContext context; /* the model's, but that less of it is decided about */
     Choices choices;
-    int32_t *instructions; /* [count]: one of each kind */
-    double *times;         /* [count] */
-    int32_t *first_use;    /* [count + 1]: in `uses` */
-    AdditiveUse *uses;     /* of their results, by one reader of each kind */
+    int32_t *instructions;  /* [count]: one of each kind */
+    double *times;          /* [count] */
+    int32_t *first_use;     /* [count + 1]: in `uses` */
+    ShardingGraphUse *uses; /* of their results, by one reader of each kind */
     int32_t count;
 };
 
@@ -267,20 +269,20 @@ static void add_carried(const Rules *rules, bool *wanted) {
 }
 
 /* The uses of the sampled results: of alike readers of a result the first. */
-static AmStatus choose_uses(AdditiveSample *self, Arena *arena, const int32_t *kinds, int32_t kind_count,
+static AmStatus choose_uses(ShardingGraphSample *self, Arena *arena, const int32_t *kinds, int32_t kind_count,
                             bool *wanted, AmError *error) {
-    const AdditiveModel *model = self->model;
-    const AdditiveParts *parts = model->parts;
+    const ShardingGraph *model = self->model;
+    const ShardingGraphParts *parts = model->parts;
     int32_t most = 0, count = 0, *seen = ARENA_ARRAY(arena, int32_t, kind_count + 1);
     for (int32_t k = 0; k < self->count; k++)
         most += parts->first_use[self->instructions[k] + 1] - parts->first_use[self->instructions[k]];
     self->first_use = ARENA_ARRAY(arena, int32_t, self->count + 1);
-    self->uses = ARENA_ARRAY(arena, AdditiveUse, most + 1);
+    self->uses = ARENA_ARRAY(arena, ShardingGraphUse, most + 1);
     if (arena->failed) return am_fail_memory(error, most);
     for (int32_t k = 0; k < self->count; k++) {
         int32_t i = self->instructions[k];
         for (int32_t u = parts->first_use[i]; u < parts->first_use[i + 1]; u++) {
-            const AdditiveUse *use = &parts->uses[u];
+            const ShardingGraphUse *use = &parts->uses[u];
             if (seen[kinds[use->taken]] == k + 1) continue;
             seen[kinds[use->taken]] = k + 1;
             wanted[model->nodes[use->taken].instruction] = true;
@@ -302,7 +304,7 @@ static uint64_t look_of_choices(const Choice *choices, int32_t count, const Clas
 
 /* Hashes the neighbourhood of each instruction with the ties of its dimensions and factors, which
  * determine its decisions. */
-static uint64_t *find_looks(const AdditiveModel *model, Arena *arena) {
+static uint64_t *find_looks(const ShardingGraph *model, Arena *arena) {
     const Choices *choices = model->context->choices;
     const Classes *classes = model->context->classes;
     uint64_t *looks = ARENA_ARRAY(arena, uint64_t, choices->count + 1);
@@ -317,20 +319,20 @@ static uint64_t *find_looks(const AdditiveModel *model, Arena *arena) {
 }
 
 /* One instruction for each kind of operators, and of tensors that no operator makes. */
-static AmStatus choose_instructions(AdditiveSample *self, Arena *arena, bool *wanted, AmError *error) {
-    const AdditiveModel *model = self->model;
+static AmStatus choose_instructions(ShardingGraphSample *self, Arena *arena, bool *wanted, AmError *error) {
+    const ShardingGraph *model = self->model;
     const Choices *choices = model->context->choices;
     int32_t *kinds, kind_count;
     const uint64_t *looks = find_looks(model, arena);
     if (!looks) return am_fail_memory(error, choices->count);
-    TRY(additive_kinds(&kinds, &kind_count, arena, model, looks, KIND_ROUNDS, error));
+    TRY(sharding_graph_kinds(&kinds, &kind_count, arena, model, looks, KIND_ROUNDS, error));
     int32_t *place = ARENA_ARRAY(arena, int32_t, kind_count + 1);
     self->instructions = ARENA_ARRAY(arena, int32_t, kind_count + 1);
     self->times = ARENA_ARRAY(arena, double, kind_count + 1);
     if (arena->failed) return am_fail_memory(error, kind_count);
     for (int32_t k = 0; k < kind_count; k++) place[k] = -1;
     for (int32_t n = 0; n < choices->decided_count; n++) {
-        const AdditivePart *part = &model->parts->parts[choices->decided[n]];
+        const ShardingGraphPart *part = &model->parts->parts[choices->decided[n]];
         int32_t node = part->operator_node >= 0 ? part->operator_node : part->tensor_node;
         if (node < 0) continue;
         if (place[kinds[node]] < 0) {
@@ -343,9 +345,10 @@ static AmStatus choose_instructions(AdditiveSample *self, Arena *arena, bool *wa
     return choose_uses(self, arena, kinds, kind_count, wanted, error);
 }
 
-AmStatus additive_sample(AdditiveSample **sample, Arena *arena, const AdditiveModel *model, AmError *error) {
+AmStatus sharding_graph_sample(ShardingGraphSample **sample, Arena *arena, const ShardingGraph *model,
+                               AmError *error) {
     const Choices *choices = model->context->choices;
-    AdditiveSample *self = *sample = ARENA_ARRAY(arena, AdditiveSample, 1);
+    ShardingGraphSample *self = *sample = ARENA_ARRAY(arena, ShardingGraphSample, 1);
     bool *wanted = ARENA_ARRAY(arena, bool, choices->count + 1);
     bool *before = ARENA_ARRAY(arena, bool, choices->count + 1);
     int32_t *decided = ARENA_ARRAY(arena, int32_t, choices->decided_count + 1);
@@ -367,16 +370,17 @@ AmStatus additive_sample(AdditiveSample **sample, Arena *arena, const AdditiveMo
     return AM_OK;
 }
 
-const PlanContext *additive_sample_context(const AdditiveSample *sample) {
+const PlanContext *sharding_graph_sample_context(const ShardingGraphSample *sample) {
     return &sample->context;
 }
 
-int32_t additive_sample_size(const AdditiveSample *sample) {
+int32_t sharding_graph_sample_size(const ShardingGraphSample *sample) {
     return sample->choices.decided_count;
 }
 
-AdditiveCost additive_sample_cost(const AdditiveSample *sample, const Assignment *assignment) {
-    AdditiveCost cost = {0};
+ShardingGraphCost sharding_graph_sample_cost(const ShardingGraphSample *sample,
+                                             const Assignment *assignment) {
+    ShardingGraphCost cost = {0};
     for (int32_t k = 0; k < sample->count; k++)
         add_instruction(&cost, sample->model, assignment, sample->instructions[k], sample->times[k],
                         &sample->uses[sample->first_use[k]], sample->first_use[k + 1] - sample->first_use[k]);

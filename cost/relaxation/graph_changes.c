@@ -1,10 +1,10 @@
 /* Finds the nodes where a plan costs more than the messages prove, and the cheaper labels; see
- * additive_bound.h. */
+ * graph_bound.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cost/relaxation/additive_fold.h"
+#include "cost/relaxation/graph_fold.h"
 
 /* Values of the messages, by class and by pair. */
 typedef struct Looks {
@@ -13,7 +13,7 @@ typedef struct Looks {
     double *pair_least; /* seen from end 1, as in evaluate(fold, 1) */
 } Looks;
 
-static AmStatus open_looks(Looks *looks, Arena *arena, const AdditiveFold *fold, AmError *error) {
+static AmStatus open_looks(Looks *looks, Arena *arena, const ShardingGraphFold *fold, AmError *error) {
     size_t classes = (size_t)fold->class_count;
     looks->first = ARENA_ARRAY(arena, int32_t, classes + 1);
     if (!looks->first) return am_fail_memory(error, fold->class_count);
@@ -25,18 +25,18 @@ static AmStatus open_looks(Looks *looks, Arena *arena, const AdditiveFold *fold,
     return arena->failed ? am_fail_memory(error, fold->class_count) : AM_OK;
 }
 
-static void look(Looks *looks, const AdditiveFold *fold, const AdditiveWeights *weights) {
+static void look(Looks *looks, const ShardingGraphFold *fold, const ShardingGraphWeights *weights) {
     for (int32_t c = 0; c < fold->class_count; c++) {
         const Class *class = &fold->classes[c];
-        looks->gamma[c] = additive_gather(fold, c, weights);
-        looks->least[c] = additive_least_phi(fold, class);
+        looks->gamma[c] = sharding_graph_gather(fold, c, weights);
+        looks->least[c] = sharding_graph_least_phi(fold, class);
         memcpy(&looks->phi[looks->first[c]], fold->phi, sizeof(double) * (size_t) class->label_count);
     }
     for (int32_t p = 0; p < fold->pair_count; p++) {
         const Group *group = &fold->groups[fold->pairs[p].group];
         const End *to = &group->ends[0];
-        double gamma = additive_gather(fold, fold->pairs[p].second, weights), least = INFINITY;
-        const double *sent = additive_send(fold, group, 1, gamma, weights);
+        double gamma = sharding_graph_gather(fold, fold->pairs[p].second, weights), least = INFINITY;
+        const double *sent = sharding_graph_send(fold, group, 1, gamma, weights);
         for (int32_t label = 0; label < to->label_count; label++)
             least = fmin(least, sent[to->state[label]] - to->message[label]);
         looks->pair_least[p] = least;
@@ -44,9 +44,9 @@ static void look(Looks *looks, const AdditiveFold *fold, const AdditiveWeights *
 }
 
 /* Slack of an edge by the labels of its ends. */
-static double edge_slack(const AdditiveFold *fold, const Looks *looks, int32_t e, const int32_t *labels,
-                         const AdditiveWeights *weights) {
-    const AdditiveEdge *edge = &fold->model->edges[e];
+static double edge_slack(const ShardingGraphFold *fold, const Looks *looks, int32_t e, const int32_t *labels,
+                         const ShardingGraphWeights *weights) {
+    const ShardingGraphEdge *edge = &fold->model->edges[e];
     const Pair *pair = &fold->pairs[fold->pair_of[e]];
     const Group *group = &fold->groups[pair->group];
     int32_t first = labels[group->is_transposed ? edge->taken : edge->made];
@@ -58,9 +58,9 @@ static double edge_slack(const AdditiveFold *fold, const Looks *looks, int32_t e
            to->message[first] - looks->pair_least[fold->pair_of[e]];
 }
 
-static AmStatus find_class_slack(Arena *arena, const AdditiveFold *fold, double *slack, const int32_t *labels,
-                                 const AdditiveWeights *weights, AmError *error) {
-    const AdditiveModel *model = fold->model;
+static AmStatus find_class_slack(Arena *arena, const ShardingGraphFold *fold, double *slack,
+                                 const int32_t *labels, const ShardingGraphWeights *weights, AmError *error) {
+    const ShardingGraph *model = fold->model;
     Looks looks = {0};
     TRY(open_looks(&looks, arena, fold, error));
     look(&looks, fold, weights);
@@ -78,19 +78,20 @@ static AmStatus find_class_slack(Arena *arena, const AdditiveFold *fold, double 
 }
 
 static int compare_seeds(const void *a, const void *b) {
-    const AdditiveSeed *x = a, *y = b;
+    const ShardingGraphSeed *x = a, *y = b;
     if (x->near != y->near) return x->near < y->near ? 1 : -1;
     return x->class - y->class;
 }
 
-AmStatus additive_seeds(AdditiveSeed **seeds, int32_t *count, Arena *arena, AdditiveFold *fold,
-                        const int32_t *labels, const AdditiveWeights *weights, AmError *error) {
+AmStatus sharding_graph_seeds(ShardingGraphSeed **seeds, int32_t *count, Arena *arena,
+                              ShardingGraphFold *fold, const int32_t *labels,
+                              const ShardingGraphWeights *weights, AmError *error) {
     double *slack = ARENA_ARRAY(arena, double, fold->class_count + 1);
-    *seeds = ARENA_ARRAY(arena, AdditiveSeed, fold->class_count + 1);
+    *seeds = ARENA_ARRAY(arena, ShardingGraphSeed, fold->class_count + 1);
     *count = fold->class_count;
     if (arena->failed) return am_fail_memory(error, fold->class_count);
     TRY(find_class_slack(arena, fold, slack, labels, weights, error));
-    for (int32_t c = 0; c < fold->class_count; c++) (*seeds)[c] = (AdditiveSeed){c, slack[c], slack[c]};
+    for (int32_t c = 0; c < fold->class_count; c++) (*seeds)[c] = (ShardingGraphSeed){c, slack[c], slack[c]};
     for (int32_t e = 0; e < fold->model->edge_count; e++) {
         int32_t made = fold->class_of[fold->model->edges[e].made];
         int32_t taken = fold->class_of[fold->model->edges[e].taken];
@@ -101,8 +102,8 @@ AmStatus additive_seeds(AdditiveSeed **seeds, int32_t *count, Arena *arena, Addi
     return AM_OK;
 }
 
-int32_t additive_next_label(const AdditiveFold *fold, const Class *class, const int32_t *others,
-                            int32_t count) {
+int32_t sharding_graph_next_label(const ShardingGraphFold *fold, const Class *class, const int32_t *others,
+                                  int32_t count) {
     int32_t best = -1;
     for (int32_t label = 0; label < class->label_count; label++) {
         bool is_new = true;
@@ -113,37 +114,38 @@ int32_t additive_next_label(const AdditiveFold *fold, const Class *class, const 
 }
 
 /* The first node of every class, in the order of nodes. */
-static int32_t *find_first_nodes(Arena *arena, const AdditiveFold *fold) {
+static int32_t *find_first_nodes(Arena *arena, const ShardingGraphFold *fold) {
     int32_t *first = ARENA_ARRAY(arena, int32_t, fold->class_count + 1);
     for (int32_t n = fold->model->node_count - 1; first && n >= 0; n--) first[fold->class_of[n]] = n;
     return first;
 }
 
-AmStatus additive_changes(AdditiveChange **changes, int32_t *count, Arena *arena, AdditiveFold *fold,
-                          const int32_t *labels, const AdditiveWeights *weights, AmError *error) {
-    AdditiveSeed *seeds;
+AmStatus sharding_graph_changes(ShardingGraphChange **changes, int32_t *count, Arena *arena,
+                                ShardingGraphFold *fold, const int32_t *labels,
+                                const ShardingGraphWeights *weights, AmError *error) {
+    ShardingGraphSeed *seeds;
     int32_t seed_count, *first = find_first_nodes(arena, fold);
-    TRY(additive_seeds(&seeds, &seed_count, arena, fold, labels, weights, error));
-    AdditiveRelabel *relabels = ARENA_ARRAY(arena, AdditiveRelabel, 2 * seed_count + 1);
-    *changes = ARENA_ARRAY(arena, AdditiveChange, 2 * seed_count + 1);
+    TRY(sharding_graph_seeds(&seeds, &seed_count, arena, fold, labels, weights, error));
+    ShardingGraphRelabel *relabels = ARENA_ARRAY(arena, ShardingGraphRelabel, 2 * seed_count + 1);
+    *changes = ARENA_ARRAY(arena, ShardingGraphChange, 2 * seed_count + 1);
     *count = 0;
     if (arena->failed) return am_fail_memory(error, seed_count);
     for (int32_t k = 0; k < seed_count && seeds[k].slack > 0; k++) {
         int32_t c = seeds[k].class, n = first[c], tried[3] = {labels[n]};
         if (fold->model->nodes[n].is_tensor) continue;
-        additive_gather(fold, c, weights);
+        sharding_graph_gather(fold, c, weights);
         for (int32_t t = 1; t < 3; t++) {
-            tried[t] = additive_next_label(fold, &fold->classes[c], tried, t);
+            tried[t] = sharding_graph_next_label(fold, &fold->classes[c], tried, t);
             if (tried[t] < 0) break;
-            relabels[*count] = (AdditiveRelabel){n, tried[t]};
+            relabels[*count] = (ShardingGraphRelabel){n, tried[t]};
             (*changes)[*count] =
-                (AdditiveChange){.relabels = &relabels[*count], .count = 1, .slack = seeds[k].slack};
+                (ShardingGraphChange){.relabels = &relabels[*count], .count = 1, .slack = seeds[k].slack};
             (*count)++;
         }
     }
     return AM_OK;
 }
 
-bool additive_is_alike(const AdditiveFold *fold, int32_t node, int32_t other) {
+bool sharding_graph_is_alike(const ShardingGraphFold *fold, int32_t node, int32_t other) {
     return fold->class_of[node] == fold->class_of[other];
 }

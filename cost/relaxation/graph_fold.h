@@ -1,10 +1,10 @@
-/* The insides of a folded additive model, for what builds it (additive_fold.c), passes its messages and
- * bounds it (additive_bound.c), shares boxings out among readers (additive_shares.c) and looks for changes of
- * a plan (additive_changes.c). */
-#ifndef COST_RELAXATION_ADDITIVE_FOLD_H
-#define COST_RELAXATION_ADDITIVE_FOLD_H
+/* The insides of a folded sharding graph, for what builds it (graph_fold.c), passes its messages and
+ * bounds it (graph_bound.c), shares boxings out among readers (graph_shares.c) and looks for changes of
+ * a plan (graph_changes.c). */
+#ifndef COST_RELAXATION_GRAPH_FOLD_H
+#define COST_RELAXATION_GRAPH_FOLD_H
 
-#include "cost/relaxation/additive_bound.h"
+#include "cost/relaxation/graph_bound.h"
 
 /* One end of alike edges. */
 typedef struct End {
@@ -54,8 +54,8 @@ typedef struct Cell {
     int32_t times; /* edges */
 } Cell;
 
-struct AdditiveFold {
-    const AdditiveModel *model;
+struct ShardingGraphFold {
+    const ShardingGraph *model;
     const int32_t *class_of, *group_of; /* [node], [edge] */
     const int32_t *pair_of;             /* [edge] */
     const StopSignal *stop;             /* or NULL */
@@ -70,28 +70,29 @@ struct AdditiveFold {
 };
 
 /* phi of a class: its cost and all that is sent to it. Returns gamma. */
-double additive_gather(const AdditiveFold *fold, int32_t c, const AdditiveWeights *weights);
+double sharding_graph_gather(const ShardingGraphFold *fold, int32_t c, const ShardingGraphWeights *weights);
 /* Computes the message of a class along a group to the other end, by its states: in fold->best. The
  * result is not normalised, unlike a message. */
-double *additive_send(const AdditiveFold *fold, const Group *group, int32_t end, double gamma,
-                      const AdditiveWeights *weights);
+double *sharding_graph_send(const ShardingGraphFold *fold, const Group *group, int32_t end, double gamma,
+                            const ShardingGraphWeights *weights);
 /* The least of fold->phi, which is the class's. */
-double additive_least_phi(const AdditiveFold *fold, const Class *class);
+double sharding_graph_least_phi(const ShardingGraphFold *fold, const Class *class);
 
 /* Moves what readers pay for boxings to where the bound gains by it. */
-void split_reshard_cost(AdditiveFold *fold, const AdditiveWeights *weights);
+void split_reshard_cost(ShardingGraphFold *fold, const ShardingGraphWeights *weights);
 
 /* A class and by how much a plan is dearer there than the bound. */
-typedef struct AdditiveSeed {
+typedef struct ShardingGraphSeed {
     int32_t class;
     double slack, near; /* near: the most of it and of those that share an edge with it */
-} AdditiveSeed;
+} ShardingGraphSeed;
 
-/* All classes, those with most slack near them first (additive_changes.c). In the arena. */
-AmStatus additive_seeds(AdditiveSeed **seeds, int32_t *count, Arena *arena, AdditiveFold *fold,
-                        const int32_t *labels, const AdditiveWeights *weights, AmError *error);
+/* All classes, those with most slack near them first (graph_changes.c). In the arena. */
+AmStatus sharding_graph_seeds(ShardingGraphSeed **seeds, int32_t *count, Arena *arena,
+                              ShardingGraphFold *fold, const int32_t *labels,
+                              const ShardingGraphWeights *weights, AmError *error);
 /* The cheapest label of a class by fold->phi, except `count` others; -1 if all are excluded. */
-int32_t additive_next_label(const AdditiveFold *fold, const Class *class, const int32_t *others,
-                            int32_t count);
+int32_t sharding_graph_next_label(const ShardingGraphFold *fold, const Class *class, const int32_t *others,
+                                  int32_t count);
 
 #endif

@@ -1,0 +1,22 @@
+/* Computing costs of the labels of a sharding graph's operators (cost/relaxation/sharding_graph.h has the
+ * model).
+ */
+#ifndef COST_RELAXATION_NODE_COSTS_H
+#define COST_RELAXATION_NODE_COSTS_H
+
+#include "cost/cluster/cluster.h"
+#include "cost/relaxation/fusion_groups.h"
+#include "cost/relaxation/graph_parts.h"
+
+typedef struct ShardingGraphComputing {
+    const ShardingGraph *model;     /* with all its nodes */
+    const ShardingGraphPart *parts; /* [instruction] */
+    const double *times;            /* [instruction]: runs in a step */
+    const FusionGroups *fusion_groups;
+    const ClusterDeviceType *type;
+} ShardingGraphComputing;
+
+/* Sets `seconds` of the operators' nodes, in the arena. AM_ERROR_INTERNAL: no memory. */
+AmStatus sharding_graph_set_seconds(const ShardingGraphComputing *self, Arena *arena, AmError *error);
+
+#endif
