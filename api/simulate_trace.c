@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "cost/step/executed.h"
+#include "lowering/program/memory_counter.h"
 #include "lowering/program/program_trace.h"
 
 enum { MOST_OWN_NOTES = 2 };
@@ -31,6 +32,7 @@ typedef struct SimulateLanes {
     int32_t program_count, program_capacity;
     SeenTransfer *transfers;
     int32_t transfer_count, transfer_capacity;
+    MemoryCounter *memory; /* NULL before its first slice */
 } SimulateLanes;
 
 AmStatus simulate_trace_open(SimulateTrace *trace, Arena *arena, const char *path, const PlanContext *context,
@@ -120,6 +122,21 @@ static void add_end(SimulateTrace *self, const TraceSlice *slice, const ProgramT
     self->ends[is_end][self->end_counts[is_end]++] = *slice;
 }
 
+/* Appends the memory of the rank where it changes. */
+static void append_memory(SimulateTrace *self, SimulateLanes *lanes, const SimulatedSlice *slice) {
+    const ExecutedStep *executed = slice->executed;
+    if (!lanes->memory) {
+        lanes->memory = ARENA_ARRAY(&self->memory, MemoryCounter, 1);
+        if (!lanes->memory) self->status = am_fail_memory(self->error, (int64_t)sizeof(MemoryCounter));
+        else
+            self->status = memory_counter_open(lanes->memory, &self->memory, slice->entry,
+                                               slice->channel_bytes, self->error);
+    }
+    if (executed && self->status == AM_OK)
+        memory_counter_append(&self->text, lanes->memory, slice->rank, executed->program, executed->step,
+                              slice->start);
+}
+
 void simulate_trace_slice(void *user, const SimulatedSlice *slice) {
     SimulateTrace *self = user;
     const ExecutedStep *executed = slice->executed;
@@ -151,7 +168,8 @@ void simulate_trace_slice(void *user, const SimulatedSlice *slice) {
                              slice->times);
     else trace_append_slice(&self->text, &shown);
     if (crosses) add_end(self, &shown, transfer, slice->start);
-    write(self);
+    append_memory(self, lanes, slice);
+    if (self->status == AM_OK) write(self);
 }
 
 AmStatus simulate_trace_end(SimulateTrace *self, const Simulation *simulation) {
@@ -161,6 +179,8 @@ AmStatus simulate_trace_end(SimulateTrace *self, const Simulation *simulation) {
             .device = r, .stream = TRACE_STEPS, .name = "step", .end = simulation->step_seconds};
         char name[160];
         snprintf(name, sizeof name, "rank %d (%.120s)", r, simulation->devices[r].name);
+        if (self->lanes[r].memory)
+            memory_counter_end(&self->text, self->lanes[r].memory, r, simulation->step_seconds);
         trace_append_slice(&self->text, &step);
         trace_append_device(&self->text, r, name, self->lanes[r].streams | trace_bit(TRACE_STEPS, 0));
         write(self);
@@ -171,4 +191,5 @@ AmStatus simulate_trace_end(SimulateTrace *self, const Simulation *simulation) {
 void simulate_trace_close(SimulateTrace *trace) {
     trace_abandon(&trace->file);
     text_free(&trace->text);
+    arena_free(&trace->memory);
 }

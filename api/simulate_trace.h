@@ -18,8 +18,9 @@ typedef struct SimulateTrace {
     const ProgramTransfer *travelling;
     double travels_from;
     int64_t arrow_count; /* written */
-    Arena *arena;
-    AmStatus status; /* a failure to write is kept until the end */
+    Arena *arena;        /* of the simulation, which releases memory of its run at its end */
+    Arena memory;        /* of what remains until simulate_trace_close() */
+    AmStatus status;     /* a failure to write is kept until the end */
     AmError *error;
 } SimulateTrace;
 

@@ -65,6 +65,17 @@ static void append_time(Text *text, const char *key, long long nanoseconds) {
                 (nanoseconds < 0 ? -nanoseconds : nanoseconds) % 1000);
 }
 
+static void append_notes(Text *text, const TraceNote *notes, int32_t count) {
+    for (int32_t k = 0; k < count; k++) {
+        text_append_string(text, k == 0 ? ",\"args\":{" : ",");
+        append_string(text, notes[k].key);
+        text_append_bytes(text, ":", 1);
+        if (notes[k].text) append_string(text, notes[k].text);
+        else append_number(text, notes[k].number);
+    }
+    text_append_string(text, count > 0 ? "}}" : "}");
+}
+
 void trace_append_slice(Text *text, const TraceSlice *slice) {
     long long start = llround(slice->start * 1e9), end = llround(slice->end * 1e9);
     append_separator(text);
@@ -78,14 +89,7 @@ void trace_append_slice(Text *text, const TraceSlice *slice) {
                 (int)slice->stream + slice->lane * TRACE_STREAMS);
     append_time(text, "ts", start);
     append_time(text, "dur", end > start ? end - start : 0);
-    for (int32_t k = 0; k < slice->note_count; k++) {
-        text_append_string(text, k == 0 ? ",\"args\":{" : ",");
-        append_string(text, slice->notes[k].key);
-        text_append_bytes(text, ":", 1);
-        if (slice->notes[k].text) append_string(text, slice->notes[k].text);
-        else append_number(text, slice->notes[k].number);
-    }
-    text_append_string(text, slice->note_count > 0 ? "}}" : "}");
+    append_notes(text, slice->notes, slice->note_count);
 }
 
 void trace_append_flow(Text *text, const TraceSlice *slice, int64_t number, bool is_end) {
@@ -96,6 +100,16 @@ void trace_append_flow(Text *text, const TraceSlice *slice, int64_t number, bool
                 (int)slice->stream + slice->lane * TRACE_STREAMS);
     append_time(text, "ts", llround((is_end ? (slice->start + slice->end) / 2 : slice->start) * 1e9));
     text_append_string(text, "}");
+}
+
+void trace_append_counter(Text *text, int32_t device, const char *name, double seconds,
+                          const TraceNote *notes, int32_t note_count) {
+    append_separator(text);
+    text_append_string(text, "{\"ph\":\"C\",\"name\":");
+    append_string(text, name);
+    text_append(text, ",\"pid\":%d", device);
+    append_time(text, "ts", llround(seconds * 1e9));
+    append_notes(text, notes, note_count);
 }
 
 /* A metadata event of a device, or of one of its streams. */

@@ -49,6 +49,9 @@ void trace_append_slice(Text *text, const TraceSlice *slice);
 /* One end of an arrow between slices of two devices: a beginning and an end have the same number. Arrows end
  * in the middle of a slice, so that they end after they begin. */
 void trace_append_flow(Text *text, const TraceSlice *slice, int64_t number, bool is_end);
+/* A stacked counter of the device ("ph":"C"): each note is a number, valid from `seconds` on. */
+void trace_append_counter(Text *text, int32_t device, const char *name, double seconds,
+                          const TraceNote *notes, int32_t note_count);
 /* The device's name, order and streams: the bits of trace_bit() of those that it has. */
 void trace_append_device(Text *text, int32_t device, const char *name, uint32_t streams);
 

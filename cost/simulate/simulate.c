@@ -191,7 +191,9 @@ static int32_t on_step(void *user, int32_t rank, const ExecutedStep *executed, M
                                       .executed = executed,
                                       .start = seconds_of_ticks(start.at),
                                       .end = seconds_of_ticks(start.at + ticks),
-                                      .times = executed ? executed->times : 1};
+                                      .times = executed ? executed->times : 1,
+                                      .entry = plan_costs_program(self->costs, rank),
+                                      .channel_bytes = self->costs->channel_bytes[rank]};
         micro_batch_slices_add(&self->slices, &slice);
     }
     const RecordedEvent event = {.executed = executed, .rank = rank, .cause = start.event, .ticks = ticks};

@@ -61,8 +61,10 @@ typedef struct SimulatedSlice {
     int32_t rank;
     const struct ExecutedStep *executed; /* its step may be the updates that end the program */
     double start, end;
-    int32_t micro_batch; /* in a loop over micro-batches of a one-stage plan; else 0 */
-    double times;        /* runs of the step that this slice stands for */
+    int32_t micro_batch;   /* in a loop over micro-batches of a one-stage plan; else 0 */
+    double times;          /* runs of the step that this slice stands for */
+    const Program *entry;  /* the rank's whole program, */
+    int64_t channel_bytes; /* and its slots of transfers that come in */
 } SimulatedSlice;
 
 /* Receives every slice; the slices of one stream of a rank arrive in order. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/files/trace.h"
+#include "lowering/program/memory_counter.h"
 #include "lowering/program/program_trace.h"
 
 /* Text that a process sends at once. */
@@ -66,8 +67,25 @@ static void append_record(Text *text, const PlanContext *context, int32_t rank, 
     trace_append_slice(text, &slice);
 }
 
+/* Bytes of the slots of values that a rank receives. */
+static int64_t received_bytes(const ChannelSet *channels, int32_t rank) {
+    int64_t bytes = 0;
+    for (int32_t k = 0; channels && k < channels->count; k++)
+        if (channels->channels[k]->receiver == rank)
+            bytes += channels->channels[k]->quota * channels->channels[k]->slot_bytes;
+    return bytes;
+}
+
+static void append_memory(Text *text, MemoryCounter *memory, int32_t rank, const TimelineRecord *record,
+                          double origin) {
+    if (record->kind == TIMELINE_OPERATOR)
+        memory_counter_append(text, memory, rank, record->program, record->step, record->start - origin);
+    else if (record->kind == TIMELINE_STEP) memory_counter_end(text, memory, rank, record->end - origin);
+}
+
 /* One rank's part of the file. */
-static void append_rank(Text *text, const TimelineTrace *trace, const Rank *rank, double origin) {
+static void append_rank(Text *text, const TimelineTrace *trace, const Rank *rank, MemoryCounter *memory,
+                        double origin) {
     const Timeline *timeline = rank->timeline;
     Span span = find_span(timeline, trace->steps);
     uint32_t streams = trace_bit(TRACE_STEPS, 0) | trace_bit(TRACE_COMPUTE, 0);
@@ -76,6 +94,7 @@ static void append_rank(Text *text, const TimelineTrace *trace, const Rank *rank
         const TimelineRecord *record = record_at(timeline, k);
         if (record->start < span.start) continue;
         append_record(text, trace->context, rank->comm->rank, record, origin);
+        append_memory(text, memory, rank->comm->rank, record, origin);
         if (record->kind == TIMELINE_OPERATOR)
             streams |= trace_bit(program_trace_stream(record->program, record->step), 0);
     }
@@ -106,11 +125,17 @@ static AmStatus add_ranks(const TimelineTrace *trace, Trace *file, WorldPart *pa
     for (int32_t r = 0; r < trace->rank_count; r++)
         origin = fmin(origin, find_span(trace->ranks[r].timeline, trace->steps).start);
     for (int32_t r = 0; r < trace->rank_count && status == AM_OK; r++) {
+        const Rank *rank = &trace->ranks[r];
+        Arena arena = {0};
         Text text = {0};
-        append_rank(&text, trace, &trace->ranks[r], origin);
+        MemoryCounter memory;
+        status = memory_counter_open(&memory, &arena, rank->program,
+                                     received_bytes(trace->channels, rank->comm->rank), error);
+        if (status == AM_OK) append_rank(&text, trace, rank, &memory, origin);
         if (text.failed || (int64_t)text.length > MOST_TEXT) status = am_fail_memory(error, MOST_TEXT);
         if (status == AM_OK) status = add_all(trace, file, &text, parts, error);
         text_free(&text);
+        arena_free(&arena);
     }
     return status;
 }

@@ -8,6 +8,7 @@
 #ifndef EXECUTOR_REPORT_TIMELINE_TRACE_H
 #define EXECUTOR_REPORT_TIMELINE_TRACE_H
 
+#include "executor/comm/channel.h"
 #include "executor/processes/world.h"
 #include "executor/program/rank.h"
 #include "executor/program/timeline.h"
@@ -19,8 +20,9 @@ typedef struct TimelineTrace {
     const PlanContext *context;
     const Rank *ranks; /* [rank_count], those of this process, with their timelines */
     int32_t rank_count;
-    World *world;         /* NULL: one process */
-    AmWarnings *warnings; /* told if the rings were too small; or NULL */
+    const ChannelSet *channels; /* between stages, or NULL */
+    World *world;               /* NULL: one process */
+    AmWarnings *warnings;       /* told if the rings were too small; or NULL */
 } TimelineTrace;
 
 /* When no rank runs any more; all processes together, each with as many ranks. */

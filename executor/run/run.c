@@ -308,6 +308,7 @@ static AmStatus write_trace(const Run *run, AmError *error) {
                                  .context = run->context,
                                  .ranks = run->ranks,
                                  .rank_count = run->rank_count,
+                                 .channels = run->channels,
                                  .world = run->world,
                                  .warnings = run->options->warnings};
     return timeline_write_trace(&trace, error);

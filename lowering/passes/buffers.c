@@ -356,6 +356,14 @@ static void give_workspace(Planner *self, const ProgramStep *step) {
     if (instruction->workspace_bytes > 0) give(self, instruction->workspace, instruction->workspace_bytes);
 }
 
+/* Bytes in use now, and the end of the last one: a gap at the end of the allocation is free. */
+static ProgramExtent extent_now(const Planner *self) {
+    ProgramExtent extent = {self->used, self->end};
+    const Gap *last = self->gap_count > 0 ? &self->gaps[self->gap_count - 1] : NULL;
+    if (last && last->offset + last->bytes == self->end) extent.end = last->offset;
+    return extent;
+}
+
 /* Places staging memory for new values that are stored in a parameter which another update
  * overwrites; it is used after the last step. */
 static AmStatus place_staging(Planner *self, AmError *error) {
@@ -376,6 +384,7 @@ static AmStatus place_staging(Planner *self, AmError *error) {
         self->most_used = self->used;
         self->peak_step = program->step_count > 0 ? program->step_count - 1 : 0;
     }
+    program->memory[program->step_count] = (ProgramMemory){extent_now(self), extent_now(self)};
     return AM_OK;
 }
 
@@ -388,8 +397,11 @@ static void place_steps(Planner *self, int32_t s, int32_t together) {
         place_workspace(self, step);
     }
     if (self->used > self->most_used) self->most_used = self->used, self->peak_step = s;
+    ProgramMemory memory = {.inside = extent_now(self)};
     for (const ProgramStep *step = &program->steps[s]; step < &program->steps[s + together]; step++)
         give_workspace(self, step);
+    memory.around = extent_now(self);
+    for (int32_t own = s; own < s + together; own++) program->memory[own] = memory;
 }
 
 /* Frees the values that later steps do not need. */
@@ -430,6 +442,7 @@ static int64_t red_zone_bytes(void) {
 AmStatus program_plan_buffers(Program *program, AmError *error) {
     Arena *arena = program->arena;
     program->red_zone = red_zone_bytes();
+    program->memory = ARENA_ARRAY(arena, ProgramMemory, program->step_count + 1);
     Planner self = {.program = program,
                     .arena = arena,
                     .storage = ARENA_ARRAY(arena, int32_t, program->value_count + 1),

@@ -262,6 +262,16 @@ typedef struct ProgramUpdate {
     int64_t staging; /* offset in the allocation, or -1; set by program_plan_buffers */
 } ProgramUpdate;
 
+/* Bytes of a program's allocation that hold values, and the end of the last one. The difference is gaps. */
+typedef struct ProgramExtent {
+    int64_t used, end;
+} ProgramExtent;
+
+/* The memory of a program while a step runs: with everything that its regions need, and without it. */
+typedef struct ProgramMemory {
+    ProgramExtent inside, around;
+} ProgramMemory;
+
 typedef struct Program {
     Arena *arena;           /* of a region too it is the caller's */
     const IrModule *module; /* canonical */
@@ -294,6 +304,8 @@ typedef struct Program {
     int64_t allocation_bytes; /* one allocation per rank holds everything */
     int64_t parameter_bytes;  /* the part of it that lives between steps, at offset 0 */
     int32_t peak_step;        /* a step at which the allocation is fullest */
+    ProgramMemory *memory;    /* [step_count + 1]: while each step runs, and the updates; set by
+                                 program_plan_buffers */
     int64_t red_zone;         /* unused bytes behind every place, each of which is used once; 0: none */
 } Program;
 

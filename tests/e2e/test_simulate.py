@@ -4,7 +4,7 @@
 
 Small models are planned by the experts and simulated on several clusters. The step by step form (`simulate`) gives what
 the folded form gave (`search`), bit for bit; it is never below what its busiest device does; the parts of a device's time
-add up; the critical path covers the step; a trace ends when the step does. A faster cluster is never slower; a slow device
+add up; the critical path covers the step; a trace ends when the step does, and its memory counter reaches the predicted peak. A faster cluster is never slower; a slow device
 and chance never help, and chance is the same for the same seed.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_simulate.py [MODEL ...]`.
@@ -75,12 +75,25 @@ def faster(cluster, what):
 
 def check_trace(folder, plan, model, step):
     trace = folder / "trace.json"
-    simulate(plan, model, "--trace", trace)
+    devices = simulate(plan, model, "--trace", trace)["devices"]
     events = json.loads(trace.read_text())
     slices = [e for e in events.get("traceEvents", events) if e["ph"] == "X"]
     end = max(e["ts"] + e["dur"] for e in slices)
     assert abs(end - step * 1e6) <= 2e-3 + 1e-9 * end, (end, step)
     check_arrows(json.loads(plan.read_text()), events.get("traceEvents", events), slices)
+    check_counters(devices, events["traceEvents"], end)
+
+
+def check_counters(devices, events, end):
+    """The largest memory of each device is its predicted peak; parameters and slots are there all the time."""
+    counters = [event for event in events if event["ph"] == "C"]
+    for rank, device in enumerate(devices):
+        own = [event for event in counters if event["pid"] == rank]
+        totals = [sum(event["args"].values()) for event in own]
+        assert len(own) > 1 and max(totals) == device["needed_bytes"], (rank, max(totals), device)
+        assert all(0 <= event["ts"] <= end + 1e-3 and min(event["args"].values()) >= 0 for event in own)
+        assert {event["args"]["transfers"] for event in own} == {device["channel_bytes"]}, own[0]
+        assert min(totals) < max(totals) and min(totals) >= own[0]["args"]["parameters"] + device["channel_bytes"]
 
 
 def check_arrows(root, events, slices):

@@ -152,8 +152,8 @@ def check_nesting(events):
 
 
 def read_trace(path):
-    """Events and names of devices and streams, without the arrows of transfers (test_simulate.py)."""
-    events = [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] not in "sf"]
+    """Events and names of devices and streams, without the arrows of transfers and the counters (test_simulate.py)."""
+    events = [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] not in "sfC"]
     for event in events:
         assert event["ph"] in ("X", "M") and isinstance(event["pid"], int)
     names = {(event["pid"], event.get("tid")): event["args"]["name"] for event in events
@@ -165,6 +165,17 @@ def read_trace(path):
             lane, stream = divmod(thread, len(STREAMS))
             assert name == STREAMS[stream] + (f" {lane + 1}" if lane else "")
     return events, names
+
+
+def check_memory(path, report):
+    """In every rank's trace of a run the memory reaches the allocation, beside the slots of transfers."""
+    counters = [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "C"]
+    slots = [{event["args"]["transfers"] for event in counters if event["pid"] == rank}
+             for rank in range(len(report["measured"]["devices"]))]
+    assert all(len(own) == 1 for own in slots) and sum(map(max, slots)) == report["memory"]["channel_bytes"] > 0, slots
+    for rank, device in enumerate(report["measured"]["devices"]):
+        totals = [sum(event["args"].values()) - max(slots[rank]) for event in counters if event["pid"] == rank]
+        assert len(totals) > 10 and max(totals) == device["peak_bytes"], (rank, max(totals), device)
 
 
 def check_trace(directory):
@@ -194,9 +205,10 @@ def check_trace(directory):
 
     plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "nominal:2", "--space", "pipeline", "--mesh", "data=1",
                      "--expert", "even_pipeline", "--micro-batches", 4)
-    automap(*arguments("mlp_tiny", plan, 5), "--trace", trace)
+    report = json.loads(automap(*arguments("mlp_tiny", plan, 5), "--trace", trace, "--json").stdout.splitlines()[-1])
     events, names = read_trace(trace)
     check_nesting(events)
+    check_memory(trace, report)
     assert {"send", "receive"} <= set(names.values())
     assert "cannot be written" in automap(*arguments("mlp_tiny"), "--trace", "/nowhere/t.json", expect=2).stderr
 
