@@ -147,11 +147,11 @@ static double derive_again(const PlanContext *context) {
     Arena arena = {0};
     Rules *rules;
     Classes *classes;
-    Choices *choices;
+    SplitOptions *split_options;
     double begin = clock_seconds();
     if (rules_build(&rules, &arena, context->canonical, &error) != AM_OK) fail("rules", &error);
     if (classes_build(&classes, &arena, rules, context->roles, &error) != AM_OK) fail("classes", &error);
-    if (choices_build(&choices, &arena, rules, classes, context->roles, &error) != AM_OK)
+    if (split_options_build(&split_options, &arena, rules, classes, context->roles, &error) != AM_OK)
         fail("choices", &error);
     double seconds = clock_seconds() - begin;
     arena_free(&arena);

@@ -139,11 +139,11 @@ static int32_t list_strategies(const Cut *cut, int32_t i, Strategy kept[DECISION
 static bool is_operator(const PlanContext *context, int32_t i) {
     const FactorRule *rule = &context->rules->rules[i];
     const IrInstruction *instruction = &context->canonical->instructions[i];
-    return i < context->rules->entry_count && context->choices->live[i] && !context->rules->on_demand[i] &&
-           instruction->opcode != IR_PARAMETER && rule->factor_count > 0 && rule->factor_count < 16 &&
-           rule->result_count == 1 && instruction->shape.type != DTYPE_TUPLE && rule->operand_count > 0 &&
-           rule->operand_count <= MOST_OPERANDS && rule->operand_count == instruction->operand_count &&
-           ir_shape_elements(&instruction->shape) > 1;
+    return i < context->rules->entry_count && context->split_options->live[i] &&
+           !context->rules->on_demand[i] && instruction->opcode != IR_PARAMETER && rule->factor_count > 0 &&
+           rule->factor_count < 16 && rule->result_count == 1 && instruction->shape.type != DTYPE_TUPLE &&
+           rule->operand_count > 0 && rule->operand_count <= MOST_OPERANDS &&
+           rule->operand_count == instruction->operand_count && ir_shape_elements(&instruction->shape) > 1;
 }
 
 /* Seconds of bringing `bytes` from one state into another on one axis; the bytes that a device sends are

@@ -35,13 +35,13 @@ static bool is_half(Dtype type) {
 
 bool fusion_groups_may_be_taken(const PlanContext *context, int32_t i) {
     const IrModule *module = context->canonical;
-    const Choices *choices = context->choices;
+    const SplitOptions *split_options = context->split_options;
     Dtype type = module->instructions[i].shape.type;
     if (module->instructions[i].opcode != IR_ADD || (type != DTYPE_F32 && !is_half(type))) return false;
-    for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++) {
-        int32_t made = choices->operands[k];
+    for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++) {
+        int32_t made = split_options->operands[k];
         while (module->instructions[made].opcode == IR_TRANSPOSE)
-            made = choices->operands[choices->first_operand[made]];
+            made = split_options->operands[split_options->first_operand[made]];
         if (module->instructions[made].opcode == IR_DOT) return true;
     }
     return false;
@@ -111,16 +111,16 @@ enum { MOST_OPERANDS = 3 };
  * has no more bytes than its sources. Such a value is not recomputed, since choose_redone() would
  * save nothing, and its sources are not examined. */
 static bool is_kept(const Paths *self, int32_t i, double made_of) {
-    return self->is_wanted[i] && made_of >= self->context->choices->array_bytes[i];
+    return self->is_wanted[i] && made_of >= self->context->split_options->array_bytes[i];
 }
 
 /* Sets leaf and amount of an element-wise operator. */
 static void find_leaf(const Paths *self, int32_t i) {
-    const Choices *choices = self->context->choices;
-    int32_t leaves[MOST_OPERANDS], count = 0, first = choices->first_operand[i], best = -1;
+    const SplitOptions *split_options = self->context->split_options;
+    int32_t leaves[MOST_OPERANDS], count = 0, first = split_options->first_operand[i], best = -1;
     double amounts[MOST_OPERANDS], made_of = 0;
-    for (int32_t k = first; k < choices->first_operand[i + 1] && k < first + MOST_OPERANDS; k++) {
-        int32_t source = choices->operands[k], n = 0;
+    for (int32_t k = first; k < split_options->first_operand[i + 1] && k < first + MOST_OPERANDS; k++) {
+        int32_t source = split_options->operands[k], n = 0;
         int32_t leaf = self->leaf[source] == NOT_REDONE ? source : self->leaf[source];
         if (self->context->rules->on_demand[source] || leaf == OF_NOTHING) continue;
         while (n < count && leaves[n] != leaf) n++;
@@ -141,12 +141,12 @@ static void find_leaf(const Paths *self, int32_t i) {
 
 /* Returns whether operators other than element-wise ones read it, or it is an output. */
 static void find_wanted(const Paths *self) {
-    const Choices *choices = self->context->choices;
+    const SplitOptions *split_options = self->context->split_options;
     const IrRoles *roles = self->context->roles;
-    for (int32_t i = 0; i < choices->count; i++) {
-        if (!choices->live[i] || fusion_groups_is_element_wise(self->context->canonical, i)) continue;
-        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++)
-            self->is_wanted[choices->operands[k]] = true;
+    for (int32_t i = 0; i < split_options->count; i++) {
+        if (!split_options->live[i] || fusion_groups_is_element_wise(self->context->canonical, i)) continue;
+        for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++)
+            self->is_wanted[split_options->operands[k]] = true;
     }
     for (int32_t k = 0; k < roles->output_count; k++)
         self->is_wanted[self->context->rules->alias[roles->outputs[k]]] = true;
@@ -155,12 +155,12 @@ static void find_wanted(const Paths *self) {
 static void find_leaves(const Paths *self) {
     const PlanContext *context = self->context;
     find_wanted(self);
-    for (int32_t i = 0; i < context->choices->count; i++) {
+    for (int32_t i = 0; i < context->split_options->count; i++) {
         self->leaf[i] = NOT_REDONE;
-        self->amount[i] = context->choices->array_bytes[i];
+        self->amount[i] = context->split_options->array_bytes[i];
     }
-    for (int32_t n = 0; n < context->choices->decided_count; n++) {
-        int32_t i = context->choices->decided[n];
+    for (int32_t n = 0; n < context->split_options->decided_count; n++) {
+        int32_t i = context->split_options->decided[n];
         if (fusion_groups_is_element_wise(context->canonical, i) &&
             ir_opcode_has(context->canonical->instructions[i].opcode, FACT_CHEAP))
             find_leaf(self, i);
@@ -169,44 +169,45 @@ static void find_leaves(const Paths *self) {
 
 /* The value that an element-wise reader pays for, in place of an operand that it may make again. */
 static int32_t paid_value(const Paths *self, int32_t place) {
-    int32_t source = self->context->choices->operands[place], leaf = self->leaf[source];
+    int32_t source = self->context->split_options->operands[place], leaf = self->leaf[source];
     return leaf == NOT_REDONE ? source : leaf;
 }
 
 static void find_paths(const Paths *self) {
-    const Choices *choices = self->context->choices;
+    const SplitOptions *split_options = self->context->split_options;
     int32_t count = self->context->rules->count;
     for (int32_t i = 0; i < count; i++) {
         self->waited_for[i] = self->waits_for[i] = 0;
-        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++)
-            self->waits_for[i] |= self->waits_for[choices->operands[k]] | self->is_one[choices->operands[k]];
+        for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++)
+            self->waits_for[i] |=
+                self->waits_for[split_options->operands[k]] | self->is_one[split_options->operands[k]];
     }
     for (int32_t i = count - 1; i >= 0; i--)
-        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++)
-            self->waited_for[choices->operands[k]] |= self->waited_for[i] | self->is_one[i];
+        for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++)
+            self->waited_for[split_options->operands[k]] |= self->waited_for[i] | self->is_one[i];
 }
 
 static bool reads(const Paths *self, int32_t i, int32_t place) {
     return fusion_groups_is_element_wise(self->context->canonical, i) &&
-           !self->context->rules->on_demand[self->context->choices->operands[place]] &&
+           !self->context->rules->on_demand[self->context->split_options->operands[place]] &&
            paid_value(self, place) != OF_NOTHING;
 }
 
 /* Lists readers by the values that they read, in the order of the program. */
 static AmStatus list_readers(Paths *self, AmError *error) {
-    const Choices *choices = self->context->choices;
+    const SplitOptions *split_options = self->context->split_options;
     int32_t count = self->context->rules->count;
     self->first = ARENA_ARRAY(self->arena, int32_t, count + 2);
-    self->readers = ARENA_ARRAY(self->arena, Reader, choices->first_operand[count] + 1);
+    self->readers = ARENA_ARRAY(self->arena, Reader, split_options->first_operand[count] + 1);
     if (self->arena->failed) return am_fail_memory(error, count);
-    for (int32_t n = 0; n < choices->decided_count; n++)
-        for (int32_t i = choices->decided[n], k = choices->first_operand[i];
-             k < choices->first_operand[i + 1]; k++)
+    for (int32_t n = 0; n < split_options->decided_count; n++)
+        for (int32_t i = split_options->decided[n], k = split_options->first_operand[i];
+             k < split_options->first_operand[i + 1]; k++)
             if (reads(self, i, k)) self->first[paid_value(self, k) + 2]++;
     for (int32_t i = 0; i < count; i++) self->first[i + 2] += self->first[i + 1];
-    for (int32_t n = 0; n < choices->decided_count; n++)
-        for (int32_t i = choices->decided[n], k = choices->first_operand[i];
-             k < choices->first_operand[i + 1]; k++)
+    for (int32_t n = 0; n < split_options->decided_count; n++)
+        for (int32_t i = split_options->decided[n], k = split_options->first_operand[i];
+             k < split_options->first_operand[i + 1]; k++)
             if (reads(self, i, k))
                 self->readers[self->first[paid_value(self, k) + 1]++] = (Reader){.place = k, .reader = i};
     return AM_OK;
@@ -218,10 +219,10 @@ static bool is_between(const Paths *self, int32_t before, int32_t after) {
 
 /* Marks the operands that the current steps separate from their readers. */
 static void separate(const Paths *self, bool *is_from_memory) {
-    const Choices *choices = self->context->choices;
-    for (int32_t i = 0; i < choices->count; i++)
-        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++)
-            self->is_cut[k] |= is_between(self, choices->operands[k], i);
+    const SplitOptions *split_options = self->context->split_options;
+    for (int32_t i = 0; i < split_options->count; i++)
+        for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++)
+            self->is_cut[k] |= is_between(self, split_options->operands[k], i);
     for (int32_t source = 0; source < self->context->rules->count; source++) {
         Reader *readers = &self->readers[self->first[source]];
         int32_t count = self->first[source + 1] - self->first[source];
@@ -289,28 +290,29 @@ static void join(int32_t *group, int32_t i, int32_t j) {
 static bool may_be_rounded(const PlanContext *context, int32_t i) {
     const IrInstruction *instruction = &context->canonical->instructions[i];
     return is_half(instruction->shape.type) &&
-           (instruction->opcode == IR_DOT || context->choices->linearity[i] != LINEARITY_NONE);
+           (instruction->opcode == IR_DOT || context->split_options->linearity[i] != LINEARITY_NONE);
 }
 
 static void find_groups(const Paths *self, int32_t *group) {
     int32_t *rounded_for = self->rounded_for;
-    const Choices *choices = self->context->choices;
+    const SplitOptions *split_options = self->context->split_options;
     const IrModule *module = self->context->canonical;
-    for (int32_t i = 0; i < choices->count; i++) {
-        bool is_member = choices->live[i] && self->context->rules->alias[i] == i &&
+    for (int32_t i = 0; i < split_options->count; i++) {
+        bool is_member = split_options->live[i] && self->context->rules->alias[i] == i &&
                          fusion_groups_is_element_wise(module, i);
         group[i] = is_member ? i : -1;
         rounded_for[i] = -1;
     }
-    for (int32_t i = 0; i < choices->count; i++)
-        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1] && group[i] >= 0; k++) {
-            int32_t source = choices->operands[k];
+    for (int32_t i = 0; i < split_options->count; i++)
+        for (int32_t k = split_options->first_operand[i];
+             k < split_options->first_operand[i + 1] && group[i] >= 0; k++) {
+            int32_t source = split_options->operands[k];
             if (group[source] >= 0 && !self->is_cut[k]) join(group, i, source);
             if (group[source] >= 0 || !may_be_rounded(self->context, source)) continue;
             if (rounded_for[source] >= 0) join(group, i, rounded_for[source]);
             rounded_for[source] = i;
         }
-    for (int32_t i = 0; i < choices->count; i++)
+    for (int32_t i = 0; i < split_options->count; i++)
         if (group[i] >= 0) group[i] = find_group(group, i);
 }
 
@@ -323,26 +325,28 @@ static bool runs_always(const FusionGroups *fusion_groups, const PlanContext *co
 
 static void find_read_on(const Paths *self, const FusionGroups *fusion_groups) {
     const PlanContext *context = self->context;
-    const Choices *choices = context->choices;
-    for (int32_t i = choices->count - 1; i >= 0; i--) {
+    const SplitOptions *split_options = context->split_options;
+    for (int32_t i = split_options->count - 1; i >= 0; i--) {
         bool hands_on = runs_always(fusion_groups, context, i) ||
                         (fusion_groups->is_read_on[i] && is_widening(context->canonical, i));
-        for (int32_t k = choices->first_operand[i]; hands_on && k < choices->first_operand[i + 1]; k++)
-            if (fusion_groups->group[choices->operands[k]] == fusion_groups->group[i] && !self->is_cut[k])
-                fusion_groups->is_read_on[choices->operands[k]] = true;
+        for (int32_t k = split_options->first_operand[i]; hands_on && k < split_options->first_operand[i + 1];
+             k++)
+            if (fusion_groups->group[split_options->operands[k]] == fusion_groups->group[i] &&
+                !self->is_cut[k])
+                fusion_groups->is_read_on[split_options->operands[k]] = true;
     }
 }
 
 /* An iota that is read by way of a broadcast is written out, in a step of its own. */
 static void count_ranges(int32_t *launches, const FusionGroups *fusion_groups, const PlanContext *context) {
-    const Choices *choices = context->choices;
+    const SplitOptions *split_options = context->split_options;
     const IrInstruction *instructions = context->canonical->instructions;
-    for (int32_t i = 0; i < choices->count; i++)
-        for (int32_t k = choices->first_operand[i];
-             k < choices->first_operand[i + 1] && runs_always(fusion_groups, context, i); k++) {
-            int32_t source = choices->operands[k];
+    for (int32_t i = 0; i < split_options->count; i++)
+        for (int32_t k = split_options->first_operand[i];
+             k < split_options->first_operand[i + 1] && runs_always(fusion_groups, context, i); k++) {
+            int32_t source = split_options->operands[k];
             if (instructions[source].opcode != IR_BROADCAST) continue;
-            do source = choices->operands[choices->first_operand[source]];
+            do source = split_options->operands[split_options->first_operand[source]];
             while (instructions[source].opcode == IR_RESHAPE);
             if (instructions[source].opcode == IR_IOTA) launches[source] = 1;
         }
@@ -352,40 +356,40 @@ static void count_ranges(int32_t *launches, const FusionGroups *fusion_groups, c
  * group's first decided operator, or else at its first operator made on demand. */
 static AmStatus count_launches(FusionGroups *fusion_groups, Arena *arena, const PlanContext *context,
                                AmError *error) {
-    const Choices *choices = context->choices;
-    int32_t *at = ARENA_ARRAY(arena, int32_t, choices->count + 1);
-    int32_t *launches = ARENA_ARRAY(arena, int32_t, choices->count + 1);
-    if (arena->failed) return am_fail_memory(error, choices->count);
-    for (int32_t i = 0; i < choices->count; i++) at[i] = -1;
-    for (int32_t n = choices->decided_count - 1; n >= 0; n--) {
-        int32_t i = choices->decided[n];
+    const SplitOptions *split_options = context->split_options;
+    int32_t *at = ARENA_ARRAY(arena, int32_t, split_options->count + 1);
+    int32_t *launches = ARENA_ARRAY(arena, int32_t, split_options->count + 1);
+    if (arena->failed) return am_fail_memory(error, split_options->count);
+    for (int32_t i = 0; i < split_options->count; i++) at[i] = -1;
+    for (int32_t n = split_options->decided_count - 1; n >= 0; n--) {
+        int32_t i = split_options->decided[n];
         if (runs_always(fusion_groups, context, i)) at[fusion_groups->group[i]] = i;
     }
-    for (int32_t i = choices->count - 1; i >= 0; i--)
+    for (int32_t i = split_options->count - 1; i >= 0; i--)
         if (context->rules->on_demand[i] && runs_always(fusion_groups, context, i) &&
             (at[fusion_groups->group[i]] < 0 || context->rules->on_demand[at[fusion_groups->group[i]]]))
             at[fusion_groups->group[i]] = i;
     count_ranges(launches, fusion_groups, context);
-    for (int32_t g = 0; g < choices->count; g++)
+    for (int32_t g = 0; g < split_options->count; g++)
         if (at[g] >= 0) launches[at[g]] = fusion_groups->launches[g] > 0 ? fusion_groups->launches[g] : 1;
     fusion_groups->launches = launches;
     return AM_OK;
 }
 
 static void set_shares(FusionGroups *fusion_groups, const Paths *self) {
-    const Choices *choices = self->context->choices;
-    for (int32_t place = 0; place < choices->first_operand[choices->count]; place++) {
-        int32_t source = choices->operands[place], leaf = self->leaf[source];
+    const SplitOptions *split_options = self->context->split_options;
+    for (int32_t place = 0; place < split_options->first_operand[split_options->count]; place++) {
+        int32_t source = split_options->operands[place], leaf = self->leaf[source];
         fusion_groups->is_redone[place] = leaf != NOT_REDONE;
         fusion_groups->share[place] = 1;
         if (leaf >= 0)
-            fusion_groups->share[place] = (float)(self->amount[source] / choices->array_bytes[source]);
+            fusion_groups->share[place] = (float)(self->amount[source] / split_options->array_bytes[source]);
     }
 }
 
 AmStatus fusion_groups_find(FusionGroups *fusion_groups, Arena *arena, const PlanContext *context,
                             AmError *error) {
-    int32_t count = context->rules->count, places = context->choices->first_operand[count];
+    int32_t count = context->rules->count, places = context->split_options->first_operand[count];
     *fusion_groups = (FusionGroups){.is_from_memory = ARENA_ARRAY(arena, bool, places + 1),
                                     .is_paid = ARENA_ARRAY(arena, bool, places + 1),
                                     .is_redone = ARENA_ARRAY(arena, bool, places + 1),
@@ -412,7 +416,7 @@ AmStatus fusion_groups_find(FusionGroups *fusion_groups, Arena *arena, const Pla
         int32_t looked_at = 0;
         for (int32_t i = 0; i < count; i++) self.is_one[i] = 0;
         for (; next < count && looked_at < STEPS_AT_ONCE; next++)
-            if (context->choices->live[next] && is_step(context, next))
+            if (context->split_options->live[next] && is_step(context, next))
                 self.is_one[next] = (uint64_t)1 << looked_at++;
         if (looked_at == 0) break;
         find_paths(&self);

@@ -102,9 +102,9 @@ static bool vanishes(const ShardingGraphComputing *self, int32_t i, int32_t labe
 static double read_on_bytes(const ShardingGraphComputing *self, int32_t i) {
     const PlanContext *context = self->model->context;
     const IrShape *shape = &instruction_of(self, i)->shape;
-    int32_t first = context->choices->first_operand[i], paid = 0;
+    int32_t first = context->split_options->first_operand[i], paid = 0;
     double ways = 1;
-    for (int32_t k = first; k < context->choices->first_operand[i + 1]; k++)
+    for (int32_t k = first; k < context->split_options->first_operand[i + 1]; k++)
         paid += self->fusion_groups->is_paid[k];
     for (int32_t axis = 0; axis < self->model->reshards->axis_count; axis++)
         ways *= self->model->reshards->sizes[axis];
@@ -117,13 +117,13 @@ static double read_on_bytes(const ShardingGraphComputing *self, int32_t i) {
 /* Seconds of the bytes that an element-wise operator moves in every possible fusion; launches are
  * not included. */
 static double fused_seconds(const ShardingGraphComputing *self, int32_t i, int32_t label, double width) {
-    const Choices *choices = self->model->context->choices;
-    int32_t first = choices->first_operand[i], result = rule_of(self, i)->operand_count;
+    const SplitOptions *split_options = self->model->context->split_options;
+    int32_t first = split_options->first_operand[i], result = rule_of(self, i)->operand_count;
     double bytes = 0;
     if (instruction_of(self, i)->shape.rank == 0) return 0;
     bool is_there = !vanishes(self, i, label);
     if (!is_there) bytes = read_on_bytes(self, i);
-    for (int32_t k = 0; is_there && first + k < choices->first_operand[i + 1]; k++)
+    for (int32_t k = 0; is_there && first + k < split_options->first_operand[i + 1]; k++)
         if (self->fusion_groups->is_paid[first + k])
             bytes += (double)self->fusion_groups->share[first + k] * local_bytes(self, i, label, k);
     if (is_there && self->parts[i].is_written) bytes += local_bytes(self, i, label, result);
@@ -136,10 +136,10 @@ static double fused_seconds(const ShardingGraphComputing *self, int32_t i, int32
 /* Returns whether operand k is a number in every place that is written out for this operator alone. */
 static bool is_filled_for(const ShardingGraphComputing *self, int32_t i, int32_t k) {
     const PlanContext *context = self->model->context;
-    int32_t source = context->choices->operands[context->choices->first_operand[i] + k];
+    int32_t source = context->split_options->operands[context->split_options->first_operand[i] + k];
     const IrInstruction *instruction = instruction_of(self, source);
     return context->rules->on_demand[source] && instruction->opcode == IR_BROADCAST &&
-           context->choices->uses[source] == 1 && instruction->shape.rank > 0 &&
+           context->split_options->uses[source] == 1 && instruction->shape.rank > 0 &&
            instruction_of(self, instruction->operands[0])->shape.rank == 0;
 }
 
@@ -163,7 +163,7 @@ static double moved_seconds(const ShardingGraphComputing *self, int32_t i, int32
 /* ---- how much a fusion may move ---- */
 
 static double width_of(const ShardingGraphComputing *self, int32_t i) {
-    const IrShape *shape = choices_array_shape(instruction_of(self, i));
+    const IrShape *shape = split_options_array_shape(instruction_of(self, i));
     double bytes = shape->rank > 0 ? (double)dtype_bytes(shape->type) : 0;
     return bytes == 2 ? 4 : bytes; /* parts of 16-bit sums are in f32 */
 }
@@ -172,7 +172,7 @@ static double width_of(const ShardingGraphComputing *self, int32_t i) {
  * of such a result (choose_redone() of lowering/passes/fuse.c). */
 static double widest(const ShardingGraphComputing *self) {
     double most = 0;
-    for (int32_t i = 0; i < self->model->context->choices->count; i++)
+    for (int32_t i = 0; i < self->model->context->split_options->count; i++)
         if (self->fusion_groups->group[i] >= 0) most = fmax(most, width_of(self, i));
     return most;
 }
@@ -184,22 +184,23 @@ enum { WIDTH_STEPS = 2 };
  * reads of others. NULL: no memory. */
 static double *find_widths(const ShardingGraphComputing *self, Arena *arena) {
     const PlanContext *context = self->model->context;
-    const Choices *choices = context->choices;
-    double *width = ARENA_ARRAY(arena, double, choices->count + 1), redone = 2 * widest(self);
-    int32_t *read_by = ARENA_ARRAY(arena, int32_t, choices->count + 1); /* the last group that was met */
+    const SplitOptions *split_options = context->split_options;
+    double *width = ARENA_ARRAY(arena, double, split_options->count + 1), redone = 2 * widest(self);
+    int32_t *read_by =
+        ARENA_ARRAY(arena, int32_t, split_options->count + 1); /* the last group that was met */
     if (arena->failed) return NULL;
-    for (int32_t i = 0; i < choices->count; i++) {
+    for (int32_t i = 0; i < split_options->count; i++) {
         int32_t group = self->fusion_groups->group[i];
         if (group < 0) continue;
         width[group] += width_of(self, i);
-        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++) {
-            int32_t source = choices->operands[k];
+        for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++) {
+            int32_t source = split_options->operands[k];
             if (self->fusion_groups->group[source] == group || read_by[source] == group + 1) continue;
             read_by[source] = group + 1;
             width[group] += self->fusion_groups->group[source] >= 0 ? redone : width_of(self, source);
         }
     }
-    for (int32_t i = 0; i < choices->count; i++)
+    for (int32_t i = 0; i < split_options->count; i++)
         if (width[i] > 0) width[i] = exp2(ceil(log2(width[i]) * WIDTH_STEPS) / WIDTH_STEPS);
     return width;
 }
@@ -239,11 +240,11 @@ static double label_seconds(const ShardingGraphComputing *self, int32_t i, int32
 /* Launches that no label saves, at the operator for which they are counted, or, if that is made where it is
  * used, at one for which it is made: [node], times runs. */
 static void count_launches(const ShardingGraphComputing *self, double *launches) {
-    const Choices *choices = self->model->context->choices;
-    for (int32_t i = 0; i < choices->count; i++) {
+    const SplitOptions *split_options = self->model->context->split_options;
+    for (int32_t i = 0; i < split_options->count; i++) {
         int32_t at = i;
         if (self->fusion_groups->launches[i] == 0) continue;
-        while (at >= 0 && self->model->context->rules->on_demand[at]) at = choices->user[at];
+        while (at >= 0 && self->model->context->rules->on_demand[at]) at = split_options->user[at];
         if (at >= 0 && self->parts[at].operator_node >= 0)
             launches[self->parts[at].operator_node] += self->fusion_groups->launches[i] * self->times[i];
     }
@@ -253,7 +254,7 @@ AmStatus sharding_graph_set_seconds(const ShardingGraphComputing *self, Arena *a
     const ShardingGraph *model = self->model;
     double *launches = ARENA_ARRAY(arena, double, model->node_count + 1);
     const double *width = find_widths(self, arena);
-    if (arena->failed) return am_fail_memory(error, model->context->choices->count);
+    if (arena->failed) return am_fail_memory(error, model->context->split_options->count);
     count_launches(self, launches);
     for (int32_t n = 0; n < model->node_count; n++) {
         ShardingGraphNode *node = &model->nodes[n];

@@ -26,16 +26,16 @@ enum { KIND_ROUNDS = 3, NEIGHBOURHOOD = 1, MOST_USES = 6 };
 static int32_t find_option(const ShardingGraph *model, const Assignment *assignment, int32_t i,
                            int32_t axis) {
     const ShardingGraphPart *part = &model->parts->parts[i];
-    const Choices *choices = model->context->choices;
+    const SplitOptions *split_options = model->context->split_options;
     if (axis >= model->reshards->axis_count) return 0;
     int32_t mesh_axis = model->reshards->axes[axis];
     int8_t factor = assignment->factor[(size_t)i * MESH_MAX_AXES + (size_t)mesh_axis];
     uint8_t partial = 0;
-    for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++)
+    for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++)
         if (assignment->carries[i] >> mesh_axis & 1 &&
-            k - choices->first_operand[i] < SHARDING_GRAPH_MOST_CARRYING)
-            partial |= (uint8_t)((assignment->deferred[choices->operands[k]] >> mesh_axis & 1)
-                                 << (k - choices->first_operand[i]));
+            k - split_options->first_operand[i] < SHARDING_GRAPH_MOST_CARRYING)
+            partial |= (uint8_t)((assignment->deferred[split_options->operands[k]] >> mesh_axis & 1)
+                                 << (k - split_options->first_operand[i]));
     for (int32_t o = 0; o < part->option_count[axis]; o++)
         if (part->options[axis][o].factor == factor && part->options[axis][o].partial == partial) return o;
     return -1;
@@ -122,7 +122,7 @@ static void add_instruction(ShardingGraphCost *cost, const ShardingGraph *model,
                             int32_t i, double times, const ShardingGraphUse *uses, int32_t use_count) {
     const ShardingGraphParts *parts = model->parts;
     const ShardingGraphPart *part = &parts->parts[i];
-    double bytes = model->context->choices->array_bytes[i], runs = parts->times[i];
+    double bytes = model->context->split_options->array_bytes[i], runs = parts->times[i];
     ReshardState kept = kept_state(model, assignment, i);
     uint64_t paid = 0; /* states (bits) that it is resharded to */
     double moved = 0;
@@ -153,10 +153,10 @@ static void add_instruction(ShardingGraphCost *cost, const ShardingGraph *model,
 }
 
 ShardingGraphCost sharding_graph_cost(const ShardingGraph *model, const Assignment *assignment) {
-    const Choices *choices = model->context->choices;
+    const SplitOptions *split_options = model->context->split_options;
     ShardingGraphCost cost = {0};
-    for (int32_t n = 0; n < choices->decided_count; n++) {
-        int32_t i = choices->decided[n], first = model->parts->first_use[i];
+    for (int32_t n = 0; n < split_options->decided_count; n++) {
+        int32_t i = split_options->decided[n], first = model->parts->first_use[i];
         add_instruction(&cost, model, assignment, i, 1, &model->parts->uses[first],
                         model->parts->first_use[i + 1] - first);
     }
@@ -229,7 +229,7 @@ bool sharding_graph_wanted_state(const ShardingGraph *model, const Assignment *a
 struct ShardingGraphSample {
     const ShardingGraph *model;
     PlanContext context; /* the model's, but that less of it is decided about */
-    Choices choices;
+    SplitOptions split_options;
     int32_t *instructions;  /* [count]: one of each kind */
     double *times;          /* [count] */
     int32_t *first_use;     /* [count + 1]: in `uses` */
@@ -238,15 +238,15 @@ struct ShardingGraphSample {
 };
 
 /* Adds instructions one use away from a wanted instruction; for values with many users, only some. */
-static void add_neighbours(const Choices *choices, bool *wanted, bool *before) {
-    memcpy(before, wanted, (size_t)choices->count);
-    for (int32_t n = 0; n < choices->decided_count; n++) {
-        int32_t i = choices->decided[n];
-        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++) {
-            int32_t source = choices->operands[k];
-            if (choices->array_bytes[source] < LEAST_BYTES) continue;
+static void add_neighbours(const SplitOptions *split_options, bool *wanted, bool *before) {
+    memcpy(before, wanted, (size_t)split_options->count);
+    for (int32_t n = 0; n < split_options->decided_count; n++) {
+        int32_t i = split_options->decided[n];
+        for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++) {
+            int32_t source = split_options->operands[k];
+            if (split_options->array_bytes[source] < LEAST_BYTES) continue;
             if (before[i]) wanted[source] = true;
-            if (before[source] && choices->uses[source] <= MOST_USES) wanted[i] = true;
+            if (before[source] && split_options->uses[source] <= MOST_USES) wanted[i] = true;
         }
     }
 }
@@ -293,11 +293,12 @@ static AmStatus choose_uses(ShardingGraphSample *self, Arena *arena, const int32
     return AM_OK;
 }
 
-static uint64_t look_of_choices(const Choice *choices, int32_t count, const Classes *classes) {
+static uint64_t look_of_choices(const SplitOption *split_options, int32_t count, const Classes *classes) {
     uint64_t look = 0;
     for (int32_t k = 0; k < count; k++) {
-        int32_t tie = choices[k].class_index < 0 ? -1 : classes->classes[choices[k].class_index].tie;
-        look = hash_combine(look, (uint64_t)(uint32_t)tie << 8 | (uint8_t)choices[k].place);
+        int32_t tie =
+            split_options[k].class_index < 0 ? -1 : classes->classes[split_options[k].class_index].tie;
+        look = hash_combine(look, (uint64_t)(uint32_t)tie << 8 | (uint8_t)split_options[k].place);
     }
     return look;
 }
@@ -305,15 +306,15 @@ static uint64_t look_of_choices(const Choice *choices, int32_t count, const Clas
 /* Hashes the neighbourhood of each instruction with the ties of its dimensions and factors, which
  * determine its decisions. */
 static uint64_t *find_looks(const ShardingGraph *model, Arena *arena) {
-    const Choices *choices = model->context->choices;
+    const SplitOptions *split_options = model->context->split_options;
     const Classes *classes = model->context->classes;
-    uint64_t *looks = ARENA_ARRAY(arena, uint64_t, choices->count + 1);
-    for (int32_t i = 0; looks && i < choices->count; i++) {
-        int32_t dimension = choices->first_dimension[i], factor = choices->first_factor[i];
-        looks[i] = hash_combine(
-            look_of_choices(&choices->dimensions[dimension], choices->first_dimension[i + 1] - dimension,
-                            classes),
-            look_of_choices(&choices->factors[factor], choices->first_factor[i + 1] - factor, classes));
+    uint64_t *looks = ARENA_ARRAY(arena, uint64_t, split_options->count + 1);
+    for (int32_t i = 0; looks && i < split_options->count; i++) {
+        int32_t dimension = split_options->first_dimension[i], factor = split_options->first_factor[i];
+        looks[i] = hash_combine(look_of_choices(&split_options->dimensions[dimension],
+                                                split_options->first_dimension[i + 1] - dimension, classes),
+                                look_of_choices(&split_options->factors[factor],
+                                                split_options->first_factor[i + 1] - factor, classes));
     }
     return looks;
 }
@@ -321,23 +322,23 @@ static uint64_t *find_looks(const ShardingGraph *model, Arena *arena) {
 /* One instruction for each kind of operators, and of tensors that no operator makes. */
 static AmStatus choose_instructions(ShardingGraphSample *self, Arena *arena, bool *wanted, AmError *error) {
     const ShardingGraph *model = self->model;
-    const Choices *choices = model->context->choices;
+    const SplitOptions *split_options = model->context->split_options;
     int32_t *kinds, kind_count;
     const uint64_t *looks = find_looks(model, arena);
-    if (!looks) return am_fail_memory(error, choices->count);
+    if (!looks) return am_fail_memory(error, split_options->count);
     TRY(sharding_graph_kinds(&kinds, &kind_count, arena, model, looks, KIND_ROUNDS, error));
     int32_t *place = ARENA_ARRAY(arena, int32_t, kind_count + 1);
     self->instructions = ARENA_ARRAY(arena, int32_t, kind_count + 1);
     self->times = ARENA_ARRAY(arena, double, kind_count + 1);
     if (arena->failed) return am_fail_memory(error, kind_count);
     for (int32_t k = 0; k < kind_count; k++) place[k] = -1;
-    for (int32_t n = 0; n < choices->decided_count; n++) {
-        const ShardingGraphPart *part = &model->parts->parts[choices->decided[n]];
+    for (int32_t n = 0; n < split_options->decided_count; n++) {
+        const ShardingGraphPart *part = &model->parts->parts[split_options->decided[n]];
         int32_t node = part->operator_node >= 0 ? part->operator_node : part->tensor_node;
         if (node < 0) continue;
         if (place[kinds[node]] < 0) {
             place[kinds[node]] = self->count;
-            self->instructions[self->count++] = choices->decided[n];
+            self->instructions[self->count++] = split_options->decided[n];
         }
         self->times[place[kinds[node]]]++;
     }
@@ -347,26 +348,26 @@ static AmStatus choose_instructions(ShardingGraphSample *self, Arena *arena, boo
 
 AmStatus sharding_graph_sample(ShardingGraphSample **sample, Arena *arena, const ShardingGraph *model,
                                AmError *error) {
-    const Choices *choices = model->context->choices;
+    const SplitOptions *split_options = model->context->split_options;
     ShardingGraphSample *self = *sample = ARENA_ARRAY(arena, ShardingGraphSample, 1);
-    bool *wanted = ARENA_ARRAY(arena, bool, choices->count + 1);
-    bool *before = ARENA_ARRAY(arena, bool, choices->count + 1);
-    int32_t *decided = ARENA_ARRAY(arena, int32_t, choices->decided_count + 1);
-    if (arena->failed) return am_fail_memory(error, choices->count);
+    bool *wanted = ARENA_ARRAY(arena, bool, split_options->count + 1);
+    bool *before = ARENA_ARRAY(arena, bool, split_options->count + 1);
+    int32_t *decided = ARENA_ARRAY(arena, int32_t, split_options->decided_count + 1);
+    if (arena->failed) return am_fail_memory(error, split_options->count);
     self->model = model;
     self->context = *model->context;
-    self->choices = *choices;
+    self->split_options = *split_options;
     TRY(choose_instructions(self, arena, wanted, error));
-    for (int32_t k = 0; k < NEIGHBOURHOOD; k++) add_neighbours(choices, wanted, before);
+    for (int32_t k = 0; k < NEIGHBOURHOOD; k++) add_neighbours(split_options, wanted, before);
     add_carried(model->context->rules, wanted);
     int32_t count = 0;
-    for (int32_t n = 0; n < choices->decided_count; n++)
-        if (wanted[choices->decided[n]]) decided[count++] = choices->decided[n];
-    if (model->context->rules->loop_count == 0 || count <= MOST_OF_LOOPS * choices->decided_count) {
-        self->choices.decided = decided;
-        self->choices.decided_count = count;
+    for (int32_t n = 0; n < split_options->decided_count; n++)
+        if (wanted[split_options->decided[n]]) decided[count++] = split_options->decided[n];
+    if (model->context->rules->loop_count == 0 || count <= MOST_OF_LOOPS * split_options->decided_count) {
+        self->split_options.decided = decided;
+        self->split_options.decided_count = count;
     }
-    self->context.choices = &self->choices;
+    self->context.split_options = &self->split_options;
     return AM_OK;
 }
 
@@ -375,7 +376,7 @@ const PlanContext *sharding_graph_sample_context(const ShardingGraphSample *samp
 }
 
 int32_t sharding_graph_sample_size(const ShardingGraphSample *sample) {
-    return sample->choices.decided_count;
+    return sample->split_options.decided_count;
 }
 
 ShardingGraphCost sharding_graph_sample_cost(const ShardingGraphSample *sample,

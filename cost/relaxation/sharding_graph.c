@@ -14,7 +14,7 @@ typedef struct Builder {
     const PlanContext *context;
     const IrModule *module;
     const Rules *rules;
-    const Choices *choices;
+    const SplitOptions *split_options;
     ShardingGraphPart *parts;
     double *times; /* [instruction]: runs in a step */
     bool *is_wide; /* [instruction]: its partial sums are those of 16-bit products alone, which are in f32 */
@@ -49,7 +49,7 @@ static bool is_element_wise(const Builder *self, int32_t i) {
 }
 
 static double array_bytes(const Builder *self, int32_t i) {
-    return self->choices->array_bytes[i];
+    return self->split_options->array_bytes[i];
 }
 
 /* ---- labels ---- */
@@ -68,7 +68,7 @@ static bool is_listed(const ShardingGraphOption *options, int32_t count, int8_t 
 static bool may_carry(const Builder *self, int32_t i, uint8_t partial) {
     static const SbpReduction tried[] = {SBP_ADD, SBP_MAX, SBP_MIN, SBP_AND, SBP_OR};
     const IrInstruction *instruction = instruction_of(self, i);
-    Linearity linearity = (Linearity)self->choices->linearity[i];
+    Linearity linearity = (Linearity)self->split_options->linearity[i];
     if (linearity == LINEARITY_NONE || partial >> instruction->operand_count) return false;
     for (size_t k = 0; k < sizeof tried / sizeof tried[0]; k++) {
         SbpReduction reduction = tried[k];
@@ -79,14 +79,14 @@ static bool may_carry(const Builder *self, int32_t i, uint8_t partial) {
 }
 
 static void list_options(Builder *self, int32_t i, int32_t axis) {
-    const Choices *choices = self->choices;
+    const SplitOptions *split_options = self->split_options;
     ShardingGraphPart *part = &self->parts[i];
     ShardingGraphOption options[MOST_OPTIONS];
     int32_t count = 0;
     options[count++] = (ShardingGraphOption){.factor = -1};
     if (axis < self->model->reshards->axis_count) {
-        for (int32_t k = choices->first_factor[i]; k < choices->first_factor[i + 1]; k++) {
-            const Choice *choice = &choices->factors[k];
+        for (int32_t k = split_options->first_factor[i]; k < split_options->first_factor[i + 1]; k++) {
+            const SplitOption *choice = &split_options->factors[k];
             bool may_split = choice->size >= size_of(self, axis) && choice->place <= INT8_MAX;
             if (may_split && count < MOST_OPTIONS - SHARDING_GRAPH_MOST_CARRYING &&
                 !is_listed(options, count, (int8_t)choice->place))
@@ -168,8 +168,9 @@ static void add_edge(Builder *self, int32_t made, const ReshardState *made_in, i
 }
 
 static bool accumulates(const Builder *self, int32_t i) {
-    for (int32_t k = 0; k < self->choices->accumulation_count; k++)
-        if (self->choices->accumulations[k].reader == i || self->choices->accumulations[k].afterwards == i)
+    for (int32_t k = 0; k < self->split_options->accumulation_count; k++)
+        if (self->split_options->accumulations[k].reader == i ||
+            self->split_options->accumulations[k].afterwards == i)
             return true;
     return false;
 }
@@ -177,7 +178,7 @@ static bool accumulates(const Builder *self, int32_t i) {
 /* A node for the states in which i's result may be kept; they are its labels. */
 static const ReshardState *add_tensor(Builder *self, int32_t i) {
     const ReshardCosts *reshards = self->model->reshards;
-    const IrShape *shape = choices_array_shape(instruction_of(self, i));
+    const IrShape *shape = split_options_array_shape(instruction_of(self, i));
     int32_t ranks = shape->rank < RESHARD_DIMENSIONS ? shape->rank : RESHARD_DIMENSIONS, count = 0;
     bool may_be_partial = is_source(self, i) && accumulates(self, i), has_more = shape->rank > ranks;
     ReshardState *states = ARENA_ARRAY(self->arena, ReshardState, RESHARD_STATES + 1);
@@ -200,9 +201,9 @@ static const ReshardState *add_tensor(Builder *self, int32_t i) {
 }
 
 static void add_nodes(Builder *self) {
-    const Choices *choices = self->choices;
-    for (int32_t n = 0; n < choices->decided_count; n++) {
-        int32_t i = choices->decided[n];
+    const SplitOptions *split_options = self->split_options;
+    for (int32_t n = 0; n < split_options->decided_count; n++) {
+        int32_t i = split_options->decided[n];
         ShardingGraphPart *part = &self->parts[i];
         if (is_source(self, i)) {
             part->made_in = add_tensor(self, i);
@@ -218,7 +219,7 @@ static void add_nodes(Builder *self) {
 /* Operand k of i: from where it is kept, by way of broadcasts that are made on demand. */
 static void use_operand(Builder *self, int32_t i, int32_t k) {
     const IrInstruction *instruction = instruction_of(self, i);
-    int32_t place = self->choices->first_operand[i] + k, source = self->choices->operands[place];
+    int32_t place = self->split_options->first_operand[i] + k, source = self->split_options->operands[place];
     int32_t dimensions[IR_MAX_RANK];
     const int32_t *mapped = NULL;
     if (k >= self->rules->rules[i].operand_count) return;
@@ -227,7 +228,8 @@ static void use_operand(Builder *self, int32_t i, int32_t k) {
         return;
     bool is_made = self->rules->on_demand[source];
     if (is_made) {
-        int32_t rank = choices_array_shape(instruction_of(self, source))->rank, kept = SHARDING_GRAPH_NOWHERE;
+        int32_t rank = split_options_array_shape(instruction_of(self, source))->rank,
+                kept = SHARDING_GRAPH_NOWHERE;
         for (int32_t d = 0; d < rank && d < IR_MAX_RANK; d++) {
             int32_t value = source, leaf = 0, dimension = d;
             dimensions[d] = SHARDING_GRAPH_NOWHERE;
@@ -296,7 +298,7 @@ static bool takes_wide(const Builder *self, int32_t i, int32_t k, bool *narrow) 
         for (int32_t o = 0; o < part->option_count[axis]; o++)
             is_carried |= part->options[axis][o].partial >> k & 1;
     if (!is_carried) return false;
-    int32_t source = self->choices->operands[self->choices->first_operand[i] + k];
+    int32_t source = self->split_options->operands[self->split_options->first_operand[i] + k];
     bool is_finished = self->parts[source].operator_node >= 0 && self->parts[source].readers > 1;
     if (is_finished) return false;
     *narrow |= !self->is_wide[source];
@@ -312,8 +314,8 @@ static bool sums_by_itself(const Builder *self, int32_t i) {
 
 /* A 16-bit product's partial sums are in f32 (linearity_is_16bit_product()), wherever they are finished. */
 static void find_wide(Builder *self) {
-    for (int32_t n = 0; n < self->choices->decided_count; n++) {
-        int32_t i = self->choices->decided[n];
+    for (int32_t n = 0; n < self->split_options->decided_count; n++) {
+        int32_t i = self->split_options->decided[n];
         const IrInstruction *instruction = instruction_of(self, i);
         bool is_half = instruction->shape.type == DTYPE_BF16 || instruction->shape.type == DTYPE_F16;
         bool takes = false, narrow = sums_by_itself(self, i);
@@ -325,8 +327,8 @@ static void find_wide(Builder *self) {
 }
 
 static void add_edges(Builder *self) {
-    for (int32_t n = 0; n < self->choices->decided_count; n++) {
-        int32_t i = self->choices->decided[n];
+    for (int32_t n = 0; n < self->split_options->decided_count; n++) {
+        int32_t i = self->split_options->decided[n];
         ShardingGraphPart *part = &self->parts[i];
         if (part->operator_node < 0 || part->readers < 2) continue;
         const ReshardState *states = add_tensor(self, i);
@@ -398,7 +400,7 @@ AmStatus sharding_graph_create(ShardingGraph **model, Arena *arena, const PlanCo
                     .context = context,
                     .module = context->canonical,
                     .rules = context->rules,
-                    .choices = context->choices,
+                    .split_options = context->split_options,
                     .parts = ARENA_ARRAY(arena, ShardingGraphPart, count + 1),
                     .times = ARENA_ARRAY(arena, double, count + 1),
                     .is_wide = ARENA_ARRAY(arena, bool, count + 1)};
@@ -411,8 +413,8 @@ AmStatus sharding_graph_create(ShardingGraph **model, Arena *arena, const PlanCo
     TRY(fusion_groups_find(&self.fusion_groups, arena, context, error));
     find_times(&self);
     add_nodes(&self);
-    for (int32_t n = 0; n < self.choices->decided_count && !arena->failed; n++) {
-        int32_t i = self.choices->decided[n];
+    for (int32_t n = 0; n < self.split_options->decided_count && !arena->failed; n++) {
+        int32_t i = self.split_options->decided[n];
         if (self.parts[i].operator_node < 0) continue;
         for (int32_t k = 0; k < instruction_of(&self, i)->operand_count; k++) use_operand(&self, i, k);
     }

@@ -245,7 +245,7 @@ static void want_for(MicroBatchRewrite *self, int32_t i) {
 static void find_demands_of(MicroBatchRewrite *self, int32_t computation) {
     const IrComputation *body = &self->module->computations[computation];
     for (int32_t i = body->first + body->count - 1; i >= body->first; i--) {
-        if (!self->choices->live[i] || self->rules->alias[i] != i || micro_batch_is_plumbing(self, i))
+        if (!self->split_options->live[i] || self->rules->alias[i] != i || micro_batch_is_plumbing(self, i))
             continue;
         /* Slicing a part needs the whole value, which is requested before its operands are. */
         for (int32_t c = self->first_copy[i]; c >= 0; c = self->copies[c].next)
@@ -261,8 +261,9 @@ static void find_averages(MicroBatchRewrite *self) {
     for (int32_t i = 0; i < self->rules->entry_count && self->estimating >= 0; i++) {
         if (!self->is_estimated[i] || micro_batch_state(self, i, 0)->kind != TIME_WHOLE) continue;
         if (phases[i] != IR_PHASE_BACKWARD || micro_batch_is_reader(self, i)) continue;
-        for (int32_t k = self->choices->first_operand[i]; k < self->choices->first_operand[i + 1]; k++) {
-            int32_t operand = self->choices->operands[k];
+        for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
+             k++) {
+            int32_t operand = self->split_options->operands[k];
             self->averages[i] |= self->averages[operand] ||
                                  (self->is_estimated[operand] && phases[operand] != IR_PHASE_BACKWARD);
         }

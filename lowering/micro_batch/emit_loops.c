@@ -273,7 +273,7 @@ static int32_t emit_region(MicroBatchEmitter *self, const MicroBatchBlock *outsi
     self->own[parameter] = self->whole[parameter] = tuple;
     for (int32_t l = 0; l < loop->leaf_count; l++) {
         int32_t reader = is_body ? loop->leaves[l].in_body : loop->leaves[l].in_condition;
-        if (reader < 0 || !axis->choices->live[reader]) continue;
+        if (reader < 0 || !axis->split_options->live[reader]) continue;
         self->own[reader] = self->whole[reader] = micro_batch_element(self, &block, tuple, l);
     }
     emit_region_values(self, &block, region);
@@ -366,7 +366,7 @@ static void emit_inside(MicroBatchEmitter *self, MicroBatchBlock *block, int32_t
 }
 
 static bool is_written(const MicroBatchRewrite *axis, int32_t i) {
-    return axis->choices->live[i] && axis->rules->alias[i] == i && !micro_batch_is_plumbing(axis, i);
+    return axis->split_options->live[i] && axis->rules->alias[i] == i && !micro_batch_is_plumbing(axis, i);
 }
 
 static void emit_region_values(MicroBatchEmitter *self, const MicroBatchBlock *outer,

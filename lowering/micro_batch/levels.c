@@ -38,7 +38,7 @@ static void unite(MicroBatchRewrite *self, int32_t a, int32_t b) {
 }
 
 static bool is_considered(const MicroBatchRewrite *self, int32_t i) {
-    return self->choices->live[i] && self->rules->alias[i] == i && !micro_batch_is_plumbing(self, i);
+    return self->split_options->live[i] && self->rules->alias[i] == i && !micro_batch_is_plumbing(self, i);
 }
 
 /* Calls `visit` for every array that instruction i takes. */

@@ -50,7 +50,7 @@ typedef struct MicroBatchRewrite {
     const PlanContext *context;
     const IrModule *module;
     const Rules *rules;
-    const Choices *choices;
+    const SplitOptions *split_options;
     MicroBatching settings;
     int32_t count;        /* instructions */
     int32_t *first_state; /* [instruction + 1]: range in states, one for each leaf */

@@ -126,7 +126,8 @@ static AmStatus assign_ranges(Emitter *self, const PlanRecomputation *recomputed
             if (recompute_covers(self->whole, i)) self->range_of[i] = r;
     for (int32_t i = 0; i < entry; i++) {
         bool is_forward = self->whole->roles->phases[i] == IR_PHASE_FORWARD;
-        if (!is_forward || !self->whole->choices->live[i] || stages_is_transparent(self->whole, i)) continue;
+        if (!is_forward || !self->whole->split_options->live[i] || stages_is_transparent(self->whole, i))
+            continue;
         for (int32_t k = 0; k < instructions[i].operand_count; k++) {
             int32_t operand = instructions[i].operands[k];
             bool leaves = self->range_of[operand] >= 0 && self->range_of[operand] != self->range_of[i];

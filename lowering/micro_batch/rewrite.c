@@ -54,7 +54,7 @@ static AmStatus make_axis(MicroBatchRewrite **axis, Arena *arena, const PlanCont
                                 .context = whole,
                                 .module = whole->canonical,
                                 .rules = rules,
-                                .choices = whole->choices,
+                                .split_options = whole->split_options,
                                 .settings = *settings,
                                 .count = count,
                                 .first_state = first_state,
@@ -195,7 +195,8 @@ static AmStatus derive(PlanContext *self, const bool *is_copy, const StopSignal 
     TRY(check_stop(stop, error));
     TRY(classes_build(&self->classes, &self->arena, self->rules, self->roles, error));
     TRY(check_stop(stop, error));
-    TRY(choices_build(&self->choices, &self->arena, self->rules, self->classes, self->roles, error));
+    TRY(split_options_build(&self->split_options, &self->arena, self->rules, self->classes, self->roles,
+                            error));
     name_classes(self);
     return AM_OK;
 }

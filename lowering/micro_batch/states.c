@@ -189,13 +189,14 @@ static bool is_element_view(const MicroBatchRewrite *self, int32_t i) {
 static bool is_private(const MicroBatchRewrite *self, int32_t i) {
     double bytes = 0;
     if (is_element_view(self, i)) return true;
-    for (int32_t k = self->choices->first_operand[i]; k < self->choices->first_operand[i + 1]; k++) {
-        int32_t producer = self->choices->operands[k];
+    for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
+         k++) {
+        int32_t producer = self->split_options->operands[k];
         if (micro_batch_state(self, producer, 0)->kind != TIME_PARTIAL) continue;
-        if (self->choices->uses[producer] != 1 || rules_loop(self->rules, producer)) return false;
-        bytes += self->choices->bytes[producer];
+        if (self->split_options->uses[producer] != 1 || rules_loop(self->rules, producer)) return false;
+        bytes += self->split_options->bytes[producer];
     }
-    return self->choices->bytes[i] <= bytes;
+    return self->split_options->bytes[i] <= bytes;
 }
 
 static AmStatus find_state(MicroBatchRewrite *self, int32_t i, AmError *error) {
@@ -304,7 +305,7 @@ static AmStatus find_states_of(MicroBatchRewrite *self, int32_t computation, AmE
         return am_fail(error, AM_ERROR_INPUT, self->module->source,
                        "loops within loops take too long to be split into micro-batches");
     for (int32_t i = body->first; i < body->first + body->count; i++) {
-        if (!self->choices->live[i] || self->rules->alias[i] != i) continue;
+        if (!self->split_options->live[i] || self->rules->alias[i] != i) continue;
         if (micro_batch_is_plumbing(self, i) || micro_batch_is_reader(self, i)) continue;
         const PlannedLoop *loop = rules_loop(self->rules, i);
         TRY(loop ? find_loop_states(self, loop, error) : find_state(self, i, error));

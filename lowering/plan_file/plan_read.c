@@ -153,7 +153,7 @@ static AmStatus read_lists(const Reader *self, PlanStage *stage, json_t *lists, 
         json_t *entries;
         TRY(json_get_array(&entries, lists, axis_names[axis], self->source, where, self->error));
         const char *at = where_of(self, "%s.axis[%d]", where, axis);
-        PlanList *list = &stage->lists[axis];
+        PlanAxisPriority *list = &stage->lists[axis];
         list->count = (int32_t)json_array_size(entries);
         if (list->count > PLAN_ENTRY_KINDS * (self->context->classes->count + 1))
             return refuse(self, at, "more entries than the module has classes");

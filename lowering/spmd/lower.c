@@ -158,7 +158,7 @@ static SbpState operand_state(const Lowering *self, int32_t i, Split split, uint
     SbpState state = place_state(self, i, split, k);
     if (lower_has_halo(self, i, split.factors)) state = lower_halo_state(self, i, split.factors, k, state);
     if (carries == 0) return state;
-    int32_t producer = self->choices->operands[self->choices->first_operand[i] + k];
+    int32_t producer = self->split_options->operands[self->split_options->first_operand[i] + k];
     for (int32_t axis = 0; axis < axes; axis++) {
         SbpReduction reduction = self->assignment->partial[(size_t)i * MESH_MAX_AXES + (size_t)axis];
         if (!(carries >> axis & 1)) continue;
@@ -174,8 +174,8 @@ static SbpState operand_state(const Lowering *self, int32_t i, Split split, uint
 static AmStatus ask_for_operands(Lowering *self, int32_t i, Split split, uint8_t carries, int32_t *operands,
                                  AmError *error) {
     const IrInstruction *instruction = &self->module->instructions[i];
-    const int32_t *producers = &self->choices->operands[self->choices->first_operand[i]];
-    bool takes_tuple = self->choices->takes_tuple[i];
+    const int32_t *producers = &self->split_options->operands[self->split_options->first_operand[i]];
+    bool takes_tuple = self->split_options->takes_tuple[i];
     int32_t count = 0;
     for (int32_t k = 0; k < instruction->operand_count; k++) {
         int32_t producer = producers[k];
@@ -253,7 +253,7 @@ static AmStatus widen_operands(Lowering *self, const IrInstruction *source, int3
 static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, AmError *error) {
     const IrInstruction *source = &self->module->instructions[i];
     TRY(lower_check_bitcast(self->module, i, error));
-    bool takes_tuple = self->choices->takes_tuple[i];
+    bool takes_tuple = self->split_options->takes_tuple[i];
     int32_t operand_count = takes_tuple ? count_operands(self, source) : source->operand_count;
     int32_t *operands = ARENA_ARRAY(self->arena, int32_t, operand_count + 1);
     if (!operands) return am_fail_memory(error, operand_count);
@@ -385,7 +385,7 @@ AmStatus lower_operand_in_state(Lowering *self, int32_t i, int32_t leaf, SbpStat
                                 AmError *error) {
     int32_t before = self->newest[i];
     TRY(ask_for(self, i, leaf, state, value, error));
-    if (self->assignment->redone[i] && self->newest[i] != before) mark_gathered(self, i, before);
+    if (self->assignment->regathered[i] && self->newest[i] != before) mark_gathered(self, i, before);
     return AM_OK;
 }
 
@@ -607,7 +607,7 @@ static AmStatus lower_stage(Program **program, Arena *arena, const PlanContext *
     Lowering self = {.arena = arena,
                      .module = module,
                      .rules = context->rules,
-                     .choices = context->choices,
+                     .split_options = context->split_options,
                      .roles = context->roles,
                      .assignment = assignment,
                      .stages = stages,

@@ -256,7 +256,7 @@ bool lower_has_halo(const Lowering *self, int32_t i, const int8_t *factors) {
 SbpState lower_halo_state(const Lowering *self, int32_t i, const int8_t *factors, int32_t slot,
                           SbpState state) {
     const FactorRule *rule = &self->rules->rules[i];
-    int32_t producer = self->choices->operands[self->choices->first_operand[i] + slot];
+    int32_t producer = self->split_options->operands[self->split_options->first_operand[i] + slot];
     const SbpState *stored = &self->assignment->stored[producer];
     for (int32_t axis = 0; axis < self->program->mesh->axis_count; axis++) {
         const Factor *factor = factors[axis] < 0 ? NULL : &rule->factors[factors[axis]];

@@ -43,7 +43,7 @@ typedef struct Lowering {
     Arena *arena;
     const IrModule *module;
     const Rules *rules;
-    const Choices *choices;
+    const SplitOptions *split_options;
     const IrRoles *roles;
     const Assignment *assignment;
     const LoweredStages *stages; /* NULL: the stage has everything */

@@ -95,12 +95,13 @@ static StageSet awaited(const LoweredStages *stages, int32_t i) {
 
 AmStatus lower_flush_transfers(Lowering *self, int32_t i, AmError *error) {
     const LoweredStages *stages = self->stages;
-    if (!stages || !self->choices->live[i]) return AM_OK;
+    if (!stages || !self->split_options->live[i]) return AM_OK;
     StageSet taken = 0;
     const PlannedLoop *loop = rules_loop(self->rules, i);
     for (int32_t k = 0; loop && k < loop->leaf_count; k++) taken |= awaited(stages, loop->leaves[k].initial);
-    for (int32_t k = self->choices->first_operand[i]; k < self->choices->first_operand[i + 1]; k++)
-        taken |= awaited(stages, self->choices->operands[k]);
+    for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
+         k++)
+        taken |= awaited(stages, self->split_options->operands[k]);
     if (stages_is_transparent(stages->context, i)) stages->awaited[i] = taken;
     return taken & stages->map->held[i] ? lower_transfers(self, error) : AM_OK;
 }

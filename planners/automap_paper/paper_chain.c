@@ -21,7 +21,7 @@ typedef struct Builder {
 } Builder;
 
 static bool is_forward(const Builder *self, int32_t i) {
-    return self->context->choices->live[i] && self->context->roles->phases[i] == IR_PHASE_FORWARD;
+    return self->context->split_options->live[i] && self->context->roles->phases[i] == IR_PHASE_FORWARD;
 }
 
 /* ---- where everything belongs ---- */
@@ -40,13 +40,14 @@ static void find_outer(Builder *self) {
 
 static void find_weights(Builder *self) {
     const IrRoles *roles = self->context->roles;
-    const Choices *choices = self->context->choices;
+    const SplitOptions *split_options = self->context->split_options;
     for (int32_t p = 0; p < roles->parameter_count; p++) self->weight_place[p] = -1;
     for (int32_t i = self->count - 1; i >= 0; i--) {
         if (!is_forward(self, i)) continue;
-        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++) {
-            const IrInstruction *operand = &self->context->canonical->instructions[choices->operands[k]];
-            if (operand->opcode == IR_PARAMETER && choices->operands[k] < self->count)
+        for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++) {
+            const IrInstruction *operand =
+                &self->context->canonical->instructions[split_options->operands[k]];
+            if (operand->opcode == IR_PARAMETER && split_options->operands[k] < self->count)
                 self->weight_place[operand->attributes->parameter_number] = i;
         }
     }
@@ -55,7 +56,7 @@ static void find_weights(Builder *self) {
 /* A forward operator is at itself, another one at the last forward value or weight that it takes, else where
  * the first of its operands is. */
 static void find_places(Builder *self) {
-    const Choices *choices = self->context->choices;
+    const SplitOptions *split_options = self->context->split_options;
     const IrRoles *roles = self->context->roles;
     const Rules *rules = self->context->rules;
     for (int32_t i = 0; i < self->count; i++) {
@@ -65,8 +66,8 @@ static void find_places(Builder *self) {
             self->place[i] = self->weight_place[instruction->attributes->parameter_number];
         if (self->place[i] >= 0 || instruction->opcode == IR_PARAMETER) continue;
         int32_t last = -1, first = -1;
-        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++) {
-            int32_t operand = choices->operands[k], place = self->place[operand];
+        for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++) {
+            int32_t operand = split_options->operands[k], place = self->place[operand];
             bool is_given = is_forward(self, operand) ||
                             self->context->canonical->instructions[operand].opcode == IR_PARAMETER;
             /* Constants shared by several layers have no place. */
@@ -94,7 +95,7 @@ static void add_step(Builder *self, const ExecutedStep *executed) {
     int32_t origin = origin_of(executed), outer = origin < 0 ? -1 : self->outer[origin];
     if (outer < 0) return;
     IrPhase phase = self->context->roles->phases[origin];
-    bool is_gradient = self->context->choices->storage->role[origin] == STORAGE_GRADIENT;
+    bool is_gradient = self->context->split_options->storage->role[origin] == STORAGE_GRADIENT;
     PaperPass pass = phase == IR_PHASE_OPTIMIZER                                  ? PAPER_UPDATE
                      : phase == IR_PHASE_BACKWARD && is_gradient                  ? PAPER_GRADIENTS
                      : phase == IR_PHASE_BACKWARD || phase == IR_PHASE_RECOMPUTED ? PAPER_BACKWARD
@@ -152,22 +153,22 @@ static void add_accumulation(Builder *self) {
 
 /* Bytes of forward values that forward operators behind a cut read, and that the backward pass reads. */
 static void add_bytes(Builder *self, int32_t *last_use) {
-    const Choices *choices = self->context->choices;
+    const SplitOptions *split_options = self->context->split_options;
     for (int32_t i = self->count - 1; i >= 0; i--) {
-        if (!choices->live[i]) continue;
+        if (!split_options->live[i]) continue;
         bool forward = is_forward(self, i), hands_on = stages_is_transparent(self->context, i);
-        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++) {
-            int32_t operand = choices->operands[k], used = hands_on ? last_use[i] : i;
+        for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++) {
+            int32_t operand = split_options->operands[k], used = hands_on ? last_use[i] : i;
             if (forward && last_use[operand] < used) last_use[operand] = used;
             if (!forward && is_forward(self, operand) && !stages_is_transparent(self->context, operand))
-                self->kept[operand] = choices->bytes[operand];
+                self->kept[operand] = split_options->bytes[operand];
         }
     }
     for (int32_t i = 0; i < self->count; i++) {
         bool is_sent = is_forward(self, i) && !stages_is_transparent(self->context, i);
         if (!is_sent || last_use[i] <= i) continue;
-        self->crossing[i + 1] += choices->bytes[i];
-        self->crossing[last_use[i] + 1] -= choices->bytes[i];
+        self->crossing[i + 1] += split_options->bytes[i];
+        self->crossing[last_use[i] + 1] -= split_options->bytes[i];
     }
     for (int32_t i = 1; i <= self->count; i++) self->crossing[i] += self->crossing[i - 1];
 }
@@ -266,12 +267,12 @@ AmStatus paper_chain_build(PaperChain **chain, Arena *arena, const PlanContext *
 
 void paper_chain_layers(const char **before, const char **behind, const PlanContext *context,
                         int32_t instruction) {
-    const Choices *choices = context->choices;
+    const SplitOptions *split_options = context->split_options;
     *before = *behind = NULL;
     for (int32_t i = 0; i < context->rules->entry_count && !*behind; i++) {
-        if (!choices->live[i] || context->roles->phases[i] != IR_PHASE_FORWARD) continue;
-        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++) {
-            const IrInstruction *operand = &context->canonical->instructions[choices->operands[k]];
+        if (!split_options->live[i] || context->roles->phases[i] != IR_PHASE_FORWARD) continue;
+        for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++) {
+            const IrInstruction *operand = &context->canonical->instructions[split_options->operands[k]];
             if (operand->opcode != IR_PARAMETER) continue;
             const IrParameter *parameter = &context->roles->parameters[operand->attributes->parameter_number];
             if (parameter->role != IR_ROLE_WEIGHT) continue;

@@ -57,7 +57,7 @@ static AmStatus find_mesh(const PaperSearching *self, Mesh *mesh, AmError *error
 /* ---- lists ---- */
 
 /* Puts the class of a parameter's dimension at the end of a list, once. */
-static AmStatus list_class(PlanList *list, int32_t *capacity, const PaperSearching *self,
+static AmStatus list_class(PlanAxisPriority *list, int32_t *capacity, const PaperSearching *self,
                            LinkageMember member, AmError *error) {
     const PlanContext *context = self->whole;
     int32_t instruction = context->roles->parameters[member.parameter].instruction;
@@ -72,7 +72,7 @@ static AmStatus list_class(PlanList *list, int32_t *capacity, const PaperSearchi
 }
 
 /* The batch on an axis: the first dimension of every data input that has one. */
-static AmStatus list_batch(PlanList *list, const PaperSearching *self, AmError *error) {
+static AmStatus list_batch(PlanAxisPriority *list, const PaperSearching *self, AmError *error) {
     const IrRoles *roles = self->whole->roles;
     int32_t capacity = 0;
     for (int32_t p = 0; p < roles->parameter_count; p++) {

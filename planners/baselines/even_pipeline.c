@@ -28,7 +28,7 @@ typedef struct Cutter {
 } Cutter;
 
 static bool is_forward(const Cutter *self, int32_t i) {
-    return self->context->choices->live[i] && self->context->roles->phases[i] == IR_PHASE_FORWARD;
+    return self->context->split_options->live[i] && self->context->roles->phases[i] == IR_PHASE_FORWARD;
 }
 
 /* The entry's instruction that runs a planned computation, itself or by loops around it. */
@@ -56,7 +56,7 @@ static void find_flops(Cutter *self, Arena *scratch) {
         int32_t outer = rules->is_planned[c] ? outermost(rules, computation_of_loop, c) : -1;
         for (int32_t i = body->first; rules->is_planned[c] && i < body->first + body->count; i++) {
             int32_t counted = outer < 0 ? i : outer;
-            if (rules_loop(rules, i) || !self->context->choices->live[i] || !is_forward(self, counted))
+            if (rules_loop(rules, i) || !self->context->split_options->live[i] || !is_forward(self, counted))
                 continue;
             self->flops[counted] += rules->times[c] * ir_instruction_flops(self->module, i, scratch);
         }
@@ -64,19 +64,20 @@ static void find_flops(Cutter *self, Arena *scratch) {
 }
 
 static void find_crossing(Cutter *self) {
-    const Choices *choices = self->context->choices;
+    const SplitOptions *split_options = self->context->split_options;
     for (int32_t i = 0; i < self->count; i++) self->last_use[i] = -1;
     for (int32_t i = self->count - 1; i >= 0; i--) {
         if (!is_forward(self, i)) continue;
         int32_t used = stages_is_transparent(self->context, i) ? self->last_use[i] : i;
-        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++)
-            if (self->last_use[choices->operands[k]] < used) self->last_use[choices->operands[k]] = used;
+        for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++)
+            if (self->last_use[split_options->operands[k]] < used)
+                self->last_use[split_options->operands[k]] = used;
     }
     for (int32_t i = 0; i < self->count; i++) {
         bool is_sent = is_forward(self, i) && !stages_is_transparent(self->context, i);
         if (!is_sent || self->last_use[i] <= i) continue;
-        self->crossing[i + 1] += choices->bytes[i];
-        self->crossing[self->last_use[i] + 1] -= choices->bytes[i];
+        self->crossing[i + 1] += split_options->bytes[i];
+        self->crossing[self->last_use[i] + 1] -= split_options->bytes[i];
     }
     for (int32_t i = 1; i <= self->count; i++) self->crossing[i] += self->crossing[i - 1];
 }

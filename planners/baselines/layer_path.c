@@ -29,7 +29,7 @@ bool layer_path_is_same(const LayerPath *a, const LayerPath *b) {
 }
 
 static bool is_forward(const PlanContext *whole, int32_t i) {
-    return whole->roles->phases[i] == IR_PHASE_FORWARD && whole->choices->live[i];
+    return whole->roles->phases[i] == IR_PHASE_FORWARD && whole->split_options->live[i];
 }
 
 int32_t layer_first_operator(const PlanContext *whole, int32_t instruction) {

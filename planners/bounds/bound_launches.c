@@ -18,7 +18,7 @@ typedef struct Counter {
     const PlanContext *context;
     const IrModule *module;
     const Rules *rules;
-    const Choices *choices;
+    const SplitOptions *split_options;
     FusionGroups fusion_groups;
     double least_parts;  /* a reduction of more elements is no view in any part */
     int32_t *of;         /* [instruction] computation */
@@ -46,7 +46,7 @@ static double reduced_elements(const Counter *self, int32_t i) {
 
 /* Returns whether an operator that is no fusion launches a kernel in every plan. */
 static bool is_step(const Counter *self, int32_t i) {
-    if (!self->choices->live[i] || self->rules->on_demand[i]) return false;
+    if (!self->split_options->live[i] || self->rules->on_demand[i]) return false;
     switch (instruction_at(self, i)->opcode) {
     case IR_DOT:
     case IR_CONVOLUTION:
@@ -59,7 +59,7 @@ static bool is_step(const Counter *self, int32_t i) {
 
 /* Returns whether an element-wise operator is in some fusion in every plan. */
 static bool is_fused(const Counter *self, int32_t i) {
-    return self->choices->live[i] && !self->rules->on_demand[i] && self->fusion_groups.group[i] >= 0 &&
+    return self->split_options->live[i] && !self->rules->on_demand[i] && self->fusion_groups.group[i] >= 0 &&
            instruction_at(self, i)->shape.rank > 0 && !fusion_groups_may_vanish(self->context, i);
 }
 
@@ -173,11 +173,12 @@ static double count_total(Counter *self) {
 /* ---- the chain ---- */
 
 static void find_readers(const Counter *self) {
-    for (int32_t i = 0; i < self->choices->count; i++) {
+    for (int32_t i = 0; i < self->split_options->count; i++) {
         IrOpcode opcode = instruction_at(self, i)->opcode;
-        if (!self->choices->live[i] || opcode == IR_TUPLE) continue;
-        for (int32_t k = self->choices->first_operand[i]; k < self->choices->first_operand[i + 1]; k++)
-            self->is_read[self->choices->operands[k]] = true;
+        if (!self->split_options->live[i] || opcode == IR_TUPLE) continue;
+        for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
+             k++)
+            self->is_read[self->split_options->operands[k]] = true;
     }
     for (int32_t l = 0; l < self->rules->loop_count; l++)
         for (int32_t k = 0; k < self->rules->loops[l].leaf_count; k++) {
@@ -220,15 +221,16 @@ static double count_chain(Counter *self) {
             pass_loop(self, i);
             continue;
         }
-        for (int32_t k = self->choices->first_operand[i]; k < self->choices->first_operand[i + 1]; k++)
-            take_path(self, i, self->choices->operands[k]);
+        for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
+             k++)
+            take_path(self, i, self->split_options->operands[k]);
         if (is_step(self, i) || self->unplanned[i] > 0) {
             self->alone[i] = fmax(self->alone[i], self->shared[i]) + is_step(self, i) + self->unplanned[i];
             self->shared[i] = -INFINITY;
         } else if (is_fused(self, i)) {
             self->shared[i] = fmax(self->shared[i], self->alone[i] + 1);
         }
-        if (self->choices->live[i]) longest = fmax(longest, fmax(self->alone[i], self->shared[i]));
+        if (self->split_options->live[i]) longest = fmax(longest, fmax(self->alone[i], self->shared[i]));
     }
     return longest;
 }
@@ -285,7 +287,7 @@ AmStatus bound_launches_find(BoundLaunches *launches, const PlanContext *context
     Counter self = {.context = context,
                     .module = context->canonical,
                     .rules = context->rules,
-                    .choices = context->choices,
+                    .split_options = context->split_options,
                     .least_parts = cluster->device_count * most_examples(context)};
     AmStatus status = count(&self, launches, error);
     arena_free(&self.arena);

@@ -18,7 +18,7 @@ typedef struct Finder {
     Arena *arena;
     const PlanContext *context;
     const IrModule *module;
-    const Choices *choices;
+    const SplitOptions *split_options;
     const IrRoles *roles;
     bool *is_batch;  /* [class] */
     int32_t *weight; /* [instruction]: the only weight whose update it leads to, NO_ or SEVERAL_WEIGHTS */
@@ -62,14 +62,15 @@ static bool is_recomputed(const Finder *self, int32_t i) {
 
 static bool is_in_iterations(const Finder *self, int32_t i) {
     bool is_first = self->roles->phases[i] == IR_PHASE_FORWARD;
-    return self->choices->live[i] && (is_first || is_backward(self, i) || is_recomputed(self, i));
+    return self->split_options->live[i] && (is_first || is_backward(self, i) || is_recomputed(self, i));
 }
 
 /* Returns whether it is split over the examples. */
 static bool has_batch(const Finder *self, int32_t i) {
-    const Choices *choices = self->choices;
-    for (int32_t k = choices->first_factor[i]; k < choices->first_factor[i + 1]; k++)
-        if (choices->factors[k].class_index >= 0 && self->is_batch[choices->factors[k].class_index])
+    const SplitOptions *split_options = self->split_options;
+    for (int32_t k = split_options->first_factor[i]; k < split_options->first_factor[i + 1]; k++)
+        if (split_options->factors[k].class_index >= 0 &&
+            self->is_batch[split_options->factors[k].class_index])
             return true;
     return false;
 }
@@ -92,11 +93,11 @@ static void join(int32_t *weight, int32_t other) {
 }
 
 static int32_t operand_of(const Finder *self, int32_t i, int32_t k) {
-    return self->choices->operands[self->choices->first_operand[i] + k];
+    return self->split_options->operands[self->split_options->first_operand[i] + k];
 }
 
 static int32_t operand_count(const Finder *self, int32_t i) {
-    return self->choices->first_operand[i + 1] - self->choices->first_operand[i];
+    return self->split_options->first_operand[i + 1] - self->split_options->first_operand[i];
 }
 
 /* Which weight's update the values of the backward pass lead to. */
@@ -109,7 +110,8 @@ static void find_weights(Finder *self) {
         join(&self->weight[self->context->rules->alias[self->roles->outputs[parameter->output]]], p);
     }
     for (int32_t i = count - 1; i >= 0; i--) {
-        if (!self->choices->live[i] || is_forward(self, i) || ir_is_scalar(&instruction_at(self, i)->shape))
+        if (!self->split_options->live[i] || is_forward(self, i) ||
+            ir_is_scalar(&instruction_at(self, i)->shape))
             continue;
         for (int32_t k = 0; k < operand_count(self, i); k++)
             join(&self->weight[operand_of(self, i, k)], self->weight[i]);
@@ -135,7 +137,7 @@ static AmStatus find_groups(Finder *self, AmError *error) {
     if (self->arena->failed) return am_fail_memory(error, parameters);
     for (int32_t i = 0; i < count; i++) {
         bool is_again = is_backward(self, i) || is_recomputed(self, i);
-        if (!is_product(self, i) || !self->choices->live[i] || is_again) continue;
+        if (!is_product(self, i) || !self->split_options->live[i] || is_again) continue;
         for (int32_t k = 0; k < operand_count(self, i); k++) {
             int32_t weight = weight_read(self, i, k);
             if (weight >= 0) readers[weight]++;
@@ -197,7 +199,7 @@ static void place_item(const Finder *self, BoundItem *item, int32_t i) {
 
 /* Returns whether the instruction updates weights and depends on gradients. */
 static bool is_update(const Finder *self, int32_t i) {
-    return self->choices->live[i] && self->follows[i] && self->roles->phases[i] == IR_PHASE_OPTIMIZER;
+    return self->split_options->live[i] && self->follows[i] && self->roles->phases[i] == IR_PHASE_OPTIMIZER;
 }
 
 static void find_following(Finder *self) {
@@ -330,7 +332,7 @@ static AmStatus place_sums(Finder *self, AmError *error) {
     if (!first_use) return am_fail_memory(error, parameters);
     for (int32_t p = 0; p < parameters; p++) first_use[p] = NEVER;
     for (int32_t i = 0; i < count; i++)
-        for (int32_t k = 0; k < operand_count(self, i) && self->choices->live[i] && is_forward(self, i);
+        for (int32_t k = 0; k < operand_count(self, i) && self->split_options->live[i] && is_forward(self, i);
              k++) {
             int32_t parameter = self->parameter_of[operand_of(self, i, k)];
             if (parameter >= 0 && self->ordered[i] < first_use[parameter])
@@ -443,7 +445,7 @@ AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanC
                    .arena = arena,
                    .context = whole,
                    .module = whole->canonical,
-                   .choices = whole->choices,
+                   .split_options = whole->split_options,
                    .roles = whole->roles,
                    .is_batch = ARENA_ARRAY(arena, bool, whole->classes->count + 1),
                    .weight = ARENA_ARRAY(arena, int32_t, count + 1),

@@ -29,29 +29,29 @@ typedef struct Gaps {
 } Gaps;
 
 /* The context with the decisions that a stage holds alone. */
-static AmStatus stage_context(PlanContext *part, Choices *choices, Arena *arena, const PlanRanks *ranks,
-                              int32_t stage, AmError *error) {
-    const Choices *all = ranks->context->choices;
+static AmStatus stage_context(PlanContext *part, SplitOptions *split_options, Arena *arena,
+                              const PlanRanks *ranks, int32_t stage, AmError *error) {
+    const SplitOptions *all = ranks->context->split_options;
     *part = *ranks->context;
-    *choices = *all;
-    part->choices = choices;
+    *split_options = *all;
+    part->split_options = split_options;
     if (!ranks->map) return AM_OK;
-    choices->decided = ARENA_ARRAY(arena, int32_t, all->decided_count + 1);
-    choices->decided_count = 0;
-    if (!choices->decided) return am_fail_memory(error, all->decided_count);
+    split_options->decided = ARENA_ARRAY(arena, int32_t, all->decided_count + 1);
+    split_options->decided_count = 0;
+    if (!split_options->decided) return am_fail_memory(error, all->decided_count);
     for (int32_t n = 0; n < all->decided_count; n++)
         if (stage_in(ranks->map->held[all->decided[n]], stage))
-            choices->decided[choices->decided_count++] = all->decided[n];
+            split_options->decided[split_options->decided_count++] = all->decided[n];
     return AM_OK;
 }
 
 static AmStatus find_stage(StageGap *found, Arena *arena, const Gaps *self, int32_t p, AmError *error) {
     const PlanStage *stage = &self->ranks->parts->stages[p];
     PlanContext part;
-    Choices choices;
+    SplitOptions split_options;
     ShardingGraph *model;
     ShardingGraphFold *fold;
-    TRY(stage_context(&part, &choices, arena, self->ranks, p, error));
+    TRY(stage_context(&part, &split_options, arena, self->ranks, p, error));
     TRY(sharding_graph_create(&model, arena, &part, &stage->mesh, self->cluster, stage->devices, error));
     if (!model) return AM_OK;
     TRY(sharding_graph_fold(&fold, arena, model, error));

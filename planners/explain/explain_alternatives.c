@@ -161,7 +161,7 @@ static AmStatus add_schedule(Explainer *self, ScheduleKind kind) {
 
 /* Returns whether it is worth a word how long the stage keeps weights that were gathered. */
 static bool gathers_weights(const Explainer *self, const PlanStage *stage) {
-    if (self->context->choices->storage->reread_count > 0) return true;
+    if (self->context->split_options->storage->reread_count > 0) return true;
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
         for (int32_t e = 0; e < stage->lists[axis].count; e++)
             if (stage->lists[axis].entries[e].kind == PLAN_WEIGHTS) return true;

@@ -38,7 +38,7 @@ static AmStatus find_touched(Decider *self) {
     if (!self->touched) return am_fail_memory(explainer->error, classes->count);
     for (int32_t i = 0; i < context->rules->count; i++)
         for (int32_t node = classes->first_node[i]; node < classes->first_node[i + 1]; node++)
-            if (classes->class_of[node] >= 0 && context->choices->live[i])
+            if (classes->class_of[node] >= 0 && context->split_options->live[i])
                 self->touched[classes->class_of[node]] |= map->held[i];
     return AM_OK;
 }
@@ -96,7 +96,7 @@ static AmStatus plan_without(const Decider *self, int32_t decision, Plan **made)
     const Plan *whole = explainer->plan;
     const EntryGroup *group = &self->groups[decision];
     int32_t stage = explainer->result->decisions[decision].stage, end = group->first + group->count;
-    const PlanList *list = &whole->stages[stage].lists[group->axis];
+    const PlanAxisPriority *list = &whole->stages[stage].lists[group->axis];
     Plan *plan = *made = ARENA_ARRAY(explainer->arena, Plan, 1);
     PlanStage *stages = ARENA_ARRAY(explainer->arena, PlanStage, whole->stage_count);
     PlanEntry *entries = ARENA_ARRAY(explainer->arena, PlanEntry, list->count + 1);
@@ -104,7 +104,8 @@ static AmStatus plan_without(const Decider *self, int32_t decision, Plan **made)
     memcpy(entries, list->entries, sizeof *entries * (size_t)group->first);
     memcpy(entries + group->first, list->entries + end, sizeof *entries * (size_t)(list->count - end));
     memcpy(stages, whole->stages, sizeof *stages * (size_t)whole->stage_count);
-    stages[stage].lists[group->axis] = (PlanList){.count = list->count - group->count, .entries = entries};
+    stages[stage].lists[group->axis] =
+        (PlanAxisPriority){.count = list->count - group->count, .entries = entries};
     *plan = *whole;
     plan->stages = stages;
     return AM_OK;
@@ -135,7 +136,7 @@ static bool is_tied(const Explainer *self, const PlanEntry *a, const PlanEntry *
 static void list_groups(const Decider *self, int32_t stage) {
     const PlanStage *of = &self->explainer->plan->stages[stage];
     for (int32_t axis = 0; axis < of->mesh.axis_count; axis++) {
-        const PlanList *list = &of->lists[axis];
+        const PlanAxisPriority *list = &of->lists[axis];
         for (int32_t first = 0, count; first < list->count; first += count) {
             for (count = 1; first + count < list->count; count++)
                 if (!is_tied(self->explainer, &list->entries[first], &list->entries[first + count])) break;

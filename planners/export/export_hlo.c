@@ -19,7 +19,7 @@ static AmStatus choose_constraints(bool *is_constrained, const PlanContext *cont
     for (int32_t i = 0; i < rules->count; i++) {
         const IrInstruction *instruction = &context->canonical->instructions[i];
         bool is_array = instruction->shape.type != DTYPE_TUPLE && instruction->shape.rank > 0;
-        if (!context->choices->live[i] || rules->on_demand[i] || !is_array) continue;
+        if (!context->split_options->live[i] || rules->on_demand[i] || !is_array) continue;
         if (rules->rules[i].result_count == 0 || rules->alias[i] != i) continue;
         TRY(target_check_even(TARGET_HLO, mesh, states[i], instruction, error));
         is_constrained[i] = instruction->opcode != IR_PARAMETER;

@@ -93,7 +93,7 @@ static AmStatus check_schedule(const Exporter *self) {
 
 /* ---- lists ---- */
 
-static bool has_entry(const PlanList *list, const PlanEntry *entry) {
+static bool has_entry(const PlanAxisPriority *list, const PlanEntry *entry) {
     for (int32_t k = 0; k < list->count; k++)
         if (list->entries[k].kind == entry->kind && list->entries[k].class_index == entry->class_index)
             return true;
@@ -101,7 +101,7 @@ static bool has_entry(const PlanList *list, const PlanEntry *entry) {
 }
 
 /* Returns whether the lists decide the same about operators, in whatever order. */
-static bool same_operators(const PlanList *a, const PlanList *b) {
+static bool same_operators(const PlanAxisPriority *a, const PlanAxisPriority *b) {
     for (int32_t k = 0; k < a->count; k++)
         if (a->entries[k].kind == PLAN_COMPUTE && !has_entry(b, &a->entries[k])) return false;
     for (int32_t k = 0; k < b->count; k++)

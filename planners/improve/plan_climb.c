@@ -120,7 +120,7 @@ static void copy_stage(PlanStage *stage, Arena *arena) {
     recompute->ranges = copy_of(arena, recompute->ranges, sizeof *recompute->ranges, recompute->range_count);
     recompute->saved = copy_of(arena, recompute->saved, sizeof *recompute->saved, recompute->saved_count);
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
-        PlanList *list = &stage->lists[axis];
+        PlanAxisPriority *list = &stage->lists[axis];
         list->entries = copy_of(arena, list->entries, sizeof *list->entries, list->count);
         Mesh *mesh = &stage->mesh;
         mesh->axes[axis].name = arena_copy_string(arena, mesh->axes[axis].name);

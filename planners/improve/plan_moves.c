@@ -58,7 +58,7 @@ AmStatus plan_move_shift(const Plan **made, Arena *arena, const Explainer *of, i
     return AM_OK;
 }
 
-static bool has_same_list(const PlanList *a, const PlanList *b) {
+static bool has_same_list(const PlanAxisPriority *a, const PlanAxisPriority *b) {
     if (a->count != b->count) return false;
     for (int32_t e = 0; e < a->count; e++)
         if (a->entries[e].class_index != b->entries[e].class_index ||
@@ -90,7 +90,7 @@ AmStatus plan_move_lists(const Plan **made, Arena *arena, const Plan *plan, int3
 AmStatus plan_move_entry(const Plan **made, Arena *arena, const Plan *plan, const EntryMove *move,
                          AmError *error) {
     const PlanStage *stage = &plan->stages[move->stage];
-    const PlanList *from = &stage->lists[move->axis], *onto = &stage->lists[move->onto];
+    const PlanAxisPriority *from = &stage->lists[move->axis], *onto = &stage->lists[move->onto];
     const PlanEntry entry = from->entries[move->entry];
     Plan *copy;
     *made = NULL;
@@ -102,12 +102,12 @@ AmStatus plan_move_entry(const Plan **made, Arena *arena, const Plan *plan, cons
     PlanEntry *left = ARENA_ARRAY(arena, PlanEntry, from->count + 1);
     PlanEntry *filled = ARENA_ARRAY(arena, PlanEntry, onto->count + 1);
     if (arena->failed) return am_fail_memory(error, onto->count);
-    PlanList *lists = stages[move->stage].lists;
+    PlanAxisPriority *lists = stages[move->stage].lists;
     memcpy(left, from->entries, sizeof *left * (size_t)move->entry);
     memcpy(left + move->entry, from->entries + move->entry + 1,
            sizeof *left * (size_t)(from->count - move->entry - 1));
-    lists[move->axis] = (PlanList){.count = from->count - 1, .entries = left};
-    const PlanList *rest = &lists[move->onto];
+    lists[move->axis] = (PlanAxisPriority){.count = from->count - 1, .entries = left};
+    const PlanAxisPriority *rest = &lists[move->onto];
     int32_t place = move->place < rest->count ? move->place : rest->count, computed = 0;
     while (computed < rest->count && rest->entries[computed].kind == PLAN_COMPUTE) computed++;
     if (entry.kind == PLAN_COMPUTE && place > computed) place = computed; /* compute entries come first */
@@ -115,7 +115,7 @@ AmStatus plan_move_entry(const Plan **made, Arena *arena, const Plan *plan, cons
     memcpy(filled, rest->entries, sizeof *filled * (size_t)place);
     filled[place] = entry;
     memcpy(filled + place + 1, rest->entries + place, sizeof *filled * (size_t)(rest->count - place));
-    lists[move->onto] = (PlanList){.count = rest->count + 1, .entries = filled};
+    lists[move->onto] = (PlanAxisPriority){.count = rest->count + 1, .entries = filled};
     *made = copy;
     return AM_OK;
 }

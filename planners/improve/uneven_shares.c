@@ -120,7 +120,7 @@ typedef struct Sharing {
  * FLOPs. */
 static int64_t unit_of(const Plan *plan, const PlanStage *stage, int32_t axis) {
     const Classes *classes = plan->context->classes;
-    const PlanList *list = &stage->lists[axis];
+    const PlanAxisPriority *list = &stage->lists[axis];
     int64_t unit = 0;
     double most = 0;
     for (int32_t pass = 0; pass < 2; pass++)

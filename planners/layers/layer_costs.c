@@ -115,14 +115,14 @@ static AmStatus count_crossing(LayerCosts *self, AmError *error) {
         IrPhase phase = context->roles->phases[i];
         int32_t unit = unit_of(self, i);
         StageSet needed = unit < 0 ? 0 : self->map->needed[i] & ~self->map->held[i];
-        if (!needed || !context->choices->live[i]) continue;
+        if (!needed || !context->split_options->live[i]) continue;
         bool is_forward = phase == IR_PHASE_FORWARD;
         if (!is_forward && phase != IR_PHASE_BACKWARD) continue;
         int32_t last = stage_last(needed), first = stage_first(needed);
         for (int32_t k = unit + 1; is_forward && k <= last; k++)
-            self->crossing[k] += context->choices->bytes[i];
+            self->crossing[k] += context->split_options->bytes[i];
         for (int32_t k = first + 1; !is_forward && k <= unit; k++)
-            self->returning[k] += context->choices->bytes[i];
+            self->returning[k] += context->split_options->bytes[i];
     }
     return AM_OK;
 }
@@ -153,9 +153,10 @@ static AmStatus count_checkpoints(LayerCosts *self, AmError *error) {
     for (int32_t i = 0; i < context->rules->entry_count; i++) {
         int32_t unit = unit_of(self, i), end = unit + 1;
         StageSet needed = unit < 0 ? 0 : self->map->needed[i] & ~self->map->held[i];
-        if (!needed || !context->choices->live[i] || context->roles->phases[i] != IR_PHASE_FORWARD) continue;
+        if (!needed || !context->split_options->live[i] || context->roles->phases[i] != IR_PHASE_FORWARD)
+            continue;
         while (!self->is_checkpoint[end]) end++;
-        if (stage_last(needed) >= end) self->checkpoint_bytes[unit] += context->choices->bytes[i];
+        if (stage_last(needed) >= end) self->checkpoint_bytes[unit] += context->split_options->bytes[i];
     }
     return AM_OK;
 }

@@ -29,19 +29,19 @@ static double seconds_of(const PlanContext *context, int32_t i, const ClusterDev
                          Arena *scratch) {
     const IrModule *module = context->canonical;
     const IrInstruction *instruction = &module->instructions[i];
-    const Choices *choices = context->choices;
-    double bytes = choices->bytes[i];
+    const SplitOptions *split_options = context->split_options;
+    double bytes = split_options->bytes[i];
     if (stages_is_transparent(context, i)) return 0;
     if (is_fused_with_user(instruction->opcode)) return bytes / type->memory_bytes_per_second;
-    for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++)
-        bytes += choices->bytes[choices->operands[k]];
+    for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++)
+        bytes += split_options->bytes[split_options->operands[k]];
     const OperatorWork work = {
         .flops = ir_instruction_flops(module, i, scratch),
         .bytes = bytes,
         .unit = instruction->opcode == IR_DOT           ? OPERATOR_DOT
                 : instruction->opcode == IR_CONVOLUTION ? OPERATOR_CONVOLUTION
                                                         : OPERATOR_VECTOR,
-        .type = choices_array_shape(
+        .type = split_options_array_shape(
                     &module->instructions[instruction->operand_count > 0 ? instruction->operands[0] : i])
                     ->type,
         .is_run = true};
@@ -54,7 +54,7 @@ static void find_last_uses(int32_t *last_use, const PlanContext *context) {
     int32_t entry = context->rules->entry_count;
     for (int32_t i = 0; i < entry; i++) last_use[i] = -1;
     for (int32_t i = entry - 1; i >= 0; i--) {
-        if (context->roles->phases[i] != IR_PHASE_FORWARD || !context->choices->live[i]) continue;
+        if (context->roles->phases[i] != IR_PHASE_FORWARD || !context->split_options->live[i]) continue;
         int32_t use = stages_is_transparent(context, i) ? last_use[i] : i;
         for (int32_t k = 0; k < instructions[i].operand_count; k++)
             if (last_use[instructions[i].operands[k]] < use) last_use[instructions[i].operands[k]] = use;
@@ -63,7 +63,7 @@ static void find_last_uses(int32_t *last_use, const PlanContext *context) {
 
 static bool is_backward(const PlanContext *context, int32_t i) {
     IrPhase phase = context->roles->phases[i];
-    return context->choices->live[i] && (phase == IR_PHASE_BACKWARD || phase == IR_PHASE_RECOMPUTED);
+    return context->split_options->live[i] && (phase == IR_PHASE_BACKWARD || phase == IR_PHASE_RECOMPUTED);
 }
 
 /* Fills the arrays of the operators. */
@@ -81,7 +81,7 @@ static AmStatus read_operators(RecomputeLevels *levels, Arena *arena, const Plan
     for (int32_t i = 0; i < entry; i++) {
         for (int32_t k = 0; is_backward(context, i) && k < instructions[i].operand_count; k++)
             levels->is_needed[instructions[i].operands[k]] = true;
-        levels->bytes[i] = context->choices->bytes[i];
+        levels->bytes[i] = context->split_options->bytes[i];
         if (recompute_covers(context, i)) levels->seconds[i] = seconds_of(context, i, type, &scratch);
         arena_free(&scratch);
         scratch = (Arena){0};

@@ -117,7 +117,7 @@ static bool is_of_examples(const PlanContext *context, int32_t class) {
     return false;
 }
 
-static bool splits_data(const PlanContext *context, const PlanList *list) {
+static bool splits_data(const PlanContext *context, const PlanAxisPriority *list) {
     for (int32_t e = 0; e < list->count; e++)
         if (list->entries[e].kind == PLAN_COMPUTE &&
             context->classes->classes[list->entries[e].class_index].data_count > 0)
@@ -126,7 +126,7 @@ static bool splits_data(const PlanContext *context, const PlanList *list) {
 }
 
 /* Returns whether a list splits operators, and none of them over the examples. */
-static bool splits_tensors(const PlanContext *context, const PlanList *list) {
+static bool splits_tensors(const PlanContext *context, const PlanAxisPriority *list) {
     bool splits = false;
     for (int32_t e = 0; e < list->count; e++) {
         if (list->entries[e].kind != PLAN_COMPUTE) continue;

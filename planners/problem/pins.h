@@ -14,9 +14,9 @@
 #include "propagation/propagate/propagate.h"
 
 typedef struct MeshPins {
-    PlanList prefix[MESH_MAX_AXES]; /* of every list of the axis */
-    bool *is_pinned;                /* [classes->count]: a dimension of a pinned parameter is in it */
-    PlanOverride *overrides;        /* of every plan: kept shardings that lists alone do not give */
+    PlanAxisPriority prefix[MESH_MAX_AXES]; /* of every list of the axis */
+    bool *is_pinned;                        /* [classes->count]: a dimension of a pinned parameter is in it */
+    PlanOverride *overrides;                /* of every plan: kept shardings that lists alone do not give */
     int32_t override_count;
     int32_t count; /* decisions; 0: none of the above matters */
 } MeshPins;

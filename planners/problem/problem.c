@@ -123,15 +123,16 @@ static bool has_weight_update(const PlanContext *context) {
 
 /* Bytes of gathered weights: each in the narrowest of the types to which it is converted. */
 static double gathered_bytes(const PlanContext *context, Arena *scratch) {
-    const StorageRoles *roles = context->choices->storage;
+    const StorageRoles *roles = context->split_options->storage;
     ArenaMark mark = arena_mark(scratch);
     double *least = ARENA_ARRAY(scratch, double, context->rules->entry_count + 1), sum = 0;
     if (!least) return INFINITY;
     for (int32_t i = 0; i < context->rules->entry_count; i++) {
-        if (roles->role[i] != STORAGE_WEIGHT || roles->weight[i] < 0 || !context->choices->live[i]) continue;
+        if (roles->role[i] != STORAGE_WEIGHT || roles->weight[i] < 0 || !context->split_options->live[i])
+            continue;
         double *of_weight = &least[context->roles->parameters[roles->weight[i]].instruction];
-        if (*of_weight == 0 || context->choices->array_bytes[i] < *of_weight)
-            *of_weight = context->choices->array_bytes[i];
+        if (*of_weight == 0 || context->split_options->array_bytes[i] < *of_weight)
+            *of_weight = context->split_options->array_bytes[i];
     }
     for (int32_t i = 0; i < context->rules->entry_count; i++) sum += least[i];
     arena_release(scratch, mark);
@@ -267,7 +268,7 @@ void problem_stage(const Problem *problem, const AxisPlan *axis_plan, Arena *are
     *stage = (PlanStage){.mesh = problem->mesh, .is_even = problem->is_even};
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
         stage->keeps_gathered |= axis_plan->storage[axis] == AXIS_PLAN_STORAGE_KINDS;
-    stage->keeps_gathered |= problem->context->choices->storage->reread_count > 0;
+    stage->keeps_gathered |= problem->context->split_options->storage->reread_count > 0;
     stage->keeps_gathered &= problem->may_keep && !axis_plan->gathers_again;
     stage->devices = ARENA_ARRAY(arena, int32_t, problem->mesh.device_count);
     stage->ranges = arena_alloc(arena, sizeof *stage->ranges);
@@ -278,8 +279,8 @@ void problem_stage(const Problem *problem, const AxisPlan *axis_plan, Arena *are
     stage->overrides = problem->pins.overrides;
     stage->override_count = problem->pins.override_count;
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {
-        PlanList *list = &stage->lists[axis];
-        const PlanList *prefix = &problem->pins.prefix[axis];
+        PlanAxisPriority *list = &stage->lists[axis];
+        const PlanAxisPriority *prefix = &problem->pins.prefix[axis];
         int32_t total = prefix->count;
         for (int32_t k = 0; k < axis_plan->count[axis]; k++)
             total += problem->candidates[axis_plan->entries[axis][k]].class_count;
@@ -321,7 +322,7 @@ uint64_t problem_assignment_key(const Problem *self, const Assignment *assignmen
     size_t count = (size_t)self->context->rules->count;
     uint64_t key = hash_bytes(assignment->factor, count * MESH_MAX_AXES, 1);
     key = hash_bytes(assignment->stored, count * sizeof *assignment->stored, key);
-    key = hash_bytes(assignment->redone, count * sizeof *assignment->redone, key);
+    key = hash_bytes(assignment->regathered, count * sizeof *assignment->regathered, key);
     key = hash_bytes(assignment->carries, count, key);
     return hash_bytes(assignment->deferred, count, key);
 }

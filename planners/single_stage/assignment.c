@@ -48,9 +48,9 @@ static AmStatus find_overlaps(Assignments *self, AmError *error) {
         for (int32_t m = 0; m < problem->candidates[k].class_count; m++)
             candidate_of[problem->candidates[k].classes[m]] = k;
     double all = 1;
-    for (int32_t d = 0; d < context->choices->decided_count; d++) {
-        int32_t i = context->choices->decided[d];
-        double bytes = context->choices->array_bytes[i];
+    for (int32_t d = 0; d < context->split_options->decided_count; d++) {
+        int32_t i = context->split_options->decided[d];
+        double bytes = context->split_options->array_bytes[i];
         int32_t first = classes->first_factor[i], last = classes->first_factor[i + 1];
         all += bytes;
         for (int32_t a = first; a < last; a++) {
@@ -174,11 +174,11 @@ AmStatus assignments_open(Assignments *self, Problem *problem, const PlanPrice *
                           .limit_bytes = fmax((double)least * problem->memory_fraction, 1)};
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
         const IrParameter *parameter = &context->roles->parameters[p];
-        double bytes = context->choices->array_bytes[parameter->instruction];
+        double bytes = context->split_options->array_bytes[parameter->instruction];
         self->state_bytes += bytes;
         if (parameter->role == IR_ROLE_WEIGHT) self->weight_bytes += bytes;
     }
-    self->launches = context->choices->decided_count *
+    self->launches = context->split_options->decided_count *
                      cluster_device_type(problem->cluster, problem->devices[0])->kernel_launch_seconds;
     TRY(find_axes(self, error));
     TRY(find_overlaps(self, error));

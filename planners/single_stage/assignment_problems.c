@@ -96,7 +96,7 @@ AmStatus assignment_problem_open(AssignmentProblem *self, const AssignmentModule
     *self = (AssignmentProblem){0};
     random_seed(&random, random_at(seed, 0, index));
     const AssignmentModule *module = &modules[random_below(&random, count)];
-    double instructions = module->context->choices->decided_count;
+    double instructions = module->context->split_options->decided_count;
     int32_t bits = 1 + (int32_t)random_below(&random, 5), inside = (int32_t)random_below(&random, bits + 1);
     if (inside < bits - 2) inside = bits - 2;
     int32_t model_bits = (int32_t)random_below(&random, bits + 1);

@@ -29,19 +29,20 @@ typedef struct Exact {
     int32_t waiting;
 } Exact;
 
-static void mark_conflicts(const Exact *self, const Choice *choices, int32_t from, int32_t to,
+static void mark_conflicts(const Exact *self, const SplitOption *split_options, int32_t from, int32_t to,
                            const int32_t *candidate_of) {
     int32_t count = self->problem->candidate_count;
     for (int32_t a = from; a < to; a++)
         for (int32_t b = from; b < to; b++) {
-            int32_t one = candidate_of[choices[a].class_index], other = candidate_of[choices[b].class_index];
+            int32_t one = candidate_of[split_options[a].class_index],
+                    other = candidate_of[split_options[b].class_index];
             if (one >= 0 && other >= 0) self->conflicts[one * count + other] = true;
         }
 }
 
 static AmStatus find_conflicts(Exact *self, Arena *arena, AmError *error) {
     const Problem *problem = self->problem;
-    const Choices *choices = problem->context->choices;
+    const SplitOptions *split_options = problem->context->split_options;
     int32_t classes = problem->context->classes->count;
     int32_t *candidate_of = ARENA_ARRAY(arena, int32_t, classes + 1);
     self->conflicts = ARENA_ARRAY(arena, bool, problem->candidate_count * problem->candidate_count + 1);
@@ -50,11 +51,11 @@ static AmStatus find_conflicts(Exact *self, Arena *arena, AmError *error) {
     for (int32_t k = 0; k < problem->candidate_count; k++)
         for (int32_t m = 0; m < problem->candidates[k].class_count; m++)
             candidate_of[problem->candidates[k].classes[m]] = k;
-    for (int32_t i = 0; i < choices->count; i++) {
-        mark_conflicts(self, choices->dimensions, choices->first_dimension[i],
-                       choices->first_dimension[i + 1], candidate_of);
-        mark_conflicts(self, choices->factors, choices->first_factor[i], choices->first_factor[i + 1],
-                       candidate_of);
+    for (int32_t i = 0; i < split_options->count; i++) {
+        mark_conflicts(self, split_options->dimensions, split_options->first_dimension[i],
+                       split_options->first_dimension[i + 1], candidate_of);
+        mark_conflicts(self, split_options->factors, split_options->first_factor[i],
+                       split_options->first_factor[i + 1], candidate_of);
     }
     return AM_OK;
 }

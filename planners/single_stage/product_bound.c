@@ -24,9 +24,9 @@ struct ProductBound {
 
 static void find_candidates(ProductGroup *group, const Problem *problem, int32_t i,
                             const int32_t *candidate_of) {
-    const Choices *choices = problem->context->choices;
-    for (int32_t k = choices->first_factor[i]; k < choices->first_factor[i + 1]; k++) {
-        int32_t class = choices->factors[k].class_index, candidate = candidate_of[class];
+    const SplitOptions *split_options = problem->context->split_options;
+    for (int32_t k = split_options->first_factor[i]; k < split_options->first_factor[i + 1]; k++) {
+        int32_t class = split_options->factors[k].class_index, candidate = candidate_of[class];
         group->is_pinned = group->is_pinned || problem->pins.is_pinned[class];
         if (candidate >= 0) group->candidates[candidate / 64] |= 1ull << candidate % 64;
     }
@@ -56,7 +56,7 @@ static AmStatus add_products(ProductBound *self, Arena *arena, const int32_t *ca
         for (int32_t i = within->first; i < within->first + within->count; i++) {
             IrOpcode opcode = module->instructions[i].opcode;
             bool is_product = opcode == IR_DOT || opcode == IR_CONVOLUTION;
-            if (!is_product || !context->choices->live[i] || context->rules->on_demand[i]) continue;
+            if (!is_product || !context->split_options->live[i] || context->rules->on_demand[i]) continue;
             const IrInstruction *first = &module->instructions[module->instructions[i].operands[0]];
             ProductGroup product = {.flops = ir_instruction_flops(context->canonical, i, &scratch),
                                     .times = context->rules->times[c],

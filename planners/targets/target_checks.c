@@ -34,7 +34,7 @@ AmStatus target_check_pools(Target target, const PlanContext *context, const Sbp
     const Rules *rules = context->rules;
     for (int32_t i = 0; i < rules->count; i++) {
         const IrInstruction *pool = &context->canonical->instructions[i];
-        if (pool->opcode != IR_SELECT_AND_SCATTER || !context->choices->live[i]) continue;
+        if (pool->opcode != IR_SELECT_AND_SCATTER || !context->split_options->live[i]) continue;
         const FactorRule *rule = &rules->rules[i];
         if (rule->operand_count < 1) continue;
         if (splits_windows(rule, states[i]) || splits_windows(rule, states[rules->alias[pool->operands[0]]]))

@@ -26,7 +26,7 @@ typedef struct Assigner {
     const StageMap *map; /* NULL: the stage has everything */
     const IrModule *module;
     const Rules *rules;
-    const Choices *choices;
+    const SplitOptions *split_options;
     const PlanStage *stage;
     const Storage *storage; /* NULL: no storage entries */
     int32_t count;
@@ -47,14 +47,14 @@ static int64_t choose_granules(int64_t size, int64_t granules, int64_t ways) {
     return chosen <= INT32_MAX ? chosen : 0;
 }
 
-static int64_t class_granules(const Assigner *self, const Choice *choice) {
+static int64_t class_granules(const Assigner *self, const SplitOption *choice) {
     const DimensionClass *class =
         choice->class_index < 0 ? NULL : &self->context->classes->classes[choice->class_index];
     return !class || class->is_spatial ? choice->size : class->size;
 }
 
 /* Splits a dimension of instruction i's stored result over the axis; false where that cannot be. */
-static bool store_split(Assigner *self, int32_t i, int32_t axis, const Choice *choice) {
+static bool store_split(Assigner *self, int32_t i, int32_t axis, const SplitOption *choice) {
     const Mesh *mesh = &self->stage->mesh;
     SbpState *state = &self->result->stored[i];
     int32_t d = choice->place, ways_before = sbp_ways(mesh, *state, d);
@@ -76,7 +76,7 @@ static bool store_split(Assigner *self, int32_t i, int32_t axis, const Choice *c
 }
 
 /* Returns whether every slot of instruction i, split so far, can have this factor split too. */
-static bool agrees_with_earlier(const Assigner *self, int32_t i, int32_t axis, const Choice *choice) {
+static bool agrees_with_earlier(const Assigner *self, int32_t i, int32_t axis, const SplitOption *choice) {
     const FactorRule *rule = &self->rules->rules[i];
     const Factor *factor = &rule->factors[choice->place];
     const SbpCut *cuts = &self->result->cut[(size_t)i * MESH_MAX_AXES];
@@ -103,7 +103,7 @@ static bool agrees_with_earlier(const Assigner *self, int32_t i, int32_t axis, c
 }
 
 /* Lets instruction i split a factor over the axis; false where that cannot be. */
-static bool take_factor(Assigner *self, int32_t i, int32_t axis, const Choice *choice) {
+static bool take_factor(Assigner *self, int32_t i, int32_t axis, const SplitOption *choice) {
     const Mesh *mesh = &self->stage->mesh;
     int8_t *chosen = &self->result->factor[(size_t)i * MESH_MAX_AXES];
     int64_t ways = mesh->axes[axis].size;
@@ -123,7 +123,7 @@ static bool take_factor(Assigner *self, int32_t i, int32_t axis, const Choice *c
 }
 
 /* As store_split(), but replaces the axis's current split. */
-static bool replace_stored(Assigner *self, int32_t i, int32_t axis, const Choice *choice) {
+static bool replace_stored(Assigner *self, int32_t i, int32_t axis, const SplitOption *choice) {
     SbpState *state = &self->result->stored[i], before = *state;
     sbp_set(state, axis, SBP_B);
     if (store_split(self, i, axis, choice)) return true;
@@ -132,10 +132,10 @@ static bool replace_stored(Assigner *self, int32_t i, int32_t axis, const Choice
 }
 
 static void choose_stored(Assigner *self, int32_t i, int32_t axis) {
-    const Choices *choices = self->choices;
+    const SplitOptions *split_options = self->split_options;
     int32_t best = INT_MAX;
-    for (int32_t k = choices->first_dimension[i]; k < choices->first_dimension[i + 1]; k++) {
-        const Choice *choice = &choices->dimensions[k];
+    for (int32_t k = split_options->first_dimension[i]; k < split_options->first_dimension[i + 1]; k++) {
+        const SplitOption *choice = &split_options->dimensions[k];
         int32_t rank = self->rank[axis][choice->class_index];
         if (rank < best && replace_stored(self, i, axis, choice)) best = rank;
     }
@@ -152,30 +152,30 @@ static Sbp factor_result(const Factor *factor, const FactorRule *rule) {
 }
 
 static double factor_reshard(const Assigner *self, int32_t i, int32_t f, int32_t axis) {
-    const Choices *choices = self->choices;
+    const SplitOptions *split_options = self->split_options;
     const FactorRule *rule = &self->rules->rules[i];
     const Factor *factor = &rule->factors[f];
-    const int32_t *operands = &choices->operands[choices->first_operand[i]];
-    int32_t operand_count = choices->first_operand[i + 1] - choices->first_operand[i];
+    const int32_t *operands = &split_options->operands[split_options->first_operand[i]];
+    int32_t operand_count = split_options->first_operand[i + 1] - split_options->first_operand[i];
     double parts = self->stage->mesh.axes[axis].size;
     double total = reshard_bytes(factor_result(factor, rule), self->result->stored[i].axis[axis],
-                                 choices->bytes[i], parts);
+                                 split_options->bytes[i], parts);
     for (int32_t k = 0; k < operand_count; k++) {
         int32_t source = operands[k];
         if (self->rules->on_demand[source]) continue;
         total += reshard_bytes(self->result->stored[source].axis[axis], factor_sbp(factor, k),
-                               choices->array_bytes[source], parts);
+                               split_options->array_bytes[source], parts);
     }
     return total;
 }
 
 /* Among factors whose classes come equally early, chooses the one that moves the fewest bytes. */
 static void choose_factor(Assigner *self, int32_t i, int32_t axis) {
-    const Choices *choices = self->choices;
+    const SplitOptions *split_options = self->split_options;
     const int8_t *chosen = &self->result->factor[(size_t)i * MESH_MAX_AXES];
     int32_t best = INT_MAX;
-    for (int32_t k = choices->first_factor[i]; k < choices->first_factor[i + 1]; k++) {
-        const Choice *choice = &choices->factors[k];
+    for (int32_t k = split_options->first_factor[i]; k < split_options->first_factor[i + 1]; k++) {
+        const SplitOption *choice = &split_options->factors[k];
         int32_t rank = self->rank[axis][choice->class_index];
         if (rank > best || rank == INT_MAX) continue;
         if (rank == best &&
@@ -186,25 +186,26 @@ static void choose_factor(Assigner *self, int32_t i, int32_t axis) {
 }
 
 /* The first of some choices of a dimension or factor; a choice without a class if all are others. */
-static Choice choice_of(const Choice *choices, int32_t from, int32_t to, int32_t place, int64_t size) {
+static SplitOption choice_of(const SplitOption *split_options, int32_t from, int32_t to, int32_t place,
+                             int64_t size) {
     for (int32_t k = from; k < to; k++)
-        if (choices[k].place == place) return choices[k];
-    return (Choice){.size = size, .class_index = -1, .place = place, .blocks = 1};
+        if (split_options[k].place == place) return split_options[k];
+    return (SplitOption){.size = size, .class_index = -1, .place = place, .blocks = 1};
 }
 
 /* The state that an override gives instruction i on an axis. */
 static AmStatus except_state(Assigner *self, int32_t i, int32_t axis, Sbp sbp, AmError *error) {
     const IrInstruction *instruction = &self->module->instructions[i];
-    const IrShape *shape = choices_array_shape(instruction);
+    const IrShape *shape = split_options_array_shape(instruction);
     if (sbp_is_partial(sbp) || (sbp_is_split(sbp) && sbp_dimension(sbp) >= shape->rank))
         return am_fail(error, AM_ERROR_INPUT, self->module->source,
                        "exception for %s: its result cannot be stored in that state", instruction->name);
     sbp_set(&self->result->stored[i], axis, SBP_B);
     if (sbp == SBP_B) return AM_OK;
     int32_t d = sbp_dimension(sbp);
-    const Choices *choices = self->choices;
-    Choice choice = choice_of(choices->dimensions, choices->first_dimension[i],
-                              choices->first_dimension[i + 1], d, shape->dimensions[d]);
+    const SplitOptions *split_options = self->split_options;
+    SplitOption choice = choice_of(split_options->dimensions, split_options->first_dimension[i],
+                                   split_options->first_dimension[i + 1], d, shape->dimensions[d]);
     if (!store_split(self, i, axis, &choice))
         return am_fail(error, AM_ERROR_INPUT, self->module->source,
                        "exception for %s: dimension %d of size %lld has fewer elements than parts",
@@ -218,9 +219,10 @@ static AmStatus except_factor(Assigner *self, int32_t i, int32_t axis, int32_t f
     self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] = -1;
     if (f == -1) return AM_OK;
     bool may_split = f >= 0 && f < rule->factor_count && f <= INT8_MAX && factor_may_split(&rule->factors[f]);
-    const Choices *choices = self->choices;
-    Choice choice = choice_of(choices->factors, choices->first_factor[i], choices->first_factor[i + 1], f,
-                              may_split ? rule->factors[f].size : 0);
+    const SplitOptions *split_options = self->split_options;
+    SplitOption choice =
+        choice_of(split_options->factors, split_options->first_factor[i], split_options->first_factor[i + 1],
+                  f, may_split ? rule->factors[f].size : 0);
     if (may_split && take_factor(self, i, axis, &choice)) return AM_OK;
     return am_fail(error, AM_ERROR_INPUT, self->module->source, "exception for %s: factor %d cannot be split",
                    self->module->instructions[i].name, f);
@@ -277,7 +279,7 @@ static SbpReduction *partial_of(const Assigner *self, int32_t i, int32_t axis) {
 
 /* Returns whether the operands `whole` (bits) of instruction i are stored whole on the axis, or made so. */
 static bool are_whole(const Assigner *self, int32_t i, int32_t axis, uint32_t whole) {
-    const int32_t *operands = &self->choices->operands[self->choices->first_operand[i]];
+    const int32_t *operands = &self->split_options->operands[self->split_options->first_operand[i]];
     for (int32_t k = 0; whole >> k; k++)
         if (whole >> k & 1 && !self->rules->on_demand[operands[k]] &&
             self->result->stored[operands[k]].axis[axis] != SBP_B)
@@ -288,7 +290,7 @@ static bool are_whole(const Assigner *self, int32_t i, int32_t axis, uint32_t wh
 /* Returns whether parts of the operands `beside` (bits) of instruction i can be had without moving anything:
  * of a shard by padding, unless it is cut in blocks or another axis cuts the same dimension. */
 static bool become_parts(const Assigner *self, int32_t i, int32_t axis, uint32_t beside) {
-    const int32_t *operands = &self->choices->operands[self->choices->first_operand[i]];
+    const int32_t *operands = &self->split_options->operands[self->split_options->first_operand[i]];
     for (int32_t k = 0; beside >> k; k++) {
         SbpState state = self->result->stored[operands[k]];
         if (!(beside >> k & 1) || self->rules->on_demand[operands[k]] || state.axis[axis] == SBP_B) continue;
@@ -302,14 +304,15 @@ static bool become_parts(const Assigner *self, int32_t i, int32_t axis, uint32_t
 /* The cost of resharding the operands `beside` (bits) of instruction i to the states that its
  * factor needs. */
 static double beside_weight(const Assigner *self, int32_t i, int32_t axis, uint32_t beside) {
-    const int32_t *operands = &self->choices->operands[self->choices->first_operand[i]];
+    const int32_t *operands = &self->split_options->operands[self->split_options->first_operand[i]];
     int8_t chosen = self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis];
     double total = 0;
     for (int32_t k = 0; beside >> k; k++) {
         if (!(beside >> k & 1) || self->rules->on_demand[operands[k]]) continue;
         Sbp want = chosen < 0 ? SBP_B : factor_sbp(&self->rules->rules[i].factors[chosen], k);
-        total += reshard_bytes(self->result->stored[operands[k]].axis[axis], want,
-                               self->choices->array_bytes[operands[k]], self->stage->mesh.axes[axis].size);
+        total +=
+            reshard_bytes(self->result->stored[operands[k]].axis[axis], want,
+                          self->split_options->array_bytes[operands[k]], self->stage->mesh.axes[axis].size);
     }
     return total;
 }
@@ -323,7 +326,7 @@ static bool is_worth_splitting(const Assigner *self, int32_t i) {
 /* The cost of reducing the partial result of i on the axis; `is_wide`: its addends
  * are in f32. */
 static double finish_weight(const Assigner *self, int32_t i, int32_t axis, bool is_wide) {
-    return reshard_sum_bytes(self->result->stored[i].axis[axis], self->choices->bytes[i],
+    return reshard_sum_bytes(self->result->stored[i].axis[axis], self->split_options->bytes[i],
                              self->stage->mesh.axes[axis].size, is_wide);
 }
 
@@ -334,8 +337,8 @@ static bool stays_here(const Assigner *self, int32_t i) {
 
 /* Returns whether `source` is a partial result on the axis with u as its only user. */
 static bool is_private_partial(const Assigner *self, const double *best, int32_t u, int32_t source) {
-    return stays_here(self, source) && best[source] >= 0 && self->choices->uses[source] == 1 &&
-           self->choices->user[source] == u;
+    return stays_here(self, source) && best[source] >= 0 && self->split_options->uses[source] == 1 &&
+           self->split_options->user[source] == u;
 }
 
 /* Per-instruction results of placing the reductions of one axis. */
@@ -349,7 +352,7 @@ typedef struct Placing {
 
 /* Instruction i, all above it being known. */
 static void weigh_reduction(const Assigner *self, Placing *placing, int32_t i, int32_t axis) {
-    const Choices *choices = self->choices;
+    const SplitOptions *split_options = self->split_options;
     const IrInstruction *instruction = &self->module->instructions[i];
     int8_t chosen = self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis];
     if (chosen >= 0) {
@@ -363,9 +366,9 @@ static void weigh_reduction(const Assigner *self, Placing *placing, int32_t i, i
         }
         if (is_worth_splitting(self, i)) return;
     }
-    if (choices->linearity[i] == LINEARITY_NONE || linearity_is_16bit_product(instruction)) return;
-    const int32_t *operands = &choices->operands[choices->first_operand[i]];
-    int32_t operand_count = choices->first_operand[i + 1] - choices->first_operand[i];
+    if (split_options->linearity[i] == LINEARITY_NONE || linearity_is_16bit_product(instruction)) return;
+    const int32_t *operands = &split_options->operands[split_options->first_operand[i]];
+    int32_t operand_count = split_options->first_operand[i + 1] - split_options->first_operand[i];
     SbpReduction reduction = SBP_REDUCTION_COUNT;
     uint32_t partial = 0, whole;
     double above = 0;
@@ -381,10 +384,10 @@ static void weigh_reduction(const Assigner *self, Placing *placing, int32_t i, i
     }
     if (!partial) return;
     /* A carried value has its own type. */
-    if (is_wide && linearity_is_16bit(instruction) && choices->accumulation_of[i] >= 0) return;
+    if (is_wide && linearity_is_16bit(instruction) && split_options->accumulation_of[i] >= 0) return;
     uint32_t beside = linearity_beside(instruction, partial, reduction);
     if (!(is_wide ? linearity_carries_wide : linearity_carries)(self->module, instruction,
-                                                                (Linearity)choices->linearity[i],
+                                                                (Linearity)split_options->linearity[i],
                                                                 partial | beside, &reduction, &whole))
         return;
     if (!are_whole(self, i, axis, whole) || !become_parts(self, i, axis, beside) ||
@@ -401,36 +404,38 @@ static void weigh_reduction(const Assigner *self, Placing *placing, int32_t i, i
 
 /* Lets an accumulated array be partial in the loop, as its addends are. */
 static void open_accumulations(const Assigner *self, Placing *placing, int32_t axis) {
-    for (int32_t k = 0; k < self->choices->accumulation_count; k++) {
-        int32_t reader = self->choices->accumulations[k].reader;
-        if (!stays_here(self, reader) || !stays_here(self, self->choices->accumulations[k].next)) continue;
+    for (int32_t k = 0; k < self->split_options->accumulation_count; k++) {
+        int32_t reader = self->split_options->accumulations[k].reader;
+        if (!stays_here(self, reader) || !stays_here(self, self->split_options->accumulations[k].next))
+            continue;
         if (self->result->stored[reader].axis[axis] != SBP_B) continue;
         placing->best[reader] = 0;
-        *partial_of(self, reader, axis) = self->choices->accumulations[k].reduction;
+        *partial_of(self, reader, axis) = self->split_options->accumulations[k].reduction;
     }
 }
 
 /* If all addends are partial, the loop's result stays partial: one reduction replaces one per
  * iteration. */
 static void close_accumulation(Assigner *self, Placing *placing, int32_t next, int32_t axis) {
-    const Choices *choices = self->choices;
-    if (choices->accumulation_of[next] < 0 || !placing->may_carry[next]) return;
-    for (int32_t k = choices->first_operand[next]; k < choices->first_operand[next + 1]; k++)
-        if (!is_private_partial(self, placing->best, next, choices->operands[k])) return;
-    int32_t afterwards = choices->accumulations[choices->accumulation_of[next]].afterwards;
+    const SplitOptions *split_options = self->split_options;
+    if (split_options->accumulation_of[next] < 0 || !placing->may_carry[next]) return;
+    for (int32_t k = split_options->first_operand[next]; k < split_options->first_operand[next + 1]; k++)
+        if (!is_private_partial(self, placing->best, next, split_options->operands[k])) return;
+    int32_t afterwards = split_options->accumulations[split_options->accumulation_of[next]].afterwards;
     placing->carried[next] = true;
     self->result->deferred[next] |= (uint8_t)(1u << axis);
     if (afterwards >= 0 && self->storage) storage_keep(self->storage, afterwards, axis);
     if (afterwards < 0) return;
     placing->best[afterwards] = finish_weight(self, afterwards, axis, false);
-    *partial_of(self, afterwards, axis) = choices->accumulations[choices->accumulation_of[next]].reduction;
+    *partial_of(self, afterwards, axis) =
+        split_options->accumulations[split_options->accumulation_of[next]].reduction;
 }
 
 /* best[i]: the cheapest way to finish all partial results that flow into i
  * privately, at i or above it. A carrier takes its operands unfinished; whether
  * that wins is known when all above it is, and decided from the roots down. */
 static void place_reductions(Assigner *self, Arena *scratch, int32_t axis) {
-    const Choices *choices = self->choices;
+    const SplitOptions *split_options = self->split_options;
     Placing placing = {.best = ARENA_ARRAY(scratch, double, self->count),
                        .may_carry = ARENA_ARRAY(scratch, bool, self->count),
                        .carry_wins = ARENA_ARRAY(scratch, bool, self->count),
@@ -439,17 +444,17 @@ static void place_reductions(Assigner *self, Arena *scratch, int32_t axis) {
     if (scratch->failed) return;
     for (int32_t i = 0; i < self->count; i++) placing.best[i] = -1;
     open_accumulations(self, &placing, axis);
-    for (int32_t d = 0; d < choices->decided_count; d++) {
-        weigh_reduction(self, &placing, choices->decided[d], axis);
-        close_accumulation(self, &placing, choices->decided[d], axis);
+    for (int32_t d = 0; d < split_options->decided_count; d++) {
+        weigh_reduction(self, &placing, split_options->decided[d], axis);
+        close_accumulation(self, &placing, split_options->decided[d], axis);
     }
-    for (int32_t d = choices->decided_count - 1; d >= 0; d--) {
-        int32_t i = choices->decided[d];
+    for (int32_t d = split_options->decided_count - 1; d >= 0; d--) {
+        int32_t i = split_options->decided[d];
         if (!placing.may_carry[i] || !(placing.carried[i] || placing.carry_wins[i])) continue;
         self->result->carries[i] |= (uint8_t)(1u << axis);
         self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] = -1;
-        for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++) {
-            int32_t source = choices->operands[k];
+        for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++) {
+            int32_t source = split_options->operands[k];
             if (!is_private_partial(self, placing.best, i, source)) continue;
             self->result->deferred[source] |= (uint8_t)(1u << axis);
             placing.carried[source] = true;
@@ -475,8 +480,8 @@ static bool mixes_blocks(const Assigner *self, int32_t i) {
 /* Resolves collisions between open states and storage entries, which are chosen axis by axis: the
  * later of two incompatible choices becomes replicated. */
 static void part_collisions(Assigner *self) {
-    for (int32_t k = 0; k < self->choices->decided_count; k++) {
-        int32_t i = self->choices->decided[k], axis;
+    for (int32_t k = 0; k < self->split_options->decided_count; k++) {
+        int32_t i = self->split_options->decided[k], axis;
         const FactorRule *rule = &self->rules->rules[i];
         while ((axis = sbp_colliding_axis(self->result->stored[i])) >= 0)
             sbp_set(&self->result->stored[i], axis, SBP_B);
@@ -502,7 +507,7 @@ AmStatus plan_assign_stage(Assignment **assignment, Arena *arena, const PlanCont
                      .map = map,
                      .module = module,
                      .rules = context->rules,
-                     .choices = context->choices,
+                     .split_options = context->split_options,
                      .stage = stage,
                      .count = count,
                      .result = result};
@@ -516,8 +521,8 @@ AmStatus plan_assign_stage(Assignment **assignment, Arena *arena, const PlanCont
                            .carries = ARENA_ARRAY(arena, uint8_t, count),
                            .deferred = ARENA_ARRAY(arena, uint8_t, count),
                            .partial = ARENA_ARRAY(arena, SbpReduction, (size_t)count * MESH_MAX_AXES),
-                           .redone = ARENA_ARRAY(arena, bool, count),
-                           .live = context->choices->live};
+                           .regathered = ARENA_ARRAY(arena, bool, count),
+                           .live = context->split_options->live};
     if (arena->failed) return am_fail_memory(error, (int64_t)count * MESH_MAX_AXES);
     memset(result->factor, -1, (size_t)count * MESH_MAX_AXES);
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
@@ -528,8 +533,8 @@ AmStatus plan_assign_stage(Assignment **assignment, Arena *arena, const PlanCont
     }
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
         if (stage->mesh.axes[axis].size == 1 || stage->lists[axis].count == 0) continue;
-        for (int32_t k = 0; k < self.choices->decided_count; k++)
-            choose_stored(&self, self.choices->decided[k], axis);
+        for (int32_t k = 0; k < self.split_options->decided_count; k++)
+            choose_stored(&self, self.split_options->decided[k], axis);
     }
     Storage storage;
     if (storage_is_used(stage)) {
@@ -537,13 +542,14 @@ AmStatus plan_assign_stage(Assignment **assignment, Arena *arena, const PlanCont
         storage_choose_states(&storage);
         self.storage = &storage;
     }
-    if (storage_is_used(stage) || stage->reshard_count > 0 || context->choices->storage->reread_count > 0)
+    if (storage_is_used(stage) || stage->reshard_count > 0 ||
+        context->split_options->storage->reread_count > 0)
         TRY(storage_apply_places(result, context, error));
     join_carried(&self);
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
         if (stage->mesh.axes[axis].size == 1 || stage->lists[axis].count == 0) continue;
-        for (int32_t k = 0; k < self.choices->decided_count; k++)
-            choose_factor(&self, self.choices->decided[k], axis);
+        for (int32_t k = 0; k < self.split_options->decided_count; k++)
+            choose_factor(&self, self.split_options->decided[k], axis);
     }
     if (self.storage) storage_choose_factors(&storage);
     if (self.storage) TRY(storage_follow_overrides(&storage, arena, error));

@@ -48,26 +48,26 @@ static bool may_follow_users(const Assignment *assignment, const PlanContext *co
 
 AmStatus states_follow_users(Assignment *assignment, Arena *scratch, const PlanContext *context,
                              AmError *error) {
-    const Choices *choices = context->choices;
+    const SplitOptions *split_options = context->split_options;
     ArenaMark mark = arena_mark(scratch);
     Wish *wishes = ARENA_ARRAY(scratch, Wish, context->rules->count + 1);
     if (!wishes) return am_fail_memory(error, context->rules->count);
-    for (int32_t n = 0; n < choices->decided_count; n++) {
-        int32_t i = choices->decided[n], first = choices->first_operand[i];
+    for (int32_t n = 0; n < split_options->decided_count; n++) {
+        int32_t i = split_options->decided[n], first = split_options->first_operand[i];
         uint8_t split = split_axes(assignment, i);
-        for (int32_t k = first; k < choices->first_operand[i + 1]; k++) {
-            Wish *wish = &wishes[choices->operands[k]];
-            uint8_t whole = whole_axes(assignment, choices->operands[k]);
+        for (int32_t k = first; k < split_options->first_operand[i + 1]; k++) {
+            Wish *wish = &wishes[split_options->operands[k]];
+            uint8_t whole = whole_axes(assignment, split_options->operands[k]);
             /* i needs the dimensions replicated that it does not split. */
             wish->differs |= whole & (uint8_t)~split;
             if (whole & ~wish->differs) ask(wish, split_operand_state(assignment, context, i, k - first));
             else wish->users++;
         }
     }
-    for (int32_t n = 0; n < choices->decided_count; n++) {
-        int32_t i = choices->decided[n];
+    for (int32_t n = 0; n < split_options->decided_count; n++) {
+        int32_t i = split_options->decided[n];
         const Wish *wish = &wishes[i];
-        if (wish->users == 0 || wish->users != choices->uses[i]) continue;
+        if (wish->users == 0 || wish->users != split_options->uses[i]) continue;
         for (int32_t axis = 0; axis < assignment->stage->mesh.axis_count; axis++) {
             SbpState *stored = &assignment->stored[i];
             Sbp wanted = wish->state.axis[axis];

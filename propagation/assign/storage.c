@@ -76,7 +76,7 @@ AmStatus storage_begin(Storage *self, Arena *arena, const PlanContext *context, 
     int32_t parameters = context->roles->parameter_count;
     int32_t places = PLAN_ENTRY_KINDS * MESH_MAX_AXES * parameters;
     *self = (Storage){.context = context,
-                      .roles = context->choices->storage,
+                      .roles = context->split_options->storage,
                       .assignment = assignment,
                       .split = ARENA_ARRAY(arena, int8_t, places + 1)};
     if (!self->split) return am_fail_memory(error, places);
@@ -102,7 +102,7 @@ AmStatus storage_begin(Storage *self, Arena *arena, const PlanContext *context, 
 static int32_t kept_dimension(const Storage *self, PlanEntryKind kind, int32_t i, int32_t axis) {
     const StorageRoles *roles = self->roles;
     int32_t dimension = *split_of(self, kind, axis, roles->weight[i]);
-    const IrShape *shape = choices_array_shape(&self->context->canonical->instructions[i]);
+    const IrShape *shape = split_options_array_shape(&self->context->canonical->instructions[i]);
     if (dimension < 0 || shape->type == DTYPE_TUPLE) return -1;
     for (int32_t d = 0; d < shape->rank; d++)
         if (roles->dimension[roles->first[i] + d] == dimension) return d;
@@ -125,22 +125,22 @@ void storage_keep(const Storage *self, int32_t i, int32_t axis) {
     if (d < 0 && role == STORAGE_GRADIENT && !self->roles->is_added_up[i])
         d = kept_dimension(self, PLAN_OPTIMIZER, i, axis);
     if (d < 0) return;
-    int64_t size = choices_array_shape(&self->context->canonical->instructions[i])->dimensions[d];
+    int64_t size = split_options_array_shape(&self->context->canonical->instructions[i])->dimensions[d];
     if (size < (int64_t)sbp_ways(mesh, *state, d) * mesh->axes[axis].size) return;
     sbp_set_split(state, axis, d, sbp_cut(mesh, *state, axis, d, size, 1, size));
 }
 
 void storage_choose_states(const Storage *self) {
-    const Choices *choices = self->context->choices;
+    const SplitOptions *split_options = self->context->split_options;
     Assignment *assignment = self->assignment;
     for (int32_t axis = 0; axis < assignment->stage->mesh.axis_count; axis++) {
         if (assignment->stage->mesh.axes[axis].size == 1) continue;
-        for (int32_t k = 0; k < choices->decided_count; k++) {
-            int32_t i = choices->decided[k];
+        for (int32_t k = 0; k < split_options->decided_count; k++) {
+            int32_t i = split_options->decided[k];
             if (self->roles->role[i] == STORAGE_NONE || assignment->stored[i].axis[axis] != SBP_B) continue;
             storage_keep(self, i, axis);
             if (self->roles->role[i] == STORAGE_WEIGHT && assignment->stored[i].axis[axis] != SBP_B)
-                assignment->redone[i] = !assignment->stage->keeps_gathered;
+                assignment->regathered[i] = !assignment->stage->keeps_gathered;
         }
     }
 }
@@ -153,17 +153,18 @@ static bool never_follows(IrOpcode opcode) {
  * stored in shards, else its largest operand that is. `slot` counts as in Factor; `source` is the
  * owner. */
 static bool find_kept(const Storage *self, int32_t i, int32_t axis, int32_t *slot, int32_t *source) {
-    const Choices *choices = self->context->choices;
+    const SplitOptions *split_options = self->context->split_options;
     const SbpState *stored = self->assignment->stored;
     *slot = self->context->rules->rules[i].operand_count;
     *source = i;
     if (sbp_is_split(stored[i].axis[axis])) return true;
     double most = -1;
-    for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++) {
-        int32_t operand = choices->operands[k];
-        if (!sbp_is_split(stored[operand].axis[axis]) || choices->array_bytes[operand] <= most) continue;
-        most = choices->array_bytes[operand];
-        *slot = k - choices->first_operand[i];
+    for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++) {
+        int32_t operand = split_options->operands[k];
+        if (!sbp_is_split(stored[operand].axis[axis]) || split_options->array_bytes[operand] <= most)
+            continue;
+        most = split_options->array_bytes[operand];
+        *slot = k - split_options->first_operand[i];
         *source = operand;
     }
     return most >= 0;
@@ -176,7 +177,7 @@ static void choose_factor(const Storage *self, int32_t i, int32_t axis) {
     if (!find_kept(self, i, axis, &slot, &source)) return;
     SbpState kept = self->assignment->stored[source];
     int32_t d = sbp_dimension(kept.axis[axis]);
-    int64_t size = choices_array_shape(&self->context->canonical->instructions[source])->dimensions[d];
+    int64_t size = split_options_array_shape(&self->context->canonical->instructions[source])->dimensions[d];
     for (int32_t f = 0; f < rule->factor_count && f <= INT8_MAX; f++) {
         const Factor *factor = &rule->factors[f];
         if (factor->kind != FACTOR_PARALLEL && factor->kind != FACTOR_REDUCTION) continue;
@@ -190,12 +191,12 @@ static void choose_factor(const Storage *self, int32_t i, int32_t axis) {
 }
 
 void storage_choose_factors(const Storage *self) {
-    const Choices *choices = self->context->choices;
+    const SplitOptions *split_options = self->context->split_options;
     const IrModule *module = self->context->canonical;
     for (int32_t axis = 0; axis < self->assignment->stage->mesh.axis_count; axis++) {
         if (self->assignment->stage->mesh.axes[axis].size == 1) continue;
-        for (int32_t k = 0; k < choices->decided_count; k++) {
-            int32_t i = choices->decided[k];
+        for (int32_t k = 0; k < split_options->decided_count; k++) {
+            int32_t i = split_options->decided[k];
             if (self->assignment->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] >= 0) continue;
             bool has_role =
                 self->roles->role[i] != STORAGE_NONE || self->context->roles->phases[i] == IR_PHASE_OPTIMIZER;
@@ -211,7 +212,7 @@ static SbpState followed_state(const Storage *self, int32_t i, const SbpState *w
     const StorageRoles *roles = self->roles;
     const Mesh *mesh = &self->assignment->stage->mesh;
     const SbpState old = self->assignment->stored[i];
-    const IrShape *shape = choices_array_shape(&self->context->canonical->instructions[i]);
+    const IrShape *shape = split_options_array_shape(&self->context->canonical->instructions[i]);
     SbpState state = {.axis = {SBP_B}};
     uint32_t split = 0;
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
@@ -244,7 +245,7 @@ static void choose_factors_anew(const Storage *self, int32_t i) {
 }
 
 AmStatus storage_follow_overrides(const Storage *self, Arena *arena, AmError *error) {
-    const Choices *choices = self->context->choices;
+    const SplitOptions *split_options = self->context->split_options;
     const PlanStage *stage = self->assignment->stage;
     const PlanOverride **wanted = /* [parameter]: how this weight is stored */
         ARENA_ARRAY(arena, const PlanOverride *, self->context->roles->parameter_count + 1);
@@ -260,8 +261,8 @@ AmStatus storage_follow_overrides(const Storage *self, Arena *arena, AmError *er
         is_any = true;
     }
     for (int32_t pass = 0; is_any && pass < 2; pass++) /* states, then the factors that go by them */
-        for (int32_t k = 0; k < choices->decided_count; k++) {
-            int32_t i = choices->decided[k], weight = self->roles->weight[i];
+        for (int32_t k = 0; k < split_options->decided_count; k++) {
+            int32_t i = split_options->decided[k], weight = self->roles->weight[i];
             if (self->roles->role[i] == STORAGE_NONE || weight < 0 || !wanted[weight]) continue;
             if (pass == 0) self->assignment->stored[i] = followed_state(self, i, &wanted[weight]->states);
             else choose_factors_anew(self, i);
@@ -290,7 +291,7 @@ static bool gather_before(Assignment *assignment, const PlanContext *context, in
             if (!leaf->is_invariant || leaf->in_body < 0) continue;
             if (leaf->in_body != instruction && leaf->initial != instruction) continue;
             gather_stored(&assignment->stored[leaf->in_body], assignment->stage);
-            assignment->redone[leaf->in_body] = false;
+            assignment->regathered[leaf->in_body] = false;
             found = true;
         }
     }
@@ -300,14 +301,14 @@ static bool gather_before(Assignment *assignment, const PlanContext *context, in
 AmStatus storage_apply_places(Assignment *assignment, const PlanContext *context, AmError *error) {
     const PlanStage *stage = assignment->stage;
     for (int32_t i = 0; i < context->rules->count && !stage->keeps_gathered; i++)
-        if (context->choices->storage->is_reread[i]) assignment->redone[i] = true;
+        if (context->split_options->storage->is_reread[i]) assignment->regathered[i] = true;
     for (int32_t k = 0; k < stage->reshard_count; k++) {
         const PlanReshard *reshard = &stage->reshard[k];
         int32_t i = reshard->instruction;
         if (i < 0 || i >= context->rules->count)
             return am_fail(error, AM_ERROR_INPUT, context->canonical->source,
                            "resharding of instruction %d: the module has %d", i, context->rules->count);
-        assignment->redone[i] = reshard->place == PLAN_REPEATED;
+        assignment->regathered[i] = reshard->place == PLAN_REPEATED;
         if (reshard->place != PLAN_BEFORE || gather_before(assignment, context, i)) continue;
         return am_fail(error, AM_ERROR_INPUT, context->canonical->source,
                        "resharding of %s: no loop reads it unchanged, so it has no place before one",
@@ -317,7 +318,8 @@ AmStatus storage_apply_places(Assignment *assignment, const PlanContext *context
     for (int32_t i = 0; i < context->rules->count; i++) {
         const IrInstruction *instruction = &context->canonical->instructions[i];
         if (context->rules->on_demand[i] && instruction->opcode == IR_BROADCAST)
-            assignment->redone[i] = assignment->redone[context->rules->alias[instruction->operands[0]]];
+            assignment->regathered[i] =
+                assignment->regathered[context->rules->alias[instruction->operands[0]]];
     }
     return AM_OK;
 }

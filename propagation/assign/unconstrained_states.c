@@ -50,7 +50,7 @@ typedef struct OpenValue {
 
 typedef struct Opening {
     const PlanContext *context;
-    const Choices *choices;
+    const SplitOptions *split_options;
     Assignment *assignment;
     int32_t axis;
     double parts; /* devices on the axis */
@@ -65,7 +65,7 @@ typedef struct Opening {
 
 /* The cost of resharding from state `made` to state `want`. */
 static double made_to(const Opening *self, const OpenValue *value, Sbp made, Sbp want) {
-    double bytes = self->choices->bytes[value->instruction];
+    double bytes = self->split_options->bytes[value->instruction];
     return sbp_is_partial(made) ? reshard_sum_bytes(want, bytes, self->parts, value->is_wide)
                                 : reshard_bytes(made, want, bytes, self->parts);
 }
@@ -87,11 +87,11 @@ static OpenValue *value_of(const Opening *self, int32_t i) {
 }
 
 static int32_t operand_count(const Opening *self, int32_t i) {
-    return self->choices->first_operand[i + 1] - self->choices->first_operand[i];
+    return self->split_options->first_operand[i + 1] - self->split_options->first_operand[i];
 }
 
 static int32_t operand_of(const Opening *self, int32_t i, int32_t k) {
-    return self->choices->operands[self->choices->first_operand[i] + k];
+    return self->split_options->operands[self->split_options->first_operand[i] + k];
 }
 
 /* Returns whether no other axis splits a dimension that the factor is in: two factors of one dimension, one
@@ -157,7 +157,7 @@ static bool open_value(const Opening *self, int32_t i, OpenValue *value) {
     if (stored.axis[self->axis] != SBP_B || instruction->opcode == IR_GET_TUPLE_ELEMENT) return false;
     if (instruction->operand_count == 0 || rule_of(self, i)->result_count != 1) return false;
     if (shape->type == DTYPE_TUPLE) return false;
-    if (self->choices->accumulation_of[i] >= 0) return false; /* an accumulated value stays partial */
+    if (self->split_options->accumulation_of[i] >= 0) return false; /* an accumulated value stays partial */
     const PlanOverride *override = override_of(self, i);
     if (override && override->has_states) return false;
     bool is_given = override && override->has_factors && override->factors[self->axis] != PLAN_NO_OVERRIDE;
@@ -187,7 +187,7 @@ static Sbp need_of(const Opening *self, int32_t i, int32_t k, Sbp state) {
         return d < 0 || d + 1 >= MOST_STATES ? SBP_B : sbp_split(d);
     }
     if (self->assignment->factor[place_of(self, i)] < 0) return SBP_B;
-    uint8_t *fixed = &self->fixed[self->choices->first_operand[i] + k];
+    uint8_t *fixed = &self->fixed[self->split_options->first_operand[i] + k];
     if (*fixed == 0) {
         SbpState need = split_operand_state(self->assignment, self->context, i, k);
         bool is_even = need.cut[self->axis].count == 0 && need.axis[self->axis] < MOST_STATES;
@@ -199,12 +199,12 @@ static Sbp need_of(const Opening *self, int32_t i, int32_t k, Sbp state) {
 /* The cost of operand `source` in the needed state. */
 static double cost_of_operand(const Opening *self, int32_t source, Sbp need) {
     const OpenValue *value = value_of(self, source);
-    double bytes = self->choices->array_bytes[source], least = -1;
+    double bytes = self->split_options->array_bytes[source], least = -1;
     if (!value) {
         if (self->context->rules->on_demand[source]) return 0;
         return reshard_bytes(self->assignment->stored[source].axis[self->axis], need, bytes, self->parts);
     }
-    bool is_private = self->choices->uses[source] == 1;
+    bool is_private = self->split_options->uses[source] == 1;
     for (int32_t s = 0; value->states >> s; s++) {
         if (!(value->states >> s & 1)) continue;
         double cost = (is_private ? value->least[s] : 0) + reshard_bytes((Sbp)s, need, bytes, self->parts);
@@ -222,7 +222,7 @@ static int32_t part_of(const Opening *self, int32_t v) {
 /* Operand k of i if it is pending and i alone uses it, or NULL. */
 static const OpenValue *pending_operand(const Opening *self, int32_t i, int32_t k) {
     const OpenValue *value = value_of(self, operand_of(self, i, k));
-    bool is_pending = value && value->pending >= 0 && self->choices->uses[value->instruction] == 1;
+    bool is_pending = value && value->pending >= 0 && self->split_options->uses[value->instruction] == 1;
     return is_pending ? value : NULL;
 }
 
@@ -250,7 +250,7 @@ static void weigh_pending(const Opening *self, OpenValue *value) {
         value->reduction = sbp_reduction(value->made);
         return;
     }
-    Linearity linearity = (Linearity)self->choices->linearity[i];
+    Linearity linearity = (Linearity)self->split_options->linearity[i];
     if (linearity == LINEARITY_NONE) return;
     bool is_wide = false;
     double above = 0, pending = 0;
@@ -308,9 +308,9 @@ static void weigh(Opening *self, OpenValue *value) {
 static double cost_of_needs(const Opening *self, int32_t i, Sbp state) {
     uint32_t needs = self->needs[i];
     double total = 0;
-    if (self->asked[i] < self->choices->uses[i]) needs |= bit_of(SBP_B);
+    if (self->asked[i] < self->split_options->uses[i]) needs |= bit_of(SBP_B);
     for (int32_t s = 0; needs >> s; s++)
-        if (needs >> s & 1) total += reshard_bytes(state, (Sbp)s, self->choices->bytes[i], self->parts);
+        if (needs >> s & 1) total += reshard_bytes(state, (Sbp)s, self->split_options->bytes[i], self->parts);
     return total;
 }
 
@@ -345,7 +345,7 @@ static Sbp cheapest(const Opening *self, const OpenValue *value) {
     for (int32_t s = 1; value->states >> s; s++) {
         if (!(value->states >> s & 1)) continue;
         double cost = value->least[s] + cost_of_needs(self, i, (Sbp)s);
-        if (least - cost <= LEAST_SAVING * self->choices->bytes[i]) continue;
+        if (least - cost <= LEAST_SAVING * self->split_options->bytes[i]) continue;
         best = (Sbp)s;
         least = cost;
     }
@@ -356,8 +356,8 @@ static Sbp cheapest(const Opening *self, const OpenValue *value) {
 static bool choose(const Opening *self) {
     bool is_split = false;
     clear_needs(self);
-    for (int32_t n = self->choices->decided_count - 1; n >= 0; n--) {
-        int32_t i = self->choices->decided[n];
+    for (int32_t n = self->split_options->decided_count - 1; n >= 0; n--) {
+        int32_t i = self->split_options->decided[n];
         OpenValue *value = value_of(self, i);
         if (value) value->chosen = value->left ? SBP_B : cheapest(self, value);
         Sbp state = value ? value->chosen : SBP_B;
@@ -387,8 +387,8 @@ static double own_cost(const Opening *self, const OpenValue *value, Sbp state, b
  * with all open values replicated. */
 static void account(Opening *self, double sign, bool whole) {
     clear_needs(self);
-    for (int32_t n = self->choices->decided_count - 1; n >= 0; n--) {
-        int32_t i = self->choices->decided[n];
+    for (int32_t n = self->split_options->decided_count - 1; n >= 0; n--) {
+        int32_t i = self->split_options->decided[n];
         OpenValue *value = value_of(self, i);
         Sbp state = value && !whole ? value->chosen : SBP_B;
         bool carries = value && value->is_operator &&
@@ -402,7 +402,7 @@ static void account(Opening *self, double sign, bool whole) {
 static void take(Opening *self, OpenValue *value) {
     int32_t i = value->instruction;
     double saved = -self->values[part_of(self, self->value_of[i])].change;
-    if (value->chosen == SBP_B || saved <= LEAST_SAVING * self->choices->bytes[i]) return;
+    if (value->chosen == SBP_B || saved <= LEAST_SAVING * self->split_options->bytes[i]) return;
     if (value->is_operator) {
         int8_t f = value->factors[value->chosen];
         self->assignment->factor[place_of(self, i)] = f;
@@ -413,17 +413,17 @@ static void take(Opening *self, OpenValue *value) {
 
 /* Returns whether anything is split on the axis. */
 static bool is_used(const Opening *self) {
-    for (int32_t n = 0; n < self->choices->decided_count; n++)
-        if (self->assignment->factor[place_of(self, self->choices->decided[n])] >= 0) return true;
+    for (int32_t n = 0; n < self->split_options->decided_count; n++)
+        if (self->assignment->factor[place_of(self, self->split_options->decided[n])] >= 0) return true;
     return false;
 }
 
 static void choose_on_axis(Opening *self) {
-    const Choices *choices = self->choices;
+    const SplitOptions *split_options = self->split_options;
     self->value_count = 0;
-    memset(self->fixed, 0, (size_t)choices->first_operand[self->context->rules->count]);
-    for (int32_t n = 0; n < choices->decided_count; n++) {
-        int32_t i = choices->decided[n];
+    memset(self->fixed, 0, (size_t)split_options->first_operand[self->context->rules->count]);
+    for (int32_t n = 0; n < split_options->decided_count; n++) {
+        int32_t i = split_options->decided[n];
         bool is_open = open_value(self, i, &self->values[self->value_count]);
         self->part[self->value_count] = self->value_count;
         self->value_of[i] = is_open ? self->value_count++ : -1;
@@ -438,15 +438,15 @@ static void choose_on_axis(Opening *self) {
 AmStatus unconstrained_states_choose(Assignment *assignment, Arena *scratch, const PlanContext *context,
                                      AmError *error) {
     const Mesh *mesh = &assignment->stage->mesh;
-    int32_t count = context->rules->count, decided = context->choices->decided_count;
+    int32_t count = context->rules->count, decided = context->split_options->decided_count;
     ArenaMark mark = arena_mark(scratch);
     Opening self = {.context = context,
-                    .choices = context->choices,
+                    .split_options = context->split_options,
                     .assignment = assignment,
                     .values = ARENA_ARRAY(scratch, OpenValue, decided + 1),
                     .part = ARENA_ARRAY(scratch, int32_t, decided + 1),
                     .value_of = ARENA_ARRAY(scratch, int32_t, count + 1),
-                    .fixed = ARENA_ARRAY(scratch, uint8_t, context->choices->first_operand[count] + 1),
+                    .fixed = ARENA_ARRAY(scratch, uint8_t, context->split_options->first_operand[count] + 1),
                     .needs = ARENA_ARRAY(scratch, uint8_t, count + 1),
                     .asked = ARENA_ARRAY(scratch, int32_t, count + 1)};
     if (scratch->failed) return am_fail_memory(error, count);

@@ -13,8 +13,8 @@
 #include "ir/analysis/roles.h"
 #include "ir/attention/attention.h"
 #include "ir/layers/layers.h"
-#include "propagation/plan/choices.h"
 #include "propagation/plan/pipeline_schedule.h"
+#include "propagation/plan/split_options.h"
 #include "propagation/sharding/mesh.h"
 #include "propagation/sharding/sbp.h"
 
@@ -33,10 +33,10 @@ typedef struct PlanEntry {
     PlanEntryKind kind;
 } PlanEntry;
 
-typedef struct PlanList {
+typedef struct PlanAxisPriority {
     int32_t count;
     PlanEntry *entries;
-} PlanList;
+} PlanAxisPriority;
 
 /* A decision about one instruction that overrides the lists: the factor it
  * splits on each axis (-1 none, PLAN_NO_OVERRIDE as the lists say), or the
@@ -84,7 +84,7 @@ typedef struct PlanStage {
                             storage entries keep in shards are gathered again, also for recomputation */
     bool rounds_parts;   /* addends of a 16-bit product are rounded before the sum over devices, which then
                             moves   half the bytes; else they stay in f32 */
-    PlanList lists[MESH_MAX_AXES];
+    PlanAxisPriority lists[MESH_MAX_AXES];
     PlanOverride *overrides;
     int32_t override_count;
     PlanReshard *reshard;
@@ -170,7 +170,7 @@ typedef struct PlanContext {
     IrRoles *roles;
     Rules *rules;
     Classes *classes;
-    Choices *choices; /* what completions choose from */
+    SplitOptions *split_options; /* what an assignment chooses from */
     /* For a context whose module was rewritten (micro_batches.h, recompute.h): the context of the
      * module as read, and the one from which it was made, which is the same or the one with
      * recomputation. */

@@ -21,7 +21,8 @@ const char *plan_context_roles(Arena *arena, const char *path) {
 static AmStatus derive(PlanContext *self, AmError *error) {
     TRY(rules_build(&self->rules, &self->arena, self->canonical, error));
     TRY(classes_build(&self->classes, &self->arena, self->rules, self->roles, error));
-    return choices_build(&self->choices, &self->arena, self->rules, self->classes, self->roles, error);
+    return split_options_build(&self->split_options, &self->arena, self->rules, self->classes, self->roles,
+                               error);
 }
 
 AmStatus plan_context_of(PlanContext **context, IrModule *module, const char *roles_path, AmError *error) {

@@ -7,19 +7,19 @@
  */
 #include "propagation/plan/storage_roles.h"
 
-#include "propagation/plan/choices.h"
+#include "propagation/plan/split_options.h"
 
 typedef struct Finder {
     const IrModule *module;
     const Rules *rules;
-    const Choices *choices;
+    const SplitOptions *split_options;
     const IrRoles *roles;
     StorageRoles *result;
     int32_t *claims; /* [instruction]: uses by the optimizer, or on a gradient's way to it */
 } Finder;
 
 static int32_t rank_of(const Finder *self, int32_t i) {
-    const IrShape *shape = choices_array_shape(&self->module->instructions[i]);
+    const IrShape *shape = split_options_array_shape(&self->module->instructions[i]);
     return shape->type == DTYPE_TUPLE ? 0 : shape->rank;
 }
 
@@ -82,15 +82,16 @@ static bool is_weight_view(const IrModule *module, const IrInstruction *instruct
 }
 
 static int32_t operand(const Finder *self, int32_t i, int32_t k) {
-    return self->choices->operands[self->choices->first_operand[i] + k];
+    return self->split_options->operands[self->split_options->first_operand[i] + k];
 }
 
 static int32_t operand_count(const Finder *self, int32_t i) {
-    return self->choices->first_operand[i + 1] - self->choices->first_operand[i];
+    return self->split_options->first_operand[i + 1] - self->split_options->first_operand[i];
 }
 
 static bool is_decided(const Finder *self, int32_t i) {
-    return self->choices->live[i] && !self->rules->on_demand[i] && self->rules->rules[i].result_count == 1;
+    return self->split_options->live[i] && !self->rules->on_demand[i] &&
+           self->rules->rules[i].result_count == 1;
 }
 
 static void find_weights(Finder *self) {
@@ -154,7 +155,7 @@ static void enter_loop(Finder *self, const PlannedLoop *loop) {
         self->claims[leaf->next]++;
         copy_role(self, leaf->afterwards, leaf->next);
         copy_role(self, leaf->afterwards, leaf->in_body);
-        if (self->choices->accumulation_of[leaf->next] >= 0 && leaf->in_body >= 0)
+        if (self->split_options->accumulation_of[leaf->next] >= 0 && leaf->in_body >= 0)
             self->result->is_added_up[leaf->next] = self->result->is_added_up[leaf->in_body] = true;
         if (self->rules->on_demand[leaf->initial]) continue;
         self->claims[leaf->initial]++;
@@ -182,19 +183,20 @@ static void find_gradients(Finder *self) {
         const IrComputation *body = &self->module->computations[c];
         if (!self->rules->is_planned[c]) continue;
         for (int32_t i = body->first + body->count - 1; i >= body->first; i--) {
-            if (!self->choices->live[i]) continue;
+            if (!self->split_options->live[i]) continue;
             const PlannedLoop *loop = rules_loop(self->rules, i);
             if (loop) enter_loop(self, loop);
             IrOpcode opcode = self->module->instructions[i].opcode;
             if (opcode == IR_PARAMETER || opcode == IR_GET_TUPLE_ELEMENT) {
-                if (self->result->role[i] == STORAGE_GRADIENT && self->claims[i] < self->choices->uses[i])
+                if (self->result->role[i] == STORAGE_GRADIENT &&
+                    self->claims[i] < self->split_options->uses[i])
                     forget(self, i);
                 continue;
             }
             switch ((StorageRole)self->result->role[i]) {
             case STORAGE_OPTIMIZER: claim_operands(self, i); break;
             case STORAGE_GRADIENT:
-                if (self->claims[i] < self->choices->uses[i]) forget(self, i);
+                if (self->claims[i] < self->split_options->uses[i]) forget(self, i);
                 else if (passes_gradient(opcode)) claim_operands(self, i);
                 break;
             default:
@@ -215,8 +217,8 @@ static void find_derived(Finder *self) {
         for (int32_t k = 0; k < operand_count(self, i); k++) {
             int32_t source = operand(self, i, k);
             if (self->result->role[source] == STORAGE_NONE) continue;
-            if (largest < 0 ||
-                self->choices->array_bytes[source] > self->choices->array_bytes[operand(self, i, largest)])
+            if (largest < 0 || self->split_options->array_bytes[source] >
+                                   self->split_options->array_bytes[operand(self, i, largest)])
                 largest = k;
         }
         if (largest < 0) continue;
@@ -234,9 +236,10 @@ static void find_derived(Finder *self) {
 static void find_reread(const Finder *self) {
     StorageRoles *result = self->result;
     for (int32_t i = 0; i < self->rules->entry_count; i++) {
-        if (!self->choices->live[i] || self->roles->phases[i] != IR_PHASE_RECOMPUTED) continue;
-        for (int32_t k = self->choices->first_operand[i]; k < self->choices->first_operand[i + 1]; k++) {
-            int32_t operand = self->choices->operands[k];
+        if (!self->split_options->live[i] || self->roles->phases[i] != IR_PHASE_RECOMPUTED) continue;
+        for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
+             k++) {
+            int32_t operand = self->split_options->operands[k];
             if (result->role[operand] != STORAGE_WEIGHT || result->is_reread[operand]) continue;
             result->is_reread[operand] = true;
             result->reread_count++;
@@ -245,13 +248,14 @@ static void find_reread(const Finder *self) {
 }
 
 AmStatus storage_find_roles(const StorageRoles **roles, Arena *arena, const Rules *rules,
-                            const struct Choices *choices, const IrRoles *module_roles, AmError *error) {
+                            const struct SplitOptions *split_options, const IrRoles *module_roles,
+                            AmError *error) {
     int32_t count = rules->count, dimensions = 0;
     StorageRoles *result = ARENA_ARRAY(arena, StorageRoles, 1);
     if (!result) return am_fail_memory(error, (int64_t)sizeof *result);
     Finder self = {.module = rules->module,
                    .rules = rules,
-                   .choices = choices,
+                   .split_options = split_options,
                    .roles = module_roles,
                    .result = result,
                    .claims = ARENA_ARRAY(arena, int32_t, count + 1)};

@@ -13,7 +13,7 @@
 #include "ir/analysis/roles.h"
 #include "propagation/rules/rules.h"
 
-struct Choices;
+struct SplitOptions;
 
 typedef enum StorageRole { STORAGE_NONE, STORAGE_WEIGHT, STORAGE_GRADIENT, STORAGE_OPTIMIZER } StorageRole;
 
@@ -28,9 +28,10 @@ typedef struct StorageRoles {
     int32_t reread_count;
 } StorageRoles;
 
-/* Everything lives in the arena. `choices` has uses and operands already. AM_ERROR_INTERNAL without
+/* Everything lives in the arena. `split_options` has uses and operands already. AM_ERROR_INTERNAL without
  * memory. */
 AmStatus storage_find_roles(const StorageRoles **roles, Arena *arena, const Rules *rules,
-                            const struct Choices *choices, const IrRoles *module_roles, AmError *error);
+                            const struct SplitOptions *split_options, const IrRoles *module_roles,
+                            AmError *error);
 
 #endif

@@ -34,7 +34,7 @@ typedef struct Sets {
 
 struct Incremental {
     const PlanContext *context;
-    const Choices *choices;
+    const SplitOptions *split_options;
     Mesh mesh;
     int32_t node_count;
     int32_t *value_of;              /* [node]: instruction */
@@ -104,11 +104,11 @@ static uint64_t strongest(const Incremental *self, int32_t node, int32_t axis) {
 
 /* Returns whether an axis can split the choice beside what earlier axes split of the value. */
 static bool has_room(const Incremental *self, int32_t first, const int8_t *chosen, int32_t axis,
-                     const Choice *choice) {
+                     const SplitOption *choice) {
     int64_t ways = self->mesh.axes[axis].size;
     for (int32_t earlier = 0; earlier < axis; earlier++) {
         if (chosen[earlier] < 0) continue;
-        const Choice *other = &self->choices->dimensions[first + chosen[earlier]];
+        const SplitOption *other = &self->split_options->dimensions[first + chosen[earlier]];
         if (other->place != choice->place) continue;
         if (other->blocks != choice->blocks) return false;
         ways *= self->mesh.axes[earlier].size;
@@ -119,7 +119,8 @@ static bool has_room(const Incremental *self, int32_t first, const int8_t *chose
 /* The state of a value, from the keys of its dimensions: on `from` and the axes after it,
  * since only what earlier axes split bears on what later ones can. */
 static void resolve(Incremental *self, int32_t i, int32_t from) {
-    int32_t first = self->choices->first_dimension[i], end = self->choices->first_dimension[i + 1];
+    int32_t first = self->split_options->first_dimension[i],
+            end = self->split_options->first_dimension[i + 1];
     int8_t chosen[MESH_MAX_AXES] = {NOT_CHOSEN, NOT_CHOSEN, NOT_CHOSEN, NOT_CHOSEN};
     self->touched++;
     memcpy(chosen, self->chosen[i], (size_t)from);
@@ -128,7 +129,7 @@ static void resolve(Incremental *self, int32_t i, int32_t from) {
         uint64_t best = NO_CLAIM;
         for (int32_t node = first; node < end && node - first <= INT8_MAX; node++) {
             uint64_t key = strongest(self, node, axis);
-            if (key >= best || !has_room(self, first, chosen, axis, &self->choices->dimensions[node]))
+            if (key >= best || !has_room(self, first, chosen, axis, &self->split_options->dimensions[node]))
                 continue;
             best = key;
             chosen[axis] = (int8_t)(node - first);
@@ -184,11 +185,12 @@ static void change_seed(Incremental *self, int32_t axis, int32_t node, uint64_t 
 
 /* The node of a dimension; -1: nothing can split it. */
 static int32_t find_node(const Incremental *self, int32_t instruction, int32_t dimension) {
-    const Choices *choices = self->choices;
-    if (instruction < 0 || instruction >= choices->count || !choices->live[instruction]) return -1;
-    for (int32_t k = choices->first_dimension[instruction]; k < choices->first_dimension[instruction + 1];
-         k++)
-        if (choices->dimensions[k].place == dimension && choices->dimensions[k].blocks == 1 &&
+    const SplitOptions *split_options = self->split_options;
+    if (instruction < 0 || instruction >= split_options->count || !split_options->live[instruction])
+        return -1;
+    for (int32_t k = split_options->first_dimension[instruction];
+         k < split_options->first_dimension[instruction + 1]; k++)
+        if (split_options->dimensions[k].place == dimension && split_options->dimensions[k].blocks == 1 &&
             self->classes.set_of[k] >= 0)
             return k;
     return -1;
@@ -226,10 +228,11 @@ static bool passes_through(IrOpcode opcode) {
 
 /* The node of a value's dimension that is in a class; -1: none. */
 static int32_t node_in_class(const Incremental *self, int32_t instruction, int32_t dimension, int32_t class) {
-    const Choices *choices = self->choices;
-    for (int32_t k = choices->first_dimension[instruction]; k < choices->first_dimension[instruction + 1];
-         k++)
-        if (choices->dimensions[k].place == dimension && choices->dimensions[k].class_index == class)
+    const SplitOptions *split_options = self->split_options;
+    for (int32_t k = split_options->first_dimension[instruction];
+         k < split_options->first_dimension[instruction + 1]; k++)
+        if (split_options->dimensions[k].place == dimension &&
+            split_options->dimensions[k].class_index == class)
             return k;
     return -1;
 }
@@ -256,12 +259,12 @@ static void join_carried(const Incremental *self, int32_t *parent) {
 /* Joins what cheap operators tie; parent[] is over nodes. */
 static void join_strands(const Incremental *self, int32_t *parent) {
     const PlanContext *context = self->context;
-    const Choices *choices = self->choices;
-    for (int32_t d = 0; d < choices->decided_count; d++) {
-        int32_t i = choices->decided[d];
+    const SplitOptions *split_options = self->split_options;
+    for (int32_t d = 0; d < split_options->decided_count; d++) {
+        int32_t i = split_options->decided[d];
         const FactorRule *rule = &context->rules->rules[i];
         if (!passes_through(context->canonical->instructions[i].opcode) || rule->result_count != 1) continue;
-        const int32_t *operands = &choices->operands[choices->first_operand[i]];
+        const int32_t *operands = &split_options->operands[split_options->first_operand[i]];
         for (int32_t f = 0; f < rule->factor_count; f++) {
             const Factor *factor = &rule->factors[f];
             int32_t class = classes_of_factor(context->classes, i, f);
@@ -304,8 +307,8 @@ static AmStatus build_sets(Incremental *self, Arena *arena, AmError *error) {
     join_strands(self, parent);
     self->classes.count = self->context->classes->count;
     for (int32_t node = 0; node < self->node_count; node++) {
-        bool is_live = self->choices->live[self->value_of[node]];
-        self->classes.set_of[node] = is_live ? self->choices->dimensions[node].class_index : -1;
+        bool is_live = self->split_options->live[self->value_of[node]];
+        self->classes.set_of[node] = is_live ? self->split_options->dimensions[node].class_index : -1;
         self->strands.set_of[node] = parent[node] == node ? self->strands.count++ : -1;
     }
     for (int32_t node = 0; node < self->node_count; node++)
@@ -318,23 +321,23 @@ static AmStatus build_sets(Incremental *self, Arena *arena, AmError *error) {
 
 AmStatus incremental_create(Incremental **incremental, Arena *arena, const PlanContext *context,
                             const Mesh *mesh, AmError *error) {
-    const Choices *choices = context->choices;
+    const SplitOptions *split_options = context->split_options;
     Incremental *self = ARENA_ARRAY(arena, Incremental, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     *self = (Incremental){.context = context,
-                          .choices = choices,
+                          .split_options = split_options,
                           .mesh = *mesh,
-                          .node_count = choices->first_dimension[choices->count]};
+                          .node_count = split_options->first_dimension[split_options->count]};
     self->value_of = ARENA_ARRAY(arena, int32_t, self->node_count + 1);
-    self->chosen = arena_alloc(arena, sizeof *self->chosen * ((size_t)choices->count + 1));
+    self->chosen = arena_alloc(arena, sizeof *self->chosen * ((size_t)split_options->count + 1));
     for (int32_t axis = 0; axis < mesh->axis_count; axis++)
         self->seeds[axis] = ARENA_ARRAY(arena, uint64_t, self->node_count + 1);
     if (arena->failed) return am_fail_memory(error, self->node_count);
-    memset(self->chosen, NOT_CHOSEN, sizeof *self->chosen * ((size_t)choices->count + 1));
+    memset(self->chosen, NOT_CHOSEN, sizeof *self->chosen * ((size_t)split_options->count + 1));
     for (int32_t axis = 0; axis < mesh->axis_count; axis++)
         for (int32_t node = 0; node < self->node_count; node++) self->seeds[axis][node] = NO_CLAIM;
-    for (int32_t i = 0; i < choices->count; i++)
-        for (int32_t k = choices->first_dimension[i]; k < choices->first_dimension[i + 1]; k++)
+    for (int32_t i = 0; i < split_options->count; i++)
+        for (int32_t k = split_options->first_dimension[i]; k < split_options->first_dimension[i + 1]; k++)
             self->value_of[k] = i;
     *incremental = self;
     return build_sets(self, arena, error);
@@ -347,7 +350,7 @@ int32_t incremental_touched(const Incremental *incremental) {
 }
 
 /* Between how many granules a dimension is cut `ways` ways: those of its class, or its elements. */
-static int64_t granules_of(const Incremental *self, const Choice *choice, int64_t ways) {
+static int64_t granules_of(const Incremental *self, const SplitOption *choice, int64_t ways) {
     int64_t size = choice->size / choice->blocks;
     int64_t granules = self->context->classes->classes[choice->class_index].size;
     return granules >= ways && size % granules == 0 ? granules : size;
@@ -359,8 +362,9 @@ SbpState incremental_state(const Incremental *incremental, int32_t instruction) 
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
         int8_t chosen = incremental->chosen[instruction][axis];
         if (chosen < 0) continue;
-        const Choice *choice =
-            &incremental->choices->dimensions[incremental->choices->first_dimension[instruction] + chosen];
+        const SplitOption *choice =
+            &incremental->split_options
+                 ->dimensions[incremental->split_options->first_dimension[instruction] + chosen];
         int64_t ways = (int64_t)sbp_ways(mesh, state, choice->place) * mesh->axes[axis].size;
         sbp_set_split(&state, axis, choice->place,
                       sbp_cut(mesh, state, axis, choice->place, choice->size, choice->blocks,
@@ -376,24 +380,28 @@ static int32_t level_of(const Incremental *self, int32_t node, int32_t axis) {
 
 /* Calls for every conflict; `list` NULL: counts only. */
 static int32_t list_conflicts(const Incremental *self, IncrementalConflict *list) {
-    const Choices *choices = self->choices;
+    const SplitOptions *split_options = self->split_options;
     int32_t count = 0;
-    for (int32_t i = 0; i < choices->count; i++) {
+    for (int32_t i = 0; i < split_options->count; i++) {
         for (int32_t axis = 0; axis < self->mesh.axis_count; axis++) {
             int8_t chosen = self->chosen[i][axis];
             double size = self->mesh.axes[axis].size;
             if (chosen < 0) continue;
-            int32_t kept = choices->first_dimension[i] + chosen;
-            for (int32_t node = choices->first_dimension[i]; node < choices->first_dimension[i + 1]; node++) {
+            int32_t kept = split_options->first_dimension[i] + chosen;
+            for (int32_t node = split_options->first_dimension[i];
+                 node < split_options->first_dimension[i + 1]; node++) {
                 int32_t level = node == kept ? -1 : level_of(self, node, axis);
-                if (level < 0 || choices->dimensions[node].place == choices->dimensions[kept].place) continue;
+                if (level < 0 ||
+                    split_options->dimensions[node].place == split_options->dimensions[kept].place)
+                    continue;
                 if (list)
-                    list[count] = (IncrementalConflict){.instruction = i,
-                                                        .axis = axis,
-                                                        .kept = choices->dimensions[kept].place,
-                                                        .refused = choices->dimensions[node].place,
-                                                        .level = level,
-                                                        .bytes = choices->array_bytes[i] * (size - 1) / size};
+                    list[count] =
+                        (IncrementalConflict){.instruction = i,
+                                              .axis = axis,
+                                              .kept = split_options->dimensions[kept].place,
+                                              .refused = split_options->dimensions[node].place,
+                                              .level = level,
+                                              .bytes = split_options->array_bytes[i] * (size - 1) / size};
                 count++;
             }
         }
@@ -427,13 +435,14 @@ typedef struct Before {
 
 /* The pairs of an axis; `pairs` NULL: counts only. */
 static int32_t list_pairs(const Incremental *self, int32_t axis, Before *pairs) {
-    const Choices *choices = self->choices;
+    const SplitOptions *split_options = self->split_options;
     int32_t count = 0;
-    for (int32_t i = 0; i < choices->count; i++) {
+    for (int32_t i = 0; i < split_options->count; i++) {
         int8_t chosen = self->chosen[i][axis];
-        int32_t kept = chosen < 0 ? -1 : choices->first_dimension[i] + chosen;
+        int32_t kept = chosen < 0 ? -1 : split_options->first_dimension[i] + chosen;
         if (kept < 0 || self->seeds[axis][kept] == NO_CLAIM) continue;
-        for (int32_t node = choices->first_dimension[i]; node < choices->first_dimension[i + 1]; node++) {
+        for (int32_t node = split_options->first_dimension[i]; node < split_options->first_dimension[i + 1];
+             node++) {
             int32_t class = self->classes.set_of[node];
             if (class < 0 || class == self->classes.set_of[kept] ||
                 self->classes.keys[axis][class] == NO_CLAIM)
@@ -445,7 +454,7 @@ static int32_t list_pairs(const Incremental *self, int32_t axis, Before *pairs) 
     return count;
 }
 
-static void take(PlanList *list, int32_t *rank, int32_t class) {
+static void take(PlanAxisPriority *list, int32_t *rank, int32_t class) {
     rank[class] = list->count;
     list->entries[list->count++] = (PlanEntry){.class_index = class};
 }
@@ -453,7 +462,7 @@ static void take(PlanList *list, int32_t *rank, int32_t class) {
 /* Puts the ranked classes in an order that keeps the pairs, the strongest first where they
  * leave it open; a cycle is cut at the strongest. rank[class] is its place, INT32_MAX: none. */
 static void order_classes(RankedClass *ranked, int32_t count, const Before *pairs, int32_t pair_count,
-                          int32_t *rank, bool *is_later, PlanList *list) {
+                          int32_t *rank, bool *is_later, PlanAxisPriority *list) {
     for (int32_t left = count; left > 0;) {
         int32_t before = left;
         for (int32_t k = 0; k < count; k++) is_later[ranked[k].class_index] = false;
@@ -475,7 +484,7 @@ static void order_classes(RankedClass *ranked, int32_t count, const Before *pair
 
 static AmStatus append_classes(PlanStage *stage, Arena *arena, const Incremental *self, int32_t axis,
                                int32_t *rank, AmError *error) {
-    PlanList *list = &stage->lists[axis];
+    PlanAxisPriority *list = &stage->lists[axis];
     int32_t classes = self->classes.count, count = 0, pair_count = list_pairs(self, axis, NULL);
     RankedClass *ranked = ARENA_ARRAY(arena, RankedClass, classes + 1);
     PlanEntry *entries = ARENA_ARRAY(arena, PlanEntry, list->count + classes + 1);
@@ -497,12 +506,13 @@ static AmStatus append_classes(PlanStage *stage, Arena *arena, const Incremental
 
 /* Returns whether some axis splits the value otherwise than the lists would. */
 static bool is_excepted(const Incremental *self, int32_t *const *rank, int32_t i) {
-    const Choices *choices = self->choices;
+    const SplitOptions *split_options = self->split_options;
     for (int32_t axis = 0; axis < self->mesh.axis_count; axis++) {
         int8_t chosen = self->chosen[i][axis];
         if (chosen < 0) continue;
-        int32_t kept = rank[axis][self->classes.set_of[choices->first_dimension[i] + chosen]];
-        for (int32_t node = choices->first_dimension[i]; node < choices->first_dimension[i + 1]; node++)
+        int32_t kept = rank[axis][self->classes.set_of[split_options->first_dimension[i] + chosen]];
+        for (int32_t node = split_options->first_dimension[i]; node < split_options->first_dimension[i + 1];
+             node++)
             if (self->classes.set_of[node] >= 0 && rank[axis][self->classes.set_of[node]] < kept) return true;
     }
     return false;
@@ -510,20 +520,20 @@ static bool is_excepted(const Incremental *self, int32_t *const *rank, int32_t i
 
 AmStatus incremental_to_stage(PlanStage *stage, Arena *arena, const Incremental *incremental,
                               AmError *error) {
-    const Choices *choices = incremental->choices;
+    const SplitOptions *split_options = incremental->split_options;
     int32_t *rank[MESH_MAX_AXES] = {NULL}, count = 0;
     for (int32_t axis = 0; axis < incremental->mesh.axis_count; axis++) {
         rank[axis] = ARENA_ARRAY(arena, int32_t, incremental->classes.count + 1);
         if (!rank[axis]) return am_fail_memory(error, incremental->classes.count);
         TRY(append_classes(stage, arena, incremental, axis, rank[axis], error));
     }
-    for (int32_t i = 0; i < choices->count; i++) count += is_excepted(incremental, rank, i);
+    for (int32_t i = 0; i < split_options->count; i++) count += is_excepted(incremental, rank, i);
     PlanOverride *overrides = ARENA_ARRAY(arena, PlanOverride, stage->override_count + count + 1);
     if (!overrides) return am_fail_memory(error, count);
     if (stage->override_count > 0)
         memcpy(overrides, stage->overrides, sizeof *overrides * (size_t)stage->override_count);
     stage->overrides = overrides;
-    for (int32_t i = 0; i < choices->count; i++)
+    for (int32_t i = 0; i < split_options->count; i++)
         if (is_excepted(incremental, rank, i))
             overrides[stage->override_count++] = (PlanOverride){
                 .instruction = i, .has_states = true, .states = incremental_state(incremental, i)};

@@ -181,7 +181,7 @@ static AmStatus find_states(Seeding *self, AmWarnings *warnings, AmError *error)
             return fail_at(error, self->context, value->instruction,
                            "its sharding is not a split over axes of the mesh in their order");
         self->states[v] = found[value->sharding];
-        const IrShape *shape = choices_array_shape(instruction);
+        const IrShape *shape = split_options_array_shape(instruction);
         for (int32_t d = 0; d < shape->rank; d++) {
             int32_t ways = sbp_ways(mesh, self->states[v], d);
             if (shape->dimensions[d] % ways == 0) continue;
@@ -207,7 +207,8 @@ static void mark_later(const Seeding *self, int32_t axis, const bool *wanted, bo
     for (int32_t v = 0; v < self->kept->value_count; v++) {
         int32_t first = split_class(self, v, axis), instruction = self->kept->values[v].instruction;
         if (first < 0 || !wanted[first]) continue;
-        const IrShape *shape = choices_array_shape(&self->context->canonical->instructions[instruction]);
+        const IrShape *shape =
+            split_options_array_shape(&self->context->canonical->instructions[instruction]);
         for (int32_t d = 0; d < shape->rank; d++) {
             int32_t other = classes_of(self->context->classes, self->context->rules, instruction, d);
             if (other >= 0 && other != first) later[other] = true;
@@ -217,7 +218,7 @@ static void mark_later(const Seeding *self, int32_t axis, const bool *wanted, bo
 
 /* The classes that values split on the axis, each before those that it prevails over. */
 static AmStatus append_list(Seeding *self, int32_t axis, AmError *error) {
-    PlanList *list = &self->stage->lists[axis];
+    PlanAxisPriority *list = &self->stage->lists[axis];
     int32_t classes = self->context->classes->count, left = 0;
     bool *wanted = ARENA_ARRAY(self->arena, bool, classes), *later = ARENA_ARRAY(self->arena, bool, classes);
     PlanEntry *entries = ARENA_ARRAY(self->arena, PlanEntry, classes + list->count);
@@ -272,7 +273,7 @@ static AmStatus append_overrides(Seeding *self, AmError *error) {
         SbpState state = assignment->stored[i];
         for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
             if (!is_pinned(self, i, axis, state.axis[axis])) state.axis[axis] = self->states[v].axis[axis];
-        const IrShape *shape = choices_array_shape(&self->context->canonical->instructions[i]);
+        const IrShape *shape = split_options_array_shape(&self->context->canonical->instructions[i]);
         if (sbp_equal(state, assignment->stored[i]) || !divides(shape, &stage->mesh, state)) continue;
         stage->overrides[stage->override_count++] =
             (PlanOverride){.instruction = i, .has_states = true, .states = state};

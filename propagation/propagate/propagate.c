@@ -8,7 +8,7 @@
 #include "propagation/propagate/incremental.h"
 
 static AmStatus add_entry(PlanStage *stage, Arena *arena, int32_t axis, int32_t class_index, AmError *error) {
-    PlanList *list = &stage->lists[axis];
+    PlanAxisPriority *list = &stage->lists[axis];
     for (int32_t k = 0; k < list->count; k++) {
         if (list->entries[k].class_index == class_index) return AM_OK;
     }

@@ -414,7 +414,7 @@ AmStatus scopes_find_operators(bool *is_in, int32_t *count, Arena *scratch, cons
         if (!is_named[i] && !uses_weight(&self, instruction)) continue;
         int32_t at = in_entry(context, i);
         bool is_forward =
-            at >= 0 && context->choices->live[at] && context->roles->phases[at] == IR_PHASE_FORWARD;
+            at >= 0 && context->split_options->live[at] && context->roles->phases[at] == IR_PHASE_FORWARD;
         if (!is_forward || is_in[at]) continue;
         is_in[at] = true;
         ++*count;

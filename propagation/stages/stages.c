@@ -17,7 +17,7 @@ typedef struct Spreader {
     const PlanContext *context;
     const IrModule *module;
     const Rules *rules;
-    const Choices *choices;
+    const SplitOptions *split_options;
     const StageSeeds *seeds;
     StageMap *map;
     StageSet *on; /* [planned loop]: stages that it is on */
@@ -77,12 +77,12 @@ static bool is_reader(const PlannedLoop *loop, int32_t i) {
 }
 
 static StageSet needed_by(const Spreader *self, int32_t reader) {
-    return reader < 0 || !self->choices->live[reader] ? 0 : self->map->needed[reader];
+    return reader < 0 || !self->split_options->live[reader] ? 0 : self->map->needed[reader];
 }
 
 static StageSet carried_on(const Spreader *self, const PlannedLoop *loop, const LoopLeaf *leaf, StageSet on) {
     StageSet read = needed_by(self, leaf->in_body) | needed_by(self, leaf->afterwards);
-    if (leaf->in_condition >= 0 && self->choices->live[leaf->in_condition]) return on;
+    if (leaf->in_condition >= 0 && self->split_options->live[leaf->in_condition]) return on;
     if (leaf->is_invariant || leaf->next == leaf->in_body) return read;
     if (self->rules->on_demand[leaf->next]) return read;
     if (is_reader(loop, leaf->next)) return self->map->held[leaf->next] | read;
@@ -132,8 +132,9 @@ static void spread_instruction(Spreader *self, int32_t i, StageSet everywhere) {
     for (int32_t r = 0; conditional && r < conditional->result_count; r++)
         if (conditional->afterwards[r] >= 0) add(self, &map->held[conditional->afterwards[r]], map->held[i]);
     StageSet where = is_held_elsewhere ? map->needed[i] : map->held[i];
-    for (int32_t k = self->choices->first_operand[i]; k < self->choices->first_operand[i + 1]; k++)
-        need(self, self->choices->operands[k], where);
+    for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
+         k++)
+        need(self, self->split_options->operands[k], where);
 }
 
 static void spread_computation(Spreader *self, int32_t c) {
@@ -141,7 +142,7 @@ static void spread_computation(Spreader *self, int32_t c) {
     int32_t number = self->rules->region_of[c];
     bool is_condition = number >= 0 && self->rules->loops[number].condition == c;
     for (int32_t i = body->first + body->count - 1; i >= body->first; i--) {
-        if (!self->choices->live[i]) continue;
+        if (!self->split_options->live[i]) continue;
         spread_instruction(self, i, is_condition ? self->on[number] : 0);
         if (number < 0 || is_condition) continue;
         add(self, &self->on[number], self->map->held[i]);
@@ -199,7 +200,7 @@ AmStatus stages_spread(StageMap **result, Arena *arena, const PlanContext *conte
     Spreader self = {.context = context,
                      .module = context->canonical,
                      .rules = rules,
-                     .choices = context->choices,
+                     .split_options = context->split_options,
                      .seeds = seeds,
                      .map = map,
                      .on = ARENA_ARRAY(arena, StageSet, rules->loop_count + 1)};

@@ -35,7 +35,7 @@ typedef struct Seeder {
     const PlanContext *context;
     const IrModule *module;
     const Rules *rules;
-    const Choices *choices;
+    const SplitOptions *split_options;
     const IrRoles *roles;
     const Plan *plan;
     StageSeeds *seeds;
@@ -70,8 +70,8 @@ static bool is_forward(const Seeder *self, int32_t i) {
 /* Computes something itself: neither a parameter nor handing on. An array after a loop is the loop's. */
 static bool is_computed(const Seeder *self, int32_t i) {
     IrOpcode opcode = instruction_at(self, i)->opcode;
-    return self->choices->live[i] && !stages_is_transparent(self->context, i) && opcode != IR_PARAMETER &&
-           opcode != IR_GET_TUPLE_ELEMENT;
+    return self->split_options->live[i] && !stages_is_transparent(self->context, i) &&
+           opcode != IR_PARAMETER && opcode != IR_GET_TUPLE_ELEMENT;
 }
 
 /* The stages on which operand o is available without an additional transfer. */
@@ -83,16 +83,18 @@ static StageSet available(const Seeder *self, int32_t o) {
 
 static StageSet available_to(const Seeder *self, int32_t i) {
     StageSet all = EVERYWHERE;
-    for (int32_t k = self->choices->first_operand[i]; k < self->choices->first_operand[i + 1]; k++)
-        all &= available(self, self->choices->operands[k]);
+    for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
+         k++)
+        all &= available(self, self->split_options->operands[k]);
     return all;
 }
 
 /* The first (or last) stage at which an operand is computed, -1 where none has a stage. */
 static int32_t operand_stage(const Seeder *self, int32_t i, bool first, bool arrays_only) {
     int32_t found = -1;
-    for (int32_t k = self->choices->first_operand[i]; k < self->choices->first_operand[i + 1]; k++) {
-        int32_t o = self->choices->operands[k], at = self->at[o];
+    for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
+         k++) {
+        int32_t o = self->split_options->operands[k], at = self->at[o];
         if (at < 0 || (arrays_only && is_scalar(self, o))) continue;
         if (found < 0 || (first ? at < found : at > found)) found = at;
     }
@@ -104,8 +106,9 @@ static int32_t operand_stage(const Seeder *self, int32_t i, bool first, bool arr
 /* Casts and slices of parameters belong to those who use them. */
 static bool is_preparation(const Seeder *self, int32_t i) {
     if (!is_light(self, i)) return false;
-    for (int32_t k = self->choices->first_operand[i]; k < self->choices->first_operand[i + 1]; k++) {
-        int32_t o = self->choices->operands[k];
+    for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
+         k++) {
+        int32_t o = self->split_options->operands[k];
         if (!self->rules->is_free[o] && self->parameter_of[o] < 0 && self->at[o] != -2) return false;
     }
     return true;
@@ -115,7 +118,7 @@ static AmStatus seed_forward(Seeder *self, AmError *error) {
     enum { PREPARATION = -2 };
     for (int32_t i = 0; i < self->count; i++) {
         self->at[i] = -1;
-        if (!self->choices->live[i] || !is_forward(self, i)) continue;
+        if (!self->split_options->live[i] || !is_forward(self, i)) continue;
         if (!is_computed(self, i)) {
             bool prepares = self->parameter_of[i] < 0 && is_preparation(self, i);
             self->at[i] = prepares ? PREPARATION : operand_stage(self, i, false, false);
@@ -146,12 +149,13 @@ static AmStatus seed_forward(Seeder *self, AmError *error) {
 /* Forward values are available where forward operators read them, weights where they are used. */
 static void find_available(Seeder *self) {
     for (int32_t i = self->count - 1; i >= 0; i--) {
-        if (!self->choices->live[i] || !is_forward(self, i) || self->parameter_of[i] >= 0) continue;
+        if (!self->split_options->live[i] || !is_forward(self, i) || self->parameter_of[i] >= 0) continue;
         bool computes = is_computed(self, i) && self->at[i] >= 0;
         if (computes) self->available[i] |= stage_bit(self->at[i]);
         StageSet where = computes ? stage_bit(self->at[i]) : self->available[i];
-        for (int32_t k = self->choices->first_operand[i]; k < self->choices->first_operand[i + 1]; k++)
-            self->available[self->choices->operands[k]] |= where;
+        for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
+             k++)
+            self->available[self->split_options->operands[k]] |= where;
     }
     for (int32_t k = 0; k < self->roles->parameter_count; k++) {
         StageSet used = self->available[self->roles->parameters[k].instruction];
@@ -176,9 +180,10 @@ static void find_weights(Seeder *self) {
             join_weight(&self->weight[self->rules->alias[self->roles->outputs[parameter->output]]], k);
     }
     for (int32_t i = self->count - 1; i >= 0; i--) {
-        if (!self->choices->live[i] || is_forward(self, i) || is_scalar(self, i)) continue;
-        for (int32_t k = self->choices->first_operand[i]; k < self->choices->first_operand[i + 1]; k++)
-            join_weight(&self->weight[self->choices->operands[k]], self->weight[i]);
+        if (!self->split_options->live[i] || is_forward(self, i) || is_scalar(self, i)) continue;
+        for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
+             k++)
+            join_weight(&self->weight[self->split_options->operands[k]], self->weight[i]);
     }
 }
 
@@ -197,11 +202,12 @@ static int32_t last_up_to(StageSet set, int32_t most) {
 static StageSet largest_available(const Seeder *self, int32_t i) {
     StageSet found = EVERYWHERE;
     double most = -1;
-    for (int32_t k = self->choices->first_operand[i]; k < self->choices->first_operand[i + 1]; k++) {
-        int32_t o = self->choices->operands[k];
-        if (self->is_gradient[o] || self->choices->bytes[o] <= most) continue;
+    for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
+         k++) {
+        int32_t o = self->split_options->operands[k];
+        if (self->is_gradient[o] || self->split_options->bytes[o] <= most) continue;
         found = available(self, o);
-        most = self->choices->bytes[o];
+        most = self->split_options->bytes[o];
     }
     return found;
 }
@@ -219,8 +225,9 @@ static void seed_backward(Seeder *self, int32_t i) {
     int32_t most = self->plan->stage_count - 1;
     StageSet all = EVERYWHERE;
     bool has_gradient = false;
-    for (int32_t k = self->choices->first_operand[i]; k < self->choices->first_operand[i + 1]; k++) {
-        int32_t o = self->choices->operands[k];
+    for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
+         k++) {
+        int32_t o = self->split_options->operands[k];
         if (!self->is_gradient[o]) {
             all &= available(self, o);
             continue;
@@ -245,9 +252,9 @@ static void seed_backward(Seeder *self, int32_t i) {
 static void seed_optimizer(Seeder *self, int32_t i) {
     bool scalar = is_scalar(self, i);
     int32_t wanted = scalar ? -1 : weight_stage(self, i);
-    for (int32_t k = self->choices->first_operand[i]; wanted < 0 && k < self->choices->first_operand[i + 1];
-         k++) {
-        int32_t parameter = self->parameter_of[self->choices->operands[k]];
+    for (int32_t k = self->split_options->first_operand[i];
+         wanted < 0 && k < self->split_options->first_operand[i + 1]; k++) {
+        int32_t parameter = self->parameter_of[self->split_options->operands[k]];
         if (parameter >= 0 && !scalar) wanted = self->seeds->owner[parameter];
     }
     if (wanted < 0) wanted = operand_stage(self, i, true, !scalar);
@@ -260,13 +267,14 @@ static void seed_optimizer(Seeder *self, int32_t i) {
 static void pass_on(Seeder *self, int32_t i) {
     self->available[i] = available_to(self, i);
     self->at[i] = operand_stage(self, i, true, false);
-    for (int32_t k = self->choices->first_operand[i]; k < self->choices->first_operand[i + 1]; k++)
-        self->is_gradient[i] |= self->is_gradient[self->choices->operands[k]];
+    for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
+         k++)
+        self->is_gradient[i] |= self->is_gradient[self->split_options->operands[k]];
 }
 
 static void seed_rest(Seeder *self) {
     for (int32_t i = 0; i < self->count; i++) {
-        if (!self->choices->live[i] || self->parameter_of[i] >= 0) continue;
+        if (!self->split_options->live[i] || self->parameter_of[i] >= 0) continue;
         if (!is_computed(self, i)) {
             pass_on(self, i);
             continue;
@@ -307,7 +315,7 @@ AmStatus stages_seed(StageSeeds *seeds, Arena *arena, const PlanContext *context
     Seeder self = {.context = context,
                    .module = context->canonical,
                    .rules = rules,
-                   .choices = context->choices,
+                   .split_options = context->split_options,
                    .roles = context->roles,
                    .plan = plan,
                    .seeds = seeds,

@@ -10,7 +10,7 @@
 
 static bool computes(const PlanContext *context, int32_t i) {
     IrOpcode opcode = context->canonical->instructions[i].opcode;
-    return context->choices->live[i] && !stages_is_transparent(context, i) &&
+    return context->split_options->live[i] && !stages_is_transparent(context, i) &&
            context->rules->loop_of[i] < 0 && opcode != IR_PARAMETER && opcode != IR_GET_TUPLE_ELEMENT;
 }
 
@@ -18,7 +18,7 @@ static void seed(StageSeeds *seeds, const PlanContext *context, const StageMap *
     int32_t original = context->original[i];
     IrOpcode opcode = context->canonical->instructions[i].opcode;
     bool is_same = opcode == context->whole->canonical->instructions[original].opcode;
-    if (is_same || context->choices->accumulation_of[i] >= 0) seeds->held[i] = whole->held[original];
+    if (is_same || context->split_options->accumulation_of[i] >= 0) seeds->held[i] = whole->held[original];
     seeds->is_cheap[i] = true;
     const IrShape *shape = &context->canonical->instructions[i].shape;
     bool counts = shape->type != DTYPE_TUPLE && ir_shape_elements(shape) <= 1;

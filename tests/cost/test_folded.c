@@ -85,7 +85,7 @@ static void check_ties(const char *model, const PlanContext *context, const Plan
     const Classes *classes = context->classes;
     const PlanStage *stage = &plan->stages[0];
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
-        const PlanList *list = &stage->lists[axis];
+        const PlanAxisPriority *list = &stage->lists[axis];
         for (int32_t e = 0; e < list->count; e++) {
             int32_t listed = list->entries[e].class_index, tied = 0, found = 0;
             if (listed < 0) continue;

@@ -83,12 +83,12 @@ static bool compare(double *model_seconds, double *price_seconds, Arena *arena, 
 /* Random factors, and sometimes a stored state. `is_partial`: sums over split dimensions where
  * possible, otherwise mostly the default of empty lists. */
 static void choose(PlanStage *stage, const PlanContext *context, bool is_partial, Random *random) {
-    const Choices *choices = context->choices;
+    const SplitOptions *split_options = context->split_options;
     stage->override_count = 0;
-    for (int32_t n = 0; n < choices->decided_count && stage->override_count < MOST_OVERRIDES; n++) {
-        int32_t i = choices->decided[n], sum = -1;
+    for (int32_t n = 0; n < split_options->decided_count && stage->override_count < MOST_OVERRIDES; n++) {
+        int32_t i = split_options->decided[n], sum = -1;
         const FactorRule *rule = &context->rules->rules[i];
-        const IrShape *shape = choices_array_shape(&context->canonical->instructions[i]);
+        const IrShape *shape = split_options_array_shape(&context->canonical->instructions[i]);
         PlanOverride *override = &stage->overrides[stage->override_count];
         for (int32_t f = 0; f < rule->factor_count; f++)
             if (rule->factors[f].kind == FACTOR_REDUCTION) sum = f;

@@ -40,7 +40,8 @@ static int32_t class_of(const PlanContext *context, const char *path, int32_t di
 }
 
 /* Appends all classes tied to the one of (path, dimension). */
-static void list_tied(const PlanContext *context, PlanList *list, const char *path, int32_t dimension) {
+static void list_tied(const PlanContext *context, PlanAxisPriority *list, const char *path,
+                      int32_t dimension) {
     int32_t class = class_of(context, path, dimension);
     assert_true(class >= 0);
     for (int32_t c = 0; c < context->classes->count; c++)
@@ -213,7 +214,7 @@ static void test_buffers_do_not_overlap(void **state) {
             PlanStage stage;
             start_stage(&stage, &arena, context, round == 0 ? "data=1" : "data=2,model=4");
             for (int32_t c = 0; c < context->classes->count; c++) {
-                PlanList *list = &stage.lists[random_below(&random, stage.mesh.axis_count)];
+                PlanAxisPriority *list = &stage.lists[random_below(&random, stage.mesh.axis_count)];
                 list->entries[list->count++].class_index = c;
             }
             check_buffers(lower(context, &arena, &stage, 0));

@@ -118,7 +118,7 @@ static void test_storage_round_trip(void **state) {
                              {.instruction = 5, .place = PLAN_KEPT}};
     PlanStage stage = fixture->plan->stages[0];
     Plan written = *fixture->plan;
-    stage.lists[1] = (PlanList){.count = 4, .entries = entries};
+    stage.lists[1] = (PlanAxisPriority){.count = 4, .entries = entries};
     stage.reshard = reshard;
     stage.reshard_count = 2;
     stage.is_even = stage.keeps_gathered = stage.rounds_parts = true;

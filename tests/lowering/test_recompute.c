@@ -45,7 +45,7 @@ static bool leaves_range(const Fixture *self, int32_t value) {
     const PlanContext *whole = self->whole;
     if (stages_is_transparent(whole, value)) return false;
     for (int32_t i = value + 1; i < whole->rules->entry_count; i++) {
-        if (whole->roles->phases[i] != IR_PHASE_FORWARD || !whole->choices->live[i]) continue;
+        if (whole->roles->phases[i] != IR_PHASE_FORWARD || !whole->split_options->live[i]) continue;
         if (stages_is_transparent(whole, i) || range_of(self, i) == range_of(self, value)) continue;
         for (int32_t k = 0; k < whole->canonical->instructions[i].operand_count; k++)
             if (whole->canonical->instructions[i].operands[k] == value) return true;

@@ -10,7 +10,8 @@
 static int32_t list_forward(int32_t *list, const PlanContext *context) {
     int32_t count = 0;
     for (int32_t i = 0; i < context->rules->entry_count; i++)
-        if (context->choices->live[i] && context->roles->phases[i] == IR_PHASE_FORWARD) list[count++] = i;
+        if (context->split_options->live[i] && context->roles->phases[i] == IR_PHASE_FORWARD)
+            list[count++] = i;
     return count;
 }
 
@@ -66,7 +67,7 @@ static void test_cuts_by_chance(void **state) {
 static void check_directions(const PlanContext *context, const StageMap *map, int32_t cut) {
     for (int32_t i = 0; i < context->rules->entry_count; i++) {
         const IrInstruction *instruction = &context->canonical->instructions[i];
-        if (!context->choices->live[i] || stages_is_transparent(context, i)) continue;
+        if (!context->split_options->live[i] || stages_is_transparent(context, i)) continue;
         if (map->held[i] == 0) fail_msg("cut before %d: nobody computes %s", cut, instruction->name);
         StageSet sent = map->needed[i] & ~map->held[i];
         bool is_scalar =

@@ -124,7 +124,7 @@ static void test_storage_makes_plans_fit(void **state) {
         assert_true(isnan(result.baselines[BASELINE_DATA_PARALLEL].seconds));
         assert_true(isnan(result.baselines[BASELINE_ZERO2].seconds));
         assert_false(isnan(result.baselines[BASELINE_ZERO3].seconds));
-        const PlanList *list = &result.plan->stages[0].lists[0];
+        const PlanAxisPriority *list = &result.plan->stages[0].lists[0];
         assert_true(list->count > 0 && list->entries[list->count - 1].kind == PLAN_WEIGHTS);
     }
     cluster_free(cluster);

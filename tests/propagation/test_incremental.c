@@ -33,13 +33,14 @@ static Incremental *create(Arena *arena, const PlanContext *context, const Mesh 
 
 /* A random dimension that something can split. */
 static Seed pick_seed(Random *random, const PlanContext *context, const Mesh *mesh) {
-    const Choices *choices = context->choices;
+    const SplitOptions *split_options = context->split_options;
     for (;;) {
-        int32_t i = choices->decided[random_below(random, choices->decided_count)];
-        int32_t count = choices->first_dimension[i + 1] - choices->first_dimension[i];
+        int32_t i = split_options->decided[random_below(random, split_options->decided_count)];
+        int32_t count = split_options->first_dimension[i + 1] - split_options->first_dimension[i];
         if (count == 0) continue;
-        const Choice *choice =
-            &choices->dimensions[choices->first_dimension[i] + (int32_t)random_below(random, count)];
+        const SplitOption *choice =
+            &split_options
+                 ->dimensions[split_options->first_dimension[i] + (int32_t)random_below(random, count)];
         if (choice->blocks != 1) continue;
         return (Seed){.axis = (int32_t)random_below(random, mesh->axis_count),
                       .instruction = i,
@@ -70,8 +71,8 @@ static void add(Incremental *incremental, const Seed *seed) {
 }
 
 static void assert_same(const PlanContext *context, const Incremental *a, const Incremental *b) {
-    for (int32_t d = 0; d < context->choices->decided_count; d++) {
-        int32_t i = context->choices->decided[d];
+    for (int32_t d = 0; d < context->split_options->decided_count; d++) {
+        int32_t i = context->split_options->decided[d];
         if (!sbp_equal(incremental_state(a, i), incremental_state(b, i)))
             fail_msg("%s lies otherwise", context->canonical->instructions[i].name);
     }
@@ -145,8 +146,8 @@ static void test_changes(void **state) {
             arena_release(&arena, before);
         }
         incremental_undo(changed, 0);
-        for (int32_t d = 0; d < context->choices->decided_count; d++)
-            assert_false(sbp_has_split(incremental_state(changed, context->choices->decided[d])));
+        for (int32_t d = 0; d < context->split_options->decided_count; d++)
+            assert_false(sbp_has_split(incremental_state(changed, context->split_options->decided[d])));
         assert_false(incremental_failed(changed));
         incremental_free(changed);
         arena_free(&arena);
@@ -175,8 +176,8 @@ static void test_like_assignment(void **state) {
             if (plan_assign(&assignment, &arena, context, &stage, &error) != AM_OK)
                 fail_msg("%s", error.text);
             int32_t wrong = 0;
-            for (int32_t d = 0; d < context->choices->decided_count; d++) {
-                int32_t i = context->choices->decided[d];
+            for (int32_t d = 0; d < context->split_options->decided_count; d++) {
+                int32_t i = context->split_options->decided[d];
                 SbpState have = incremental_state(incremental, i);
                 /* Beyond the lists assignment stores some values as their users want them. */
                 if (sbp_has_split(have) && !sbp_equal(have, assignment->stored[i])) wrong++;

@@ -79,9 +79,9 @@ static void add_variable(CaseSizes *self, const Variable *variable) {
 
 /* Returns whether an operand is made by an operator. */
 static bool takes_a_result(const PlanContext *context, int32_t i) {
-    const Choices *choices = context->choices;
-    for (int32_t k = choices->first_operand[i]; k < choices->first_operand[i + 1]; k++) {
-        int32_t source = choices->operands[k];
+    const SplitOptions *split_options = context->split_options;
+    for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++) {
+        int32_t source = split_options->operands[k];
         if (!context->rules->on_demand[source] && context->rules->rules[source].operand_count > 0)
             return true;
     }
@@ -91,15 +91,15 @@ static bool takes_a_result(const PlanContext *context, int32_t i) {
 /* All choices of a mesh. An operator's split may also be left to the lists, which are empty:
  * partial values may then pass through it. */
 static void find_variables(CaseSizes *self, const PlanContext *context, const Mesh *mesh) {
-    const Choices *choices = context->choices;
+    const SplitOptions *split_options = context->split_options;
     *self = (CaseSizes){.combinations = 1};
-    for (int32_t k = 0; k < choices->decided_count; k++) {
-        int32_t i = choices->decided[k];
+    for (int32_t k = 0; k < split_options->decided_count; k++) {
+        int32_t i = split_options->decided[k];
         const FactorRule *rule = &context->rules->rules[i];
-        const IrShape *shape = choices_array_shape(&context->canonical->instructions[i]);
+        const IrShape *shape = split_options_array_shape(&context->canonical->instructions[i]);
         bool is_operator = rule->operand_count > 0 && rule->result_count > 0;
         bool is_carrier =
-            is_operator && choices->linearity[i] != LINEARITY_NONE && takes_a_result(context, i);
+            is_operator && split_options->linearity[i] != LINEARITY_NONE && takes_a_result(context, i);
         for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
             Variable factor = {.kind = VARIABLE_FACTOR, .instruction = i, .axis = axis};
             Variable state = {.kind = VARIABLE_STATE, .instruction = i, .axis = axis};

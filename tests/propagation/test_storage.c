@@ -81,7 +81,7 @@ static void start_stage(PlanStage *stage, Arena *arena, const PlanContext *conte
     AmError error = {0};
     *stage = (PlanStage){0};
     assert_int_equal(mesh_parse(&stage->mesh, arena, "data=4", &error), AM_OK);
-    PlanList *list = &stage->lists[0];
+    PlanAxisPriority *list = &stage->lists[0];
     list->entries = ARENA_ARRAY(arena, PlanEntry, context->classes->count + 4);
     for (int32_t c = 0; c < context->classes->count; c++)
         if (context->classes->classes[c].data_count > 0 && context->classes->classes[c].weight_count == 0)
@@ -120,7 +120,7 @@ static void test_roles_follow_weights(void **state) {
                                          "llama_tiny"};
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
         PlanContext *context = read_model(models[m]);
-        const StorageRoles *roles = context->choices->storage;
+        const StorageRoles *roles = context->split_options->storage;
         bool *has_gradient = calloc((size_t)context->roles->parameter_count, 1);
         for (int32_t i = 0; i < context->rules->count; i++) {
             if (roles->role[i] == STORAGE_GRADIENT) has_gradient[roles->weight[i]] = true;
@@ -205,7 +205,7 @@ static void test_no_gathered_weight_crosses_phases(void **state) {
             }
             bool is_gather = instruction->kind == PROGRAM_COLLECTIVE &&
                              instruction->collective->kind == PROGRAM_ALL_GATHER &&
-                             context->choices->storage->role[instruction->origin] == STORAGE_WEIGHT;
+                             context->split_options->storage->role[instruction->origin] == STORAGE_WEIGHT;
             if (!is_gather) continue;
             phase[instruction->first_result] = -1; /* without users so far */
             gathered++;
@@ -286,7 +286,7 @@ static int32_t count_crossing(const Program *program, const PlanContext *context
 static void test_recomputation_reads_weights_again(void **state) {
     (void)state;
     PlanContext *context = recomputed_layers();
-    const StorageRoles *roles = context->choices->storage;
+    const StorageRoles *roles = context->split_options->storage;
     Arena arena = {0};
     PlanStage stage;
     assert_int_equal(roles->reread_count, LAYERS);
@@ -306,7 +306,7 @@ static void test_recomputation_reads_weights_again(void **state) {
 static void test_optimizer_state_follows_its_weight(void **state) {
     (void)state;
     PlanContext *context = read_model("gpt2_tiny");
-    const StorageRoles *roles = context->choices->storage;
+    const StorageRoles *roles = context->split_options->storage;
     const IrModule *module = context->canonical;
     AmError error = {0};
     Arena arena = {0};
@@ -367,7 +367,7 @@ static void test_places_in_a_loop(void **state) {
         const PlannedLoop *loop = &context->rules->loops[0];
         for (int32_t l = 0; l < loop->leaf_count; l++) {
             int32_t reader = loop->leaves[l].in_body;
-            if (reader >= 0 && context->choices->storage->role[reader] == STORAGE_WEIGHT)
+            if (reader >= 0 && context->split_options->storage->role[reader] == STORAGE_WEIGHT)
                 reshard[stage.reshard_count++] = (PlanReshard){reader, cases[k].place};
         }
         weights = stage.reshard_count;
@@ -405,7 +405,7 @@ static void test_wanted_parts_are_scattered(void **state) {
     PlanStage stage = {0};
     assert_int_equal(mesh_parse(&stage.mesh, &arena, "data=4", &error), AM_OK);
     int32_t root = context->rules->alias[context->roles->outputs[0]];
-    int32_t product = context->choices->operands[context->choices->first_operand[root]];
+    int32_t product = context->split_options->operands[context->split_options->first_operand[root]];
     PlanOverride overrides[2] = {{.instruction = product, .has_factors = true},
                                  {.instruction = root, .has_factors = true}};
     for (int32_t e = 0; e < 2; e++) { /* both split the contracted dimension */

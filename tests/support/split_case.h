@@ -123,8 +123,8 @@ static inline void split_open(SplitCase *self, const char *text, uint64_t seed) 
     if (status == AM_OK)
         status = classes_build(&context->classes, &context->arena, context->rules, context->roles, &error);
     if (status == AM_OK)
-        status = choices_build(&context->choices, &context->arena, context->rules, context->classes,
-                               context->roles, &error);
+        status = split_options_build(&context->split_options, &context->arena, context->rules,
+                                     context->classes, context->roles, &error);
     if (status != AM_OK) fail_msg("%s: line %d\n%s", error.text, (int)error.line, text);
     assert_true(context->roles->parameter_count <= SPLIT_MOST_ARRAYS &&
                 context->roles->output_count <= SPLIT_MOST_ARRAYS);
@@ -243,7 +243,7 @@ static inline void split_check_classes(SplitCase *self, const char *mesh, uint64
     PlanStage stage = {.range_count = 0};
     assert_int_equal(mesh_parse(&stage.mesh, &arena, mesh, &error), AM_OK);
     for (int32_t axis = 0; axis < stage.mesh.axis_count; axis++) {
-        PlanList *list = &stage.lists[axis];
+        PlanAxisPriority *list = &stage.lists[axis];
         list->entries = ARENA_ARRAY(&arena, PlanEntry, classes->count + 1);
         for (int32_t c = 0; c < classes->count; c++)
             if (chosen >> c & 1) list->entries[list->count++].class_index = c;

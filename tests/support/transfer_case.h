@@ -120,7 +120,7 @@ static inline AmStatus lower_side(RankRun *self, Arena *arena, Program **program
     Assignment *assignment = ARENA_ARRAY(arena, Assignment, 1);
     *kept = stage;
     *assignment =
-        (Assignment){.stage = kept, .redone = ARENA_ARRAY(arena, bool, self->fixture->rules.count + 1)};
+        (Assignment){.stage = kept, .regathered = ARENA_ARRAY(arena, bool, self->fixture->rules.count + 1)};
     Lowering lowering = {.arena = arena,
                          .module = self->fixture->module,
                          .rules = &self->fixture->rules,
@@ -296,12 +296,12 @@ static inline void name_case(char *text, size_t size, const TransferEnd *source,
     text_free(&names);
 }
 
-/* Number k of the states of a mesh, each axis one of `choices` (the last is partial). */
-static inline SbpState state_number(const Mesh *mesh, int32_t k, int32_t choices) {
+/* Number k of the states of a mesh, each axis one of `split_options` (the last is partial). */
+static inline SbpState state_number(const Mesh *mesh, int32_t k, int32_t split_options) {
     static const Sbp values[] = {1, 2, SBP_B, -1};
     SbpState state = {{0}, {{0}}};
-    for (int32_t axis = 0; axis < mesh->axis_count; axis++, k /= choices)
-        state.axis[axis] = values[k % choices];
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++, k /= split_options)
+        state.axis[axis] = values[k % split_options];
     return state;
 }
 

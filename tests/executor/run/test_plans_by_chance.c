@@ -67,7 +67,7 @@ static void choose_shares(Arena *arena, MeshAxis *axis, Random *random) {
 }
 
 /* Some classes in any order, then perhaps where weights, gradients and the optimizer's state are kept. */
-static void choose_list(PlanList *list, Arena *arena, const PlanContext *context, Random *random) {
+static void choose_list(PlanAxisPriority *list, Arena *arena, const PlanContext *context, Random *random) {
     static const int32_t rates[] = {1, 2, 4, 8, 16, 64};
     int32_t rate = rates[random_below(random, 6)], classes = context->classes->count;
     list->entries = ARENA_ARRAY(arena, PlanEntry, classes + PLAN_ENTRY_KINDS);
@@ -84,10 +84,10 @@ static void choose_list(PlanList *list, Arena *arena, const PlanContext *context
 
 /* Adds an override for a random instruction, if the plan can have it. */
 static void add_override(PlanStage *stage, const PlanContext *context, Random *random) {
-    const Choices *choices = context->choices;
-    int32_t i = choices->decided[random_below(random, choices->decided_count)];
+    const SplitOptions *split_options = context->split_options;
+    int32_t i = split_options->decided[random_below(random, split_options->decided_count)];
     const FactorRule *rule = &context->rules->rules[i];
-    const IrShape *shape = choices_array_shape(&context->canonical->instructions[i]);
+    const IrShape *shape = split_options_array_shape(&context->canonical->instructions[i]);
     for (int32_t k = 0; k < stage->override_count; k++)
         if (stage->overrides[k].instruction == i) return;
     PlanOverride override = {.instruction = i,

@@ -1,23 +1,23 @@
-/* Choices: two passes over the canonical module, one for the sizes of the flat
+/* SplitOptions: two passes over the canonical module, one for the sizes of the flat
  * arrays and one to fill them; liveness then runs backwards from the outputs. */
-#include "propagation/plan/choices.h"
+#include "propagation/plan/split_options.h"
 
 #include "propagation/rules/rules_builder.h"
 
-const IrShape *choices_array_shape(const IrInstruction *instruction) {
+const IrShape *split_options_array_shape(const IrInstruction *instruction) {
     const IrShape *shape = &instruction->shape;
     while (shape->type == DTYPE_TUPLE && shape->rank > 0) shape = &shape->elements[0];
     return shape;
 }
 
-static void use(Choices *self, int32_t source, int32_t user) {
+static void use(SplitOptions *self, int32_t source, int32_t user) {
     if (!self->live[source]) self->user[source] = user;
     self->live[source] = true;
     self->uses[source]++;
 }
 
 /* A branch may be taken, so that all it gives is needed. */
-static void use_branches(Choices *self, const PlannedConditional *conditional) {
+static void use_branches(SplitOptions *self, const PlannedConditional *conditional) {
     for (int32_t k = 0; conditional && k < conditional->branch_count; k++)
         for (int32_t r = 0; r < conditional->result_count; r++)
             use(self, conditional->branches[k].made[r], -1);
@@ -25,7 +25,7 @@ static void use_branches(Choices *self, const PlannedConditional *conditional) {
 
 /* Marks live instructions backwards through each planned computation. A loop precedes its body and
  * condition; if it is live, all their results are. */
-static void mark_live(Choices *self, const Rules *rules, const IrRoles *roles) {
+static void mark_live(SplitOptions *self, const Rules *rules, const IrRoles *roles) {
     const IrModule *module = rules->module;
     for (int32_t k = 0; k < roles->output_count; k++) use(self, rules->alias[roles->outputs[k]], -1);
     for (int32_t c = 0; c < module->computation_count; c++) {
@@ -45,28 +45,29 @@ static void mark_live(Choices *self, const Rules *rules, const IrRoles *roles) {
 }
 
 /* Adds a place that can be split by a class and by those in its blocks. Without an array it only counts. */
-static void add_choices(Choice *choices, int32_t *made, const Classes *classes, Choice choice,
+static void add_options(SplitOption *split_options, int32_t *made, const Classes *classes, SplitOption choice,
                         bool may_have_blocks) {
-    if (choices) choices[*made] = choice;
+    if (split_options) split_options[*made] = choice;
     ++*made;
     for (int32_t k = classes->first_blocks[choice.class_index];
          may_have_blocks && k < classes->first_blocks[choice.class_index + 1]; k++) {
         const ClassBlocks *inside = &classes->blocks[k];
         if (choice.size != inside->size) continue;
-        if (choices)
-            choices[*made] = (Choice){choice.size, inside->class_index, choice.place, inside->blocks};
+        if (split_options)
+            split_options[*made] =
+                (SplitOption){choice.size, inside->class_index, choice.place, inside->blocks};
         ++*made;
     }
 }
 
-static void add_dimensions(Choice *choices, int32_t *made, const Rules *rules, const Classes *classes,
-                           int32_t i) {
-    const IrShape *shape = choices_array_shape(&rules->module->instructions[i]);
+static void add_dimensions(SplitOption *split_options, int32_t *made, const Rules *rules,
+                           const Classes *classes, int32_t i) {
+    const IrShape *shape = split_options_array_shape(&rules->module->instructions[i]);
     if (shape->type == DTYPE_TUPLE) return;
     for (int32_t d = 0; d < shape->rank; d++) {
         int32_t class = classes_of(classes, rules, i, d);
         if (class < 0 || shape->dimensions[d] == 0) continue;
-        add_choices(choices, made, classes, (Choice){shape->dimensions[d], class, d, 1}, true);
+        add_options(split_options, made, classes, (SplitOption){shape->dimensions[d], class, d, 1}, true);
     }
 }
 
@@ -78,7 +79,7 @@ static bool may_have_blocks(const IrInstruction *instruction, const Factor *fact
     return !factor->blocks && !factor->indexed && !factor->halo && !counts;
 }
 
-static void add_factors(Choice *choices, int32_t *made, const Rules *rules, const Classes *classes,
+static void add_factors(SplitOption *split_options, int32_t *made, const Rules *rules, const Classes *classes,
                         int32_t i) {
     const FactorRule *rule = &rules->rules[i];
     for (int32_t f = 0; f < rule->factor_count && f <= INT8_MAX; f++) {
@@ -86,14 +87,14 @@ static void add_factors(Choice *choices, int32_t *made, const Rules *rules, cons
         int32_t class = classes_of_factor(classes, i, f);
         if (!factor_may_split(factor)) continue;
         if (class < 0 || factor->size == 0) continue;
-        add_choices(choices, made, classes, (Choice){factor->size, class, f, 1},
+        add_options(split_options, made, classes, (SplitOption){factor->size, class, f, 1},
                     may_have_blocks(&rules->module->instructions[i], factor));
     }
 }
 
 /* Returns whether the loop only combines the array with other values, starting from a value that
  * every shard may start from. */
-static bool is_accumulation(const Choices *self, const Rules *rules, const LoopLeaf *leaf) {
+static bool is_accumulation(const SplitOptions *self, const Rules *rules, const LoopLeaf *leaf) {
     bool is_tested = leaf->in_condition >= 0 && self->live[leaf->in_condition];
     if (leaf->in_body < 0 || is_tested || leaf->next_leaf > 0) return false;
     if (self->uses[leaf->in_body] != 1 || self->user[leaf->in_body] != leaf->next) return false;
@@ -102,7 +103,7 @@ static bool is_accumulation(const Choices *self, const Rules *rules, const LoopL
     return leaf->initial_leaf == 0 && rule_may_repeat(rules->module, leaf->initial, reduction);
 }
 
-static AmStatus find_accumulations(Choices *self, Arena *arena, const Rules *rules, AmError *error) {
+static AmStatus find_accumulations(SplitOptions *self, Arena *arena, const Rules *rules, AmError *error) {
     int32_t leaves = 0;
     for (int32_t k = 0; k < rules->loop_count; k++) leaves += rules->loops[k].leaf_count;
     self->accumulations = ARENA_ARRAY(arena, Accumulation, leaves + 1);
@@ -122,7 +123,7 @@ static AmStatus find_accumulations(Choices *self, Arena *arena, const Rules *rul
     return AM_OK;
 }
 
-static void list_decided(Choices *self, const Rules *rules) {
+static void list_decided(SplitOptions *self, const Rules *rules) {
     const IrModule *module = rules->module;
     for (int32_t c = module->computation_count - 1; c >= 0; c--) {
         const IrComputation *body = &module->computations[c];
@@ -131,8 +132,8 @@ static void list_decided(Choices *self, const Rules *rules) {
     }
 }
 
-AmStatus choices_build(Choices **choices, Arena *arena, const Rules *rules, const Classes *classes,
-                       const IrRoles *roles, AmError *error) {
+AmStatus split_options_build(SplitOptions **split_options, Arena *arena, const Rules *rules,
+                             const Classes *classes, const IrRoles *roles, AmError *error) {
     const IrModule *module = rules->module;
     int32_t count = rules->count, operands = 0, dimensions = 0, factors = 0;
     for (int32_t i = 0; i < count; i++) {
@@ -141,30 +142,30 @@ AmStatus choices_build(Choices **choices, Arena *arena, const Rules *rules, cons
         add_dimensions(NULL, &dimensions, rules, classes, i);
         add_factors(NULL, &factors, rules, classes, i);
     }
-    Choices *self = ARENA_ARRAY(arena, Choices, 1);
+    SplitOptions *self = ARENA_ARRAY(arena, SplitOptions, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
-    *self = (Choices){.count = count,
-                      .decided = ARENA_ARRAY(arena, int32_t, count),
-                      .live = ARENA_ARRAY(arena, bool, count),
-                      .uses = ARENA_ARRAY(arena, int32_t, count),
-                      .user = ARENA_ARRAY(arena, int32_t, count),
-                      .linearity = ARENA_ARRAY(arena, uint8_t, count),
-                      .takes_tuple = ARENA_ARRAY(arena, bool, count),
-                      .bytes = ARENA_ARRAY(arena, double, count),
-                      .array_bytes = ARENA_ARRAY(arena, double, count),
-                      .first_operand = ARENA_ARRAY(arena, int32_t, count + 1),
-                      .operands = ARENA_ARRAY(arena, int32_t, operands),
-                      .first_dimension = ARENA_ARRAY(arena, int32_t, count + 1),
-                      .first_factor = ARENA_ARRAY(arena, int32_t, count + 1),
-                      .dimensions = ARENA_ARRAY(arena, Choice, dimensions),
-                      .factors = ARENA_ARRAY(arena, Choice, factors)};
+    *self = (SplitOptions){.count = count,
+                           .decided = ARENA_ARRAY(arena, int32_t, count),
+                           .live = ARENA_ARRAY(arena, bool, count),
+                           .uses = ARENA_ARRAY(arena, int32_t, count),
+                           .user = ARENA_ARRAY(arena, int32_t, count),
+                           .linearity = ARENA_ARRAY(arena, uint8_t, count),
+                           .takes_tuple = ARENA_ARRAY(arena, bool, count),
+                           .bytes = ARENA_ARRAY(arena, double, count),
+                           .array_bytes = ARENA_ARRAY(arena, double, count),
+                           .first_operand = ARENA_ARRAY(arena, int32_t, count + 1),
+                           .operands = ARENA_ARRAY(arena, int32_t, operands),
+                           .first_dimension = ARENA_ARRAY(arena, int32_t, count + 1),
+                           .first_factor = ARENA_ARRAY(arena, int32_t, count + 1),
+                           .dimensions = ARENA_ARRAY(arena, SplitOption, dimensions),
+                           .factors = ARENA_ARRAY(arena, SplitOption, factors)};
     if (arena->failed) return am_fail_memory(error, count);
     operands = dimensions = factors = 0;
     for (int32_t i = 0; i < count; i++) {
         const IrInstruction *instruction = &module->instructions[i];
         self->linearity[i] = (uint8_t)linearity_of(module, instruction);
         self->bytes[i] = (double)ir_shape_bytes(&instruction->shape);
-        self->array_bytes[i] = (double)ir_shape_bytes(choices_array_shape(instruction));
+        self->array_bytes[i] = (double)ir_shape_bytes(split_options_array_shape(instruction));
         for (int32_t k = 0; k < instruction->operand_count; k++) {
             int32_t operand = instruction->operands[k];
             self->operands[operands++] = rules->alias[operand];
@@ -180,7 +181,7 @@ AmStatus choices_build(Choices **choices, Arena *arena, const Rules *rules, cons
     }
     mark_live(self, rules, roles);
     list_decided(self, rules);
-    *choices = self;
+    *split_options = self;
     TRY(find_accumulations(self, arena, rules, error));
     return storage_find_roles(&self->storage, arena, rules, self, roles, error);
 }

@@ -1,24 +1,24 @@
-/* The choices of an assignment, in flat arrays.
+/* What an assignment may split, in flat arrays.
  *
  * A search makes thousands of assignments for one module. Properties that depend only on the module
  * are computed once: the live instructions and their users, their bytes, and for each the
  * dimensions and factors that a plan may split. All arrays are by canonical instruction;
  * instructions outside the planned computations are not live.
  */
-#ifndef PROPAGATION_PLAN_CHOICES_H
-#define PROPAGATION_PLAN_CHOICES_H
+#ifndef PROPAGATION_PLAN_SPLIT_OPTIONS_H
+#define PROPAGATION_PLAN_SPLIT_OPTIONS_H
 
 #include "propagation/classes/classes.h"
 #include "propagation/plan/storage_roles.h"
 #include "propagation/rules/linearity.h"
 
 /* A dimension of a stored tensor, or a factor of an operator, that can be split. */
-typedef struct Choice {
+typedef struct SplitOption {
     int64_t size; /* > 0 */
     int32_t class_index;
     int32_t place;  /* the dimension, or the factor */
     int32_t blocks; /* 1, or the class is in each of so many blocks of it */
-} Choice;
+} SplitOption;
 
 /* An array that a loop starts at zero and only adds to, or likewise takes the
  * greatest of: it may stay partial until the loop is over, and is then reduced once
@@ -28,7 +28,7 @@ typedef struct Accumulation {
     SbpReduction reduction;
 } Accumulation;
 
-typedef struct Choices {
+typedef struct SplitOptions {
     int32_t count;
     int32_t decided_count;
     int32_t *decided;   /* [decided_count]: live and not made on demand; ascending, but the body and condition
@@ -43,19 +43,19 @@ typedef struct Choices {
     int32_t *first_operand;                  /* [count + 1] ranges in operands */
     int32_t *operands;                       /* producing instructions, tuples seen through */
     int32_t *first_dimension, *first_factor; /* [count + 1] ranges in dimensions and in factors */
-    Choice *dimensions, *factors;            /* none of values made on demand */
+    SplitOption *dimensions, *factors;       /* none of values made on demand */
     Accumulation *accumulations;
     int32_t accumulation_count;
     int32_t *accumulation_of; /* the one that this adds to, or -1 */
     const StorageRoles *storage;
-} Choices;
+} SplitOptions;
 
 /* Everything lives in the arena. AM_ERROR_INTERNAL without memory. */
-AmStatus choices_build(Choices **choices, Arena *arena, const Rules *rules, const Classes *classes,
-                       const IrRoles *roles, AmError *error);
+AmStatus split_options_build(SplitOptions **split_options, Arena *arena, const Rules *rules,
+                             const Classes *classes, const IrRoles *roles, AmError *error);
 
 /* The array to which an instruction's states refer: its result, or the first leaf of a tuple; an
  * empty tuple is returned itself. */
-const IrShape *choices_array_shape(const IrInstruction *instruction);
+const IrShape *split_options_array_shape(const IrInstruction *instruction);
 
 #endif
