@@ -18,26 +18,26 @@ typedef struct Format {
     AmStatus (*write_json)(json_t **root, const PlanContext *context, const Plan *plan, AmError *error);
     void (*print)(Text *text, const json_t *root); /* instead of JSON, where that is not asked for; or NULL */
     ShardingSpelling spelling;                     /* of text */
-    bool has_spellings;                            /* the option "spelling" chooses among them */
+    int32_t first_spelling, spelling_count;        /* those that the option "spelling" may choose */
     bool deals_evenly; /* "whole-layers" gives stages as many layers each, but for the ends */
     const char *note;
     const char *fused; /* the remedy of a plan with fused attention, which the format does not carry itself */
 } Format;
 
 static const Format formats[TARGET_COUNT] = {
-    [TARGET_AUTOMAP] = {export_automap, NULL, 0, false, false, "this is the plan file itself", NULL},
-    [TARGET_JAX] = {export_jax, NULL, 0, false, false, "the shardings of intermediate values are left to XLA",
+    [TARGET_AUTOMAP] = {export_automap, NULL, 0, 0, 0, false, "this is the plan file itself", NULL},
+    [TARGET_JAX] = {export_jax, NULL, 0, 0, 0, false, "the shardings of intermediate values are left to XLA",
                     "call jax.nn.dot_product_attention(..., implementation=\"cudnn\") in the step"},
-    [TARGET_HLO] = {NULL, NULL, SHARDING_TILES, true, false,
+    [TARGET_HLO] = {NULL, NULL, SHARDING_TILES, 0, 2, false,
                     "XLA's propagation sets the shardings without a constraint",
                     "the text has its operators one by one, which XLA does not fuse"},
-    [TARGET_SHARDY] = {NULL, NULL, SHARDING_SHARDY, false, false,
+    [TARGET_SHARDY] = {NULL, NULL, SHARDING_SHARDY, 2, 2, false,
                        "Shardy's propagation sets the shardings without a constraint",
                        "the text has its operators one by one, which XLA does not fuse"},
-    [TARGET_TORCH] = {export_dtensor, NULL, 0, false, false,
+    [TARGET_TORCH] = {export_dtensor, NULL, 0, 0, 0, false,
                       "placements of intermediate values are left to DTensor's operators",
                       "call torch.nn.functional.scaled_dot_product_attention in the model"},
-    [TARGET_MEGATRON] = {export_megatron, export_megatron_print, 0, false, true,
+    [TARGET_MEGATRON] = {export_megatron, export_megatron_print, 0, 0, 0, true,
                          "add the arguments for the model, the data and the optimizer",
                          "add --attention-backend flash"},
 };
@@ -133,7 +133,8 @@ static AmStatus export_plan(Export *self, const AmOptions *options, char **buffe
 
 /* Finds the format, and checks that the options apply to it. */
 static AmStatus read_settings(Export *self, const char *format, const AmOptions *options, AmError *error) {
-    static const ShardingSpelling spellings[] = {SHARDING_TILES, SHARDING_NAMED};
+    static const ShardingSpelling spellings[] = {SHARDING_TILES, SHARDING_NAMED, SHARDING_SHARDY,
+                                                 SHARDING_SHARDY_OPEN};
     int32_t chosen = 0, spelling = 0;
     TRY(option_parse_choice("format", format, target_name, TARGET_NAMES, &chosen, error));
     self->target = target_of_name(chosen);
@@ -141,9 +142,14 @@ static AmStatus read_settings(Export *self, const char *format, const AmOptions 
     self->spelling = self->format->spelling;
     self->as_json = option_has(options, "json");
     if (!option_has(options, "spelling")) return AM_OK;
-    if (!self->format->has_spellings)
-        return am_fail(error, AM_ERROR_USAGE, "", "--spelling is for --format hlo");
     option_choice(options, "spelling", &spelling);
+    if (self->format->spelling_count == 0)
+        return am_fail(error, AM_ERROR_USAGE, "", "--spelling is for --format hlo and shardy");
+    int32_t first = self->format->first_spelling;
+    if (spelling < first || spelling >= first + self->format->spelling_count)
+        return am_fail(error, AM_ERROR_USAGE, "", "--spelling %s: expected %s or %s with --format %s",
+                       option_spelling_name(spelling), option_spelling_name(first),
+                       option_spelling_name(first + 1), target_name(chosen));
     self->spelling = spellings[spelling];
     return AM_OK;
 }

@@ -161,10 +161,10 @@
     ROW("format", "F", "jax, hlo, shardy, torch, megatron or automap (below); required", false, \
         RULE_CHOICE(OPTION_TARGETS))
 
-#define EXPORT_ROWS(ROW)                                                                           \
-    ROW("whole-layers", NULL, "cuts of a pipeline moved to the nearest layer boundaries", false,   \
-        RULE_SWITCH)                                                                               \
-    ROW("spelling", "S", "--format hlo: tiles ({devices=[2,4]<=[8]}) or named (mesh axes)", false, \
+#define EXPORT_ROWS(ROW)                                                                              \
+    ROW("whole-layers", NULL, "cuts of a pipeline moved to the nearest layer boundaries", false,      \
+        RULE_SWITCH)                                                                                  \
+    ROW("spelling", "S", "hlo: tiles or named (mesh axes); shardy: closed or open dimensions", false, \
         RULE_CHOICE(OPTION_SPELLINGS))
 
 /* ---- run ---- */

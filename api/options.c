@@ -127,8 +127,8 @@ static const char *relaxation_of(int32_t k) {
     return relaxation_name((Relaxation)k);
 }
 
-static const char *spelling_of(int32_t k) {
-    static const char *const names[] = {"tiles", "named"};
+const char *option_spelling_name(int32_t k) {
+    static const char *const names[] = {"tiles", "named", "closed", "open"};
     return names[k];
 }
 
@@ -160,7 +160,7 @@ static const struct {
                          [OPTION_DEVICES] = {device_of, DQN_DEVICE_COUNT},
                          [OPTION_SCHEDULES] = {schedule_of, SCHEDULE_KINDS},
                          [OPTION_RELAXATIONS] = {relaxation_of, RELAXATION_COUNT},
-                         [OPTION_SPELLINGS] = {spelling_of, 2},
+                         [OPTION_SPELLINGS] = {option_spelling_name, 4},
                          [OPTION_LAYERS] = {layers_of, LAYERS_CHOICES},
                          [OPTION_ON_NAN] = {on_nan_of, 2},
                          [OPTION_GROUP_ORDERS] = {group_order_of, GROUP_ORDER_COUNT},

@@ -70,6 +70,9 @@ const OptionRow *option_table(AmCommand command);
 /* The key that replaces an earlier one, which is still accepted; other keys as they are. */
 const char *option_present_key(const char *key);
 
+/* The name of a spelling of exported shardings. */
+const char *option_spelling_name(int32_t k);
+
 /* The names that a row's rule accepts; NULL beyond the last, and for a row without a list. */
 const char *option_choice_name(const OptionRow *row, int32_t k);
 

@@ -50,7 +50,7 @@ static AmStatus unfuse(SbpState **states, bool **is_constrained, Arena *arena, c
 
 AmStatus export_hlo(Text *text, const PlanContext *context, const Plan *plan, ShardingSpelling spelling,
                     AmError *error) {
-    TRY(target_check_plan(spelling == SHARDING_SHARDY ? TARGET_SHARDY : TARGET_HLO, plan, error));
+    TRY(target_check_plan(sharding_is_shardy(spelling) ? TARGET_SHARDY : TARGET_HLO, plan, error));
     const PlanStage *stage = &plan->stages[0];
     const IrRoles *roles = context->roles;
     Arena arena = {0};

@@ -163,9 +163,9 @@ static void annotate(ComputationWriter *self, Hlo__HloInstructionProto *message,
         is_marker(instruction) ||
         (is_entry && (instruction->opcode == IR_PARAMETER || index == self->computation->root));
     if (is_annotated) message->sharding = sharding_of(writer, self->number, index);
-    if (is_annotated && is_array && writer->how->spelling == SHARDING_SHARDY)
+    if (is_annotated && is_array && sharding_is_shardy(writer->how->spelling))
         shardy = sharding_shardy(writer->arena, writer->mesh, writer->states[index], instruction->shape.rank,
-                                 instruction->opcode != IR_PARAMETER);
+                                 instruction->opcode != IR_PARAMETER, false);
     message->frontend_attributes = sharding_frontend(writer->arena, message->frontend_attributes,
                                                      shardy ? "xla.sdy.sharding" : NULL, shardy);
 }
@@ -218,10 +218,11 @@ static Hlo__HloInstructionProto *make_constraint(ComputationWriter *self,
     message->n_operand_ids = 1;
     message->operand_ids = operands;
     message->sharding = array_sharding(writer, state, rank);
-    if (writer->how->spelling == SHARDING_SHARDY)
+    bool is_open = writer->how->spelling == SHARDING_SHARDY_OPEN && strcmp(target, RESULT_CONSTRAINT) != 0;
+    if (sharding_is_shardy(writer->how->spelling))
         message->frontend_attributes =
             sharding_frontend(writer->arena, NULL, "xla.sdy.sharding",
-                              sharding_shardy(writer->arena, writer->mesh, state, rank, true));
+                              sharding_shardy(writer->arena, writer->mesh, state, rank, true, is_open));
     return writer->arena->failed ? NULL : message;
 }
 
@@ -273,7 +274,7 @@ static void append_instructions(ComputationWriter *self) {
                              instruction->opcode == IR_TUPLE && writer->how->outputs;
         if (is_entry_root) {
             message->sharding = outputs_sharding(writer, instruction);
-            if (writer->how->spelling == SHARDING_SHARDY) append_result_markers(self, message);
+            if (sharding_is_shardy(writer->how->spelling)) append_result_markers(self, message);
         }
         append(self, message);
         if (self->is_constrained[k])
@@ -313,7 +314,7 @@ AmStatus propagation_sharded_text(Text *text, const PlanContext *context, const 
     ModuleWriter writer = {
         .arena = &arena, .context = context, .how = how, .mesh = how->mesh, .states = how->states};
     Hlo__HloModuleProto message = *context->module->message;
-    bool is_shardy = how->spelling == SHARDING_SHARDY;
+    bool is_shardy = sharding_is_shardy(how->spelling);
     message.schedule = NULL; /* of instructions that may be gone */
     message.entry_computation_id = module->entry;
     if (how->is_constrained)

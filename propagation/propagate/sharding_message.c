@@ -131,7 +131,8 @@ const char *sharding_shardy_meshes(Arena *arena, const Mesh *mesh) {
     return copy;
 }
 
-const char *sharding_shardy(Arena *arena, const Mesh *mesh, SbpState state, int32_t rank, bool is_result) {
+const char *sharding_shardy(Arena *arena, const Mesh *mesh, SbpState state, int32_t rank, bool is_result,
+                            bool is_open) {
     Text text = {0};
     text_append_string(&text, is_result ? "#sdy.sharding_per_value<[<@mesh, [" : "#sdy.sharding<@mesh, [");
     for (int32_t d = 0; d < rank; d++) {
@@ -141,7 +142,8 @@ const char *sharding_shardy(Arena *arena, const Mesh *mesh, SbpState state, int3
             if (state.axis[axis] != sbp_split(d)) continue;
             text_append(&text, "%s\"%s\"", count++ ? ", " : "", mesh->axes[axis].name);
         }
-        text_append_string(&text, "}");
+        if (is_open) text_append(&text, "%s?}p%d", count > 0 ? ", " : "", count > 0 ? 0 : 1);
+        else text_append_string(&text, "}");
     }
     text_append_string(&text, is_result ? "]>]>" : "]>");
     const char *copy = text.data ? arena_copy_string(arena, text.data) : NULL;

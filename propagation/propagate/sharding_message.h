@@ -6,9 +6,11 @@
 #include "propagation/propagate/hlo_sharding.h"
 
 typedef enum ShardingSpelling {
-    SHARDING_TILES, /* {devices=[2,1,4]<=[8] last_tile_dim_replicate} */
-    SHARDING_NAMED, /* {mesh['data'=2,'model'=4], [{'data'}, {}]} */
-    SHARDING_SHARDY /* tiles, and beside them #sdy.sharding<@mesh, [{"data"}, {}]> as a frontend attribute */
+    SHARDING_TILES,  /* {devices=[2,1,4]<=[8] last_tile_dim_replicate} */
+    SHARDING_NAMED,  /* {mesh['data'=2,'model'=4], [{'data'}, {}]} */
+    SHARDING_SHARDY, /* tiles, and beside them #sdy.sharding<@mesh, [{"data"}, {}]> as a frontend attribute */
+    SHARDING_SHARDY_OPEN /* the same, but for constraints inside: #sdy.sharding<@mesh, [{"data", ?}p0, {?}p1]>
+                          */
 } ShardingSpelling;
 
 /* The sharding attribute of an array of that rank; NULL without memory. */
@@ -20,10 +22,16 @@ Hlo__OpSharding *sharding_message(Arena *arena, const Mesh *mesh, SbpState state
 Hlo__FrontendAttributes *sharding_frontend(Arena *arena, const Hlo__FrontendAttributes *from, const char *key,
                                            const char *value);
 
+static inline bool sharding_is_shardy(ShardingSpelling spelling) {
+    return spelling == SHARDING_SHARDY || spelling == SHARDING_SHARDY_OPEN;
+}
+
 /* `{mesh = #sdy.mesh<["data"=2, "model"=4]>}`: the value of a module's xla.sdy.meshes. */
 const char *sharding_shardy_meshes(Arena *arena, const Mesh *mesh);
 /* `#sdy.sharding<@mesh, [{"data"}, {}]>` of a parameter, or of an operator's only
- * result `#sdy.sharding_per_value<[<@mesh, [{"data"}, {}]>]>`. P axes are left out. */
-const char *sharding_shardy(Arena *arena, const Mesh *mesh, SbpState state, int32_t rank, bool is_result);
+ * result `#sdy.sharding_per_value<[<@mesh, [{"data"}, {}]>]>`. P axes are left out. Open dimensions may
+ * get more axes from Shardy's propagation: those that the plan splits first (p0), then the others (p1). */
+const char *sharding_shardy(Arena *arena, const Mesh *mesh, SbpState state, int32_t rank, bool is_result,
+                            bool is_open);
 
 #endif

@@ -77,7 +77,9 @@ expect 2 'expected an integer from 0 to 3' lower "$model" --plan "$work/a.json" 
 expect 0 '"format": "automap-jax-1"' export "$work/a.json" "$model" --format jax
 expect 0 'custom_call_target="Sharding", sharding=\{' export "$work/a.json" "$model" --format hlo
 expect 0 'xla.sdy.FuncResultSharding' export "$work/a.json" "$model" --format shardy
-expect 2 'spelling is for' export "$work/a.json" "$model" --format shardy --spelling named
+expect 2 'spelling is for' export "$work/a.json" "$model" --format jax --spelling named
+expect 2 'expected closed or open' export "$work/a.json" "$model" --format shardy --spelling named
+expect 0 'sharding_per_value<\[<@mesh, \[\{[^]]*\?\}p0' export "$work/a.json" "$model" --format shardy --spelling open
 expect 0 '' export "$work/a.json" "$model" --format hlo --spelling named -o "$work/exported.hlo.txt"
 expect 0 '"step_seconds"' search "$work/exported.hlo.txt" --roles "$models/mlp_tiny/model.roles.json" --cluster nominal:4 --keep-shardings --json -o "$work/kept.json"
 cmp -s <(sed -n 's/.*"sharding": *//p' "$work/a.json") <(sed -n 's/.*"sharding": *//p' "$work/kept.json") ||

@@ -4,8 +4,9 @@ For the tiny models and every expert plan the exported text is compiled by XLA's
 host devices and trained from the committed state and data. Losses must be those of one device, which
 are committed, and the collectives of the compiled module may send no more bytes per device and step than
 `automap simulate` says of the plan, but for the excess that EXPLAINED allows (docs/commands.md says why).
-The table of both is printed. The named spelling is read by XLA's text parser. Without AUTOMAP_FULL=1 a
-small sample is run.
+The table of both is printed. The named spelling is read by XLA's text parser. Shardy reads open dimensions with
+priorities, and keeps the plan's shardings. Its hook for automatic partitioners cannot be reached from Python. Without
+AUTOMAP_FULL=1 a small sample is run.
 
 Run as `AUTOMAP=build/automap PYTHONPATH=datasets:tests/e2e python tests/e2e/test_export_xla.py [MODEL ...]`.
 """
@@ -16,6 +17,7 @@ Run as `AUTOMAP=build/automap PYTHONPATH=datasets:tests/e2e python tests/e2e/tes
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -33,7 +35,9 @@ EXPERTS = ["data_parallel", "megatron", "megatron_sequence", "zero1", "zero2", "
 FORMS = {
     "tiles": (["--format", "hlo"], False),
     "shardy": (["--format", "shardy"], True),
+    "open": (["--format", "shardy", "--spelling", "open"], True),
 }
+OPEN_SAMPLE = "mlp_tiny"
 LOOSE = 1e-3  # losses of models whose bound test_export_jax.py does not know
 BFLOAT16_LOOSE = {"llama_tiny": 3e-3}  # partitioned, XLA rounds to bf16 in other places
 SAMPLE = [("mlp_tiny", "zero3", "2x4"), ("gpt2_tiny", "data_parallel", "nominal:8"), ("gpt2_tiny", "megatron", "2x4")]
@@ -193,7 +197,11 @@ def check_plan(training, what, options, limit):
                                                 training.output)
         planned = predicted_bytes(training, plan)
         for form, (settings, shardy) in FORMS.items():
+            if form == "open" and not base.FULL and training.name != OPEN_SAMPLE:
+                continue
             base.automap("export", plan, training.module, *settings, "-o", exported)
+            if form == "open":
+                assert "?}p0" in exported.read_text() and "{?}p1" in exported.read_text()
             if form == "tiles":
                 check_named(training, plan, pathlib.Path(folder) / "named.hlo.txt", exported.read_text())
             executable = compile_for_devices(exported, folder, shardy)
@@ -207,6 +215,30 @@ def check_plan(training, what, options, limit):
             assert total <= limit * planned + 64, \
                 f"{training.name}, {what}, {form}: planned {planned:.0f} bytes, compiled {kinds}"
             yield form, worst, planned, total
+
+
+AUTOMATIC = """
+import jax, numpy
+from jaxlib import _jax, xla_client
+options = xla_client.CompileOptions()
+build = options.executable_build_options
+options.num_partitions = build.num_partitions = 2
+build.use_spmd_partitioning = build.use_shardy_partitioner = build.use_auto_spmd_partitioning = True
+build.auto_spmd_partitioning_mesh_shape, build.auto_spmd_partitioning_mesh_ids = [2], [0, 1]
+build.device_assignment = xla_client.DeviceAssignment.create(numpy.arange(2).reshape(1, 2))
+text = jax.jit(lambda a: a @ a).lower(numpy.ones((4, 4), "f")).as_text()
+jax.devices()[0].client.compile_and_load(text, _jax.DeviceList(tuple(jax.devices()[:2])), options)
+"""
+
+
+def check_registry():
+    """Shardy asks its registry for a partitioner, finds none, and exports no function to register one."""
+    done = subprocess.run([sys.executable, "-c", AUTOMATIC], capture_output=True, text=True)
+    assert done.returncode != 0 and "auto-partitioner callback wasn't registered" in done.stderr, done.stderr[-1000:]
+    library = pathlib.Path(_jax.__file__).parent / "libjax_common.so"
+    names = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True).stdout.split()
+    assert "Wrapped_PyInit__jax" in names and not any("Partitioner" in name for name in names), \
+        "jaxlib exports its registry of partitioners: see docs/python.md"
 
 
 def cases(models):
@@ -224,6 +256,8 @@ def main():
     known = sorted(path.parent.name for path in base.MODELS.glob("*_tiny/losses.json") if path.parent.name in base.ZOO)
     trainings = {}
     passed = failed = 0
+    if not sys.argv[1:] and shutil.which("nm"):
+        check_registry()
     for model, what, options, limit in cases(sys.argv[1:] or known):
         training = trainings.get(model) or trainings.setdefault(model, base.Training(model))
         try:
