@@ -9,6 +9,7 @@ import shutil
 import statistics
 
 import gpu_tests
+from gpu_visit import NO_TIME
 
 GPT2 = "gpt2_bf16_batch8"
 MOST_KERNELS = 30  # lines of a table
@@ -166,7 +167,7 @@ def systems(visit):
     done = visit.run([program, "profile", "--force-overwrite", "true", "--cuda-graph-trace", "node", "-o", report,
                       *run_command(visit, GPT2, 8)], 120)
     if done.status != 0:
-        visit.add("nsys", "skipped" if done.status is not None else "no time", done.reason)
+        visit.add("nsys", NO_TIME if done.is_out_of_time else "skipped", done.reason)
         return
     table = visit.run([program, "stats", "--force-export", "true", "--report", "cuda_gpu_kern_sum", f"{report}.nsys-rep"], 90)
     for line in list(filter(str.strip, table.output.splitlines()))[:MOST_KERNELS + 5]:
@@ -185,8 +186,6 @@ def sanitizers(visit):
                           "--require-cuda-init", "no", *command], SANITIZER_SECONDS)
         if "not supported" in done.output and done.status != 0:
             visit.add(f"{what}, {name}", "skipped", "the sanitizer does not support this device or driver")
-        elif done.status is None:  # programs are many times slower under it
-            visit.add(f"{what}, {name}", "no time", done.reason)
         else:
             visit.add_test(f"{what}, {name}", done)
 

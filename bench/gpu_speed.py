@@ -6,6 +6,7 @@ import pathlib
 import sys
 
 import gpu_beside_jax
+from gpu_visit import NO_TIME
 
 JAX_SECONDS = 150  # of one model: start, compilation and autotuning, steps
 AUTOMAP_SECONDS = 90
@@ -21,7 +22,7 @@ def one_side(visit, case, side, limit):
     done = visit.run([sys.executable, "-u", "bench/gpu_beside_jax.py", case, "--json", "--side", side, "--device",
                       visit.device], limit, environment)
     rows = done.json_lines()
-    return (rows[-1] if rows else {f"{side}_failure": "no time" if done.is_out_of_time else done.reason}), done
+    return (rows[-1] if rows else {f"{side}_failure": NO_TIME if done.is_out_of_time else done.reason}), done
 
 
 def beside_jax(visit):
@@ -34,7 +35,7 @@ def beside_jax(visit):
         if ratio:
             result = f"{ratio:.2f} x JAX"
         elif end.is_out_of_time or our_end.is_out_of_time:
-            result = "no time"
+            result = NO_TIME
         elif "No module named" in row.get("automap_failure", ""):
             result = "not run"  # neither the pack nor this machine's JAX has the module
         else:

@@ -1,8 +1,9 @@
 """Programs within time limits, and their results: the frame of the stages of bench/gpu.sh.
 
 A Visit runs programs and collects rows of results. It ends each program at the program's own limit, at the
-end of the stage or at the end of the visit. Only the first of the three is a failure. table.txt and
-results.json are replaced after each stage and every few seconds, so that an end at any time leaves results.
+end of the stage or at the end of the visit. None of the three is a failure. A stage has a note on programs that
+reached their own limit, since they may hang. table.txt and results.json are replaced after each stage and every
+few seconds, so that an end at any time leaves results.
 """
 
 import concurrent.futures
@@ -33,15 +34,19 @@ class Done:
     output: str
     seconds: float
     limit: float
-    is_out_of_time: bool = False  # the stage or the visit ended, and not the program's own limit
+    is_at_own_limit: bool = False  # ended by its own limit, and not by the end of the stage or the visit
+
+    @property
+    def is_out_of_time(self):
+        return self.status is None
 
     @property
     def reason(self):
         """One line on the failure."""
-        if self.is_out_of_time:
-            return f"ended after {self.seconds:.0f} s" if self.seconds else "not started"
-        if self.status is None:
+        if self.is_at_own_limit:
             return f"did not end in {self.limit:.0f} s"
+        if self.status is None:
+            return f"ended after {self.seconds:.0f} s" if self.seconds else "not started"
         if self.status < 0:
             return f"ended by {signal.Signals(-self.status).name}"
         message = re.search(r'"message":"((?:[^"\\]|\\.)*)"', self.output)  # of an error under --json
@@ -79,6 +84,7 @@ class StageResult:
     seconds: float = 0
     limit: float = 0
     is_over: bool = False
+    own_limits: int = 0  # programs that reached their own limit
     rows: list = field(default_factory=list)
 
     @property
@@ -87,6 +93,13 @@ class StageResult:
         if "FAILED" in results:
             return "FAILED"
         return NO_TIME if NO_TIME in results else "done" if self.is_over else "running"
+
+    @property
+    def note(self):
+        if not self.own_limits:
+            return ""
+        programs = "1 program" if self.own_limits == 1 else f"{self.own_limits} programs"
+        return f"{programs} did not end within their own limit: hung, or slow"
 
 
 def kill_group(process):
@@ -162,7 +175,7 @@ class Visit:
         command = [str(part) for part in command]
         begin, allowed = time.monotonic(), min(limit, self.left())
         if allowed < 1:
-            return Done(None, "", 0, limit, True)
+            return Done(None, "", 0, limit)
         with tempfile.TemporaryFile("w+", errors="replace") as stream:
             process = subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                                        env=environment or self.environment(), start_new_session=True)
@@ -181,8 +194,9 @@ class Visit:
         if self.is_stopped and status is not None and status < 0:
             status = None
         done = Done(status, output, time.monotonic() - begin, limit,
-                    status is None and (allowed < limit or self.is_stopped))
+                    status is None and allowed == limit and not self.is_stopped)
         with self.lock, open(self.log, "a") as log:
+            self.stage.own_limits += done.is_at_own_limit
             log.write(f"$ {' '.join(command)}\n{output[-MOST_LOGGED:]}[{status}, {done.seconds:.1f} s]\n\n")
         return done
 
@@ -195,7 +209,7 @@ class Visit:
                 self.write()
 
     def add_test(self, name, done, detail="", **figures):
-        """Adds a test's result by its exit status. A program that did not end at its own limit failed."""
+        """Adds a test's result by its exit status."""
         if done.status == 0:
             self.add(name, "passed", detail or f"{done.seconds:.1f} s", **figures)
         elif done.status == SKIPPED:
@@ -241,7 +255,7 @@ class Visit:
                        "seconds": round(time.monotonic() - self.begin, 1), **self.versions,
                        "stages": [{"name": stage.name, "title": stage.title, "status": stage.status,
                                    "seconds": round(stage.seconds, 1), "limit": round(stage.limit, 1),
-                                   "rows": [vars(row) for row in stage.rows]} for stage in self.stages]}
+                                   "own_limits": stage.own_limits, "rows": [vars(row) for row in stage.rows]} for stage in self.stages]}
             for name, text in (("table.txt", self.table()), ("results.json", json.dumps(results, indent=1) + "\n")):
                 part = self.folder / f"{name}.part"
                 part.write_text(text)
@@ -259,6 +273,7 @@ class Visit:
             lines += ["", f"== {stage.name}: {stage.title}{note}; {stage.status}, {stage.seconds:.0f} s"]
             lines += [f"{row.name:{width}}  {row.result:12}  {row.detail}".rstrip() if row.result else row.name
                       for row in rows]
+            lines += [f"note: {stage.note}"] if stage.note else []
         rows = [row for stage in self.stages for row in stage.rows]
         counts = {result: sum(row.result == result for row in rows)
                   for result in ("passed", "FAILED", "skipped", NO_TIME, "not run")}
