@@ -143,6 +143,13 @@ list_stages() {
   "$python" -B "$work/bench/gpu_card.py" --stages list
 }
 
+# The folder for models that the pack lacks and a run exports, for later runs with this pack: beside it, else in $OUT.
+exported_models() {
+  local folder=$1 work=$2 name
+  name=exported-$(cksum <"$folder/payload.tar.gz" | cut -d' ' -f1)
+  if [ -w "$folder" ]; then echo "$folder/$name"; else echo "${OUT:-$work}/$name"; fi
+}
+
 # run_pack FOLDER DRY_RUN ARGUMENT...
 run_pack() {
   local folder=$1 dry_run=$2 work driver wrong status=0 child
@@ -159,6 +166,8 @@ run_pack() {
   GPU_LIBRARY_PATH=$(cuda_folders | awk '!seen[$0]++' | paste -sd :)
   export GPU_LIBRARY_PATH
   if [ -n "${OUT:-}" ]; then OUT=$(realpath -m "$OUT"); fi
+  GPU_EXPORTED=$(exported_models "$folder" "$work")
+  export GPU_EXPORTED
   cd "$work"
   "$python" -B -u bench/gpu_card.py --logs "${OUT:-$work/logs}" --begin "$begin" "$@" &
   child=$!

@@ -11,7 +11,8 @@ of every step; JAX's batch lies on its device. A case is MODEL:PRECISION:
 
 Each side reports the median of its step seconds after the first ones, seconds until the end of the first step
 (automap: from the start of the process; JAX: of tracing, compilation and the step) and peak bytes of the device.
-Models above 4 MB have random values; their modules are exported first where they are not there.
+Models above 4 MB have random values. A module that is not there is exported first, to the folder that GPU_EXPORTED
+names, where later runs find it.
 
 Run in the source folder as `AUTOMAP=build/automap PYTHONPATH=datasets python bench/gpu_beside_jax.py`.
 """
@@ -24,6 +25,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import unittest.mock
 
@@ -50,13 +52,27 @@ STEPS, SMALL_STEPS = 15, 60  # of models above and below 4 MB
 JAX_PRECISION = {"f32": "highest", "tf32": "tensorfloat32", "bf16": None, "sdpa": None}
 
 
+def exported_folder():
+    """The folder of the models that a run exports."""
+    return pathlib.Path(os.environ.get("GPU_EXPORTED") or MODELS)
+
+
+def find_module(name):
+    """The folder of a model that has been exported, or None."""
+    return next((parent / name for parent in (MODELS, exported_folder()) if any((parent / name).glob("model.hlo.pb*"))), None)
+
+
 def module_of(name):
-    """The folder of an exported model; exports it where it is not there."""
-    at = MODELS / name
-    if not any(at.glob("model.hlo.pb*")):
+    """The folder of a model; exports it where it is not there. A run that is ended meanwhile leaves no half of it."""
+    at = find_module(name)
+    if not at:
         from automap_jax.command import export_model
 
-        export_model(name, at)
+        at = exported_folder() / name
+        at.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f"{name}.part.", dir=at.parent) as part:
+            export_model(name, pathlib.Path(part) / name)
+            os.replace(pathlib.Path(part) / name, at)
     return at
 
 

@@ -8,6 +8,7 @@ import re
 import shutil
 import statistics
 
+import gpu_beside_jax
 import gpu_tests
 from gpu_visit import NO_TIME
 
@@ -15,6 +16,7 @@ GPT2 = "gpt2_bf16_batch8"
 MOST_KERNELS = 30  # lines of a table
 MOST_VALUE = 120  # characters of a value in the table
 TRACED_STEPS = 3
+WITHOUT_MODEL = "the pack has no module of this model; the stage jax exports it, where JAX is installed"
 
 # Sanitizers of the toolkit, with options that keep provoked refusals from counting as errors; then the programs
 # beside the training runs. The order is that of importance.
@@ -81,17 +83,17 @@ def probe(visit):
 
 def run_command(visit, name, steps, *options):
     """`automap run` of a model of the pack on one device."""
-    at = pathlib.Path("datasets/models") / name
+    at = gpu_beside_jax.find_module(name)
     values = ["--state", at / "state.npz", "--data", at / "data.npz"] if (at / "state.npz").exists() else ["--state", "random"]
     return ["bin/automap", "run", at / "model.hlo.pb", "--plan", "none", *values, "--steps", steps, "--device", visit.device,
             "--json", "--quiet", *options]
 
 
 def has_model(visit, name):
-    """Adds a row where a pack made without JAX has no such model."""
-    if list((pathlib.Path("datasets/models") / name).glob("model.hlo.pb*")):
+    """Adds a row where the pack lacks a model and the stage `jax` has not exported it here."""
+    if gpu_beside_jax.find_module(name):
         return True
-    visit.add(name, "not run", "the pack has no module of this model (expected one made where JAX is installed)")
+    visit.add(name, "not run", WITHOUT_MODEL)
     return False
 
 

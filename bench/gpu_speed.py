@@ -6,6 +6,7 @@ import pathlib
 import sys
 
 import gpu_beside_jax
+import gpu_profile
 from gpu_visit import NO_TIME
 
 JAX_SECONDS = 150  # of one model: start, compilation and autotuning, steps
@@ -83,11 +84,10 @@ def predicted(visit):
     names = ["gpt2_tiny", "mlp"] if visit.is_dry_run else [
         "gpt2_bf16_batch8", "gpt2_batch8", "bert_large", "llama_layers", "resnet50_batch64", "vgg19", "gpt2_tiny", "mlp"]
     for name in names:
-        at = pathlib.Path("datasets/models") / name
-        module, plan = at / "model.hlo.pb", f"predicted.{name}.json"
-        if not module.exists():
-            visit.add(name, "not run", "the pack has no module of it")
+        if not gpu_profile.has_model(visit, name):
             continue
+        at = gpu_beside_jax.find_module(name)
+        module, plan = at / "model.hlo.pb", f"predicted.{name}.json"
         searched = visit.run(["bin/automap", "search", module, "--cluster", cluster, "--searcher", "expert", "--expert",
                               "data_parallel", "-o", plan, "--quiet"], 60)
         told = searched.status == 0 and visit.run(["bin/automap", "simulate", plan, module, "--cluster", cluster, "--json",

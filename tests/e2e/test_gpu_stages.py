@@ -41,16 +41,28 @@ case $1 in
 esac
 """
 
+# Stands in for automap_jax.command: exports an empty module, and notes it.
+EXPORTER = """
+import os, pathlib
+
+def export_model(name, at):
+    at.mkdir()
+    (at / "model.hlo.pb").touch()
+    with open(os.environ["EXPORTS"], "a") as file:
+        file.write(name + " ")
+"""
+
 
 def pack(folder, programs):
     """A folder like that of `gpu.sh --pack`, in which bin/ has shell scripts."""
     tree = folder / "tree"
-    for name in ("bin", "bench", "stand_in", "prepared", "datasets/models/toy"):
+    for name in ("bin", "bench", "stand_in", "prepared", "datasets/models/toy", "datasets/automap_jax"):
         (tree / name).mkdir(parents=True)
     for name, text in {"automap": AUTOMAP, **{name: f"#!/bin/sh\n{text}\n" for name, text in programs.items()}}.items():
         (tree / "bin" / name).write_text(text)
         (tree / "bin" / name).chmod(0o755)
     (tree / "stand_in" / "libcuda.so.1").touch()
+    (tree / "datasets" / "automap_jax" / "command.py").write_text(EXPORTER)
     for path in SOURCE.glob("bench/gpu_*.*"):
         shutil.copy(path, tree / "bench")
     target = folder / "pack"
@@ -169,6 +181,17 @@ def check_signal():
         assert process.returncode == 0 and results["stopped"], (process.returncode, output)
         assert rows(results, "tests") == ("no time", {"test_cuda_long": "no time", "test_cuda_short": "passed"}), results
         assert rows(results, "training") == ("no time", {"all": "no time"}), results
+
+
+def check_exported_models():
+    """Models that the pack lacks are exported once, for later runs with the same pack."""
+    with packed() as (target, out):
+        for _ in range(2):
+            visit(target, out, "--stages", "jax", EXPORTS=str(target / "exports"))
+        assert (target / "exports").read_text() == "gpt2_bf16_tiny mlp ", (target / "exports").read_text()
+        found = sorted(str(path.relative_to(target)).split("/", 1)[1] for path in target.glob("exported-*/**/*.pb"))
+        assert found == ["gpt2_bf16_tiny/model.hlo.pb", "mlp/model.hlo.pb"], found
+        assert len(list(target.glob("exported-*/*"))) == 2, "parts of exports are left"
 
 
 def check_table_after_each_stage():
@@ -290,7 +313,7 @@ def check_training_order():
 
 def main():
     for check in (check_passing_and_failing, check_library_path, check_deadline, check_own_limit, check_signal,
-                  check_table_after_each_stage, check_stage_names, check_results_folder, check_mistakes, check_machine,
+                  check_exported_models, check_table_after_each_stage, check_stage_names, check_results_folder, check_mistakes, check_machine,
                   check_kernel_rows, check_training_order):
         check()
         print(f"{check.__name__}: passed")
