@@ -59,8 +59,12 @@ struct CudaProduct {
     CudaProductShape shape; /* the requested shape */
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, d; /* of our matrices */
-    cublasLtMatmulAlgo_t algorithm;
-    int64_t workspace_bytes; /* of the algorithm */
+    /* Those that cublasLtMatmulAlgoCheck() accepts, in the heuristic's order; `algorithm` is the one in use.
+     */
+    cublasLtMatmulHeuristicResult_t candidates[MOST_CANDIDATES];
+    int32_t candidate_count, algorithm;
+    bool is_tried;           /* the algorithm has run */
+    int64_t workspace_bytes; /* of the algorithm, or of all candidates until one has run */
 };
 
 /* cuBLASLt's name and operands of each of our epilogues. */
@@ -258,8 +262,8 @@ static bool is_refusal(cublasStatus_t result) {
            result == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
-/* Takes the first candidate of the heuristic that cublasLtMatmulAlgoCheck() accepts. */
-static AmStatus choose_algorithm(CudaProduct *product, AmError *error) {
+/* Keeps the candidates of the heuristic that cublasLtMatmulAlgoCheck() accepts. */
+static AmStatus find_candidates(CudaProduct *product, AmError *error) {
     cublasLtMatmulPreference_t preference = NULL;
     cublasLtMatmulHeuristicResult_t found[MOST_CANDIDATES] = {0}, checked = {0};
     cublasLtHandle_t handle = product->blas->handle;
@@ -281,15 +285,17 @@ static AmStatus choose_algorithm(CudaProduct *product, AmError *error) {
                                        product->d, &found[k].algo, &checked);
         if (!is_refusal(accepted)) TRY(check(accepted, "check of an algorithm", error));
         if (accepted != CUBLAS_STATUS_SUCCESS) continue;
-        product->algorithm = found[k].algo;
-        product->workspace_bytes = (int64_t)found[k].workspaceSize;
-        return AM_OK;
+        product->candidates[product->candidate_count++] = found[k];
+        int64_t workspace = (int64_t)found[k].workspaceSize;
+        if (workspace > product->workspace_bytes) product->workspace_bytes = workspace;
     }
+    if (product->candidate_count > 0) return AM_OK;
     return refuse("it has no algorithm for this shape", error);
 }
 
-/* Enqueues the product. */
-static cublasStatus_t multiply(CudaProduct *product, CUstream stream, const CudaProductBuffers *buffers) {
+/* Enqueues the product by its algorithm. */
+static cublasStatus_t enqueue(CudaProduct *product, CUstream stream, const CudaProductBuffers *buffers) {
+    const cublasLtMatmulHeuristicResult_t *chosen = &product->candidates[product->algorithm];
     uintptr_t workspace = (uintptr_t)buffers->workspace;
     workspace = (workspace + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT;
     bool twice = product->shape.a.type == DTYPE_F64;
@@ -299,8 +305,18 @@ static cublasStatus_t multiply(CudaProduct *product, CUstream stream, const Cuda
     const void *c = buffers->c ? buffers->c : buffers->d;
     return lt.cublasLtMatmul(product->blas->handle, product->operation, alpha_at, buffers->b, product->b,
                              buffers->a, product->a, beta_at, c, product->d, buffers->d, product->d,
-                             &product->algorithm, (void *)workspace, (size_t)product->workspace_bytes,
-                             stream);
+                             &chosen->algo, (void *)workspace, (size_t)product->workspace_bytes, stream);
+}
+
+/* Enqueues the product. The first time, by the first candidate that runs. */
+static cublasStatus_t multiply(CudaProduct *product, CUstream stream, const CudaProductBuffers *buffers) {
+    cublasStatus_t result = enqueue(product, stream, buffers);
+    while (!product->is_tried && is_refusal(result) && product->algorithm + 1 < product->candidate_count) {
+        product->algorithm++;
+        result = enqueue(product, stream, buffers);
+    }
+    product->is_tried = product->is_tried || result == CUBLAS_STATUS_SUCCESS;
+    return result;
 }
 
 /* Bytes from the first to the last element of a matrix [rows, columns] and of the others of its batch. */
@@ -310,7 +326,8 @@ static int64_t extent(const CudaMatrix *matrix, int64_t rows, int64_t columns, i
     return ((batch - 1) * matrix->batch_stride + (outer - 1) * leading + inner) * dtype_bytes(matrix->type);
 }
 
-/* Runs the product once. AM_ERROR_INPUT: cuBLASLt refuses the algorithm of its heuristic. */
+/* Runs the product once, so that its algorithm is one that runs. Without memory for that, the first run tries
+ * the candidates. AM_ERROR_INPUT: cuBLASLt refuses all of them. */
 static AmStatus try_product(CudaProduct *product, AmError *error) {
     const CudaProductShape *shape = &product->shape;
     int64_t longer = shape->rows > shape->columns ? shape->rows : shape->columns;
@@ -335,6 +352,7 @@ static AmStatus try_product(CudaProduct *product, AmError *error) {
     TRY(status);
     if (is_refusal(result)) return refuse(lt.cublasLtGetStatusString(result), error);
     TRY(check(result, "trial of a product", error));
+    product->workspace_bytes = (int64_t)product->candidates[product->algorithm].workspaceSize;
     return ended == AM_OK ? AM_OK : am_fail(error, ended, "", "cuBLASLt: %s", unfinished.text);
 }
 
@@ -356,7 +374,7 @@ AmStatus cuda_product_make(CudaProduct **product, CudaBlas *blas, const CudaProd
     TRY_OR_FAIL(make_layout(&made->b, &shape->b, shape->depth, shape->columns, shape->batch, error));
     TRY_OR_FAIL(make_layout(&made->d, &shape->d, shape->rows, shape->columns, shape->batch, error));
     TRY_OR_FAIL(describe_operation(made, error));
-    TRY_OR_FAIL(choose_algorithm(made, error));
+    TRY_OR_FAIL(find_candidates(made, error));
     TRY_OR_FAIL(try_product(made, error));
     made->next = blas->products;
     blas->products = made;
@@ -365,6 +383,10 @@ AmStatus cuda_product_make(CudaProduct **product, CudaBlas *blas, const CudaProd
 fail:
     free_product(made);
     return status;
+}
+
+bool cuda_product_is_tried(const CudaProduct *product) {
+    return product->is_tried;
 }
 
 int64_t cuda_product_workspace(const CudaProduct *product) {

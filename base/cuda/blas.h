@@ -78,14 +78,16 @@ void cuda_blas_close(CudaBlas *blas); /* with all its products; NULL is allowed 
 int32_t cuda_blas_version(void);
 
 /* The product of this shape; the handle keeps it and gives it out again for an
- * equal shape. A new one is run once, on memory of its own if there is room.
- * AM_ERROR_INPUT: cuBLASLt has no algorithm for it on this device or refuses to
- * run it, or the shape contradicts itself (the caller may do without);
- * AM_ERROR_RUNTIME: the library failed. */
+ * equal shape. A new one is run once, on memory of its own, by the first algorithm
+ * of cuBLASLt's order that runs. Without memory for that, the first cuda_product_run()
+ * chooses the algorithm in this way. AM_ERROR_INPUT: cuBLASLt has no algorithm for it
+ * on this device or refuses to run all of them, or the shape contradicts itself (the
+ * caller may do without); AM_ERROR_RUNTIME: the library failed. */
 AmStatus cuda_product_make(CudaProduct **product, CudaBlas *blas, const CudaProductShape *shape,
                            AmError *error);
+bool cuda_product_is_tried(const CudaProduct *product);     /* its algorithm has run */
 int64_t cuda_product_workspace(const CudaProduct *product); /* bytes */
-/* Enqueues it on a stream of the handle's context. */
+/* Enqueues it on a stream of the handle's context. The first run is in no graph. */
 AmStatus cuda_product_run(CudaProduct *product, CUstream stream, const CudaProductBuffers *buffers,
                           AmError *error);
 

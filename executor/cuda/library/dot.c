@@ -364,7 +364,11 @@ static AmStatus prepare_in_order(KernelCall *call, Arena *arena, const CudaDotOr
     kernel->rows_of = order->rows_of;
     describe_slices(kernel, &plan, order, left->type, call->result_shapes[0]->type);
     describe_product(&shape, kernel, &plan, order, call);
-    TRY(cuda_product_make(&kernel->product, cuda_device_of(call->device)->blas, &shape, error));
+    CudaKernelDevice *device = cuda_device_of(call->device);
+    TRY(cuda_product_make(&kernel->product, device->blas, &shape, error));
+    if (!cuda_product_is_tried(kernel->product) && device->warnings)
+        am_warn(device->warnings, "there is no memory to try cuBLASLt's algorithms of some matrix products "
+                                  "beforehand: the first step does");
     TRY(lay_out_scratch(kernel, call, arena, &plan, order, error));
     call->compiled = kernel;
     call->bind = bind_dot;

@@ -262,6 +262,7 @@ static void test_tf32_is_an_option(void **state) {
     (void)state;
     DeviceCase device;
     CudaBlas *blas;
+    DeviceRefusals refusals = {0};
     device_open(&device);
     device_check(cuda_blas_open(&blas, &device.error), &device);
     for (int32_t tf32 = 0; tf32 < 2; tf32++) {
@@ -269,11 +270,12 @@ static void test_tf32_is_an_option(void **state) {
         CudaProductShape shape = {SIZES(1, SIZE, SIZE, SIZE), .a = {F32}, .b = {F32}, .d = {F32},
                                   .tf32 = tf32};
         CudaProduct *product;
+        AmStatus made = cuda_product_make(&product, blas, &shape, &device.error);
+        if (!device_makes(&refusals, made, &device, tf32 ? "f32 in tf32" : "f32")) continue;
         DeviceArray a = device_array(&device, DTYPE_F32, SIZE * SIZE, NULL);
         DeviceArray d = device_array(&device, DTYPE_F32, SIZE * SIZE, NULL);
         for (int32_t k = 0; k < SIZE * SIZE; k++) a.values[k] = k % (SIZE + 1) == 0 ? 1 + 0x1p-12 : 0;
         device_put(&device, &a);
-        device_check(cuda_product_make(&product, blas, &shape, &device.error), &device);
         DeviceArray workspace =
             device_array(&device, DTYPE_F32, cuda_product_workspace(product) / 4 + 1, NULL);
         CudaProductBuffers buffers = {.a = device_address(&a),
@@ -290,6 +292,7 @@ static void test_tf32_is_an_option(void **state) {
         device_release(&d);
         device_release(&workspace);
     }
+    device_report(&refusals);
     cuda_blas_close(blas);
     device_close(&device);
 }
@@ -356,11 +359,52 @@ static void test_failures(void **state) {
     device_close(&device);
 }
 
+/* A candidate that is refused is followed by the next, in the trial or, if there is no memory for that, in
+ * the first run. */
+static void test_next_candidates(void **state) {
+    (void)state;
+    enum { SIZE = 16 };
+    const StandIn *stand = stand_in();
+    DeviceCase device;
+    CudaBlas *blas;
+    if (!stand) skip();
+    device_open(&device);
+    device_check(cuda_blas_open(&blas, &device.error), &device);
+    DeviceArray a = device_array(&device, DTYPE_F32, SIZE * SIZE, NULL);
+    DeviceArray d = device_array(&device, DTYPE_F32, SIZE * SIZE, NULL);
+    for (int32_t k = 0; k < SIZE * SIZE; k++) a.values[k] = k % (SIZE + 1) == 0 ? 3 : 0;
+    device_put(&device, &a);
+    const CudaProductBuffers buffers = {
+        .a = device_address(&a), .b = device_address(&a), .d = device_address(&d)};
+    for (int32_t has_memory = 0; has_memory < 2; has_memory++) {
+        const CudaProductShape shape = {SIZES(1, SIZE, SIZE, SIZE), .a = {F32}, .b = {F32}, .d = {F32},
+                                        .workspace_limit = 1024 + has_memory};
+        CudaProduct *product;
+        stand->reset();
+        (stand->fail)(has_memory ? "cublasLtMatmul=7#1" : "cuMemAlloc=2");
+        device_check(cuda_product_make(&product, blas, &shape, &device.error), &device);
+        assert_int_equal(cuda_product_is_tried(product), has_memory);
+        (stand->fail)(has_memory ? "" : "cublasLtMatmul=7#1");
+        device_check(cuda_product_run(product, device.stream, &buffers, &device.error), &device);
+        device_get(&device, &d);
+        assert_true(cuda_product_is_tried(product) && d.values[0] == 9);
+        assert_int_equal(stand->count("cublasLtMatmul"), 2 + has_memory);
+        (stand->fail)("cublasLtMatmul=7"); /* the algorithm stays */
+        assert_int_equal(cuda_product_run(product, device.stream, &buffers, NULL), AM_ERROR_RUNTIME);
+        (stand->fail)("");
+    }
+    device_release(&a);
+    device_release(&d);
+    cuda_blas_close(blas);
+    device_close(&device);
+}
+
 int main(void) {
     if (!gpu_is_present()) return SKIPPED;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_products), cmocka_unit_test(test_mask),
-                                       cmocka_unit_test(test_tf32_is_an_option),
-                                       cmocka_unit_test(test_refusals), cmocka_unit_test(test_failures)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_products),          cmocka_unit_test(test_mask),
+        cmocka_unit_test(test_tf32_is_an_option), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_next_candidates),   cmocka_unit_test(test_failures)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #else

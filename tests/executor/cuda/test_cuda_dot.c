@@ -257,7 +257,8 @@ static void test_refused_when_called(void **state) {
     }
 }
 
-/* Without room for a trial the product is made without one. */
+/* Without room for a trial the product is made without one, with a note. The first run then takes the next
+ * algorithm where the first one is refused. */
 static void test_no_room_for_a_trial(void **state) {
     (void)state;
     const StandIn *stand = stand_in();
@@ -272,9 +273,16 @@ static void test_no_room_for_a_trial(void **state) {
     (stand->fail)("cuMemAlloc=2");
     assert_int_equal(kernel_prepare(&call, &c->arena, device.device, &c->program, &step, &c->error), AM_OK);
     (stand->fail)("");
+    assert_int_equal(device.warnings.count, 1);
+    assert_non_null(strstr(device.warnings.texts[0], "no memory to try cuBLASLt's algorithms"));
     product_device_add(&device, c);
     product_device_finish(&device);
+    stand->reset();
+    (stand->fail)("cublasLtMatmul=7#1");
     product_device_compare(&device, 0, "a dot that was not tried");
+    assert_int_equal(stand->count("cublasLtMatmul"), 2);
+    (stand->fail)("");
+    assert_int_equal(device.warnings.count, 1);
     product_device_close(&device);
 }
 
