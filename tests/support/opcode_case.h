@@ -16,6 +16,7 @@
  *   : once                one run, as the bits of the next are other ones
  *   : fuse attention      attention is one fusion
  *   : refused WORDS       CUDA refuses it, in a line that has these words
+ *   : operators abs sign  <OP> is one of them; such lines add up
  *
  * A line of the entry that begins with '*' is one of its outputs: the root, a
  * tuple of them, is written behind the last line.
@@ -30,7 +31,7 @@
 #include "base/text.h"
 #include "generated_case.h"
 
-enum { OPCODE_WORDS = 24, OPCODE_FILLS = 6, OPCODE_BYTES = 8192 };
+enum { OPCODE_WORDS = 40, OPCODE_FILLS = 6, OPCODE_BYTES = 8192 };
 
 typedef struct OpcodeFill {
     char kind[16];
@@ -39,9 +40,10 @@ typedef struct OpcodeFill {
 
 /* One module of a family with its types and sizes. */
 typedef struct OpcodeTemplate {
-    char types[OPCODE_WORDS][16], refused[64];
+    char types[OPCODE_WORDS][16], operators[OPCODE_WORDS][32], refused[64];
     int64_t sizes[OPCODE_WORDS];
-    int32_t type_count, size_count;
+    int32_t type_count, size_count, operator_count;
+    const char *operator; /* the one that <OP> stands for */
     double ulps;
     bool of_largest, once, fuses_attention;
     OpcodeFill fills[OPCODE_FILLS];
@@ -68,6 +70,10 @@ static inline bool opcode_read_directive(OpcodeTemplate *self, const char *line)
         long long size;
         while (self->size_count < OPCODE_WORDS && sscanf(rest, "%*[ ]%lld%n", &size, &used) == 1)
             self->sizes[self->size_count++] = size, rest += used;
+    } else if (opcode_is_word(line, "operators", &rest)) {
+        while (self->operator_count < OPCODE_WORDS &&
+               sscanf(rest, "%*[ ]%31[a-z0-9-]%n", self->operators[self->operator_count], &used) == 1)
+            self->operator_count++, rest += used;
     } else if (opcode_is_word(line, "ulps", &rest)) {
         char of[16] = "";
         sscanf(rest, "%lf %15[a-z]", &self->ulps, of);
@@ -113,7 +119,8 @@ static inline bool opcode_next(OpcodeTemplate *self, const char **at, const char
 }
 
 /* Appends what stands between '<' and '>', or the character itself where that is nothing known. */
-static inline const char *opcode_expand(Text *out, const char *at, const char *type, int64_t size) {
+static inline const char *opcode_expand(Text *out, const OpcodeTemplate *self, const char *at,
+                                        const char *type, int64_t size) {
     Dtype dtype = dtype_from_name(type);
     char term[24] = "";
     int used = 0;
@@ -124,6 +131,7 @@ static inline const char *opcode_expand(Text *out, const char *at, const char *t
     }
     const char *n = strchr(term, 'N');
     if (strcmp(term, "T") == 0) text_append_string(out, type);
+    else if (strcmp(term, "OP") == 0) text_append_string(out, self->operator);
     else if (strcmp(term, "U") == 0) text_append(out, "u%d", dtype_bits(dtype));
     else if (strcmp(term, "S") == 0) text_append(out, "s%d", dtype_bits(dtype));
     else if (strcmp(term, "W") == 0) text_append(out, "%d", 2 * dtype_bits(dtype));
@@ -148,7 +156,7 @@ static inline void opcode_add_output(Text *shapes, Text *names, const char *line
 static inline Text opcode_text(const OpcodeTemplate *self, const char *type, int64_t size) {
     Text all = {0}, out = {0}, shapes = {0}, names = {0};
     for (const char *at = self->text; at < self->text + self->length;)
-        if (*at == '<') at = opcode_expand(&all, at, type, size);
+        if (*at == '<') at = opcode_expand(&all, self, at, type, size);
         else text_append_bytes(&all, at++, 1);
     text_append_string(&out, "HloModule m\n");
     for (const char *line = all.data; *line; line = strchr(line, '\n') + 1) {

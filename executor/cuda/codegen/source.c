@@ -56,7 +56,6 @@ AmStatus cuda_source_make(CudaSource *source, Arena *arena, const KernelCall *ca
             return kernel_call_refuse(call, no_numbers, error);
     *source = (CudaSource){.parameters = call->operand_count + call->result_count};
     if (source->parameters > CUDA_MOST_PARAMETERS)
-        return am_fail(error, AM_ERROR_INPUT, "", "a kernel of %d arrays is more than one may read and write",
-                       source->parameters);
+        return kernel_call_refuse(call, "it reads and writes more than 512 arrays", error);
     return write(source, arena, call, error);
 }

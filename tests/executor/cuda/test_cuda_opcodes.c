@@ -1,7 +1,8 @@
 /* Every family of opcodes on CUDA beside the CPU: the modules of
- * tests/cuda/opcodes, in every element type, at sizes around a block and around
- * 2^18 elements, and above 2^31 elements where memory allows it. On the stand-ins
- * one in three combinations of a type and a size runs; AUTOMAP_FULL: all.
+ * tests/cuda/opcodes, at sizes around a block and around 2^18 elements, and above
+ * 2^31 elements where memory allows it. The family "types" has every operator in
+ * every element type: tests/cuda/types.txt. On the stand-ins a sample of the
+ * combinations of a type and a size runs; AUTOMAP_FULL: all.
  *
  * All memory of the device holds a pattern before each run, so that an element
  * which is not written differs. Small modules run three times, which a device
@@ -28,7 +29,7 @@ enum { SKIPPED = 77 };
 #include "tests/support/gpu_present.h"
 #include "tests/support/opcode_case.h"
 
-enum { MOST_FAMILIES = 64, MOST_AT_ONCE = 32, LARGE_SECONDS = 25, SAMPLE = 3 };
+enum { MOST_FAMILIES = 64, MOST_AT_ONCE = 32, LARGE_SECONDS = 25, SAMPLE = 3, TYPE_SAMPLE = 48 };
 #define BYTES_AT_ONCE ((int64_t)32 << 20)
 
 /* One module on both devices. */
@@ -49,6 +50,7 @@ typedef struct Sweep {
     int64_t batch_bytes;
     int32_t modules, refused, failures;       /* of the family */
     int32_t passed, by_name, skipped, failed; /* families */
+    int32_t type_number;                      /* pairs of an operator and a type so far */
     bool seen[IR_OPCODE_COUNT];               /* ran, and was equal */
     char note[512];                           /* the first thing that went wrong, or a refusal */
 } Sweep;
@@ -195,12 +197,25 @@ static void flush(Sweep *self) {
     self->batch_bytes = 0;
 }
 
+/* Whether CUDA lacks the operator of a template on this type, or the CPU does. */
+static bool is_lacking(const OpcodeTemplate *form, Dtype type) {
+    CudaCase cpu;
+    IrOpcode opcode = ir_opcode_from_name(form->operator);
+    if (cuda_lacks(opcode) || (cuda_lacking_types(opcode) & cuda_type_set(type))) return true;
+    Text text = opcode_text(form, dtype_name(type), 4);
+    bool lacks = open_case(&cpu, &kernel_device_cpu, text.data, false) != AM_OK;
+    text_free(&text);
+    cuda_case_close(&cpu);
+    return lacks;
+}
+
 /* Opens the module on both devices; a refusal has to be the expected one. */
 static void add(Sweep *self, const OpcodeTemplate *form, const char *type, int64_t size) {
     Instance *one = calloc(1, sizeof *one);
     Text text = opcode_text(form, type, size);
     one->form = *form;
-    snprintf(one->label, sizeof one->label, "%s, %lld", type, (long long)size);
+    snprintf(one->label, sizeof one->label, "%s%s%s, %lld", form->operator ? form->operator : "",
+             form->operator ? ", " : "", type, (long long)size);
     random_seed(&one->random, (uint64_t)size + 7);
     self->modules++;
     AmStatus cpu = open_case(&one->cpu, &kernel_device_cpu, text.data, form->fuses_attention);
@@ -245,6 +260,17 @@ static bool is_chosen(const OpcodeTemplate *form, int32_t t, int32_t n) {
     return ((uint32_t)(t + n) + choice) % SAMPLE == 0;
 }
 
+/* Every operator of the template in every type that both devices take. */
+static void add_types(Sweep *self, OpcodeTemplate *form) {
+    for (int32_t k = 0; k < form->operator_count; k++)
+        for (Dtype type = DTYPE_INVALID; type < DTYPE_COUNT; type++) {
+            form->operator= form->operators[k];
+            bool all = !stand_in() || getenv("AUTOMAP_FULL");
+            if (dtype_bytes(type) == 0 || is_lacking(form, type)) continue;
+            if (all || self->type_number++ % TYPE_SAMPLE == 0) add(self, form, dtype_name(type), 4);
+        }
+}
+
 static void run_family(Sweep *self, const char *family, const char *path) {
     FileBytes bytes;
     AmError error = {0};
@@ -259,6 +285,10 @@ static void run_family(Sweep *self, const char *family, const char *path) {
     } else {
         for (const char *at = bytes.data; opcode_next(&form, &at, &wrong);) {
             if (wrong) note(self, "not understood: %.60s", wrong), self->failures++;
+            if (form.operator_count > 0) {
+                add_types(self, &form);
+                continue;
+            }
             for (int32_t t = 0; t < form.type_count; t++)
                 for (int32_t n = 0; n < form.size_count; n++)
                     if (is_chosen(&form, t, n)) add(self, &form, form.types[t], form.sizes[n]);
@@ -379,16 +409,17 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The names of the families, sorted; count of them. */
+/* The names of the families, sorted, and "types"; count of them. */
 static int32_t find_families(char **names) {
     int32_t count = 0;
     DIR *folder = opendir(SOURCE_DIR "/tests/cuda/opcodes");
-    for (struct dirent *entry; folder && (entry = readdir(folder)) && count < MOST_FAMILIES;) {
+    for (struct dirent *entry; folder && (entry = readdir(folder)) && count < MOST_FAMILIES - 1;) {
         char *end = strstr(entry->d_name, ".txt");
         if (!end || end == entry->d_name) continue;
         names[count++] = strndup(entry->d_name, (size_t)(end - entry->d_name));
     }
     if (folder) closedir(folder);
+    names[count++] = strdup("types");
     qsort(names, (size_t)count, sizeof *names, compare_names);
     return count;
 }
@@ -424,7 +455,9 @@ int main(int count, char **arguments) {
     if (!lists) self.device = cuda_case_device(&kernels_cuda);
     if (!lists && !stand_in()) self.runs_large = true;
     for (int32_t k = 0; k < family_count; k++) {
-        snprintf(path, sizeof path, SOURCE_DIR "/tests/cuda/opcodes/%s.txt", families[k]);
+        bool has_types = strcmp(families[k], "types") == 0;
+        snprintf(path, sizeof path, SOURCE_DIR "/tests/cuda/%s%s.txt", has_types ? "" : "opcodes/",
+                 families[k]);
         bool is_named = self.family && strcmp(self.family, families[k]) == 0;
         known |= is_named;
         if (lists) puts(families[k]);

@@ -1,5 +1,5 @@
 /* The column "CUDA" of docs/operators.md beside the tables of the CUDA back end:
- * every opcode has a way, or a reason for which it has none. With --print, the
+ * every opcode has a way and the types that it lacks, or a reason for which it has none. With --print, the
  * column. Skipped (77) in a build without CUDA. Needs no GPU. */
 #include <stdio.h>
 
@@ -39,6 +39,22 @@ static const char *find_row(const char *text, const char *name) {
     return row ? row + 1 : NULL;
 }
 
+/* The cell of an opcode: "cuBLASLt, not narrow or complex". */
+static void write_cell(char *cell, size_t bytes, IrOpcode opcode) {
+    static const struct {
+        unsigned set;
+        const char *name;
+    } sets[] = {{CUDA_NARROW, "narrow"}, {CUDA_COMPLEX, "complex"}, {CUDA_PRED, "pred"}};
+    unsigned lacking = cuda_lacking_types(opcode);
+    size_t length = (size_t)snprintf(cell, bytes, "%s", cuda_coverage_way(opcode));
+    const char *before = ", not ";
+    for (size_t k = 0; k < sizeof sets / sizeof *sets; k++)
+        if (lacking & sets[k].set) {
+            length += (size_t)snprintf(cell + length, bytes - length, "%s%s", before, sets[k].name);
+            before = " or ";
+        }
+}
+
 static void test_column_and_tables_agree(void **state) {
     (void)state;
     FileBytes bytes;
@@ -46,15 +62,16 @@ static void test_column_and_tables_agree(void **state) {
     for (int32_t k = 0; k < IR_OPCODE_COUNT; k++) {
         const char *name = ir_opcode_name((IrOpcode)k), *way = cuda_coverage_way((IrOpcode)k);
         const char *row = find_row(bytes.data, name), *reason = cuda_lacks((IrOpcode)k);
-        char types[64], column[64], remarks[512];
+        char types[64], column[64], cell[64], remarks[512];
         if (!way) fail_msg("CUDA neither runs '%s' nor has a reason in executor/cuda/coverage.c", name);
         if (!row) fail_msg("docs/operators.md has no row for '%s'", name);
         read_cell(types, sizeof types, row, 1);
         read_cell(column, sizeof column, row, 4);
         read_cell(remarks, sizeof remarks, row, 5);
-        if (strcmp(column, way) != 0)
+        write_cell(cell, sizeof cell, (IrOpcode)k);
+        if (strcmp(column, cell) != 0)
             fail_msg("docs/operators.md says '%s' of '%s' on CUDA, executor/cuda/coverage.c '%s'", column,
-                     name, way);
+                     name, cell);
         if (reason && !strstr(remarks, reason))
             fail_msg("the remarks on '%s' in docs/operators.md lack '%s'", name, reason);
         if ((strcmp(types, "none") == 0) != (refused_reason((IrOpcode)k) != NULL))
@@ -78,8 +95,11 @@ static void test_lacking_opcodes_have_no_kernel(void **state) {
 
 int main(int count, char **arguments) {
     if (count == 2 && strcmp(arguments[1], "--print") == 0) {
-        for (int32_t k = 0; k < IR_OPCODE_COUNT; k++)
-            printf("%s\t%s\n", ir_opcode_name((IrOpcode)k), cuda_coverage_way((IrOpcode)k));
+        for (int32_t k = 0; k < IR_OPCODE_COUNT; k++) {
+            char cell[64];
+            write_cell(cell, sizeof cell, (IrOpcode)k);
+            printf("%s\t%s\n", ir_opcode_name((IrOpcode)k), cell);
+        }
         return 0;
     }
     const struct CMUnitTest tests[] = {
