@@ -22,12 +22,7 @@ static AmStatus append(Text *text, const PlanDifference *difference, AmFormat fo
         plan_difference_print(text, difference);
         return AM_OK;
     }
-    json_t *json = plan_difference_to_json(difference);
-    if (!json) return am_fail_memory(error, 0);
-    json_write(text, json, JSON_STYLE_COMPACT);
-    json_decref(json);
-    text_append_string(text, "\n");
-    return AM_OK;
+    return api_append_json(text, plan_difference_to_json(difference), JSON_STYLE_COMPACT, error);
 }
 
 static AmStatus append_difference(Text *text, const AmPlan *first, const AmPlan *second, AmFormat format,
@@ -64,7 +59,5 @@ AmStatus am_diff(const AmPlan *first, const AmPlan *second, AmFormat format, con
     const StopSignal stop = {.interrupted = own.cancel};
     API_IN_C_LOCALE(status, append_difference(&all, first, second, format, own.cancel ? &stop : NULL, error),
                     error);
-    if (status == AM_OK) return api_give_text(text, bytes, &all, error);
-    text_free(&all);
-    return status;
+    return api_end_text(status, text, bytes, &all, error);
 }

@@ -82,18 +82,13 @@ static AmStatus append_page(Text *text, const AmExplanation *self, AmError *erro
 
 static AmStatus append_explanation(Text *text, const AmExplanation *self, AmFormat format, AmError *error) {
     const PlanContext *context = plan_context_used(self->plan->plan, self->plan->whole);
+    if (format == AM_FORMAT_HTML) return append_page(text, self, error);
     if (format == AM_FORMAT_JSON) {
         json_t *json = explanation_to_json(self->explanation, context->classes);
-        if (!json) return am_fail_memory(error, 0);
-        json_write(text, json, JSON_STYLE_COMPACT);
-        json_decref(json);
-        text_append_string(text, "\n");
-    } else if (format == AM_FORMAT_HTML) {
-        return append_page(text, self, error);
-    } else {
-        text_append(text, "%s\n", self->title);
-        explanation_print(text, self->explanation);
+        return api_append_json(text, json, JSON_STYLE_COMPACT, error);
     }
+    text_append(text, "%s\n", self->title);
+    explanation_print(text, self->explanation);
     return AM_OK;
 }
 
@@ -107,7 +102,5 @@ AmStatus am_explanation_print(const AmExplanation *explanation, AmFormat format,
     AmStatus status;
     Text all = {.is_styled = format == AM_FORMAT_TERMINAL};
     API_IN_C_LOCALE(status, append_explanation(&all, explanation, format, error), error);
-    if (status == AM_OK) return api_give_text(text, bytes, &all, error);
-    text_free(&all);
-    return status;
+    return api_end_text(status, text, bytes, &all, error);
 }

@@ -41,10 +41,32 @@ AmStatus api_copy_callbacks(AmCallbacks *own, const AmCallbacks *callbacks, AmEr
     return AM_OK;
 }
 
+static const char *name_of_command(AmCommand command) {
+    static const char *const names[] = {[AM_COMMAND_SEARCH] = "SEARCH",
+                                        [AM_COMMAND_SIMULATE] = "SIMULATE",
+                                        [AM_COMMAND_EXPLAIN] = "EXPLAIN",
+                                        [AM_COMMAND_EXPORT] = "EXPORT",
+                                        [AM_COMMAND_RUN] = "RUN",
+                                        [AM_COMMAND_SWEEP] = "SWEEP",
+                                        [AM_COMMAND_INFO] = "INFO",
+                                        [AM_COMMAND_GROUPS] = "GROUPS",
+                                        [AM_COMMAND_PROPAGATE] = "PROPAGATE",
+                                        [AM_COMMAND_LOWER] = "LOWER",
+                                        [AM_COMMAND_CLUSTER] = "CLUSTER",
+                                        [AM_COMMAND_PUBLISHED] = "PUBLISHED",
+                                        [AM_COMMAND_AGENT_TRAIN] = "AGENT_TRAIN",
+                                        [AM_COMMAND_AGENT_TRAIN_SEARCH] = "AGENT_TRAIN_SEARCH",
+                                        [AM_COMMAND_AGENT_EVALUATE] = "AGENT_EVALUATE",
+                                        [AM_COMMAND_AGENT_GENERATE] = "AGENT_GENERATE"};
+    bool is_known = command >= 0 && (size_t)command < sizeof names / sizeof *names && names[command];
+    return is_known ? names[command] : "(unknown)";
+}
+
 AmStatus api_check_options(const AmOptions *options, AmCommand command, AmError *error) {
     if (!options || options->command == command) return AM_OK;
-    return am_fail(error, AM_ERROR_USAGE, "", "options: of another command (expected %d, got %d)",
-                   (int)command, (int)options->command);
+    return am_fail(error, AM_ERROR_USAGE, "",
+                   "options: expected those of AM_COMMAND_%s, got those of AM_COMMAND_%s",
+                   name_of_command(command), name_of_command(options->command));
 }
 
 AmStatus api_check_format(AmFormat format, bool has_html, AmError *error) {
@@ -71,14 +93,25 @@ AmStatus api_give_text(char **buffer, size_t *bytes, Text *text, AmError *error)
     return AM_OK;
 }
 
+AmStatus api_end_text(AmStatus status, char **buffer, size_t *bytes, Text *text, AmError *error) {
+    if (status == AM_OK) return api_give_text(buffer, bytes, text, error);
+    text_free(text);
+    return status;
+}
+
+AmStatus api_append_json(Text *text, json_t *root, JsonStyle style, AmError *error) {
+    if (!root) return am_fail_memory(error, 0);
+    json_write(text, root, style);
+    json_decref(root);
+    text_append_string(text, "\n");
+    return AM_OK;
+}
+
 AmStatus api_give_json(char **buffer, size_t *bytes, json_t *root, JsonStyle style, AmError *error) {
     Text text = {0};
     *buffer = NULL;
-    if (!root) return am_fail_memory(error, 0);
-    json_write(&text, root, style);
-    json_decref(root);
-    text_append_string(&text, "\n");
-    return api_give_text(buffer, bytes, &text, error);
+    AmStatus status = api_append_json(&text, root, style, error);
+    return api_end_text(status, buffer, bytes, &text, error);
 }
 
 void api_message(const AmCallbacks *callbacks, AmMessage kind, const char *format, ...) {

@@ -78,7 +78,12 @@ AmStatus api_check_options(const AmOptions *options, AmCommand command, AmError 
 AmStatus api_check_format(AmFormat format, bool has_html, AmError *error);
 /* Moves the bytes of a text to the caller, who frees *buffer; `text` is empty afterwards. */
 AmStatus api_give_text(char **buffer, size_t *bytes, Text *text, AmError *error);
-/* The same of a JSON value, whose reference is taken, with a line end; NULL: no memory. */
+/* Ends a call that makes a text: hands the text over if `status` is AM_OK, else frees it and returns
+ * `status`. */
+AmStatus api_end_text(AmStatus status, char **buffer, size_t *bytes, Text *text, AmError *error);
+/* Appends a JSON value, whose reference is taken, with a line end; NULL: no memory. */
+AmStatus api_append_json(Text *text, json_t *root, JsonStyle style, AmError *error);
+/* Gives the caller the text of a JSON value, whose reference is taken; NULL: no memory. */
 AmStatus api_give_json(char **buffer, size_t *bytes, json_t *root, JsonStyle style, AmError *error);
 void api_message(const AmCallbacks *callbacks, AmMessage kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

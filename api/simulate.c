@@ -172,13 +172,9 @@ static json_t *lines_to_json(const char *text) {
 static AmStatus append_simulation(Text *text, const AmSimulation *self, AmFormat format, AmError *error) {
     if (format == AM_FORMAT_JSON) {
         json_t *json = simulation_to_json(self->simulation);
-        if (!json) return am_fail_memory(error, 0);
-        if (self->collectives.data)
+        if (json && self->collectives.data)
             json_object_set_new(json, "derivation", lines_to_json(self->collectives.data));
-        json_write(text, json, JSON_STYLE_COMPACT);
-        json_decref(json);
-        text_append_string(text, "\n");
-        return AM_OK;
+        return api_append_json(text, json, JSON_STYLE_COMPACT, error);
     }
     simulation_print(text, self->simulation);
     if (self->collectives.data) text_append_string(text, self->collectives.data);
@@ -195,7 +191,5 @@ AmStatus am_simulation_print(const AmSimulation *simulation, AmFormat format, ch
     AmStatus status;
     Text all = {.is_styled = format == AM_FORMAT_TERMINAL};
     API_IN_C_LOCALE(status, append_simulation(&all, simulation, format, error), error);
-    if (status == AM_OK) return api_give_text(text, bytes, &all, error);
-    text_free(&all);
-    return status;
+    return api_end_text(status, text, bytes, &all, error);
 }

@@ -220,12 +220,7 @@ static AmStatus append_sweep(Text *text, const AmSweep *self, AmFormat format, A
         print(text, &self->sweep);
         return AM_OK;
     }
-    json_t *json = to_json(&self->sweep);
-    if (!json) return am_fail_memory(error, 0);
-    json_write(text, json, JSON_STYLE_COMPACT);
-    json_decref(json);
-    text_append_string(text, "\n");
-    return AM_OK;
+    return api_append_json(text, to_json(&self->sweep), JSON_STYLE_COMPACT, error);
 }
 
 AmStatus am_sweep_print(const AmSweep *self, AmFormat format, char **text, size_t *bytes, AmError *error) {
@@ -237,7 +232,5 @@ AmStatus am_sweep_print(const AmSweep *self, AmFormat format, char **text, size_
     AmStatus status;
     Text all = {.is_styled = format == AM_FORMAT_TERMINAL};
     API_IN_C_LOCALE(status, append_sweep(&all, self, format, error), error);
-    if (status == AM_OK) return api_give_text(text, bytes, &all, error);
-    text_free(&all);
-    return status;
+    return api_end_text(status, text, bytes, &all, error);
 }

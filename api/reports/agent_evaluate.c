@@ -251,8 +251,9 @@ static AmStatus evaluate_files(Text *text, Evaluation *evaluation, AmError *erro
         arena_free(&arena);
     }
     if (status == AM_OK && call->format == AM_FORMAT_JSON)
-        status = report_append_json(
-            text, json_pack("{s:s, s:O}", "format", "automap-cuts-1", "files", evaluation->list), error);
+        status = api_append_json(
+            text, json_pack("{s:s, s:O}", "format", "automap-cuts-1", "files", evaluation->list),
+            JSON_STYLE_COMPACT, error);
     else if (status == AM_OK) text_append_table(text, evaluation->rows.data);
     json_decref(evaluation->list);
     text_free(&evaluation->rows);
@@ -268,16 +269,16 @@ static AmStatus evaluate_sets(Text *text, const Evaluation *evaluation, AmError 
     TRY(cut_agent_grade(&grade, evaluation->agent, (int32_t)evaluation->width,
                         (uint64_t)seed + EVALUATION_SEED, (int32_t)count, error));
     if (call->format == AM_FORMAT_JSON)
-        return report_append_json(
-            text,
-            json_pack("{s:s, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:i, s:f, s:f}", "format",
-                      "automap-cut-grade-1", "sets", grade.count, "invalid", grade.invalid, "mean_gap",
-                      grade.mean, "percentile_95_gap", grade.percentile_95, "worst_gap", grade.worst,
-                      "mean_gap_by_events", grade.by_events, "greedy_mean_gap", grade.greedy_mean,
-                      "greedy_invalid", grade.greedy_invalid, "even_mean_gap", grade.even_mean,
-                      "even_invalid", grade.even_invalid, "mean_seconds", grade.mean_seconds, "most_seconds",
-                      grade.most_seconds),
-            error);
+        return api_append_json(text,
+                               json_pack("{s:s, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:i, s:f, s:f}",
+                                         "format", "automap-cut-grade-1", "sets", grade.count, "invalid",
+                                         grade.invalid, "mean_gap", grade.mean, "percentile_95_gap",
+                                         grade.percentile_95, "worst_gap", grade.worst, "mean_gap_by_events",
+                                         grade.by_events, "greedy_mean_gap", grade.greedy_mean,
+                                         "greedy_invalid", grade.greedy_invalid, "even_mean_gap",
+                                         grade.even_mean, "even_invalid", grade.even_invalid, "mean_seconds",
+                                         grade.mean_seconds, "most_seconds", grade.most_seconds),
+                               JSON_STYLE_COMPACT, error);
     text_append(text, "%d unseen sets, over the exact optimum\n", grade.count);
     text_append(text, "agent    mean %.3f %%, 95th percentile %.3f %%, worst %.2f %%, invalid %d\n",
                 100 * grade.mean, 100 * grade.percentile_95, 100 * grade.worst, grade.invalid);

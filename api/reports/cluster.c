@@ -28,8 +28,8 @@ AmStatus report_clusters(Text *text, const ReportCall *call, AmError *error) {
     for (int32_t k = 0; k < count; k++)
         json_array_append_new(
             list, json_pack("{s:s, s:s}", "name", builtins[k].name, "summary", builtins[k].summary));
-    return report_append_json(text, json_pack("{s:s, s:o}", "format", "automap-clusters-1", "clusters", list),
-                              error);
+    return api_append_json(text, json_pack("{s:s, s:o}", "format", "automap-clusters-1", "clusters", list),
+                           JSON_STYLE_COMPACT, error);
 }
 
 /* ---- measurements ---- */
@@ -160,12 +160,7 @@ static AmStatus append_cluster(Text *text, const Cluster *cluster, AmFormat form
         cluster_print(text, cluster);
         return AM_OK;
     }
-    json_t *root = cluster_to_json(cluster);
-    if (!root) return am_fail_memory(error, 0);
-    json_write(text, root, JSON_STYLE_INDENTED);
-    json_decref(root);
-    text_append_string(text, "\n");
-    return AM_OK;
+    return api_append_json(text, cluster_to_json(cluster), JSON_STYLE_INDENTED, error);
 }
 
 AmStatus am_cluster_print(const AmCluster *cluster, AmFormat format, char **text, size_t *bytes,
@@ -178,7 +173,5 @@ AmStatus am_cluster_print(const AmCluster *cluster, AmFormat format, char **text
     TRY(api_check_format(format, false, error));
     Text all = {.is_styled = format == AM_FORMAT_TERMINAL};
     API_IN_C_LOCALE(status, append_cluster(&all, cluster->cluster, format, error), error);
-    if (status == AM_OK) return api_give_text(text, bytes, &all, error);
-    text_free(&all);
-    return status;
+    return api_end_text(status, text, bytes, &all, error);
 }

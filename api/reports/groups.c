@@ -26,7 +26,7 @@ AmStatus report_groups(Text *text, const ReportCall *call, AmError *error) {
     if (call->format == AM_FORMAT_JSON) {
         json_t *root;
         TRY_OR_FAIL(groups_to_json(&root, groups, context, order, error));
-        status = report_append_json(text, root, error);
+        status = api_append_json(text, root, JSON_STYLE_COMPACT, error);
     } else {
         groups_print(text, groups, context, order);
     }

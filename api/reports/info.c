@@ -389,7 +389,7 @@ static AmStatus try_unbounded(Text *text, bool *is_done, const ReportCall *call,
         if (error) *error = (AmError){0};
         report_warn(call, &module->warnings);
         if (call->format == AM_FORMAT_JSON)
-            status = report_append_json(text, unbounded_to_json(module), error);
+            status = api_append_json(text, unbounded_to_json(module), JSON_STYLE_COMPACT, error);
         else print_unbounded(text, module);
     }
     ir_module_free(module);
@@ -412,7 +412,7 @@ AmStatus report_info(Text *text, const ReportCall *call, AmError *error) {
     TRY_OR_FAIL(gather(&info, &arena, context, error));
     TRY_OR_FAIL(find_layers(&info.layers, &arena, context, error));
     if (call->format == AM_FORMAT_JSON)
-        status = report_append_json(text, info_to_json(&info, context), error);
+        status = api_append_json(text, info_to_json(&info, context), JSON_STYLE_COMPACT, error);
     else print_info(text, &info, context, option_has(call->options, "verbose"));
 fail:
     arena_free(&arena);

@@ -38,13 +38,13 @@ AmStatus report_lower(Text *text, const ReportCall *call, AmError *error) {
         goto fail;
     }
     program_print(&printed, program);
-    status = report_append_json(
+    status = api_append_json(
         text,
         json_pack("{s:s, s:i, s:i, s:I, s:I, s:s}", "format", "automap-program-1", "device",
                   program->first_rank + program->device, "steps", program->step_count, "allocation_bytes",
                   (json_int_t)program->allocation_bytes, "parameter_bytes",
                   (json_int_t)program->parameter_bytes, "text", printed.data ? printed.data : ""),
-        error);
+        JSON_STYLE_COMPACT, error);
 fail:
     text_free(&printed);
     json_decref(root);

@@ -345,7 +345,8 @@ static AmStatus append_summary(Text *text, const AmPlan *plan, bool is_verbose, 
     } else if (status == AM_OK) {
         status = print_summary(&summary, &self, is_verbose, error);
         if (status == AM_OK)
-            status = report_append_json(text, result_to_json(&self, summary.data ? summary.data : ""), error);
+            status = api_append_json(text, result_to_json(&self, summary.data ? summary.data : ""),
+                                     JSON_STYLE_COMPACT, error);
     }
     text_free(&summary);
     cluster_free(cluster);
@@ -363,7 +364,5 @@ AmStatus am_plan_print(const AmPlan *plan, int is_verbose, AmFormat format, char
     TRY(api_check_format(format, false, error));
     Text all = {.is_styled = format == AM_FORMAT_TERMINAL};
     API_IN_C_LOCALE(status, append_summary(&all, plan, is_verbose, format, error), error);
-    if (status == AM_OK) return api_give_text(text, bytes, &all, error);
-    text_free(&all);
-    return status;
+    return api_end_text(status, text, bytes, &all, error);
 }

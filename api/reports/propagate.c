@@ -123,10 +123,10 @@ AmStatus report_propagate(Text *text, const ReportCall *call, AmError *error) {
     else TRY_OR_FAIL(spread_from_pins(to, call, &arena, &context, &conflicts, error));
     if (call->format == AM_FORMAT_JSON) {
         if (!conflicts) conflicts = json_array();
-        status = report_append_json(text,
-                                    json_pack("{s:s, s:s, s:O}", "format", "automap-propagation-1", "text",
-                                              printed.data, "conflicts", conflicts),
-                                    error);
+        status = api_append_json(text,
+                                 json_pack("{s:s, s:s, s:O}", "format", "automap-propagation-1", "text",
+                                           printed.data, "conflicts", conflicts),
+                                 JSON_STYLE_COMPACT, error);
     }
 fail:
     json_decref(conflicts);

@@ -30,14 +30,6 @@ AmStatus report_read_module(PlanContext **context, const ReportCall *call, int32
     return AM_OK;
 }
 
-AmStatus report_append_json(Text *text, json_t *root, AmError *error) {
-    if (!root) return am_fail_memory(error, 0);
-    json_write(text, root, JSON_STYLE_COMPACT);
-    json_decref(root);
-    text_append_string(text, "\n");
-    return AM_OK;
-}
-
 /* ---- am_report ---- */
 
 typedef struct ReportKind {
@@ -89,9 +81,7 @@ AmStatus am_report(AmCommand command, const char *const *files, int32_t file_cou
                      .text = {.is_styled = format == AM_FORMAT_TERMINAL}};
     ApiWork work = {.callbacks = &own, .run = run_report, .user = &job};
     status = api_work_run(&work, 0, error);
-    if (status == AM_OK) return api_give_text(text, bytes, &job.text, error);
-    text_free(&job.text);
-    return status;
+    return api_end_text(status, text, bytes, &job.text, error);
 }
 
 /* ---- am_convert ---- */

@@ -71,6 +71,8 @@ static void test_refusals(void **state) {
     assert_int_equal(am_options_new(&options, AM_COMMAND_GROUPS, &error), AM_OK);
     assert_int_equal(am_report(AM_COMMAND_INFO, files, 1, options, AM_FORMAT_TEXT, NULL, &text, NULL, &error),
                      AM_ERROR_USAGE);
+    assert_string_equal(error.text,
+                        "options: expected those of AM_COMMAND_INFO, got those of AM_COMMAND_GROUPS");
     assert_int_equal(am_options_set(options, "--order", "x", &error), AM_ERROR_USAGE);
     assert_non_null(strstr(error.text, "--order x"));
     assert_int_equal(am_options_set(options, "order", "x", &error), AM_ERROR_USAGE);
