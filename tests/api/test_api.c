@@ -286,7 +286,7 @@ static void test_search_errors(void **state) {
     am_options_free(options);
     options = new_options(AM_COMMAND_RUN, NULL, NULL);
     assert_int_equal(am_search(&plan, module, cluster, options, NULL, &error), AM_ERROR_USAGE);
-    assert_error(&error, AM_ERROR_USAGE, "another command");
+    assert_error(&error, AM_ERROR_USAGE, "expected those of AM_COMMAND_SEARCH, got those of AM_COMMAND_RUN");
     am_options_free(options);
     AmCallbacks sizeless = {0};
     assert_int_equal(am_search(&plan, module, cluster, NULL, &sizeless, &error), AM_ERROR_USAGE);
