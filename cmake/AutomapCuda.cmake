@@ -6,7 +6,8 @@
 # makes its absence an error. Nothing of CUDA is linked: libraries are opened at
 # run time (base/cuda/library.h), and device code is text that NVRTC compiles
 # there. A .cu file becomes a C string, `cuda_text_<name>` in "<path>.cu.h"; nvcc
-# compiles it for sm_80, sm_90 and as PTX only to find its mistakes here; local memory is one.
+# compiles it for sm_80, sm_90, PTX and, if it knows that, sm_100 only to find its mistakes
+# here; local memory and spills are such.
 
 set(AUTOMAP_HAVE_CUDA OFF)
 string(TOUPPER "${AUTOMAP_CUDA}" AUTOMAP_CUDA)
@@ -76,6 +77,17 @@ function(automap_embed source headers)
   set(${headers} ${${headers}} ${header} PARENT_SCOPE)
 endfunction()
 
+# Architectures of the check.
+execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --list-gpu-code OUTPUT_VARIABLE codes ERROR_QUIET)
+set(CUDA_CHECKED -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=[sm_90,compute_90])
+set(CUDA_CHECKED_NAMES "sm_80, sm_90 and PTX")
+if(codes MATCHES "sm_100")
+  list(APPEND CUDA_CHECKED -gencode=arch=compute_100,code=sm_100)
+  set(CUDA_CHECKED_NAMES "sm_80, sm_90, sm_100 and PTX")
+else()
+  message(STATUS "The check of kernels for sm_100 is skipped: ${CMAKE_CUDA_COMPILER} does not know it")
+endif()
+
 # Adds to the list `images` what nvcc makes of a .cu file for every architecture.
 function(automap_nvcc source images)
   file(RELATIVE_PATH path ${CMAKE_SOURCE_DIR} ${source})
@@ -83,8 +95,8 @@ function(automap_nvcc source images)
   add_custom_command(OUTPUT ${image}
     COMMAND ${CMAKE_CUDA_COMPILER} -fatbin --no-compress -std=c++17 --fmad=false --Werror=all-warnings -Xcompiler=-Wall,-Wextra
       -Xptxas=-warn-spills,-warn-lmem-usage,-Werror
-      -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=[sm_90,compute_90] -o ${image} ${source}
-    DEPENDS ${source} COMMENT "Checking ${path} for sm_80, sm_90 and PTX" VERBATIM)
+      ${CUDA_CHECKED} -o ${image} ${source}
+    DEPENDS ${source} COMMENT "Checking ${path} for ${CUDA_CHECKED_NAMES}" VERBATIM)
   set(${images} ${${images}} ${image} PARENT_SCOPE)
 endfunction()
 

@@ -1,5 +1,6 @@
 /* Device code of the DQN: all of an update except the matrix products and the
- * convolutions; and, for dense networks, a whole update in one block. Compiled by
+ * convolutions of the libraries, and kernels for those that they refuse; for dense
+ * networks, a whole update in one block. Compiled by
  * NVRTC for the card at hand; plain kernels without includes.
  *
  * Counters live in device memory, so that a graph of one update can be replayed
@@ -16,6 +17,13 @@
 typedef long long Integer;
 typedef unsigned long long Bits;
 typedef unsigned char Byte;
+
+/* A structure that is a kernel's argument stays in constant memory, from compute capability 7.0 on. */
+#if !defined(__CUDACC__) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 700)
+#define GRID_CONSTANT
+#else
+#define GRID_CONSTANT __grid_constant__
+#endif
 
 enum { UPDATES, ADAM_STEPS, HELD, NEXT };
 enum { MAX_PRIORITY, LOSS };
@@ -100,7 +108,7 @@ __device__ double block_maximum(double value) {
 /* Stores `rows` transitions, at most the capacity, over the oldest. staging is
  * [rows, 2 size + actions + 3]: observation, next observation, mask, action,
  * reward, discount, all as floats. New masses are the largest priority ^ alpha. */
-extern "C" __global__ void dqn_store(Update u, const float *staging, int rows) {
+extern "C" __global__ void dqn_store(const GRID_CONSTANT Update u, const float *staging, int rows) {
     int row_width = 2 * u.size + u.actions + 3, threads = (int)blockDim.x;
     int next = (int)u.counters[NEXT];
     for (int row = 0; row < rows; row++) {
@@ -150,7 +158,7 @@ __device__ void draw(const Update &u) {
     for (int i = threadIdx.x; i < u.batch; i += threads) u.weights[i] = (float)(u.weights[i] / largest);
 }
 
-extern "C" __global__ void dqn_draw(Update u) {
+extern "C" __global__ void dqn_draw(const GRID_CONSTANT Update u) {
     draw(u);
 }
 
@@ -171,7 +179,7 @@ __device__ void gather(const Update &u, int row, int lane, int lanes) {
     u.batch_discounts[row] = u.discounts[from];
 }
 
-extern "C" __global__ void dqn_gather(Update u) {
+extern "C" __global__ void dqn_gather(const GRID_CONSTANT Update u) {
     gather(u, (int)blockIdx.x, (int)threadIdx.x, (int)blockDim.x);
 }
 
@@ -184,7 +192,7 @@ __device__ float value_base(const float *head, int actions, int dueling) {
 }
 
 /* values[rows, actions] of the online network's heads; block i takes row i. */
-extern "C" __global__ void dqn_values(Update u, float *values) {
+extern "C" __global__ void dqn_values(const GRID_CONSTANT Update u, float *values) {
     __shared__ float base;
     const float *row = u.outputs[u.layer_count - 1] + (Integer)blockIdx.x * (u.actions + u.dueling);
     if (threadIdx.x == 0) base = value_base(row, u.actions, u.dueling);
@@ -234,7 +242,7 @@ __device__ float head_gradient(const Update &u, int row, int k, float slope) {
 }
 
 /* Targets, loss and its derivative by the heads; block i takes row i. */
-extern "C" __global__ void dqn_loss(Update u) {
+extern "C" __global__ void dqn_loss(const GRID_CONSTANT Update u) {
     __shared__ float slope;
     int row = (int)blockIdx.x, head_width = u.actions + u.dueling;
     if (threadIdx.x == 0) slope = row_loss(u, row);
@@ -272,7 +280,7 @@ __device__ void adam(const Update &u, int first, int step) {
     }
 }
 
-extern "C" __global__ void dqn_adam(Update u) {
+extern "C" __global__ void dqn_adam(const GRID_CONSTANT Update u) {
     adam(u, (int)(blockIdx.x * blockDim.x + threadIdx.x), (int)(gridDim.x * blockDim.x));
 }
 
@@ -319,12 +327,12 @@ __device__ void finish(const Update &u) {
     u.counters[ADAM_STEPS]++;
 }
 
-extern "C" __global__ void dqn_finish(Update u) {
+extern "C" __global__ void dqn_finish(const GRID_CONSTANT Update u) {
     finish(u);
 }
 
 /* Every inner node of the tree, after all leaves were written. One block. */
-extern "C" __global__ void dqn_build_tree(Update u) {
+extern "C" __global__ void dqn_build_tree(const GRID_CONSTANT Update u) {
     for (int first = u.width / 2; first >= 1; first /= 2) {
         for (int node = first + threadIdx.x; node < 2 * first; node += (int)blockDim.x)
             u.tree[node] = u.tree[2 * node] + u.tree[2 * node + 1];
@@ -452,7 +460,8 @@ __device__ void block_backward(const Update &u) {
 
 /* `updates` whole updates of a dense network in one block: nothing is launched in
  * between, at the price of one multiprocessor's arithmetic. */
-extern "C" __global__ void __launch_bounds__(MOST_THREADS) dqn_update(Update u, int updates) {
+extern "C" __global__ void __launch_bounds__(MOST_THREADS)
+    dqn_update(const GRID_CONSTANT Update u, int updates) {
     int head_width = u.actions + u.dueling, threads = (int)blockDim.x;
     for (int update = 0; update < updates; update++) {
         draw(u);
@@ -474,6 +483,58 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) dqn_update(Update u, 
         finish(u);
         __syncthreads();
     }
+}
+
+/* A 1-D convolution's shape: NetworkFilter of network.h. */
+struct Filter {
+    int channels, length, filters, width, stride, output_length;
+    int input_row, output_row; /* numbers from one row of the batch to the next */
+};
+
+/* Convolutions that cuDNN refuses. A thread gives one number; each sum has the order of a plain loop.
+ * Forward, without biases: map[row, f, o] = sum over c, w of K[f, c, w] x[row, c, o stride + w]. */
+extern "C" __global__ void dqn_filter_forward(const float *inputs, const float *kernel, int rows,
+                                              const GRID_CONSTANT Filter s, float *map) {
+    Integer i = (Integer)blockIdx.x * blockDim.x + threadIdx.x, count = (Integer)s.filters * s.output_length;
+    if (i >= rows * count) return;
+    int row = (int)(i / count), f = (int)(i % count) / s.output_length, o = (int)(i % s.output_length);
+    const float *input = inputs + (Integer)row * s.input_row + (Integer)o * s.stride;
+    const float *weight = kernel + (Integer)f * s.channels * s.width;
+    float sum = 0;
+    for (int c = 0; c < s.channels; c++)
+        for (int w = 0; w < s.width; w++) sum += weight[c * s.width + w] * input[(Integer)c * s.length + w];
+    map[(Integer)row * s.output_row + i % count] = sum;
+}
+
+/* dK[f, c, w] = sum over rows and o of D[row, f, o] x[row, c, o stride + w]. */
+extern "C" __global__ void dqn_filter_gradients(const float *inputs, const float *output_gradients, int rows,
+                                                const GRID_CONSTANT Filter s, float *kernel_gradients) {
+    Integer i = (Integer)blockIdx.x * blockDim.x + threadIdx.x, taps = (Integer)s.channels * s.width;
+    if (i >= s.filters * taps) return;
+    int f = (int)(i / taps), c = (int)(i % taps) / s.width, w = (int)(i % s.width);
+    float sum = 0;
+    for (int row = 0; row < rows; row++) {
+        const float *input = inputs + (Integer)row * s.input_row + (Integer)c * s.length + w;
+        const float *gradient = output_gradients + (Integer)row * s.output_row + (Integer)f * s.output_length;
+        for (int o = 0; o < s.output_length; o++) sum += gradient[o] * input[(Integer)o * s.stride];
+    }
+    kernel_gradients[i] = sum;
+}
+
+/* dX[row, c, x] = sum over f and the w with x = o stride + w of K[f, c, w] D[row, f, o]. */
+extern "C" __global__ void dqn_filter_below(const float *output_gradients, const float *kernel, int rows,
+                                            const GRID_CONSTANT Filter s, float *below) {
+    Integer i = (Integer)blockIdx.x * blockDim.x + threadIdx.x, count = (Integer)s.channels * s.length;
+    if (i >= rows * count) return;
+    int row = (int)(i / count), c = (int)(i % count) / s.length, x = (int)(i % s.length);
+    float sum = 0;
+    for (int f = 0; f < s.filters; f++) {
+        const float *gradient = output_gradients + (Integer)row * s.output_row + (Integer)f * s.output_length;
+        const float *weight = kernel + ((Integer)f * s.channels + c) * s.width;
+        for (int w = x % s.stride; w < s.width && w <= x; w += s.stride)
+            if ((x - w) / s.stride < s.output_length) sum += weight[w] * gradient[(x - w) / s.stride];
+    }
+    below[(Integer)row * s.input_row + i % count] = sum;
 }
 
 /* Behind a convolution: adds the biases and takes relu in map[rows, row_width],

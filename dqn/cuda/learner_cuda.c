@@ -84,7 +84,7 @@ typedef struct LearnerCuda {
 
     CUevent copied[2];     /* after the copy out of a half */
     int32_t half, waiting; /* the half that fills, and its transitions */
-    char description[64];  /* where base.description is not constant */
+    char description[256]; /* where base.description is not constant */
     int32_t staged_most;   /* transitions in a half */
     int32_t transition_width;
 } LearnerCuda;
@@ -558,13 +558,18 @@ static AmStatus warm_up(LearnerCuda *learner, AmError *error) {
 }
 
 static const char *describe(LearnerCuda *learner) {
-    int32_t all = learner->network.product_count, own = learner->network.own_count;
+    const NetworkCuda *network = &learner->network;
+    char *text = learner->description;
+    size_t bytes = sizeof learner->description;
+    int32_t all = network->product_count, own = network->own_count;
     if (makes_updates_in_one_block(learner)) return "one block";
-    if (own == 0) return "graph, cuBLASLt";
-    if (own == all) return "graph, own products";
-    snprintf(learner->description, sizeof learner->description, "graph, cuBLASLt, %d of %d products own", own,
-             all);
-    return learner->description;
+    int length = own == 0     ? snprintf(text, bytes, "graph, cuBLASLt")
+                 : own == all ? snprintf(text, bytes, "graph, own products")
+                              : snprintf(text, bytes, "graph, cuBLASLt, %d of %d products own", own, all);
+    if (network->refusal.text[0])
+        snprintf(text + length, bytes - (size_t)length, ", %d of %d convolutions own: %.150s",
+                 network->own_convolutions, network->convolution_count, network->refusal.text);
+    return text;
 }
 
 static AmStatus prepare(LearnerCuda *learner, AmError *error) {

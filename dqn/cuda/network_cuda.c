@@ -7,7 +7,8 @@
  * kernels keep the same order of work, mask by the layer's output itself and sum
  * the biases' gradients with dW. An own kernel replaces each product that cuBLASLt
  * lacks, each product whose mask no other product writes, and each product dW whose
- * biases' gradients no other product sums.
+ * biases' gradients no other product sums. The same holds for a convolution that
+ * cuDNN lacks.
  */
 #include "dqn/cuda/network_cuda.h"
 
@@ -61,10 +62,27 @@ static AmStatus make_product(NetworkCuda *self, CudaProduct **product, CudaProdu
                                                        : am_fail(error, status, "", "%s", reason.text);
 }
 
-static AmStatus make_convolution(const NetworkCuda *self, CudaConvolution **convolution,
+/* The argument of the filter kernels: struct Filter of dqn.cu. */
+typedef struct FilterCuda {
+    int32_t channels, length, filters, width, stride, output_length, input_row, output_row;
+} FilterCuda;
+
+static FilterCuda filter_argument(const NetworkFilter *filter) {
+    return (FilterCuda){filter->channels, filter->length,        filter->filters,   filter->width,
+                        filter->stride,   filter->output_length, filter->input_row, filter->output_row};
+}
+
+/* Makes a convolution; NULL for an own kernel, if the settings require it or cuDNN lacks the convolution. */
+static AmStatus make_convolution(NetworkCuda *self, CudaConvolution **convolution,
                                  const NetworkFilter *filter, CudaConvolutionKind kind, int32_t rows,
                                  AmError *error) {
     AmError reason = {0};
+    *convolution = NULL;
+    self->convolution_count++;
+    if (!self->dnn) {
+        self->own_convolutions++;
+        return AM_OK;
+    }
     const CudaConvolutionShape shape = {.kind = kind,
                                         .type = DTYPE_F32,
                                         .spatial_count = 1,
@@ -81,8 +99,10 @@ static AmStatus make_convolution(const NetworkCuda *self, CudaConvolution **conv
                                         .output_strides = {filter->output_row, filter->output_length, 1}};
     AmStatus status = cuda_convolution_make(convolution, self->dnn, &shape, &reason);
     if (status == AM_OK) return AM_OK;
-    return am_fail(error, status == AM_ERROR_INPUT ? AM_ERROR_RUNTIME : status, "",
-                   "training the network on a GPU: %s", reason.text);
+    if (status != AM_ERROR_INPUT)
+        return am_fail(error, status, "", "training the network on a GPU: %s", reason.text);
+    if (self->own_convolutions++ == 0) self->refusal = reason;
+    return AM_OK;
 }
 
 AmStatus network_cuda_create(NetworkCuda *self, const Network *network, int32_t batch, bool own_products,
@@ -96,12 +116,16 @@ AmStatus network_cuda_create(NetworkCuda *self, const Network *network, int32_t 
                    {&self->map_gradient, "dqn_map_gradient"},
                    {&self->dense_forward, "dqn_dense_forward"},
                    {&self->dense_gradients, "dqn_dense_gradients"},
-                   {&self->dense_below, "dqn_dense_below"}};
+                   {&self->dense_below, "dqn_dense_below"},
+                   {&self->filter_forward, "dqn_filter_forward"},
+                   {&self->filter_gradients, "dqn_filter_gradients"},
+                   {&self->filter_below, "dqn_filter_below"}};
     for (size_t i = 0; i < sizeof(kernels) / sizeof(*kernels); i++)
         TRY(cuda_unit_function(kernels[i].function, unit, kernels[i].name, error));
     if (!own_products) TRY(cuda_blas_open(&self->blas, error));
     int32_t convolutions = network->shape.convolution_count;
-    if (convolutions > 0) TRY(cuda_dnn_open(&self->dnn, error));
+    if (convolutions > 0 && !own_products && cuda_dnn_open(&self->dnn, &self->refusal) != AM_OK)
+        self->dnn = NULL;
     for (int32_t i = 0; i < convolutions; i++) {
         const NetworkFilter *filter = &self->layout.filters[i];
         TRY(make_convolution(self, &self->kernel_gradients[i], filter, CUDA_CONVOLUTION_FILTER_GRADIENT,
@@ -175,6 +199,10 @@ static void grow_for(int64_t *bytes, const CudaProduct *product) {
     if (product) grow(bytes, cuda_product_workspace(product));
 }
 
+static void grow_for_convolution(int64_t *bytes, const CudaConvolution *convolution) {
+    if (convolution) grow(bytes, cuda_convolution_workspace(convolution));
+}
+
 /* Drops products of the backward pass that depend on a missing product, and counts all. */
 static void settle_products(NetworkCuda *self, const PassCuda *passes, int32_t pass_count) {
     int32_t convolutions = self->layout.shape.convolution_count, layers = self->layout.layer_count;
@@ -202,10 +230,9 @@ void network_cuda_reserve(NetworkCuda *self, const PassCuda *passes, int32_t pas
         for (int32_t p = 0; p < pass_count; p++) grow_for(&workspace, passes[p].products[i]);
     }
     for (int32_t i = 0; i < self->layout.shape.convolution_count; i++) {
-        grow(&workspace, cuda_convolution_workspace(self->kernel_gradients[i]));
-        if (i > 0) grow(&workspace, cuda_convolution_workspace(self->input_gradients[i]));
-        for (int32_t p = 0; p < pass_count; p++)
-            grow(&workspace, cuda_convolution_workspace(passes[p].convolutions[i]));
+        grow_for_convolution(&workspace, self->kernel_gradients[i]);
+        if (i > 0) grow_for_convolution(&workspace, self->input_gradients[i]);
+        for (int32_t p = 0; p < pass_count; p++) grow_for_convolution(&workspace, passes[p].convolutions[i]);
     }
     memory_reserve(memory, &self->gradient, widest);
     memory_reserve(memory, &self->next_gradient, widest);
@@ -219,18 +246,33 @@ AmStatus dqn_cuda_launch(CUfunction function, int64_t blocks_x, int64_t blocks_y
     return cuda_check(result, "starting a kernel", error);
 }
 
+/* One of the filter kernels, a thread for each of `count` results. Its first two arguments are read. */
+static AmStatus launch_filter(const NetworkCuda *self, CUfunction function, const NetworkFilter *filter,
+                              int32_t rows, int64_t count, CUdeviceptr first, CUdeviceptr second,
+                              CUdeviceptr result, AmError *error) {
+    FilterCuda shape = filter_argument(filter);
+    void *arguments[] = {&first, &second, &rows, &shape, &result};
+    return dqn_cuda_launch(function, (count + DQN_CUDA_THREADS - 1) / DQN_CUDA_THREADS, 1, DQN_CUDA_THREADS,
+                           self->stream, arguments, error);
+}
+
 static AmStatus filter_forward(const NetworkCuda *self, const PassCuda *pass, int32_t i,
                                CUdeviceptr parameters, CUdeviceptr inputs, CUdeviceptr observations,
                                AmError *error) {
     const NetworkShape *shape = &self->layout.shape;
     const NetworkFilter *filter = &self->layout.filters[i];
     CUdeviceptr map = pass->maps[i], biases = at(parameters, filter->biases);
-    TRY(cuda_convolution_run(pass->convolutions[i], self->stream,
-                             &(CudaConvolutionBuffers){.input = writable(inputs),
-                                                       .filter = writable(at(parameters, filter->weights)),
-                                                       .output = writable(map),
-                                                       .workspace = writable(self->workspace)},
-                             error));
+    CUdeviceptr kernel = at(parameters, filter->weights);
+    const CudaConvolutionBuffers buffers = {.input = writable(inputs),
+                                            .filter = writable(kernel),
+                                            .output = writable(map),
+                                            .workspace = writable(self->workspace)};
+    if (pass->convolutions[i])
+        TRY(cuda_convolution_run(pass->convolutions[i], self->stream, &buffers, error));
+    else
+        TRY(launch_filter(self, self->filter_forward, filter, pass->rows,
+                          (int64_t)pass->rows * filter->filters * filter->output_length, inputs, kernel, map,
+                          error));
     int32_t filters = filter->filters, length = filter->output_length, row = filter->output_row;
     int32_t size = shape->observation_size, arrays = shape->channels * shape->length;
     void *arguments[] = {&map, &biases, &filters, &length, &row, &observations, &size, &arrays};
@@ -289,15 +331,24 @@ static AmStatus filter_backward(const NetworkCuda *self, const PassCuda *pass, i
     void *arguments[] = {&current, &map, &rows, &length, &row, &bias_gradients};
     TRY(dqn_cuda_launch(self->map_gradient, filter->filters, 1, DQN_CUDA_THREADS, self->stream, arguments,
                         error));
+    CUdeviceptr kernel = at(parameters, filter->weights), kernel_gradients = at(gradients, filter->weights);
     CudaConvolutionBuffers buffers = {.input = writable(inputs),
-                                      .filter = writable(at(gradients, filter->weights)),
+                                      .filter = writable(kernel_gradients),
                                       .output = writable(current),
                                       .workspace = writable(self->workspace)};
-    TRY(cuda_convolution_run(self->kernel_gradients[i], self->stream, &buffers, error));
+    if (self->kernel_gradients[i])
+        TRY(cuda_convolution_run(self->kernel_gradients[i], self->stream, &buffers, error));
+    else
+        TRY(launch_filter(self, self->filter_gradients, filter, rows,
+                          (int64_t)filter->filters * filter->channels * filter->width, inputs, current,
+                          kernel_gradients, error));
     if (i == 0) return AM_OK;
     buffers.input = writable(below);
-    buffers.filter = writable(at(parameters, filter->weights));
-    return cuda_convolution_run(self->input_gradients[i], self->stream, &buffers, error);
+    buffers.filter = writable(kernel);
+    if (self->input_gradients[i])
+        return cuda_convolution_run(self->input_gradients[i], self->stream, &buffers, error);
+    return launch_filter(self, self->filter_below, filter, rows,
+                         (int64_t)rows * filter->channels * filter->length, current, kernel, below, error);
 }
 
 /* The gradients of layer i's weights and, by our own kernel or as the head, of its biases, from `current`,

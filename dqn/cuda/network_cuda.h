@@ -1,7 +1,7 @@
 /* The network on a device: a dense layer is one cuBLASLt product with bias and
  * relu in its epilogue forward and two back, a convolution one cuDNN call and one
- * kernel each way. Where cuBLASLt has no product for some shape, the dense layers
- * are computed by kernels of our own, all of them: a mask is read by who wrote it.
+ * kernel each way. A kernel of our own replaces each product that cuBLASLt lacks,
+ * those that depend on it, and each convolution that cuDNN lacks.
  *
  * Parameters lie as in network.h, but every matrix and vector begins at a
  * multiple of 16 bytes, which the fast products want; the gaps stay 0. All calls
@@ -36,9 +36,12 @@ typedef struct NetworkCuda {
     int32_t batch;  /* rows of a backward pass */
     CUstream stream;
     CudaBlas *blas; /* NULL if own products were requested */
-    CudaDnn *dnn;   /* NULL without convolutions */
+    CudaDnn *dnn;   /* NULL without convolutions, without cuDNN, or if own products were requested */
     CUfunction map, map_gradient, dense_forward, dense_gradients, dense_below;
+    CUfunction filter_forward, filter_gradients, filter_below;
     int32_t product_count, own_count; /* of one update; those that are our own kernels */
+    int32_t convolution_count, own_convolutions;
+    AmError refusal; /* the first convolution that cuDNN lacks, or cuDNN itself */
     /* NULL: our own kernel. */
     CudaProduct *weight_gradients[NETWORK_MAX_HIDDEN + 1], *below[NETWORK_MAX_HIDDEN + 1];
     CudaConvolution *kernel_gradients[NETWORK_MAX_CONVOLUTIONS], *input_gradients[NETWORK_MAX_CONVOLUTIONS];

@@ -113,6 +113,37 @@ static void shapes_without_a_product_learn_the_same(void **state) {
     (stand->fail)("");
 }
 
+/* Each convolution that cuDNN lacks or refuses to run is one of our own kernels; without cuDNN all are. */
+static void convolutions_are_missing(void **state) {
+    const StandIn *stand = *state;
+    static const struct {
+        const char *failures, *refusals, *words;
+    } rows[] = {
+        {"", "0:100:cudnnConvolutionForward", ", 4 of 7 convolutions own: no convolution by cuDNN"},
+        {"", "0:100:cudnnConvolutionBackwardData", ", 1 of 7 convolutions own: no convolution by cuDNN"},
+        {"", "0:100:cudnnConvolutionBackwardFilter", ", 2 of 7 convolutions own: no convolution by cuDNN"},
+        {"cudnnCreate=1", "", ", 7 of 7 convolutions own: cuDNN"},
+    };
+    if (!stand) skip();
+    LearnerSettings settings = small_settings();
+    settings.shape.observation_size = 24;
+    settings.shape.channels = 2;
+    settings.shape.length = 10;
+    settings.shape.convolution_count = 2;
+    settings.shape.convolutions[0] = (NetworkConvolution){4, 3, 2}; /* the last number is in no window */
+    settings.shape.convolutions[1] = (NetworkConvolution){3, 2, 2};
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        (stand->fail)(rows[k].failures);
+        (stand->refuse)(rows[k].refusals);
+        Learner *learner = make_learner(DQN_CUDA, &settings);
+        if (!strstr(learner->description, rows[k].words)) fail_msg("%s", learner->description);
+        learner_free(learner);
+        check_twins(DQN_CUDA, &settings, 30, 3);
+    }
+    (stand->refuse)("");
+    (stand->fail)("");
+}
+
 /* Each product that cuBLASLt lacks or refuses to run is one of our own kernels, the others stay. */
 static void some_products_are_missing(void **state) {
     const StandIn *stand = *state;
@@ -306,6 +337,7 @@ int main(void) {
         cmocka_unit_test(many_transitions_at_once_are_stored),
         cmocka_unit_test(own_products_learn_the_same),
         cmocka_unit_test_prestate(shapes_without_a_product_learn_the_same, stand),
+        cmocka_unit_test_prestate(convolutions_are_missing, stand),
         cmocka_unit_test_prestate(some_products_are_missing, stand),
         cmocka_unit_test(updates_in_one_block_learn_the_same),
         cmocka_unit_test(values_are_those_of_the_cpu),
