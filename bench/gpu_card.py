@@ -40,6 +40,7 @@ STAGES = [
     Stage("correctness", "tests", 150, "test programs", gpu_tests.unit_tests),
     Stage("correctness", "training", 200, "losses of 20 steps beside the CPU and JAX", gpu_tests.training),
     Stage("correctness", "nccl", 80, "NCCL ranks on one card", gpu_tests.nccl),
+    Stage("correctness", "large", 100, "operators above 2^31 elements", gpu_tests.large),
     Stage("speed", "jax", 420, "step time beside jax.jit", gpu_speed.beside_jax),
     Stage("speed", "kernels", 45, "single kernels", gpu_speed.kernels),
     Stage("speed", "learning", 50, "updates of the DQN", gpu_speed.learning),

@@ -11,6 +11,7 @@ from gpu_visit import NO_TIME
 TEST_SECONDS = 120
 WITHOUT_STAND_INS = "stand-in libraries need c++, and a pack that has them"
 TRAINING_SECONDS = 90
+LARGE_RESERVE = 30  # seconds for the operator that runs at the end
 LONG_TESTS = {"test_cuda_opcodes": 400}
 NCCL_MODELS = ["mlp_tiny", "gpt2_tiny", "moe_tiny"]
 NCCL_RANKS = (2, 4)
@@ -38,6 +39,15 @@ def unit_tests(visit):
         visit.add_test(name, visit.run([program], limit, visit.environment(stand_ins=needs_card)))
 
     visit.each(test, sorted(test_programs(), key=lambda program: pathlib.Path(program).name not in LONG_TESTS))
+
+
+def large(visit):
+    """Operators on more than 2^31 elements, those that find time."""
+    if visit.is_dry_run:
+        visit.add("all", "not run", "needs a card: on stand-ins the sizes are small, in the stage tests")
+        return
+    visit.add_lines(["bin/test_cuda_opcodes", "--family", "large", "--seconds", f"{visit.left() - LARGE_RESERVE:.0f}"],
+                    visit.left())
 
 
 def train(visit, rows, device, each, environment=None, options=(), note=""):

@@ -8,10 +8,11 @@
  * which is not written differs. Small modules run three times, which a device
  * does plainly, recorded and replayed. One line for each family, a summary last:
  *
- *   test_cuda_opcodes [--family NAME] [--large] [--list]
+ *   test_cuda_opcodes [--family NAME] [--large] [--seconds N] [--list]
  *
- * The families above 2^31 elements are large_add and so on, "large" all of them;
- * --large runs them on the stand-ins, too. Skipped (77) in a build
+ * The families above 2^31 elements are large_add and so on, "large" all of them
+ * (tests/cuda/large.txt); those that would begin after N seconds are left out. On the
+ * stand-ins they have few elements without --large. Skipped (77) in a build
  * without CUDA and where there is neither a GPU nor a stand-in. */
 #include <stdio.h>
 
@@ -23,6 +24,7 @@ enum { SKIPPED = 77 };
 #include <dirent.h>
 
 #include "base/system/clock.h"
+#include "executor/cuda/codegen/source_text.h"
 #include "executor/cuda/coverage.h"
 #include "ir/attention/attention.h"
 #include "tests/support/cuda_case.h"
@@ -299,56 +301,76 @@ static void run_family(Sweep *self, const char *family, const char *path) {
     report(self, family, clock_seconds() - start);
 }
 
-/* Above 2^31 elements: each index and each size needs 64 bits. */
+/* Operators of which no module is as large, and why. Element-wise ones and copies share their indices: some
+ * are there. */
 static const struct {
-    const char *name, *text;
-} large[] = {
-    {"add", "ENTRY e { x = s8[2147483664] parameter(0) ROOT r = s8[2147483664] add(x, x) }"},
-    {"reverse",
-     "ENTRY e { x = s8[2147483663] parameter(0) ROOT r = s8[2147483663] reverse(x), dimensions={0} }"},
-    {"compare", "ENTRY e { x = s8[2147483653] parameter(0) i = s8[2147483653] iota(), iota_dimension=0\n"
-                "  ROOT r = pred[2147483653] compare(x, i), direction=LT }"},
-    {"slice", "ENTRY e { x = s8[3,715827887] parameter(0)\n"
-              "  ROOT r = s8[3,100] slice(x), slice={[0:3], [715827787:715827887]} }"},
-    {"transpose", "ENTRY e { x = s8[46341,46345] parameter(0)\n"
-                  "  ROOT r = s8[46345,46341] transpose(x), dimensions={1,0} }"},
-    {"pad", "ENTRY e { x = s8[2147483650] parameter(0) z = s8[] constant(7)\n"
-            "  ROOT r = s8[2147483655] pad(x, z), padding=2_3 }"},
-    {"concatenate", "ENTRY e { x = pred[1073741829] parameter(0)\n"
-                    "  ROOT r = pred[2147483658] concatenate(x, x), dimensions={0} }"},
-    {"reduce", "f { a = s8[] parameter(0) b = s8[] parameter(1) ROOT c = s8[] add(a, b) }\n"
-               "ENTRY e { x = s8[3,715827887] parameter(0) z = s8[] constant(3)\n"
-               "  ROOT r = s8[3] reduce(x, z), dimensions={1}, to_apply=f }"},
-    {"dynamic-update-slice", "ENTRY e { x = s8[2147483655] parameter(0) u = s8[9] parameter(1)\n"
-                             "  i = s64[] constant(2147483646)\n"
-                             "  ROOT r = s8[2147483655] dynamic-update-slice(x, u, i) }"},
-    {"gather",
-     "ENTRY e { x = s8[2147483655] parameter(0) i = s64[4] constant({0, 2147483654, 2147483648, 7})\n"
-     "  ROOT r = s8[4] gather(x, i), offset_dims={}, collapsed_slice_dims={0}, start_index_map={0},\n"
-     "  index_vector_dim=1, slice_sizes={1} }"},
+    IrOpcode opcode;
+    const char *reason;
+} never_large[] = {
+    {IR_CONSTANT, "the text would have as many values"},
+    {IR_CUSTOM_CALL, "TopK is the operator topk"},
+    {IR_DYNAMIC_RESHAPE, "sizes are s32"},
+    {IR_GET_DIMENSION_SIZE, "sizes are s32"},
+    {IR_SET_DIMENSION_SIZE, "sizes are s32"},
 };
 
-/* A pattern whose period is no power of two. */
+/* Parameters hold small numbers whose period is no power of two. */
 static void fill_large(CudaCase *gpu, CudaCase *cpu) {
+    enum { PERIOD = 251 * 64 };
     for (int32_t k = 0; k < cpu->program->roles->parameter_count; k++) {
         const IrShape *shape = &cpu->program->values[cpu->program->parameters[k]].shape;
-        uint8_t *data = executable_parameter(cpu->entry, k);
-        int64_t bytes = ir_shape_bytes(shape);
-        for (int64_t i = 0; i < bytes; i++)
-            data[i] = (uint8_t)(i % 251 & (shape->type == DTYPE_PRED ? 1 : 255));
+        char *data = executable_parameter(cpu->entry, k);
+        int64_t bytes = ir_shape_bytes(shape), width = dtype_bytes(shape->type), done = PERIOD * width;
+        bool floats = dtype_is_floating(shape->type);
+        char *period = malloc((size_t)done);
+        for (int64_t i = 0; i < PERIOD; i++)
+            opcode_store(period, shape->type, i, (double)(floats ? i % 251 % 5 + 1 : i % 251));
+        for (int64_t at = 0; at < bytes; at += done)
+            memcpy(data + at, period, (size_t)(bytes - at < done ? bytes - at : done));
+        free(period);
         cuda_case_set(gpu, k, data);
     }
 }
 
-/* "passed", or why not. */
-static const char *run_large(Sweep *self, const char *text) {
-    CudaCase gpu, cpu;
+/* All memory of the device, so that an element which is not written differs. */
+static void poison(const CudaCase *self) {
+    enum { MOST = 64 << 20 };
+    int64_t bytes = memory_of(self), part = bytes < MOST ? bytes : MOST;
+    char *pattern = malloc((size_t)part + 1);
+    memset(pattern, 0xA5, (size_t)part);
+    for (int64_t at = 0; at < bytes; at += part)
+        self->device->back_end->copy_in(self->device, self->memory + at, pattern,
+                                        bytes - at < part ? bytes - at : part);
+    free(pattern);
+}
+
+/* Whether all outputs are equal, one in memory at a time. */
+static bool compare_large(Sweep *self, CudaCase *gpu, CudaCase *cpu, const OpcodeTemplate *form) {
+    for (int32_t k = 0; k < cpu->program->roles->output_count; k++) {
+        const IrShape *shape = &cpu->program->values[cpu->program->outputs[k]].shape;
+        char *made = malloc((size_t)ir_shape_bytes(shape) + 16), *expected = executable_output(cpu->entry, k);
+        cuda_case_get(gpu, k, made);
+        int64_t at = opcode_difference(made, expected, shape->type, ir_shape_elements(shape), form->ulps,
+                                       form->of_largest);
+        int64_t byte = at * dtype_bytes(shape->type);
+        if (at >= 0)
+            note(self, "output %d: element %lld begins with byte %d, on the CPU %d", k, (long long)at,
+                 made[byte], expected[byte]);
+        free(made);
+        if (at >= 0) return false;
+    }
+    return true;
+}
+
+/* "passed", or why not. On stand-ins with the small size, where it is no result of its own. */
+static const char *run_large(Sweep *self, const OpcodeTemplate *form) {
+    CudaCase gpu = {0}, cpu;
     const char *result = "passed";
-    Text whole = {0};
-    text_append(&whole, "HloModule m\n%s\n", text);
-    AmStatus of_cpu = open_case(&cpu, &kernel_device_cpu, whole.data, false);
-    AmStatus of_gpu = of_cpu == AM_OK ? open_case(&gpu, self->device, whole.data, false) : AM_OK;
-    text_free(&whole);
+    Text text = opcode_text(form, "s8", form->sizes[self->runs_large ? 0 : 1]);
+    KernelDevice *host = cuda_case_device(&kernels_cpu); /* with all processors */
+    AmStatus of_cpu = open_case(&cpu, host, text.data, false);
+    AmStatus of_gpu = of_cpu == AM_OK ? open_case(&gpu, self->device, text.data, false) : AM_OK;
+    text_free(&text);
     if (of_cpu == AM_OK && of_gpu == AM_OK) of_gpu = self->device->back_end->finish(self->device, &gpu.error);
     if (of_cpu == AM_ERROR_RUNTIME || of_gpu == AM_ERROR_RUNTIME) {
         result = "skipped";
@@ -357,51 +379,79 @@ static const char *run_large(Sweep *self, const char *text) {
         result = "FAILED";
         note(self, "%s", of_cpu != AM_OK ? cpu.error.text : gpu.error.text);
     } else {
+        poison(&gpu);
         fill_large(&gpu, &cpu);
         cuda_case_run(&cpu);
         cuda_case_run(&gpu);
         cuda_case_synchronize(&gpu);
-        const IrShape *shape = &cpu.program->values[cpu.program->outputs[0]].shape;
-        int64_t bytes = ir_shape_bytes(shape);
-        char *made = malloc((size_t)bytes + 1), *expected = executable_output(cpu.entry, 0);
-        cuda_case_get(&gpu, 0, made);
-        if (memcmp(made, expected, (size_t)bytes) != 0) {
-            int64_t at = 0;
-            while (made[at] == expected[at]) at++;
-            result = "FAILED";
-            note(self, "element %lld of %lld is %d, on the CPU %d", (long long)at, (long long)bytes, made[at],
-                 expected[at]);
-        }
-        free(made);
+        if (!compare_large(self, &gpu, &cpu, form)) result = "FAILED";
     }
     cuda_case_close(&cpu);
     if (of_cpu == AM_OK) cuda_case_close(&gpu);
+    host->back_end->close(host);
     return result;
 }
 
-/* One line for each; those that begin after LARGE_SECONDS are left out. False: the named family is none of
- * them. */
-static bool run_all_large(Sweep *self) {
+/* Every operator with a kernel is in a large module, or there is a reason why not. */
+static void check_large(Sweep *self, const bool *is_large) {
+    for (int32_t k = 0; k < IR_OPCODE_COUNT; k++) {
+        bool has_kernel = strcmp(cuda_coverage_way((IrOpcode)k), "generated") == 0 || k == IR_DOT ||
+                          k == IR_CONVOLUTION || k == IR_CUSTOM_CALL;
+        const char *reason = NULL;
+        for (size_t n = 0; n < sizeof never_large / sizeof *never_large; n++)
+            if (never_large[n].opcode == (IrOpcode)k) reason = never_large[n].reason;
+        if (!has_kernel || is_large[k] || reason || cuda_source_is_element_wise((IrOpcode)k)) continue;
+        printf("FAILED: tests/cuda/large.txt has no module with %s\n", ir_opcode_name((IrOpcode)k));
+        self->failed++;
+    }
+}
+
+/* One line for each; those that begin after `seconds` are left out. False: the named family is none of
+ * them. On stand-ins one line for all. */
+static bool run_all_large(Sweep *self, double seconds) {
+    static bool is_large[IR_OPCODE_COUNT];
     double start = clock_seconds();
     bool known = false;
-    for (size_t k = 0; k < sizeof large / sizeof *large; k++) {
+    int32_t small = 0;
+    FileBytes bytes;
+    AmError error = {0};
+    OpcodeTemplate form;
+    const char *wrong;
+    if (file_read(&bytes, SOURCE_DIR "/tests/cuda/large.txt", &error) != AM_OK) {
+        printf("FAILED: %s\n", error.text);
+        self->failed++;
+        return true;
+    }
+    for (const char *at = bytes.data; opcode_next(&form, &at, &wrong);) {
         double begin = clock_seconds();
         char family[64];
-        snprintf(family, sizeof family, "large_%s", large[k].name);
+        snprintf(family, sizeof family, "large_%s", form.operators[0]);
+        is_large[ir_opcode_from_name(form.operators[0])] = true;
         if (self->family && strcmp(self->family, "large") != 0 && strcmp(self->family, family) != 0) continue;
         known = true;
         const char *result = "skipped";
         self->note[0] = '\0';
-        if (!self->runs_large) note(self, "stand-ins work element by element; --large runs it");
-        else if (begin - start > LARGE_SECONDS) note(self, "more than %d s have gone by", LARGE_SECONDS);
-        else result = run_large(self, large[k].text);
+        if (self->runs_large && begin - start > seconds) note(self, "more than %.0f s have gone by", seconds);
+        else result = run_large(self, &form);
+        bool has_failed = strcmp(result, "FAILED") == 0;
+        if (!self->runs_large && !has_failed) {
+            small++;
+            continue;
+        }
         printf("%-27s %-16s %20.1f s%s%s\n", family, result, clock_seconds() - begin,
                self->note[0] ? "  " : "", self->note);
         fflush(stdout);
         if (strcmp(result, "passed") == 0) self->passed++;
-        else if (strcmp(result, "skipped") == 0) self->skipped++;
-        else self->failed++;
+        else if (has_failed) self->failed++;
+        else self->skipped++;
     }
+    file_release(&bytes);
+    if (small > 0) {
+        printf("%-27s %-16s %4d modules %6.1f s  equal at small sizes; --large runs them\n", "large",
+               "skipped", small, clock_seconds() - start);
+        self->skipped++;
+    }
+    check_large(self, is_large);
     return known;
 }
 
@@ -443,11 +493,16 @@ int main(int count, char **arguments) {
     Sweep self = {0};
     char *families[MOST_FAMILIES], path[512];
     bool lists = false;
+    double seconds = LARGE_SECONDS;
     for (int k = 1; k < count; k++) {
         if (strcmp(arguments[k], "--large") == 0) self.runs_large = true;
         else if (strcmp(arguments[k], "--list") == 0) lists = true;
         else if (strcmp(arguments[k], "--family") == 0 && k + 1 < count) self.family = arguments[++k];
-        else return fprintf(stderr, "usage: %s [--family NAME] [--large] [--list]\n", arguments[0]), 2;
+        else if (strcmp(arguments[k], "--seconds") == 0 && k + 1 < count) seconds = atof(arguments[++k]);
+        else {
+            fprintf(stderr, "usage: %s [--family NAME] [--large] [--seconds N] [--list]\n", arguments[0]);
+            return 2;
+        }
     }
     int32_t family_count = find_families(families);
     if (!lists && !gpu_is_present()) return SKIPPED;
@@ -465,7 +520,7 @@ int main(int count, char **arguments) {
         free(families[k]);
     }
     if (lists) return 0;
-    known |= run_all_large(&self);
+    known |= run_all_large(&self, seconds);
     if (!known) return fprintf(stderr, "there is no family '%s'; see --list\n", self.family), 2;
     if (!self.family) check_opcodes(&self);
     self.device->back_end->close(self.device);
