@@ -1,6 +1,7 @@
 """The model zoo: training steps in plain JAX, each a function that returns a Model."""
 
-from . import exact, experts, flax_digits, fused, gpt2_bf16, llama, lstm, mlp, recipes, resnet, t5, transformer, unet, vgg, vit
+from . import (classes, exact, experts, flax_digits, fused, gnmt, gpt2_bf16, llama, lstm, m6, mlp, recipes, recommend,
+               resnet, t5, transformer, unet, vgg, vit)
 
 MODELS = {
     "mlp": mlp.full,
@@ -60,4 +61,18 @@ MODELS = {
     "lion_tiny": recipes.lion,
     "flax_tiny": flax_digits.tiny,
     "fused_tiny": fused.tiny,
+    "gnmt": gnmt.full,
+    "gnmt_tiny": gnmt.tiny,
+    "resnet50_classes": lambda: classes.resnet_with(100000, batch=256),
+    "resnet_classes_tiny": classes.resnet_tiny,
+    "faces": classes.faces,
+    "faces_tiny": classes.faces_tiny,
+    "wide_deep": recommend.wide_deep,
+    "wide_deep_tiny": recommend.wide_deep_tiny,
+    "dlrm": recommend.dlrm,
+    "dlrm_tiny": recommend.dlrm_tiny,
+    "m6_10b": m6.m6_10b,
+    "m6_tiny": m6.m6_tiny,
+    "m6_moe_100b": m6.m6_moe_100b,
+    "m6_moe_tiny": m6.m6_moe_tiny,
 }

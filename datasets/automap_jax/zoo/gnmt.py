@@ -96,3 +96,11 @@ def model(layers, width, vocabulary, batch, lengths):
         state=lambda: adam_state(initial_values(tree)),
         data=lambda batches: examples(batches, batch, lengths, vocabulary),
     )
+
+
+def full():
+    return model(8, 1024, 32000, 128, (48, 48))
+
+
+def tiny():
+    return model(3, 12, 32, 8, (6, 6))

@@ -1,0 +1,264 @@
+"""Models and figures of the papers beside what automap predicts: a table of docs/papers.md.
+
+Figures 11 to 16 and 19 of Whale, M6-MoE, and models of OneFlow's figures 12 and 13. bench/published.py has
+Whale's figures 17 and 18 and DistSim's table 2; bench_paper and bench_agent have Auto-MAP's tables.
+
+Run as `AUTOMAP=build/automap python3 bench/papers.py [--row PART] [--keep DIR]`; it needs JAX.
+"""
+
+import argparse
+import json
+import pathlib
+import tempfile
+
+import published
+from published import DoesNotFit, automap, percent, row
+
+GIGABYTE = 1e9
+
+
+class Models(published.Models):
+    def zoo(self, name, *arguments, **settings):
+        """A model of the zoo, by module and function."""
+        import importlib
+
+        folder, function = name.split(".")
+        key = "_".join([name, *map(str, arguments), *(f"{k}{v}" for k, v in settings.items())])
+        make = getattr(importlib.import_module(f"automap_jax.zoo.{folder}"), function)
+        return self.path(key, lambda: make(*arguments, **settings))
+
+
+def v100_servers(models, servers, base="whale-dp"):
+    """Servers of 8 V100 with the links and the network of a built-in cluster."""
+    cluster = automap("cluster", base)
+    cluster["name"] = f"{base}-{servers}"
+    cluster["servers"] = [cluster["servers"][0] | {"count": servers, "devices": 8}]
+    cluster["links"] = {name: link for name, link in cluster["links"].items() if name != "nvlink-p100"}
+    if servers == 1:
+        del cluster["between_servers"]
+        cluster["links"] = {name: link for name, link in cluster["links"].items() if name.startswith("nvlink")}
+    return models.file(f"{cluster['name']}.json", cluster)
+
+
+def plan(models, model, cluster, *options):
+    """Step time of the plan that a search finds, and the simulation's JSON."""
+    path = models.folder / "row.plan.json"
+    found = automap("search", model, "--cluster", cluster, *options, "-o", path)
+    return found["step_seconds"], automap("simulate", path, model)
+
+
+def sent_seconds(simulation, *kinds):
+    return sum(entry["seconds"] for kind, entry in simulation["collectives"].items() if kind in kinds)
+
+
+# ---- Whale: many classes ----
+
+
+def whale_classes(models):
+    """32 images a device; the head's classes are split over the devices that hold the replicas."""
+    paper = {8: (1.13, 1.6), 16: (1.66, None), 32: (2.43, 3.75)}
+    overhead = {8: "6 %", 32: "10 %"}
+    for servers in (1, 2, 4):
+        devices = 8 * servers
+        model = models.zoo("classes.resnet_with", 100000, 32 * devices)
+        cluster, mesh = v100_servers(models, servers), ("--mesh", f"data={devices}", "--searcher", "expert")
+        data, whole = plan(models, model, cluster, *mesh, "--expert", "data_parallel")
+        columns, split = plan(models, model, cluster, *mesh, "--expert", "data_parallel", "--pin", "head/kernel=-,data")
+        rows, _ = plan(models, model, cluster, *mesh, "--expert", "data_parallel", "--pin", "head/kernel=data,-")
+        gain, patterns = paper[devices]
+        row("Whale, figure 13", f"split head over data parallelism, {devices} V100", f"{gain}x", f"{data / columns:.2f}x",
+            percent(data / columns, gain))  # fmt: skip
+        if patterns:
+            row("Whale, figure 15", f"columns over rows of the head, {devices} V100", f"{patterns}x",
+                f"{rows / columns:.2f}x", percent(rows / columns, patterns))  # fmt: skip
+        if devices in overhead:
+            bridges = sent_seconds(split, "all_gather", "reduce_scatter", "all_to_all")
+            row("Whale, figure 16", f"bridges of the step, {devices} V100", overhead[devices],
+                f"{100 * bridges / columns:.1f} %", "")  # fmt: skip
+        if devices == 32:
+            bridges = sent_seconds(split, "all_gather", "reduce_scatter", "all_to_all")
+            gradients = sent_seconds(whole, "all_reduce")
+            row("Whale, figure 16", "sums of gradients under data parallelism over bridges, 32 V100", "6x",
+                f"{gradients / bridges:.1f}x", percent(gradients / bridges, 6))  # fmt: skip
+
+
+def whale_million(models):
+    """A million classes: 32 images a device (the paper gives no batch)."""
+    steps = {}
+    for servers in (1, 4):
+        devices = 8 * servers
+        model = models.zoo("classes.resnet_with", 1000000, 32 * devices)
+        cluster, mesh = v100_servers(models, servers), ("--mesh", f"data={devices}", "--searcher", "expert")
+        try:
+            _, simulation = plan(models, model, cluster, *mesh, "--expert", "data_parallel")
+            fits = f"fits, {simulation['peak_bytes'] / GIGABYTE:.1f} GB"
+        except DoesNotFit:
+            fits = "out of memory"
+        row("Whale, figure 14", f"data parallelism with a million classes, {devices} V100", "out of memory", fits, "")
+        steps[devices], _ = plan(models, model, cluster, *mesh, "--expert", "data_parallel", "--pin", "head/kernel=-,data")
+    scaling = 100 * steps[8] / steps[32]
+    row("Whale, figure 14", "throughput of 32 V100 over four times that of 8", "95 %", f"{scaling:.0f} %",
+        percent(scaling, 95))  # fmt: skip
+
+
+# ---- Whale: pipelines ----
+
+
+def whale_pipelines(models):
+    """BERT-Large, 128 tokens, 16 micro-batches of 8 sequences (the paper gives neither)."""
+    for stages, paper in (4, 1.45), (8, 1.14):
+        model = models.bert(24, 128, 128)
+        cluster = v100_servers(models, 1)
+        seconds = {}
+        for schedule in "gpipe", "1f1b":
+            seconds[schedule], _ = plan(models, model, cluster, "--space", "pipeline", "--searcher", "expert", "--expert",
+                                        "even_pipeline", "--mesh", f"data={8 // stages}", "--micro-batches", 16,
+                                        "--schedule", schedule)  # fmt: skip
+        ratio = seconds["gpipe"] / seconds["1f1b"]
+        row("Whale, figure 11", f"1F1B over GPipe, BERT-Large, {stages} stages", f"{paper}x", f"{ratio:.2f}x",
+            percent(ratio, paper))  # fmt: skip
+    for servers in (1, 2, 4):
+        devices = 8 * servers
+        model, cluster = models.bert(24, 16 * devices, 128), v100_servers(models, servers)
+        rates = {}
+        for stages in (2, 4, 8):
+            rates[stages] = plan(models, model, cluster, "--space", "pipeline", "--searcher", "expert", "--expert",
+                                 "even_pipeline", "--mesh", f"data={devices // stages}", "--micro-batches", 8,
+                                 "--schedule", "1f1b")[0]  # fmt: skip
+        ours = " : ".join(f"{rates[2] / rates[stages]:.2f}" for stages in rates)
+        row("Whale, figure 12", f"throughput of 2 : 4 : 8 stages, BERT-Large, {devices} V100", "8 stages slower", ours, "")
+
+
+# ---- Whale: M6 ----
+
+
+def whale_m6(models):
+    """8 stages, 35 micro-batches of 1 sequence a replica, everything recomputed; nodes are replicas."""
+    steps = {}
+    for servers in (8, 32):
+        model = models.zoo("m6.m6_10b", 35 * servers)
+        cluster = v100_servers(models, servers)
+        steps[servers], simulation = plan(models, model, cluster, "--space", "pipeline", "--searcher", "expert", "--expert",
+                                          "even_pipeline", "--mesh", f"data={servers}", "--micro-batches", 35,
+                                          "--schedule", "1f1b")  # fmt: skip
+    ours = 100 * steps[8] / steps[32]
+    row("Whale, figure 19", "scaling of M6-10B from 8 to 32 servers", "91 %", f"{ours:.0f} %", percent(ours, 91))
+
+
+def whale_m6_moe(models):
+    """100 million samples on 128 V100 in 1.5 days are 772 samples/s; 512 sequences of 128 tokens, f32."""
+    batch = 512
+    model, cluster = models.zoo("m6.m6_moe_100b", batch), v100_servers(models, 16)
+    step, simulation = plan(models, model, cluster, "--mesh", "data=128", "--searcher", "expert", "--expert",
+                            "data_parallel", "--pin", "layers/in/kernel=-,data,-,-", "--pin",
+                            "layers/out/kernel=-,data,-,-")  # fmt: skip
+    row("Whale, section 5.3.2", "M6-MoE-100B on 128 V100, experts split: samples/s", 772, f"{batch / step:.0f}",
+        percent(batch / step, 772))  # fmt: skip
+
+
+# ---- OneFlow ----
+
+
+def oneflow_wide_deep(models):
+    """Rows of the table that fit 8 V100 of 16 GB, by the split of the table."""
+    for millions in (3.2, 12.8, 51.2, 204.8):
+        model = models.zoo("recommend.wide_deep", round(millions * 1e6))
+        cluster, told = v100_servers(models, 1, "oneflow"), []
+        for pins in ("data,-", "-,data"):
+            try:
+                step, simulation = plan(models, model, cluster, "--mesh", "data=8", "--searcher", "expert", "--expert",
+                                        "data_parallel", "--pin", f"deep_table={pins}", "--pin",
+                                        "wide_table=data,-")  # fmt: skip
+                told.append(f"{1e3 * step:.1f} ms, {simulation['peak_bytes'] / GIGABYTE:.2f} GB")
+            except DoesNotFit:
+                told.append("out of memory")
+        row("OneFlow, figure 13", f"Wide & Deep, {millions} M rows, 8 V100: S(0); S(1)", "no numbers", "; ".join(told), "")
+
+
+def oneflow_faces(models):
+    """Glint360K on V100 of 16 GB, 16 faces a device."""
+    for servers in (1, 4):
+        devices = 8 * servers
+        model, cluster = models.zoo("classes.faces", 16 * devices), v100_servers(models, servers, "oneflow")
+        mesh = ("--mesh", f"data={devices}", "--searcher", "expert", "--expert", "data_parallel")
+        try:
+            whole = f"{16 * devices / plan(models, model, cluster, *mesh)[0]:.0f}"
+        except DoesNotFit:
+            whole = "out of memory"
+        split, _ = plan(models, model, cluster, *mesh, "--pin", "person_table=data,-")
+        row("OneFlow, figure 12", f"faces/s, split people; data parallelism, {devices} V100", "no numbers",
+            f"{16 * devices / split:.0f}; {whole}", "")  # fmt: skip
+
+
+def dlrm(models):
+    """MLPerf's DLRM on 16 A100 of 80 GB: the plan of the search."""
+    model = models.zoo("recommend.dlrm")
+    step, simulation = plan(models, model, "a100:2", "--space", "single_stage", "--evaluations", 100)
+    row("DLRM", "searched plan on 16 A100, batch 65,536", "-",
+        f"{1e3 * step:.0f} ms, {simulation['peak_bytes'] / GIGABYTE:.1f} GB", "")  # fmt: skip
+
+
+# ---- Choices that were made to match published numbers ----
+
+
+def split_dimensions(model, devices):
+    return automap("groups", model, "--strict", "--axis-size", devices)["best"]["partitioned"]
+
+
+def auto_map_choices(models):
+    """Auto-MAP's table 5 counts 432 split dimensions of T5 with 24 + 24 layers; it does not give the vocabulary."""
+    for words in (32100, 32128):
+        model = models.zoo("t5.model", 24, 1024, 32, 128, 16384, words, positions=True)
+        row("Auto-MAP, table 5", f"T5-3B with {words} words, dimensions on 8 devices", 432, split_dimensions(model, 8), "")
+
+
+def distsim_network(models):
+    """DistSim's table 2 by networks between the four servers, which the paper does not name."""
+    model, built_in = models.bert(48, 16, 512), automap("cluster", "distsim-search")
+    for name, rate, latency in ("RoCE, 12 GB/s", 12e9, 15e-6), ("TCP, 4.5 GB/s", 4.5e9, 25e-6), ("as built in", None, None):
+        cluster = json.loads(json.dumps(built_in))
+        link = cluster["links"][cluster["between_servers"]]
+        if rate:
+            link.clear()
+            link.update(bytes_per_second=rate, latency_seconds=latency)
+        found = automap("simulate", "--sweep", model, "--cluster", models.file("network.json", cluster))
+        fastest = {}
+        for strategy in found["strategies"]:
+            if strategy.get("fits"):
+                fastest.setdefault(published.name_of(strategy), strategy["step_seconds"])
+        ratio = max(fastest.values()) / min(fastest.values())
+        row("DistSim, table 2", f"worst over best step, {name}; best {min(fastest, key=fastest.get)}", "7.37x",
+            f"{ratio:.2f}x", percent(ratio, 7.37))  # fmt: skip
+
+
+ROWS = {
+    "whale-classes": whale_classes,
+    "whale-million": whale_million,
+    "whale-pipelines": whale_pipelines,
+    "whale-m6": whale_m6,
+    "whale-m6-moe": whale_m6_moe,
+    "oneflow-wide-deep": oneflow_wide_deep,
+    "oneflow-faces": oneflow_faces,
+    "dlrm": dlrm,
+    "auto-map-choices": auto_map_choices,
+    "distsim-network": distsim_network,
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--row", choices=ROWS, help="this part of the table alone")
+    parser.add_argument("--keep", metavar="DIR", help="leave the exported models here")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        if options.keep:
+            pathlib.Path(options.keep).mkdir(parents=True, exist_ok=True)
+        models = Models(options.keep or folder)
+        print("| source | figure | paper | ours | difference |\n|---|---|---|---|---|")
+        for name, run in ROWS.items():
+            if options.row in (None, name):
+                run(models)
+
+
+if __name__ == "__main__":
+    main()
