@@ -29,6 +29,7 @@ struct KernelCall {
     const Program *program;
     const ProgramInstruction *instruction; /* NULL: a fusion */
     const ProgramFusion *fusion;           /* NULL: an instruction */
+    const ProgramRowGroup *rows;           /* that it is a step of, or NULL */
     int32_t operand_count, result_count;
     const IrShape **operand_shapes, **result_shapes; /* local */
     void **operands, **results;                      /* addresses, bound after prepare() */
@@ -56,6 +57,10 @@ struct KernelBackEnd {
     /* Fills scratch_bytes, compiled and run. AM_ERROR_INPUT names opcode and position of an
      * unsupported step. */
     AmStatus (*prepare)(KernelCall *call, Arena *arena, AmError *error);
+    /* Joins the calls of a row group's steps, so that the last one does the work of all; values that the
+     * group alone uses have no addresses. AM_ERROR_INPUT: it cannot, and they run one after the other.
+     * NULL: likewise. */
+    AmStatus (*join_rows)(KernelCall *const *calls, Arena *arena, AmError *error);
     /* After all calls of a device are prepared and bound; NULL: nothing to do. */
     AmStatus (*finish)(KernelDevice *device, AmError *error);
     /* Memory of the device, zeroed and aligned to 64 bytes or more. */

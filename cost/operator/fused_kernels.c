@@ -54,37 +54,17 @@ static FusedKind kind_of_step(const Program *program, const ProgramStep *step, i
     return kind;
 }
 
-static int32_t operand_count(const Program *program, const ProgramStep *step) {
-    return step->fusion >= 0 ? program->fusions[step->fusion].input_count
-                             : program->instructions[step->instruction].operand_count;
-}
-
-static int32_t operand_of(const Program *program, const ProgramStep *step, int32_t k) {
-    return step->fusion >= 0 ? program->fusions[step->fusion].inputs[k].value
-                             : program->instructions[step->instruction].operands[k];
-}
-
-static int32_t result_count(const Program *program, const ProgramStep *step) {
-    return step->fusion >= 0 ? program->fusions[step->fusion].output_count
-                             : program->instructions[step->instruction].result_count;
-}
-
-static int32_t result_of(const Program *program, const ProgramStep *step, int32_t k) {
-    return step->fusion >= 0 ? program->fusions[step->fusion].output_values[k]
-                             : program->instructions[step->instruction].first_result + k;
-}
-
 /* Values that stay in registers: their kernel alone makes and reads them. */
 static bool find_registers(Finder *self) {
     Program *program = self->program;
     bool any = false;
     for (int32_t v = 0; v < program->value_count; v++) self->maker[v] = self->reader[v] = -1;
     for (int32_t s = 0; s < program->step_count; s++)
-        for (int32_t k = 0; k < result_count(program, &program->steps[s]); k++)
-            self->maker[result_of(program, &program->steps[s], k)] = self->number[s];
+        for (int32_t k = 0; k < program_step_results(program, &program->steps[s]); k++)
+            self->maker[program_step_result(program, &program->steps[s], k)] = self->number[s];
     for (int32_t s = 0; s < program->step_count; s++)
-        for (int32_t k = 0; k < operand_count(program, &program->steps[s]); k++) {
-            int32_t storage = program->values[operand_of(program, &program->steps[s], k)].storage;
+        for (int32_t k = 0; k < program_step_operands(program, &program->steps[s]); k++) {
+            int32_t storage = program->values[program_step_operand(program, &program->steps[s], k)].storage;
             if (self->maker[storage] != self->number[s]) self->is_shared[storage] = true;
         }
     for (int32_t k = 0; k < program->roles->output_count; k++)
@@ -110,14 +90,14 @@ static void mark_steps(Finder *self, FusedStep *steps) {
         const ProgramStep *step = &program->steps[s];
         steps[s].is_first = !is_launched[self->number[s]];
         is_launched[self->number[s]] = true;
-        for (int32_t k = 0; k < operand_count(program, step) && k < MOST_BITS; k++) {
-            int32_t storage = program->values[operand_of(program, step, k)].storage;
+        for (int32_t k = 0; k < program_step_operands(program, step) && k < MOST_BITS; k++) {
+            int32_t storage = program->values[program_step_operand(program, step, k)].storage;
             bool is_free = program->values[storage].in_registers || self->reader[storage] == self->number[s];
             if (is_free) steps[s].read_before |= UINT64_C(1) << k;
             self->reader[storage] = self->number[s];
         }
-        for (int32_t k = 0; k < result_count(program, step) && k < MOST_BITS; k++)
-            if (program->values[program->values[result_of(program, step, k)].storage].in_registers)
+        for (int32_t k = 0; k < program_step_results(program, step) && k < MOST_BITS; k++)
+            if (program->values[program->values[program_step_result(program, step, k)].storage].in_registers)
                 steps[s].in_registers |= UINT64_C(1) << k;
     }
 }

@@ -6,8 +6,13 @@
  * Every other step is one class; a scatter also moves its operand. Element types: moves count bytes
  * (an element of the curves has four), 64-bit arithmetic counts twice, narrow floating types have
  * classes of their own or are rounded after each operator, which costs "cheap_bf16" - "cheap".
+ *
+ * A step of a row group takes the time of as many arrays as there are blocks, each of a block's size, and
+ * the difference for values of whole arrays that only memory holds.
  */
 #include "cost/operator/operator_terms.h"
+
+#include <math.h>
 
 #include "cost/operator/attention_work.h"
 
@@ -412,10 +417,51 @@ static bool add_step(Terms *self, const ProgramStep *step) {
     return true;
 }
 
+/* Returns whether steps [first, end) read a value or make it. */
+static bool is_used_by(const Program *program, int32_t first, int32_t end, int32_t storage) {
+    for (int32_t s = first; s < end; s++) {
+        const ProgramStep *step = &program->steps[s];
+        int32_t operands = program_step_operands(program, step);
+        for (int32_t k = 0; k < operands + program_step_results(program, step); k++) {
+            int32_t value = k < operands ? program_step_operand(program, step, k)
+                                         : program_step_result(program, step, k - operands);
+            if (program->values[value].storage == storage) return true;
+        }
+    }
+    return false;
+}
+
+/* A value of `n` elements of four bytes from or to memory, beyond the time for blocks in a cache. */
+static void add_memory(Terms *self, OperatorClass class, double n) {
+    Terms whole = {.curves = self->curves, .is_known = true, .blocks = 1, .share = 1};
+    add(&whole, 1, class, n, 0, 0, 0);
+    add(self, -1, class, n, 0, 0, 0);
+    self->seconds += whole.seconds;
+}
+
+/* Operands that no earlier step of the row group uses, and results that others read too. */
+static void add_outside(Terms *self, const ProgramRowGroup *rows, const ProgramStep *step) {
+    const Program *program = self->program;
+    int32_t own = (int32_t)(step - program->steps);
+    for (int32_t k = 0; k < program_step_operands(program, step); k++) {
+        const ProgramValue *value = &program->values[program_step_operand(program, step, k)];
+        if (!is_used_by(program, rows->first, own, value->storage))
+            add_memory(self, OPERATOR_CLASS_READ, elements_of(&value->shape) * words(value->shape.type));
+    }
+    for (int32_t k = 0; k < program_step_results(program, step); k++) {
+        const ProgramValue *value = &program->values[program_step_result(program, step, k)];
+        if (value->kind != PROGRAM_VALUE_INTERNAL)
+            add_memory(self, OPERATOR_CLASS_WRITE, elements_of(&value->shape) * words(value->shape.type));
+    }
+}
+
 bool operator_terms_seconds(double *seconds, const OperatorCurves *curves, const Program *program,
                             const ProgramStep *step) {
     Terms self = {.curves = curves, .program = program, .is_known = true, .blocks = 1, .share = 1};
+    const ProgramRowGroup *rows = step->row_group > 0 ? &program->row_groups[step->row_group - 1] : NULL;
+    if (rows) self.blocks = ceil((double)rows->rows / (double)rows->block);
     if (!add_step(&self, step)) return false;
+    if (rows) add_outside(&self, rows, step);
     *seconds = self.seconds > 0 ? self.seconds : 0;
     return self.is_known;
 }

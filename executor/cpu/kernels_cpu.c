@@ -135,6 +135,7 @@ const KernelBackEnd kernels_cpu = {
     .open = team_open,
     .close = team_close,
     .prepare = prepare,
+    .join_rows = cpu_join_rows,
     .finish = team_start,
     .allocate = allocate,
     .release = release,

@@ -94,6 +94,39 @@ static AmStatus prepare_step(Executable *self, Arena *arena, int32_t s, AmError 
     return AM_OK;
 }
 
+/* Values that only a row group uses, in the scratch memory of kernels: its steps run one by one. */
+static AmStatus place_rows(Executable *self, Arena *arena, const ProgramRowGroup *rows, AmError *error) {
+    const Program *program = self->program;
+    int64_t end = 0;
+    if (!self->scratch_at) self->scratch_at = ARENA_ARRAY(arena, int64_t, program->value_count + 1);
+    if (!self->scratch_at) return am_fail_memory(error, program->value_count * 8);
+    for (int32_t s = rows->first; s < rows->first + rows->count; s++)
+        for (int32_t k = 0; k < program_step_results(program, &program->steps[s]); k++) {
+            int32_t value = program_step_result(program, &program->steps[s], k);
+            if (program->values[value].kind != PROGRAM_VALUE_INTERNAL) continue;
+            self->scratch_at[value] = end;
+            end += kernel_align(ir_shape_bytes(&program->values[value].shape));
+        }
+    for (int32_t s = rows->first; s < rows->first + rows->count; s++) {
+        self->steps[s].scratch_at = end;
+        self->scratch_bytes = larger(self->scratch_bytes, end + self->steps[s].kernel->scratch_bytes);
+    }
+    return AM_OK;
+}
+
+static AmStatus prepare_rows(Executable *self, Arena *arena, const ProgramRowGroup *rows, AmError *error) {
+    const KernelBackEnd *kernels = self->device->back_end;
+    KernelCall **calls = ARENA_ARRAY(arena, KernelCall *, rows->count);
+    if (!calls) return am_fail_memory(error, rows->count * 8);
+    for (int32_t k = 0; k < rows->count; k++) calls[k] = self->steps[rows->first + k].kernel;
+    AmError reason = {0};
+    AmStatus status = kernels->join_rows ? kernels->join_rows(calls, arena, &reason) : AM_ERROR_INPUT;
+    if (status == AM_ERROR_INPUT) return place_rows(self, arena, rows, error);
+    if (status != AM_OK) return am_fail(error, status, "", "%s", reason.text);
+    self->scratch_bytes = larger(self->scratch_bytes, calls[rows->count - 1]->scratch_bytes);
+    return AM_OK;
+}
+
 AmStatus executable_prepare(Executable **result, Arena *arena, KernelDevice *device, Comm *comm,
                             const Program *program, bool repeats, AmError *error) {
     Executable *self = ARENA_ARRAY(arena, Executable, 1);
@@ -110,6 +143,8 @@ AmStatus executable_prepare(Executable **result, Arena *arena, KernelDevice *dev
         TRY(prepare_step(self, arena, s, error));
         TRY(prepare_placed(&self->steps[s], arena, program, &program->steps[s], error));
     }
+    for (int32_t g = 0; g < program->row_group_count; g++)
+        TRY(prepare_rows(self, arena, &program->row_groups[g], error));
     TRY(updates_prepare(&self->updates, arena, program, error));
     *result = self;
     return overlap_find_stretches(&self->stretches, &self->stretch_count, arena, self->steps,
@@ -132,6 +167,10 @@ static void find_addresses(Executable *self, const ExecutableMemory *memory) {
     }
     for (int32_t v = 0; v < program->value_count; v++) {
         const ProgramValue *owner = &program->values[program->values[v].storage];
+        bool is_scratch = self->scratch_at && owner->kind == PROGRAM_VALUE_INTERNAL;
+        if (is_scratch)
+            self->addresses[program->values[v].storage] =
+                memory->scratch + self->scratch_at[program->values[v].storage];
         bool elsewhere = owner->offset < 0 || (memory->parameters && owner->kind == PROGRAM_VALUE_PARAMETER);
         self->addresses[v] = elsewhere ? self->addresses[program->values[v].storage]
                                        : executable_place(program, memory, owner->offset);
@@ -145,7 +184,7 @@ AmStatus executable_bind(Executable *self, const ExecutableMemory *memory, AmErr
                        memory->parameters ? program->parameter_bytes : 0, error));
     for (int32_t s = 0; s < program->step_count; s++) {
         const ExecutableStep *step = &self->steps[s];
-        if (step->kernel) kernel_bind(step->kernel, self->addresses, memory->scratch);
+        if (step->kernel) kernel_bind(step->kernel, self->addresses, memory->scratch + step->scratch_at);
         else if (step->control) TRY(control_bind(step->control, self->addresses, memory, error));
         else
             comm_bind(step->stream ? step->stream->call : step->collective,

@@ -26,11 +26,13 @@ typedef struct Executable {
     Updates updates;
     void **addresses;                          /* [value], bound; NULL: it has no memory */
     int64_t scratch_bytes, comm_scratch_bytes; /* of kernels, of collectives */
-    bool waits_on_host;                        /* a step of it does, so it cannot be recorded as one */
-    Arena *arena;                              /* in which it is */
-    RedZones *zones;                           /* checked after every step; NULL: none */
-    Timeline *timeline;                        /* of the rank; NULL: nothing is measured */
-    int64_t iteration;                         /* of a loop's body: set by who runs it, before it does */
+    int64_t
+        *scratch_at;    /* [value]: of values inside row groups that run step by step; NULL: there are none */
+    bool waits_on_host; /* a step of it does, so it cannot be recorded as one */
+    Arena *arena;       /* in which it is */
+    RedZones *zones;    /* checked after every step; NULL: none */
+    Timeline *timeline; /* of the rank; NULL: nothing is measured */
+    int64_t iteration;  /* of a loop's body: set by who runs it, before it does */
 } Executable;
 
 /* Memory of the device, each part aligned to 64. */

@@ -9,7 +9,8 @@
  * of a dynamic-update-slice or a scatter, the addend of a product, a loop-carried value. The new value of a
  * parameter is written over the old one if no later step reads that. Values inside a loop,
  * conditional or call keep their offset as long as that step runs. Two joined loops count as one
- * moment: the values of both live at the same time.
+ * moment: the values of both live at the same time. So do the steps of a row group (row_groups.h),
+ * whose internal values have no memory.
  *
  * With AUTOMAP_RED_ZONES=BYTES in the environment every place has so many unused bytes behind it,
  * and no place is used twice (executor/program/red_zones.h).
@@ -48,27 +49,6 @@ static int64_t aligned_bytes(const IrShape *shape) {
     int64_t bytes = ir_shape_bytes(shape);
     if (bytes < 1) bytes = 1;
     return (bytes + BUFFER_ALIGNMENT - 1) / BUFFER_ALIGNMENT * BUFFER_ALIGNMENT;
-}
-
-/* Operands and results of a step, as value indices, through a callback-free walk. */
-static int32_t step_operands(const Program *program, const ProgramStep *step) {
-    return step->fusion >= 0 ? program->fusions[step->fusion].input_count
-                             : program->instructions[step->instruction].operand_count;
-}
-
-static int32_t step_operand(const Program *program, const ProgramStep *step, int32_t k) {
-    return step->fusion >= 0 ? program->fusions[step->fusion].inputs[k].value
-                             : program->instructions[step->instruction].operands[k];
-}
-
-static int32_t step_results(const Program *program, const ProgramStep *step) {
-    return step->fusion >= 0 ? program->fusions[step->fusion].output_count
-                             : program->instructions[step->instruction].result_count;
-}
-
-static int32_t step_result(const Program *program, const ProgramStep *step, int32_t k) {
-    return step->fusion >= 0 ? program->fusions[step->fusion].output_values[k]
-                             : program->instructions[step->instruction].first_result + k;
 }
 
 /* Takes the smallest gap that fits, else the end of the allocation. */
@@ -154,10 +134,10 @@ static void find_storage_and_lifetimes(Planner *self) {
         together = program_steps_together(program, s);
         for (int32_t own = s; own < s + together; own++) {
             const ProgramStep *step = &program->steps[own];
-            for (int32_t k = 0; k < step_operands(program, step); k++)
-                self->last_use[self->storage[step_operand(program, step, k)]] = s;
-            for (int32_t k = 0; k < step_results(program, step); k++)
-                self->made_at[step_result(program, step, k)] = s;
+            for (int32_t k = 0; k < program_step_operands(program, step); k++)
+                self->last_use[self->storage[program_step_operand(program, step, k)]] = s;
+            for (int32_t k = 0; k < program_step_results(program, step); k++)
+                self->made_at[program_step_result(program, step, k)] = s;
         }
     }
     for (int32_t k = 0; k < program->roles->output_count; k++)
@@ -181,19 +161,19 @@ static AmStatus keep_under_way(Planner *self, AmError *error) {
     for (int32_t k = 0; k < REDUCE_EARLY_UNDER_WAY; k++) begun[k] = program->step_count;
     for (int32_t s = program->step_count - 1; s >= 0; s--) {
         const ProgramStep *step = &program->steps[s];
-        for (int32_t k = 0; k < step_operands(program, step); k++)
-            first_use[self->storage[step_operand(program, step, k)]] = s;
+        for (int32_t k = 0; k < program_step_operands(program, step); k++)
+            first_use[self->storage[program_step_operand(program, step, k)]] = s;
         const ProgramInstruction *instruction =
             step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
         bool is_sum = instruction && program_reduces_beside(program, instruction);
         if (!is_sum && (!instruction || !program_gathers(instruction))) continue;
         int32_t until = is_sum ? begun[REDUCE_EARLY_UNDER_WAY - 1] : program->step_count;
-        for (int32_t k = 0; k < step_results(program, step); k++)
-            if (first_use[step_result(program, step, k)] < until)
-                until = first_use[step_result(program, step, k)];
+        for (int32_t k = 0; k < program_step_results(program, step); k++)
+            if (first_use[program_step_result(program, step, k)] < until)
+                until = first_use[program_step_result(program, step, k)];
         int32_t last = program_first_together(program, until - 1);
-        for (int32_t k = 0; k < step_operands(program, step); k++) {
-            int32_t storage = self->storage[step_operand(program, step, k)];
+        for (int32_t k = 0; k < program_step_operands(program, step); k++) {
+            int32_t storage = self->storage[program_step_operand(program, step, k)];
             if (self->last_use[storage] >= last || program->values[storage].kind == PROGRAM_VALUE_PARAMETER)
                 continue;
             self->last_use[storage] = last;
@@ -254,10 +234,26 @@ static bool updates_in_place(const Planner *self, const ProgramInstruction *inst
     return !is_taken_by_joined(self, instruction, storage);
 }
 
+/* Returns whether the row group of `step` needs `storage` when the step has run for some rows: another step
+ * reads it later, or in other rows. */
+static bool is_needed_by_group(const Planner *self, const ProgramStep *step, int32_t storage) {
+    const Program *program = self->program;
+    const ProgramRowGroup *rows = program_row_group(program, (int32_t)(step - program->steps));
+    for (int32_t s = 0; rows && s < rows->count; s++) {
+        const ProgramStep *other = &program->steps[rows->first + s];
+        for (int32_t k = 0; other != step && k < program_step_operands(program, other); k++)
+            if (self->storage[program_step_operand(program, other, k)] == storage &&
+                (other > step || !program_reads_by_rows(program, other, k, rows->rows)))
+                return true;
+    }
+    return false;
+}
+
 /* Returns whether step s reads `storage` only in the place where it writes: a fusion element by element, at
  * the same index and of the same width; or what changes there. */
 static bool reads_in_place(const Planner *self, const ProgramStep *step, int32_t storage, int32_t result) {
     const Program *program = self->program;
+    if (is_needed_by_group(self, step, storage)) return false;
     if (step->fusion < 0)
         return updates_in_place(self, &program->instructions[step->instruction], storage, result);
     const ProgramFusion *fusion = &program->fusions[step->fusion];
@@ -275,10 +271,16 @@ static bool reads_in_place(const Planner *self, const ProgramStep *step, int32_t
     return true;
 }
 
+static bool makes(const Program *program, const ProgramStep *step, int32_t value) {
+    if (step->fusion < 0) return step->instruction == program->values[value].instruction;
+    for (int32_t k = 0; k < program_step_results(program, step); k++)
+        if (program_step_result(program, step, k) == value) return true;
+    return false;
+}
+
 static const ProgramStep *step_that_makes(const Planner *self, int32_t value) {
-    const Program *program = self->program;
-    const ProgramStep *step = &program->steps[self->made_at[value]];
-    while (step->fusion < 0 && step->instruction != program->values[value].instruction) step++;
+    const ProgramStep *step = &self->program->steps[self->made_at[value]];
+    while (!makes(self->program, step, value)) step++;
     return step;
 }
 
@@ -311,28 +313,46 @@ static void place_updates(Planner *self) {
     }
 }
 
+/* Places a result over an operand of `reader` that dies in step s; false: over none. */
+static bool place_over_operand(Planner *self, const ProgramStep *step, const ProgramStep *reader, int32_t s,
+                               int32_t value) {
+    const Program *program = self->program;
+    ProgramValue *result = &self->program->values[value];
+    bool fused = step->fusion >= 0;
+    int32_t changed = fused ? -1 : changed_operand(&program->instructions[step->instruction], value);
+    for (int32_t k = 0; k < program_step_operands(program, reader); k++) {
+        if (!fused && k != changed) continue;
+        int32_t storage = self->storage[program_step_operand(program, reader, k)];
+        if (self->last_use[storage] != s || (step->row_group > 0 && self->made_at[storage] == s)) continue;
+        const ProgramValue *owner = &program->values[storage];
+        if (owner->kind == PROGRAM_VALUE_PARAMETER || owner->offset < 0) continue;
+        if (owner->bytes != result->bytes || !reads_in_place(self, step, storage, value)) continue;
+        /* In a row group rows of equal length replace one another. */
+        if (reader != step && ir_shape_bytes(&owner->shape) != ir_shape_bytes(&result->shape)) continue;
+        /* The operand's memory passes to the result: not freed at the end of this step. */
+        result->offset = owner->offset;
+        self->last_use[storage] = -2;
+        return true;
+    }
+    return false;
+}
+
 /* A result of `step`, which is step s or runs together with it. */
 static void place_result(Planner *self, const ProgramStep *step, int32_t s, int32_t value) {
     Program *program = self->program;
     ProgramValue *result = &program->values[value];
     if (self->storage[value] != value) return; /* in place of a parameter */
+    if (result->kind == PROGRAM_VALUE_INTERNAL) {
+        result->offset = -1;
+        result->bytes = 0;
+        return;
+    }
     result->bytes = result->in_registers ? 0 : aligned_bytes(&result->shape);
     result->offset = -1;
     if (self->outside[value]) return;
-    bool fused = step->fusion >= 0;
-    int32_t changed = fused ? -1 : changed_operand(&program->instructions[step->instruction], value);
-    for (int32_t k = 0; k < step_operands(program, step); k++) {
-        if (!fused && k != changed) continue;
-        int32_t storage = self->storage[step_operand(program, step, k)];
-        if (self->last_use[storage] != s) continue;
-        const ProgramValue *owner = &program->values[storage];
-        if (owner->kind == PROGRAM_VALUE_PARAMETER || owner->offset < 0) continue;
-        if (owner->bytes != result->bytes || !reads_in_place(self, step, storage, value)) continue;
-        /* The operand's memory passes to the result: not freed at the end of this step. */
-        result->offset = owner->offset;
-        self->last_use[storage] = -2;
-        return;
-    }
+    const ProgramRowGroup *rows = program_row_group(program, (int32_t)(step - program->steps));
+    for (const ProgramStep *reader = step; reader >= (rows ? &program->steps[rows->first] : step); reader--)
+        if (place_over_operand(self, step, reader, s, value)) return;
     result->offset = result->bytes > 0 ? take(self, result->bytes) : 0;
 }
 
@@ -392,8 +412,8 @@ static AmStatus place_staging(Planner *self, AmError *error) {
 static void place_steps(Planner *self, int32_t s, int32_t together) {
     const Program *program = self->program;
     for (const ProgramStep *step = &program->steps[s]; step < &program->steps[s + together]; step++) {
-        for (int32_t k = 0; k < step_results(program, step); k++)
-            place_result(self, step, s, step_result(program, step, k));
+        for (int32_t k = 0; k < program_step_results(program, step); k++)
+            place_result(self, step, s, program_step_result(program, step, k));
         place_workspace(self, step);
     }
     if (self->used > self->most_used) self->most_used = self->used, self->peak_step = s;
@@ -408,17 +428,17 @@ static void place_steps(Planner *self, int32_t s, int32_t together) {
 static void free_steps(Planner *self, int32_t s, int32_t together) {
     const Program *program = self->program;
     for (const ProgramStep *step = &program->steps[s]; step < &program->steps[s + together]; step++) {
-        for (int32_t k = 0; k < step_operands(program, step); k++) {
-            int32_t storage = self->storage[step_operand(program, step, k)];
+        for (int32_t k = 0; k < program_step_operands(program, step); k++) {
+            int32_t storage = self->storage[program_step_operand(program, step, k)];
             if (self->last_use[storage] != s) continue;
             const ProgramValue *owner = &program->values[storage];
             if (owner->kind != PROGRAM_VALUE_TEMPORARY) continue;
             give(self, owner->offset, owner->bytes);
             self->last_use[storage] = -2;
         }
-        for (int32_t k = 0; k < step_results(program, step); k++) {
+        for (int32_t k = 0; k < program_step_results(program, step); k++) {
             /* A result without readers (one leaf of several) is freed at once. */
-            int32_t result = step_result(program, step, k);
+            int32_t result = program_step_result(program, step, k);
             if (self->storage[result] == result && self->last_use[result] == -1)
                 give(self, program->values[result].offset, program->values[result].bytes);
         }

@@ -344,6 +344,14 @@ static AmStatus choose_redone(Fuser *self, AmError *error) {
     self->wanted = ARENA_ARRAY(self->arena, bool, self->program->value_count + 1);
     if (!self->wanted) return am_fail_memory(error, self->program->value_count);
     mark_wanted(self);
+    /* Values that are too expensive to recompute are in memory, so that others may be made of them. */
+    for (int32_t i = 0; i < self->count && self->program->fuses_rows; i++) {
+        bool is_near;
+        if (self->form[i] == FORM_ELEMENT_WISE &&
+            !ir_opcode_has(self->program->instructions[i].opcode, FACT_CHEAP) &&
+            count_readers(self, i, &is_near) > 0)
+            self->wanted[self->program->instructions[i].first_result] = true;
+    }
     for (int32_t i = self->count - 1; i >= 0; i--) {
         bool is_near;
         if (self->form[i] != FORM_ELEMENT_WISE || self->is_redone[i]) continue;
@@ -658,5 +666,8 @@ AmStatus program_fuse(Program *program, AmError *error) {
     mark_needed(&self, order);
     TRY(build_steps(&self, order, error));
     join_loops(program);
-    return AM_OK;
+    program->row_group_count = 0;
+    if (!program->fuses_rows) return AM_OK;
+    TRY(program_delay_steps(program, &self.graph, error));
+    return program_find_row_groups(program, self.graph.maker, error);
 }

@@ -190,3 +190,93 @@ AmStatus program_order_steps(const int32_t **order, const Program *program, cons
     arena_release(program->arena, mark);
     return AM_OK;
 }
+
+/* ---- steps that may come later ---- */
+
+/* Returns whether a step has no effect but its results, and no place in the order of other steps. */
+static bool may_be_delayed(const Program *program, const ProgramStep *step) {
+    if (step->fusion >= 0) return true;
+    const ProgramInstruction *instruction = &program->instructions[step->instruction];
+    switch (instruction->opcode) {
+    case IR_BROADCAST:
+    case IR_CONSTANT:
+    case IR_GATHER:
+    case IR_IOTA:
+    case IR_PAD:
+    case IR_REDUCE:
+    case IR_SCATTER:
+    case IR_SLICE:
+    case IR_TRANSPOSE: return instruction->kind == PROGRAM_COMPUTE && !instruction->place;
+    default: return false;
+    }
+}
+
+enum { PARAMETER = -1, FIXED = -2, LEAST_DELAYED_BYTES = 64 << 10 };
+
+static int64_t result_bytes(const Program *program, const ProgramStep *step) {
+    int64_t bytes = 0;
+    for (int32_t k = 0; k < program_step_results(program, step); k++)
+        bytes += ir_shape_bytes(&program->values[program_step_result(program, step, k)].shape);
+    return bytes;
+}
+
+/* The step whose result a value is or shows; PARAMETER: it is one that keeps its value; FIXED: anything else.
+ */
+static int32_t source_step(const Program *program, const ProgramGraph *graph, const int32_t *made_at,
+                           int32_t value) {
+    while (made_at[value] == PARAMETER && graph->maker[value] >= 0) {
+        const ProgramInstruction *maker = &program->instructions[graph->maker[value]];
+        if (maker->kind != PROGRAM_VIEW) return FIXED;
+        value = maker->operands[0];
+    }
+    return made_at[value];
+}
+
+AmStatus program_delay_steps(Program *program, const ProgramGraph *graph, AmError *error) {
+    Arena *arena = program->arena;
+    int32_t count = program->step_count, placed = 0;
+    int32_t *made_at = ARENA_ARRAY(arena, int32_t, program->value_count + 1); /* [value]: step */
+    int32_t *needed_at = ARENA_ARRAY(arena, int32_t, count + 1);              /* [step]: the first reader */
+    int32_t *next = ARENA_ARRAY(arena, int32_t, count + 1);                   /* [step]: needed there too */
+    int32_t *first = ARENA_ARRAY(arena, int32_t, count + 1); /* [reader]: delayed step, or -1 */
+    bool *is_delayed = ARENA_ARRAY(arena, bool, count + 1), *is_free = ARENA_ARRAY(arena, bool, count + 1);
+    ProgramStep *steps = ARENA_ARRAY(arena, ProgramStep, count + 1);
+    if (arena->failed) return am_fail_memory(error, program->value_count * 4);
+    for (int32_t v = 0; v < program->value_count; v++) made_at[v] = PARAMETER;
+    for (int32_t k = 0; k < program->update_count; k++)
+        made_at[program->parameters[program->updates[k].parameter]] = FIXED;
+    for (int32_t s = 0; s < count; s++)
+        for (int32_t k = 0; k < program_step_results(program, &program->steps[s]); k++)
+            made_at[program_step_result(program, &program->steps[s], k)] = s;
+    for (int32_t s = 0; s < count; s++) {
+        const ProgramStep *step = &program->steps[s];
+        is_free[s] = may_be_delayed(program, step);
+        is_delayed[s] = result_bytes(program, step) >= LEAST_DELAYED_BYTES;
+        for (int32_t k = 0; k < program_step_operands(program, step) && is_free[s]; k++) {
+            int32_t source = source_step(program, graph, made_at, program_step_operand(program, step, k));
+            is_free[s] = source == PARAMETER || (source >= 0 && is_free[source]);
+            is_delayed[s] |= source >= 0 && is_delayed[source];
+        }
+        is_delayed[s] &= is_free[s];
+        needed_at[s] = is_delayed[s] ? count : program_first_together(program, s);
+    }
+    for (int32_t s = 0; s <= count; s++) first[s] = -1;
+    for (int32_t s = count - 1; s >= 0; s--) {
+        const ProgramStep *step = &program->steps[s];
+        for (int32_t k = 0; k < program_step_operands(program, step); k++) {
+            int32_t source = source_step(program, graph, made_at, program_step_operand(program, step, k));
+            if (source >= 0 && is_delayed[source] && needed_at[s] < needed_at[source])
+                needed_at[source] = needed_at[s];
+        }
+        if (!is_delayed[s]) continue;
+        next[s] = first[needed_at[s]];
+        first[needed_at[s]] = s;
+    }
+    for (int32_t s = 0; s <= count; s++) {
+        for (int32_t delayed = first[s]; delayed >= 0; delayed = next[delayed])
+            steps[placed++] = program->steps[delayed];
+        if (s < count && !is_delayed[s]) steps[placed++] = program->steps[s];
+    }
+    program->steps = steps;
+    return AM_OK;
+}

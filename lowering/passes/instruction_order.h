@@ -28,5 +28,8 @@ AmStatus program_order(const int32_t **order, const Program *program, const Prog
 /* The same for steps that will run so: gathers of stored weights go ahead (gather_ahead.h). */
 AmStatus program_order_steps(const int32_t **order, const Program *program, const ProgramGraph *graph,
                              const int32_t *leader, AmError *error);
+/* Moves steps with large results that depend on parameters alone directly before the first step that reads
+ * their results, so that these take memory no earlier. Steps may not be in row groups yet. */
+AmStatus program_delay_steps(Program *program, const ProgramGraph *graph, AmError *error);
 
 #endif

@@ -256,6 +256,10 @@ static void print_steps(Text *text, const Program *program) {
     print_views(text, program);
     text_append_string(text, "\nsteps\n");
     for (int32_t s = 0; s < program->step_count; s++) {
+        const ProgramRowGroup *rows = program_row_group(program, s);
+        if (rows && rows->first == s)
+            text_append(text, "  row group of the next %d steps: %lld rows, %lld at a time\n",
+                        (int)rows->count, (long long)rows->rows, (long long)rows->block);
         text_append_string(text, "  ");
         if (program->steps[s].fusion >= 0)
             print_fusion(text, program, &program->fusions[program->steps[s].fusion]);

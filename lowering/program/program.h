@@ -201,7 +201,7 @@ typedef struct ProgramInstruction {
 typedef enum ProgramValueKind {
     PROGRAM_VALUE_PARAMETER, /* entry parameter: its own place, kept from step to step */
     PROGRAM_VALUE_TEMPORARY, /* lives from its step to its last use */
-    PROGRAM_VALUE_INTERNAL   /* inside one fusion: has no memory */
+    PROGRAM_VALUE_INTERNAL   /* inside one fusion or row group: has no memory */
 } ProgramValueKind;
 
 typedef struct ProgramValue {
@@ -250,7 +250,15 @@ typedef struct ProgramFusion {
 typedef struct ProgramStep {
     int32_t instruction; /* or -1 */
     int32_t fusion;      /* or -1 */
+    int32_t row_group;   /* number of its row group plus 1; 0: it is in none */
 } ProgramStep;
+
+/* Consecutive steps that run together, one block of rows after the other (lowering/passes/row_groups.h):
+ * every result of a step has `rows` rows, of one or more neighbouring elements each. */
+typedef struct ProgramRowGroup {
+    int32_t first, count; /* steps */
+    int64_t rows, block;  /* rows of a block; the last block may have fewer */
+} ProgramRowGroup;
 
 /* After the last step a parameter takes its new value: if the planner could not place it there,
  * `value` is copied to the parameter's memory; through `staging` if it is stored in a parameter
@@ -290,6 +298,9 @@ typedef struct Program {
     int32_t fusion_count;
     ProgramStep *steps;
     int32_t step_count;
+    bool fuses_rows; /* program_fuse() finds row groups */
+    ProgramRowGroup *row_groups;
+    int32_t row_group_count;
     ProgramUpdate *updates;
     int32_t update_count;
     const struct FusedStep
@@ -336,14 +347,45 @@ static inline int32_t program_joined(const Program *program, int32_t i) {
     return iterations && iterations->second >= 0 ? iterations->chunks * (iterations->third >= 0 ? 3 : 2) : 1;
 }
 
-/* The steps that run together with step s, which is the first of them. */
+/* Operands and results of a step, as values. */
+static inline int32_t program_step_operands(const Program *program, const ProgramStep *step) {
+    return step->fusion >= 0 ? program->fusions[step->fusion].input_count
+                             : program->instructions[step->instruction].operand_count;
+}
+
+static inline int32_t program_step_operand(const Program *program, const ProgramStep *step, int32_t k) {
+    return step->fusion >= 0 ? program->fusions[step->fusion].inputs[k].value
+                             : program->instructions[step->instruction].operands[k];
+}
+
+static inline int32_t program_step_results(const Program *program, const ProgramStep *step) {
+    return step->fusion >= 0 ? program->fusions[step->fusion].output_count
+                             : program->instructions[step->instruction].result_count;
+}
+
+static inline int32_t program_step_result(const Program *program, const ProgramStep *step, int32_t k) {
+    return step->fusion >= 0 ? program->fusions[step->fusion].output_values[k]
+                             : program->instructions[step->instruction].first_result + k;
+}
+
+/* The row group of step s, or NULL. */
+static inline const ProgramRowGroup *program_row_group(const Program *program, int32_t s) {
+    int32_t number = program->steps[s].row_group;
+    return number > 0 ? &program->row_groups[number - 1] : NULL;
+}
+
+/* The steps that run together with step s, which is the first of them: joined loops, or a row group. */
 static inline int32_t program_steps_together(const Program *program, int32_t s) {
+    const ProgramRowGroup *rows = program_row_group(program, s);
     int32_t instruction = program->steps[s].instruction;
+    if (rows) return rows->count;
     return instruction >= 0 ? program_joined(program, instruction) : 1;
 }
 
-/* The first of the steps that step s runs together with: loops, side by side. */
+/* The first of the steps that step s runs together with: loops, side by side, or its row group. */
 static inline int32_t program_first_together(const Program *program, int32_t s) {
+    const ProgramRowGroup *rows = program_row_group(program, s);
+    if (rows) return rows->first;
     for (int32_t first = s; first >= 0; first--) {
         int32_t i = program->steps[first].instruction;
         if (i < 0 || program->instructions[i].opcode != IR_WHILE) break;

@@ -124,6 +124,7 @@ static void add_fusion(StepEvent *event, const Program *program, const ProgramFu
 bool step_event(StepEvent *event, const Program *program, const ProgramStep *step) {
     event->key.length = 0;
     event->size_count = 0;
+    if (step->row_group > 0) return false; /* it has no time of its own */
     if (step->fusion >= 0) {
         add_fusion(event, program, &program->fusions[step->fusion]);
         return !event->key.failed;

@@ -539,6 +539,7 @@ AmStatus lower_begin(Lowering *self, const IrRoles *roles, int32_t computation, 
                          .roles = roles,
                          .mesh = &self->assignment->stage->mesh,
                          .device = self->device,
+                         .fuses_rows = self->fuses_rows,
                          .first_rank = first_rank,
                          .values = ARENA_ARRAY_RAW(self->arena, ProgramValue, room),
                          .instructions = ARENA_ARRAY_RAW(self->arena, ProgramInstruction, room)};
@@ -612,6 +613,7 @@ static AmStatus lower_stage(Program **program, Arena *arena, const PlanContext *
                      .assignment = assignment,
                      .stages = stages,
                      .device = device,
+                     .fuses_rows = plan_context_whole(context)->unfused != NULL,
                      .newest = ARENA_ARRAY(arena, int32_t, context->rules->count + 1)};
     if (arena->failed) return am_fail_memory(error, context->rules->count);
     for (int32_t i = 0; i < context->rules->count; i++) self.newest[i] = -1;

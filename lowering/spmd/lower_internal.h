@@ -54,6 +54,7 @@ typedef struct Lowering {
     bool *is_uneven; /* shards of some value so far differ in size; shared with regions */
     LowerMemo *memo; /* likewise shared */
     int32_t device;
+    bool fuses_rows; /* reductions with their neighbours (lowering/passes/row_groups.c) */
     Program *program;
     LoweredState *states; /* [value] */
     int32_t state_capacity;

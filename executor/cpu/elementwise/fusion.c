@@ -5,7 +5,8 @@
  * then run on packed tiles as an element program. Results larger than a cache
  * holds are made in tiles of their own and written past the caches. The team's
  * members take stretches of neighbouring tiles. An element-wise instruction that
- * stands alone is a fusion of one operator.
+ * stands alone is a fusion of one operator. A fusion of a row group is computed
+ * range by range (executor/cpu/rows/).
  */
 #include <string.h>
 
@@ -42,19 +43,21 @@ static char *result_at(const KernelCall *call, int32_t k, int64_t element) {
     return (char *)call->results[k] + element * dtype_bytes(call->result_shapes[k]->type);
 }
 
-static void run_part(void *user, int32_t part, int32_t parts) {
-    const KernelCall *call = user;
+void cpu_fusion_begin(const KernelCall *call, int64_t most, void *memory) {
     const FusionKernel *kernel = call->compiled;
-    char *scratch = (char *)call->scratch + part * kernel->part_bytes;
+    char *scratch = memory;
+    if (most > kernel->tile) most = kernel->tile;
+    element_program_begin(kernel->program, most, scratch + kernel->program_at);
+    for (int32_t k = 0; k < call->operand_count; k++)
+        tile_input_begin(&kernel->inputs[k], call->operands[k], most, scratch + kernel->staging[k]);
+}
+
+void cpu_fusion_run(const KernelCall *call, int64_t begin, int64_t end, void *memory) {
+    const FusionKernel *kernel = call->compiled;
+    char *scratch = memory;
     const void **tiles = (const void **)(scratch + kernel->pointers_at);
     void **outputs = (void **)(tiles + call->operand_count);
     void *work = scratch + kernel->program_at;
-    int64_t begin, end;
-    team_stretch(kernel->elements, kernel->tile, part, parts, &begin, &end);
-    int64_t most = end - begin < kernel->tile ? end - begin : kernel->tile;
-    element_program_begin(kernel->program, most, work);
-    for (int32_t k = 0; k < call->operand_count; k++)
-        tile_input_begin(&kernel->inputs[k], call->operands[k], most, scratch + kernel->staging[k]);
     for (int64_t first = begin; first < end; first += kernel->tile) {
         int64_t count = end - first < kernel->tile ? end - first : kernel->tile;
         for (int32_t k = 0; k < call->operand_count; k++)
@@ -72,6 +75,20 @@ static void run_part(void *user, int32_t part, int32_t parts) {
     if (kernel->streams) kernel->loops->stream_end();
 }
 
+int64_t cpu_fusion_scratch(const KernelCall *call) {
+    return ((const FusionKernel *)call->compiled)->part_bytes;
+}
+
+static void run_part(void *user, int32_t part, int32_t parts) {
+    const KernelCall *call = user;
+    const FusionKernel *kernel = call->compiled;
+    char *scratch = (char *)call->scratch + part * kernel->part_bytes;
+    int64_t begin, end;
+    team_stretch(kernel->elements, kernel->tile, part, parts, &begin, &end);
+    cpu_fusion_begin(call, end - begin, scratch);
+    cpu_fusion_run(call, begin, end, scratch);
+}
+
 static void run_fusion(const KernelCall *call) {
     const FusionKernel *kernel = call->compiled;
     team_run(call->device, run_part, (void *)call, kernel->parts);
@@ -86,6 +103,21 @@ static double estimate(const KernelCall *call, const ProgramFusionOp *ops, int32
     return each * (double)elements;
 }
 
+double cpu_fusion_nanoseconds(const KernelCall *call) {
+    return estimate(call, call->fusion->ops, call->fusion->op_count, call->fusion->elements);
+}
+
+/* Returns whether a step of the call's row group reads the value or a view of it. */
+static bool is_read_by_rows(const KernelCall *call, int32_t value) {
+    const Program *program = call->program;
+    for (int32_t s = 0; call->rows && s < call->rows->count; s++) {
+        const ProgramStep *step = &program->steps[call->rows->first + s];
+        for (int32_t k = 0; k < program_step_operands(program, step); k++)
+            if (program->values[program_step_operand(program, step, k)].storage == value) return true;
+    }
+    return false;
+}
+
 /* Shared by both: `strides` of every input, the operators and their index space. */
 static AmStatus prepare(KernelCall *call, Arena *arena, const int64_t *const *strides,
                         const int64_t *dimensions, int32_t rank, const ProgramFusionOp *ops, int32_t op_count,
@@ -97,16 +129,19 @@ static AmStatus prepare(KernelCall *call, Arena *arena, const int64_t *const *st
     Dtype *types = ARENA_ARRAY(arena, Dtype, call->operand_count + 1);
     if (arena->failed) return am_fail_memory(error, 256 * call->operand_count);
     int64_t scratch = 0;
+    kernel->elements = strided_elements(dimensions, rank);
     kernel->tile = tile_of(dimensions, rank);
+    int64_t unit = call->rows ? call->rows->block * (kernel->elements / call->rows->rows) : kernel->tile;
     for (int32_t k = 0; k < call->operand_count; k++) {
         types[k] = call->operand_shapes[k]->type;
-        tile_input_prepare(&inputs[k], types[k], strides[k], dimensions, rank, kernel->tile);
+        tile_input_prepare(&inputs[k], types[k], strides[k], dimensions, rank, kernel->tile, unit);
         staging[k] = scratch;
         if (tile_is_staged(&inputs[k])) scratch += kernel_align(tile_staging_bytes(&inputs[k]));
     }
     for (int32_t k = 0; k < call->result_count; k++) {
         made_at[k] = -1;
         if (ir_shape_bytes(call->result_shapes[k]) < STREAMED_BYTES) continue;
+        if (call->rows && is_read_by_rows(call, call->fusion->output_values[k])) continue;
         made_at[k] = scratch;
         scratch += kernel_align(ELEMENT_TILE * dtype_bytes(call->result_shapes[k]->type));
         kernel->streams = true;
@@ -125,7 +160,6 @@ static AmStatus prepare(KernelCall *call, Arena *arena, const int64_t *const *st
     kernel->loops = vector_loops();
     kernel->rank = rank;
     kernel->dimensions = dimensions;
-    kernel->elements = strided_elements(dimensions, rank);
     kernel->parts = team_parts(call->device, estimate(call, ops, op_count, kernel->elements));
     kernel->pointers_at = scratch;
     kernel->program_at =

@@ -9,7 +9,7 @@
 enum { SLACK = 64 }; /* spread rows are written in whole vectors */
 
 void tile_input_prepare(TileInput *input, Dtype type, const int64_t *strides, const int64_t *dimensions,
-                        int32_t rank, int64_t tile) {
+                        int32_t rank, int64_t tile, int64_t unit) {
     for (int32_t d = 0; d < rank; d++) {
         input->dimensions[d] = dimensions[d];
         input->strides[d] = strides[d];
@@ -20,7 +20,7 @@ void tile_input_prepare(TileInput *input, Dtype type, const int64_t *strides, co
     input->access = in_place ? TILE_PACKED : repeats ? TILE_REPEATED : TILE_STRIDED;
     if (repeats || input->strides[0] != 0) return;
     input->period = strided_elements(input->dimensions + 1, input->rank - 1);
-    if (input->period <= 0) return;
+    if (input->period <= 0 || (unit % tile != 0 && unit % input->period != 0)) return;
     if (tile % input->period == 0) input->access = TILE_REPEATED;
     else if (input->rank == 2 && input->strides[1] == 1 && input->period % tile == 0)
         input->access = TILE_PERIODIC;

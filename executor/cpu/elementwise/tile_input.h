@@ -19,9 +19,9 @@ typedef struct TileInput {
     int64_t dimensions[IR_MAX_RANK], strides[IR_MAX_RANK];
 } TileInput;
 
-/* `tile`: elements of all tiles but the last, whose first elements are multiples of it. */
+/* `tile`: elements of all tiles of a series but the last; series begin at multiples of `unit` elements. */
 void tile_input_prepare(TileInput *input, Dtype type, const int64_t *strides, const int64_t *dimensions,
-                        int32_t rank, int64_t tile);
+                        int32_t rank, int64_t tile, int64_t unit);
 /* Returns whether it needs a staging area, of tile_staging_bytes(). */
 static inline bool tile_is_staged(const TileInput *input) {
     return input->access == TILE_REPEATED || input->access == TILE_STRIDED;

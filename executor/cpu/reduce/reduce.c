@@ -116,18 +116,16 @@ static void fold_columns(const ReduceKernel *kernel, void *accumulators, const c
     }
 }
 
-/* COLUMNS results at a time, a stretch of the innermost kept dimension. That is dense (by_columns), or the
- * innermost reduced one is. */
-static void run_dense(void *user, int32_t part, int32_t parts) {
-    const KernelCall *call = user;
+/* Results [first, end): COLUMNS at a time, a stretch of the innermost kept dimension. That is dense
+ * (by_columns), or the innermost reduced one is. */
+void cpu_reduce_run(const KernelCall *call, int64_t first, int64_t end) {
     const ReduceKernel *kernel = call->compiled;
-    int64_t bytes = dtype_bytes(kernel->type), first, end, count, kept_index[IR_MAX_RANK] = {0};
+    int64_t bytes = dtype_bytes(kernel->type), count, kept_index[IR_MAX_RANK] = {0};
     int32_t last = kernel->kept_rank - 1, inner = kernel->reduced_rank - 1;
     int64_t kept_stride = kernel->kept_strides[last], length = kernel->reduced[inner];
     Wide initial, results[COLUMNS];
     double accumulators[COLUMNS];
     wide_load(&initial, call->operands[1], kernel->type, 1, 1);
-    team_stretch(kernel->results, kernel->by_columns ? 16 : 1, part, parts, &first, &end);
     if (first == end) return;
     int64_t at = first;
     for (int32_t d = last; d >= 0; at /= kernel->kept[d], d--) kept_index[d] = at % kernel->kept[d];
@@ -154,9 +152,21 @@ static void run_dense(void *user, int32_t part, int32_t parts) {
     }
 }
 
+static void run_dense(void *user, int32_t part, int32_t parts) {
+    const KernelCall *call = user;
+    const ReduceKernel *kernel = call->compiled;
+    int64_t first, end;
+    team_stretch(kernel->results, kernel->by_columns ? 16 : 1, part, parts, &first, &end);
+    cpu_reduce_run(call, first, end);
+}
+
 static void run_in_parts(const KernelCall *call) {
     const ReduceKernel *kernel = call->compiled;
     team_run(call->device, run_dense, (void *)call, kernel->parts);
+}
+
+bool cpu_reduce_has_ranges(const KernelCall *call) {
+    return call->run == run_in_parts;
 }
 
 /* The innermost kept dimension is dense: neighbouring results are folded together. */
