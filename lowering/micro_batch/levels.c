@@ -171,12 +171,49 @@ static bool raise_levels(MicroBatchRewrite *self) {
     return changed;
 }
 
-/* False: some component would have to run after itself. */
-static bool find_levels(MicroBatchRewrite *self) {
+/* Loops that must be over before i can take a value that depends on no weight. */
+static void raise_count(MicroBatchRewrite *self, int32_t i, int32_t producer, int32_t leaf, void *data) {
+    int32_t *needed = data;
+    bool is_whole = micro_batch_state(self, producer, leaf)->kind == TIME_WHOLE;
+    int32_t before = is_whole ? self->available[producer] : micro_batch_level(self, producer);
+    (void)i;
+    if (!self->is_derived[producer] && before > *needed) *needed = before;
+}
+
+/* Raises the level of a forward component to the `needed` one of a backward component that takes from it. */
+static void raise_forward(MicroBatchRewrite *self, int32_t i, int32_t producer, int32_t leaf, void *data) {
+    const int32_t *needed = data;
+    bool is_taken = micro_batch_state(self, producer, leaf)->kind == TIME_SPLIT && self->is_derived[producer];
+    if (!is_taken || !is_apart(self, i, producer)) return;
+    int32_t *level = &self->level[micro_batch_component(self, producer)];
+    if (*level < needed[micro_batch_component(self, i)]) *level = needed[micro_batch_component(self, i)];
+}
+
+/* Moves the forward pass behind the sums of data that the backward pass takes, such as the count of targets
+ * of a masked mean, which then have a loop of their own: iterations of both passes can alternate. True if
+ * some level rose. */
+static bool postpone_forward(MicroBatchRewrite *self, int32_t *needed) {
+    int32_t count = self->rules->entry_count;
+    int64_t before = 0, after = 0;
+    for (int32_t i = 0; i < count; i++) before += self->level[i], needed[i] = 0;
+    for (int32_t i = 0; i < count; i++)
+        if (is_considered(self, i) && micro_batch_in_loop(self, i) && self->is_derived[i])
+            visit_operands(self, i, raise_count, &needed[micro_batch_component(self, i)]);
+    for (int32_t i = 0; i < count; i++)
+        if (is_considered(self, i) && micro_batch_in_loop(self, i))
+            visit_operands(self, i, raise_forward, needed);
+    for (int32_t i = 0; i < count; i++) after += self->level[i];
+    return after > before;
+}
+
+/* False: some component would have to run after itself. `scratch`: [instruction]. */
+static bool find_levels(MicroBatchRewrite *self, int32_t *scratch) {
     for (int32_t i = 0; i < self->rules->entry_count; i++) self->level[i] = self->available[i] = 0;
-    while (raise_levels(self))
-        for (int32_t i = 0; i < self->rules->entry_count; i++)
-            if (self->level[i] > TIME_MOST_LEVELS) return false;
+    do {
+        while (raise_levels(self))
+            for (int32_t i = 0; i < self->rules->entry_count; i++)
+                if (self->level[i] > TIME_MOST_LEVELS) return false;
+    } while (self->settings.separate_backward && postpone_forward(self, scratch));
     return true;
 }
 
@@ -259,7 +296,9 @@ AmStatus micro_batch_find_levels(MicroBatchRewrite *self, AmError *error) {
     find_derived(self);
     find_components(self);
     self->estimating = -1;
-    while (!find_levels(self)) {
+    int32_t *scratch = ARENA_ARRAY(self->arena, int32_t, self->rules->entry_count + 1);
+    if (!scratch) return am_fail_memory(error, self->rules->entry_count);
+    while (!find_levels(self, scratch)) {
         Recurrence recurrence = {.found = -1};
         int32_t late = -1;
         for (int32_t i = 0; i < self->rules->entry_count && recurrence.found < 0; i++) {
