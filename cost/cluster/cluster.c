@@ -392,7 +392,7 @@ static AmStatus read_servers(ClusterReader *self, json_t *root) {
 }
 
 /* Which links, if any, stand alone between the devices of a server: asked for with every price. */
-static void find_sole_links(Cluster *cluster) {
+void cluster_find_sole_links(Cluster *cluster) {
     const Topology *topology = cluster->topology;
     int32_t first = -1;
     bool is_only = cluster->server_count == 1, are_alike = topology->is_derived;
@@ -425,7 +425,7 @@ static AmStatus read_root(ClusterReader *self, json_t *root) {
     if (self->arena->failed) return am_fail_memory(self->error, 0);
     TRY(topology_build(&self->cluster->topology, self->arena, self->cluster,
                        json_object_get(root, "topology"), self->source, self->error));
-    find_sole_links(self->cluster);
+    cluster_find_sole_links(self->cluster);
     return AM_OK;
 }
 

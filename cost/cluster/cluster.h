@@ -73,6 +73,10 @@ typedef struct Cluster {
     int32_t only_link;        /* between the devices where all is one server with nothing else; else -1 */
     int32_t inside_link;      /* of every server of several devices, where no `topology` says more; else -1 */
     const int32_t *server_of; /* [device_count] */
+    /* Of a part (cluster_part()): the described cluster, and the numbers [device_count] of the devices there.
+     */
+    const struct Cluster *whole; /* NULL: this one */
+    const int32_t *numbers;
     struct Topology *topology; /* the links as a graph, cost/cluster/topology.h */
     struct NcclModel *nccl;    /* "collective_model": "nccl", cost/cluster/nccl_options.h; NULL: alpha-beta */
     struct CollectiveCache
@@ -93,6 +97,16 @@ AmStatus cluster_read(Cluster **cluster, Arena *arena, const char *name_or_path,
 AmStatus cluster_from_json(Cluster **cluster, Arena *arena, json_t *description, const char *source,
                            AmError *error);
 void cluster_free(Cluster *cluster);
+/* Some devices of a cluster, in an order: device k is devices[k] of `of`, whose types, links and description
+ * it shares. The devices of a server follow one another. Messages take the routes of `of`, also through
+ * devices that are left out. Arrays live in the arena; `of` must outlive the part. cluster_free() releases
+ * it. */
+AmStatus cluster_part(Cluster **part, Arena *arena, const Cluster *of, const int32_t *devices, int32_t count,
+                      AmError *error);
+/* The number of a device in the cluster's description. */
+static inline int32_t cluster_number(const Cluster *cluster, int32_t device) {
+    return cluster->numbers ? cluster->numbers[device] : device;
+}
 /* The description; the caller's reference. */
 json_t *cluster_to_json(const Cluster *cluster);
 
@@ -103,8 +117,10 @@ const ClusterDeviceType *cluster_device_type(const Cluster *cluster, int32_t dev
 int32_t cluster_group_link(const Cluster *cluster, int32_t servers);
 /* The link that joins two devices; -1 for a device and itself. */
 int32_t cluster_link_between(const Cluster *cluster, int32_t a, int32_t b);
-/* "server1/V100-3", in the arena. */
+/* "server1/V100-3" by the numbers of the description, in the arena. */
 const char *cluster_device_name(const Cluster *cluster, Arena *arena, int32_t device);
+/* Sets only_link and inside_link by the servers and the topology. */
+void cluster_find_sole_links(Cluster *cluster);
 /* Memory of the smallest of the listed devices; of all devices where NULL. */
 int64_t cluster_least_memory(const Cluster *cluster, const int32_t *devices, int32_t count);
 /* Devices, memory, peaks and links as a table. */

@@ -30,6 +30,7 @@ int32_t cluster_link_between(const Cluster *cluster, int32_t a, int32_t b) {
 }
 
 const char *cluster_device_name(const Cluster *cluster, Arena *arena, int32_t device) {
+    if (cluster->whole) return cluster_device_name(cluster->whole, arena, cluster_number(cluster, device));
     int32_t server = cluster->server_of[device];
     return arena_format(arena, "server%d/%s-%d", server, cluster_device_type(cluster, device)->name,
                         device - cluster->servers[server].first_device);

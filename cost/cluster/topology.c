@@ -188,6 +188,43 @@ AmStatus topology_build(Topology **topology, Arena *arena, Cluster *cluster, jso
     return description ? name_links(self, arena, cluster, error) : AM_OK;
 }
 
+AmStatus topology_part(Topology **topology, Arena *arena, const Cluster *of, const int32_t *devices,
+                       int32_t count, AmError *error) {
+    const Topology *from = of->topology;
+    int32_t vertices = from->vertex_count, next = count;
+    Topology *self = ARENA_ARRAY(arena, Topology, 1);
+    int32_t *number = ARENA_ARRAY(arena, int32_t, vertices); /* [vertex of `of`] */
+    TopologyEdge *edges = ARENA_ARRAY(arena, TopologyEdge, from->edge_count + 1);
+    const char **switches = ARENA_ARRAY(arena, const char *, vertices - count + 1);
+    int32_t *first = ARENA_ARRAY(arena, int32_t, vertices + 1);
+    int32_t *leaving = ARENA_ARRAY(arena, int32_t, 2 * from->edge_count + 1);
+    if (arena->failed) return am_fail_memory(error, vertices);
+    for (int32_t v = 0; v < vertices; v++) number[v] = -1;
+    for (int32_t k = 0; k < count; k++) number[devices[k]] = k;
+    for (int32_t v = 0; v < vertices; v++) {
+        if (number[v] >= 0) continue;
+        Text name = {0};
+        topology_append_vertex(&name, of, v);
+        switches[next - count] = name.data ? arena_copy_string(arena, name.data) : NULL;
+        text_free(&name);
+        number[v] = next++;
+    }
+    for (int32_t e = 0; e < from->edge_count; e++) {
+        edges[e] = from->edges[e];
+        edges[e].from = number[edges[e].from];
+        edges[e].to = number[edges[e].to];
+    }
+    *self = *from;
+    self->device_count = count;
+    self->edges = edges;
+    self->first_leaving = first;
+    self->leaving = leaving;
+    self->switches = switches;
+    index_edges(self, first, leaving);
+    *topology = self;
+    return topology_prepare_routes(self, arena, error);
+}
+
 void topology_append_vertex(Text *text, const Cluster *cluster, int32_t vertex) {
     const Topology *self = cluster->topology;
     if (vertex >= self->device_count) {

@@ -49,6 +49,10 @@ typedef struct Topology {
 AmStatus topology_build(Topology **topology, Arena *arena, Cluster *cluster, json_t *description,
                         const char *source, AmError *error);
 
+/* The graph of a part of a cluster (cluster_part()): devices that are left out become switches. */
+AmStatus topology_part(Topology **topology, Arena *arena, const Cluster *of, const int32_t *devices,
+                       int32_t count, AmError *error);
+
 /* The directed edges from device a to device b in order, at most `longest`; none if a == b. The
  * route has the least latency, then the fewest edges, then the lowest edge at a tie. In a tree the
  * time is that of the route; else that of a search through the graph, unless the cache has routes

@@ -19,9 +19,29 @@ enum { MOST_SEARCHED = 16, MOST_RINGS = 6, MOST_TRIES = 5000 };
 
 #define SLACK 1e-9 /* of rates that are subtracted and added again */
 
+/* A device and its number in the description of the cluster. */
+typedef struct NumberedDevice {
+    int32_t number, device;
+} NumberedDevice;
+
 static int compare_devices(const void *a, const void *b) {
-    const int32_t *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
+    const NumberedDevice *x = a, *y = b;
+    return (x->number > y->number) - (x->number < y->number);
+}
+
+/* Lists devices in the order of the description, server by server, so that a part of a cluster has the groups
+ * of the cluster. */
+static AmStatus sort_devices(int32_t *sorted, Arena *arena, const Cluster *cluster, const int32_t *members,
+                             int32_t size, AmError *error) {
+    ArenaMark mark = arena_mark(arena);
+    NumberedDevice *devices = ARENA_ARRAY(arena, NumberedDevice, size);
+    if (!devices) return am_fail_memory(error, size);
+    for (int32_t k = 0; k < size; k++)
+        devices[k] = (NumberedDevice){cluster_number(cluster, members[k]), members[k]};
+    qsort(devices, (size_t)size, sizeof *devices, compare_devices);
+    for (int32_t k = 0; k < size; k++) sorted[k] = devices[k].device;
+    arena_release(arena, mark);
+    return AM_OK;
 }
 
 /* The routes between all pairs of a small group. */
@@ -261,9 +281,7 @@ AmStatus collective_groupings(CollectiveGroup *groups, int32_t *count, Arena *ar
     const int32_t *server_of = cluster->server_of;
     int32_t *sorted, *first;
     if (!open_group(&groups[0], &sorted, &first, arena, size)) return am_fail_memory(error, size);
-    memcpy(sorted, members, sizeof *sorted * (size_t)size);
-    qsort(sorted, (size_t)size, sizeof *sorted, compare_devices);
-    /* Devices are numbered server by server. */
+    TRY(sort_devices(sorted, arena, cluster, members, size, error));
     for (int32_t k = 0; k < size; k++)
         if (k == 0 || server_of[sorted[k]] != server_of[sorted[k - 1]]) first[groups[0].parts++] = k;
     first[groups[0].parts] = size;
