@@ -47,6 +47,7 @@
     ROW("hints", "FILE", "JSON file of pins, stages, devices and degrees", false, RULE_TEXT)              \
     ROW("keep-shardings", NULL, "shardings of the module kept in every plan", false, RULE_SWITCH)         \
     ROW("even", NULL, "equal contiguous shards, of one stage unless --space hybrid", false, RULE_SWITCH)  \
+    ROW("keep-order", NULL, "devices in the order of the cluster file", false, RULE_SWITCH)               \
     ROW("no-overrides", NULL, "no overrides for single operators", false, RULE_SWITCH)
 
 #define SEARCH_METHOD_ROWS(ROW)                                                                             \

@@ -6,6 +6,7 @@
 #include "api/search_settings.h"
 #include "api/work.h"
 #include "base/system/clock.h"
+#include "planners/devices/device_search.h"
 #include "planners/export/export_check.h"
 #include "planners/infeasible.h"
 #include "planners/problem/attention_choice.h"
@@ -70,8 +71,8 @@ static AmStatus search_whole(SearchJob *job, PlanContext *whole, int32_t searche
     AmPlan *plan = job->plan;
     const SearchOptions options = share_budget(job, searches);
     plan->result = (SearchResult){0};
-    AmStatus status = plan_search(&plan->result, &plan->arena, whole, job->cluster, &options,
-                                  &job->settings.micro_batching, error);
+    AmStatus status = device_search(&plan->result, &plan->arena, whole, job->cluster, &options,
+                                    &job->settings.micro_batching, error);
     job->evaluations += plan->result.evaluations;
     return status;
 }
@@ -178,8 +179,8 @@ static AmStatus search_unrestricted(SearchJob *job, SearchResult *found, AmError
     const SearchOptions half = share_budget(job, 2);
     options.seconds = half.seconds;
     options.evaluations = half.evaluations;
-    AmStatus status = plan_search(found, &plan->arena, plan->whole, job->cluster, &options,
-                                  &job->unrestricted.micro_batching, &refusal);
+    AmStatus status = device_search(found, &plan->arena, plan->whole, job->cluster, &options,
+                                    &job->unrestricted.micro_batching, &refusal);
     job->evaluations += found->evaluations;
     if (status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
     if (status != AM_OK && error) *error = refusal;

@@ -62,6 +62,8 @@ static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmE
     TRY(dqn_device_check((DqnDevice)device, error));
     search->agent = option_text(options, "agent");
     search->is_even = option_has(options, "even") || target_row(search->target)->has_equal_shards;
+    search->keeps_order = option_has(options, "keep-order") || option_has(options, "keep-shardings") ||
+                          search->target != TARGET_AUTOMAP || objective == OBJECTIVE_PAPER;
     search->no_overrides = option_has(options, "no-overrides");
     search->policy = option_text(options, "policy");
     if (search->policy && searcher != SEARCHER_DQN && searcher != SEARCHER_AUTO)
@@ -390,6 +392,7 @@ json_t *search_settings_to_json(const SearchSettings *settings, const AmOptions 
         json_object_set_new(object, "objective", json_string(search_objective_name(search->objective)));
     if (search->target != TARGET_AUTOMAP)
         json_object_set_new(object, "for", json_string(target_row(search->target)->name));
+    if (option_has(options, "keep-order")) json_object_set_new(object, "keep_order", json_true());
     const struct {
         const char *key;
         int32_t value;

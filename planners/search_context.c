@@ -116,6 +116,21 @@ static Plan *rival_of(const SearchResult *result) {
     return NULL;
 }
 
+/* Climbs from the fastest pipelines with other orders of the devices, one after another. `*plan` becomes the
+ * fastest plan. */
+static AmStatus climb_orders(Plan **plan, const SearchResult *result, SearchContext *self, AmError *error) {
+    const double near = 1.2;
+    const Plan *first = result->plan;
+    for (int32_t k = 0; k < POOL_ORDERS && result->pool.orders[k].plan; k++) {
+        Plan *rival = result->pool.orders[k].plan;
+        if (rival->predicted_step_seconds > near * first->predicted_step_seconds) break;
+        if (rival->stage_count == 1 || plan_has_same_order(rival, first)) continue;
+        if (self->climb.is_cut) break;
+        TRY(plan_climb_rivals(plan, rival, &self->climb, self->arena, error));
+    }
+    return AM_OK;
+}
+
 AmStatus search_add_climb(SearchResult *result, SearchContext *self, bool has_rival, AmError *error) {
     bool is_allowed;
     Plan *plan = result->plan;
@@ -124,6 +139,7 @@ AmStatus search_add_climb(SearchResult *result, SearchContext *self, bool has_ri
     Plan *rival = has_rival ? rival_of(result) : NULL;
     AmStatus status = rival ? plan_climb_rivals(&plan, rival, &self->climb, self->arena, error)
                             : plan_climb(&plan, &self->climb, 0, self->arena, error);
+    if (status == AM_OK) status = climb_orders(&plan, result, self, error);
     end(result, self, plan);
     return status;
 }

@@ -88,7 +88,7 @@ static bool pass(Balance *self, PipelineLayout *pipeline, double *best) {
 
 bool pipeline_balance(const StageModel *model, PipelineLayout *pipeline, const PipelineScales *scales) {
     Arena arena = {0};
-    Balance self = {.model = model, .scales = scales};
+    Balance self = {.model = stage_model_of(model, pipeline), .scales = scales};
     bool moved = false;
     if (open_pricings(&self, &arena, pipeline)) {
         double best = seconds_of(&self, pipeline);
@@ -103,7 +103,7 @@ bool pipeline_balance(const StageModel *model, PipelineLayout *pipeline, const P
 static void normalise(PipelineScales *scales, const StageModel *model, const PipelineLayout *pipeline,
                       double seconds) {
     Arena arena = {0};
-    Balance self = {.model = model, .scales = scales};
+    Balance self = {.model = stage_model_of(model, pipeline), .scales = scales};
     if (open_pricings(&self, &arena, pipeline)) {
         double told =
             stage_model_clock(self.costs, self.up, self.down, pipeline->stage_count, pipeline->micro_batches);
@@ -117,7 +117,9 @@ void pipeline_scales(PipelineScales *scales, const StageModel *model, const Pipe
     for (int32_t s = 0; s < pipeline->stage_count; s++) {
         StageCost cost;
         scales->seconds[s] = scales->bytes[s] = 1;
-        if (!stage_model_cost(model, pipeline->micro_batches, &pipeline->stages[s], &cost)) continue;
+        if (!stage_model_cost(stage_model_of(model, pipeline), pipeline->micro_batches, &pipeline->stages[s],
+                              &cost))
+            continue;
         double told = pipeline->micro_batches * (cost.forward + cost.backward) + cost.rest;
         double bytes =
             cost.fixed_bytes + schedule_kept_for_backward(pipeline->stage_count, s, pipeline->micro_batches) *

@@ -3,6 +3,7 @@
 #ifndef PLANNERS_PIPELINE_PIPELINE_CANDIDATES_H
 #define PLANNERS_PIPELINE_PIPELINE_CANDIDATES_H
 
+#include "planners/pipeline/device_orders.h"
 #include "planners/pipeline/pipeline_plans.h"
 
 enum { PIPELINE_MOST_TRIED = 256, PIPELINE_BATCH = 2 /* simulated side by side */ };
@@ -11,6 +12,7 @@ typedef struct PipelineCandidates {
     PipelinePlans plans;
     LayerCosts *costs;
     StageModel *model;                             /* tables of the costs; NULL: not made yet */
+    DeviceOrders orders;                           /* of mixed servers, beside that of the cluster */
     PipelineCandidate *best;                       /* of those that fit; or NULL */
     PipelineCandidate *tries[PIPELINE_MOST_TRIED]; /* all that were simulated, in order */
     int32_t try_count;

@@ -108,8 +108,9 @@ static int32_t nearest_checkpoint(const LayerCosts *costs, const double *done, d
     return best;
 }
 
-bool pipeline_chunks_find(PipelineChunks *chunks, const StageModel *model, const PipelineLayout *pipeline,
+bool pipeline_chunks_find(PipelineChunks *chunks, const StageModel *own, const PipelineLayout *pipeline,
                           int32_t count) {
+    const StageModel *model = stage_model_of(own, pipeline);
     const LayerCosts *costs = model->costs;
     const StageLayout *first = &pipeline->stages[0];
     int32_t stages = pipeline->stage_count, parts = stages * count;

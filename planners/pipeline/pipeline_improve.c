@@ -59,7 +59,8 @@ static bool recompute_more(const PipelineCandidates *self, const PipelineCandida
     pipeline->origin = PLAN_ORIGIN_IMPROVEMENT;
     for (int32_t s = 0; s < pipeline->stage_count; s++) {
         StageRecipe *recipe = &pipeline->stages[s].recipe;
-        double limit = self->model->classes[pipeline->stages[s].place.class].limit;
+        const StageModel *model = stage_model_of(self->model, pipeline);
+        double limit = model->classes[pipeline->stages[s].place.class].limit;
         if (try->peak_bytes[s] <= limit || recipe->recompute == RECOMPUTE_FULL) continue;
         recipe->recompute = next_recompute(self->costs, recipe->recompute);
         is_changed = true;
@@ -132,6 +133,29 @@ AmStatus pipeline_price_schedules(PipelineCandidates *self, int32_t most, double
         if (!best) best = from;
         if (best->fit.fits && !(from->seconds <= near * best->seconds)) break;
         add_schedules(tries, &count, self, from);
+    }
+    return pipeline_price_all(self, tries, count, error);
+}
+
+/* The best pipeline of an order of the devices that was not tried with other schedules; NULL: it was. */
+static PipelineCandidate *best_of_order(const PipelineCandidates *self, const StageModel *order) {
+    PipelineCandidate *best = NULL;
+    for (int32_t k = 0; k < self->try_count; k++) {
+        PipelineCandidate *try = self->tries[k];
+        if (try->is_apart || try->is_strict || try->pipeline.order != order) continue;
+        if (!best || pipeline_is_before(try, best)) best = try;
+    }
+    return best && !best->is_varied ? best : NULL;
+}
+
+AmStatus pipeline_price_orders(PipelineCandidates *self, double near, AmError *error) {
+    int32_t orders = self->orders.count, count = 0;
+    PipelineCandidate *tries = ARENA_ARRAY(self->plans.arena, PipelineCandidate, 2 * (orders + 1));
+    if (!tries) return am_fail_memory(error, orders);
+    for (int32_t k = 0; k <= orders && orders > 0; k++) {
+        PipelineCandidate *from = best_of_order(self, k < orders ? self->orders.models[k] : NULL);
+        if (from && self->best && from->seconds <= near * self->best->seconds)
+            add_schedules(tries, &count, self, from);
     }
     return pipeline_price_all(self, tries, count, error);
 }

@@ -286,7 +286,8 @@ static AmStatus make_stage(PipelinePlans *self, PipelineContext *context, const 
     int32_t width = stage->place.width;
     int32_t *devices = ARENA_ARRAY(self->arena, int32_t, width);
     if (!devices) return am_fail_memory(error, width);
-    for (int32_t d = 0; d < width; d++) devices[d] = stage->place.first + d;
+    for (int32_t d = 0; d < width; d++)
+        devices[d] = stage_model_device(try->pipeline.order, stage->place.first + d);
     open_problem(&problem, context, stage);
     problem.devices = devices;
     if (is_held) TRY(pin_stage(&problem, self, is_held, error));
@@ -444,7 +445,7 @@ void pipeline_plans_log(const PipelinePlans *plans, const PipelineCandidate *try
 }
 
 bool pipeline_same_layout(const PipelineLayout *a, const PipelineLayout *b) {
-    return a->micro_batches == b->micro_batches && a->stage_count == b->stage_count &&
+    return a->micro_batches == b->micro_batches && a->stage_count == b->stage_count && a->order == b->order &&
            memcmp(a->stages, b->stages, sizeof *a->stages * (size_t)a->stage_count) == 0;
 }
 

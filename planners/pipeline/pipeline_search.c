@@ -16,6 +16,8 @@
 enum { MOST_FOUND = 24, MOST_GUESSES = 4, MOST_EVEN = 2, MOST_VARIED = 2, MOST_NEAR = 6, LEAST_TABLES = 2 };
 /* Pipelines that take at most this many times as long as the best may be better under another schedule. */
 #define NEAR 1.02
+/* The same for the best pipeline of another order of the devices. */
+#define NEAR_ORDER 1.2
 /* The fraction of a time limit for pipelines; one-stage plans come after them. */
 #define PIPELINES_SHARE 0.6
 
@@ -101,6 +103,17 @@ static AmStatus add_guesses(Found *found, const PipelineCandidates *self, AmErro
     return AM_OK;
 }
 
+/* Adds the pipelines of other orders of the servers. */
+static AmStatus add_orders(Found *found, PipelineCandidates *self, AmError *error) {
+    PipelineLayout others[DEVICE_ORDERS_MOST_MODELS];
+    int32_t count;
+    if (self->plans.options->keeps_order) return AM_OK;
+    TRY(device_orders_find(&self->orders, others, &count, self->model, found->pipelines, found->count,
+                           error));
+    for (int32_t k = 0; k < count; k++) add_found(found, &others[k]);
+    return AM_OK;
+}
+
 /* A quarter of the evaluations that are allowed. */
 static int32_t most_tables(const PipelineCandidates *self) {
     int64_t most = pipeline_evaluations_left(self) / 4;
@@ -146,6 +159,7 @@ static AmStatus try_numbers(PipelineCandidates *self, const int32_t *numbers, in
     if (settings.most_tables < LEAST_TABLES || pipeline_is_capped(self, LEAST_TABLES)) return AM_OK;
     if (pipeline_cap_left(self) < settings.most_tables)
         settings.most_tables = (int32_t)pipeline_cap_left(self);
+    device_orders_close(&self->orders);
     stage_model_close(self->model);
     self->model = NULL;
     search_watch_phase(options->watch, SEARCH_PHASE_TABLES);
@@ -159,6 +173,7 @@ static AmStatus try_numbers(PipelineCandidates *self, const int32_t *numbers, in
     int64_t most = 2 * self->most_tries / 3;
     if (most < 1 || pipeline_must_stop(self)) return AM_OK;
     TRY(stage_dp_find(self->model, found.pipelines, MOST_FOUND, &found.count, NULL, error));
+    TRY(add_orders(&found, self, error));
     TRY(add_guesses(&found, self, error));
     int32_t even_count = 0;
     if (options->searcher != SEARCHER_AGENT) TRY(try_even(self, &found, most / 3, &even_count, error));
@@ -248,6 +263,7 @@ static AmStatus search_pipelines(PipelineCandidates *self, const MicroBatching *
         TRY(pipeline_price_schedules(self, MOST_VARIED, INFINITY, error));
         int32_t before = self->try_count;
         TRY(pipeline_price_schedules(self, MOST_NEAR, NEAR, error));
+        TRY(pipeline_price_orders(self, NEAR_ORDER, error));
         last += self->try_count - before;
     }
     return options->no_polish ? AM_OK : pipeline_improve(self, last, error);
@@ -378,6 +394,7 @@ AmStatus pipeline_search(SearchResult *result, Arena *arena, PlanContext *whole,
     result->exact_space = NULL;
     result->bound_seconds = 0;
     pipeline_plans_close(&self->plans);
+    device_orders_close(&self->orders);
     stage_model_close(self->model);
     layer_costs_close(self->costs);
     result->search_seconds = clock_seconds() - start;

@@ -168,8 +168,11 @@ static bool may_be_on(const Finder *self, int32_t stages, int32_t place, int32_t
     const RangePlacement *placed = &costs->placed[unit];
     int32_t count = self->model->settings.degrees.stages; /* known where pins have stages */
     if (placed->is_contradicted || (placed->stage >= 0 && placed->stage != count - stages)) return false;
-    return !placed->on_devices || placement_allows_devices(costs->pins.placement, costs->cuts[unit],
-                                                           costs->cuts[unit + 1], range->first, range->width);
+    for (int32_t d = range->first; placed->on_devices && d < range->first + range->width; d++)
+        if (!placement_allows_devices(costs->pins.placement, costs->cuts[unit], costs->cuts[unit + 1],
+                                      stage_model_device(self->model, d), 1))
+            return false;
+    return true;
 }
 
 /* Adds a stage on a place before the pipelines with one stage less that begin after it. */
@@ -215,7 +218,9 @@ static void run(Finder *self, double limit, bool finds_limit) {
 /* Follows the choices from the first stage on; false where there is no pipeline of so many stages. */
 static bool follow(const Finder *self, int32_t stages, PipelineLayout *pipeline, StageCost *costs) {
     if (self->least[state_of(self, stages, 0, 0)] == INFINITY) return false;
-    *pipeline = (PipelineLayout){.micro_batches = self->micro_batches, .stage_count = stages};
+    *pipeline = (PipelineLayout){.micro_batches = self->micro_batches,
+                                 .stage_count = stages,
+                                 .order = self->model->devices ? self->model : NULL};
     for (int32_t s = 0, device = 0, unit = 0; s < stages; s++) {
         const DynamicChoice *choice = &self->choices[state_of(self, stages - s, device, unit)];
         const DeviceRange *place = &self->model->places[choice->place];
@@ -358,7 +363,7 @@ static AmStatus search_alike(Finder *self, AmError *error) {
 static AmStatus find(Finder *self, AmError *error) {
     const StageModel *model = self->model;
     self->units = model->costs->unit_count;
-    self->devices = model->costs->cluster->device_count;
+    self->devices = model->cluster->device_count;
     self->most_stages =
         PIPELINE_MOST_STAGES < self->micro_batches ? PIPELINE_MOST_STAGES : self->micro_batches;
     if (model->settings.has_few_iterations && self->most_stages < PIPELINE_FEW_ITERATIONS)

@@ -30,7 +30,7 @@ typedef struct StageRecipe {
     uint8_t storage;   /* kinds of storage in shards: ZeRO's level */
 } StageRecipe;
 
-/* Devices [first, first + width) of the cluster. */
+/* Devices [first, first + width) of the cluster, or of an order of them. */
 typedef struct DeviceRange {
     int32_t first, width;
     int32_t class; /* places of one class cost the same */
@@ -49,14 +49,16 @@ typedef struct StageCost {
     double fixed_bytes, iteration_bytes;
 } StageCost;
 
+typedef struct StageModel StageModel;
+
 typedef struct PipelineLayout {
     int32_t micro_batches, stage_count;
+    const StageModel
+        *order; /* whose places the stages have (stage_model_reorder()); NULL: the search's own */
     StageLayout stages[PIPELINE_MOST_STAGES];
     double seconds;    /* by the tables and 1F1B's recursion */
     PlanOrigin origin; /* PLAN_ORIGIN_UNKNOWN: stage_dp_find() */
 } PipelineLayout;
-
-typedef struct StageModel StageModel;
 
 typedef struct StageModelSettings {
     double memory_fraction;
@@ -76,6 +78,12 @@ AmStatus stage_model_open(StageModel **model, LayerCosts *costs, const int32_t *
 /* Plans of the whole module that were priced for the tables. */
 int64_t stage_model_evaluations(const StageModel *model);
 void stage_model_close(StageModel *model);
+/* The same tables on another order of the devices [device_count], for some numbers of micro-batches [count].
+ * Refers to `of`, which is closed after it. */
+AmStatus stage_model_reorder(StageModel **model, const StageModel *of, const int32_t *devices,
+                             const int32_t *micro_batches, int32_t count, AmError *error);
+/* The cluster's device at a position of the order of a model. */
+int32_t stage_model_device(const StageModel *model, int32_t position);
 
 /* A stage with `kept` iterations' activations. False where the tables have no such stage. */
 bool stage_model_cost(const StageModel *model, int32_t micro_batches, const StageLayout *stage,

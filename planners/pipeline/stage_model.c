@@ -71,7 +71,7 @@ static int32_t least_width(const Cluster *cluster, const Degrees *degrees) {
 }
 
 static void list_places(StageModel *self) {
-    const Cluster *cluster = self->costs->cluster;
+    const Cluster *cluster = self->cluster;
     const Degrees *degrees = &self->settings.degrees;
     int32_t devices = cluster->device_count;
     for (int32_t width = least_width(cluster, degrees); width <= devices; width++) {
@@ -102,7 +102,7 @@ bool stage_model_range(const StageModel *self, int32_t first, int32_t width, Dev
 
 /* Describes the position of a class's devices along the axes of each tensor degree. */
 static AmStatus describe_class(StageModel *self, PlaceClass *class, AmError *error) {
-    const Cluster *cluster = self->costs->cluster;
+    const Cluster *cluster = self->cluster;
     int32_t width = class->place.width;
     int32_t *devices = ARENA_ARRAY(&self->arena, int32_t, width);
     if (!devices) return am_fail_memory(error, width);
@@ -141,7 +141,7 @@ static int32_t largest_server(const Cluster *cluster) {
 
 /* The fixed degree; else powers of two that fit into a server, and the whole server. */
 static void list_tensors(StageModel *self) {
-    int32_t most = largest_server(self->costs->cluster), fixed = self->settings.degrees.tensor;
+    int32_t most = largest_server(self->cluster), fixed = self->settings.degrees.tensor;
     if (fixed > 0) {
         self->tensors[self->tensor_count++] = fixed;
         return;
@@ -186,9 +186,9 @@ static bool is_wide_enough(const StageModel *self, int32_t micro_batches, int32_
     enum { UNEVENNESS = 4 };
     if (self->settings.degrees.stages > 0) return true;
     if (self->settings.has_few_iterations)
-        return (int64_t)width * PIPELINE_FEW_ITERATIONS >= self->costs->cluster->device_count;
-    return (int64_t)width * micro_batches * UNEVENNESS >= self->costs->cluster->device_count &&
-           (micro_batches > 1 || width == self->costs->cluster->device_count);
+        return (int64_t)width * PIPELINE_FEW_ITERATIONS >= self->cluster->device_count;
+    return (int64_t)width * micro_batches * UNEVENNESS >= self->cluster->device_count &&
+           (micro_batches > 1 || width == self->cluster->device_count);
 }
 
 static void list_tables(StageModel *self, bool splits_sequence) {
@@ -229,7 +229,7 @@ static double whole_iteration(const StageModel *self, const LayerTable *table) {
  * axis.
  */
 static AmStatus choose_sequence(StageModel *self, bool *splits, AmError *error) {
-    const DeviceRange whole = {.width = self->costs->cluster->device_count};
+    const DeviceRange whole = {.width = self->cluster->device_count};
     int32_t tensor = self->tensors[self->tensor_count - 1],
             iterations = self->numbers[self->number_count - 1];
     int32_t local_batch = (int32_t)(self->costs->batch / iterations);
@@ -260,7 +260,7 @@ AmStatus stage_model_open(StageModel **model, LayerCosts *costs, const int32_t *
     Arena arena = {0};
     StageModel *self = ARENA_ARRAY(&arena, StageModel, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
-    *self = (StageModel){.arena = arena, .costs = costs, .settings = *settings};
+    *self = (StageModel){.arena = arena, .costs = costs, .cluster = costs->cluster, .settings = *settings};
     self->number_count = count < MICRO_BATCHES_MOST_NUMBERS ? count : MICRO_BATCHES_MOST_NUMBERS;
     if (settings->most_tables == 0) self->settings.most_tables = PIPELINE_MOST_TABLES;
     memcpy(self->numbers, micro_batches, sizeof *micro_batches * (size_t)self->number_count);
@@ -284,6 +284,44 @@ fail:
     return status;
 }
 
+AmStatus stage_model_reorder(StageModel **model, const StageModel *of, const int32_t *devices,
+                             const int32_t *micro_batches, int32_t count, AmError *error) {
+    Arena arena = {0};
+    StageModel *self = ARENA_ARRAY(&arena, StageModel, 1);
+    int32_t *own = ARENA_ARRAY(&arena, int32_t, of->cluster->device_count);
+    AmStatus status;
+    *model = NULL;
+    if (arena.failed) {
+        arena_free(&arena);
+        return am_fail_memory(error, (int64_t)sizeof *self);
+    }
+    memcpy(own, devices, sizeof *own * (size_t)of->cluster->device_count);
+    *self = (StageModel){.arena = arena,
+                         .costs = of->costs,
+                         .devices = own,
+                         .settings = of->settings,
+                         .number_count = count,
+                         .tensor_count = of->tensor_count,
+                         .tables = of->tables,
+                         .table_count = of->table_count};
+    memcpy(self->numbers, micro_batches, sizeof *micro_batches * (size_t)count);
+    memcpy(self->tensors, of->tensors, sizeof of->tensors);
+    TRY_OR_FAIL(cluster_part(&self->part, &self->arena, of->cluster, own, of->cluster->device_count, error));
+    self->cluster = self->part;
+    list_places(self);
+    for (int32_t c = 0; c < self->class_count; c++)
+        TRY_OR_FAIL(describe_class(self, &self->classes[c], error));
+    *model = self;
+    return AM_OK;
+fail:
+    stage_model_close(self);
+    return status;
+}
+
+int32_t stage_model_device(const StageModel *model, int32_t position) {
+    return model && model->devices ? model->devices[position] : position;
+}
+
 int64_t stage_model_evaluations(const StageModel *self) {
     int64_t count = 0;
     for (int32_t k = 0; k < self->table_count; k++) count += self->tables[k].found;
@@ -292,7 +330,8 @@ int64_t stage_model_evaluations(const StageModel *self) {
 
 void stage_model_close(StageModel *model) {
     if (!model) return;
-    layer_tables_free(model->tables, model->table_count);
+    if (!model->devices) layer_tables_free(model->tables, model->table_count);
+    cluster_free(model->part);
     Arena arena = model->arena;
     arena_free(&arena);
 }
@@ -304,8 +343,7 @@ static double collective_of(const StageModel *self, const StagePricing *pricing,
     const CollectivePartition *partition = &pricing->class->partitions[pricing->tensor][axis];
     double seconds = 0;
     for (int32_t k = 0; k < partition->distinct_count; k++)
-        seconds =
-            fmax(seconds, collective_seconds(kind, bytes, &partition->distinct[k], self->costs->cluster));
+        seconds = fmax(seconds, collective_seconds(kind, bytes, &partition->distinct[k], self->cluster));
     return seconds;
 }
 
@@ -349,7 +387,7 @@ bool stage_pricing_open(StagePricing *pricing, const StageModel *self, Arena *ar
         UnitCost *unit = &pricing->units[u];
         double seconds[LAYER_PASSES] = {0};
         for (int32_t pass = 0; pass < LAYER_PASSES; pass++)
-            for (int32_t t = 0; t < costs->cluster->type_count; t++)
+            for (int32_t t = 0; t < self->cluster->type_count; t++)
                 if (pricing->class->has_type[t])
                     seconds[pass] =
                         fmax(seconds[pass], layer_seconds(costs, pricing->table, (LayerPass)pass, u, t));
@@ -475,7 +513,7 @@ static double link_seconds(const Cluster *cluster, int32_t link, double bytes) {
 
 double stage_model_transfer(const StageModel *self, int32_t micro_batches, int32_t cut, int32_t device,
                             bool returns) {
-    const Cluster *cluster = self->costs->cluster;
+    const Cluster *cluster = self->cluster;
     double bytes = (returns ? self->costs->returning : self->costs->crossing)[cut] / micro_batches;
     if (device <= 0 || device >= cluster->device_count) return 0;
     return link_seconds(cluster, cluster_link_between(cluster, device - 1, device), bytes);
@@ -497,7 +535,8 @@ double stage_model_clock(const StageCost *costs, const double *up, const double 
     return end;
 }
 
-double stage_model_seconds(const StageModel *self, const PipelineLayout *pipeline, double *excess) {
+double stage_model_seconds(const StageModel *model, const PipelineLayout *pipeline, double *excess) {
+    const StageModel *self = stage_model_of(model, pipeline);
     StageCost costs[PIPELINE_MOST_STAGES];
     double up[PIPELINE_MOST_STAGES + 1] = {0}, down[PIPELINE_MOST_STAGES + 1] = {0};
     *excess = 0;

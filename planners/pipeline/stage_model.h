@@ -25,6 +25,9 @@ typedef struct PlaceClass {
 struct StageModel {
     Arena arena;
     const LayerCosts *costs;
+    const Cluster *cluster; /* that of the costs, or `part` */
+    Cluster *part;          /* its devices in another order, which the model owns; or NULL */
+    const int32_t *devices; /* [device_count] this order; NULL: the cluster's */
     StageModelSettings settings;
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], number_count; /* of micro-batches */
     int32_t tensors[PIPELINE_MOST_TENSORS], tensor_count;
@@ -32,9 +35,14 @@ struct StageModel {
     int32_t place_count;
     PlaceClass classes[PIPELINE_MOST_CLASSES];
     int32_t class_count;
-    LayerTable *tables;
+    LayerTable *tables; /* of another model where `devices` is set */
     int32_t table_count;
 };
+
+/* The model whose places the stages of a pipeline have. */
+static inline const StageModel *stage_model_of(const StageModel *own, const PipelineLayout *pipeline) {
+    return pipeline->order ? pipeline->order : own;
+}
 
 /* One unit of a stage with a recipe on a class of places: seconds of an iteration, collectives among them. */
 typedef struct UnitCost {

@@ -31,18 +31,39 @@ bool plan_has_same_shape(const Plan *a, const Plan *b) {
     return a->stage_count == b->stage_count && a->micro_batches == b->micro_batches;
 }
 
-/* Puts a candidate among those of other shapes, in place of a slower one of its own. */
-static void add_shape(PlanCandidate *shapes, const PlanCandidate *candidate) {
+/* Device k of all stages, one after another; -1: there are fewer. */
+static int32_t device_at(const Plan *plan, int32_t k) {
+    for (int32_t s = 0; s < plan->stage_count; k -= plan->stages[s++].mesh.device_count)
+        if (k < plan->stages[s].mesh.device_count) return plan->stages[s].devices[k];
+    return -1;
+}
+
+bool plan_has_same_order(const Plan *a, const Plan *b) {
+    for (int32_t k = 0;; k++) {
+        int32_t device = device_at(a, k);
+        if (device != device_at(b, k)) return false;
+        if (device < 0) return true;
+    }
+}
+
+/* Puts a candidate among the fastest of different kinds, in place of a slower one of its own. */
+static void add_kind(PlanCandidate *of, int32_t most, bool (*is_same)(const Plan *a, const Plan *b),
+                     const PlanCandidate *candidate) {
     int32_t at = 0, last = 0;
-    while (at < POOL_SHAPES && shapes[at].plan && !candidate_is_better(candidate, &shapes[at])) {
-        if (plan_has_same_shape(shapes[at].plan, candidate->plan)) return;
+    while (at < most && of[at].plan && !candidate_is_better(candidate, &of[at])) {
+        if (is_same(of[at].plan, candidate->plan)) return;
         at++;
     }
-    if (at == POOL_SHAPES) return;
-    for (last = at; last < POOL_SHAPES - 1 && shapes[last].plan; last++)
-        if (plan_has_same_shape(shapes[last].plan, candidate->plan)) break;
-    for (int32_t k = last; k > at; k--) shapes[k] = shapes[k - 1];
-    shapes[at] = *candidate;
+    if (at == most) return;
+    for (last = at; last < most - 1 && of[last].plan; last++)
+        if (is_same(of[last].plan, candidate->plan)) break;
+    for (int32_t k = last; k > at; k--) of[k] = of[k - 1];
+    of[at] = *candidate;
+}
+
+static void add_kinds(CandidatePool *pool, const PlanCandidate *candidate) {
+    add_kind(pool->shapes, POOL_SHAPES, plan_has_same_shape, candidate);
+    add_kind(pool->orders, POOL_ORDERS, plan_has_same_order, candidate);
 }
 
 static void add(CandidatePool *pool, const PlanCandidate *candidate) {
@@ -55,7 +76,7 @@ void pool_add(CandidatePool *pool, Plan *plan, const MemoryFit *fit, PlanOrigin 
     const PlanCandidate candidate = {plan, plan->predicted_step_seconds, *fit, origin, note};
     add(pool, &candidate);
     add_targets(pool, &candidate);
-    if (fit->fits) add_shape(pool->shapes, &candidate);
+    if (fit->fits) add_kinds(pool, &candidate);
 }
 
 void pool_merge(CandidatePool *pool, const CandidatePool *other) {
@@ -65,8 +86,8 @@ void pool_merge(CandidatePool *pool, const CandidatePool *other) {
     for (int32_t target = 0; target < TARGET_COUNT; target++)
         for (int32_t k = 0; k < POOL_OF_TARGET && other->on[target][k].plan; k++)
             add_on(pool->on[target], &other->on[target][k]);
-    for (int32_t k = 0; k < POOL_SHAPES && other->shapes[k].plan; k++)
-        add_shape(pool->shapes, &other->shapes[k]);
+    for (int32_t k = 0; k < POOL_SHAPES && other->shapes[k].plan; k++) add_kinds(pool, &other->shapes[k]);
+    for (int32_t k = 0; k < POOL_ORDERS && other->orders[k].plan; k++) add_kinds(pool, &other->orders[k]);
 }
 
 Plan *pool_best(const CandidatePool *pool) {

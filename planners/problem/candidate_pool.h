@@ -19,7 +19,7 @@ typedef struct PlanCandidate {
     const char *note; /* the name of a baseline; or NULL */
 } PlanCandidate;
 
-enum { POOL_OF_TARGET = 4, POOL_SHAPES = 3 };
+enum { POOL_OF_TARGET = 4, POOL_SHAPES = 3, POOL_ORDERS = 6 };
 
 typedef struct CandidatePool {
     PlanCandidate best;                  /* of all parts */
@@ -28,6 +28,8 @@ typedef struct CandidatePool {
     PlanCandidate on[TARGET_COUNT][POOL_OF_TARGET];
     /* The fastest that fits of each number of stages and of micro-batches, fastest first. */
     PlanCandidate shapes[POOL_SHAPES];
+    /* The fastest that fits of each order of the devices, fastest first. */
+    PlanCandidate orders[POOL_ORDERS];
 } CandidatePool;
 
 /* Returns whether a plan with this step and memory is better than another one, by the order above. */
@@ -37,6 +39,8 @@ bool candidate_is_better(const PlanCandidate *a, const PlanCandidate *b);
 
 /* Returns whether two plans have as many stages and micro-batches. */
 bool plan_has_same_shape(const Plan *a, const Plan *b);
+/* Returns whether the stages of two plans, one after another, have the same devices in the same order. */
+bool plan_has_same_order(const Plan *a, const Plan *b);
 
 /* Adds a simulated plan, which must outlive the pool and must not change. */
 void pool_add(CandidatePool *pool, Plan *plan, const MemoryFit *fit, PlanOrigin origin, const char *note);

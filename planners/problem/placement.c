@@ -22,6 +22,11 @@ int32_t placement_stages(const PropagationPin *pins, int32_t count, const Propag
 
 /* ---- devices by name and number ---- */
 
+/* The cluster whose device numbers users write. */
+static const Cluster *described(const Cluster *cluster) {
+    return cluster->whole ? cluster->whole : cluster;
+}
+
 /* Marks the devices of one item of a list: a type, a number, or FIRST-LAST; false: there is none. */
 static bool mark_devices(bool *allowed, const Cluster *cluster, const char *item) {
     bool found = false;
@@ -33,8 +38,11 @@ static bool mark_devices(bool *allowed, const Cluster *cluster, const char *item
     char *end;
     long first = strtol(item, &end, 10), last = first;
     if (*end == '-' && isdigit((unsigned char)end[1])) last = strtol(end + 1, &end, 10);
-    if (*end != '\0' || first > last || last >= cluster->device_count) return false;
-    for (long d = first; d <= last; d++) allowed[d] = true;
+    if (*end != '\0' || first > last || last >= described(cluster)->device_count) return false;
+    for (int32_t d = 0; d < cluster->device_count; d++) {
+        int32_t number = cluster_number(cluster, d);
+        allowed[d] |= number >= first && number <= last;
+    }
     return true;
 }
 
@@ -49,7 +57,8 @@ static AmStatus read_devices(bool **allowed, Arena *arena, const Cluster *cluste
         return am_fail(
             error, pin_error(pin), pin_file(pin),
             "%s: \"%s\" is no device of cluster %s (expected a type, such as %s, or numbers from 0 to %d)",
-            pin_place(label, pin), item, cluster->name, cluster->types[0].name, cluster->device_count - 1);
+            pin_place(label, pin), item, cluster->name, cluster->types[0].name,
+            described(cluster)->device_count - 1);
     }
     return AM_OK;
 }
@@ -222,7 +231,8 @@ static AmStatus check_operators(const Placement *self, const Plan *plan, int32_t
                 if (!self->devices[i][stage->devices[d]])
                     return am_fail(error, AM_ERROR_INFEASIBLE, "",
                                    "%s: the plan has operators of this scope on device %d",
-                                   pin_label(label, self->on_devices[i]), stage->devices[d]);
+                                   pin_label(label, self->on_devices[i]),
+                                   cluster_number(self->cluster, stage->devices[d]));
         }
     return AM_OK;
 }

@@ -108,6 +108,7 @@ typedef struct SearchOptions {
     Target target;              /* only plans that it can run; is_even is set as it needs */
     Degrees degrees;            /* only plans that have them */
     bool is_even;               /* only plans with equal, contiguous shards */
+    bool keeps_order;           /* devices in the order of the cluster's file */
     bool no_overrides;          /* plans by lists alone, without overrides for single operators (refine.h) */
     const KeptShardings *kept;  /* the module's own shardings, kept by every plan; or NULL */
     const Plan *initial;        /* --init-plan, or NULL */

@@ -1,0 +1,21 @@
+/* Orders of a cluster's devices that do not depend on the order of its servers in a file. */
+#ifndef PLANNERS_DEVICES_DEVICE_ORDER_H
+#define PLANNERS_DEVICES_DEVICE_ORDER_H
+
+#include "planners/problem/candidate_pool.h"
+#include "planners/problem/search_options.h"
+
+/* Lists all devices [device_count]: server by server, those with the fastest devices first, then those with
+ * more memory, more devices, faster links; servers that are equal in all of these as they are numbered.
+ * `*is_same`: this is the cluster's own order. */
+AmStatus device_order_list(int32_t *devices, bool *is_same, const Cluster *cluster, AmError *error);
+
+/* Replaces every device d of the plans of a result by devices[d]. */
+AmStatus device_order_translate(SearchResult *result, Arena *arena, const int32_t *devices, AmError *error);
+
+/* A copy of a plan for a part of a cluster whose device k is devices[k] [count]; NULL in `*plan`: it has a
+ * device that the part lacks. */
+AmStatus device_order_place(const Plan **plan, Arena *arena, const Plan *given, const int32_t *devices,
+                            int32_t count, AmError *error);
+
+#endif

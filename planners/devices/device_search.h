@@ -1,0 +1,17 @@
+/* The search over a cluster's devices: in which order, and which of them, a plan uses them.
+ *
+ * plan_search() takes the devices of a cluster in their order. device_search() gives it a part of the cluster
+ * (cluster_part()) whose order does not depend on that of the cluster file, and translates the devices of the
+ * plans that it finds.
+ */
+#ifndef PLANNERS_DEVICES_DEVICE_SEARCH_H
+#define PLANNERS_DEVICES_DEVICE_SEARCH_H
+
+#include "planners/plan_search.h"
+
+/* As plan_search(). The devices of all plans in the result are those of `cluster`. With options->keeps_order,
+ * and where all servers are of one kind, it is plan_search() itself. */
+AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+                       const SearchOptions *options, const MicroBatching *settings, AmError *error);
+
+#endif

@@ -1,0 +1,222 @@
+/* The search for an order of servers: kinds as a word, in which equal letters are interchangeable.
+ *
+ * For at most MOST_WORDS different words all are tried. Otherwise the words with one run for each kind are
+ * tried, and the best one is changed by swaps of neighbours as long as that makes its best pipeline faster.
+ */
+#include "planners/pipeline/device_orders.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "planners/pipeline/stage_model.h"
+
+enum { MOST_WORDS = 90, MOST_RUNS = 24, MOST_SWAPS = 64, MOST_NUMBERS = 2 /* of known pipelines */ };
+
+typedef struct OrderSearch {
+    const StageModel *model;
+    const Cluster *cluster;
+    Arena arena;
+    int32_t *kind_of; /* [server] */
+    int32_t kind_count, servers;
+    int32_t *word;    /* [servers] the kinds in the order that is tried */
+    int32_t *devices; /* [device_count] of that order */
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], number_count;
+    DeviceOrders *orders;  /* sorted by the seconds of their pipelines */
+    PipelineLayout *found; /* of each of them, the fastest */
+    int32_t tried;
+} OrderSearch;
+
+bool device_orders_same_kind(const Cluster *cluster, int32_t server, int32_t other) {
+    const ClusterServer *a = &cluster->servers[server], *b = &cluster->servers[other];
+    return a->type == b->type && a->device_count == b->device_count && a->link == b->link &&
+           a->width == b->width;
+}
+
+bool device_orders_are_uniform(const Cluster *cluster) {
+    for (int32_t s = 1; s < cluster->server_count; s++)
+        if (!device_orders_same_kind(cluster, 0, s)) return false;
+    return true;
+}
+
+/* ---- one order ---- */
+
+/* Lists the devices of a word: of each kind the next server. */
+static void list_devices(OrderSearch *self) {
+    int32_t count = 0;
+    for (int32_t k = 0; k < self->servers; k++) {
+        int32_t server = 0, skipped = 0;
+        for (int32_t j = 0; j < k; j++) skipped += self->word[j] == self->word[k];
+        while (self->kind_of[server] != self->word[k] || skipped-- > 0) server++;
+        for (int32_t d = 0; d < self->cluster->servers[server].device_count; d++)
+            self->devices[count++] = self->cluster->servers[server].first_device + d;
+    }
+}
+
+/* Keeps a model and its fastest pipeline, or closes it where others are faster. */
+static void keep(OrderSearch *self, StageModel *model, const PipelineLayout *pipeline) {
+    DeviceOrders *orders = self->orders;
+    int32_t at = orders->count;
+    while (at > 0 && self->found[at - 1].seconds > pipeline->seconds) at--;
+    if (at == DEVICE_ORDERS_MOST_MODELS) {
+        stage_model_close(model);
+        return;
+    }
+    if (orders->count == DEVICE_ORDERS_MOST_MODELS) stage_model_close(orders->models[--orders->count]);
+    for (int32_t k = orders->count++; k > at; k--) {
+        orders->models[k] = orders->models[k - 1];
+        self->found[k] = self->found[k - 1];
+    }
+    orders->models[at] = model;
+    self->found[at] = *pipeline;
+}
+
+/* Finds the fastest pipeline of the word; INFINITY in `*seconds`: there is none. */
+static AmStatus try_word(OrderSearch *self, double *seconds, AmError *error) {
+    StageModel *model;
+    PipelineLayout pipeline;
+    int32_t count;
+    *seconds = INFINITY;
+    if (stop_wanted(&self->model->costs->stop)) return AM_OK;
+    list_devices(self);
+    self->tried++;
+    TRY(stage_model_reorder(&model, self->model, self->devices, self->numbers, self->number_count, error));
+    AmStatus status = stage_dp_find(model, &pipeline, 1, &count, NULL, error);
+    if (status != AM_OK || count == 0) {
+        stage_model_close(model);
+        return status;
+    }
+    *seconds = pipeline.seconds;
+    keep(self, model, &pipeline);
+    return AM_OK;
+}
+
+/* ---- all orders ---- */
+
+static void swap(int32_t *a, int32_t *b) {
+    int32_t kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+/* The next word in lexical order; false after the last. */
+static bool next_word(int32_t *word, int32_t count) {
+    int32_t k = count - 2, other = count - 1;
+    while (k >= 0 && word[k] >= word[k + 1]) k--;
+    if (k < 0) return false;
+    while (word[other] <= word[k]) other--;
+    swap(&word[k], &word[other]);
+    for (int32_t a = k + 1, b = count - 1; a < b; a++, b--) swap(&word[a], &word[b]);
+    return true;
+}
+
+/* The number of different words, at most `most` + 1. */
+static int32_t count_words(const int32_t *word, int32_t count, int32_t most) {
+    double words = 1;
+    for (int32_t k = 0, same = 0; k < count; k++) {
+        same = k > 0 && word[k] == word[k - 1] ? same + 1 : 1;
+        words *= (double)(k + 1) / same;
+    }
+    return words > most ? most + 1 : (int32_t)lround(words);
+}
+
+static AmStatus try_all(OrderSearch *self, AmError *error) {
+    double seconds;
+    while (next_word(self->word, self->servers)) TRY(try_word(self, &seconds, error));
+    return AM_OK;
+}
+
+/* Tries the orders of the kinds, each a run of all its servers; `best` [servers] becomes the fastest. */
+static AmStatus try_runs(OrderSearch *self, int32_t *best, double *least, AmError *error) {
+    int32_t *kinds = ARENA_ARRAY(&self->arena, int32_t, self->kind_count);
+    if (!kinds) return am_fail_memory(error, self->kind_count);
+    for (int32_t k = 0; k < self->kind_count; k++) kinds[k] = k;
+    for (int32_t tried = 0; tried < MOST_RUNS && next_word(kinds, self->kind_count); tried++) {
+        double seconds;
+        int32_t at = 0;
+        for (int32_t k = 0; k < self->kind_count; k++)
+            for (int32_t s = 0; s < self->servers; s++)
+                if (self->kind_of[s] == kinds[k]) self->word[at++] = kinds[k];
+        TRY(try_word(self, &seconds, error));
+        if (seconds >= *least) continue;
+        *least = seconds;
+        memcpy(best, self->word, sizeof *best * (size_t)self->servers);
+    }
+    return AM_OK;
+}
+
+/* Swaps neighbours of different kinds of the best word as long as that helps. */
+static AmStatus try_swaps(OrderSearch *self, int32_t *best, double least, AmError *error) {
+    size_t bytes = sizeof *best * (size_t)self->servers;
+    int32_t in_vain = 0, end = self->tried + MOST_SWAPS;
+    for (int32_t k = 0; in_vain < self->servers && self->tried < end; k = (k + 1) % (self->servers - 1)) {
+        double seconds;
+        in_vain++;
+        if (best[k] == best[k + 1]) continue;
+        memcpy(self->word, best, bytes);
+        swap(&self->word[k], &self->word[k + 1]);
+        TRY(try_word(self, &seconds, error));
+        if (seconds >= least) continue;
+        least = seconds;
+        in_vain = 0;
+        memcpy(best, self->word, bytes);
+    }
+    return AM_OK;
+}
+
+/* ---- the search ---- */
+
+static AmStatus open_search(OrderSearch *self, AmError *error) {
+    self->servers = self->cluster->server_count;
+    self->kind_of = ARENA_ARRAY(&self->arena, int32_t, self->servers);
+    self->word = ARENA_ARRAY(&self->arena, int32_t, self->servers);
+    self->devices = ARENA_ARRAY(&self->arena, int32_t, self->cluster->device_count);
+    if (self->arena.failed) return am_fail_memory(error, self->servers);
+    for (int32_t s = 0; s < self->servers; s++) {
+        int32_t other = 0;
+        while (!device_orders_same_kind(self->cluster, other, s)) other++;
+        self->kind_of[s] = other < s ? self->kind_of[other] : self->kind_count++;
+        self->word[s] = self->kind_of[s];
+    }
+    return AM_OK;
+}
+
+/* Takes the numbers of micro-batches of the fastest known pipelines; all numbers where none is known. */
+static void take_numbers(OrderSearch *self, const PipelineLayout *known, int32_t count) {
+    for (int32_t n = 0; n < self->model->number_count && count == 0; n++)
+        self->numbers[self->number_count++] = self->model->numbers[n];
+    for (int32_t k = 0; k < count && self->number_count < MOST_NUMBERS; k++) {
+        bool is_new = true;
+        for (int32_t n = 0; n < self->number_count; n++) is_new &= self->numbers[n] != known[k].micro_batches;
+        if (is_new) self->numbers[self->number_count++] = known[k].micro_batches;
+    }
+}
+
+static AmStatus search(OrderSearch *self, double known, AmError *error) {
+    TRY(open_search(self, error));
+    if (count_words(self->word, self->servers, MOST_WORDS) <= MOST_WORDS) return try_all(self, error);
+    int32_t *best = ARENA_ARRAY(&self->arena, int32_t, self->servers);
+    if (!best) return am_fail_memory(error, self->servers);
+    memcpy(best, self->word, sizeof *best * (size_t)self->servers);
+    double least = known;
+    TRY(try_runs(self, best, &least, error));
+    return try_swaps(self, best, least, error);
+}
+
+AmStatus device_orders_find(DeviceOrders *self, PipelineLayout *found, int32_t *count,
+                            const StageModel *model, const PipelineLayout *known, int32_t known_count,
+                            AmError *error) {
+    OrderSearch orders = {.model = model, .cluster = model->cluster, .orders = self, .found = found};
+    device_orders_close(self);
+    *count = 0;
+    if (device_orders_are_uniform(model->cluster)) return AM_OK;
+    take_numbers(&orders, known, known_count);
+    AmStatus status = search(&orders, known_count > 0 ? known[0].seconds : INFINITY, error);
+    arena_free(&orders.arena);
+    *count = self->count;
+    return status;
+}
+
+void device_orders_close(DeviceOrders *self) {
+    for (int32_t k = 0; k < self->count; k++) stage_model_close(self->models[k]);
+    self->count = 0;
+}

@@ -1,0 +1,34 @@
+/* Pipelines over other orders of a cluster's servers.
+ *
+ * stage_dp_find() puts stages on the devices in the cluster's order. Servers of mixed kinds have several
+ * orders that differ: V V P, V P V and P V V for two servers V and one server P. The dynamic program runs for
+ * each of them on the same tables, which depend on device types alone.
+ */
+#ifndef PLANNERS_PIPELINE_DEVICE_ORDERS_H
+#define PLANNERS_PIPELINE_DEVICE_ORDERS_H
+
+#include "planners/pipeline/stage_dp.h"
+
+enum { DEVICE_ORDERS_MOST_MODELS = 12 };
+
+/* Models of other orders that found pipelines refer to. */
+typedef struct DeviceOrders {
+    StageModel *models[DEVICE_ORDERS_MOST_MODELS];
+    int32_t count;
+} DeviceOrders;
+
+/* Returns whether two servers have equal devices, as many of them, and equal links. */
+bool device_orders_same_kind(const Cluster *cluster, int32_t server, int32_t other);
+/* Returns whether all servers are of one kind. */
+bool device_orders_are_uniform(const Cluster *cluster);
+
+/* Finds the fastest pipelines of the other orders by the tables of `model`, at most
+ * DEVICE_ORDERS_MOST_MODELS, fastest first, with the numbers of micro-batches of the `known` pipelines
+ * [known_count]. Every order is tried where there are few; else orders of whole kinds, and swaps of
+ * neighbours that make the best order faster. Closes the models that `self` had. */
+AmStatus device_orders_find(DeviceOrders *self, PipelineLayout *found, int32_t *count,
+                            const StageModel *model, const PipelineLayout *known, int32_t known_count,
+                            AmError *error);
+void device_orders_close(DeviceOrders *self);
+
+#endif

@@ -1,0 +1,99 @@
+# labels: cpu e2e
+# timeout: 120
+"""Orders of mixed servers: the default plan does not depend on the order of the cluster file, is within 1 % of the best
+plan of all orders of three servers, is simulated to the same step on the user's cluster, keeps pins to devices, starts from
+a given plan, and trains as one device does. --keep-order keeps the file's order.
+
+Run as `AUTOMAP=build/automap python3 tests/e2e/test_device_order.py`.
+"""
+
+import itertools
+import json
+import pathlib
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import MODELS, automap, need_program
+
+TYPES = {"V100": (16e9, 900e9, 15.7e12), "P100": (16e9, 732e9, 10.6e12), "T4": (16e9, 320e9, 8.1e12)}
+SMALL = ("--stages", 3, "--evaluations", 150)
+
+
+def write_cluster(path, servers, slower=1000):
+    types = {name: {"memory_bytes": int(memory), "memory_bytes_per_second": rate / slower,
+                    "flops_per_second": {"f32": flops / slower}, "kernel_launch_seconds": 4e-6}
+             for name, (memory, rate, flops) in TYPES.items()}
+    path.write_text(json.dumps({
+        "format": "automap-cluster-1", "name": "mixed", "device_types": types,
+        "links": {"link": {"bytes_per_second": 2e8, "latency_seconds": 2e-5}},
+        "servers": [{"device_type": name, "devices": 1} for name in servers], "between_servers": "link"}))
+    return path
+
+
+def module(name):
+    return next((MODELS / name).glob("model.hlo.pb*"))
+
+
+def run(*words):
+    done = automap(*words)
+    assert done.returncode == 0, f"{' '.join(map(str, words))}: {done.returncode}\n{done.stderr}"
+    return done.stdout
+
+
+def search(name, cluster, plan, *options):
+    found = json.loads(run("search", module(name), "--cluster", cluster, "--json", "--quiet", "-o", plan, *options))
+    return found["step_seconds"], json.loads(plan.read_text())
+
+
+def devices_of(plan):
+    return [device for stage in plan["stages"] for device in stage["devices"]]
+
+
+def check_orders(work):
+    """All orders of three different servers."""
+    plan, kept, found = work / "plan.json", {}, {}
+    for order in itertools.permutations(("V100", "P100", "T4")):
+        cluster = write_cluster(work / "orders.json", order)
+        kept[order], fixed = search("gpt2_tiny", cluster, plan, "--keep-order", *SMALL)
+        assert devices_of(fixed) == [0, 1, 2], f"--keep-order: {devices_of(fixed)}"
+        if len(found) == 2:
+            continue
+        seconds, chosen = search("gpt2_tiny", cluster, plan, *SMALL)
+        found[order] = seconds, [[order[d] for d in stage["devices"]] for stage in chosen["stages"]]
+        simulated = json.loads(run("simulate", plan, module("gpt2_tiny"), "--json", "--quiet"))["step_seconds"]
+        assert abs(simulated / seconds - 1) < 1e-9, f"{order}: {seconds} s, simulated {simulated} s"
+    first = next(iter(found.values()))
+    assert all(value == first for value in found.values()), f"the order of the file matters: {found}"
+    assert first[0] < 1.01 * min(kept.values()), f"{first} is slower than the best of {kept}"
+    assert max(kept.values()) > 1.01 * min(kept.values()), f"orders do not differ: {kept}"
+
+
+def check_devices(work):
+    """Pins to devices, a given plan, and a training run."""
+    cluster, plan, other = write_cluster(work / "three.json", ("T4", "V100", "P100")), work / "plan.json", work / "other.json"
+    _, pinned = search("gpt2_tiny", cluster, plan, "--pin", "layers/0=devices(2)", "--pin", "layers/1=devices(T4)", *SMALL)
+    first = pinned["stages"][0]["devices"]
+    assert first == [2], f"layers/0=devices(2): stage 0 is on {first}"
+    seconds, _ = search("gpt2_tiny", cluster, plan, "--keep-order", *SMALL)
+    better, _ = search("gpt2_tiny", cluster, other, "--init-plan", plan, "--evaluations", 8)
+    assert better <= seconds, f"--init-plan: {better} s from {seconds} s"
+    at = MODELS / "exact_linear"
+    _, chosen = search("exact_linear", write_cluster(work / "train.json", ("T4", "V100", "P100"), 1e6), plan)
+    assert devices_of(chosen) != [0, 1, 2], f"exact_linear: {devices_of(chosen)}"
+    lines = run("run", module("exact_linear"), "--plan", plan, "--state", at / "state.npz", "--data", at / "data.npz", "--steps", 3,
+                "--json", "--quiet")
+    losses = [step["loss"] for step in map(json.loads, lines.splitlines()) if "loss" in step]
+    assert losses == json.loads((at / "losses.json").read_text())["losses"][:3], losses
+
+
+def main():
+    need_program()
+    with tempfile.TemporaryDirectory() as directory:
+        for check in (check_orders, check_devices):
+            check(pathlib.Path(directory))
+            print(f"{check.__name__}: ok", flush=True)
+
+
+if __name__ == "__main__":
+    main()
