@@ -20,6 +20,9 @@ out=$2
 architecture=${3:-90}
 toolkit=${CUDA_PATH:-${CUDA_HOME:-/usr/local/cuda}}
 [ -f "$source/makefiles/version.mk" ] || fail "$source: not a checkout of NCCL (makefiles/version.mk is missing)"
+version=$(awk '$1 == "NCCL_MAJOR" { major = $3 } $1 == "NCCL_MINOR" { print major * 100 + $3 }' \
+  "$source/makefiles/version.mk")
+[ "${version:-0}" -ge 230 ] || fail "$source: NCCL $((version / 100)).$((version % 100)) (expected 2.30 or later)"
 [ -x "$toolkit/bin/nvcc" ] || fail "$toolkit: no nvcc; name the toolkit by CUDA_PATH"
 
 reductions='(Sum|Prod|MinMax) * RING SIMPLE'

@@ -64,8 +64,11 @@ def agent(visit):
         done = visit.run(["bin/automap", "agent", "train", "--episodes", episodes, "--report", episodes, "--device", device,
                           "--json", "--quiet", "-o", f"agent.{device}.safetensors"], 120)
         rows = done.json_lines()
-        if done.status != 0 or not rows:
+        if done.status != 0:
             visit.add_test(f"agent train on {device}", done)
+            continue
+        if not rows:
+            visit.add(f"agent train on {device}", "FAILED", "no line of --json")
             continue
         rate = rows[-1]["episodes"] / rows[-1]["seconds"]
         visit.add(f"agent train on {device}", f"{rate:.0f} /s", f"{rows[-1]['episodes']} episodes", episodes_per_second=rate)
