@@ -4,8 +4,9 @@
  * of the other operators, prepared once for one thread. A member of the team takes units (batch indices, or
  * blocks of rows of one where no gradient sums over rows) with scratch memory of its own: the values of a
  * block, which stay in a cache, accumulators, and copies of the parts of parameters that are not contiguous.
- * A block under a causal mask leaves out keys behind its rows. The memory is linear in the number of keys.
- * Blocks of a unit follow one another in a fixed order, so that the result does not depend on the team.
+ * Copies of keys serve all blocks of a unit. A block under a causal mask leaves out keys behind its rows. The
+ * memory is linear in the number of keys. Blocks of a unit follow one another in a fixed order, so that the
+ * result does not depend on the team.
  */
 #include <string.h>
 
@@ -36,7 +37,9 @@ typedef struct PartKernel {
     RegionPart part;
     KernelCall **calls; /* [step of the program] */
     Move *inputs, *outputs;
-    bool is_empty; /* it gives nothing */
+    bool is_empty;                  /* it gives nothing */
+    const struct PartKernel *owner; /* whose copies of what all blocks of a unit read it uses: its own, or a
+                                       larger block's */
 } PartKernel;
 
 typedef struct RegionKernel {
@@ -117,9 +120,11 @@ static void run_program(Worker *self, const PartKernel *part) {
     void **addresses = (void **)(self->scratch + self->kernel->places_at);
     void **places = addresses + self->kernel->most_values;
     if (part->is_empty) return;
+    for (int32_t k = 0; k < part->owner->part.input_count && self->loaded != part->owner; k++)
+        if (!part->owner->inputs[k].is_of_block) load(self, &part->owner->inputs[k]);
+    self->loaded = part->owner;
     for (int32_t k = 0; k < part->part.input_count; k++)
-        if (self->loaded != part || part->inputs[k].is_of_block) load(self, &part->inputs[k]);
-    self->loaded = part;
+        if (part->inputs[k].is_of_block) load(self, &part->inputs[k]);
     find_addresses(self, part, addresses);
     for (int32_t s = 0; s < program->step_count; s++) {
         KernelCall call = *part->calls[s];
@@ -324,6 +329,41 @@ static int64_t larger(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
+/* Returns whether the packed elements of one input begin with those of another, for all of a unit's blocks.
+ */
+static bool begins_with(const Move *wide, const Move *narrow) {
+    bool is_alike = wide->link.place == narrow->link.place && wide->link.index == narrow->link.index &&
+                    wide->link.value == narrow->link.value &&
+                    wide->link.dimension == narrow->link.dimension && wide->rank == narrow->rank &&
+                    !wide->in_place && !narrow->is_of_block;
+    for (int32_t d = 0; d < narrow->rank && is_alike; d++)
+        is_alike = narrow->dimensions[d] <= wide->dimensions[d] &&
+                   (narrow->dimensions[d] == 1 || narrow->near[d] == wide->near[d]);
+    return is_alike;
+}
+
+/* Returns whether a block can use the copies of the one with all keys. */
+static bool shares_copies(const PartKernel *wide, const PartKernel *part) {
+    if (part->part.input_count != wide->part.input_count) return false;
+    for (int32_t k = 0; k < part->part.input_count; k++) {
+        const Move *own = &part->inputs[k], *other = &wide->inputs[k];
+        if (own->is_of_block != other->is_of_block) return false;
+        if (!own->is_of_block && !own->in_place && !begins_with(other, own)) return false;
+    }
+    return true;
+}
+
+/* Places the copies of a program from `at` on, those that it shares excepted; returns their end. */
+static int64_t place_copies(PartKernel *part, int64_t at) {
+    for (int32_t k = 0; k < part->part.input_count; k++) {
+        Move *move = &part->inputs[k];
+        bool is_shared = part->owner != part && !move->is_of_block;
+        move->near_at = is_shared ? part->owner->inputs[k].near_at : at;
+        if (!is_shared && !move->in_place) at += kernel_align(move->bytes);
+    }
+    return at;
+}
+
 /* The scratch memory of one thread: arrays, packed copies, values, kernels and tables. */
 static void plan_memory(RegionKernel *kernel) {
     PartKernel *parts[MOST_PREFIXES + 1 + SIZES + 1] = {&kernel->before, &kernel->after[WHOLE_BLOCK],
@@ -334,15 +374,17 @@ static void plan_memory(RegionKernel *kernel) {
         kernel->array_at[v] = end;
         end += kernel_align(kernel->array_bytes[v]);
     }
+    PartKernel *wide = &kernel->block[kernel->prefixes - 1];
+    wide->owner = wide;
+    int64_t end_of_wide = place_copies(wide, end);
+    copies = end_of_wide - end;
     /* One program's copies of what all blocks read stay while another runs. */
     for (int32_t p = 0; p < kernel->prefixes + 2 + SIZES; p++) {
         const Program *program = parts[p]->part.program;
-        int64_t at = end;
-        for (int32_t k = 0; k < parts[p]->part.input_count; k++) {
-            parts[p]->inputs[k].near_at = at;
-            if (!parts[p]->inputs[k].in_place) at += kernel_align(parts[p]->inputs[k].bytes);
-        }
-        copies = larger(copies, at - end);
+        bool is_shared = p > SIZES && shares_copies(wide, parts[p]);
+        parts[p]->owner = is_shared ? wide : parts[p];
+        if (parts[p] != wide)
+            copies = larger(copies, place_copies(parts[p], is_shared ? end_of_wide : end) - end);
         values = larger(values, program->allocation_bytes - program->parameter_bytes);
         kernel->most_values = (int32_t)larger(kernel->most_values, program->value_count);
         for (int32_t s = 0; s < program->step_count; s++) {
