@@ -16,7 +16,14 @@
 #include "executor/cpu/cpu.h"
 #include "executor/cpu/team.h"
 
-enum { BLOCK_BYTES = 512 << 10, LEAST_ROWS = 32, MOST_ROWS = 128, MOST_LABELS = 64, MOST_PREFIXES = 16 };
+enum {
+    BLOCK_BYTES = 512 << 10,
+    LEAST_BLOCKS = 8,
+    LEAST_ROWS = 32,
+    MOST_ROWS = 128,
+    MOST_LABELS = 64,
+    MOST_PREFIXES = 16
+};
 enum { WHOLE_BLOCK, LAST_BLOCK, SIZES }; /* of a block: row_block rows, or what is left */
 
 /* A part of an array (strides `far`), and the same elements packed. */
@@ -411,6 +418,11 @@ static int64_t choose_rows(const RegionBlocks *blocks) {
         most = larger(most, bytes);
     }
     int64_t rows = BLOCK_BYTES / most / 8 * 8, all = blocks->labels.sizes[blocks->row];
+    if (blocks->has_whole_rows) {
+        rows = (all + LEAST_BLOCKS - 1) / LEAST_BLOCKS;
+        if (rows > REGION_JOINED_BYTES / most) rows = REGION_JOINED_BYTES / most;
+        return rows < 1 ? 1 : rows;
+    }
     rows = rows < LEAST_ROWS ? LEAST_ROWS : rows > MOST_ROWS ? MOST_ROWS : rows;
     return rows < all ? rows : all;
 }

@@ -96,6 +96,30 @@ static const ProgramInstruction *find_scores(const RegionBlocks *self, bool *rea
     return found;
 }
 
+/* Takes back the division of inner labels, so that one block has the scores of several heads where these are
+ * small: steps of less than a microsecond would take most of the time. Then the rows of a block are of the
+ * next label, such as examples. */
+static void join_small(RegionBlocks *self, const ValueLabels *scores) {
+    int64_t bytes = 4;
+    for (int32_t k = 0; k < scores->count; k++)
+        if (!self->is_divided[scores->list[k]] || scores->list[k] == self->row)
+            bytes *= self->labels.sizes[scores->list[k]];
+    for (int32_t k = scores->count - 1; k >= 0; k--) {
+        int32_t label = scores->list[k];
+        if (!self->is_divided[label] || label == self->row) continue;
+        if (bytes * self->labels.sizes[label] <= REGION_JOINED_BYTES) {
+            bytes *= self->labels.sizes[label];
+            self->is_divided[label] = false;
+        } else {
+            self->has_whole_rows = 2 * bytes <= REGION_JOINED_BYTES;
+            if (!self->has_whole_rows) return;
+            self->is_divided[self->row] = false;
+            self->row = label;
+            return;
+        }
+    }
+}
+
 /* Chooses the rows, the longest free dimension of one operand of the scores, and the labels beside them. */
 static AmStatus divide_scores(RegionBlocks *self, Arena *arena, AmError *error) {
     bool *after = ARENA_ARRAY(arena, bool, self->region->value_count + 1), may[MOST_LABELS] = {false};
@@ -119,6 +143,7 @@ static AmStatus divide_scores(RegionBlocks *self, Arena *arena, AmError *error) 
     for (int32_t k = 0; k < of->count && k < MOST_LABELS; k++)
         self->is_divided[of->list[k]] =
             may[k] && region_labels_has(labels, scores->operands[side], of->list[k]);
+    join_small(self, of);
     for (int32_t i = 0; i < self->region->instruction_count; i++)
         for (int32_t l = 0; l < labels->count; l++)
             if (self->is_divided[l] && self->stage[i] != REGION_UNUSED &&

@@ -3,9 +3,9 @@
  * The largest result of a dot on which another dot depends has the scores' dimensions. A label of it is
  * divided if no value that depends on a sum over the label has the label itself: batch dimensions and rows,
  * but not keys, over which a softmax sums. The block has `row_block` rows and one index of every other
- * divided label. Labels that only the gradients of keys and values sum over (rows, query groups) are summed:
- * their blocks follow one another in a fixed order, and add to accumulators. All others are free, and give
- * independent units.
+ * divided label. Heads and examples stay together where their scores are small. Labels that only the
+ * gradients of keys and values sum over (rows, query groups) are summed: their blocks follow one another in a
+ * fixed order, and add to accumulators. All others are free, and give independent units.
  *
  * Three programs compute a unit:
  *
@@ -24,6 +24,7 @@ typedef struct RegionBlocks {
     const Program *region;
     RegionLabels labels;
     int32_t row;          /* label */
+    bool has_whole_rows;  /* a block has all queries of several examples or heads, and `row` is their label */
     bool *is_divided;     /* [label] */
     bool *is_summed;      /* [label]: divided, and summed over by an accumulator */
     int32_t *maker;       /* [value]: instruction, or -1 */
@@ -31,6 +32,8 @@ typedef struct RegionBlocks {
     bool *is_free;        /* [instruction]: depends on no parameter; every stage makes its own */
     bool *is_accumulated; /* [value]: a sum over a summed label; made in the block, complete after */
 } RegionBlocks;
+
+enum { REGION_JOINED_BYTES = 64 << 10 }; /* of f32 scores in a block of several heads or examples */
 
 /* Fills `blocks`, in the arena. AM_ERROR_INPUT: the region is not computed by blocks. */
 AmStatus region_blocks_find(RegionBlocks *blocks, Arena *arena, const Program *region, AmError *error);

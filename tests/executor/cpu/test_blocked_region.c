@@ -166,6 +166,15 @@ static void test_small_sizes(void **state) {
     check((AttentionForm){1, 1, 1, 257, 3, 1, "f32", .is_causal = false});
 }
 
+/* A block has several heads, and the queries of several examples. */
+static void test_short_sequences(void **state) {
+    (void)state;
+    check((AttentionForm){3, 3, 1, 20, 20, 8, "f32", .is_causal = true});
+    check((AttentionForm){13, 3, 1, 40, 40, 8, "f32", .is_causal = true});
+    check((AttentionForm){13, 3, 1, 40, 24, 8, "f32", .heads_first = true, .has_bias = true});
+    check((AttentionForm){11, 2, 2, 33, 33, 8, "bf16", .is_causal = true});
+}
+
 /* Refuses what it does not divide, with one reason: sums over rows that scores need, no products, no
  * elements. */
 static void test_refusals(void **state) {
@@ -212,6 +221,7 @@ int main(void) {
         cmocka_unit_test(test_groups_of_queries),
         cmocka_unit_test(test_bias_and_cap),
         cmocka_unit_test(test_small_sizes),
+        cmocka_unit_test(test_short_sequences),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
