@@ -30,7 +30,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .export import LossOf
 from .pipelines import GraphTraining
-from .placements import Meshes, cut_batch, cut_micro_batch, data_of, place, splits_batch, weights_of
+from .placements import (Meshes, StepGradients, cut_batch, cut_micro_batch, data_of, for_pass, place, splits_batch,
+                         weights_of)
 
 FORMAT = "automap-dtensor-1"
 
@@ -77,6 +78,12 @@ class TensorTraining(Training):
             if isinstance(module, torch.nn.Embedding):
                 module.register_forward_hook(add_parts)
 
+    def step(self, *batch):
+        gradients = StepGradients(self.model.parameters())
+        value = super().step(*batch)
+        gradients.end()
+        return value
+
     def pass_over(self, batch, _):
         placed = [cut_batch(value, self.mesh, placements) for value, placements in zip(batch, self.data, strict=True)]
         try:
@@ -97,7 +104,7 @@ class TensorTraining(Training):
         for name, value in [*self.model.named_parameters(), *self.model.named_buffers()]:
             wanted = [Replicate() if self.computes_whole or is_batch else placement
                       for placement, is_batch in zip(value.placements, self.splits_batch, strict=True)]
-            values[f"model.{name}"] = value.redistribute(self.mesh, wanted)
+            values[f"model.{name}"] = for_pass(value, wanted)
         with implicit_replication(), sdpa_kernel(SDPBackend.MATH):  # masks and positions are plain tensors
             value = functional_call(self.module, values, tuple(batch)) / self.count
             value = value.redistribute(self.mesh, [Replicate()] * self.mesh.ndim)

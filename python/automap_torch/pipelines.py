@@ -3,7 +3,9 @@
 Each rank holds the weights of its own stage, or of its chunks, as DTensors on the mesh of the stage. The first step
 traces the loss of one micro-batch and cuts it (stages.py). A stage runs its part of the graph on DTensors, and DTensors
 pass between stages. The schedule is GPipe, 1F1B or interleaved 1F1B, as the plan says. Ranges that the plan recomputes
-run under activation checkpointing; values that it saves stand between two checkpoints.
+run under activation checkpointing; values that it saves stand between two checkpoints. Counts of targets are those of
+the whole batch. Gradients are summed over the ranks once in a step, but for weights that are gathered for each pass
+(ZeRO 3).
 
 An operator whose shards DTensor cannot compute runs once more on gathered operands.
 """
@@ -19,8 +21,9 @@ from torch.distributed.tensor.experimental import implicit_replication
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import checkpoint
 
-from .placements import Meshes, cut_batch, cut_micro_batch, data_of, gathered, place, splits_batch, weights_of
-from .stages import cut, trace_loss
+from .placements import (Meshes, StepGradients, cut_batch, cut_micro_batch, data_of, for_pass, gathered, kept_whole, place,
+                         splits_batch, weights_of)
+from .stages import cut, find_counts, mean_of_counts, trace_loss
 
 ATEN = torch.ops.aten
 
@@ -103,6 +106,8 @@ class Stage(torch.nn.Module):
         super().__init__()
         self.graph, self.part, self.mesh, self.data, self.is_last = graph, part, mesh, data, is_last
         self.splits_batch = splits_batch(mesh, data)
+        self.counts = {}  # values of the whole batch that replace those of a micro-batch
+        self.kept_whole, self.leaves = kept_whole(row), {}
         recomputed = [(entry["begins"]["op_name"], entry["ends"]["op_name"]) for entry in row["recompute"]]
         self.segments = segments_of(part, recomputed, {entry["op_name"] for entry in row["saved"]})
         self.names = {}
@@ -118,9 +123,21 @@ class Stage(torch.nn.Module):
         if kind == "batch":
             return cut_batch(batch[f"batch_{name}"], self.mesh, self.data[name])
         value = getattr(self, self.names[name])
-        wanted = [Replicate() if is_batch else placement
-                  for placement, is_batch in zip(value.placements, self.splits_batch, strict=True)]
-        return value.redistribute(self.mesh, wanted)
+        return self.leaves[value] if value in self.leaves else for_pass(value, self.placements_in_pass(value))
+
+    def placements_in_pass(self, value):
+        return [Replicate() if is_batch else placement
+                for placement, is_batch in zip(value.placements, self.splits_batch, strict=True)]
+
+    def gather_for_step(self):
+        """Gathers the weights that all passes of a step use whole."""
+        self.leaves = {}
+        for name in self.kept_whole & self.names.keys():
+            value = getattr(self, self.names[name])
+            wanted = self.placements_in_pass(value)
+            if list(value.placements) != wanted:
+                self.leaves[value] = value.detach().redistribute(self.mesh, wanted).requires_grad_(value.requires_grad)
+        return self.leaves
 
     def forward(self, *given, **batch):
         values = dict(zip(self.part.given, map(Contiguous.apply, given)))
@@ -156,6 +173,8 @@ class Stage(torch.nn.Module):
     def value_of(self, node, values):
         if node.op == "get_attr":
             return getattr(self.graph.module, node.target)
+        if node in self.counts:
+            return self.counts[node]
         arguments, options = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
         return compute(function_of(node.target), arguments, options)
 
@@ -210,7 +229,7 @@ class GraphTraining:
             part = self.owners[name] = owners[name]
             if part in self.mine:
                 self.values[part][name] = place(model, name, value, self.meshes[part], self.placements[part][name])
-        self.modules, self.schedule = [], None
+        self.modules, self.schedule, self.graph, self.counts = [], None, None, []
 
     def make_group(self, rank):
         """Ranks at one place of every stage's mesh send to one another."""
@@ -234,7 +253,8 @@ class GraphTraining:
 
     def open(self, batch):
         """Traces a micro-batch, and makes the stages of this rank and the schedule."""
-        graph = trace_loss(self.model, self.loss, batch)
+        graph = self.graph = trace_loss(self.model, self.loss, batch)
+        self.counts = find_counts(graph) if self.count > 1 else []
         parts = cut(graph, [row["begins"]["op_name"] for row in self.rows], self.owners)
         count = len(parts)
         self.place_buffers(graph, parts)
@@ -247,7 +267,7 @@ class GraphTraining:
                   for part, module in zip(self.mine, self.modules)]
         kind = get_schedule_class(self.plan["schedule"])
         self.schedule = kind(stages if issubclass(kind, PipelineScheduleMulti) else stages[0], self.count,
-                             loss_fn=lambda value, _: value.full_tensor())
+                             loss_fn=lambda value, _: value.full_tensor(), scale_grads=False)
 
     def place_buffers(self, graph, parts):
         """Buffers are where the graph reads or changes them."""
@@ -264,8 +284,17 @@ class GraphTraining:
         if not self.modules:
             self.open(cuts[0])
         named = [{f"batch_{k}": value for k, value in enumerate(values)} for values in cuts]
+        counts = mean_of_counts(self.graph, self.counts, cuts)
+        leaves = {}
+        for module in self.modules:
+            module.counts = counts
+            leaves |= module.gather_for_step()
+        gradients = StepGradients(self.parameters(), leaves)
         with implicit_replication():  # masks and positions are plain tensors, in the backward pass as well
             losses = self.run_stages(named) if self.schedule else self.run_alone(named)
+        gradients.end(self.count if self.schedule else 1)
+        for module in self.modules:
+            module.leaves = {}
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         if losses:
             total += sum(float(value) for value in losses) / self.count

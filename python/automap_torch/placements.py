@@ -88,6 +88,42 @@ def cut_batch(value, mesh, placements):
     return DTensor.from_local(local.contiguous(), mesh, placements, run_check=False)
 
 
+def kept_whole(stage):
+    """The weights that are whole in a step, though they are kept like their split state (ZeRO 1 and 2)."""
+    kept = weights_of(stage)
+    return {row["path"] for row in stage["parameters"]
+            if row["path"] in kept and row["role"] not in ("data", "optimizer") and placements_of(row) != kept[row["path"]]}
+
+
+def for_pass(value, wanted):
+    """A weight with the placements of a pass: itself where it has them already, so that its gradient is a sum of this
+    rank alone until StepGradients.end()."""
+    if list(value.placements) == wanted:
+        return value
+    return value.redistribute(value.device_mesh, wanted)
+
+
+class StepGradients:
+    """The gradients of a step, summed over the ranks once. `leaves` has the weights that are gathered for the whole
+    step, by the parameter that they stand for."""
+
+    def __init__(self, parameters, leaves=None):
+        self.parameters, self.leaves = list(parameters), leaves or {}
+        self.earlier = [parameter.grad for parameter in self.parameters]
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def end(self, count=1):
+        """`count`: micro-batches whose mean the gradients are, where their losses are not divided by it."""
+        for parameter, before in zip(self.parameters, self.earlier, strict=True):
+            gradient = self.leaves.get(parameter, parameter).grad
+            if gradient is not None and list(gradient.placements) != list(parameter.placements):
+                gradient = gradient.redistribute(parameter.device_mesh, parameter.placements)
+            if gradient is not None and count > 1:
+                gradient = gradient / count
+            parameter.grad = gradient if before is None else before if gradient is None else before + gradient
+
+
 def gathered(value):
     if not isinstance(value, DTensor):
         return value

@@ -56,6 +56,39 @@ def trace_loss(model, loss, batch):
     return LossGraph(graph, names + [("batch", k) for k in range(len(batch))])
 
 
+SUMS = (torch.ops.aten.sum.default, torch.ops.aten.sum.dim_IntList, torch.ops.aten.mean.default,
+        torch.ops.aten.mean.dim)
+
+
+def find_counts(graph):
+    """Scalars that sum batches alone over all examples, such as the number of targets of cross_entropy: in every
+    micro-batch the loss divides by that of the whole batch."""
+    reads_batch = {node: kind == "batch" for node, (kind, _) in graph.inputs.items()}
+    is_free = {node: kind == "batch" for node, (kind, _) in graph.inputs.items()}
+    for node in graph.operators:
+        is_free[node] = all(is_free[value] for value in node.all_input_nodes)
+        reads_batch[node] = any(reads_batch[value] for value in node.all_input_nodes)
+    return [node for node in graph.operators
+            if is_free[node] and reads_batch[node] and node.target in SUMS and node.meta["val"].ndim == 0]
+
+
+def mean_of_counts(graph, counts, batches):
+    """The mean of each count over micro-batches of plain tensors."""
+    places = {node: name for node, (kind, name) in graph.inputs.items() if kind == "batch"}
+
+    def value_of(node, values):
+        if node not in values:
+            if node.op == "get_attr":
+                values[node] = getattr(graph.module, node.target)
+            else:
+                arguments, options = torch.fx.map_arg((node.args, node.kwargs), lambda value: value_of(value, values))
+                values[node] = node.target(*arguments, **options)
+        return values[node]
+
+    known = [{node: batch[name].contiguous() for node, name in places.items()} for batch in batches]
+    return {node: sum(value_of(node, values).double() for values in known) / len(batches) for node in counts}
+
+
 class Part:
     """The operators of one stage, the values that it gets and gives, and the buffers that it changes."""
 
