@@ -175,6 +175,16 @@ def state_of(value, known):
     return pairs[0][1] if [path for path, _ in pairs] == [()] else nnx().from_flat_state(pairs)
 
 
+def assign(objects, places, values):
+    """Gives variables of Objects new values in place; `places` are (row, leaf) numbers."""
+    new = {}
+    for (row, leaf), value in zip(places, values, strict=True):
+        new.setdefault(row, list(objects.rows[row].leaves))[leaf] = value
+    rows = [(objects.rows[row], leaves) for row, leaves in new.items()]
+    state = [(row.path, row.structure.unflatten(leaves)) for row, leaves in rows]
+    nnx().update(tuple(objects.objects), nnx().from_flat_state(state))
+
+
 def place(value, shardings):
     """Moves the arrays of an object to their shardings, in place; returns the object."""
     definition, rows = split((value,))

@@ -28,6 +28,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from .exporter import traced_step
 from .planning import FORMAT as ONE_STAGE
 from .planning import shardings
+from .steps import Step
 
 FORMAT = "automap-jax-2"
 CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat2", "checkpoint",
@@ -502,7 +503,24 @@ def run(document, step, example_arguments, devices=None):
     document           what `automap export --format jax` wrote, parsed
     example_arguments  arguments of the step, a whole batch among them
     devices            JAX devices by their number in the cluster; default jax.devices()
+
+    Objects of NNX among the arguments are updated in place. Modules of Equinox keep their static leaves.
     """
+    if Step(step, example_arguments).is_plain:
+        return run_arrays(document, step, example_arguments, devices)
+    example = traced_step(step, example_arguments, None)
+    arrays = run_arrays(document, example.function(None), example.step.arguments, devices)
+    filtered = example.step.filtered
+
+    def run_objects(*arguments):
+        call = Step(step, arguments, scalars_static=filtered).call
+        return example.step.finished(arrays(*call.trees), call)
+
+    return run_objects
+
+
+def run_arrays(document, step, example_arguments, devices):
+    """The same for a step whose arguments are trees of arrays."""
     if document.get("format") != ONE_STAGE:
         return Run(document, step, example_arguments, devices)
     output = jax.eval_shape(step, *example_arguments)

@@ -267,6 +267,7 @@ class Step:
     call       the example arguments
     offset     how many arguments stand before those that the caller gave
     updated    after tracing: [(row, leaf)] of the updated variables, in the order of the new values
+    result     after tracing: the origin of each leaf of the step's result, and its structure
     """
 
     def __init__(self, step, arguments, keywords=None, scalars_static=False):
@@ -293,7 +294,7 @@ class Step:
         check_call(step, self.inner, arguments, keywords)
         declared = {at % len(arguments) for at in unwrapped.positions if at < len(arguments)}
         self.call = Call(arguments, keywords, self.filtered, declared | unwrapped.names)
-        self.updated = []
+        self.updated, self.result = [], None
         self.function = self.named(self.pure)
 
     def named(self, pure):
@@ -307,6 +308,12 @@ class Step:
                 setattr(function, name, getattr(self.inner, name))
         function.__wrapped__ = self.inner
         return function
+
+    @property
+    def is_plain(self):
+        """Whether the arguments are trees of arrays alone."""
+        return not (self.offset or self.call.objects.objects or not all(
+            all(dynamic) for _, dynamic, _ in self.call.parts))
 
     @property
     def arguments(self):
@@ -347,14 +354,32 @@ class Step:
         """The result without static leaves. Objects of the arguments are left out, since their new
         values are appended; other objects become dicts."""
         leaves, dynamic, structure = leaves_of(result, self.filtered)
+        numbers = {id(copy): number for number, copy in enumerate(objects)}
+
+        def origin(leaf, is_dynamic):
+            if graph_objects.is_object(leaf):
+                return ("object", numbers[id(leaf)]) if id(leaf) in numbers else ("array", None)
+            return ("array", None) if is_dynamic else ("static", leaf)
+
+        self.result = list(map(origin, leaves, dynamic)), structure
 
         def kept(leaf, is_dynamic):
             if graph_objects.is_object(leaf):
-                is_given = any(leaf is copy for copy in objects)
-                return None if is_given else graph_objects.values_of(leaf)
+                return None if id(leaf) in numbers else graph_objects.values_of(leaf)
             return leaf if is_dynamic else None
 
         return structure.unflatten(map(kept, leaves, dynamic))
+
+    def finished(self, result, call):
+        """The result of a call from its arrays: objects of the call get their new values, and static leaves return."""
+        if self.updated:
+            result, new = result
+            graph_objects.assign(call.objects, self.updated, new)
+        origins, structure = self.result
+        arrays = structure.flatten_up_to(result)
+        return structure.unflatten(
+            array if kind == "array" else call.objects.objects[known] if kind == "object" else known
+            for (kind, known), array in zip(origins, arrays, strict=True))
 
 
 def here(losses, trees):
