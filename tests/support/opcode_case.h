@@ -43,7 +43,7 @@ typedef struct OpcodeTemplate {
     char types[OPCODE_WORDS][16], operators[OPCODE_WORDS][32], refused[64];
     int64_t sizes[OPCODE_WORDS];
     int32_t type_count, size_count, operator_count;
-    const char *operator; /* the one that <OP> stands for */
+    const char *chosen; /* the one that <OP> stands for */
     double ulps;
     bool of_largest, once, fuses_attention;
     OpcodeFill fills[OPCODE_FILLS];
@@ -131,7 +131,7 @@ static inline const char *opcode_expand(Text *out, const OpcodeTemplate *self, c
     }
     const char *n = strchr(term, 'N');
     if (strcmp(term, "T") == 0) text_append_string(out, type);
-    else if (strcmp(term, "OP") == 0) text_append_string(out, self->operator);
+    else if (strcmp(term, "OP") == 0) text_append_string(out, self->chosen);
     else if (strcmp(term, "U") == 0) text_append(out, "u%d", dtype_bits(dtype));
     else if (strcmp(term, "S") == 0) text_append(out, "s%d", dtype_bits(dtype));
     else if (strcmp(term, "W") == 0) text_append(out, "%d", 2 * dtype_bits(dtype));

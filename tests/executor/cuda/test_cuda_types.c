@@ -22,48 +22,57 @@ typedef struct Answers {
 } Answers;
 
 /* Prepares the module's kernels; false: refused. */
-static bool is_taken(KernelDevice *device, const char *text, AmError *error) {
-    CudaCase self = {.device = device};
-    bool taken =
-        ir_read_bytes(&self.module, "test", text, (int64_t)strlen(text), error) == AM_OK &&
-        ir_canonicalize(&self.canonical, self.module, error) == AM_OK &&
-        program_from_computation(&self.program, &self.arena, self.canonical, self.canonical->entry, false,
-                                 error) == AM_OK &&
-        executable_prepare(&self.entry, &self.arena, device, NULL, self.program, false, error) == AM_OK;
-    cuda_case_close(&self);
-    return taken;
+static bool is_taken(CudaCase *self, KernelDevice *device, const char *text) {
+    AmError *error = &self->error;
+    *self = (CudaCase){.device = device};
+    return ir_read_bytes(&self->module, "test", text, (int64_t)strlen(text), error) == AM_OK &&
+           ir_canonicalize(&self->canonical, self->module, error) == AM_OK &&
+           program_from_computation(&self->program, &self->arena, self->canonical, self->canonical->entry,
+                                    false, error) == AM_OK &&
+           executable_prepare(&self->entry, &self->arena, device, NULL, self->program, false, error) == AM_OK;
 }
 
-static void ask(Answers *self, const OpcodeTemplate *form, Dtype type) {
-    IrOpcode opcode = ir_opcode_from_name(form->operator);
+/* The caller closes `gpu` after the device, which keeps its calls. */
+static void ask(Answers *self, const OpcodeTemplate *form, Dtype type, CudaCase *gpu, KernelDevice *device) {
+    IrOpcode opcode = ir_opcode_from_name(form->chosen);
     Text text = opcode_text(form, dtype_name(type), 4);
-    AmError of_cpu = {0}, of_gpu = {0};
-    if (opcode == IR_UNKNOWN) fail_msg("there is no operator '%s'", form->operator);
-    if (is_taken(&kernel_device_cpu, text.data, &of_cpu)) {
-        KernelDevice *device = cuda_case_device(&kernels_cuda); /* it keeps the calls of the module */
-        bool is_refused = !is_taken(device, text.data, &of_gpu);
+    CudaCase cpu;
+    if (opcode == IR_UNKNOWN) fail_msg("there is no operator '%s'", form->chosen);
+    if (is_taken(&cpu, &kernel_device_cpu, text.data)) {
+        bool is_refused = !is_taken(gpu, device, text.data);
         self->takes[opcode][type] = true;
         self->refuses[opcode][type] |= is_refused;
-        if (is_refused && self->prints) printf("%s, %s: %s\n", form->operator, dtype_name(type), of_gpu.text);
-        device->back_end->close(device);
+        if (is_refused && self->prints)
+            printf("%s, %s: %s\n", form->chosen, dtype_name(type), gpu->error.text);
     }
+    cuda_case_close(&cpu);
     text_free(&text);
+}
+
+static void ask_in_all_types(Answers *self, const OpcodeTemplate *form) {
+    CudaCase cases[DTYPE_COUNT] = {0};
+    KernelDevice *device = cuda_case_device(&kernels_cuda);
+    for (Dtype type = DTYPE_INVALID; type < DTYPE_COUNT; type++)
+        if (dtype_bytes(type) > 0) ask(self, form, type, &cases[type], device);
+    device->back_end->close(device);
+    for (Dtype type = DTYPE_INVALID; type < DTYPE_COUNT; type++) cuda_case_close(&cases[type]);
 }
 
 static void ask_all(Answers *self, const char *path) {
     FileBytes bytes;
     OpcodeTemplate form;
     const char *wrong;
+    KernelDevice *keeper = cuda_case_device(&kernels_cuda); /* of the context, which takes long to make */
     assert_int_equal(file_read(&bytes, path, NULL), AM_OK);
     for (const char *at = bytes.data; opcode_next(&form, &at, &wrong);) {
         if (wrong) fail_msg("not understood: %.60s", wrong);
-        for (int32_t k = 0; k < form.operator_count; k++)
-            for (Dtype type = DTYPE_INVALID; type < DTYPE_COUNT; type++) {
-                form.operator= form.operators[k];
-                if (dtype_bytes(type) > 0) ask(self, &form, type);
-            }
+        for (int32_t k = 0; k < form.operator_count; k++) {
+            form.chosen = form.operators[k];
+            ask_in_all_types(self, &form);
+        }
     }
     file_release(&bytes);
+    keeper->back_end->close(keeper);
 }
 
 /* Checks the tables on one opcode: no more is lacking than they say, and no less. */
