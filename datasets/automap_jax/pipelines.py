@@ -7,7 +7,7 @@
 The step is traced three times: with its batch, with a smaller one, whose shapes tell what depends on the batch, and
 with a micro-batch. Its operators then fall into four groups:
 
-    before    independent of the data: once a step
+    before    independent of the data, or sums of data alone: once a step
     forward   needed for the loss, for each micro-batch
     backward  the others that have the batch in a shape, for each micro-batch
     after     from sums over the micro-batches on: once a step
@@ -155,7 +155,10 @@ class Partition:
             has_data[node.outputs] = any(has_data[inputs])
             has_state[node.outputs] = any(has_state[inputs])
             counts = node.primitive.name == "iota" and has_batch
-            if not has_data[node.outputs[0]]:
+            is_whole = not any(self.is_split[value] for value in node.outputs)
+            if has_data[node.outputs[0]] and is_whole and not has_state[node.outputs[0]]:
+                self.group.append("before")  # a sum of data alone, such as the number of words of a masked mean
+            elif not has_data[node.outputs[0]]:
                 self.group.append("before" if counts or has_state[node.outputs[0]] or any(
                     self.group[maker[value]] == "before" for value in inputs if value in maker) else "free")
             elif not has_batch:
@@ -176,7 +179,7 @@ class Partition:
     def check_sum(self, node):
         """Refuses what is no sum over micro-batches."""
         inputs = numbers(node)
-        early = [value for value in inputs if self.has_data[value] and not self.is_split[value]]
+        early = [value for value in inputs if self.has_data[value] and self.has_state[value] and not self.is_split[value]]
         is_sum = all(self.is_split[value] for value in node.outputs) or node.primitive.name in SUMS
         if early or not is_sum:
             raise ValueError(f"{node.primitive.name} needs the whole batch: the step cannot run in micro-batches here")
@@ -401,12 +404,12 @@ class Run:
             else:
                 part = plan.owner[value]
                 step[value] = {part: jax.device_put(leaf, self.sharding(part, self.specs[value], np.shape(leaf)))}
-        for part, function in self.segments["before"]:
-            self.call(function, part, step)
-        self.slice_batches(step, batches)
-        self.run_passes(step, batches)
         data = {value: {None: DataSlice(self, np.asarray(leaves[number]), self.specs[value])}
                 for number, value in enumerate(plan.whole.inputs) if number in plan.data}
+        for part, function in self.segments["before"]:
+            self.call(function, part, step, data)
+        self.slice_batches(step, batches)
+        self.run_passes(step, batches)
         for part, function in self.segments["after"]:
             self.call(function, part, step, data)
         return self.results(step)

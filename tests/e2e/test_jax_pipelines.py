@@ -44,6 +44,7 @@ SMALL = {
                         "--cluster", "nominal:4"],
     },
 }
+MASKED = [*EVEN, "--micro-batches", "4", "--mesh", "data=1", "--schedule", "1f1b", "--cluster", "nominal:2"]
 MORE = {
     "gpipe": [*EVEN, "--micro-batches", "4", "--mesh", "data=2", "--schedule", "gpipe", "--cluster", "nominal:8"],
     "1f1b": [*EVEN, "--micro-batches", "4", "--mesh", "data=4", "--cluster", "nominal:8"],
@@ -63,6 +64,8 @@ def cases():
         yield from ((name, what, options) for what, options in plans.items())
     for name in ("mlp_tiny", "gpt2_tiny", "t5_tiny", "bert_tiny", "vgg_tiny", "llama_tiny") if FULL else ():
         yield from ((name, what, options) for what, options in MORE.items())
+    if FULL:
+        yield "fused_tiny", "masked mean", MASKED
 
 
 def arguments_of(name):
