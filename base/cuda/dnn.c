@@ -63,6 +63,14 @@ struct CudaDnn {
     CudaConvolution *convolutions; /* newest first */
 };
 
+/* An algorithm that the heuristic proposes. */
+typedef struct Candidate {
+    int algorithm;
+    bool usable, deterministic;
+    cudnnMathType_t math;
+    size_t workspace_bytes;
+} Candidate;
+
 struct CudaConvolution {
     CudaDnn *dnn;
     CudaConvolution *next;
@@ -70,16 +78,12 @@ struct CudaConvolution {
     cudnnTensorDescriptor_t input, output;
     cudnnFilterDescriptor_t filter;
     cudnnConvolutionDescriptor_t window;
-    int algorithm;
-    size_t workspace_bytes; /* of the algorithm */
+    Candidate candidates[MOST_CANDIDATES]; /* that are allowed, in the heuristic's order */
+    int candidate_count, chosen;
+    int algorithm;          /* of the chosen one */
+    bool is_tried;          /* the algorithm has run */
+    size_t workspace_bytes; /* of the algorithm, or of all candidates until one has run */
 };
-
-/* An algorithm that the heuristic proposes. */
-typedef struct Candidate {
-    int algorithm;
-    bool usable, deterministic;
-    cudnnMathType_t math;
-} Candidate;
 
 static const struct {
     bool convolved; /* by cuDNN */
@@ -139,16 +143,18 @@ void cuda_dnn_close(CudaDnn *dnn) {
 }
 
 /* Each kind's heuristic, as a list of candidates, best first. */
-#define DEFINE_CANDIDATES(name, Performance, get, x, y, z)                                               \
-    static cudnnStatus_t name(const CudaConvolution *it, Candidate *candidates, int *count) {            \
-        Performance found[MOST_CANDIDATES];                                                              \
-        cudnnStatus_t result =                                                                           \
-            cudnn.get(it->dnn->handle, it->x, it->y, it->window, it->z, MOST_CANDIDATES, count, found);  \
-        if (result != CUDNN_STATUS_SUCCESS) return result;                                               \
-        for (int k = 0; k < *count; k++)                                                                 \
-            candidates[k] = (Candidate){(int)found[k].algo, found[k].status == CUDNN_STATUS_SUCCESS,     \
-                                        found[k].determinism == CUDNN_DETERMINISTIC, found[k].mathType}; \
-        return result;                                                                                   \
+#define DEFINE_CANDIDATES(name, Performance, get, x, y, z)                                              \
+    static cudnnStatus_t name(const CudaConvolution *it, Candidate *candidates, int *count) {           \
+        Performance found[MOST_CANDIDATES];                                                             \
+        cudnnStatus_t result =                                                                          \
+            cudnn.get(it->dnn->handle, it->x, it->y, it->window, it->z, MOST_CANDIDATES, count, found); \
+        if (result != CUDNN_STATUS_SUCCESS) return result;                                              \
+        for (int k = 0; k < *count; k++)                                                                \
+            candidates[k] = (Candidate){.algorithm = (int)found[k].algo,                                \
+                                        .usable = found[k].status == CUDNN_STATUS_SUCCESS,              \
+                                        .deterministic = found[k].determinism == CUDNN_DETERMINISTIC,   \
+                                        .math = found[k].mathType};                                     \
+        return result;                                                                                  \
     }
 DEFINE_CANDIDATES(forward_candidates, cudnnConvolutionFwdAlgoPerf_t, cudnnGetConvolutionForwardAlgorithm_v7,
                   input, filter, output)
@@ -331,8 +337,16 @@ static AmStatus describe_window(CudaConvolution *it, AmError *error) {
     return describe(cudnn.cudnnSetConvolutionMathType(it->window, math_of(shape)), error);
 }
 
-/* The first candidate that is allowed and whose workspace fits. */
-static AmStatus choose_algorithm(CudaConvolution *it, AmError *error) {
+/* Takes candidate k. */
+static cudnnStatus_t choose(CudaConvolution *it, int k) {
+    it->chosen = k;
+    it->algorithm = it->candidates[k].algorithm;
+    if (is_strict(&it->shape)) return CUDNN_STATUS_SUCCESS;
+    return cudnn.cudnnSetConvolutionMathType(it->window, it->candidates[k].math);
+}
+
+/* Keeps the candidates that are allowed and whose workspace fits, and takes the first. */
+static AmStatus find_candidates(CudaConvolution *it, AmError *error) {
     Candidate candidates[MOST_CANDIDATES];
     int count = 0;
     size_t limit = (size_t)(it->shape.workspace_limit ? it->shape.workspace_limit : DEFAULT_WORKSPACE);
@@ -349,15 +363,16 @@ static AmStatus choose_algorithm(CudaConvolution *it, AmError *error) {
         if (kinds[it->shape.kind].workspace(it, candidate->algorithm, &bytes) != CUDNN_STATUS_SUCCESS)
             continue;
         if (bytes > limit) continue;
-        it->algorithm = candidate->algorithm;
-        it->workspace_bytes = bytes;
-        return AM_OK;
+        it->candidates[it->candidate_count] = *candidate;
+        it->candidates[it->candidate_count++].workspace_bytes = bytes;
+        if (bytes > it->workspace_bytes) it->workspace_bytes = bytes;
     }
+    if (it->candidate_count > 0) return describe(choose(it, 0), error);
     return refuse("it has no algorithm for this shape that gives equal results each time", error);
 }
 
-/* Enqueues the convolution. */
-static cudnnStatus_t convolve(const CudaConvolution *it, const CudaConvolutionBuffers *buffers) {
+/* Enqueues the convolution by its algorithm. */
+static cudnnStatus_t enqueue(const CudaConvolution *it, const CudaConvolutionBuffers *buffers) {
     static const float one = 1, zero = 0;
     static const double one_twice = 1, zero_twice = 0;
     bool twice = it->shape.type == DTYPE_F64;
@@ -373,6 +388,17 @@ static bool is_refusal(cudnnStatus_t result) {
     return category == CUDNN_STATUS_BAD_PARAM || category == CUDNN_STATUS_NOT_SUPPORTED;
 }
 
+/* Enqueues the convolution. The first time, by the first candidate that runs. */
+static cudnnStatus_t convolve(CudaConvolution *it, const CudaConvolutionBuffers *buffers) {
+    cudnnStatus_t result = enqueue(it, buffers);
+    while (!it->is_tried && is_refusal(result) && it->chosen + 1 < it->candidate_count) {
+        result = choose(it, it->chosen + 1);
+        if (result == CUDNN_STATUS_SUCCESS) result = enqueue(it, buffers);
+    }
+    it->is_tried = it->is_tried || result == CUDNN_STATUS_SUCCESS;
+    return result;
+}
+
 /* Bytes from the first to the last element of an input or output. */
 static int64_t extent(const CudaConvolutionShape *shape, int64_t features, const int64_t *sizes,
                       const int64_t *strides) {
@@ -381,7 +407,8 @@ static int64_t extent(const CudaConvolutionShape *shape, int64_t features, const
     return (last + 1) * dtype_bytes(shape->type);
 }
 
-/* Runs the convolution once. AM_ERROR_INPUT: cuDNN refuses the algorithm of its heuristic. */
+/* Runs the convolution once, so that its algorithm is one that runs. Without memory for that, the first run
+ * tries the candidates. AM_ERROR_INPUT: cuDNN refuses all of them. */
 static AmStatus try_convolution(CudaConvolution *it, AmError *error) {
     const CudaConvolutionShape *shape = &it->shape;
     int64_t filter = shape->output_features * (shape->input_features / shape->groups);
@@ -403,6 +430,7 @@ static AmStatus try_convolution(CudaConvolution *it, AmError *error) {
     AmStatus ended = cuda_trial_close(&trial, &unfinished);
     if (is_refusal(result)) return refuse(cudnn.cudnnGetErrorString(result), error);
     TRY(check(result, "trial of a convolution", error));
+    it->workspace_bytes = it->candidates[it->chosen].workspace_bytes;
     return ended == AM_OK ? AM_OK : am_fail(error, ended, "", "cuDNN: %s", unfinished.text);
 }
 
@@ -426,7 +454,7 @@ AmStatus cuda_convolution_make(CudaConvolution **convolution, CudaDnn *dnn, cons
                                 shape->output_strides, error));
     TRY_OR_FAIL(describe_filter(made, error));
     TRY_OR_FAIL(describe_window(made, error));
-    TRY_OR_FAIL(choose_algorithm(made, error));
+    TRY_OR_FAIL(find_candidates(made, error));
     TRY_OR_FAIL(try_convolution(made, error));
     made->next = dnn->convolutions;
     dnn->convolutions = made;
@@ -435,6 +463,10 @@ AmStatus cuda_convolution_make(CudaConvolution **convolution, CudaDnn *dnn, cons
 fail:
     free_convolution(made);
     return status;
+}
+
+bool cuda_convolution_is_tried(const CudaConvolution *convolution) {
+    return convolution->is_tried;
 }
 
 int64_t cuda_convolution_workspace(const CudaConvolution *convolution) {

@@ -68,14 +68,16 @@ void cuda_dnn_close(CudaDnn *dnn); /* with all its convolutions; NULL is allowed
 int32_t cuda_dnn_version(void);
 
 /* The convolution of this shape; the handle keeps it and gives it out again for
- * an equal shape. A new one is run once, on memory of its own if there is room.
- * AM_ERROR_INPUT: cuDNN has no algorithm for it or refuses to run it, or the
- * sizes do not fit each other (the caller may do without); AM_ERROR_RUNTIME: the
- * library failed. */
+ * an equal shape. A new one is run once, on memory of its own, by the first
+ * algorithm of cuDNN's order that runs. Without memory for that, the first
+ * cuda_convolution_run() chooses the algorithm in this way. AM_ERROR_INPUT: cuDNN
+ * has no algorithm for it or refuses to run all of them, or the sizes do not fit
+ * each other (the caller may do without); AM_ERROR_RUNTIME: the library failed. */
 AmStatus cuda_convolution_make(CudaConvolution **convolution, CudaDnn *dnn, const CudaConvolutionShape *shape,
                                AmError *error);
+bool cuda_convolution_is_tried(const CudaConvolution *convolution);     /* its algorithm has run */
 int64_t cuda_convolution_workspace(const CudaConvolution *convolution); /* bytes */
-/* Enqueues it on a stream of the handle's context. */
+/* Enqueues it on a stream of the handle's context. The first run is in no graph. */
 AmStatus cuda_convolution_run(CudaConvolution *convolution, CUstream stream,
                               const CudaConvolutionBuffers *buffers, AmError *error);
 

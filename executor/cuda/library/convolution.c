@@ -348,6 +348,9 @@ static AmStatus make_convolution(ConvolutionKernel *kernel, Form *form, const Ke
         if (status != AM_OK && (attempt > 0 || status != AM_ERROR_INPUT))
             return am_fail(error, status, "", "%s", reason.text);
     }
+    if (!cuda_convolution_is_tried(kernel->convolution) && device->warnings)
+        am_warn(device->warnings, "there is no memory to try cuDNN's algorithms of some convolutions "
+                                  "beforehand: the first step does");
     return status;
 }
 

@@ -303,6 +303,65 @@ static void test_refusals(void **state) {
     close_both(&device, dnn);
 }
 
+/* A candidate that is refused is followed by the next, in the trial or, if there is no memory for that, in
+ * the first run. */
+static void test_next_candidates(void **state) {
+    (void)state;
+    enum { SIZE = 16 };
+    const StandIn *stand = stand_in();
+    DeviceCase device;
+    CudaDnn *dnn;
+    if (!stand) skip();
+    device_open(&device);
+    device_check(cuda_dnn_open(&dnn, &device.error), &device);
+    DeviceArray x = device_array(&device, DTYPE_F16, SIZE, NULL),
+                w = device_array(&device, DTYPE_F16, 1, NULL);
+    DeviceArray y = device_array(&device, DTYPE_F16, SIZE, NULL);
+    DeviceArray workspace = device_array(&device, DTYPE_F32, 4096, NULL);
+    x.values[3] = 5;
+    w.values[0] = 3;
+    device_put(&device, &x);
+    device_put(&device, &w);
+    const CudaConvolutionBuffers buffers = {.input = device_address(&x),
+                                            .filter = device_address(&w),
+                                            .output = device_address(&y),
+                                            .workspace = device_address(&workspace)};
+    for (int32_t has_memory = 0; has_memory < 2; has_memory++) {
+        const CudaConvolutionShape shape = {.type = DTYPE_F16,
+                                            .spatial_count = 1,
+                                            .batch = 1,
+                                            .input_features = 1,
+                                            .output_features = 1,
+                                            .groups = 1,
+                                            .input_sizes = {SIZE},
+                                            .filter_sizes = {1},
+                                            .output_sizes = {SIZE},
+                                            .stride = {1},
+                                            .dilation = {1},
+                                            .input_strides = {SIZE, SIZE, 1},
+                                            .output_strides = {SIZE, SIZE, 1},
+                                            .workspace_limit = 16000 + has_memory};
+        CudaConvolution *convolution;
+        stand->reset();
+        (stand->fail)(has_memory ? "cudnnConvolutionForward=3000#1" : "cuMemAlloc=2");
+        device_check(cuda_convolution_make(&convolution, dnn, &shape, &device.error), &device);
+        assert_int_equal(cuda_convolution_is_tried(convolution), has_memory);
+        assert_true(cuda_convolution_workspace(convolution) <= 4 * 4096);
+        (stand->fail)(has_memory ? "" : "cudnnConvolutionForward=3000#1");
+        device_check(cuda_convolution_run(convolution, device.stream, &buffers, &device.error), &device);
+        device_get(&device, &y);
+        assert_true(cuda_convolution_is_tried(convolution) && y.values[3] == 15);
+        assert_int_equal(stand->count("cudnnConvolutionForward"), 2 + has_memory);
+        (stand->fail)("cudnnConvolutionForward=3000"); /* the algorithm stays */
+        assert_int_equal(cuda_convolution_run(convolution, device.stream, &buffers, NULL), AM_ERROR_RUNTIME);
+        (stand->fail)("");
+    }
+    DeviceArray *arrays[] = {&x, &w, &y, &workspace};
+    for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) device_release(arrays[k]);
+    cuda_dnn_close(dnn);
+    device_close(&device);
+}
+
 static void test_failures(void **state) {
     (void)state;
     const StandIn *stand = stand_in();
@@ -341,10 +400,10 @@ int main(void) {
         printf("skipped: %s\n", device.error.text);
         return SKIPPED;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_kinds_and_layouts),
-                                       cmocka_unit_test(test_groups_and_types),
-                                       cmocka_unit_test(test_tf32_is_an_option),
-                                       cmocka_unit_test(test_refusals), cmocka_unit_test(test_failures)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_kinds_and_layouts), cmocka_unit_test(test_groups_and_types),
+        cmocka_unit_test(test_tf32_is_an_option), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_next_candidates),   cmocka_unit_test(test_failures)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #else
