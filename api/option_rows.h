@@ -47,6 +47,8 @@
     ROW("hints", "FILE", "JSON file of pins, stages, devices and degrees", false, RULE_TEXT)              \
     ROW("keep-shardings", NULL, "shardings of the module kept in every plan", false, RULE_SWITCH)         \
     ROW("even", NULL, "equal contiguous shards, of one stage unless --space hybrid", false, RULE_SWITCH)  \
+    ROW("quota", "TYPE=N", "at most N devices of a type", true, RULE_TEXT)                                \
+    ROW("pareto", NULL, "fewer devices tried, too; the front of time and money", false, RULE_SWITCH)      \
     ROW("keep-order", NULL, "devices in the order of the cluster file", false, RULE_SWITCH)               \
     ROW("no-overrides", NULL, "no overrides for single operators", false, RULE_SWITCH)
 
@@ -57,7 +59,7 @@
         RULE_CHOICE(OPTION_BASELINES))                                                                      \
     ROW("no-seeds", NULL, "no start from baselines and screened estimates", false, RULE_SWITCH)             \
     ROW("no-polish", NULL, "no local improvement of the searcher's plans", false, RULE_SWITCH)              \
-    ROW("objective", "NAME", "time (default), or paper: states and rewards of Auto-MAP", false,             \
+    ROW("objective", "NAME", "time (default), cost: money for a step, or paper: Auto-MAP's own", false,     \
         RULE_CHOICE(OPTION_OBJECTIVES))                                                                     \
     ROW("evaluations", "N", "most plans priced (default: by the module's size; see below)", false,          \
         RULE_INTEGER(1, 1000000000))                                                                        \

@@ -5,6 +5,7 @@
  */
 #include "api/search_settings.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "lowering/micro_batch/micro_batches.h"
@@ -76,7 +77,9 @@ static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmE
                        "--learner is for --objective paper: a policy has the parts that it was trained with");
     search->no_seeds = option_has(options, "no-seeds");
     search->no_polish = option_has(options, "no-polish");
-    search->objective = (SearchObjective)objective;
+    search->minimizes_cost = objective == OBJECTIVE_COST;
+    search->explores_prices = search->minimizes_cost || option_has(options, "pareto");
+    search->objective = search->minimizes_cost ? OBJECTIVE_TIME : (SearchObjective)objective;
     search->space = (PlanSpace)space;
     search->searcher = (Searcher)searcher;
     search->baseline = (Baseline)baseline;
@@ -84,6 +87,37 @@ static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmE
     if (baseline >= BASELINE_COUNT) baseline_alias(baseline - BASELINE_COUNT, &search->baseline);
     search->device = (DqnDevice)device;
     search->seed = (uint64_t)seed;
+    return AM_OK;
+}
+
+/* Reads the quotas, and refuses what chooses devices itself. */
+static AmStatus read_quotas(SearchOptions *search, Arena *arena, const AmOptions *options, AmError *error) {
+    const char *const *texts;
+    int32_t count = option_texts(options, "quota", &texts);
+    DeviceQuota *quotas = ARENA_ARRAY(arena, DeviceQuota, count + 1);
+    if (!quotas) return am_fail_memory(error, count);
+    const char *key = count > 0 ? "quota" : search->minimizes_cost ? "objective cost" : "pareto";
+    const char *other = search->objective == OBJECTIVE_PAPER    ? "objective paper"
+                        : option_has(options, "keep-shardings") ? "keep-shardings"
+                        : option_has(options, "init-plan")      ? "init-plan"
+                                                                : NULL;
+    if (!other && search->explores_prices && search->target != TARGET_AUTOMAP) other = "for";
+    if ((count > 0 || search->explores_prices) && other)
+        return am_fail(error, AM_ERROR_USAGE, "", "--%s: --%s decides on the devices itself", key, other);
+    for (int32_t k = 0; k < count; k++) {
+        const char *equals = strrchr(texts[k], '=');
+        char *end = NULL;
+        long most = equals ? strtol(equals + 1, &end, 10) : -1;
+        if (!equals || equals == texts[k] || end == equals + 1 || *end || most < 0 || most > MESH_MAX_DEVICES)
+            return am_fail(error, AM_ERROR_USAGE, "", "--quota \"%s\": expected TYPE=N, such as H100=8",
+                           texts[k]);
+        char *type = arena_copy_string(arena, texts[k]);
+        if (!type) return am_fail_memory(error, 0);
+        type[equals - texts[k]] = '\0';
+        quotas[k] = (DeviceQuota){type, (int32_t)most};
+    }
+    search->quotas = quotas;
+    search->quota_count = count;
     return AM_OK;
 }
 
@@ -279,6 +313,7 @@ static AmStatus read_layers(SearchSettings *settings, const AmOptions *options, 
 
 static AmStatus read_all(SearchSettings *settings, Arena *arena, const AmOptions *options, AmError *error) {
     TRY(read_search(&settings->options, options, error));
+    TRY(read_quotas(&settings->options, arena, options, error));
     TRY(read_pins(&settings->options, arena, &settings->hints, options, error));
     TRY(read_degrees(&settings->options, &settings->hints, options, error));
     TRY(take_stages(&settings->options, error));
@@ -369,7 +404,7 @@ AmStatus search_settings_complete(SearchSettings *settings, Arena *arena, const 
     SearchOptions *search = &settings->options;
     if (option_has(options, "keep-shardings")) TRY(read_kept(search, arena, context, error));
     bool has_number = option_has(options, "evaluations");
-    bool is_scaled = !has_number && !option_has(options, "objective");
+    bool is_scaled = !has_number && (!option_has(options, "objective") || search->minimizes_cost);
     bool is_one = search->searcher == SEARCHER_RANDOM && !has_number;
     search->is_default_limit = is_scaled;
     search->may_add_micro_batches =
@@ -380,6 +415,13 @@ AmStatus search_settings_complete(SearchSettings *settings, Arena *arena, const 
     return AM_OK;
 }
 
+static json_t *quotas_to_json(const SearchOptions *search) {
+    json_t *object = json_object();
+    for (int32_t k = 0; k < search->quota_count; k++)
+        json_object_set_new(object, search->quotas[k].type, json_integer(search->quotas[k].most));
+    return object;
+}
+
 json_t *search_settings_to_json(const SearchSettings *settings, const AmOptions *options) {
     const SearchOptions *search = &settings->options;
     json_t *object = json_pack("{s:o, s:f, s:s?}", "evaluations",
@@ -388,8 +430,11 @@ json_t *search_settings_to_json(const SearchSettings *settings, const AmOptions 
     if (!object) return NULL;
     if (search->searcher == SEARCHER_BASELINE)
         json_object_set_new(object, "baseline", json_string(baseline_name(search->baseline)));
-    if (search->objective != OBJECTIVE_TIME)
-        json_object_set_new(object, "objective", json_string(search_objective_name(search->objective)));
+    if (search->objective != OBJECTIVE_TIME || search->minimizes_cost)
+        json_object_set_new(
+            object, "objective",
+            json_string(search_objective_name(search->minimizes_cost ? OBJECTIVE_COST : search->objective)));
+    if (search->quota_count > 0) json_object_set_new(object, "quotas", quotas_to_json(search));
     if (search->target != TARGET_AUTOMAP)
         json_object_set_new(object, "for", json_string(target_row(search->target)->name));
     if (option_has(options, "keep-order")) json_object_set_new(object, "keep_order", json_true());

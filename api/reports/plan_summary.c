@@ -195,6 +195,66 @@ static void print_origin(Text *text, const Plan *plan) {
     text_append_string(text, "\n");
 }
 
+/* Appends "8 V100, 4 P100". */
+static void append_types(Text *text, const Cluster *cluster, const int32_t *of_type) {
+    bool is_first = true;
+    for (int32_t t = 0; t < cluster->type_count; t++) {
+        if (of_type[t] == 0) continue;
+        text_append(text, "%s%d %s", is_first ? "" : ", ", of_type[t], cluster->types[t].name);
+        is_first = false;
+    }
+}
+
+/* The price of the plan's devices in an hour; NAN: a type has none. */
+static double price_per_hour(const Summary *self) {
+    const Plan *plan = self->plan->plan;
+    double price = 0;
+    for (int32_t s = 0; s < plan->stage_count; s++)
+        for (int32_t d = 0; d < plan->stages[s].mesh.device_count; d++)
+            price += cluster_device_type(self->cluster, plan->stages[s].devices[d])->price_per_hour;
+    return price;
+}
+
+static double price_per_step(const Summary *self) {
+    return price_per_hour(self) * self->plan->plan->predicted_step_seconds / 3600;
+}
+
+/* The price of a step, and the front of seconds and money. */
+static void print_prices(Text *text, const Summary *self) {
+    const DeviceFront *front = self->plan->result.front;
+    if (isnan(price_per_hour(self))) return;
+    text_append(text, "price   %.4g for a step, %.4g in an hour\n", price_per_step(self),
+                price_per_hour(self));
+    if (!front) return;
+    Text rows = {.is_styled = text->is_styled};
+    text_append_string(&rows, "devices\tstep time\tprice of a step\tremark\n");
+    for (int32_t k = 0; k < front->count; k++) {
+        append_types(&rows, self->cluster, front->rows[k].of_type);
+        text_append_string(&rows, "\t");
+        text_append_seconds(&rows, front->rows[k].seconds);
+        text_append(&rows, "\t%.4g\t%s\n", front->rows[k].price_per_step,
+                    front->rows[k].is_chosen ? "this one" : "");
+    }
+    text_append_table(text, rows.data);
+    text_free(&rows);
+}
+
+static json_t *front_to_json(const Summary *self) {
+    const DeviceFront *front = self->plan->result.front;
+    json_t *list = json_array();
+    for (int32_t k = 0; k < front->count; k++) {
+        const DeviceFrontRow *row = &front->rows[k];
+        json_t *types = json_object();
+        for (int32_t t = 0; t < self->cluster->type_count; t++)
+            if (row->of_type[t] > 0)
+                json_object_set_new(types, self->cluster->types[t].name, json_integer(row->of_type[t]));
+        json_array_append_new(list, json_pack("{s:o, s:f, s:f, s:b}", "devices", types, "step_seconds",
+                                              row->seconds, "price_per_step", row->price_per_step, "chosen",
+                                              row->is_chosen));
+    }
+    return list;
+}
+
 /* The price of --for; without it, the fastest plan that was found for each target. */
 static void print_targets(Text *text, const Summary *self) {
     const AmPlan *plan = self->plan;
@@ -260,6 +320,7 @@ static AmStatus print_summary(Text *text, const Summary *self, bool is_verbose, 
         print_bound(text, plan);
     }
     if (plan->origin != PLAN_ORIGIN_UNKNOWN) print_origin(text, plan);
+    print_prices(text, self);
     print_targets(text, self);
     if (self->plan->is_searched && !isnan(self->plan->result.model_gap)) {
         text_append(text, "model   at most %.2f %% over the best sum of computing and communication\n",
@@ -326,6 +387,11 @@ static json_t *result_to_json(const Summary *self, const char *summary) {
     }
     if (found) json_object_set_new(root, "origin", json_string(plan_origin_name(plan->origin)));
     if (found) json_object_set_new(root, "found_seconds", found);
+    if (root && !isnan(price_per_hour(self))) {
+        json_object_set_new(root, "price_per_hour", json_real(price_per_hour(self)));
+        json_object_set_new(root, "price_per_step", json_real(price_per_step(self)));
+        if (self->plan->result.front) json_object_set_new(root, "pareto", front_to_json(self));
+    }
     if (root && self->plan->result.paper)
         json_object_set_new(root, "paper", paper_report_to_json(self->plan->result.paper, self->plan->whole));
     return root;

@@ -234,6 +234,7 @@ static AmStatus read_type(ClusterReader *self, ClusterDeviceType *type, json_t *
                                        "measured",
                                        "host_kernel_seconds",
                                        "processors",
+                                       "price_per_hour",
                                        NULL};
     if (!json_is_object(object)) return fail_at(self, where, "expected an object");
     TRY(json_only_keys(object, keys, self->source, where, self->error));
@@ -249,6 +250,10 @@ static AmStatus read_type(ClusterReader *self, ClusterDeviceType *type, json_t *
     type->processors = 1;
     if (json_object_get(object, "processors"))
         TRY(json_get_number(&type->processors, object, "processors", 1e-3, 1, self->source, where,
+                            self->error));
+    type->price_per_hour = NAN;
+    if (json_object_get(object, "price_per_hour"))
+        TRY(json_get_number(&type->price_per_hour, object, "price_per_hour", 0, 1e9, self->source, where,
                             self->error));
     if (json_object_get(object, "operators")) {
         json_t *operators;

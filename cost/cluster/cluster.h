@@ -43,8 +43,9 @@ typedef struct ClusterDeviceType {
     const struct ProfileType *profile;                       /* measured events (profile.h); or NULL */
     const struct OperatorCurves *operators; /* measured classes (operator_curves.h); or NULL */
     const struct MeasuredDevice *measured;  /* products of 16-bit types (measured_device.h); or NULL */
-    double measured_rate; /* of this type over the measured one, at equal shares of the peak */
-    double processors;    /* of the host, that a device has; 1, or less where ranks share them */
+    double measured_rate;  /* of this type over the measured one, at equal shares of the peak */
+    double price_per_hour; /* of a device, in any currency; NAN: unknown */
+    double processors;     /* of the host, that a device has; 1, or less where ranks share them */
 } ClusterDeviceType;
 
 typedef struct ClusterLink {

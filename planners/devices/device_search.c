@@ -1,35 +1,248 @@
-/* plan_search() on an order of the devices. */
+/* plan_search() on choices of devices.
+ *
+ * The first choice, all devices, is searched as a whole. Every other choice whose lower bound does not
+ * exclude it is tried with few evaluations, and searched as a whole if that comes near the best plan:
+ *
+ *     time   a plan is better if its step is shorter, or as short on fewer devices
+ *     cost   a plan is better if its step costs less: seconds times the price of its devices
+ */
 #include "planners/devices/device_search.h"
 
-#include "planners/devices/device_order.h"
-#include "planners/search_additions.h"
+#include <math.h>
 
-/* Searches with the devices [count] in this order. */
-static AmStatus search_on(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
-                          const SearchOptions *options, const MicroBatching *settings, const int32_t *devices,
-                          int32_t count, AmError *error) {
+#include "base/system/clock.h"
+#include "planners/bounds/bound_pipelines.h"
+#include "planners/devices/device_choice.h"
+#include "planners/devices/device_order.h"
+#include "planners/pipeline/stage_dp.h"
+#include "planners/search_additions.h"
+#include "planners/single_stage/single_stage.h"
+
+enum { TRIAL = 48 /* evaluations */, MOST_SEARCHED = 12 /* choices after a trial */ };
+/* Trials that come so near to the best plan are followed by a whole search. */
+#define NEAR 1.1
+/* A step that is longer by this part is as short. */
+#define EQUAL 1e-3
+/* The part of a time limit for the first choice where others are explored by price. */
+#define FIRST_SHARE     0.4
+#define SECONDS_IN_HOUR 3600.0
+
+typedef struct DeviceSearch {
+    SearchResult *result; /* the best so far */
+    Arena *arena;
+    PlanContext *whole;
+    const Cluster *cluster;
+    const SearchOptions *options;
+    const MicroBatching *settings;
+    DeviceChoices choices;
+    int32_t best;    /* choice of the result */
+    double *seconds; /* [choice] the shortest step so far; INFINITY: no plan, NAN: it was not tried */
+    int64_t evaluations;
+    double start;
+} DeviceSearch;
+
+/* ---- one choice ---- */
+
+/* Searches with the devices of a choice, in the cluster's numbers. */
+static AmStatus search_choice(SearchResult *result, const DeviceSearch *self, const DeviceChoice *choice,
+                              const SearchOptions *options, AmError *error) {
     SearchOptions here = *options;
     Cluster *part;
-    if (options->initial) TRY(search_check_given(options->initial, cluster, error));
-    TRY(cluster_part(&part, arena, cluster, devices, count, error));
+    if (options->initial) TRY(search_check_given(options->initial, self->cluster, error));
+    TRY(cluster_part(&part, self->arena, self->cluster, choice->devices, choice->count, error));
     AmStatus status = AM_OK;
     if (here.initial)
-        status = device_order_place(&here.initial, arena, options->initial, devices, count, error);
-    if (status == AM_OK) status = plan_search(result, arena, whole, part, &here, settings, error);
+        status = device_order_place(&here.initial, self->arena, options->initial, choice->devices,
+                                    choice->count, error);
+    if (status == AM_OK)
+        status = plan_search(result, self->arena, self->whole, part, &here, self->settings, error);
     cluster_free(part);
-    if (status == AM_OK || status == AM_ERROR_INFEASIBLE) {
-        AmStatus translated = device_order_translate(result, arena, devices, error);
-        if (translated != AM_OK) return translated;
-    }
+    if (status != AM_OK && status != AM_ERROR_INFEASIBLE) return status;
+    TRY(device_order_translate(result, self->arena, choice->devices, error));
     return status;
+}
+
+static double price_of(const DeviceSearch *self, int32_t choice, double seconds) {
+    return seconds * self->choices.choices[choice].price_per_hour / SECONDS_IN_HOUR;
+}
+
+/* What is minimised: seconds or money. */
+static double value_of(const DeviceSearch *self, int32_t choice, double seconds) {
+    return self->options->minimizes_cost ? price_of(self, choice, seconds) : seconds;
+}
+
+/* Takes the plan of a choice if it is better than the best so far. */
+static void take(DeviceSearch *self, int32_t choice, const SearchResult *found) {
+    SearchResult *best = self->result;
+    const SearchResult before = *best;
+    if (!found->plan) return;
+    double seconds = found->plan->predicted_step_seconds;
+    self->seconds[choice] = fmin(seconds, self->seconds[choice]);
+    double value = value_of(self, choice, seconds);
+    double least = before.plan ? value_of(self, self->best, before.plan->predicted_step_seconds) : INFINITY;
+    bool is_smaller = self->choices.choices[choice].count < self->choices.choices[self->best].count;
+    if (value >= least * (is_smaller ? 1 + EQUAL : 1 - EQUAL)) return;
+    *best = *found;
+    best->search_seconds = before.search_seconds;
+    best->interrupted |= before.interrupted;
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) best->baselines[e] = before.baselines[e];
+    if (before.plan && before.plan->bound) {
+        best->plan->bound_seconds = fmin(best->plan->bound_seconds, before.plan->bound_seconds);
+        if (!best->plan->bound) best->plan->bound = before.plan->bound;
+    }
+    self->best = choice;
+}
+
+/* ---- other choices ---- */
+
+/* Returns whether evaluations and time are left for a search of `wanted` evaluations. */
+static bool has_budget(const DeviceSearch *self, int64_t wanted) {
+    const SearchOptions *options = self->options;
+    bool is_limited = options->evaluations > 0 && !options->is_default_limit;
+    if (stop_flag_is_set(options->interrupted) || self->result->interrupted) return false;
+    if (is_limited && !options->explores_prices) return false; /* more evaluations are never worse */
+    if (is_limited && options->evaluations - self->evaluations < wanted) return false;
+    return options->seconds <= 0 || clock_seconds() - self->start < options->seconds;
+}
+
+/* Returns whether no plan with a step of at least `bound` seconds can be wanted. */
+static bool is_excluded(const DeviceSearch *self, int32_t choice, double bound) {
+    double price = price_of(self, choice, bound);
+    for (int32_t k = 0; k < self->choices.count && self->options->explores_prices; k++)
+        if (self->seconds[k] <= bound && price_of(self, k, self->seconds[k]) <= price) return true;
+    if (self->options->explores_prices || !self->result->plan) return false;
+    return bound >= (1 + EQUAL) * self->result->plan->predicted_step_seconds;
+}
+
+/* Searches a choice, with `evaluations` (0: as many as the options allow). */
+static AmStatus try_choice(DeviceSearch *self, int32_t choice, int64_t evaluations, AmError *error) {
+    SearchOptions part = *self->options;
+    SearchResult found = {0};
+    AmError refusal = {0};
+    part.quota_count = 0;
+    part.skip_bound = evaluations > 0;
+    if (evaluations > 0) part.evaluations = evaluations;
+    else if (part.evaluations > 0 && !part.is_default_limit) part.evaluations -= self->evaluations;
+    if (evaluations > 0) part.is_default_limit = false;
+    if (part.seconds > 0) part.seconds = fmax(self->start + part.seconds - clock_seconds(), 1e-3);
+    AmStatus status = search_choice(&found, self, &self->choices.choices[choice], &part, &refusal);
+    self->evaluations += found.evaluations;
+    if (status == AM_OK) take(self, choice, &found);
+    if (isnan(self->seconds[choice])) self->seconds[choice] = INFINITY;
+    if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
+    if (error) *error = refusal;
+    return status;
+}
+
+/* Tries the choices that bounds do not exclude. */
+static AmStatus try_choices(DeviceSearch *self, AmError *error) {
+    const BoundSpace space = {.most_stages = PIPELINE_MOST_STAGES};
+    for (int32_t k = 1; k < self->choices.count && has_budget(self, TRIAL); k++) {
+        const DeviceChoice *choice = &self->choices.choices[k];
+        Cluster *part;
+        PlanBound bound;
+        TRY(cluster_part(&part, self->arena, self->cluster, choice->devices, choice->count, error));
+        AmStatus status = plan_bound_quickly(&bound, self->whole, part, &space, error);
+        cluster_free(part);
+        TRY(status);
+        if (!is_excluded(self, k, bound.seconds)) TRY(try_choice(self, k, TRIAL, error));
+    }
+    return AM_OK;
+}
+
+/* Returns whether no other choice has a plan that is as fast and as cheap. */
+static bool is_on_front(const DeviceSearch *self, int32_t choice) {
+    double seconds = self->seconds[choice], price = price_of(self, choice, seconds);
+    if (!isfinite(seconds)) return false;
+    for (int32_t k = 0; k < self->choices.count; k++) {
+        double other = price_of(self, k, self->seconds[k]);
+        bool is_equal = self->seconds[k] == seconds && other == price;
+        if (k != choice && self->seconds[k] <= seconds && other <= price && (!is_equal || k < choice))
+            return false;
+    }
+    return true;
+}
+
+/* Searches the choices that a trial found near the best, or on the front of seconds and money. */
+static AmStatus search_near(DeviceSearch *self, AmError *error) {
+    double least = self->result->plan ? value_of(self, self->best, self->result->plan->predicted_step_seconds)
+                                      : INFINITY;
+    int32_t searched = 0;
+    for (int32_t k = 1; k < self->choices.count && searched < MOST_SEARCHED && has_budget(self, TRIAL); k++) {
+        bool is_near = value_of(self, k, self->seconds[k]) < NEAR * least;
+        if (!is_near && !(self->options->explores_prices && is_on_front(self, k))) continue;
+        TRY(try_choice(self, k, 0, error));
+        searched++;
+    }
+    return AM_OK;
+}
+
+/* ---- the front ---- */
+
+/* Lists the choices that are on the front of seconds and money, fastest first. */
+static AmStatus list_front(DeviceSearch *self, AmError *error) {
+    DeviceFront *front = ARENA_ARRAY(self->arena, DeviceFront, 1);
+    if (!front) return am_fail_memory(error, (int64_t)sizeof *front);
+    front->rows = ARENA_ARRAY(self->arena, DeviceFrontRow, self->choices.count);
+    if (!front->rows) return am_fail_memory(error, self->choices.count);
+    for (int32_t k = 0; k < self->choices.count; k++) {
+        if (!is_on_front(self, k)) continue;
+        int32_t at = front->count++;
+        for (; at > 0 && front->rows[at - 1].seconds > self->seconds[k]; at--)
+            front->rows[at] = front->rows[at - 1];
+        front->rows[at] = (DeviceFrontRow){.of_type = self->choices.choices[k].of_type,
+                                           .seconds = self->seconds[k],
+                                           .price_per_step = price_of(self, k, self->seconds[k]),
+                                           .is_chosen = k == self->best};
+    }
+    self->result->front = front;
+    return AM_OK;
+}
+
+/* ---- all of it ---- */
+
+static AmStatus check_prices(const DeviceSearch *self, AmError *error) {
+    const Cluster *cluster = self->cluster;
+    for (int32_t t = 0; t < cluster->type_count && self->options->explores_prices; t++)
+        if (isnan(cluster->types[t].price_per_hour))
+            return am_fail(error, AM_ERROR_USAGE, "",
+                           "--%s: cluster %s has no price of %s (expected $.device_types.%s.price_per_hour)",
+                           self->options->minimizes_cost ? "objective cost" : "pareto", cluster->name,
+                           cluster->types[t].name, cluster->types[t].name);
+    return AM_OK;
 }
 
 AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                        const SearchOptions *options, const MicroBatching *settings, AmError *error) {
-    bool is_same = true;
-    int32_t *devices = ARENA_ARRAY(arena, int32_t, cluster->device_count);
-    if (!devices) return am_fail_memory(error, cluster->device_count);
-    if (!options->keeps_order) TRY(device_order_list(devices, &is_same, cluster, error));
-    if (is_same) return plan_search(result, arena, whole, cluster, options, settings, error);
-    return search_on(result, arena, whole, cluster, options, settings, devices, cluster->device_count, error);
+    DeviceSearch self = {.result = result,
+                         .arena = arena,
+                         .whole = whole,
+                         .cluster = cluster,
+                         .options = options,
+                         .settings = settings,
+                         .start = clock_seconds()};
+    SearchOptions first = *options;
+    AmError refusal = {0};
+    TRY(check_prices(&self, error));
+    TRY(device_choices_list(&self.choices, arena, cluster, options, error));
+    self.seconds = ARENA_ARRAY(arena, double, self.choices.count);
+    if (!self.seconds) return am_fail_memory(error, self.choices.count);
+    for (int32_t k = 0; k < self.choices.count; k++) self.seconds[k] = NAN;
+    bool has_others = self.choices.count > 1 && search_method_explores(options->searcher);
+    if (has_others && options->explores_prices) first.seconds *= FIRST_SHARE;
+    AmStatus status = self.choices.is_whole
+                          ? plan_search(result, arena, whole, cluster, &first, settings, &refusal)
+                          : search_choice(result, &self, &self.choices.choices[0], &first, &refusal);
+    self.evaluations = result->evaluations;
+    self.seconds[0] = status == AM_OK ? result->plan->predicted_step_seconds : INFINITY;
+    if (has_others && (status == AM_OK || status == AM_ERROR_INFEASIBLE)) {
+        TRY(try_choices(&self, error));
+        TRY(search_near(&self, error));
+        if (result->plan) status = AM_OK;
+    }
+    if (status != AM_OK && error) *error = refusal;
+    if (status != AM_OK || !has_others) return status;
+    if (options->explores_prices) TRY(list_front(&self, error));
+    result->evaluations = result->plan->evaluations = self.evaluations;
+    return AM_OK;
 }

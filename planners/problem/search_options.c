@@ -5,7 +5,7 @@
 #include <math.h>
 
 const char *search_objective_name(SearchObjective objective) {
-    static const char *const names[OBJECTIVE_COUNT] = {"time", "paper"};
+    static const char *const names[OBJECTIVE_COUNT] = {"time", "paper", "cost"};
     return names[objective];
 }
 

@@ -57,8 +57,13 @@ const char *baseline_name(Baseline baseline);
 const char *baseline_alias(int32_t k, Baseline *baseline);
 
 /* The goal: the fastest plan, or Auto-MAP's own rules and rewards. */
-typedef enum SearchObjective { OBJECTIVE_TIME, OBJECTIVE_PAPER, OBJECTIVE_COUNT } SearchObjective;
-const char *search_objective_name(SearchObjective objective); /* "time", "paper" */
+typedef enum SearchObjective {
+    OBJECTIVE_TIME,
+    OBJECTIVE_PAPER,
+    OBJECTIVE_COST,
+    OBJECTIVE_COUNT
+} SearchObjective;
+const char *search_objective_name(SearchObjective objective); /* "time", "paper", "cost" */
 
 #define SEARCH_DEFAULT_EVALUATIONS 500
 #define SEARCH_PAPER_EPISODES      20000
@@ -69,7 +74,26 @@ const char *search_objective_name(SearchObjective objective); /* "time", "paper"
 #define SEARCH_DEFAULT_CHUNKS      2
 #define SEARCH_SEED_STEP           7919 /* between the rounds of a search */
 
+/* At most so many devices of a type. */
+typedef struct DeviceQuota {
+    const char *type; /* its name in the cluster, or a short name */
+    int32_t most;
+} DeviceQuota;
+
+/* Choices of devices of which none is both faster and cheaper than another, fastest first. */
+typedef struct DeviceFrontRow {
+    const int32_t *of_type; /* [type] devices */
+    double seconds, price_per_step;
+    bool is_chosen; /* the plan of the result has these devices */
+} DeviceFrontRow;
+
+typedef struct DeviceFront {
+    DeviceFrontRow *rows; /* [count] */
+    int32_t count;
+} DeviceFront;
+
 typedef struct SearchOptions {
+    /* OBJECTIVE_TIME also where `minimizes_cost`, which device_search() alone reads. */
     SearchObjective objective; /* OBJECTIVE_PAPER: paper_search.h; by plan_search() alone */
     PlanSpace space;
     Searcher searcher;
@@ -108,10 +132,14 @@ typedef struct SearchOptions {
     Target target;              /* only plans that it can run; is_even is set as it needs */
     Degrees degrees;            /* only plans that have them */
     bool is_even;               /* only plans with equal, contiguous shards */
-    bool keeps_order;           /* devices in the order of the cluster's file */
-    bool no_overrides;          /* plans by lists alone, without overrides for single operators (refine.h) */
-    const KeptShardings *kept;  /* the module's own shardings, kept by every plan; or NULL */
-    const Plan *initial;        /* --init-plan, or NULL */
+    const DeviceQuota *quotas;  /* [quota_count], of device_search() */
+    int32_t quota_count;
+    bool minimizes_cost;       /* the price of a step, not its seconds */
+    bool explores_prices;      /* plans on fewer devices, too, and the front of seconds and money */
+    bool keeps_order;          /* devices in the order of the cluster's file */
+    bool no_overrides;         /* plans by lists alone, without overrides for single operators (refine.h) */
+    const KeptShardings *kept; /* the module's own shardings, kept by every plan; or NULL */
+    const Plan *initial;       /* --init-plan, or NULL */
     const volatile sig_atomic_t *interrupted;
     SearchWatch *watch; /* receives the progress; or NULL */
     /* One JSON line per episode: evaluations, reward, best, epsilon, loss; or NULL. */
@@ -137,9 +165,10 @@ typedef struct SearchResult {
     const char *exact_space; /* which that is, in words; or NULL */
     double search_seconds;
     bool interrupted;
-    bool has_baselines;    /* all one-stage baselines were priced, with the micro-batches of the search */
-    Plan *nearest;         /* pool_nearest(): AM_ERROR_INFEASIBLE for lack of memory */
-    MemoryFit nearest_fit; /* of its device with least room */
+    bool has_baselines;       /* all one-stage baselines were priced, with the micro-batches of the search */
+    Plan *nearest;            /* pool_nearest(): AM_ERROR_INFEASIBLE for lack of memory */
+    MemoryFit nearest_fit;    /* of its device with least room */
+    const DeviceFront *front; /* options.explores_prices; else NULL */
     const struct PaperReport *paper; /* OBJECTIVE_PAPER, else NULL */
 } SearchResult;
 

@@ -1,0 +1,169 @@
+/* Lists choices of devices as numbers of devices of each type.
+ *
+ * A number n of a type means its first n devices in the order of device_order_list(), so that servers are
+ * used up one after another.
+ */
+#include "planners/devices/device_choice.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "planners/devices/device_order.h"
+
+enum { MOST_LEVELS = 20 };
+
+typedef struct Lister {
+    Arena *arena;
+    const Cluster *cluster;
+    DeviceChoices *choices;
+    int32_t *order;   /* [device_count] all devices */
+    int32_t *most;    /* [type] by quotas */
+    int32_t *ranking; /* [type] the types in the order of their first devices: the slowest is last */
+    AmError *error;
+} Lister;
+
+/* Adds the choice with so many devices of each type. */
+static AmStatus add_choice(Lister *self, const int32_t *of_type) {
+    const Cluster *cluster = self->cluster;
+    int32_t types = cluster->type_count;
+    DeviceChoice *choice = &self->choices->choices[self->choices->count];
+    *choice = (DeviceChoice){.devices = ARENA_ARRAY(self->arena, int32_t, cluster->device_count),
+                             .of_type = ARENA_ARRAY(self->arena, int32_t, types)};
+    if (self->arena->failed) return am_fail_memory(self->error, cluster->device_count);
+    for (int32_t k = 0; k < cluster->device_count; k++) {
+        int32_t type = cluster->servers[cluster->server_of[self->order[k]]].type;
+        if (choice->of_type[type] == of_type[type]) continue;
+        choice->of_type[type]++;
+        choice->devices[choice->count++] = self->order[k];
+    }
+    for (int32_t t = 0; t < types; t++)
+        if (of_type[t] > 0) choice->price_per_hour += of_type[t] * cluster->types[t].price_per_hour;
+    self->choices->count++;
+    return AM_OK;
+}
+
+/* Sets the largest numbers of devices by the quotas. */
+static AmStatus read_quotas(Lister *self, const SearchOptions *options) {
+    const Cluster *cluster = self->cluster;
+    int32_t count = 0;
+    for (int32_t s = 0; s < cluster->server_count; s++)
+        self->most[cluster->servers[s].type] += cluster->servers[s].device_count;
+    for (int32_t k = 0; k < options->quota_count; k++) {
+        const DeviceQuota *quota = &options->quotas[k];
+        const char *alias = cluster_builtin_device_named(quota->type);
+        int32_t type = -1;
+        for (int32_t t = 0; t < cluster->type_count; t++) {
+            const char *name = cluster->types[t].name;
+            if (strcmp(name, quota->type) == 0 || (alias && type < 0 && strcmp(name, alias) == 0)) type = t;
+        }
+        if (type < 0)
+            return am_fail(self->error, AM_ERROR_USAGE, "",
+                           "--quota %s=%d: cluster %s has no such device type (expected one such as %s)",
+                           quota->type, quota->most, cluster->name, cluster->types[0].name);
+        if (quota->most < self->most[type]) self->most[type] = quota->most;
+    }
+    for (int32_t t = 0; t < cluster->type_count; t++) count += self->most[t];
+    if (count > 0) return AM_OK;
+    return am_fail(self->error, AM_ERROR_USAGE, "", "--quota: no device of cluster %s is left",
+                   cluster->name);
+}
+
+static void rank_types(Lister *self) {
+    int32_t count = 0;
+    for (int32_t k = 0; k < self->cluster->device_count; k++) {
+        int32_t type = self->cluster->servers[self->cluster->server_of[self->order[k]]].type, at = 0;
+        while (at < count && self->ranking[at] != type) at++;
+        if (at == count && self->most[type] > 0) self->ranking[count++] = type;
+    }
+    for (; count < self->cluster->type_count; count++) self->ranking[count] = -1;
+}
+
+/* Leaves out the slowest type, the two slowest, and so on. */
+static AmStatus add_fast_types(Lister *self, int32_t *numbers) {
+    memcpy(numbers, self->most, sizeof *numbers * (size_t)self->cluster->type_count);
+    for (int32_t k = self->cluster->type_count - 1; k > 0; k--) {
+        if (self->ranking[k] < 0) continue;
+        numbers[self->ranking[k]] = 0;
+        TRY(add_choice(self, numbers));
+    }
+    return AM_OK;
+}
+
+typedef struct Levels {
+    int32_t numbers[MOST_LEVELS], count;
+} Levels;
+
+/* 0, the powers of two, and all. */
+static void list_levels(Levels *levels, int32_t most) {
+    *levels = (Levels){.count = 1};
+    for (int32_t n = 1; n < most && levels->count < MOST_LEVELS - 1; n *= 2)
+        levels->numbers[levels->count++] = n;
+    if (most > 0) levels->numbers[levels->count++] = most;
+}
+
+/* Leaves out every second level between the first and the last one. */
+static void thin_levels(Levels *levels) {
+    int32_t last = levels->numbers[levels->count - 1], kept = 1;
+    for (int32_t k = 2; k < levels->count - 1; k += 2) levels->numbers[kept++] = levels->numbers[k];
+    levels->numbers[kept++] = last;
+    levels->count = kept;
+}
+
+/* The product of the numbers of levels, and the type with most of them. */
+static double count_products(const Levels *levels, int32_t types, int32_t *longest) {
+    double products = 1;
+    *longest = 0;
+    for (int32_t t = 0; t < types; t++) {
+        products *= levels[t].count;
+        if (levels[t].count > levels[*longest].count) *longest = t;
+    }
+    return products;
+}
+
+static AmStatus add_products(Lister *self, int32_t *numbers) {
+    int32_t types = self->cluster->type_count, longest;
+    Levels *levels = ARENA_ARRAY(self->arena, Levels, types);
+    if (!levels) return am_fail_memory(self->error, types);
+    for (int32_t t = 0; t < types; t++) list_levels(&levels[t], self->most[t]);
+    while (count_products(levels, types, &longest) > DEVICE_CHOICES_MOST && levels[longest].count > 2)
+        thin_levels(&levels[longest]);
+    double products = count_products(levels, types, &longest);
+    for (int32_t k = 1; k < products && self->choices->count < DEVICE_CHOICES_MOST; k++) {
+        bool is_all = true;
+        for (int32_t t = 0, rest = k; t < types; rest /= levels[t++].count) {
+            numbers[t] = levels[t].numbers[rest % levels[t].count];
+            is_all &= numbers[t] == self->most[t];
+        }
+        if (!is_all) TRY(add_choice(self, numbers));
+    }
+    return AM_OK;
+}
+
+/* Returns whether the options leave open how many devices plans have. */
+static bool is_free(const SearchOptions *options) {
+    return !options->mesh && !options->kept && !options->initial && options->pin_count == 0 &&
+           !options->keeps_order && degrees_are_free(&options->degrees) &&
+           options->searcher != SEARCHER_BASELINE && options->searcher != SEARCHER_RANDOM;
+}
+
+AmStatus device_choices_list(DeviceChoices *choices, Arena *arena, const Cluster *cluster,
+                             const SearchOptions *options, AmError *error) {
+    int32_t types = cluster->type_count;
+    *choices = (DeviceChoices){.is_whole = true};
+    Lister self = {.arena = arena, .cluster = cluster, .choices = choices, .error = error};
+    choices->choices = ARENA_ARRAY(arena, DeviceChoice, DEVICE_CHOICES_MOST + types);
+    self.order = ARENA_ARRAY(arena, int32_t, cluster->device_count);
+    self.most = ARENA_ARRAY(arena, int32_t, types);
+    self.ranking = ARENA_ARRAY(arena, int32_t, types);
+    int32_t *numbers = ARENA_ARRAY(arena, int32_t, types);
+    if (arena->failed) return am_fail_memory(error, cluster->device_count);
+    if (options->keeps_order)
+        for (int32_t d = 0; d < cluster->device_count; d++) self.order[d] = d;
+    else TRY(device_order_list(self.order, &choices->is_whole, cluster, error));
+    TRY(read_quotas(&self, options));
+    rank_types(&self);
+    TRY(add_choice(&self, self.most));
+    choices->is_whole &= choices->choices[0].count == cluster->device_count;
+    if (!is_free(options)) return AM_OK;
+    return options->explores_prices ? add_products(&self, numbers) : add_fast_types(&self, numbers);
+}

@@ -1,0 +1,101 @@
+# labels: cpu e2e
+# timeout: 120
+"""Choices of devices on mixed clusters: quotas hold; slow devices are left out where that is faster, and the plan trains as
+one device does; --objective cost is as cheap as the best of all numbers of devices, searched one by one with quotas; the front
+has no plan that another one beats; mistakes are refused.
+
+Run as `AUTOMAP=build/automap python3 tests/e2e/test_device_choice.py`.
+"""
+
+import itertools
+import json
+import pathlib
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import MODELS, automap, need_program
+
+TYPES = {"V100": (16e9, 900e9, 15.7e12, 3.06), "T4": (16e9, 320e9, 8.1e12, 0.53)}
+SERVERS = {"V100": [0, 1], "T4": [2, 3]}
+SMALL = ("--evaluations", 100)
+
+
+def write_cluster(path, rate=2e8, prices=True):
+    types = {name: {"memory_bytes": int(memory), "memory_bytes_per_second": bandwidth / 1000,
+                    "flops_per_second": {"f32": flops / 1000}, "kernel_launch_seconds": 4e-6,
+                    **({"price_per_hour": price} if prices else {})}
+             for name, (memory, bandwidth, flops, price) in TYPES.items()}
+    path.write_text(json.dumps({
+        "format": "automap-cluster-1", "name": "mixed", "device_types": types,
+        "links": {"link": {"bytes_per_second": rate, "latency_seconds": 2e-5}},
+        "servers": [{"device_type": name, "devices": 2, "link": "link"} for name in TYPES], "between_servers": "link"}))
+    return path
+
+
+def module(name):
+    return next((MODELS / name).glob("model.hlo.pb*"))
+
+
+def search(name, cluster, plan, *options):
+    """The search's JSON and the devices of the plan."""
+    done = automap("search", module(name), "--cluster", cluster, "--json", "--quiet", "-o", plan, *options)
+    assert done.returncode == 0, f"{' '.join(map(str, options))}: {done.returncode}\n{done.stderr}"
+    stages = json.loads(plan.read_text())["stages"]
+    return json.loads(done.stdout), sorted(device for stage in stages for device in stage["devices"])
+
+
+def check_slow_devices(work):
+    """Over a slow link the fast server alone is faster than all devices, and that plan trains as one device does."""
+    cluster, plan, at = write_cluster(work / "slow.json", rate=1e4), work / "plan.json", MODELS / "exact_linear"
+    found, devices = search("exact_linear", cluster, plan)
+    everything, _ = search("exact_linear", cluster, work / "all.json", "--mesh", "data=4")
+    assert devices in ([0], [1], [0, 1]), f"plan on {devices}"
+    assert found["step_seconds"] < everything["step_seconds"], f"{found['step_seconds']}, all {everything['step_seconds']}"
+    done = automap("run", module("exact_linear"), "--plan", plan, "--state", at / "state.npz", "--data", at / "data.npz", "--steps", 3,
+                   "--json", "--quiet")
+    assert done.returncode == 0, done.stderr
+    losses = [step["loss"] for step in map(json.loads, done.stdout.splitlines()) if "loss" in step]
+    assert losses == json.loads((at / "losses.json").read_text())["losses"][:3], losses
+
+
+def check_cost(work):
+    """Every pair of numbers of devices by quotas, beside the objective and the front."""
+    cluster, plan, prices = write_cluster(work / "prices.json"), work / "plan.json", {}
+    for fast, slow in itertools.product((0, 1, 2), (0, 1, 2)):
+        if fast + slow == 0:
+            continue
+        found, devices = search("mlp_tiny", cluster, plan, "--quota", f"V100={fast}", "--quota", f"T4={slow}", *SMALL)
+        assert len(devices) <= fast + slow and set(devices) <= set(SERVERS["V100"][:fast] + SERVERS["T4"][:slow]), devices
+        hourly = sum(TYPES["V100" if device < 2 else "T4"][3] for device in devices)
+        assert abs(found["price_per_hour"] - hourly) < 1e-9, found["price_per_hour"]
+        prices[fast, slow] = found["step_seconds"] * hourly / 3600
+    found, devices = search("mlp_tiny", cluster, plan, "--objective", "cost")
+    assert found["price_per_step"] <= 1.001 * min(prices.values()), f"{found['price_per_step']} on {devices}: {prices}"
+    front = found["pareto"]
+    assert [row["chosen"] for row in front].count(True) == 1 and front[-1]["chosen"], front
+    for before, row in zip(front, front[1:]):
+        assert before["step_seconds"] < row["step_seconds"] and before["price_per_step"] > row["price_per_step"], front
+    fast, _ = search("mlp_tiny", cluster, plan, "--pareto")
+    assert fast["pareto"][0]["chosen"] and fast["step_seconds"] == fast["pareto"][0]["step_seconds"], fast["pareto"]
+
+
+def check_mistakes(work):
+    cluster, plan = write_cluster(work / "none.json", prices=False), work / "plan.json"
+    for text, options in (("no price of V100", ("--objective", "cost")), ("expected TYPE=N", ("--quota", "V100")),
+                          ("no such device type", ("--quota", "A100=1")), ("no device", ("--quota", "V100=0", "--quota", "T4=0")),
+                          ("decides on the devices itself", ("--pareto", "--keep-shardings"))):
+        done = automap("search", module("mlp"), "--cluster", cluster, "-o", plan, *options)
+        assert done.returncode == 2 and text in done.stderr, f"{options}: {done.returncode} {done.stderr}"
+
+
+def main():
+    need_program()
+    with tempfile.TemporaryDirectory() as directory:
+        for check in (check_slow_devices, check_cost, check_mistakes):
+            check(pathlib.Path(directory))
+            print(f"{check.__name__}: ok", flush=True)
+
+
+if __name__ == "__main__":
+    main()
