@@ -52,7 +52,7 @@ typedef struct OptionRow {
     OptionRule rule;
 } OptionRow;
 
-enum { OPTION_MOST_ROWS = 40 };
+enum { OPTION_MOST_ROWS = 64 };
 
 struct AmOptions {
     AmCommand command;

@@ -15,7 +15,7 @@
 #include "base/text.h"
 
 #define CLI_MAX_ARGUMENTS 18
-#define CLI_MAX_OPTIONS   32
+#define CLI_MAX_OPTIONS   64
 #define CLI_MAX_REPEATS   64
 
 /* One option. `value` names its argument in --help; NULL for a switch. A row with the empty name is a heading
