@@ -13,7 +13,7 @@
 #include "base/system/parallel.h"
 #include "cost/simulate/simulate.h"
 
-enum { ROUNDS = 3, BISECTIONS = 60, LINE_POINTS = UNEVEN_SHARES_TRIED - ROUNDS };
+enum { ROUNDS = 3, BISECTIONS = 60, LINE_POINTS = UNEVEN_SHARES_TRIED - ROUNDS - 1 };
 
 /* Fractions of the way from equal shares to balanced ones. */
 static const double line_points[LINE_POINTS] = {0.3, 0.6, 0.8, 1.2, 1.5};
@@ -401,6 +401,61 @@ static AmStatus balance_stages(Sharing *self, const Plan *of, double ***balanced
     return AM_OK;
 }
 
+/* FLOP/s in f32 of the devices at a coordinate. */
+static double peak_at(const PlanStage *stage, const Cluster *cluster, int32_t axis, int32_t coordinate) {
+    double peak = 0;
+    for (int32_t d = 0; d < stage->mesh.device_count; d++)
+        if (mesh_coordinate(&stage->mesh, d, axis) == coordinate)
+            peak += cluster_device_type(cluster, stage->devices[d])->flops_per_second[DTYPE_F32];
+    return peak;
+}
+
+/* Whale's algorithm 1: shares [coordinate] follow the peak rates. While a coordinate lacks memory, a unit of
+ * its load moves to the one with the least load for its rate that has room. */
+static AmStatus follow_peaks(const SharedStage *self, const Sharing *sharing, const PlanStage *stage,
+                             double *shares, AmError *error) {
+    const double unit = 1.0 / (double)(self->unit > self->size ? self->unit : 64 * self->size);
+    double *peaks = ARENA_ARRAY(sharing->arena, double, self->size), sum = 0;
+    if (!peaks) return am_fail_memory(error, self->size);
+    for (int32_t k = 0; k < self->size; k++)
+        sum += peaks[k] = peak_at(stage, sharing->search->cluster, sharing->axis, k);
+    for (int32_t k = 0; k < self->size; k++) shares[k] = peaks[k] / sum;
+    for (int64_t moved = 0; moved < 1 / unit; moved++) {
+        int32_t from = -1, to = -1;
+        for (int32_t k = 0; k < self->size; k++) {
+            double most = self->classes[self->class_of[k]].most_share;
+            bool is_full = shares[k] > most && shares[k] > unit;
+            if (is_full && (from < 0 ||
+                            shares[k] / most > shares[from] / self->classes[self->class_of[from]].most_share))
+                from = k;
+            if (shares[k] + unit <= most && (to < 0 || shares[k] / peaks[k] < shares[to] / peaks[to])) to = k;
+        }
+        if (from < 0 || to < 0) break;
+        shares[from] -= unit;
+        shares[to] += unit;
+    }
+    return AM_OK;
+}
+
+/* Simulates the shares of Whale's algorithm. */
+static AmStatus try_peaks(Sharing *self, const Plan *of, AmError *error) {
+    double **shares;
+    Plan *plan;
+    if (!may_go_on(self, 1)) return AM_OK;
+    TRY(new_shares(&shares, self, error));
+    for (int32_t s = 0; s < of->stage_count; s++) {
+        if (self->stages[s].size == 0) continue;
+        TRY(follow_peaks(&self->stages[s], self, &of->stages[s], shares[s], error));
+        round_to_units(&self->stages[s], shares[s]);
+    }
+    if (was_tried(self, shares)) return AM_OK;
+    self->tried[self->tried_count++] = shares;
+    self->batch[0] = (ShareTry){.shares = shares};
+    TRY(run_batch(self, 1, of, &plan, error));
+    take(self, plan, &self->batch[0].fit);
+    return AM_OK;
+}
+
 /* Shares on the line through the equal and the balanced ones. */
 static AmStatus search_line(Sharing *self, const Plan *of, double *const *balanced, AmError *error) {
     Plan *plans[LINE_POINTS];
@@ -435,7 +490,9 @@ static AmStatus search_axis(Sharing *self, AmError *error) {
     }
     if (!is_mixed) return AM_OK;
     TRY(balance_stages(self, of, &balanced, error));
-    return balanced ? search_line(self, of, balanced, error) : AM_OK;
+    if (!balanced) return AM_OK;
+    TRY(try_peaks(self, of, error));
+    return search_line(self, of, balanced, error);
 }
 
 /* The memory of the device with least room. */

@@ -6,7 +6,7 @@
  * module. The shares that let all classes end at once are simulated and the lines are fitted again. Memory is
  * a line over the share, too: a class that lacks memory keeps what fits, and the least busy classes take the
  * rest. Collectives and overlap do not follow these lines, so shares between the equal ones and the balanced
- * ones, and beyond, are simulated as well.
+ * ones, and beyond, are simulated as well, and so are those of Whale's algorithm 1.
  */
 #ifndef PLANNERS_IMPROVE_UNEVEN_SHARES_H
 #define PLANNERS_IMPROVE_UNEVEN_SHARES_H
@@ -15,7 +15,7 @@
 #include "planners/problem/search_options.h"
 
 /* Plans that are simulated at most for one mixed axis. */
-enum { UNEVEN_SHARES_TRIED = 8 };
+enum { UNEVEN_SHARES_TRIED = 9 };
 
 /* Returns whether an axis of this mesh, on these cluster devices, is mixed and has no shares yet. */
 bool uneven_shares_axis_is_mixed(const Mesh *mesh, const int32_t *devices, const Cluster *cluster,

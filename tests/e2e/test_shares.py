@@ -51,16 +51,29 @@ def search(name, cluster, plan, *options):
     return found, mesh if len(stages) == 1 else None
 
 
-def with_equal_shares(name, plan):
-    """Simulated seconds of the plan with equal shares."""
+def with_shares(name, plan, shares_of):
+    """Simulated seconds of the plan with other shares: shares_of(size of the axis)."""
     changed = json.loads(plan.read_text())
     for key in ("parameters", "decisions"):
         changed.pop(key, None)
     for axis in changed["stages"][0]["mesh"]:
-        axis["shares"] = None
-    equal = plan.with_name("equal.plan.json")
-    equal.write_text(json.dumps(changed))
-    return json.loads(run("simulate", equal, module(name), "--json", "--quiet"))["step_seconds"]
+        axis["shares"] = shares_of(axis["size"]) if axis["size"] > 1 else None
+    other = plan.with_name("equal.plan.json")
+    other.write_text(json.dumps(changed))
+    return json.loads(run("simulate", other, module(name), "--json", "--quiet"))["step_seconds"]
+
+
+def with_equal_shares(name, plan):
+    return with_shares(name, plan, lambda size: None)
+
+
+def with_peak_shares(name, cluster, plan, units):
+    """The same with shares by FLOP/s, in units of an example: Whale's algorithm 1 where memory does not matter."""
+    peaks = [TYPES[row["device_type"]][2] for row in json.loads(cluster.read_text())["servers"] for _ in range(row["devices"])]
+    counts = [int(units * peak / sum(peaks)) for peak in peaks]
+    for k in range(units - sum(counts)):
+        counts[k] += 1
+    return with_shares(name, plan, lambda size: [count / units for count in counts] if size == len(peaks) else None)
 
 
 def unequal(mesh):
@@ -77,6 +90,7 @@ def check_against_equal(work):
         found, mesh = search("vgg19", cluster, plan, "--space", "single_stage")
         assert unequal(mesh), f"{cluster.stem}: {mesh}"
         assert found["step_seconds"] < 0.97 * with_equal_shares("vgg19", plan), f"{cluster.stem}: hardly quicker than equal shares"
+        assert found["step_seconds"] <= with_peak_shares("vgg19", cluster, plan, 64), f"{cluster.stem}: slower than shares by FLOP/s"
         for _, shares in mesh:
             assert not shares or shares == sorted(shares, reverse=True), f"{cluster.stem}: {shares}"
         both, stages = search("vgg19", cluster, work / "auto.json")
