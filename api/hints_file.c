@@ -100,6 +100,17 @@ static AmStatus add_scope(HintsReader *self, const json_t *hint, const char *sco
         text_free(&text);
         TRY(status);
     }
+    const json_t *sharding = json_object_get(hint, "sharding");
+    if (sharding) {
+        Text text = {0};
+        if (!json_is_string(sharding))
+            return fail_value(self, "sharding", "- or an axis per dimension", error);
+        text_append(&text, "sharding(%s)", json_string_value(sharding));
+        AmStatus status =
+            text.failed ? am_fail_memory(error, 0) : add_pin(self, scope, text.data, "sharding", error);
+        text_free(&text);
+        TRY(status);
+    }
     const json_t *devices = json_object_get(hint, "devices");
     if (devices) {
         Text text = {0};
@@ -109,12 +120,13 @@ static AmStatus add_scope(HintsReader *self, const json_t *hint, const char *sco
         TRY(status);
     }
     if (self->hints->pin_count > before) return AM_OK;
-    return am_fail(error, AM_ERROR_INPUT, self->source, "%s: expected replicate, split, stage or devices",
-                   self->where);
+    return am_fail(error, AM_ERROR_INPUT, self->source,
+                   "%s: expected replicate, split, sharding, stage or devices", self->where);
 }
 
 static AmStatus read_hint(HintsReader *self, json_t *hint, AmError *error) {
-    static const char *const of_scope[] = {"scope", "replicate", "split", "stage", "devices", NULL};
+    static const char *const of_scope[] = {"scope", "replicate", "split", "sharding",
+                                           "stage", "devices",   NULL};
     static const char *const of_parameter[] = {"parameter", "sharding", NULL};
     if (!json_is_object(hint))
         return am_fail(error, AM_ERROR_INPUT, self->source, "%s: expected an object", self->where);

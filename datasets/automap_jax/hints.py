@@ -48,6 +48,15 @@ def split(devices):
     return mark(f"split-{devices}")
 
 
+def sharding(*dimensions):
+    """The weights of the block with so many dimensions have this sharding: None or the name of an axis per dimension,
+    such as sharding(None, "model")."""
+    words = ["-" if axis is None else axis for axis in dimensions]
+    if not words or not all(isinstance(word, str) and re.fullmatch(r"-|[A-Za-z][A-Za-z0-9]*", word) for word in words):
+        raise ValueError(f"sharding{dimensions!r}: expected None or the name of an axis for each dimension")
+    return mark("sharding-" + "_".join(words))
+
+
 def stage(number):
     """The operators of the block are on this stage of a pipeline, from 0 on."""
     check_count("stage", number, 0)
@@ -63,9 +72,9 @@ def devices(*items):
 
 
 @contextlib.contextmanager
-def pin(stage=None, devices=None, replicate=None, split=None):
+def pin(stage=None, devices=None, replicate=None, split=None, sharding=None):
     """Several decisions about one block: pin(stage=1, split=4). `replicate` is True or a number of devices,
-    `devices` a type, a number, or a list of these."""
+    `devices` a type, a number, or a list of these; `sharding` has None or the name of an axis per dimension."""
     marks = globals()
     with contextlib.ExitStack() as scopes:
         if stage is not None:
@@ -77,4 +86,6 @@ def pin(stage=None, devices=None, replicate=None, split=None):
             scopes.enter_context(marks["replicate"](None if replicate is True else replicate))
         if split is not None:
             scopes.enter_context(marks["split"](split))
+        if sharding is not None:
+            scopes.enter_context(marks["sharding"](*sharding))
         yield

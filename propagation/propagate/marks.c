@@ -54,8 +54,9 @@ static AmStatus add_mark(MarkReader *self, const IrInstruction *operator, const 
     if (status == AM_ERROR_USAGE)
         return am_fail(
             error, AM_ERROR_INPUT, self->module->source,
-            "%s: the scope \"%s\" is no mark (expected %sstage-N, %sreplicate-K, %ssplit-K or %sdevices-D)",
-            operator->name, text, SCOPES_MARK, SCOPES_MARK, SCOPES_MARK, SCOPES_MARK);
+            "%s: the scope \"%s\" is no mark (expected %sstage-N, %sreplicate-K, %ssplit-K, %ssharding-S or "
+            "%sdevices-D)",
+            operator->name, text, SCOPES_MARK, SCOPES_MARK, SCOPES_MARK, SCOPES_MARK, SCOPES_MARK);
     TRY(status);
     pin.file = self->module->source;
     pin.place = arena_copy_string(self->arena, place);

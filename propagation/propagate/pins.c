@@ -14,8 +14,11 @@ PinKind pin_kind(const PropagationPin *pin) {
     static const struct {
         const char *word;
         PinKind kind;
-    } calls[] = {
-        {"replicate", PIN_REPLICATE}, {"split", PIN_SPLIT}, {"stage", PIN_STAGE}, {"devices", PIN_DEVICES}};
+    } calls[] = {{"replicate", PIN_REPLICATE},
+                 {"split", PIN_SPLIT},
+                 {"sharding", PIN_SCOPE_SHARDING},
+                 {"stage", PIN_STAGE},
+                 {"devices", PIN_DEVICES}};
     size_t length = strcspn(pin->sharding, "(");
     for (size_t k = 0; k < sizeof calls / sizeof *calls; k++) {
         if (strlen(calls[k].word) != length || strncmp(calls[k].word, pin->sharding, length) != 0) continue;
@@ -76,6 +79,7 @@ static AmStatus check_argument(const PropagationPin *pin, AmError *error) {
         expected = "replicate or replicate(DEVICES)";
     if (kind == PIN_SPLIT && (!has_argument || pin_number(pin) == 0))
         expected = "split(AXIS) or split(DEVICES)";
+    if (kind == PIN_SCOPE_SHARDING && !has_argument) expected = "sharding(-,AXIS), a - or AXIS per dimension";
     if (kind == PIN_STAGE && pin_number(pin) < 0) expected = "stage(N), from 0 on";
     if (kind == PIN_DEVICES && !has_argument) expected = "devices(TYPE) or devices(FIRST-LAST)";
     if (!expected) return AM_OK;
@@ -123,8 +127,8 @@ static AmStatus fail_axis(const Mesh *mesh, const char *text, const char *at, si
 
 /* The axes of each dimension, as a state; at most one dimension per axis, and
  * axes that split one dimension jointly in the order of the mesh. */
-static AmStatus parse_sharding(SbpState *state, int32_t *rank, const Mesh *mesh, const char *text,
-                               AmError *error) {
+AmStatus propagation_parse_sharding(SbpState *state, int32_t *rank, const Mesh *mesh, const char *text,
+                                    AmError *error) {
     *state = (SbpState){.axis = {SBP_B}};
     *rank = 1;
     int32_t previous = -1; /* axis of this dimension */
@@ -163,7 +167,7 @@ static AmStatus apply_pin(const PlanContext *context, const Mesh *mesh, const Pr
     int32_t rank, found = 0;
     const IrParameter *mismatch = NULL; /* the first one, weights before others */
     AmError refusal = {0};
-    AmStatus status = parse_sharding(&state, &rank, mesh, pin->sharding, &refusal);
+    AmStatus status = propagation_parse_sharding(&state, &rank, mesh, pin->sharding, &refusal);
     if (status != AM_OK && pin->file)
         return am_fail(error, pin_error(pin), pin->file, "%s: %s", pin->place, refusal.text);
     if (status != AM_OK && error) *error = refusal;

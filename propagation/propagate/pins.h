@@ -4,6 +4,7 @@
  *   layers/1/kernel=-,model   a sharding: per dimension '-' or axis names joined by '+', major first
  *   layer_3/.*=replicate      a scope (scopes.h): its weights are replicated
  *   layer_3/.*=split(model)   its weights are split over an axis, or with split(4) over one of 4 devices
+ *   layer_3/.*=sharding(-,model)  its weights with so many dimensions have this sharding
  *   layer_3/.*=stage(1)       its operators are on stage 1; devices(V100) or devices(0-3): on these devices
  *
  * Pins of parameters give states on a mesh (here); pins of stages and devices concern a plan's cuts.
@@ -13,7 +14,14 @@
 
 #include "propagation/plan/plan.h"
 
-typedef enum PinKind { PIN_SHARDING, PIN_REPLICATE, PIN_SPLIT, PIN_STAGE, PIN_DEVICES } PinKind;
+typedef enum PinKind {
+    PIN_SHARDING,
+    PIN_REPLICATE,
+    PIN_SPLIT,
+    PIN_SCOPE_SHARDING, /* sharding(...) of a scope */
+    PIN_STAGE,
+    PIN_DEVICES
+} PinKind;
 
 typedef struct PropagationPin {
     const char *pattern,
@@ -37,6 +45,10 @@ AmStatus pin_error(const PropagationPin *pin);
 const char *pin_argument(char *buffer, const PropagationPin *pin);
 /* The number in parentheses, or -1. */
 int32_t pin_number(const PropagationPin *pin);
+
+/* Reads "-,model" as a state on a mesh, and its rank. AM_ERROR_USAGE. */
+AmStatus propagation_parse_sharding(SbpState *state, int32_t *rank, const Mesh *mesh, const char *text,
+                                    AmError *error);
 
 /* Calls `apply` for every parameter that a pin matches, with the state that it
  * asks for. AM_ERROR_USAGE names a pin that matches nothing, has another rank or

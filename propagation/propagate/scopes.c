@@ -16,7 +16,8 @@
 #include "propagation/propagate/path_pattern.h"
 
 bool scopes_is_scope(const PropagationPin *pin) {
-    return pin_kind(pin) == PIN_REPLICATE || pin_kind(pin) == PIN_SPLIT;
+    PinKind kind = pin_kind(pin);
+    return kind == PIN_REPLICATE || kind == PIN_SPLIT || kind == PIN_SCOPE_SHARDING;
 }
 
 bool scopes_is_word(char c) {
@@ -97,6 +98,7 @@ typedef struct Resolver {
     int32_t *size;         /* [pin]: weights in its scope */
     int32_t *weight_of;    /* [instruction]: the weight that it is a view of, or -1 */
     int32_t *axis;         /* [pin]: that split(...) names, or -1 */
+    SbpState *states;      /* [pin]: of sharding(...) */
     const char **refusals; /* [pin]: why its scope cannot be split; or NULL */
     PinnedParameter *pinned;
 } Resolver;
@@ -189,13 +191,35 @@ static AmStatus find_weights(Resolver *self, int32_t k, AmError *error) {
     return AM_OK;
 }
 
+/* Reads sharding(...) of pin k, and leaves the weights of other ranks out of its scope. */
+static AmStatus read_sharding(Resolver *self, int32_t k, AmError *error) {
+    const PropagationPin *pin = &self->pins[k];
+    char text[PIN_ARGUMENT_BYTES], label[PIN_LABEL_BYTES];
+    int32_t rank, before = self->size[k];
+    AmError refusal = {0};
+    AmStatus status =
+        propagation_parse_sharding(&self->states[k], &rank, self->mesh, pin_argument(text, pin), &refusal);
+    if (status != AM_OK)
+        return am_fail(error, pin_error(pin), pin_file(pin), "%s: %s", pin_place(label, pin), refusal.text);
+    for (int32_t p = 0; p < self->context->roles->parameter_count; p++) {
+        int32_t instruction = self->context->roles->parameters[p].instruction;
+        if (!self->holds[k][p] || self->context->canonical->instructions[instruction].shape.rank == rank)
+            continue;
+        self->holds[k][p] = false;
+        self->size[k]--;
+    }
+    if (self->size[k] > 0 || before == 0) return AM_OK;
+    return am_fail(error, pin_error(pin), pin_file(pin), "%s: no weight of the scope has %d dimensions",
+                   pin_place(label, pin), rank);
+}
+
 /* Finds the axis over which the scope of pin k is split. By a number of devices it is the last axis of that
  * size. */
 static AmStatus find_axis(Resolver *self, int32_t k, AmError *error) {
     char name[PIN_ARGUMENT_BYTES], label[PIN_LABEL_BYTES];
     int32_t devices = pin_number(&self->pins[k]);
     self->axis[k] = -1;
-    if (pin_kind(&self->pins[k]) == PIN_REPLICATE || devices == 1) return AM_OK;
+    if (pin_kind(&self->pins[k]) != PIN_SPLIT || devices == 1) return AM_OK;
     pin_argument(name, &self->pins[k]);
     for (int32_t axis = 0; axis < self->mesh->axis_count; axis++) {
         const MeshAxis *of = &self->mesh->axes[axis];
@@ -217,6 +241,7 @@ static AmStatus read_scopes(Resolver *self, AmError *error) {
         self->holds[k] = ARENA_ARRAY(self->arena, bool, self->context->roles->parameter_count);
         if (!self->holds[k]) return am_fail_memory(error, self->context->roles->parameter_count);
         TRY(find_weights(self, k, error));
+        if (pin_kind(&self->pins[k]) == PIN_SCOPE_SHARDING) TRY(read_sharding(self, k, error));
         if (self->size[k] > 0) continue;
         Text nearest = {0};
         path_append_nearest(&nearest, self->context->roles, self->pins[k].pattern);
@@ -238,6 +263,9 @@ static bool is_within(const Resolver *self, int32_t inner, int32_t outer) {
 
 /* Returns whether two pins on the same weights require the same. */
 static bool is_alike(const Resolver *self, int32_t a, int32_t b) {
+    bool has_sharding =
+        pin_kind(&self->pins[a]) == PIN_SCOPE_SHARDING || pin_kind(&self->pins[b]) == PIN_SCOPE_SHARDING;
+    if (has_sharding) return strcmp(self->pins[a].sharding, self->pins[b].sharding) == 0;
     return self->axis[a] == self->axis[b] && pin_number(&self->pins[a]) == pin_number(&self->pins[b]);
 }
 
@@ -267,7 +295,9 @@ static AmStatus find_innermost(Resolver *self, AmError *error) {
                 return fail_pair(self, inner, k, is_nested, error);
             if (is_inner) inner = k;
         }
-        if (inner >= 0) self->pinned[p].pin = &self->pins[inner];
+        if (inner < 0) continue;
+        self->pinned[p].pin = &self->pins[inner];
+        if (pin_kind(&self->pins[inner]) == PIN_SCOPE_SHARDING) self->pinned[p].state = self->states[inner];
     }
     return AM_OK;
 }
@@ -355,6 +385,7 @@ AmStatus scopes_resolve(PinnedParameter **pinned, Arena *arena, const PlanContex
                      .size = ARENA_ARRAY(arena, int32_t, count + 1),
                      .weight_of = ARENA_ARRAY(arena, int32_t, context->rules->count + 1),
                      .axis = ARENA_ARRAY(arena, int32_t, count + 1),
+                     .states = ARENA_ARRAY(arena, SbpState, count + 1),
                      .refusals = ARENA_ARRAY(arena, const char *, count + 1),
                      .pinned = ARENA_ARRAY(arena, PinnedParameter, parameters + 1)};
     if (arena->failed) return am_fail_memory(error, context->rules->count);

@@ -1,4 +1,4 @@
-/* A user's hints on scopes of operators: `replicate` and `split(AXIS)`.
+/* A user's hints on scopes of operators: `replicate`, `split(AXIS)` and `sharding(-,AXIS)`.
  *
  * Whale (section 3.2) annotates parts of a model in code; here a pattern names them. A scope is a
  * path of components: op_name "jit(step)/transpose(jvp(layer_3))/dot" is step/layer_3/dot, a
@@ -10,6 +10,8 @@
  *   replicate    its weights are replicated: data parallelism there
  *   split(AXIS)  its weights are split over the axis, as far as strict linkage groups
  *                (strict.h) within such scopes allow: operator parallelism
+ *
+ *   sharding(-,AXIS)  its weights of as many dimensions have this sharding, others are open
  *
  * split(4) is split(AXIS) with the last axis of 4 devices; replicate(4) is replicate. Among nested scopes the
  * inner one counts; a pin with a sharding per dimension precedes all scopes.

@@ -30,6 +30,15 @@ KEPT = [
      lambda plan: len(plan["stages"]) == 2 and all(sharding_of(plan, k) == [[], ["model"]] for k in (0, 1))),
     ({"hints": [{"scope": "layers/0", "devices": 0}, {"scope": "layers/1", "devices": [1, 2, 3]}]}, None,
      lambda plan: devices_of(plan, 0) == {0} and 0 not in devices_of(plan, 1)),
+    # A sharding for the weights of a scope with as many dimensions, whatever they are.
+    ({"data": 2, "tensor": 2, "hints": [{"scope": "layers/1/mlp_in", "sharding": "-,model"}]},
+     "--data 2 --tensor 2 --pin layers/1/mlp_in=sharding(-,model)",
+     lambda plan: mlp_of(plan, 1, "mlp_in") == [[], ["model"]]),
+    # The source line of the products of both MLPs, in all layers.
+    ({"data": 1, "tensor": 4, "hints": [{"scope": "layers.py:LINE", "replicate": True}]}, None,
+     lambda plan: all(mlp_of(plan, layer, name) == [[], []] for layer in (0, 1) for name in ("mlp_in", "mlp_out"))),
+    ({"data": 1, "tensor": 4, "hints": [{"scope": "layers.py:LINE", "split": 4}]}, None,
+     lambda plan: all(any(mlp_of(plan, layer, name)) for layer in (0, 1) for name in ("mlp_in", "mlp_out"))),
     # A cut far from the balanced one, which only the constraint leads to.
     ({"hints": [{"scope": "layers", "stage": 0}, {"scope": "params/softmax_table", "stage": 1}]}, None,
      lambda plan: [stage_of(plan, k) for k in (0, 1)] == [0, 0] and len(plan["stages"]) == 2),
@@ -52,7 +61,10 @@ REFUSED = [
     ([{"scope": "layers/0", "devices": "V100"}], 3, '{file}: $.hints[0].devices: "V100" is no device of cluster'),
     ([{"scope": "layers/0", "split": "rows"}], 3, "{file}: $.hints[0].split: expected split(AXIS)"),
     ([{"scope": "layers/0", "stage": -1}], 3, "{file}: $.hints[0].stage: expected the number of a stage"),
-    ([{"scope": "layers/0"}], 3, "{file}: $.hints[0]: expected replicate, split, stage or devices"),
+    ([{"scope": "layers/0"}], 3, "{file}: $.hints[0]: expected replicate, split, sharding, stage or devices"),
+    ([{"scope": "layers/0", "sharding": "-,model,-"}], 3, "{file}: $.hints[0].sharding: no weight of the scope has 3 dimensions"),
+    ([{"scope": "layers/0", "sharding": "-,model"}, {"scope": "layers/0/mlp_in", "sharding": 1}], 3,
+     "{file}: $.hints[1].sharding: expected - or an axis per dimension"),
     ([{"scope": "layers/0", "stages": 1}], 3, "{file}: $.hints[0].stages: unknown key"),
     ([{"parameter": "mlp_in/kernel", "sharding": "-,modle"}], 3, "{file}: $.hints[0].sharding: "),
     ([{"scope": "*", "replicate": 3}], 4, "$.hints[0].replicate: stage 0 has 4 devices (expected a multiple of 3)"),
@@ -71,6 +83,17 @@ OPTIONS = [
 def parameter(plan, layer):
     path = "state['params']" + QUERY.format(layer)
     return next(one for one in plan["parameters"] if one["path"] == path)
+
+
+def mlp_of(plan, layer, name):
+    path = f"state['params']['layers'][{layer}]['{name}']['kernel']"
+    return next(row["sharding"] for row in plan["parameters"] if row["path"] == path)
+
+
+def line_of_dense():
+    """The line of the zoo's layers.py that multiplies by the kernels of an MLP."""
+    source = (MODELS.parent / "automap_jax" / "zoo" / "layers.py").read_text().splitlines()
+    return 1 + next(k for k, line in enumerate(source) if line.startswith("    return x @ p["))
 
 
 def stage_of(plan, layer):
@@ -112,7 +135,7 @@ def main():
         hints, file = pathlib.Path(folder) / "hints.json", pathlib.Path(folder) / "plan.json"
         one = losses_of("--plan", "none")
         for written, options, keeps in KEPT:
-            hints.write_text(json.dumps(written))
+            hints.write_text(json.dumps(written).replace("LINE", str(line_of_dense())))
             plan = search(file, "--hints", hints)
             assert keeps(plan), f"{written}: {plan['stages']} {[parameter(plan, k) for k in (0, 1)]}"
             if any("split" in hint and "stage" in hint for hint in written["hints"]):

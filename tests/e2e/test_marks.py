@@ -14,6 +14,8 @@ SOURCE = pathlib.Path(os.environ["AUTOMAP_SOURCE"])
 sys.path[:0] = [str(SOURCE / "datasets"), str(SOURCE / "examples" / "hints")]
 
 import automap_jax  # noqa: E402
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
 import marked_step  # noqa: E402
 
 
@@ -50,9 +52,37 @@ def check_contradiction(folder):
     assert 'pin "automap-stage-0=stage(1)"' in done.stderr and "stage(0) at marked_step.py:" in done.stderr, done.stderr
 
 
+def check_sharding(folder):
+    """Weights of a block get the sharding of its mark, inside of a loop those of the whole stack."""
+    def step(params, x):
+        def loss(params):
+            def layer(h, weights):
+                with automap_jax.sharding(None, None, "model"):
+                    inner = jnp.tanh(h @ weights["up"])
+                return h + inner @ weights["down"], None
+
+            hidden, _ = jax.lax.scan(layer, x, params["layers"])
+            with automap_jax.pin(sharding=(None, "model")):
+                return jnp.mean((hidden @ params["out"] + params["bias"]) ** 2)
+
+        value, gradients = jax.value_and_grad(loss)(params)
+        return jax.tree.map(lambda weight, gradient: weight - 0.1 * gradient, params, gradients), value
+
+    shapes = {"bias": (4,), "layers": {"down": (2, 16, 8), "up": (2, 8, 16)}, "out": (8, 4)}
+    params = jax.tree.map(lambda shape: jnp.full(shape, 0.1), shapes, is_leaf=lambda leaf: isinstance(leaf, tuple))
+    automap_jax.export(step, (params, jnp.ones((8, 8))), folder)
+    plan = folder / "sharding.json"
+    done = automap("search", folder / "model.hlo.pb", "--cluster", "nominal:4", "--mesh", "data=2,model=2", "-o", plan,
+                   "--evaluations", 20)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = {row["path"].split("'")[-2]: row["sharding"] for row in json.loads(plan.read_text())["parameters"] if "[" in row["path"]}
+    assert rows["out"] == [[], ["model"]] and rows["up"] == [[], [], ["model"]], rows
+
+
 def check_arguments():
     for make in (lambda: automap_jax.split(0), lambda: automap_jax.stage(-1), lambda: automap_jax.devices(),
-                 lambda: automap_jax.replicate(True), lambda: automap_jax.split("a/b")):  # fmt: skip
+                 lambda: automap_jax.replicate(True), lambda: automap_jax.split("a/b"), lambda: automap_jax.sharding(),
+                 lambda: automap_jax.sharding("a+b")):  # fmt: skip
         try:
             make()
         except ValueError as error:
@@ -67,6 +97,7 @@ def main():
         automap_jax.export(marked_step.step, marked_step.arguments(), folder)
         check_plan(pathlib.Path(folder))
         check_contradiction(pathlib.Path(folder))
+        check_sharding(pathlib.Path(folder))
     print("marks hold in the plan of a JAX step")
 
 
