@@ -41,13 +41,14 @@ typedef struct ExplainedOverride {
     ExplainedChange without;              /* the step if they did as the lists say */
 } ExplainedOverride;
 
-/* Collectives of one kind over the same axes of a stage that serve operators of one name.
- * A merged collective serves several: each has its tensors and, by their bytes,
- * its share of the time. */
+/* Collectives of one kind over the same axes of a stage that serve operators of one name, by the same
+ * reshard. A merged collective serves several: each has its tensors and, by their bytes, its share of the
+ * time. */
 typedef struct ExplainedCollective {
     int32_t stage;
     const char *kind, *axes;
     const char *op_name, *source; /* of the first operator */
+    const char *before, *after;   /* sharding of the value: "[data,-] partial(model)", "[data,-]" */
     int64_t count;                /* collectives with tensors of these operators */
     int64_t tensors;
     double bytes, seconds; /* all together */

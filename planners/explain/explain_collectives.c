@@ -1,7 +1,8 @@
 /* The collectives of a plan by purpose.
  *
  * They are those of the lowered program of each stage's first device, priced one by one; a merged
- * collective is divided over its tensors, by bytes. Numbers in op names are ignored when they are
+ * collective is divided over its tensors, by bytes. Each changes the sharding of a value: the bridges
+ * between parts of a model that are split otherwise. Numbers in op names are ignored when they are
  * added up, so that repeated layers share a row.
  */
 #include <stdlib.h>
@@ -25,22 +26,32 @@ typedef struct StageCollectives {
 } StageCollectives;
 
 /* One tensor that the collective of `step` moves, with its share of bytes and time. */
-static void add_tensor(Explainer *self, const StageCollectives *of, int32_t step, int32_t origin_index,
-                       double share) {
+static void add_tensor(Explainer *self, const StageCollectives *of, int32_t step, int32_t k, double share) {
     const StepCost *cost = &of->costs[step];
-    const IrInstruction *origin = &self->context->canonical->instructions[origin_index];
+    const Program *program = cost->executed.program;
+    const ProgramInstruction *instruction = cost->executed.instruction;
+    const ProgramValue *result_value = &program->values[instruction->first_result + k];
+    const Mesh *mesh = &self->plan->stages[of->stage].mesh;
+    const IrInstruction *origin = &self->context->canonical->instructions[result_value->origin];
     const char *kind = program_collective_name(cost->kind);
-    const char *axes = axes_text(self, &self->plan->stages[of->stage].mesh, cost->axes);
+    const char *axes = axes_text(self, mesh, cost->axes);
+    const ProgramValue *operand = &program->values[instruction->operands[k]];
+    const char *before = explain_sharding(self->arena, mesh, operand->state, operand->shape.rank);
+    const char *after = explain_sharding(self->arena, mesh, result_value->state, result_value->shape.rank);
+    if (!before || !after) return; /* the arena has failed */
     const char *op_name = explain_name(origin);
     Explanation *result = self->result;
     ExplainedCollective *end = result->collectives + result->collective_count, *row;
     for (row = result->collectives + of->first_row; row < end; row++)
-        if (row->kind == kind && strcmp(row->axes, axes) == 0 && explain_is_same_name(row->op_name, op_name))
+        if (row->kind == kind && strcmp(row->axes, axes) == 0 && strcmp(row->before, before) == 0 &&
+            strcmp(row->after, after) == 0 && explain_is_same_name(row->op_name, op_name))
             break;
     if (row == end) {
         *row = (ExplainedCollective){.stage = of->stage,
                                      .kind = kind,
                                      .axes = axes,
+                                     .before = before,
+                                     .after = after,
                                      .op_name = op_name,
                                      .source = explain_source(self->arena, origin),
                                      .last_step = -1};
@@ -64,8 +75,7 @@ static void add_collective(Explainer *self, const StageCollectives *of, int32_t 
         total += (double)ir_shape_bytes(&results[k].shape);
     for (int32_t k = 0; k < instruction->result_count; k++) {
         double bytes = (double)ir_shape_bytes(&results[k].shape);
-        add_tensor(self, of, step, results[k].origin,
-                   total > 0 ? bytes / total : 1.0 / instruction->result_count);
+        add_tensor(self, of, step, k, total > 0 ? bytes / total : 1.0 / instruction->result_count);
     }
 }
 

@@ -83,17 +83,10 @@ static int compare_transfers(const void *left, const void *right) {
     return strcmp(a->op_name, b->op_name);
 }
 
-/* The sharding of a value on a part, as in tables of parameters: "[data+model,-]". */
-static AmStatus write_sharding(const char **sharding, const Explainer *self, int32_t part, int32_t origin) {
-    *sharding = "";
-    if (origin < 0) return AM_OK;
-    const Mesh *mesh = &self->ranks.parts->stages[part].mesh;
-    const SbpState state = self->ranks.assignments[part]->stored[origin];
-    const IrShape *shape = &self->context->canonical->instructions[origin].shape;
-    if (shape->type == DTYPE_TUPLE) return AM_OK;
+const char *explain_sharding(Arena *arena, const Mesh *mesh, SbpState state, int32_t rank) {
     Text text = {0};
     text_append_string(&text, "[");
-    for (int32_t d = 0; d < shape->rank; d++) {
+    for (int32_t d = 0; d < rank; d++) {
         bool is_split = false;
         if (d > 0) text_append_string(&text, ",");
         for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
@@ -104,8 +97,22 @@ static AmStatus write_sharding(const char **sharding, const Explainer *self, int
         if (!is_split) text_append_string(&text, "-");
     }
     text_append_string(&text, "]");
-    *sharding = text.failed ? NULL : arena_copy_string(self->arena, text.data);
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
+        if (sbp_is_partial(state.axis[axis]) && mesh->axes[axis].size > 1)
+            text_append(&text, " partial(%s)", mesh->axes[axis].name);
+    const char *copy = text.failed ? NULL : arena_copy_string(arena, text.data);
     text_free(&text);
+    return copy;
+}
+
+/* The sharding of a value on a part. */
+static AmStatus write_sharding(const char **sharding, const Explainer *self, int32_t part, int32_t origin) {
+    *sharding = "";
+    if (origin < 0) return AM_OK;
+    const IrShape *shape = &self->context->canonical->instructions[origin].shape;
+    if (shape->type == DTYPE_TUPLE) return AM_OK;
+    *sharding = explain_sharding(self->arena, &self->ranks.parts->stages[part].mesh,
+                                 self->ranks.assignments[part]->stored[origin], shape->rank);
     return *sharding ? AM_OK : am_fail_memory(self->error, shape->rank);
 }
 

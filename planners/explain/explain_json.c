@@ -157,10 +157,11 @@ static json_t *collectives_to_json(const Explanation *self) {
     for (int32_t k = 0; k < self->collective_count; k++) {
         const ExplainedCollective *row = &self->collectives[k];
         json_array_append_new(
-            rows, json_pack("{s:i, s:s, s:s, s:I, s:I, s:f, s:f, s:o, s:o}", "stage", row->stage, "kind",
-                            row->kind, "axes", row->axes, "count", row->count, "tensors", row->tensors,
-                            "bytes", row->bytes, "seconds", row->seconds, "op_name",
-                            plan_string_to_json(row->op_name), "source", plan_string_to_json(row->source)));
+            rows, json_pack("{s:i, s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:o, s:o}", "stage", row->stage,
+                            "kind", row->kind, "axes", row->axes, "sharding_from", row->before, "sharding_to",
+                            row->after, "count", row->count, "tensors", row->tensors, "bytes", row->bytes,
+                            "seconds", row->seconds, "op_name", plan_string_to_json(row->op_name), "source",
+                            plan_string_to_json(row->source)));
     }
     return rows;
 }

@@ -56,6 +56,9 @@ AmStatus explain_stages(Explainer *self);
 AmStatus explain_cuts(Explainer *self);
 /* result->loops (explain_loops.c). */
 AmStatus explain_loops(Explainer *self);
+/* A sharding as in tables of parameters, "[data+model,-]", and its partial axes, " partial(model)"; in the
+ * arena, NULL without memory. */
+const char *explain_sharding(Arena *arena, const Mesh *mesh, SbpState state, int32_t rank);
 /* result->collectives (explain_collectives.c). */
 AmStatus explain_collectives(Explainer *self);
 /* Other numbers and schedules (explain_alternatives.c), cuts one unit away, overrides (explain_overrides.c)

@@ -320,7 +320,8 @@ static void fill_collectives(const Filler *to) {
         return;
     }
     if (self->stage_count > 1) text_append_string(to->rows, "stage\t");
-    text_append_string(to->rows, "collective\taxes\tnumber\ttensors\tbytes\ttime\toperator\tsource\n");
+    text_append_string(to->rows,
+                       "collective\taxes\tfrom\tto\tnumber\ttensors\tbytes\ttime\toperator\tsource\n");
     for (int32_t k = 0; k < self->collective_count; k++) {
         const ExplainedCollective *row = &self->collectives[k];
         of_stage = k > 0 && row[-1].stage == row->stage ? of_stage + 1 : 0;
@@ -330,8 +331,8 @@ static void fill_collectives(const Filler *to) {
             continue;
         }
         if (self->stage_count > 1) text_append(to->rows, "%d\t", row->stage);
-        text_append(to->rows, "%s\t%s\t%lld\t%lld\t", row->kind, row->axes, (long long)row->count,
-                    (long long)row->tensors);
+        text_append(to->rows, "%s\t%s\t%s\t%s\t%lld\t%lld\t", row->kind, row->axes, row->before, row->after,
+                    (long long)row->count, (long long)row->tensors);
         append_bytes(to->rows, row->bytes);
         append_seconds(to->rows, row->seconds);
         append_place(to->rows, row->op_name, row->source);

@@ -117,6 +117,18 @@ def check_bridges(plan):
     assert {(0, 1, "[data,-,-]", "[model,-,-]"), (1, 0, "[model,-,-]", "[data,-,-]")} <= found, found
 
 
+def check_reshards(plan):
+    """`explain` shows how each collective inside of a stage changes the sharding of its value, over its axes alone."""
+    done = automap("explain", plan, MODEL, "--json", "--evaluations", "1")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["collectives"]
+    for row in rows:
+        a, b, axes = row["sharding_from"], row["sharding_to"], row["axes"].split("+")
+        assert a != b and a.startswith("[") and all(a.count(axis) or b.count(axis) for axis in axes), row
+        assert row["kind"] != "all_reduce" or all(f"partial({axis})" in a and axis not in b for axis in axes), row
+    assert any(row["kind"] in ("all_gather", "all_reduce") for row in rows), rows
+
+
 def search(plan, *options):
     done = automap("search", MODEL, "--cluster", "nominal:4", "--evaluations", "60", "-o", plan, *options)
     assert done.returncode == 0, f"{options}: {done.returncode}\n{done.stderr}"
@@ -140,6 +152,8 @@ def main():
             assert keeps(plan), f"{written}: {plan['stages']} {[parameter(plan, k) for k in (0, 1)]}"
             if any("split" in hint and "stage" in hint for hint in written["hints"]):
                 check_bridges(file)
+            if written.get("tensor") == 2:
+                check_reshards(file)
             if options:
                 pairs = list(zip(losses_of("--plan", file), one, strict=True))
                 assert all(abs(a - b) <= 1e-5 * abs(b) for a, b in pairs), pairs
