@@ -413,54 +413,61 @@ static void check_large(Sweep *self, const bool *is_large) {
     }
 }
 
-/* One line for each; those that begin after `seconds` are left out. False: the named family is none of
- * them. On stand-ins one line for all. */
+/* Whether --family asks for a large module, or nothing is asked for. */
+static bool is_named_large(const Sweep *self, const char *name) {
+    char family[64];
+    snprintf(family, sizeof family, "large_%s", name);
+    return !self->family || strcmp(self->family, "large") == 0 || strcmp(self->family, family) == 0;
+}
+
+/* One line for a module: around 2^18 elements, then above 2^31. Left out if it begins after `seconds`. */
+static void run_by_itself(Sweep *self, const OpcodeTemplate *form, double start, double seconds) {
+    double begin = clock_seconds();
+    char family[64];
+    const char *result = "skipped";
+    snprintf(family, sizeof family, "large_%s", form->operators[0]);
+    self->note[0] = '\0';
+    if (begin - start > seconds) note(self, "more than %.0f s have gone by", seconds);
+    else result = run_large(self, form, form->sizes[SIZE_MIDDLE]);
+    if (strcmp(result, "passed") == 0) result = run_large(self, form, form->sizes[SIZE_LARGE]);
+    printf("%-27s %-16s %20.1f s%s%s\n", family, result, clock_seconds() - begin, self->note[0] ? "  " : "",
+           self->note);
+    fflush(stdout);
+    if (strcmp(result, "passed") == 0) self->passed++;
+    else if (strcmp(result, "FAILED") == 0) self->failed++;
+    else self->skipped++;
+}
+
+/* A line for each large module, or one for all with fewer elements. False: the named family is none of them.
+ */
 static bool run_all_large(Sweep *self, double seconds) {
     static bool is_large[IR_OPCODE_COUNT];
     double start = clock_seconds();
     bool known = false;
-    int32_t small = 0;
     FileBytes bytes;
     AmError error = {0};
     OpcodeTemplate form;
     const char *wrong;
+    self->modules = self->refused = self->failures = 0;
+    self->note[0] = '\0';
     if (file_read(&bytes, SOURCE_DIR "/tests/cuda/large.txt", &error) != AM_OK) {
         printf("FAILED: %s\n", error.text);
         self->failed++;
         return true;
     }
     for (const char *at = bytes.data; opcode_next(&form, &at, &wrong);) {
-        double begin = clock_seconds();
-        char family[64];
-        snprintf(family, sizeof family, "large_%s", form.operators[0]);
-        is_large[ir_opcode_from_name(form.operators[0])] = true;
-        if (self->family && strcmp(self->family, "large") != 0 && strcmp(self->family, family) != 0) continue;
+        form.chosen = form.operators[0];
+        is_large[ir_opcode_from_name(form.chosen)] = true;
+        if (!is_named_large(self, form.chosen)) continue;
         known = true;
-        const char *result = "skipped";
-        self->note[0] = '\0';
-        if (self->runs_large && begin - start > seconds) note(self, "more than %.0f s have gone by", seconds);
-        else if (self->runs_large || runs_all()) result = run_large(self, &form, form.sizes[SIZE_MIDDLE]);
-        else result = run_large(self, &form, form.sizes[SIZE_SMALL]);
-        if (self->runs_large && strcmp(result, "passed") == 0)
-            result = run_large(self, &form, form.sizes[SIZE_LARGE]);
-        bool has_failed = strcmp(result, "FAILED") == 0;
-        if (!self->runs_large && !has_failed) {
-            small++;
-            continue;
-        }
-        printf("%-27s %-16s %20.1f s%s%s\n", family, result, clock_seconds() - begin,
-               self->note[0] ? "  " : "", self->note);
-        fflush(stdout);
-        if (strcmp(result, "passed") == 0) self->passed++;
-        else if (has_failed) self->failed++;
-        else self->skipped++;
+        for (int32_t k = 0; k < OPCODE_FILLS; k++)
+            snprintf(form.fills[k].kind, sizeof form.fills[k].kind, "small");
+        if (self->runs_large) run_by_itself(self, &form, start, seconds);
+        else add(self, &form, "s8", form.sizes[stand_in() ? SIZE_SMALL : SIZE_MIDDLE]);
     }
     file_release(&bytes);
-    if (small > 0) {
-        printf("%-27s %-16s %4d modules %6.1f s  equal with fewer elements; --family large runs them\n",
-               "large", "passed", small, clock_seconds() - start);
-        self->passed++;
-    }
+    flush(self);
+    if (self->modules > 0) report(self, "large, with fewer elements", clock_seconds() - start);
     check_large(self, is_large);
     return known;
 }
