@@ -14,6 +14,7 @@ import copy
 import json
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
 
@@ -256,6 +257,24 @@ def check_derivation(folder, model):
     assert values == report["count"] and abs(total / report["seconds"] - 1) < 0.02, (values, total, report)
 
 
+def check_trace_error(folder, model):
+    """bench/trace_error.py: nothing between equal traces; a device of half the speed, and only that one, is seen as such."""
+    plan, traces = folder / "plan.json", [folder / "own.json", folder / "slow.json"]
+    done = automap("search", model, "--cluster", "nominal:2", "--stages", "2", "--quiet", "--evaluations", "20", "-o", plan)
+    assert done.returncode == 0, done.stderr
+    simulate(plan, model, "--trace", traces[0])
+    simulate(plan, model, "--trace", traces[1], "--slow", "0=2")
+    script, found = pathlib.Path(__file__).resolve().parents[2] / "bench" / "trace_error.py", []
+    for trace in traces:
+        done = subprocess.run([sys.executable, script, traces[0], trace, "--json"], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads(done.stdout))
+    assert all(row["error"] == 0 and row["busy_ratio"] == row["step_ratio"] == 1 for row in found[0]["devices"]), found[0]
+    first, second = found[1]["devices"]
+    assert first["busy_ratio"] > 1.5 and abs(second["busy_ratio"] - 1) < 0.1, found[1]
+    assert [row["stage"] for row in found[1]["stages"]] == [0, 1] and found[1]["stages"][1]["error"] > 0.005, found[1]["stages"]
+
+
 def main():
     models = sys.argv[1:] or (sorted(p.name for p in MODELS.iterdir() if p.name.endswith("_tiny")) if FULL else SAMPLE)
     checked = 0
@@ -272,6 +291,7 @@ def main():
         check_fullest(pathlib.Path(name), MODELS / "gpt2_tiny" / "model.hlo.pb")
         check_micro_batches(pathlib.Path(name), MODELS / "gpt2_tiny" / "model.hlo.pb")
         check_useless_bound(pathlib.Path(name), MODELS / "gpt2_tiny" / "model.hlo.pb")
+        check_trace_error(pathlib.Path(name), MODELS / "gpt2_tiny" / "model.hlo.pb")
     print(f"{checked} plans of {len(models)} models")
     assert checked >= len(models) * 4
 
