@@ -48,7 +48,9 @@ int64_t cluster_least_memory(const Cluster *cluster, const int32_t *devices, int
 
 static void print_types(Text *text, const Cluster *cluster) {
     Text rows = {0};
-    text_append_string(&rows, "device\tmemory\tmemory rate\tFLOP/s\n");
+    bool has_prices = false;
+    for (int32_t t = 0; t < cluster->type_count; t++) has_prices |= !isnan(cluster->types[t].price_per_hour);
+    text_append(&rows, "device\tmemory\tmemory rate\tFLOP/s%s\n", has_prices ? "\tprice per hour" : "");
     for (int32_t t = 0; t < cluster->type_count; t++) {
         const ClusterDeviceType *type = &cluster->types[t];
         text_append(&rows, "%s\t", type->name);
@@ -63,6 +65,8 @@ static void print_types(Text *text, const Cluster *cluster) {
             text_append_count(&rows, type->flops_per_second[d]);
             separator = ", ";
         }
+        if (!isnan(type->price_per_hour)) text_append(&rows, "\t%.4g", type->price_per_hour);
+        else if (has_prices) text_append_string(&rows, "\t-");
         text_append_string(&rows, "\n");
     }
     text_append_table(text, rows.data ? rows.data : "");

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <strings.h>
 
 #include "planners/devices/device_order.h"
 
@@ -54,7 +55,8 @@ static AmStatus read_quotas(Lister *self, const SearchOptions *options) {
         int32_t type = -1;
         for (int32_t t = 0; t < cluster->type_count; t++) {
             const char *name = cluster->types[t].name;
-            if (strcmp(name, quota->type) == 0 || (alias && type < 0 && strcmp(name, alias) == 0)) type = t;
+            bool is_alias = alias && type < 0 && strcmp(name, alias) == 0;
+            if (strcasecmp(name, quota->type) == 0 || is_alias) type = t;
         }
         if (type < 0)
             return am_fail(self->error, AM_ERROR_USAGE, "",

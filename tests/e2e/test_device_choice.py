@@ -65,7 +65,7 @@ def check_cost(work):
     for fast, slow in itertools.product((0, 1, 2), (0, 1, 2)):
         if fast + slow == 0:
             continue
-        found, devices = search("mlp_tiny", cluster, plan, "--quota", f"V100={fast}", "--quota", f"T4={slow}", *SMALL)
+        found, devices = search("mlp_tiny", cluster, plan, "--quota", f"V100={fast}", "--quota", f"t4={slow}", *SMALL)
         assert len(devices) <= fast + slow and set(devices) <= set(SERVERS["V100"][:fast] + SERVERS["T4"][:slow]), devices
         hourly = sum(TYPES["V100" if device < 2 else "T4"][3] for device in devices)
         assert abs(found["price_per_hour"] - hourly) < 1e-9, found["price_per_hour"]
