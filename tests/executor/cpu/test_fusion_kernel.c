@@ -54,6 +54,45 @@ static void test_chain_with_broadcasts_in_place(void **state) {
     case_free(c);
 }
 
+/* x / 2^k, which is computed as a product, has the bits of the quotient. */
+static void test_quotients_by_powers_of_two(void **state) {
+    (void)state;
+    enum { COUNT = 9, DIVISORS = 8 };
+    static const float divisors[DIVISORS] = {8, -0.5f, 3, 0x1p126f, 0x1p-126f, 0x1p-127f, 0x1p127f, 1};
+    static const float numbers[COUNT] = {0,      -0.0f,    1,    -3.3f, 0x1p-149f, 0x1.fffffep127f,
+                                         1e-38f, INFINITY, 5e20f};
+    for (int d = 0; d < DIVISORS; d++) {
+        KernelCase *c = case_new(IR_ADD);
+        int32_t x = VALUE(c, DTYPE_F32, COUNT), y = VALUE(c, DTYPE_F32, COUNT);
+        IrLiteral literal = {.data = &divisors[d], .bytes = 4};
+        ProgramFusionInput inputs[] = {{x, LIST(c, 1)}};
+        ProgramFusionOp ops[] = {
+            {.opcode = IR_CONSTANT, .type = DTYPE_F32, .literal = &literal},
+            {.opcode = IR_DIVIDE, .type = DTYPE_F32, .operand_count = 2, .operands = {0, 1}},
+            {.opcode = IR_ADD, .type = DTYPE_F32, .operand_count = 2, .operands = {2, 1}},
+        };
+        int32_t output_slot = d % 2 ? 3 : 2, output_value = y;
+        ProgramFusion fusion = {.rank = 1,
+                                .dimensions = LIST(c, COUNT),
+                                .elements = COUNT,
+                                .input_count = 1,
+                                .op_count = d % 2 ? 3 : 2,
+                                .output_count = 1,
+                                .inputs = inputs,
+                                .ops = ops,
+                                .output_slots = &output_slot,
+                                .output_values = &output_value};
+        memcpy(c->memory[x], numbers, sizeof numbers);
+        assert_int_equal(case_run(c, &fusion, 1), AM_OK);
+        for (int i = 0; i < COUNT; i++) {
+            float expected = numbers[i] / divisors[d] + (d % 2 ? divisors[d] : 0);
+            if (d % 2 == 0) expected = numbers[i] / divisors[d];
+            assert_memory_equal(&case_floats(c, y)[i], &expected, sizeof expected);
+        }
+        case_free(c);
+    }
+}
+
 /* bf16 is rounded after every operator: (256 + 1) - 256 is 0, not 1. */
 static void test_half_precision_rounds_every_operator(void **state) {
     (void)state;
@@ -263,6 +302,7 @@ static void test_refusal_of_a_type(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chain_with_broadcasts_in_place),
+        cmocka_unit_test(test_quotients_by_powers_of_two),
         cmocka_unit_test(test_half_precision_rounds_every_operator),
         cmocka_unit_test(test_integer_corner_cases),
         cmocka_unit_test(test_floating_corner_cases),
