@@ -70,6 +70,16 @@ static const char transposed[] = "HloModule transposed\n" ADD(
            "a = f32[40,40] exponential(x) s = f32[40] reduce(a, o), dimensions={1}, to_apply=add\n"
            "sb = f32[40,40] broadcast(s), dimensions={1} ROOT b = f32[40,40] subtract(a, sb) }\n";
 
+/* `m` depends on a parameter alone, and is read last. */
+static const char late_pad[] =
+    "HloModule late\nENTRY main {\n"
+    "p = f32[150,150] parameter(0) x = f32[150,150] parameter(1) o = f32[] constant(0)\n"
+    "q = f32[140,150] slice(p), slice={[0:140], [0:150]} m = f32[150,150] pad(q, o), padding=0_10x0_0\n"
+    "a = f32[150,150] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+    "b = f32[150,150] dot(a, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+    "c = f32[150,150] dot(b, a), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+    "ROOT r = f32[150,150] subtract(c, m) }\n";
+
 typedef struct Case {
     Arena arena;
     IrModule *module, *canonical;
@@ -185,12 +195,25 @@ static void test_other_rows_are_not_joined(void **state) {
     check(transposed, 2, 0);
 }
 
+/* It takes no memory before: three arrays live at a time instead of four. */
+static void test_large_constants_come_late(void **state) {
+    (void)state;
+    Case alone, late;
+    open_case(&alone, late_pad, false, &kernel_device_cpu);
+    open_case(&late, late_pad, true, &kernel_device_cpu);
+    assert_true(late.program->allocation_bytes + 80000 < alone.program->allocation_bytes);
+    compare(&alone, &late);
+    close_case(&alone);
+    close_case(&late);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_norms),
         cmocka_unit_test(test_softmax),
         cmocka_unit_test(test_a_value_of_other_rows_is_kept),
         cmocka_unit_test(test_other_rows_are_not_joined),
+        cmocka_unit_test(test_large_constants_come_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
