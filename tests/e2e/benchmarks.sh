@@ -27,6 +27,7 @@ if [ -z "${AUTOMAP:-}" ] || [ -z "${AUTOMAP_PYTHON:-}" ]; then
 fi
 table 2 "$AUTOMAP_PYTHON" bench/step_time.py --quick
 table 1 env AUTOMAP_BUILD="$build" "$AUTOMAP_PYTHON" bench/convolutions.py --quick
+table 2 env AUTOMAP_NO_PROBE=1 "$AUTOMAP_PYTHON" bench/fused_steps.py --steps 2 --rounds 1 gpt2_tiny
 table 8 "$AUTOMAP_PYTHON" bench/predictions.py --quick
 table 2 "$AUTOMAP_PYTHON" bench/import_beside_jax.py --quick
 table 8 "$AUTOMAP_PYTHON" bench/pipelines.py
