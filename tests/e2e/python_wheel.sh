@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The wheel in a fresh environment: python/build_wheel.sh builds it, pip installs it without an index, and the
 # program and the Python package search, simulate, explain, export and run from another folder, without the
-# repository's files. The platform tag is that of the glibc needed, and each bundled library has a licence. With
+# repository's files. automap_torch trains on two ranks. The platform tag is that of the glibc needed, and each
+# bundled library has a licence. With
 # the extra `jax` the example notebook runs in Jupyter, where a package index has them.
 # labels: cpu e2e full
 # timeout: 1800
@@ -79,6 +80,72 @@ for file in "$work"/venv/lib/python3*/site-packages/automap_hlo/{lib/libautomap.
 done
 case $wheel in *-py3-none-manylinux_2_*_*.whl) ;; *) echo "bad tag: $wheel"; exit 1 ;; esac
 echo "$(basename "$wheel"): $(du -h "$wheel" | cut -f1)"
+
+# automap_torch of the wheel, under the PyTorch of the tests: two ranks have the losses of one process.
+torch=$AUTOMAP_SOURCE/.venv-torch/bin/python
+cat >torch_step.py <<'PYTHON'
+import json
+import pathlib
+import subprocess
+import sys
+
+import automap_torch
+import torch
+
+loss = lambda model, x, y: torch.nn.functional.cross_entropy(model(x), y)
+
+
+def make():
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8))
+    return model, (torch.randn(8, 16), torch.randint(0, 8, (8,)))
+
+
+def train(step, update, batch):
+    values = []
+    for _ in range(3):
+        values.append(float(step(*batch)))
+        update.step()
+        update.zero_grad()
+    return values
+
+
+def train_rank(rank, wanted):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{pathlib.Path('store').resolve()}", rank=rank, world_size=2)
+    model, batch = make()
+    training = automap_torch.parallelize(model, loss, json.loads(pathlib.Path("torch.json").read_text()))
+    values = train(training.step, torch.optim.SGD(training.parameters(), lr=0.1), batch)
+    assert max(abs(a - b) for a, b in zip(values, wanted)) < 1e-5, (values, wanted)
+    torch.distributed.destroy_process_group()
+
+
+def main():
+    assert pathlib.Path(automap_torch.__file__).is_relative_to(sys.argv[1]), automap_torch.__file__
+    model, batch = make()
+    update = torch.optim.SGD(model.parameters(), lr=0.1)
+    automap_torch.export(model, loss, update, batch, "torch_model")
+    subprocess.run(["automap", "search", "torch_model/model.hlo", "--cluster", "nominal:2", "--for", "torch", "--stages", "2",
+                    "--micro-batches", "4", "-o", "torch_plan.json", "--quiet"], check=True)
+    subprocess.run(["automap", "export", "torch_plan.json", "torch_model/model.hlo", "--format", "torch", "-o", "torch.json"], check=True)
+
+    def step(*batch):
+        value = loss(model, *batch)
+        value.backward()
+        return value.detach()
+
+    wanted = train(step, update, batch)
+    torch.multiprocessing.start_processes(train_rank, (wanted,), nprocs=2, start_method="spawn")
+    print("automap_torch works: two ranks, losses", wanted)
+
+
+if __name__ == "__main__":
+    main()
+PYTHON
+if "$torch" -c 'import torch' 2>/dev/null; then
+  PYTHONPATH=$(echo "$work"/venv/lib/python3*/site-packages) "$torch" torch_step.py "$work/venv"
+else
+  echo "automap_torch is skipped: no .venv-torch"
+fi
 
 # The notebook, in Jupyter's kernel.
 if ! pip install -q --disable-pip-version-check -c "$AUTOMAP_SOURCE/tests/requirements.txt" "$wheel[jax]" nbclient==0.11.0 ipykernel==7.4.0 \
