@@ -148,6 +148,31 @@ static bool is_free(const SearchOptions *options) {
            options->searcher != SEARCHER_BASELINE && options->searcher != SEARCHER_RANDOM;
 }
 
+/* Returns whether the plan to start from was made for a part of this cluster. */
+static bool starts_from_part(const Cluster *cluster, const Plan *initial) {
+    int32_t devices = 0;
+    if (!initial || strcmp(initial->cluster_sha256, cluster->sha256) != 0) return false;
+    for (int32_t s = 0; s < initial->stage_count; s++) devices += initial->stages[s].mesh.device_count;
+    return devices < cluster->device_count;
+}
+
+static bool has_device(const Plan *plan, int32_t device) {
+    for (int32_t s = 0; s < plan->stage_count; s++)
+        for (int32_t d = 0; d < plan->stages[s].mesh.device_count; d++)
+            if (plan->stages[s].devices[d] == device) return true;
+    return false;
+}
+
+/* Leaves the devices of the plan in the first choice. */
+static void keep_devices(DeviceChoice *choice, const Cluster *cluster, const Plan *plan) {
+    int32_t count = 0;
+    for (int32_t k = 0; k < choice->count; k++) {
+        if (has_device(plan, choice->devices[k])) choice->devices[count++] = choice->devices[k];
+        else choice->of_type[cluster->servers[cluster->server_of[choice->devices[k]]].type]--;
+    }
+    choice->count = count;
+}
+
 AmStatus device_choices_list(DeviceChoices *choices, Arena *arena, const Cluster *cluster,
                              const SearchOptions *options, AmError *error) {
     int32_t types = cluster->type_count;
@@ -165,6 +190,8 @@ AmStatus device_choices_list(DeviceChoices *choices, Arena *arena, const Cluster
     TRY(read_quotas(&self, options));
     rank_types(&self);
     TRY(add_choice(&self, self.most));
+    if (starts_from_part(cluster, options->initial))
+        keep_devices(&choices->choices[0], cluster, options->initial);
     choices->is_whole &= choices->choices[0].count == cluster->device_count;
     if (!is_free(options)) return AM_OK;
     return options->explores_prices ? add_products(&self, numbers) : add_fast_types(&self, numbers);

@@ -48,7 +48,8 @@ static AmStatus search_choice(SearchResult *result, const DeviceSearch *self, co
                               const SearchOptions *options, AmError *error) {
     SearchOptions here = *options;
     Cluster *part;
-    if (options->initial) TRY(search_check_given(options->initial, self->cluster, error));
+    bool is_whole = choice->count == self->cluster->device_count;
+    if (options->initial && is_whole) TRY(search_check_given(options->initial, self->cluster, error));
     TRY(cluster_part(&part, self->arena, self->cluster, choice->devices, choice->count, error));
     AmStatus status = AM_OK;
     if (here.initial)

@@ -49,6 +49,8 @@ def check_slow_devices(work):
     """Over a slow link the fast server alone is faster than all devices, and that plan trains as one device does."""
     cluster, plan, at = write_cluster(work / "slow.json", rate=1e4), work / "plan.json", MODELS / "exact_linear"
     found, devices = search("exact_linear", cluster, plan)
+    again, same = search("exact_linear", cluster, work / "again.json", "--init-plan", plan, "--evaluations", 8)
+    assert same == devices and again["step_seconds"] <= found["step_seconds"], f"--init-plan: {same}, {again['step_seconds']}"
     everything, _ = search("exact_linear", cluster, work / "all.json", "--mesh", "data=4")
     assert devices in ([0], [1], [0, 1]), f"plan on {devices}"
     assert found["step_seconds"] < everything["step_seconds"], f"{found['step_seconds']}, all {everything['step_seconds']}"
