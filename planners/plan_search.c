@@ -250,7 +250,8 @@ static AmStatus run_phases(Phases *self, AmError *error) {
         TRY(run_phase(self, &phase, error));
         if (search_is_over(search) || search->result->interrupted) return AM_OK;
         if (phase.kind == PHASE_RESTARTS || phase.number < 0) continue;
-        if (search->budget.cap == 0 || search->budget.used == before) return AM_OK;
+        bool is_default = search->budget.cap == 0 || search->options->ends_at_default;
+        if (is_default || search->budget.used == before) return AM_OK;
         before = search->budget.used;
     }
     return AM_OK;
@@ -287,6 +288,7 @@ static AmStatus search_stages(SearchContext *self, AmError *error) {
     TRY(run_phases(&phases, error));
     if (!result->plan && stop_wanted(&self->budget.stop)) TRY(add_late_baselines(self, error));
     result->evaluations = self->budget.used;
+    result->is_cut |= search_is_over(self);
     if (result->plan) {
         result->plan->evaluations = self->budget.used;
         return AM_OK;

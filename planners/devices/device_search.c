@@ -96,14 +96,29 @@ static void take(DeviceSearch *self, int32_t choice, const SearchResult *found) 
 
 /* ---- other choices ---- */
 
-/* Returns whether evaluations and time are left for a search of `wanted` evaluations. */
-static bool has_budget(const DeviceSearch *self, int64_t wanted) {
+/* The evaluations that are left; INT64_MAX without a limit. */
+static int64_t evaluations_left(const DeviceSearch *self) {
     const SearchOptions *options = self->options;
     bool is_limited = options->evaluations > 0 && !options->is_default_limit;
+    return is_limited ? options->evaluations - self->evaluations : INT64_MAX;
+}
+
+/* Returns whether evaluations and time are left. */
+static bool has_budget(const DeviceSearch *self) {
+    const SearchOptions *options = self->options;
     if (stop_flag_is_set(options->interrupted) || self->result->interrupted) return false;
-    if (is_limited && !options->explores_prices) return false; /* more evaluations are never worse */
-    if (is_limited && options->evaluations - self->evaluations < wanted) return false;
+    if (evaluations_left(self) < 1) return false;
     return options->seconds <= 0 || clock_seconds() - self->start < options->seconds;
+}
+
+/* Limits a search to the default budget, and to what is left. */
+static void allow_default(SearchOptions *part, const DeviceSearch *self) {
+    int64_t left = evaluations_left(self), size = 0;
+    if (left == INT64_MAX) return;
+    if (!search_spans_stages(part))
+        size = search_evaluations_for(part->searcher, self->whole->canonical->instruction_count);
+    part->evaluations = size > 0 && size < left ? size : left;
+    part->ends_at_default = true;
 }
 
 /* Returns whether no plan with a step of at least `bound` seconds can be wanted. */
@@ -115,16 +130,28 @@ static bool is_excluded(const DeviceSearch *self, int32_t choice, double bound) 
     return bound >= (1 + EQUAL) * self->result->plan->predicted_step_seconds;
 }
 
-/* Searches a choice, with `evaluations` (0: as many as the options allow). */
+/* Returns whether the limit has cut the default budget of the first choice. */
+static bool is_first_cut(const DeviceSearch *self) {
+    const SearchOptions *options = self->options;
+    if (evaluations_left(self) == INT64_MAX) return false;
+    if (search_spans_stages(options)) return self->result->is_cut;
+    return options->evaluations <=
+           search_evaluations_for(options->searcher, self->whole->canonical->instruction_count);
+}
+
+/* Searches a choice, with at most `evaluations` (0: the default budget). */
 static AmStatus try_choice(DeviceSearch *self, int32_t choice, int64_t evaluations, AmError *error) {
     SearchOptions part = *self->options;
     SearchResult found = {0};
     AmError refusal = {0};
     part.quota_count = 0;
-    part.skip_bound = evaluations > 0;
-    if (evaluations > 0) part.evaluations = evaluations;
-    else if (part.evaluations > 0 && !part.is_default_limit) part.evaluations -= self->evaluations;
-    if (evaluations > 0) part.is_default_limit = false;
+    part.skip_bound = evaluations == TRIAL;
+    if (evaluations > 0) {
+        part.evaluations = evaluations < evaluations_left(self) ? evaluations : evaluations_left(self);
+        part.is_default_limit = false;
+    } else {
+        allow_default(&part, self);
+    }
     if (part.seconds > 0) part.seconds = fmax(self->start + part.seconds - clock_seconds(), 1e-3);
     AmStatus status = search_choice(&found, self, &self->choices.choices[choice], &part, &refusal);
     self->evaluations += found.evaluations;
@@ -138,7 +165,7 @@ static AmStatus try_choice(DeviceSearch *self, int32_t choice, int64_t evaluatio
 /* Tries the choices that bounds do not exclude. */
 static AmStatus try_choices(DeviceSearch *self, AmError *error) {
     const BoundSpace space = {.most_stages = PIPELINE_MOST_STAGES};
-    for (int32_t k = 1; k < self->choices.count && has_budget(self, TRIAL); k++) {
+    for (int32_t k = 1; k < self->choices.count && has_budget(self); k++) {
         const DeviceChoice *choice = &self->choices.choices[k];
         Cluster *part;
         PlanBound bound;
@@ -169,13 +196,20 @@ static AmStatus search_near(DeviceSearch *self, AmError *error) {
     double least = self->result->plan ? value_of(self, self->best, self->result->plan->predicted_step_seconds)
                                       : INFINITY;
     int32_t searched = 0;
-    for (int32_t k = 1; k < self->choices.count && searched < MOST_SEARCHED && has_budget(self, TRIAL); k++) {
+    for (int32_t k = 1; k < self->choices.count && searched < MOST_SEARCHED && has_budget(self); k++) {
         bool is_near = value_of(self, k, self->seconds[k]) < NEAR * least;
         if (!is_near && !(self->options->explores_prices && is_on_front(self, k))) continue;
         TRY(try_choice(self, k, 0, error));
         searched++;
     }
     return AM_OK;
+}
+
+/* Spends what is left of a limit on the best choice, if that is more than the default budget had. */
+static AmStatus go_on(DeviceSearch *self, AmError *error) {
+    int64_t left = evaluations_left(self), spent = self->evaluations;
+    if (left == INT64_MAX || left < spent || !has_budget(self)) return AM_OK;
+    return try_choice(self, self->best, left, error);
 }
 
 /* ---- the front ---- */
@@ -231,14 +265,17 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, c
     for (int32_t k = 0; k < self.choices.count; k++) self.seconds[k] = NAN;
     bool has_others = self.choices.count > 1 && search_method_explores(options->searcher);
     if (has_others && options->explores_prices) first.seconds *= FIRST_SHARE;
+    if (has_others) allow_default(&first, &self);
     AmStatus status = self.choices.is_whole
                           ? plan_search(result, arena, whole, cluster, &first, settings, &refusal)
                           : search_choice(result, &self, &self.choices.choices[0], &first, &refusal);
     self.evaluations = result->evaluations;
     self.seconds[0] = status == AM_OK ? result->plan->predicted_step_seconds : INFINITY;
+    has_others &= !is_first_cut(&self);
     if (has_others && (status == AM_OK || status == AM_ERROR_INFEASIBLE)) {
         TRY(try_choices(&self, error));
         TRY(search_near(&self, error));
+        TRY(go_on(&self, error));
         if (result->plan) status = AM_OK;
     }
     if (status != AM_OK && error) *error = refusal;

@@ -111,6 +111,7 @@ typedef struct SearchOptions {
                             read; or NULL */
     bool is_small;   /* a first round of pipelines alone: one stage is searched by the round that follows */
     bool is_anytime; /* with a cap: further rounds, each of twice the size, until it is reached */
+    bool ends_at_default;  /* with a cap: nothing after the default budget */
     bool is_default_limit; /* `evaluations` is a default */
     double seconds;        /* cap on time, 0: none */
     double memory_fraction;
