@@ -171,6 +171,11 @@ static AmStatus expand_nodes(const HostReader *self, const char *list, const cha
     return check_hosts(self, at);
 }
 
+static bool is_ipv6(const char *start, const char *stop) {
+    while (start < stop && (isxdigit((unsigned char)*start) || *start == ':' || *start == '.')) start++;
+    return start == stop || *start == '%'; /* a zone may follow */
+}
+
 /* Reads the address at *at: "name", "user@name", "10.0.0.1", "[fe80::1]", "fe80::1" or
  * "node[001-003,7]". *length is 0 without an address. A single colon after a name begins its slots;
  * several are an IPv6 address. */
@@ -195,7 +200,8 @@ static const char *take_address(const char **at, const char *end, size_t *length
         if (stop == end) break;
     }
     if (colons == 1) stop = colon;
-    *length = (size_t)(stop - start);
+    bool is_address = colons < 2 || is_ipv6(start, stop);
+    *length = is_address ? (size_t)(stop - start) : 0;
     *at = stop;
     return start;
 }

@@ -386,6 +386,7 @@ static void what_does_not_fit_is_refused(void **state) {
         {TEXT("worker-1:0\n"), "expected 1 to 65536 slots"},
         {TEXT("worker-1:8x\n"), "expected a line such as"},
         {TEXT("[fe80::1\n"), "expected a line such as"},
+        {TEXT("w:8:9\n"), "expected a line such as"},
         {TEXT("[worker]:4\n"), "expected a line such as"},
         {TEXT("node[1-2:4\n"), "a bracket of the node list is not closed"},
         {TEXT("worker-1:4\nworker-1\n"), "\"worker-1\" is named twice"},
