@@ -255,7 +255,8 @@ class Visit:
                        "seconds": round(time.monotonic() - self.begin, 1), **self.versions,
                        "stages": [{"name": stage.name, "title": stage.title, "status": stage.status,
                                    "seconds": round(stage.seconds, 1), "limit": round(stage.limit, 1),
-                                   "own_limits": stage.own_limits, "rows": [vars(row) for row in stage.rows]} for stage in self.stages]}
+                                   "own_limits": stage.own_limits, "rows": [vars(row) for row in stage.rows]}
+                                  for stage in self.stages]}
             for name, text in (("table.txt", self.table()), ("results.json", json.dumps(results, indent=1) + "\n")):
                 part = self.folder / f"{name}.part"
                 part.write_text(text)
