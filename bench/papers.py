@@ -6,10 +6,7 @@ Whale's figures 17 and 18 and DistSim's table 2; bench_paper and bench_agent hav
 Run as `AUTOMAP=build/automap python3 bench/papers.py [--row PART] [--keep DIR]`; it needs JAX.
 """
 
-import argparse
 import json
-import pathlib
-import tempfile
 
 import published
 from published import DoesNotFit, automap, percent, row
@@ -245,20 +242,5 @@ ROWS = {
 }
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--row", choices=ROWS, help="this part of the table alone")
-    parser.add_argument("--keep", metavar="DIR", help="leave the exported models here")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        if options.keep:
-            pathlib.Path(options.keep).mkdir(parents=True, exist_ok=True)
-        models = Models(options.keep or folder)
-        print("| source | figure | paper | ours | difference |\n|---|---|---|---|---|")
-        for name, run in ROWS.items():
-            if options.row in (None, name):
-                run(models)
-
-
 if __name__ == "__main__":
-    main()
+    published.print_table(__doc__, ROWS, Models)

@@ -264,20 +264,21 @@ ROWS = {
 }
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--row", choices=ROWS, help="this part of the table alone")
+def print_table(description, parts, make_models):
+    """The parts of the table that the command line asks for; `parts` are functions of the models."""
+    parser = argparse.ArgumentParser(description=description.split("\n\n")[0])
+    parser.add_argument("--row", choices=parts, help="this part of the table alone")
     parser.add_argument("--keep", metavar="DIR", help="leave the exported models here")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if options.keep:
             pathlib.Path(options.keep).mkdir(parents=True, exist_ok=True)
-        models = Models(options.keep or folder)
+        models = make_models(options.keep or folder)
         print("| source | figure | paper | ours | difference |\n|---|---|---|---|---|")
-        for name, run in ROWS.items():
+        for name, run in parts.items():
             if options.row in (None, name):
                 run(models)
 
 
 if __name__ == "__main__":
-    main()
+    print_table(__doc__, ROWS, Models)

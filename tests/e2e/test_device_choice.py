@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
-from program import MODELS, automap, need_program
+from program import MODELS, automap, module, need_program
 
 TYPES = {"V100": (16e9, 900e9, 15.7e12, 3.06), "T4": (16e9, 320e9, 8.1e12, 0.53)}
 SERVERS = {"V100": [0, 1], "T4": [2, 3]}
@@ -31,10 +31,6 @@ def write_cluster(path, rate=2e8, prices=True):
         "links": {"link": {"bytes_per_second": rate, "latency_seconds": 2e-5}},
         "servers": [{"device_type": name, "devices": 2, "link": "link"} for name in TYPES], "between_servers": "link"}))
     return path
-
-
-def module(name):
-    return next((MODELS / name).glob("model.hlo.pb*"))
 
 
 def search(name, cluster, plan, *options):

@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
-from program import MODELS, automap, need_program
+from program import MODELS, automap, module, need_program, succeed
 
 TYPES = {"V100": (16e9, 900e9, 15.7e12), "P100": (16e9, 732e9, 10.6e12), "T4": (16e9, 320e9, 8.1e12)}
 SMALL = ("--stages", 3, "--evaluations", 150)
@@ -31,18 +31,8 @@ def write_cluster(path, servers, slower=1000):
     return path
 
 
-def module(name):
-    return next((MODELS / name).glob("model.hlo.pb*"))
-
-
-def run(*words):
-    done = automap(*words)
-    assert done.returncode == 0, f"{' '.join(map(str, words))}: {done.returncode}\n{done.stderr}"
-    return done.stdout
-
-
 def search(name, cluster, plan, *options):
-    found = json.loads(run("search", module(name), "--cluster", cluster, "--json", "--quiet", "-o", plan, *options))
+    found = json.loads(succeed("search", module(name), "--cluster", cluster, "--json", "--quiet", "-o", plan, *options))
     return found["step_seconds"], json.loads(plan.read_text())
 
 
@@ -61,7 +51,7 @@ def check_orders(work):
             continue
         seconds, chosen = search("gpt2_tiny", cluster, plan, *SMALL)
         found[order] = seconds, [[order[d] for d in stage["devices"]] for stage in chosen["stages"]]
-        simulated = json.loads(run("simulate", plan, module("gpt2_tiny"), "--json", "--quiet"))["step_seconds"]
+        simulated = json.loads(succeed("simulate", plan, module("gpt2_tiny"), "--json", "--quiet"))["step_seconds"]
         assert abs(simulated / seconds - 1) < 1e-9, f"{order}: {seconds} s, simulated {simulated} s"
     first = next(iter(found.values()))
     assert all(value == first for value in found.values()), f"the order of the file matters: {found}"
@@ -81,7 +71,7 @@ def check_devices(work):
     at = MODELS / "exact_linear"
     _, chosen = search("exact_linear", write_cluster(work / "train.json", ("T4", "V100", "P100"), 1e6), plan)
     assert devices_of(chosen) != [0, 1, 2], f"exact_linear: {devices_of(chosen)}"
-    lines = run("run", module("exact_linear"), "--plan", plan, "--state", at / "state.npz", "--data", at / "data.npz", "--steps", 3,
+    lines = succeed("run", module("exact_linear"), "--plan", plan, "--state", at / "state.npz", "--data", at / "data.npz", "--steps", 3,
                 "--json", "--quiet")
     losses = [step["loss"] for step in map(json.loads, lines.splitlines()) if "loss" in step]
     assert losses == json.loads((at / "losses.json").read_text())["losses"][:3], losses

@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
-from program import FULL, MODELS, automap, need_program, succeed
+from program import FULL, MODELS, automap, module, need_program, succeed
 
 TARGETS = ("jax", "hlo", "shardy", "torch", "megatron")
 SMALL = [("gpt2_tiny", "C", TARGETS), ("vgg_tiny", "h100:4", ("torch", "megatron")),
@@ -28,10 +28,6 @@ NOT_TRANSFORMERS = {"adafactor_tiny", "adamw_tiny", "digits", "exact_gather", "e
                     "vgg19", "vgg_tiny"}
 BUDGET = ["--evaluations", "12"]
 NEAR = 1.05
-
-
-def module(name):
-    return next((MODELS / name).glob("model.hlo.pb*"))
 
 
 def cases():

@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
-from program import MODELS, automap
+from program import MODELS, automap, module, succeed
 
 GB = 10**9
 TYPES = {"V100": (32 * GB, 900e9, 15.7e12), "P100": (16 * GB, 732e9, 10.6e12), "T4": (16 * GB, 320e9, 8.1e12)}
@@ -32,19 +32,9 @@ def write_cluster(path, servers, memory=None, slower=1.0):
     return path
 
 
-def module(name):
-    return next((MODELS / name).glob("model.hlo.pb*"))
-
-
-def run(*words):
-    done = automap(*words)
-    assert done.returncode == 0, f"{' '.join(map(str, words))}: {done.returncode}\n{done.stderr}"
-    return done.stdout
-
-
 def search(name, cluster, plan, *options):
     """Seconds, and [(size, shares)] of the plan's mesh."""
-    found = json.loads(run("search", module(name), "--cluster", cluster, "--json", "--quiet", "-o", plan, *options))
+    found = json.loads(succeed("search", module(name), "--cluster", cluster, "--json", "--quiet", "-o", plan, *options))
     stages = json.loads(plan.read_text())["stages"]
     assert len(stages) == 1 or "--space" not in options, f"{name}: {len(stages)} stages"
     mesh = [(axis["size"], axis["shares"]) for axis in stages[0]["mesh"] if axis["size"] > 1]
@@ -60,7 +50,7 @@ def with_shares(name, plan, shares_of):
         axis["shares"] = shares_of(axis["size"]) if axis["size"] > 1 else None
     other = plan.with_name("equal.plan.json")
     other.write_text(json.dumps(changed))
-    return json.loads(run("simulate", other, module(name), "--json", "--quiet"))["step_seconds"]
+    return json.loads(succeed("simulate", other, module(name), "--json", "--quiet"))["step_seconds"]
 
 
 def with_equal_shares(name, plan):
@@ -139,12 +129,12 @@ def check_memory(work):
     write_cluster(cluster, [("V100", 1), ("P100", 1)], slower=1000)
     search("gpt2_tiny", cluster, plan, *options, "--searcher", "expert", "--expert", "data_parallel")
     equal = with_equal_shares("gpt2_tiny", plan)
-    needed = max(d["peak_bytes"] for d in json.loads(run("simulate", plan.with_name("equal.plan.json"), module("gpt2_tiny"), "--json",
+    needed = max(d["peak_bytes"] for d in json.loads(succeed("simulate", plan.with_name("equal.plan.json"), module("gpt2_tiny"), "--json",
                                                          "--quiet"))["devices"])
     write_cluster(cluster, [("V100", 1), ("P100", 1)], {"P100": int(0.7 * needed / 0.9)}, slower=1000)
     found, mesh = search("gpt2_tiny", cluster, plan, *options, "--searcher", "expert", "--expert", "data_parallel")
     assert unequal(mesh) and found["step_seconds"] > 0 and equal > 0, mesh
-    fits = json.loads(run("simulate", plan, module("gpt2_tiny"), "--json", "--quiet"))
+    fits = json.loads(succeed("simulate", plan, module("gpt2_tiny"), "--json", "--quiet"))
     assert fits["fits"], "the plan does not fit"
 
 
@@ -155,7 +145,7 @@ def check_training(work):
         at = MODELS / name
         _, mesh = search(name, cluster, plan, "--mesh", axes)
         assert unequal(mesh), f"{name}: {mesh}"
-        lines = run("run", module(name), "--plan", plan, "--state", at / "state.npz", "--data", at / "data.npz", "--steps", 5, "--json",
+        lines = succeed("run", module(name), "--plan", plan, "--state", at / "state.npz", "--data", at / "data.npz", "--steps", 5, "--json",
                     "--quiet")
         losses = [step["loss"] for step in map(json.loads, lines.splitlines()) if "loss" in step]
         assert losses == json.loads((at / "losses.json").read_text())["losses"][:5], f"{name}: {losses}"

@@ -12,6 +12,11 @@ MODELS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "models"
 FULL = os.environ.get("AUTOMAP_FULL") == "1"
 
 
+def module(name):
+    """The module of a model, compressed or not."""
+    return next((MODELS / name).glob("model.hlo.pb*"))
+
+
 def need_program():
     """Ends the test as skipped (77) where $AUTOMAP names no program."""
     if "AUTOMAP" not in os.environ or not os.path.exists(AUTOMAP):
