@@ -458,7 +458,7 @@ static void add_outside(Terms *self, const ProgramRowGroup *rows, const ProgramS
 bool operator_terms_seconds(double *seconds, const OperatorCurves *curves, const Program *program,
                             const ProgramStep *step) {
     Terms self = {.curves = curves, .program = program, .is_known = true, .blocks = 1, .share = 1};
-    const ProgramRowGroup *rows = step->row_group > 0 ? &program->row_groups[step->row_group - 1] : NULL;
+    const ProgramRowGroup *rows = program_row_group(program, step);
     if (rows) self.blocks = ceil((double)rows->rows / (double)rows->block);
     if (!add_step(&self, step)) return false;
     if (rows) add_outside(&self, rows, step);

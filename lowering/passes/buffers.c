@@ -238,7 +238,7 @@ static bool updates_in_place(const Planner *self, const ProgramInstruction *inst
  * reads it later, or in other rows. */
 static bool is_needed_by_group(const Planner *self, const ProgramStep *step, int32_t storage) {
     const Program *program = self->program;
-    const ProgramRowGroup *rows = program_row_group(program, (int32_t)(step - program->steps));
+    const ProgramRowGroup *rows = program_row_group(program, step);
     for (int32_t s = 0; rows && s < rows->count; s++) {
         const ProgramStep *other = &program->steps[rows->first + s];
         for (int32_t k = 0; other != step && k < program_step_operands(program, other); k++)
@@ -350,7 +350,7 @@ static void place_result(Planner *self, const ProgramStep *step, int32_t s, int3
     result->bytes = result->in_registers ? 0 : aligned_bytes(&result->shape);
     result->offset = -1;
     if (self->outside[value]) return;
-    const ProgramRowGroup *rows = program_row_group(program, (int32_t)(step - program->steps));
+    const ProgramRowGroup *rows = program_row_group(program, step);
     for (const ProgramStep *reader = step; reader >= (rows ? &program->steps[rows->first] : step); reader--)
         if (place_over_operand(self, step, reader, s, value)) return;
     result->offset = result->bytes > 0 ? take(self, result->bytes) : 0;

@@ -256,7 +256,7 @@ static void print_steps(Text *text, const Program *program) {
     print_views(text, program);
     text_append_string(text, "\nsteps\n");
     for (int32_t s = 0; s < program->step_count; s++) {
-        const ProgramRowGroup *rows = program_row_group(program, s);
+        const ProgramRowGroup *rows = program_row_group(program, &program->steps[s]);
         if (rows && rows->first == s)
             text_append(text, "  row group of the next %d steps: %lld rows, %lld at a time\n",
                         (int)rows->count, (long long)rows->rows, (long long)rows->block);

@@ -368,15 +368,14 @@ static inline int32_t program_step_result(const Program *program, const ProgramS
                              : program->instructions[step->instruction].first_result + k;
 }
 
-/* The row group of step s, or NULL. */
-static inline const ProgramRowGroup *program_row_group(const Program *program, int32_t s) {
-    int32_t number = program->steps[s].row_group;
-    return number > 0 ? &program->row_groups[number - 1] : NULL;
+/* The row group of a step, or NULL. */
+static inline const ProgramRowGroup *program_row_group(const Program *program, const ProgramStep *step) {
+    return step->row_group > 0 ? &program->row_groups[step->row_group - 1] : NULL;
 }
 
 /* The steps that run together with step s, which is the first of them: joined loops, or a row group. */
 static inline int32_t program_steps_together(const Program *program, int32_t s) {
-    const ProgramRowGroup *rows = program_row_group(program, s);
+    const ProgramRowGroup *rows = program_row_group(program, &program->steps[s]);
     int32_t instruction = program->steps[s].instruction;
     if (rows) return rows->count;
     return instruction >= 0 ? program_joined(program, instruction) : 1;
@@ -384,7 +383,7 @@ static inline int32_t program_steps_together(const Program *program, int32_t s) 
 
 /* The first of the steps that step s runs together with: loops, side by side, or its row group. */
 static inline int32_t program_first_together(const Program *program, int32_t s) {
-    const ProgramRowGroup *rows = program_row_group(program, s);
+    const ProgramRowGroup *rows = program_row_group(program, &program->steps[s]);
     if (rows) return rows->first;
     for (int32_t first = s; first >= 0; first--) {
         int32_t i = program->steps[first].instruction;
