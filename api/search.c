@@ -27,19 +27,14 @@ typedef struct SearchJob {
 
 /* Returns whether the limits of evaluations and of time, if there are such, allow a further search. */
 static bool has_budget(const SearchJob *job) {
-    const SearchOptions *options = &job->settings.options;
-    bool is_limited = options->evaluations > 0 && !options->is_default_limit;
-    if (is_limited && job->evaluations >= options->evaluations) return false;
-    return options->seconds <= 0 || clock_seconds() - job->start < options->seconds;
+    return search_has_budget(&job->settings.options, job->evaluations, job->start);
 }
 
 /* The options of the next of `searches` searches, which share what is left of the limits. */
 static SearchOptions share_budget(const SearchJob *job, int32_t searches) {
     SearchOptions part = job->settings.options;
-    if (part.evaluations > 0 && !part.is_default_limit) {
-        int64_t left = part.evaluations - job->evaluations;
-        part.evaluations = left > searches ? left / searches : 1;
-    }
+    int64_t left = search_evaluations_left(&part, job->evaluations);
+    if (left != INT64_MAX) part.evaluations = left > searches ? left / searches : 1;
     if (part.seconds > 0) part.seconds = fmax((job->start + part.seconds - clock_seconds()) / searches, 1e-3);
     return part;
 }

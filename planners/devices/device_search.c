@@ -96,19 +96,14 @@ static void take(DeviceSearch *self, int32_t choice, const SearchResult *found) 
 
 /* ---- other choices ---- */
 
-/* The evaluations that are left; INT64_MAX without a limit. */
 static int64_t evaluations_left(const DeviceSearch *self) {
-    const SearchOptions *options = self->options;
-    bool is_limited = options->evaluations > 0 && !options->is_default_limit;
-    return is_limited ? options->evaluations - self->evaluations : INT64_MAX;
+    return search_evaluations_left(self->options, self->evaluations);
 }
 
 /* Returns whether evaluations and time are left. */
 static bool has_budget(const DeviceSearch *self) {
-    const SearchOptions *options = self->options;
-    if (stop_flag_is_set(options->interrupted) || self->result->interrupted) return false;
-    if (evaluations_left(self) < 1) return false;
-    return options->seconds <= 0 || clock_seconds() - self->start < options->seconds;
+    if (stop_flag_is_set(self->options->interrupted) || self->result->interrupted) return false;
+    return search_has_budget(self->options, self->evaluations, self->start);
 }
 
 /* Limits a search to the default budget, and to what is left. */

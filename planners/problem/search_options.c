@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#include "base/system/clock.h"
+
 const char *search_objective_name(SearchObjective objective) {
     static const char *const names[OBJECTIVE_COUNT] = {"time", "paper", "cost"};
     return names[objective];
@@ -78,6 +80,16 @@ const char *search_narrow(SearchOptions *options) {
         return narrowing[k].option;
     }
     return NULL;
+}
+
+int64_t search_evaluations_left(const SearchOptions *options, int64_t spent) {
+    bool is_limited = options->evaluations > 0 && !options->is_default_limit;
+    return is_limited ? options->evaluations - spent : INT64_MAX;
+}
+
+bool search_has_budget(const SearchOptions *options, int64_t spent, double start) {
+    if (search_evaluations_left(options, spent) < 1) return false;
+    return options->seconds <= 0 || clock_seconds() - start < options->seconds;
 }
 
 AmStatus search_check_plan(const SearchOptions *options, const Plan *plan, AmError *error) {

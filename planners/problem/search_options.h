@@ -176,6 +176,12 @@ typedef struct SearchResult {
 /* Sets `plan`, `nearest` and `nearest_fit` by the pool. */
 void search_result_choose(SearchResult *result);
 
+/* The evaluations that the user's limit leaves after `spent`, perhaps none or fewer; INT64_MAX: there is no
+ * limit but a default one. */
+int64_t search_evaluations_left(const SearchOptions *options, int64_t spent);
+/* Returns whether the user's limits allow a further search after `spent` evaluations, the first search having
+ * begun at `start` (clock_seconds()). */
+bool search_has_budget(const SearchOptions *options, int64_t spent, double start);
 /* Returns whether the options ask for the plan of a baseline with several stages. */
 bool search_is_pipeline_recipe(const SearchOptions *options);
 /* Returns whether a search is over one-stage plans and of several (SPACE_AUTO, SPACE_HYBRID); a recipe is
