@@ -14,17 +14,10 @@ import random
 import subprocess
 import sys
 
-ZOO = "datasets/models"
+from model_files import model_file
+
 MODELS = "vgg19,t5_paper_6,resnet50_batch16,bert48,gpt2,gpt2_bf16,t5_pipeline_6,llama_tiny"
 TIMES = (1, 2, 4, 8)
-
-
-def model_file(name):
-    for binary in ("model.hlo.pb.zst", "model.hlo.pb"):
-        path = os.path.join(ZOO, name, binary)
-        if os.path.exists(path):
-            return path
-    raise SystemExit(f"{name}: no module (expected {ZOO}/{name}/model.hlo.pb or .zst)")
 
 
 def search(arguments, model, evaluations):

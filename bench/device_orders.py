@@ -15,7 +15,8 @@ import random
 import subprocess
 import tempfile
 
-ZOO = "datasets/models"
+from model_files import model_file
+
 GB = 10**9
 # Memory, bytes per second, FLOP/s in f32 and f16.
 TYPES = {"H100": (80 * GB, 3350e9, 67e12, 990e12), "A100": (40 * GB, 1555e9, 19.5e12, 312e12),
@@ -35,14 +36,6 @@ def write_cluster(path, servers):
                              "network": {"bytes_per_second": 6e9, "latency_seconds": 20e-6}},
                    "servers": rows, "between_servers": "network"}, file)
     return path
-
-
-def model_file(name):
-    for binary in ("model.hlo.pb.zst", "model.hlo.pb"):
-        path = os.path.join(ZOO, name, binary)
-        if os.path.exists(path):
-            return path
-    raise SystemExit(f"{name}: no module (expected {ZOO}/{name}/model.hlo.pb or .zst)")
 
 
 def search(arguments, model, cluster, *options):

@@ -14,16 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-ZOO = "datasets/models"
-BINARIES = ("model.hlo.pb.zst", "model.hlo.pb")
-
-
-def model_file(name):
-    for binary in BINARIES:
-        path = os.path.join(ZOO, name, binary)
-        if os.path.exists(path):
-            return path
-    return None
+from model_files import ZOO, find_model
 
 
 def changes(explanation):
@@ -88,7 +79,7 @@ def main():
     worst = 0.0
     with tempfile.TemporaryDirectory() as folder:
         for model in models:
-            path = model_file(model)
+            path = find_model(model)
             for cluster in arguments.clusters.split(",") if path else []:
                 key = f"{model} {cluster}"
                 if key not in rows:

@@ -11,7 +11,8 @@ import json
 import os
 import resource
 import subprocess
-import sys
+
+from model_files import model_file
 
 AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
 CASES = [
@@ -25,14 +26,6 @@ CASES = [
     ("t5_paper_24_11b", "C"),
     ("llama3_8b", "h100:4"),
 ]
-
-
-def model_file(model):
-    for suffix in ("", ".zst"):
-        path = f"datasets/models/{model}/model.hlo.pb{suffix}"
-        if os.path.exists(path):
-            return path
-    sys.exit(f"gaps.py: no module of {model}; run it in the source folder")
 
 
 def searched(model, cluster, options):

@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
-from program import FULL, MODELS, automap
+from program import FULL, automap, module
 
 MOST_GAIN = 0.005
 LEAST_GAIN = 1e-4
@@ -35,13 +35,9 @@ EXPLAINED = (("gpt2_tiny", "h100:4"), ("vgg_tiny", "h100:4"), ("adafactor_tiny",
 EXPLAINED += (("t5_tiny", "h100:4"), ("moe_tiny", "A")) if FULL else ()
 
 
-def model_file(name):
-    return next((MODELS / name).glob("model.hlo.pb*"))
-
-
 def step(name, cluster, options, most):
     """Seconds of the plan; infinite where few evaluations find none that fits."""
-    words = ["search", model_file(name), "--cluster", cluster, "-o", os.devnull, "--json", *options]
+    words = ["search", module(name), "--cluster", cluster, "-o", os.devnull, "--json", *options]
     done = automap(*words, *(["--evaluations", most] if most else []))
     assert done.returncode in (0, 4), f"{words}: {done.returncode}\n{done.stderr}"
     if done.returncode == 4:
@@ -79,9 +75,9 @@ def check_better(name, cluster):
 
 def check_changes(name, cluster, work):
     plan = work / "plan.json"
-    done = automap("search", model_file(name), "--cluster", cluster, "-o", plan)
+    done = automap("search", module(name), "--cluster", cluster, "-o", plan)
     assert done.returncode == 0, done.stderr
-    shown = json.loads(automap("explain", plan, model_file(name), "--json").stdout)
+    shown = json.loads(automap("explain", plan, module(name), "--json").stdout)
     changes = [row for row in shown["alternatives"] if row["what"] != "attention"]  # chosen by --attention
     changes += [cut[side] for cut in shown["cuts"] for side in ("earlier", "later") if cut.get(side)]
     changes += [row["without"] for row in shown["overrides"]]
@@ -99,7 +95,7 @@ def check_tight(name, work):
     description["device_types"]["host"]["memory_bytes"] = TIGHT_BYTES
     cluster, plan = work / "tight.json", work / "tight-plan.json"
     cluster.write_text(json.dumps(description))
-    done = automap("search", model_file(name), "--cluster", cluster, "--seconds", "0.001", "-o", plan)
+    done = automap("search", module(name), "--cluster", cluster, "--seconds", "0.001", "-o", plan)
     assert done.returncode == 0, done.stderr
     devices = json.loads(plan.read_text())["predicted"]["devices"]
     assert all(device["peak_bytes"] <= 0.9 * TIGHT_BYTES for device in devices), devices
@@ -107,7 +103,7 @@ def check_tight(name, work):
 
 def check_excluding_overrides(name, cluster, fraction, work):
     """Overrides that exclude one another are left out, and the search goes on."""
-    done = automap("search", model_file(name), "--cluster", cluster, "--memory-fraction", fraction, "-o",
+    done = automap("search", module(name), "--cluster", cluster, "--memory-fraction", fraction, "-o",
                    work / "overrides.json")  # fmt: skip
     assert done.returncode == 0, done.stderr
 
