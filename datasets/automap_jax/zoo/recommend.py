@@ -3,6 +3,8 @@ one table for all fields, as OneFlow and HugeCTR train it, and DLRM (Naumov et a
 each field. Both predict whether a user clicks. Gradients of tables are dense, as in JAX.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,6 +47,25 @@ def arguments(batch, numbers, fields):
     return floats((batch, numbers)), integers(batch, fields), floats((batch,))
 
 
+def click_model(tree, logits, optimizer, rows, numbers, batch):
+    """A model that trains `logits(params, x, ids)`. `optimizer` has shapes and values of a state, and its update."""
+    shapes, values, update = optimizer
+
+    def loss(params, x, ids, clicked):
+        return click_loss(logits(params, x, ids), clicked)
+
+    def step(state, x, ids, clicked):
+        value, gradients = jax.value_and_grad(loss)(state["params"], x, ids, clicked)
+        return update(state, gradients), value
+
+    return Model(
+        step,
+        (shapes(tree), *arguments(batch, numbers, len(rows))),
+        state=lambda: values(initial_values(tree)),
+        data=lambda batches: clicks(batches, batch, numbers, rows),
+    )
+
+
 def wide_deep_model(rows, fields, width, layers, numbers, batch):
     """Both parts look up `fields` rows of a table; `layers` are the widths of the deep part."""
     tree = {
@@ -53,22 +74,14 @@ def wide_deep_model(rows, fields, width, layers, numbers, batch):
         "wide_table": (rows, 1),
     }
 
-    def loss(params, x, ids, clicked):
+    def logits(params, x, ids):
         deep = params["deep_table"][ids].reshape(x.shape[0], -1)
         deep = perceptron(jnp.concatenate([deep, x], axis=-1), params["deep"])[:, 0]
         wide = params["wide_table"][ids].sum((1, 2))
-        return click_loss(deep + wide, clicked)
+        return deep + wide
 
-    def step(state, x, ids, clicked):
-        value, gradients = jax.value_and_grad(loss)(state["params"], x, ids, clicked)
-        return adam(state, gradients, rate=0.001), value
-
-    return Model(
-        step,
-        (adam_shapes(tree), *arguments(batch, numbers, fields)),
-        state=lambda: adam_state(initial_values(tree)),
-        data=lambda batches: clicks(batches, batch, numbers, (rows,) * fields),
-    )
+    optimizer = adam_shapes, adam_state, functools.partial(adam, rate=0.001)
+    return click_model(tree, logits, optimizer, (rows,) * fields, numbers, batch)
 
 
 def wide_deep(rows=25_600_000, batch=16384):
@@ -91,25 +104,16 @@ def dlrm_model(rows, width, bottom, top, numbers, batch):
     }
     below = np.tril_indices(fields + 1, -1)
 
-    def loss(params, x, ids, clicked):
+    def logits(params, x, ids):
         x = jax.nn.relu(perceptron(x, params["bottom"]))
         names = sorted(params["tables"])
         looked_up = [params["tables"][name][ids[:, k]] for k, name in enumerate(names)]
         vectors = jnp.stack([x, *looked_up], axis=1)
         products = jnp.einsum("bfw,bgw->bfg", vectors, vectors)[:, below[0], below[1]]
-        logits = perceptron(jnp.concatenate([x, products], axis=-1), params["top"])[:, 0]
-        return click_loss(logits, clicked)
+        return perceptron(jnp.concatenate([x, products], axis=-1), params["top"])[:, 0]
 
-    def step(state, x, ids, clicked):
-        value, gradients = jax.value_and_grad(loss)(state["params"], x, ids, clicked)
-        return sgd(state, gradients, rate=0.1), value
-
-    return Model(
-        step,
-        (sgd_shapes(tree), *arguments(batch, numbers, fields)),
-        state=lambda: sgd_state(initial_values(tree)),
-        data=lambda batches: clicks(batches, batch, numbers, rows),
-    )
+    optimizer = sgd_shapes, sgd_state, functools.partial(sgd, rate=0.1)
+    return click_model(tree, logits, optimizer, rows, numbers, batch)
 
 
 def dlrm(batch=65536):
