@@ -10,11 +10,12 @@
 
 enum { MOST_OWN_NOTES = 2 };
 
-/* The body of a loop over micro-batches, which a rank runs again and again. */
+/* The body of a loop over micro-batches, which a rank runs again and again, or a program inside of it. */
 typedef struct RepeatedProgram {
     const Program *program;
+    int32_t body; /* number of the body */
     const ExecutedStep *last;
-    int32_t iteration;
+    int32_t iteration; /* of the body */
 } RepeatedProgram;
 
 /* How often a rank has sent, or received, a value. */
@@ -63,20 +64,38 @@ static void choose_lane(SimulateLanes *lanes, TraceSlice *slice) {
     lanes->streams |= trace_bit(slice->stream, slice->lane);
 }
 
-/* The iteration of a program: it begins anew where the steps of its computation do. */
-static int32_t iteration_of(SimulateTrace *self, SimulateLanes *lanes, const ExecutedStep *executed,
-                            bool computes) {
-    RepeatedProgram *found = lanes->programs, *end = lanes->programs + lanes->program_count;
-    while (found < end && found->program != executed->program) found++;
-    if (found == end) {
-        ARENA_RESERVE(self->arena, lanes->programs, lanes->program_count, lanes->program_capacity);
-        if (self->arena->failed) return 0;
-        found = &lanes->programs[lanes->program_count++];
-        *found = (RepeatedProgram){executed->program, NULL, 0};
+/* Lists the programs that a rank runs in loops over micro-batches; `body`: of the loop around, or -1. */
+static void add_repeated(SimulateTrace *self, SimulateLanes *lanes, const Program *program, int32_t body) {
+    for (int32_t k = 0; k < program->instruction_count; k++) {
+        const ProgramInstruction *instruction = &program->instructions[k];
+        for (int32_t r = 0; r < instruction->region_count; r++) {
+            const Program *region = instruction->regions[r];
+            bool is_body = body < 0 && region->counter.iterations == self->micro_batches;
+            int32_t inside = is_body ? lanes->program_count : body;
+            if (inside >= 0) {
+                ARENA_RESERVE(&self->memory, lanes->programs, lanes->program_count, lanes->program_capacity);
+                if (self->memory.failed) return;
+                lanes->programs[lanes->program_count++] = (RepeatedProgram){region, inside, NULL, 0};
+            }
+            add_repeated(self, lanes, region, inside);
+        }
     }
-    if (computes && found->last && executed <= found->last) found->iteration++;
-    if (computes) found->last = executed;
-    return found->iteration;
+}
+
+static RepeatedProgram *find_repeated(const SimulateLanes *lanes, const Program *program) {
+    for (int32_t k = 0; k < lanes->program_count; k++)
+        if (lanes->programs[k].program == program) return &lanes->programs[k];
+    return NULL;
+}
+
+/* The iteration of a repeated program's body: it begins anew where the steps of the body do. */
+static int32_t iteration_of(const SimulateLanes *lanes, RepeatedProgram *program,
+                            const ExecutedStep *executed, bool computes) {
+    RepeatedProgram *body = &lanes->programs[program->body];
+    if (!computes || program != body) return body->iteration;
+    if (body->last && executed <= body->last) body->iteration++;
+    body->last = executed;
+    return body->iteration;
 }
 
 static bool is_same_value(const ProgramTransfer *a, const ProgramTransfer *b) {
@@ -122,16 +141,19 @@ static void add_end(SimulateTrace *self, const TraceSlice *slice, const ProgramT
     self->ends[is_end][self->end_counts[is_end]++] = *slice;
 }
 
+/* Before the first slice of a rank. */
+static void open_lanes(SimulateTrace *self, SimulateLanes *lanes, const SimulatedSlice *slice) {
+    lanes->memory = ARENA_ARRAY(&self->memory, MemoryCounter, 1);
+    if (self->micro_batches > 1) add_repeated(self, lanes, slice->entry, -1);
+    if (self->memory.failed) self->status = am_fail_memory(self->error, (int64_t)sizeof(MemoryCounter));
+    else
+        self->status = memory_counter_open(lanes->memory, &self->memory, slice->entry, slice->channel_bytes,
+                                           self->error);
+}
+
 /* Appends the memory of the rank where it changes. */
 static void append_memory(SimulateTrace *self, SimulateLanes *lanes, const SimulatedSlice *slice) {
     const ExecutedStep *executed = slice->executed;
-    if (!lanes->memory) {
-        lanes->memory = ARENA_ARRAY(&self->memory, MemoryCounter, 1);
-        if (!lanes->memory) self->status = am_fail_memory(self->error, (int64_t)sizeof(MemoryCounter));
-        else
-            self->status = memory_counter_open(lanes->memory, &self->memory, slice->entry,
-                                               slice->channel_bytes, self->error);
-    }
     if (executed && self->status == AM_OK)
         memory_counter_append(&self->text, lanes->memory, slice->rank, executed->program, executed->step,
                               slice->start);
@@ -147,6 +169,8 @@ void simulate_trace_slice(void *user, const SimulatedSlice *slice) {
                         .end = slice->end};
     if (self->status != AM_OK) return;
     SimulateLanes *lanes = &self->lanes[slice->rank];
+    if (!lanes->memory) open_lanes(self, lanes, slice);
+    if (self->status != AM_OK) return;
     TraceNote notes[MOST_OWN_NOTES] = {{"stage", NULL, lanes->stage}};
     bool is_operator = executed && executed->step < executed->program->step_count;
     if (is_operator) shown.stream = program_trace_stream(executed->program, executed->step);
@@ -154,15 +178,14 @@ void simulate_trace_slice(void *user, const SimulatedSlice *slice) {
     bool crosses = shown.stream == TRACE_SEND || shown.stream == TRACE_RECEIVE;
     if (!crosses) append_arrows(self);
     const ProgramTransfer *transfer = crosses ? executed_transfer(executed)->transfer : NULL;
-    bool repeats = is_operator && self->micro_batches > 1 &&
-                   executed->program->counter.iterations == self->micro_batches;
+    RepeatedProgram *repeated = is_operator ? find_repeated(lanes, executed->program) : NULL;
     int32_t iteration = slice->micro_batch;
-    if (repeats && crosses) iteration = count_transfer(self, lanes, transfer);
-    else if (repeats && iteration == 0)
-        iteration = iteration_of(self, lanes, executed, shown.stream == TRACE_COMPUTE);
+    if (repeated && crosses) iteration = count_transfer(self, lanes, transfer);
+    else if (repeated && iteration == 0)
+        iteration = iteration_of(lanes, repeated, executed, shown.stream == TRACE_COMPUTE);
     notes[1] = (TraceNote){"micro_batch", NULL, iteration};
     shown.notes = notes;
-    shown.note_count = repeats ? MOST_OWN_NOTES : 1;
+    shown.note_count = repeated ? MOST_OWN_NOTES : 1;
     if (is_operator)
         program_trace_append(&self->text, &shown, self->context, executed->program, executed->step,
                              slice->times);
@@ -175,8 +198,13 @@ void simulate_trace_slice(void *user, const SimulatedSlice *slice) {
 AmStatus simulate_trace_end(SimulateTrace *self, const Simulation *simulation) {
     append_arrows(self);
     for (int32_t r = 0; r < self->rank_count && self->status == AM_OK; r++) {
-        const TraceSlice step = {
-            .device = r, .stream = TRACE_STEPS, .name = "step", .end = simulation->step_seconds};
+        const TraceNote stage = {"stage", NULL, self->lanes[r].stage};
+        const TraceSlice step = {.device = r,
+                                 .stream = TRACE_STEPS,
+                                 .name = "step",
+                                 .end = simulation->step_seconds,
+                                 .notes = &stage,
+                                 .note_count = 1};
         char name[160];
         snprintf(name, sizeof name, "rank %d (%.120s)", r, simulation->devices[r].name);
         if (self->lanes[r].memory)

@@ -72,7 +72,7 @@ static AmStatus run_while(const Control *self, AmError *error) {
         TRY(executable_run(self->regions[0], error));
         goes_on = iteration + 1 < iterations;
         if (!counts) TRY(holds(self, &goes_on, error));
-        timeline_mark(self->regions[0]->timeline, TIMELINE_ITERATION, iteration, start);
+        executable_mark_iteration(self->regions[0], start);
     }
     return AM_OK;
 }

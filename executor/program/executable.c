@@ -210,13 +210,30 @@ AmStatus executable_allocate(Executable *self, char **memory, AmError *error) {
     return executable_bind(self, &parts, error);
 }
 
-void executable_watch(Executable *self, Timeline *timeline) {
+void executable_watch(Executable *self, Timeline *timeline, int32_t micro_batches) {
     self->timeline = timeline;
+    if (!self->micro_batch && micro_batches > 1 && self->program->counter.iterations == micro_batches)
+        self->micro_batch = &self->iteration;
     for (int32_t s = 0; s < self->program->step_count; s++) {
         const Control *control = self->steps[s].control;
-        for (int32_t r = 0; control && r < control->instruction->region_count; r++)
-            executable_watch(control->regions[r], timeline);
+        for (int32_t r = 0; control && r < control->instruction->region_count; r++) {
+            control->regions[r]->micro_batch = self->micro_batch;
+            executable_watch(control->regions[r], timeline, micro_batches);
+        }
     }
+}
+
+/* The number of the micro-batch plus 1, for records. */
+static int32_t micro_batch_of(const Executable *self) {
+    return self->micro_batch ? (int32_t)*self->micro_batch + 1 : 0;
+}
+
+void executable_mark_iteration(const Executable *body, double start) {
+    if (!body->timeline) return;
+    timeline_add(body->timeline, (TimelineRecord){.start = start,
+                                                  .kind = TIMELINE_ITERATION,
+                                                  .number = body->iteration,
+                                                  .micro_batch = micro_batch_of(body)});
 }
 
 /* The addresses of this iteration. */
@@ -241,8 +258,11 @@ static AmStatus run_step(const Executable *self, const ExecutableStep *step, AmE
 /* Until the step is done, and not only issued. */
 static AmStatus run_watched(const Executable *self, int32_t s, AmError *error) {
     KernelDevice *device = self->device;
-    TimelineRecord record = {
-        .start = clock_seconds(), .kind = TIMELINE_OPERATOR, .program = self->program, .step = s};
+    TimelineRecord record = {.start = clock_seconds(),
+                             .kind = TIMELINE_OPERATOR,
+                             .program = self->program,
+                             .step = s,
+                             .micro_batch = micro_batch_of(self)};
     TRY(run_step(self, &self->steps[s], error));
     if (self->comm && self->comm->back_end->await) TRY(self->comm->back_end->await(self->comm, error));
     TRY(device->back_end->synchronize(device, error));

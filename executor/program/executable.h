@@ -33,6 +33,9 @@ typedef struct Executable {
     RedZones *zones;    /* checked after every step; NULL: none */
     Timeline *timeline; /* of the rank; NULL: nothing is measured */
     int64_t iteration;  /* of a loop's body: set by who runs it, before it does */
+    /* The iteration of the loop over micro-batches that this is the body of, or inside of; or NULL. Set by
+     * executable_watch(). */
+    const int64_t *micro_batch;
 } Executable;
 
 /* Memory of the device, each part aligned to 64. */
@@ -54,8 +57,11 @@ AmStatus executable_bind(Executable *ready, const ExecutableMemory *memory, AmEr
  * it; the caller releases it through the device. */
 AmStatus executable_allocate(Executable *ready, char **memory, AmError *error);
 /* From now on every step of it, and of the programs inside, is recorded. A device that works by itself is
- * then waited for after each, so that its times are those of single operators, without overlap. */
-void executable_watch(Executable *ready, Timeline *timeline);
+ * then waited for after each, so that its times are those of single operators, without overlap. Loops of
+ * `micro_batches` iterations are those over micro-batches; 1: there are none. */
+void executable_watch(Executable *ready, Timeline *timeline, int32_t micro_batches);
+/* Records the end of an iteration of the loop whose body this is. */
+void executable_mark_iteration(const Executable *body, double start);
 /* The memory at an offset of the buffer plan, which is no parameter's where those lie elsewhere. */
 char *executable_place(const Program *program, const ExecutableMemory *memory, int64_t offset);
 

@@ -69,9 +69,9 @@ AmStatus rank_open(Rank *rank, KernelDevice *device, Comm *comm, Program *progra
     return rank->host ? AM_OK : am_fail_memory(error, largest);
 }
 
-AmStatus rank_watch(Rank *rank, int64_t steps, AmError *error) {
+AmStatus rank_watch(Rank *rank, int64_t steps, int32_t micro_batches, AmError *error) {
     TRY(timeline_open(&rank->timeline, rank->program, steps, error));
-    executable_watch(rank->ready, rank->timeline);
+    executable_watch(rank->ready, rank->timeline, micro_batches);
     return AM_OK;
 }
 

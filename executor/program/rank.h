@@ -29,8 +29,9 @@ typedef struct Rank {
 /* Prepares the program, allocates and binds. The program lives in rank->arena;
  * device and comm stay the caller's. */
 AmStatus rank_open(Rank *rank, KernelDevice *device, Comm *comm, Program *program, AmError *error);
-/* After rank_open(): records the rank's activities, with space for the last `steps` steps. */
-AmStatus rank_watch(Rank *rank, int64_t steps, AmError *error);
+/* After rank_open(): records the rank's activities, with space for the last `steps` steps of a plan in so
+ * many micro-batches. */
+AmStatus rank_watch(Rank *rank, int64_t steps, int32_t micro_batches, AmError *error);
 /* Once before the first run, in the rank's own thread: actions that involve other ranks, or take
  * time. */
 AmStatus rank_start(Rank *rank, AmError *error);

@@ -28,6 +28,7 @@ typedef struct TimelineRecord {
     const char *name;       /* TIMELINE_OTHER */
     int64_t number;
     int32_t step;
+    int32_t micro_batch; /* plus 1; 0: outside of the loops over micro-batches */
     TimelineKind kind;
 } TimelineRecord;
 

@@ -39,7 +39,14 @@ static Span find_span(const Timeline *timeline, int64_t steps) {
     return span;
 }
 
-static void append_record(Text *text, const PlanContext *context, int32_t rank, const TimelineRecord *record,
+static int32_t stage_of(const Plan *plan, int32_t rank) {
+    int32_t stage = 0;
+    for (; plan && stage + 1 < plan->stage_count && rank >= plan->stages[stage].mesh.device_count; stage++)
+        rank -= plan->stages[stage].mesh.device_count;
+    return stage;
+}
+
+static void append_record(Text *text, const TimelineTrace *trace, int32_t rank, const TimelineRecord *record,
                           double origin) {
     static const struct {
         const char *name;
@@ -49,19 +56,22 @@ static void append_record(Text *text, const PlanContext *context, int32_t rank, 
         [TIMELINE_OPERATOR] = {"", TRACE_COMPUTE},     [TIMELINE_ITERATION] = {"iteration", TRACE_COMPUTE},
         [TIMELINE_UPDATE] = {"update", TRACE_COMPUTE}, [TIMELINE_OTHER] = {"", TRACE_STEPS},
     };
-    TraceNote number = {"number", NULL, (double)record->number};
+    TraceNote notes[3] = {{"stage", NULL, stage_of(trace->plan, rank)}};
     char name[64];
     TraceSlice slice = {.device = rank,
                         .stream = kinds[record->kind].stream,
                         .name = name,
                         .start = record->start - origin,
                         .end = record->end - origin,
-                        .notes = &number};
+                        .notes = notes,
+                        .note_count = 1};
+    if (record->micro_batch > 0)
+        notes[slice.note_count++] = (TraceNote){"micro_batch", NULL, record->micro_batch - 1};
     if (record->kind == TIMELINE_OPERATOR) {
-        program_trace_append(text, &slice, context, record->program, record->step, 1);
+        program_trace_append(text, &slice, trace->context, record->program, record->step, 1);
         return;
     }
-    slice.note_count = 1;
+    notes[slice.note_count++] = (TraceNote){"number", NULL, (double)record->number};
     if (record->kind == TIMELINE_OTHER) slice.name = record->name;
     else snprintf(name, sizeof name, "%s %lld", kinds[record->kind].name, (long long)record->number);
     trace_append_slice(text, &slice);
@@ -93,7 +103,7 @@ static void append_rank(Text *text, const TimelineTrace *trace, const Rank *rank
     for (int64_t k = span.first; k < span.count; k++) {
         const TimelineRecord *record = record_at(timeline, k);
         if (record->start < span.start) continue;
-        append_record(text, trace->context, rank->comm->rank, record, origin);
+        append_record(text, trace, rank->comm->rank, record, origin);
         append_memory(text, memory, rank->comm->rank, record, origin);
         if (record->kind == TIMELINE_OPERATOR)
             streams |= trace_bit(program_trace_stream(record->program, record->step), 0);

@@ -1,9 +1,10 @@
 /* The timelines of all ranks as one Chrome trace (base/files/trace.h).
  *
  * Each rank is a device of the trace; operators have the user's names: op_name, source line and
- * phase. Process 0 writes, the others send it their events as text, rank by rank. The clocks of
- * different machines differ: every process counts from the moment at which the first of its ranks
- * began the first shown step, which all ranks begin together.
+ * phase. All slices name their stage, and those inside a loop over micro-batches the micro-batch. Process 0
+ * writes, the others send it their events as text, rank by rank. The clocks of different machines differ:
+ * every process counts from the moment at which the first of its ranks began the first shown step, which all
+ * ranks begin together.
  */
 #ifndef EXECUTOR_REPORT_TIMELINE_TRACE_H
 #define EXECUTOR_REPORT_TIMELINE_TRACE_H
@@ -16,7 +17,8 @@
 
 typedef struct TimelineTrace {
     const char *path;
-    int64_t steps; /* the last so many are shown */
+    int64_t steps;    /* the last so many are shown */
+    const Plan *plan; /* or NULL: one device */
     const PlanContext *context;
     const Rank *ranks; /* [rank_count], those of this process, with their timelines */
     int32_t rank_count;

@@ -54,7 +54,7 @@ static AmStatus run_iteration(const Group *group, int64_t iteration, AmError *er
     control_body(group->loop)->iteration = iteration % group->iterations;
     double start = timeline_start(group->program->timeline);
     TRY(executable_run_steps(group->program, group->first, group->end, error));
-    timeline_mark(group->program->timeline, TIMELINE_ITERATION, iteration % group->iterations, start);
+    executable_mark_iteration(group->program, start);
     return AM_OK;
 }
 

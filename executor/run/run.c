@@ -183,7 +183,8 @@ static AmStatus lower(Run *run, AmError *error) {
         else TRY(plan_lower_whole(&program, &rank->arena, context, error));
         TRY(rank_open(rank, run->devices[r], &run->comms[r], program, error));
         TRY(check_memory(run, r + 1, error));
-        if (watched_steps(run->options) > 0) TRY(rank_watch(rank, watched_steps(run->options), error));
+        if (watched_steps(run->options) > 0)
+            TRY(rank_watch(rank, watched_steps(run->options), plan ? plan->micro_batches : 1, error));
         run->planned_bytes += rank->memory_bytes;
     }
     return AM_OK;
@@ -305,6 +306,7 @@ static AmStatus fail_not_finite(const Run *run, AmError *error) {
 static AmStatus write_trace(const Run *run, AmError *error) {
     const TimelineTrace trace = {.path = run->options->trace_path,
                                  .steps = trace_steps(run->options),
+                                 .plan = run->options->plan,
                                  .context = run->context,
                                  .ranks = run->ranks,
                                  .rank_count = run->rank_count,

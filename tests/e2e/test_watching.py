@@ -167,6 +167,25 @@ def read_trace(path):
     return events, names
 
 
+def check_notes(directory, plan, model):
+    """Every slice has its stage. In a run each micro-batch has the operators that it has in the simulation, those in inner loops too."""
+    counts = []
+    measured, predicted = directory / "trace.json", directory / "predicted.json"
+    automap(*arguments(model, plan, 2), "--trace", measured, "--trace-steps", 1)
+    automap("simulate", plan, MODELS / model / "model.hlo.pb", "--trace", predicted)
+    stages = [stage["devices"] for stage in json.loads(plan.read_text())["stages"]]
+    stage_of = [number for number, devices in enumerate(stages) for _ in devices]
+    for path in measured, predicted:
+        events = [event for event in read_trace(path)[0] if event["ph"] == "X"]
+        assert all(event["args"]["stage"] == stage_of[event["pid"]] for event in events), path
+        operators = [(event["pid"], event["args"].get("micro_batch"), event["name"], event["args"]["instruction"]) for event in events
+                     if event["tid"] < 3 and event["args"].get("instruction")]
+        counts.append({key for key in operators if key[1] is not None})
+    # The simulation also prices the conditions of loops, which a run with known trips omits.
+    rest = {key for key in counts[0] ^ counts[1] if key in counts[0] or not key[2].startswith("compare")}
+    assert not rest and {key[1] for key in counts[0]} == {0, 1, 2, 3}, sorted(rest)[:5]
+
+
 def check_memory(path, report):
     """In every rank's trace of a run the memory reaches the allocation, beside the slots of transfers."""
     counters = [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "C"]
@@ -210,6 +229,9 @@ def check_trace(directory):
     check_nesting(events)
     check_memory(trace, report)
     assert {"send", "receive"} <= set(names.values())
+    check_notes(directory, plan, "mlp_tiny")
+    check_notes(directory, make_plan("lstm_tiny", directory / "loop.json", "--cluster", "nominal:2", "--space", "pipeline", "--mesh",
+                                     "data=1", "--expert", "even_pipeline", "--micro-batches", 4), "lstm_tiny")
     assert "cannot be written" in automap(*arguments("mlp_tiny"), "--trace", "/nowhere/t.json", expect=2).stderr
 
 
