@@ -64,6 +64,7 @@ struct CudaProduct {
     cublasLtMatmulHeuristicResult_t candidates[MOST_CANDIDATES];
     int32_t candidate_count, algorithm;
     bool is_tried;           /* the algorithm has run */
+    bool is_refused;         /* none of them runs */
     int64_t workspace_bytes; /* of the algorithm, or of all candidates until one has run */
 };
 
@@ -256,10 +257,11 @@ static AmStatus set_preference(cublasLtMatmulPreference_t preference, const Cuda
     return AM_OK;
 }
 
-/* Returns whether cuBLASLt refuses the problem. Any other error is a failure of the library. */
+/* Returns whether cuBLASLt refuses the problem, or lacks memory for it. Any other error is a failure of the
+ * library. */
 static bool is_refusal(cublasStatus_t result) {
     return result == CUBLAS_STATUS_NOT_SUPPORTED || result == CUBLAS_STATUS_INVALID_VALUE ||
-           result == CUBLAS_STATUS_ARCH_MISMATCH;
+           result == CUBLAS_STATUS_ARCH_MISMATCH || result == CUBLAS_STATUS_ALLOC_FAILED;
 }
 
 /* Keeps the candidates of the heuristic that cublasLtMatmulAlgoCheck() accepts. */
@@ -316,6 +318,7 @@ static cublasStatus_t multiply(CudaProduct *product, CUstream stream, const Cuda
         result = enqueue(product, stream, buffers);
     }
     product->is_tried = product->is_tried || result == CUBLAS_STATUS_SUCCESS;
+    product->is_refused = !product->is_tried && is_refusal(result);
     return result;
 }
 
@@ -389,6 +392,10 @@ bool cuda_product_is_tried(const CudaProduct *product) {
     return product->is_tried;
 }
 
+bool cuda_product_is_refused(const CudaProduct *product) {
+    return product->is_refused;
+}
+
 int64_t cuda_product_workspace(const CudaProduct *product) {
     return product->workspace_bytes > 0 ? product->workspace_bytes + WORKSPACE_ALIGNMENT - 1 : 0;
 }
@@ -398,5 +405,7 @@ AmStatus cuda_product_run(CudaProduct *product, CUstream stream, const CudaProdu
     assert(buffers->bias || !epilogues[product->shape.epilogue].bias);
     assert(buffers->mask || !epilogues[product->shape.epilogue].mask);
     TRY(set_pointers(product, buffers->bias, buffers->mask, error));
-    return check(multiply(product, stream, buffers), "product", error);
+    cublasStatus_t result = multiply(product, stream, buffers);
+    if (product->is_refused) return refuse(lt.cublasLtGetStatusString(result), error);
+    return check(result, "product", error);
 }

@@ -86,8 +86,10 @@ int32_t cuda_blas_version(void);
 AmStatus cuda_product_make(CudaProduct **product, CudaBlas *blas, const CudaProductShape *shape,
                            AmError *error);
 bool cuda_product_is_tried(const CudaProduct *product);     /* its algorithm has run */
+bool cuda_product_is_refused(const CudaProduct *product);   /* the first run found that no algorithm runs */
 int64_t cuda_product_workspace(const CudaProduct *product); /* bytes */
-/* Enqueues it on a stream of the handle's context. The first run is in no graph. */
+/* Enqueues it on a stream of the handle's context. The first run is in no graph. AM_ERROR_INPUT: nothing was
+ * enqueued, as cuBLASLt refuses all algorithms, none of which has run yet. */
 AmStatus cuda_product_run(CudaProduct *product, CUstream stream, const CudaProductBuffers *buffers,
                           AmError *error);
 

@@ -82,6 +82,7 @@ struct CudaConvolution {
     int candidate_count, chosen;
     int algorithm;          /* of the chosen one */
     bool is_tried;          /* the algorithm has run */
+    bool is_refused;        /* none of them runs */
     size_t workspace_bytes; /* of the algorithm, or of all candidates until one has run */
 };
 
@@ -382,10 +383,12 @@ static cudnnStatus_t enqueue(const CudaConvolution *it, const CudaConvolutionBuf
                                      twice ? (const void *)&zero_twice : &zero);
 }
 
-/* Returns whether cuDNN refuses the problem. Any other error is a failure of the library. */
+/* Returns whether cuDNN refuses the problem, or lacks the memory or a part of itself for it. Any other error
+ * is a failure of the library. */
 static bool is_refusal(cudnnStatus_t result) {
     int category = (int)result / 1000 * 1000;
-    return category == CUDNN_STATUS_BAD_PARAM || category == CUDNN_STATUS_NOT_SUPPORTED;
+    return category == CUDNN_STATUS_BAD_PARAM || category == CUDNN_STATUS_NOT_SUPPORTED ||
+           category == CUDNN_STATUS_INTERNAL_ERROR || result == CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED;
 }
 
 /* Enqueues the convolution. The first time, by the first candidate that runs. */
@@ -396,6 +399,7 @@ static cudnnStatus_t convolve(CudaConvolution *it, const CudaConvolutionBuffers 
         if (result == CUDNN_STATUS_SUCCESS) result = enqueue(it, buffers);
     }
     it->is_tried = it->is_tried || result == CUDNN_STATUS_SUCCESS;
+    it->is_refused = !it->is_tried && is_refusal(result);
     return result;
 }
 
@@ -469,6 +473,10 @@ bool cuda_convolution_is_tried(const CudaConvolution *convolution) {
     return convolution->is_tried;
 }
 
+bool cuda_convolution_is_refused(const CudaConvolution *convolution) {
+    return convolution->is_refused;
+}
+
 int64_t cuda_convolution_workspace(const CudaConvolution *convolution) {
     int64_t bytes = (int64_t)convolution->workspace_bytes;
     return bytes > 0 ? bytes + WORKSPACE_ALIGNMENT - 1 : 0;
@@ -478,5 +486,7 @@ AmStatus cuda_convolution_run(CudaConvolution *convolution, CUstream stream,
                               const CudaConvolutionBuffers *buffers, AmError *error) {
     assert(buffers->input && buffers->filter && buffers->output);
     TRY(check(cudnn.cudnnSetStream(convolution->dnn->handle, stream), "stream", error));
-    return check(convolve(convolution, buffers), "convolution", error);
+    cudnnStatus_t result = convolve(convolution, buffers);
+    if (convolution->is_refused) return refuse(cudnn.cudnnGetErrorString(result), error);
+    return check(result, "convolution", error);
 }

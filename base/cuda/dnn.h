@@ -75,9 +75,12 @@ int32_t cuda_dnn_version(void);
  * each other (the caller may do without); AM_ERROR_RUNTIME: the library failed. */
 AmStatus cuda_convolution_make(CudaConvolution **convolution, CudaDnn *dnn, const CudaConvolutionShape *shape,
                                AmError *error);
-bool cuda_convolution_is_tried(const CudaConvolution *convolution);     /* its algorithm has run */
+bool cuda_convolution_is_tried(const CudaConvolution *convolution); /* its algorithm has run */
+/* The first run found that no algorithm runs. */
+bool cuda_convolution_is_refused(const CudaConvolution *convolution);
 int64_t cuda_convolution_workspace(const CudaConvolution *convolution); /* bytes */
-/* Enqueues it on a stream of the handle's context. The first run is in no graph. */
+/* Enqueues it on a stream of the handle's context. The first run is in no graph. AM_ERROR_INPUT: nothing was
+ * enqueued, as cuDNN refuses all algorithms, none of which has run yet. */
 AmStatus cuda_convolution_run(CudaConvolution *convolution, CUstream stream,
                               const CudaConvolutionBuffers *buffers, AmError *error);
 

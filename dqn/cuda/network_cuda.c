@@ -48,7 +48,8 @@ static void lay_out(Network *layout) {
     layout->parameter_count = offset;
 }
 
-/* Makes a product; NULL for an own kernel, if the settings require it or cuBLASLt lacks the product. */
+/* Makes a product; NULL for an own kernel, if the settings require it, or cuBLASLt lacks the product or the
+ * memory to try it. */
 static AmStatus make_product(NetworkCuda *self, CudaProduct **product, CudaProductShape shape,
                              AmError *error) {
     AmError reason = {0};
@@ -58,6 +59,7 @@ static AmStatus make_product(NetworkCuda *self, CudaProduct **product, CudaProdu
     shape.alpha = 1;
     shape.a.type = shape.b.type = shape.d.type = DTYPE_F32;
     AmStatus status = cuda_product_make(product, self->blas, &shape, &reason);
+    if (status == AM_OK && !cuda_product_is_tried(*product)) *product = NULL;
     return status == AM_OK || status == AM_ERROR_INPUT ? AM_OK
                                                        : am_fail(error, status, "", "%s", reason.text);
 }
@@ -72,7 +74,8 @@ static FilterCuda filter_argument(const NetworkFilter *filter) {
                         filter->stride,   filter->output_length, filter->input_row, filter->output_row};
 }
 
-/* Makes a convolution; NULL for an own kernel, if the settings require it or cuDNN lacks the convolution. */
+/* Makes a convolution; NULL for an own kernel, if the settings require it, or cuDNN lacks the convolution or
+ * the memory to try it. */
 static AmStatus make_convolution(NetworkCuda *self, CudaConvolution **convolution,
                                  const NetworkFilter *filter, CudaConvolutionKind kind, int32_t rows,
                                  AmError *error) {
@@ -98,9 +101,11 @@ static AmStatus make_convolution(NetworkCuda *self, CudaConvolution **convolutio
                                         .input_strides = {filter->input_row, filter->length, 1},
                                         .output_strides = {filter->output_row, filter->output_length, 1}};
     AmStatus status = cuda_convolution_make(convolution, self->dnn, &shape, &reason);
-    if (status == AM_OK) return AM_OK;
-    if (status != AM_ERROR_INPUT)
+    if (status == AM_OK && cuda_convolution_is_tried(*convolution)) return AM_OK;
+    if (status == AM_OK) am_fail(&reason, AM_ERROR_INPUT, "", "no memory to try cuDNN's algorithms");
+    else if (status != AM_ERROR_INPUT)
         return am_fail(error, status, "", "training the network on a GPU: %s", reason.text);
+    *convolution = NULL;
     if (self->own_convolutions++ == 0) self->refusal = reason;
     return AM_OK;
 }

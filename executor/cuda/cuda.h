@@ -23,8 +23,22 @@ AmStatus cuda_prepare_source(KernelCall *call, Arena *arena, const CudaSource *s
 /* The generated kernel of a dot or a convolution: plainly; with a warning that a library refused it; and with
  * a warning that there is no cuDNN (fallback.c). */
 AmStatus cuda_prepare_plain(KernelCall *call, Arena *arena, AmError *error);
-AmStatus cuda_prepare_refused(KernelCall *call, Arena *arena, const char *reason, AmError *error);
+AmStatus cuda_prepare_refused(KernelCall *call, Arena *arena, const AmError *reason, AmError *error);
 AmStatus cuda_prepare_without_dnn(KernelCall *call, Arena *arena, const char *reason, AmError *error);
+/* Updates the warning of refused calls; no rank runs meanwhile. */
+void cuda_state_refusals(CudaKernelDevice *device);
+
+/* The generated kernel of a call that a library may refuse when it is first run (fallback.c). */
+typedef struct CudaSpare {
+    KernelCall call;
+    bool is_used; /* it has run and is counted */
+} CudaSpare;
+
+/* Prepares the spare of a call that the library's part has prepared, and enlarges its scratch memory if need
+ * be. */
+AmStatus cuda_prepare_spare(CudaSpare **spare, KernelCall *call, Arena *arena, AmError *error);
+/* Runs the spare in place of the call. `reason`: of the refusal; NULL if another call has had it. */
+void cuda_run_spare(CudaSpare *spare, const KernelCall *call, const AmError *reason);
 
 /* Compiles and loads the generated kernels of all calls prepared since the last time, and uploads
  * their data; the device is current. */

@@ -33,6 +33,7 @@ AmStatus cuda_rank_open(KernelDevice **device, const KernelOptions *options, AmE
 
 void cuda_rank_close(KernelDevice *device) {
     CudaKernelDevice *self = cuda_device_of(device);
+    cuda_state_refusals(self);
     if (self->device.context) cuda_device_use(&self->device, NULL);
     if (self->compute) cuda.cuStreamSynchronize(self->compute);
     if (self->communication) cuda.cuStreamSynchronize(self->communication);

@@ -33,8 +33,10 @@ typedef struct CudaKept {
 /* Calls that a library refuses and that run as generated kernels (fallback.c). */
 typedef struct CudaRefusals {
     int32_t products, convolutions;
-    const char *first, *reason; /* of the first; NULL before it */
-    int32_t line;               /* of the warnings, where this is stated */
+    const char *first; /* instruction, a string of the module; NULL before the first */
+    AmError reason;    /* of the first */
+    const char *line;  /* of the warnings, where this is stated; NULL: none */
+    bool is_stated;    /* with these numbers */
 } CudaRefusals;
 
 typedef struct CudaKernelDevice {

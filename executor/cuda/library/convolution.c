@@ -52,6 +52,7 @@ typedef struct ConvolutionKernel {
     bool packed[ARRAY_COUNT];
     int64_t packed_at[ARRAY_COUNT], workspace_at; /* in the scratch memory */
     int32_t x, w, y;                              /* arrays */
+    CudaSpare *spare;                             /* NULL: the convolution has been tried */
 } ConvolutionKernel;
 
 static int64_t at_least_one(int64_t value) {
@@ -302,10 +303,18 @@ static void run_convolution(const KernelCall *call) {
                                       .output = array_of(call, kernel->y),
                                       .workspace = (char *)call->scratch + kernel->workspace_at};
     AmError failure = {0};
+    if (kernel->spare && cuda_convolution_is_refused(kernel->convolution)) {
+        cuda_run_spare(kernel->spare, call, NULL);
+        return;
+    }
     for (int32_t k = 0; k < RESULT; k++)
         if (kernel->packed[k]) kernel->packs[k].run(&kernel->packs[k]);
-    if (cuda_convolution_run(kernel->convolution, device->compute, &buffers, &failure) != AM_OK)
-        cuda_note_failure(device, &failure);
+    AmStatus status = cuda_convolution_run(kernel->convolution, device->compute, &buffers, &failure);
+    if (status == AM_ERROR_INPUT && kernel->spare) {
+        cuda_run_spare(kernel->spare, call, &failure);
+        return;
+    }
+    if (status != AM_OK) cuda_note_failure(device, &failure);
     if (kernel->packed[RESULT]) kernel->packs[RESULT].run(&kernel->packs[RESULT]);
 }
 
@@ -348,9 +357,6 @@ static AmStatus make_convolution(ConvolutionKernel *kernel, Form *form, const Ke
         if (status != AM_OK && (attempt > 0 || status != AM_ERROR_INPUT))
             return am_fail(error, status, "", "%s", reason.text);
     }
-    if (!cuda_convolution_is_tried(kernel->convolution) && device->warnings)
-        am_warn(device->warnings, "there is no memory to try cuDNN's algorithms of some convolutions "
-                                  "beforehand: the first step does");
     return status;
 }
 
@@ -384,13 +390,18 @@ AmStatus cuda_prepare_convolution(KernelCall *call, Arena *arena, AmError *error
     ConvolutionKernel *kernel = ARENA_ARRAY(arena, ConvolutionKernel, 1);
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
     AmStatus status = make_convolution(kernel, &form, call, hlo, &reason);
-    if (status == AM_ERROR_INPUT) return cuda_prepare_refused(call, arena, reason.text, error);
+    if (status == AM_ERROR_INPUT) return cuda_prepare_refused(call, arena, &reason, error);
     if (status != AM_OK) return am_fail(error, status, "", "%s", reason.text);
     TRY(prepare_packs(kernel, call, arena, &form, error));
     kernel->x = form.x.array;
     kernel->w = form.w.array;
     kernel->y = form.y.array;
     call->scratch_bytes = kernel->workspace_at + cuda_convolution_workspace(kernel->convolution);
+    if (!cuda_convolution_is_tried(kernel->convolution)) {
+        am_warn(device->warnings, "there is no memory to try cuDNN's algorithms of some convolutions "
+                                  "beforehand: the first step does");
+        TRY(cuda_prepare_spare(&kernel->spare, call, arena, error));
+    }
     call->compiled = kernel;
     call->bind = bind_convolution;
     call->run = run_convolution;

@@ -65,6 +65,7 @@ typedef struct DotKernel {
     int32_t slice_rank;
     int64_t slice_sizes[IR_MAX_RANK], slice_bytes[3][IR_MAX_RANK];
     int64_t slices;
+    CudaSpare *spare; /* NULL: the product has been tried */
 } DotKernel;
 
 static bool names(const int64_t *list, int32_t count, int64_t value) {
@@ -269,7 +270,8 @@ static void add_offsets(int64_t at[3], const int64_t *index, const int64_t (*byt
         for (int32_t k = 0; k < rank; k++) at[o] += index[k] * bytes[o][k];
 }
 
-static void run_products(const KernelCall *call, char *const bases[3]) {
+/* Returns false, with the reason, if cuBLASLt refuses the product: nothing is computed then. */
+static bool run_products(const KernelCall *call, char *const bases[3], AmError *reason) {
     const DotKernel *kernel = call->compiled;
     CudaKernelDevice *device = cuda_device_of(call->device);
     const char *addend = call->operand_count > ADDEND ? call->operands[ADDEND] : NULL;
@@ -283,16 +285,26 @@ static void run_products(const KernelCall *call, char *const bases[3]) {
                                       .d = bases[2] + at[2],
                                       .c = addend ? addend + at[2] : NULL,
                                       .workspace = (char *)call->scratch + kernel->workspace_at};
-        if (cuda_product_run(kernel->product, device->compute, &buffers, &failure) != AM_OK)
-            cuda_note_failure(device, &failure);
+        AmStatus status = cuda_product_run(kernel->product, device->compute, &buffers, &failure);
+        if (status == AM_ERROR_INPUT && kernel->spare) {
+            *reason = failure;
+            return false;
+        }
+        if (status != AM_OK) cuda_note_failure(device, &failure);
         strided_next(index, kernel->loop_sizes, kernel->loop_rank);
     }
+    return true;
 }
 
 static void run_dot(const KernelCall *call) {
     const DotKernel *kernel = call->compiled;
     int64_t index[IR_MAX_RANK] = {0};
     char *operands[2];
+    AmError reason = {0};
+    if (kernel->spare && cuda_product_is_refused(kernel->product)) {
+        cuda_run_spare(kernel->spare, call, NULL);
+        return;
+    }
     for (int32_t k = 0; k < 2; k++) {
         if (kernel->packed[k]) kernel->packs[k].run(&kernel->packs[k]);
         operands[k] = kernel->packed[k] ? kernel->packs[k].results[0] : call->operands[k];
@@ -303,7 +315,10 @@ static void run_dot(const KernelCall *call) {
         char *result = (char *)call->results[0] + at[2];
         char *const bases[3] = {operands[kernel->rows_of] + at[0], operands[1 - kernel->rows_of] + at[1],
                                 kernel->sliced ? (char *)call->scratch + kernel->slice_at : result};
-        run_products(call, bases);
+        if (!run_products(call, bases, &reason)) {
+            cuda_run_spare(kernel->spare, call, &reason);
+            return;
+        }
         if (kernel->sliced) {
             kernel->copy.operands[0] = bases[2];
             kernel->copy.results[0] = result;
@@ -366,10 +381,12 @@ static AmStatus prepare_in_order(KernelCall *call, Arena *arena, const CudaDotOr
     describe_product(&shape, kernel, &plan, order, call);
     CudaKernelDevice *device = cuda_device_of(call->device);
     TRY(cuda_product_make(&kernel->product, device->blas, &shape, error));
-    if (!cuda_product_is_tried(kernel->product) && device->warnings)
+    TRY(lay_out_scratch(kernel, call, arena, &plan, order, error));
+    if (!cuda_product_is_tried(kernel->product)) {
         am_warn(device->warnings, "there is no memory to try cuBLASLt's algorithms of some matrix products "
                                   "beforehand: the first step does");
-    TRY(lay_out_scratch(kernel, call, arena, &plan, order, error));
+        TRY(cuda_prepare_spare(&kernel->spare, call, arena, error));
+    }
     call->compiled = kernel;
     call->bind = bind_dot;
     call->run = run_dot;
@@ -391,6 +408,6 @@ AmStatus cuda_prepare_dot(KernelCall *call, Arena *arena, AmError *error) {
         reason = (AmError){0};
         status = prepare_in_order(call, arena, &order, &reason);
     }
-    if (status == AM_ERROR_INPUT) return cuda_prepare_refused(call, arena, reason.text, error);
+    if (status == AM_ERROR_INPUT) return cuda_prepare_refused(call, arena, &reason, error);
     return status == AM_OK ? AM_OK : am_fail(error, status, "", "%s", reason.text);
 }

@@ -4,7 +4,8 @@
  * A type that a library never takes (integers, mixed types) is no subject of a
  * warning. A product that it refuses costs much time: one warning has their
  * number, the first instruction and its reason. A library that is absent is one
- * warning too.
+ * warning too. A call whose algorithms could not be tried beforehand has both
+ * kernels: the generated one is its spare, if the library refuses the first run.
  */
 #include <string.h>
 
@@ -40,50 +41,72 @@ static char *describe_refusals(const CudaRefusals *refusals, Arena *arena) {
                         products > 0 && convolutions > 0 ? " and " : "", convolutions > 0 ? of_others : "",
                         products + convolutions == 1 ? "runs as a generated kernel"
                                                      : "run as generated kernels",
-                        refusals->first, refusals->reason);
+                        refusals->first, refusals->reason.text);
+}
+
+/* Counts a refusal; the reason is that of the first. Ranks may do so at the same time. */
+static void count_refusal(CudaKernelDevice *device, const KernelCall *call, const AmError *reason) {
+    CudaRefusals *refusals = &device->refusals;
+    if (!refusals->first) {
+        const char *name = name_of(call);
+        refusals->first = name ? name : ir_opcode_name(call->instruction->opcode);
+        refusals->reason = *reason;
+    }
+    if (call->instruction->opcode == IR_DOT) refusals->products++;
+    else refusals->convolutions++;
+    refusals->is_stated = false;
 }
 
 /* The line's number among the warnings, or -1. */
 static int32_t find_line(const AmWarnings *warnings, const char *line) {
-    for (int32_t k = 0; k < warnings->count; k++)
+    for (int32_t k = 0; line && k < warnings->count; k++)
         if (strcmp(warnings->texts[k], line) == 0) return k;
     return -1;
 }
 
-/* Keeps one line for the device: each refusal replaces the line of the ones before. */
-static void note_refusal(CudaKernelDevice *device, const KernelCall *call, const char *reason) {
+void cuda_state_refusals(CudaKernelDevice *device) {
     CudaRefusals *refusals = &device->refusals;
     AmWarnings *warnings = device->warnings;
-    if (!warnings || !warnings->arena) return;
-    bool is_first = !refusals->first;
-    if (is_first) {
-        const char *name = name_of(call);
-        refusals->first =
-            arena_format(warnings->arena, "%s", name ? name : ir_opcode_name(call->instruction->opcode));
-        refusals->reason = arena_format(warnings->arena, "%s", reason);
-    }
-    if (call->instruction->opcode == IR_DOT) refusals->products++;
-    else refusals->convolutions++;
+    if (!warnings || !warnings->arena || !refusals->first || refusals->is_stated) return;
     char *line = describe_refusals(refusals, warnings->arena);
-    if (!line || !refusals->first || !refusals->reason) return;
-    int32_t other = find_line(warnings, line);
-    if (is_first) {
+    if (!line) return;
+    int32_t earlier = find_line(warnings, refusals->line), other = find_line(warnings, line);
+    if (earlier < 0) {
         am_warn(warnings, "%s", line);
-        refusals->line = find_line(warnings, line);
-    } else if (other >= 0) { /* another rank has as many */
-        for (int32_t k = refusals->line + 1; k < warnings->count && refusals->line != other; k++)
-            warnings->texts[k - 1] = warnings->texts[k];
-        if (refusals->line != other) warnings->count--;
-        refusals->line = find_line(warnings, line);
-    } else if (refusals->line >= 0) {
-        warnings->texts[refusals->line] = line;
+    } else if (other < 0) {
+        warnings->texts[earlier] = line;
+    } else if (other != earlier) { /* another rank has as many */
+        for (int32_t k = earlier + 1; k < warnings->count; k++) warnings->texts[k - 1] = warnings->texts[k];
+        warnings->count--;
     }
+    refusals->line = line;
+    refusals->is_stated = true;
 }
 
-AmStatus cuda_prepare_refused(KernelCall *call, Arena *arena, const char *reason, AmError *error) {
+AmStatus cuda_prepare_refused(KernelCall *call, Arena *arena, const AmError *reason, AmError *error) {
+    CudaKernelDevice *device = cuda_device_of(call->device);
     TRY(cuda_prepare_plain(call, arena, error));
-    note_refusal(cuda_device_of(call->device), call, reason);
+    count_refusal(device, call, reason);
+    cuda_state_refusals(device);
     return AM_OK;
+}
+
+AmStatus cuda_prepare_spare(CudaSpare **spare, KernelCall *call, Arena *arena, AmError *error) {
+    CudaSpare *made = ARENA_ARRAY(arena, CudaSpare, 1);
+    if (!made) return am_fail_memory(error, (int64_t)sizeof *made);
+    int64_t scratch_bytes = call->scratch_bytes;
+    made->call = *call;
+    TRY(cuda_prepare_plain(&made->call, arena, error));
+    if (made->call.scratch_bytes > scratch_bytes) call->scratch_bytes = made->call.scratch_bytes;
+    *spare = made;
+    return AM_OK;
+}
+
+void cuda_run_spare(CudaSpare *spare, const KernelCall *call, const AmError *reason) {
+    if (!spare->is_used) count_refusal(cuda_device_of(call->device), call, reason);
+    spare->is_used = true;
+    spare->call.scratch = call->scratch;
+    spare->call.run(&spare->call);
 }
 
 AmStatus cuda_prepare_without_dnn(KernelCall *call, Arena *arena, const char *reason, AmError *error) {

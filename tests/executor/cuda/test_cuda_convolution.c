@@ -136,6 +136,33 @@ static void test_refused_when_called(void **state) {
     product_device_close(&device);
 }
 
+/* Without a trial, and with all algorithms refused when they are first run, the generated kernels run. */
+static void test_refused_in_the_first_run(void **state) {
+    (void)state;
+    const StandIn *stand = stand_in();
+    ProductDevice device;
+    Random random;
+    if (!stand) skip();
+    random_seed(&random, 6);
+    product_device_open(&device, false);
+    for (int32_t k = 0; k < ROW_COUNT; k++)
+        product_device_add_untried(&device, convolution_case(&convolution_rows[k], &random));
+    /* Those that are none of the forms of cuDNN have the second warning already. */
+    assert_int_equal(device.warnings.count, 2);
+    assert_non_null(strstr(device.warnings.texts[0], "no memory to try cuDNN's algorithms"));
+    int lacking = atoi(device.warnings.texts[1]);
+    product_device_finish(&device);
+    (stand->refuse)(
+        "0:100:cudnnConvolutionForward,cudnnConvolutionBackwardData,cudnnConvolutionBackwardFilter");
+    for (int32_t k = 0; k < ROW_COUNT; k++) product_device_compare(&device, k, convolution_rows[k].name);
+    (stand->refuse)("");
+    cuda_state_refusals(cuda_device_of(device.device));
+    assert_int_equal(device.warnings.count, 2);
+    assert_non_null(strstr(device.warnings.texts[1], "convolutions run as generated kernels, slowly"));
+    if (atoi(device.warnings.texts[1]) < lacking + 20) fail_msg("%s", device.warnings.texts[1]);
+    product_device_close(&device);
+}
+
 /* What the CPU refuses is refused here. */
 static void test_refusals(void **state) {
     (void)state;
@@ -158,9 +185,11 @@ static void test_refusals(void **state) {
 
 int main(void) {
     if (!gpu_is_present()) return SKIPPED;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms), cmocka_unit_test(test_random_windows),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms),
+                                       cmocka_unit_test(test_random_windows),
                                        cmocka_unit_test(test_without_the_library),
                                        cmocka_unit_test(test_refused_when_called),
+                                       cmocka_unit_test(test_refused_in_the_first_run),
                                        cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -267,15 +267,9 @@ static void test_no_room_for_a_trial(void **state) {
     Random random;
     random_seed(&random, 9);
     product_device_open(&device, false);
-    KernelCase *c = dot_case(&dot_rows[0], &random);
-    ProgramStep step = {.instruction = 0, .fusion = -1};
-    KernelCall *call;
-    (stand->fail)("cuMemAlloc=2");
-    assert_int_equal(kernel_prepare(&call, &c->arena, device.device, &c->program, &step, &c->error), AM_OK);
-    (stand->fail)("");
+    product_device_add_untried(&device, dot_case(&dot_rows[0], &random));
     assert_int_equal(device.warnings.count, 1);
     assert_non_null(strstr(device.warnings.texts[0], "no memory to try cuBLASLt's algorithms"));
-    product_device_add(&device, c);
     product_device_finish(&device);
     stand->reset();
     (stand->fail)("cublasLtMatmul=7#1");
@@ -284,6 +278,48 @@ static void test_no_room_for_a_trial(void **state) {
     (stand->fail)("");
     assert_int_equal(device.warnings.count, 1);
     product_device_close(&device);
+}
+
+/* Without a trial, and with all algorithms refused when they are first run, the generated kernel runs in that
+ * run and in later ones. One warning counts the calls when the device is closed. */
+static void test_refused_in_the_first_run(void **state) {
+    (void)state;
+    const StandIn *stand = stand_in();
+    ProductDevice device;
+    Random random;
+    char expected[64];
+    int32_t rows[ROW_COUNT + 1], count = 0;
+    Arena kept = {0};
+    if (!stand) skip();
+    random_seed(&random, 10);
+    product_device_open(&device, false);
+    device.warnings.arena = &kept;
+    for (int32_t k = 0; k <= ROW_COUNT; k++) {
+        const DotCase *row = &dot_rows[k % ROW_COUNT]; /* the last one shares the product of the first */
+        if (row->products == 0) continue;
+        KernelCase *c = dot_case(row, &random);
+        if (row->result_type == F32 && k % 2 == 0) product_add_addend(c, &random);
+        product_device_add_untried(&device, c);
+        rows[count++] = k % ROW_COUNT;
+    }
+    assert_true(count > 8);
+    assert_int_equal(device.warnings.count, 1);
+    product_device_finish(&device);
+    (stand->refuse)("0:100:cublasLtMatmul");
+    for (int32_t k = 0; k < count; k++) product_device_compare(&device, k, dot_rows[rows[k]].name);
+    (stand->refuse)("");
+    int64_t products = product_count("cublasLtMatmul");
+    for (int32_t k = 0; k < count; k++) {
+        if (device.cases[k]->instruction.operand_count == 2)
+            product_device_compare(&device, k, dot_rows[rows[k]].name);
+    }
+    assert_int_equal(product_count("cublasLtMatmul"), products);
+    snprintf(expected, sizeof expected, "%d matrix products run as generated kernels, slowly", count);
+    AmWarnings *warnings = &device.warnings;
+    product_device_close(&device);
+    assert_int_equal(warnings->count, 2);
+    if (!strstr(warnings->texts[1], expected)) fail_msg("%s, not %s", warnings->texts[1], expected);
+    arena_free(&kept);
 }
 
 /* Random shapes, orders of dimensions and roles. */
@@ -420,6 +456,7 @@ int main(void) {
                                        cmocka_unit_test(test_orders),
                                        cmocka_unit_test(test_refused_when_called),
                                        cmocka_unit_test(test_no_room_for_a_trial),
+                                       cmocka_unit_test(test_refused_in_the_first_run),
                                        cmocka_unit_test(test_random_dots),
                                        cmocka_unit_test(test_tf32_is_an_option),
                                        cmocka_unit_test(test_empty),

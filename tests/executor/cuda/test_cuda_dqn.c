@@ -113,7 +113,8 @@ static void shapes_without_a_product_learn_the_same(void **state) {
     (stand->fail)("");
 }
 
-/* Each convolution that cuDNN lacks or refuses to run is one of our own kernels; without cuDNN all are. */
+/* Each convolution that cuDNN lacks, refuses to run or has no memory to try is one of our own kernels;
+ * without cuDNN all are. */
 static void convolutions_are_missing(void **state) {
     const StandIn *stand = *state;
     static const struct {
@@ -123,6 +124,7 @@ static void convolutions_are_missing(void **state) {
         {"", "0:100:cudnnConvolutionBackwardData", ", 1 of 7 convolutions own: no convolution by cuDNN"},
         {"", "0:100:cudnnConvolutionBackwardFilter", ", 2 of 7 convolutions own: no convolution by cuDNN"},
         {"cudnnCreate=1", "", ", 7 of 7 convolutions own: cuDNN"},
+        {"cuMemAlloc=2#2", "", ", 1 of 7 convolutions own: no memory to try"},
     };
     if (!stand) skip();
     LearnerSettings settings = small_settings();
@@ -133,6 +135,7 @@ static void convolutions_are_missing(void **state) {
     settings.shape.convolutions[0] = (NetworkConvolution){4, 3, 2}; /* the last number is in no window */
     settings.shape.convolutions[1] = (NetworkConvolution){3, 2, 2};
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        stand->reset();
         (stand->fail)(rows[k].failures);
         (stand->refuse)(rows[k].refusals);
         Learner *learner = make_learner(DQN_CUDA, &settings);

@@ -91,6 +91,13 @@ static void test_refusals(void **state) {
     }
 }
 
+/* The same if there is no memory to try a product before the first step. */
+static void test_refusals_in_the_first_step(void **state) {
+    (void)state;
+    prepare("mlp_tiny", "data=2", "local");
+    check_case("0:100:cublasLtMatmul", "cuMemAlloc=2#1", true);
+}
+
 #ifdef AUTOMAP_HAVE_NCCL
 #define SECOND_COMM "nccl"
 #else
@@ -155,6 +162,7 @@ static bool has_stand_in(void) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_refusals_in_the_first_step),
         cmocka_unit_test(test_failures_of_libraries),
         cmocka_unit_test(test_failures_of_the_driver),
         cmocka_unit_test(test_failures_of_nccl),
