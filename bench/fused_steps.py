@@ -8,6 +8,7 @@ training steps counts, so that a passing load weighs little. The table has milli
     attention  the fused operators
     optimizer  updates of the weights
     rest       all else: norms, softmax, cross-entropy, activation functions, moves
+    priced     all of it, as the plan predicts
     memory     activations at the peak, of the plan's prediction
 
 Run as `AUTOMAP=build/automap python3 bench/fused_steps.py [--steps 3] [--rounds 2] [MODEL ...]`.
@@ -70,9 +71,11 @@ def measure(model, steps, rounds, folder):
         sums = collections.Counter()
         for kind, microseconds in least[form]:
             sums[kind] += microseconds / 1e3
-        device = json.loads(plans[form].read_text())["predicted"]["devices"][0]
+        predicted = json.loads(plans[form].read_text())["predicted"]
+        memory = predicted["devices"][0]["activation_bytes"] / 1e6
         times = "".join(f"{sums[kind]:11.2f}" for kind in KINDS)
-        print(f"{model:14}{form:9}{times}{sum(sums.values()):11.2f}{device['activation_bytes'] / 1e6:10.1f} MB", flush=True)
+        times += f"{sum(sums.values()):11.2f}{predicted['step_seconds'] * 1e3:11.2f}"
+        print(f"{model:14}{form:9}{times}{memory:10.1f} MB", flush=True)
 
 
 def main():
@@ -81,7 +84,7 @@ def main():
     parser.add_argument("--steps", type=int, default=3, help="training steps of a run")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each plan")
     options = parser.parse_args()
-    print(f"{'model':14}{'form':9}" + "".join(f"{kind:>11}" for kind in KINDS) + f"{'all, ms':>11}{'memory':>13}")
+    print(f"{'model':14}{'form':9}" + "".join(f"{kind:>11}" for kind in KINDS) + f"{'all, ms':>11}{'priced':>11}{'memory':>13}")
     with tempfile.TemporaryDirectory() as folder:
         for model in options.models:
             measure(model, options.steps, options.rounds, pathlib.Path(folder))

@@ -206,6 +206,10 @@ static bool find_measured(const OperatorWork *work, const ProfileType *profile, 
     return is_known;
 }
 
+/* The kernel by blocks: scores of a block, and of one of several short sequences; rows of a block; the
+ * numbers of keys that it distinguishes under a causal mask. */
+enum { BLOCK_SCORES = 128 << 10, SHORT_SCORES = 16 << 10, LEAST_ROWS = 32, MOST_ROWS = 128, KEY_COUNTS = 16 };
+
 /* Of the memory's rate that attention products of the V100 reach, with heads of 64 to 128. */
 #define BATCHED_PRODUCT_RATE 0.55
 
@@ -260,6 +264,36 @@ static double attention_seconds(const OperatorWork *work, const ClusterDeviceTyp
                 work->bytes / type->memory_bytes_per_second);
 }
 
+/* The executor's kernel by blocks (executor/cpu/attention/) has no class of its own: it takes the time of its
+ * steps for each block, as separate operators of a block's size do, and copies operands and results. */
+static double blocks_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
+    const ProgramInstruction *instruction = &work->program->instructions[work->step->instruction];
+    const Program *region = instruction->regions[0];
+    double rows = fmin(fmax(BLOCK_SCORES / work->attention.keys, LEAST_ROWS),
+                       fmax(SHORT_SCORES / work->attention.keys, MOST_ROWS));
+    double blocks = ceil(work->attention.rows / rows), seconds = 0, measured = 0;
+    double key_counts = fmin(fmax(work->attention.keys / rows, 1), KEY_COUNTS);
+    double share = work->attention.is_causal ? (1 + 1 / key_counts) / 2 : 1;
+    for (int32_t s = 0; s < region->step_count; s++) {
+        double step;
+        if (operator_terms_in_blocks(&step, type->operators, region, &region->steps[s], blocks, share)) {
+            measured += step;
+            continue;
+        }
+        OperatorWork inside;
+        operator_work(&inside, region, &region->steps[s]);
+        if (inside.is_run) seconds += (blocks - 1) * type->kernel_launch_seconds;
+        seconds += share * operator_seconds(&inside, type);
+    }
+    for (int32_t k = 0; k < instruction->operand_count + instruction->result_count; k++) {
+        int32_t value = k < instruction->operand_count
+                            ? instruction->operands[k]
+                            : instruction->first_result + k - instruction->operand_count;
+        measured += operator_terms_copy(type->operators, &work->program->values[value].shape);
+    }
+    return seconds + measured / (type->processors > 0 ? type->processors : 1);
+}
+
 double operator_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
     double measured, processors = type->processors > 0 ? type->processors : 1;
     if (!work->is_run) return 0;
@@ -270,6 +304,7 @@ double operator_seconds(const OperatorWork *work, const ClusterDeviceType *type)
         return measured / processors;
     if (type->profile && work->step && find_measured(work, type->profile, PROFILE_PROBE, &measured))
         return measured / processors;
+    if (type->operators && work->step && work->attention.rows > 0) return blocks_seconds(work, type);
     double launch = work->is_continued ? 0 : type->kernel_launch_seconds;
     if (work->fused > FUSED_PLAIN) return launch + attention_step_seconds(work, type);
     if (work->attention.rows > 0 && is_narrow(work->type)) return launch + attention_seconds(work, type);

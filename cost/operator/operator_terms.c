@@ -14,8 +14,6 @@
 
 #include <math.h>
 
-#include "cost/operator/attention_work.h"
-
 typedef struct Terms {
     const OperatorCurves *curves;
     const Program *program;
@@ -371,26 +369,6 @@ static AddTerms *const kinds[IR_OPCODE_COUNT + 1] = {
     [IR_SELECT_AND_SCATTER] = add_window,
 };
 
-static bool add_step(Terms *self, const ProgramStep *step);
-
-/* The rows of a block, and the numbers of keys that its kernel distinguishes under a causal mask
- * (executor/cpu/attention/). */
-#define BLOCK_ROWS 64
-#define KEY_COUNTS 16
-
-/* A kernel by blocks has no class of its own. It takes the time of its steps for each block, whose values
- * stay in a cache; products have the rate of the whole. */
-static void add_blocks(Terms *self, const Program *region) {
-    AttentionWork work;
-    Terms inside = {.curves = self->curves, .program = region, .is_known = true};
-    attention_work(&work, region);
-    inside.blocks = work.rows > BLOCK_ROWS ? work.rows / BLOCK_ROWS : 1;
-    inside.share = work.is_causal ? (1 + 1.0 / KEY_COUNTS) / 2 : 1;
-    for (int32_t s = 0; s < region->step_count; s++) inside.is_known &= add_step(&inside, &region->steps[s]);
-    self->is_known &= inside.is_known;
-    self->seconds += inside.seconds > 0 ? inside.seconds : 0;
-}
-
 /* Adds the terms of a step; false: no class describes it. */
 static bool add_step(Terms *self, const ProgramStep *step) {
     if (step->fusion >= 0) {
@@ -400,9 +378,7 @@ static bool add_step(Terms *self, const ProgramStep *step) {
     const ProgramInstruction *instruction = &self->program->instructions[step->instruction];
     const IrShape *result = &self->program->values[instruction->first_result].shape;
     AddTerms *kind = instruction->attributes ? kinds[instruction->opcode] : NULL;
-    if (instruction->in_blocks) {
-        add_blocks(self, instruction->regions[0]);
-    } else if (kind) {
+    if (kind) {
         kind(self, instruction);
     } else if (ir_is_elementwise(instruction->opcode) && instruction->operand_count > 0) {
         double n = elements_of(result);
@@ -464,4 +440,19 @@ bool operator_terms_seconds(double *seconds, const OperatorCurves *curves, const
     if (rows) add_outside(&self, rows, step);
     *seconds = self.seconds > 0 ? self.seconds : 0;
     return self.is_known;
+}
+
+bool operator_terms_in_blocks(double *seconds, const OperatorCurves *curves, const Program *region,
+                              const ProgramStep *step, double blocks, double share) {
+    Terms self = {.curves = curves, .program = region, .is_known = true, .blocks = blocks, .share = share};
+    if (!add_step(&self, step)) return false;
+    *seconds = self.seconds > 0 ? self.seconds : 0;
+    return self.is_known;
+}
+
+double operator_terms_copy(const OperatorCurves *curves, const IrShape *shape) {
+    double row = shape->rank > 0 ? (double)shape->dimensions[shape->rank - 1] : 1;
+    return operator_curve_seconds(
+        curves, OPERATOR_CLASS_TRANSPOSE,
+        (const double[OPERATOR_MOST_DIMENSIONS]){elements_of(shape) * words(shape->type), row});
 }

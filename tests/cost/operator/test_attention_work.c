@@ -9,6 +9,7 @@
 
 #include <math.h>
 
+#include "cost/cluster/operator_curves.h"
 #include "cost/operator/operator.h"
 #include "lowering/spmd/lower.h"
 #include "models/transformer.h"
@@ -104,10 +105,42 @@ static void price_is_measured(void **state) {
     plan_context_free(found.whole);
 }
 
+/* On a host whose classes are not measured the kernel by blocks takes the time of its steps, and a launch of
+ * each for every block. */
+static void blocks_take_the_time_of_their_steps(void **state) {
+    (void)state;
+    Arena arena = {0};
+    Operators found = operators_of(&arena, TRANSFORMER_BERT);
+    const OperatorCurves curves = {0};
+    ClusterDeviceType type = {.memory_bytes_per_second = 1e10, .kernel_launch_seconds = 1e-6};
+    type.flops_per_second[DTYPE_F32] = type.flops_per_second[DTYPE_BF16] = 1e10;
+    const ProgramStep *steps[] = {found.forward, found.backward};
+    for (int32_t k = 0; k < 2; k++) {
+        OperatorWork work;
+        const Program *region = found.program->instructions[steps[k]->instruction].regions[0];
+        const double blocks = BATCH * HEADS; /* of 128 rows */
+        double expected = 0;
+        for (int32_t s = 0; s < region->step_count; s++) {
+            OperatorWork inside;
+            type.operators = NULL;
+            operator_work(&inside, region, &region->steps[s]);
+            if (!inside.is_run) continue;
+            expected += operator_seconds(&inside, &type) + (blocks - 1) * type.kernel_launch_seconds;
+        }
+        type.operators = &curves;
+        operator_work(&work, found.program, steps[k]);
+        double priced = operator_seconds(&work, &type);
+        assert_true(fabs(priced - expected) < 1e-9 * expected);
+    }
+    arena_free(&arena);
+    plan_context_free(found.whole);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(work_is_that_of_the_products),
         cmocka_unit_test(price_is_measured),
+        cmocka_unit_test(blocks_take_the_time_of_their_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
