@@ -9,6 +9,8 @@
 #include <math.h>
 
 #include "base/random.h"
+#include "planners/local_search/anneal.h"
+#include "planners/local_search/climb.h"
 
 #define HOT  0.4
 #define COLD 0.025
@@ -57,8 +59,67 @@ void decision_greedy(DecisionMeter *meter, uint64_t seed) {
     }
 }
 
-/* Takes the first better one of all single changes in random order, again and again. True where none is
- * left; false where the meter is spent. */
+/* Local search over single changes: a climb takes the first better one of all in random order, annealing
+ * draws one after another. */
+typedef struct Local {
+    DecisionMeter *meter;
+    DecisionPlan plan, changed;
+    double seconds, changed_seconds;
+    const int32_t *changes; /* [change_count] of a climb: decision and choice */
+    int32_t change_count;
+    int64_t first; /* evaluations of the meter before the search */
+} Local;
+
+static bool local_is_over(void *user) {
+    const Local *self = user;
+    return decision_meter_is_spent(self->meter);
+}
+
+/* Changes a decision; false if that is no change, or the plan does not fit. */
+static bool change(Local *self, int32_t decision, int32_t choice) {
+    self->changed = self->plan;
+    self->changed.choice[decision] = (int8_t)choice;
+    return self->changed.choice[decision] != self->plan.choice[decision] &&
+           decision_plan_fits(self->meter->decisions, &self->changed);
+}
+
+static void local_take(void *user) {
+    Local *self = user;
+    self->plan = self->changed;
+    self->seconds = self->changed_seconds;
+}
+
+static AmStatus climb_list(void *user, int32_t *count, AmError *error) {
+    const Local *self = user;
+    (void)error;
+    *count = self->change_count;
+    return AM_OK;
+}
+
+static AmStatus climb_make(void *user, int32_t move, ClimbMove *made, AmError *error) {
+    Local *self = user;
+    int32_t number = self->changes[move];
+    (void)error;
+    if (change(self, number / DECISIONS_MOST_STRATEGIES, number % DECISIONS_MOST_STRATEGIES))
+        *made = CLIMB_ADDED;
+    return AM_OK;
+}
+
+static AmStatus climb_price(void *user, bool *is_better, AmError *error) {
+    Local *self = user;
+    (void)error;
+    *is_better = decision_meter_price(self->meter, &self->changed, &self->changed_seconds) &&
+                 self->changed_seconds < self->seconds;
+    return AM_OK;
+}
+
+static AmStatus climb_take(void *user, AmError *error) {
+    (void)error;
+    local_take(user);
+    return AM_OK;
+}
+
+/* Climbs; true where no change is better; false where the meter is spent. */
 static bool descend(DecisionMeter *meter, DecisionPlan *plan, double *seconds, Random *random) {
     const Decisions *decisions = meter->decisions;
     int32_t changes[MOST_CHANGES], count = 0;
@@ -66,19 +127,21 @@ static bool descend(DecisionMeter *meter, DecisionPlan *plan, double *seconds, R
         for (int32_t k = 0; k < decisions->strategies[i]; k++)
             changes[count++] = i * DECISIONS_MOST_STRATEGIES + k;
     shuffle(changes, count, random);
-    for (int32_t at = 0, without = 0; without < count; at = (at + 1) % count, without++) {
-        DecisionPlan next = *plan;
-        int32_t i = changes[at] / DECISIONS_MOST_STRATEGIES;
-        next.choice[i] = (int8_t)(changes[at] % DECISIONS_MOST_STRATEGIES);
-        double value;
-        if (next.choice[i] == plan->choice[i] || !decision_plan_fits(decisions, &next)) continue;
-        if (!decision_meter_price(meter, &next, &value)) return false;
-        if (value >= *seconds) continue;
-        *plan = next;
-        *seconds = value;
-        without = -1;
-    }
-    return true;
+    Local self = {
+        .meter = meter, .plan = *plan, .seconds = *seconds, .changes = changes, .change_count = count};
+    const Climb climb = {.order = CLIMB_ONWARD,
+                         .batch = 1,
+                         .user = &self,
+                         .is_over = local_is_over,
+                         .list = climb_list,
+                         .make = climb_make,
+                         .price = climb_price,
+                         .take = climb_take};
+    ClimbPlace place = {0};
+    climb_run(&climb, &place, NULL);
+    *plan = self.plan;
+    *seconds = self.seconds;
+    return place.is_end;
 }
 
 void decision_restarts(DecisionMeter *meter, uint64_t seed) {
@@ -96,26 +159,47 @@ void decision_anneal(DecisionMeter *meter, uint64_t seed) {
     decision_anneal_by(meter, seed, HOT, COLD);
 }
 
+static double anneal_progress(void *user) {
+    const Local *self = user;
+    const DecisionMeter *meter = self->meter;
+    return (double)(meter->evaluations - self->first) / (double)(meter->limit - self->first);
+}
+
+static bool anneal_change(void *user, Random *random) {
+    Local *self = user;
+    const Decisions *decisions = self->meter->decisions;
+    int32_t i = (int32_t)random_below(random, decisions->count);
+    return change(self, i, (int32_t)random_below(random, decisions->strategies[i]));
+}
+
+/* Infinite where the meter is spent. */
+static AmStatus anneal_score(void *user, double *score, AmError *error) {
+    Local *self = user;
+    (void)error;
+    if (!decision_meter_price(self->meter, &self->changed, &self->changed_seconds))
+        self->changed_seconds = INFINITY;
+    *score = self->changed_seconds;
+    return AM_OK;
+}
+
 void decision_anneal_by(DecisionMeter *meter, uint64_t seed, double hot, double cold) {
     const Decisions *decisions = meter->decisions;
     Random random;
     random_seed(&random, seed);
-    DecisionPlan plan = isfinite(meter->best) ? meter->best_plan : decision_random_plan(decisions, &random);
-    double seconds;
-    if (!decision_meter_price(meter, &plan, &seconds)) return;
-    int64_t first = meter->evaluations;
-    while (!decision_meter_is_spent(meter)) {
-        double progress = (double)(meter->evaluations - first) / (double)(meter->limit - first);
-        double temperature = seconds / decisions->count * hot * pow(cold / hot, progress), value;
-        DecisionPlan next = plan;
-        int32_t i = (int32_t)random_below(&random, decisions->count);
-        next.choice[i] = (int8_t)random_below(&random, decisions->strategies[i]);
-        if (next.choice[i] == plan.choice[i] || !decision_plan_fits(decisions, &next)) continue;
-        if (!decision_meter_price(meter, &next, &value)) return;
-        if (value > seconds && random_uniform(&random) >= exp((seconds - value) / temperature)) continue;
-        plan = next;
-        seconds = value;
-    }
+    Local self = {.meter = meter};
+    self.plan = isfinite(meter->best) ? meter->best_plan : decision_random_plan(decisions, &random);
+    if (!decision_meter_price(meter, &self.plan, &self.seconds)) return;
+    self.first = meter->evaluations;
+    const Anneal anneal = {.hot = hot / decisions->count,
+                           .cold = cold / decisions->count,
+                           .random = &random,
+                           .user = &self,
+                           .is_over = local_is_over,
+                           .progress = anneal_progress,
+                           .change = anneal_change,
+                           .score = anneal_score,
+                           .take = local_take};
+    anneal_run(&anneal, self.seconds, NULL);
 }
 
 /* The first better one of the changes of both ends of an edge, edges in random order. */

@@ -1,9 +1,5 @@
-/* Hill climb over single changes of a plan.
- *
- * Changes are simulated in batches of a fixed size, so that the order of evaluations depends neither on the
- * number of threads nor on the cap: a climb with a smaller cap is a prefix of one with a larger cap. After an
- * improvement the pass continues behind the change that was taken, on the changes of the new plan.
- */
+/* Hill climb (local_search/climb.h) over the changes of a plan that `explain` lists, each simulated. After an
+ * improvement the pass continues behind the change that was taken, on the changes of the new plan. */
 #include "planners/improve/plan_climb.h"
 
 #include <math.h>
@@ -13,6 +9,7 @@
 #include "lowering/micro_batch/micro_batches.h"
 #include "planners/improve/plan_memo.h"
 #include "planners/layers/layer_costs.h"
+#include "planners/local_search/climb.h"
 #include "planners/problem/search_watch.h"
 
 enum { MOST_PASSES = 8 /* over as many changes as the first plan has */ };
@@ -218,69 +215,106 @@ void plan_climb_clear(ClimbBatch *batch, PlanClimb *self) {
 
 /* A climb that can be interrupted and continued. */
 typedef struct ClimbPath {
-    Plan *plan;      /* the best so far */
-    int32_t at;      /* the change that is next */
-    int32_t in_vain; /* changes since the last one that was taken */
-    bool is_ended;   /* no change is left that helps */
+    Plan *plan; /* the best so far */
+    ClimbPlace place;
 } ClimbPath;
 
-/* Passes over the changes of a path's plan, until one is taken or `end` evaluations were made. */
-static AmStatus climb_once(ClimbPath *path, int64_t end, PlanClimb *self, ClimbBase *base, Arena *arena,
-                           AmError *error) {
-    int32_t all = explain_most_changes(&base->explainer);
-    double wanted = path->plan->predicted_step_seconds * (1 - PLAN_CLIMB_GAIN);
-    AmStatus status = AM_OK;
-    bool is_changed = false;
-    while (path->in_vain < all && self->evaluations < end && !is_changed && !self->is_cut &&
-           status == AM_OK) {
-        ClimbBatch batch = {0};
-        if (stop_wanted(&self->stop)) {
-            self->is_cut = true;
-            return AM_OK;
-        }
-        for (; path->in_vain < all && batch.count < PLAN_CLIMB_BATCH && status == AM_OK;
-             path->in_vain++, path->at = (path->at + 1) % all) {
-            const Plan *changed;
-            status = explain_make_change(&changed, &base->explainer.changes[path->at % all],
-                                         &self->scratch[batch.count], error);
-            if (status == AM_OK) plan_climb_add(&batch, changed, wanted, self);
-        }
-        if (status == AM_OK) status = plan_climb_price(&batch, self, base, error);
-        if (status == AM_OK && batch.best && batch.best->seconds < wanted) {
-            status = plan_climb_take(&path->plan, batch.best, self, arena, error);
-            is_changed = true;
-            path->in_vain = 0;
-        }
-        plan_climb_clear(&batch, self);
-    }
-    path->is_ended = !is_changed && path->in_vain >= all;
-    return status;
+/* A part of a climb, up to a number of evaluations. */
+typedef struct Following {
+    PlanClimb *climb;
+    ClimbPath *path;
+    Arena *arena;   /* of the plans that are taken */
+    int64_t most;   /* no further changes are listed beyond these evaluations; 0: by the first list */
+    int64_t end;    /* the evaluations are at an end */
+    bool is_beyond; /* `most` are made */
+    bool is_listed; /* `base` is in use */
+    ClimbBase base; /* changes of the present plan */
+    ClimbBatch batch;
+} Following;
+
+static double wanted_seconds(const Following *self) {
+    return self->path->plan->predicted_step_seconds * (1 - PLAN_CLIMB_GAIN);
 }
 
-/* Climbs until `end` evaluations were made. After `limit` evaluations (0: eight passes) no further changes
+static bool is_over(void *user) {
+    const Following *self = user;
+    PlanClimb *climb = self->climb;
+    if (self->is_beyond || climb->evaluations >= self->end) return true;
+    climb->is_cut |= stop_wanted(&climb->stop);
+    return climb->is_cut;
+}
+
+static void unlist(Following *self) {
+    if (self->is_listed) plan_climb_unlist(&self->base);
+    self->is_listed = false;
+}
+
+static AmStatus list_changes(void *user, int32_t *count, AmError *error) {
+    Following *self = user;
+    PlanClimb *climb = self->climb;
+    unlist(self);
+    self->is_listed = true;
+    TRY(plan_climb_list(&self->base, self->path->plan, climb, &climb->of_base, error));
+    *count = explain_most_changes(&self->base.explainer);
+    if (self->most == 0) self->most = climb->evaluations + (int64_t)MOST_PASSES * *count;
+    return AM_OK;
+}
+
+static AmStatus make_change(void *user, int32_t move, ClimbMove *made, AmError *error) {
+    Following *self = user;
+    PlanClimb *climb = self->climb;
+    const Plan *changed;
+    if (self->batch.count == 0) plan_climb_clear(&self->batch, climb);
+    TRY(explain_make_change(&changed, &self->base.explainer.changes[move], &climb->scratch[self->batch.count],
+                            error));
+    if (plan_climb_add(&self->batch, changed, wanted_seconds(self), climb)) *made = CLIMB_ADDED;
+    return AM_OK;
+}
+
+static AmStatus price_batch(void *user, bool *is_better, AmError *error) {
+    Following *self = user;
+    TRY(plan_climb_price(&self->batch, self->climb, &self->base, error));
+    *is_better = self->batch.best && self->batch.best->seconds < wanted_seconds(self);
+    if (!*is_better) plan_climb_clear(&self->batch, self->climb);
+    return AM_OK;
+}
+
+static AmStatus take_best(void *user, AmError *error) {
+    Following *self = user;
+    TRY(plan_climb_take(&self->path->plan, self->batch.best, self->climb, self->arena, error));
+    plan_climb_clear(&self->batch, self->climb);
+    self->is_beyond = self->climb->evaluations >= self->most;
+    return AM_OK;
+}
+
+/* Climbs until `end` evaluations were made. After `limit` further evaluations (0: eight passes) no changes
  * are listed. */
 static AmStatus follow(ClimbPath *path, PlanClimb *self, int64_t limit, int64_t end, Arena *arena,
                        AmError *error) {
-    int64_t first = self->evaluations, most = limit;
-    while (!path->is_ended && !self->is_cut && self->evaluations < end &&
-           (most == 0 || self->evaluations - first < most)) {
-        AmError failure = {0};
-        ClimbBase base;
-        AmStatus status = plan_climb_list(&base, path->plan, self, &self->of_base, &failure);
-        int32_t all = status == AM_OK ? explain_most_changes(&base.explainer) : 0;
-        if (most == 0) most = (int64_t)MOST_PASSES * all;
-        if (all > 0) status = climb_once(path, end, self, &base, arena, &failure);
-        else path->is_ended = true;
-        plan_climb_unlist(&base);
-        if (status == AM_INTERRUPTED) self->is_cut = true;
-        if (status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) {
-            path->is_ended = true;
-            return AM_OK;
-        }
-        if (status != AM_OK && error) *error = failure;
-        TRY(status);
+    Following following = {.climb = self,
+                           .path = path,
+                           .arena = arena,
+                           .most = limit > 0 ? self->evaluations + limit : 0,
+                           .end = end};
+    const Climb climb = {.order = CLIMB_ONWARD,
+                         .batch = PLAN_CLIMB_BATCH,
+                         .user = &following,
+                         .is_over = is_over,
+                         .list = list_changes,
+                         .make = make_change,
+                         .price = price_batch,
+                         .take = take_best};
+    AmError failure = {0};
+    AmStatus status = climb_run(&climb, &path->place, &failure);
+    unlist(&following);
+    plan_climb_clear(&following.batch, self);
+    if (status == AM_INTERRUPTED) self->is_cut = true;
+    if (status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) {
+        path->place.is_end = true;
+        return AM_OK;
     }
-    return AM_OK;
+    if (status != AM_OK && error) *error = failure;
+    return status;
 }
 
 AmStatus plan_climb(Plan **plan, PlanClimb *self, int64_t limit, Arena *arena, AmError *error) {
@@ -296,7 +330,7 @@ AmStatus plan_climb_rivals(Plan **plan, Plan *rival, PlanClimb *self, Arena *are
     AmStatus status = AM_OK;
     for (int32_t k = 0; k < 2; k++)
         for (bool is_promising = true;
-             is_promising && !paths[k].is_ended && !self->is_cut && status == AM_OK;) {
+             is_promising && !paths[k].place.is_end && !self->is_cut && status == AM_OK;) {
             double before = paths[k].plan->predicted_step_seconds;
             status = follow(&paths[k], self, 0, self->evaluations + TRIAL, arena, error);
             is_promising = paths[k].plan->predicted_step_seconds < before * (1 - PLAN_CLIMB_PROMISE);

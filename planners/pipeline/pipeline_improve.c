@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "planners/local_search/climb.h"
 #include "planners/pipeline/pipeline_balance.h"
 #include "planners/pipeline/pipeline_changes.h"
 #include "planners/pipeline/stage_model.h"
@@ -200,23 +201,68 @@ static AmStatus list_changed(PipelineCandidates *self, const PipelineCandidate *
     return AM_OK;
 }
 
-/* Changes the lists of a try's stages one by one, each time from the best so far, until no change helps or
- * nothing is left to spend. */
-static AmStatus polish(PipelineCandidates *self, const PipelineCandidate *from, int64_t last,
-                       AmError *error) {
-    for (const PipelineCandidate *base = NULL; from && from != base && self->try_count < last;) {
-        PipelineCandidate *tries;
-        int32_t count;
-        base = from;
-        TRY(list_changed(self, base, &tries, &count, last - self->try_count, error));
-        for (int32_t k = 0; k < count && from == base && !pipeline_must_stop(self); k += PIPELINE_BATCH) {
-            int32_t batch = count - k < PIPELINE_BATCH ? count - k : PIPELINE_BATCH;
-            TRY(pipeline_price_all(self, tries + k, batch, error));
-            for (int32_t t = k; t < k + batch; t++)
-                if (tries[t].plan && pipeline_is_before(&tries[t], from)) from = &tries[t];
-        }
-    }
+/* A climb over the changes of the lists of a candidate's stages. */
+typedef struct Polish {
+    PipelineCandidates *candidates;
+    const PipelineCandidate *from, *best; /* the present candidate, and the best of the batch */
+    int64_t last;
+    PipelineCandidate *tries; /* changes of `from` */
+    int32_t first, waiting;   /* those of the batch */
+} Polish;
+
+static bool polish_is_over(void *user) {
+    const Polish *self = user;
+    return self->candidates->try_count >= self->last || pipeline_must_stop(self->candidates);
+}
+
+static AmStatus polish_list(void *user, int32_t *count, AmError *error) {
+    Polish *self = user;
+    int64_t most = self->last - self->candidates->try_count;
+    return list_changed(self->candidates, self->from, &self->tries, count, most, error);
+}
+
+static AmStatus polish_make(void *user, int32_t move, ClimbMove *made, AmError *error) {
+    Polish *self = user;
+    (void)error;
+    if (self->waiting++ == 0) self->first = move;
+    *made = CLIMB_ADDED;
     return AM_OK;
+}
+
+static AmStatus polish_price(void *user, bool *is_better, AmError *error) {
+    Polish *self = user;
+    PipelineCandidate *batch = &self->tries[self->first];
+    self->best = self->from;
+    TRY(pipeline_price_all(self->candidates, batch, self->waiting, error));
+    for (int32_t t = 0; t < self->waiting; t++)
+        if (batch[t].plan && pipeline_is_before(&batch[t], self->best)) self->best = &batch[t];
+    self->waiting = 0;
+    *is_better = self->best != self->from;
+    return AM_OK;
+}
+
+static AmStatus polish_take(void *user, AmError *error) {
+    Polish *self = user;
+    (void)error;
+    self->from = self->best;
+    return AM_OK;
+}
+
+/* Changes the lists of a candidate's stages one by one, each time from the best so far, until no change helps
+ * or nothing is left to spend. */
+static AmStatus polish(PipelineCandidates *candidates, const PipelineCandidate *from, int64_t last,
+                       AmError *error) {
+    Polish self = {.candidates = candidates, .from = from, .last = last};
+    const Climb climb = {.order = CLIMB_FROM_FIRST,
+                         .batch = PIPELINE_BATCH,
+                         .user = &self,
+                         .is_over = polish_is_over,
+                         .list = polish_list,
+                         .make = polish_make,
+                         .price = polish_price,
+                         .take = polish_take};
+    ClimbPlace place = {0};
+    return from ? climb_run(&climb, &place, error) : AM_OK;
 }
 
 /* The best one-stage or multi-stage candidate that fits. */

@@ -1,12 +1,10 @@
-/* Simulated annealing over axis plans (Kirkpatrick, Gelatt and Vecchi 1983).
- *
- * A random change of the lists is taken if it lowers the score, and else with probability exp(-d / T), where
- * d is the rise as a fraction of the score. T falls geometrically over the steps, from changes of ten per
- * cent to those of a thousandth. The score is a price, or an estimate (screen.c). A plan that does not fit
- * has a penalty (plan_price_score).
+/* Simulated annealing over axis plans: the changes are those of axis_plan_change(), the score is a price, or
+ * an estimate (screen.c). The temperature falls from changes of ten per cent to those of a thousandth. A plan
+ * that does not fit has a penalty (plan_price_score).
  */
 #include <math.h>
 
+#include "planners/local_search/anneal.h"
 #include "planners/problem/axis_plan_changes.h"
 #include "planners/single_stage/searchers.h"
 
@@ -15,26 +13,57 @@
 /* Familiar plans cost nothing: so many steps for each evaluation, and the chain ends. */
 #define STEPS_PER_EVALUATION 20
 
-AmStatus anneal_walk(const AnnealWalk *walk, const AxisPlan *start, double score, AmError *error) {
-    Problem *problem = walk->problem;
-    int64_t first = problem->budget.evaluations;
-    AxisPlan axis_plan = *start;
-    for (int64_t step = 0; step < walk->steps && !problem_must_stop(problem); step++) {
-        AxisPlan changed = axis_plan;
-        double next, used = (double)step / (double)walk->steps;
-        if (!axis_plan_change(problem, walk->random, &changed)) continue;
-        TRY(walk->score(walk->user, &changed, &next, error));
-        if (walk->evaluations > 0)
-            used = fmax(used, (double)(problem->budget.evaluations - first) / (double)walk->evaluations);
-        double rise = next / score - 1;
-        double temperature = FIRST_TEMPERATURE * pow(LAST_TEMPERATURE / FIRST_TEMPERATURE, used);
-        bool is_taken = walk->is_climb ? next < score
-                                       : rise <= 0 || random_uniform(walk->random) < exp(-rise / temperature);
-        if (!is_taken) continue;
-        axis_plan = changed;
-        score = next;
-    }
-    return AM_OK;
+typedef struct Walking {
+    const AnnealWalk *walk;
+    AxisPlan axis_plan, changed;
+    int64_t drawn; /* changes */
+    int64_t first; /* evaluations of the problem before the walk */
+} Walking;
+
+static bool is_over(void *user) {
+    const Walking *self = user;
+    return self->drawn >= self->walk->steps || problem_must_stop(self->walk->problem);
+}
+
+static bool change(void *user, Random *random) {
+    Walking *self = user;
+    self->changed = self->axis_plan;
+    self->drawn++;
+    return axis_plan_change(self->walk->problem, random, &self->changed);
+}
+
+static double progress(void *user) {
+    const Walking *self = user;
+    const AnnealWalk *walk = self->walk;
+    double drawn = (double)(self->drawn - 1) / (double)walk->steps;
+    if (walk->evaluations == 0) return drawn;
+    int64_t evaluations = walk->problem->budget.evaluations - self->first;
+    return fmax(drawn, (double)evaluations / (double)walk->evaluations);
+}
+
+static AmStatus score(void *user, double *score, AmError *error) {
+    const Walking *self = user;
+    return self->walk->score(self->walk->user, &self->changed, score, error);
+}
+
+static void take(void *user) {
+    Walking *self = user;
+    self->axis_plan = self->changed;
+}
+
+AmStatus anneal_walk(const AnnealWalk *walk, const AxisPlan *start, double start_score, AmError *error) {
+    Walking self = {.walk = walk, .axis_plan = *start, .first = walk->problem->budget.evaluations};
+    const Anneal anneal = {.hot = FIRST_TEMPERATURE,
+                           .cold = LAST_TEMPERATURE,
+                           .is_climb = walk->is_climb,
+                           .random = walk->random,
+                           .user = &self,
+                           .is_over = is_over,
+                           .progress = progress,
+                           .change = change,
+                           .score = score,
+                           .take = take};
+    return anneal_run(&anneal, start_score, error);
 }
 
 static AmStatus score_by_price(void *user, const AxisPlan *axis_plan, double *score, AmError *error) {

@@ -2,18 +2,59 @@
  * until none does. A change puts one more candidate into an axis's list, at any place, or stores one more
  * kind of a weight's companions in shards there. It reads the marginal gains and cannot see that two changes
  * pay only together. */
+#include "planners/local_search/climb.h"
 #include "planners/single_stage/searchers.h"
 
-/* The changes of one round. Every change is priced, in batches; the best of them is kept. */
+/* A change: of the storage (candidate -1), or a candidate at a place of the axis's list. */
+typedef struct Addition {
+    int32_t axis, candidate, place;
+} Addition;
+
 typedef struct Greedy {
     Problem *problem;
-    AxisPlan axis_plan, next; /* where the round begins, and the best that is one change away */
+    AxisPlan axis_plan, next; /* the present plan, and the best that is one change away */
     double least;             /* score of `next` */
+    Arena arena;              /* of the changes */
+    Addition *additions;
+    int32_t addition_count, addition_capacity;
     AxisPlan batch[PROBLEM_BATCH];
     int32_t waiting;
 } Greedy;
 
-static AmStatus price_waiting(Greedy *self, AmError *error) {
+static void add(Greedy *self, int32_t axis, int32_t candidate, int32_t place) {
+    ARENA_RESERVE(&self->arena, self->additions, self->addition_count, self->addition_capacity);
+    if (self->additions) self->additions[self->addition_count++] = (Addition){axis, candidate, place};
+}
+
+static AmStatus list_additions(void *user, int32_t *count, AmError *error) {
+    Greedy *self = user;
+    const Problem *problem = self->problem;
+    self->addition_count = 0;
+    for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {
+        if (self->axis_plan.storage[axis] < problem_storage_kinds(problem, axis)) add(self, axis, -1, 0);
+        for (int32_t k = 0; k < problem->candidate_count; k++)
+            for (int32_t place = self->axis_plan.count[axis]; place >= 0; place--)
+                if (problem_usable(problem, k, axis)) add(self, axis, k, place);
+    }
+    *count = self->addition_count;
+    return self->arena.failed ? am_fail_memory(error, *count) : AM_OK;
+}
+
+static AmStatus make_addition(void *user, int32_t move, ClimbMove *made, AmError *error) {
+    Greedy *self = user;
+    const Addition *addition = &self->additions[move];
+    AxisPlan *changed = &self->batch[self->waiting];
+    (void)error;
+    *changed = self->axis_plan;
+    if (addition->candidate < 0) changed->storage[addition->axis]++;
+    else if (!axis_plan_insert(changed, addition->axis, addition->place, addition->candidate)) return AM_OK;
+    self->waiting++;
+    *made = CLIMB_ADDED;
+    return AM_OK;
+}
+
+static AmStatus price_batch(void *user, bool *is_better, AmError *error) {
+    Greedy *self = user;
     TRY(problem_price_batch(self->problem, self->batch, self->waiting, error));
     for (int32_t k = 0; k < self->waiting; k++) {
         PlanPrice price;
@@ -22,43 +63,39 @@ static AmStatus price_waiting(Greedy *self, AmError *error) {
         if (score >= self->least) continue;
         self->least = score;
         self->next = self->batch[k];
+        *is_better = true;
     }
     self->waiting = 0;
     return AM_OK;
 }
 
-static AmStatus try_axis_plan(Greedy *self, const AxisPlan *axis_plan, AmError *error) {
-    self->batch[self->waiting++] = *axis_plan;
-    return self->waiting == PROBLEM_BATCH ? price_waiting(self, error) : AM_OK;
+static AmStatus take_next(void *user, AmError *error) {
+    Greedy *self = user;
+    (void)error;
+    self->axis_plan = self->next;
+    return AM_OK;
 }
 
-static AmStatus try_axis(Greedy *self, int32_t axis, AmError *error) {
-    const Problem *problem = self->problem;
-    AxisPlan changed = self->axis_plan;
-    if (self->axis_plan.storage[axis] < problem_storage_kinds(problem, axis)) {
-        changed.storage[axis]++;
-        TRY(try_axis_plan(self, &changed, error));
-    }
-    for (int32_t k = 0; k < problem->candidate_count && !problem_must_stop(problem); k++) {
-        if (!problem_usable(problem, k, axis)) continue;
-        for (int32_t place = self->axis_plan.count[axis]; place >= 0; place--) {
-            changed = self->axis_plan;
-            if (axis_plan_insert(&changed, axis, place, k)) TRY(try_axis_plan(self, &changed, error));
-        }
-    }
-    return AM_OK;
+static bool is_over(void *user) {
+    const Greedy *self = user;
+    return problem_must_stop(self->problem);
 }
 
 AmStatus greedy_search(Problem *problem, AmError *error) {
     Greedy self = {.problem = problem};
+    const Climb climb = {.order = CLIMB_STEEPEST,
+                         .batch = PROBLEM_BATCH,
+                         .user = &self,
+                         .is_over = is_over,
+                         .list = list_additions,
+                         .make = make_addition,
+                         .price = price_batch,
+                         .take = take_next};
+    ClimbPlace place = {0};
     PlanPrice price;
     TRY(problem_price(problem, &self.axis_plan, &price, error));
-    for (self.least = plan_price_score(&price); !problem_must_stop(problem);) {
-        double before = self.least;
-        for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) TRY(try_axis(&self, axis, error));
-        TRY(price_waiting(&self, error));
-        if (self.least >= before) break;
-        self.axis_plan = self.next;
-    }
-    return AM_OK;
+    self.least = plan_price_score(&price);
+    AmStatus status = climb_run(&climb, &place, error);
+    arena_free(&self.arena);
+    return status;
 }

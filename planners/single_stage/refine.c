@@ -7,6 +7,7 @@
 #include "base/system/parallel.h"
 #include "cost/relaxation/graph_bound.h"
 #include "cost/simulate/simulate.h"
+#include "planners/local_search/climb.h"
 #include "planners/single_stage/single_stage.h"
 
 enum { SWEEPS = 100, ROUNDS = 2, MOST_PATCHES = 20, MOST_CHANGES = 60 };
@@ -43,10 +44,14 @@ typedef struct Refining {
     PlanPrice *price;
     ShardingGraphWeights weights; /* of this round */
     double sum;                   /* of the plan so far, by the weights, in the sharding graph */
+    ShardingGraphChange *changes; /* [change_count] of this round */
+    int32_t change_count;
+    bool *is_done; /* [change]: need not be tried again */
     Trial trials[PROBLEM_BATCH];
     int32_t trial_count;
-    Trial joint;   /* all of them that help, together */
-    bool *is_done; /* [change]: need not be tried again */
+    const Trial *best; /* of the batch */
+    Trial joint;       /* all of them that help, together */
+    bool is_changed;   /* a change was taken in this round */
 } Refining;
 
 /* If a smaller fraction of the communication is hidden, all of it counts. */
@@ -181,20 +186,19 @@ static AmStatus account(Refining *self, const Trial *trial, AmError *error) {
     return price_memo_add(&problem->plans, trial->key, &trial->price) ? AM_OK : am_fail_memory(error, 0);
 }
 
-static void take(Refining *self, const Trial *trial) {
+static void adopt(Refining *self, const Trial *trial) {
     *self->stage = trial->stage;
     *self->price = trial->price;
     self->sum = trial->sum;
 }
 
-static void mark_done(Refining *self, const Trial *trial, const ShardingGraphChange *changes) {
-    self->is_done[trial->change - changes] = true;
+static void mark_done(Refining *self, const ShardingGraphChange *change) {
+    self->is_done[change - self->changes] = true;
 }
 
 /* Tries all changes that help by themselves together, but for those that change what another does; true:
  * that is better than the best of them, and taken. */
-static AmStatus try_jointly(Refining *self, const ShardingGraphChange *changes, const Trial *best,
-                            bool *is_taken, AmError *error) {
+static AmStatus try_jointly(Refining *self, const Trial *best, bool *is_taken, AmError *error) {
     const ShardingGraphChange *joined[PROBLEM_BATCH] = {best->change};
     int32_t count = 1;
     for (int32_t k = 0; k < self->trial_count; k++) {
@@ -213,80 +217,109 @@ static AmStatus try_jointly(Refining *self, const ShardingGraphChange *changes, 
     TRY(account(self, &self->joint, error));
     *is_taken = self->joint.is_priced && plan_price_better(&self->joint.price, &best->price);
     if (!*is_taken) return AM_OK;
-    take(self, &self->joint);
-    for (int32_t j = 0; j < count; j++) self->is_done[joined[j] - changes] = true;
+    adopt(self, &self->joint);
+    for (int32_t j = 0; j < count; j++) mark_done(self, joined[j]);
     return AM_OK;
 }
 
-/* Tries the waiting changes and continues from all useful ones together, or from the best. A change
- * that was useful alone may be tried again with others. */
-static AmStatus try_waiting(Refining *self, const ShardingGraphChange *changes, bool *is_changed,
-                            AmError *error) {
-    const Trial *best = NULL;
-    bool is_taken = false;
+/* ---- the climb over the changes of a round ---- */
+
+static bool is_over(void *user) {
+    const Refining *self = user;
+    return problem_must_stop(self->problem);
+}
+
+/* The changes of a round stay the same: each is tried until it is taken, or is no better. */
+static AmStatus list_open(void *user, int32_t *count, AmError *error) {
+    const Refining *self = user;
+    (void)error;
+    *count = self->change_count;
+    return AM_OK;
+}
+
+static AmStatus make_trial(void *user, int32_t move, ClimbMove *made, AmError *error) {
+    Refining *self = user;
+    const SearchBudget *budget = &self->problem->budget;
+    const ShardingGraphChange *change = &self->changes[move];
+    if (self->is_done[move]) return AM_OK;
+    *made = CLIMB_FULL;
+    if (budget->evaluations + self->trial_count >= budget->limit) return AM_OK;
+    if (problem_is_capped(self->problem, self->trial_count + 1)) return AM_OK;
+    Trial *trial = &self->trials[self->trial_count++];
+    *trial = (Trial){.change = change};
+    *made = CLIMB_ADDED;
+    return change_stage(&trial->stage, self, &change, 1, error);
+}
+
+static AmStatus price_trials(void *user, bool *is_found, AmError *error) {
+    Refining *self = user;
+    self->best = NULL;
     parallel_for(self->trial_count, 0, try_task, self);
     for (int32_t k = 0; k < self->trial_count; k++) {
         const Trial *trial = &self->trials[k];
         TRY(account(self, trial, error));
-        if (!is_better(self, trial)) mark_done(self, trial, changes);
-        else if (!best || plan_price_better(&trial->price, &best->price)) best = trial;
+        if (!is_better(self, trial)) mark_done(self, trial->change);
+        else if (!self->best || plan_price_better(&trial->price, &self->best->price)) self->best = trial;
     }
-    if (best) TRY(try_jointly(self, changes, best, &is_taken, error));
+    *is_found = self->best != NULL;
+    if (!self->best) self->trial_count = 0;
+    return AM_OK;
+}
+
+/* Takes all useful changes of the batch together, or the best. A change that was useful alone may be tried
+ * again with others. */
+static AmStatus take_trials(void *user, AmError *error) {
+    Refining *self = user;
+    bool is_taken;
+    TRY(try_jointly(self, self->best, &is_taken, error));
     self->trial_count = 0;
-    if (!best) return AM_OK;
-    *is_changed = true;
+    self->is_changed = true;
     if (is_taken) return AM_OK;
-    mark_done(self, best, changes);
-    take(self, best);
+    mark_done(self, self->best->change);
+    adopt(self, self->best);
     return AM_OK;
 }
 
 /* Lists the changes that the messages propose: patches, then single operators. */
-static AmStatus list_changes(ShardingGraphChange **changes, int32_t *count, const Refining *self,
-                             const int32_t *labels, AmError *error) {
+static AmStatus list_changes(Refining *self, const int32_t *labels, AmError *error) {
     ShardingGraphChange *patches, *singles;
-    int32_t patch_count, single_count;
+    int32_t patch_count, single_count, count;
     TRY(sharding_graph_patches(&patches, &patch_count, self->arena, self->fold, labels, &self->weights,
                                error));
     TRY(sharding_graph_changes(&singles, &single_count, self->arena, self->fold, labels, &self->weights,
                                error));
     if (patch_count > MOST_PATCHES) patch_count = MOST_PATCHES;
     if (single_count > MOST_CHANGES) single_count = MOST_CHANGES;
-    *count = patch_count + single_count;
-    *changes = ARENA_ARRAY(self->arena, ShardingGraphChange, *count + 1);
-    if (!*changes) return am_fail_memory(error, *count);
-    memcpy(*changes, patches, sizeof *patches * (size_t)patch_count);
-    memcpy(*changes + patch_count, singles, sizeof *singles * (size_t)single_count);
+    count = patch_count + single_count;
+    self->changes = ARENA_ARRAY(self->arena, ShardingGraphChange, count + 1);
+    self->is_done = ARENA_ARRAY(self->arena, bool, count + 1);
+    if (!self->changes || !self->is_done) return am_fail_memory(error, count);
+    memcpy(self->changes, patches, sizeof *patches * (size_t)patch_count);
+    memcpy(self->changes + patch_count, singles, sizeof *singles * (size_t)single_count);
+    self->change_count = count;
     return AM_OK;
 }
 
-static AmStatus refine_round(Refining *self, bool *is_changed, AmError *error) {
-    ShardingGraphChange *changes;
+static AmStatus refine_round(Refining *self, AmError *error) {
+    const Climb climb = {.order = CLIMB_FROM_FIRST,
+                         .batch = PROBLEM_BATCH,
+                         .user = self,
+                         .is_over = is_over,
+                         .list = list_open,
+                         .make = make_trial,
+                         .price = price_trials,
+                         .take = take_trials};
+    ClimbPlace place = {0};
     Assignment *assignment;
-    int32_t *labels, count;
+    int32_t *labels;
+    self->is_changed = false;
     TRY(plan_assign(&assignment, self->arena, self->problem->context, self->stage, error));
     const ShardingGraphCost cost = sharding_graph_cost(self->model, assignment);
     self->sum = sum_of(self, &cost);
     sharding_graph_bound(self->fold, &self->weights, SWEEPS);
     TRY(sharding_graph_labels(&labels, self->arena, self->model, assignment, error));
-    TRY(list_changes(&changes, &count, self, labels, error));
-    self->is_done = ARENA_ARRAY(self->arena, bool, count + 1);
-    if (!self->is_done) return am_fail_memory(error, count);
-    for (bool is_left = true; is_left && !problem_must_stop(self->problem);) {
-        is_left = false;
-        for (int32_t k = 0; k < count && self->trial_count < PROBLEM_BATCH; k++) {
-            const SearchBudget *budget = &self->problem->budget;
-            const ShardingGraphChange *change = &changes[k];
-            if (self->is_done[k] || budget->evaluations + self->trial_count >= budget->limit) continue;
-            if (problem_is_capped(self->problem, self->trial_count + 1)) break;
-            Trial *trial = &self->trials[self->trial_count++];
-            *trial = (Trial){.change = change};
-            TRY(change_stage(&trial->stage, self, &change, 1, error));
-            is_left = true;
-        }
-        TRY(try_waiting(self, changes, is_changed, error));
-    }
-    return AM_OK;
+    TRY(list_changes(self, labels, error));
+    return climb_run(&climb, &place, error);
 }
 
 static AmStatus open_model(Refining *self, AmError *error) {
@@ -319,11 +352,11 @@ AmStatus refine_stage(PlanStage *stage, PlanPrice *price, Arena *arena, Problem 
     if (problem->context->whole || problem_must_stop(problem)) return AM_OK;
     TRY(open_model(self, error));
     double share = exposed_share(price);
-    bool is_changed = self->model != NULL;
-    for (int32_t round = 0; round < ROUNDS && is_changed; round++) {
-        is_changed = round == 0 && share < 1;
+    bool is_open = self->model != NULL;
+    for (int32_t round = 0; round < ROUNDS && is_open; round++) {
         self->weights = (ShardingGraphWeights){1, round == 0 ? share : 1};
-        TRY(refine_round(self, &is_changed, error));
+        TRY(refine_round(self, error));
+        is_open = self->is_changed || (round == 0 && share < 1);
     }
     return AM_OK;
 }
