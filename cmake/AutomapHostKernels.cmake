@@ -25,7 +25,7 @@ endfunction()
 
 foreach(source ${UNIT_TESTS})
   get_filename_component(name ${source} NAME_WE)
-  if(NOT name MATCHES "^test_(generated_|cuda_(dqn|comm|kernels|runner|split|dot|convolution)$)" OR
+  if(NOT name MATCHES "^test_(generated_|cuda_(dqn|comm|kernels|rows|runner|split|dot|convolution)$)" OR
      name MATCHES "_(nvrtc|source)$")
     continue()
   endif()
@@ -35,9 +35,9 @@ foreach(source ${UNIT_TESTS})
   target_compile_definitions(${name}_sanitized PRIVATE SOURCE_DIR="${AUTOMAP_TEST_DATA}")
   add_dependencies(${name}_sanitized automap_cuda_texts)
   add_dependencies(${name} ${name}_sanitized)
-  string(REGEX MATCH "_(models|runner|split|dqn)$" long_sanitized ${name})
+  string(REGEX MATCH "_(models|rows|runner|split|dqn)$" long_sanitized ${name})
   # Kernels without barriers have few ways to race.
-  string(REGEX MATCH "_(models|runner|split|operators|products|windows|dot|convolution|kernels)$" long_races ${name})
+  string(REGEX MATCH "_(models|runner|split|operators|products|windows|dot|convolution|kernels|rows)$" long_races ${name})
   automap_host_kernel_test(${name} sanitize ${name}_sanitized "${long_sanitized}")
   automap_host_kernel_test(${name} races ${name} "${long_races}")
 endforeach()

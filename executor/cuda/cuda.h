@@ -20,6 +20,9 @@ CudaPrepare cuda_prepare_generated;   /* generated.c: kernels of source.h, fusio
 /* The same for kernels that are written already, by whatever family (generated.c). The source is copied. */
 AmStatus cuda_prepare_source(KernelCall *call, Arena *arena, const CudaSource *source, AmError *error);
 
+/* KernelBackEnd.join_rows: one kernel for the steps of a row group (generated.c). */
+AmStatus cuda_join_rows(KernelCall *const *calls, Arena *arena, AmError *error);
+
 /* The generated kernel of a dot or a convolution: plainly; with a warning that a library refused it; and with
  * a warning that there is no cuDNN (fallback.c). */
 AmStatus cuda_prepare_plain(KernelCall *call, Arena *arena, AmError *error);

@@ -37,27 +37,23 @@ static void run_generated(const KernelCall *call) {
     }
 }
 
-/* The order defined by source.h: operands and results, scratch memory, uploaded data, number. */
-static void list_arguments(CudaGenerated *kernel, KernelCall *call) {
-    int32_t n = 0;
-    for (int32_t k = 0; k < call->operand_count; k++) kernel->arguments[n++] = &call->operands[k];
-    for (int32_t k = 0; k < call->result_count; k++) kernel->arguments[n++] = &call->results[k];
-    if (kernel->source.scratch_bytes > 0) kernel->arguments[n++] = &call->scratch;
-    if (kernel->source.upload_bytes > 0) kernel->arguments[n++] = &kernel->upload;
-    kernel->number_at = n;
-}
-
-AmStatus cuda_prepare_source(KernelCall *call, Arena *arena, const CudaSource *source, AmError *error) {
+/* Puts the kernels of `call` on the device's list. `slots` [source->parameters] have the addresses; scratch
+ * memory, uploaded data and number follow, as source.h defines. */
+static AmStatus add_kernel(KernelCall *call, Arena *arena, const CudaSource *source, void **const *slots,
+                           AmError *error) {
     CudaKernelDevice *device = cuda_device_of(call->device);
     CudaGenerated *kernel = ARENA_ARRAY(arena, CudaGenerated, 1);
-    int32_t arguments = call->operand_count + call->result_count + 3;
+    int32_t arguments = source->parameters + 3, n = 0;
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
     kernel->source = *source;
     kernel->functions = ARENA_ARRAY(arena, CUfunction, kernel->source.launch_count + 1);
     kernel->arguments = ARENA_ARRAY(arena, void *, arguments);
     if (arena->failed) return am_fail_memory(error, arguments * 8);
-    list_arguments(kernel, call);
-    call->scratch_bytes = kernel->source.scratch_bytes;
+    for (; n < source->parameters; n++) kernel->arguments[n] = slots[n];
+    if (source->scratch_bytes > 0) kernel->arguments[n++] = &call->scratch;
+    if (source->upload_bytes > 0) kernel->arguments[n++] = &kernel->upload;
+    kernel->number_at = n;
+    call->scratch_bytes = source->scratch_bytes;
     call->compiled = kernel;
     call->run = run_generated;
     kernel->next = device->generated;
@@ -65,10 +61,45 @@ AmStatus cuda_prepare_source(KernelCall *call, Arena *arena, const CudaSource *s
     return AM_OK;
 }
 
+AmStatus cuda_prepare_source(KernelCall *call, Arena *arena, const CudaSource *source, AmError *error) {
+    void ***slots = ARENA_ARRAY(arena, void **, call->operand_count + call->result_count + 1);
+    if (!slots) return am_fail_memory(error, call->operand_count * 8);
+    for (int32_t k = 0; k < call->operand_count; k++) slots[k] = &call->operands[k];
+    for (int32_t k = 0; k < call->result_count; k++) slots[call->operand_count + k] = &call->results[k];
+    return add_kernel(call, arena, source, slots, error);
+}
+
 AmStatus cuda_prepare_generated(KernelCall *call, Arena *arena, AmError *error) {
     CudaSource source;
     TRY(cuda_source_make(&source, arena, call, error));
     return cuda_prepare_source(call, arena, &source, error);
+}
+
+/* Takes the kernels of a call off the device's list. */
+static void remove_kernel(CudaKernelDevice *device, const KernelCall *call) {
+    CudaGenerated **link = &device->generated;
+    while (*link && *link != call->compiled) link = &(*link)->next;
+    if (*link) *link = (*link)->next;
+}
+
+static void run_with_last(const KernelCall *call) {
+    (void)call;
+}
+
+AmStatus cuda_join_rows(KernelCall *const *calls, Arena *arena, AmError *error) {
+    int32_t count = calls[0]->rows->count;
+    CudaSource source;
+    void ***slots;
+    for (int32_t k = 0; k < count; k++)
+        if (calls[k]->run != run_generated)
+            return kernel_call_refuse(calls[k], "its kernel is a library's", error);
+    TRY(cuda_source_rows(&source, &slots, arena, calls, error));
+    for (int32_t k = 0; k < count; k++) {
+        remove_kernel(cuda_device_of(calls[k]->device), calls[k]);
+        calls[k]->scratch_bytes = 0;
+        calls[k]->run = run_with_last;
+    }
+    return add_kernel(calls[count - 1], arena, &source, slots, error);
 }
 
 static void release_unit(void *unit) {

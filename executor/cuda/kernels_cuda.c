@@ -120,6 +120,7 @@ const KernelBackEnd kernels_cuda = {
     .open = cuda_rank_open,
     .close = cuda_rank_close,
     .prepare = prepare,
+    .join_rows = cuda_join_rows,
     .finish = finish,
     .allocate = allocate,
     .release = release,

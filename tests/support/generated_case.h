@@ -44,16 +44,38 @@ static inline int32_t generated_find(const Generated *self, const CudaSource *so
     return -1;
 }
 
-static inline void generated_add(Generated *self, KernelCall *call) {
-    AmError error = {0};
-    CudaSource source;
-    if (cuda_source_make(&source, &self->arena, call, &error) != AM_OK) fail_msg("%s", error.text);
+static inline void generated_add_source(Generated *self, CudaSource source, KernelCall *call) {
     if (generated_find(self, &source) >= 0) return;
     int32_t count = self->count;
     ARENA_RESERVE(&self->arena, self->sources, count, self->capacity);
     ARENA_RESERVE(&self->arena, self->calls, count, self->call_capacity);
     self->sources[self->count] = source;
     self->calls[self->count++] = call;
+}
+
+static inline void generated_add(Generated *self, KernelCall *call) {
+    AmError error = {0};
+    CudaSource source;
+    if (cuda_source_make(&source, &self->arena, call, &error) != AM_OK) fail_msg("%s", error.text);
+    generated_add_source(self, source, call);
+}
+
+/* Adds the kernels of a program's row groups, which run only as a whole. */
+static inline void generated_add_rows(Generated *self, const Program *program) {
+    AmError error = {0};
+    for (int32_t g = 0; g < program->row_group_count; g++) {
+        const ProgramRowGroup *rows = &program->row_groups[g];
+        KernelCall **calls = ARENA_ARRAY(&self->arena, KernelCall *, rows->count);
+        CudaSource source;
+        void ***slots;
+        for (int32_t k = 0; k < rows->count; k++)
+            if (kernel_prepare(&calls[k], &self->arena, &kernel_device_cpu, program,
+                               &program->steps[rows->first + k], &error) != AM_OK)
+                fail_msg("%s", error.text);
+        if (cuda_source_rows(&source, &slots, &self->arena, calls, &error) != AM_OK)
+            fail_msg("%s", error.text);
+        generated_add_source(self, source, calls[0]);
+    }
 }
 
 /* Adds every step of a program that is a generated kernel. */

@@ -152,18 +152,10 @@ static bool needs_index(const Space *space, int32_t d) {
     return false;
 }
 
-/* The number i of this thread's element, or of the first of its group, and the needed coordinates
- * d0, d1, ... A group's last coordinate is "last" in its first element. */
-static void append_indices(Text *out, const Space *space) {
-    int64_t threads = space->elements / space->group, inner = space->elements;
-    text_append(out, "    const %s %s = (%s)blockIdx.x * %d%s + threadIdx.x;\n", space->index,
-                space->group > 1 ? "group" : "i", space->index, CUDA_THREADS, space->suffix);
-    text_append(out, "    if (%s >= %lld%s) return;\n", space->group > 1 ? "group" : "i", (long long)threads,
-                space->suffix);
-    bool counts = false;
-    for (int32_t d = 0; d < space->rank; d++) counts = counts || needs_index(space, d);
-    if (space->group > 1 && counts)
-        text_append(out, "    const %s i = group * %d%s;\n", space->index, space->group, space->suffix);
+/* The needed coordinates d0, d1, ... of element i. A group's last coordinate is "last" in its first element.
+ */
+static void append_coordinates(Text *out, const Space *space) {
+    int64_t inner = space->elements;
     for (int32_t d = 0; d < space->rank; d++) {
         inner /= space->dimensions[d];
         if (!needs_index(space, d)) continue;
@@ -173,6 +165,20 @@ static void append_indices(Text *out, const Space *space) {
         if (d > 0) text_append(out, " %% %lld%s", (long long)space->dimensions[d], space->suffix);
         text_append_string(out, ";\n");
     }
+}
+
+/* The number i of this thread's element, or of the first of its group. */
+static void append_indices(Text *out, const Space *space) {
+    int64_t threads = space->elements / space->group;
+    text_append(out, "    const %s %s = (%s)blockIdx.x * %d%s + threadIdx.x;\n", space->index,
+                space->group > 1 ? "group" : "i", space->index, CUDA_THREADS, space->suffix);
+    text_append(out, "    if (%s >= %lld%s) return;\n", space->group > 1 ? "group" : "i", (long long)threads,
+                space->suffix);
+    bool counts = false;
+    for (int32_t d = 0; d < space->rank; d++) counts = counts || needs_index(space, d);
+    if (space->group > 1 && counts)
+        text_append(out, "    const %s i = group * %d%s;\n", space->index, space->group, space->suffix);
+    append_coordinates(out, space);
 }
 
 /* Groups that are read at once, those that will be written, and the loop over a group's elements. Unrolled,
@@ -251,10 +257,8 @@ static void append_operators(Text *out, Space *space) {
     }
 }
 
-/* Writes the kernel of a space whose inputs, operators and outputs are known. */
-static AmStatus write_kernel(CudaSource *source, Arena *arena, const KernelCall *call, Space *space,
-                             const char *kind, AmError *error) {
-    Text body = {0}, statements = {0};
+/* Joins dimensions and appends the operators of a space whose inputs, operators and outputs are known. */
+static AmStatus append_space(Text *statements, Arena *arena, Space *space, AmError *error) {
     int32_t slots = space->input_count + space->op_count;
     space->types = ARENA_ARRAY(arena, Dtype, slots + 1);
     space->used = ARENA_ARRAY(arena, bool, slots + 1);
@@ -273,7 +277,14 @@ static AmStatus write_kernel(CudaSource *source, Arena *arena, const KernelCall 
     for (int32_t k = 0; k < space->input_count && space->op_count > 0; k++)
         if (!cuda_has_operators(space->inputs[k].type)) space->refused = 0;
     space->group = 1;
-    append_operators(&statements, space);
+    append_operators(statements, space);
+    return AM_OK;
+}
+
+static AmStatus write_kernel(CudaSource *source, Arena *arena, const KernelCall *call, Space *space,
+                             const char *kind, AmError *error) {
+    Text body = {0}, statements = {0};
+    TRY(append_space(&statements, arena, space, error));
     if (space->refused < 0) {
         if (space->elements > 1) choose_group(space);
         cuda_append_signature(&body, call, source, NULL, false);
@@ -295,9 +306,7 @@ static void copy_list(int64_t *to, const int64_t *from, int32_t count) {
     for (int32_t k = 0; k < count; k++) to[k] = from[k];
 }
 
-static AmStatus write_fusion(CudaSource *source, Arena *arena, const KernelCall *call, Space *space,
-                             AmError *error) {
-    const ProgramFusion *fusion = call->fusion;
+static void describe_fusion(Space *space, const ProgramFusion *fusion) {
     space->rank = fusion->rank;
     copy_list(space->dimensions, fusion->dimensions, fusion->rank);
     for (int32_t k = 0; k < fusion->input_count; k++)
@@ -305,10 +314,19 @@ static AmStatus write_fusion(CudaSource *source, Arena *arena, const KernelCall 
     space->op_count = fusion->op_count;
     space->ops = fusion->ops;
     space->output_slots = fusion->output_slots;
-    TRY(write_kernel(source, arena, call, space, "fusion", error));
+}
+
+static AmStatus check_fusion(const KernelCall *call, const Space *space, AmError *error) {
     if (space->refused < 0) return AM_OK;
-    const ProgramFusionOp *op = &fusion->ops[space->refused];
+    const ProgramFusionOp *op = &call->fusion->ops[space->refused];
     return kernel_refuse(call->program, op->origin, op->opcode, "not on this element type", error);
+}
+
+static AmStatus write_fusion(CudaSource *source, Arena *arena, const KernelCall *call, Space *space,
+                             AmError *error) {
+    describe_fusion(space, call->fusion);
+    TRY(write_kernel(source, arena, call, space, "fusion", error));
+    return check_fusion(call, space, error);
 }
 
 /* Offset and strides with which the result's index space walks operand 0. */
@@ -408,16 +426,43 @@ static AmStatus write_map(CudaSource *source, Arena *arena, const KernelCall *ca
                : kernel_call_refuse(call, "its computation has an operator without a kernel", error);
 }
 
-AmStatus cuda_source_elements(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
-    Space *space = ARENA_ARRAY(arena, Space, 1);
+static AmStatus new_space(Space **space, Arena *arena, const KernelCall *call, AmError *error) {
     SpaceInput *inputs = ARENA_ARRAY(arena, SpaceInput, call->operand_count + 1);
+    *space = ARENA_ARRAY(arena, Space, 1);
     if (arena->failed) return am_fail_memory(error, (int64_t)sizeof *inputs * call->operand_count);
-    space->inputs = inputs;
-    space->input_count = call->operand_count;
-    space->output_count = call->result_count;
+    (*space)->inputs = inputs;
+    (*space)->input_count = call->operand_count;
+    (*space)->output_count = call->result_count;
     for (int32_t k = 0; k < call->operand_count; k++) inputs[k].type = call->operand_shapes[k]->type;
+    return AM_OK;
+}
+
+AmStatus cuda_source_elements(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+    Space *space;
+    TRY(new_space(&space, arena, call, error));
     if (call->instruction && call->instruction->opcode == IR_MAP)
         return write_map(source, arena, call, space, error);
     return call->fusion ? write_fusion(source, arena, call, space, error)
                         : write_instruction(source, arena, call, space, error);
+}
+
+AmStatus cuda_append_fusion_rows(Text *out, Arena *arena, const KernelCall *call, int64_t rows,
+                                 AmError *error) {
+    Text statements = {0};
+    Space *space;
+    long long row = (long long)(call->fusion->elements / rows);
+    TRY(new_space(&space, arena, call, error));
+    describe_fusion(space, call->fusion);
+    TRY(append_space(&statements, arena, space, error));
+    text_append(out,
+                "    for (%s i = (%s)(first * %lldll) + threadIdx.x; i < (%s)(end * %lldll); i += %d) {\n",
+                space->index, space->index, row, space->index, row, CUDA_THREADS);
+    append_coordinates(out, space);
+    append_loads(out, space);
+    text_append_string(out, statements.length > 0 ? statements.data : "");
+    append_stores(out, space);
+    text_append_string(out, "    }\n");
+    out->failed = out->failed || statements.failed;
+    text_free(&statements);
+    return check_fusion(call, space, error);
 }

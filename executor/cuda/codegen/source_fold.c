@@ -165,11 +165,10 @@ static void append_block(Text *out, const CudaFold *fold) {
         text_append(out, "    Wide value%d = %s;\n", k, operators[operator_row(fold)].neutral);
 }
 
-/* The fold of a lane's share, then of the lanes; goes on in the threads that have the results. */
-static void append_fold(Text *out, const CudaFold *fold) {
+/* The fold of a lane's share of the elements of a result below `end`. */
+static void append_share(Text *out, const CudaFold *fold, const char *end) {
     const char *suffix = fold->suffix;
-    text_append(out, "    if (result < %lld%s) {\n        const %s base = ", (long long)fold->results, suffix,
-                fold->index);
+    text_append(out, "    if (result < %s) {\n        const %s base = ", end, fold->index);
     cuda_append_offset(out, "result", suffix, fold->kept, fold->kept_strides, fold->kept_rank);
     text_append_string(out, ";\n");
     if (fold->parts > 1)
@@ -187,24 +186,59 @@ static void append_fold(Text *out, const CudaFold *fold) {
         text_append(out, "            const Wide next%d = %s;\n", k, fold->elements[k]);
     append_combinations(out, fold, "            ", "value", "", "next", "");
     text_append_string(out, "        }\n    }\n");
-    if (fold->lanes > 1) {
-        char other[48];
-        long long stride = (long long)(fold->by_columns ? fold->columns : 1);
-        for (int32_t k = 0; k < fold->value_count; k++)
-            text_append(out, "    partial%d[t] = value%d;\n", k, k);
-        text_append(out,
-                    "    __syncthreads();\n"
-                    "    for (u32 half = %lld; half > 0; half /= 2) {\n"
-                    "        if (lane < half) {\n",
-                    (long long)fold->lanes / 2);
-        if (stride == 1) snprintf(other, sizeof other, "[t + half]");
-        else snprintf(other, sizeof other, "[t + half * %lldu]", stride);
-        append_combinations(out, fold, "            ", "partial", "[t]", "partial", other);
-        text_append_string(out, "        }\n        __syncthreads();\n    }\n");
-    }
-    text_append(out, "    if (lane > 0 || result >= %lld%s) return;\n", (long long)fold->results, suffix);
+}
+
+/* The fold of the lanes, in the first lane of each result. */
+static void append_lanes(Text *out, const CudaFold *fold) {
+    char other[48];
+    long long stride = (long long)(fold->by_columns ? fold->columns : 1);
+    if (fold->lanes == 1) return;
+    for (int32_t k = 0; k < fold->value_count; k++) text_append(out, "    partial%d[t] = value%d;\n", k, k);
+    text_append(out,
+                "    __syncthreads();\n"
+                "    for (u32 half = %lld; half > 0; half /= 2) {\n"
+                "        if (lane < half) {\n",
+                (long long)fold->lanes / 2);
+    if (stride == 1) snprintf(other, sizeof other, "[t + half]");
+    else snprintf(other, sizeof other, "[t + half * %lldu]", stride);
+    append_combinations(out, fold, "            ", "partial", "[t]", "partial", other);
+    text_append_string(out, "        }\n        __syncthreads();\n    }\n");
+}
+
+/* The fold of all elements of the block's results; goes on in the threads that have the results. */
+static void append_fold(Text *out, const CudaFold *fold) {
+    char end[32];
+    snprintf(end, sizeof end, "%lld%s", (long long)fold->results, fold->suffix);
+    append_share(out, fold, end);
+    append_lanes(out, fold);
+    text_append(out, "    if (lane > 0 || result >= %s) return;\n", end);
     for (int32_t k = 0; k < fold->value_count && fold->lanes > 1; k++)
         text_append(out, "    value%d = partial%d[t];\n", k, k);
+}
+
+bool cuda_append_fold_rows(Text *out, CudaFold *fold, const char *finish) {
+    CudaSource unused = {0};
+    char end[32];
+    cuda_fold_plan(fold, &unused);
+    if (fold->by_columns || fold->value_count != 1) return false;
+    fold->parts = 1;
+    snprintf(end, sizeof end, "(%s)end", fold->index);
+    text_append(out, "    typedef %s Wide;\n", cuda_wide_type(fold->kind));
+    if (fold->lanes > 1) text_append_string(out, "    Wide *const partial0 = (Wide *)lanes;\n");
+    text_append(out,
+                "    const u32 t = threadIdx.x, lane = t %% %lldu;\n"
+                "    for (s64 at = first; at < end; at += %lld) {\n"
+                "    const %s result = (%s)at + t / %lldu;\n    Wide value0 = %s;\n",
+                (long long)fold->lanes, (long long)fold->columns, fold->index, fold->index,
+                (long long)fold->lanes, operators[operator_row(fold)].neutral);
+    append_share(out, fold, end);
+    append_lanes(out, fold);
+    text_append(out, "    if (lane == 0 && result < %s) {\n", end);
+    if (fold->lanes > 1) text_append_string(out, "    value0 = partial0[t];\n");
+    text_append(out, "%s    }\n", finish);
+    if (fold->lanes > 1) text_append_string(out, "    __syncthreads();\n");
+    text_append_string(out, "    }\n");
+    return true;
 }
 
 static AmStatus launch(CudaSource *source, Arena *arena, const KernelCall *call, const CudaFold *fold,

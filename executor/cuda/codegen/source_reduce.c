@@ -26,22 +26,26 @@ static void describe(CudaFold *self, const KernelCall *call) {
     self->reduced_count = strided_elements(self->reduced, self->reduced_rank);
 }
 
+/* The element and the statements behind the fold of a reduction by one operator. */
+static void append_operands(Text *element, Text *finish, CudaFold *fold, Dtype type) {
+    text_append_string(element, "(Wide)");
+    cuda_append_element(element, type, "in0", "place");
+    text_append_string(finish, "    const Wide initial = (Wide)");
+    cuda_append_element(finish, type, "in1", "0");
+    text_append_string(finish, ", sum = ");
+    fold->kind = wide_kind(type);
+    cuda_append_combination(finish, fold, "initial", "value0");
+    text_append_string(finish, ";\n    out0[result] = ");
+    cuda_append_narrow(finish, type, fold->kind, "sum");
+    text_append_string(finish, ";\n");
+    fold->value_count = 1;
+    fold->elements[0] = element->data;
+}
+
 static AmStatus write_by_operator(CudaSource *source, Arena *arena, CudaFold *fold, const KernelCall *call,
                                   AmError *error) {
-    Dtype type = call->operand_shapes[0]->type;
     Text element = {0}, finish = {0};
-    text_append_string(&element, "(Wide)");
-    cuda_append_element(&element, type, "in0", "place");
-    text_append_string(&finish, "    const Wide initial = (Wide)");
-    cuda_append_element(&finish, type, "in1", "0");
-    text_append_string(&finish, ", sum = ");
-    fold->kind = wide_kind(type);
-    cuda_append_combination(&finish, fold, "initial", "value0");
-    text_append_string(&finish, ";\n    out0[result] = ");
-    cuda_append_narrow(&finish, type, fold->kind, "sum");
-    text_append_string(&finish, ";\n");
-    fold->value_count = 1;
-    fold->elements[0] = element.data;
+    append_operands(&element, &finish, fold, call->operand_shapes[0]->type);
     cuda_fold_plan(fold, source);
     AmStatus status = element.failed || finish.failed
                           ? am_fail_memory(error, 256)
@@ -129,16 +133,35 @@ static AmStatus write_by_computation(CudaSource *source, Arena *arena, const Cud
     return cuda_source_launch(source, arena, "fold", &body, cuda_blocks(self->results), CUDA_THREADS, error);
 }
 
-AmStatus cuda_source_reduce(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
-    CudaFold self;
-    describe(&self, call);
-    self.reduction =
+/* Returns whether the reduction has one operator that a fold knows, and elements. */
+static bool find_operator(CudaFold *self, const KernelCall *call) {
+    describe(self, call);
+    self->reduction =
         call->operand_count == 2
             ? sbp_reduction_of(ir_computation_operator(call->program->module, call->instruction->called))
             : SBP_REDUCTION_COUNT;
     /* Without elements the fold gives the initial value. */
-    bool by_operator = self.reduction != SBP_REDUCTION_COUNT &&
-                       cuda_has_arithmetic(call->operand_shapes[0]->type) && self.reduced_count > 0;
-    if (by_operator && self.results > 0) return write_by_operator(source, arena, &self, call, error);
+    return self->reduction != SBP_REDUCTION_COUNT && cuda_has_arithmetic(call->operand_shapes[0]->type) &&
+           self->reduced_count > 0;
+}
+
+AmStatus cuda_source_reduce(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+    CudaFold self;
+    if (find_operator(&self, call) && self.results > 0)
+        return write_by_operator(source, arena, &self, call, error);
     return write_by_computation(source, arena, &self, call, error);
+}
+
+AmStatus cuda_append_reduce_rows(Text *out, const KernelCall *call, AmError *error) {
+    static const char reason[] = "its rows cannot be reduced one by one";
+    Text element = {0}, finish = {0};
+    CudaFold self;
+    if (!find_operator(&self, call)) return kernel_call_refuse(call, reason, error);
+    append_operands(&element, &finish, &self, call->operand_shapes[0]->type);
+    bool has_memory = !element.failed && !finish.failed;
+    bool is_written = has_memory && cuda_append_fold_rows(out, &self, finish.data);
+    text_free(&element);
+    text_free(&finish);
+    if (!has_memory) return am_fail_memory(error, 256);
+    return is_written ? AM_OK : kernel_call_refuse(call, reason, error);
 }

@@ -105,4 +105,10 @@ CudaSourceWriter cuda_source_elements;                               /* source_e
  * strides. */
 bool cuda_source_is_element_wise(IrOpcode opcode);
 
+/* Statements of a row group's kernel for one of its steps: rows "first" to "end" - 1 of a fusion and of a
+ * reduction, on the arrays "in0", "out0" and so on. AM_ERROR_INPUT: it has no such form. */
+AmStatus cuda_append_fusion_rows(Text *out, Arena *arena, const KernelCall *call, int64_t rows,
+                                 AmError *error);
+AmStatus cuda_append_reduce_rows(Text *out, const KernelCall *call, AmError *error);
+
 #endif

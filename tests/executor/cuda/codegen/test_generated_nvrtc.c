@@ -59,6 +59,28 @@ static void test_models_compile(void **state) {
     globfree(&found);
 }
 
+/* The row groups of plans with fused attention: norms, softmax and cross-entropy, and their gradients. */
+static void test_row_groups_compile(void **state) {
+    (void)state;
+    static const char *const models[] = {"gpt2_tiny", "gpt2_bf16_tiny"};
+    setenv("XDG_CACHE_HOME", kept_cache, 1);
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
+        AmError error = {0};
+        Generated generated = {0};
+        PlanContext *context = generated_read(models[k]), *fused;
+        Program *program;
+        if (plan_context_fuse(&fused, context, &error) != AM_OK ||
+            plan_lower_whole(&program, &generated.arena, fused, &error) != AM_OK)
+            fail_msg("%s", error.text);
+        generated_add_rows(&generated, program);
+        assert_true(generated.count > 5);
+        generated_check_devices(&generated, "row groups", getenv("AUTOMAP_FULL"));
+        generated_free(&generated);
+        plan_context_free(context);
+    }
+    setenv("XDG_CACHE_HOME", cache, 1);
+}
+
 /* A thread of a large space has a group of elements, which are to stay in registers in a long body too. */
 static void test_groups_are_in_registers(void **state) {
     (void)state;
@@ -187,8 +209,11 @@ int main(void) {
     if (getenv("XDG_CACHE_HOME")) kept_cache = strdup(getenv("XDG_CACHE_HOME"));
     setenv("XDG_CACHE_HOME", cache, 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_models_compile), cmocka_unit_test(test_groups_are_in_registers),
-        cmocka_unit_test(test_cache),          cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_models_compile),
+        cmocka_unit_test(test_row_groups_compile),
+        cmocka_unit_test(test_groups_are_in_registers),
+        cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_newer_card),
     };
     return cmocka_run_group_tests(tests, NULL, remove_cache);
