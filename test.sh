@@ -100,6 +100,13 @@ quick_linker() {
   echo "-DCMAKE_EXE_LINKER_FLAGS=$found"
 }
 
+# The sources of other trainers, for the test of their parsers; shared by all clones of this user.
+make_trainers() {
+  .ci/trainers.sh 2>/dev/null && return 0
+  rm -f .trainers
+  echo "the sources of Megatron-LM and torchtitan could not be had: the test of their parsers will be skipped"
+}
+
 c_files() {
   find base ir models published propagation lowering cost dqn planners executor api cli bench tests include \
     \( -name '*.c' -o -name '*.h' -o -name '*.cu' \) 2>/dev/null | LC_ALL=C sort
@@ -183,7 +190,7 @@ main() {
   export OPENBLAS_NUM_THREADS=1
   if [ "$full" = 1 ]; then export AUTOMAP_FULL=1; fi
   step "Debian packages" install_packages "${build_packages[@]}" "${test_packages[@]}"
-  if [ "$quick" = 0 ]; then make_python; make_torch; fi &
+  if [ "$quick" = 0 ]; then make_python; make_torch; make_trainers; fi &
   python=$!
   step "build" configure_and_build build -DAUTOMAP_TESTS=ON -DAUTOMAP_TEST_PATIENCE=$((full ? 4 : 1)) "$(quick_linker)"
   case " ${failed[*]-} " in

@@ -7,6 +7,7 @@
 #include "planners/export/export_hlo.h"
 #include "planners/export/export_jax.h"
 #include "planners/export/export_megatron.h"
+#include "planners/export/export_torchtitan.h"
 #include "planners/export/whole_layers.h"
 
 static AmStatus export_automap(json_t **root, const PlanContext *context, const Plan *plan, AmError *error) {
@@ -40,6 +41,9 @@ static const Format formats[TARGET_COUNT] = {
     [TARGET_MEGATRON] = {export_megatron, export_megatron_print, 0, 0, 0, true,
                          "add the arguments for the model, the data and the optimizer",
                          "add --attention-backend flash"},
+    [TARGET_TORCHTITAN] = {export_torchtitan, export_torchtitan_print, 0, 0, 0, false,
+                           "call configure() on the configuration of the model, the data and the optimizer",
+                           NULL},
 };
 
 typedef struct Export {

@@ -31,7 +31,7 @@
 #define SEARCH_SPACE_ROWS(ROW)                                                                            \
     ROW("space", "SPACE", "auto (default), single_stage, operator, data, pipeline or hybrid", false,      \
         RULE_CHOICE(OPTION_SPACES))                                                                       \
-    ROW("for", "TARGET", "plans for jax, hlo, shardy, torch or megatron (default automap)", false,        \
+    ROW("for", "TARGET", "jax, hlo, shardy, torch, megatron, torchtitan (default automap)", false,        \
         RULE_CHOICE(OPTION_TARGETS))                                                                      \
     ROW("mesh", "data=4,model=8", "mesh of one-stage plans (default: every split of the devices)", false, \
         RULE_TEXT)                                                                                        \
@@ -160,8 +160,8 @@
 
 /* ---- export ---- */
 
-#define EXPORT_FORMAT_ROWS(ROW)                                                                 \
-    ROW("format", "F", "jax, hlo, shardy, torch, megatron or automap (below); required", false, \
+#define EXPORT_FORMAT_ROWS(ROW)                                                                             \
+    ROW("format", "F", "jax, hlo, shardy, torch, megatron, torchtitan or automap (below); required", false, \
         RULE_CHOICE(OPTION_TARGETS))
 
 #define EXPORT_ROWS(ROW)                                                                              \

@@ -372,7 +372,7 @@ static AmStatus search_space(SearchContext *self, const StopSignal *end, AmError
     TRY(assignment_search_check(options, error));
     TRY(show_bound(self, error));
     if (is_paper) TRY(search_as_paper(self, error));
-    else if (target_row(options->target)->has_recipes) TRY(search_strategies(self, error));
+    else if (target_row(options->target)->trainer) TRY(search_strategies(self, error));
     else if (spans_stages) TRY(search_stages(self, error));
     else TRY(search_one_stage(self, error));
     result->interrupted |= stop_flag_is_set(options->interrupted);

@@ -1,8 +1,9 @@
 /* The search over strategies (strategy.h): degrees, micro-batches, chunks, ZeRO and sequence parallelism.
  *
  * Every split of the devices into data x tensor x stages is simulated with its best number of micro-batches,
- * found by doubling and halving. The fastest splits then get each other choice in turn: the optimizer in
- * shards, the sequence in shards, chunks. A plan counts only if the target's exporter accepts it.
+ * found by doubling and halving. The fastest splits, or all until a plan fits, then get each other choice in
+ * turn: levels of ZeRO, the sequence in shards, chunks. A plan counts only if the target's exporter accepts
+ * it.
  */
 #include "planners/search_strategies.h"
 
@@ -13,7 +14,7 @@
 #include "planners/export/export_check.h"
 #include "planners/strategy.h"
 
-enum { MOST_SPLITS = 256, REFINED = 4, MOST_CHUNKS = 8 };
+enum { MOST_SPLITS = 256, REFINED = 4, MOST_CHUNKS = 8, ZERO_LEVELS = 3 };
 
 /* A strategy and its step. */
 typedef struct PricedStrategy {
@@ -44,6 +45,11 @@ static AmStatus refuse(StrategySearch *self, AmStatus status, const AmError *why
 static bool has_degrees(const Degrees *degrees, const Strategy *strategy) {
     return degrees_allow_stages(degrees, strategy->stages) &&
            degrees_allow_mesh(degrees, strategy->data * strategy->tensor, strategy->tensor);
+}
+
+/* Returns whether the target's trainer has that level of ZeRO. */
+static bool has_zero(const StrategySearch *self, int32_t level) {
+    return target_row(self->search->options->target)->zero_levels >> level & 1;
 }
 
 /* Simulates a strategy; adds it to the result if it fits and the exporter accepts it. */
@@ -149,8 +155,10 @@ static AmStatus add_split(StrategySearch *self, int32_t tensor, int32_t stages, 
 static AmStatus refine(StrategySearch *self, PricedStrategy *best, AmError *error) {
     const Strategy split = best->strategy;
     Strategy changed = split;
-    if (split.data > 1) {
-        changed.zero = 1;
+    for (int32_t level = 1; split.data > 1 && level <= ZERO_LEVELS; level++) {
+        if (!has_zero(self, level)) continue;
+        changed = best->strategy;
+        changed.zero = level;
         TRY(try_change(self, best, &changed, error));
     }
     if (split.tensor > 1) {
@@ -194,7 +202,10 @@ static AmStatus draw(StrategySearch *self, AmError *error) {
         strategy->stages = random_divisor(&random, devices / strategy->tensor);
         strategy->data = devices / strategy->tensor / strategy->stages;
         strategy->micro_batches = self->numbers[random_below(&random, self->number_count)];
-        if (strategy->data > 1) strategy->zero = (int32_t)random_below(&random, 2);
+        if (strategy->data > 1) {
+            int32_t level = (int32_t)random_below(&random, ZERO_LEVELS + 1);
+            if (has_zero(self, level)) strategy->zero = level;
+        }
         if (strategy->tensor > 1) strategy->splits_sequence = random_below(&random, 2) == 1;
         if (strategy->stages > 1 && random_below(&random, 3) == 0) {
             strategy->chunks = 2;
@@ -212,7 +223,7 @@ static AmStatus search_splits(StrategySearch *self, AmError *error) {
     for (int32_t tensor = 1; tensor <= devices; tensor++)
         for (int32_t stages = 1; stages <= devices / tensor && stages <= STAGES_MOST; stages++)
             if (devices % (tensor * stages) == 0) TRY(add_split(self, tensor, stages, error));
-    for (int32_t k = 0; k < REFINED && k < self->split_count; k++)
+    for (int32_t k = 0; (k < REFINED || !self->search->result->plan) && k < self->split_count; k++)
         if (isfinite(self->splits[k].seconds)) TRY(refine(self, &self->splits[k], error));
     return AM_OK;
 }

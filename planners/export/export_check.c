@@ -5,6 +5,7 @@
 #include "planners/export/export_hlo.h"
 #include "planners/export/export_jax.h"
 #include "planners/export/export_megatron.h"
+#include "planners/export/export_torchtitan.h"
 
 AmStatus export_check_form(Target target, const PlanContext *whole, AmError *error) {
     if (target == TARGET_AUTOMAP) return AM_OK;
@@ -29,6 +30,7 @@ AmStatus export_check(Target target, const PlanContext *whole, const Plan *plan,
     case TARGET_JAX: status = export_jax(&root, whole, plan, error); break;
     case TARGET_TORCH: status = export_dtensor(&root, whole, plan, error); break;
     case TARGET_MEGATRON: status = export_megatron(&root, whole, plan, error); break;
+    case TARGET_TORCHTITAN: status = export_torchtitan(&root, whole, plan, error); break;
     default: status = export_hlo(NULL, whole, plan, SHARDING_TILES, error); break;
     }
     json_decref(root);

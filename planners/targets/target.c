@@ -42,8 +42,17 @@ static const TargetRow rows[TARGET_COUNT] = {
                          .stages = TARGET_ALIKE_STAGES,
                          .has_micro_batches = true,
                          .has_equal_shards = true,
-                         .has_recipes = true,
-                         .schedules = SCHEDULE(1F1B) | SCHEDULE(INTERLEAVED)},
+                         .schedules = SCHEDULE(1F1B) | SCHEDULE(INTERLEAVED),
+                         .trainer = "Megatron-LM",
+                         .zero_levels = 1U << 0 | 1U << 1},
+    [TARGET_TORCHTITAN] = {.name = "torchtitan",
+                           .form = "configurations of torchtitan",
+                           .stages = TARGET_ALIKE_STAGES,
+                           .has_micro_batches = true,
+                           .has_equal_shards = true,
+                           .schedules = SCHEDULE(GPIPE) | SCHEDULE(1F1B) | SCHEDULE(INTERLEAVED),
+                           .trainer = "torchtitan",
+                           .zero_levels = 1U << 0 | 1U << 2 | 1U << 3},
 };
 
 const TargetRow *target_row(Target target) {
@@ -134,19 +143,20 @@ AmStatus target_check_plan(Target target, const Plan *plan, AmError *error) {
 AmStatus target_check_module(Target target, const PlanContext *context, AmError *error) {
     const IrModule *module = plan_context_whole(context)->canonical;
     bool has_attention = false; /* a product of each head */
-    if (!rows[target].has_recipes) return AM_OK;
+    const char *trainer = rows[target].trainer;
+    if (!trainer) return AM_OK;
     for (int32_t i = 0; i < module->instruction_count; i++) {
         const IrInstruction *instruction = &module->instructions[i];
         const IrDot *dot = instruction->attributes->dot;
         has_attention |= dot && dot->batch_count > 0;
         if (instruction->opcode != IR_CONVOLUTION) continue;
         return am_fail(error, AM_ERROR_INFEASIBLE, module->source,
-                       "Megatron-LM trains transformers, and the module has the convolution %s",
+                       "%s trains transformers, and the module has the convolution %s", trainer,
                        instruction->op_name[0] ? instruction->op_name : instruction->name);
     }
     if (has_attention) return AM_OK;
     return am_fail(error, AM_ERROR_INFEASIBLE, module->source,
-                   "Megatron-LM trains transformers, and the module has no attention");
+                   "%s trains transformers, and the module has no attention", trainer);
 }
 
 /* ---- the table ---- */
@@ -162,7 +172,7 @@ void target_table(Text *text) {
             if (row->schedules >> kind & 1)
                 text_append(text, "%s%s", listed++ ? ", " : "", schedule_kind_name((ScheduleKind)kind));
         text_append(text, " | %s |\n",
-                    row->has_recipes       ? "Megatron-LM's splits, whole layers, no convolution"
+                    row->trainer           ? "Megatron-LM's splits, whole layers, no convolution"
                     : row->has_plain_pools ? "no split of overlapping pool windows"
                                            : "-");
     }

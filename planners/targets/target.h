@@ -15,6 +15,7 @@ typedef enum Target {
     TARGET_SHARDY,
     TARGET_TORCH,
     TARGET_MEGATRON,
+    TARGET_TORCHTITAN,
     TARGET_COUNT
 } Target;
 
@@ -32,8 +33,11 @@ typedef struct TargetRow {
     bool has_micro_batches; /* more than one */
     bool has_equal_shards;  /* equal and contiguous */
     bool has_plain_pools;   /* gradients of overlapping windows may not be split in space */
-    bool has_recipes;       /* Megatron-LM's lists alone, between whole layers: searched by strategies */
     uint32_t schedules;     /* bits by ScheduleKind, of several stages */
+    /* The trainer of transformers that runs the target: Megatron-LM's splits alone, cut between whole layers,
+     * searched by strategies; or NULL. */
+    const char *trainer;
+    uint32_t zero_levels; /* bits: the levels of ZeRO that the trainer has, 0 among them */
 } TargetRow;
 
 const TargetRow *target_row(Target target);

@@ -123,7 +123,8 @@ def diff(first: Plan, second: Plan, *, as_json: bool = False) -> str:
 
 
 def export(plan: Plan, format: str, *, on_message: OnMessage | None = None, **options: OptionValue) -> str:
-    """The plan for another system: "jax", "hlo", "shardy", "torch", "megatron" or "automap", as text.
+    """The plan for another system: "jax", "hlo", "shardy", "torch", "megatron",
+    "torchtitan" or "automap", as text.
 
     InfeasibleError: the other system cannot hold the same plan.
     """

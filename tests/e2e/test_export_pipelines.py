@@ -1,6 +1,6 @@
 # labels: cpu e2e
 # timeout: 300
-"""Pipelines exported for PyTorch and Megatron-LM say what the plan says.
+"""Pipelines exported for PyTorch, Megatron-LM and torchtitan say what the plan says.
 
 The arguments of Megatron-LM are parsed and, by its own rules, turned back into ranks, layers and micro-batches,
 which must be those of the plan; DTensor placements must be the shardings of its parameters. What neither can hold is refused with exit code 4 and one line.
@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import types
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
 from program import AUTOMAP, MODELS
@@ -99,6 +100,27 @@ def check_megatron(case, *options, **expected):
     return told
 
 
+def check_torchtitan(case, *options):
+    """The fields' degrees, layers and batches against the plan; the Python text sets the same."""
+    told = json.loads(case.export("torchtitan", *options, "--json"))
+    fields, plan = told["parallelism"], case.plan
+    sizes = {axis["axis"]: axis["size"] for axis in plan["stages"][0]["mesh"]}
+    data = fields["data_parallel_replicate_degree"] * fields["data_parallel_shard_degree"]
+    assert (data, fields["tensor_parallel_degree"]) == (sizes.get("data", 1), sizes.get("model", 1)), fields
+    assert fields["pipeline_parallel_degree"] == len(plan["stages"])
+    assert told["world_size"] == data * fields["tensor_parallel_degree"] * len(plan["stages"])
+    assert told["examples"]["step"] == told["examples"]["micro_batch"] * data * plan["micro_batches"]
+    modules = fields.get("module_fqns_per_model_part", [])
+    assert [sum(name.startswith("layers.") for name in part) for part in modules] == told["layers"]
+    config = types.SimpleNamespace(parallelism=types.SimpleNamespace(),
+                                   training=types.SimpleNamespace(max_context_length=10))  # fmt: skip
+    settings = {}
+    exec(case.export("torchtitan", *options), settings)
+    assert vars(settings["configure"](config).parallelism) == fields
+    assert config.training.num_tokens_per_train_step == 10 * told["examples"]["step"]
+    return told
+
+
 def check_dtensor(case):
     told = json.loads(case.export("dtensor"))
     plan = case.plan
@@ -141,8 +163,10 @@ def check_refusals(directory):
     stacks = Case(directory, "t5_tiny", *EVEN, "--micro-batches", "4")
     stacks.refused("megatron", "one stack", "--format torch")
     zero = Case(directory, "gpt2_tiny", *EXPERT, "zero3")
-    zero.refused("megatron", "distributed optimizer", "gradients")
+    zero.refused("megatron", "no ZeRO 3", "search --for megatron")
     check_dtensor(zero)
+    assert check_torchtitan(zero)["parallelism"]["fsdp_reshard_after_forward"] == "always"
+    Case(directory, "gpt2_tiny", *EXPERT, "zero1").refused("torchtitan", "no ZeRO 1", "search --for torchtitan")
 
 
 def main():
@@ -154,10 +178,12 @@ def main():
             check_dtensor(Case(directory, "gpt2_tiny", *options))
         even = Case(directory, "gpt2_tiny", *EVEN, "--micro-batches", "4")
         assert check_megatron(even, "--whole-layers", tensor_model_parallel_size=1)["layers"] == [1, 1]
+        assert check_torchtitan(even, "--whole-layers")["layers"] == [1, 1]
         tensor = Case(directory, "gpt2_tiny", *MEGATRON, "--mesh", "data=1,model=2", "--micro-batches", "4")
         assert check_megatron(tensor, "--whole-layers", tensor_model_parallel_size=2)["layers"] == [1, 1]
         uneven = Case(directory, "gpt2", "--cluster", "C", "--space", "pipeline", *EXPERT, "even_pipeline", "--mesh",
                       "data=8", "--micro-batches", "8")  # fmt: skip
+        assert sum(check_torchtitan(uneven, "--whole-layers")["layers"]) == 12
         layers = check_megatron(uneven, "--whole-layers")["layers"]
         assert len(layers) == 4 and sum(layers) == 12 and layers[1] == layers[2], layers
         assert layers[3] < layers[2], "the last stage has the vocabulary"

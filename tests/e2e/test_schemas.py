@@ -111,7 +111,8 @@ def check_plans(checker):
              "paper": (MLP, ["--cluster", "nominal:4", "--objective", "paper", "--space", "operator",
                              "--evaluations", 20]),
              "rewritten": (LLAMA, ["--cluster", "h100:1", "--evaluations", 5, "--attention", "fused"]),
-             "megatron": (GPT, ["--cluster", "nominal:4", "--for", "megatron", "--evaluations", 5])}  # fmt: skip
+             "megatron": (GPT, ["--cluster", "nominal:4", "--for", "megatron", "--evaluations", 5]),
+             "titan": (GPT, ["--cluster", "nominal:4", "--for", "torchtitan", "--evaluations", 5])}  # fmt: skip
     for name, (module, words) in plans.items():
         file = WORK / f"{name}.json"
         checker.run("search", module, *words, "-o", file)
@@ -122,7 +123,7 @@ def check_plans(checker):
     checker.run("search", MLP, "--cluster", "nominal:4", "--also", f"jax={WORK}/jax.json", "-o", WORK / "a.json")
     checker.file(WORK / "jax.json")
     for name, target in (("one", "jax"), ("even", "jax"), ("one", "torch"), ("even", "torch"), ("one", "hlo"),
-                         ("one", "shardy"), ("megatron", "megatron")):
+                         ("one", "shardy"), ("megatron", "megatron"), ("titan", "torchtitan")):
         checker.run("export", WORK / f"{name}.json", plans[name][0], "--format", target)
     checker.run("diff", WORK / "even.json", WORK / "megatron.json", GPT)
     checker.run("simulate", "--sweep", GPT, "--cluster", "nominal:4")

@@ -19,8 +19,9 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
 from program import FULL, MODELS, automap, module, need_program, succeed
 
-TARGETS = ("jax", "hlo", "shardy", "torch", "megatron")
-SMALL = [("gpt2_tiny", "C", TARGETS), ("vgg_tiny", "h100:4", ("torch", "megatron")),
+TRAINERS = {"megatron": "Megatron-LM", "torchtitan": "torchtitan"}
+TARGETS = ("jax", "hlo", "shardy", "torch", *TRAINERS)
+SMALL = [("gpt2_tiny", "C", TARGETS), ("vgg_tiny", "h100:4", ("torch", *TRAINERS)),
          ("resnet_tiny", "h100:4", ("hlo",)), ("mlp_tiny", "h100:4", ("shardy", "megatron"))]
 LARGE = {"llama3_8b", "t5_paper_24_11b", "t5_paper_24_3b", "t5_pipeline_24_11b", "t5_pipeline_24_3b", "bert48"}
 NOT_TRANSFORMERS = {"adafactor_tiny", "adamw_tiny", "digits", "exact_gather", "exact_linear", "lion_tiny", "lstm_tiny",
@@ -55,10 +56,10 @@ def check_exports(folder):
     for name, cluster, targets in cases():
         for target in targets:
             report = search(folder, name, cluster, target, *BUDGET)
-            refused = target == "megatron" and name in NOT_TRANSFORMERS
+            refused = target in TRAINERS and name in NOT_TRANSFORMERS
             assert ("error" in report) == refused, f"{name} on {cluster} for {target}: {report.get('error')}"
             if refused:
-                assert "Megatron-LM trains transformers" in report["error"]["message"]
+                assert f"{TRAINERS[target]} trains transformers" in report["error"]["message"]
             elif "unrestricted_seconds" in report:
                 is_slower = report["step_seconds"] > report["unrestricted_seconds"]
                 assert report["restriction"] or not is_slower, f"{name} for {target}: nothing says why it is slower"

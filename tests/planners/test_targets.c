@@ -49,6 +49,7 @@ static void test_plans(void **state) {
     assert_true(runs(TARGET_AUTOMAP, &plan));
     plan.schedule = "gpipe";
     assert_false(runs(TARGET_MEGATRON, &plan));
+    assert_true(runs(TARGET_TORCHTITAN, &plan));
     stages[1].mesh.axes[0].name = "model";
     assert_false(runs(TARGET_TORCH, &plan));
     stages[1].mesh.axes[0].name = "data";

@@ -1,0 +1,29 @@
+/* A plan as the degrees of a trainer of transformers: Megatron-LM or torchtitan. */
+#ifndef PLANNERS_EXPORT_TRAINER_PLAN_H
+#define PLANNERS_EXPORT_TRAINER_PLAN_H
+
+#include <jansson.h>
+
+#include "planners/targets/target.h"
+
+typedef struct TrainerPlan {
+    int32_t data, tensor, stages; /* degrees */
+    int32_t parts;                /* stages times chunks */
+    int32_t ranks;
+    ScheduleKind schedule; /* of several stages */
+    int32_t zero_level;    /* 0 to 3, over the data axis */
+    bool splits_sequence;  /* over the tensor axis, between the split operators */
+    int32_t micro_batches;
+    int64_t examples;      /* of a micro-batch on one data rank */
+    int64_t batch;         /* examples of a step */
+    const int32_t *layers; /* [parts] how many; NULL: one stage */
+} TrainerPlan;
+
+/* Reads the degrees; arrays are in the arena. AM_ERROR_INFEASIBLE, with the reason and how to find a plan
+ * that can be exported, where the target's trainer would not do the same. */
+AmStatus trainer_plan_read(TrainerPlan *degrees, Arena *arena, Target target, const PlanContext *context,
+                           const Plan *plan, AmError *error);
+/* [part]: how many layers; of one stage empty. The caller's reference. */
+json_t *trainer_plan_layers(const TrainerPlan *degrees);
+
+#endif

@@ -1,0 +1,153 @@
+# labels: cpu e2e torch
+# timeout: 300
+"""The parsers of Megatron-LM and torchtitan accept exported plans and read out of them what the plans say.
+
+`.ci/trainers.sh` gets their sources at fixed commits. Megatron-LM parses and validates the arguments, and deals the
+layers to ranks. torchtitan builds its configuration and checks its degrees; PyTorch knows the schedule. Without the
+sources the test is shown as skipped.
+
+Run as `AUTOMAP=build/automap .venv-torch/bin/python tests/e2e/test_trainers.py`.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import types
+import typing
+import warnings
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import automap, module, need_program, succeed
+
+SOURCES = pathlib.Path(__file__).resolve().parents[2] / ".trainers"
+SKIPPED = 77
+EXPERT = ["--searcher", "expert", "--expert"]
+PIPELINE = ["--space", "pipeline", *EXPERT, "even_pipeline", "--micro-batches", "4", "--mesh"]
+EVEN = [*PIPELINE, "data=2"]
+ONE_STAGE = {expert: [*EXPERT, expert, *(["--mesh", "data=2,model=2"] if "megatron" in expert else [])]
+             for expert in ("data_parallel", "zero1", "zero2", "zero3", "megatron", "megatron_sequence",
+                            "megatron_zero1", "megatron_zero3")}  # fmt: skip
+PLANS = {**ONE_STAGE, "even": EVEN, "chunks": [*PIPELINE, "data=4", "--schedule", "interleaved_1f1b"],
+         "gpipe": [*EVEN, "--schedule", "gpipe"],
+         "for_megatron": ["--for", "megatron", "--evaluations", "20"],
+         "for_torchtitan": ["--for", "torchtitan", "--evaluations", "20"]}  # fmt: skip
+REFUSED = {"megatron": {"zero2", "zero3", "megatron_zero3", "gpipe"}, "torchtitan": {"zero1", "megatron_zero1"}}
+# What no plan decides: sizes of the model, its steps and kernels.
+SIZES = {"--num-layers": "2", "--hidden-size": "64", "--num-attention-heads": "4", "--seq-length": "16",
+         "--max-position-embeddings": "16", "--train-iters": "1", "--lr": "1e-4"}  # fmt: skip
+KERNELS = ["--bf16", "--transformer-impl", "local", "--no-persist-layer-norm", "--no-gradient-accumulation-fusion"]
+
+
+def plans(folder):
+    """[(target, plan, its exports as text and as JSON)] of a GPT of two layers; of one of 12 layers for chunks."""
+    for name, options in PLANS.items():
+        model, cluster = ("gpt2", "h100:1") if name == "chunks" else ("gpt2_tiny", "nominal:4")
+        model, file = module(model), folder / f"{name}.json"
+        succeed("search", model, "--cluster", cluster, *options, "-o", file, "--quiet")
+        for target, refused in REFUSED.items():
+            if name.startswith("for_") and name != f"for_{target}":
+                continue
+            words = ["export", file, model, "--format", target, "--whole-layers", "--quiet"]
+            if name in refused:
+                assert automap(*words).returncode == 4, f"{name} is exported for {target}"
+            else:
+                yield target, json.loads(file.read_text()), succeed(*words), json.loads(succeed(*words, "--json"))
+
+
+def degrees_of(plan):
+    """Data, tensor and pipeline degrees."""
+    sizes = {axis["axis"]: axis["size"] for axis in plan["stages"][0]["mesh"]}
+    return sizes.get("data", 1), sizes.get("model", 1), len(plan["stages"])
+
+
+def check_megatron(plan, text, told):
+    """The arguments pass Megatron-LM's validation, which finds the plan's degrees, micro-batches and chunks."""
+    from megatron.training import arguments
+
+    arguments.get_device_arch_version = lambda: 9  # asks a GPU otherwise
+    data, tensor, stages = degrees_of(plan)
+    os.environ.update(WORLD_SIZE=str(told["world_size"]), CUDA_DEVICE_MAX_CONNECTIONS="1")
+    words = text.split()
+    sizes = [word for size in SIZES.items() if size[0] not in words for word in size]
+    sys.argv = ["pretrain_gpt.py", *sizes, *KERNELS, *words]
+    with contextlib.redirect_stdout(None):
+        parsed = arguments.parse_args()
+        arguments.validate_args(parsed)
+    assert (parsed.data_parallel_size, parsed.tensor_model_parallel_size) == (data, tensor), sys.argv
+    assert parsed.pipeline_model_parallel_size == stages
+    assert parsed.global_batch_size == parsed.micro_batch_size * data * plan["micro_batches"]
+    chunks = len(plan["stages"][0]["ranges"]) if stages > 1 else 1
+    assert (parsed.virtual_pipeline_model_parallel_size or 1) == chunks, sys.argv
+    levels = {entry["kind"] for rows in plan["stages"][0]["axis_priorities"].values() for entry in rows}
+    assert parsed.use_distributed_optimizer == ("optimizer" in levels)
+
+
+def check_torchtitan(plan, text, told):
+    """torchtitan's configuration takes the settings, and its degrees give the world of the plan."""
+    import torch.distributed.pipelining.schedules as schedules
+    from torchtitan.config import ParallelismConfig, TrainingConfig
+    from torchtitan.distributed.parallel_dims import ParallelDims
+
+    settings = {}
+    exec(compile(text, "settings", "exec"), settings)  # the exported module
+    config = types.SimpleNamespace(parallelism=ParallelismConfig(), training=TrainingConfig(max_context_length=16),
+                                   activation_checkpoint="selective")  # fmt: skip
+    assert settings["configure"](config) is config and config.activation_checkpoint is None
+    fields = config.parallelism
+    for name, value in told["parallelism"].items():
+        assert name in ParallelismConfig.__dataclass_fields__ and getattr(fields, name) == value, name
+    rebuilt = ParallelismConfig(**told["parallelism"])
+    assert rebuilt == fields
+    dims = ParallelDims.from_config(fields, told["world_size"])
+    data, tensor, stages = degrees_of(plan)
+    assert (dims.dp_replicate * dims.dp_shard, dims.tp, dims.pp) == (data, tensor, stages)
+    levels = {entry["kind"] for rows in plan["stages"][0]["axis_priorities"].values() for entry in rows}
+    assert (dims.dp_shard > 1) == ("gradients" in levels)
+    if "gradients" in levels:
+        assert fields.fsdp_reshard_after_forward == ("always" if "weights" in levels else "never")
+    TrainingConfig.__post_init__(config.training)
+    turns = 1 if stages > 1 else plan["micro_batches"]
+    tokens = config.training.num_tokens_per_microbatch_per_dp_rank * data * fields.num_pp_microbatches * turns
+    assert tokens == config.training.num_tokens_per_train_step
+    if stages == 1:
+        return
+    kind = schedules.get_schedule_class(fields.pipeline_parallel_schedule)
+    chunks = len(fields.module_fqns_per_model_part) // stages
+    assert issubclass(kind, schedules.PipelineScheduleMulti) == (chunks > 1)
+    names = [name for part in fields.module_fqns_per_model_part for name in part]
+    layers = [f"layers.{k}" for k in range(sum(told["layers"]))]
+    assert names == ["tok_embeddings", *layers, "norm", "lm_head"], names
+
+
+def import_trainers():
+    """Makes both sources importable."""
+    for name in ("python", "Megatron-LM", "torchtitan"):
+        sys.path.append(str(SOURCES / name))
+    if not hasattr(typing, "override"):
+        import typing_extensions
+
+        typing.override = typing_extensions.override  # Megatron-LM is for Python 3.12
+    warnings.simplefilter("ignore")
+
+
+def main():
+    need_program()
+    if not (SOURCES / "complete").exists():
+        print("skipped: .ci/trainers.sh has not got the sources of Megatron-LM and torchtitan")
+        return SKIPPED
+    import_trainers()
+    checks = {"megatron": check_megatron, "torchtitan": check_torchtitan}
+    checked = 0
+    with tempfile.TemporaryDirectory() as name:
+        for target, *plan in plans(pathlib.Path(name)):
+            checks[target](*plan)
+            checked += 1
+    print(f"{checked} exported plans read by the trainers' parsers")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
