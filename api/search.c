@@ -12,18 +12,29 @@
 #include "planners/problem/attention_choice.h"
 #include "planners/single_stage/single_stage.h"
 
-typedef struct SearchJob {
+typedef struct SearchJob SearchJob;
+
+/* A form of the module, by exact rewritings, that a search takes. */
+typedef struct ModuleForm {
+    PlanContext *module;
+    PlanContext *other; /* the form with the other choice of attention, if that is made; or NULL */
+    bool is_open;       /* attention is to be chosen when the form is searched */
+    /* Returns whether it is searched after forms with the plan job->plan (NULL: nothing fits). */
+    bool (*is_wanted)(const SearchJob *job, const Plan *found);
+} ModuleForm;
+enum { MODULE_FORMS = 3 };
+
+struct SearchJob {
     AmPlan *plan;
     const Cluster *cluster;
     SearchSettings settings;
-    SearchSettings unrestricted; /* the same without a target */
-    PlanContext *other; /* the form of attention that is searched if no plan of plan->whole fits, or NULL */
-    PlanContext
-        *kept; /* the module with the recomputation of the source, which plan->whole undoes, or NULL */
+    SearchSettings unrestricted;    /* the same without a target */
+    ModuleForm forms[MODULE_FORMS]; /* [form_count] in the order in which they are searched */
+    int32_t form_count;
     const AmCallbacks *callbacks;
     double start;        /* of the first search */
     int64_t evaluations; /* of all searches so far */
-} SearchJob;
+};
 
 /* Returns whether the limits of evaluations and of time, if there are such, allow a further search. */
 static bool has_budget(const SearchJob *job) {
@@ -72,35 +83,37 @@ static AmStatus search_whole(SearchJob *job, PlanContext *whole, int32_t searche
     return status;
 }
 
-/* Searches a form of the module, the next of `searches` searches; plan->whole becomes that of the plan. */
-static AmStatus search_form(SearchJob *job, PlanContext *whole, PlanContext *other, int32_t searches,
-                            AmError *refusal) {
+/* Searches a form of the module, which becomes plan->whole, with a part 1/searches of the limits; where
+ * nothing fits, its form with the other choice of attention, too. */
+static AmStatus search_form(SearchJob *job, const ModuleForm *form, int32_t searches, AmError *error) {
     AmPlan *plan = job->plan;
-    AmError own = {0};
-    plan->whole = whole;
-    AmStatus status = search_whole(job, whole, searches, refusal);
+    PlanContext *other = form->other;
+    AmError refusal = {0};
+    plan->whole = form->module;
+    if (form->is_open && job->settings.chooses_attention)
+        TRY(attention_choose(&plan->whole, &other, job->cluster, error));
+    else if (form->is_open && job->forms[0].module->unfused)
+        TRY(plan_context_fuse(&plan->whole, plan->whole, error));
+    AmStatus status = search_whole(job, plan->whole, searches, error);
     if (status != AM_ERROR_INFEASIBLE || !other || !has_budget(job)) return status;
     const SearchResult result = plan->result;
-    status = search_whole(job, other, searches, &own);
+    status = search_whole(job, other, searches, &refusal);
     if (status == AM_ERROR_INFEASIBLE) plan->result = result;
     else plan->whole = other;
-    if (status != AM_OK && status != AM_ERROR_INFEASIBLE) *refusal = own;
+    if (status != AM_OK && status != AM_ERROR_INFEASIBLE) *error = refusal;
     return status;
 }
 
-/* Searches another form of the module, from before the choice of attention, after a search whose result
- * `*status` tells, and keeps the better plan; at a tie that of `form`. It is the next of `searches` searches.
- */
-static AmStatus search_other_form(SearchJob *job, PlanContext *form, int32_t searches, AmStatus *status,
-                                  AmError *refusal, AmError *error) {
+/* Searches one more form and keeps the better plan, at a tie that of the new form. `*status` and `*refusal`
+ * are those of the forms before it, then of all. */
+static void add_form(SearchJob *job, const ModuleForm *form, int32_t searches, AmStatus *status,
+                     AmError *refusal) {
     AmPlan *plan = job->plan;
-    PlanContext *whole = plan->whole, *other = NULL;
+    PlanContext *whole = plan->whole;
     const SearchResult before = plan->result;
     SearchResult *result = &plan->result;
-    AmError of_form = {0};
-    if (job->settings.chooses_attention) TRY(attention_choose(&form, &other, job->cluster, error));
-    else if (whole->unfused) TRY(plan_context_fuse(&form, form, error));
-    AmStatus found = search_form(job, form, other, searches, &of_form);
+    AmError own = {0};
+    AmStatus found = search_form(job, form, searches, &own);
     bool is_interrupted = result->interrupted;
     int64_t evaluations = before.evaluations + result->evaluations;
     double seconds = before.search_seconds + result->search_seconds;
@@ -109,46 +122,27 @@ static AmStatus search_other_form(SearchJob *job, PlanContext *form, int32_t sea
         plan->whole = whole;
     } else {
         *status = found;
-        *refusal = of_form;
+        *refusal = own;
     }
-    if (*status != AM_OK) return AM_OK;
+    if (*status != AM_OK) return;
     result->interrupted |= is_interrupted;
     result->evaluations = result->plan->evaluations = evaluations;
     result->search_seconds = seconds;
-    return AM_OK;
 }
 
-/* A plan needs little memory if its fullest device uses less than this part of what it may use. */
-#define LITTLE_MEMORY 0.5
-
-static bool needs_little_memory(const SearchJob *job) {
-    const Plan *found = job->plan->result.plan;
-    double part = LITTLE_MEMORY * job->settings.options.memory_fraction;
-    int32_t next = 0;
-    for (int32_t s = 0; s < found->stage_count; s++)
-        for (int32_t k = 0; k < found->stages[s].mesh.device_count; k++, next++) {
-            const ClusterDeviceType *type = cluster_device_type(job->cluster, found->stages[s].devices[k]);
-            if ((double)found->predicted[next].peak_bytes > part * (double)type->memory_bytes) return false;
-        }
-    return true;
-}
-
-/* Searches the module as it was chosen; with the recomputation of the source where that is undone and memory
- * is scarce; and with the layers in loops where that may be better. */
+/* Searches the forms of the module one after another. A form has half of what the others before it left of
+ * the limits, the last one all. */
 static AmStatus search_module(SearchJob *job, AmError *error) {
-    AmPlan *plan = job->plan;
-    const SearchOptions *options = &job->settings.options;
+    const SearchResult *result = &job->plan->result;
+    AmStatus status = AM_ERROR_INFEASIBLE;
     AmError refusal = {0};
-    bool is_free = options->target == TARGET_AUTOMAP;
-    bool may_loop = job->settings.layers == LAYERS_AUTO && plan->whole->layer_map;
-    bool has_others = may_loop || job->kept; /* which may not be searched */
-    AmStatus status = search_form(job, plan->whole, is_free ? job->other : NULL, 1 + has_others, &refusal);
-    bool is_whole = status != AM_INTERRUPTED && !plan->result.interrupted;
-    if (job->kept && is_whole && has_budget(job) && (status != AM_OK || !needs_little_memory(job)))
-        TRY(search_other_form(job, job->kept, 1 + may_loop, &status, &refusal, error));
-    bool is_pipeline = status == AM_OK && (plan->result.plan->stage_count > 1 || plan->result.interrupted);
-    if (may_loop && !is_pipeline && status != AM_INTERRUPTED && has_budget(job))
-        TRY(search_other_form(job, plan->module, 1, &status, &refusal, error));
+    for (int32_t k = 0; k < job->form_count; k++) {
+        const ModuleForm *form = &job->forms[k];
+        const Plan *found = status == AM_OK ? result->plan : NULL;
+        if (k > 0 && (!has_budget(job) || !form->is_wanted(job, found))) continue;
+        add_form(job, form, k + 1 < job->form_count ? 2 : 1, &status, &refusal);
+        if (status == AM_INTERRUPTED || result->interrupted) break;
+    }
     if (status != AM_OK && error) *error = refusal;
     return status;
 }
@@ -267,9 +261,10 @@ static AmStatus choose_layers(SearchJob *job, const char *initial, AmError *erro
     return status;
 }
 
-/* Takes the form of the module in which the source recomputes nothing, so that the plan decides. */
-static AmStatus undo_recomputation(SearchJob *job, const char *initial, const AmOptions *options,
-                                   AmError *error) {
+/* Takes the form of the module in which the source recomputes nothing, so that the plan decides; `*kept` is
+ * then the form before. */
+static AmStatus undo_recomputation(PlanContext **kept, SearchJob *job, const char *initial,
+                                   const AmOptions *options, AmError *error) {
     AmPlan *plan = job->plan;
     const SearchOptions *search = &job->settings.options;
     AmError refusal = {0};
@@ -284,28 +279,63 @@ static AmStatus undo_recomputation(SearchJob *job, const char *initial, const Am
     if (status == AM_ERROR_INFEASIBLE) return AM_OK;
     if (status != AM_OK && error) *error = refusal;
     TRY(status);
-    job->kept = plan->whole;
+    *kept = plan->whole;
     plan->whole = undone;
     return AM_OK;
+}
+
+/* A plan needs little memory if its fullest device uses less than this part of what it may use. */
+#define LITTLE_MEMORY 0.5
+
+static bool needs_much_memory(const SearchJob *job, const Plan *found) {
+    double part = LITTLE_MEMORY * job->settings.options.memory_fraction;
+    int32_t next = 0;
+    for (int32_t s = 0; found && s < found->stage_count; s++)
+        for (int32_t k = 0; k < found->stages[s].mesh.device_count; k++, next++) {
+            const ClusterDeviceType *type = cluster_device_type(job->cluster, found->stages[s].devices[k]);
+            if ((double)found->predicted[next].peak_bytes > part * (double)type->memory_bytes) return true;
+        }
+    return !found;
+}
+
+static bool has_one_stage(const SearchJob *job, const Plan *found) {
+    (void)job;
+    return !found || found->stage_count == 1;
+}
+
+/* Lists the forms of the module: as it was chosen, whose other form of attention is `other`; `kept`, with the
+ * recomputation of the source, where memory is scarce; and with the layers in loops where these may be
+ * better.
+ */
+static void list_forms(SearchJob *job, PlanContext *kept, PlanContext *other) {
+    const AmPlan *plan = job->plan;
+    bool is_free = job->settings.options.target == TARGET_AUTOMAP;
+    bool may_loop = job->settings.layers == LAYERS_AUTO && plan->whole->layer_map;
+    ModuleForm *form = job->forms;
+    *form++ = (ModuleForm){.module = plan->whole, .other = is_free ? other : NULL};
+    if (kept) *form++ = (ModuleForm){.module = kept, .is_open = true, .is_wanted = needs_much_memory};
+    if (may_loop) *form++ = (ModuleForm){.module = plan->module, .is_open = true, .is_wanted = has_one_stage};
+    job->form_count = (int32_t)(form - job->forms);
 }
 
 /* Reads everything that the options name. */
 static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error) {
     Plan *initial = NULL;
     AmPlan *plan = job->plan;
+    PlanContext *kept = NULL, *other = NULL;
     SearchOptions *search = &job->settings.options;
     const char *profile = option_text(options, "profile"), *path = option_text(options, "init-plan");
     if (profile) TRY(attach_profile(job, profile, error));
     TRY(choose_layers(job, path, error));
-    TRY(undo_recomputation(job, path, options, error));
+    TRY(undo_recomputation(&kept, job, path, options, error));
     if (path && search->searcher == SEARCHER_BASELINE)
         return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: --baseline %s starts from no plan",
                        search->called);
     if (path && search->searcher == SEARCHER_RANDOM)
         return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: --searcher random starts from no plan");
     if (path) TRY(plan_read(&initial, &plan->root, &plan->arena, plan->module, path, error));
-    TRY(search_settings_fuse(&plan->whole, &job->other, &job->settings, initial, job->cluster, options,
-                             error));
+    TRY(search_settings_fuse(&plan->whole, &other, &job->settings, initial, job->cluster, options, error));
+    list_forms(job, kept, other);
     TRY(search_settings_complete(&job->settings, &plan->arena, options, plan->whole, error));
     TRY(search_settings_complete(&job->unrestricted, &plan->arena, options, plan->whole, error));
     const PlanContext *given = initial ? plan_context_whole(initial->context) : plan->whole;
