@@ -43,23 +43,25 @@ typedef struct DeviceSearch {
 
 /* ---- one choice ---- */
 
-/* Searches with the devices of a choice, in the cluster's numbers. */
-static AmStatus search_choice(SearchResult *result, const DeviceSearch *self, const DeviceChoice *choice,
-                              const SearchOptions *options, AmError *error) {
+/* Makes the cluster of a choice's devices. */
+static AmStatus make_part(Cluster **part, const DeviceSearch *self, int32_t choice, AmError *error) {
+    const DeviceChoice *devices = &self->choices.choices[choice];
+    return cluster_part(part, self->arena, self->cluster, devices->devices, devices->count, error);
+}
+
+/* Searches with the devices of a choice, which are those of `part`; the result has the cluster's numbers. */
+static AmStatus search_part(SearchResult *result, const DeviceSearch *self, int32_t choice,
+                            const Cluster *part, const SearchOptions *options, AmError *error) {
+    const DeviceChoice *devices = &self->choices.choices[choice];
     SearchOptions here = *options;
-    Cluster *part;
-    bool is_whole = choice->count == self->cluster->device_count;
-    if (options->initial && is_whole) TRY(search_check_given(options->initial, self->cluster, error));
-    TRY(cluster_part(&part, self->arena, self->cluster, choice->devices, choice->count, error));
-    AmStatus status = AM_OK;
+    bool is_whole = devices->count == self->cluster->device_count;
+    if (here.initial && is_whole) TRY(search_check_given(here.initial, self->cluster, error));
     if (here.initial)
-        status = device_order_place(&here.initial, self->arena, options->initial, choice->devices,
-                                    choice->count, error);
-    if (status == AM_OK)
-        status = plan_search(result, self->arena, self->whole, part, &here, self->settings, error);
-    cluster_free(part);
+        TRY(device_order_place(&here.initial, self->arena, options->initial, devices->devices, devices->count,
+                               error));
+    AmStatus status = plan_search(result, self->arena, self->whole, part, &here, self->settings, error);
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE) return status;
-    TRY(device_order_translate(result, self->arena, choice->devices, error));
+    TRY(device_order_translate(result, self->arena, devices->devices, error));
     return status;
 }
 
@@ -134,21 +136,22 @@ static bool is_first_cut(const DeviceSearch *self) {
            search_evaluations_for(options->searcher, self->whole->canonical->instruction_count);
 }
 
-/* Searches a choice, with at most `evaluations` (0: the default budget). */
-static AmStatus try_choice(DeviceSearch *self, int32_t choice, int64_t evaluations, AmError *error) {
-    SearchOptions part = *self->options;
+/* Searches a choice, whose cluster is `part`, with at most `evaluations` (0: the default budget). */
+static AmStatus try_part(DeviceSearch *self, int32_t choice, const Cluster *part, int64_t evaluations,
+                         AmError *error) {
+    SearchOptions options = *self->options;
     SearchResult found = {0};
     AmError refusal = {0};
-    part.quota_count = 0;
-    part.skip_bound = evaluations == TRIAL;
+    options.quota_count = 0;
+    options.skip_bound = evaluations == TRIAL;
     if (evaluations > 0) {
-        part.evaluations = evaluations < evaluations_left(self) ? evaluations : evaluations_left(self);
-        part.is_default_limit = false;
+        options.evaluations = evaluations < evaluations_left(self) ? evaluations : evaluations_left(self);
+        options.is_default_limit = false;
     } else {
-        allow_default(&part, self);
+        allow_default(&options, self);
     }
-    if (part.seconds > 0) part.seconds = fmax(self->start + part.seconds - clock_seconds(), 1e-3);
-    AmStatus status = search_choice(&found, self, &self->choices.choices[choice], &part, &refusal);
+    if (options.seconds > 0) options.seconds = fmax(self->start + options.seconds - clock_seconds(), 1e-3);
+    AmStatus status = search_part(&found, self, choice, part, &options, &refusal);
     self->evaluations += found.evaluations;
     if (status == AM_OK) take(self, choice, &found);
     if (isnan(self->seconds[choice])) self->seconds[choice] = INFINITY;
@@ -157,20 +160,40 @@ static AmStatus try_choice(DeviceSearch *self, int32_t choice, int64_t evaluatio
     return status;
 }
 
+static AmStatus try_choice(DeviceSearch *self, int32_t choice, int64_t evaluations, AmError *error) {
+    Cluster *part;
+    TRY(make_part(&part, self, choice, error));
+    AmStatus status = try_part(self, choice, part, evaluations, error);
+    cluster_free(part);
+    return status;
+}
+
 /* Tries the choices that bounds do not exclude. */
 static AmStatus try_choices(DeviceSearch *self, AmError *error) {
     const BoundSpace space = {.most_stages = PIPELINE_MOST_STAGES};
     for (int32_t k = 1; k < self->choices.count && has_budget(self); k++) {
-        const DeviceChoice *choice = &self->choices.choices[k];
         Cluster *part;
         PlanBound bound;
-        TRY(cluster_part(&part, self->arena, self->cluster, choice->devices, choice->count, error));
+        TRY(make_part(&part, self, k, error));
         AmStatus status = plan_bound_quickly(&bound, self->whole, part, &space, error);
+        if (status == AM_OK && !is_excluded(self, k, bound.seconds))
+            status = try_part(self, k, part, TRIAL, error);
         cluster_free(part);
         TRY(status);
-        if (!is_excluded(self, k, bound.seconds)) TRY(try_choice(self, k, TRIAL, error));
     }
     return AM_OK;
+}
+
+/* Searches the first choice, on the cluster itself where that has its devices in their order. */
+static AmStatus search_first(DeviceSearch *self, const SearchOptions *options, AmError *error) {
+    Cluster *part;
+    if (self->choices.is_whole)
+        return plan_search(self->result, self->arena, self->whole, self->cluster, options, self->settings,
+                           error);
+    TRY(make_part(&part, self, 0, error));
+    AmStatus status = search_part(self->result, self, 0, part, options, error);
+    cluster_free(part);
+    return status;
 }
 
 /* Returns whether no other choice has a plan that is as fast and as cheap. */
@@ -261,9 +284,7 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, c
     bool has_others = self.choices.count > 1 && search_method_explores(options->searcher);
     if (has_others && options->explores_prices) first.seconds *= FIRST_SHARE;
     if (has_others) allow_default(&first, &self);
-    AmStatus status = self.choices.is_whole
-                          ? plan_search(result, arena, whole, cluster, &first, settings, &refusal)
-                          : search_choice(result, &self, &self.choices.choices[0], &first, &refusal);
+    AmStatus status = search_first(&self, &first, &refusal);
     self.evaluations = result->evaluations;
     self.seconds[0] = status == AM_OK ? result->plan->predicted_step_seconds : INFINITY;
     has_others &= !is_first_cut(&self);
