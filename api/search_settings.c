@@ -77,9 +77,8 @@ static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmE
                        "--learner is for --objective paper: a policy has the parts that it was trained with");
     search->no_seeds = option_has(options, "no-seeds");
     search->no_polish = option_has(options, "no-polish");
-    search->minimizes_cost = objective == OBJECTIVE_COST;
-    search->explores_prices = search->minimizes_cost || option_has(options, "pareto");
-    search->objective = search->minimizes_cost ? OBJECTIVE_TIME : (SearchObjective)objective;
+    search->objective = (SearchObjective)objective;
+    search->explores_prices = objective == OBJECTIVE_COST || option_has(options, "pareto");
     search->space = (PlanSpace)space;
     search->searcher = (Searcher)searcher;
     search->baseline = (Baseline)baseline;
@@ -96,7 +95,7 @@ static AmStatus read_quotas(SearchOptions *search, Arena *arena, const AmOptions
     int32_t count = option_texts(options, "quota", &texts);
     DeviceQuota *quotas = ARENA_ARRAY(arena, DeviceQuota, count + 1);
     if (!quotas) return am_fail_memory(error, count);
-    const char *key = count > 0 ? "quota" : search->minimizes_cost ? "objective cost" : "pareto";
+    const char *key = count > 0 ? "quota" : search->objective == OBJECTIVE_COST ? "objective cost" : "pareto";
     const char *other = search->objective == OBJECTIVE_PAPER    ? "objective paper"
                         : option_has(options, "keep-shardings") ? "keep-shardings"
                         : option_has(options, "init-plan")      ? "init-plan"
@@ -404,7 +403,8 @@ AmStatus search_settings_complete(SearchSettings *settings, Arena *arena, const 
     SearchOptions *search = &settings->options;
     if (option_has(options, "keep-shardings")) TRY(read_kept(search, arena, context, error));
     bool has_number = option_has(options, "evaluations");
-    bool is_scaled = !has_number && (!option_has(options, "objective") || search->minimizes_cost);
+    bool is_scaled =
+        !has_number && (!option_has(options, "objective") || search->objective == OBJECTIVE_COST);
     bool is_one = search->searcher == SEARCHER_RANDOM && !has_number;
     search->is_default_limit = is_scaled;
     search->may_add_micro_batches =
@@ -430,10 +430,8 @@ json_t *search_settings_to_json(const SearchSettings *settings, const AmOptions 
     if (!object) return NULL;
     if (search->searcher == SEARCHER_BASELINE)
         json_object_set_new(object, "baseline", json_string(baseline_name(search->baseline)));
-    if (search->objective != OBJECTIVE_TIME || search->minimizes_cost)
-        json_object_set_new(
-            object, "objective",
-            json_string(search_objective_name(search->minimizes_cost ? OBJECTIVE_COST : search->objective)));
+    if (search->objective != OBJECTIVE_TIME)
+        json_object_set_new(object, "objective", json_string(search_objective_name(search->objective)));
     if (search->quota_count > 0) json_object_set_new(object, "quotas", quotas_to_json(search));
     if (search->target != TARGET_AUTOMAP)
         json_object_set_new(object, "for", json_string(target_row(search->target)->name));

@@ -71,7 +71,7 @@ static double price_of(const DeviceSearch *self, int32_t choice, double seconds)
 
 /* What is minimised: seconds or money. */
 static double value_of(const DeviceSearch *self, int32_t choice, double seconds) {
-    return self->options->minimizes_cost ? price_of(self, choice, seconds) : seconds;
+    return self->options->objective == OBJECTIVE_COST ? price_of(self, choice, seconds) : seconds;
 }
 
 /* Takes the plan of a choice if it is better than the best so far. */
@@ -260,8 +260,8 @@ static AmStatus check_prices(const DeviceSearch *self, AmError *error) {
         if (isnan(cluster->types[t].price_per_hour))
             return am_fail(error, AM_ERROR_USAGE, "",
                            "--%s: cluster %s has no price of %s (expected $.device_types.%s.price_per_hour)",
-                           self->options->minimizes_cost ? "objective cost" : "pareto", cluster->name,
-                           cluster->types[t].name, cluster->types[t].name);
+                           self->options->objective == OBJECTIVE_COST ? "objective cost" : "pareto",
+                           cluster->name, cluster->types[t].name, cluster->types[t].name);
     return AM_OK;
 }
 

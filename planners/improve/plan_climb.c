@@ -19,7 +19,7 @@ bool plan_climb_applies(const SearchOptions *options) {
     bool explores = options->searcher == SEARCHER_AUTO || options->searcher == SEARCHER_DQN ||
                     options->searcher == SEARCHER_ANNEAL || options->searcher == SEARCHER_GREEDY ||
                     options->searcher == SEARCHER_AGENT;
-    return is_free && explores && options->objective == OBJECTIVE_TIME;
+    return is_free && explores && options->objective != OBJECTIVE_PAPER;
 }
 
 int64_t plan_climb_reserve(const SearchOptions *options, int64_t evaluations) {

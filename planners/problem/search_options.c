@@ -49,7 +49,7 @@ bool search_is_pipeline_recipe(const SearchOptions *options) {
 
 bool search_spans_stages(const SearchOptions *options) {
     bool is_joint = options->space == SPACE_AUTO || options->space == SPACE_HYBRID;
-    return is_joint && options->searcher != SEARCHER_BASELINE && options->objective == OBJECTIVE_TIME;
+    return is_joint && options->searcher != SEARCHER_BASELINE && options->objective != OBJECTIVE_PAPER;
 }
 
 bool search_has_stages(const SearchOptions *options) {
@@ -69,7 +69,7 @@ const char *search_narrow(SearchOptions *options) {
                      {options->searcher == SEARCHER_EXACT, "--searcher exact"},
                      {options->searcher == SEARCHER_EXHAUSTIVE, "--searcher exhaustive"},
                      {options->searcher == SEARCHER_RANDOM, "--searcher random"}};
-    if (options->space != SPACE_AUTO || options->objective != OBJECTIVE_TIME) return NULL;
+    if (options->space != SPACE_AUTO || options->objective == OBJECTIVE_PAPER) return NULL;
     if (options->searcher == SEARCHER_BASELINE) {
         options->space = search_is_pipeline_recipe(options) ? SPACE_PIPELINE : SPACE_SINGLE_STAGE;
         return NULL;

@@ -58,9 +58,9 @@ const char *baseline_alias(int32_t k, Baseline *baseline);
 
 /* The goal: the fastest plan, or Auto-MAP's own rules and rewards. */
 typedef enum SearchObjective {
-    OBJECTIVE_TIME,
-    OBJECTIVE_PAPER,
-    OBJECTIVE_COST,
+    OBJECTIVE_TIME,  /* the seconds of a step */
+    OBJECTIVE_PAPER, /* Auto-MAP's own: paper_search.h */
+    OBJECTIVE_COST,  /* the price of a step, among choices of devices (device_search.h) */
     OBJECTIVE_COUNT
 } SearchObjective;
 const char *search_objective_name(SearchObjective objective); /* "time", "paper", "cost" */
@@ -93,8 +93,7 @@ typedef struct DeviceFront {
 } DeviceFront;
 
 typedef struct SearchOptions {
-    /* OBJECTIVE_TIME also where `minimizes_cost`, which device_search() alone reads. */
-    SearchObjective objective; /* OBJECTIVE_PAPER: paper_search.h; by plan_search() alone */
+    SearchObjective objective;
     PlanSpace space;
     Searcher searcher;
     Baseline baseline;   /* SEARCHER_BASELINE only */
@@ -135,7 +134,6 @@ typedef struct SearchOptions {
     bool is_even;               /* only plans with equal, contiguous shards */
     const DeviceQuota *quotas;  /* [quota_count], of device_search() */
     int32_t quota_count;
-    bool minimizes_cost;       /* the price of a step, not its seconds */
     bool explores_prices;      /* plans on fewer devices, too, and the front of seconds and money */
     bool keeps_order;          /* devices in the order of the cluster's file */
     bool no_overrides;         /* plans by lists alone, without overrides for single operators (refine.h) */
