@@ -281,10 +281,9 @@ static AmStatus end_round(SingleStageSearch *self, AmError *error) {
     TRY(single_stage_plan(self, best, &best->best, &plan, error));
     TRY(refine(self, best, plan, error));
     TRY(single_stage_simulate(self, plan, &fit, error));
-    if (self->sharing > 0 && single_stage_left(self) < self->sharing) self->is_cut = true;
     add_plan(self, plan, &fit, PLAN_ORIGIN_SINGLE_STAGE);
     const Plan *before = plan;
-    if (!self->is_cut) TRY(single_stage_share(self, &plan, &fit, error));
+    if (!self->is_cut && self->sharing > 0) TRY(single_stage_share(self, &plan, &fit, error));
     if (fit.fits) TRY(climb(self, &plan, error));
     if (plan != before) add_plan(self, plan, &fit, PLAN_ORIGIN_IMPROVEMENT);
     return AM_OK;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/system/parallel.h"
+#include "planners/improve/uneven_shares.h"
 #include "planners/single_stage/assignment_search.h"
 #include "planners/single_stage/screen.h"
 #include "planners/single_stage/searchers.h"
@@ -103,9 +104,10 @@ static void polish_task(void *user, int32_t k) {
 }
 
 /* Runs the tasks side by side, or, where the cap may end them, one after the other, each with what those
- * before have left: then the plans priced are the first ones of a search without a cap, in that order. */
-static void run_all(Exploration *exploration, int32_t count, void (*run)(void *user, int32_t k),
-                    bool evaluates) {
+ * before have left: then the plans priced are the first ones of a search without a cap, in that order. After
+ * each task the best plan of its problem gets unequal shares, where devices are mixed. */
+static AmStatus run_all(Exploration *exploration, int32_t count, void (*run)(void *user, int32_t k),
+                        bool evaluates, AmError *error) {
     enum { MOST_OVERRUN = 2 * PROBLEM_BATCH };
     SingleStageSearch *self = exploration->search;
     int64_t wanted = 0, left = single_stage_left(self);
@@ -114,23 +116,24 @@ static void run_all(Exploration *exploration, int32_t count, void (*run)(void *u
         budget->cap = 0;
         if (budget->limit > budget->evaluations) wanted += budget->limit - budget->evaluations + MOST_OVERRUN;
     }
-    if (!evaluates || wanted <= left) {
-        parallel_for(count, 0, run, exploration);
-        return;
-    }
-    for (int32_t k = 0; k < count && single_stage_cap(self, self->problems[k]); k++) {
-        run(exploration, k);
+    if (self->sharing > 0) wanted += count * (1 + MESH_MAX_AXES * UNEVEN_SHARES_TRIED);
+    bool is_capped = evaluates && wanted > left;
+    if (!is_capped) parallel_for(count, 0, run, exploration);
+    for (int32_t k = 0; k < count && evaluates; k++) {
+        if (is_capped && !single_stage_cap(self, self->problems[k])) break;
+        if (is_capped) run(exploration, k);
         self->is_cut |= self->problems[k]->budget.is_cut;
+        TRY(single_stage_share_problem(self, self->problems[k], error));
     }
+    return AM_OK;
 }
 
 /* Runs a task for each of the first `count` problems; hands their logs on in order. */
 static AmStatus run_tasks(Exploration *exploration, int32_t count, void (*run)(void *user, int32_t k),
                           AmError *error) {
     const SearchOptions *options = exploration->search->options;
-    AmStatus status = AM_OK;
     memset(exploration->tasks, 0, sizeof exploration->tasks);
-    run_all(exploration, count, run, run != screen_task);
+    AmStatus status = run_all(exploration, count, run, run != screen_task, error);
     for (int32_t k = 0; k < count; k++) {
         Task *task = &exploration->tasks[k];
         if (status == AM_OK && task->status != AM_OK) {

@@ -117,6 +117,7 @@ static AmStatus climb(SingleStageSearch *self, const Sharers *sharers, Plan **pl
     Plan *found;
     MemoryFit found_fit;
     most = most < MOST_CLIMB ? most : MOST_CLIMB;
+    self->is_short |= most > self->sharing;
     if (most > self->sharing) most = self->sharing;
     if (most < 1 || self->options->no_polish) return AM_OK;
     TRY(single_stage_problem(&problem, self, mesh, most, error));
@@ -140,7 +141,9 @@ static AmStatus climb(SingleStageSearch *self, const Sharers *sharers, Plan **pl
     return status;
 }
 
-AmStatus single_stage_share(SingleStageSearch *self, Plan **plan, MemoryFit *fit, AmError *error) {
+/* The shares of the round's plans, within `self->sharing` evaluations; `self->is_short` if those may not do.
+ */
+static AmStatus share_plans(SingleStageSearch *self, Plan **plan, MemoryFit *fit, AmError *error) {
     const StopSignal stop = {self->options->interrupted, self->deadline};
     ShareSearch search = {
         .cluster = self->cluster, .memory_fraction = self->options->memory_fraction, .stop = &stop};
@@ -152,6 +155,7 @@ AmStatus single_stage_share(SingleStageSearch *self, Plan **plan, MemoryFit *fit
         MemoryFit shared_fit;
         Plan *shared;
         search.most = self->sharing;
+        self->is_short |= self->sharing < UNEVEN_SHARES_TRIED * sharers.of[k].plan->stages[0].mesh.axis_count;
         if (!is_mixed(self, &sharers.of[k].plan->stages[0].mesh)) continue;
         TRY(uneven_shares_find(&shared, &shared_fit, &evaluations, self->arena, sharers.of[k].plan, &search,
                                error));
@@ -165,7 +169,20 @@ AmStatus single_stage_share(SingleStageSearch *self, Plan **plan, MemoryFit *fit
     }
     bool may_climb = search_method_takes_baselines(self->options->searcher) &&
                      !mesh_has_equal_shares(&(*plan)->stages[0].mesh) && !single_stage_must_end(self);
+    self->is_short |= self->sharing == 0;
     return may_climb ? climb(self, &sharers, plan, fit, error) : AM_OK;
+}
+
+/* The evaluations left are those of a search with a larger cap, but for its last ones: then nothing follows.
+ */
+AmStatus single_stage_share(SingleStageSearch *self, Plan **plan, MemoryFit *fit, AmError *error) {
+    int64_t left = single_stage_left(self);
+    bool is_reduced = left < self->sharing;
+    if (is_reduced) self->sharing = left > 0 ? left : 0;
+    self->is_short = self->sharing == 0;
+    TRY(share_plans(self, plan, fit, error));
+    self->is_cut |= is_reduced && self->is_short;
+    return AM_OK;
 }
 
 /* Returns the fastest baseline that fits, if its mesh is mixed; NULL: none. */
@@ -178,22 +195,59 @@ static const Plan *fastest_baseline(const SingleStageSearch *self) {
     return best && is_mixed(self, &best->stages[0].mesh) ? best : NULL;
 }
 
-AmStatus single_stage_share_baseline(SingleStageSearch *self, AmError *error) {
+/* Gives a plan unequal shares before the end of the round, beside its evaluations. */
+static AmStatus share_at_once(SingleStageSearch *self, const Plan *plan, int64_t most, AmError *error) {
     const StopSignal stop = {self->options->interrupted, self->deadline};
-    int64_t left = single_stage_left(self), evaluations = 0;
-    ShareSearch search = {.cluster = self->cluster,
-                          .memory_fraction = self->options->memory_fraction,
-                          .most = self->sharing < left ? self->sharing : left,
-                          .stop = &stop};
-    bool is_wanted = search_method_takes_baselines(self->options->searcher) && !self->options->no_seeds;
-    const Plan *plan = is_wanted ? fastest_baseline(self) : NULL;
+    const ShareSearch search = {.cluster = self->cluster,
+                                .memory_fraction = self->options->memory_fraction,
+                                .most = most,
+                                .stop = &stop};
+    int64_t evaluations = 0;
     MemoryFit fit;
     Plan *shared;
-    if (!plan || search.most <= 0 || single_stage_must_end(self)) return AM_OK;
+    if (!is_mixed(self, &plan->stages[0].mesh)) return AM_OK;
     TRY(uneven_shares_find(&shared, &fit, &evaluations, self->arena, plan, &search, error));
-    self->sharing -= evaluations;
     self->shared += evaluations;
     self->limit += evaluations;
-    if (shared) pool_add(&self->result->pool, shared, &fit, PLAN_ORIGIN_IMPROVEMENT, NULL);
+    if (shared && search_check_plan(self->options, shared, NULL) == AM_OK)
+        pool_add(&self->result->pool, shared, &fit, PLAN_ORIGIN_IMPROVEMENT, NULL);
     return AM_OK;
+}
+
+/* Evaluations that the cap leaves for unequal shares; 0: none is wanted. */
+static int64_t share_left(const SingleStageSearch *self) {
+    bool is_wanted = self->sharing > 0 && search_method_takes_baselines(self->options->searcher) &&
+                     !self->options->no_seeds && !self->is_cut && !single_stage_must_end(self);
+    int64_t left = single_stage_left(self);
+    return !is_wanted || left < 0 ? 0 : left < self->sharing ? left : self->sharing;
+}
+
+AmStatus single_stage_share_baseline(SingleStageSearch *self, AmError *error) {
+    int64_t most = share_left(self);
+    const Plan *plan = most > 0 ? fastest_baseline(self) : NULL;
+    return plan ? share_at_once(self, plan, most, error) : AM_OK;
+}
+
+/* Seconds of the problem's plan that got shares last; INFINITY: none has. */
+static double *shared_seconds(SingleStageSearch *self, const Problem *problem) {
+    int32_t k = 0;
+    while (k < self->share_count && self->shares[k].problem != problem) k++;
+    if (k == self->share_count) self->shares[self->share_count++] = (ProblemShare){problem, INFINITY};
+    return &self->shares[k].seconds;
+}
+
+AmStatus single_stage_share_problem(SingleStageSearch *self, const Problem *problem, AmError *error) {
+    double *shared = shared_seconds(self, problem), best = INFINITY;
+    int64_t most = share_left(self);
+    MemoryFit fit;
+    Plan *plan;
+    for (int32_t k = 0; k < self->share_count; k++) best = fmin(best, self->shares[k].seconds);
+    if (most < 2 || !problem->has_best || problem->best_price.seconds >= fmin(*shared, CATCHES_UP * best))
+        return AM_OK;
+    *shared = problem->best_price.seconds;
+    TRY(single_stage_plan(self, problem, &problem->best, &plan, error));
+    TRY(single_stage_simulate(self, plan, &fit, error));
+    self->shared++;
+    self->limit++;
+    return share_at_once(self, plan, most - 1, error);
 }

@@ -9,6 +9,12 @@
 
 #define SEARCH_MOST_MESHES 64
 
+/* The best plan of a problem when it got unequal shares last: seconds with equal ones. */
+typedef struct ProblemShare {
+    const Problem *problem;
+    double seconds;
+} ProblemShare;
+
 typedef struct SingleStageSearch {
     Arena *arena;
     const PlanContext *context;
@@ -23,7 +29,10 @@ typedef struct SingleStageSearch {
     int64_t sharing;  /* and those left for shares of mixed devices */
     int64_t shared;   /* of these, used */
     bool may_share;   /* there were some */
-    int64_t climbed;  /* evaluations of climbs over single changes */
+    bool is_short;    /* shares may have ended for want of evaluations */
+    ProblemShare shares[SEARCH_MOST_MESHES];
+    int32_t share_count;
+    int64_t climbed; /* evaluations of climbs over single changes */
     PlanClimb climb;
     double climbed_from; /* seconds of the last plan that was climbed from */
     int64_t round_size;  /* evaluations of the first round */
@@ -84,8 +93,10 @@ AmStatus baseline_price_all(SingleStageSearch *self, AmError *error);
 /* Evaluations for unequal shares, out of `limit` if the options name it; 0 where shares are equal: no axis of
  * a mesh has coordinates of different devices, or the options ask for equal ones. */
 int64_t single_stage_share_evaluations(const SingleStageSearch *self, int64_t limit);
-/* Gives the fastest baseline unequal shares, before the searcher: small budgets have them, too. */
+/* Gives unequal shares to the fastest baseline, before the searcher, and to the best plan of a problem,
+ * unless that has had them: small budgets have them, too. The round's plans lose no evaluations by this. */
 AmStatus single_stage_share_baseline(SingleStageSearch *self, AmError *error);
+AmStatus single_stage_share_problem(SingleStageSearch *self, const Problem *problem, AmError *error);
 /* Replaces the plan by one with unequal shares where that is quicker, or fits where the plan does not. */
 AmStatus single_stage_share(SingleStageSearch *self, Plan **plan, MemoryFit *fit, AmError *error);
 

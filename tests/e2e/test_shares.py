@@ -89,13 +89,17 @@ def check_against_equal(work):
 
 
 def check_small_budget(work):
-    """Few evaluations are enough for shares of a baseline."""
+    """Few evaluations are enough for shares of a baseline, some more for shares of the search's plans."""
     cluster, plan = write_cluster(work / "few.json", [("V100", 2), ("T4", 2)]), work / "plan.json"
     found, mesh = search("vgg19", cluster, plan, "--mesh", "data=4", "--evaluations", 3)
     assert found["evaluations"] <= 3 and unequal(mesh), f"{found['evaluations']} evaluations: {mesh}"
     found, _ = search("vgg19", cluster, plan, "--mesh", "data=4", "--evaluations", 8)
     improved = found["found_seconds"]["improvement"]
     assert found["step_seconds"] <= improved < 0.9 * found["baselines"]["data_parallel"], found
+    pair = write_cluster(work / "few_pair.json", [("V100", 1), ("T4", 1)])
+    of_baseline, _ = search("vgg19", pair, plan, "--space", "single_stage", "--evaluations", 10)
+    of_search, mesh = search("vgg19", pair, plan, "--space", "single_stage", "--evaluations", 150)
+    assert unequal(mesh) and of_search["step_seconds"] < 0.9 * of_baseline["step_seconds"], f"a plan of the search has no shares: {mesh}"
 
 
 def check_searchers(work):
