@@ -21,7 +21,7 @@ the tests against PyTorch, .venv-torch), builds into build/, and runs the tests:
            label: unit, check, e2e, jax, mpi, gpu. Tests that need what is not
            there are shown as skipped.
 
-  --full   adds clang-tidy and the long tests (AUTOMAP_FULL=1, label "full")
+  --full   installs headless Chromium, adds clang-tidy and the long tests (AUTOMAP_FULL=1, label "full")
            and writes the summary to build/test-summary.txt
   --quick  builds, and runs the source checks and the unit tests of at most four seconds:
            about one minute after the build
@@ -190,6 +190,7 @@ main() {
   export OPENBLAS_NUM_THREADS=1
   if [ "$full" = 1 ]; then export AUTOMAP_FULL=1; fi
   step "Debian packages" install_packages "${build_packages[@]}" "${test_packages[@]}"
+  if [ "$full" = 1 ]; then install_packages chromium-headless-shell || echo "no headless Chromium: its test will be skipped"; fi
   if [ "$quick" = 0 ]; then make_python; make_torch; make_trainers; fi &
   python=$!
   step "build" configure_and_build build -DAUTOMAP_TESTS=ON -DAUTOMAP_TEST_PATIENCE=$((full ? 4 : 1)) "$(quick_linker)"

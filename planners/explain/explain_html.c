@@ -34,7 +34,7 @@ static const char style[] =
     "h1{font-size:22px;margin:0}h2{font-size:16px;margin:28px 0 8px}p{color:var(--faint);margin:4px 0 12px}\n"
     ".wide{overflow-x:auto}table{border-collapse:collapse;font-size:13px}\n"
     "th,td{padding:3px 14px 3px 0;text-align:left;white-space:nowrap;border-bottom:1px solid var(--line)}\n"
-    "th{color:var(--faint);font-weight:500}td.number{text-align:right;font-variant-numeric:tabular-nums}\n"
+    "th{color:var(--faint);font-weight:500}.number{text-align:right;font-variant-numeric:tabular-nums}\n"
     "pre{white-space:pre-wrap;color:var(--faint);font:13px/1.5 system-ui,sans-serif;margin:6px 0}\n"
     "svg{display:block;width:100%;height:auto}.wide svg{min-width:1120px}\n"
     "text{fill:var(--ink);font:12px system-ui,sans-serif}\n"

@@ -33,25 +33,30 @@ static bool is_number(const char *cell, size_t length) {
     return length > 0 && ((cell[0] >= '0' && cell[0] <= '9') || cell[0] == '+' || cell[0] == '-');
 }
 
+/* Appends the row at `cells` as cells of `tag`, aligned as those of the row at `like`. Returns the next row.
+ */
+static const char *append_row(Text *text, const char *tag, const char *cells, const char *like) {
+    text_append_string(text, "<tr>");
+    for (bool is_last = false; !is_last;) {
+        size_t length = strcspn(cells, "\t\n"), like_length = strcspn(like, "\t\n");
+        text_append(text, "<%s%s>", tag, is_number(like, like_length) ? " class=\"number\"" : "");
+        append_escaped(text, cells, length);
+        text_append(text, "</%s>", tag);
+        is_last = cells[length] != '\t';
+        cells += length + (cells[length] != '\0');
+        like += like_length + (like[like_length] == '\t');
+    }
+    text_append_string(text, "</tr>\n");
+    return cells;
+}
+
 void html_append_table(Text *text, const char *rows, const char *id) {
-    bool is_title = true;
     text_append_string(text, "<div class=\"wide\" tabindex=\"0\"><table");
     if (id) text_append(text, " id=\"%s\"", id);
     text_append_string(text, ">\n");
-    while (*rows) {
-        text_append_string(text, "<tr>");
-        for (bool is_last = false; !is_last;) {
-            size_t length = strcspn(rows, "\t\n");
-            const char *tag = is_title ? "th" : "td";
-            text_append(text, "<%s%s>", tag, !is_title && is_number(rows, length) ? " class=\"number\"" : "");
-            append_escaped(text, rows, length);
-            text_append(text, "</%s>", tag);
-            is_last = rows[length] != '\t';
-            rows += length + (rows[length] != '\0');
-        }
-        text_append_string(text, "</tr>\n");
-        is_title = false;
-    }
+    const char *end = rows + strcspn(rows, "\n");
+    if (*rows) rows = append_row(text, "th", rows, *end ? end + 1 : end);
+    while (*rows) rows = append_row(text, "td", rows, rows);
     text_append_string(text, "</table></div>\n");
 }
 
@@ -118,7 +123,8 @@ void explain_page_comparison(Text *text, const Explanation *explanation, const E
     else text_append_string(text, "The plan file has no lower bound. ");
     if (json_object_size(baselines) == 0) text_append_string(text, "The plan file has no baselines. ");
     text_append_string(text,
-                       "</p>\n<table class=\"compared\">\n<tr><th>plan</th><th>step</th><th>relative</th>"
+                       "</p>\n<table class=\"compared\">\n<tr><th>plan</th><th class=\"number\">step</th>"
+                       "<th class=\"number\">relative</th>"
                        "<th></th></tr>\n");
     for (size_t k = 0; k < count; k++)
         append_bar(text, &bars[k], bars[count - 1].seconds, explanation->step_seconds);

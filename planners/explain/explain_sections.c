@@ -351,13 +351,13 @@ static const struct {
 } sections[] = {
     {"Stages", fill_stages},
     {"Memory of each stage's fullest device", fill_memory},
-    {"Stages", fill_contents},
+    {"Contents of each stage", fill_contents},
     {"Cuts", fill_cuts},
     {"Loops, which no cut divides", fill_loops},
     {"Transfers between stages", fill_transfers},
     {"Other settings", fill_alternatives},
     {"Decisions", fill_decisions},
-    {"Exceptions to the lists", fill_overrides},
+    {"Overrides", fill_overrides},
     {"Collectives", fill_collectives},
 };
 
