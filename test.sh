@@ -175,13 +175,11 @@ test_fuzzers() {
       echo "NAME: $(grep -o "Done .*" build-asan/NAME.log)"'
 }
 
-# The programs that start threads: ranks, searches, parallel loops. Of those that run ranks by the
-# thousand a few are enough.
+# The programs that start threads: ranks, searches, parallel loops; without those whose head comment says no.
 test_threads() (
   unset AUTOMAP_FULL
   names=$(grep -lE '"(executor/(comm/(comm|channel)|run/run|actors/actors|data/feed|cpu/team)|tests/support/(actor_|(runner|loop|comm|region|training|process|split|plan|transfer|micro_batch|checkpoint)_case)|planners/(problem|single_stage)/search|base/system/parallel)' -r tests --include='test_*.c' |
-    xargs -n1 basename -s .c | grep -vE '_mpi$|^test_(cuda|generated|embedded)_' |
-    grep -vxE 'test_(rule_cases|halo_models|plans_by_chance|search|additive|folded|memory_plan|run_memory|checkpoint_damage)')
+    xargs grep -L '^/\* thread sanitizer: no' | xargs -n1 basename -s .c | grep -vE '_mpi$|^test_(cuda|generated|embedded)_')
   targets=$names configure_and_build build-tsan "${sanitized[@]}" "$(quick_linker)" -DAUTOMAP_SANITIZE=thread &&
     run_tests build-tsan -R "^($(paste -sd '|' <<<"$names"))\$"
 )
