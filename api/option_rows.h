@@ -97,13 +97,16 @@
 
 /* ---- simulate ---- */
 
+#define OPTION_ROW_SLOW(ROW) \
+    ROW("slow", "DEVICE=FACTOR,...", "slow devices: operators take FACTOR times as long", false, RULE_TEXT)
+
 #define SIMULATE_ROWS(ROW)                                                                   \
     OPTION_ROW_PROFILE(ROW)                                                                  \
     OPTION_ROW_MEMORY_FRACTION(ROW)                                                          \
     ROW("jitter", "F", "random delay of operators, as a mean fraction of their time", false, \
         RULE_NUMBER(0, 10))                                                                  \
     ROW("seed", "N", "seed of the jitter (default 0)", false, RULE_INTEGER(0, INT64_MAX))    \
-    ROW("slow", "DEVICE=FACTOR,...", "slow devices: operators take FACTOR times as long", false, RULE_TEXT)
+    OPTION_ROW_SLOW(ROW)
 
 #define SIMULATE_OUTPUT_ROWS(ROW)                                                                  \
     ROW("verbose", NULL, "cost of each collective and transfer, with the other algorithms", false, \
@@ -111,6 +114,13 @@
 
 #define SIMULATE_TRACE_ROWS(ROW) \
     ROW("trace", "T.json", "timeline as a Chrome trace (opens in Perfetto)", false, RULE_TEXT)
+
+/* ---- compare ---- */
+
+#define COMPARE_ROWS(ROW)                                                        \
+    ROW("trace", "RUN.json", "trace of run --trace; required", false, RULE_TEXT) \
+    OPTION_ROW_PROFILE(ROW)                                                      \
+    OPTION_ROW_SLOW(ROW)
 
 /* ---- reports of modules ---- */
 

@@ -60,6 +60,7 @@ static const OptionRow run_rows[] = {RUN_TRAINING_ROWS(ROW) OPTION_ROW_INFERENCE
 static const OptionRow sweep_rows[] = {SWEEP_ROWS(ROW) OPTION_ROW_PROFILE(ROW)
                                            OPTION_ROW_MEMORY_FRACTION(ROW){0}};
 
+static const OptionRow compare_rows[] = {COMPARE_ROWS(ROW){0}};
 static const OptionRow info_rows[] = {INFO_ROWS(ROW){0}};
 static const OptionRow groups_rows[] = {GROUPS_ROWS(ROW){0}};
 static const OptionRow propagate_rows[] = {PROPAGATE_ROWS(ROW){0}};
@@ -89,7 +90,8 @@ static const OptionRow *const tables[] = {[AM_COMMAND_SEARCH] = search_rows,
                                           [AM_COMMAND_AGENT_TRAIN] = train_rows,
                                           [AM_COMMAND_AGENT_TRAIN_SEARCH] = train_search_rows,
                                           [AM_COMMAND_AGENT_EVALUATE] = evaluate_rows,
-                                          [AM_COMMAND_AGENT_GENERATE] = generate_rows};
+                                          [AM_COMMAND_AGENT_GENERATE] = generate_rows,
+                                          [AM_COMMAND_COMPARE] = compare_rows};
 enum { COMMAND_COUNT = sizeof tables / sizeof *tables };
 
 const OptionRow *option_table(AmCommand command) {

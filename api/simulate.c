@@ -68,28 +68,28 @@ static AmStatus find_cluster(const Cluster **found, AmSimulation *self, const Am
     return profile_attach(self->profile, self->cluster, profile, error);
 }
 
-static AmStatus simulate(AmSimulation *self, const AmPlan *plan, const AmCluster *cluster,
-                         const AmOptions *options, const AmCallbacks *callbacks, AmError *error) {
+AmStatus api_simulate(AmSimulation *self, const AmPlan *plan, const AmCluster *cluster,
+                      const AmOptions *options, const SimulateOutput *output, const AmCallbacks *callbacks,
+                      AmError *error) {
     const Cluster *on;
     SimulationOptions settings;
     SimulateTrace trace = {0};
     const SimulationObserver observer = {simulate_trace_slice, &trace};
     const StopSignal stop = {.interrupted = callbacks->cancel};
-    const char *path = option_text(options, "trace");
     TRY(find_cluster(&on, self, plan, cluster, options, error));
     TRY(read_settings(&settings, &self->arena, options, on, error));
     settings.stop = callbacks->cancel ? &stop : NULL;
-    if (option_has(options, "verbose")) settings.collectives = &self->collectives;
-    if (path) {
+    if (output->derives) settings.collectives = &self->collectives;
+    if (output->path || output->events) {
         settings.observer = &observer;
-        TRY(simulate_trace_open(&trace, &self->arena, path, plan_context_used(plan->plan, plan->whole),
-                                plan->plan, error));
+        TRY(simulate_trace_open(&trace, &self->arena, output->path, output->events,
+                                plan_context_used(plan->plan, plan->whole), plan->plan, error));
     }
     AmStatus status =
         simulate_plan_with(&self->simulation, &self->arena, plan->whole, plan->plan, on, &settings, error);
     if (status == AM_INTERRUPTED) am_fail(error, AM_INTERRUPTED, "", "interrupted");
     if (status != AM_OK) am_error_source(error, source_of(plan));
-    if (status == AM_OK && path) status = simulate_trace_end(&trace, self->simulation);
+    if (status == AM_OK && settings.observer) status = simulate_trace_end(&trace, self->simulation);
     simulate_trace_close(&trace);
     return status;
 }
@@ -106,7 +106,9 @@ AmStatus am_simulate(AmSimulation **simulation, const AmPlan *plan, const AmClus
     AmSimulation *self = calloc(1, sizeof *self);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     AmStatus status;
-    API_IN_C_LOCALE(status, simulate(self, plan, cluster, options, &own, error), error);
+    const SimulateOutput output = {.path = option_text(options, "trace"),
+                                   .derives = option_has(options, "verbose")};
+    API_IN_C_LOCALE(status, api_simulate(self, plan, cluster, options, &output, &own, error), error);
     if (status != AM_OK) {
         am_simulation_free(self);
         return status;
@@ -117,12 +119,16 @@ AmStatus am_simulate(AmSimulation **simulation, const AmPlan *plan, const AmClus
     return AM_OK;
 }
 
-void am_simulation_free(AmSimulation *simulation) {
-    if (!simulation) return;
+void api_close_simulation(AmSimulation *simulation) {
     text_free(&simulation->collectives);
     cluster_free(simulation->cluster);
     profile_close(simulation->profile);
     arena_free(&simulation->arena);
+}
+
+void am_simulation_free(AmSimulation *simulation) {
+    if (!simulation) return;
+    api_close_simulation(simulation);
     free(simulation);
 }
 

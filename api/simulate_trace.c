@@ -36,17 +36,20 @@ typedef struct SimulateLanes {
     MemoryCounter *memory; /* NULL before its first slice */
 } SimulateLanes;
 
-AmStatus simulate_trace_open(SimulateTrace *trace, Arena *arena, const char *path, const PlanContext *context,
-                             const Plan *plan, AmError *error) {
-    *trace = (SimulateTrace){
-        .context = context, .error = error, .arena = arena, .micro_batches = plan->micro_batches};
+AmStatus simulate_trace_open(SimulateTrace *trace, Arena *arena, const char *path, TraceEvents *events,
+                             const PlanContext *context, const Plan *plan, AmError *error) {
+    *trace = (SimulateTrace){.events = events,
+                             .context = context,
+                             .error = error,
+                             .arena = arena,
+                             .micro_batches = plan->micro_batches};
     for (int32_t s = 0; s < plan->stage_count; s++) trace->rank_count += plan->stages[s].mesh.device_count;
     trace->lanes = ARENA_ARRAY(arena, SimulateLanes, trace->rank_count + 1);
     for (int32_t k = 0; k < 2; k++) trace->ends[k] = ARENA_ARRAY(arena, TraceSlice, trace->rank_count + 1);
     if (arena->failed) return am_fail_memory(error, (int64_t)sizeof(SimulateLanes) * trace->rank_count);
     for (int32_t s = 0, rank = 0; s < plan->stage_count; s++)
         for (int32_t d = 0; d < plan->stages[s].mesh.device_count; d++) trace->lanes[rank++].stage = s;
-    return trace_begin(&trace->file, path, error);
+    return path ? trace_begin(&trace->file, path, error) : AM_OK;
 }
 
 static void write(SimulateTrace *trace) {
@@ -171,12 +174,13 @@ void simulate_trace_slice(void *user, const SimulatedSlice *slice) {
     SimulateLanes *lanes = &self->lanes[slice->rank];
     if (!lanes->memory) open_lanes(self, lanes, slice);
     if (self->status != AM_OK) return;
+    ProgramTraceRoom room;
     TraceNote notes[MOST_OWN_NOTES] = {{"stage", NULL, lanes->stage}};
     bool is_operator = executed && executed->step < executed->program->step_count;
     if (is_operator) shown.stream = program_trace_stream(executed->program, executed->step);
     choose_lane(lanes, &shown);
     bool crosses = shown.stream == TRACE_SEND || shown.stream == TRACE_RECEIVE;
-    if (!crosses) append_arrows(self);
+    if (!crosses && !self->events) append_arrows(self);
     const ProgramTransfer *transfer = crosses ? executed_transfer(executed)->transfer : NULL;
     RepeatedProgram *repeated = is_operator ? find_repeated(lanes, executed->program) : NULL;
     int32_t iteration = slice->micro_batch;
@@ -187,9 +191,12 @@ void simulate_trace_slice(void *user, const SimulatedSlice *slice) {
     shown.notes = notes;
     shown.note_count = repeated ? MOST_OWN_NOTES : 1;
     if (is_operator)
-        program_trace_append(&self->text, &shown, self->context, executed->program, executed->step,
-                             slice->times);
-    else trace_append_slice(&self->text, &shown);
+        program_trace_describe(&shown, &room, self->context, executed->program, executed->step, slice->times);
+    if (self->events) {
+        self->status = trace_events_add(self->events, &shown, self->error);
+        return;
+    }
+    trace_append_slice(&self->text, &shown);
     if (crosses) add_end(self, &shown, transfer, slice->start);
     append_memory(self, lanes, slice);
     if (self->status == AM_OK) write(self);
@@ -205,6 +212,10 @@ AmStatus simulate_trace_end(SimulateTrace *self, const Simulation *simulation) {
                                  .end = simulation->step_seconds,
                                  .notes = &stage,
                                  .note_count = 1};
+        if (self->events) {
+            self->status = trace_events_add(self->events, &step, self->error);
+            continue;
+        }
         char name[160];
         snprintf(name, sizeof name, "rank %d (%.120s)", r, simulation->devices[r].name);
         if (self->lanes[r].memory)
@@ -213,7 +224,7 @@ AmStatus simulate_trace_end(SimulateTrace *self, const Simulation *simulation) {
         trace_append_device(&self->text, r, name, self->lanes[r].streams | trace_bit(TRACE_STEPS, 0));
         write(self);
     }
-    return self->status == AM_OK ? trace_end(&self->file, self->error) : self->status;
+    return self->status == AM_OK && !self->events ? trace_end(&self->file, self->error) : self->status;
 }
 
 void simulate_trace_close(SimulateTrace *trace) {

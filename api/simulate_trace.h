@@ -1,14 +1,16 @@
 /* The option "trace" of am_simulate(): the predicted timeline as a Chrome trace, in the form of am_run(), so
- * that the two can be laid side by side. */
+ * that the two can be laid side by side. am_compare() takes the same slices as events. */
 #ifndef API_SIMULATE_TRACE_H
 #define API_SIMULATE_TRACE_H
 
 #include "base/files/trace.h"
 #include "cost/simulate/simulate.h"
+#include "cost/simulate/trace_events.h"
 
 typedef struct SimulateTrace {
     Trace file;
-    Text text; /* of one slice */
+    TraceEvents *events; /* which get the slices in place of the file; or NULL */
+    Text text;           /* of one slice */
     const PlanContext *context;
     struct SimulateLanes *lanes; /* [rank]; the arena's */
     int32_t rank_count, micro_batches;
@@ -24,12 +26,27 @@ typedef struct SimulateTrace {
     AmError *error;
 } SimulateTrace;
 
-/* `context`: the context of the plan's names. */
-AmStatus simulate_trace_open(SimulateTrace *trace, Arena *arena, const char *path, const PlanContext *context,
-                             const Plan *plan, AmError *error);
+/* `context`: the context of the plan's names. `path` NULL: the slices go to `events`. */
+AmStatus simulate_trace_open(SimulateTrace *trace, Arena *arena, const char *path, TraceEvents *events,
+                             const PlanContext *context, const Plan *plan, AmError *error);
 void simulate_trace_slice(void *trace, const SimulatedSlice *slice); /* SimulationObserver.on_slice */
 /* Names the devices and puts the file in place. */
 AmStatus simulate_trace_end(SimulateTrace *trace, const Simulation *simulation);
 void simulate_trace_close(SimulateTrace *trace);
+
+/* What a simulation gives besides its result. */
+typedef struct SimulateOutput {
+    const char *path;    /* of a trace; or NULL */
+    TraceEvents *events; /* that get its slices; or NULL */
+    bool derives;        /* how collectives are priced */
+} SimulateOutput;
+
+struct AmSimulation;
+/* am_simulate() without its checks; `self` is empty, and ends with api_close_simulation(). The options are
+ * those of any command that simulates. */
+AmStatus api_simulate(struct AmSimulation *self, const AmPlan *plan, const AmCluster *cluster,
+                      const AmOptions *options, const SimulateOutput *output, const AmCallbacks *callbacks,
+                      AmError *error);
+void api_close_simulation(struct AmSimulation *self);
 
 #endif

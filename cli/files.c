@@ -21,6 +21,7 @@ static const FileUse uses[] = {
     {.option = "--log"},
     {.option = "--outputs"},
     {.option = "--save"},
+    {.option = "--trace", .command = "compare", .input = "trace"},
     {.option = "--trace"},
     {.option = "--html"},
     {.option = "--write-module"},

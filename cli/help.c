@@ -7,8 +7,8 @@ enum { INDENT = 2, GAP = 2 };
 
 static const CliCommand *const modules[] = {&CLI_INFO,      &CLI_CONVERT, &CLI_GROUPS,
                                             &CLI_PROPAGATE, &CLI_LOWER,   NULL};
-static const CliCommand *const plans[] = {&CLI_CLUSTER, &CLI_SEARCH, &CLI_SIMULATE,  &CLI_EXPLAIN,
-                                          &CLI_DIFF,    &CLI_EXPORT, &CLI_PUBLISHED, NULL};
+static const CliCommand *const plans[] = {&CLI_CLUSTER, &CLI_SEARCH, &CLI_SIMULATE,  &CLI_EXPLAIN, &CLI_DIFF,
+                                          &CLI_COMPARE, &CLI_EXPORT, &CLI_PUBLISHED, NULL};
 static const CliCommand *const training[] = {&CLI_RUN, &CLI_AGENT, NULL};
 const CliSection cli_sections[] = {
     {"modules", modules}, {"clusters and plans", plans}, {"training", training}, {0}};

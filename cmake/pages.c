@@ -161,11 +161,9 @@ static const OptionRow *find_row(const CliCommand *command, const CliOption *opt
     static const struct {
         const char *name;
         AmCommand command;
-    } tables[] = {{"search", AM_COMMAND_SEARCH},
-                  {"simulate", AM_COMMAND_SIMULATE},
-                  {"explain", AM_COMMAND_EXPLAIN},
-                  {"export", AM_COMMAND_EXPORT},
-                  {"run", AM_COMMAND_RUN}};
+    } tables[] = {{"search", AM_COMMAND_SEARCH},   {"simulate", AM_COMMAND_SIMULATE},
+                  {"explain", AM_COMMAND_EXPLAIN}, {"compare", AM_COMMAND_COMPARE},
+                  {"export", AM_COMMAND_EXPORT},   {"run", AM_COMMAND_RUN}};
     for (size_t k = 0; k < sizeof tables / sizeof *tables; k++) {
         if (strcmp(command->name, tables[k].name) != 0) continue;
         for (const OptionRow *row = option_table(tables[k].command); row->key; row++)

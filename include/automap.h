@@ -105,7 +105,8 @@ typedef enum AmCommand {
     AM_COMMAND_AGENT_TRAIN,
     AM_COMMAND_AGENT_TRAIN_SEARCH,
     AM_COMMAND_AGENT_EVALUATE,
-    AM_COMMAND_AGENT_GENERATE
+    AM_COMMAND_AGENT_GENERATE,
+    AM_COMMAND_COMPARE
 } AmCommand;
 
 /* Empty options of one command: everything has its default. */
@@ -441,6 +442,16 @@ AM_API AmStatus am_explanation_print(const AmExplanation *explanation, AmFormat 
  */
 AM_API AmStatus am_diff(const AmPlan *first, const AmPlan *second, AmFormat format,
                         const AmCallbacks *callbacks, char **text, size_t *bytes, AmError *error);
+
+/* ---- comparison ---- */
+
+/* The error of the predicted timeline beside the trace of a run, the option "trace", as text or JSON: for
+ * each device, stage and pass. `cluster` NULL: the plan's own. The caller frees *text, which is
+ * NUL-terminated. `bytes` may be NULL. AM_ERROR_INPUT: the trace is of another plan. AM_INTERRUPTED: stopped,
+ * without a result. Alone: the plan's module. */
+AM_API AmStatus am_compare(const AmPlan *plan, const AmCluster *cluster, AmFormat format,
+                           const AmOptions *options, const AmCallbacks *callbacks, char **text, size_t *bytes,
+                           AmError *error);
 
 /* ---- export ---- */
 

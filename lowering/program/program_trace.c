@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-enum { MOST_NOTES = 12, MOST_GIVEN_NOTES = 4 };
+enum { MOST_GIVEN_NOTES = 4 };
 
 static const ProgramInstruction *instruction_of(const Program *program, int32_t step) {
     const ProgramStep *of_program = &program->steps[step];
@@ -58,24 +58,29 @@ int32_t program_trace_name(char *name, size_t room, const Program *program, int3
     return instruction->origin;
 }
 
+void program_trace_describe(TraceSlice *slice, ProgramTraceRoom *room, const PlanContext *context,
+                            const Program *program, int32_t step, double times) {
+    const ProgramInstruction *instruction = instruction_of(program, step);
+    TraceNote *notes = room->notes;
+    if (slice->note_count > MOST_GIVEN_NOTES) slice->note_count = MOST_GIVEN_NOTES;
+    for (int32_t k = 0; k < slice->note_count; k++) notes[k] = slice->notes[k];
+    slice->notes = notes;
+    slice->name = room->name;
+    slice->stream = program_trace_stream(program, step);
+    int32_t origin = program_trace_name(room->name, sizeof room->name, program, step);
+    add_origin(slice, notes, context, program, origin, room->source, sizeof room->source);
+    if (slice->stream != TRACE_COMPUTE) {
+        notes[slice->note_count++] = (TraceNote){"bytes", NULL, moved_bytes(program, instruction)};
+        if (instruction->collective)
+            notes[slice->note_count++] = (TraceNote){"ranks", NULL, instruction->collective->group_count};
+    }
+    if (times != 1) notes[slice->note_count++] = (TraceNote){"times", NULL, times};
+}
+
 void program_trace_append(Text *text, const TraceSlice *given, const PlanContext *context,
                           const Program *program, int32_t step, double times) {
-    const ProgramInstruction *instruction = instruction_of(program, step);
-    TraceNote notes[MOST_NOTES];
+    ProgramTraceRoom room;
     TraceSlice slice = *given;
-    char name[96], source[512];
-    slice.notes = notes;
-    if (slice.note_count > MOST_GIVEN_NOTES) slice.note_count = MOST_GIVEN_NOTES;
-    for (int32_t k = 0; k < slice.note_count; k++) notes[k] = given->notes[k];
-    slice.name = name;
-    slice.stream = program_trace_stream(program, step);
-    int32_t origin = program_trace_name(name, sizeof name, program, step);
-    add_origin(&slice, notes, context, program, origin, source, sizeof source);
-    if (slice.stream != TRACE_COMPUTE) {
-        notes[slice.note_count++] = (TraceNote){"bytes", NULL, moved_bytes(program, instruction)};
-        if (instruction->collective)
-            notes[slice.note_count++] = (TraceNote){"ranks", NULL, instruction->collective->group_count};
-    }
-    if (times != 1) notes[slice.note_count++] = (TraceNote){"times", NULL, times};
+    program_trace_describe(&slice, &room, context, program, step, times);
     trace_append_slice(text, &slice);
 }

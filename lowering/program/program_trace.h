@@ -12,10 +12,20 @@ TraceStream program_trace_stream(const Program *program, int32_t step);
  * program->module that it represents. */
 int32_t program_trace_name(char *name, size_t room, const Program *program, int32_t step);
 
-/* Appends the slice to the text. Device and times are set by the caller; stream, name and category
- * become those of the step, with notes on its origin in the user's program, for a collective its
+/* Room for the name and the notes of a slice. */
+enum { PROGRAM_TRACE_NOTES = 12 };
+typedef struct ProgramTraceRoom {
+    char name[96], source[512];
+    TraceNote notes[PROGRAM_TRACE_NOTES];
+} ProgramTraceRoom;
+
+/* Describes a step. Device and times are set by the caller, who may give up to four notes; stream, name and
+ * category become those of the step, with notes on its origin in the user's program, for a collective its
  * bytes and ranks, and the number of executions `times` if it is not 1. `context`: the context from
  * which the program was lowered. */
+void program_trace_describe(TraceSlice *slice, ProgramTraceRoom *room, const PlanContext *context,
+                            const Program *program, int32_t step, double times);
+/* Appends such a slice to the text. */
 void program_trace_append(Text *text, const TraceSlice *slice, const PlanContext *context,
                           const Program *program, int32_t step, double times);
 

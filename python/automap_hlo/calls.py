@@ -32,6 +32,7 @@ COMMANDS = {
     "search": c.AM_COMMAND_SEARCH,
     "simulate": c.AM_COMMAND_SIMULATE,
     "explain": c.AM_COMMAND_EXPLAIN,
+    "compare": c.AM_COMMAND_COMPARE,
     "export": c.AM_COMMAND_EXPORT,
     "run": c.AM_COMMAND_RUN,
 }
@@ -73,7 +74,7 @@ class Step:
 
 
 def options(command: str) -> tuple[Option, ...]:
-    """The options of "search", "simulate", "explain", "export" or "run", which are keyword arguments of the
+    """The options of "search", "simulate", "explain", "compare", "export" or "run", which are keyword arguments of the
     function of that name with '_' in place of '-'."""
     if command not in COMMANDS:
         raise ValueError(f"{command!r}: unknown command (expected one of {', '.join(COMMANDS)})")

@@ -104,6 +104,33 @@ def explain(
     return Explanation(pointer, parent)
 
 
+def compare(
+    plan: Plan,
+    trace: PathLike,
+    cluster: Cluster | PathLike | None = None,
+    *,
+    as_json: bool = False,
+    on_message: OnMessage | None = None,
+    **options: OptionValue,
+) -> str:
+    """The error of the predicted timeline beside the trace of a run, as a report or as JSON.
+
+    It is predicted on the plan's own cluster or another one. InputError: the trace is of another plan.
+    """
+    cluster = None if cluster is None else cluster_of(cluster)
+    text, size = ctypes.c_char_p(), ctypes.c_size_t()
+    format = c.AM_FORMAT_JSON if as_json else c.AM_FORMAT_TEXT
+    options["trace"] = str(trace)
+    with Call(c.AM_COMMAND_COMPARE, options, on_message=on_message) as call, plan._module_handle.alone:
+        handles = check_plan(plan).handle.pointer, cluster.handle.pointer if cluster else None
+        try:
+            if call.status(lib.am_compare, *handles, format, after=(byref(text), byref(size))) != c.AM_OK:
+                call.raise_interrupt()
+            return text_of(ctypes.string_at(text, size.value))
+        finally:
+            lib.am_free(text)
+
+
 def diff(first: Plan, second: Plan, *, as_json: bool = False) -> str:
     """The differences of two plans of one Module, as a report or as JSON.
 

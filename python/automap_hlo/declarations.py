@@ -48,6 +48,7 @@ AM_COMMAND_AGENT_TRAIN = 12
 AM_COMMAND_AGENT_TRAIN_SEARCH = 13
 AM_COMMAND_AGENT_EVALUATE = 14
 AM_COMMAND_AGENT_GENERATE = 15
+AM_COMMAND_COMPARE = 16
 
 # AmMessage
 AM_NOTE = 0
@@ -374,6 +375,10 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "am_explanation_free": (None, [_explanation]),
     "am_explanation_print": (c_int, [_explanation, c_int, POINTER(c_char_p), POINTER(c_size_t), _error]),
     "am_diff": (c_int, [_plan, _plan, c_int, _callbacks, POINTER(c_char_p), POINTER(c_size_t), _error]),
+    "am_compare": (
+        c_int,
+        [_plan, _cluster, c_int, _options, _callbacks, POINTER(c_char_p), POINTER(c_size_t), _error],
+    ),
     "am_export": (c_int, [_plan, c_char_p, _options, _callbacks, POINTER(c_char_p), POINTER(c_size_t), _error]),
     "am_run": (c_int, [_module, _plan, _options, _callbacks, POINTER(AmRunResult), _error]),
     "am_processes_join": (c_int, [POINTER(_processes), c_double, _error]),

@@ -40,6 +40,7 @@ MORE = [
     ["export", "pipeline.json", MLP, "--format", "jax"], ["export", "plan.json", MLP, "--format", "x"],
     ["lower", MLP, "--plan", "plan.json", "--device", "99"], ["explain", "cut.plan.json", MLP],
     ["propagate", MLP, "--mesh", "data=2", "--pin", "*nothing=data"], ["cluster", "--import", "bad.json"],
+    ["compare", "plan.json", MLP, "--trace", "t.json"], ["compare", "plan.json", MLP, "--trace", "bad.json"],
     ["diff", "plan.json", "pipeline.json", MLP], ["diff", "plan.json", MLP, "plan.json"],
     ["published", "runs.csv", "--row", "2", "--write-module", "run.hlo.pb", "--write-plan", "run.json"],
     ["published", "bad.csv"], ["published", "bad.json"],

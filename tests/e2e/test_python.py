@@ -251,6 +251,16 @@ class Commands(unittest.TestCase):
         with self.assertRaises(automap.UsageError):
             automap.diff(plans[0], automap.search(MLP, "nominal:4", expert="zero1"))
 
+    def test_compare(self):
+        with tempfile.TemporaryDirectory() as folder:
+            trace = pathlib.Path(folder) / "trace.json"
+            automap.simulate(self.plan, trace=trace)
+            self.assertIn("0.00 % of the step", automap.compare(self.plan, trace))
+            found = json.loads(automap.compare(self.plan, trace, "nominal:4", as_json=True, slow="0=2"))
+            self.assertGreater(found["clock_error"], 0.01)
+            with self.assertRaisesRegex(automap.InputError, "no.json"):
+                automap.compare(self.plan, trace.with_name("no.json"))
+
     def test_export_and_run(self):
         plan = automap.search(MLP, "nominal:4", even=True, evaluations=20)
         document = json.loads(automap.export(plan, "jax"))

@@ -133,7 +133,8 @@ def check_runs(checker):
     folder = MODELS / "mlp_tiny"
     source = ["--state", folder / "state.npz", "--data", folder / "data.npz", "--steps", 2]
     checker.run("run", MLP, "--plan", "none", *source, "--log", WORK / "log.jsonl", "--watch", "output[0]")
-    checker.run("run", MLP, "--plan", WORK / "one.json", *source, "--profile", WORK / "profile.json")
+    checker.run("run", MLP, "--plan", WORK / "one.json", *source, "--profile", WORK / "profile.json", "--trace", WORK / "trace.json")
+    checker.run("compare", WORK / "one.json", MLP, "--trace", WORK / "trace.json")
     checker.check_text((WORK / "log.jsonl").read_text(), "--log")
     checker.file(WORK / "profile.json")
 

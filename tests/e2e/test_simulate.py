@@ -10,11 +10,11 @@ and chance never help, and chance is the same for the same seed.
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_simulate.py [MODEL ...]`.
 """
 
+import collections
 import copy
 import json
 import pathlib
 import re
-import subprocess
 import sys
 import tempfile
 
@@ -258,21 +258,64 @@ def check_derivation(folder, model):
 
 
 def check_trace_error(folder, model):
-    """bench/trace_error.py: nothing between equal traces; a device of half the speed, and only that one, is seen as such."""
+    """compare: no error between equal timelines; a device of half the speed, and only that one, is seen; errors are those of Python."""
     plan, traces = folder / "plan.json", [folder / "own.json", folder / "slow.json"]
     done = automap("search", model, "--cluster", "nominal:2", "--stages", "2", "--quiet", "--evaluations", "20", "-o", plan)
     assert done.returncode == 0, done.stderr
     simulate(plan, model, "--trace", traces[0])
     simulate(plan, model, "--trace", traces[1], "--slow", "0=2")
-    script, found = pathlib.Path(__file__).resolve().parents[2] / "bench" / "trace_error.py", []
-    for trace in traces:
-        done = subprocess.run([sys.executable, script, traces[0], trace, "--json"], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        found.append(json.loads(done.stdout))
-    assert all(row["error"] == 0 and row["busy_ratio"] == row["step_ratio"] == 1 for row in found[0]["devices"]), found[0]
-    first, second = found[1]["devices"]
-    assert first["busy_ratio"] > 1.5 and abs(second["busy_ratio"] - 1) < 0.1, found[1]
-    assert [row["stage"] for row in found[1]["stages"]] == [0, 1] and found[1]["stages"][1]["error"] > 0.005, found[1]["stages"]
+    own, slow = [json.loads(automap("compare", plan, model, "--trace", trace, "--json").stdout) for trace in traces]
+    assert own["error"] < 1e-6 and own["clock_error"] < 1e-6, own  # a trace has whole nanoseconds
+    first, second = slow["devices"]
+    ratios = [row["compute_measured"] / row["compute_predicted"] for row in (first, second)]
+    assert ratios[0] > 1.5 and abs(ratios[1] - 1) < 0.1, ratios
+    assert [row["stage"] for row in slow["stages"]] == [0, 1] and slow["stages"][1]["error"] > 0.005, slow["stages"]
+    for row, error in zip(slow["devices"], trace_errors(*traces)):
+        assert abs(row["error"] - error[0]) < 1e-6 and abs(row["clock_error"] - error[1]) < 1e-6, (row, error)
+    told = automap("compare", plan, model, "--trace", traces[1]).stdout
+    assert f"{100 * slow['stages'][1]['error']:.2f} %" in told, told
+    equal = automap("compare", plan, model, "--trace", traces[1], "--slow", "0=2", "--json")
+    assert json.loads(equal.stdout)["clock_error"] < 1e-6, equal
+    check_other_traces(folder, plan, model, json.loads(traces[0].read_text()))
+
+
+def trace_errors(predicted, measured):
+    """For each device the mean error of its operators, by the own steps and by the clock."""
+    lists = []
+    for path in predicted, measured:
+        slices = [e for e in json.loads(path.read_text())["traceEvents"] if e["ph"] == "X"]
+        steps = {e["pid"]: e for e in slices if e["name"] == "step"}
+        seen, found = collections.Counter(), {}
+        for e in sorted(slices, key=lambda e: e["ts"]):
+            key = (e["pid"], e["name"], e["args"].get("instruction"), e["args"].get("micro_batch"))
+            if e["tid"] % 5 == 1 and key[2] and e["name"] != "while":
+                found[(*key, seen[key])] = e["ts"] - steps[e["pid"]]["ts"], e["ts"] + e["dur"] - steps[e["pid"]]["ts"]
+                seen[key] += 1
+        lists.append((found, {device: step["dur"] for device, step in steps.items()}))
+    (own, steps), (other, lengths) = lists
+    assert own.keys() == other.keys()
+    for device, step in sorted(steps.items()):
+        pairs = [(a, b) for key in own if key[0] == device for a, b in zip(own[key], other[key])]
+        length = lengths[device]
+        yield sum(abs(a / step - b / length) for a, b in pairs) / len(pairs), sum(abs(a - b) for a, b in pairs) / len(pairs) / length
+
+
+def check_other_traces(folder, plan, model, trace):
+    """Traces of other plans and files that are no traces are refused in one line."""
+    path, events = folder / "other.json", trace["traceEvents"]
+    slices = [event for event in events if event["ph"] == "X"]
+    for text, why in [
+            ("", "not valid JSON"), ("{}", "expected a trace of automap run"), ('{"traceEvents": {}}', "expected"),
+            ('{"traceEvents": [{"ph": "X", "pid": 1e300}]}', "out of range"), ('{"traceEvents": []} x', "after the trace"),
+            (json.dumps({"traceEvents": [{**slices[0], "args": {}}]}), "without a device or stage"),
+            (json.dumps({"traceEvents": [e for e in events if e["pid"] == 0]}), "rank 1 has no step"),
+            (json.dumps({"traceEvents": events + [{**e, "pid": 2} for e in slices if e["name"] == "step"]}), "rank 2 is not of the plan"),
+            (json.dumps({"traceEvents": [{**e, "name": e["name"] + "s"} for e in slices]}), "no operator of the plan"),
+            (json.dumps({"traceEvents": [{**e, "args": {**e["args"], "stage": 0}} for e in slices]}), "rank 1 is of another stage")]:
+        path.write_text(text)
+        done = automap("compare", plan, model, "--trace", path)
+        assert done.returncode == 3 and why in done.stderr and done.stderr.count("\n") == 1, (why, done.stderr)
+    assert automap("compare", plan, model).returncode == 2
 
 
 def main():
