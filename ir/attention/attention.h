@@ -26,6 +26,9 @@ typedef struct IrAttention {
     int32_t member_count;
     int32_t *operands; /* [operand_count] values of others that they read */
     int32_t operand_count;
+    int32_t *positions; /* [position_count] vectors of indices outside of the loop, which loop constants that
+                           it computes are made of; operands too */
+    int32_t position_count;
     int32_t *results; /* [result_count] members that others read */
     int32_t result_count;
 } IrAttention;
@@ -35,6 +38,8 @@ typedef struct IrAttentions {
     int32_t count;
     int32_t *owner; /* [instruction]: the row that replaces it, or -1; a member may have another owner, whose
                        value it computes again */
+    int32_t *same;  /* [instruction]: of a loop's body, the value outside that it is in every iteration, if
+                       that  depends on no parameter; else -1 */
 } IrAttentions;
 
 /* Finds the operators of the entry and of all loops and branches. Linear in the size of the module for
@@ -46,9 +51,10 @@ AmStatus ir_find_attention(IrAttentions **found, Arena *arena, const IrModule *c
 int32_t ir_count_attention(const IrAttentions *found);
 
 /* A new canonical module in which each operator is one fusion, whose computation has the members. Its
- * operands and results are in the order of the lists; several results are a tuple. Parameters and outputs
- * keep their order. `*origins` [instruction], in the module's arena: the instruction of `canonical` which it
- * is; for a fusion the last one that it replaces. `canonical` must outlive it; ir_module_free() releases it.
+ * operands, positions and results are in the order of the lists; several results are a tuple. Parameters and
+ * outputs keep their order. `*origins` [instruction], in the module's arena: the instruction of `canonical`
+ * which it is; for a fusion the last one that it replaces. `canonical` must outlive it; ir_module_free()
+ * releases it.
  */
 AmStatus ir_fuse_attention(IrModule **module, int32_t **origins, const IrModule *canonical,
                            const IrAttentions *found, AmError *error);

@@ -7,13 +7,14 @@
  *    exponential, statistics and either a dot that consumes it in the phase in which it was made,
  *    or two dots that make scores (a gradient with recomputation).
  * 3. The ancestors of that consumer are the forward operator, the rest is the backward one.
- * 4. Masks and constants of the scores' shape are computed inside. Anything else of that size that
- *    is an operand or a result makes the group a near miss.
+ * 4. Masks and constants of the scores' shape are computed inside, also those that a loop carries
+ *    (loop_constants.c). Anything else of that size that is an operand or a result makes the group a
+ *    near miss.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "ir/attention/attention.h"
+#include "ir/attention/loop_constants.h"
 #include "ir/dataflow.h"
 
 enum { FREE_DEPTH = 64 }; /* operators between a constant and its use inside */
@@ -117,6 +118,11 @@ static int32_t find_group(Finder *self, int32_t i) {
 
 static bool belongs(const Finder *self, int32_t i) {
     return self->kinds[i] == KIND_SCORES || self->kinds[i] == KIND_ROW;
+}
+
+/* Returns whether the value is the same in every iteration of its loop, and made of constants outside. */
+static bool is_loop_constant(const Finder *self, int32_t i) {
+    return self->found->same[self->body->first + i] >= 0;
 }
 
 static AmStatus list_users(Finder *self, AmError *error) {
@@ -230,6 +236,7 @@ static bool is_mask(const IrShape *shape) {
 static bool is_cheap(Finder *self, int32_t i, int64_t elements, int32_t depth) {
     const IrInstruction *instruction = &self->at[i];
     if (!is_array(&instruction->shape) || depth > FREE_DEPTH) return false;
+    if (is_loop_constant(self, i)) return true;
     if (instruction->opcode == IR_CONSTANT) return ir_shape_elements(&instruction->shape) == 1;
     int64_t own = ir_shape_elements(&instruction->shape);
     bool is_large = own >= elements;
@@ -252,7 +259,7 @@ static const char *include(Finder *self, int32_t i, int64_t elements, int32_t de
     if (self->inside[i]) return NULL;
     if (depth > 4 * FREE_DEPTH) return "its values depend on one another through too many operators";
     self->inside[i] = true;
-    for (int32_t k = 0; k < self->at[i].operand_count; k++) {
+    for (int32_t k = 0; k < self->at[i].operand_count && !is_loop_constant(self, i); k++) {
         int32_t operand = operand_of(self, i, k);
         const IrInstruction *value = &self->at[operand];
         if (self->inside[operand]) continue;
@@ -279,6 +286,18 @@ static int32_t *list_marked(Finder *self, const bool *is_in, int32_t *count) {
     return list;
 }
 
+/* Adds the vectors of indices that a loop constant is made of to the positions of a row. */
+static void add_positions(Finder *self, IrAttention *row, int32_t *capacity, int32_t i) {
+    const IrInstruction *instruction = &self->module->instructions[i];
+    for (int32_t k = 0; k < instruction->operand_count; k++)
+        add_positions(self, row, capacity, instruction->operands[k]);
+    if (instruction->opcode != IR_IOTA) return;
+    for (int32_t k = 0; k < row->position_count; k++)
+        if (row->positions[k] == i) return;
+    ARENA_RESERVE(self->arena, row->positions, row->position_count, *capacity);
+    if (!self->arena->failed) row->positions[row->position_count++] = i;
+}
+
 /* Adds a row of the instructions that are inside; `self->marked` is spent. */
 static AmStatus add_row(Finder *self, int32_t scores, bool is_backward, const char *reason, AmError *error) {
     ARENA_RESERVE(self->arena, self->found->rows, self->found->count, self->capacity);
@@ -289,13 +308,18 @@ static AmStatus add_row(Finder *self, int32_t scores, bool is_backward, const ch
                          .is_backward = is_backward,
                          .reason = reason};
     if (reason) return AM_OK;
+    int32_t positions = 0;
     row->members = list_marked(self, self->inside, &row->member_count);
     memset(self->marked, 0, sizeof(bool) * (size_t)self->body->count);
-    for (int32_t k = 0; k < row->member_count; k++)
-        for (int32_t o = 0; o < self->module->instructions[row->members[k]].operand_count; o++) {
-            int32_t operand = operand_of(self, row->members[k] - self->body->first, o);
-            if (!self->inside[operand]) self->marked[operand] = true;
+    for (int32_t k = 0; k < row->member_count; k++) {
+        int32_t member = row->members[k] - self->body->first;
+        if (is_loop_constant(self, member)) {
+            add_positions(self, row, &positions, self->found->same[row->members[k]]);
+            continue;
         }
+        for (int32_t o = 0; o < self->at[member].operand_count; o++)
+            if (!self->inside[operand_of(self, member, o)]) self->marked[operand_of(self, member, o)] = true;
+    }
     row->operands = list_marked(self, self->marked, &row->operand_count);
     return self->arena->failed ? am_fail_memory(error, row->member_count) : AM_OK;
 }
@@ -333,6 +357,63 @@ static bool depends_on_itself(Finder *self) {
     return false;
 }
 
+/* Adds the row statistics of the forward phase to the forward operator, also those that its last dot does not
+ * need: the sum by which the result is divided outside. */
+static void add_forward_rows(Finder *self, const Group *group, bool *is_forward) {
+    int64_t elements = ir_shape_elements(&self->at[group->members[0]].shape);
+    memset(self->is_cheap, -1, (size_t)self->body->count);
+    for (int32_t k = 0; group->consumer >= 0 && k < group->count; k++) {
+        int32_t member = group->members[k];
+        bool is_row =
+            self->kinds[member] == KIND_ROW && phase_of(self, member) == phase_of(self, group->consumer);
+        for (int32_t o = 0; is_row && o < self->at[member].operand_count; o++) {
+            int32_t operand = operand_of(self, member, o);
+            is_row = belongs(self, operand) ? is_forward[operand] : is_cheap(self, operand, elements, 0);
+        }
+        is_forward[member] |= is_row;
+    }
+}
+
+/* Returns whether a user of the forward scores `member` is of the forward operator too: the dot that consumes
+ * them, or their sum by rows, by which the result is divided outside. */
+static bool is_forward_user(const Finder *self, const Group *group, const bool *is_forward, int32_t member,
+                            int32_t user) {
+    if (user == group->consumer) return true;
+    return group->consumer >= 0 && is_forward[member] && self->at[user].opcode == IR_REDUCE &&
+           phase_of(self, user) == phase_of(self, group->consumer);
+}
+
+/* Returns whether an exponential follows from value i by way of operators that keep or widen its shape. */
+static bool reaches_exponential(Finder *self, int32_t i, int32_t depth) {
+    if (self->marked[i] || depth > FREE_DEPTH) return false;
+    self->marked[i] = true;
+    for (int32_t u = self->first_user[i]; u < self->first_user[i + 1]; u++) {
+        const IrInstruction *user = &self->at[self->users[u]];
+        if (user->opcode == IR_EXPONENTIAL) return true;
+        bool follows = keeps_shape(user) || user->opcode == IR_CONCATENATE || user->opcode == IR_PAD;
+        if (follows && reaches_exponential(self, self->users[u], depth + 1)) return true;
+    }
+    return false;
+}
+
+/* A softmax over scores and other values side by side, as that with an attention sink: a near miss. */
+static AmStatus add_widened(Finder *self, const Group *group, AmError *error) {
+    memset(self->marked, 0, sizeof(bool) * (size_t)self->body->count);
+    for (int32_t k = 0; k < group->count; k++) {
+        int32_t member = group->members[k];
+        for (int32_t u = self->first_user[member]; u < self->first_user[member + 1]; u++) {
+            const IrInstruction *user = &self->at[self->users[u]];
+            if (user->opcode != IR_CONCATENATE && user->opcode != IR_PAD) continue;
+            if (!reaches_exponential(self, self->users[u], 0)) continue;
+            const char *reason =
+                arena_format(self->arena, "its scores are read by %s", ir_opcode_name(user->opcode));
+            if (!reason) return am_fail_memory(error, 64);
+            return add_row(self, group->members[0], false, reason, error);
+        }
+    }
+    return AM_OK;
+}
+
 static AmStatus add_group(Finder *self, Group *group, AmError *error) {
     int32_t scores = group->members[0], dots = 0, first_row = self->found->count;
     bool has_exponential = false, has_row = false;
@@ -343,13 +424,14 @@ static AmStatus add_group(Finder *self, Group *group, AmError *error) {
         has_exponential |= member->opcode == IR_EXPONENTIAL;
         has_row |= self->kinds[group->members[k]] == KIND_ROW;
     }
-    if (!has_exponential || !has_row) return AM_OK;
+    if (!has_exponential || !has_row) return has_exponential ? AM_OK : add_widened(self, group, error);
     find_consumer(self, group);
     if (group->consumer < 0 && dots < 2) return AM_OK;
     ArenaMark mark = arena_mark(&self->scratch);
     bool *is_forward = ARENA_ARRAY(&self->scratch, bool, self->body->count + 1);
     if (!is_forward) return am_fail_memory(error, self->body->count);
     memcpy(is_forward, self->marked, sizeof(bool) * (size_t)self->body->count);
+    add_forward_rows(self, group, is_forward);
     const char *reason = check_users(self, group);
     bool has_rest = false;
     for (int32_t part = 0; part < 2 && !reason; part++) {
@@ -365,7 +447,7 @@ static AmStatus add_group(Finder *self, Group *group, AmError *error) {
             for (int32_t u = self->first_user[member]; u < self->first_user[member + 1] && !reason; u++) {
                 int32_t user = self->users[u];
                 if (self->kinds[member] != KIND_SCORES || belongs(self, user)) continue;
-                if ((user == group->consumer) == is_backward) continue;
+                if (is_forward_user(self, group, is_forward, member, user) == is_backward) continue;
                 has_rest |= is_backward;
                 reason = include(self, user, elements, 0);
             }
@@ -466,6 +548,7 @@ AmStatus ir_find_attention(IrAttentions **found, Arena *arena, const IrModule *c
     else status = mark_bodies(canonical, is_body, &self.scratch, error);
     if (status == AM_OK)
         made->owner = memset(owner, -1, sizeof *owner * (size_t)canonical->instruction_count);
+    if (status == AM_OK) status = ir_find_loop_constants(&made->same, arena, canonical, is_body, error);
     for (int32_t c = 0; status == AM_OK && c < canonical->computation_count; c++) {
         if (!is_body[c]) continue;
         ArenaMark mark = arena_mark(&self.scratch);

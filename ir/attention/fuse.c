@@ -54,7 +54,21 @@ static IrShape result_shape(const Fuser *self, const IrAttention *row, int32_t i
     return shape;
 }
 
-/* The computation of an operator: parameters, members in order, and a tuple of several results. */
+/* Copies a loop constant, and what it is made of, from outside of the loop. `copies` [instruction]: the
+ * copy's index, or -1. */
+static int32_t copy_constant(Fuser *self, int32_t made, int32_t *copies, int32_t i) {
+    if (copies[i] >= 0 || self->arena->failed) return copies[i];
+    IrInstruction copy = self->from->instructions[i];
+    int32_t *operands = ARENA_ARRAY(self->arena, int32_t, copy.operand_count + 1);
+    for (int32_t k = 0; operands && k < copy.operand_count; k++)
+        operands[k] = copy_constant(self, made, copies, copy.operands[k]);
+    copy.operands = operands;
+    copies[i] = ir_compose(&self->composer, made, &copy, i);
+    return copies[i];
+}
+
+/* The computation of an operator: parameters for operands and positions, members in order, and a tuple of
+ * several results. */
 static int32_t make_body(Fuser *self, const IrAttention *row) {
     const IrModule *from = self->from;
     int32_t made =
@@ -63,8 +77,12 @@ static int32_t make_body(Fuser *self, const IrAttention *row) {
     int32_t first = from->computations[row->computation].first;
     int32_t *value = ARENA_ARRAY(&self->scratch, int32_t, from->computations[row->computation].count + 1);
     int32_t *operands = ARENA_ARRAY(&self->scratch, int32_t, from->instruction_count + 1);
-    for (int32_t k = 0; value && operands && k < row->operand_count; k++) {
-        const IrInstruction *operand = &from->instructions[row->operands[k]];
+    int32_t *copies = ARENA_ARRAY(&self->scratch, int32_t, from->instruction_count + 1);
+    for (int32_t i = 0; copies && i < from->instruction_count; i++) copies[i] = -1;
+    for (int32_t k = 0; value && operands && copies && k < row->operand_count + row->position_count; k++) {
+        bool is_position = k >= row->operand_count;
+        int32_t number = is_position ? row->positions[k - row->operand_count] : row->operands[k];
+        const IrInstruction *operand = &from->instructions[number];
         IrAttributes *attributes = ARENA_ARRAY(self->arena, IrAttributes, 1);
         if (!attributes) break;
         attributes->parameter_number = k;
@@ -75,9 +93,15 @@ static int32_t make_body(Fuser *self, const IrAttention *row) {
                                    .attributes = attributes,
                                    .op_name = "",
                                    .source_file = ""};
-        value[row->operands[k] - first] = ir_compose(&self->composer, made, &parameter, row->operands[k]);
+        int32_t *place = is_position ? &copies[number] : &value[number - first];
+        *place = ir_compose(&self->composer, made, &parameter, number);
     }
-    for (int32_t k = 0; value && operands && k < row->member_count; k++) {
+    for (int32_t k = 0; value && operands && copies && k < row->member_count; k++) {
+        int32_t same = self->found->same[row->members[k]];
+        if (same >= 0) {
+            value[row->members[k] - first] = copy_constant(self, made, copies, same);
+            continue;
+        }
         IrInstruction member = from->instructions[row->members[k]];
         bool is_result = false;
         for (int32_t r = 0; r < row->result_count; r++) is_result |= row->results[r] == row->members[k];
@@ -87,7 +111,7 @@ static int32_t make_body(Fuser *self, const IrAttention *row) {
         member.called = copy_called(self, &member);
         value[row->members[k] - first] = ir_compose(&self->composer, made, &member, row->members[k]);
     }
-    if (!value || !operands || self->arena->failed) return made;
+    if (self->scratch.failed || self->arena->failed) return made;
     int32_t root = value[row->results[0] - first];
     if (row->result_count > 1) {
         static const IrAttributes none;
@@ -163,7 +187,8 @@ static void add_result(Fuser *self, Nodes *nodes, const IrAttention *row, int32_
 static void add_fusion(Fuser *self, Nodes *nodes, const IrAttention *row, int32_t r) {
     static const IrAttributes none;
     const IrInstruction *instructions = self->from->instructions;
-    int32_t *called = ARENA_ARRAY(self->arena, int32_t, 1);
+    int32_t *called = ARENA_ARRAY(self->arena, int32_t, 1), count = row->operand_count;
+    int32_t *operands = ARENA_ARRAY(self->arena, int32_t, count + row->position_count + 1);
     IrShape *elements = ARENA_ARRAY(self->arena, IrShape, row->result_count + 1);
     if (self->arena->failed) return;
     int32_t last = row->members[0]; /* that the fusion replaces */
@@ -171,13 +196,18 @@ static void add_fusion(Fuser *self, Nodes *nodes, const IrAttention *row, int32_
         if (self->found->owner[row->members[k]] == r) last = row->members[k];
     for (int32_t k = 0; k < row->result_count; k++) elements[k] = result_shape(self, row, row->results[k]);
     called[0] = make_body(self, row);
+    for (int32_t k = 0; k < count; k++) operands[k] = row->operands[k];
+    for (int32_t k = 0; k < row->position_count; k++) {
+        int32_t number = row->positions[k];
+        operands[count + k] = -1 - add_node(nodes, &instructions[number], number, 2 * (int64_t)last - 1);
+    }
     const char *name = row->is_backward ? "attention_backward" : "attention";
     IrInstruction fusion = {.opcode = IR_FUSION,
                             .opcode_name = ir_opcode_name(IR_FUSION),
                             .name = name,
                             .shape = elements[0],
-                            .operand_count = row->operand_count,
-                            .operands = row->operands,
+                            .operand_count = count + row->position_count,
+                            .operands = operands,
                             .called_count = 1,
                             .called = called,
                             .attributes = &none,
@@ -224,7 +254,7 @@ static AmStatus write_computation(Fuser *self, int32_t computation, int32_t made
     int32_t room = body->count + 1;
     for (int32_t r = 0; r < self->found->count; r++)
         if (self->found->rows[r].computation == computation)
-            room += 1 + 2 * self->found->rows[r].result_count;
+            room += 1 + 2 * self->found->rows[r].result_count + self->found->rows[r].position_count;
     Nodes nodes = {.instructions = ARENA_ARRAY(&self->scratch, IrInstruction, room),
                    .positions = ARENA_ARRAY(&self->scratch, int64_t, room),
                    .origins = ARENA_ARRAY(&self->scratch, int32_t, room),
@@ -248,7 +278,7 @@ static AmStatus write_computation(Fuser *self, int32_t computation, int32_t made
         node->control = NULL;
         node->control_count = 0;
     }
-    if (self->arena->failed) return am_fail_memory(error, nodes.count);
+    if (self->arena->failed || self->scratch.failed) return am_fail_memory(error, nodes.count);
     int32_t ordered = ir_topological_order(nodes.order, nodes.instructions, nodes.count, 0, nodes.positions,
                                            &self->scratch);
     if (ordered < 0) return am_fail_memory(error, nodes.count);

@@ -84,6 +84,8 @@ AmStatus lower_conditional(Lowering *self, const PlannedConditional *conditional
 bool lower_holds(const Lowering *self, int32_t i);
 bool lower_holds_parameter(const Lowering *self, int32_t k);
 bool lower_holds_output(const Lowering *self, int32_t k);
+/* Returns whether an array of a loop changes or is read in it. */
+bool lower_needs_leaf(const Lowering *self, const LoopLeaf *leaf);
 /* The arrays of a loop that this stage carries, ascending; `*count` of them, in the arena. */
 AmStatus lower_list_carried(const Lowering *self, const PlannedLoop *loop, int32_t **leaves, int32_t *count,
                             AmError *error);

@@ -15,7 +15,7 @@ typedef struct CarriedLoop {
     int32_t *leaves; /* [count] in loop->leaves, ascending */
 } CarriedLoop;
 
-/* The parameters of a region: every array of the loop, also without readers. */
+/* The parameters of a region: every array that is carried here. */
 static AmStatus lower_carried(Lowering *self, const CarriedLoop *carried, int32_t computation,
                               AmError *error) {
     Program *program = self->program;
@@ -35,7 +35,8 @@ static AmStatus lower_carried(Lowering *self, const CarriedLoop *carried, int32_
         program->parameters[p] = value;
     }
     for (int32_t k = 0; k < loop->leaf_count && computation == loop->body; k++)
-        if (loop->leaves[k].in_body >= 0) TRY(lower_value_defined(self, loop->leaves[k].in_body, error));
+        if (loop->leaves[k].in_body >= 0 && lower_needs_leaf(self, &loop->leaves[k]))
+            TRY(lower_value_defined(self, loop->leaves[k].in_body, error));
     return AM_OK;
 }
 

@@ -22,8 +22,15 @@ bool lower_holds_output(const Lowering *self, int32_t k) {
     return !self->stages || self->stages->map->output[k] == self->stages->stage;
 }
 
+bool lower_needs_leaf(const Lowering *self, const LoopLeaf *leaf) {
+    const SplitOptions *options = self->split_options;
+    if (!leaf->is_invariant || (leaf->in_condition >= 0 && options->live[leaf->in_condition])) return true;
+    return leaf->in_body >= 0 &&
+           options->uses[leaf->in_body] > 1; /* the first use is as its own next value */
+}
+
 static bool lower_carries(const Lowering *self, const PlannedLoop *loop, int32_t k) {
-    if (!self->stages) return true;
+    if (!self->stages) return lower_needs_leaf(self, &loop->leaves[k]);
     return stage_in(self->stages->map->carried[loop - self->rules->loops][k], self->stages->stage);
 }
 
