@@ -100,14 +100,16 @@ static AmStatus add_scope(HintsReader *self, const json_t *hint, const char *sco
         text_free(&text);
         TRY(status);
     }
-    const json_t *sharding = json_object_get(hint, "sharding");
-    if (sharding) {
+    static const char *const shardings[] = {"sharding", "value"};
+    for (size_t k = 0; k < sizeof shardings / sizeof *shardings; k++) {
+        const json_t *sharding = json_object_get(hint, shardings[k]);
         Text text = {0};
+        if (!sharding) continue;
         if (!json_is_string(sharding))
-            return fail_value(self, "sharding", "- or an axis per dimension", error);
-        text_append(&text, "sharding(%s)", json_string_value(sharding));
+            return fail_value(self, shardings[k], "- or an axis per dimension", error);
+        text_append(&text, "%s(%s)", shardings[k], json_string_value(sharding));
         AmStatus status =
-            text.failed ? am_fail_memory(error, 0) : add_pin(self, scope, text.data, "sharding", error);
+            text.failed ? am_fail_memory(error, 0) : add_pin(self, scope, text.data, shardings[k], error);
         text_free(&text);
         TRY(status);
     }
@@ -121,12 +123,12 @@ static AmStatus add_scope(HintsReader *self, const json_t *hint, const char *sco
     }
     if (self->hints->pin_count > before) return AM_OK;
     return am_fail(error, AM_ERROR_INPUT, self->source,
-                   "%s: expected replicate, split, sharding, stage or devices", self->where);
+                   "%s: expected replicate, split, sharding, value, stage or devices", self->where);
 }
 
 static AmStatus read_hint(HintsReader *self, json_t *hint, AmError *error) {
-    static const char *const of_scope[] = {"scope", "replicate", "split", "sharding",
-                                           "stage", "devices",   NULL};
+    static const char *const of_scope[] = {"scope", "replicate", "split",   "sharding",
+                                           "value", "stage",     "devices", NULL};
     static const char *const of_parameter[] = {"parameter", "sharding", NULL};
     if (!json_is_object(hint))
         return am_fail(error, AM_ERROR_INPUT, self->source, "%s: expected an object", self->where);

@@ -11,7 +11,7 @@ Steps are functions of trees of arrays, of objects of Flax NNX, or of Equinox mo
 """
 
 from .exporter import export
-from .hints import devices, pin, replicate, sharding, split, stage
+from .hints import devices, pin, replicate, sharding, split, stage, value
 from .pipelines import run
 from .planning import place, plan, shardings
 

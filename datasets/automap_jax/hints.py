@@ -48,13 +48,28 @@ def split(devices):
     return mark(f"split-{devices}")
 
 
+def write_sharding(name, dimensions):
+    words = []
+    for axes in dimensions:
+        names = [axes] if isinstance(axes, str) else [] if axes is None else list(axes)
+        if not all(isinstance(axis, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9]*", axis) for axis in names):
+            raise ValueError(f"{name}{dimensions!r}: expected None, the name of an axis or names for each dimension")
+        words.append("--".join(names) or "-")
+    if not words:
+        raise ValueError(f"{name}(): expected None, the name of an axis or names for each dimension")
+    return f"{name}-" + "_".join(words)
+
+
 def sharding(*dimensions):
-    """The weights of the block with so many dimensions have this sharding: None or the name of an axis per dimension,
-    such as sharding(None, "model")."""
-    words = ["-" if axis is None else axis for axis in dimensions]
-    if not words or not all(isinstance(word, str) and re.fullmatch(r"-|[A-Za-z][A-Za-z0-9]*", word) for word in words):
-        raise ValueError(f"sharding{dimensions!r}: expected None or the name of an axis for each dimension")
-    return mark("sharding-" + "_".join(words))
+    """The weights of the block with so many dimensions have this sharding: None, the name of an axis or a tuple of names
+    per dimension, such as sharding(None, "model") or sharding(("data", "model"), None)."""
+    return mark(write_sharding("sharding", dimensions))
+
+
+def value(*dimensions):
+    """The values that the operators of the block compute, and that have so many dimensions, have this sharding, such as
+    value("data", None, "model")."""
+    return mark(write_sharding("value", dimensions))
 
 
 def stage(number):
@@ -72,9 +87,10 @@ def devices(*items):
 
 
 @contextlib.contextmanager
-def pin(stage=None, devices=None, replicate=None, split=None, sharding=None):
+def pin(stage=None, devices=None, replicate=None, split=None, sharding=None, value=None):
     """Several decisions about one block: pin(stage=1, split=4). `replicate` is True or a number of devices,
-    `devices` a type, a number, or a list of these; `sharding` has None or the name of an axis per dimension."""
+    `devices` a type, a number, or a list of these; `sharding` and `value` have None, a name or names of axes per
+    dimension."""
     marks = globals()
     with contextlib.ExitStack() as scopes:
         if stage is not None:
@@ -88,4 +104,6 @@ def pin(stage=None, devices=None, replicate=None, split=None, sharding=None):
             scopes.enter_context(marks["split"](split))
         if sharding is not None:
             scopes.enter_context(marks["sharding"](*sharding))
+        if value is not None:
+            scopes.enter_context(marks["value"](*value))
         yield

@@ -448,13 +448,19 @@ static AmStatus pin_table(const LayerCosts *self, LayerTable *table, Problem *pr
                        .device_count = table->tensor};
     int32_t parameters = self->context->roles->parameter_count;
     bool *fails = ARENA_ARRAY(scratch, bool, parameters + 1);
-    const PinSet set = {
-        .pins = self->pins.pins, .count = self->pins.count, .is_even = problem->is_even, .fails = fails};
+    bool *value_fails = ARENA_ARRAY(scratch, bool, self->context->rules->count + 1);
+    const PinSet set = {.pins = self->pins.pins,
+                        .count = self->pins.count,
+                        .is_even = problem->is_even,
+                        .fails = fails,
+                        .value_fails = value_fails};
     table->fails = ARENA_ARRAY(&table->arena, bool, self->unit_count);
-    if (!fails || !table->fails) return am_fail_memory(error, parameters);
+    if (!value_fails || !table->fails) return am_fail_memory(error, parameters);
     TRY(pins_on_mesh(&problem->pins, scratch, self->context, &mesh, &set, error));
     for (int32_t p = 0; p < parameters; p++)
         if (fails[p]) table->fails[self->map->owner[p]] = true;
+    for (int32_t i = 0; i < self->context->rules->count; i++)
+        if (value_fails[i] && unit_of(self, i) >= 0) table->fails[unit_of(self, i)] = true;
     return AM_OK;
 }
 

@@ -247,11 +247,11 @@ static AmStatus list_ranges(const PipelinePlans *self, const PipelineCandidate *
     return AM_OK;
 }
 
-/* The parameters of each stage (pins_find_held()), or NULL without pins. */
-static AmStatus find_held(bool **is_held, const PipelinePlans *self, const PipelineContext *context,
-                          const PipelineCandidate *try, AmError *error) {
+/* The contents of each stage, or NULL without pins. */
+static AmStatus find_contents(StageContents **contents, const PipelinePlans *self,
+                              const PipelineContext *context, const PipelineCandidate *try, AmError *error) {
     int32_t count = try->pipeline.stage_count;
-    *is_held = NULL;
+    *contents = NULL;
     if (self->options->pin_count == 0) return AM_OK;
     PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, count);
     if (!stages) return am_fail_memory(error, count);
@@ -264,23 +264,25 @@ static AmStatus find_held(bool **is_held, const PipelinePlans *self, const Pipel
                        .micro_batches = try->pipeline.micro_batches,
                        .schedule = schedule_kind_name(try->schedule),
                        .context = context->context};
-    return pins_find_held(is_held, self->arena, &plan, error);
+    return pins_find_contents(contents, self->arena, &plan, error);
 }
 
-/* Puts the pins of a stage's parameters into its problem. */
-static AmStatus pin_stage(Problem *problem, const PipelinePlans *self, const bool *is_held, AmError *error) {
+/* Puts the pins of a stage's parameters and values into its problem. */
+static AmStatus pin_stage(Problem *problem, const PipelinePlans *self, const StageContents *contents,
+                          AmError *error) {
     const PinSet set = {.pins = self->options->pins,
                         .count = self->options->pin_count,
                         .is_even = self->options->is_even,
-                        .is_held = is_held};
+                        .is_held = contents->parameters,
+                        .is_computed = contents->values};
     TRY(pins_on_mesh(&problem->pins, self->arena, problem->context, &problem->mesh, &set, error));
     problem->has_storage &= problem->pins.count == 0;
     return AM_OK;
 }
 
 static AmStatus make_stage(PipelinePlans *self, PipelineContext *context, const PipelineCandidate *try,
-                           int32_t number, const bool *is_held, AxisPlan *axis_plan, PlanStage *made,
-                           AmError *error) {
+                           int32_t number, const StageContents *contents, AxisPlan *axis_plan,
+                           PlanStage *made, AmError *error) {
     const StageLayout *stage = &try->pipeline.stages[number];
     Problem problem;
     int32_t width = stage->place.width;
@@ -290,7 +292,7 @@ static AmStatus make_stage(PipelinePlans *self, PipelineContext *context, const 
         devices[d] = stage_model_device(try->pipeline.order, stage->place.first + d);
     open_problem(&problem, context, stage);
     problem.devices = devices;
-    if (is_held) TRY(pin_stage(&problem, self, is_held, error));
+    if (contents) TRY(pin_stage(&problem, self, contents, error));
     if (try->axis_plans) *axis_plan = try->axis_plans[number];
     else TRY(find_axis_plan(context, &problem, &stage->recipe, axis_plan, error));
     problem_stage(&problem, axis_plan, self->arena, made);
@@ -324,15 +326,14 @@ static AmStatus make_plan(PipelinePlans *self, PipelineCandidate *try, AmError *
     Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
     PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, pipeline->stage_count);
     AxisPlan *axis_plans = ARENA_ARRAY(self->arena, AxisPlan, pipeline->stage_count);
-    int32_t parameters = self->whole->roles->parameter_count;
-    bool *is_held;
+    StageContents *contents;
     if (self->arena->failed) return am_fail_memory(error, (int64_t)sizeof *plan);
     search_describe_plan(plan, context->context, self->cluster, self->options);
     TRY(micro_batches_state_relaxations(plan, self->arena, context->context, error));
-    TRY(find_held(&is_held, self, context, try, error));
+    TRY(find_contents(&contents, self, context, try, error));
     for (int32_t s = 0; s < pipeline->stage_count; s++)
-        TRY(make_stage(self, context, try, s, is_held ? is_held + (int64_t)s * parameters : NULL,
-                       &axis_plans[s], &stages[s], error));
+        TRY(make_stage(self, context, try, s, contents ? &contents[s] : NULL, &axis_plans[s], &stages[s],
+                       error));
     plan->stages = stages;
     plan->stage_count = pipeline->stage_count;
     if (!context->alternates && try->is_strict && try->schedule != SCHEDULE_GPIPE)

@@ -112,13 +112,60 @@ static AmStatus check_states(const PinnedParameter *pinned, const PlanContext *c
     return AM_OK;
 }
 
+/* Appends overrides for the pinned values of the set. Without knowledge of the first axis it only notes
+ * values that cannot be split. */
+static AmStatus pin_values(MeshPins *result, const PinnedValue *values, int32_t count, Arena *arena,
+                           const PlanContext *context, const Mesh *mesh, const PinSet *set, AmError *error) {
+    PlanOverride *overrides = ARENA_ARRAY(arena, PlanOverride, result->override_count + count + 1);
+    if (!overrides) return am_fail_memory(error, (int64_t)sizeof *overrides * count);
+    for (int32_t k = 0; k < result->override_count; k++) overrides[k] = result->overrides[k];
+    result->overrides = overrides;
+    for (int32_t k = 0; k < count; k++) {
+        PinnedValue value = values[k];
+        AmError refusal = {0};
+        if (set->is_computed && !set->is_computed[value.instruction]) continue;
+        if (set->value_fails) sbp_set(&value.state, 0, SBP_B);
+        AmStatus status = value_pin_check(&value, context, mesh, set->is_even, &refusal);
+        if (set->value_fails) {
+            set->value_fails[value.instruction] = status != AM_OK;
+            continue;
+        }
+        if (status != AM_OK && error) *error = refusal;
+        TRY(status);
+        int32_t at = 0;
+        while (at < result->override_count && overrides[at].instruction != value.instruction) at++;
+        if (at == result->override_count) result->override_count++;
+        overrides[at] =
+            (PlanOverride){.instruction = value.instruction, .has_states = true, .states = value.state};
+    }
+    return AM_OK;
+}
+
+/* Compares the states of values with those that their pins require; `is_computed` NULL: all. */
+static AmStatus check_values(const PinnedValue *values, int32_t count, const PlanContext *context,
+                             const Mesh *mesh, const Assignment *assignment, const bool *is_computed,
+                             AmError *error) {
+    for (int32_t k = 0; k < count; k++) {
+        int32_t i = values[k].instruction;
+        const IrInstruction *instruction = &context->canonical->instructions[i];
+        char label[PIN_LABEL_BYTES];
+        if ((is_computed && !is_computed[i]) || is_so(mesh, assignment->stored[i], values[k].state)) continue;
+        return am_fail(error, AM_ERROR_INFEASIBLE, "", "%s: %s cannot have this sharding in the plan",
+                       pin_label(label, values[k].pin),
+                       instruction->op_name[0] ? instruction->op_name : instruction->name);
+    }
+    return AM_OK;
+}
+
 AmStatus pins_on_mesh(MeshPins *result, Arena *arena, const PlanContext *context, const Mesh *mesh,
                       const PinSet *set, AmError *error) {
     *result = (MeshPins){.is_pinned = ARENA_ARRAY(arena, bool, context->classes->count)};
     PlanStage *stage = ARENA_ARRAY(arena, PlanStage, 1);
     PinnedParameter *pinned;
+    PinnedValue *values;
     Assignment *assignment;
     Arena scratch = {0};
+    int32_t value_count;
     if (arena->failed) return am_fail_memory(error, context->classes->count);
     if (set->count == 0 && !set->kept) return AM_OK;
     stage->mesh = *mesh;
@@ -132,28 +179,40 @@ AmStatus pins_on_mesh(MeshPins *result, Arena *arena, const PlanContext *context
     }
     if (set->kept) TRY(keep_shardings(result, arena, context, stage, set->kept, error));
     result->count += set->kept != NULL;
-    if (result->count == 0) return AM_OK;
+    TRY(value_pins_find(&values, &value_count, arena, context, mesh, set->pins, set->count, error));
+    TRY(pin_values(result, values, value_count, arena, context, mesh, set, error));
+    if (result->count + result->override_count == 0) return AM_OK;
+    stage->overrides = result->overrides;
+    stage->override_count = result->override_count;
     AmStatus status = plan_assign(&assignment, &scratch, context, stage, error);
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) result->prefix[axis] = stage->lists[axis];
     if (status == AM_OK) status = check_states(pinned, context, mesh, assignment, set->fails, error);
+    if (status == AM_OK && !set->value_fails)
+        status = check_values(values, value_count, context, mesh, assignment, set->is_computed, error);
     arena_free(&scratch);
     return status;
 }
 
 /* ---- plans ---- */
 
-AmStatus pins_find_held(bool **is_held, Arena *arena, const Plan *plan, AmError *error) {
+AmStatus pins_find_contents(StageContents **contents, Arena *arena, const Plan *plan, AmError *error) {
     const PlanContext *context = plan->context;
     const Plan *parts = plan;
-    int32_t parameters = context->roles->parameter_count;
-    bool *held = ARENA_ARRAY(arena, bool, (int64_t)plan->stage_count *parameters + 1);
+    int32_t parameters = context->roles->parameter_count, values = context->rules->count;
+    StageContents *stages = ARENA_ARRAY(arena, StageContents, plan->stage_count);
     StageMap *map;
-    if (!held) return am_fail_memory(error, parameters);
+    if (!stages) return am_fail_memory(error, plan->stage_count);
+    for (int32_t s = 0; s < plan->stage_count; s++)
+        stages[s] =
+            (StageContents){ARENA_ARRAY(arena, bool, parameters + 1), ARENA_ARRAY(arena, bool, values + 1)};
+    if (arena->failed) return am_fail_memory(error, (int64_t)plan->stage_count * (parameters + values));
     if (plan->stages[0].range_count > 1) TRY(plan_of_chunks(&parts, arena, plan, error));
     TRY(stages_assign(&map, arena, context, parts, error));
-    for (int32_t p = 0; p < parameters; p++)
-        held[(int64_t)(map->owner[p] % plan->stage_count) * parameters + p] = true;
-    *is_held = held;
+    for (int32_t p = 0; p < parameters; p++) stages[map->owner[p] % plan->stage_count].parameters[p] = true;
+    for (int32_t s = 0; s < map->stage_count; s++)
+        for (int32_t i = 0; i < values; i++)
+            if (stage_in(map->held[i], s)) stages[s % plan->stage_count].values[i] = true;
+    *contents = stages;
     return AM_OK;
 }
 
@@ -163,13 +222,22 @@ static AmStatus check_parts(const PropagationPin *pins, int32_t count, const Pla
     const PlanContext *context = plan->context;
     PlanRanks ranks;
     TRY(plan_ranks(&ranks, arena, context, plan, error));
+    bool *is_computed = ranks.map ? ARENA_ARRAY(arena, bool, context->rules->count + 1) : NULL;
+    if (arena->failed) return am_fail_memory(error, context->rules->count);
     for (int32_t s = 0; s < ranks.parts->stage_count; s++) {
         const Mesh *mesh = &ranks.parts->stages[s].mesh;
+        const Assignment *assignment = ranks.assignments[s];
         PinnedParameter *pinned;
+        PinnedValue *values;
+        int32_t value_count;
         TRY(propagation_resolve_pins(&pinned, arena, context, mesh, pins, count, error));
         for (int32_t p = 0; ranks.map && p < context->roles->parameter_count; p++)
             if (ranks.map->owner[p] != s) pinned[p].pin = NULL;
-        TRY(check_states(pinned, context, mesh, ranks.assignments[s], NULL, error));
+        for (int32_t i = 0; ranks.map && i < context->rules->count; i++)
+            is_computed[i] = stage_in(ranks.map->held[i], s);
+        TRY(check_states(pinned, context, mesh, assignment, NULL, error));
+        TRY(value_pins_find(&values, &value_count, arena, context, mesh, pins, count, error));
+        TRY(check_values(values, value_count, context, mesh, assignment, is_computed, error));
     }
     return AM_OK;
 }

@@ -6,17 +6,21 @@
  * follow. The shardings that the module carries (`--keep-shardings`) are decisions of the same
  * kind; a value that the lists would store otherwise keeps its own sharding by an override.
  *
- * A stage of a pipeline keeps the pins of its own parameters, on its own mesh.
+ * A pinned value has its sharding by an override in every plan.
+ *
+ * A stage of a pipeline keeps the pins of its own parameters and values, on its own mesh.
  */
 #ifndef PLANNERS_PROBLEM_PINS_H
 #define PLANNERS_PROBLEM_PINS_H
 
+#include "planners/problem/value_pins.h"
 #include "propagation/propagate/propagate.h"
 
 typedef struct MeshPins {
     PlanAxisPriority prefix[MESH_MAX_AXES]; /* of every list of the axis */
     bool *is_pinned;                        /* [classes->count]: a dimension of a pinned parameter is in it */
-    PlanOverride *overrides;                /* of every plan: kept shardings that lists alone do not give */
+    PlanOverride
+        *overrides; /* of every plan: pinned values, and kept shardings that lists alone do not give */
     int32_t override_count;
     int32_t count; /* decisions; 0: none of the above matters */
 } MeshPins;
@@ -28,9 +32,11 @@ typedef struct PinSet {
     const KeptShardings *kept; /* or NULL */
     bool is_even;              /* shards must be of equal size */
     const bool *is_held;       /* [parameter]: those whose pins count; NULL: all */
+    const bool *is_computed;   /* likewise [instruction] */
     /* [parameter], out: its pin cannot hold on axes after the first. The first axis is then one of unknown
      * size, over which nothing is split. NULL: such a pin fails the call. */
     bool *fails;
+    bool *value_fails; /* [instruction], out with `fails`: likewise; values then get no overrides */
 } PinSet;
 
 /* AM_ERROR_USAGE names a pin that means nothing for this module, an axis that the mesh does not have, or two
@@ -41,7 +47,12 @@ AmStatus pins_on_mesh(MeshPins *result, Arena *arena, const PlanContext *context
 
 /* AM_ERROR_INFEASIBLE names a pin that the plan does not keep, where the plan itself can be assigned. */
 AmStatus pins_check_plan(const PropagationPin *pins, int32_t count, const Plan *plan, AmError *error);
-/* The parameters that each stage of a plan holds: [stage * parameter_count + parameter], in the arena. */
-AmStatus pins_find_held(bool **is_held, Arena *arena, const Plan *plan, AmError *error);
+/* What a stage of a plan has. */
+typedef struct StageContents {
+    bool *parameters; /* [parameter] */
+    bool *values;     /* [instruction of the plan's context] */
+} StageContents;
+/* Finds these for each stage of a plan [stage], in the arena. */
+AmStatus pins_find_contents(StageContents **contents, Arena *arena, const Plan *plan, AmError *error);
 
 #endif

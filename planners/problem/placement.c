@@ -96,6 +96,7 @@ static AmStatus place_operator(Placement *self, const PropagationPin *pin, const
         if (!before || pin_number(before) < pin_number(pin)) self->on_number[i] = pin;
         return AM_OK;
     case PIN_SCOPE_SHARDING:
+    case PIN_VALUE:
     case PIN_SHARDING: break;
     }
     return AM_OK;

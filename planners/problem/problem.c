@@ -276,8 +276,10 @@ void problem_stage(const Problem *problem, const AxisPlan *axis_plan, Arena *are
     stage->ranges[0][1] = plan_context_whole(problem->context)->rules->entry_count;
     stage->range_count = 1;
     memcpy(stage->devices, problem->devices, sizeof(int32_t) * (size_t)problem->mesh.device_count);
-    stage->overrides = problem->pins.overrides;
     stage->override_count = problem->pins.override_count;
+    stage->overrides = ARENA_ARRAY(arena, PlanOverride, stage->override_count + 1);
+    if (!stage->overrides) return;
+    for (int32_t k = 0; k < stage->override_count; k++) stage->overrides[k] = problem->pins.overrides[k];
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {
         PlanAxisPriority *list = &stage->lists[axis];
         const PlanAxisPriority *prefix = &problem->pins.prefix[axis];

@@ -20,13 +20,20 @@ static bool is_known(const MarkReader *self, const char *word, size_t length) {
     return false;
 }
 
-/* Writes "stage-1" as "stage(1)". */
+/* Writes "stage-1" as "stage(1)", and "sharding-data--model_-" as "sharding(data+model,-)". */
 static void write_call(char *call, size_t size, const char *mark) {
     size_t name = strcspn(mark, "-");
     if (mark[name] == '\0') snprintf(call, size, "%s", mark);
     else snprintf(call, size, "%.*s(%s)", (int)name, mark, mark + name + 1);
-    for (char *at = call; *at; at++)
-        if (*at == '_') *at = ',';
+    bool has_axes = strncmp(call, "sharding(", strlen("sharding(")) == 0 ||
+                    strncmp(call, "value(", strlen("value(")) == 0;
+    char *to = call;
+    for (const char *at = call; *at; at++, to++) {
+        bool joins = has_axes && at[0] == '-' && at[1] == '-';
+        *to = *at == '_' ? ',' : joins ? '+' : *at;
+        at += joins;
+    }
+    *to = '\0';
 }
 
 static AmStatus add_mark(MarkReader *self, const IrInstruction *operator, const char * word, size_t length,
@@ -52,11 +59,11 @@ static AmStatus add_mark(MarkReader *self, const IrInstruction *operator, const 
     text_free(&written);
     if (status == AM_OK && pin_kind(&pin) == PIN_SHARDING) status = AM_ERROR_USAGE;
     if (status == AM_ERROR_USAGE)
-        return am_fail(
-            error, AM_ERROR_INPUT, self->module->source,
-            "%s: the scope \"%s\" is no mark (expected %sstage-N, %sreplicate-K, %ssplit-K, %ssharding-S or "
-            "%sdevices-D)",
-            operator->name, text, SCOPES_MARK, SCOPES_MARK, SCOPES_MARK, SCOPES_MARK, SCOPES_MARK);
+        return am_fail(error, AM_ERROR_INPUT, self->module->source,
+                       "%s: the scope \"%s\" is no mark (expected %sstage-N, replicate-K, split-K, "
+                       "sharding-S, value-S or "
+                       "devices-D)",
+                       operator->name, text, SCOPES_MARK);
     TRY(status);
     pin.file = self->module->source;
     pin.place = arena_copy_string(self->arena, place);

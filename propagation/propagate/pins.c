@@ -14,11 +14,8 @@ PinKind pin_kind(const PropagationPin *pin) {
     static const struct {
         const char *word;
         PinKind kind;
-    } calls[] = {{"replicate", PIN_REPLICATE},
-                 {"split", PIN_SPLIT},
-                 {"sharding", PIN_SCOPE_SHARDING},
-                 {"stage", PIN_STAGE},
-                 {"devices", PIN_DEVICES}};
+    } calls[] = {{"replicate", PIN_REPLICATE}, {"split", PIN_SPLIT}, {"sharding", PIN_SCOPE_SHARDING},
+                 {"value", PIN_VALUE},         {"stage", PIN_STAGE}, {"devices", PIN_DEVICES}};
     size_t length = strcspn(pin->sharding, "(");
     for (size_t k = 0; k < sizeof calls / sizeof *calls; k++) {
         if (strlen(calls[k].word) != length || strncmp(calls[k].word, pin->sharding, length) != 0) continue;
@@ -80,6 +77,7 @@ static AmStatus check_argument(const PropagationPin *pin, AmError *error) {
     if (kind == PIN_SPLIT && (!has_argument || pin_number(pin) == 0))
         expected = "split(AXIS) or split(DEVICES)";
     if (kind == PIN_SCOPE_SHARDING && !has_argument) expected = "sharding(-,AXIS), a - or AXIS per dimension";
+    if (kind == PIN_VALUE && !has_argument) expected = "value(-,AXIS), a - or AXIS per dimension";
     if (kind == PIN_STAGE && pin_number(pin) < 0) expected = "stage(N), from 0 on";
     if (kind == PIN_DEVICES && !has_argument) expected = "devices(TYPE) or devices(FIRST-LAST)";
     if (!expected) return AM_OK;
@@ -195,11 +193,16 @@ static AmStatus apply_pin(const PlanContext *context, const Mesh *mesh, const Pr
 AmStatus propagation_for_each_pinned(const PlanContext *context, const Mesh *mesh, const PropagationPin *pins,
                                      int32_t count, PropagationPinFunction *apply, void *data,
                                      AmError *error) {
+    char label[PIN_LABEL_BYTES];
     bool has_scopes = false;
     for (int32_t k = 0; k < count; k++) {
         if (scopes_is_scope(&pins[k])) has_scopes = true;
         else if (pin_kind(&pins[k]) == PIN_SHARDING)
             TRY(apply_pin(context, mesh, &pins[k], apply, data, error));
+        else
+            return am_fail(error, pin_error(&pins[k]), pin_file(&pins[k]),
+                           "%s: only a search has this pin (expected a sharding, replicate or split)",
+                           pin_place(label, &pins[k]));
     }
     if (!has_scopes) return AM_OK;
     Arena arena = {0};

@@ -5,6 +5,7 @@
  *   layer_3/.*=replicate      a scope (scopes.h): its weights are replicated
  *   layer_3/.*=split(model)   its weights are split over an axis, or with split(4) over one of 4 devices
  *   layer_3/.*=sharding(-,model)  its weights with so many dimensions have this sharding
+ *   layer_3/mlp/dot_general=value(-,model)  its values with so many dimensions are stored so
  *   layer_3/.*=stage(1)       its operators are on stage 1; devices(V100) or devices(0-3): on these devices
  *
  * Pins of parameters give states on a mesh (here); pins of stages and devices concern a plan's cuts.
@@ -19,6 +20,7 @@ typedef enum PinKind {
     PIN_REPLICATE,
     PIN_SPLIT,
     PIN_SCOPE_SHARDING, /* sharding(...) of a scope */
+    PIN_VALUE,
     PIN_STAGE,
     PIN_DEVICES
 } PinKind;

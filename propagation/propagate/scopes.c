@@ -150,7 +150,7 @@ static void find_views(Resolver *self) {
 
 /* Marks the instructions in a scope by their names or source lines. Those of a loop's body have names within
  * the loop: they are also in the scopes of the loop, which precedes its body. */
-static void find_members(bool *is_in, const PlanContext *context, const char *pattern) {
+void scopes_find_named(bool *is_in, const PlanContext *context, const char *pattern) {
     const IrModule *module = context->canonical;
     const Rules *rules = context->rules;
     bool is_line = strchr(pattern, ':') != NULL;
@@ -181,7 +181,7 @@ static AmStatus find_weights(Resolver *self, int32_t k, AmError *error) {
     for (int32_t p = 0; p < roles->parameter_count; p++)
         if (roles->parameters[p].role == IR_ROLE_WEIGHT)
             self->holds[k][p] = scopes_match(pattern, roles->parameters[p].path);
-    find_members(is_in, self->context, pattern);
+    scopes_find_named(is_in, self->context, pattern);
     for (int32_t i = 0; i < self->context->rules->count; i++)
         for (int32_t o = 0; is_in[i] && o < module->instructions[i].operand_count; o++) {
             int32_t weight = self->weight_of[module->instructions[i].operands[o]];
@@ -436,7 +436,7 @@ AmStatus scopes_find_operators(bool *is_in, int32_t *count, Arena *scratch, cons
     find_views(&self);
     for (int32_t p = 0; p < context->roles->parameter_count; p++)
         holds[p] = scopes_match(pattern, context->roles->parameters[p].path);
-    find_members(is_named, context, pattern);
+    scopes_find_named(is_named, context, pattern);
     *count = 0;
     for (int32_t i = 0; i < rules->count; i++) {
         const IrInstruction *instruction = &module->instructions[i];

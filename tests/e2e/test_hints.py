@@ -42,6 +42,12 @@ KEPT = [
     # A cut far from the balanced one, which only the constraint leads to.
     ({"hints": [{"scope": "layers", "stage": 0}, {"scope": "params/softmax_table", "stage": 1}]}, None,
      lambda plan: [stage_of(plan, k) for k in (0, 1)] == [0, 0] and len(plan["stages"]) == 2),
+    # Values: one by its name, over both axes of a mesh, and those of a source line on both stages of a pipeline.
+    ({"data": 2, "tensor": 2, "hints": [{"scope": "dot_general.51", "value": "-,-,data+model"}]},
+     "--data 2 --tensor 2 --pin dot_general.51=value(-,-,data+model)",
+     lambda plan: states_of(plan) == [[{"data": "S(2)", "model": "S(2)"}]]),
+    ({"stages": 2, "tensor": 2, "micro_batches": 4, "hints": [{"scope": "layers.py:LINE", "value": "-,-,model"}]}, None,
+     lambda plan: states_of(plan) == [[{"data": "B", "model": "S(2)"}] * 4] * 2),
     ({"tensor": 2, "hints": [{"scope": ["layers/0", "layers/1"], "split": 2}]}, None,
      lambda plan: all(sharding_of(plan, k)[1] for k in (0, 1))),
 ]
@@ -61,10 +67,15 @@ REFUSED = [
     ([{"scope": "layers/0", "devices": "V100"}], 3, '{file}: $.hints[0].devices: "V100" is no device of cluster'),
     ([{"scope": "layers/0", "split": "rows"}], 3, "{file}: $.hints[0].split: expected split(AXIS)"),
     ([{"scope": "layers/0", "stage": -1}], 3, "{file}: $.hints[0].stage: expected the number of a stage"),
-    ([{"scope": "layers/0"}], 3, "{file}: $.hints[0]: expected replicate, split, sharding, stage or devices"),
+    ([{"scope": "layers/0"}], 3, "{file}: $.hints[0]: expected replicate, split, sharding, value, stage or devices"),
     ([{"scope": "layers/0", "sharding": "-,model,-"}], 3, "{file}: $.hints[0].sharding: no weight of the scope has 3 dimensions"),
     ([{"scope": "layers/0", "sharding": "-,model"}, {"scope": "layers/0/mlp_in", "sharding": 1}], 3,
      "{file}: $.hints[1].sharding: expected - or an axis per dimension"),
+    ([{"scope": "layers.py:LINE", "value": "-,-,model"}, {"scope": "step/dot_general", "value": "-,-,-"}], 3,
+     "$.hints[0].value and {file}: $.hints[1].value contradict each other"),
+    ([{"scope": "dot_general.51", "value": "-,model"}], 3, "{file}: $.hints[0].value: no forward value of the scope has 2 dimensions"),
+    ([{"scope": "dot_general.0", "value": "-,model"}], 3, "{file}: $.hints[0].value: no forward operator has the name"),
+    ([{"scope": "dot_general.51", "value": "-,-,rows"}], 3, '{file}: $.hints[0].value: sharding "-,-,rows": "rows" is no axis'),
     ([{"scope": "layers/0", "stages": 1}], 3, "{file}: $.hints[0].stages: unknown key"),
     ([{"parameter": "mlp_in/kernel", "sharding": "-,modle"}], 3, "{file}: $.hints[0].sharding: "),
     ([{"scope": "*", "replicate": 3}], 4, "$.hints[0].replicate: stage 0 has 4 devices (expected a multiple of 3)"),
@@ -106,6 +117,17 @@ def sharding_of(plan, layer):
 
 def devices_of(plan, layer):
     return set(plan["stages"][stage_of(plan, layer)]["devices"])
+
+
+def states_of(plan):
+    return [[one["states"] for one in stage["overrides"] if "states" in one] for stage in plan["stages"]]
+
+
+def check_value(plan):
+    """The exported module has the sharding of a pinned value: both axes on the last dimension."""
+    done = automap("export", plan, MODEL, "--format", "hlo")
+    line = next(line for line in done.stdout.splitlines() if "%dot_general.51.sharding =" in line)
+    assert "sharding={devices=[1,1,4]" in line, line
 
 
 def check_bridges(plan):
@@ -152,7 +174,9 @@ def main():
             assert keeps(plan), f"{written}: {plan['stages']} {[parameter(plan, k) for k in (0, 1)]}"
             if any("split" in hint and "stage" in hint for hint in written["hints"]):
                 check_bridges(file)
-            if written.get("tensor") == 2:
+            if any("data+model" in hint.get("value", "") for hint in written["hints"]):
+                check_value(file)
+            elif written.get("tensor") == 2:
                 check_reshards(file)
             if options:
                 pairs = list(zip(losses_of("--plan", file), one, strict=True))
@@ -160,7 +184,7 @@ def main():
                 same = search(file, *options.split())
                 assert same["stages"] == plan["stages"], f"{options}: {same['stages']} {plan['stages']}"
         for listed, code, reason in REFUSED:
-            hints.write_text(json.dumps({"hints": listed}))
+            hints.write_text(json.dumps({"hints": listed}).replace("LINE", str(line_of_dense())))
             done = automap("search", MODEL, "--cluster", "nominal:4", "-o", file, "--hints", hints)
             assert done.returncode == code and reason.replace("{file}", str(hints)) in done.stderr, (
                 f"{listed}: {done.returncode} {done.stderr}")

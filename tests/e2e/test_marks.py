@@ -57,12 +57,12 @@ def check_sharding(folder):
     def step(params, x):
         def loss(params):
             def layer(h, weights):
-                with automap_jax.sharding(None, None, "model"):
+                with automap_jax.sharding(None, None, "model"), automap_jax.value("data", "model"):
                     inner = jnp.tanh(h @ weights["up"])
                 return h + inner @ weights["down"], None
 
             hidden, _ = jax.lax.scan(layer, x, params["layers"])
-            with automap_jax.pin(sharding=(None, "model")):
+            with automap_jax.pin(sharding=(None, ("data", "model"))):
                 return jnp.mean((hidden @ params["out"] + params["bias"]) ** 2)
 
         value, gradients = jax.value_and_grad(loss)(params)
@@ -76,13 +76,15 @@ def check_sharding(folder):
                    "--evaluations", 20)  # fmt: skip
     assert done.returncode == 0, done.stderr
     rows = {row["path"].split("'")[-2]: row["sharding"] for row in json.loads(plan.read_text())["parameters"] if "[" in row["path"]}
-    assert rows["out"] == [[], ["model"]] and rows["up"] == [[], [], ["model"]], rows
+    assert rows["out"] == [[], ["data", "model"]] and rows["up"] == [[], [], ["model"]], rows
+    states = [one.get("states") for one in json.loads(plan.read_text())["stages"][0]["overrides"]]
+    assert {"data": "S(0)", "model": "S(1)"} in states, states
 
 
 def check_arguments():
     for make in (lambda: automap_jax.split(0), lambda: automap_jax.stage(-1), lambda: automap_jax.devices(),
                  lambda: automap_jax.replicate(True), lambda: automap_jax.split("a/b"), lambda: automap_jax.sharding(),
-                 lambda: automap_jax.sharding("a+b")):  # fmt: skip
+                 lambda: automap_jax.sharding("a+b"), lambda: automap_jax.value(("a", None))):  # fmt: skip
         try:
             make()
         except ValueError as error:

@@ -1,0 +1,136 @@
+/* Pins of values inside the step. */
+#include "planners/problem/value_pins.h"
+
+#include <string.h>
+
+#include "lowering/micro_batch/micro_batches.h"
+#include "propagation/propagate/scopes.h"
+
+/* Search for the values of one pin after the other. */
+typedef struct ValueFinder {
+    Arena *arena;
+    const PlanContext *context, *whole; /* plan_context_whole(): patterns are of its names */
+    const Mesh *mesh;
+    const PropagationPin **pinned; /* [instruction]: the pin of its result, or NULL */
+    SbpState *states;              /* [instruction] */
+} ValueFinder;
+
+static const char *name_of(const PlanContext *context, int32_t instruction) {
+    const IrInstruction *of = &context->canonical->instructions[instruction];
+    return of->op_name[0] ? of->op_name : of->name;
+}
+
+/* Returns whether the instruction computes an array of so many dimensions that plans store. */
+static bool is_stored(const PlanContext *context, int32_t i, int32_t rank) {
+    const IrInstruction *instruction = &context->canonical->instructions[i];
+    const Rules *rules = context->rules;
+    return instruction->shape.type != DTYPE_TUPLE && instruction->shape.rank == rank &&
+           rules->alias[i] == i && rules->rules[i].result_count > 0 && !rules->on_demand[i];
+}
+
+static AmStatus fail_unmatched(const ValueFinder *self, const PropagationPin *pin, bool is_named,
+                               int32_t rank, AmError *error) {
+    char label[PIN_LABEL_BYTES];
+    if (self->whole->unfused)
+        return am_fail(error, AM_ERROR_INFEASIBLE, "", "%s: fused attention has no such value",
+                       pin_label(label, pin));
+    if (is_named)
+        return am_fail(error, pin_error(pin), pin_file(pin),
+                       "%s: no forward value of the scope has %d dimensions and is stored",
+                       pin_place(label, pin), rank);
+    return am_fail(error, pin_error(pin), pin_file(pin),
+                   "%s: no forward operator has the name, op_name or source line \"%s\"",
+                   pin_place(label, pin), pin->pattern);
+}
+
+static bool is_same(SbpState a, SbpState b) {
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
+        if (a.axis[axis] != b.axis[axis]) return false;
+    return true;
+}
+
+static AmStatus note_value(ValueFinder *self, const PropagationPin *pin, int32_t i, SbpState state,
+                           AmError *error) {
+    const PropagationPin *before = self->pinned[i];
+    char first[PIN_LABEL_BYTES], second[PIN_LABEL_BYTES];
+    if (before && !is_same(self->states[i], state))
+        return am_fail(error, pin_error(before), pin_file(before),
+                       "%s and %s contradict each other: %s has one sharding", pin_place(first, before),
+                       pin_label(second, pin), name_of(self->context, i));
+    self->pinned[i] = pin;
+    self->states[i] = state;
+    return AM_OK;
+}
+
+static AmStatus find_of_pin(ValueFinder *self, const PropagationPin *pin, AmError *error) {
+    const PlanContext *whole = self->whole;
+    char text[PIN_ARGUMENT_BYTES], label[PIN_LABEL_BYTES];
+    SbpState state;
+    int32_t rank, found = 0;
+    bool is_named = false;
+    AmError refusal = {0};
+    ArenaMark mark = arena_mark(self->arena);
+    bool *is_in = ARENA_ARRAY(self->arena, bool, whole->rules->count + 1);
+    if (!is_in) return am_fail_memory(error, whole->rules->count);
+    if (propagation_parse_sharding(&state, &rank, self->mesh, pin_argument(text, pin), &refusal) != AM_OK)
+        return am_fail(error, pin_error(pin), pin_file(pin), "%s: %s", pin_place(label, pin), refusal.text);
+    scopes_find_named(is_in, whole, pin->pattern);
+    for (int32_t k = 0; k < whole->rules->count; k++) {
+        const IrInstruction *instruction = &whole->canonical->instructions[k];
+        bool is_named_here = is_in[k] || strcmp(instruction->name, pin->pattern) == 0;
+        if (!is_named_here || whole->roles->phases[k] != IR_PHASE_FORWARD) continue;
+        int32_t i = plan_instruction_of(self->context, k);
+        is_named |= instruction->opcode != IR_PARAMETER;
+        if (instruction->opcode == IR_PARAMETER || i < 0 || !is_stored(self->context, i, rank)) continue;
+        TRY(note_value(self, pin, i, state, error));
+        found++;
+    }
+    arena_release(self->arena, mark);
+    return found > 0 ? AM_OK : fail_unmatched(self, pin, is_named, rank, error);
+}
+
+AmStatus value_pins_find(PinnedValue **values, int32_t *count, Arena *arena, const PlanContext *context,
+                         const Mesh *mesh, const PropagationPin *pins, int32_t pin_count, AmError *error) {
+    int32_t instructions = context->rules->count;
+    bool has_values = false;
+    *values = NULL;
+    *count = 0;
+    for (int32_t k = 0; k < pin_count; k++) has_values |= pin_kind(&pins[k]) == PIN_VALUE;
+    if (!has_values) return AM_OK;
+    ValueFinder self = {.arena = arena,
+                        .context = context,
+                        .whole = plan_context_whole(context),
+                        .mesh = mesh,
+                        .pinned = ARENA_ARRAY(arena, const PropagationPin *, instructions + 1),
+                        .states = ARENA_ARRAY(arena, SbpState, instructions + 1)};
+    if (arena->failed) return am_fail_memory(error, (int64_t)sizeof(SbpState) * instructions);
+    for (int32_t k = 0; k < pin_count; k++)
+        if (pin_kind(&pins[k]) == PIN_VALUE) TRY(find_of_pin(&self, &pins[k], error));
+    PinnedValue *found = ARENA_ARRAY(arena, PinnedValue, instructions + 1);
+    if (!found) return am_fail_memory(error, (int64_t)sizeof *found * instructions);
+    for (int32_t i = 0; i < instructions; i++)
+        if (self.pinned[i]) found[(*count)++] = (PinnedValue){i, self.states[i], self.pinned[i]};
+    *values = found;
+    return AM_OK;
+}
+
+AmStatus value_pin_check(const PinnedValue *value, const PlanContext *context, const Mesh *mesh, bool is_even,
+                         AmError *error) {
+    const IrShape *shape = &context->canonical->instructions[value->instruction].shape;
+    const char *name = name_of(context, value->instruction);
+    char label[PIN_LABEL_BYTES];
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
+        if (sbp_is_split(value->state.axis[axis]) && mesh->axes[axis].size == 1)
+            return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                           "%s: %s cannot be split over axis %s of one device", pin_label(label, value->pin),
+                           name, mesh->axes[axis].name);
+    for (int32_t d = 0; d < shape->rank; d++) {
+        int32_t ways = sbp_ways(mesh, value->state, d);
+        if (ways <= shape->dimensions[d] && (!is_even || shape->dimensions[d] % ways == 0)) continue;
+        return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                       "%s: dimension %d of %s has %lld elements, which %d devices cannot share%s",
+                       pin_label(label, value->pin), d, name, (long long)shape->dimensions[d], ways,
+                       is_even ? " equally" : "");
+    }
+    return AM_OK;
+}
