@@ -398,3 +398,29 @@ int64_t ir_loop_trips(const IrModule *module, int32_t instruction) {
     const IrLoop *loop = ir_loop(module, instruction);
     return loop ? loop->trips : IR_TRIPS_UNKNOWN;
 }
+
+AmStatus ir_copy_layers(IrModule *module, const IrModule *from, const int32_t *origins, const IrPhase *phases,
+                        AmError *error) {
+    int32_t count = module->instruction_count;
+    if (!from->loops || !from->loops->layers) return AM_OK;
+    int32_t *layers = ARENA_ARRAY(&module->arena, int32_t, count + 1);
+    bool *is_beside = ARENA_ARRAY(&module->arena, bool, count + 1);
+    IrLoops *loops = ARENA_ARRAY(&module->arena, IrLoops, 1);
+    if (!layers || !is_beside || !loops) return am_fail_memory(error, count);
+    for (int32_t i = 0; i < count; i++) {
+        layers[i] = ir_layers_of(from, origins[i]);
+        is_beside[i] = from->loops->is_beside[origins[i]];
+    }
+    *loops = *module->loops;
+    loops->layers = layers;
+    loops->phases = phases;
+    loops->is_beside = is_beside;
+    module->loops = loops;
+    return AM_OK;
+}
+
+int32_t ir_represented(const IrModule *module) {
+    int64_t count = 0;
+    for (int32_t i = 0; i < module->instruction_count; i++) count += ir_layers_of(module, i);
+    return count < INT32_MAX ? (int32_t)count : INT32_MAX;
+}

@@ -1,11 +1,11 @@
-/* Loops of a canonical module: how often they run.
+/* How often instructions of a canonical module run: trips of loops, and repeated layers of a sample.
  *
  * XLA's cost analysis counts a loop's body once (ir/analysis/flops.h); a planner must not.
  */
 #ifndef IR_ANALYSIS_LOOPS_H
 #define IR_ANALYSIS_LOOPS_H
 
-#include "ir/module.h"
+#include "ir/analysis/roles.h"
 
 #define IR_TRIPS_UNKNOWN (-1)
 #define IR_NO_COUNTER    (-2)
@@ -22,6 +22,12 @@ typedef struct IrLoop {
 typedef struct IrLoops {
     IrLoop *loops; /* every while, by instruction */
     int32_t loop_count;
+    /* [instruction] of a sample (ir/layers/sample_layers.h): the layers that it stands for; NULL: no sample
+     */
+    const int32_t *layers;
+    const IrPhase *phases; /* [instruction] of a sample, loop bodies included */
+    const bool
+        *is_beside; /* likewise: a weight's value or gradient, whose collectives run beside operators */
 } IrLoops;
 
 /* Called by ir_canonicalize(): sets module->loops, in the module's arena, and
@@ -32,5 +38,17 @@ AmStatus ir_find_loops(IrModule *module, AmError *error);
 const IrLoop *ir_loop(const IrModule *module, int32_t instruction);
 /* Trips of a while; IR_TRIPS_UNKNOWN also where the module was not canonicalized. */
 int64_t ir_loop_trips(const IrModule *module, int32_t instruction);
+
+/* The layers that an instruction stands for: 1 outside of samples, and for instruction -1. */
+static inline int32_t ir_layers_of(const IrModule *module, int32_t instruction) {
+    const int32_t *layers = module->loops ? module->loops->layers : NULL;
+    return layers && instruction >= 0 ? layers[instruction] : 1;
+}
+/* Sets them for a module made from a sample: those of instruction origins[i] of `from`; of any other module
+ * does nothing. `phases` [instruction] must outlive the module. */
+AmStatus ir_copy_layers(IrModule *module, const IrModule *from, const int32_t *origins, const IrPhase *phases,
+                        AmError *error);
+/* The number of instructions of the module, or of that from which a sample was taken. */
+int32_t ir_represented(const IrModule *module);
 
 #endif

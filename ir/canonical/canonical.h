@@ -25,6 +25,10 @@ void ir_hash(const IrModule *canonical, char hex[65]);
 AmStatus ir_number_values(int32_t *numbers, const IrModule *canonical, const int32_t *sources,
                           AmError *error);
 
+/* hashes[i]: operator, shape, attributes and called computations of instruction i of the entry; not its
+ * operands, its literal or its number as a parameter. */
+AmStatus ir_hash_operators(uint64_t *hashes, const IrModule *canonical, AmError *error);
+
 /* The parameters of the entry that nothing reads, by instruction. */
 typedef struct IrUnused {
     int32_t (*rows)[2]; /* [count]: parameter number, instruction */

@@ -10,6 +10,7 @@
  */
 #include <string.h>
 
+#include "base/hash.h"
 #include "ir/canonical/canonical.h"
 #include "ir/canonical/hash_encoder.h"
 #include "ir/canonical/simplify.h"
@@ -385,6 +386,36 @@ AmStatus ir_number_values(int32_t *numbers, const IrModule *canonical, const int
         numbers[i] = value->first;
     }
     AmStatus status = hasher.failed ? am_fail_memory(error, (int64_t)mask * (int64_t)sizeof *slots) : AM_OK;
+    arena_free(&scratch);
+    return status;
+}
+
+/* ---- operators ---- */
+
+AmStatus ir_hash_operators(uint64_t *hashes, const IrModule *canonical, AmError *error) {
+    Arena scratch = {0};
+    const IrComputation *entry = &canonical->computations[canonical->entry];
+    Hasher hasher = {.module = canonical};
+    hasher.digests = ARENA_ARRAY(&scratch, Digest, canonical->computation_count);
+    hasher.literals = make_literal_table(canonical, &scratch, &hasher.literal_mask);
+    hasher.failed = scratch.failed;
+    for (int32_t i = 0; i < entry->count && !hasher.failed; i++) {
+        const IrInstruction *instruction = &canonical->instructions[entry->first + i];
+        char hex[65];
+        for (int32_t k = 0; k < instruction->called_count; k++)
+            if (!hasher.digests[instruction->called[k]].made)
+                hash_computation(&hasher, instruction->called[k]);
+        ir_feed_begin(&hasher.feed);
+        ir_feed_string(&hasher.feed, instruction->opcode_name);
+        add_shape(&hasher.feed, &instruction->shape);
+        for (int32_t k = 0; k < instruction->called_count; k++)
+            ir_feed_string(&hasher.feed, hasher.digests[instruction->called[k]].hex);
+        if (instruction->opcode != IR_PARAMETER) add_attributes(&hasher.feed, &hasher, instruction);
+        ir_feed_end(&hasher.feed, hex);
+        hasher.failed = hasher.failed || !hex[0];
+        hashes[i] = hash_bytes(hex, 64, 0);
+    }
+    AmStatus status = hasher.failed ? am_fail_memory(error, entry->count) : AM_OK;
     arena_free(&scratch);
     return status;
 }
