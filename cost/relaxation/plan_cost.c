@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "ir/analysis/loops.h"
 #include "lowering/spmd/lower_internal.h"
 
 enum { KIND_ROUNDS = 3, NEIGHBOURHOOD = 1, MOST_USES = 6 };
@@ -123,6 +124,7 @@ static void add_instruction(ShardingGraphCost *cost, const ShardingGraph *model,
     const ShardingGraphParts *parts = model->parts;
     const ShardingGraphPart *part = &parts->parts[i];
     double bytes = model->context->split_options->array_bytes[i], runs = parts->times[i];
+    int32_t layers = ir_layers_of(model->context->canonical, i);
     ReshardState kept = kept_state(model, assignment, i);
     uint64_t paid = 0; /* states (bits) that it is resharded to */
     double moved = 0;
@@ -149,7 +151,7 @@ static void add_instruction(ShardingGraphCost *cost, const ShardingGraph *model,
     double own_bytes = bytes / ways_of(model, kept);
     cost->kept_bytes += times * parts->kept_bytes[i] / ways_of(model, kept);
     cost->widest_bytes = fmax(cost->widest_bytes, own_bytes);
-    if (is_saved && phase_of(model, i) == IR_PHASE_FORWARD) cost->saved_bytes += times * own_bytes;
+    if (is_saved && phase_of(model, i) == IR_PHASE_FORWARD) cost->saved_bytes += times * layers * own_bytes;
 }
 
 ShardingGraphCost sharding_graph_cost(const ShardingGraph *model, const Assignment *assignment) {

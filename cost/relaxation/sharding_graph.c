@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "ir/analysis/loops.h"
 #include "lowering/spmd/lower_internal.h"
 
 enum { MOST_OPTIONS = 24 };
@@ -351,7 +352,8 @@ static void find_times(Builder *self) {
     for (int32_t c = 0; c < self->module->computation_count; c++) {
         const IrComputation *computation = &self->module->computations[c];
         for (int32_t i = computation->first; i < computation->first + computation->count; i++)
-            self->times[i] = self->rules->is_planned[c] ? self->rules->times[c] : 0;
+            self->times[i] =
+                self->rules->is_planned[c] ? self->rules->times[c] * ir_layers_of(self->module, i) : 0;
     }
 }
 
@@ -381,7 +383,8 @@ static AmStatus set_parts(const Builder *self, ShardingGraphParts *parts, AmErro
     for (int32_t p = 0; p < roles->parameter_count; p++)
         if (roles->parameters[p].output >= 0)
             parts->kept_bytes[roles->parameters[p].instruction] =
-                array_bytes(self, roles->parameters[p].instruction);
+                array_bytes(self, roles->parameters[p].instruction) *
+                ir_layers_of(self->module, roles->parameters[p].instruction);
     return AM_OK;
 }
 

@@ -46,6 +46,15 @@ Moment streams_ready(const DeviceStreams *streams, int32_t wait);
 static inline Moment streams_ready_for_collective(const DeviceStreams *streams) {
     return moment_later(streams->compute, streams->network);
 }
+/* The same of a collective that stands for those of several layers, which run beside operators: all but the
+ * last may have run before. */
+static inline Moment streams_ready_for_layers(const DeviceStreams *streams, Ticks ticks, int32_t layers) {
+    Moment ready = streams_ready_for_collective(streams);
+    if (layers <= 1 || !streams->overlaps) return ready;
+    Ticks early = rint(ready.at - ticks * (layers - 1) / layers);
+    if (early < streams->network.at) early = streams->network.at;
+    return (Moment){early, ready.event};
+}
 /* Computes from `start`, which is streams_ready() or later. */
 void streams_compute(DeviceStreams *streams, Moment start, Ticks ticks, int32_t event);
 /* The same from streams->compute on where no collective is under way. */

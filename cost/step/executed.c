@@ -45,8 +45,23 @@ double executed_seconds(const ExecutedStep *executed, const ClusterDeviceType *t
     return executed_work_seconds(executed, &work, type);
 }
 
+/* The layers that a step stands for. A transfer between stages is that of one layer. */
+static int32_t layers_of(const Program *program, int32_t step) {
+    const ProgramStep *at = &program->steps[step];
+    if (step == program->step_count) return 1;
+    if (at->fusion >= 0) {
+        const ProgramFusion *fusion = &program->fusions[at->fusion];
+        int32_t last = fusion->op_count - 1;
+        return last < 0 ? 1 : ir_layers_of(program->module, fusion->ops[last].origin);
+    }
+    const ProgramInstruction *instruction = &program->instructions[at->instruction];
+    bool is_one = instruction->kind == PROGRAM_TRANSFER || program_has_control(instruction);
+    return is_one ? 1 : ir_layers_of(program->module, instruction->origin);
+}
+
 static void append(Walker *self, const Program *program, int32_t step, double times, int32_t wait) {
     ARENA_RESERVE(self->arena, self->steps, self->count, self->capacity);
+    times *= layers_of(program, step);
     bool has_instruction = step < program->step_count && program->steps[step].fusion < 0;
     const ProgramInstruction *instruction =
         has_instruction ? &program->instructions[program->steps[step].instruction] : NULL;

@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "ir/analysis/loops.h"
 #include "lowering/micro_batch/micro_batch_rewrite.h"
 #include "lowering/micro_batch/recompute.h"
 
@@ -191,6 +192,7 @@ static AmStatus derive(PlanContext *self, const bool *is_copy, const StopSignal 
     int32_t entry = self->canonical->computations[self->canonical->entry].count;
     for (int32_t i = 0; is_copy && i < entry; i++)
         if (is_copy[i]) self->roles->phases[i] = IR_PHASE_RECOMPUTED;
+    TRY(ir_copy_layers(self->canonical, self->whole->canonical, self->original, self->roles->phases, error));
     TRY(rules_build(&self->rules, &self->arena, self->canonical, error));
     TRY(check_stop(stop, error));
     TRY(classes_build(&self->classes, &self->arena, self->rules, self->roles, error));

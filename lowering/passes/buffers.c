@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/analysis/loops.h"
 #include "lowering/passes/passes.h"
 #include "lowering/passes/reduce_early.h"
 
@@ -36,6 +37,7 @@ typedef struct Planner {
     int32_t *update_of; /* [value]: index in updates, or -1 */
     int32_t *made_at;   /* [value]: step that makes it, counted alike */
     bool *outside;      /* [value]: made where the caller wants it */
+    bool has_loop;      /* the program has one */
     int32_t *kept_first,
         *kept_next; /* [step], [value]: values freed after a step that does not read them; -1 */
     Gap *gaps;      /* by offset, disjoint, not adjacent */
@@ -119,6 +121,7 @@ static void find_storage_and_lifetimes(Planner *self) {
     for (int32_t v = 0; v < program->value_count; v++) self->storage[v] = v;
     for (int32_t i = 0; i < program->instruction_count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
+        self->has_loop |= instruction->opcode == IR_WHILE;
         if (!program_is_view(instruction)) continue;
         /* A view may stand before its operand's producer only if both are out of order; steps are not. */
         self->storage[instruction->first_result] = instruction->operands[0];
@@ -337,6 +340,62 @@ static bool place_over_operand(Planner *self, const ProgramStep *step, const Pro
     return false;
 }
 
+/* The phase of a step's origin, of a sample. */
+static IrPhase phase_of(const Program *program, int32_t s) {
+    const ProgramStep *step = &program->steps[s];
+    const IrPhase *phases = program->module->loops->phases;
+    if (step->fusion < 0) return phases[program->instructions[step->instruction].origin];
+    const ProgramFusion *fusion = &program->fusions[step->fusion];
+    int32_t last = fusion->op_count - 1;
+    return last < 0 ? IR_PHASE_OTHER : phases[fusion->ops[last].origin];
+}
+
+/* The layers that the value stands for which a loop carries as one of its results. */
+static int32_t layers_carried(const Program *program, const ProgramInstruction *loop, int32_t value) {
+    const Program *body = loop->regions[0];
+    int32_t k = value - loop->first_result, operand = changed_operand(loop, value);
+    int32_t output = k < body->roles->output_count ? body->outputs[k] : -1;
+    int32_t of_output = output < 0 ? 1 : ir_layers_of(body->module, body->values[output].origin);
+    int32_t of_operand =
+        operand < 0 ? 1 : ir_layers_of(program->module, program->values[loop->operands[operand]].origin);
+    return of_output > of_operand ? of_output : of_operand;
+}
+
+/* Returns whether the value replaces a parameter. */
+static bool is_update(const Planner *self, int32_t value) {
+    const Program *program = self->program;
+    for (int32_t k = 0; k < program->update_count; k++)
+        if (self->storage[program->updates[k].value] == value) return true;
+    return false;
+}
+
+/* How many layers' values there are at once of one that stands for several (ir_layers_of()). Values that one
+ * pass leaves to a later one, and those that loops carry, are there of all layers; others of one. Weights,
+ * gathered values and gradients are there of all layers if many steps lie between them and their last use;
+ * loops over micro-batches carry gradients. New values of parameters lie in the place of the old ones in
+ * nearly all cases. */
+static int32_t layers_at_once(const Planner *self, const ProgramStep *step, int32_t s, int32_t value) {
+    enum { MANY = 4 /* parts of all steps */ };
+    const Program *program = self->program;
+    const IrModule *module = program->module;
+    if (!module->loops || !module->loops->phases) return 1;
+    int32_t origin = program->values[value].origin, last = self->last_use[value];
+    const ProgramInstruction *instruction =
+        step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
+    if (instruction && instruction->opcode == IR_WHILE) return layers_carried(program, instruction, value);
+    int32_t layers = ir_layers_of(module, origin);
+    if (layers <= 1 || last < 0 || is_update(self, value)) return 1;
+    if (last >= program->step_count) return layers;
+    IrPhase made = module->loops->phases[origin], used = phase_of(program, last);
+    bool is_long = last - s > program->step_count / MANY;
+    bool is_gathered = instruction && program_gathers(instruction);
+    bool is_weight = is_gathered || (module->loops->is_beside[origin] && made != IR_PHASE_BACKWARD);
+    bool has_updates = program->roles->phases && !self->has_loop; /* neither a loop's body nor around one */
+    if (is_weight) return is_long ? layers : 1;
+    if (made != IR_PHASE_FORWARD) return has_updates && is_long ? layers : 1;
+    return used == IR_PHASE_FORWARD || used == IR_PHASE_OTHER ? 1 : layers;
+}
+
 /* A result of `step`, which is step s or runs together with it. */
 static void place_result(Planner *self, const ProgramStep *step, int32_t s, int32_t value) {
     Program *program = self->program;
@@ -348,6 +407,7 @@ static void place_result(Planner *self, const ProgramStep *step, int32_t s, int3
         return;
     }
     result->bytes = result->in_registers ? 0 : aligned_bytes(&result->shape);
+    result->bytes *= layers_at_once(self, step, s, value);
     result->offset = -1;
     if (self->outside[value]) return;
     const ProgramRowGroup *rows = program_row_group(program, step);
@@ -479,7 +539,7 @@ AmStatus program_plan_buffers(Program *program, AmError *error) {
     for (int32_t k = 0; k < program->roles->parameter_count; k++) {
         if (program->parameters[k] < 0) continue;
         ProgramValue *value = &program->values[program->parameters[k]];
-        value->bytes = aligned_bytes(&value->shape);
+        value->bytes = aligned_bytes(&value->shape) * ir_layers_of(program->module, value->origin);
         value->offset = take(&self, value->bytes);
     }
     program->parameter_bytes = self.most_used = self.end;

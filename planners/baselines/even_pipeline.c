@@ -10,6 +10,7 @@
 #include "base/system/stop.h"
 #include "cost/simulate/simulate.h"
 #include "ir/analysis/flops.h"
+#include "ir/analysis/loops.h"
 #include "lowering/interleave/interleave.h"
 #include "lowering/micro_batch/micro_batches.h"
 #include "planners/baselines/baseline.h"
@@ -58,7 +59,8 @@ static void find_flops(Cutter *self, Arena *scratch) {
             int32_t counted = outer < 0 ? i : outer;
             if (rules_loop(rules, i) || !self->context->split_options->live[i] || !is_forward(self, counted))
                 continue;
-            self->flops[counted] += rules->times[c] * ir_instruction_flops(self->module, i, scratch);
+            self->flops[counted] += rules->times[c] * ir_layers_of(self->module, i) *
+                                    ir_instruction_flops(self->module, i, scratch);
         }
     }
 }

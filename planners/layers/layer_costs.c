@@ -8,6 +8,7 @@
 #include "cost/collective/collective.h"
 #include "cost/step/executed.h"
 #include "cost/step/memory.h"
+#include "ir/analysis/loops.h"
 #include "lowering/micro_batch/micro_batches.h"
 #include "lowering/spmd/lower.h"
 #include "planners/baselines/baseline.h"
@@ -156,7 +157,8 @@ static AmStatus count_checkpoints(LayerCosts *self, AmError *error) {
         if (!needed || !context->split_options->live[i] || context->roles->phases[i] != IR_PHASE_FORWARD)
             continue;
         while (!self->is_checkpoint[end]) end++;
-        if (stage_last(needed) >= end) self->checkpoint_bytes[unit] += context->split_options->bytes[i];
+        if (stage_last(needed) >= end)
+            self->checkpoint_bytes[unit] += context->split_options->bytes[i] * ir_layers_of(context->canonical, i);
     }
     return AM_OK;
 }
@@ -382,7 +384,8 @@ static AmStatus count_activations(const LayerCosts *self, LayerTable *table, Are
         for (int32_t k = 0, value; (value = read_value(program, &program->steps[s], k)) >= 0; k++) {
             int32_t storage = temporary_of(program, value);
             if (storage < 0) continue;
-            working += (double)program->values[storage].bytes;
+            const IrShape *shape = &program->values[storage].shape;
+            working += fmin((double)program->values[storage].bytes, (double)ir_shape_bytes(shape));
             StepPlace made = {-1, LAYER_UPDATE};
             find_place(self, program->values[storage].origin, &made);
             if (places[s].pass != LAYER_BACKWARD || made.pass != LAYER_FORWARD || is_counted[storage])
@@ -405,7 +408,8 @@ static void count_parameters(const LayerCosts *self, LayerTable *table, const Pr
         if (value < 0) continue;
         LayerBytes *bytes = &table->bytes[unit < 0 ? 0 : unit];
         const IrShape *shape = &program->values[value].shape;
-        double here = (double)ir_shape_elements(shape) * (double)dtype_bytes(shape->type);
+        double here = (double)ir_shape_elements(shape) * (double)dtype_bytes(shape->type) *
+                      ir_layers_of(self->context->canonical, parameter->instruction);
         if (parameter->role == IR_ROLE_OPTIMIZER) bytes->optimizer += here;
         else bytes->weights += here;
         if (parameter->role == IR_ROLE_WEIGHT && parameter->output >= 0) bytes->gradients += here;

@@ -10,6 +10,7 @@
 #include "base/system/parallel.h"
 #include "cost/simulate/simulate.h"
 #include "cost/step/price.h"
+#include "ir/analysis/loops.h"
 #include "lowering/spmd/lower.h"
 #include "planners/targets/target_checks.h"
 
@@ -43,10 +44,12 @@ const char *plan_space_name(PlanSpace space) {
 
 static double total_weight_elements(const PlanContext *context) {
     double total = 0;
-    for (int32_t k = 0; k < context->roles->parameter_count; k++)
-        if (context->roles->parameters[k].role == IR_ROLE_WEIGHT)
-            total += (double)ir_shape_elements(
-                &context->canonical->instructions[context->roles->parameters[k].instruction].shape);
+    for (int32_t k = 0; k < context->roles->parameter_count; k++) {
+        int32_t instruction = context->roles->parameters[k].instruction;
+        if (context->roles->parameters[k].role != IR_ROLE_WEIGHT) continue;
+        total += (double)ir_shape_elements(&context->canonical->instructions[instruction].shape) *
+                 ir_layers_of(context->canonical, instruction);
+    }
     return total > 0 ? total : 1;
 }
 
@@ -134,7 +137,8 @@ static double gathered_bytes(const PlanContext *context, Arena *scratch) {
         if (*of_weight == 0 || context->split_options->array_bytes[i] < *of_weight)
             *of_weight = context->split_options->array_bytes[i];
     }
-    for (int32_t i = 0; i < context->rules->entry_count; i++) sum += least[i];
+    for (int32_t i = 0; i < context->rules->entry_count; i++)
+        sum += least[i] * ir_layers_of(context->canonical, i);
     arena_release(scratch, mark);
     return sum;
 }

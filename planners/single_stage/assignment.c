@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cost/collective/collective.h"
+#include "ir/analysis/loops.h"
 
 /* The exposed fraction of the shorter one of computing and communication. */
 #define LEFT_OVER 0.2
@@ -50,7 +51,7 @@ static AmStatus find_overlaps(Assignments *self, AmError *error) {
     double all = 1;
     for (int32_t d = 0; d < context->split_options->decided_count; d++) {
         int32_t i = context->split_options->decided[d];
-        double bytes = context->split_options->array_bytes[i];
+        double bytes = context->split_options->array_bytes[i] * ir_layers_of(context->canonical, i);
         int32_t first = classes->first_factor[i], last = classes->first_factor[i + 1];
         all += bytes;
         for (int32_t a = first; a < last; a++) {
@@ -174,7 +175,8 @@ AmStatus assignments_open(Assignments *self, Problem *problem, const PlanPrice *
                           .limit_bytes = fmax((double)least * problem->memory_fraction, 1)};
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
         const IrParameter *parameter = &context->roles->parameters[p];
-        double bytes = context->split_options->array_bytes[parameter->instruction];
+        double bytes = context->split_options->array_bytes[parameter->instruction] *
+                       ir_layers_of(context->canonical, parameter->instruction);
         self->state_bytes += bytes;
         if (parameter->role == IR_ROLE_WEIGHT) self->weight_bytes += bytes;
     }

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "ir/analysis/flops.h"
+#include "ir/analysis/loops.h"
 #include "propagation/classes/ties.h"
 
 typedef struct Node {
@@ -303,6 +304,7 @@ static AmStatus gather_operators(ClassBuilder *builder, AmError *error) {
         double flops =
             is_product ? rules->times[computation] * ir_instruction_flops(rules->module, i, &builder->scratch)
                        : 0;
+        flops *= ir_layers_of(rules->module, i);
         for (int32_t f = 0; f < rule->factor_count; f++) {
             const Factor *factor = &rule->factors[f];
             if (!factor_may_split(factor)) continue;
@@ -347,7 +349,8 @@ static void gather_tensors(ClassBuilder *builder) {
             facts->entry.data_count += parameter->role == IR_ROLE_DATA;
             if (parameter->role != IR_ROLE_WEIGHT) continue;
             facts->entry.weight_count++;
-            facts->entry.weight_elements += ir_shape_elements(shape);
+            facts->entry.weight_elements +=
+                ir_shape_elements(shape) * ir_layers_of(rules->module, parameter->instruction);
         }
     }
     for (int32_t i = rules->count - 1; i >= 0; i--) {

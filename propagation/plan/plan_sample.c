@@ -1,0 +1,265 @@
+/* Samples of a module's layers as contexts, and their plans for the module. */
+#include "propagation/plan/plan_sample.h"
+
+#include <string.h>
+
+/* The parts of the module as read that the sample's parameters and outputs are. */
+static AmStatus map_parts(PlanSample *sample, AmError *error) {
+    PlanContext *self = sample->context;
+    const IrLayerSample *record = sample->record;
+    IrLayerMap *map = ARENA_ARRAY(&self->arena, IrLayerMap, 1);
+    IrLayerPart *parameters = ARENA_ARRAY(&self->arena, IrLayerPart, record->parameter_count + 1);
+    IrLayerPart *outputs = ARENA_ARRAY(&self->arena, IrLayerPart, record->output_count + 1);
+    if (self->arena.failed) return am_fail_memory(error, record->parameter_count);
+    for (int32_t p = 0; p < record->parameter_count; p++)
+        parameters[p] = plan_source_parameter(sample->whole, record->parameters[p]);
+    for (int32_t k = 0; k < record->output_count; k++)
+        outputs[k] = plan_source_output(sample->whole, record->outputs[k]);
+    *map = (IrLayerMap){.parameters = parameters,
+                        .outputs = outputs,
+                        .parameter_count = record->parameter_count,
+                        .output_count = record->output_count};
+    self->layer_map = map;
+    return AM_OK;
+}
+
+static AmStatus derive(PlanSample *sample, AmError *error) {
+    PlanContext *self = sample->context;
+    TRY(ir_sample_roles(&self->roles, &self->arena, self->canonical, sample->record, sample->whole->roles,
+                        error));
+    TRY(rules_build(&self->rules, &self->arena, self->canonical, error));
+    TRY(classes_build(&self->classes, &self->arena, self->rules, self->roles, error));
+    TRY(split_options_build(&self->split_options, &self->arena, self->rules, self->classes, self->roles,
+                            error));
+    return map_parts(sample, error);
+}
+
+AmStatus plan_sample_make(PlanSample *sample, const PlanContext *whole, AmError *error) {
+    IrModule *module;
+    IrLayerSample *record;
+    Arena arena = {0};
+    *sample = (PlanSample){.whole = whole};
+    TRY(ir_sample_layers(&module, &record, whole->canonical, whole->roles, error));
+    if (!module) return AM_OK;
+    PlanContext *self = ARENA_ARRAY(&arena, PlanContext, 1);
+    if (!self) {
+        ir_module_free(module);
+        return am_fail_memory(error, (int64_t)sizeof *self);
+    }
+    *self = (PlanContext){.arena = arena,
+                          .module = whole->module,
+                          .canonical = module,
+                          .source = whole->source ? whole->source : (PlanContext *)whole,
+                          .rewriting = whole->rewriting,
+                          .unfused = whole->unfused};
+    memcpy(self->sha256, whole->sha256, sizeof self->sha256);
+    sample->context = self;
+    sample->record = record;
+    AmStatus status = derive(sample, error);
+    if (status != AM_OK) plan_sample_free(sample);
+    return status;
+}
+
+void plan_sample_free(PlanSample *sample) {
+    plan_context_free(sample->context);
+    sample->context = NULL;
+}
+
+/* ---- ranges ---- */
+
+static bool is_in(int32_t (*ranges)[2], int32_t count, int32_t i) {
+    for (int32_t r = 0; r < count; r++)
+        if (i >= ranges[r][0] && i < ranges[r][1]) return true;
+    return false;
+}
+
+/* The forward operators of the module for which those in the sample's ranges stand, as ranges. */
+static AmStatus move_recomputation(PlanRecomputation *recompute, Arena *arena, const PlanSample *sample,
+                                   const PlanRecomputation *from, AmError *error) {
+    const PlanContext *whole = sample->whole;
+    int32_t count = whole->rules->entry_count;
+    if (from->range_count == 0) return AM_OK;
+    *recompute =
+        (PlanRecomputation){.ranges = arena_alloc(arena, sizeof *recompute->ranges * ((size_t)count + 1)),
+                            .saved = ARENA_ARRAY(arena, int32_t, count + 1)};
+    if (arena->failed) return am_fail_memory(error, count);
+    bool was_in = false;
+    for (int32_t i = 0; i < count; i++) {
+        int32_t standing = sample->record->standing[i];
+        if (whole->roles->phases[i] != IR_PHASE_FORWARD || standing < 0) continue;
+        bool is_now = is_in(from->ranges, from->range_count, standing);
+        int32_t *range = recompute->ranges[recompute->range_count - (was_in && is_now)];
+        if (is_now && !was_in) range[0] = i, recompute->range_count++;
+        if (is_now) recompute->ranges[recompute->range_count - 1][1] = i + 1;
+        was_in = is_now;
+        for (int32_t k = 0; k < from->saved_count && is_now; k++)
+            if (from->saved[k] == standing) recompute->saved[recompute->saved_count++] = i;
+    }
+    return AM_OK;
+}
+
+/* Operators whose order is that of the layers. Others, such as broadcasts of constants, may come earlier. */
+static bool is_product(const PlanContext *context, int32_t i) {
+    IrOpcode opcode = context->canonical->instructions[i].opcode;
+    bool is_heavy = opcode == IR_DOT || opcode == IR_CONVOLUTION || opcode == IR_FUSION;
+    return is_heavy && context->roles->phases[i] == IR_PHASE_FORWARD;
+}
+
+/* The instruction of the module at which a stage begins that begins at `cut` of the sample: between two
+ * layers if the cut is inside of a layer that stands for several. */
+static int32_t move_cut(const PlanSample *sample, int32_t cut) {
+    const PlanContext *whole = sample->whole;
+    const IrLayerSample *record = sample->record;
+    int32_t count = whole->rules->entry_count, entries = sample->context->rules->entry_count;
+    while (cut < entries && !is_product(sample->context, cut)) cut++;
+    if (cut >= entries) return count;
+    int32_t layer = record->layer[record->origins[cut]], all = 0, before = 0;
+    if (layer < 0) return record->origins[cut];
+    int32_t first = -1, last = -1;
+    for (int32_t i = 0; i < count; i++) {
+        if (!is_product(whole, i) || record->standing[i] < 0) continue;
+        bool is_same = record->layer[record->origins[record->standing[i]]] == layer;
+        if (!is_same) continue;
+        if (first < 0) first = record->layer[i];
+        last = record->layer[i];
+        all++;
+        before += record->standing[i] < cut;
+    }
+    if (first == last) return record->origins[cut];
+    int32_t wanted = first + (int32_t)((double)(last - first + 1) * before / all + 0.5);
+    for (int32_t i = 0; i < count; i++)
+        if (is_product(whole, i) && record->layer[i] >= wanted) return i;
+    return count;
+}
+
+AmStatus plan_sample_cut(PlanStage *stages, Arena *arena, const PlanSample *sample, const Plan *plan,
+                         AmError *error) {
+    int32_t count = sample->whole->rules->entry_count;
+    for (int32_t s = 0; s < plan->stage_count; s++) {
+        const PlanStage *from = &plan->stages[s];
+        PlanStage *stage = &stages[s];
+        *stage = *from;
+        if (from->range_count != 1)
+            return am_fail(error, AM_ERROR_INFEASIBLE, "", "a plan of chunks is not moved to all layers");
+        stage->ranges = arena_alloc(arena, sizeof *stage->ranges);
+        if (!stage->ranges) return am_fail_memory(error, 1);
+        stage->ranges[0][0] = s == 0 ? 0 : stages[s - 1].ranges[0][1];
+        stage->ranges[0][1] = s + 1 == plan->stage_count ? count : move_cut(sample, from->ranges[0][1]);
+        if (stage->ranges[0][1] <= stage->ranges[0][0])
+            return am_fail(error, AM_ERROR_INFEASIBLE, "", "stage %d has no layer", s);
+        TRY(move_recomputation(&stage->recompute, arena, sample, &from->recompute, error));
+    }
+    return AM_OK;
+}
+
+/* ---- lists and overrides ---- */
+
+/* What stands for the instructions and classes of a context of the module: those of the sample's context with
+ * the same micro-batches and recomputation. */
+typedef struct Standing {
+    const PlanContext *from, *to;
+    int32_t *instruction; /* [instruction of `to`]: of `from`, or -1 */
+    int32_t *class_index; /* [class of `to`]: of `from`, or -1 */
+} Standing;
+
+static int32_t original_of(const PlanContext *context, int32_t i) {
+    return context->whole ? context->original[i] : i;
+}
+
+/* Several instructions of a context may serve one of the whole module: they correspond in their order. */
+static AmStatus map_instructions(Standing *self, Arena *arena, const PlanSample *sample, AmError *error) {
+    const PlanContext *from = self->from, *to = self->to;
+    int32_t wholes = sample->whole->rules->entry_count, samples = sample->context->rules->entry_count;
+    int32_t *first = ARENA_ARRAY(arena, int32_t, samples + 2),
+            *passed = ARENA_ARRAY(arena, int32_t, wholes + 1);
+    int32_t *serving = ARENA_ARRAY(arena, int32_t, from->rules->count + 1);
+    self->instruction = ARENA_ARRAY(arena, int32_t, to->rules->count + 1);
+    if (arena->failed) return am_fail_memory(error, to->rules->count);
+    for (int32_t i = 0; i < from->rules->count; i++)
+        if (original_of(from, i) < samples) first[original_of(from, i) + 2]++;
+    for (int32_t s = 0; s < samples; s++) first[s + 2] += first[s + 1];
+    for (int32_t i = 0; i < from->rules->count; i++)
+        if (original_of(from, i) < samples) serving[first[original_of(from, i) + 1]++] = i;
+    for (int32_t i = 0; i < to->rules->count; i++) {
+        int32_t original = original_of(to, i);
+        int32_t standing = original < wholes ? sample->record->standing[original] : -1;
+        int32_t at = standing >= 0 ? first[standing] + passed[original]++ : 0;
+        self->instruction[i] = standing >= 0 && at < first[standing + 1] ? serving[at] : -1;
+    }
+    return AM_OK;
+}
+
+static AmStatus map_classes(Standing *self, Arena *arena, AmError *error) {
+    const Classes *classes = self->to->classes, *own = self->from->classes;
+    self->class_index = ARENA_ARRAY(arena, int32_t, classes->count + 1);
+    if (!self->class_index) return am_fail_memory(error, classes->count);
+    for (int32_t c = 0; c < classes->count; c++) self->class_index[c] = -1;
+    for (int32_t i = 0; i < self->to->rules->count; i++) {
+        int32_t standing = self->instruction[i];
+        for (int32_t node = classes->first_node[i]; standing >= 0 && node < classes->first_node[i + 1];
+             node++) {
+            int32_t class_index = classes->class_of[node];
+            int32_t at = own->first_node[standing] + node - classes->first_node[i];
+            if (class_index < 0 || self->class_index[class_index] >= 0) continue;
+            if (at < own->first_node[standing + 1]) self->class_index[class_index] = own->class_of[at];
+        }
+    }
+    return AM_OK;
+}
+
+static AmStatus move_lists(PlanStage *stage, Arena *arena, const Standing *standing, const PlanStage *from,
+                           AmError *error) {
+    int32_t classes = standing->to->classes->count;
+    for (int32_t axis = 0; axis < from->mesh.axis_count; axis++) {
+        const PlanAxisPriority *list = &from->lists[axis];
+        PlanAxisPriority *made = &stage->lists[axis];
+        *made = (PlanAxisPriority){
+            .entries = ARENA_ARRAY(arena, PlanEntry, classes * PLAN_ENTRY_KINDS + list->count + 1)};
+        if (!made->entries) return am_fail_memory(error, classes);
+        for (int32_t k = 0; k < list->count; k++) {
+            const PlanEntry *entry = &list->entries[k];
+            if (entry->class_index == PLAN_ANY_CLASS) made->entries[made->count++] = *entry;
+            for (int32_t c = 0; c < classes && entry->class_index != PLAN_ANY_CLASS; c++)
+                if (standing->class_index[c] == entry->class_index)
+                    made->entries[made->count++] = (PlanEntry){.class_index = c, .kind = entry->kind};
+        }
+    }
+    return AM_OK;
+}
+
+/* Gives the decisions for an instruction to all for which it stands. */
+static AmStatus move_overrides(PlanStage *stage, Arena *arena, const Standing *standing,
+                               const PlanStage *from, AmError *error) {
+    int32_t count = standing->to->rules->count, own = standing->from->rules->count;
+    int32_t *override = ARENA_ARRAY(arena, int32_t, own + 1), *place = ARENA_ARRAY(arena, int32_t, own + 1);
+    stage->overrides = ARENA_ARRAY(arena, PlanOverride, count + 1);
+    stage->reshard = ARENA_ARRAY(arena, PlanReshard, count + 1);
+    if (arena->failed) return am_fail_memory(error, count);
+    stage->override_count = stage->reshard_count = 0;
+    for (int32_t k = 0; k < from->override_count; k++) override[from->overrides[k].instruction] = k + 1;
+    for (int32_t k = 0; k < from->reshard_count; k++) place[from->reshard[k].instruction] = k + 1;
+    for (int32_t i = 0; i < count; i++) {
+        int32_t of = standing->instruction[i];
+        if (of < 0) continue;
+        if (override[of] > 0) {
+            PlanOverride *made = &stage->overrides[stage->override_count++];
+            *made = from->overrides[override[of] - 1];
+            made->instruction = i;
+        }
+        if (place[of] > 0)
+            stage->reshard[stage->reshard_count++] = (PlanReshard){i, from->reshard[place[of] - 1].place};
+    }
+    return AM_OK;
+}
+
+AmStatus plan_sample_decide(PlanStage *stages, Arena *arena, const PlanSample *sample, const Plan *plan,
+                            const PlanContext *context, AmError *error) {
+    Standing standing = {.from = plan_context_used(plan, sample->context), .to = context};
+    TRY(map_instructions(&standing, arena, sample, error));
+    TRY(map_classes(&standing, arena, error));
+    for (int32_t s = 0; s < plan->stage_count; s++) {
+        TRY(move_lists(&stages[s], arena, &standing, &plan->stages[s], error));
+        TRY(move_overrides(&stages[s], arena, &standing, &plan->stages[s], error));
+    }
+    return AM_OK;
+}
