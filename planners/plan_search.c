@@ -13,6 +13,7 @@
 #include "base/system/clock.h"
 #include "cost/simulate/simulate.h"
 #include "cost/step/rank_memory.h"
+#include "ir/analysis/loops.h"
 #include "planners/automap_paper/paper_search.h"
 #include "planners/baselines/even_pipeline.h"
 #include "planners/bounds/bound_pipelines.h"
@@ -22,6 +23,7 @@
 #include "planners/pipeline/pipeline_search.h"
 #include "planners/pipeline/stage_dp.h"
 #include "planners/problem/search_watch.h"
+#include "planners/sample_search.h"
 #include "planners/search_additions.h"
 #include "planners/search_numbers.h"
 #include "planners/search_strategies.h"
@@ -110,7 +112,7 @@ static AmStatus add_stage_of(Round *self, int32_t micro_batches, AmError *error)
     single.skip_bound = true;
     if (single.searcher == SEARCHER_AGENT)
         single.searcher = SEARCHER_ANNEAL; /* the agent cuts pipelines alone */
-    int64_t size = search_evaluations_for(single.searcher, search->whole->canonical->instruction_count);
+    int64_t size = search_evaluations_for(single.searcher, ir_represented(search->whole->canonical));
     if (single.evaluations > 0) size = single.evaluations - result->evaluations;
     if (result->plan) single.rival_seconds = result->plan->predicted_step_seconds;
     if (search->budget.is_cut || size < 1) part.budget.used = part.budget.cap; /* the baselines alone */
@@ -125,7 +127,7 @@ static AmStatus add_stage_of(Round *self, int32_t micro_batches, AmError *error)
 }
 
 static bool is_large(const SearchContext *search) {
-    return search->whole->rules->count > QUICKLY_PRICED;
+    return ir_represented(search->whole->canonical) > QUICKLY_PRICED;
 }
 
 /* Adds one-stage plans with a requested number of micro-batches: pipeline_search() has them for one
@@ -149,7 +151,7 @@ static AmStatus add_stage_baselines(Round *self, AmError *error) {
     if (!degrees_allow_stages(&options->degrees, 1)) return AM_OK;
     if (has_later || search->has_baselines || options->is_trial || options->no_seeds) return AM_OK;
     search->has_baselines = true;
-    TRY(search_add_stage_baselines(&self->result, search, self->result.has_baselines, options, error));
+    TRY(search_add_stage_baselines(&self->result, search, self->result.has_baselines, NULL, options, error));
     const Plan *plan = self->result.plan;
     bool is_baseline = plan && plan == self->result.pool.of[PLAN_ORIGIN_BASELINE].plan;
     bool is_one_stage = is_baseline && plan->stage_count == 1 && plan->micro_batches > 1;
@@ -243,7 +245,7 @@ static AmStatus run_phase(Phases *self, const Phase *phase, AmError *error) {
  * default budget ends with round 0. */
 static AmStatus run_phases(Phases *self, AmError *error) {
     SearchContext *search = self->search;
-    bool is_quick = search->whole->rules->count <= QUICKLY_PRICED && !search->options->is_trial;
+    bool is_quick = !is_large(search) && !search->options->is_trial;
     int64_t before = 0; /* evaluations up to the end of the last round */
     for (int32_t k = is_quick ? 0 : SMALL_ROUNDS; k < MOST_PHASES; k++) {
         const Phase phase = phase_at(self, k);
@@ -274,7 +276,7 @@ static AmStatus add_late_baselines(SearchContext *self, AmError *error) {
     self->settings = &here;
     for (int32_t k = 0; k < count && status == AM_OK && !self->result->plan; k++) {
         here.micro_batches = numbers[k];
-        status = search_add_stage_baselines(self->result, self, false, &options, error);
+        status = search_add_stage_baselines(self->result, self, false, NULL, &options, error);
     }
     self->settings = settings;
     self->budget.stop = timed;
@@ -313,7 +315,7 @@ static AmStatus choose_number(SearchContext *self, AmError *error) {
     MicroBatching all = *self->settings;
     all.micro_batches = 0;
     self->settings = &all;
-    AmStatus status = search_add_stage_baselines(result, self, false, self->options, error);
+    AmStatus status = search_add_stage_baselines(result, self, false, NULL, self->options, error);
     self->settings = &self->chosen;
     if (result->plan) self->chosen.micro_batches = result->plan->micro_batches;
     return status;
@@ -366,12 +368,15 @@ static AmStatus search_space(SearchContext *self, const StopSignal *end, AmError
     const SearchOptions *options = self->options;
     SearchResult *result = self->result;
     bool is_paper = options->objective == OBJECTIVE_PAPER, spans_stages = search_spans_stages(options);
+    bool is_done = false;
     double start = clock_seconds();
     TRY(target_check_module(options->target, self->whole, error));
     if (options->initial) TRY(search_check_given(options->initial, self->cluster, error));
     TRY(assignment_search_check(options, error));
     TRY(show_bound(self, error));
+    TRY(sample_search(self, &is_done, error));
     if (is_paper) TRY(search_as_paper(self, error));
+    else if (is_done) result->is_cut = false;
     else if (target_row(options->target)->trainer) TRY(search_strategies(self, error));
     else if (spans_stages) TRY(search_stages(self, error));
     else TRY(search_one_stage(self, error));

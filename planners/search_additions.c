@@ -28,13 +28,14 @@ static bool has_all(const bool *is_left_out) {
 }
 
 AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, bool is_first_done,
-                                    const SearchOptions *options, AmError *error) {
+                                    const bool *is_far, const SearchOptions *options, AmError *error) {
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
     int32_t count = micro_batches_numbers(numbers, self->whole, self->settings->micro_batches);
     bool is_left_out[BASELINE_COUNT] = {[BASELINE_EVEN_PIPELINE] = true, [BASELINE_MEGATRON_3D] = true};
     BaselineResult best[BASELINE_COUNT];
     SearchOptions part = *options;
     for (int32_t e = 0; e < BASELINE_COUNT; e++) best[e] = (BaselineResult){.seconds = NAN};
+    for (int32_t e = 0; is_far && e < BASELINE_COUNT; e++) is_left_out[e] |= is_far[e];
     if (is_first_done) leave_out_slower(is_left_out, best, result);
     for (int32_t k = is_first_done; k < count && !has_all(is_left_out); k++) {
         SearchResult found = {.model_gap = NAN};

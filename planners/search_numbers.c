@@ -7,6 +7,7 @@
 
 #include <math.h>
 
+#include "ir/analysis/loops.h"
 #include "planners/single_stage/single_stage.h"
 
 /* The least bound over all numbers so far and one more; NAN if one is unknown. */
@@ -62,7 +63,7 @@ AmStatus search_numbers(SearchContext *self, AmError *error) {
     SearchResult *result = self->result;
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
     int32_t count = micro_batches_numbers(numbers, self->whole, self->settings->micro_batches);
-    int64_t standard = search_evaluations_for(options->searcher, self->whole->canonical->instruction_count);
+    int64_t standard = search_evaluations_for(options->searcher, ir_represented(self->whole->canonical));
     int64_t size = options->evaluations;
     bool is_one = options->searcher == SEARCHER_RANDOM && options->evaluations == 0;
     bool is_capped = (search_method_has_rounds(options->searcher) || options->searcher == SEARCHER_EXACT) &&

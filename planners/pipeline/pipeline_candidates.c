@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "ir/analysis/loops.h"
 #include "planners/improve/uneven_shares.h"
 
 enum { LEAST_TRIES = 15, MOST_TRIES = 72, LEAST_SINGLE_CHANGES = 20 };
@@ -21,7 +22,8 @@ int64_t uneven_shares_reserve(const PipelineCandidates *self) {
 }
 
 void pipeline_allow_candidates(PipelineCandidates *self) {
-    int64_t tries = INSTRUCTIONS_TRIED / (self->plans.whole->rules->count + 1), most = MOST_TRIES;
+    int64_t tries = INSTRUCTIONS_TRIED / (ir_represented(self->plans.whole->canonical) + 1),
+            most = MOST_TRIES;
     if (tries < LEAST_TRIES) tries = LEAST_TRIES;
     if (self->plans.options->evaluations > 0) {
         tries = (pipeline_evaluations_left(self) - uneven_shares_reserve(self)) / 2;

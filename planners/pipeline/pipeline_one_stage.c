@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "base/system/clock.h"
+#include "ir/analysis/loops.h"
 #include "planners/improve/plan_climb.h"
 #include "planners/pipeline/stage_model.h"
 #include "planners/single_stage/refine.h"
@@ -49,7 +50,7 @@ static int32_t list_singles(const PipelineCandidates *self, PipelineLayout *foun
 }
 
 static bool is_large(const PipelineCandidates *self) {
-    return self->plans.whole->rules->count > ALWAYS_SEARCHED;
+    return ir_represented(self->plans.whole->canonical) > ALWAYS_SEARCHED;
 }
 
 AmStatus pipeline_one_stage_try(PipelineCandidates *self, const MicroBatching *settings, AmError *error) {
@@ -109,7 +110,7 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
     options.skip_bound = true; /* one-stage only: the whole space has a bound of its own */
     if (options.searcher == SEARCHER_EXHAUSTIVE || options.searcher == SEARCHER_AGENT)
         options.searcher = SEARCHER_ANNEAL;
-    int32_t instructions = self->plans.whole->canonical->instruction_count;
+    int32_t instructions = ir_represented(self->plans.whole->canonical);
     if (options.evaluations > 0)
         options.evaluations = pipeline_evaluations_left(self) - uneven_shares_reserve(self);
     else if (options.is_trial) options.evaluations = SEARCH_TRIAL_EVALUATIONS;

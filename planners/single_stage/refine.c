@@ -7,6 +7,7 @@
 #include "base/system/parallel.h"
 #include "cost/relaxation/graph_bound.h"
 #include "cost/simulate/simulate.h"
+#include "ir/analysis/loops.h"
 #include "planners/local_search/climb.h"
 #include "planners/single_stage/single_stage.h"
 
@@ -390,7 +391,7 @@ static AmStatus take_stage(Plan *plan, const PlanStage *stage, Arena *arena, con
 AmStatus refine_plan(Plan *plan, int64_t left, int64_t cap, bool *is_cut, int64_t *evaluations, Arena *arena,
                      const PlanContext *context, const Cluster *cluster, const SearchOptions *options,
                      const StopSignal *stop, AmError *error) {
-    int64_t all = search_evaluations_for(options->searcher, context->canonical->instruction_count);
+    int64_t all = search_evaluations_for(options->searcher, ir_represented(context->canonical));
     int64_t most = refine_evaluations(options, all);
     const ProblemSettings settings = {.space = SPACE_SINGLE_STAGE,
                                       .memory_fraction = options->memory_fraction,

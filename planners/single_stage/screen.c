@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/system/stop.h"
+#include "ir/analysis/loops.h"
 #include "planners/single_stage/estimate.h"
 #include "planners/single_stage/searchers.h"
 #include "planners/single_stage/single_stage.h"
@@ -116,7 +117,7 @@ AmStatus screen_price(const Screening *screening, Problem *problem, AmError *err
 }
 
 AmStatus screen_search(Screening *screening, Problem *problem, uint64_t seed, AmError *error) {
-    int32_t steps = MOST_WORK / (problem->context->rules->count + 1);
+    int32_t steps = MOST_WORK / (ir_represented(problem->context->canonical) + 1);
     Screen self = {.problem = problem,
                    .steps = steps < LEAST_STEPS  ? LEAST_STEPS
                             : steps > MOST_STEPS ? MOST_STEPS

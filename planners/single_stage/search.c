@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/system/clock.h"
+#include "ir/analysis/loops.h"
 #include "lowering/micro_batch/micro_batches.h"
 #include "planners/baselines/even_pipeline.h"
 #include "planners/bounds/bound.h"
@@ -495,7 +496,7 @@ AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, 
         .result = result,
         .round_size = options->evaluations > 0
                           ? options->evaluations
-                          : search_evaluations_for(options->searcher, context->canonical->instruction_count),
+                          : search_evaluations_for(options->searcher, ir_represented(context->canonical)),
         .seed = options->seed,
         .cap = options->cap,
         .deadline = options->seconds > 0

@@ -1,0 +1,217 @@
+/* The search on a sample of layers, and the simulation of its best plans on the module. */
+#include "planners/sample_search.h"
+
+#include <math.h>
+
+#include "cost/simulate/simulate.h"
+#include "ir/analysis/loops.h"
+#include "planners/plan_search.h"
+#include "planners/search_additions.h"
+#include "planners/single_stage/refine.h"
+#include "planners/single_stage/single_stage.h"
+#include "propagation/plan/plan_sample.h"
+
+/* Modules of fewer instructions are searched as they are. */
+#define LEAST_INSTRUCTIONS 30000
+enum { MOST_CANDIDATES = 48, MOST_MOVED = 6, MOST_CHANGES = 16 };
+/* Plans of the sample that are slower than the best by more than this are not simulated on the module. */
+#define NEAR 1.1
+/* The same of plans that get overrides. */
+#define NEAR_REFINED 1.02
+/* The same of baselines: more than the error of the sample. */
+#define NEAR_BASELINE 1.2
+
+static bool may_sample(const SearchContext *self) {
+    const SearchOptions *options = self->options;
+    const PlanContext *whole = self->whole;
+    bool is_free = options->pin_count == 0 && !options->kept && !options->initial && !options->placement &&
+                   !options->no_seeds && !options->no_polish && !options->is_trial &&
+                   (options->evaluations == 0 || options->is_default_limit) && options->seconds == 0 &&
+                   options->objective == OBJECTIVE_TIME;
+    bool is_sample = whole->canonical->loops && whole->canonical->loops->layers;
+    return is_free && !is_sample && !whole->whole && whole->rules->count > LEAST_INSTRUCTIONS &&
+           search_method_explores(options->searcher);
+}
+
+/* Adds a candidate of the sample to a list, fastest first, unless it is there. */
+static void add(PlanCandidate *list, int32_t *count, const PlanCandidate *candidate) {
+    if (!candidate->plan || !candidate->fit.fits || *count == MOST_CANDIDATES) return;
+    for (int32_t k = 0; k < *count; k++)
+        if (list[k].plan == candidate->plan) return;
+    int32_t at = (*count)++;
+    for (; at > 0 && candidate->seconds < list[at - 1].seconds; at--) list[at] = list[at - 1];
+    list[at] = *candidate;
+}
+
+static int32_t list_candidates(PlanCandidate *list, const CandidatePool *pool) {
+    int32_t count = 0;
+    add(list, &count, &pool->best);
+    for (int32_t k = 0; k < PLAN_ORIGIN_COUNT; k++) add(list, &count, &pool->of[k]);
+    for (int32_t k = 0; k < POOL_SHAPES; k++) add(list, &count, &pool->shapes[k]);
+    for (int32_t t = 0; t < TARGET_COUNT; t++) add(list, &count, &pool->on[t][0]);
+    return count;
+}
+
+/* The recomputation of all stages together. */
+static AmStatus join_recomputation(PlanRecomputation *all, Arena *arena, const PlanStage *stages,
+                                   int32_t count, AmError *error) {
+    int32_t ranges = 0, saved = 0;
+    for (int32_t s = 0; s < count; s++) {
+        ranges += stages[s].recompute.range_count;
+        saved += stages[s].recompute.saved_count;
+    }
+    *all = (PlanRecomputation){.ranges = arena_alloc(arena, sizeof *all->ranges * (size_t)(ranges + 1)),
+                               .saved = ARENA_ARRAY(arena, int32_t, saved + 1)};
+    if (arena->failed) return am_fail_memory(error, ranges);
+    for (int32_t s = 0; s < count; s++) {
+        const PlanRecomputation *own = &stages[s].recompute;
+        for (int32_t r = 0; r < own->range_count; r++, all->range_count++) {
+            all->ranges[all->range_count][0] = own->ranges[r][0];
+            all->ranges[all->range_count][1] = own->ranges[r][1];
+        }
+        for (int32_t k = 0; k < own->saved_count; k++) all->saved[all->saved_count++] = own->saved[k];
+    }
+    return AM_OK;
+}
+
+/* Makes of a plan of the sample one of the module, and simulates it. AM_ERROR_INFEASIBLE: there is none. */
+static AmStatus move_plan(SearchContext *self, const PlanSample *sample, const PlanCandidate *candidate,
+                          AmError *error) {
+    const Plan *from = candidate->plan;
+    const PlanContext *context, *used = plan_context_used(from, sample->context);
+    MicroBatching settings = *self->settings;
+    Simulation *simulation;
+    Arena scratch = {0};
+    Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
+    PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, from->stage_count);
+    if (!plan || !stages) return am_fail_memory(error, from->stage_count);
+    TRY(plan_sample_cut(stages, self->arena, sample, from, error));
+    settings.micro_batches = from->micro_batches;
+    settings.separate_backward = used->whole && used->separate_backward;
+    settings.stop = self->result->pool.best.plan ? &self->budget.stop : NULL;
+    TRY(join_recomputation(&settings.recomputed, self->arena, stages, from->stage_count, error));
+    TRY(plan_context_for(&context, self->whole, &settings, error));
+    TRY(plan_sample_decide(stages, self->arena, sample, from, context, error));
+    search_describe_plan(plan, context, self->cluster, self->options);
+    plan->stages = stages;
+    plan->stage_count = from->stage_count;
+    plan->micro_batches = from->micro_batches;
+    plan->schedule = from->schedule;
+    TRY(micro_batches_state_relaxations(plan, self->arena, context, error));
+    TRY(search_check_plan(self->options, plan, error));
+    AmStatus status = simulate_plan(&simulation, &scratch, context, plan, self->cluster,
+                                    self->options->memory_fraction, error);
+    if (status == AM_OK) status = simulation_predict(plan, self->arena, simulation, error);
+    if (status == AM_OK) {
+        self->budget.used++;
+        pool_add(&self->result->pool, plan, &simulation->fit, candidate->origin, candidate->note);
+    }
+    arena_free(&scratch);
+    return status;
+}
+
+static AmStatus move_plans(SearchContext *self, const PlanSample *sample, const SearchResult *found,
+                           AmError *error) {
+    PlanCandidate list[MOST_CANDIDATES];
+    int32_t count = list_candidates(list, &found->pool), moved = 0;
+    for (int32_t k = 0; k < count && moved < MOST_MOVED; k++) {
+        AmError refusal = {0};
+        bool has_plan = self->result->pool.best.plan && self->result->pool.best.fit.fits;
+        bool is_enough = list[k].seconds > NEAR * list[0].seconds || stop_wanted(&self->budget.stop);
+        if (has_plan && is_enough) break;
+        AmStatus status = move_plan(self, sample, &list[k], &refusal);
+        if (status == AM_ERROR_INFEASIBLE || status == AM_ERROR_INPUT)
+            continue; /* overrides may exclude others */
+        if (status != AM_OK && error) *error = refusal;
+        TRY(status);
+        moved++;
+    }
+    return AM_OK;
+}
+
+/* Adds the baselines that are near the best plan on the sample, priced on the module. */
+static AmStatus add_baselines(SearchContext *self, const SearchResult *found, AmError *error) {
+    SearchResult *result = self->result;
+    const double near = NEAR_BASELINE * found->plan->predicted_step_seconds;
+    bool is_far[BASELINE_COUNT], has_stages = false;
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) {
+        is_far[e] = !(found->baselines[e].seconds <= near);
+        has_stages |= !is_far[e] && (e == BASELINE_EVEN_PIPELINE || e == BASELINE_MEGATRON_3D);
+    }
+    TRY(search_add_stage_baselines(result, self, false, is_far, self->options, error));
+    search_result_choose(result);
+    if (has_stages && result->plan && search_spans_stages(self->options))
+        TRY(search_add_pipeline_baselines(result, self, true, self->options, error));
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) {
+        const BaselineResult *on_sample = &found->baselines[e];
+        const char *reason = isnan(on_sample->seconds) ? on_sample->reason
+                                                       : "on a sample of the layers it is far from the best";
+        if (is_far[e]) result->baselines[e] = (BaselineResult){NAN, reason};
+    }
+    return AM_OK;
+}
+
+/* Adds a one-stage plan of one micro-batch with overrides. */
+static AmStatus refine(SearchContext *self, const Plan *plan, AmError *error) {
+    EvaluationBudget *budget = &self->budget;
+    Plan *refined = ARENA_ARRAY(self->arena, Plan, 1);
+    if (!refined) return am_fail_memory(error, (int64_t)sizeof *refined);
+    *refined = *plan;
+    TRY(refine_plan(refined, INT64_MAX, 0, &budget->is_cut, &budget->used, self->arena, self->whole,
+                    self->cluster, self->options, &budget->stop, error));
+    if (refined->stages != plan->stages)
+        search_result_add(self->result, refined, PLAN_ORIGIN_IMPROVEMENT, NULL);
+    return AM_OK;
+}
+
+/* Adds the best plans of parts of the search with overrides, and the best of all with a few single changes,
+ * on the module itself. */
+static AmStatus improve(SearchContext *self, AmError *error) {
+    static const PlanOrigin parts[] = {PLAN_ORIGIN_SINGLE_STAGE, PLAN_ORIGIN_IMPROVEMENT,
+                                       PLAN_ORIGIN_BASELINE};
+    enum { PARTS = sizeof parts / sizeof *parts, MOST_REFINED = 2 };
+    EvaluationBudget *budget = &self->budget;
+    const Plan *starts[PARTS], *best = self->result->plan;
+    int32_t refined = 0;
+    if (!best) return AM_OK;
+    for (int32_t k = 0; k < PARTS; k++) starts[k] = self->result->pool.of[parts[k]].plan;
+    for (int32_t k = 0; k < PARTS && refined < MOST_REFINED && !stop_wanted(&budget->stop); k++) {
+        bool is_one = starts[k] && starts[k]->stage_count == 1 && starts[k]->micro_batches == 1;
+        if (!is_one || starts[k]->predicted_step_seconds > NEAR_REFINED * best->predicted_step_seconds)
+            continue;
+        TRY(refine(self, starts[k], error));
+        refined++;
+    }
+    budget->cap = budget->used + MOST_CHANGES;
+    AmStatus status = search_add_climb(self->result, self, false, error);
+    budget->cap = 0;
+    budget->is_cut = false;
+    return status;
+}
+
+AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error) {
+    PlanSample sample;
+    SearchOptions options = *self->options;
+    SearchResult found, *result = self->result;
+    AmError refusal = {0};
+    *is_done = false;
+    if (!may_sample(self)) return AM_OK;
+    TRY(plan_sample_make(&sample, self->whole, error));
+    if (!sample.context) return AM_OK;
+    options.skip_bound = true;
+    AmStatus status =
+        plan_search(&found, self->arena, sample.context, self->cluster, &options, self->settings, &refusal);
+    if (status == AM_OK) status = move_plans(self, &sample, &found, &refusal);
+    if (status == AM_OK) status = add_baselines(self, &found, &refusal);
+    plan_sample_free(&sample);
+    if (status == AM_ERROR_INFEASIBLE) return AM_OK;
+    if (status != AM_OK && error) *error = refusal;
+    TRY(status);
+    search_spend(self, &found);
+    search_result_choose(result);
+    TRY(improve(self, error));
+    result->interrupted = found.interrupted;
+    *is_done = result->plan != NULL;
+    if (result->plan) result->evaluations = result->plan->evaluations = self->budget.used;
+    return AM_OK;
+}

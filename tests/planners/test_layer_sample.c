@@ -1,0 +1,183 @@
+/* Samples of repeated layers: what they have, and that their prices and plans are those of the module. */
+#include "tests/support/search_case.h"
+
+#include "cost/simulate/simulate.h"
+#include "ir/analysis/loops.h"
+#include "lowering/micro_batch/micro_batches.h"
+#include "planners/baselines/even_pipeline.h"
+#include "planners/single_stage/single_stage.h"
+#include "propagation/plan/plan_sample.h"
+
+enum { MOST_LAYERS = 48, DEVICES = 8 };
+
+static PlanContext *read_steps(int32_t layers, int64_t width, int64_t odd_width) {
+    Text text = {0};
+    AmError error = {0};
+    PlanContext *context = NULL;
+    int64_t widths[MOST_LAYERS + 1];
+    for (int32_t k = 0; k <= layers; k++) widths[k] = width;
+    widths[layers / 2] = odd_width;
+    write_layers(&text, 4096, widths, layers);
+    if (plan_context_parse(&context, "layers.hlo.txt", text.data, (int64_t)text.length, &error) != AM_OK)
+        fail_msg("line %d: %s", (int)error.line, error.text);
+    text_free(&text);
+    return context;
+}
+
+static void test_layers(void **state) {
+    (void)state;
+    static const struct {
+        int32_t layers;
+        int64_t odd_width;
+        bool is_sampled;
+    } cases[] = {{48, 512, true}, {31, 512, true}, {17, 512, true}, {8, 512, false}, {24, 256, false}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        PlanContext *context = read_steps(cases[k].layers, 512, cases[k].odd_width);
+        PlanSample sample;
+        AmError error = {0};
+        assert_int_equal(plan_sample_make(&sample, context, &error), AM_OK);
+        assert_int_equal(sample.context != NULL, cases[k].is_sampled);
+        if (sample.context) {
+            const IrRoles *roles = sample.context->roles;
+            int32_t weights = 0;
+            for (int32_t p = 0; p < roles->parameter_count; p++) {
+                if (roles->parameters[p].role != IR_ROLE_WEIGHT) continue;
+                assert_true(roles->parameters[p].output >= 0);
+                weights += ir_layers_of(sample.context->canonical, roles->parameters[p].instruction);
+            }
+            assert_int_equal(weights, cases[k].layers);
+            assert_int_equal(sample.record->layer_count, cases[k].layers);
+            assert_true(sample.context->rules->count < context->rules->count * 12 / cases[k].layers);
+            assert_true(abs(ir_represented(sample.context->canonical) - context->rules->count) < 8);
+        }
+        plan_sample_free(&sample);
+        plan_context_free(context);
+    }
+}
+
+/* Stages of the sample, moved, have the FLOPs that the sample counts for them. */
+static void test_cuts(void **state) {
+    (void)state;
+    PlanContext *whole = read_steps(MOST_LAYERS, 512, 512);
+    PlanSample sample;
+    AmError error = {0};
+    Arena arena = {0};
+    PipelineWork work, of_sample;
+    assert_int_equal(plan_sample_make(&sample, whole, &error), AM_OK);
+    assert_int_equal(even_pipeline_work(&work, &arena, whole, &error), AM_OK);
+    assert_int_equal(even_pipeline_work(&of_sample, &arena, sample.context, &error), AM_OK);
+    double total = 0;
+    for (int32_t i = 0; i < work.count; i++) total += work.flops[i];
+    for (int32_t stages = 2; stages <= 4; stages++) {
+        int32_t cuts[5], ranges[4][1][2];
+        PlanStage from[4] = {{0}}, moved[4];
+        bool found;
+        assert_int_equal(even_pipeline_cuts(cuts, &found, sample.context, stages, 1, &error), AM_OK);
+        assert_true(found);
+        for (int32_t s = 0; s < stages; s++) {
+            ranges[s][0][0] = cuts[s];
+            ranges[s][0][1] = cuts[s + 1];
+            from[s] = (PlanStage){.ranges = ranges[s], .range_count = 1};
+        }
+        const Plan plan = {.stages = from, .stage_count = stages, .micro_batches = 1};
+        assert_int_equal(plan_sample_cut(moved, &arena, &sample, &plan, &error), AM_OK);
+        for (int32_t s = 0; s < stages; s++) {
+            double flops = 0, counted = 0;
+            for (int32_t i = moved[s].ranges[0][0]; i < moved[s].ranges[0][1]; i++) flops += work.flops[i];
+            for (int32_t i = cuts[s]; i < cuts[s + 1]; i++) counted += of_sample.flops[i];
+            if (fabs(flops - counted) >= 1.5 * total / MOST_LAYERS)
+                fail_msg("stage %d of %d has %g layers, %g on the sample", s, stages,
+                         flops / total * MOST_LAYERS, counted / total * MOST_LAYERS);
+        }
+    }
+    plan_sample_free(&sample);
+    plan_context_free(whole);
+    arena_free(&arena);
+}
+
+static void simulate(Simulation **simulation, Arena *arena, Plan *plan, const PlanContext *context,
+                     PlanStage *stages, const Cluster *cluster) {
+    AmError error = {0};
+    *plan = (Plan){.stages = stages,
+                   .stage_count = 1,
+                   .micro_batches = context->whole ? context->micro_batches : 1,
+                   .schedule = "none",
+                   .context = context};
+    if (simulate_plan(simulation, arena, context, plan, cluster, 0.9, &error) != AM_OK)
+        fail_msg("%s", error.text);
+}
+
+/* Prices every baseline on a sample and, moved, on the module. */
+static void compare_baselines(PlanContext *whole, const PlanSample *sample, const Cluster *cluster,
+                              const char *mesh_text, int32_t micro_batches) {
+    Arena arena = {0};
+    AmError error = {0};
+    const MicroBatching settings = {.micro_batches = micro_batches};
+    const ProblemSettings of_problem = {.memory_fraction = 0.9, .budget = {.limit = 100}};
+    const PlanContext *context, *of_sample;
+    int32_t devices[DEVICES] = {0, 1, 2, 3, 4, 5, 6, 7};
+    Problem *problem;
+    Mesh mesh;
+    assert_int_equal(plan_context_for(&context, whole, &settings, &error), AM_OK);
+    assert_int_equal(plan_context_for(&of_sample, sample->context, &settings, &error), AM_OK);
+    assert_int_equal(mesh_parse(&mesh, &arena, mesh_text, &error), AM_OK);
+    assert_int_equal(problem_create(&problem, of_sample, cluster, &mesh, devices, &of_problem, &error),
+                     AM_OK);
+    for (int32_t e = 0; e < BASELINE_EVEN_PIPELINE; e++) {
+        AxisPlan axis_plan;
+        const char *reason;
+        Simulation *small, *large;
+        Plan plan, moved;
+        PlanStage *stages = ARENA_ARRAY(&arena, PlanStage, 2);
+        assert_int_equal(baseline_axis_plan(problem, (Baseline)e, &axis_plan, &reason, &error), AM_OK);
+        if (reason) continue;
+        problem_stage(problem, &axis_plan, &arena, &stages[0]);
+        simulate(&small, &arena, &plan, of_sample, &stages[0], cluster);
+        assert_int_equal(plan_sample_cut(&stages[1], &arena, sample, &plan, &error), AM_OK);
+        assert_int_equal(plan_sample_decide(&stages[1], &arena, sample, &plan, context, &error), AM_OK);
+        simulate(&large, &arena, &moved, context, &stages[1], cluster);
+        const SimulatedDevice *a = &small->devices[0], *b = &large->devices[0];
+        const char *name = baseline_name((Baseline)e);
+        if (fabs(a->compute_seconds / b->compute_seconds - 1) > 0.02)
+            fail_msg("%s x %d: computes %g s, the module %g s", name, micro_batches, a->compute_seconds,
+                     b->compute_seconds);
+        if (fabs(a->communication_seconds - b->communication_seconds) > 0.03 * large->step_seconds)
+            fail_msg("%s x %d: communicates %g s, the module %g s", name, micro_batches,
+                     a->communication_seconds, b->communication_seconds);
+        /* At the borders of a loop all collectives end: those of several layers are not hidden there. */
+        if (fabs(small->step_seconds / large->step_seconds - 1) > (micro_batches > 1 ? 0.25 : 0.1))
+            fail_msg("%s x %d: %g s, the module %g s", name, micro_batches, small->step_seconds,
+                     large->step_seconds);
+        double bytes = (double)a->needed_bytes / (double)b->needed_bytes;
+        if (fabs(bytes - 1) > 0.25)
+            fail_msg("%s x %d on %s: %g of the module's bytes", name, micro_batches, mesh_text, bytes);
+        assert_int_equal(a->memory.weights_bytes, b->memory.weights_bytes);
+    }
+    problem_free(problem);
+    arena_free(&arena);
+}
+
+static void test_prices(void **state) {
+    (void)state;
+    static const char *const meshes[] = {"data=8,model=1", "data=2,model=4"};
+    PlanContext *whole = read_steps(MOST_LAYERS, 4096, 4096);
+    PlanSample sample;
+    Cluster *cluster;
+    Arena arena = {0};
+    AmError error = {0};
+    assert_int_equal(cluster_read(&cluster, &arena, "h100:1", &error), AM_OK);
+    assert_int_equal(plan_sample_make(&sample, whole, &error), AM_OK);
+    for (int32_t k = 0; k < 2; k++)
+        for (int32_t micro_batches = 1; micro_batches <= 4; micro_batches *= 4)
+            compare_baselines(whole, &sample, cluster, meshes[k], micro_batches);
+    plan_sample_free(&sample);
+    plan_context_free(whole);
+    cluster_free(cluster);
+    arena_free(&arena);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layers), cmocka_unit_test(test_cuts),
+                                       cmocka_unit_test(test_prices)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
