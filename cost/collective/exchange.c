@@ -10,12 +10,9 @@
  */
 #include "cost/collective/exchange.h"
 
+#include "base/extremes.h"
 #include "cost/collective/edge_load.h"
 #include "lowering/spmd/transfer.h"
-
-static double larger(double a, double b) {
-    return a > b ? a : b;
-}
 
 /* All pieces on their ways. */
 typedef struct Exchange {

@@ -13,7 +13,7 @@ typedef struct BorderInterval {
 } BorderInterval;
 
 typedef struct IntervalStabbing {
-    int32_t places, count;
+    int32_t places, count, longest;  /* places of the longest interval that is distinguished, at least 1 */
     const BorderInterval *intervals; /* [count] */
     double *near;                    /* scratch */
     double *most[2];
@@ -30,7 +30,7 @@ void border_loss_weigh(IntervalStabbing *self, const double *weights);
 /* Upper limits of the loss: for any one place; and for any number of places. */
 double border_loss_of_one(const IntervalStabbing *self);
 /* At least what `points` places meet; exact where no interval is longer than BORDER_LONGEST. Time: points x
- * places x BORDER_LONGEST. */
+ * places x longest. */
 double border_loss_of(IntervalStabbing *self, int32_t points);
 
 enum { BORDER_LONGEST = 32 };

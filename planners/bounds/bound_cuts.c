@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/extremes.h"
+
 enum { LONGEST = 8, MOST_STEPS_AND_PLACES = 1 << 20, HALVINGS = 16, COUNTS = PATH_PASSES * BOUND_ORDERS };
 
 /* The relative increase over the best bound that the next step aims for. */
@@ -250,8 +252,8 @@ static double balance_for(Search *self, const StageCounts *counts, double each) 
         const Step *step = &self->steps[k];
         const StageCounts *here = &counts[step->stage * self->tables->work->width_count + step->width];
         double wanted = each - here->once - self->balance[step->from] * here->above;
-        double rise = here->more > 0 ? fmax(wanted / here->more, 0) : 0;
-        self->balance[step->to] = fmax(self->balance[step->to], self->balance[step->from] + rise);
+        double rise = here->more > 0 ? larger(wanted / here->more, 0) : 0;
+        self->balance[step->to] = larger(self->balance[step->to], self->balance[step->from] + rise);
     }
     return self->balance[self->state_count - 1];
 }
@@ -266,7 +268,7 @@ static void set_balanced_heights(Search *self, const CutMix *mix) {
         for (int32_t w = 0; w < work->width_count; w++) {
             StageCounts here = count_all(self, mix, s, &self->tables->all[w]);
             counts[s * work->width_count + w] = here;
-            high = fmax(high, here.once + here.above + here.more);
+            high = larger(high, here.once + here.above + here.more);
         }
     for (int32_t k = 0; k < HALVINGS; k++) {
         double middle = (low + high) / 2;
@@ -293,7 +295,7 @@ static void set_above(Search *self) {
                 const Step *step = &self->steps[k];
                 double rise = self->heights[kind][step->to] - self->heights[kind][step->from];
                 double added = rise * self->counts[kind][step->stage].above[pass];
-                above[step->to] = fmin(above[step->to], above[step->from] + added);
+                above[step->to] = smaller(above[step->to], above[step->from] + added);
             }
         }
 }
@@ -324,18 +326,14 @@ static double weighed(const double *counts, const ClassSeconds *seconds) {
     return sum;
 }
 
-static double lesser(double a, double b) {
-    return a < b ? a : b;
-}
-
 static void find_least_counts(const Search *self, LeastCounts *least) {
     for (int32_t w = 0; w < self->tables->work->width_count; w++)
         for (int32_t k = 0; k < COUNTS; k++) least[w].pays[k] = least[w].across[k] = INFINITY;
     for (int32_t s = 0; s < self->step_count; s++)
         for (int32_t k = 0; k < COUNTS; k++) {
             LeastCounts *here = &least[self->steps[s].width];
-            here->pays[k] = lesser(here->pays[k], self->steps[s].pays[k]);
-            here->across[k] = lesser(here->across[k], self->steps[s].across[k]);
+            here->pays[k] = smaller(here->pays[k], self->steps[s].pays[k]);
+            here->across[k] = smaller(here->across[k], self->steps[s].across[k]);
         }
 }
 
@@ -363,15 +361,15 @@ static void find_least_of_class(const Search *self, const LeastCounts *least, in
         for (int32_t w = 0; w < work->width_count; w++) {
             double of = (&seconds[w].of[0][0])[only];
             if (isinf(least[w].pays[only])) continue;
-            *anywhere = lesser(*anywhere, of * least[w].pays[only]);
-            *across = lesser(*across, of * least[w].across[only]);
+            *anywhere = smaller(*anywhere, of * least[w].pays[only]);
+            *across = smaller(*across, of * least[w].across[only]);
         }
         return;
     }
     for (int32_t k = 0; k < self->step_count; k++) {
         const Step *step = &self->steps[k];
-        *anywhere = lesser(*anywhere, weighed(step->pays, &seconds[step->width]));
-        *across = lesser(*across, weighed(step->across, &seconds[step->width]));
+        *anywhere = smaller(*anywhere, weighed(step->pays, &seconds[step->width]));
+        *across = smaller(*across, weighed(step->across, &seconds[step->width]));
     }
 }
 
@@ -384,7 +382,8 @@ static double find_least(Search *self) {
     for (int32_t c = 0; c < tables->work->class_count; c++) {
         double anywhere, *across = &self->across[c];
         find_least_of_class(self, self->least_counts, c, &anywhere, across);
-        sum += (tables->free[c] - tables->loose[c]) * anywhere + tables->loose[c] * lesser(anywhere, *across);
+        sum +=
+            (tables->free[c] - tables->loose[c]) * anywhere + tables->loose[c] * smaller(anywhere, *across);
     }
     for (int32_t b = 0; b < tables->bundle_count; b++) {
         const Bundle *bundle = &tables->bundles[b];
@@ -418,16 +417,16 @@ static void take_step(Search *self, const Step *step) {
     find_sums(self, step);
     for (int32_t p = 0; p <= places; p++) {
         before[p] = from[p] - sums[p];
-        most[p] = p > 0 ? lesser(most[p - 1], before[p]) : before[p];
+        most[p] = p > 0 ? smaller(most[p - 1], before[p]) : before[p];
     }
     for (int32_t q = step->stage == self->stages - 1 ? places : 0; q <= places; q++) {
         double least = from[q];
         const int32_t *across = q > 0 ? &tables->across[(q - 1) * longest] : NULL;
         for (int32_t k = 0; k < longest - 1 && k < q; k++)
-            least = lesser(least, before[q - 1 - k] + sums[q] - self->of_bundles[across[k]]);
+            least = smaller(least, before[q - 1 - k] + sums[q] - self->of_bundles[across[k]]);
         if (q >= longest)
-            least = lesser(least, most[q - longest] + sums[q] - self->of_bundles[across[longest - 1]]);
-        to[q] = lesser(to[q], least);
+            least = smaller(least, most[q - longest] + sums[q] - self->of_bundles[across[longest - 1]]);
+        to[q] = smaller(to[q], least);
     }
 }
 
@@ -548,9 +547,9 @@ static void move_heights(Search *self, double *const slopes[PATH_KINDS], double 
     double sum = 0;
     for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
         double *heights = self->heights[kind];
-        for (int32_t k = 1; k <= last; k++) heights[k] = fmax(heights[k] + size * slopes[kind][k], 0);
+        for (int32_t k = 1; k <= last; k++) heights[k] = larger(heights[k] + size * slopes[kind][k], 0);
         for (int32_t k = 0; k < self->step_count; k++)
-            heights[self->steps[k].to] = fmax(heights[self->steps[k].to], heights[self->steps[k].from]);
+            heights[self->steps[k].to] = larger(heights[self->steps[k].to], heights[self->steps[k].from]);
         sum += heights[last];
     }
     for (int32_t kind = 0; kind < PATH_KINDS; kind++)
@@ -570,7 +569,7 @@ static double climb(Search *self, int32_t moves, double enough) {
         if (squares == 0) break;
         move_heights(self, slopes, (best * (1 + CLIMB) - bound) / squares);
         bound = search_cuts(self);
-        best = fmax(best, bound);
+        best = larger(best, bound);
     }
     return best;
 }

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/extremes.h"
 #include "planners/bounds/border_loss.h"
 
 enum { HALVINGS = 16, MOST_ORDERS = 1024, MOST_MULTISETS = 64 };
@@ -133,7 +134,7 @@ static double sum_above(const double above[PATH_PASSES], const ClassSeconds *sec
 static void set_above(Case *self, int32_t s) {
     double least = INFINITY;
     for (int32_t w = 0; w < self->iteration->of->width_count; w++)
-        if (self->is_usable[w]) least = fmin(least, self->weight[s][w]);
+        if (self->is_usable[w]) least = smaller(least, self->weight[s][w]);
     for (int32_t pass = 0; pass < PATH_PASSES; pass++)
         self->above[s + 1][pass] = self->above[s][pass] + least * self->counts[s].above[pass];
 }
@@ -147,7 +148,7 @@ static void set_weights(Case *self, double each) {
             const ClassSeconds *all = &iteration->all[w];
             double wanted = each - sum_counts(counts->once, all) - sum_above(self->above[s], all);
             double more = sum_counts(counts->more, all);
-            self->weight[s][w] = more > 0 ? fmax(wanted / more, 0) : 0;
+            self->weight[s][w] = more > 0 ? larger(wanted / more, 0) : 0;
         }
         set_above(self, s);
     }
@@ -165,7 +166,7 @@ static double heaviest_of_any(const Case *self) {
         for (int32_t w = 0; w < of->width_count; w++)
             for (int32_t d = 0; self->is_usable[w] && d + of->widths[w] <= devices; d++)
                 if (from[d] >= 0)
-                    to[d + of->widths[w]] = fmax(to[d + of->widths[w]], from[d] + self->weight[s][w]);
+                    to[d + of->widths[w]] = larger(to[d + of->widths[w]], from[d] + self->weight[s][w]);
     }
     return sums[self->stages % 2][devices];
 }
@@ -189,7 +190,7 @@ static double heaviest_of_order(const Case *self) {
         sums[state] = 0;
         for (int32_t last = 0, stride = 1; last < of->width_count; stride *= self->of_width[last++] + 1)
             if (digit[last] > 0)
-                sums[state] = fmax(sums[state], sums[state - stride] + self->weight[taken - 1][last]);
+                sums[state] = larger(sums[state], sums[state - stride] + self->weight[taken - 1][last]);
     }
     return sums[states - 1];
 }
@@ -229,8 +230,8 @@ static void set_pays(const Case *self, IterationScratch *scratch) {
                 if (!self->is_usable[w]) continue;
                 double pays = class_pays(self, c, s, w, &lost);
                 scratch->pays[(c * of->most_stages + s) * of->width_count + w] = pays;
-                least = fmin(least, pays);
-                across = fmin(across, pays - lost);
+                least = smaller(least, pays);
+                across = smaller(across, pays - lost);
             }
         scratch->least[c] = least;
         scratch->lost[c] = least - across;
@@ -250,9 +251,9 @@ static double window_pays(const Case *self, const Windows *windows, const Window
             if (!self->is_usable[w]) continue;
             for (int32_t k = 0; k < window->member_count; k++)
                 sum += scratch->pays[(members[k] * of->most_stages + s) * of->width_count + w];
-            least = fmin(least, sum);
+            least = smaller(least, sum);
         }
-    *apart = fmax(least - sum_apart, 0);
+    *apart = larger(least - sum_apart, 0);
     return least;
 }
 
@@ -263,7 +264,7 @@ static void set_balanced_weights(Case *self) {
     double low = 0, high = 1;
     for (int32_t k = 0; k < self->stages; k++) self->counts[k] = mixed_counts(self, k);
     for (int32_t w = 0; w < iteration->of->width_count; w++)
-        high = fmax(high, (iteration->micro_batches + 1) * sum_counts(every, &iteration->all[w]));
+        high = larger(high, (iteration->micro_batches + 1) * sum_counts(every, &iteration->all[w]));
     for (int32_t k = 0; k < HALVINGS; k++) {
         double middle = (low + high) / 2;
         set_weights(self, middle);
@@ -292,16 +293,16 @@ static double bound_windows(const Case *self, int32_t kind, double best, double 
         all += scratch->of_intervals[k];
     }
     border_loss_weigh(losses, scratch->of_intervals);
-    double of_one = border_loss_of_one(losses), of_each = fmin((self->stages - 1) * of_one, all);
+    double of_one = border_loss_of_one(losses), of_each = smaller((self->stages - 1) * of_one, all);
     bool is_done = sum - of_one <= best || sum - of_each >= enough || self->stages == 2;
-    return sum - (is_done ? of_each : fmin(border_loss_of(losses, self->stages - 1), of_each));
+    return sum - (is_done ? of_each : smaller(border_loss_of(losses, self->stages - 1), of_each));
 }
 
 static double bound_case(Case *self, double best, double enough, IterationScratch *scratch) {
     set_balanced_weights(self);
     set_pays(self, scratch);
     for (int32_t kind = 0; kind < BOUND_WINDOW_KINDS && best < enough; kind++)
-        best = fmax(best, bound_windows(self, kind, best, enough, scratch));
+        best = larger(best, bound_windows(self, kind, best, enough, scratch));
     return best;
 }
 
@@ -313,7 +314,7 @@ static double bound_widths(Case *self, double enough, IterationScratch *scratch)
     double best = 0;
     for (int32_t k = mixes->count - 1; k >= last && best < enough; k--) {
         self->mix = &mixes->mixes[k];
-        best = fmax(best, bound_case(self, best, enough, scratch));
+        best = larger(best, bound_case(self, best, enough, scratch));
     }
     return best;
 }
@@ -334,7 +335,7 @@ static bool bound_numbers_of_widths(Case *self, int32_t w, int32_t stages, int32
     if (stages == 0 && devices == 0) {
         if (--*left < 0 || !has_few_orders(self)) return false;
         for (int32_t k = 0; k < of->width_count; k++) self->is_usable[k] = self->of_width[k] > 0;
-        *least = fmin(*least, bound_widths(self, *least, scratch));
+        *least = smaller(*least, bound_widths(self, *least, scratch));
         return true;
     }
     if (w < 0 || (int64_t)of->widths[w] * stages < devices) return true;
@@ -360,7 +361,7 @@ static double bound_by_windows(const BoundIteration *iteration, int32_t stages, 
                                 &counted, scratch))
         return counted;
     self = (Case){.iteration = iteration, .stages = stages};
-    return find_usable(&self) ? fmin(least, bound_widths(&self, least, scratch)) : least;
+    return find_usable(&self) ? smaller(least, bound_widths(&self, least, scratch)) : least;
 }
 
 static bool open_scratch(IterationScratch *scratch, Arena *arena, const BoundPipelines *of) {

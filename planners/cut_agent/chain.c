@@ -4,15 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/extremes.h"
 #include "cost/simulate/clock_1f1b.h"
-
-static double larger(double a, double b) {
-    return a > b ? a : b;
-}
-
-static double smaller(double a, double b) {
-    return a < b ? a : b;
-}
 
 AmStatus chain_create(Chain *chain, Arena *arena, int32_t count, AmError *error) {
     double *rows = ARENA_ARRAY(arena, double, 5 * ((int64_t)count + 1));
