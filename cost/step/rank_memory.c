@@ -4,6 +4,9 @@
 #include "base/system/parallel.h"
 #include "cost/operator/fused_kernels.h"
 
+/* Instructions of all ranks together that are lowered at most, which takes some 20 s. */
+#define MOST_LOWERED 1000000
+
 typedef struct RankTask {
     int32_t rank;
     bool is_uneven;
@@ -57,10 +60,11 @@ AmStatus rank_memory(MemoryUse **uses, Arena *arena, const PlanRanks *ranks, con
     for (int32_t s = 0; s < stages; s++) self.tasks[s].rank = ranks->first_rank[s];
     TRY(lower_ranks(&self, stages, error));
     for (int32_t s = 0; s < stages; s++) firsts[s] = self.tasks[s];
+    bool is_quick = (int64_t)ranks->rank_count * context->rules->count <= MOST_LOWERED;
     for (int32_t s = 0; s < stages; s++) {
         bool differ = firsts[s].is_uneven || !mesh_has_equal_shares(&ranks->plan->stages[s].mesh);
         for (int32_t rank = ranks->first_rank[s] + 1; rank < ranks->first_rank[s + 1]; rank++)
-            if (differ) self.tasks[count++] = (RankTask){.rank = rank};
+            if (differ && is_quick) self.tasks[count++] = (RankTask){.rank = rank};
             else self.uses[rank] = self.uses[firsts[s].rank];
     }
     self.stop = stop;
