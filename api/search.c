@@ -9,6 +9,7 @@
 #include "planners/devices/device_search.h"
 #include "planners/export/export_check.h"
 #include "planners/infeasible.h"
+#include "planners/plan_search.h"
 #include "planners/problem/attention_choice.h"
 #include "planners/single_stage/single_stage.h"
 
@@ -73,10 +74,18 @@ static AmStatus explain_infeasible(SearchJob *job, AmError *error) {
     return AM_ERROR_INFEASIBLE;
 }
 
+/* Returns whether bound and memory are computed once, after the searches of all forms of the module. */
+static bool finishes_later(const SearchJob *job) {
+    const SearchOptions *options = &job->settings.options;
+    return options->seconds == 0 && job->cluster->type_count == 1 && options->quota_count == 0 &&
+           !options->explores_prices;
+}
+
 static AmStatus search_whole(SearchJob *job, PlanContext *whole, int32_t searches, AmError *error) {
     AmPlan *plan = job->plan;
-    const SearchOptions options = share_budget(job, searches);
+    SearchOptions options = share_budget(job, searches);
     plan->result = (SearchResult){0};
+    options.finishes_later = finishes_later(job);
     AmStatus status = device_search(&plan->result, &plan->arena, whole, job->cluster, &options,
                                     &job->settings.micro_batching, error);
     job->evaluations += plan->result.evaluations;
@@ -113,7 +122,9 @@ static void add_form(SearchJob *job, const ModuleForm *form, int32_t searches, A
     const SearchResult before = plan->result;
     SearchResult *result = &plan->result;
     AmError own = {0};
+    if (*status == AM_OK) job->settings.options.form_seconds = before.plan->predicted_step_seconds;
     AmStatus found = search_form(job, form, searches, &own);
+    job->settings.options.form_seconds = 0;
     bool is_interrupted = result->interrupted;
     int64_t evaluations = before.evaluations + result->evaluations;
     double seconds = before.search_seconds + result->search_seconds;
@@ -144,7 +155,11 @@ static AmStatus search_module(SearchJob *job, AmError *error) {
         if (status == AM_INTERRUPTED || result->interrupted) break;
     }
     if (status != AM_OK && error) *error = refusal;
-    return status;
+    TRY(status);
+    if (!finishes_later(job)) return AM_OK;
+    AmPlan *plan = job->plan;
+    return plan_search_finish(&plan->result, &plan->arena, plan->whole, job->cluster, &job->settings.options,
+                              &job->settings.micro_batching, error);
 }
 
 /* The fastest candidate of a pool that a target can run; NULL: none. `*why`: the first refusal. */

@@ -46,26 +46,47 @@ static ScheduleKind weakest_schedule(const SearchOptions *options, const Plan *p
 
 /* Writes into the plan a lower bound on the step of every plan with the requested micro-batches and schedule,
  * and into the result how far the plan's stages are from the best of the sharding graph. */
-static AmStatus prove(SearchContext *self, const SearchOptions *options, AmError *error) {
-    SearchResult *result = self->result;
+static AmStatus prove(SearchResult *result, const PlanContext *whole, const Cluster *cluster,
+                      const SearchOptions *options, int32_t micro_batches, const StopSignal *stop,
+                      AmError *error) {
     Plan *plan = result->plan;
     PlanBound bound;
-    const BoundSpace space = {.micro_batches = self->settings->micro_batches,
+    const BoundSpace space = {.micro_batches = micro_batches,
                               .most_stages = plan->stage_count > PIPELINE_MOST_STAGES ? plan->stage_count
                                                                                       : PIPELINE_MOST_STAGES,
                               .schedule = weakest_schedule(options, plan),
-                              .stop = self->budget.stop};
+                              .stop = *stop};
     search_watch_phase(options->watch, SEARCH_PHASE_BOUND);
     if (result->interrupted || stop_wanted(&space.stop))
-        TRY(plan_bound_of_work(&bound, self->whole, self->cluster, error));
-    else TRY(plan_bound_pipelines(&bound, self->whole, self->cluster, &space, error));
+        TRY(plan_bound_of_work(&bound, whole, cluster, error));
+    else TRY(plan_bound_pipelines(&bound, whole, cluster, &space, error));
     bool is_known = bound.seconds > 0;
     plan->bound_seconds = is_known ? fmin(bound.seconds, plan->predicted_step_seconds) : NAN;
     plan->bound = is_known ? "lower" : NULL;
     search_watch_bound(options->watch, plan->bound_seconds);
     result->model_gap = NAN;
     if (result->interrupted || stop_wanted(&space.stop)) return AM_OK;
-    return plan_model_gap(&result->model_gap, self->whole, self->cluster, plan, &space.stop, error);
+    return plan_model_gap(&result->model_gap, whole, cluster, plan, &space.stop, error);
+}
+
+/* Returns whether the bound of a result is that over any number of stages. */
+static bool is_proved(const SearchResult *result, const SearchOptions *options) {
+    bool is_paper = options->objective == OBJECTIVE_PAPER;
+    return search_spans_stages(options) || (!is_paper && result->plan->stage_count > 1);
+}
+
+AmStatus plan_search_finish(SearchResult *result, Arena *arena, const PlanContext *whole,
+                            const Cluster *cluster, const SearchOptions *options,
+                            const MicroBatching *settings, AmError *error) {
+    SearchOptions narrowed = *options;
+    const StopSignal stop = {options->interrupted, 0};
+    double start = clock_seconds();
+    search_narrow(&narrowed);
+    if (is_proved(result, &narrowed) && !options->skip_bound)
+        TRY(prove(result, whole, cluster, &narrowed, settings->micro_batches, &stop, error));
+    result->search_seconds += clock_seconds() - start;
+    if (options->is_trial || result->interrupted) return AM_OK;
+    return rank_memory_predict(result->plan, arena, whole, &stop, error);
 }
 
 /* ---- one round over plans of any number of stages ---- */
@@ -381,12 +402,14 @@ static AmStatus search_space(SearchContext *self, const StopSignal *end, AmError
     else if (spans_stages) TRY(search_stages(self, error));
     else TRY(search_one_stage(self, error));
     result->interrupted |= stop_flag_is_set(options->interrupted);
-    bool is_proved = spans_stages || (!is_paper && result->plan->stage_count > 1);
-    if (is_proved && !options->skip_bound) TRY(prove(self, options, error));
+    if (is_proved(result, options) && !options->skip_bound && !options->finishes_later)
+        TRY(prove(result, self->whole, self->cluster, options, self->settings->micro_batches,
+                  &self->budget.stop, error));
     if (!is_paper && !spans_stages && options->target == TARGET_AUTOMAP) TRY(search_add_given(self, error));
     result->search_seconds = clock_seconds() - start;
     pool_record(&result->pool);
-    if (options->is_trial || result->interrupted || stop_wanted(end)) return AM_OK;
+    bool has_ranks = !options->is_trial && !options->finishes_later && !result->interrupted;
+    if (!has_ranks || stop_wanted(end)) return AM_OK;
     return rank_memory_predict(result->plan, self->arena, self->whole, end, error);
 }
 

@@ -110,11 +110,18 @@ static AmStatus move_plan(SearchContext *self, const PlanSample *sample, const P
     return status;
 }
 
+/* Returns whether the plans of this form of the module are slower than one of another form. */
+static bool is_slow_form(const SearchContext *self, const SearchResult *found) {
+    double other = self->options->form_seconds;
+    return other > 0 && found->plan->predicted_step_seconds > NEAR * other;
+}
+
 static AmStatus move_plans(SearchContext *self, const PlanSample *sample, const SearchResult *found,
                            AmError *error) {
     PlanCandidate list[MOST_CANDIDATES];
     int32_t count = list_candidates(list, &found->pool), moved = 0;
-    for (int32_t k = 0; k < count && moved < MOST_MOVED; k++) {
+    int32_t most = is_slow_form(self, found) ? 1 : MOST_MOVED;
+    for (int32_t k = 0; k < count && moved < most; k++) {
         AmError refusal = {0};
         bool has_plan = self->result->pool.best.plan && self->result->pool.best.fit.fits;
         bool is_enough = list[k].seconds > NEAR * list[0].seconds || stop_wanted(&self->budget.stop);
@@ -198,18 +205,19 @@ AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error) {
     if (!may_sample(self)) return AM_OK;
     TRY(plan_sample_make(&sample, self->whole, error));
     if (!sample.context) return AM_OK;
-    options.skip_bound = true;
+    options.skip_bound = options.finishes_later = true; /* the plan of the sample is none of the module */
     AmStatus status =
         plan_search(&found, self->arena, sample.context, self->cluster, &options, self->settings, &refusal);
     if (status == AM_OK) status = move_plans(self, &sample, &found, &refusal);
-    if (status == AM_OK) status = add_baselines(self, &found, &refusal);
+    bool is_slow = status == AM_OK && is_slow_form(self, &found);
+    if (status == AM_OK && !is_slow) status = add_baselines(self, &found, &refusal);
     plan_sample_free(&sample);
     if (status == AM_ERROR_INFEASIBLE) return AM_OK;
     if (status != AM_OK && error) *error = refusal;
     TRY(status);
     search_spend(self, &found);
     search_result_choose(result);
-    TRY(improve(self, error));
+    if (!is_slow) TRY(improve(self, error));
     result->interrupted = found.interrupted;
     *is_done = result->plan != NULL;
     if (result->plan) result->evaluations = result->plan->evaluations = self->budget.used;

@@ -122,6 +122,8 @@ typedef struct SearchOptions {
     bool no_seeds;       /* start without the baselines */
     bool no_polish;
     bool skip_bound;            /* gap and model gap are not wanted */
+    bool finishes_later;        /* the caller calls plan_search_finish() */
+    double form_seconds;        /* the step of a plan of another form of the module; 0: none */
     bool may_add_micro_batches; /* SPACE_SINGLE_STAGE: more of them where no plan fits; none were requested */
     bool is_trial;              /* tests only whether a plan fits: few one-stage plans */
     const PropagationPin *pins; /* [pin_count]: decisions that every plan keeps */
