@@ -114,7 +114,7 @@ static AmStatus add_pipelines(Round *self, AmError *error) {
                                       search->settings, &self->refusal);
     TRY(check_part(status, &self->refusal, error));
     for (int32_t e = 0; e < BASELINE_COUNT && status == AM_ERROR_INFEASIBLE; e++)
-        result->baselines[e] = (BaselineResult){NAN, "it does not fit"};
+        result->baselines[e] = (BaselineResult){.seconds = NAN, .reason = "it does not fit"};
     search_spend(search, result);
     return AM_OK;
 }
@@ -188,7 +188,7 @@ static AmStatus add_pipeline_baselines(Round *self, AmError *error) {
     if (!result->plan || (self->options.is_small && !search_is_over(search))) return AM_OK;
     bool has_time = options->seconds == 0 && !result->interrupted && search->cluster->device_count > 1;
     if (has_time && !(is_large(search) && (search->budget.is_cut || options->is_trial)))
-        return search_add_pipeline_baselines(result, self->search, is_large(search), options, error);
+        return search_add_pipeline_baselines(result, self->search, is_large(search), NULL, options, error);
     result->baselines[BASELINE_EVEN_PIPELINE].reason = "not priced here: --baseline even_pipeline does";
     result->baselines[BASELINE_MEGATRON_3D].reason = "not priced here: --baseline megatron_3d does";
     return AM_OK;

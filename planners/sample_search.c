@@ -13,7 +13,7 @@
 
 /* Modules of fewer instructions are searched as they are. */
 #define LEAST_INSTRUCTIONS 30000
-enum { MOST_CANDIDATES = 48, MOST_MOVED = 6, MOST_CHANGES = 16 };
+enum { MOST_CANDIDATES = 48, MOST_MOVED = 6 };
 /* Plans of the sample that are slower than the best by more than this are not simulated on the module. */
 #define NEAR 1.1
 /* The same of plans that get overrides. */
@@ -136,24 +136,23 @@ static AmStatus move_plans(SearchContext *self, const PlanSample *sample, const 
     return AM_OK;
 }
 
-/* Adds the baselines that are near the best plan on the sample, priced on the module. */
+/* Adds the baselines that are near the best plan on the sample, priced on the module with their numbers of
+ * micro-batches on the sample. */
 static AmStatus add_baselines(SearchContext *self, const SearchResult *found, AmError *error) {
     SearchResult *result = self->result;
     const double near = NEAR_BASELINE * found->plan->predicted_step_seconds;
-    bool is_far[BASELINE_COUNT], has_stages = false;
-    for (int32_t e = 0; e < BASELINE_COUNT; e++) {
-        is_far[e] = !(found->baselines[e].seconds <= near);
-        has_stages |= !is_far[e] && (e == BASELINE_EVEN_PIPELINE || e == BASELINE_MEGATRON_3D);
-    }
-    TRY(search_add_stage_baselines(result, self, false, is_far, self->options, error));
+    int32_t only[BASELINE_COUNT] = {0};
+    for (int32_t e = 0; e < BASELINE_COUNT; e++)
+        if (found->baselines[e].seconds <= near) only[e] = found->baselines[e].micro_batches;
+    TRY(search_add_stage_baselines(result, self, false, only, self->options, error));
     search_result_choose(result);
-    if (has_stages && result->plan && search_spans_stages(self->options))
-        TRY(search_add_pipeline_baselines(result, self, true, self->options, error));
+    if (result->plan && search_spans_stages(self->options))
+        TRY(search_add_pipeline_baselines(result, self, true, only, self->options, error));
     for (int32_t e = 0; e < BASELINE_COUNT; e++) {
         const BaselineResult *on_sample = &found->baselines[e];
         const char *reason = isnan(on_sample->seconds) ? on_sample->reason
                                                        : "on a sample of the layers it is far from the best";
-        if (is_far[e]) result->baselines[e] = (BaselineResult){NAN, reason};
+        if (only[e] == 0) result->baselines[e] = (BaselineResult){.seconds = NAN, .reason = reason};
     }
     return AM_OK;
 }
@@ -171,29 +170,19 @@ static AmStatus refine(SearchContext *self, const Plan *plan, AmError *error) {
     return AM_OK;
 }
 
-/* Adds the best plans of parts of the search with overrides, and the best of all with a few single changes,
- * on the module itself. */
+/* Adds the best plan of one stage and one micro-batch with overrides, if it is near the best of all. */
 static AmStatus improve(SearchContext *self, AmError *error) {
     static const PlanOrigin parts[] = {PLAN_ORIGIN_SINGLE_STAGE, PLAN_ORIGIN_IMPROVEMENT,
                                        PLAN_ORIGIN_BASELINE};
-    enum { PARTS = sizeof parts / sizeof *parts, MOST_REFINED = 2 };
-    EvaluationBudget *budget = &self->budget;
-    const Plan *starts[PARTS], *best = self->result->plan;
-    int32_t refined = 0;
-    if (!best) return AM_OK;
-    for (int32_t k = 0; k < PARTS; k++) starts[k] = self->result->pool.of[parts[k]].plan;
-    for (int32_t k = 0; k < PARTS && refined < MOST_REFINED && !stop_wanted(&budget->stop); k++) {
-        bool is_one = starts[k] && starts[k]->stage_count == 1 && starts[k]->micro_batches == 1;
-        if (!is_one || starts[k]->predicted_step_seconds > NEAR_REFINED * best->predicted_step_seconds)
-            continue;
-        TRY(refine(self, starts[k], error));
-        refined++;
+    enum { PARTS = sizeof parts / sizeof *parts };
+    const Plan *start = NULL, *best = self->result->plan;
+    for (int32_t k = 0; best && k < PARTS; k++) {
+        const Plan *plan = self->result->pool.of[parts[k]].plan;
+        bool is_one = plan && plan->stage_count == 1 && plan->micro_batches == 1;
+        bool is_near = is_one && plan->predicted_step_seconds <= NEAR_REFINED * best->predicted_step_seconds;
+        if (is_near && (!start || plan->predicted_step_seconds < start->predicted_step_seconds)) start = plan;
     }
-    budget->cap = budget->used + MOST_CHANGES;
-    AmStatus status = search_add_climb(self->result, self, false, error);
-    budget->cap = 0;
-    budget->is_cut = false;
-    return status;
+    return start && !stop_wanted(&self->budget.stop) ? refine(self, start, error) : AM_OK;
 }
 
 AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error) {

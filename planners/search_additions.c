@@ -16,9 +16,13 @@ static void leave_out_slower(bool *is_left_out, BaselineResult *best, const Sear
         double seconds = found->baselines[e].seconds;
         if (isnan(seconds)) continue;
         bool is_faster = isnan(best[e].seconds) || seconds < best[e].seconds;
-        if (is_faster) best[e].seconds = seconds;
+        if (is_faster) best[e] = found->baselines[e];
         else is_left_out[e] = true;
     }
+}
+
+static bool has_several_stages(Baseline baseline) {
+    return baseline == BASELINE_EVEN_PIPELINE || baseline == BASELINE_MEGATRON_3D;
 }
 
 static bool has_all(const bool *is_left_out) {
@@ -28,20 +32,25 @@ static bool has_all(const bool *is_left_out) {
 }
 
 AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, bool is_first_done,
-                                    const bool *is_far, const SearchOptions *options, AmError *error) {
+                                    const int32_t *only, const SearchOptions *options, AmError *error) {
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
     int32_t count = micro_batches_numbers(numbers, self->whole, self->settings->micro_batches);
-    bool is_left_out[BASELINE_COUNT] = {[BASELINE_EVEN_PIPELINE] = true, [BASELINE_MEGATRON_3D] = true};
+    bool is_left_out[BASELINE_COUNT];
     BaselineResult best[BASELINE_COUNT];
     SearchOptions part = *options;
-    for (int32_t e = 0; e < BASELINE_COUNT; e++) best[e] = (BaselineResult){.seconds = NAN};
-    for (int32_t e = 0; is_far && e < BASELINE_COUNT; e++) is_left_out[e] |= is_far[e];
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) {
+        is_left_out[e] = has_several_stages((Baseline)e);
+        best[e] = (BaselineResult){.seconds = NAN};
+    }
     if (is_first_done) leave_out_slower(is_left_out, best, result);
-    for (int32_t k = is_first_done; k < count && !has_all(is_left_out); k++) {
+    for (int32_t k = is_first_done; k < count && (only || !has_all(is_left_out)); k++) {
         SearchResult found = {.model_gap = NAN};
         MicroBatching here = *self->settings;
         const PlanContext *context;
         AmError refusal = {0};
+        for (int32_t e = 0; only && e < BASELINE_COUNT; e++)
+            is_left_out[e] = only[e] != numbers[k] || has_several_stages((Baseline)e);
+        if (has_all(is_left_out)) continue;
         here.micro_batches = numbers[k];
         here.separate_backward = false;
         here.stop = &self->budget.stop;
@@ -96,7 +105,7 @@ static AmStatus add_pipeline(SearchResult *result, SearchContext *self, const Se
     }
     *seconds = plan->predicted_step_seconds;
     if (baseline->seconds <= *seconds) return AM_OK;
-    *baseline = (BaselineResult){.seconds = *seconds};
+    *baseline = (BaselineResult){.seconds = *seconds, .micro_batches = micro_batches};
     plan->searcher = searcher_name(self->options->searcher);
     search_result_add(result, plan, PLAN_ORIGIN_BASELINE, baseline_name(recipe->baseline));
     return AM_OK;
@@ -135,7 +144,7 @@ static AmStatus climb_from_largest(SearchResult *result, SearchContext *self, co
 }
 
 AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self, bool is_large,
-                                       const SearchOptions *options, AmError *error) {
+                                       const int32_t *only, const SearchOptions *options, AmError *error) {
     enum { LARGE_FROM = 3 /* eight micro-batches */ };
     static const Baseline recipes[] = {BASELINE_EVEN_PIPELINE, BASELINE_MEGATRON_3D};
     Numbers numbers = {0};
@@ -153,6 +162,11 @@ AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self
         recipe.baseline = recipes[r];
         recipe.rival_seconds = result->plan->predicted_step_seconds;
         result->baselines[recipes[r]] = (BaselineResult){.seconds = NAN};
+        if (only) {
+            if (only[recipes[r]] > 0)
+                TRY(add_pipeline(result, self, &recipe, only[recipes[r]], &seconds, error));
+            continue;
+        }
         if (!is_large || !climbs)
             TRY(add_pipeline(result, self, &recipe, numbers.numbers[0], &seconds, error));
         if (!climbs) continue;

@@ -6,16 +6,17 @@
 
 /* Adds every one-stage baseline with its best number of micro-batches: of the numbers that the settings
  * allow, the smallest that fits and larger ones as long as they are faster. `is_first_done`: the result has
- * those of the smallest number. `is_far` [BASELINE_COUNT], or NULL: baselines that are left out. The choice
- * depends on the module and the cluster alone. They are not counted as evaluations. */
+ * those of the smallest number. `only` [BASELINE_COUNT], or NULL: the number of each one, 0 leaves it out.
+ * The choice depends on the module and the cluster alone. They are not counted as evaluations. */
 AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, bool is_first_done,
-                                    const bool *is_far, const SearchOptions *options, AmError *error);
+                                    const int32_t *only, const SearchOptions *options, AmError *error);
 
 /* Adds the baselines of several stages to a result with a plan: with one micro-batch, with as many as the
  * plan has, and from there with more or fewer as long as that is faster and may win. `is_large`: not with one
- * micro-batch, but with eight where the plan has one. They are not counted as evaluations. */
+ * micro-batch, but with eight where the plan has one. `only`: as above. They are not counted as evaluations.
+ */
 AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self, bool is_large,
-                                       const SearchOptions *options, AmError *error);
+                                       const int32_t *only, const SearchOptions *options, AmError *error);
 
 /* Adds options->initial unchanged, if it has one stage and the options leave it as it is. */
 AmStatus search_add_given(SearchContext *self, AmError *error);

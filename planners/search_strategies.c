@@ -233,7 +233,8 @@ AmStatus search_strategies(SearchContext *self, AmError *error) {
     StrategySearch search = {.search = self};
     search.number_count = micro_batches_numbers(search.numbers, self->whole, self->settings->micro_batches);
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
-        result->baselines[e] = (BaselineResult){NAN, "not priced: strategies are searched"};
+        result->baselines[e] =
+            (BaselineResult){.seconds = NAN, .reason = "not priced: strategies are searched"};
     search_watch_phase(self->options->watch, SEARCH_PHASE_PIPELINES);
     if (self->options->searcher == SEARCHER_RANDOM) TRY(draw(&search, error));
     else TRY(search_splits(&search, error));

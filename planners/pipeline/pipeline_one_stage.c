@@ -90,7 +90,8 @@ static void quote_try(const PipelineCandidates *self, SearchResult *single, cons
     Baseline baseline = baseline_of(self, try);
     BaselineResult *quoted = &single->baselines[baseline < BASELINE_COUNT ? baseline : 0];
     bool is_quoted = baseline < BASELINE_COUNT && try->plan && try->fit.fits;
-    if (is_quoted && !(quoted->seconds <= try->seconds)) *quoted = (BaselineResult){.seconds = try->seconds};
+    if (is_quoted && !(quoted->seconds <= try->seconds))
+        *quoted = (BaselineResult){.seconds = try->seconds, .micro_batches = try->plan->micro_batches};
 }
 
 AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *self,
@@ -101,7 +102,8 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
     bool is_wanted = settings->micro_batches <= 1 && !is_left_out;
     bool may_be_one = degrees_allow_stages(&options.degrees, 1);
     const char *reason = may_be_one ? "its time by the tables is far from the best" : "it has other degrees";
-    for (int32_t e = 0; e < BASELINE_COUNT; e++) single->baselines[e] = (BaselineResult){NAN, reason};
+    for (int32_t e = 0; e < BASELINE_COUNT; e++)
+        single->baselines[e] = (BaselineResult){.seconds = NAN, .reason = reason};
     for (int32_t k = 0; k < self->try_count; k++) quote_try(self, single, self->tries[k]);
     if (!is_wanted || !may_be_one || (self->is_cut && is_large(self))) return AM_OK;
     if (self->best && !self->is_cut && pipeline_must_stop(self)) return AM_OK;

@@ -149,8 +149,9 @@ typedef struct SearchOptions {
 } SearchOptions;
 
 typedef struct BaselineResult {
-    double seconds;     /* NAN: no such plan, or it does not fit */
-    const char *reason; /* why not, else NULL */
+    double seconds;        /* NAN: no such plan, or it does not fit */
+    const char *reason;    /* why not, else NULL */
+    int32_t micro_batches; /* of that step */
 } BaselineResult;
 
 typedef struct SearchResult {

@@ -194,7 +194,9 @@ static AmStatus end_quotation(SingleStageSearch *search, Baseline baseline, cons
         search->baseline_plans[baseline] = mesh->plan;
         search->baseline_problems[baseline] = search->problems[k];
         if (!mesh->fit.fits) continue;
-        *result = (BaselineResult){.seconds = mesh->plan->predicted_step_seconds};
+        *result =
+            (BaselineResult){.seconds = mesh->plan->predicted_step_seconds,
+                             .micro_batches = search->context->whole ? search->context->micro_batches : 1};
         if (!search->options->no_seeds) search_watch_count(search->options->watch, 0, result->seconds);
         return AM_OK;
     }
