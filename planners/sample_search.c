@@ -27,7 +27,7 @@ static bool may_sample(const SearchContext *self) {
     bool is_free = options->pin_count == 0 && !options->kept && !options->initial && !options->placement &&
                    !options->no_seeds && !options->no_polish && !options->is_trial &&
                    (options->evaluations == 0 || options->is_default_limit) && options->seconds == 0 &&
-                   options->objective == OBJECTIVE_TIME;
+                   options->objective == OBJECTIVE_TIME && options->target == TARGET_AUTOMAP;
     bool is_sample = whole->canonical->loops && whole->canonical->loops->layers;
     return is_free && !is_sample && !whole->whole && whole->rules->count > LEAST_INSTRUCTIONS &&
            search_method_explores(options->searcher);
