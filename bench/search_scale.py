@@ -5,7 +5,11 @@ connection, forward and backward, with Adam for its four parameters, about 105 i
 the defaults of `automap search` on servers of 8 devices, 200 GB/s inside and 25 GB/s between. Each row is one search:
 instructions, devices, seconds to read, to search and in all, those of all processors, plans priced, seconds of the step.
 
+With --models, steps of large models of the zoo are searched instead, exported by JAX; a row also has the peak memory and the
+gap.
+
     AUTOMAP=build/automap python bench/search_scale.py [--quick] [--evaluations N]
+    AUTOMAP=build/automap python bench/search_scale.py --models [NAME...]
 """
 
 import argparse
@@ -14,6 +18,7 @@ import os
 import pathlib
 import resource
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -23,6 +28,18 @@ LIMIT_SECONDS = 60  # of 10^5 instructions on 1,024 devices
 BY_INSTRUCTIONS = [1_000, 3_000, 10_000, 30_000, 100_000]
 BY_DEVICES = [8, 64, 256, 1_024]
 INSTRUCTIONS_PER_BLOCK = 105
+
+LLAMA_70B = (80, 8192, 64, 8, 28672, 128256, 128, 8192)
+LLAMA_405B = (126, 16384, 128, 8, 53248, 128256, 512, 8192)
+# name: of llama.model(), and whether its layers are unrolled, or None for GPT with 175 billion weights; cluster
+MODELS = {
+    "llama_70b_scan": (LLAMA_70B, False, "h100:16"),
+    "llama_70b": (LLAMA_70B, True, "h100:16"),
+    "llama_405b_scan": (LLAMA_405B, False, "h100:64"),
+    "llama_405b": (LLAMA_405B, True, "h100:64"),
+    "llama_405b_scan_2048": ((*LLAMA_405B[:6], 16384, 8192), False, "h100:2048"),
+    "gpt_175b": (None, True, "a100:64"),
+}
 
 SUM = """HloModule blocks
 
@@ -166,12 +183,50 @@ def measure(model, cluster, plan, evaluations):
     return json.loads(out), time.monotonic() - begin, processor_seconds() - before
 
 
+def export(name, folder):
+    """Exports a model of MODELS; returns its path and its cluster."""
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "datasets"))
+    from automap_jax.exporter import write_module
+    from automap_jax.zoo import llama, transformer
+
+    sizes, is_unrolled, cluster = MODELS[name]
+    if sizes:
+        model = llama.model(*sizes, unrolled=is_unrolled)
+    else:
+        model = transformer.model(transformer.gpt2_logits, transformer.next_tokens, 96, 12288, 96, 49152, 50257, 512, 2048)
+    write_module(model.step, model.arguments, folder, constants=model.constants)
+    return folder / "model.hlo.pb", cluster
+
+
+def measure_models(names, folder):
+    print("model\tcluster\tall s\tprocessor s\tMB\tplans\tstep s\tgap %")
+    for name in names:
+        model, cluster = export(name, folder / name)
+        words = [AUTOMAP, "search", str(model), "--cluster", cluster, "-o", os.devnull, "--json"]
+        begin = time.monotonic()
+        with open(folder / "result.json", "w+") as out:
+            process = subprocess.Popen(words, stdout=out)
+            _, status, used = os.wait4(process.pid, 0)
+            if status != 0:
+                raise SystemExit(f"{' '.join(words)}: status {status}")
+            out.seek(0)
+            found = json.load(out)
+        print(f"{name}\t{cluster}\t{time.monotonic() - begin:.1f}\t{used.ru_utime + used.ru_stime:.1f}"
+              f"\t{used.ru_maxrss / 1e3:.0f}\t{found['evaluations']}\t{found['step_seconds']:.3f}\t{100 * found['gap']:.1f}",
+              flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--evaluations", type=int, default=0)
     parser.add_argument("--only", type=int, nargs=2, metavar=("INSTRUCTIONS", "DEVICES"))
+    parser.add_argument("--models", nargs="*", choices=MODELS)
     options = parser.parse_args()
+    if options.models is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            measure_models(options.models or MODELS, pathlib.Path(folder))
+        return
     cases = [(n, 64) for n in BY_INSTRUCTIONS] + [(10_000, d) for d in BY_DEVICES if d != 64] + [(100_000, 1_024)]
     if options.quick:
         cases = [(1_000, 8), (1_000, 64)]
