@@ -158,7 +158,8 @@ static AmStatus count_checkpoints(LayerCosts *self, AmError *error) {
             continue;
         while (!self->is_checkpoint[end]) end++;
         if (stage_last(needed) >= end)
-            self->checkpoint_bytes[unit] += context->split_options->bytes[i] * ir_layers_of(context->canonical, i);
+            self->checkpoint_bytes[unit] +=
+                context->split_options->bytes[i] * ir_layers_of(context->canonical, i);
     }
     return AM_OK;
 }
