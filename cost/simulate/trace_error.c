@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+enum { MOST_STEPS = 1024 }; /* of a device, its last ones */
+
 /* Events of one device: its steps, then its operators by their beginning. */
 typedef struct DeviceEvents {
     TraceEvent *steps, *operators;
@@ -82,16 +84,23 @@ static AmStatus divide(DeviceEvents **result, Arena *arena, const TraceEvents *e
         if (is_step) device->step_count++;
         else device->operator_count++;
     }
+    for (int32_t d = 0; d < count; d++) {
+        if (devices[d].step_count <= MOST_STEPS) continue;
+        devices[d].steps += devices[d].step_count - MOST_STEPS;
+        devices[d].step_count = MOST_STEPS;
+    }
     *result = devices;
     return AM_OK;
 }
 
-/* The operators that begin in a step, copied. */
+/* The operators that begin in a step, copied, from `*next` on, which moves behind them: an operator is in one
+ * step. */
 static AmStatus take_step(StepEvents *step, Arena *arena, const DeviceEvents *device, const TraceEvent *of,
-                          AmError *error) {
-    int32_t first = 0, end;
+                          int32_t *next, AmError *error) {
+    int32_t first = *next, end;
     while (first < device->operator_count && device->operators[first].start < of->start) first++;
     for (end = first; end < device->operator_count && device->operators[end].start < of->end; end++) {}
+    *next = end;
     *step = (StepEvents){.list = ARENA_ARRAY(arena, TraceEvent, end - first + 1),
                          .count = end - first,
                          .begin = of->start,
@@ -209,11 +218,12 @@ static AmStatus compare_device(Comparison *self, int32_t d) {
     DeviceError *result = &self->result->devices[d];
     StepEvents own = {0}, other;
     StepSums all = {0};
-    AmStatus status = take_step(&own, &scratch, predicted, &predicted->steps[0], self->error);
+    int32_t own_next = 0, next = 0;
+    AmStatus status = take_step(&own, &scratch, predicted, &predicted->steps[0], &own_next, self->error);
     for (int32_t k = 0; k < self->pass_count * self->most_steps; k++) self->passes[k] = (PassSum){0};
     for (int32_t s = 0; s < measured->step_count && status == AM_OK; s++) {
         ArenaMark mark = arena_mark(&scratch);
-        status = take_step(&other, &scratch, measured, &measured->steps[s], self->error);
+        status = take_step(&other, &scratch, measured, &measured->steps[s], &next, self->error);
         if (status != AM_OK) break;
         StepSums sums = compare_step(self, s, &own, &other);
         all.error += sums.error;
