@@ -65,6 +65,9 @@ AmStatus ir_read_bytes(IrModule **module, const char *source, const char *data, 
     if (length == 0)
         return am_fail(error, AM_ERROR_INPUT, source, "the file is empty, expected an HLO module");
     TRY(file_format_expect(FILE_FORMAT_HLO, source, data, length, error));
+    int64_t mark = file_mark_bytes(data, length);
+    data += mark;
+    length -= mark;
     IrModule *read = ir_module_new(source);
     if (read == NULL) return am_fail_memory(error, sizeof *read);
     ParseFunction *parse = recognise(data, length);

@@ -35,6 +35,8 @@ static const Signature signatures[] = {
      4, 0, "an ELF binary", EXPORT},
     {"%PDF", 4, 0, "a PDF document", EXPORT},
     {"\x89PNG", 4, 0, "an image", EXPORT},
+    {"\xff\xfe", 2, 0, "UTF-16 instead of UTF-8 text", "save it as UTF-8"},
+    {"\xfe\xff", 2, 0, "UTF-16 instead of UTF-8 text", "save it as UTF-8"},
     {"SQLite format 3", 15, 0, "an SQLite database (such as a profile of Nsight)", EXPORT},
 };
 
@@ -105,6 +107,10 @@ static bool contains(const char *data, int64_t length, int64_t most, const char 
     return false;
 }
 
+int64_t file_mark_bytes(const char *data, int64_t length) {
+    return begins_with(data, length, 0, "\xef\xbb\xbf", 3) ? 3 : 0;
+}
+
 static int64_t after_space(const char *data, int64_t length, int64_t at) {
     while (at < length && isspace((unsigned char)data[at])) at++;
     return at;
@@ -120,24 +126,39 @@ static int64_t after_comments(const char *data, int64_t length) {
     return at;
 }
 
+/* Returns the place behind the string that begins at `at`, or `most`. */
+static int64_t after_string(const char *data, int64_t most, int64_t at) {
+    for (at++; at < most && data[at] != '"'; at++) at += data[at] == '\\';
+    return at < most ? at + 1 : most;
+}
+
+/* Returns the place of the value of "format" in the outermost object, or -1. */
+static int64_t find_format_value(const char *data, int64_t most) {
+    int32_t depth = 0;
+    int64_t at = 0;
+    while (at < most) {
+        bool is_key = depth == 1 && begins_with(data, most, at, "\"format\"", 8);
+        depth += (data[at] == '{' || data[at] == '[') - (data[at] == '}' || data[at] == ']');
+        at = data[at] == '"' ? after_string(data, most, at) : at + 1;
+        if (!is_key) continue;
+        int64_t value = after_space(data, most, at);
+        if (value < most && data[value] == ':') return after_space(data, most, value + 1);
+    }
+    return -1;
+}
+
 static FileFormat find_document(const char *data, int64_t length, const char **name, const char **remedy) {
-    static const char prefix[] = "automap-";
-    int64_t most = length < HEAD_BYTES ? length : HEAD_BYTES;
-    for (int64_t at = 0; at < most; at++) {
-        if (!begins_with(data, most, at, "\"format\"", 8)) continue;
-        int64_t value = after_space(data, most, at + 8);
-        if (value >= most || data[value] != ':') continue;
-        value = after_space(data, most, value + 1);
-        if (value >= most || data[value] != '"' || !begins_with(data, most, value + 1, prefix, 8)) continue;
-        for (size_t k = 0; k < COUNT(documents); k++) {
-            size_t count = strlen(documents[k].kind);
-            if (!begins_with(data, most, value + 9, documents[k].kind, count) ||
-                !begins_with(data, most, value + 9 + (int64_t)count, "-", 1))
-                continue;
-            *name = documents[k].name;
-            *remedy = documents[k].remedy;
-            return documents[k].format;
-        }
+    static const char prefix[] = "\"automap-";
+    int64_t most = length < HEAD_BYTES ? length : HEAD_BYTES, value = find_format_value(data, most);
+    bool is_own = value >= 0 && begins_with(data, most, value, prefix, sizeof prefix - 1);
+    for (size_t k = 0; k < COUNT(documents) && is_own; k++) {
+        size_t count = strlen(documents[k].kind);
+        if (!begins_with(data, most, value + 9, documents[k].kind, count) ||
+            !begins_with(data, most, value + 9 + (int64_t)count, "-", 1))
+            continue;
+        *name = documents[k].name;
+        *remedy = documents[k].remedy;
+        return documents[k].format;
     }
     if (!contains(data, length, HEAD_BYTES, "\"computations\"", 14) &&
         !contains(data, length, HEAD_BYTES, "\"hloModule\"", 11))
@@ -233,7 +254,10 @@ static bool is_text(const char *data, int64_t length) {
 }
 
 static FileFormat find_format(const char *data, int64_t length, const char **name, const char **remedy) {
+    int64_t mark = file_mark_bytes(data, length);
     *name = *remedy = NULL;
+    data += mark;
+    length -= mark;
     if (length == 0 || find_signature(data, length, name, remedy) != FILE_FORMAT_UNKNOWN)
         return length == 0 ? FILE_FORMAT_UNKNOWN : FILE_FORMAT_OTHER;
     if (!is_text(data, length)) return find_binary(data, length, name, remedy);
@@ -259,7 +283,7 @@ AmStatus file_format_expect(FileFormat expected, const char *source, const char 
                                         [FILE_FORMAT_PROFILE] = "a profile of measured operators"};
     const char *name, *remedy;
     FileFormat format = find_format(data, length, &name, &remedy);
-    int64_t first = after_space(data, length, 0);
+    int64_t first = after_space(data, length, file_mark_bytes(data, length));
     bool is_json = first == length || data[first] == '{' || data[first] == '[';
     if (format == FILE_FORMAT_UNKNOWN && expected == FILE_FORMAT_CLUSTER && !is_json)
         return am_fail(error, AM_ERROR_INPUT, source,

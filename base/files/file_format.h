@@ -25,6 +25,9 @@ typedef enum FileFormat {
  * for FILE_FORMAT_UNKNOWN. Reads at most a few kB and the names in a zip archive. */
 FileFormat file_format_of(const char *data, int64_t length, const char **name);
 
+/* Returns the bytes of a byte order mark of UTF-8 at the beginning of a text, which readers skip: 3 or 0. */
+int64_t file_mark_bytes(const char *data, int64_t length);
+
 /* Refuses data of a known format other than `expected`: AM_ERROR_INPUT names both formats and the remedy.
  * Data of the expected or of an unknown format is left to the reader. */
 AmStatus file_format_expect(FileFormat expected, const char *source, const char *data, int64_t length,

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/files/file_format.h"
 #include "base/suggest.h"
 
 AmStatus json_fail_syntax(AmError *error, const char *source, const char *text, int64_t length, int64_t at,
@@ -23,10 +24,11 @@ AmStatus json_fail_syntax(AmError *error, const char *source, const char *text, 
 
 AmStatus json_parse(json_t **root, const char *source, const char *text, size_t length, AmError *error) {
     json_error_t fault;
-    *root = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &fault);
+    size_t mark = (size_t)file_mark_bytes(text, (int64_t)length);
+    *root = json_loadb(text + mark, length - mark, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &fault);
     if (*root) return AM_OK;
     if (json_error_code(&fault) == json_error_out_of_memory) return am_fail_memory(error, (int64_t)length);
-    int64_t at = fault.position > 0 ? fault.position - 1 : 0;
+    int64_t at = (int64_t)mark + (fault.position > 0 ? fault.position - 1 : 0);
     return json_fail_syntax(error, source, text, (int64_t)length, at, fault.text);
 }
 

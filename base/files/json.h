@@ -15,7 +15,8 @@
 #include "base/text.h"
 
 /* Parses text[0..length): one value, duplicate keys and trailing text refused,
- * depth bounded. Syntax errors carry line and column. The caller json_decref()s. */
+ * depth bounded, a byte order mark skipped. Syntax errors carry line and column. The caller json_decref()s.
+ */
 AmStatus json_parse(json_t **root, const char *source, const char *text, size_t length, AmError *error);
 
 /* Reports a syntax error at byte `at`: line and column, no excerpt, so that the message is one

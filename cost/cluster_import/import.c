@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/files/file_format.h"
 #include "base/suggest.h"
 #include "base/text.h"
 #include "cost/cluster/cluster.h"
@@ -109,7 +110,10 @@ static bool has_line(const FileBytes *file, const char *start) {
 }
 
 static AmStatus recognise(Import *import, const FileBytes *file, AmError *error) {
-    const char *first = file->data + strspn(file->data, " \t\r\n");
+    const char *first = file->data + strspn(file->data, " \t\r\n"), *kind;
+    if (*first != '<' && file_format_of(file->data, file->length, &kind) != FILE_FORMAT_UNKNOWN)
+        return am_fail(error, AM_ERROR_INPUT, file->name,
+                       "this is %s, expected a hostfile, a topology or a measurement of nccl-tests", kind);
     if ((int64_t)strlen(file->data) != file->length)
         return am_fail(error, AM_ERROR_INPUT, file->name, "expected text, found a zero byte");
     if (*first == '<') return import_xml(import, file, error);

@@ -46,6 +46,17 @@ static void syntax_errors_have_a_place(void **state) {
     assert_string_equal(error.excerpt, ""); /* one line of message */
 }
 
+static void byte_order_marks_are_skipped(void **state) {
+    (void)state;
+    static const char bad[] = "\xef\xbb\xbf{\n1}";
+    json_t *root = parse("\xef\xbb\xbf{\"a\": 1}");
+    AmError error = {0};
+    assert_int_equal(json_integer_value(json_object_get(root, "a")), 1);
+    json_decref(root);
+    assert_int_equal(json_parse(&root, "f.json", bad, sizeof bad - 1, &error), AM_ERROR_INPUT);
+    assert_int_equal(error.line, 2);
+}
+
 static void deep_nesting_is_refused(void **state) {
     (void)state;
     enum { DEPTH = 1000000 };
@@ -112,11 +123,9 @@ static void writing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(syntax_errors_have_a_place),
-        cmocka_unit_test(deep_nesting_is_refused),
-        cmocka_unit_test(readers_name_the_path),
-        cmocka_unit_test(unknown_keys_are_named),
-        cmocka_unit_test(writing),
+        cmocka_unit_test(syntax_errors_have_a_place), cmocka_unit_test(byte_order_marks_are_skipped),
+        cmocka_unit_test(deep_nesting_is_refused),    cmocka_unit_test(readers_name_the_path),
+        cmocka_unit_test(unknown_keys_are_named),     cmocka_unit_test(writing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
