@@ -47,3 +47,38 @@ size_t hint_typographic_dash(const char *word) {
 bool hint_is_file(const char *word) {
     return access(word, F_OK) == 0 || strchr(word, '/') || strstr(word, ".hlo") || strstr(word, ".json");
 }
+
+const char *hint_synonym(const char *name, int32_t next) {
+    static const char *const rows[][2] = {
+        {"--output", "-o"},
+        {"--out", "-o"},
+        {"--dp", "--data"},
+        {"--data-parallel", "--data"},
+        {"--tp", "--tensor"},
+        {"--tensor-parallel", "--tensor"},
+        {"--mp", "--tensor"},
+        {"--pp", "--stages"},
+        {"--pipeline-parallel", "--stages"},
+        {"--timeout", "--seconds"},
+        {"--time-limit", "--seconds"},
+        {"--budget", "--evaluations"},
+        {"--trials", "--evaluations"},
+        {"--iterations", "--evaluations"},
+        {"--iterations", "--steps"},
+        {"--epochs", "--steps"},
+        {"--target", "--format"},
+        {"--target", "--for"},
+        {"--memory", "--memory-fraction"},
+        {"--gpus", "--cluster"},
+        {"--devices", "--cluster"},
+        {"--hardware", "--cluster"},
+        {"--weights", "--state"},
+        {"--params", "--state"},
+        {"--algorithm", "--searcher"},
+        {"--log-file", "--log"},
+        {"--verbosity", "--verbose"},
+    };
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
+        if (strcmp(rows[k][0], name) == 0 && next-- == 0) return rows[k][1];
+    return NULL;
+}

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Returns the option that an argument is likely meant for, by the content of the file or the name of a
  * built-in cluster: "--plan", "--cluster", "--roles", "--profile"; or NULL. */
@@ -16,5 +17,9 @@ size_t hint_typographic_dash(const char *word);
 
 /* Returns whether the word names a file or folder, or has the form of a path. */
 bool hint_is_file(const char *word);
+
+/* Returns the option that other tools call `name` ("--tp" is "--tensor"), or NULL. `next`: 0, 1, ... for the
+ * further ones. */
+const char *hint_synonym(const char *name, int32_t next);
 
 #endif

@@ -5,6 +5,7 @@
  * `automap search m.pb --clustr C` gives "unknown option --clustr; did you mean
  * --cluster?".
  */
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,6 +85,22 @@ static size_t option_names(const CliCommand *command, const char **names) {
     return count;
 }
 
+/* Returns whether "--model" names an argument of the command, such as MODEL. */
+static bool names_argument(const CliCommand *command, const char *name) {
+    char word[100];
+    size_t length = 0;
+    for (const char *at = name + strspn(name, "-"); *at && length + 1 < sizeof word; at++)
+        word[length++] = (char)toupper((unsigned char)*at);
+    word[length] = '\0';
+    const char *at = length > 2 && command->arguments ? strstr(command->arguments, word) : NULL;
+    return at && (at == command->arguments || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0');
+}
+
+/* "--data" is a degree beside "--tensor", else a file. */
+static bool is_degree(const char *option) {
+    return strcmp(option, "--data") == 0;
+}
+
 static AmStatus fail_unknown_option(const Cli *cli, const char *word, AmError *error) {
     const char *names[2 * CLI_MAX_OPTIONS];
     char name[100], hint[SUGGEST_HINT_BYTES];
@@ -92,6 +109,14 @@ static AmStatus fail_unknown_option(const Cli *cli, const char *word, AmError *e
     if (word[1] == 'o' && word[2] != '\0' && word[2] != '=')
         return am_fail(error, AM_ERROR_USAGE, "", "unknown option %.100s; did you mean -o %.100s?", word,
                        word + 2);
+    if (names_argument(cli->command, name))
+        return am_fail(error, AM_ERROR_USAGE, "", "unknown option %s (expected automap %s %s)", name,
+                       cli->command->name, cli->command->arguments);
+    const char *synonym;
+    for (int32_t k = 0; (synonym = hint_synonym(name, k)) != NULL; k++)
+        if (find_option(cli->command, synonym) &&
+            (!is_degree(synonym) || find_option(cli->command, "--tensor")))
+            return am_fail(error, AM_ERROR_USAGE, "", "unknown option %s; did you mean %s?", name, synonym);
     bool is_letter = strlen(name) == 2; /* every other letter is as near */
     if (!is_letter && *suggest_hint(hint, name, names, count))
         return am_fail(error, AM_ERROR_USAGE, "", "unknown option %s%s", name, hint);

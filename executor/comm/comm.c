@@ -37,8 +37,8 @@ static AmStatus comm_back_end_find(const CommBackEnd **result, const char *name,
             return AM_OK;
         }
     if (!is_mpi && strcmp(name, "nccl") != 0)
-        return am_fail(error, AM_ERROR_USAGE, "", "there are no collectives '%.60s': local, mpi or nccl%s",
-                       name, suggest_hint(hint, name, names, sizeof names / sizeof *names));
+        return am_fail(error, AM_ERROR_USAGE, "", "--comm %.60s: expected one of local, mpi, nccl%s", name,
+                       suggest_hint(hint, name, names, sizeof names / sizeof *names));
     if (is_mpi != (kernels == &kernels_cpu))
         return am_fail(error, AM_ERROR_USAGE, "", "collectives '%s' need device '%s'", name,
                        is_mpi ? "cpu" : "cuda");

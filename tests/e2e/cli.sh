@@ -167,7 +167,7 @@ expect 0 'frobnicate' info "$work/unknown.hlo.txt"
 expect 3 'frobnicate' run "$work/unknown.hlo.txt" --inference --plan none --state random --steps 1
 one_line_error run "$work/unknown.hlo.txt" --inference --plan none --state random --steps 1 --quiet
 random=(--plan none --state random --data "$models/mlp_tiny/data.npz")
-expect 2 "there are no collectives 'rings': local, mpi or nccl" run "$model" "${random[@]}" --comm rings
+expect 2 "--comm rings: expected one of local, mpi, nccl" run "$model" "${random[@]}" --comm rings
 expect 2 "collectives 'nccl' need device 'cuda'" run "$model" "${random[@]}" --comm nccl
 expect 0 "warning: .*tf32 is for device 'cuda'" run "$model" "${random[@]}" --tf32
 
