@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds an NCCL for `bench/gpu.sh --pack DIR --nccl FILE`: one architecture, and only the collectives that
-# automap calls, as rings with the Simple protocol. The result is about 9 MB instead of 250 MB.
+# Builds an NCCL for `bench/gpu.sh --pack DIR --nccl FILE`: one architecture, and only the collectives and types
+# that automap uses, as rings with the Simple protocol. The result is about 9 MB instead of 250 MB.
 #
 #   bench/build_nccl.sh SOURCE OUT [ARCHITECTURE]    SOURCE: a checkout of NCCL 2.30 or later;
 #                                                    OUT: the library; ARCHITECTURE: 90 by default
@@ -25,7 +25,8 @@ version=$(awk '$1 == "NCCL_MAJOR" { major = $3 } $1 == "NCCL_MINOR" { print majo
 [ "${version:-0}" -ge 230 ] || fail "$source: NCCL $((version / 100)).$((version % 100)) (expected 2.30 or later)"
 [ -x "$toolkit/bin/nvcc" ] || fail "$toolkit: no nvcc; name the toolkit by CUDA_PATH"
 
-reductions='(Sum|Prod|MinMax) * RING SIMPLE'
+types='(i8|u8|i32|u32|i64|u64|f16|bf16|f32|f64)'
+reductions="(Sum|Prod|MinMax) $types RING SIMPLE"
 functions="SendRecv|AllGather RING SIMPLE|Broadcast RING SIMPLE"
 for collective in AllReduce Reduce ReduceScatter; do functions+="|$collective $reductions"; done
 
