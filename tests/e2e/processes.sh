@@ -61,7 +61,7 @@ for p in 0 1; do expect $p 2 "2 processes on device 'cpu' need collectives 'mpi'
 start 0 "${run[@]}" --comm mpi
 expect 0 0 ''
 start 0 "${run[@]}" --comm carrier-pigeon
-expect 0 2 "--comm carrier-pigeon: expected one of local, mpi, nccl"
+expect 0 2 "comm carrier-pigeon: expected one of local, mpi, nccl"
 start 0 "${run[@]}" --comm nccl
 expect 0 2 "collectives 'nccl' need device 'cuda'"
 
