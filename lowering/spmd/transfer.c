@@ -26,19 +26,21 @@ typedef struct Overlap {
     int64_t in_source, in_target, extent;
 } Overlap;
 
+/* The shard of a dimension: `blocks` pieces of `extent` elements, `step` apart in the whole. */
+typedef struct Pieces {
+    int64_t blocks, start, extent, step;
+} Pieces;
+
 typedef struct Matcher {
     Arena *arena;
     const IrShape *shape;
     const TransferRoute *route;
     Overlap *found; /* of dimension d: first[d] .. first[d + 1] - 1; several where a shard is in blocks */
     int32_t first[IR_MAX_RANK + 1], capacity;
+    Pieces source[IR_MAX_RANK];    /* of the source device that is being visited, by dimension */
+    const Pieces *targets;         /* [target device * rank + dimension] */
     Overlap overlaps[IR_MAX_RANK]; /* one of every dimension: the box that is being visited */
 } Matcher;
-
-/* The shard of a dimension: `blocks` pieces of `extent` elements, `step` apart in the whole. */
-typedef struct Pieces {
-    int64_t blocks, start, extent, step;
-} Pieces;
 
 static Pieces pieces_of(const TransferEnd *end, int32_t device, int32_t d, int64_t size) {
     Pieces pieces = {.blocks = sbp_blocks(end->state, d)};
@@ -68,14 +70,13 @@ static void match_dimension(Matcher *self, int32_t d, const Pieces *source, cons
     }
 }
 
-/* Finds what target device t needs of source device s; false: nothing. */
-static bool match(Matcher *self, int32_t s, int32_t t) {
+/* Finds what target device t needs of the source device; false: nothing. */
+static bool match(Matcher *self, int32_t t) {
+    int32_t rank = self->shape->rank;
     self->first[0] = 0;
-    for (int32_t d = 0; d < self->shape->rank; d++) {
-        Pieces source = pieces_of(&self->route->source, s, d, self->shape->dimensions[d]);
-        Pieces target = pieces_of(&self->route->target, t, d, self->shape->dimensions[d]);
+    for (int32_t d = 0; d < rank; d++) {
         self->first[d + 1] = self->first[d];
-        match_dimension(self, d, &source, &target);
+        match_dimension(self, d, &self->source[d], &self->targets[t * rank + d]);
         if (self->first[d + 1] == self->first[d]) return false;
     }
     return true;
@@ -107,25 +108,43 @@ static void visit_boxes(Matcher *self, Visit *visit, void *user, int32_t sender,
     } while (d >= 0);
 }
 
+static void visit_source(Matcher *self, int32_t s, const int32_t *members, int32_t count, Visit *visit,
+                         void *user) {
+    const TransferEnd *source = &self->route->source, *target = &self->route->target;
+    int32_t iteration = 0;
+    for (int32_t d = 0; d < self->shape->rank; d++)
+        self->source[d] = pieces_of(source, s, d, self->shape->dimensions[d]);
+    for (int32_t t = 0; t < target->mesh->device_count; t++) {
+        int32_t receiver = target->first_rank + t, sender = -1;
+        if (!match(self, t)) continue;
+        if (self->arena->failed) return;
+        for (int32_t m = 0; m < count; m++)
+            if (source->first_rank + members[m] == receiver) sender = receiver;
+        if (sender < 0) sender = source->first_rank + members[iteration++ % count];
+        visit_boxes(self, visit, user, sender, receiver);
+    }
+}
+
 static AmStatus visit_pairs(Matcher *self, Visit *visit, void *user, AmError *error) {
     const TransferEnd *source = &self->route->source, *target = &self->route->target;
+    int32_t senders = source->mesh->device_count, receivers = target->mesh->device_count;
+    int32_t rank = self->shape->rank;
     uint32_t copied = copied_axes(source);
-    int32_t *members = ARENA_ARRAY(self->arena, int32_t, source->mesh->device_count);
-    if (!members) return am_fail_memory(error, source->mesh->device_count * 4);
-    for (int32_t s = 0; s < source->mesh->device_count; s++) {
-        int32_t count = mesh_group(source->mesh, s, copied, members), iteration = 0;
-        if (members[0] != s) continue; /* the class is visited at its first member */
-        for (int32_t t = 0; t < target->mesh->device_count; t++) {
-            int32_t receiver = target->first_rank + t, sender = -1;
-            if (!match(self, s, t)) continue;
-            if (self->arena->failed) return am_fail_memory(error, self->capacity);
-            for (int32_t m = 0; m < count; m++)
-                if (source->first_rank + members[m] == receiver) sender = receiver;
-            if (sender < 0) sender = source->first_rank + members[iteration++ % count];
-            visit_boxes(self, visit, user, sender, receiver);
-        }
+    Arena scratch = {0};
+    int32_t *members = ARENA_ARRAY(&scratch, int32_t, senders);
+    Pieces *targets = ARENA_ARRAY(&scratch, Pieces, receivers * rank + 1);
+    for (int32_t t = 0; t < receivers && targets; t++)
+        for (int32_t d = 0; d < rank; d++)
+            targets[t * rank + d] = pieces_of(target, t, d, self->shape->dimensions[d]);
+    self->targets = targets;
+    for (int32_t s = 0; s < senders && !scratch.failed && !self->arena->failed; s++) {
+        int32_t count = mesh_group(source->mesh, s, copied, members);
+        if (members[0] == s) /* a class is visited at its first member */
+            visit_source(self, s, members, count, visit, user);
     }
-    return AM_OK;
+    bool has_failed = scratch.failed || self->arena->failed;
+    arena_free(&scratch);
+    return has_failed ? am_fail_memory(error, self->capacity) : AM_OK;
 }
 
 static void count_crossing(void *user, Matcher *matcher, int32_t sender, int32_t receiver) {
