@@ -78,6 +78,31 @@ void attention_work(AttentionWork *work, const Program *region) {
     work->is_causal = has_causal_mask(region);
 }
 
+void attention_work_whole(AttentionWork *work, const IrModule *module, int32_t fusion) {
+    const IrComputation *body = &module->computations[module->instructions[fusion].called[0]];
+    double largest = 0;
+    int32_t products = 0;
+    *work = (AttentionWork){.type = DTYPE_PRED, .is_causal = true};
+    for (int32_t i = body->first; i < body->first + body->count; i++) {
+        const IrInstruction *instruction = &module->instructions[i];
+        if (instruction->opcode != IR_DOT && instruction->opcode != IR_REDUCE) continue;
+        const IrShape operands[] = {module->instructions[instruction->operands[0]].shape,
+                                    module->instructions[instruction->operands[1]].shape};
+        if (instruction->opcode == IR_DOT) {
+            work->type = operands[0].type;
+            work->flops += ir_flops(module, instruction, operands, &instruction->shape);
+            products++;
+            continue;
+        }
+        double elements = (double)ir_shape_elements(&operands[0]);
+        if (elements <= largest || instruction->shape.type == DTYPE_TUPLE) continue;
+        largest = elements;
+        work->rows = (double)ir_shape_elements(&instruction->shape);
+        work->keys = work->rows > 0 ? elements / work->rows : 0;
+    }
+    work->is_backward = products > 2;
+}
+
 double attention_work_seconds(const AttentionWork *work, const MeasuredDevice *device, double peak) {
     double products = work->is_backward ? 2.5 : 1; /* pairs of a product with keys and one with values */
     const AttentionSize size = {.batch = 1,

@@ -70,6 +70,25 @@ static double product_seconds(const ShardingGraphComputing *self, int32_t i, int
     return operator_seconds(&work, self->type);
 }
 
+/* Fused attention, by its local size. No factor splits keys. */
+static double attention_seconds(const ShardingGraphComputing *self, int32_t i, int32_t label,
+                                const AttentionWork *whole) {
+    double ways = 1;
+    for (int32_t axis = 0; axis < RESHARD_AXES; axis++)
+        if (sharding_graph_option(&self->parts[i], label, axis).factor >= 0)
+            ways *= self->model->reshards->sizes[axis];
+    OperatorWork work = {.flops = whole->flops / ways,
+                         .unit = OPERATOR_DOT,
+                         .type = whole->type,
+                         .attention = *whole,
+                         .is_run = true};
+    work.attention.flops /= ways;
+    work.attention.rows /= ways;
+    for (int32_t slot = 0; slot < rule_of(self, i)->operand_count + rule_of(self, i)->result_count; slot++)
+        work.bytes += local_bytes(self, i, label, slot);
+    return operator_seconds(&work, self->type);
+}
+
 /* Seconds of a reduction over more than dimensions of size 1. If each device has one element of a
  * sum, the reduction is a view. */
 static double reduction_seconds(const ShardingGraphComputing *self, int32_t i, int32_t label) {
@@ -207,7 +226,7 @@ static double *find_widths(const ShardingGraphComputing *self, Arena *arena) {
 
 /* ---- nodes ---- */
 
-typedef enum Kind { NO_KIND, PRODUCT, REDUCTION, FUSED, MOVED } Kind;
+typedef enum Kind { NO_KIND, PRODUCT, ATTENTION, REDUCTION, FUSED, MOVED } Kind;
 
 static Kind kind_of(const ShardingGraphComputing *self, int32_t i) {
     const IrModule *module = self->model->context->canonical;
@@ -215,6 +234,7 @@ static Kind kind_of(const ShardingGraphComputing *self, int32_t i) {
     switch (module->instructions[i].opcode) {
     case IR_DOT:
     case IR_CONVOLUTION: return PRODUCT;
+    case IR_FUSION: return plan_context_whole(self->model->context)->unfused ? ATTENTION : NO_KIND;
     case IR_REDUCE: return fusion_groups_reduces_ones(module, i) ? NO_KIND : REDUCTION;
     case IR_CONCATENATE:
     case IR_PAD:
@@ -227,8 +247,9 @@ static Kind kind_of(const ShardingGraphComputing *self, int32_t i) {
 
 /* `size`: the FLOPs of a product, the width of an element-wise operator's group. */
 static double label_seconds(const ShardingGraphComputing *self, int32_t i, int32_t label, Kind kind,
-                            double size) {
+                            double size, const AttentionWork *attention) {
     switch (kind) {
+    case ATTENTION: return attention_seconds(self, i, label, attention);
     case PRODUCT: return product_seconds(self, i, label, size);
     case REDUCTION: return reduction_seconds(self, i, label);
     case FUSED: return fused_seconds(self, i, label, size);
@@ -267,8 +288,11 @@ AmStatus sharding_graph_set_seconds(const ShardingGraphComputing *self, Arena *a
                       : kind == FUSED ? width[self->fusion_groups->group[i]]
                                       : 0;
         double launching = launches[n] * self->type->kernel_launch_seconds;
+        AttentionWork attention;
+        if (kind == ATTENTION) attention_work_whole(&attention, model->context->canonical, i);
         for (int32_t label = 0; label < node->label_count; label++)
-            seconds[label] = (float)(label_seconds(self, i, label, kind, size) * self->times[i] + launching);
+            seconds[label] =
+                (float)(label_seconds(self, i, label, kind, size, &attention) * self->times[i] + launching);
         node->seconds = seconds;
     }
     return AM_OK;

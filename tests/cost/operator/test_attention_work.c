@@ -75,6 +75,13 @@ static void work_is_that_of_the_products(void **state) {
         operator_work(&backward, found.program, found.backward);
         check_work(&forward.attention, false, masked);
         check_work(&backward.attention, true, masked);
+        const ProgramStep *steps[] = {found.forward, found.backward};
+        for (int32_t k = 0; k < 2; k++) {
+            AttentionWork whole;
+            attention_work_whole(&whole, found.program->module,
+                                 found.program->instructions[steps[k]->instruction].origin);
+            check_work(&whole, k == 1, true);
+        }
         arena_free(&arena);
         plan_context_free(found.whole);
     }
