@@ -1,7 +1,7 @@
 """The stages of bench/gpu.sh, in the folder where its pack was unpacked: tests, speed, profiles.
 
-Stages run in order of importance. One may take what is left after the expected seconds of those behind it. A program
-that does not end in time is shown as "no time", which is no failure; a note counts programs that reached a limit of
+Stages run in order of importance. One may take what is left after the expected seconds of those behind it that can
+run. A program that does not end in time is shown as "no time", which is no failure; a note counts programs that reached a limit of
 their own, as they may hang. A signal to end has the same effect as the end of the time. table.txt and results.json
 have the results. Exit status 1 if a test failed, 2 if an option is wrong.
 
@@ -35,13 +35,14 @@ class Stage:
     seconds: int  # expected on a card
     title: str
     run: Callable
+    lacks: Callable = lambda visit: None  # why it cannot run here, or None
 
 
 STAGES = [
     Stage("correctness", "tests", 150, "test programs", gpu_tests.unit_tests),
     Stage("correctness", "training", 200, "losses of 20 steps beside the CPU and JAX", gpu_tests.training),
-    Stage("correctness", "nccl", 80, "NCCL ranks on one card", gpu_tests.nccl),
-    Stage("correctness", "large", 100, "operators above 2^31 elements", gpu_tests.large),
+    Stage("correctness", "nccl", 80, "NCCL ranks on one card", gpu_tests.nccl, gpu_tests.lacks_nccl),
+    Stage("correctness", "large", 100, "operators above 2^31 elements", gpu_tests.large, gpu_tests.lacks_large),
     Stage("speed", "jax", 420, "step time beside jax.jit", gpu_speed.beside_jax),
     Stage("speed", "kernels", 45, "single kernels", gpu_speed.kernels),
     Stage("speed", "learning", 50, "updates of the DQN", gpu_speed.learning),
@@ -50,8 +51,9 @@ STAGES = [
     Stage("profile", "predicted", 60, "predicted beside measured step time", gpu_speed.predicted),
     Stage("profile", "kernel-times", 30, "times of the kernels of GPT-2", gpu_profile.kernel_times),
     Stage("profile", "blas-log", 15, "algorithms of cuBLASLt", gpu_profile.blas_log),
-    Stage("profile", "systems", 40, "kernels in graphs, by nsys", gpu_profile.systems),
-    Stage("profile", "sanitizers", 300, "compute-sanitizer", gpu_profile.sanitizers),
+    Stage("profile", "systems", 40, "kernels in graphs, by nsys", gpu_profile.systems, gpu_profile.lacks_tool("nsys")),
+    Stage("profile", "sanitizers", 300, "compute-sanitizer", gpu_profile.sanitizers,
+          gpu_profile.lacks_tool("compute-sanitizer")),
 ]
 
 
@@ -139,7 +141,8 @@ def main():
     describe(visit)
     print("\n".join(visit.head))
     for k, stage in enumerate(stages):
-        visit.run_stage(stage, limit_of(stages[k:], visit.end - time.monotonic()))
+        later = [other for other in stages[k + 1:] if not other.lacks(visit)]
+        visit.run_stage(stage, limit_of([stage, *later], visit.end - time.monotonic()))
     print("\n" + visit.table())
     return 1 if visit.has_failed else 0
 

@@ -157,11 +157,16 @@ def blas_log(visit):
         visit.add("cublaslt.log", "not run", "the library wrote no log")
 
 
+def lacks_tool(name):
+    """A function that returns why a stage of this program cannot run, or None."""
+    return lambda visit: "needs a card" if visit.is_dry_run else None if tool(name) else "not installed here"
+
+
 def systems(visit):
     """Times of kernels inside their graphs, by nsys where it is installed."""
-    program = tool("nsys")
-    if visit.is_dry_run or not program:
-        visit.add("nsys", "not run", "needs a card" if visit.is_dry_run else "not installed here")
+    program, reason = tool("nsys"), lacks_tool("nsys")(visit)
+    if reason:
+        visit.add("nsys", "not run", reason)
         return
     if not has_model(visit, GPT2):
         return
@@ -177,9 +182,9 @@ def systems(visit):
 
 
 def sanitizers(visit):
-    program = tool("compute-sanitizer")
-    if visit.is_dry_run or not program:
-        visit.add("compute-sanitizer", "not run", "needs a card" if visit.is_dry_run else "not installed here")
+    program, reason = tool("compute-sanitizer"), lacks_tool("compute-sanitizer")(visit)
+    if reason:
+        visit.add("compute-sanitizer", "not run", reason)
         return
 
     def check(case):

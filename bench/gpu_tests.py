@@ -41,10 +41,15 @@ def unit_tests(visit):
     visit.each(test, sorted(test_programs(), key=lambda program: pathlib.Path(program).name not in LONG_TESTS))
 
 
+def lacks_large(visit):
+    """Why large() cannot run, or None."""
+    return "needs a card: on stand-ins the sizes are small, in the stage tests" if visit.is_dry_run else None
+
+
 def large(visit):
     """Operators on more than 2^31 elements, those that find time."""
-    if visit.is_dry_run:
-        visit.add("all", "not run", "needs a card: on stand-ins the sizes are small, in the stage tests")
+    if lacks_large(visit):
+        visit.add("all", "not run", lacks_large(visit))
         return
     visit.add_lines(["bin/test_cuda_opcodes", "--family", "large", "--seconds", f"{visit.left() - LARGE_RESERVE:.0f}"],
                     visit.left())
@@ -68,13 +73,17 @@ def training(visit):
     train(visit, gpu_train.cases(gpu_train.models()), visit.device, visit.each)
 
 
+def lacks_nccl(visit):
+    """Why nccl() cannot run, or None."""
+    if not os.path.exists("nccl/libnccl.so.2"):
+        return "the pack has no NCCL of its own (--pack DIR --nccl FILE)"
+    return WITHOUT_STAND_INS if visit.is_dry_run and not has_stand_ins() else None
+
+
 def nccl(visit):
     """Collectives and training with several NCCL ranks on one card, by the pack's own NCCL."""
-    if not os.path.exists("nccl/libnccl.so.2"):
-        visit.add("all", "not run", "the pack has no NCCL of its own (--pack DIR --nccl FILE)")
-        return
-    if visit.is_dry_run and not has_stand_ins():
-        visit.add("all", "not run", WITHOUT_STAND_INS)
+    if lacks_nccl(visit):
+        visit.add("all", "not run", lacks_nccl(visit))
         return
     first = [] if visit.is_dry_run else [os.path.abspath("nccl")]
     environment = visit.environment(first=first, NCCL_MULTI_RANK_GPU_ENABLE="1", NCCL_ALGO="Ring",

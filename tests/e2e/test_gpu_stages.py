@@ -229,6 +229,10 @@ def check_stage_names():
         assert total <= gpu_card.SECONDS - gpu_card.RESERVE, f"{group} takes {total} s"
         assert gpu_card.limit_of(stages, 580) == stages[0].seconds + 580 - total
         assert gpu_card.limit_of(stages, 10) == 10
+    with packed(test_cuda_one="exit 0") as (target, out):  # neither NCCL nor a card: their seconds are the first stage's
+        _, results = visit(target, out, "--stages", "tests,nccl,large")
+        given = next(stage for stage in results["stages"] if stage["name"] == "tests")["limit"]
+        assert given > 550, results
     assert [stage.name for stage in gpu_card.chosen("predicted,correctness,probe")][-2:] == ["probe", "predicted"]
 
 
