@@ -31,4 +31,5 @@ table 2 env AUTOMAP_NO_PROBE=1 "$AUTOMAP_PYTHON" bench/fused_steps.py --steps 2 
 table 8 "$AUTOMAP_PYTHON" bench/predictions.py --quick
 table 2 "$AUTOMAP_PYTHON" bench/import_beside_jax.py --quick
 table 8 "$AUTOMAP_PYTHON" bench/pipelines.py
+table 0 "$AUTOMAP_PYTHON" bench/mixed_planners.py --automap "$AUTOMAP" --models mlp_tiny --clusters V100:1,P100:1
 table 4 "$AUTOMAP_PYTHON" bench/scan_beside_unrolled.py --quick --cluster nominal:4
