@@ -170,8 +170,8 @@
 
 /* ---- export ---- */
 
-#define EXPORT_FORMAT_ROWS(ROW)                                                                             \
-    ROW("format", "F", "jax, hlo, shardy, torch, megatron, torchtitan or automap (below); required", false, \
+#define EXPORT_FORMAT_ROWS(ROW)                                                                   \
+    ROW("format", "F", "jax, hlo, shardy, torch, megatron, torchtitan, automap; required", false, \
         RULE_CHOICE(OPTION_TARGETS))
 
 #define EXPORT_ROWS(ROW)                                                                              \
