@@ -22,6 +22,8 @@ struct AmCluster {
     Cluster *cluster;
 };
 
+typedef struct PlanMeasurements PlanMeasurements; /* measure.h */
+
 struct AmPlan {
     Arena arena;
     PlanContext *module; /* the module's, which outlives the plan */
@@ -33,6 +35,7 @@ struct AmPlan {
     Profile *profile;    /* or NULL */
     SearchResult result; /* of am_search() */
     bool is_searched;
+    const PlanMeasurements *measurements; /* of the option "measure", in `arena`; or NULL */
     Plan *on[TARGET_COUNT]; /* of am_search(): the fastest plan that each target can run; NULL: none found */
     double memory_fraction; /* of the search: the usable part of a device */
     double free_seconds;    /* of am_search() for a target: the step without it; 0: not searched */

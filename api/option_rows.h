@@ -65,6 +65,8 @@
         RULE_INTEGER(1, 1000000000))                                                                        \
     ROW("seconds", "S", "time limit in seconds; the plan then depends on the machine", false,               \
         RULE_NUMBER(1e-3, 1e9))                                                                             \
+    ROW("measure", "N", "runs of the plans found, on host:N; the fastest plan is returned", false,          \
+        RULE_INTEGER(1, 1000))                                                                              \
     ROW("agent", "AGENT", "trained agent for pipelines (default: the built-in one)", false, RULE_TEXT)      \
     ROW("policy", "POLICY", "policy of dqn and auto, or untrained (default: the built-in one)", false,      \
         RULE_TEXT)                                                                                          \

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/measure.h"
 #include "api/search_settings.h"
 #include "api/work.h"
 #include "base/system/clock.h"
@@ -33,6 +34,7 @@ struct SearchJob {
     ModuleForm forms[MODULE_FORMS]; /* [form_count] in the order in which they are searched */
     int32_t form_count;
     const AmCallbacks *callbacks;
+    double seconds;      /* limit of search and measurements together; 0: none */
     double start;        /* of the first search */
     int64_t evaluations; /* of all searches so far */
 };
@@ -230,6 +232,53 @@ static AmStatus search_target(SearchJob *job, AmError *error) {
     return AM_OK;
 }
 
+/* ---- measurements ---- */
+
+/* Returns whether the target of the search can run a candidate. */
+static bool may_measure(void *user, const PlanCandidate *candidate) {
+    const SearchJob *job = user;
+    Target target = job->settings.options.target;
+    if (search_check_plan(&job->settings.options, candidate->plan, NULL) != AM_OK) return false;
+    return target == TARGET_AUTOMAP || export_check(target, job->plan->whole, candidate->plan, NULL) == AM_OK;
+}
+
+/* Makes a candidate the plan of the search. */
+static void take_candidate(AmPlan *plan, const PlanCandidate *candidate) {
+    SearchResult *result = &plan->result;
+    const Plan *before = result->plan;
+    if (candidate->plan == before) return;
+    candidate->plan->bound = before->bound;
+    candidate->plan->bound_seconds = before->bound_seconds;
+    candidate->plan->evaluations = before->evaluations;
+    candidate->plan->space = before->space;
+    result->model_gap = NAN;
+    result->pool.best = *candidate;
+    search_result_choose(result);
+    pool_record(&result->pool);
+}
+
+/* Runs plans of the search, and takes the fastest one. */
+static AmStatus measure(SearchJob *job, AmError *error) {
+    AmPlan *plan = job->plan;
+    const SearchOptions *options = &job->settings.options;
+    PlanMeasurements *measurements;
+    const MeasureCall call = {.arena = &plan->arena,
+                              .module = plan->module,
+                              .pool = &plan->result.pool,
+                              .allows = may_measure,
+                              .user = job,
+                              .runs = options->measures,
+                              .deadline = job->seconds > 0 ? job->start + job->seconds : 0,
+                              .seed = options->seed,
+                              .watch = options->watch,
+                              .interrupted = options->interrupted};
+    TRY(measure_plans(&measurements, &call, error));
+    plan->measurements = measurements;
+    plan->result.interrupted |= measurements->interrupted;
+    if (measurements->chosen >= 0) take_candidate(plan, &measurements->runs[measurements->chosen].candidate);
+    return AM_OK;
+}
+
 static AmStatus run_search(ApiWork *work, AmError *error) {
     SearchJob *job = work->user;
     AmPlan *plan = job->plan;
@@ -246,6 +295,7 @@ static AmStatus run_search(ApiWork *work, AmError *error) {
         if (!is_apart) best = runs_on((Target)target, &plan->result.pool, plan->whole, NULL);
         if (best && !plan->result.interrupted) plan->on[target] = best->plan;
     }
+    if (status == AM_OK && options->measures > 0 && !plan->result.interrupted) status = measure(job, error);
     options->watch = NULL;
     return status;
 }
@@ -333,6 +383,9 @@ static void list_forms(SearchJob *job, PlanContext *kept, PlanContext *other) {
     job->form_count = (int32_t)(form - job->forms);
 }
 
+/* The part of a time limit for the search, if measurements follow it. */
+#define SEARCH_SHARE 0.5
+
 /* Reads everything that the options name. */
 static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error) {
     Plan *initial = NULL;
@@ -358,6 +411,9 @@ static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error
         return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: its layers are %s (expected --layers %s)",
                        given->layer_map ? "split" : "not split", given->layer_map ? "split" : "loop");
     search->initial = job->unrestricted.options.initial = initial;
+    job->seconds = search->seconds;
+    if (search->measures > 0) search->seconds *= SEARCH_SHARE;
+    job->unrestricted.options.seconds = search->seconds;
     search->on_episode = job->callbacks->on_episode;
     search->user = job->callbacks->user;
     return AM_OK;
@@ -375,10 +431,13 @@ static json_t *baselines_to_json(const SearchResult *result) {
 static AmStatus finish(SearchJob *job, const AmOptions *options, AmError *error) {
     AmPlan *self = job->plan;
     self->plan = self->result.plan;
+    job->settings.options.seconds = job->seconds;
     self->settings = search_settings_to_json(&job->settings, options);
     if (self->settings && self->result.exact_space)
         json_object_set_new(self->settings, "exact_space", json_string(self->result.exact_space));
     if (!self->settings) return am_fail_memory(error, 0);
+    if (self->measurements)
+        json_object_set_new(self->settings, "measurements", measurements_to_json(self->measurements, false));
     json_object_set_new(self->settings, "baselines", baselines_to_json(&self->result));
     self->plan->settings = self->settings;
     self->is_searched = true;
@@ -399,6 +458,7 @@ AmStatus am_search(AmPlan **plan, AmModule *module, const AmCluster *cluster, co
     TRY(api_copy_callbacks(&own, callbacks, error));
     TRY(api_check_module(module, error));
     if (!option_has(options, "inference")) TRY(api_check_trains(module, error));
+    if (option_has(options, "measure")) TRY(measure_check_cluster(cluster->cluster, error));
     SearchJob job = {.cluster = cluster->cluster, .callbacks = &own, .plan = api_new_plan(module, error)};
     if (!job.plan) return AM_ERROR_INTERNAL;
     API_IN_C_LOCALE(status,

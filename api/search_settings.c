@@ -89,6 +89,21 @@ static AmStatus read_search(SearchOptions *search, const AmOptions *options, AmE
     return AM_OK;
 }
 
+/* Reads the number of runs, and refuses goals other than the fastest plan. */
+static AmStatus read_measures(SearchOptions *search, const AmOptions *options, AmError *error) {
+    int64_t measures = 0;
+    const char *other = search->objective == OBJECTIVE_PAPER  ? "--objective paper"
+                        : search->objective == OBJECTIVE_COST ? "--objective cost"
+                        : search->explores_prices             ? "--pareto"
+                                                              : NULL;
+    option_integer(options, "measure", &measures);
+    if (measures > 0 && other)
+        return am_fail(error, AM_ERROR_USAGE, "", "--measure and %s: measured plans are compared by time",
+                       other);
+    search->measures = (int32_t)measures;
+    return AM_OK;
+}
+
 /* Reads the quotas, and refuses what chooses devices itself. */
 static AmStatus read_quotas(SearchOptions *search, Arena *arena, const AmOptions *options, AmError *error) {
     const char *const *texts;
@@ -312,6 +327,7 @@ static AmStatus read_layers(SearchSettings *settings, const AmOptions *options, 
 
 static AmStatus read_all(SearchSettings *settings, Arena *arena, const AmOptions *options, AmError *error) {
     TRY(read_search(&settings->options, options, error));
+    TRY(read_measures(&settings->options, options, error));
     TRY(read_quotas(&settings->options, arena, options, error));
     TRY(read_pins(&settings->options, arena, &settings->hints, options, error));
     TRY(read_degrees(&settings->options, &settings->hints, options, error));

@@ -255,7 +255,8 @@ AM_API int32_t am_cluster_device_count(const AmCluster *cluster);
 
 /* ---- search ---- */
 
-/* Finds a plan. Without the option "mesh" the search covers one-stage plans and pipelines.
+/* Finds a plan. Without the option "mesh" the search covers one-stage plans and pipelines. The option
+ * "measure" runs plans in processes of their own (fork), one after the other.
  * AM_INTERRUPTED: stopped; *plan is the best so far, or NULL where there is none.
  * AM_ERROR_INFEASIBLE: no plan fits the memory; the text names the nearest one and what would fit.
  * AM_ERROR_INPUT: the module trains nothing (unless "inference" is set), or XLA has optimized it.

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "api/measure.h"
 #include "api/reports/parameters.h"
 #include "api/reports/reports.h"
 #include "lowering/plan_file/plan_parts.h"
@@ -315,6 +316,10 @@ static AmStatus print_summary(Text *text, const Summary *self, bool is_verbose, 
         print_times(text, self);
         text_append_string(text, "\n");
     }
+    if (self->plan->measurements) {
+        measurements_print(text, self->plan->measurements);
+        text_append_string(text, "\n");
+    }
     print_memory(text, self);
     if (!isnan(plan->bound_seconds)) {
         print_bound(text, plan);
@@ -392,6 +397,8 @@ static json_t *result_to_json(const Summary *self, const char *summary) {
         json_object_set_new(root, "price_per_step", json_real(price_per_step(self)));
         if (self->plan->result.front) json_object_set_new(root, "pareto", front_to_json(self));
     }
+    if (root && self->plan->measurements)
+        json_object_set_new(root, "measurements", measurements_to_json(self->plan->measurements, true));
     if (root && self->plan->result.paper)
         json_object_set_new(root, "paper", paper_report_to_json(self->plan->result.paper, self->plan->whole));
     return root;

@@ -71,7 +71,10 @@ static AmStatus renumber(Plan *plan, Arena *arena, const int32_t *map, AmError *
     return AM_OK;
 }
 
-enum { MOST_PLANS = 3 + PLAN_ORIGIN_COUNT + TARGET_COUNT * POOL_OF_TARGET + POOL_SHAPES + POOL_ORDERS };
+enum {
+    MOST_PLANS =
+        3 + PLAN_ORIGIN_COUNT + TARGET_COUNT * POOL_OF_TARGET + POOL_SHAPES + POOL_ORDERS + POOL_STRUCTURES
+};
 
 typedef struct PlanSet {
     Plan *plans[MOST_PLANS];
@@ -93,6 +96,7 @@ AmStatus device_order_translate(SearchResult *result, Arena *arena, const int32_
     for (int32_t k = 0; k < PLAN_ORIGIN_COUNT; k++) add_plan(&set, pool->of[k].plan);
     for (int32_t k = 0; k < POOL_SHAPES; k++) add_plan(&set, pool->shapes[k].plan);
     for (int32_t k = 0; k < POOL_ORDERS; k++) add_plan(&set, pool->orders[k].plan);
+    for (int32_t k = 0; k < POOL_STRUCTURES; k++) add_plan(&set, pool->structures[k].plan);
     for (int32_t target = 0; target < TARGET_COUNT; target++)
         for (int32_t k = 0; k < POOL_OF_TARGET; k++) add_plan(&set, pool->on[target][k].plan);
     for (int32_t k = 0; k < set.count; k++) TRY(renumber(set.plans[k], arena, devices, error));

@@ -46,6 +46,61 @@ bool plan_has_same_order(const Plan *a, const Plan *b) {
     }
 }
 
+/* The main decisions of an axis priority: its first classes, and the storage in shards. */
+enum { FIRST_CLASSES = 2 };
+typedef struct AxisForm {
+    int32_t size, classes[FIRST_CLASSES], class_count;
+    PlanEntryKind storage;
+} AxisForm;
+
+static AxisForm axis_form(const PlanStage *stage, int32_t axis) {
+    AxisForm form = {.size = stage->mesh.axes[axis].size};
+    const PlanAxisPriority *list = &stage->lists[axis];
+    for (int32_t k = 0; k < list->count; k++) {
+        const PlanEntry *entry = &list->entries[k];
+        bool is_stronger = form.storage == PLAN_COMPUTE || entry->kind < form.storage;
+        if (entry->kind != PLAN_COMPUTE && is_stronger) form.storage = entry->kind;
+        if (entry->kind == PLAN_COMPUTE && form.class_count < FIRST_CLASSES)
+            form.classes[form.class_count++] = entry->class_index;
+    }
+    return form;
+}
+
+static bool has_same_form(const AxisForm *a, const AxisForm *b) {
+    for (int32_t k = 0; k < FIRST_CLASSES; k++)
+        if (a->classes[k] != b->classes[k]) return false;
+    return a->size == b->size && a->class_count == b->class_count && a->storage == b->storage;
+}
+
+/* The first axis from `axis` on that has several devices; axis_count: there is none. */
+static int32_t proper_axis(const Mesh *mesh, int32_t axis) {
+    while (axis < mesh->axis_count && mesh->axes[axis].size == 1) axis++;
+    return axis;
+}
+
+/* Compares the axes with several devices, in order. */
+static bool has_same_axes(const PlanStage *a, const PlanStage *b) {
+    int32_t of_a = proper_axis(&a->mesh, 0), of_b = proper_axis(&b->mesh, 0);
+    while (of_a < a->mesh.axis_count && of_b < b->mesh.axis_count) {
+        const AxisForm form_a = axis_form(a, of_a), form_b = axis_form(b, of_b);
+        if (!has_same_form(&form_a, &form_b)) return false;
+        of_a = proper_axis(&a->mesh, of_a + 1);
+        of_b = proper_axis(&b->mesh, of_b + 1);
+    }
+    return of_a == a->mesh.axis_count && of_b == b->mesh.axis_count;
+}
+
+bool plan_has_same_structure(const Plan *a, const Plan *b) {
+    if (!plan_has_same_shape(a, b) || plan_schedule(a) != plan_schedule(b)) return false;
+    for (int32_t s = 0; s < a->stage_count; s++) {
+        const PlanStage *of_a = &a->stages[s], *of_b = &b->stages[s];
+        if (!has_same_axes(of_a, of_b) ||
+            (of_a->recompute.range_count > 0) != (of_b->recompute.range_count > 0))
+            return false;
+    }
+    return true;
+}
+
 /* Puts a candidate among the fastest of different kinds, in place of a slower one of its own. */
 static void add_kind(PlanCandidate *of, int32_t most, bool (*is_same)(const Plan *a, const Plan *b),
                      const PlanCandidate *candidate) {
@@ -64,6 +119,7 @@ static void add_kind(PlanCandidate *of, int32_t most, bool (*is_same)(const Plan
 static void add_kinds(CandidatePool *pool, const PlanCandidate *candidate) {
     add_kind(pool->shapes, POOL_SHAPES, plan_has_same_shape, candidate);
     add_kind(pool->orders, POOL_ORDERS, plan_has_same_order, candidate);
+    add_kind(pool->structures, POOL_STRUCTURES, plan_has_same_structure, candidate);
 }
 
 static void add(CandidatePool *pool, const PlanCandidate *candidate) {
@@ -88,6 +144,8 @@ void pool_merge(CandidatePool *pool, const CandidatePool *other) {
             add_on(pool->on[target], &other->on[target][k]);
     for (int32_t k = 0; k < POOL_SHAPES && other->shapes[k].plan; k++) add_kinds(pool, &other->shapes[k]);
     for (int32_t k = 0; k < POOL_ORDERS && other->orders[k].plan; k++) add_kinds(pool, &other->orders[k]);
+    for (int32_t k = 0; k < POOL_STRUCTURES && other->structures[k].plan; k++)
+        add_kinds(pool, &other->structures[k]);
 }
 
 Plan *pool_best(const CandidatePool *pool) {

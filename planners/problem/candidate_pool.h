@@ -19,7 +19,7 @@ typedef struct PlanCandidate {
     const char *note; /* the name of a baseline; or NULL */
 } PlanCandidate;
 
-enum { POOL_OF_TARGET = 4, POOL_SHAPES = 3, POOL_ORDERS = 6 };
+enum { POOL_OF_TARGET = 4, POOL_SHAPES = 3, POOL_ORDERS = 6, POOL_STRUCTURES = 64 };
 
 typedef struct CandidatePool {
     PlanCandidate best;                  /* of all parts */
@@ -30,6 +30,8 @@ typedef struct CandidatePool {
     PlanCandidate shapes[POOL_SHAPES];
     /* The fastest that fits of each order of the devices, fastest first. */
     PlanCandidate orders[POOL_ORDERS];
+    /* The fastest that fits of each structure, fastest first. */
+    PlanCandidate structures[POOL_STRUCTURES];
 } CandidatePool;
 
 /* Returns whether a plan with this step and memory is better than another one, by the order above. */
@@ -41,6 +43,10 @@ bool candidate_is_better(const PlanCandidate *a, const PlanCandidate *b);
 bool plan_has_same_shape(const Plan *a, const Plan *b);
 /* Returns whether the stages of two plans, one after another, have the same devices in the same order. */
 bool plan_has_same_order(const Plan *a, const Plan *b);
+/* Returns whether two plans of one module have the same numbers of stages and micro-batches, the same
+ * schedule and meshes, axis priorities that begin with the same classes, the same storage in shards, and
+ * recompute in the same stages. Cuts, overrides and further classes may differ. */
+bool plan_has_same_structure(const Plan *a, const Plan *b);
 
 /* Adds a simulated plan, which must outlive the pool and must not change. */
 void pool_add(CandidatePool *pool, Plan *plan, const MemoryFit *fit, PlanOrigin origin, const char *note);

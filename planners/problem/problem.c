@@ -255,6 +255,27 @@ static AmStatus memo_add(Problem *self, const AxisPlan *axis_plan, const PlanPri
     return untried_push(self, &(UntriedPlan){plan_price_score(price), *axis_plan}, error);
 }
 
+int32_t problem_fastest(AxisPlan *fastest, const Problem *problem, int32_t most) {
+    const ProblemMemo *memo = problem->memo;
+    int32_t count = 0;
+    for (double before = 0; count < most;) {
+        const MemoEntry *next = NULL;
+        for (int32_t k = 0; k < memo->capacity; k++) {
+            const MemoEntry *entry = &memo->entries[k];
+            bool is_later = entry->used && entry->price.excess <= 0 && entry->price.seconds > before;
+            if (!is_later || !isfinite(entry->price.seconds)) continue;
+            if (!next || entry->price.seconds < next->price.seconds ||
+                (entry->price.seconds == next->price.seconds &&
+                 memcmp(&entry->axis_plan, &next->axis_plan, sizeof next->axis_plan) < 0))
+                next = entry;
+        }
+        if (!next) break;
+        before = next->price.seconds;
+        fastest[count++] = next->axis_plan;
+    }
+    return count;
+}
+
 bool problem_best_untried(Problem *problem, AxisPlan *axis_plan) {
     ProblemMemo *memo = problem->memo;
     while (memo->untried_count > 0 && memo_find(memo, &memo->untried[0].axis_plan)->tried) untried_pop(memo);

@@ -142,6 +142,9 @@ bool problem_known(const Problem *problem, const AxisPlan *axis_plan, PlanPrice 
  * on the number of threads. Axis plans beyond the budget are omitted. */
 AmStatus problem_price_batch(Problem *problem, const AxisPlan *axis_plans, int32_t count, AmError *error);
 
+/* Writes the fastest priced axis plans that fit, with different prices, fastest first; returns their number,
+ * at most `most`. */
+int32_t problem_fastest(AxisPlan *fastest, const Problem *problem, int32_t most);
 /* The cheapest priced axis plan without problem_set_tried(); false if there is none. */
 bool problem_best_untried(Problem *problem, AxisPlan *axis_plan);
 void problem_set_tried(Problem *problem, const AxisPlan *axis_plan);

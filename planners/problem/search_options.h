@@ -125,7 +125,8 @@ typedef struct SearchOptions {
     bool finishes_later;        /* the caller calls plan_search_finish() */
     double form_seconds;        /* the step of a plan of another form of the module; 0: none */
     bool may_add_micro_batches; /* SPACE_SINGLE_STAGE: more of them where no plan fits; none were requested */
-    bool is_trial;              /* tests only whether a plan fits: few one-stage plans */
+    int32_t measures; /* runs of plans that follow; the pool then has one-stage plans of other structures */
+    bool is_trial;    /* tests only whether a plan fits: few one-stage plans */
     const PropagationPin *pins; /* [pin_count]: decisions that every plan keeps */
     int32_t pin_count;
     const Placement *placement; /* of their scopes, in the module; NULL: none. Set by plan_search() */

@@ -17,8 +17,9 @@ struct SearchWatch {
 };
 
 const char *search_phase_name(SearchPhase phase) {
-    static const char *const names[SEARCH_PHASE_COUNT] = {"start",        "baselines", "tables",  "pipelines",
-                                                          "single stage", "overrides", "changes", "bound"};
+    static const char *const names[SEARCH_PHASE_COUNT] = {"start",     "baselines",    "tables",
+                                                          "pipelines", "single stage", "overrides",
+                                                          "changes",   "bound",        "measuring"};
     return names[phase];
 }
 

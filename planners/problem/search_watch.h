@@ -17,6 +17,7 @@ typedef enum SearchPhase {
     SEARCH_PHASE_OVERRIDES,
     SEARCH_PHASE_CHANGES,
     SEARCH_PHASE_BOUND,
+    SEARCH_PHASE_MEASURING,
     SEARCH_PHASE_COUNT
 } SearchPhase;
 const char *search_phase_name(SearchPhase phase); /* "baselines", "single stage" */

@@ -317,10 +317,24 @@ static void add_baselines(SingleStageSearch *self) {
     }
 }
 
+/* Adds the fastest plans of every mesh, which may be measured later. */
+static AmStatus add_measured(SingleStageSearch *self, AmError *error) {
+    enum { MOST_OF_MESH = 24 };
+    AxisPlan fastest[MOST_OF_MESH];
+    int32_t most = self->options->measures < MOST_OF_MESH ? self->options->measures : MOST_OF_MESH;
+    for (int32_t k = 0; k < self->problem_count && most > 0; k++) {
+        int32_t count = problem_fastest(fastest, self->problems[k], most);
+        for (int32_t p = 0; p < count && !single_stage_must_end(self); p++)
+            TRY(single_stage_add(self, self->problems[k], &fastest[p], PLAN_ORIGIN_SINGLE_STAGE, error));
+    }
+    return AM_OK;
+}
+
 /* Adds the baselines that fit, and takes the best plan. */
 static AmStatus make_plan(SingleStageSearch *self, double start, AmError *error) {
     SearchResult *result = self->result;
     if (has_baseline(self)) add_baselines(self);
+    TRY(add_measured(self, error));
     bool may_share = self->may_share;
     if (!result->pool.best.plan && has_rival(self) && single_stage_must_end(self))
         return am_fail(error, AM_ERROR_INFEASIBLE, "",

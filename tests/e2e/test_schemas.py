@@ -108,6 +108,7 @@ def check_plans(checker):
     plans = {"one": (MLP, ["--cluster", "nominal:4"]), "even": (GPT, ["--cluster", "nominal:4", *EVEN]),
              "zero": (MLP, ["--cluster", "h100:1", "--baseline", "zero3"]),
              "shares": (MLP, ["--cluster", "whale-dp", "--space", "single_stage"]),
+             "measured": (MLP, ["--cluster", "host:2", "--no-probe", "--measure", 2, "--evaluations", 20]),
              "paper": (MLP, ["--cluster", "nominal:4", "--objective", "paper", "--space", "operator",
                              "--evaluations", 20]),
              "rewritten": (LLAMA, ["--cluster", "h100:1", "--evaluations", 5, "--attention", "fused"]),

@@ -97,8 +97,45 @@ static void test_shapes(void **state) {
     assert_ptr_equal(pool.shapes[2].plan, &plans[3]);
 }
 
+/* Plans that differ in the first two classes of an axis, in storage or in a mesh have different structures;
+ * a third class, a cut or an axis of one device makes none. */
+static void test_structures(void **state) {
+    (void)state;
+    static PlanEntry first[] = {{0, PLAN_COMPUTE}, {1, PLAN_COMPUTE}, {2, PLAN_COMPUTE}};
+    static PlanEntry other_third[] = {{0, PLAN_COMPUTE}, {1, PLAN_COMPUTE}, {3, PLAN_COMPUTE}};
+    static PlanEntry other_second[] = {{0, PLAN_COMPUTE}, {2, PLAN_COMPUTE}, {1, PLAN_COMPUTE}};
+    static PlanEntry stored[] = {{0, PLAN_COMPUTE}, {1, PLAN_COMPUTE}, {PLAN_ANY_CLASS, PLAN_OPTIMIZER}};
+    PlanStage stages[6];
+    Plan plans[6];
+    const struct {
+        PlanEntry *entries;
+        int32_t axis, size;
+    } cases[] = {{first, 0, 4},  {other_third, 0, 4},  {first, 1, 4},
+                 {stored, 0, 4}, {other_second, 0, 4}, {first, 0, 2}};
+    CandidatePool pool = {0};
+    for (int32_t k = 0; k < 6; k++) {
+        stages[k] = (PlanStage){.mesh = {.axis_count = 2, .axes = {{.size = 1}, {.size = 1}}}};
+        stages[k].mesh.axes[cases[k].axis].size = cases[k].size;
+        stages[k].lists[cases[k].axis] = (PlanAxisPriority){3, cases[k].entries};
+        plans[k] = plan_of(10 - k);
+        plans[k].stages = &stages[k];
+        plans[k].stage_count = plans[k].micro_batches = 1;
+        pool_add(&pool, &plans[k], &fits, PLAN_ORIGIN_SINGLE_STAGE, NULL);
+    }
+    for (int32_t k = 1; k < 6; k++) assert_true(plan_has_same_structure(&plans[0], &plans[k]) == (k <= 2));
+    const int32_t kept[] = {5, 4, 3, 2};
+    for (int32_t k = 0; k < 4; k++) assert_ptr_equal(pool.structures[k].plan, &plans[kept[k]]);
+    assert_null(pool.structures[4].plan);
+    Plan recomputing = plans[5];
+    PlanStage stage = stages[5];
+    stage.recompute.range_count = 1;
+    recomputing.stages = &stage;
+    assert_false(plan_has_same_structure(&plans[5], &recomputing));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_order), cmocka_unit_test(test_best_of_each_part),
-                                       cmocka_unit_test(test_merge), cmocka_unit_test(test_shapes)};
+                                       cmocka_unit_test(test_merge), cmocka_unit_test(test_shapes),
+                                       cmocka_unit_test(test_structures)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,189 @@
+/* The loop of `search --measure N`: it chooses a candidate, runs it in a process of its own, and corrects
+ * the predictions of the others. */
+#include "api/measure.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/system/clock.h"
+#include "base/system/stop.h"
+#include "cost/cluster/host_cluster.h"
+#include "executor/run/separate_run.h"
+
+/* A run warms up for a step and then takes steps until it has this many, or the least within this time. */
+enum { LEAST_STEPS = 3, MOST_STEPS = 100 };
+static const double enough_seconds = 1;
+/* A run is ended after this time, and as many predicted steps. */
+static const double patience_seconds = 20;
+enum { PATIENCE_STEPS = 50 };
+
+AmStatus measure_check_cluster(const Cluster *cluster, AmError *error) {
+    int32_t ranks = 0;
+    if (host_cluster_ranks(&ranks, cluster->name, NULL) == AM_OK && ranks > 0) return AM_OK;
+    return am_fail(error, AM_ERROR_INPUT, "",
+                   "cluster %s: --measure runs plans on this machine (expected host:N)", cluster->name);
+}
+
+/* ---- candidates ---- */
+
+/* The best candidate and the fastest of each structure, fastest by prediction first. */
+static AmStatus list_candidates(MeasuredRun **rows, int32_t *count, const MeasureCall *call, AmError *error) {
+    const PlanCandidate *best = &call->pool->best;
+    MeasuredRun *all = ARENA_ARRAY(call->arena, MeasuredRun, POOL_STRUCTURES + 1);
+    if (!all) return am_fail_memory(error, POOL_STRUCTURES + 1);
+    *count = 0;
+    all[(*count)++].candidate = *best;
+    for (int32_t k = 0; k < POOL_STRUCTURES && call->pool->structures[k].plan; k++) {
+        const PlanCandidate *candidate = &call->pool->structures[k];
+        if (candidate->plan != best->plan && call->allows(call->user, candidate))
+            all[(*count)++].candidate = *candidate;
+    }
+    for (int32_t k = 0; k < *count; k++) {
+        all[k].strategy = strategy_of(all[k].candidate.plan);
+        all[k].measured_seconds = NAN;
+    }
+    *rows = all;
+    return AM_OK;
+}
+
+/* The fastest of rows[done..count) by prediction. */
+static int32_t next_candidate(const MeasuredRun *rows, int32_t done, int32_t count) {
+    int32_t next = done;
+    for (int32_t k = done + 1; k < count; k++)
+        if (rows[k].candidate.seconds < rows[next].candidate.seconds) next = k;
+    return next;
+}
+
+/* ---- runs ---- */
+
+/* Runs a plan; a failure of the run itself is its result. */
+static AmStatus run_plan(MeasuredRun *row, const MeasureCall *call, AmError *error) {
+    double *seconds = ARENA_ARRAY(call->arena, double, MOST_STEPS);
+    double patience = patience_seconds + PATIENCE_STEPS * row->candidate.seconds;
+    AmError own = {0};
+    if (!seconds) return am_fail_memory(error, MOST_STEPS);
+    if (call->deadline > 0) patience = fmin(patience, fmax(call->deadline - clock_seconds(), 1e-3));
+    const SeparateRun settings = {.least_steps = LEAST_STEPS,
+                                  .most_steps = MOST_STEPS,
+                                  .enough_seconds = enough_seconds,
+                                  .patience_seconds = patience,
+                                  .seed = call->seed,
+                                  .interrupted = call->interrupted};
+    AmStatus status = separate_run(seconds, &row->steps, &settings, call->module, row->candidate.plan, &own);
+    if (status == AM_INTERRUPTED) return status;
+    if (status != AM_OK) {
+        row->failure = arena_copy_string(call->arena, own.text);
+        return row->failure ? AM_OK : am_fail_memory(error, 0);
+    }
+    row->step_seconds = seconds;
+    row->measured_seconds = seconds[0];
+    for (int32_t k = 1; k < row->steps; k++) row->measured_seconds = fmin(row->measured_seconds, seconds[k]);
+    search_watch_count(call->watch, 1, row->measured_seconds);
+    return AM_OK;
+}
+
+AmStatus measure_plans(PlanMeasurements **measurements, const MeasureCall *call, AmError *error) {
+    PlanMeasurements *self = ARENA_ARRAY(call->arena, PlanMeasurements, 1);
+    Correction correction = correction_begin();
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    *self = (PlanMeasurements){.chosen = -1};
+    TRY(list_candidates(&self->runs, &self->candidates, call, error));
+    int32_t most = call->runs < self->candidates ? call->runs : self->candidates;
+    const StopSignal stop = {call->interrupted, call->deadline};
+    search_watch_phase(call->watch, SEARCH_PHASE_MEASURING);
+    while (self->count < most && !stop_wanted(&stop)) {
+        double weights[CORRECTION_TERMS];
+        int32_t next = next_candidate(self->runs, self->count, self->candidates);
+        MeasuredRun row = self->runs[next];
+        memmove(&self->runs[self->count + 1], &self->runs[self->count],
+                sizeof row * (size_t)(next - self->count));
+        correction_weights(weights, &correction, NULL);
+        row.corrected_seconds = row.candidate.seconds * exp(correction_of(weights, &row.strategy));
+        AmStatus status = run_plan(&row, call, error);
+        self->runs[self->count] = row;
+        if (status == AM_INTERRUPTED) break;
+        TRY(status);
+        int32_t done = self->count++;
+        if (row.failure) continue;
+        correction_add(&correction, &row.strategy, row.candidate.seconds, row.measured_seconds);
+        if (self->chosen < 0 || row.measured_seconds < self->runs[self->chosen].measured_seconds)
+            self->chosen = done;
+    }
+    self->interrupted = stop_flag_is_set(call->interrupted);
+    *measurements = self;
+    return AM_OK;
+}
+
+/* ---- reports ---- */
+
+/* Appends "data=2,model=2" of a stage. */
+static void append_mesh(Text *text, const Mesh *mesh) {
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
+        text_append(text, "%s%s=%d", axis ? "," : "", mesh->axes[axis].name, mesh->axes[axis].size);
+}
+
+/* ZeRO's level, the highest of all stages. */
+static int32_t zero_level(const Strategy *strategy) {
+    return (int32_t)lround(3 * strategy->numbers[STRATEGY_STORAGE]);
+}
+
+/* Appends "data=4,model=1, ZeRO 3, 2 micro-batches" or "3 stages, 4 micro-batches, 1f1b". */
+static void append_form(Text *text, const MeasuredRun *run) {
+    const Plan *plan = run->candidate.plan;
+    if (plan->stage_count == 1) append_mesh(text, &plan->stages[0].mesh);
+    else text_append(text, "%d stages", plan->stage_count);
+    if (zero_level(&run->strategy) > 0) text_append(text, ", ZeRO %d", zero_level(&run->strategy));
+    if (plan->micro_batches > 1) text_append(text, ", %d micro-batches", plan->micro_batches);
+    if (plan->stage_count > 1) text_append(text, ", %s", plan->schedule);
+}
+
+static const char *part_of(const PlanCandidate *candidate) {
+    return candidate->note ? candidate->note : plan_origin_name(candidate->origin);
+}
+
+void measurements_print(Text *text, const PlanMeasurements *self) {
+    Text rows = {.is_styled = text->is_styled};
+    text_append_string(&rows, "measured plan\tfound by\tpredicted\tcorrected\tmeasured\tremark\n");
+    for (int32_t k = 0; k < self->count; k++) {
+        const MeasuredRun *run = &self->runs[k];
+        append_form(&rows, run);
+        text_append(&rows, "\t%s\t", part_of(&run->candidate));
+        text_append_seconds(&rows, run->candidate.seconds);
+        text_append_string(&rows, "\t");
+        text_append_seconds(&rows, run->corrected_seconds);
+        text_append_string(&rows, "\t");
+        if (run->failure) text_append_string(&rows, "-");
+        else text_append_seconds(&rows, run->measured_seconds);
+        text_append(&rows, "\t%s\n", run->failure ? run->failure : k == self->chosen ? "this one" : "");
+    }
+    text_append_table(text, rows.data);
+    text_free(&rows);
+    if (self->chosen < 0) text_append_string(text, "no plan was measured: the best plan by prediction\n");
+}
+
+static json_t *numbers_to_json(const double *numbers, int32_t count) {
+    json_t *list = json_array();
+    for (int32_t k = 0; k < count; k++) json_array_append_new(list, json_real(numbers[k]));
+    return list;
+}
+
+json_t *measurements_to_json(const PlanMeasurements *self, bool has_steps) {
+    json_t *list = json_array();
+    for (int32_t k = 0; k < self->count; k++) {
+        const MeasuredRun *run = &self->runs[k];
+        Text form = {0};
+        append_form(&form, run);
+        json_t *row = json_pack(
+            "{s:s, s:s, s:f, s:f, s:o, s:i, s:b, s:o}", "plan", form.failed ? "" : form.data, "found_by",
+            part_of(&run->candidate), "predicted_seconds", run->candidate.seconds, "corrected_seconds",
+            run->corrected_seconds, "measured_seconds",
+            run->failure ? json_null() : json_real(run->measured_seconds), "steps", run->steps, "chosen",
+            k == self->chosen, "strategy", numbers_to_json(run->strategy.numbers, STRATEGY_NUMBERS));
+        if (row && run->failure) json_object_set_new(row, "reason", json_string(run->failure));
+        if (row && has_steps)
+            json_object_set_new(row, "step_seconds", numbers_to_json(run->step_seconds, run->steps));
+        json_array_append_new(list, row);
+        text_free(&form);
+    }
+    return list;
+}

@@ -1,0 +1,111 @@
+/* Bayesian linear regression of the simulator's errors, by the Cholesky factor of the precision. */
+#include "planners/measure/correction.h"
+
+#include <math.h>
+#include <string.h>
+
+static double half_log2(double value) {
+    return log2(fmax(value, 1)) / 2;
+}
+
+/* 0 to 3: the most that an axis of a stage stores in shards, as the stages of ZeRO. */
+static double storage_of(const PlanStage *stage) {
+    static const double kinds[PLAN_ENTRY_KINDS] = {
+        [PLAN_COMPUTE] = 0, [PLAN_OPTIMIZER] = 1, [PLAN_GRADIENTS] = 2, [PLAN_WEIGHTS] = 3};
+    double most = 0;
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
+        for (int32_t k = 0; k < stage->lists[axis].count; k++)
+            most = fmax(most, kinds[stage->lists[axis].entries[k].kind]);
+    return most;
+}
+
+Strategy strategy_of(const Plan *plan) {
+    const PlanStage *first = &plan->stages[0];
+    double compute = 0, communication = 0, idle = 0, storage = 0;
+    bool recomputes = false, has_overrides = false;
+    for (int32_t d = 0; d < plan->device_count; d++) {
+        compute += plan->predicted[d].compute_seconds;
+        communication += plan->predicted[d].communication_seconds;
+        idle += plan->predicted[d].idle_seconds;
+    }
+    for (int32_t s = 0; s < plan->stage_count; s++) {
+        storage = fmax(storage, storage_of(&plan->stages[s]));
+        recomputes = recomputes || plan->stages[s].recompute.range_count > 0;
+        has_overrides = has_overrides || plan->stages[s].override_count > 0;
+    }
+    double all = fmax(compute + communication + idle, 1e-30);
+    return (Strategy){{half_log2(first->mesh.axis_count > 0 ? first->mesh.axes[0].size : 1),
+                       half_log2(first->mesh.axis_count > 1 ? first->mesh.axes[1].size : 1),
+                       half_log2(plan->stage_count), half_log2(plan->micro_batches), communication / all,
+                       idle / all, storage / 3, recomputes, has_overrides, first->keeps_gathered}};
+}
+
+/* ---- linear algebra ---- */
+
+void cholesky_factorize(int32_t size, double *matrix) {
+    for (int32_t i = 0; i < size; i++)
+        for (int32_t j = 0; j <= i; j++) {
+            double sum = matrix[i * size + j];
+            for (int32_t k = 0; k < j; k++) sum -= matrix[i * size + k] * matrix[j * size + k];
+            matrix[i * size + j] = i == j ? sqrt(fmax(sum, 1e-12)) : sum / matrix[j * size + j];
+        }
+}
+
+void cholesky_solve_lower(int32_t size, const double *factor, double *x) {
+    for (int32_t i = 0; i < size; i++) {
+        for (int32_t k = 0; k < i; k++) x[i] -= factor[i * size + k] * x[k];
+        x[i] /= factor[i * size + i];
+    }
+}
+
+void cholesky_solve_upper(int32_t size, const double *factor, double *x) {
+    for (int32_t i = size - 1; i >= 0; i--) {
+        for (int32_t k = i + 1; k < size; k++) x[i] -= factor[k * size + i] * x[k];
+        x[i] /= factor[i * size + i];
+    }
+}
+
+/* ---- the correction ---- */
+
+static double term(const Strategy *strategy, int32_t k) {
+    return k < STRATEGY_NUMBERS ? strategy->numbers[k] : 1;
+}
+
+Correction correction_begin(void) {
+    Correction correction = {.noise = 0.01};
+    for (int32_t k = 0; k < STRATEGY_NUMBERS; k++) correction.precision[k][k] = 10;
+    correction.precision[STRATEGY_NUMBERS][STRATEGY_NUMBERS] = 1;
+    return correction;
+}
+
+void correction_add(Correction *correction, const Strategy *strategy, double predicted, double measured) {
+    double error = log(measured / predicted);
+    for (int32_t i = 0; i < CORRECTION_TERMS; i++) {
+        correction->moment[i] += term(strategy, i) * error / correction->noise;
+        for (int32_t j = 0; j < CORRECTION_TERMS; j++)
+            correction->precision[i][j] += term(strategy, i) * term(strategy, j) / correction->noise;
+    }
+}
+
+static double normal(Random *random) {
+    return sqrt(-2 * log(random_uniform(random) + 1e-300)) * cos(2 * M_PI * random_uniform(random));
+}
+
+void correction_weights(double weights[CORRECTION_TERMS], const Correction *correction, Random *random) {
+    double factor[CORRECTION_TERMS * CORRECTION_TERMS], noise[CORRECTION_TERMS];
+    memcpy(factor, correction->precision, sizeof factor);
+    memcpy(weights, correction->moment, sizeof correction->moment);
+    cholesky_factorize(CORRECTION_TERMS, factor);
+    cholesky_solve_lower(CORRECTION_TERMS, factor, weights);
+    cholesky_solve_upper(CORRECTION_TERMS, factor, weights);
+    if (!random) return;
+    for (int32_t k = 0; k < CORRECTION_TERMS; k++) noise[k] = normal(random);
+    cholesky_solve_upper(CORRECTION_TERMS, factor, noise);
+    for (int32_t k = 0; k < CORRECTION_TERMS; k++) weights[k] += noise[k];
+}
+
+double correction_of(const double weights[CORRECTION_TERMS], const Strategy *strategy) {
+    double sum = 0;
+    for (int32_t k = 0; k < CORRECTION_TERMS; k++) sum += weights[k] * term(strategy, k);
+    return sum;
+}
