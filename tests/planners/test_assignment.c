@@ -17,12 +17,15 @@ typedef struct Modules {
     int32_t count;
 } Modules;
 
-static void open_modules(Modules *self, int64_t batch) {
+/* `factor`: of all widths. */
+static void open_modules(Modules *self, int64_t batch, int64_t factor) {
     self->count = MODULES;
     for (int32_t k = 0; k < MODULES; k++) {
         Text text = {0};
         AmError error = {0};
-        write_layers(&text, batch, widths[k], 3);
+        int64_t wide[4];
+        for (int32_t w = 0; w < 4; w++) wide[w] = factor * widths[k][w];
+        write_layers(&text, batch, wide, 3);
         self->contexts[k] = read_text(text);
         if (assignment_module_measure(&self->modules[k], self->contexts[k], &error) != AM_OK)
             fail_msg("%s", error.text);
@@ -73,7 +76,7 @@ static void check_learnt(int64_t batch, double least) {
     double gains[2];
     AgentSettings settings = assignment_settings();
     settings.replay_capacity = settings.batch;
-    open_modules(&modules, batch);
+    open_modules(&modules, batch, 1);
     if (assignment_agent_built_in(&agents[0], &settings, &error) != AM_OK) fail_msg("%s", error.text);
     assert_int_equal(assignment_agent_untrained(&agents[1], &settings, &error), AM_OK);
     for (int32_t k = 0; k < 2; k++) {
@@ -96,6 +99,54 @@ static void test_learnt_operator_partitioning(void **state) {
 static void test_learnt_data_parallelism(void **state) {
     (void)state;
     check_learnt(LARGE_BATCH, 1.1);
+}
+
+/* Mean logarithm of the step that bare searches with few evaluations find for the modules on clusters of all
+ * link speeds. */
+static double mean_search(const Modules *modules, Searcher searcher) {
+    enum { CLUSTERS = 6, FEW = 6 };
+    const SearchOptions options = {.space = SPACE_SINGLE_STAGE,
+                                   .searcher = searcher,
+                                   .evaluations = FEW,
+                                   .cap = FEW,
+                                   .no_seeds = true,
+                                   .no_polish = true,
+                                   .no_overrides = true,
+                                   .skip_bound = true};
+    double sum = 0;
+    int32_t clusters = sample_of(CLUSTERS, 1);
+    for (int32_t number = 0; number < clusters; number++) {
+        Random random;
+        Arena arena = {0};
+        random_seed(&random, (uint64_t)number);
+        Cluster *cluster = make_cluster(&random, &arena, LARGE_MEMORY);
+        for (int32_t k = 0; k < modules->count; k++)
+            sum += log(searched(modules->contexts[k], cluster, options)) / (clusters * modules->count);
+        cluster_free(cluster);
+        arena_free(&arena);
+    }
+    return sum;
+}
+
+/* With a few priced plans deep Q-learning finds steps that are at most 1 / `least` as long as those of the
+ * greedy search. In place of it the greedy search would be as good as itself. */
+static void check_beats_greedy(int64_t batch, int64_t factor, double least) {
+    Modules modules;
+    open_modules(&modules, batch, factor);
+    double dqn = mean_search(&modules, SEARCHER_DQN), greedy = mean_search(&modules, SEARCHER_GREEDY);
+    if (IS_COMPARED && dqn > greedy - log(least))
+        fail_msg("the step of greedy is %.3f times that of dqn", exp(greedy - dqn));
+    close_modules(&modules);
+}
+
+static void test_dqn_beats_greedy_in_operator_partitioning(void **state) {
+    (void)state;
+    check_beats_greedy(SMALL_BATCH, 8, 1.2);
+}
+
+static void test_dqn_beats_greedy_in_data_parallelism(void **state) {
+    (void)state;
+    check_beats_greedy(LARGE_BATCH, 1, 1.2);
 }
 
 /* On an unseen kind the shipped network finds quicker plans than the same numbers in another order, under
@@ -154,7 +205,7 @@ static void test_learning_curve_rises(void **state) {
     AmError error = {0};
     Agent *agent;
     int64_t done;
-    open_modules(&modules, BATCH);
+    open_modules(&modules, BATCH, 1);
     const AssignmentTraining training = {.modules = modules.modules,
                                          .module_count = MODULES,
                                          .seed = 3,
@@ -181,7 +232,7 @@ static void test_resume(void **state) {
     int file = mkstemp(path);
     assert_true(file >= 0);
     fclose(fdopen(file, "w"));
-    open_modules(&modules, BATCH);
+    open_modules(&modules, BATCH, 1);
     volatile sig_atomic_t interrupted = 1;
     AssignmentTraining training = {
         .modules = modules.modules, .module_count = MODULES, .problems = 6, .checkpoint = path};
@@ -239,6 +290,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_learnt_operator_partitioning),
         cmocka_unit_test(test_learnt_data_parallelism),
+        cmocka_unit_test(test_dqn_beats_greedy_in_operator_partitioning),
+        cmocka_unit_test(test_dqn_beats_greedy_in_data_parallelism),
         cmocka_unit_test(test_trained_beats_shuffled),
         cmocka_unit_test(test_learning_curve_rises),
         cmocka_unit_test(test_resume),
