@@ -1,6 +1,7 @@
 /* A body's element k is the same in every iteration if its root returns it unchanged. Its value is then that
- * before the loop, which may be an element of an outer loop's body. Values of few element-wise operators on
- * constants and indices are cheap to compute again inside of an attention operator. */
+ * before the loop, which may be an element of an outer loop's body. A body that several loops share is left
+ * out. Values of few element-wise operators on constants and indices are cheap to compute again inside of an
+ * attention operator. */
 #include "ir/attention/loop_constants.h"
 
 enum { MOST_DEPTH = 16 };
@@ -9,6 +10,7 @@ typedef struct Finder {
     const IrModule *module;
     int32_t *same;
     int8_t *is_closed; /* [instruction]: 1, 0, or -1: unknown */
+    int32_t *callers;  /* [computation] */
 } Finder;
 
 /* The value that stands for i outside of all loops, as far as is known. */
@@ -37,7 +39,7 @@ static void find_in_loop(Finder *self, const IrInstruction *loop) {
     const IrInstruction *instructions = self->module->instructions;
     const IrComputation *body = &self->module->computations[loop->called[0]];
     const IrInstruction *before = &instructions[loop->operands[0]], *root = &instructions[body->root];
-    if (before->opcode != IR_TUPLE || root->opcode != IR_TUPLE) return;
+    if (before->opcode != IR_TUPLE || root->opcode != IR_TUPLE || self->callers[loop->called[0]] > 1) return;
     for (int32_t i = body->first; i < body->first + body->count; i++) {
         const IrInstruction *element = &instructions[i];
         if (element->opcode != IR_GET_TUPLE_ELEMENT ||
@@ -59,10 +61,14 @@ AmStatus ir_find_loop_constants(int32_t **same, Arena *arena, const IrModule *ca
     int32_t count = canonical->instruction_count;
     Finder self = {.module = canonical,
                    .same = ARENA_ARRAY(arena, int32_t, count + 1),
-                   .is_closed = ARENA_ARRAY(&scratch, int8_t, count + 1)};
+                   .is_closed = ARENA_ARRAY(&scratch, int8_t, count + 1),
+                   .callers = ARENA_ARRAY(&scratch, int32_t, canonical->computation_count + 1)};
     *same = self.same;
     AmStatus status = arena->failed || scratch.failed ? am_fail_memory(error, count) : AM_OK;
     for (int32_t i = 0; i < count && status == AM_OK; i++) self.same[i] = self.is_closed[i] = -1;
+    for (int32_t i = 0; i < count && status == AM_OK; i++)
+        for (int32_t k = 0; k < canonical->instructions[i].called_count; k++)
+            self.callers[canonical->instructions[i].called[k]]++;
     /* Outer loops come before inner ones. */
     for (int32_t c = 0; c < canonical->computation_count && status == AM_OK; c++)
         for (int32_t i = canonical->computations[c].first;

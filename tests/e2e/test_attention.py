@@ -251,6 +251,39 @@ def check_layer_loop(folder):
     assert found == (0, 0, 1) and "concatenate" in rows[0]["reason"], rows
 
 
+SHARED_BODY = """HloModule shared
+add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] add(a, b) }
+body { s = (s32[], f32[4,64,8], f32[4,64,64]) parameter(0) i = s32[] get-tuple-element(s), index=0
+  x = f32[4,64,8] get-tuple-element(s), index=1 m = f32[4,64,64] get-tuple-element(s), index=2
+  one = s32[] constant(1) j = s32[] add(i, one) o = f32[] constant(0)
+  d = f32[4,64,64] dot(x, x), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={2}
+  c = f32[4,64,64] add(d, m) e = f32[4,64,64] exponential(c) q = f32[4,64] reduce(e, o), dimensions={2}, to_apply=add
+  b = f32[4,64,64] broadcast(q), dimensions={0,1} p = f32[4,64,64] divide(e, b)
+  y = f32[4,64,8] dot(p, x), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}
+  ROOT t = (s32[], f32[4,64,8], f32[4,64,64]) tuple(j, y, m) }
+cond { s = (s32[], f32[4,64,8], f32[4,64,64]) parameter(0) i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(3) ROOT c = pred[] compare(i, n), direction=LT }
+ENTRY main { x = f32[4,64,8] parameter(0) z = s32[] constant(0) v = f32[64] iota(), iota_dimension=0
+  a = f32[4,64,64] broadcast(v), dimensions={2} b = f32[4,64,64] negate(a)
+  t = (s32[], f32[4,64,8], f32[4,64,64]) tuple(z, x, a)
+  l = (s32[], f32[4,64,8], f32[4,64,64]) while(t), condition=cond, body=body
+  y = f32[4,64,8] get-tuple-element(l), index=1 u = (s32[], f32[4,64,8], f32[4,64,64]) tuple(z, y, b)
+  k = (s32[], f32[4,64,8], f32[4,64,64]) while(u), condition=cond, body=body
+  ROOT r = f32[4,64,8] get-tuple-element(k), index=1 }
+"""
+
+
+def check_shared_body(folder):
+    """Two loops with one body carry different constants, so that neither is the body's."""
+    model = folder / "shared.hlo"
+    model.write_text(SHARED_BODY)
+    found, rows = kinds_of(model)
+    assert found == (0, 0, 1), rows
+    model.write_text(SHARED_BODY.replace("while(u), condition=cond, body=body", "tuple(z, y, b)"))
+    found, rows = kinds_of(model)
+    assert found == (1, 0, 0), rows
+
+
 def check_whole_remat(folder):
     """Pipelines of a step whose whole loss is recomputed are left out where a stage lacks a value."""
     def loss(weights, x, y):
@@ -294,6 +327,7 @@ def main():
                 assert fused < 0.6 * unfused, (fused, unfused)
         check_learned_scale(folder)
         check_layer_loop(folder)
+        check_shared_body(folder)
         check_whole_remat(folder)
         mlp = MODELS / "mlp_tiny" / "model.hlo.pb"
         for form in ("auto", "unfused"):
