@@ -1,15 +1,20 @@
-/* Which plan to measure next: contestants on groups of published runs, for bench/measurements.py.
+/* Which plan to measure next: contestants on groups of runs, for bench/measurements.py and
+ * bench/measured_plans.py.
  *
  *   bench_measurements SEEDS < table
  *
- * A line of the table is a run: group, fold, measured seconds (0: out of memory), predicted seconds (0: no
- * prediction), whether it fits by the prediction, strategy, FEATURES numbers. Runs of a group differ in
- * strategy alone. One measurement reveals one run. The regret after k measurements is the fastest measured
- * run over the fastest of the group; without a time it is that of the slowest. Contestants that learn from
- * other groups see those of other folds alone. The program prints a line of JSON for each group, contestant
- * and seed.
+ * A line of the table is a run: group, fold, true seconds (0: out of memory), predicted seconds (0: no
+ * prediction), whether it fits by the prediction, strategy, STRATEGY_NUMBERS numbers, a number of samples,
+ * and for each sample the seconds of a measurement and of a short one. Runs of a group differ in strategy
+ * alone. One measurement reveals a sample of one run, drawn by the seed; without samples, the true seconds.
+ * The regret after k measurements is the true time of the run that was measured fastest, over the fastest of
+ * the group; without a time it is that of the slowest. Contestants that learn from other groups see those of
+ * other folds alone. The program prints a line of JSON for each group, contestant and seed.
  *
- * The network values a run by rows of ROW numbers: prediction, corrected prediction, features, what was
+ * Successive halving spends half of k measurements on short ones, which cost a third, and measures the best
+ * of them.
+ *
+ * The network values a run by rows of ROW numbers: prediction, corrected prediction, strategy, what was
  * measured so far. The reward of a measurement is minus the logarithm of 1 + regret after it, over HORIZON.
  */
 #include <math.h>
@@ -18,14 +23,17 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "planners/measure/correction.h"
 #include "planners/rl/trained_agent.h"
 
-enum { FEATURES = 10, MOST_RUNS = 4096, MOST_GROUPS = 512, STEPS = 20, HORIZON = 5 };
-enum { TERMS = FEATURES + 1, ROW = FEATURES + 9, EPISODES = 400, UPDATES = 4 };
+enum { MOST_RUNS = 4096, MOST_GROUPS = 512, MOST_SAMPLES = 8, STEPS = 20, HORIZON = 5 };
+enum { ROW = STRATEGY_NUMBERS + 9, EPISODES = 400, UPDATES = 4, SHORT_COST = 3 /* of them: a measurement */ };
 
 typedef struct Run {
-    double measured, predicted, features[FEATURES];
-    int32_t fits, strategy;
+    double measured, predicted;
+    Strategy strategy;
+    int32_t fits, strategy_number, sample_count;
+    double samples[MOST_SAMPLES], short_samples[MOST_SAMPLES];
 } Run;
 
 typedef struct Group {
@@ -41,6 +49,8 @@ typedef enum Contestant {
     BY_PROCESS,
     BY_UNTRAINED,
     BY_TRAINED,
+    BY_CORRECTION, /* this and the following ones: in groups with samples */
+    BY_HALVING,
     CONTESTANTS
 } Contestant;
 static const char *const names[CONTESTANTS] = {"random",
@@ -49,18 +59,15 @@ static const char *const names[CONTESTANTS] = {"random",
                                                "re-fitted coefficients, Thompson sampling",
                                                "Gaussian process on the simulator",
                                                "dqn, untrained",
-                                               "dqn, trained"};
-
-/* Gaussian coefficients of log(measured / predicted). */
-typedef struct Fit {
-    double precision[TERMS][TERMS], moment[TERMS], noise; /* noise: variance */
-} Fit;
+                                               "dqn, trained",
+                                               "re-fitted coefficients",
+                                               "successive halving"};
 
 typedef struct Bench {
     Run runs[MOST_RUNS];
     Group groups[MOST_GROUPS];
     int32_t run_count, group_count;
-    Fit prior; /* of the fold */
+    Correction prior; /* of the fold */
 } Bench;
 
 /* The measurements of a group so far. */
@@ -68,8 +75,10 @@ typedef struct Measuring {
     const Group *group;
     const Run *runs;
     bool is_measured[MOST_RUNS];
-    int32_t count, ooms;
-    double best; /* INFINITY: none has a time */
+    double observed[MOST_RUNS]; /* 0: out of memory */
+    int32_t sample[MOST_RUNS];  /* that a measurement reveals */
+    int32_t count, chosen;      /* the run that was measured fastest; -1: none has a time */
+    double best;                /* of those observed; INFINITY: none */
 } Measuring;
 
 static void check(AmStatus status, const AmError *error) {
@@ -78,82 +87,43 @@ static void check(AmStatus status, const AmError *error) {
     exit(1);
 }
 
-/* ---- coefficients ---- */
-
-static double term(const Run *run, int32_t k) {
-    return k < FEATURES ? run->features[k] : 1;
-}
-
-static void fit_add(Fit *fit, const Run *run) {
-    double error = log(run->measured / run->predicted);
-    for (int32_t i = 0; i < TERMS; i++) {
-        fit->moment[i] += term(run, i) * error / fit->noise;
-        for (int32_t j = 0; j < TERMS; j++) fit->precision[i][j] += term(run, i) * term(run, j) / fit->noise;
-    }
-}
-
-/* Lower triangle of the Cholesky factor of a positive matrix, in place. */
-static void factorize(int32_t size, double *matrix) {
-    for (int32_t i = 0; i < size; i++)
-        for (int32_t j = 0; j <= i; j++) {
-            double sum = matrix[i * size + j];
-            for (int32_t k = 0; k < j; k++) sum -= matrix[i * size + k] * matrix[j * size + k];
-            matrix[i * size + j] = i == j ? sqrt(fmax(sum, 1e-12)) : sum / matrix[j * size + j];
-        }
-}
-
-static void solve_lower(int32_t size, const double *factor, double *x) {
-    for (int32_t i = 0; i < size; i++) {
-        for (int32_t k = 0; k < i; k++) x[i] -= factor[i * size + k] * x[k];
-        x[i] /= factor[i * size + i];
-    }
-}
-
-static void solve_upper(int32_t size, const double *factor, double *x) {
-    for (int32_t i = size - 1; i >= 0; i--) {
-        for (int32_t k = i + 1; k < size; k++) x[i] -= factor[k * size + i] * x[k];
-        x[i] /= factor[i * size + i];
-    }
-}
-
-static double normal(Random *random) {
-    return sqrt(-2 * log(random_uniform(random) + 1e-300)) * cos(2 * M_PI * random_uniform(random));
-}
-
-/* The mean coefficients, with noise of the posterior where `random` is not NULL. */
-static void fit_coefficients(double *coefficients, const Fit *fit, Random *random) {
-    double factor[TERMS * TERMS], noise[TERMS];
-    memcpy(factor, fit->precision, sizeof factor);
-    memcpy(coefficients, fit->moment, sizeof fit->moment);
-    factorize(TERMS, factor);
-    solve_lower(TERMS, factor, coefficients);
-    solve_upper(TERMS, factor, coefficients);
-    for (int32_t k = 0; k < TERMS; k++) noise[k] = random ? normal(random) : 0;
-    solve_upper(TERMS, factor, noise);
-    for (int32_t k = 0; k < TERMS; k++) coefficients[k] += noise[k];
-}
-
-static double correction(const double *coefficients, const Run *run) {
-    double sum = 0;
-    for (int32_t k = 0; k < TERMS; k++) sum += coefficients[k] * term(run, k);
-    return sum;
-}
-
 /* ---- measurings ---- */
+
+static double observe(const Measuring *self, int32_t k, bool is_short) {
+    const Run *run = &self->runs[k];
+    if (run->sample_count == 0) return run->measured;
+    return is_short ? run->short_samples[self->sample[k]] : run->samples[self->sample[k]];
+}
 
 static void measure(Measuring *self, int32_t k) {
     self->is_measured[k] = true;
+    self->observed[k] = observe(self, k, false);
     self->count++;
-    if (self->runs[k].measured > 0) self->best = fmin(self->best, self->runs[k].measured);
-    else self->ooms++;
+    if (!(self->observed[k] > 0 && self->observed[k] < self->best)) return;
+    self->best = self->observed[k];
+    self->chosen = k;
 }
 
 static double regret_of(const Measuring *self) {
-    return (isinf(self->best) ? self->group->worst : self->best) / self->group->best - 1;
+    return (self->chosen < 0 ? self->group->worst : self->runs[self->chosen].measured) / self->group->best -
+           1;
 }
 
-static Measuring begin_measuring(const Bench *bench, const Group *group) {
-    return (Measuring){.group = group, .runs = &bench->runs[group->first], .best = INFINITY};
+static Measuring begin_measuring(const Bench *bench, const Group *group, uint64_t seed) {
+    Measuring measuring = {
+        .group = group, .runs = &bench->runs[group->first], .best = INFINITY, .chosen = -1};
+    for (int32_t k = 0; k < group->count; k++)
+        if (measuring.runs[k].sample_count > 0)
+            measuring.sample[k] = (int32_t)(random_at(seed, (uint64_t)group->number, (uint64_t)k) %
+                                            (uint64_t)measuring.runs[k].sample_count);
+    return measuring;
+}
+
+/* Adds the measurements of a group so far. */
+static void add_measurements(Correction *correction, const Measuring *self) {
+    for (int32_t k = 0; k < self->group->count; k++)
+        if (self->is_measured[k] && self->observed[k] > 0 && self->runs[k].predicted > 0)
+            correction_add(correction, &self->runs[k].strategy, self->runs[k].predicted, self->observed[k]);
 }
 
 /* The logarithm of predicted seconds; runs that do not fit come after all others. */
@@ -169,7 +139,7 @@ static double neighbour_score(const Bench *bench, const Measuring *self, int32_t
         const Group *group = &bench->groups[g];
         for (int32_t r = 0; r < group->count && group->fold != self->group->fold; r++) {
             const Run *run = &bench->runs[group->first + r];
-            if (run->strategy != self->runs[k].strategy) continue;
+            if (run->strategy_number != self->runs[k].strategy_number) continue;
             sum += log((run->measured > 0 ? run->measured : 10 * group->worst) / group->best);
             count++;
         }
@@ -179,8 +149,10 @@ static double neighbour_score(const Bench *bench, const Measuring *self, int32_t
 
 static double distance(const Run *a, const Run *b) {
     double square = 0;
-    for (int32_t k = 0; k < FEATURES; k++)
-        square += (a->features[k] - b->features[k]) * (a->features[k] - b->features[k]);
+    for (int32_t k = 0; k < STRATEGY_NUMBERS; k++) {
+        double difference = a->strategy.numbers[k] - b->strategy.numbers[k];
+        square += difference * difference;
+    }
     return square;
 }
 
@@ -192,23 +164,26 @@ static double kernel(const Run *a, const Run *b) {
 static void process_scores(double *scores, const Bench *bench, const Measuring *self) {
     static double factor[STEPS * STEPS], errors[STEPS], across[STEPS];
     const Run *known[STEPS];
+    double times[STEPS];
     const double scale = bench->prior.noise;
     int32_t count = 0;
     for (int32_t k = 0; k < self->group->count; k++)
-        if (self->is_measured[k] && self->runs[k].measured > 0 && self->runs[k].predicted > 0)
+        if (self->is_measured[k] && self->observed[k] > 0 && self->runs[k].predicted > 0) {
+            times[count] = self->observed[k];
             known[count++] = &self->runs[k];
+        }
     for (int32_t i = 0; i < count; i++) {
-        errors[i] = log(known[i]->measured / known[i]->predicted);
+        errors[i] = log(times[i] / known[i]->predicted);
         for (int32_t j = 0; j < count; j++)
             factor[i * count + j] = scale * kernel(known[i], known[j]) + (i == j ? 0.01 * scale : 0);
     }
-    factorize(count, factor);
-    solve_lower(count, factor, errors);
+    cholesky_factorize(count, factor);
+    cholesky_solve_lower(count, factor, errors);
     for (int32_t k = 0; k < self->group->count; k++) {
         const Run *run = &self->runs[k];
         double mean = prior_score(run), variance = 2 * scale;
         for (int32_t i = 0; i < count; i++) across[i] = scale * kernel(run, known[i]);
-        solve_lower(count, factor, across);
+        cholesky_solve_lower(count, factor, across);
         for (int32_t i = 0; i < count; i++) {
             mean += across[i] * errors[i];
             variance -= across[i] * across[i];
@@ -227,30 +202,28 @@ static double limited(double value) {
 
 /* The row of each run that is not measured. */
 static void fill_rows(float (*rows)[ROW], const Bench *bench, const Measuring *self) {
-    Fit fit = bench->prior;
-    double coefficients[TERMS], least = INFINITY, least_corrected = INFINITY;
-    for (int32_t k = 0; k < self->group->count; k++)
-        if (self->is_measured[k] && self->runs[k].measured > 0 && self->runs[k].predicted > 0)
-            fit_add(&fit, &self->runs[k]);
-    fit_coefficients(coefficients, &fit, NULL);
+    Correction fit = bench->prior;
+    double weights[CORRECTION_TERMS], least = INFINITY, least_corrected = INFINITY;
+    add_measurements(&fit, self);
+    correction_weights(weights, &fit, NULL);
     for (int32_t k = 0; k < self->group->count; k++) {
         double score = prior_score(&self->runs[k]);
         if (self->is_measured[k] || !self->runs[k].fits) continue;
         least = fmin(least, score);
-        least_corrected = fmin(least_corrected, score + correction(coefficients, &self->runs[k]));
+        least_corrected = fmin(least_corrected, score + correction_of(weights, &self->runs[k].strategy));
     }
     for (int32_t k = 0; k < self->group->count; k++) {
         const Run *run = &self->runs[k];
         double score = run->predicted > 0 ? log(run->predicted) : 0, near = 0, near_oom = 0;
-        double corrected = score + correction(coefficients, run);
+        double corrected = score + correction_of(weights, &run->strategy);
         float *row = rows[k];
         for (int32_t j = 0; j < self->group->count; j++) {
             double weight = self->is_measured[j] ? exp(-distance(run, &self->runs[j])) : 0;
             near += weight;
-            if (!(self->runs[j].measured > 0)) near_oom += weight;
+            if (!(self->observed[j] > 0)) near_oom += weight;
         }
-        for (int32_t f = 0; f < FEATURES; f++) row[f] = (float)run->features[f];
-        row += FEATURES;
+        for (int32_t f = 0; f < STRATEGY_NUMBERS; f++) row[f] = (float)run->strategy.numbers[f];
+        row += STRATEGY_NUMBERS;
         row[0] = (float)limited(isinf(least) ? 0 : score - least);
         row[1] = (float)limited(isinf(least_corrected) ? 0 : corrected - least_corrected);
         row[2] = (float)(isinf(self->best) ? 0 : limited(corrected - log(self->best)));
@@ -290,9 +263,11 @@ static int32_t random_run(const Measuring *self, Random *random) {
 
 /* An episode on a group: measurements by the network with exploration, stored as steps of the agent. */
 static void play(Agent *agent, const Bench *bench, const Group *group, double epsilon, Random *random) {
+    bool has_samples = bench->runs[group->first].sample_count > 0;
+    uint64_t seed = has_samples ? (uint64_t)random_below(random, INT64_MAX) : 0;
     static float rows[MOST_RUNS][ROW], before[ROW];
     static double scores[MOST_RUNS];
-    Measuring measuring = begin_measuring(bench, group);
+    Measuring measuring = begin_measuring(bench, group, seed);
     AmError error = {0};
     double reward = 0;
     for (int32_t step = 0; step <= HORIZON; step++) {
@@ -347,24 +322,24 @@ static Agent *train(const Bench *bench, int32_t fold, uint64_t seed) {
 /* ---- the contest ---- */
 
 /* The prior of a fold: errors of the simulator in the groups of the others, as much as one group says. */
-static Fit fit_prior(const Bench *bench, int32_t fold) {
-    Fit fit = {.noise = 0.01};
+static Correction fit_prior(const Bench *bench, int32_t fold) {
+    Correction fit = {.noise = 0.01};
     double squares = 0;
     int32_t count = 0;
-    for (int32_t k = 0; k < TERMS; k++) fit.precision[k][k] = 10;
+    for (int32_t k = 0; k < CORRECTION_TERMS; k++) fit.precision[k][k] = 10;
     for (int32_t g = 0; g < bench->group_count; g++)
         for (int32_t r = 0; r < bench->groups[g].count && bench->groups[g].fold != fold; r++) {
             const Run *run = &bench->runs[bench->groups[g].first + r];
             if (!(run->measured > 0 && run->predicted > 0)) continue;
             double error = log(run->measured / run->predicted);
-            fit_add(&fit, run);
+            correction_add(&fit, &run->strategy, run->predicted, run->measured);
             squares += error * error;
             count++;
         }
     double weight = fmin(1, 20.0 / (count + 1));
-    for (int32_t i = 0; i < TERMS; i++) {
+    for (int32_t i = 0; i < CORRECTION_TERMS; i++) {
         fit.moment[i] *= weight;
-        for (int32_t j = 0; j < TERMS; j++) fit.precision[i][j] *= weight;
+        for (int32_t j = 0; j < CORRECTION_TERMS; j++) fit.precision[i][j] *= weight;
     }
     fit.noise = fmax(squares / (count + 1), 1e-4);
     return fit;
@@ -374,18 +349,15 @@ static int32_t choose(const Bench *bench, const Measuring *measuring, Contestant
                       Random *random) {
     static double scores[MOST_RUNS];
     static float rows[MOST_RUNS][ROW];
-    double coefficients[TERMS] = {0};
+    double weights[CORRECTION_TERMS] = {0};
     if (by == BY_CHANCE) return random_run(measuring, random);
-    if (by == BY_REFIT) {
-        Fit fit = bench->prior;
-        for (int32_t k = 0; k < measuring->group->count; k++)
-            if (measuring->is_measured[k] && measuring->runs[k].measured > 0 &&
-                measuring->runs[k].predicted > 0)
-                fit_add(&fit, &measuring->runs[k]);
-        fit_coefficients(coefficients, &fit, random);
+    if (by == BY_REFIT || by == BY_CORRECTION) {
+        Correction fit = bench->prior;
+        add_measurements(&fit, measuring);
+        correction_weights(weights, &fit, by == BY_REFIT ? random : NULL);
     }
     for (int32_t k = 0; k < measuring->group->count; k++) {
-        scores[k] = prior_score(&measuring->runs[k]) + correction(coefficients, &measuring->runs[k]);
+        scores[k] = prior_score(&measuring->runs[k]) + correction_of(weights, &measuring->runs[k].strategy);
         if (by == BY_NEIGHBOURS) scores[k] = neighbour_score(bench, measuring, k);
     }
     if (by == BY_PROCESS) process_scores(scores, bench, measuring);
@@ -393,16 +365,40 @@ static int32_t choose(const Bench *bench, const Measuring *measuring, Contestant
     return least_of(scores, measuring);
 }
 
+/* The regret of successive halving with `measurements` measurements. */
+static double halve(const Bench *bench, const Group *group, int32_t measurements, uint64_t seed) {
+    static double scores[MOST_RUNS];
+    static bool is_over[MOST_RUNS];
+    Measuring measuring = begin_measuring(bench, group, seed);
+    int32_t shorts = measurements > 1 ? measurements * SHORT_COST / 2 : 0,
+            full = measurements - (measurements > 1 ? measurements / 2 : 0);
+    if (shorts > group->count) full = measurements - group->count / SHORT_COST;
+    for (int32_t k = 0; k < group->count; k++) scores[k] = 1e6 + prior_score(&measuring.runs[k]);
+    memset(is_over, 0, sizeof is_over);
+    for (int32_t k = 0; k < shorts && k < group->count; k++) {
+        int32_t next = -1;
+        for (int32_t r = 0; r < group->count; r++)
+            if (!is_over[r] && (next < 0 || scores[r] < scores[next])) next = r;
+        is_over[next] = true;
+    }
+    for (int32_t k = 0; k < group->count; k++)
+        if (is_over[k]) scores[k] = observe(&measuring, k, true);
+    for (int32_t k = 0; k < full && k < group->count; k++) measure(&measuring, least_of(scores, &measuring));
+    return regret_of(&measuring);
+}
+
 static void contest(const Bench *bench, const Group *group, Contestant by, Agent *agent, uint64_t seed) {
-    Measuring measuring = begin_measuring(bench, group);
+    Measuring measuring = begin_measuring(bench, group, seed);
     Random random;
+    if (by >= BY_CORRECTION && measuring.runs[0].sample_count == 0) return;
     random_seed(&random, random_at(seed, by, (uint64_t)group->number));
     printf("{\"contestant\":\"%s\",\"group\":%d,\"seed\":%d,\"regret\":[", names[by], group->number,
            (int)seed);
     for (int32_t step = 0; step < STEPS; step++) {
-        if (measuring.count < group->count)
+        if (by != BY_HALVING && measuring.count < group->count)
             measure(&measuring, choose(bench, &measuring, by, agent, &random));
-        printf("%s%.6g", step ? "," : "", regret_of(&measuring));
+        printf("%s%.6g", step ? "," : "",
+               by == BY_HALVING ? halve(bench, group, step + 1, seed) : regret_of(&measuring));
     }
     printf("]}\n");
 }
@@ -417,9 +413,13 @@ static void read_table(Bench *bench) {
             group = &bench->groups[bench->group_count++];
             *group = (Group){number, fold, bench->run_count, 0, INFINITY, 0};
         }
-        if (scanf("%lf %lf %d %d", &run->measured, &run->predicted, &run->fits, &run->strategy) != 4) break;
-        for (int32_t k = 0; k < FEATURES; k++)
-            if (scanf("%lf", &run->features[k]) != 1) return;
+        if (scanf("%lf %lf %d %d", &run->measured, &run->predicted, &run->fits, &run->strategy_number) != 4)
+            break;
+        for (int32_t k = 0; k < STRATEGY_NUMBERS; k++)
+            if (scanf("%lf", &run->strategy.numbers[k]) != 1) return;
+        if (scanf("%d", &run->sample_count) != 1 || run->sample_count > MOST_SAMPLES) return;
+        for (int32_t k = 0; k < run->sample_count; k++)
+            if (scanf("%lf %lf", &run->samples[k], &run->short_samples[k]) != 2) return;
         group->count++;
         bench->run_count++;
         if (!(run->measured > 0)) continue;

@@ -43,7 +43,7 @@ def features(row):
 
 
 def table(runs, predictions):
-    """The groups, and the lines that build/bench_measurements reads."""
+    """The lines that build/bench_measurements reads."""
     rows = [{**run, **json.loads(text)} for run, text in zip(runs, predictions, strict=True)]
     groups = collections.defaultdict(list)
     for row in rows:
@@ -62,9 +62,9 @@ def table(runs, predictions):
             numbers = features(row)
             strategy = strategies.setdefault(tuple(numbers), len(strategies))
             measured, predicted = row["step_seconds"] or 0, row["predicted_seconds"] or 0
-            words = [number, folds[key[:2]], measured, predicted, int(bool(row["fits"])), strategy, *numbers]
+            words = [number, folds[key[:2]], measured, predicted, int(bool(row["fits"])), strategy, *numbers, 0]
             lines.append(" ".join(map(str, words)))
-    return list(groups), "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def mean_interval(values, digits=1):
@@ -74,28 +74,53 @@ def mean_interval(values, digits=1):
     return f"{100 * statistics.fmean(values):.{digits}f} ({100 * low:.{digits}f} to {100 * high:.{digits}f})"
 
 
-def report(groups, results):
+class Contest:
+    """The regrets of the results by contestant; those above `most` count as it."""
+
+    def __init__(self, results, most=float("inf")):
+        regrets = collections.defaultdict(lambda: collections.defaultdict(list))  # contestant, group: lists by seed
+        for result in results:
+            regrets[result["contestant"]][result["group"]].append([min(regret, most) for regret in result["regret"]])
+        self.regrets = regrets
+        self.contestants = list(regrets)
+        self.groups = sorted(regrets[self.contestants[0]])
+        self.seeds = len(regrets[self.contestants[0]][self.groups[0]])
+
+    def of(self, contestant, k):
+        """Mean regret of each group after k measurements."""
+        return [statistics.fmean(seed[k - 1] for seed in self.regrets[contestant][group]) for group in self.groups]
+
+    def minus(self, contestant, other, k):
+        return mean_interval([a - b for a, b in zip(self.of(contestant, k), self.of(other, k), strict=True)])
+
+    def table(self):
+        text = f"Mean regret in per cent, {len(self.groups)} groups, {self.seeds} seeds, with 95 % intervals over groups:\n\n"
+        text += heading("contestant")
+        for contestant in self.contestants:
+            text += f"| {contestant} | " + " | ".join(mean_interval(self.of(contestant, k)) for k in AFTER) + " |\n"
+        return text
+
+
+def heading(first):
+    return f"| {first} | " + " | ".join(f"{k} measured" for k in AFTER) + " |\n" + "|---" * (len(AFTER) + 1) + "|\n"
+
+
+def report(results):
     """Mean regrets in per cent by contestant, and the trained network's minus the best of the others'."""
-    regrets = collections.defaultdict(lambda: collections.defaultdict(list))  # contestant, group: lists by seed
-    for result in results:
-        regrets[result["contestant"]][result["group"]].append(result["regret"])
-    contestants = list(regrets)
-    numbers = range(len(groups))
-
-    def of(contestant, k):
-        return [statistics.fmean(seed[k - 1] for seed in regrets[contestant][number]) for number in numbers]
-
-    seeds = len(regrets[TRAINED][0])
-    text = f"Mean regret in per cent, {len(groups)} groups, {seeds} seeds, with 95 % intervals over groups:\n\n"
-    text += "| contestant | " + " | ".join(f"{k} measured" for k in AFTER) + " |\n" + "|---" * (len(AFTER) + 1) + "|\n"
-    for contestant in contestants:
-        text += f"| {contestant} | " + " | ".join(mean_interval(of(contestant, k)) for k in AFTER) + " |\n"
+    contest = Contest(results)
     cells = []
     for k in AFTER:
-        best = min((c for c in contestants if c != TRAINED), key=lambda c: statistics.fmean(of(c, k)))
-        cells.append(mean_interval([a - b for a, b in zip(of(TRAINED, k), of(best, k), strict=True)]) + f", {best}")
-    text += "| trained minus the best other | " + " | ".join(cells) + " |\n"
-    return text
+        others = [c for c in contest.contestants if c != TRAINED]
+        best = min(others, key=lambda c: statistics.fmean(contest.of(c, k)))
+        cells.append(contest.minus(TRAINED, best, k) + f", {best}")
+    return contest.table() + "| trained minus the best other | " + " | ".join(cells) + " |\n"
+
+
+def run_contest(lines, seeds):
+    """The results of build/bench_measurements on a table."""
+    command = [os.path.join(SOURCE, "build", "bench_measurements"), str(seeds)]
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def main():
@@ -110,10 +135,8 @@ def main():
     else:
         command = [os.path.join(SOURCE, "build", "automap"), "published", arguments.runs, "--json"]
         predictions = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    groups, lines = table(csv.DictReader(open(arguments.runs)), predictions)
-    command = [os.path.join(SOURCE, "build", "bench_measurements"), str(arguments.seeds)]
-    done = subprocess.run(command, input=lines, capture_output=True, text=True, check=True)
-    text = report(groups, [json.loads(line) for line in done.stdout.splitlines()])
+    lines = table(csv.DictReader(open(arguments.runs)), predictions)
+    text = report(run_contest(lines, arguments.seeds))
     print(text)
     if arguments.write:
         marked_section.write(arguments.write, "bench/measurements.py", text)
