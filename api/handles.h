@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <pthread.h>
 
+#include "automap.h"
 #include "base/files/json.h"
 #include "base/system/locale_scope.h"
 #include "base/text.h"

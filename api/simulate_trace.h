@@ -3,6 +3,7 @@
 #ifndef API_SIMULATE_TRACE_H
 #define API_SIMULATE_TRACE_H
 
+#include "automap.h"
 #include "base/files/trace.h"
 #include "cost/simulate/simulate.h"
 #include "cost/simulate/trace_events.h"

@@ -8,7 +8,7 @@
 #ifndef BASE_STATUS_H
 #define BASE_STATUS_H
 
-#include "automap.h"
+#include "automap_status.h"
 
 #define TRY(call)                                     \
     do {                                              \

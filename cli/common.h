@@ -10,6 +10,7 @@
 #include <jansson.h>
 #include <signal.h>
 
+#include "automap.h"
 #include "base/files/json.h"
 #include "base/status.h"
 #include "base/text.h"

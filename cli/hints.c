@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "automap.h"
 #include "base/files/file_format.h"
 
 /* Returns whether the word names a built-in cluster, such as "C" or "h100:4". */

@@ -1,11 +1,11 @@
-# What `cmake --install` puts down: program, libraries, header, packages for CMake and pkg-config, man pages,
+# What `cmake --install` puts down: program, libraries, headers, packages for CMake and pkg-config, man pages,
 # completions of shells, documents and examples.
 include(CMakePackageConfigHelpers)
 
 install(TARGETS automap_shared EXPORT automap-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS automap_static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(FILES include/automap.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES include/automap.h include/automap_status.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
 # pkg-config
 file(RELATIVE_PATH AUTOMAP_PREFIX_FROM_PC /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)

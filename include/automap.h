@@ -31,6 +31,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "automap_status.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -42,27 +44,6 @@ extern "C" {
 #endif
 
 #define AM_VERSION "0.1.0"
-
-typedef enum AmStatus {
-    AM_OK = 0,
-    AM_ERROR_INTERNAL = 1,   /* a bug of ours, or no memory left */
-    AM_ERROR_USAGE = 2,      /* an argument that means nothing */
-    AM_ERROR_INPUT = 3,      /* a bad input file */
-    AM_ERROR_INFEASIBLE = 4, /* no plan fits, or an export would not be the same plan */
-    AM_ERROR_RUNTIME = 5,    /* a rank failed while running */
-    AM_INTERRUPTED = 130     /* the caller asked to stop; the best result so far is returned */
-} AmStatus;
-
-/* The error of the last call: problem, position and expectation. `line` and `column` count from 1
- * and are 0 without a text; `excerpt` is then empty. For binary input `text` names the byte, for
- * JSON the path. */
-typedef struct AmError {
-    AmStatus code;
-    char source[512];
-    int64_t line, column;
-    char text[1024];
-    char excerpt[256];
-} AmError;
 
 /* The form of a report. */
 typedef enum AmFormat {

@@ -7,7 +7,7 @@
 #ifndef BASE_SYSTEM_LOCALE_SCOPE_H
 #define BASE_SYSTEM_LOCALE_SCOPE_H
 
-#include "automap.h"
+#include "base/status.h"
 
 typedef struct LocaleScope {
     void *own, *previous; /* locale_t of the scope and of the caller; NULL outside of a scope */

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "api/option_rows.h"
+#include "automap.h"
 #include "cli/run/run_report.h"
 #include "cli/run/run_watch.h"
 

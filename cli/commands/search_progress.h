@@ -12,6 +12,7 @@
 
 #include <pthread.h>
 
+#include "automap.h"
 #include "cli/terminal.h"
 
 typedef enum ProgressKind {

@@ -12,6 +12,7 @@
 
 #include <stdio.h>
 
+#include "automap.h"
 #include "base/status.h"
 #include "base/text.h"
 

@@ -7,6 +7,7 @@
 #ifndef CLI_RUN_RUN_PROGRESS_H
 #define CLI_RUN_RUN_PROGRESS_H
 
+#include "automap.h"
 #include "cli/terminal.h"
 
 typedef struct RunProgress {

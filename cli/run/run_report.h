@@ -2,6 +2,7 @@
 #ifndef CLI_RUN_RUN_REPORT_H
 #define CLI_RUN_RUN_REPORT_H
 
+#include "automap.h"
 #include "cli/run/run_stream.h"
 
 /* One JSON object. */

@@ -3,6 +3,7 @@
 #ifndef CLI_RUN_RUN_STREAM_H
 #define CLI_RUN_RUN_STREAM_H
 
+#include "automap.h"
 #include "base/files/file.h"
 #include "base/files/json.h"
 #include "base/status.h"

@@ -4,6 +4,7 @@
 #ifndef CLI_RUN_RUN_WATCH_H
 #define CLI_RUN_RUN_WATCH_H
 
+#include "automap.h"
 #include "base/files/event_file.h"
 #include "cli/run/run_log.h"
 #include "cli/run/run_progress.h"

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "automap.h"
 #include "automap_features.h"
 #include "base/files/json.h"
 #include "base/files/private_folder.h"

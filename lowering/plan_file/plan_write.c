@@ -6,6 +6,7 @@
  */
 #include <math.h>
 
+#include "automap.h"
 #include "base/files/file.h"
 #include "base/files/json.h"
 #include "lowering/micro_batch/micro_batches.h"
