@@ -10,6 +10,9 @@
 #ifndef API_OPTION_ROWS_H
 #define API_OPTION_ROWS_H
 
+/* The key that replaces an earlier one, which is still accepted; other keys as they are. */
+const char *option_present_key(const char *key);
+
 /* Rows of several commands. */
 #define OPTION_ROW_SEED(ROW) \
     ROW("seed", "N", "seed of the random numbers (default 0)", false, RULE_INTEGER(0, INT64_MAX))

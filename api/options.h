@@ -9,7 +9,8 @@
 
 #include <stdbool.h>
 
-#include "base/status.h"
+#include "automap.h"
+#include "base/option_value.h"
 
 typedef enum OptionKind {
     OPTION_TEXT,
@@ -67,9 +68,6 @@ struct AmOptions {
 /* The table of a command, which ends with a row without a key; NULL for an unknown command. */
 const OptionRow *option_table(AmCommand command);
 
-/* The key that replaces an earlier one, which is still accepted; other keys as they are. */
-const char *option_present_key(const char *key);
-
 /* The name of a spelling of exported shardings. */
 const char *option_spelling_name(int32_t k);
 
@@ -94,14 +92,5 @@ void option_number(const AmOptions *options, const char *key, double *value);
 void option_choice(const AmOptions *options, const char *key, int32_t *choice);
 /* The choices of a repeatable option as bits 1 << choice. */
 uint32_t option_choices(const AmOptions *options, const char *key);
-
-/* Parse one value. `name` is the option in errors, "--seed" or "seed". AM_ERROR_USAGE. */
-AmStatus option_parse_integer(const char *name, const char *text, int64_t least, int64_t most, int64_t *value,
-                              AmError *error);
-AmStatus option_parse_number(const char *name, const char *text, double least, double most, double *value,
-                             AmError *error);
-/* Sets *choice to the index of the text among `count` names (at most 64). */
-AmStatus option_parse_choice(const char *name, const char *text, const char *(*name_of)(int32_t),
-                             int32_t count, int32_t *choice, AmError *error);
 
 #endif

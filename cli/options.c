@@ -11,7 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "api/options.h"
+#include "api/option_rows.h"
+#include "base/option_value.h"
 #include "base/suggest.h"
 #include "cli/common.h"
 #include "cli/hints.h"

@@ -1,11 +1,12 @@
 /* Parses the values of options: integers ("1e4" is one, too), numbers, and names of a list. An error
  * states the expectation, and the nearest name of a list. */
+#include "base/option_value.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/options.h"
 #include "base/suggest.h"
 #include "base/text.h"
 
