@@ -9,6 +9,7 @@
 #include "api/run_profile.h"
 #include "base/system/stop.h"
 #include "executor/data/feed.h"
+#include "executor/processes/mpi_wire.h"
 #include "executor/run/run.h"
 
 struct AmProcesses {
@@ -328,4 +329,8 @@ void am_processes_leave(AmProcesses *processes, const AmError *failure) {
     if (failure) world_abort_for(processes->world, failure);
     world_close(processes->world);
     free(processes);
+}
+
+int am_processes_end(int is_orderly, double seconds, void (*give_up)(void)) {
+    return mpi_wire_end(is_orderly, seconds, give_up);
 }

@@ -15,7 +15,6 @@
 #include "cli/hints.h"
 #include "cli/memory.h"
 #include "cli/terminal.h"
-#include "executor/processes/mpi_wire.h"
 
 /* Appends to names[0..MOST_NAMES) and returns the new count. */
 enum { MOST_NAMES = 32 };
@@ -174,7 +173,7 @@ static int leave(AmStatus status) {
     static const double patience_seconds = 5;
     exit_status = status;
     bool orderly = status != AM_ERROR_RUNTIME && status != AM_ERROR_INTERNAL;
-    if (!mpi_wire_end(orderly, patience_seconds, leave_at_once)) leave_at_once();
+    if (!am_processes_end(orderly, patience_seconds, leave_at_once)) leave_at_once();
     return status;
 }
 

@@ -486,6 +486,11 @@ AM_API AmStatus am_processes_run(AmProcesses *processes, AmModule *module, const
                                  AmError *error);
 /* `failure`: the error for which this process leaves, which ends the others; NULL: none. */
 AM_API void am_processes_leave(AmProcesses *processes, const AmError *failure);
+/* Ends MPI if joining started it, once and as the last action of a process. Returns 1 when MPI has ended, or
+ * was not started. `is_orderly`: every process calls this. Otherwise, after a failure, MPI is not ended,
+ * because its end waits for all processes: the result is 0, and the process should end by _exit(). An orderly
+ * end that takes longer than `seconds` calls give_up(), which must not return. Alone. */
+AM_API int am_processes_end(int is_orderly, double seconds, void (*give_up)(void));
 
 #ifdef __cplusplus
 }

@@ -389,6 +389,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         [_processes, _module, _plan, _options, _callbacks, POINTER(AmRunResult), _error],
     ),
     "am_processes_leave": (None, [_processes, _error]),
+    "am_processes_end": (c_int, [c_int, c_double, CFUNCTYPE(None)]),
 }
 
 

@@ -115,6 +115,7 @@ static void test_run_with_evaluation(void **state) {
     if (status != AM_OK) fail_msg("%s: %s", error.source, error.text);
     am_processes_leave(processes, NULL);
     am_processes_leave(NULL, &error);
+    assert_int_equal(am_processes_end(1, 1, NULL), 1); /* MPI was not started */
     assert_int_equal(seen.steps, 3);
     assert_int_equal(seen.results, 1);
     assert_true(seen.evaluated > 0);

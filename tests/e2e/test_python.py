@@ -64,8 +64,17 @@ def ctypes_of(text):
 
 
 def parameters_of(text):
-    """The types of a list of parameters, with names or without."""
-    return [] if text == "void" else [ctypes_of(re.sub(r"\w+$", "", item.strip())) for item in text.split(",")]
+    """The types of a list of parameters, with names or without; a function has no comma in its own list."""
+    if text == "void":
+        return []
+    items = [item.strip() for item in text.split(",")]
+    return [function_of(item)[1] if "(*" in item else ctypes_of(re.sub(r"\w+$", "", item)) for item in items]
+
+
+def function_of(text):
+    """Name and type of a pointer to a function."""
+    result, name, parameters = re.fullmatch(r"(.*)\(\*(\w+)\)\((.*)\)", text).groups()
+    return name, ctypes.CFUNCTYPE(ctypes_of(result), *parameters_of(parameters))
 
 
 def members_of(text):
@@ -73,10 +82,8 @@ def members_of(text):
     found = []
     for line in text.split(";"):
         line = " ".join(line.split())
-        function = re.fullmatch(r"(.*)\(\*(\w+)\)\((.*)\)", line)
-        if function:
-            result, name, parameters = function.groups()
-            found.append((name, ctypes.CFUNCTYPE(ctypes_of(result), *parameters_of(parameters))))
+        if "(*" in line:
+            found.append(function_of(line))
         elif line:
             first, *others = line.split(",")
             kind, name, size = re.fullmatch(r"(.*?)(\w+)(?:\[(\d+)\])?", first).groups()
