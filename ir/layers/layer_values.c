@@ -120,7 +120,8 @@ IrShape split_layer_shape(const IrShape *shape) {
     return (IrShape){.type = shape->type, .rank = shape->rank - 1, .dimensions = shape->dimensions + 1};
 }
 
-int32_t split_constant(Splitter *self, Dtype type, int64_t number) {
+/* A constant of one element. */
+static int32_t split_constant(Splitter *self, Dtype type, int64_t number) {
     Arena *arena = &self->composer.module->arena;
     IrLiteral *literal = ARENA_ARRAY(arena, IrLiteral, 1);
     char *data = arena_copy_bytes(arena, &number, sizeof number); /* little-endian, as files are */

@@ -82,8 +82,6 @@ int32_t split_whole(Splitter *self, SplitValue *value);
 int32_t split_layer(Splitter *self, SplitValue *value, int32_t k);
 /* The shape without its first dimension. */
 IrShape split_layer_shape(const IrShape *shape);
-/* A constant of one element. */
-int32_t split_constant(Splitter *self, Dtype type, int64_t number);
 bool split_is_zero(const Splitter *self, int32_t made);
 /* Notes that both belong together; the group of the two. */
 int32_t split_join(Splitter *self, int32_t a, int32_t b);

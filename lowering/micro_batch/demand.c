@@ -127,6 +127,18 @@ static void want_in_state(MicroBatchRewrite *self, int32_t producer, int32_t lea
     else want_copy(self, producer, leaf, state, levels);
 }
 
+/* The unit of what i splits: that of its result or of a split operand. */
+static int64_t unit_of(const MicroBatchRewrite *self, int32_t i, MicroBatchState state) {
+    if (state.kind == TIME_SPLIT) return state.unit;
+    for (int32_t k = 0; k < self->module->instructions[i].operand_count; k++) {
+        int32_t producer, leaf;
+        micro_batch_operand(self, i, k, 0, &producer, &leaf);
+        MicroBatchState held = *micro_batch_state(self, producer, leaf);
+        if (held.kind == TIME_SPLIT) return held.unit;
+    }
+    return 1;
+}
+
 /* The state in which the operator, splitting this factor, takes operand k; its result is `state`. */
 MicroBatchState micro_batch_operand_state(const MicroBatchRewrite *self, int32_t i, int32_t k, int32_t factor,
                                           MicroBatchState state) {
@@ -146,18 +158,7 @@ MicroBatchState micro_batch_operand_state(const MicroBatchRewrite *self, int32_t
     const Factor *split = &self->rules->rules[i].factors[factor];
     if (split->dimension[k] < 0) return whole;
     return (MicroBatchState){
-        .kind = TIME_SPLIT, .dimension = split->dimension[k], .unit = micro_batch_unit(self, i, state)};
-}
-
-int64_t micro_batch_unit(const MicroBatchRewrite *self, int32_t i, MicroBatchState state) {
-    if (state.kind == TIME_SPLIT) return state.unit;
-    for (int32_t k = 0; k < self->module->instructions[i].operand_count; k++) {
-        int32_t producer, leaf;
-        micro_batch_operand(self, i, k, 0, &producer, &leaf);
-        MicroBatchState held = *micro_batch_state(self, producer, leaf);
-        if (held.kind == TIME_SPLIT) return held.unit;
-    }
-    return 1;
+        .kind = TIME_SPLIT, .dimension = split->dimension[k], .unit = unit_of(self, i, state)};
 }
 
 static void want_operands(MicroBatchRewrite *self, int32_t i, int32_t factor, MicroBatchState state,

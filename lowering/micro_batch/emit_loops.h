@@ -49,8 +49,6 @@ int32_t micro_batch_add(MicroBatchEmitter *self, const MicroBatchBlock *block, I
                         const IrAttributes *attributes);
 const IrShape *micro_batch_shape_of(const MicroBatchEmitter *self, const MicroBatchBlock *block,
                                     int32_t value);
-/* An array shape with these dimensions, which are copied. */
-IrShape micro_batch_array_shape(MicroBatchEmitter *self, Dtype type, int32_t rank, const int64_t *dimensions);
 /* The shape of one micro-batch's part, and that of one iteration where the whole has M. */
 IrShape micro_batch_part_shape(MicroBatchEmitter *self, const IrShape *shape, MicroBatchState state);
 int32_t micro_batch_constant(MicroBatchEmitter *self, const MicroBatchBlock *block, Dtype type, double value);

@@ -24,8 +24,8 @@ const IrShape *micro_batch_shape_of(const MicroBatchEmitter *self, const MicroBa
     return &ir_composed(&self->composer, block->computation, value)->shape;
 }
 
-IrShape micro_batch_array_shape(MicroBatchEmitter *self, Dtype type, int32_t rank,
-                                const int64_t *dimensions) {
+/* An array shape with these dimensions, which are copied. */
+static IrShape array_shape(MicroBatchEmitter *self, Dtype type, int32_t rank, const int64_t *dimensions) {
     int64_t *copy = ARENA_ARRAY(self->arena, int64_t, rank + 1);
     if (copy && rank > 0) memcpy(copy, dimensions, sizeof *copy * (size_t)rank);
     return (IrShape){.type = type, .rank = copy ? rank : 0, .dimensions = copy};
@@ -35,7 +35,7 @@ IrShape micro_batch_part_shape(MicroBatchEmitter *self, const IrShape *shape, Mi
     int64_t dimensions[IR_MAX_RANK + 2] = {0};
     for (int32_t d = 0; d < shape->rank; d++) dimensions[d] = shape->dimensions[d];
     if (state.kind == TIME_SPLIT) dimensions[state.dimension] /= self->axis->settings.micro_batches;
-    return micro_batch_array_shape(self, shape->type, shape->rank, dimensions);
+    return array_shape(self, shape->type, shape->rank, dimensions);
 }
 
 /* ---- constants ---- */
@@ -132,7 +132,7 @@ static IrShape opened_shape(MicroBatchEmitter *self, const IrShape *whole, Micro
         dimensions[rank++] = middle;
         if (state.unit > 1) dimensions[rank++] = state.unit;
     }
-    return micro_batch_array_shape(self, whole->type, rank, dimensions);
+    return array_shape(self, whole->type, rank, dimensions);
 }
 
 IrShape micro_batch_stack_shape(MicroBatchEmitter *self, const IrShape *whole, MicroBatchState state) {

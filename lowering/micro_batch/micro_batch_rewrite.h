@@ -124,8 +124,6 @@ int32_t micro_batch_component(const MicroBatchRewrite *self, int32_t instruction
 /* The state in which the operator takes operand k where it splits this factor and gives `state`. */
 MicroBatchState micro_batch_operand_state(const MicroBatchRewrite *self, int32_t i, int32_t k, int32_t factor,
                                           MicroBatchState state);
-/* The unit of what i splits: that of its result or of a split operand. */
-int64_t micro_batch_unit(const MicroBatchRewrite *self, int32_t i, MicroBatchState state);
 /* The state in which a split loop carries an array. */
 MicroBatchState micro_batch_leaf_state(const MicroBatchRewrite *self, const PlannedLoop *loop, int32_t leaf);
 int32_t micro_batch_find_copy(const MicroBatchRewrite *self, int32_t instruction, int32_t leaf,

@@ -26,7 +26,8 @@ typedef struct OrderSearch {
     int32_t tried;
 } OrderSearch;
 
-bool device_orders_same_kind(const Cluster *cluster, int32_t server, int32_t other) {
+/* Returns whether two servers have equal devices, as many of them, and equal links. */
+static bool is_same_kind(const Cluster *cluster, int32_t server, int32_t other) {
     const ClusterServer *a = &cluster->servers[server], *b = &cluster->servers[other];
     return a->type == b->type && a->device_count == b->device_count && a->link == b->link &&
            a->width == b->width;
@@ -34,7 +35,7 @@ bool device_orders_same_kind(const Cluster *cluster, int32_t server, int32_t oth
 
 bool device_orders_are_uniform(const Cluster *cluster) {
     for (int32_t s = 1; s < cluster->server_count; s++)
-        if (!device_orders_same_kind(cluster, 0, s)) return false;
+        if (!is_same_kind(cluster, 0, s)) return false;
     return true;
 }
 
@@ -173,7 +174,7 @@ static AmStatus open_search(OrderSearch *self, AmError *error) {
     if (self->arena.failed) return am_fail_memory(error, self->servers);
     for (int32_t s = 0; s < self->servers; s++) {
         int32_t other = 0;
-        while (!device_orders_same_kind(self->cluster, other, s)) other++;
+        while (!is_same_kind(self->cluster, other, s)) other++;
         self->kind_of[s] = other < s ? self->kind_of[other] : self->kind_count++;
         self->word[s] = self->kind_of[s];
     }

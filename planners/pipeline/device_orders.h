@@ -17,8 +17,6 @@ typedef struct DeviceOrders {
     int32_t count;
 } DeviceOrders;
 
-/* Returns whether two servers have equal devices, as many of them, and equal links. */
-bool device_orders_same_kind(const Cluster *cluster, int32_t server, int32_t other);
 /* Returns whether all servers are of one kind. */
 bool device_orders_are_uniform(const Cluster *cluster);
 

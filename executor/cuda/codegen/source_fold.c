@@ -51,7 +51,8 @@ static const struct {
     {SBP_OR, WIDE_UNSIGNED, "$1 | $2", "0"},
 };
 
-const char *cuda_wide_type(WideKind kind) {
+/* C types of the three kinds. */
+static const char *wide_type(WideKind kind) {
     return wide_types[kind];
 }
 
@@ -149,7 +150,7 @@ static void append_combinations(Text *out, const CudaFold *fold, const char *ind
 
 /* Types, shared memory, and which result and lane this thread has. */
 static void append_block(Text *out, const CudaFold *fold) {
-    text_append(out, "    typedef %s Wide;\n", cuda_wide_type(fold->kind));
+    text_append(out, "    typedef %s Wide;\n", wide_type(fold->kind));
     for (int32_t k = 0; k < fold->value_count && fold->lanes > 1; k++)
         text_append(out, "    __shared__ Wide partial%d[%d];\n", k, CUDA_THREADS);
     const char *within = fold->by_columns ? "%" : "/", *lane = fold->by_columns ? "/" : "%";
@@ -223,7 +224,7 @@ bool cuda_append_fold_rows(Text *out, CudaFold *fold, const char *finish) {
     if (fold->by_columns || fold->value_count != 1) return false;
     fold->parts = 1;
     snprintf(end, sizeof end, "(%s)end", fold->index);
-    text_append(out, "    typedef %s Wide;\n", cuda_wide_type(fold->kind));
+    text_append(out, "    typedef %s Wide;\n", wide_type(fold->kind));
     if (fold->lanes > 1) text_append_string(out, "    Wide *const partial0 = (Wide *)lanes;\n");
     text_append(out,
                 "    const u32 t = threadIdx.x, lane = t %% %lldu;\n"

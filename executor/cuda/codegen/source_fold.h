@@ -50,7 +50,5 @@ void cuda_append_offset(Text *out, const char *number, const char *suffix, const
                         const int64_t *strides, int32_t rank);
 /* "(s8)value": a Wide as the type in memory. */
 void cuda_append_narrow(Text *out, Dtype type, WideKind kind, const char *value);
-/* C types of the three kinds. */
-const char *cuda_wide_type(WideKind kind);
 
 #endif

@@ -35,8 +35,9 @@ static CudaPart part_of(const CudaBox *box, const int64_t *extent, int32_t rank,
     return part;
 }
 
-AmStatus cuda_moves_add(CudaMoves *moves, const CudaBox *from, const CudaBox *to, const int64_t *extent,
-                        int32_t rank, int64_t element_bytes, AmError *error) {
+/* Appends what copies `extent` [rank] elements from one array to another. */
+static AmStatus add_moves(CudaMoves *moves, const CudaBox *from, const CudaBox *to, const int64_t *extent,
+                          int32_t rank, int64_t element_bytes, AmError *error) {
     int32_t a = single_from(from, extent, rank), b = single_from(to, extent, rank), first = a > b ? a : b;
     int64_t index[IR_MAX_RANK] = {0}, count = strided_elements(extent, first);
     if (strided_elements(extent, rank) == 0) return AM_OK;
@@ -129,7 +130,7 @@ static AmStatus add_fetched(CudaMoves *moves, const CommCall *call, int32_t own_
     const IrShape *shape = shape_of(call, false);
     TRY(comm_find_given(&from, sender, call, own_rank, k, error));
     CudaBox source = box_of(sender, from, true), target = box_of(call, to, false);
-    return cuda_moves_add(moves, &source, &target, to->extent, shape->rank, dtype_bytes(shape->type), error);
+    return add_moves(moves, &source, &target, to->extent, shape->rank, dtype_bytes(shape->type), error);
 }
 
 AmStatus cuda_exchange_fetch(CudaPhase *phase, CudaCommRank *rank, const CommCall *call, int32_t own_rank,
@@ -160,8 +161,8 @@ static AmStatus add_packing(CudaMoves *moves, const CommCall *call, int32_t own_
         CudaRun run = is_sent ? cuda_exchange_sent(call, k) : cuda_exchange_received(call, k);
         CudaBox placed = box_of(call, &pieces[k], is_sent);
         CudaBox packed = {.array = run.address, .dimensions = pieces[k].extent};
-        TRY(cuda_moves_add(moves, is_sent ? &placed : &packed, is_sent ? &packed : &placed, pieces[k].extent,
-                           shape->rank, dtype_bytes(shape->type), error));
+        TRY(add_moves(moves, is_sent ? &placed : &packed, is_sent ? &packed : &placed, pieces[k].extent,
+                      shape->rank, dtype_bytes(shape->type), error));
     }
     return AM_OK;
 }

@@ -23,10 +23,6 @@ typedef struct CudaMoves {
     int32_t count, capacity;
 } CudaMoves;
 
-/* Appends what copies `extent` [rank] elements from one array to another. */
-AmStatus cuda_moves_add(CudaMoves *moves, const CudaBox *from, const CudaBox *to, const int64_t *extent,
-                        int32_t rank, int64_t element_bytes, AmError *error);
-
 /* The contiguous memory of piece k of a call's sent, or received, data; the call is bound. */
 typedef struct CudaRun {
     char *address;

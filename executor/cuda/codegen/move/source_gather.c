@@ -4,7 +4,8 @@
  */
 #include "executor/cuda/codegen/move/source_index.h"
 
-void cuda_append_slice_coordinates(Text *out, const IndexMap *map, int64_t elements) {
+/* Defines p0, ... and w0, ... of thread i of the slices' `elements`. */
+static void append_slice_coordinates(Text *out, const IndexMap *map, int64_t elements) {
     for (int32_t n = 0; n < map->position_rank; n++)
         cuda_append_coordinate(out, "p", n, elements, map->slice_strides[n], map->positions[n]);
     for (int32_t w = 0; w < map->window_rank; w++)
@@ -70,6 +71,15 @@ static int64_t join_words(IndexMap *map, int64_t bytes) {
     return bytes;
 }
 
+/* " && at0 + w1 >= 0 && at0 + w1 < 7ll": inside the shard along component k's dimension. */
+static void append_inside(Text *out, const IndexMap *map, int32_t k) {
+    char place[64];
+    long long size = (long long)map->local[map->map_dimension[k]];
+    if (map->map_window[k] < 0) snprintf(place, sizeof place, "at%d", k);
+    else snprintf(place, sizeof place, "at%d + w%d", k, map->map_window[k]);
+    text_append(out, " && %s >= 0 && %s < %lldll", place, place, size);
+}
+
 AmStatus cuda_source_gather(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
     IndexMap map;
     Text body = {0};
@@ -83,14 +93,14 @@ AmStatus cuda_source_gather(CudaSource *source, Arena *arena, const KernelCall *
     const char *type = cuda_word(word);
     cuda_append_signature(&body, call, source, NULL, false);
     cuda_append_guard(&body, elements);
-    cuda_append_slice_coordinates(&body, &map, elements);
+    append_slice_coordinates(&body, &map, elements);
     for (int32_t k = 0; k < map.map_count; k++)
         if (!map.map_full[k]) append_start(&body, &map, k);
     text_append_string(&body, "    const bool inside = true");
     for (int32_t k = 0; k < map.map_count; k++) {
         int64_t d = map.map_dimension[k];
         if (map.map_full[k] || (!call->instruction->shard && map.map_size[k] <= map.local[d])) continue;
-        cuda_append_inside(&body, &map, k);
+        append_inside(&body, &map, k);
     }
     text_append_string(&body, ";\n    const s64 place = ");
     cuda_append_dot(&body, "w", map.window_operand_strides, map.window_rank);
@@ -109,14 +119,6 @@ AmStatus cuda_source_gather(CudaSource *source, Arena *arena, const KernelCall *
                 "    ((%s *)out0)[i] = inside ? ((const %s *)in0)[place] : nothing;\n}\n",
                 type, type, type);
     return cuda_source_launch(source, arena, "gather", &body, cuda_blocks(elements), CUDA_THREADS, error);
-}
-
-void cuda_append_inside(Text *out, const IndexMap *map, int32_t k) {
-    char place[64];
-    long long size = (long long)map->local[map->map_dimension[k]];
-    if (map->map_window[k] < 0) snprintf(place, sizeof place, "at%d", k);
-    else snprintf(place, sizeof place, "at%d + w%d", k, map->map_window[k]);
-    text_append(out, " && %s >= 0 && %s < %lldll", place, place, size);
 }
 
 AmStatus cuda_index_map(IndexMap *map, const KernelCall *call, const IrShape *slices, AmError *error) {

@@ -13,12 +13,8 @@
 /* `slices`: the gather's result or the scatter's updates. Refuses operators that the CPU refuses. */
 AmStatus cuda_index_map(IndexMap *map, const KernelCall *call, const IrShape *slices, AmError *error);
 
-/* Defines p0, ... and w0, ... of thread i of the slices' `elements`. */
-void cuda_append_slice_coordinates(Text *out, const IndexMap *map, int64_t elements);
 /* Component k of the index vector at p0, ..., as s64. */
 void cuda_append_component(Text *out, const IndexMap *map, int32_t k);
-/* " && at0 + w1 >= 0 && at0 + w1 < 7ll": inside the shard along component k's dimension. */
-void cuda_append_inside(Text *out, const IndexMap *map, int32_t k);
 /* The greatest index of component k whose window lies inside the whole. */
 int64_t cuda_most_index(const IndexMap *map, int32_t k);
 
