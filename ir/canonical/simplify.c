@@ -118,7 +118,7 @@ static int32_t stands_for(const IrInstruction *instructions, int32_t i, bool is_
 /* Forms of parameters: each parameter, and what conversions, reshapes and transposes make of it. A module
  * that computes its forward pass once more makes them once more, behind barriers that keep the two passes
  * apart. They are one value here; whether it is kept in between is for a plan to say (PlanStage's
- * `keeps_gathered`). */
+ * `keeps_gathered_weights`). */
 typedef struct Forms {
     int32_t *form;    /* [instruction]: the form that it is, or hands on; -1: none */
     int32_t *first;   /* [form]: the first that was made of it, or -1 */

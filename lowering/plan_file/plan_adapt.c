@@ -144,8 +144,10 @@ static void adapt_stage(json_t *stage, const Adapter *self) {
 
 /* Renames the keys of a stage; returns whether it had any of an earlier version. */
 static bool rename_keys(json_t *stage) {
-    static const char *const names[][2] = {
-        {"lists", "axis_priorities"}, {"exceptions", "overrides"}, {"boxing", "reshards"}};
+    static const char *const names[][2] = {{"lists", "axis_priorities"},
+                                           {"exceptions", "overrides"},
+                                           {"boxing", "reshards"},
+                                           {"keeps_gathered", "keeps_gathered_weights"}};
     bool is_renamed = false;
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
         json_t *value = json_object_get(stage, names[k][0]);

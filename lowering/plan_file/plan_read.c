@@ -328,9 +328,9 @@ static AmStatus get_list(json_t **list, const Reader *self, json_t *object, cons
 
 static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object, bool *covered,
                            const char *where) {
-    static const char *const keys[] = {"ranges",    "devices",        "mesh",         "axis_priorities",
-                                       "overrides", "reshards",       "recompute",    "saved",
-                                       "even",      "keeps_gathered", "rounds_parts", NULL};
+    static const char *const keys[] = {
+        "ranges",    "devices", "mesh", "axis_priorities",        "overrides",    "reshards",
+        "recompute", "saved",   "even", "keeps_gathered_weights", "rounds_parts", NULL};
     json_t *ranges, *devices, *axes, *lists, *overrides, *reshard, *recompute, *saved;
     if (!json_is_object(object)) return refuse(self, where, "expected an object");
     TRY(json_only_keys(object, keys, self->source, where, self->error));
@@ -345,10 +345,10 @@ static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object,
     const json_t *even = json_object_get(object, "even");
     if (even && !json_is_boolean(even)) return refuse(self, where, "expected true or false as \"even\"");
     stage->is_even = json_is_true(even);
-    const json_t *keeps = json_object_get(object, "keeps_gathered");
+    const json_t *keeps = json_object_get(object, "keeps_gathered_weights");
     if (keeps && !json_is_boolean(keeps))
-        return refuse(self, where, "expected true or false as \"keeps_gathered\"");
-    stage->keeps_gathered = json_is_true(keeps);
+        return refuse(self, where, "expected true or false as \"keeps_gathered_weights\"");
+    stage->keeps_gathered_weights = json_is_true(keeps);
     const json_t *rounds = json_object_get(object, "rounds_parts");
     if (rounds && !json_is_boolean(rounds))
         return refuse(self, where, "expected true or false as \"rounds_parts\"");

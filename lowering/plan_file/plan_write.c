@@ -100,7 +100,8 @@ static json_t *stage_to_json(const PlanStage *stage, const PlanContext *context)
     if (object && recomputed->saved_count > 0)
         json_object_set_new(object, "saved", integers_to_json(recomputed->saved, recomputed->saved_count));
     if (object && stage->is_even) json_object_set_new(object, "even", json_true());
-    if (object && stage->keeps_gathered) json_object_set_new(object, "keeps_gathered", json_true());
+    if (object && stage->keeps_gathered_weights)
+        json_object_set_new(object, "keeps_gathered_weights", json_true());
     if (object && stage->rounds_parts) json_object_set_new(object, "rounds_parts", json_true());
     return object;
 }

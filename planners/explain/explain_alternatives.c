@@ -173,10 +173,10 @@ static AmStatus add_gathered(Explainer *self) {
     Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
     PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, own->stage_count);
     if (!plan || !stages) return am_fail_memory(self->error, own->stage_count);
-    bool keeps = own->stages[0].keeps_gathered;
+    bool keeps = own->stages[0].keeps_gathered_weights;
     for (int32_t s = 0; s < own->stage_count; s++) {
         stages[s] = own->stages[s];
-        stages[s].keeps_gathered = !keeps;
+        stages[s].keeps_gathered_weights = !keeps;
     }
     *plan = *own;
     plan->stages = stages;

@@ -204,7 +204,7 @@ static const struct StagePart {
     {"resharding places", {"reshards"}, NULL},
     {"recomputation", {"recompute", "saved"}, NULL},
     {"equal shards", {"even"}, NULL},
-    {"gathered weights kept", {"keeps_gathered"}, NULL},
+    {"gathered weights kept", {"keeps_gathered_weights"}, NULL},
 };
 
 /* The number of devices in all stages. */

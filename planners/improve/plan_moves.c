@@ -150,9 +150,9 @@ static bool join_stage(PlanStage *into, const PlanStage *from, const PlanStage *
         into->overrides = from->overrides;
         into->override_count = from->override_count;
     }
-    if (from->keeps_gathered != stage->keeps_gathered) {
-        if (into->keeps_gathered != stage->keeps_gathered) return false;
-        into->keeps_gathered = from->keeps_gathered;
+    if (from->keeps_gathered_weights != stage->keeps_gathered_weights) {
+        if (into->keeps_gathered_weights != stage->keeps_gathered_weights) return false;
+        into->keeps_gathered_weights = from->keeps_gathered_weights;
     }
     return true;
 }

@@ -37,7 +37,7 @@ Strategy strategy_of(const Plan *plan) {
     return (Strategy){{half_log2(first->mesh.axis_count > 0 ? first->mesh.axes[0].size : 1),
                        half_log2(first->mesh.axis_count > 1 ? first->mesh.axes[1].size : 1),
                        half_log2(plan->stage_count), half_log2(plan->micro_batches), communication / all,
-                       idle / all, storage / 3, recomputes, has_overrides, first->keeps_gathered}};
+                       idle / all, storage / 3, recomputes, has_overrides, first->keeps_gathered_weights}};
 }
 
 /* ---- linear algebra ---- */

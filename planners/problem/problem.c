@@ -292,9 +292,9 @@ void problem_stage(const Problem *problem, const AxisPlan *axis_plan, Arena *are
                                                                  PLAN_WEIGHTS};
     *stage = (PlanStage){.mesh = problem->mesh, .is_even = problem->is_even};
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
-        stage->keeps_gathered |= axis_plan->storage[axis] == AXIS_PLAN_STORAGE_KINDS;
-    stage->keeps_gathered |= problem->context->split_options->storage->reread_count > 0;
-    stage->keeps_gathered &= problem->may_keep && !axis_plan->gathers_again;
+        stage->keeps_gathered_weights |= axis_plan->storage[axis] == AXIS_PLAN_STORAGE_KINDS;
+    stage->keeps_gathered_weights |= problem->context->split_options->storage->reread_count > 0;
+    stage->keeps_gathered_weights &= problem->may_keep && !axis_plan->gathers_again;
     stage->devices = ARENA_ARRAY(arena, int32_t, problem->mesh.device_count);
     stage->ranges = arena_alloc(arena, sizeof *stage->ranges);
     if (arena->failed) return;
@@ -432,8 +432,8 @@ static AmStatus evaluate_in(const Problem *self, Arena *scratch, Evaluation *eva
     }
     TRY(price_stage(self, scratch, stage, evaluation, error));
     double over = evaluation->price.excess * memory_limit(self);
-    if (!stage->keeps_gathered || over <= 0 || over > self->gathered_bytes) return AM_OK;
-    stage->keeps_gathered = false;
+    if (!stage->keeps_gathered_weights || over <= 0 || over > self->gathered_bytes) return AM_OK;
+    stage->keeps_gathered_weights = false;
     TRY(price_stage(self, scratch, stage, evaluation, error));
     evaluation->price.gathers_again = true;
     return AM_OK;

@@ -140,7 +140,7 @@ void storage_choose_states(const Storage *self) {
             if (self->roles->role[i] == STORAGE_NONE || assignment->stored[i].axis[axis] != SBP_B) continue;
             storage_keep(self, i, axis);
             if (self->roles->role[i] == STORAGE_WEIGHT && assignment->stored[i].axis[axis] != SBP_B)
-                assignment->regathered[i] = !assignment->stage->keeps_gathered;
+                assignment->regathered[i] = !assignment->stage->keeps_gathered_weights;
         }
     }
 }
@@ -300,7 +300,7 @@ static bool gather_before(Assignment *assignment, const PlanContext *context, in
 
 AmStatus storage_apply_places(Assignment *assignment, const PlanContext *context, AmError *error) {
     const PlanStage *stage = assignment->stage;
-    for (int32_t i = 0; i < context->rules->count && !stage->keeps_gathered; i++)
+    for (int32_t i = 0; i < context->rules->count && !stage->keeps_gathered_weights; i++)
         if (context->split_options->storage->is_reread[i]) assignment->regathered[i] = true;
     for (int32_t k = 0; k < stage->reshard_count; k++) {
         const PlanReshard *reshard = &stage->reshard[k];

@@ -80,10 +80,11 @@ typedef struct PlanStage {
     Mesh mesh;
     bool is_even; /* no dimension is cut unevenly, between granules or in blocks: what does not divide is
                      whole */
-    bool keeps_gathered; /* weights are gathered once a step and kept for the backward pass; else values that
-                            storage entries keep in shards are gathered again, also for recomputation */
-    bool rounds_parts;   /* addends of a 16-bit product are rounded before the sum over devices, which then
-                            moves   half the bytes; else they stay in f32 */
+    bool keeps_gathered_weights; /* weights are gathered once a step and kept for the backward pass; else
+                            values that storage entries keep in shards are gathered again, also for
+                            recomputation */
+    bool rounds_parts; /* addends of a 16-bit product are rounded before the sum over devices, which then
+                          moves   half the bytes; else they stay in f32 */
     PlanAxisPriority lists[MESH_MAX_AXES];
     PlanOverride *overrides;
     int32_t override_count;

@@ -34,7 +34,7 @@ STAGE_KEYS = {
     "resharding places": ["reshards"],
     "recomputed ranges": ["recompute"],
     "equal shards": ["even"],
-    "gathered weights kept": ["keeps_gathered"],
+    "gathered weights kept": ["keeps_gathered_weights"],
 }
 
 

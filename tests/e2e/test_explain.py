@@ -120,7 +120,7 @@ def check_changes(root, model, told, path):
             continue
         if row["what"] == "gathered weights":
             for stage in changed["stages"]:
-                stage["keeps_gathered"] = row["value"] == "kept"
+                stage["keeps_gathered_weights"] = row["value"] == "kept"
             compare(f"gathered weights {row['value']}", changed, row)
             continue
         key = {"micro-batches": "micro_batches", "schedule": "schedule"}[row["what"]]

@@ -87,7 +87,7 @@ def change(path, chance):
         plan.pop(key, None)
     for stage in plan["stages"]:
         if chance.random() < 0.3:
-            stage["keeps_gathered"] = True
+            stage["keeps_gathered_weights"] = True
         for axis in stage["mesh"]:
             if axis["size"] > 1 and chance.random() < 0.4:
                 axis["shares"] = unequal_shares(axis["size"], chance)

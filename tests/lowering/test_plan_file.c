@@ -32,8 +32,9 @@ static int set_up(void **state) {
     SearchResult result = {0};
     assert_int_equal(plan_context_read(&fixture.context, MODEL, NULL, &error), AM_OK);
     assert_int_equal(cluster_read(&fixture.cluster, &fixture.arena, "nominal:4", &error), AM_OK);
-    assert_int_equal(search(&result, &fixture.arena, fixture.context, fixture.cluster, &options, &error),
-                     AM_OK);
+    assert_int_equal(
+        single_stage_search(&result, &fixture.arena, fixture.context, fixture.cluster, &options, &error),
+        AM_OK);
     fixture.plan = result.plan;
     *state = &fixture;
     return 0;
@@ -121,7 +122,7 @@ static void test_storage_round_trip(void **state) {
     stage.lists[1] = (PlanAxisPriority){.count = 4, .entries = entries};
     stage.reshard = reshard;
     stage.reshard_count = 2;
-    stage.is_even = stage.keeps_gathered = stage.rounds_parts = true;
+    stage.is_even = stage.keeps_gathered_weights = stage.rounds_parts = true;
     written.stages = &stage;
     assert_int_equal(plan_write(&written, fixture->context, FILE_NAME, &error), AM_OK);
     assert_int_equal(file_read(&first, FILE_NAME, &error), AM_OK);
@@ -131,7 +132,7 @@ static void test_storage_round_trip(void **state) {
         assert_int_equal(plan->stages[0].lists[1].entries[k].class_index, entries[k].class_index);
         assert_int_equal(plan->stages[0].lists[1].entries[k].kind, entries[k].kind);
     }
-    assert_true(plan->stages[0].is_even && plan->stages[0].keeps_gathered);
+    assert_true(plan->stages[0].is_even && plan->stages[0].keeps_gathered_weights);
     assert_true(plan->stages[0].rounds_parts);
     assert_int_equal(plan->stages[0].reshard_count, 2);
     assert_int_equal(plan->stages[0].reshard[1].instruction, 5);
@@ -142,12 +143,13 @@ static void test_storage_round_trip(void **state) {
     file_release(&second);
     json_decref(root);
     /* A compute entry after storage, an unknown class, an invalid place, an instruction twice. */
-    static const char *const wrong[][2] = {{"\"optimizer\"", "\"compute\"  "},
-                                           {"\"weights\"", "\"weighty\""},
-                                           {"\"repeated\"", "\"whenever\""},
-                                           {"\"even\": true", "\"even\": 1234"},
-                                           {"\"keeps_gathered\": true", "\"keeps_gathered\": 1234"},
-                                           {"\"instruction\": 5", "\"instruction\": 3"}};
+    static const char *const wrong[][2] = {
+        {"\"optimizer\"", "\"compute\"  "},
+        {"\"weights\"", "\"weighty\""},
+        {"\"repeated\"", "\"whenever\""},
+        {"\"even\": true", "\"even\": 1234"},
+        {"\"keeps_gathered_weights\": true", "\"keeps_gathered_weights\": 1234"},
+        {"\"instruction\": 5", "\"instruction\": 3"}};
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
         char *text = malloc(first.length + 1), *at;
         memcpy(text, first.data, first.length + 1);
@@ -187,6 +189,7 @@ static void test_earlier_keys(void **state) {
     stage.overrides = &override;
     stage.reshard = &reshard;
     stage.override_count = stage.reshard_count = 1;
+    stage.keeps_gathered_weights = true;
     written.stages = &stage;
     assert_int_equal(plan_write(&written, fixture->context, FILE_NAME, &error), AM_OK);
     assert_int_equal(file_read(&first, FILE_NAME, &error), AM_OK);
@@ -197,6 +200,7 @@ static void test_earlier_keys(void **state) {
     rename_key(object, "axis_priorities", "lists");
     rename_key(object, "overrides", "exceptions");
     rename_key(object, "reshards", "boxing");
+    rename_key(object, "keeps_gathered_weights", "keeps_gathered");
     assert_int_equal(plan_decided_sha256(decided, root, &error), AM_OK);
     json_object_set_new(json_object_get(root, "predicted"), "of", json_string(decided));
     json_write(&text, root, JSON_STYLE_COMPACT);

@@ -19,7 +19,7 @@ static bool keeps(ProblemCase *self, const AxisPlan *axis_plan) {
     PlanStage stage;
     problem_stage(self->problem, axis_plan, &self->arena, &stage);
     assert_false(self->arena.failed);
-    return stage.keeps_gathered;
+    return stage.keeps_gathered_weights;
 }
 
 static void test_gathered_again_where_it_does_not_fit(void **state) {

@@ -292,7 +292,7 @@ static void test_recomputation_reads_weights_again(void **state) {
     assert_int_equal(roles->reread_count, LAYERS);
     for (int32_t kept = 0; kept < 2; kept++) {
         start_stage(&stage, &arena, context, 3);
-        stage.keeps_gathered = kept;
+        stage.keeps_gathered_weights = kept;
         Program *program = lower(context, &arena, &stage);
         assert_int_equal(count(program, PROGRAM_ALL_GATHER, false), kept ? LAYERS : 2 * LAYERS);
         assert_int_equal(count_crossing(program, context), kept ? LAYERS : 0);
