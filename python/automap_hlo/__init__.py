@@ -13,7 +13,7 @@ Times are in seconds and memory is in bytes. Unknown numbers are None. Errors ar
 """
 
 from .calls import Option, OptionValue, Progress, Step, options
-from .commands import compare, diff, explain, export, run, search, simulate
+from .commands import compare, convert, diff, explain, export, report, run, search, simulate
 from .errors import Error, InfeasibleError, InputError, InternalError, Interrupted, RunError, UsageError
 from .inputs import Cluster, Module, Parameter
 from .library import __version__
@@ -44,10 +44,12 @@ __all__ = [
     "UsageError",
     "__version__",
     "compare",
+    "convert",
     "diff",
     "explain",
     "export",
     "options",
+    "report",
     "run",
     "search",
     "simulate",

@@ -35,6 +35,13 @@ COMMANDS = {
     "compare": c.AM_COMMAND_COMPARE,
     "export": c.AM_COMMAND_EXPORT,
     "run": c.AM_COMMAND_RUN,
+    "info": c.AM_COMMAND_INFO,
+    "groups": c.AM_COMMAND_GROUPS,
+    "propagate": c.AM_COMMAND_PROPAGATE,
+    "lower": c.AM_COMMAND_LOWER,
+    "cluster": c.AM_COMMAND_CLUSTER,
+    "published": c.AM_COMMAND_PUBLISHED,
+    "agent evaluate": c.AM_COMMAND_AGENT_EVALUATE,
 }
 
 
@@ -74,8 +81,8 @@ class Step:
 
 
 def options(command: str) -> tuple[Option, ...]:
-    """The options of "search", "simulate", "explain", "compare", "export" or "run", which are keyword arguments of the
-    function of that name with '_' in place of '-'."""
+    """The options of a command, which are keyword arguments with '_' in place of '-': of the function "search",
+    "simulate", "explain", "compare", "export" or "run", or of report() for the other commands."""
     if command not in COMMANDS:
         raise ValueError(f"{command!r}: unknown command (expected one of {', '.join(COMMANDS)})")
     number, found = COMMANDS[command], []

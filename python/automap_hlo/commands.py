@@ -13,7 +13,7 @@ from ctypes import byref
 from typing import Any
 
 from . import declarations as c
-from .calls import LOG, Call, OptionValue, Progress, Step
+from .calls import COMMANDS, LOG, Call, OptionValue, Progress, Step
 from .inputs import Cluster, Module, PathLike, cluster_of, module_of
 from .library import Exclusive, bytes_of, call, lib, new_struct, text_of
 from .results import Explanation, Plan, RunResult, Simulation, check_plan
@@ -21,6 +21,7 @@ from .results import Explanation, Plan, RunResult, Simulation, check_plan
 OnMessage = Callable[[str, str], object]
 OnProgress = Callable[[Progress], object]
 
+REPORTS = "info", "groups", "propagate", "lower", "cluster", "published", "agent evaluate"
 RUN = Exclusive()  # of the one run that a process may have
 
 
@@ -168,6 +169,42 @@ def export(plan: Plan, format: str, *, on_message: OnMessage | None = None, **op
             return text_of(ctypes.string_at(text, size.value))
         finally:
             lib.am_free(text)
+
+
+def report(
+    command: str,
+    *files: PathLike,
+    as_json: bool = False,
+    on_message: OnMessage | None = None,
+    **options: OptionValue,
+) -> str:
+    """The report of a command on files, as `automap COMMAND FILE...` prints it, as text or as JSON.
+
+    Commands: "info", "groups", "propagate" and "lower" of a module, "cluster" (no file: the built-in clusters),
+    "published" of measured runs, and "agent evaluate".
+    """
+    if command not in REPORTS:
+        raise ValueError(f"{command!r}: no report (expected one of {', '.join(REPORTS)})")
+    names = (ctypes.c_char_p * len(files))(*map(bytes_of, files))
+    format = c.AM_FORMAT_JSON if as_json else c.AM_FORMAT_TEXT
+    text, size = ctypes.c_char_p(), ctypes.c_size_t()
+
+    def call_report(options: Any, callbacks: Any, *after: Any) -> Any:
+        return lib.am_report(COMMANDS[command], names, len(files), options, format, callbacks, *after)
+
+    with Call(COMMANDS[command], options, on_message=on_message) as call:
+        try:
+            if call.status(call_report, after=(byref(text), byref(size))) != c.AM_OK:
+                call.raise_interrupt()
+            return text_of(ctypes.string_at(text, size.value))
+        finally:
+            lib.am_free(text)
+
+
+def convert(source: PathLike, target: PathLike) -> None:
+    """Writes a module in another encoding, or a folder of checkpoints as one file of arrays: the suffix of the
+    target selects it, as in `automap convert`."""
+    call(lib.am_convert, bytes_of(source), bytes_of(target), None)
 
 
 def run(

@@ -223,6 +223,29 @@ class Commands(unittest.TestCase):
         self.assertIn("<html", explanation.to_html())
         json.loads(explanation.to_json())
 
+    def test_reports(self):
+        """Reports and conversions equal those of the program."""
+        for words, options in [
+            (["info", MLP], {}),
+            (["groups", MLP], {"strict": True}),
+            (["cluster"], {}),
+            (["propagate", MLP], {"mesh": "data=2", "pin": "*kernel*=-,data"}),
+        ]:
+            flags = [f"--{key}" if value is True else f"--{key}={value}" for key, value in options.items()]
+            printed = subprocess.run([os.environ["AUTOMAP"], *map(str, words), *flags], capture_output=True, text=True, check=True).stdout
+            self.assertEqual(automap.report(*words, **options).strip(), printed.strip(), words)
+        self.assertIn("instructions", json.loads(automap.report("info", MLP, as_json=True)))
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "model.hlo.txt"
+            automap.convert(MLP, path)
+            self.assertEqual(automap.Module(path).sha256, self.module.sha256)
+        with self.assertRaisesRegex(ValueError, "'search': no report .expected one of info, groups"):
+            automap.report("search", MLP)
+        with self.assertRaises(automap.UsageError):
+            automap.report("info", MLP, fly=1)
+        with self.assertRaises(automap.InputError):
+            automap.report("info", __file__)
+
     def test_option_types(self):
         import decimal
         import fractions
