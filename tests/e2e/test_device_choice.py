@@ -14,23 +14,15 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from clusters import TYPES, write_cluster
 from program import MODELS, automap, module, need_program
 
-TYPES = {"V100": (16e9, 900e9, 15.7e12, 3.06), "T4": (16e9, 320e9, 8.1e12, 0.53)}
 SERVERS = {"V100": [0, 1], "T4": [2, 3]}
 SMALL = ("--evaluations", 100)
 
 
-def write_cluster(path, rate=2e8, prices=True):
-    types = {name: {"memory_bytes": int(memory), "memory_bytes_per_second": bandwidth / 1000,
-                    "flops_per_second": {"f32": flops / 1000}, "kernel_launch_seconds": 4e-6,
-                    **({"price_per_hour": price} if prices else {})}
-             for name, (memory, bandwidth, flops, price) in TYPES.items()}
-    path.write_text(json.dumps({
-        "format": "automap-cluster-1", "name": "mixed", "device_types": types,
-        "links": {"link": {"bytes_per_second": rate, "latency_seconds": 2e-5}},
-        "servers": [{"device_type": name, "devices": 2, "link": "link"} for name in TYPES], "between_servers": "link"}))
-    return path
+def write(path, **options):
+    return write_cluster(path, [("V100", 2), ("T4", 2)], slower=1000, **options)
 
 
 def search(name, cluster, plan, *options):
@@ -43,7 +35,7 @@ def search(name, cluster, plan, *options):
 
 def check_slow_devices(work):
     """Over a slow link the fast server alone is faster than all devices, and that plan trains as one device does."""
-    cluster, plan, at = write_cluster(work / "slow.json", rate=1e4), work / "plan.json", MODELS / "exact_linear"
+    cluster, plan, at = write(work / "slow.json", rate=1e4, prices=True), work / "plan.json", MODELS / "exact_linear"
     found, devices = search("exact_linear", cluster, plan)
     again, same = search("exact_linear", cluster, work / "again.json", "--init-plan", plan, "--evaluations", 8)
     assert same == devices and again["step_seconds"] <= found["step_seconds"], f"--init-plan: {same}, {again['step_seconds']}"
@@ -59,7 +51,7 @@ def check_slow_devices(work):
 
 def check_cost(work):
     """Every pair of numbers of devices by quotas, beside the objective and the front."""
-    cluster, plan, prices = write_cluster(work / "prices.json"), work / "plan.json", {}
+    cluster, plan, prices = write(work / "prices.json", prices=True), work / "plan.json", {}
     for fast, slow in itertools.product((0, 1, 2), (0, 1, 2)):
         if fast + slow == 0:
             continue
@@ -79,7 +71,7 @@ def check_cost(work):
 
 
 def check_mistakes(work):
-    cluster, plan = write_cluster(work / "none.json", prices=False), work / "plan.json"
+    cluster, plan = write(work / "none.json"), work / "plan.json"
     for text, options in (("no price of V100", ("--objective", "cost")), ("expected TYPE=N", ("--quota", "V100")),
                           ("no such device type", ("--quota", "A100=1")), ("no device", ("--quota", "V100=0", "--quota", "T4=0")),
                           ("decides on the devices itself", ("--pareto", "--keep-shardings"))):

@@ -14,21 +14,14 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from clusters import write_cluster
 from program import MODELS, automap, module, need_program, succeed
 
-TYPES = {"V100": (16e9, 900e9, 15.7e12), "P100": (16e9, 732e9, 10.6e12), "T4": (16e9, 320e9, 8.1e12)}
 SMALL = ("--stages", 3, "--evaluations", 150)
 
 
-def write_cluster(path, servers, slower=1000):
-    types = {name: {"memory_bytes": int(memory), "memory_bytes_per_second": rate / slower,
-                    "flops_per_second": {"f32": flops / slower}, "kernel_launch_seconds": 4e-6}
-             for name, (memory, rate, flops) in TYPES.items()}
-    path.write_text(json.dumps({
-        "format": "automap-cluster-1", "name": "mixed", "device_types": types,
-        "links": {"link": {"bytes_per_second": 2e8, "latency_seconds": 2e-5}},
-        "servers": [{"device_type": name, "devices": 1} for name in servers], "between_servers": "link"}))
-    return path
+def write(path, servers, slower=1000):
+    return write_cluster(path, [(name, 1) for name in servers], slower=slower)
 
 
 def search(name, cluster, plan, *options):
@@ -44,7 +37,7 @@ def check_orders(work):
     """All orders of three different servers."""
     plan, kept, found = work / "plan.json", {}, {}
     for order in itertools.permutations(("V100", "P100", "T4")):
-        cluster = write_cluster(work / "orders.json", order)
+        cluster = write(work / "orders.json", order)
         kept[order], fixed = search("gpt2_tiny", cluster, plan, "--keep-order", *SMALL)
         assert devices_of(fixed) == [0, 1, 2], f"--keep-order: {devices_of(fixed)}"
         if len(found) == 2:
@@ -61,7 +54,7 @@ def check_orders(work):
 
 def check_devices(work):
     """Pins to devices, a given plan, and a training run."""
-    cluster, plan, other = write_cluster(work / "three.json", ("T4", "V100", "P100")), work / "plan.json", work / "other.json"
+    cluster, plan, other = write(work / "three.json", ("T4", "V100", "P100")), work / "plan.json", work / "other.json"
     _, pinned = search("gpt2_tiny", cluster, plan, "--pin", "layers/0=devices(2)", "--pin", "layers/1=devices(T4)", *SMALL)
     first = pinned["stages"][0]["devices"]
     assert first == [2], f"layers/0=devices(2): stage 0 is on {first}"
@@ -69,7 +62,7 @@ def check_devices(work):
     better, _ = search("gpt2_tiny", cluster, other, "--init-plan", plan, "--evaluations", 8)
     assert better <= seconds, f"--init-plan: {better} s from {seconds} s"
     at = MODELS / "exact_linear"
-    _, chosen = search("exact_linear", write_cluster(work / "train.json", ("T4", "V100", "P100"), 1e6), plan)
+    _, chosen = search("exact_linear", write(work / "train.json", ("T4", "V100", "P100"), 1e6), plan)
     assert devices_of(chosen) != [0, 1, 2], f"exact_linear: {devices_of(chosen)}"
     lines = succeed("run", module("exact_linear"), "--plan", plan, "--state", at / "state.npz", "--data", at / "data.npz", "--steps", 3,
                 "--json", "--quiet")

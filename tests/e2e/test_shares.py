@@ -13,23 +13,11 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from clusters import TYPES, write_cluster
 from program import MODELS, automap, module, succeed
 
-GB = 10**9
-TYPES = {"V100": (32 * GB, 900e9, 15.7e12), "P100": (16 * GB, 732e9, 10.6e12), "T4": (16 * GB, 320e9, 8.1e12)}
-
-
-def write_cluster(path, servers, memory=None, slower=1.0):
-    """A cluster file of [(type, devices), ...]; `slower` divides all rates, so that small models take time."""
-    types = {name: {"memory_bytes": (memory or {}).get(name, TYPES[name][0]), "memory_bytes_per_second": TYPES[name][1] / slower,
-                    "flops_per_second": {"f32": TYPES[name][2] / slower}, "kernel_launch_seconds": 4e-6}
-             for name, _ in servers}
-    link = {"bytes_per_second": 6.2e9, "latency_seconds": 5e-6}
-    path.write_text(json.dumps({
-        "format": "automap-cluster-1", "name": path.stem, "device_types": types, "links": {"link": link},
-        "servers": [{"count": 1, "device_type": name, "devices": count, "link": "link"} for name, count in servers],
-        "between_servers": "link"}))
-    return path
+MEMORY = {"V100": 32 * 10**9}
+FAST = {"rate": 6.2e9, "latency": 5e-6, "memory": MEMORY}
 
 
 def search(name, cluster, plan, *options):
@@ -72,9 +60,9 @@ def unequal(mesh):
 
 def check_against_equal(work):
     """Pairs, servers and three types: quicker than equal shares, the larger share to the faster device."""
-    clusters = [write_cluster(work / "pair.json", [("V100", 1), ("T4", 1)]),
-                write_cluster(work / "servers.json", [("V100", 2), ("P100", 2)]),
-                write_cluster(work / "three.json", [("V100", 1), ("P100", 1), ("T4", 1)])]
+    clusters = [write_cluster(work / "pair.json", [("V100", 1), ("T4", 1)], **FAST),
+                write_cluster(work / "servers.json", [("V100", 2), ("P100", 2)], **FAST),
+                write_cluster(work / "three.json", [("V100", 1), ("P100", 1), ("T4", 1)], **FAST)]
     for cluster in clusters:
         plan = work / "plan.json"
         found, mesh = search("vgg19", cluster, plan, "--space", "single_stage")
@@ -90,13 +78,13 @@ def check_against_equal(work):
 
 def check_small_budget(work):
     """Few evaluations are enough for shares of a baseline, some more for shares of the search's plans."""
-    cluster, plan = write_cluster(work / "few.json", [("V100", 2), ("T4", 2)]), work / "plan.json"
+    cluster, plan = write_cluster(work / "few.json", [("V100", 2), ("T4", 2)], **FAST), work / "plan.json"
     found, mesh = search("vgg19", cluster, plan, "--mesh", "data=4", "--evaluations", 3)
     assert found["evaluations"] <= 3 and unequal(mesh), f"{found['evaluations']} evaluations: {mesh}"
     found, _ = search("vgg19", cluster, plan, "--mesh", "data=4", "--evaluations", 8)
     improved = found["found_seconds"]["improvement"]
     assert found["step_seconds"] <= improved < 0.9 * found["baselines"]["data_parallel"], found
-    pair = write_cluster(work / "few_pair.json", [("V100", 1), ("T4", 1)])
+    pair = write_cluster(work / "few_pair.json", [("V100", 1), ("T4", 1)], **FAST)
     of_baseline, _ = search("vgg19", pair, plan, "--space", "single_stage", "--evaluations", 10)
     of_search, mesh = search("vgg19", pair, plan, "--space", "single_stage", "--evaluations", 150)
     assert unequal(mesh) and of_search["step_seconds"] < 0.9 * of_baseline["step_seconds"], f"a plan of the search has no shares: {mesh}"
@@ -104,7 +92,7 @@ def check_small_budget(work):
 
 def check_searchers(work):
     """Every searcher, a mesh, a pin, and the model axis alone across types; --even has equal shares."""
-    cluster, plan = write_cluster(work / "slow.json", [("V100", 1), ("T4", 1)], slower=1000), work / "plan.json"
+    cluster, plan = write_cluster(work / "slow.json", [("V100", 1), ("T4", 1)], slower=1000, **FAST), work / "plan.json"
     ways = [["--searcher", name] for name in ("auto", "dqn", "anneal", "greedy", "exact", "random")]
     ways += [["--searcher", "expert", "--expert", "data_parallel"], ["--mesh", "data=2"], ["--mesh", "data=1,model=2"],
              ["--pin", "*[1]*bias*=-", "--mesh", "data=2,model=1"]]
@@ -122,7 +110,7 @@ def check_searchers(work):
 def check_equal_is_best(work):
     """Where launches take all the time, and where devices do not differ."""
     for servers in ([("V100", 1), ("T4", 1)], [("V100", 2)]):
-        _, mesh = search("mlp_tiny", write_cluster(work / "fast.json", servers, slower=0.001), work / "plan.json", "--space", "single_stage")
+        _, mesh = search("mlp_tiny", write_cluster(work / "fast.json", servers, slower=0.001, **FAST), work / "plan.json", "--space", "single_stage")
         assert not unequal(mesh), f"{servers}: {mesh}"
 
 
@@ -130,12 +118,12 @@ def check_memory(work):
     """A device that lacks memory for its equal share has a smaller one."""
     plan, cluster = work / "plan.json", work / "memory.json"
     options = ("--mesh", "data=2", "--space", "single_stage", "--no-exceptions")
-    write_cluster(cluster, [("V100", 1), ("P100", 1)], slower=1000)
+    write_cluster(cluster, [("V100", 1), ("P100", 1)], slower=1000, **FAST)
     search("gpt2_tiny", cluster, plan, *options, "--searcher", "expert", "--expert", "data_parallel")
     equal = with_equal_shares("gpt2_tiny", plan)
     needed = max(d["peak_bytes"] for d in json.loads(succeed("simulate", plan.with_name("equal.plan.json"), module("gpt2_tiny"), "--json",
                                                          "--quiet"))["devices"])
-    write_cluster(cluster, [("V100", 1), ("P100", 1)], {"P100": int(0.7 * needed / 0.9)}, slower=1000)
+    write_cluster(cluster, [("V100", 1), ("P100", 1)], slower=1000, **{**FAST, "memory": {**MEMORY, "P100": int(0.7 * needed / 0.9)}})
     found, mesh = search("gpt2_tiny", cluster, plan, *options, "--searcher", "expert", "--expert", "data_parallel")
     assert unequal(mesh) and found["step_seconds"] > 0 and equal > 0, mesh
     fits = json.loads(succeed("simulate", plan, module("gpt2_tiny"), "--json", "--quiet"))
@@ -144,7 +132,7 @@ def check_memory(work):
 
 def check_training(work):
     """Integer-valued models: losses of a plan with unequal shares are those of one device, to the last bit."""
-    cluster, plan = write_cluster(work / "train.json", [("V100", 1), ("T4", 2)], slower=1e6), work / "plan.json"
+    cluster, plan = write_cluster(work / "train.json", [("V100", 1), ("T4", 2)], slower=1e6, **FAST), work / "plan.json"
     for name, axes in (("exact_linear", "data=3"), ("exact_gather", "data=3"), ("exact_linear", "data=1,model=3")):
         at = MODELS / name
         _, mesh = search(name, cluster, plan, "--mesh", axes)
