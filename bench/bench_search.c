@@ -1,4 +1,4 @@
-/* Benchmark of search(): how long a plan takes and how good it is.
+/* Benchmark of single_stage_search(): how long a plan takes and how good it is.
  *
  * For every model of datasets/models on built-in clusters, with the defaults of
  * `automap search`: seconds by the clock and of all processors together (reading
@@ -66,7 +66,7 @@ static AmStatus search_one(const PlanContext *context, const char *model, const 
     AmStatus status = cluster_read(&cluster, &arena, cluster_name, error);
     if (status != AM_OK) goto fail;
     double cpu_begin = clock_cpu_seconds();
-    status = search(&result, &arena, context, cluster, &options, error);
+    status = single_stage_search(&result, &arena, context, cluster, &options, error);
     double cpu_seconds = clock_cpu_seconds() - cpu_begin;
     printf("%-16s %-7s %9.3f ", model, cluster_name, import_seconds);
     if (status == AM_ERROR_INFEASIBLE) {

@@ -88,7 +88,7 @@ static void run(const char *name, const AssignmentProblem *given, uint64_t probl
     PlanContext *context = (PlanContext *)given->problem->context;
     AmStatus status = is_full
                           ? plan_search(&result, &arena, context, given->cluster, options, &settings, &error)
-                          : search(&result, &arena, context, given->cluster, options, &error);
+                          : single_stage_search(&result, &arena, context, given->cluster, options, &error);
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE) fail(&error);
     double step = status == AM_OK ? result.plan->predicted_step_seconds : INFINITY;
     print_run(name, problem, budget, step, result.evaluations, start);

@@ -12,7 +12,7 @@
  * micro-batches. With options->may_add_micro_batches, one-stage plans may have more than settings say.
  * `*result` is the winner's, with the evaluations and the time of all; `whole` owns
  * the context of its plan. If a number cannot be split exactly, larger ones are not tried.
- * AM_ERROR_INFEASIBLE as in search(), or as in plan_context_split() for a requested number. */
+ * AM_ERROR_INFEASIBLE as in single_stage_search(), or as in plan_context_split() for a requested number. */
 AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                      const SearchOptions *options, const MicroBatching *settings, AmError *error);
 

@@ -9,8 +9,8 @@
 AmStatus search_add_each_number(SearchResult *result, double *bound, SearchContext *self,
                                 const SearchOptions *options, int64_t size, AmError *error);
 
-/* Rounds of twice the size each until the budget ends; of one number of micro-batches they are search()'s
- * own. */
+/* Rounds of twice the size each until the budget ends; of one number of micro-batches they are
+ * single_stage_search()'s own. */
 AmStatus search_numbers(SearchContext *self, AmError *error);
 
 #endif

@@ -127,8 +127,8 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
     if (options.cap > 0) options.cap = is_cut ? -1 : pipeline_cap_left(self); /* -1: the baselines alone */
     if (self->best) options.rival_seconds = self->best->seconds;
     if (self->stop.deadline > 0) options.seconds = fmax(self->stop.deadline - clock_seconds(), 1e-3);
-    AmStatus status =
-        search(single, self->plans.arena, self->plans.whole, self->plans.cluster, &options, &refusal);
+    AmStatus status = single_stage_search(single, self->plans.arena, self->plans.whole, self->plans.cluster,
+                                          &options, &refusal);
     self->evaluations += single->evaluations;
     self->is_cut |= single->is_cut;
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) {

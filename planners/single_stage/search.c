@@ -494,8 +494,8 @@ AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *
     return status;
 }
 
-AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, const Cluster *cluster,
-                const SearchOptions *options, AmError *error) {
+AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanContext *context,
+                             const Cluster *cluster, const SearchOptions *options, AmError *error) {
     double start = clock_seconds();
     SearchOptions single = *options;
     if (single.space == SPACE_AUTO) single.space = SPACE_SINGLE_STAGE;

@@ -21,7 +21,7 @@ int64_t search_evaluations_for(Searcher searcher, int32_t instructions);
  * needed and the limit of the plan that came nearest; or if some pin can hold on
  * no mesh: it names the pin. AM_ERROR_USAGE for a pin that means nothing, a mesh
  * that is not the cluster's size, or a space too large to enumerate. */
-AmStatus search(SearchResult *result, Arena *arena, const PlanContext *context, const Cluster *cluster,
-                const SearchOptions *options, AmError *error);
+AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanContext *context,
+                             const Cluster *cluster, const SearchOptions *options, AmError *error);
 
 #endif

@@ -116,7 +116,7 @@ static void check_model(const char *model) {
         const SearchOptions options = {
             .memory_fraction = 0.9, .evaluations = EVALUATIONS, .skip_bound = true};
         assert_int_equal(cluster_read(&cluster, &arena, clusters[k], &error), AM_OK);
-        AmStatus status = search(&result, &arena, context, cluster, &options, &error);
+        AmStatus status = single_stage_search(&result, &arena, context, cluster, &options, &error);
         if (status != AM_OK && status != AM_ERROR_INFEASIBLE) fail_msg("%s: %s", model, error.text);
         const Plan *plan = status == AM_OK ? result.plan : result.nearest;
         error = (AmError){0};

@@ -248,7 +248,7 @@ static void test_bounds_hold_for_searches(void **state) {
         assert_int_equal(cluster_read(&cluster, &arena, "C", &error), AM_OK);
         for (int64_t evaluations = 20; evaluations <= sample_of(200, 20); evaluations += 180) {
             SearchOptions options = {.memory_fraction = 0.9, .evaluations = evaluations};
-            assert_int_equal(search(&result, &arena, context, cluster, &options, &error), AM_OK);
+            assert_int_equal(single_stage_search(&result, &arena, context, cluster, &options, &error), AM_OK);
             assert_string_equal(result.plan->bound, "lower");
             bound = fmax(bound, result.plan->bound_seconds);
             assert_true(result.plan->predicted_step_seconds >= bound * (1 - 1e-9));

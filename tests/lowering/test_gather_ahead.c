@@ -203,7 +203,8 @@ static void test_communication_is_hidden(void **state) {
     AmError error = {0};
     PlanContext *context = read_model("gpt2");
     assert_int_equal(cluster_read(&cluster, &arena, "A", &error), AM_OK);
-    if (search(&result, &arena, context, cluster, &options, &error) != AM_OK) fail_msg("%s", error.text);
+    if (single_stage_search(&result, &arena, context, cluster, &options, &error) != AM_OK)
+        fail_msg("%s", error.text);
     if (simulate_plan(&simulation, &arena, context, result.plan, cluster, 1, &error) != AM_OK)
         fail_msg("%s", error.text);
     const SimulatedDevice *device = &simulation->devices[0];

@@ -28,7 +28,7 @@ static void open_case(Fixture *self, const char *model) {
     *self = (Fixture){0};
     assert_int_equal(plan_context_read(&self->context, path, NULL, &error), AM_OK);
     assert_int_equal(cluster_read(&self->cluster, &self->arena, "C", &error), AM_OK);
-    if (search(&result, &self->arena, self->context, self->cluster, &options, &error) != AM_OK)
+    if (single_stage_search(&result, &self->arena, self->context, self->cluster, &options, &error) != AM_OK)
         fail_msg("%s", error.text);
     self->plan = result.plan;
 }

@@ -89,7 +89,8 @@ static void test_memory_fraction(void **state) {
     relaxed.memory_fraction = fraction;
     AmError error = {0};
     SearchResult result;
-    assert_int_equal(search(&result, &self.arena, self.context, self.cluster, &relaxed, &error), AM_OK);
+    assert_int_equal(single_stage_search(&result, &self.arena, self.context, self.cluster, &relaxed, &error),
+                     AM_OK);
     end(&self);
 }
 

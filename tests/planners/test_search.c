@@ -82,7 +82,7 @@ static void test_pins_are_kept(void **state) {
                                          .pins = pins,
                                          .pin_count = count,
                                          .evaluations = 200};
-                AmStatus status = search(&result, &arena, context, cluster, &options, &error);
+                AmStatus status = single_stage_search(&result, &arena, context, cluster, &options, &error);
                 /* w1's rows are w0's columns: whole and split at once. */
                 if (count == 3) {
                     assert_int_equal(status, AM_ERROR_INFEASIBLE);
@@ -121,7 +121,8 @@ static void test_storage_makes_plans_fit(void **state) {
                                  .mesh = "data=4",
                                  .no_seeds = seeds == 0,
                                  .evaluations = 100};
-        if (search(&result, &arena, context, cluster, &options, &error) != AM_OK) fail_msg("%s", error.text);
+        if (single_stage_search(&result, &arena, context, cluster, &options, &error) != AM_OK)
+            fail_msg("%s", error.text);
         assert_true(isnan(result.baselines[BASELINE_DATA_PARALLEL].seconds));
         assert_true(isnan(result.baselines[BASELINE_ZERO2].seconds));
         assert_false(isnan(result.baselines[BASELINE_ZERO3].seconds));
@@ -147,7 +148,8 @@ static void test_pins_leave_meshes_out(void **state) {
     PlanContext *context = make_context(&random, 2);
     Cluster *cluster = make_cluster(&random, &arena, LARGE_MEMORY);
     SearchOptions options = {.memory_fraction = 0.9, .pins = pins, .pin_count = 2, .evaluations = 50};
-    if (search(&result, &arena, context, cluster, &options, &error) != AM_OK) fail_msg("%s", error.text);
+    if (single_stage_search(&result, &arena, context, cluster, &options, &error) != AM_OK)
+        fail_msg("%s", error.text);
     /* data=4 and model=4 would leave an axis of one device. */
     assert_int_equal(result.plan->stages[0].mesh.axes[0].size, 2);
     check_kept(context, &arena, result.plan, "w0", SBP_B, sbp_split(1));
@@ -156,7 +158,8 @@ static void test_pins_leave_meshes_out(void **state) {
         assert_true(isnan(result.baselines[e].seconds) ||
                     result.plan->predicted_step_seconds <= result.baselines[e].seconds);
     options.pin_count = 3; /* w0 in two ways */
-    assert_int_equal(search(&result, &arena, context, cluster, &options, &error), AM_ERROR_USAGE);
+    assert_int_equal(single_stage_search(&result, &arena, context, cluster, &options, &error),
+                     AM_ERROR_USAGE);
     assert_non_null(strstr(error.text, "pin \"w0=-,model\" and pin \"w0=model,-\" contradict each other"));
     cluster_free(cluster);
     arena_free(&arena);
@@ -174,10 +177,12 @@ static void test_no_time(void **state) {
     PlanContext *context = make_context(&random, 2);
     Cluster *cluster = make_cluster(&random, &arena, LARGE_MEMORY);
     SearchOptions options = {.memory_fraction = 0.9, .evaluations = 50, .seconds = 1e-9, .skip_bound = true};
-    if (search(&result, &arena, context, cluster, &options, &error) != AM_OK) fail_msg("%s", error.text);
+    if (single_stage_search(&result, &arena, context, cluster, &options, &error) != AM_OK)
+        fail_msg("%s", error.text);
     assert_true(result.evaluations > 0 && result.plan);
     options.rival_seconds = 1;
-    assert_int_equal(search(&result, &arena, context, cluster, &options, &error), AM_ERROR_INFEASIBLE);
+    assert_int_equal(single_stage_search(&result, &arena, context, cluster, &options, &error),
+                     AM_ERROR_INFEASIBLE);
     assert_int_equal(result.evaluations, 0);
     cluster_free(cluster);
     arena_free(&arena);

@@ -20,7 +20,8 @@ static SearchResult search_case(SearcherCase *self, Searcher searcher, int64_t e
     SearchOptions options = self->options;
     options.searcher = searcher;
     options.evaluations = evaluations;
-    AmStatus status = search(&result, &self->arena, self->context, self->cluster, &options, &error);
+    AmStatus status =
+        single_stage_search(&result, &self->arena, self->context, self->cluster, &options, &error);
     if (status != AM_OK) fail_msg("%s: %s", searcher_name(searcher), error.text);
     return result;
 }

@@ -132,7 +132,7 @@ static inline double searched(const PlanContext *context, const Cluster *cluster
     Arena arena = {0};
     SearchResult result;
     options.memory_fraction = 0.9;
-    AmStatus status = search(&result, &arena, context, cluster, &options, &error);
+    AmStatus status = single_stage_search(&result, &arena, context, cluster, &options, &error);
     if (status != AM_OK) fail_msg("%s", error.text);
     double seconds = result.plan->predicted_step_seconds;
     for (int32_t e = 0; e < BASELINE_COUNT; e++)

@@ -95,7 +95,7 @@ static void check(const char *model, const char *name, double least_part) {
     assert_true(self.count > 4);
     const SearchOptions options = {
         .space = SPACE_SINGLE_STAGE, .evaluations = 40, .memory_fraction = 0.9, .skip_bound = true};
-    assert_int_equal(search(&best, &arena, context, cluster, &options, &error), AM_OK);
+    assert_int_equal(single_stage_search(&best, &arena, context, cluster, &options, &error), AM_OK);
     check_seconds(&self, best.plan->predicted_step_seconds, 1);
     if (bound_launches_seconds(&launches, 1) < least_part * best.plan->predicted_step_seconds)
         fail_msg("%s on %s: %g launches, %g s, are far from %g s", model, name, launches.total,

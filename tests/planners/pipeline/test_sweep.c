@@ -53,7 +53,7 @@ static double baseline_seconds(ClusterCase *self, Baseline baseline, const char 
         .searcher = SEARCHER_BASELINE, .baseline = baseline, .mesh = mesh, .memory_fraction = FRACTION};
     SearchResult result;
     AmError error = {0};
-    if (search(&result, &self->arena, self->context, self->cluster, &options, &error) != AM_OK)
+    if (single_stage_search(&result, &self->arena, self->context, self->cluster, &options, &error) != AM_OK)
         fail_msg("%s", error.text);
     return result.plan->predicted_step_seconds;
 }
