@@ -44,7 +44,7 @@ static bool has_budget(const SearchJob *job) {
     return search_has_budget(&job->settings.options, job->evaluations, job->start);
 }
 
-/* The options of the next of `searches` searches, which share what is left of the limits. */
+/* Options with a part 1/searches of the remaining limits. */
 static SearchOptions share_budget(const SearchJob *job, int32_t searches) {
     SearchOptions part = job->settings.options;
     int64_t left = search_evaluations_left(&part, job->evaluations);
@@ -143,8 +143,8 @@ static void add_form(SearchJob *job, const ModuleForm *form, int32_t searches, A
     result->search_seconds = seconds;
 }
 
-/* Searches the forms of the module one after another. A form has half of what the others before it left of
- * the limits, the last one all. */
+/* Searches the forms of the module one after another. A form may use half of the remaining limits, the
+ * last one all of them. */
 static AmStatus search_module(SearchJob *job, AmError *error) {
     const SearchResult *result = &job->plan->result;
     AmStatus status = AM_ERROR_INFEASIBLE;
@@ -349,7 +349,7 @@ static AmStatus undo_recomputation(PlanContext **kept, SearchJob *job, const cha
     return AM_OK;
 }
 
-/* A plan needs little memory if its fullest device uses less than this part of what it may use. */
+/* A plan needs little memory if its fullest device uses less than this part of the usable memory. */
 #define LITTLE_MEMORY 0.5
 
 static bool needs_much_memory(const SearchJob *job, const Plan *found) {

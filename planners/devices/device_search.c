@@ -69,7 +69,7 @@ static double price_of(const DeviceSearch *self, int32_t choice, double seconds)
     return seconds * self->choices.choices[choice].price_per_hour / SECONDS_IN_HOUR;
 }
 
-/* What is minimised: seconds or money. */
+/* Returns the objective: seconds or money. */
 static double value_of(const DeviceSearch *self, int32_t choice, double seconds) {
     return self->options->objective == OBJECTIVE_COST ? price_of(self, choice, seconds) : seconds;
 }
@@ -108,7 +108,7 @@ static bool has_budget(const DeviceSearch *self) {
     return search_has_budget(self->options, self->evaluations, self->start);
 }
 
-/* Limits a search to the default budget, and to what is left. */
+/* Limits a search to the default budget and the remaining one. */
 static void allow_default(SearchOptions *part, const DeviceSearch *self) {
     int64_t left = evaluations_left(self), size = 0;
     if (left == INT64_MAX) return;
@@ -118,7 +118,7 @@ static void allow_default(SearchOptions *part, const DeviceSearch *self) {
     part->ends_at_default = true;
 }
 
-/* Returns whether no plan with a step of at least `bound` seconds can be wanted. */
+/* Returns whether no plan with a step of at least `bound` seconds can be the result. */
 static bool is_excluded(const DeviceSearch *self, int32_t choice, double bound) {
     double price = price_of(self, choice, bound);
     for (int32_t k = 0; k < self->choices.count && self->options->explores_prices; k++)
@@ -223,7 +223,7 @@ static AmStatus search_near(DeviceSearch *self, AmError *error) {
     return AM_OK;
 }
 
-/* Spends what is left of a limit on the best choice, if that is more than the default budget had. */
+/* Spends the remaining budget on the best choice, if it is larger than the default one. */
 static AmStatus go_on(DeviceSearch *self, AmError *error) {
     int64_t left = evaluations_left(self), spent = self->evaluations;
     if (left == INT64_MAX || left < spent || !has_budget(self)) return AM_OK;

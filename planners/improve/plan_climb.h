@@ -86,7 +86,7 @@ AmStatus plan_climb_list(ClimbBase *base, const Plan *plan, const PlanClimb *sel
 void plan_climb_unlist(ClimbBase *base);
 /* Adds a plan to a batch that has room. False: it is known to be no faster than `seconds`. */
 bool plan_climb_add(ClimbBatch *batch, const Plan *plan, double seconds, PlanClimb *self);
-/* Simulates the batch, as far as the cap allows. Plans share what they do not change with that of `base`. */
+/* Simulates the batch, as far as the cap allows. Plans share their unchanged parts with that of `base`. */
 AmStatus plan_climb_price(ClimbBatch *batch, PlanClimb *self, const ClimbBase *base, AmError *error);
 /* Copies a step's plan into `arena`, with its prediction and with the origin and the bound of `*plan`. */
 AmStatus plan_climb_take(Plan **plan, const ClimbStep *step, const PlanClimb *self, Arena *arena,

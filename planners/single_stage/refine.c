@@ -413,7 +413,7 @@ AmStatus refine_plan(Plan *plan, int64_t left, int64_t cap, bool *is_cut, int64_
     if (status == AM_OK && stage.override_count > plan->stages[0].override_count) {
         AmError refusal = {0};
         status = take_stage(plan, &stage, arena, context, cluster, options, &refusal);
-        /* Overrides that exclude one another: the plan stays as it was. */
+        /* Overrides that exclude one another leave the plan unchanged. */
         if (status == AM_ERROR_INPUT) status = AM_OK;
         else if (status != AM_OK && error) *error = refusal;
     }
