@@ -13,10 +13,7 @@
 
 /* Modules of fewer instructions are searched as they are. */
 #define LEAST_INSTRUCTIONS 30000
-enum { MOST_CANDIDATES = 48, MOST_MOVED = 6, MOST_MISJUDGED = 2 };
-/* A plan of the sample is misjudged if it does not fit on the module or takes longer there by more than this.
- */
-#define TRUSTED 1.3
+enum { MOST_CANDIDATES = 48, MOST_MOVED = 6 };
 /* Plans of the sample that are slower than the best by more than this are not simulated on the module. */
 #define NEAR 1.1
 /* The same of plans that get overrides. */
@@ -119,16 +116,12 @@ static bool is_slow_form(const SearchContext *self, const SearchResult *found) {
     return other > 0 && found->plan->predicted_step_seconds > NEAR * other;
 }
 
-static bool is_trusted(const PlanCandidate *on_module, double seconds_on_sample) {
-    return on_module->plan && on_module->fit.fits && on_module->seconds <= TRUSTED * seconds_on_sample;
-}
-
 static AmStatus move_plans(SearchContext *self, const PlanSample *sample, const SearchResult *found,
                            AmError *error) {
     PlanCandidate list[MOST_CANDIDATES];
-    int32_t count = list_candidates(list, &found->pool), moved = 0, misjudged = 0;
+    int32_t count = list_candidates(list, &found->pool), moved = 0;
     int32_t most = is_slow_form(self, found) ? 1 : MOST_MOVED;
-    for (int32_t k = 0; k < count && moved < most && misjudged < MOST_MISJUDGED; k++) {
+    for (int32_t k = 0; k < count && moved < most; k++) {
         AmError refusal = {0};
         bool has_plan = self->result->pool.best.plan && self->result->pool.best.fit.fits;
         bool is_enough = list[k].seconds > NEAR * list[0].seconds || stop_wanted(&self->budget.stop);
@@ -139,7 +132,6 @@ static AmStatus move_plans(SearchContext *self, const PlanSample *sample, const 
         if (status != AM_OK && error) *error = refusal;
         TRY(status);
         moved++;
-        if (!is_trusted(&self->result->pool.best, list[0].seconds)) misjudged++;
     }
     return AM_OK;
 }
@@ -207,12 +199,9 @@ AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error) {
         plan_search(&found, self->arena, sample.context, self->cluster, &options, self->settings, &refusal);
     if (status == AM_OK) status = move_plans(self, &sample, &found, &refusal);
     bool is_slow = status == AM_OK && is_slow_form(self, &found);
-    bool is_known = status == AM_OK && is_trusted(&result->pool.best, found.plan->predicted_step_seconds);
-    if (is_known && !is_slow) status = add_baselines(self, &found, &refusal);
+    if (status == AM_OK && !is_slow) status = add_baselines(self, &found, &refusal);
     plan_sample_free(&sample);
-    if (is_slow && !is_known)
-        return am_fail(error, AM_ERROR_INFEASIBLE, "", "another form of the module has a faster plan");
-    if (status == AM_ERROR_INFEASIBLE || (status == AM_OK && !is_known)) return AM_OK;
+    if (status == AM_ERROR_INFEASIBLE) return AM_OK;
     if (status != AM_OK && error) *error = refusal;
     TRY(status);
     search_spend(self, &found);

@@ -8,9 +8,7 @@
 
 /* Searches on a sample where the module is large and repeats a layer, and where the options leave the plan to
  * the search. Adds the best plans, simulated on the module itself, to the result. `*is_done` is false, and
- * the result without a plan, where there is no such sample, or where its best plans do not fit or take much
- * longer on the module. AM_ERROR_INFEASIBLE: so it is, and a plan of another form (options->form_seconds) is
- * faster. */
+ * the result unchanged, where there is no such sample or none of its plans fits. */
 AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error);
 
 #endif
