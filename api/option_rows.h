@@ -93,7 +93,7 @@ const char *option_present_key(const char *key);
         RULE_INTEGER(1, STAGES_MOST / 2))                                                               \
     ROW("layers", "auto|loop|split", "split: one parameter per layer of a stack (default auto)", false, \
         RULE_CHOICE(OPTION_LAYERS))                                                                     \
-    ROW("relax", "NAME", "permitted change: batch_statistics_per_micro_batch", true,                    \
+    ROW("relax", "NAME", "permitted: batch_statistics_per_micro_batch, rounded_sums", true,             \
         RULE_CHOICE(OPTION_RELAXATIONS))
 
 #define SEARCH_INPUT_ROWS(ROW)                                               \
@@ -159,12 +159,12 @@ const char *option_present_key(const char *key);
 
 /* ---- sweep ---- */
 
-#define SWEEP_ROWS(ROW)                                                                \
-    ROW("micro-batches", "M", "this number only (default: the powers of two)", false,  \
-        RULE_INTEGER(1, MICRO_BATCHES_MOST))                                           \
-    ROW("schedule", "NAME", "a row for this schedule (default: 1f1b, or gpipe)", true, \
-        RULE_CHOICE(OPTION_SCHEDULES))                                                 \
-    ROW("relax", "NAME", "permitted change: batch_statistics_per_micro_batch", true,   \
+#define SWEEP_ROWS(ROW)                                                                     \
+    ROW("micro-batches", "M", "this number only (default: the powers of two)", false,       \
+        RULE_INTEGER(1, MICRO_BATCHES_MOST))                                                \
+    ROW("schedule", "NAME", "a row for this schedule (default: 1f1b, or gpipe)", true,      \
+        RULE_CHOICE(OPTION_SCHEDULES))                                                      \
+    ROW("relax", "NAME", "permitted: batch_statistics_per_micro_batch, rounded_sums", true, \
         RULE_CHOICE(OPTION_RELAXATIONS))
 
 /* ---- explain ---- */
@@ -259,7 +259,7 @@ const char *option_present_key(const char *key);
 #define PUBLISHED_ROWS(ROW)                                                                          \
     ROW("source", "NAME", "rows of this source only", false, RULE_TEXT)                              \
     ROW("row", "LINE", "the row on this line of the file only", false, RULE_INTEGER(2, 1000000000))  \
-    ROW("memory-fraction", "F", "usable part of a device's memory (default 0.975)", false,           \
+    ROW("memory-fraction", "F", "usable part of a device's memory (default 0.935)", false,           \
         RULE_NUMBER(1e-6, 1))                                                                        \
     ROW("search", NULL, "the plan that a search finds for each row, also without a strategy", false, \
         RULE_SWITCH)                                                                                 \

@@ -3,7 +3,8 @@
  * The entry's whole values are written segment by segment, each as soon as the loops on which it
  * depends have ended. A loop of M iterations carries a counter, the sums and stacks that it
  * computes, and its inputs. A sum of 16-bit floating values is kept in f32, and products that are
- * summed are computed in f32, so that the sum is rounded once, as on one device.
+ * summed are computed in f32, so that the sum is rounded once, as on one device. Under the relaxation
+ * "rounded_sums" both have 16 bits.
  */
 #include <string.h>
 
@@ -198,8 +199,9 @@ static IrShape result_shape(MicroBatchEmitter *self, int32_t i, int32_t factor, 
     return (IrShape){.type = DTYPE_TUPLE, .rank = elements ? shape->rank : 0, .elements = elements};
 }
 
-static bool is_half(Dtype type) {
-    return type == DTYPE_BF16 || type == DTYPE_F16;
+/* Returns whether values of this type are added in f32. */
+static bool sums_in_f32(const MicroBatchRewrite *axis, Dtype type) {
+    return (type == DTYPE_BF16 || type == DTYPE_F16) && !micro_batch_rounds_sum(axis, type);
 }
 
 /* Instruction i in a block, splitting `factor` (-1 none) so that its result is `state`. */
@@ -228,7 +230,7 @@ static int32_t emit_operator(MicroBatchEmitter *self, const MicroBatchBlock *blo
     made.shape = result_shape(self, i, factor, state);
     bool is_summed =
         state.kind == TIME_PARTIAL && micro_batch_in_entry(axis, i) && instruction->opcode == IR_DOT;
-    if (is_summed && is_half(made.shape.type)) made.shape.type = DTYPE_F32;
+    if (is_summed && sums_in_f32(axis, made.shape.type)) made.shape.type = DTYPE_F32;
     made.operands = operands;
     if (axis->rules->rules[i].inner) {
         int32_t results = axis->rules->rules[i].result_count;
@@ -428,7 +430,7 @@ static int32_t add_result(MicroBatchEmitter *self, int32_t i, ResultKind kind) {
     }
     IrShape shape = *whole;
     SbpReduction reduction = kind == RESULT_SUM ? state.reduction : SBP_ADD;
-    if (kind != RESULT_LAST && reduction == SBP_ADD && is_half(shape.type)) shape.type = DTYPE_F32;
+    if (kind != RESULT_LAST && reduction == SBP_ADD && sums_in_f32(axis, shape.type)) shape.type = DTYPE_F32;
     MicroBatchCarry *made = add_carry(self, micro_batch_filled(self, &entry, &shape, reduction));
     int32_t copy = kind == RESULT_AVERAGE ? micro_batch_find_copy(axis, i, 0, whole_state) : -1;
     int32_t value = copy >= 0 ? axis->copies[copy].value : self->own[i];
@@ -439,6 +441,12 @@ static int32_t add_result(MicroBatchEmitter *self, int32_t i, ResultKind kind) {
     const int32_t operands[] = {made->inside, micro_batch_convert(self, &self->body, value, shape.type)};
     made->next = micro_batch_add(self, &self->body, adding(shape.type, reduction), &shape, operands, 2, NULL);
     return carry;
+}
+
+/* Returns whether a sum follows its addend, which then need not be kept to the end of the iteration. Products
+ * in f32 add in place, wherever their sum is. */
+static bool is_added_at_once(const MicroBatchRewrite *axis, int32_t i, ResultKind kind) {
+    return kind == RESULT_SUM && micro_batch_rounds_sum(axis, axis->module->instructions[i].shape.type);
 }
 
 /* Emits the instructions after the loop for a result. */
@@ -532,14 +540,21 @@ static AmStatus emit_iterations(MicroBatchEmitter *self, int32_t level, AmError 
     const int32_t step[] = {counter->inside, micro_batch_constant(self, &self->body, DTYPE_S32, 1)};
     if (self->arena->failed) return am_fail_memory(error, entry_count);
     self->carries[0].next = micro_batch_add(self, &self->body, IR_ADD, &scalar, step, 2, NULL);
-    for (int32_t i = 0; i < entry_count; i++)
-        if (is_written(axis, i)) emit_inside(self, &self->body, i);
     TRY(check_results(axis, level, error));
-    for (int32_t i = 0; i < entry_count; i++)
+    for (int32_t k = 0; k < entry_count * (int32_t)kind_count; k++) results[k] = -1;
+    for (int32_t i = 0; i < entry_count; i++) {
+        if (!is_written(axis, i)) continue;
+        emit_inside(self, &self->body, i);
         for (size_t k = 0; k < kind_count; k++)
-            results[(size_t)i * kind_count + k] = is_written(axis, i) && leaves_loop(axis, i, level, kinds[k])
-                                                      ? add_result(self, i, kinds[k])
-                                                      : -1;
+            if (is_added_at_once(axis, i, kinds[k]) && leaves_loop(axis, i, level, kinds[k]))
+                results[(size_t)i * kind_count + k] = add_result(self, i, kinds[k]);
+    }
+    for (int32_t i = 0; i < entry_count; i++)
+        for (size_t k = 0; k < kind_count; k++) {
+            int32_t *result = &results[(size_t)i * kind_count + k];
+            if (*result < 0 && is_written(axis, i) && leaves_loop(axis, i, level, kinds[k]))
+                *result = add_result(self, i, kinds[k]);
+        }
 
     int32_t *values = ARENA_ARRAY(self->arena, int32_t, self->carry_count + 1);
     if (self->arena->failed) return am_fail_memory(error, self->carry_count);

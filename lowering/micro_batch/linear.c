@@ -1,6 +1,6 @@
 /* Operators that carry a partial sum over time: those that carry it over devices
  * (propagation/rules/linearity.h), with three differences. An array of a loop that is zero so far counts
- * as a part, as zeros do. Conversions of sums to a wider floating type pass, since the sum over
+ * as a part, as zeros do. Conversions of sums to a wider floating type pass if the sum over
  * iterations has the wider type. In the entry, products wait for the sum: their other factor may be
  * known only after the iterations.
  */
@@ -43,7 +43,7 @@ static bool widens(const MicroBatchRewrite *self, const IrInstruction *instructi
     Dtype from = self->module->instructions[instruction->operands[0]].shape.type,
           to = instruction->shape.type;
     return instruction->opcode == IR_CONVERT && dtype_is_floating(from) && dtype_is_floating(to) &&
-           dtype_bits(to) >= dtype_bits(from);
+           (micro_batch_rounds_sum(self, from) ? to == from : dtype_bits(to) >= dtype_bits(from));
 }
 
 bool micro_batch_is_linear(const MicroBatchRewrite *self, int32_t i, SbpReduction *reduction) {

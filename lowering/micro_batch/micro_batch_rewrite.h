@@ -109,6 +109,12 @@ int32_t micro_batch_given_count(const MicroBatchRewrite *self, int32_t i);
 /* The representative of array `leaf` of these, or -1 without readers. */
 int32_t micro_batch_given_reader(const MicroBatchRewrite *self, int32_t i, int32_t leaf);
 
+/* Returns whether a sum over micro-batches is kept in this 16-bit type, not in f32. */
+static inline bool micro_batch_rounds_sum(const MicroBatchRewrite *self, Dtype type) {
+    bool is_16bit = type == DTYPE_BF16 || type == DTYPE_F16;
+    return is_16bit && self->settings.relaxations >> RELAXATION_ROUNDED_SUMS & 1;
+}
+
 /* Finds states of all values from the batch dimensions of the data. */
 AmStatus micro_batch_find_states(MicroBatchRewrite *self, AmError *error);
 /* State of the operand (or result) of a reshape that corresponds to `state`; false if none does. */

@@ -15,9 +15,11 @@
 #define MICRO_BATCHES_MOST 65536
 
 /* Changes of meaning that a user may allow; a plan states them. */
-#define RELAXATION_LIST(X)                                                  \
-    X(BATCH_STATISTICS_PER_MICRO_BATCH, "batch_statistics_per_micro_batch", \
-      "sums over the batch that the same step computes with are estimated from one micro-batch")
+#define RELAXATION_LIST(X)                                                                       \
+    X(BATCH_STATISTICS_PER_MICRO_BATCH, "batch_statistics_per_micro_batch",                      \
+      "sums over the batch that the same step computes with are estimated from one micro-batch") \
+    X(ROUNDED_SUMS, "rounded_sums",                                                              \
+      "sums of 16-bit values over micro-batches are rounded to 16 bits after each of them")
 typedef enum Relaxation {
 #define RELAXATION_ENUM(name, text, help) RELAXATION_##name,
     RELAXATION_LIST(RELAXATION_ENUM)

@@ -118,6 +118,18 @@ static AmStatus check_stop(const StopSignal *stop, AmError *error) {
     return am_fail(error, AM_INTERRUPTED, "", "interrupted while a module was rewritten");
 }
 
+/* Returns whether a sum that leaves its loop is rounded after each micro-batch. */
+static bool rounds_sums(const MicroBatchRewrite *axis) {
+    for (int32_t i = 0; i < axis->rules->entry_count; i++) {
+        const MicroBatchState *state = micro_batch_state(axis, i, 0);
+        bool is_sum = state->kind == TIME_PARTIAL && state->reduction == SBP_ADD;
+        if (is_sum && axis->needs[i] & TIME_NEED_WHOLE &&
+            micro_batch_rounds_sum(axis, axis->module->instructions[i].shape.type))
+            return true;
+    }
+    return false;
+}
+
 static AmStatus rewrite(PlanContext *self, int32_t **origins, Arena *scratch, const MicroBatching *settings,
                         AmError *error) {
     const PlanContext *base = self->base;
@@ -129,6 +141,7 @@ static AmStatus rewrite(PlanContext *self, int32_t **origins, Arena *scratch, co
     TRY(micro_batch_find_demands(axis, error));
     TRY(check_stop(settings->stop, error));
     if (axis->estimating >= 0) self->relaxations = 1u << RELAXATION_BATCH_STATISTICS_PER_MICRO_BATCH;
+    if (rounds_sums(axis)) self->relaxations |= 1u << RELAXATION_ROUNDED_SUMS;
     return micro_batch_emit(&self->canonical, origins, axis, error);
 }
 
@@ -252,7 +265,7 @@ const PlanContext *plan_context_find_recomputed(const PlanContext *whole,
 const PlanContext *plan_context_find_split(const PlanContext *base, const MicroBatching *settings) {
     const PlanContext *split = plan_context_whole(base)->splits;
     while (split && (split->micro_batches != settings->micro_batches || split->base != base ||
-                     split->relaxations != settings->relaxations ||
+                     split->allowed_relaxations != settings->relaxations ||
                      split->separate_backward != settings->separate_backward))
         split = split->next_split;
     return split;
@@ -287,6 +300,7 @@ AmStatus plan_context_split(PlanContext **split, const PlanContext *base, const 
     PlanContext *self;
     TRY(open_context(&self, base, error));
     self->micro_batches = settings->micro_batches;
+    self->allowed_relaxations = settings->relaxations;
     AmStatus status;
     MicroBatching tried = *settings;
     AmError refusal = {0};

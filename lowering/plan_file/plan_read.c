@@ -326,11 +326,23 @@ static AmStatus get_list(json_t **list, const Reader *self, json_t *object, cons
     return json_get_array(list, object, key, self->source, where, self->error);
 }
 
+/* False where the key is omitted. */
+static AmStatus read_switch(const Reader *self, bool *is_on, const json_t *object, const char *key,
+                            const char *where) {
+    const json_t *value = json_object_get(object, key);
+    if (value && !json_is_boolean(value))
+        return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s: expected true or false as \"%s\"",
+                       where, key);
+    *is_on = json_is_true(value);
+    return AM_OK;
+}
+
 static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object, bool *covered,
                            const char *where) {
     static const char *const keys[] = {
-        "ranges",    "devices", "mesh", "axis_priorities",        "overrides",    "reshards",
-        "recompute", "saved",   "even", "keeps_gathered_weights", "rounds_parts", NULL};
+        "ranges",       "devices", "mesh", "axis_priorities", "overrides",    "reshards",
+        "recompute",    "saved",   "even", "keeps_gathered_weights",  "rounds_parts", "reduces_whole",
+        "reduces_wide", NULL};
     json_t *ranges, *devices, *axes, *lists, *overrides, *reshard, *recompute, *saved;
     if (!json_is_object(object)) return refuse(self, where, "expected an object");
     TRY(json_only_keys(object, keys, self->source, where, self->error));
@@ -342,17 +354,11 @@ static AmStatus read_stage(const Reader *self, PlanStage *stage, json_t *object,
     TRY(get_list(&reshard, self, object, "reshards", where));
     TRY(get_list(&recompute, self, object, "recompute", where));
     TRY(get_list(&saved, self, object, "saved", where));
-    const json_t *even = json_object_get(object, "even");
-    if (even && !json_is_boolean(even)) return refuse(self, where, "expected true or false as \"even\"");
-    stage->is_even = json_is_true(even);
-    const json_t *keeps = json_object_get(object, "keeps_gathered_weights");
-    if (keeps && !json_is_boolean(keeps))
-        return refuse(self, where, "expected true or false as \"keeps_gathered_weights\"");
-    stage->keeps_gathered_weights = json_is_true(keeps);
-    const json_t *rounds = json_object_get(object, "rounds_parts");
-    if (rounds && !json_is_boolean(rounds))
-        return refuse(self, where, "expected true or false as \"rounds_parts\"");
-    stage->rounds_parts = json_is_true(rounds);
+    TRY(read_switch(self, &stage->is_even, object, "even", where));
+    TRY(read_switch(self, &stage->keeps_gathered_weights, object, "keeps_gathered_weights", where));
+    TRY(read_switch(self, &stage->rounds_parts, object, "rounds_parts", where));
+    TRY(read_switch(self, &stage->reduces_whole, object, "reduces_whole", where));
+    TRY(read_switch(self, &stage->reduces_wide, object, "reduces_wide", where));
     TRY(read_ranges(self, stage, ranges, covered, where));
     TRY(read_mesh(self, &stage->mesh, axes, where_of(self, "%s.mesh", where, 0)));
     TRY(read_devices(self, stage, devices, where_of(self, "%s.devices", where, 0)));
@@ -565,9 +571,9 @@ static AmStatus read_relaxations(const Reader *self, uint32_t *relaxations, json
         Relaxation relaxation = name ? relaxation_from_name(name) : RELAXATION_COUNT;
         if (relaxation == RELAXATION_COUNT)
             return am_fail(self->error, AM_ERROR_INPUT, self->source,
-                           "$.relaxations[%zu]: %s%.60s%s is no relaxation (expected %s)", k,
+                           "$.relaxations[%zu]: %s%.60s%s is no relaxation (expected %s or %s)", k,
                            name ? "\"" : "", name ? name : "the value", name ? "\"" : "",
-                           relaxation_name((Relaxation)0));
+                           relaxation_name((Relaxation)0), relaxation_name((Relaxation)1));
         if (*relaxations >> relaxation & 1)
             return refuse(self, "$.relaxations", "a relaxation is named twice");
         *relaxations |= 1u << relaxation;

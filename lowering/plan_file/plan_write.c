@@ -103,6 +103,8 @@ static json_t *stage_to_json(const PlanStage *stage, const PlanContext *context)
     if (object && stage->keeps_gathered_weights)
         json_object_set_new(object, "keeps_gathered_weights", json_true());
     if (object && stage->rounds_parts) json_object_set_new(object, "rounds_parts", json_true());
+    if (object && stage->reduces_whole) json_object_set_new(object, "reduces_whole", json_true());
+    if (object && stage->reduces_wide) json_object_set_new(object, "reduces_wide", json_true());
     return object;
 }
 

@@ -208,15 +208,14 @@ static void place_operand(Lowering *self, ProgramInstruction *instruction, const
     if (is_moved) instruction->shard = lower_shard(self, shape, state, window);
 }
 
-static IrShape widened(const IrShape *shape) {
+IrShape lower_widened(const IrShape *shape) {
     IrShape wide = *shape;
     wide.type = DTYPE_F32;
     return wide;
 }
 
-/* `value` of instruction i in another type; it becomes `leaf` of i. */
-static AmStatus emit_conversion(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t value,
-                                int32_t *converted, AmError *error) {
+AmStatus lower_convert(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t value,
+                       int32_t *converted, AmError *error) {
     static const IrAttributes none;
     int32_t *operand = ARENA_ARRAY(self->arena, int32_t, 1);
     if (!operand) return am_fail_memory(error, (int64_t)sizeof *operand);
@@ -243,9 +242,9 @@ static AmStatus widen_operands(Lowering *self, const IrInstruction *source, int3
     for (int32_t k = 0; *is_wide && k < source->operand_count; k++) {
         if (self->states[operands[k]].leaf == LOWERED_WIDE) continue;
         const IrInstruction *operand = &self->module->instructions[source->operands[k]];
-        IrShape wide = widened(&operand->shape);
-        TRY(emit_conversion(self, self->program->values[operands[k]].origin, LOWERED_HELPER, &wide,
-                            operands[k], &operands[k], error));
+        IrShape wide = lower_widened(&operand->shape);
+        TRY(lower_convert(self, self->program->values[operands[k]].origin, LOWERED_HELPER, &wide, operands[k],
+                          &operands[k], error));
     }
     return AM_OK;
 }
@@ -267,7 +266,7 @@ static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, Am
     if (linearity_is_16bit(source) &&
         (is_wide || (source->opcode == IR_DOT && sbp_has_partial(result_state) &&
                      !self->assignment->stage->rounds_parts))) {
-        IrShape wide = widened(&source->shape);
+        IrShape wide = lower_widened(&source->shape);
         lower_add_value(self, i, LOWERED_WIDE, &wide, result_state);
     } else {
         for (int32_t leaf = 0; leaf < results; leaf++)
@@ -363,7 +362,7 @@ static AmStatus ask_for(Lowering *self, int32_t i, int32_t leaf, SbpState state,
     int32_t from = -1;
     double least = 0;
     const IrShape *shape = rules_leaf(&self->module->instructions[i].shape, leaf);
-    IrShape wide = widened(shape);
+    IrShape wide = lower_widened(shape);
     if (leaf == LOWERED_WIDE) shape = &wide;
     for (int32_t held = self->newest[i]; held >= 0; held = self->states[held].older) {
         if (self->states[held].leaf != leaf || is_gone(self, held)) continue;
@@ -417,10 +416,10 @@ static AmStatus finish_wide(Lowering *self, int32_t i, int32_t value, SbpState s
         if (sbp_is_partial(parts.axis[axis]) && state.axis[axis] == SBP_B) whole |= 1u << axis;
     bool is_part = sbp_has_partial(state); /* which is not rounded */
     if (!is_part) rounded = rounding_state(self, shape, state, whole);
-    IrShape wide = widened(shape);
+    IrShape wide = lower_widened(shape);
     TRY(reshard_value(self, i, LOWERED_WIDE, &wide, value, rounded, &value, error));
     if (is_part) return AM_OK;
-    TRY(emit_conversion(self, i, 0, shape, value, &value, error));
+    TRY(lower_convert(self, i, 0, shape, value, &value, error));
     return reshard_value(self, i, 0, shape, value, state, &value, error);
 }
 

@@ -186,10 +186,29 @@ static bool has_blocks(SbpState state) {
     return false;
 }
 
-AmStatus reshard_value(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t from,
-                       SbpState to, int32_t *value, AmError *error) {
-    *value = from;
-    SbpState state = self->program->values[from].state, before = reshard_before_partial(state, to);
+static bool stores_shards(const PlanAxisPriority *list) {
+    for (int32_t e = 0; e < list->count; e++)
+        if (list->entries[e].kind != PLAN_COMPUTE) return true;
+    return false;
+}
+
+/* The state behind the sums over axes with storage entries, where the stage decides how they are made
+ * (PlanStage, reduces_whole and reduces_wide); else `state`. */
+static SbpState state_behind_sums(const Lowering *self, SbpState state, SbpState to) {
+    const PlanStage *stage = self->assignment->stage;
+    bool decides = stage->reduces_whole || stage->reduces_wide;
+    for (int32_t axis = 0; decides && axis < self->program->mesh->axis_count; axis++) {
+        if (!sbp_is_partial(state.axis[axis]) || sbp_is_partial(to.axis[axis]) ||
+            !stores_shards(&stage->lists[axis]))
+            continue;
+        if (stage->reduces_whole || !sbp_is_split(to.axis[axis])) sbp_set(&state, axis, SBP_B);
+        else sbp_take(&state, to, axis);
+    }
+    return state;
+}
+
+static AmStatus follow_path(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, SbpState state,
+                            SbpState before, int32_t *value, AmError *error) {
     const ReshardPath *path =
         lower_memo_path(self->memo, self->arena, self->program->mesh, global, state, before);
     if (!path)
@@ -203,6 +222,28 @@ AmStatus reshard_value(Lowering *self, int32_t i, int32_t leaf, const IrShape *g
                       : emit_step(self, i, leaf, global, state, step, value, error));
         state = step->state;
     }
+    return AM_OK;
+}
+
+/* Makes the sums that lead from one state to another, in f32 where the stage says so. */
+static AmStatus make_sums(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, SbpState from,
+                          SbpState to, int32_t *value, AmError *error) {
+    bool is_16bit = global->type == DTYPE_BF16 || global->type == DTYPE_F16;
+    if (!is_16bit || !self->assignment->stage->reduces_wide)
+        return follow_path(self, i, leaf, global, from, to, value, error);
+    IrShape wide = lower_widened(global);
+    TRY(lower_convert(self, i, LOWERED_HELPER, &wide, *value, value, error));
+    TRY(follow_path(self, i, LOWERED_HELPER, &wide, from, to, value, error));
+    return lower_convert(self, i, leaf, global, *value, value, error);
+}
+
+AmStatus reshard_value(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t from,
+                       SbpState to, int32_t *value, AmError *error) {
+    *value = from;
+    SbpState state = self->program->values[from].state, before = reshard_before_partial(state, to);
+    SbpState summed = state_behind_sums(self, state, before);
+    if (!sbp_equal(state, summed)) TRY(make_sums(self, i, leaf, global, state, summed, value, error));
+    TRY(follow_path(self, i, leaf, global, summed, before, value, error));
     return sbp_equal(before, to) ? AM_OK
                                  : reshard_make_partial(self, i, leaf, global, *value, to, value, error);
 }

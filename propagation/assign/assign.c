@@ -360,7 +360,7 @@ static void weigh_reduction(const Assigner *self, Placing *placing, int32_t i, i
         if (factor->kind == FACTOR_REDUCTION) {
             if (self->rules->rules[i].result_count > 1) return; /* each sum is finished where it is made */
             *partial_of(self, i, axis) = factor->reduction;
-            placing->is_wide[i] = linearity_is_16bit_product(instruction);
+            placing->is_wide[i] = linearity_is_16bit_product(instruction) && !self->stage->rounds_parts;
             placing->best[i] = finish_weight(self, i, axis, placing->is_wide[i]);
             return;
         }

@@ -244,7 +244,7 @@ static void weigh_pending(const Opening *self, OpenValue *value) {
     const IrInstruction *instruction = &self->context->canonical->instructions[i];
     if (!value->is_operator) {
         if (!sbp_is_partial(value->made)) return;
-        value->is_wide = linearity_is_16bit_product(instruction);
+        value->is_wide = linearity_is_16bit_product(instruction) && !self->assignment->stage->rounds_parts;
         value->pending = 0;
         value->finished = made_to(self, value, sbp_partial(SBP_ADD), SBP_B);
         value->reduction = sbp_reduction(value->made);

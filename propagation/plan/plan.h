@@ -80,11 +80,13 @@ typedef struct PlanStage {
     Mesh mesh;
     bool is_even; /* no dimension is cut unevenly, between granules or in blocks: what does not divide is
                      whole */
-    bool keeps_gathered_weights; /* weights are gathered once a step and kept for the backward pass; else
-                            values that storage entries keep in shards are gathered again, also for
-                            recomputation */
-    bool rounds_parts; /* addends of a 16-bit product are rounded before the sum over devices, which then
-                          moves   half the bytes; else they stay in f32 */
+    bool keeps_gathered_weights; /* weights are gathered once a step and kept for the backward pass; else values that
+                            storage entries keep in shards are gathered again, also for recomputation */
+    bool rounds_parts;   /* addends of a 16-bit product are rounded before the sum over devices, which then
+                            moves half the bytes; else they stay in f32 */
+    bool reduces_whole;  /* sums of which devices keep shards, on axes with storage entries, are made whole
+                            first: an all_reduce in place of a reduce_scatter */
+    bool reduces_wide;   /* 16-bit sums on such axes are converted to f32 for the reduction alone */
     PlanAxisPriority lists[MESH_MAX_AXES];
     PlanOverride *overrides;
     int32_t override_count;
@@ -177,11 +179,12 @@ typedef struct PlanContext {
      * recomputation. */
     const struct PlanContext *whole; /* or NULL */
     const struct PlanContext *base;
-    int32_t *original;           /* [instruction]: the instruction of `whole` that it serves */
-    int32_t micro_batches;       /* 0 where whole is NULL */
-    uint32_t relaxations;        /* bits by Relaxation: those that were needed */
-    bool separate_backward;      /* the requested setting */
-    PlanRecomputation recompute; /* as in PlanStage, across stages */
+    int32_t *original;            /* [instruction]: the instruction of `whole` that it serves */
+    int32_t micro_batches;        /* 0 where whole is NULL */
+    uint32_t relaxations;         /* bits by Relaxation: those that were needed */
+    uint32_t allowed_relaxations; /* likewise; with those that were not needed */
+    bool separate_backward;       /* the requested setting */
+    PlanRecomputation recompute;  /* as in PlanStage, across stages */
     /* For a context of a rewritten module (plan_context_rewrite): the context as read, which owns it. Its
      * `whole` is NULL, so that plans, micro-batches and recomputation refer to it as to any module that was
      * read. sha256 is that of the module as read. */

@@ -178,7 +178,7 @@ def test_mistakes():
         ([*search, "--schedule", "1f1"], 2, r"did you mean 1f1b\?"),
         ([*search, "--expert", "zero-3"], 2, r"did you mean zero3\?"),
         ([*search, "--objective", "tiem"], 2, r"did you mean time\?"),
-        ([*search, "--relax", "batch"], 2, r"expected batch_statistics_per_micro_batch$"),
+        ([*search, "--relax", "batch"], 2, r"expected one of batch_statistics_per_micro_batch, rounded_sums"),
         ([*search, "--micro-batches", "atuo"], 2, r"expected auto or an integer from 1"),
         ([*search, "--evaluations=5k"], 2, r"5k: expected an integer from 1 to 1000000000, without a unit"),
         ([*search, "--evaluations", "0"], 2, r"expected an integer from 1"),

@@ -182,6 +182,46 @@ static void test_not_relaxed_without_need(void **state) {
     plan_context_free(whole);
 }
 
+/* Sums [1, 1] of that type which the loops carry. */
+static int32_t count_carried(const PlanContext *split, Dtype type) {
+    const IrModule *module = split->canonical;
+    int32_t count = 0;
+    for (int32_t i = 0; i < module->instruction_count; i++) {
+        const IrInstruction *instruction = &module->instructions[i];
+        for (int32_t k = 0; instruction->opcode == IR_WHILE && k < instruction->shape.rank; k++)
+            count += instruction->shape.elements[k].type == type &&
+                     instruction->shape.elements[k].rank == 2 &&
+                     ir_shape_elements(&instruction->shape.elements[k]) == 1;
+    }
+    return count;
+}
+
+/* Sums of 16-bit gradients stay in f32, and have 16 bits under the relaxation. Micro-batches have one example
+ * with one element, so that the rounded sum of 256, 1 and 1 in bf16 is 256 and not 258. */
+static void test_rounded_sums(void **state) {
+    (void)state;
+    PlanContext *whole =
+        read_module("HloModule m, input_output_alias={ {0}: (0, {}, must-alias) }\n\nENTRY e {\n"
+                    "  w = f32[1,1] parameter(0), metadata={op_name=\"state['w']\"}\n"
+                    "  x = bf16[4,1] parameter(1), metadata={op_name=\"x\"}\n"
+                    "  y = bf16[4,1] parameter(2), metadata={op_name=\"y\"}\n"
+                    "  d = bf16[1,1] dot(x, y), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
+                    "  g = f32[1,1] convert(d)\n  n = f32[1,1] subtract(w, g)\n"
+                    "  ROOT r = (f32[1,1]) tuple(n)\n}\n");
+    for (int32_t k = 0; k < 2; k++) {
+        const MicroBatching settings = {.micro_batches = 4,
+                                        .relaxations = k ? 1u << RELAXATION_ROUNDED_SUMS : 0};
+        const PlanContext *split, *again;
+        AmError error = {0};
+        if (plan_context_for(&split, whole, &settings, &error) != AM_OK) fail_msg("%s", error.text);
+        assert_int_equal(split->relaxations, settings.relaxations);
+        assert_int_equal(plan_context_for(&again, whole, &settings, &error), AM_OK);
+        assert_ptr_equal(again, split);
+        assert_int_equal(count_carried(split, DTYPE_F32) > count_carried(split, DTYPE_BF16), k == 0);
+    }
+    plan_context_free(whole);
+}
+
 /* A rewrite ends once it is to stop, and can be repeated later. */
 static void test_stopped(void **state) {
     (void)state;
@@ -206,6 +246,7 @@ int main(void) {
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_relaxed),
         cmocka_unit_test(test_not_relaxed_without_need),
+        cmocka_unit_test(test_rounded_sums),
         cmocka_unit_test(test_stopped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

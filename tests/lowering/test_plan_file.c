@@ -123,6 +123,7 @@ static void test_storage_round_trip(void **state) {
     stage.reshard = reshard;
     stage.reshard_count = 2;
     stage.is_even = stage.keeps_gathered_weights = stage.rounds_parts = true;
+    stage.reduces_whole = stage.reduces_wide = true;
     written.stages = &stage;
     assert_int_equal(plan_write(&written, fixture->context, FILE_NAME, &error), AM_OK);
     assert_int_equal(file_read(&first, FILE_NAME, &error), AM_OK);
@@ -133,7 +134,8 @@ static void test_storage_round_trip(void **state) {
         assert_int_equal(plan->stages[0].lists[1].entries[k].kind, entries[k].kind);
     }
     assert_true(plan->stages[0].is_even && plan->stages[0].keeps_gathered_weights);
-    assert_true(plan->stages[0].rounds_parts);
+    assert_true(plan->stages[0].rounds_parts && plan->stages[0].reduces_whole &&
+                plan->stages[0].reduces_wide);
     assert_int_equal(plan->stages[0].reshard_count, 2);
     assert_int_equal(plan->stages[0].reshard[1].instruction, 5);
     assert_int_equal(plan->stages[0].reshard[1].place, PLAN_KEPT);
