@@ -2,6 +2,7 @@
 #include "models/emit.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static void append_shape(Text *text, EmitValue shape) {
@@ -294,6 +295,12 @@ void emit_module(Text *text, const Emitter *self, const char *name, const EmitVa
     text_append_string(text, " }\n\n");
     append_region(text, "add", "add", "f32");
     append_region(text, "maximum", "maximum", "f32");
+    static const char *const narrow[] = {"bf16", "f16"};
+    for (int32_t k = 0; k < 2; k++) {
+        char use[32];
+        snprintf(use, sizeof use, "to_apply=%%add.%s\n", narrow[k]);
+        if (self->text.data && strstr(self->text.data, use)) append_region(text, "add", "add", narrow[k]);
+    }
     text_append_string(text, "ENTRY %main {\n");
     if (self->text.failed) text->failed = true;
     else text_append_bytes(text, self->text.data, self->text.length);

@@ -141,13 +141,102 @@ static EmitValue embedding_forward(Model *self, const Embedding *embedding) {
 static void embedding_backward(Model *self, const Embedding *embedding, EmitValue dy) {
     static const int32_t batch[] = {0};
     Emitter *emitter = &self->emitter;
-    dy = transformer_wide(self, dy);
+    Dtype type = self->shape->gradient_type == DTYPE_INVALID ? DTYPE_F32 : self->shape->gradient_type;
     if (embedding->positions >= 0)
-        transformer_add_gradient(self, embedding->positions, emit_reduce(emitter, "add", dy, 1, batch));
+        transformer_add_gradient(self, embedding->positions,
+                                 emit_reduce(emitter, "add", transformer_wide(self, dy), 1, batch));
+    dy = emit_convert(emitter, dy, type);
     EmitValue table = self->weights[embedding->table].value;
-    table.type = DTYPE_F32;
+    table.type = type;
     transformer_add_gradient(self, embedding->table,
                              emit_scatter_rows(emitter, table, embedding->tokens, dy));
+}
+
+/* The parts of a cross entropy that its gradient reads. */
+typedef struct Entropy {
+    EmitValue shifted, powers, sum, is_label; /* sum: of the powers */
+    EmitValue log_shares;                     /* of an eager framework */
+} Entropy;
+
+/* exp(logits - maximum) and its sum. */
+static void entropy_powers(Model *self, Entropy *entropy, EmitValue logits) {
+    static const int32_t last[] = {2};
+    Emitter *emitter = &self->emitter;
+    EmitValue most = emit_reduce(emitter, "maximum", logits, 1, last);
+    entropy->shifted = transformer_with_rows(self, "subtract", logits, most);
+    entropy->powers = emit_unary(emitter, "exponential", entropy->shifted);
+    entropy->sum = emit_reduce(emitter, "add", entropy->powers, 1, last);
+}
+
+static EmitValue find_labels(Model *self, EmitValue logits, EmitValue targets) {
+    Emitter *emitter = &self->emitter;
+    logits.type = DTYPE_S32;
+    return emit_compare(emitter, "EQ", emit_iota(emitter, logits, 2),
+                        emit_broadcast(emitter, targets, logits, first_two));
+}
+
+/* Elements at the labels. */
+static EmitValue choose(Model *self, const Entropy *entropy, EmitValue values) {
+    static const int32_t last[] = {2};
+    Emitter *emitter = &self->emitter;
+    values = emit_select(emitter, entropy->is_label, values, emit_fill(emitter, 0, values));
+    return emit_reduce(emitter, "add", values, 1, last);
+}
+
+/* Losses of all tokens [b, s]. */
+static EmitValue entropy_forward(Model *self, Entropy *entropy, EmitValue logits, EmitValue targets) {
+    Emitter *emitter = &self->emitter;
+    if (self->shape->joins_loss) emit_begin_kernel(emitter, "kernel");
+    else transformer_begin_eager(self);
+    logits = transformer_wide(self, logits);
+    if (!self->shape->joins_loss) transformer_begin_eager(self);
+    entropy_powers(self, entropy, logits);
+    EmitValue normal = emit_unary(emitter, "log", entropy->sum);
+    if (self->shape->is_eager) {
+        entropy->log_shares = transformer_with_rows(self, "subtract", entropy->shifted, normal);
+        transformer_begin_eager(self);
+    }
+    entropy->is_label = find_labels(self, logits, targets);
+    EmitValue losses =
+        self->shape->is_eager
+            ? emit_unary(emitter, "negate", choose(self, entropy, entropy->log_shares))
+            : emit_binary(emitter, "subtract", normal, choose(self, entropy, entropy->shifted));
+    emit_end_kernel(emitter);
+    return losses;
+}
+
+/* The gradient of the mean loss by the logits: shares minus labels over the number of tokens. An eager
+ * framework makes the gradient by the logarithms of shares, and then that by the logits, in f32. */
+static EmitValue entropy_backward(Model *self, Entropy *entropy, EmitValue logits, EmitValue targets,
+                                  double count) {
+    Emitter *emitter = &self->emitter;
+    EmitValue d;
+    if (self->shape->is_eager) {
+        transformer_begin_eager(self);
+        EmitValue by_log = emit_select(emitter, find_labels(self, logits, targets),
+                                       emit_fill(emitter, -1 / count, entropy->log_shares),
+                                       emit_fill(emitter, 0, entropy->log_shares));
+        transformer_begin_eager(self);
+        d = emit_scaled(emitter, "multiply", emit_unary(emitter, "exponential", entropy->log_shares),
+                        1 / count);
+        d = emit_binary(emitter, "add", d, by_log);
+        transformer_begin_eager(self);
+    } else {
+        if (self->shape->joins_loss) {
+            EmitValue *kept[] = {&logits};
+            emit_barrier(emitter, kept, 1);
+            emit_begin_kernel(emitter, "kernel");
+            EmitValue wide = transformer_wide(self, logits);
+            entropy_powers(self, entropy, wide);
+            entropy->is_label = find_labels(self, wide, targets);
+        }
+        d = transformer_with_rows(self, "divide", entropy->powers, entropy->sum);
+        d = emit_binary(emitter, "subtract", d, emit_convert(emitter, entropy->is_label, DTYPE_F32));
+        d = emit_scaled(emitter, "multiply", d, 1 / count);
+    }
+    d = transformer_narrow(self, d);
+    emit_end_kernel(emitter);
+    return d;
 }
 
 /* Cross entropy of x times the transposed table; *dx is the gradient of x. The loss is f32[]. */
@@ -157,26 +246,15 @@ static EmitValue loss(Model *self, int32_t table, EmitValue x, EmitValue targets
     static const EmitDot dx_dot = {.contracting_count = 1, .lhs_contracting = {2}, .rhs_contracting = {0}};
     static const EmitDot table_dot = {
         .contracting_count = 2, .lhs_contracting = {0, 1}, .rhs_contracting = {0, 1}};
-    static const int32_t last[] = {2};
     Emitter *emitter = &self->emitter;
+    Entropy entropy = {0};
     EmitValue weight = transformer_narrow(self, self->weights[table].value);
-    EmitValue logits = transformer_wide(self, emit_dot(emitter, x, weight, &logits_dot));
-    EmitValue most = emit_reduce(emitter, "maximum", logits, 1, last);
-    EmitValue shifted = transformer_with_rows(self, "subtract", logits, most);
-    EmitValue powers = emit_unary(emitter, "exponential", shifted);
-    EmitValue sum = emit_reduce(emitter, "add", powers, 1, last), labels = logits;
-    labels.type = DTYPE_S32;
-    EmitValue is_label = emit_compare(emitter, "EQ", emit_iota(emitter, labels, 2),
-                                      emit_broadcast(emitter, targets, labels, first_two));
-    EmitValue chosen = emit_select(emitter, is_label, shifted, emit_fill(emitter, 0, shifted));
-    chosen = emit_reduce(emitter, "add", chosen, 1, last);
-    EmitValue losses = emit_binary(emitter, "subtract", emit_unary(emitter, "log", sum), chosen);
+    EmitValue logits = emit_dot(emitter, x, weight, &logits_dot);
+    EmitValue losses = entropy_forward(self, &entropy, logits, targets);
     double count = (double)(losses.dimensions[0] * losses.dimensions[1]);
     EmitValue value = emit_reduce(emitter, "add", losses, 2, first_two);
     value = emit_scaled(emitter, "divide", value, count);
-    EmitValue d = transformer_with_rows(self, "divide", powers, sum);
-    d = emit_binary(emitter, "subtract", d, emit_convert(emitter, is_label, DTYPE_F32));
-    d = transformer_narrow(self, emit_scaled(emitter, "multiply", d, 1 / count));
+    EmitValue d = entropy_backward(self, &entropy, logits, targets, count);
     *dx = emit_dot(emitter, d, weight, &dx_dot);
     transformer_add_gradient(self, table, emit_dot(emitter, d, x, &table_dot));
     return value;

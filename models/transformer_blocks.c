@@ -87,29 +87,80 @@ static Linear linear_make(Model *self, int64_t inputs, int64_t outputs, bool has
     return linear;
 }
 
-static EmitValue linear_forward(Model *self, Linear *linear, EmitValue x) {
+/* The product of x with the weight, without the bias. */
+static EmitValue linear_product(Model *self, const Linear *linear) {
     static const EmitDot dot = {.contracting_count = 1, .lhs_contracting = {2}, .rhs_contracting = {0}};
-    static const int32_t last[] = {2};
-    Emitter *emitter = &self->emitter;
+    return emit_dot(&self->emitter, linear->input, linear->weight, &dot);
+}
+
+static void linear_open(Model *self, Linear *linear, EmitValue x) {
     linear->input = x;
     linear->weight = transformer_narrow(self, self->weights[linear->kernel].value);
-    EmitValue y = emit_dot(emitter, x, linear->weight, &dot);
+}
+
+static EmitValue linear_add_bias(Model *self, const Linear *linear, EmitValue y) {
+    static const int32_t last[] = {2};
     if (linear->bias < 0) return y;
     EmitValue bias = transformer_narrow(self, self->weights[linear->bias].value);
-    return emit_binary(emitter, "add", y, emit_broadcast(emitter, bias, y, last));
+    return emit_binary(&self->emitter, "add", y, emit_broadcast(&self->emitter, bias, y, last));
+}
+
+static EmitValue linear_forward(Model *self, Linear *linear, EmitValue x) {
+    linear_open(self, linear, x);
+    return linear_add_bias(self, linear, linear_product(self, linear));
+}
+
+static void add_bias_gradient(Model *self, const Linear *linear, EmitValue dy) {
+    if (linear->bias < 0) return;
+    transformer_add_gradient(self, linear->bias,
+                             emit_reduce(&self->emitter, "add", transformer_wide(self, dy), 2, first_two));
+}
+
+static EmitValue kernel_gradient(Model *self, const Linear *linear, EmitValue dy) {
+    static const EmitDot dot = {.contracting_count = 2, .lhs_contracting = {0, 1}, .rhs_contracting = {0, 1}};
+    return emit_dot(&self->emitter, linear->input, dy, &dot);
+}
+
+static EmitValue input_gradient(Model *self, const Linear *linear, EmitValue dy) {
+    static const EmitDot dot = {.contracting_count = 1, .lhs_contracting = {2}, .rhs_contracting = {1}};
+    return emit_dot(&self->emitter, dy, linear->weight, &dot);
 }
 
 /* Returns the gradient of the input. */
 static EmitValue linear_backward(Model *self, const Linear *linear, EmitValue dy) {
-    static const EmitDot of_input = {.contracting_count = 1, .lhs_contracting = {2}, .rhs_contracting = {1}};
-    static const EmitDot of_kernel = {
-        .contracting_count = 2, .lhs_contracting = {0, 1}, .rhs_contracting = {0, 1}};
-    Emitter *emitter = &self->emitter;
-    if (linear->bias >= 0)
-        transformer_add_gradient(self, linear->bias,
-                                 emit_reduce(emitter, "add", transformer_wide(self, dy), 2, first_two));
-    transformer_add_gradient(self, linear->kernel, emit_dot(emitter, linear->input, dy, &of_kernel));
-    return emit_dot(emitter, dy, linear->weight, &of_input);
+    add_bias_gradient(self, linear, dy);
+    transformer_add_gradient(self, linear->kernel, kernel_gradient(self, linear, dy));
+    return input_gradient(self, linear, dy);
+}
+
+/* ---- queries, keys and values ---- */
+
+enum { JOINED = 3 };
+
+/* The products of one input with three weights, which frameworks store as one matrix. */
+static void joined_forward(Model *self, Linear *const *linears, EmitValue *results, EmitValue x) {
+    for (int32_t k = 0; k < JOINED; k++) linear_open(self, linears[k], x);
+    emit_begin_kernel(&self->emitter, "columns");
+    for (int32_t k = 0; k < JOINED; k++) results[k] = linear_product(self, linears[k]);
+    emit_end_kernel(&self->emitter);
+    for (int32_t k = 0; k < JOINED; k++) results[k] = linear_add_bias(self, linears[k], results[k]);
+}
+
+/* Returns the gradient of the input. */
+static EmitValue joined_backward(Model *self, Linear *const *linears, const EmitValue *dys) {
+    EmitValue gradients[JOINED], dx = {0};
+    for (int32_t k = 0; k < JOINED; k++) add_bias_gradient(self, linears[k], dys[k]);
+    emit_begin_kernel(&self->emitter, "columns");
+    for (int32_t k = 0; k < JOINED; k++) gradients[k] = kernel_gradient(self, linears[k], dys[k]);
+    emit_end_kernel(&self->emitter);
+    for (int32_t k = 0; k < JOINED; k++) transformer_add_gradient(self, linears[k]->kernel, gradients[k]);
+    emit_begin_kernel(&self->emitter, "depth");
+    for (int32_t k = 0; k < JOINED; k++) {
+        EmitValue part = input_gradient(self, linears[k], dys[k]);
+        dx = k ? emit_binary(&self->emitter, "add", dx, part) : part;
+    }
+    emit_end_kernel(&self->emitter);
+    return dx;
 }
 
 /* ---- norms over the last dimension ---- */
@@ -407,9 +458,14 @@ EmitValue transformer_attention_forward(Model *self, Attention *attention, EmitV
     const TransformerShape *shape = self->shape;
     int64_t heads = shape->heads, groups = shape->kv_heads;
     bool rotates = shape->family == TRANSFORMER_LLAMA;
-    EmitValue q = split_heads(self, linear_forward(self, &attention->query, x), heads, heads);
-    attention->k = split_heads(self, linear_forward(self, &attention->key, memory), groups, groups);
-    attention->v = split_heads(self, linear_forward(self, &attention->value, memory), groups, groups);
+    Linear *const linears[] = {&attention->query, &attention->key, &attention->value};
+    EmitValue results[JOINED];
+    if (attention->is_self && shape->joins_products) joined_forward(self, linears, results, x);
+    else
+        for (int32_t k = 0; k < JOINED; k++) results[k] = linear_forward(self, linears[k], k ? memory : x);
+    EmitValue q = split_heads(self, results[0], heads, heads);
+    attention->k = split_heads(self, results[1], groups, groups);
+    attention->v = split_heads(self, results[2], groups, groups);
     if (rotates) {
         q = rotate(self, q, 1);
         attention->k = rotate(self, attention->k, 1);
@@ -430,6 +486,11 @@ EmitValue transformer_attention_backward(Model *self, Attention *attention, Emit
         dq = split_heads(self, merge_heads(self, dq), shape->heads, shape->heads);
         dq = rotate(self, dq, -1);
         dk = rotate(self, dk, -1);
+    }
+    if (attention->is_self && shape->joins_products) {
+        Linear *const linears[] = {&attention->query, &attention->key, &attention->value};
+        const EmitValue dys[] = {merge_heads(self, dq), merge_heads(self, dk), merge_heads(self, dv)};
+        return joined_backward(self, linears, dys);
     }
     EmitValue dx = linear_backward(self, &attention->query, merge_heads(self, dq));
     EmitValue of_key = linear_backward(self, &attention->key, merge_heads(self, dk));

@@ -1,6 +1,7 @@
 /* Fused kernels of a module, for prices: instructions of one kernel have names "fused/KIND/NUMBER". */
 #include "cost/operator/fused_kernels.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +21,9 @@ static FusedKind kind_of_name(const char *name, int32_t *number) {
     static const struct {
         const char *prefix;
         FusedKind kind;
-    } kinds[] = {{"fused/kernel/", FUSED_PLAIN},
+    } kinds[] = {{"fused/columns/", FUSED_COLUMNS},
+                 {"fused/depth/", FUSED_DEPTH},
+                 {"fused/kernel/", FUSED_PLAIN},
                  {"fused/attention_forward/", FUSED_FORWARD},
                  {"fused/causal_forward/", FUSED_FORWARD_CAUSAL},
                  {"fused/attention_backward/", FUSED_BACKWARD},
@@ -77,13 +80,48 @@ static bool find_registers(Finder *self) {
                               value->kind == PROGRAM_VALUE_TEMPORARY;
         any |= value->in_registers;
     }
+    /* A framework allocates the result of a kernel before it frees the operands. */
+    for (int32_t s = 0; s < program->step_count; s++)
+        for (int32_t k = 0; self->number[s] >= 0 && k < program_step_results(program, &program->steps[s]);
+             k++) {
+            program->values[program_step_result(program, &program->steps[s], k)].lies_apart = true;
+            any = true;
+        }
     return any;
+}
+
+/* Columns, or depth, of a step that is a product of two matrices; 0 for others. */
+static double joined_size(const Program *program, const ProgramStep *step, FusedKind kind) {
+    if (step->fusion >= 0 || program->instructions[step->instruction].opcode != IR_DOT) return 0;
+    const ProgramInstruction *dot = &program->instructions[step->instruction];
+    double left = (double)ir_shape_elements(&program->values[dot->operands[0]].shape);
+    double right = (double)ir_shape_elements(&program->values[dot->operands[1]].shape);
+    double result = (double)ir_shape_elements(&program->values[dot->first_result].shape);
+    if (!(left > 0 && right > 0 && result > 0)) return 0;
+    return kind == FUSED_COLUMNS ? sqrt(right * result / left) : sqrt(left * right / result);
+}
+
+/* Gives the first product of a kernel of joined ones the share of all. */
+static void join_products(Finder *self, FusedStep *steps, int32_t most) {
+    const Program *program = self->program;
+    double *sizes = ARENA_ARRAY(program->arena, double, most + 1);
+    for (int32_t s = 0; s < program->step_count && sizes; s++)
+        if (steps[s].kind == FUSED_COLUMNS || steps[s].kind == FUSED_DEPTH)
+            sizes[self->number[s]] += joined_size(program, &program->steps[s], steps[s].kind);
+    for (int32_t s = 0; s < program->step_count && sizes; s++) {
+        if (steps[s].kind != FUSED_COLUMNS && steps[s].kind != FUSED_DEPTH) continue;
+        double own = joined_size(program, &program->steps[s], steps[s].kind);
+        if (!(own > 0 && sizes[self->number[s]] > 0)) continue;
+        steps[s].products = sizes[self->number[s]] / own;
+        sizes[self->number[s]] = 0;
+    }
 }
 
 static void mark_steps(Finder *self, FusedStep *steps) {
     Program *program = self->program;
     int32_t most = 0;
     for (int32_t s = 0; s < program->step_count; s++) most = self->number[s] > most ? self->number[s] : most;
+    join_products(self, steps, most);
     bool *is_launched = ARENA_ARRAY(program->arena, bool, most + 1);
     for (int32_t s = 0; s < program->step_count && is_launched; s++) {
         if (self->number[s] < 0) continue;

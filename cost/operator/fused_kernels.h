@@ -3,7 +3,9 @@
  *
  * All steps of a kernel are one launch. They read each operand once, and values that no other step reads stay
  * in registers: they have neither bytes nor memory. KIND attention contains products; it has the measured
- * time of fused attention (cost/measured). The executor runs the same instructions as separate kernels.
+ * time of fused attention (cost/measured). The products of "columns" have one left operand, and are priced as
+ * one product with all columns. Those of "depth" are added, and are one product with all of their depths. The
+ * executor runs the same instructions as separate kernels.
  */
 #ifndef COST_OPERATOR_FUSED_KERNELS_H
 #define COST_OPERATOR_FUSED_KERNELS_H
@@ -12,6 +14,8 @@
 
 typedef enum FusedKind {
     FUSED_NONE,
+    FUSED_COLUMNS,         /* "fused/columns/12" */
+    FUSED_DEPTH,           /* "fused/depth/12" */
     FUSED_PLAIN,           /* "fused/kernel/12" */
     FUSED_FORWARD,         /* "fused/attention_forward/12" */
     FUSED_FORWARD_CAUSAL,  /* "fused/causal_forward/12" */
@@ -29,6 +33,7 @@ typedef struct FusedStep {
     FusedKind kind;
     bool is_first;                      /* it launches the kernel */
     uint64_t read_before, in_registers; /* by operand; by result: nothing is moved */
+    double products; /* of a first step of joined products: all columns, or depths, over its own; else 0 */
 } FusedStep;
 
 /* Finds the kernels of a program and its regions, and plans their memory again without values in registers.

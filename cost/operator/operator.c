@@ -186,12 +186,26 @@ static void fusion_work(OperatorWork *work, const Program *program, const Progra
     work->is_run = true;
 }
 
+/* The first product of joined ones has the work of all. */
+static void join_work(OperatorWork *work, const FusedStep *fused) {
+    if (fused->products > 0) {
+        work->flops *= fused->products;
+        if (fused->kind == FUSED_COLUMNS) work->product.n *= fused->products;
+        else work->product.k *= fused->products;
+    } else {
+        work->flops = work->bytes = 0;
+        work->unit = OPERATOR_VECTOR;
+        work->product = (ProductSize){0};
+    }
+}
+
 void operator_work(OperatorWork *work, const Program *program, const ProgramStep *step) {
     *work = (OperatorWork){.unit = OPERATOR_VECTOR, .type = DTYPE_PRED, .program = program, .step = step};
     static const FusedStep alone = {0};
     const FusedStep *fused = program->fused ? &program->fused[step - program->steps] : &alone;
     if (step->fusion >= 0) fusion_work(work, program, &program->fusions[step->fusion], fused);
     else instruction_work(work, program, &program->instructions[step->instruction], fused);
+    if (fused->kind == FUSED_COLUMNS || fused->kind == FUSED_DEPTH) join_work(work, fused);
     work->fused = fused->kind;
     work->is_continued = fused->kind != FUSED_NONE && !fused->is_first;
 }

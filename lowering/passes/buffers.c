@@ -323,7 +323,7 @@ static bool place_over_operand(Planner *self, const ProgramStep *step, const Pro
     ProgramValue *result = &self->program->values[value];
     bool fused = step->fusion >= 0;
     int32_t changed = fused ? -1 : changed_operand(&program->instructions[step->instruction], value);
-    for (int32_t k = 0; k < program_step_operands(program, reader); k++) {
+    for (int32_t k = 0; k < program_step_operands(program, reader) && !result->lies_apart; k++) {
         if (!fused && k != changed) continue;
         int32_t storage = self->storage[program_step_operand(program, reader, k)];
         if (self->last_use[storage] != s || (step->row_group > 0 && self->made_at[storage] == s)) continue;

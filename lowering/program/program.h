@@ -216,6 +216,7 @@ typedef struct ProgramValue {
     const ProgramPlace *place; /* it is that part of the storage; NULL: the whole */
     int64_t offset, bytes;     /* in the device's allocation; -1 for internal values */
     bool in_registers; /* of a fused kernel that is only priced: no bytes (cost/operator/fused_kernels.h) */
+    bool lies_apart;   /* the result of such a kernel: never in place of an operand */
 } ProgramValue;
 
 /* A fusion computes `op_count` element-wise operators over one index space.
