@@ -64,7 +64,7 @@ const CliCommand CLI_CLUSTER = {
     .options = options,
     .notes = "Without CLUSTER the built-in clusters are listed. --json, -o FILE.json, --probe and --import "
              "give a\ncluster file. "
-             "Imported are hostfiles, Slurm jobs, nccl-tests, NCCL, hwloc and nvidia-smi topologies.",
+             "Imported are hostfiles, Slurm jobs, nccl-tests, vTrain, NCCL, hwloc and nvidia-smi.",
     .examples = "cluster h100:4\n"
                 "cluster --probe -o this.json\n"
                 "cluster --import hostfile --device-type A100-80GB -o cluster.json",

@@ -118,7 +118,8 @@ static AmStatus recognise(Import *import, const FileBytes *file, AmError *error)
         return am_fail(error, AM_ERROR_INPUT, file->name, "expected text, found a zero byte");
     if (*first == '<') return import_xml(import, file, error);
     if (*first == '{') return import_measurements(import, file, error);
-    if (strstr(file->data, "algbw")) return import_measurements(import, file, error);
+    if (strstr(file->data, "algbw") || strstr(file->data, IMPORT_VTRAIN_HEAD))
+        return import_measurements(import, file, error);
     if (has_line(file, "SLURM_")) return import_slurm(import, file, error);
     if (strstr(file->data, "GPU0")) return import_matrix(import, file, error);
     return import_hostfile(import, file, error);

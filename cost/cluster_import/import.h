@@ -70,6 +70,9 @@ AmStatus import_add(Import *import, const char *path, AmError *error);
 AmStatus import_finish(json_t **description, Import *import, AmError *error);
 void import_end(Import *import);
 
+/* Columns of vTrain's tables of all-reduces. */
+#define IMPORT_VTRAIN_HEAD "time(ns),busbw"
+
 /* The readers, one for each kind of file. */
 AmStatus import_hostfile(Import *import, const FileBytes *file, AmError *error);
 AmStatus import_slurm(Import *import, const FileBytes *file, AmError *error);

@@ -1,4 +1,4 @@
-/* Measurements: output of nccl-tests, as JSON (all_reduce_perf -J FILE) or as a table.
+/* Measurements: output of nccl-tests, as JSON (all_reduce_perf -J FILE) or as a table, and tables of vTrain.
  *
  * Each row gives for a size S the microseconds t of the collective and its "bus bandwidth", the
  * bytes sent by a rank over t: 2(n-1)/n S for an all-reduce, (n-1)/n S for the others. With t =
@@ -10,6 +10,10 @@
  * Of "out_of_place" and "in_place", the first that exists counts. "devices" lists the ranks and
  * their hosts; in the table these are the lines "# Rank 0 ... on HOST". If no other file lists
  * servers, they are the servers: each host with its ranks.
+ *
+ * A table of vTrain ("size(B),count,type,time(ns),busbw(GB/s),...") has all-reduces of one server, of n =
+ * 2 / (2 - busbw t / S) ranks. Where the smallest size is large, half of the least time is latency, and every
+ * size is a point of the curve.
  */
 #include <math.h>
 #include <stdio.h>
@@ -153,6 +157,33 @@ static AmStatus read_table(MeasurementReader *self, const FileBytes *file) {
     return AM_OK;
 }
 
+/* "1048576,262144,float,51400,30.60,52740,29.82": nanoseconds and GB/s, out of place and in place. */
+static AmStatus read_vtrain_row(MeasurementReader *self, const char *where, const char *line) {
+    double bytes, nanoseconds, bus;
+    if (sscanf(line, "%lf,%*[^,],%*[^,],%lf,%lf", &bytes, &nanoseconds, &bus) != 3 || !(bytes > 0))
+        return fail_at(self, where, "size, count, type, time in ns and busbw in GB/s");
+    return add_row(self, where, bytes, nanoseconds * 1e-3, bytes / nanoseconds, bus);
+}
+
+/* The ranks follow from the bytes that each sends of a byte of S, 2(n-1)/n. */
+static AmStatus read_vtrain(MeasurementReader *self, const FileBytes *file) {
+    int32_t number = 1;
+    for (const char *line = file->data; *line; number++) {
+        char copy[LONGEST_LINE + 1], where[32];
+        size_t length = strcspn(line, "\n");
+        snprintf(copy, sizeof copy, "%.*s", (int)(length < LONGEST_LINE ? length : LONGEST_LINE), line);
+        snprintf(where, sizeof where, "line %d", number);
+        if (number > 1 && copy[strspn(copy, " \t\r")]) TRY(read_vtrain_row(self, where, copy));
+        line += length + (line[length] == '\n');
+    }
+    double sent = self->row_count > 0 ? self->rows[self->row_count - 1].sent_per_byte : 0;
+    double ranks = sent < 2 ? round(2 / (2 - sent)) : 0;
+    if (self->row_count > 0 && (ranks < 2 || ranks > MOST_RANKS || fabs(2 - 2 / ranks - sent) > 0.02 / ranks))
+        return fail_at(self, "busbw", "2(n-1)/n of the size over the time, for n ranks");
+    for (int32_t k = 0; k < (int32_t)ranks; k++) TRY(add_rank(self, "busbw", "server"));
+    return AM_OK;
+}
+
 /* Decides by the largest size, whose figures have the most digits: nearer to 2(n-1)/n than to
  * (n-1)/n. */
 static bool is_all_reduce(const MeasurementReader *self) {
@@ -160,16 +191,21 @@ static bool is_all_reduce(const MeasurementReader *self) {
     return self->rows[self->row_count - 1].sent_per_byte > 1.5 * one;
 }
 
+/* The least size whose time is not latency alone. */
+#define LARGE_BYTES 65536
+
 /* The link that gives these times. */
 static json_t *fit(const MeasurementReader *self) {
     double rounds = is_all_reduce(self) ? 2 : 1, n = self->hosts > 1 ? self->hosts : self->ranks;
-    double latency = self->rows[0].seconds / (rounds * (n - 1)), best = 0;
-    double rates[MOST_POINTS];
+    bool is_large = self->rows[0].bytes >= LARGE_BYTES;
+    double delay = self->rows[0].seconds, best = 0, rates[MOST_POINTS];
+    for (int32_t k = 0; is_large && k < self->row_count; k++) delay = fmin(delay, self->rows[k].seconds / 2);
+    double latency = delay / (rounds * (n - 1));
     int32_t points = 0, stride = (self->row_count + MOST_POINTS - 1) / MOST_POINTS;
-    for (int32_t k = self->row_count - 1; k > 0; k -= stride) {
+    for (int32_t k = self->row_count - 1; k > (is_large ? -1 : 0); k -= stride) {
         const Row *row = &self->rows[k];
         /* Noise must not make small sizes fast: at least half of the time is transfer. */
-        double transfer = fmax(row->seconds - self->rows[0].seconds, row->seconds / 2);
+        double transfer = fmax(row->seconds - delay, row->seconds / 2);
         rates[points] = rounds * (n - 1) / n * row->bytes / transfer;
         best = fmax(best, rates[points++]);
     }
@@ -214,6 +250,8 @@ AmStatus import_measurements(Import *import, const FileBytes *file, AmError *err
     if (file->data[strspn(file->data, " \t\r\n")] == '{') {
         TRY_OR_FAIL(json_parse(&root, file->name, file->data, (size_t)file->length, error));
         TRY_OR_FAIL(read_json(&self, root));
+    } else if (strstr(file->data, IMPORT_VTRAIN_HEAD)) {
+        TRY_OR_FAIL(read_vtrain(&self, file));
     } else {
         TRY_OR_FAIL(read_table(&self, file));
     }

@@ -368,6 +368,30 @@ static void measurements_give_a_curve(void **state) {
     end(&self);
 }
 
+/* Rows of vTrain's table of four A100: prices are exact at measured sizes. */
+static void a_vtrain_table_gives_a_curve(void **state) {
+    (void)state;
+    static const char table[] = "size(B),count,type,time(ns),busbw(GB/s),time(ns),busbw(GB/s)\n"
+                                "1048576,262144,float,51400,30.60,52740,29.82\n"
+                                "2097152,524288,float,55740,56.44,55940,56.23\n"
+                                "16777216,4194304,float,179600,140.11,177800,141.56\n"
+                                "268435456,67108864,float,1929000,208.73,1927700,208.88\n";
+    static const double rows[][2] = {
+        {1048576, 51400e-9}, {2097152, 55740e-9}, {16777216, 179600e-9}, {268435456, 1929000e-9}};
+    Imported self;
+    const char *made = write_file(table, sizeof table - 1);
+    assert_int_equal(IMPORT(&self, "A100-80GB", NULL, made), AM_OK);
+    assert_int_equal(self.cluster->server_count, 1);
+    assert_int_equal(self.cluster->device_count, 4);
+    const ClusterLink *link = &self.cluster->links[cluster_link_between(self.cluster, 0, 1)];
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        double rate = link->bytes_per_second * cluster_efficiency(&link->efficiency, rows[k][0]);
+        double seconds = 6 * link->latency_seconds + 1.5 * rows[k][0] / rate;
+        assert_true(fabs(seconds - rows[k][1]) < 1e-6 * rows[k][1]);
+    }
+    end(&self);
+}
+
 static void what_does_not_fit_is_refused(void **state) {
     (void)state;
 #define TEXT(text) \
@@ -439,6 +463,11 @@ static void what_does_not_fit_is_refused(void **state) {
          "line 3: expected a size above"},
         {TEXT("# algbw\n 12000 2 float sum -1 12 1 1\n 24000 2 float sum -1 24 1 1\n"),
          "measurements: expected at least two ranks"},
+        {TEXT("size(B),count,type,time(ns),busbw(GB/s)\n1048576,262144\n"),
+         "line 2: expected size, count, type"},
+        {TEXT("size(B),count,type,time(ns),busbw(GB/s)\n"), "measurements: expected at least two sizes"},
+        {TEXT("size(B),count,type,time(ns),busbw(GB/s)\n1048576,1,float,51400,80\n"),
+         "busbw: expected 2(n-1)/n"},
         {TEXT("<system"), "XML"},
         {TEXT("<html></html>"), "XML"},
         {TEXT("<system></system>"), "<gpu>"},
@@ -520,7 +549,8 @@ int main(void) {
         cmocka_unit_test(tables_of_other_releases),     cmocka_unit_test(near_names_are_proposed),
         cmocka_unit_test(nccl_draws_a_server),          cmocka_unit_test(a_matrix_draws_a_server),
         cmocka_unit_test(hwloc_gives_cores_or_gpus),    cmocka_unit_test(measurements_give_a_curve),
-        cmocka_unit_test(what_does_not_fit_is_refused), cmocka_unit_test(parts_must_fit_together),
+        cmocka_unit_test(a_vtrain_table_gives_a_curve), cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(parts_must_fit_together),
     };
     int file = mkstemp(path);
     if (file < 0) return 1;
