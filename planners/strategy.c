@@ -43,6 +43,17 @@ static AmStatus find_layers(LayerSpan **layers, int32_t *count, Arena *arena, co
     return AM_OK;
 }
 
+/* Before the layers there is a table, behind them a norm and a table. */
+enum { TABLES_BEFORE = 1, TABLES_BEHIND = 2 };
+
+/* The number of layers before part `part`, where tables count as layers: equal parts, or the first ones with
+ * one more. */
+static int32_t layers_before_with_tables(int32_t layers, int32_t parts, int32_t part) {
+    int32_t all = layers + TABLES_BEFORE + TABLES_BEHIND, least = all / parts, larger = all % parts;
+    int32_t before = part * least + (part < larger ? part : larger) - TABLES_BEFORE;
+    return before < layers ? before : layers;
+}
+
 /* The number of layers before part `part`: equal parts, or first and last ones with one less. */
 static int32_t layers_before(int32_t layers, int32_t parts, int32_t part) {
     int32_t most = (layers + parts - 1) / parts, lacking = most * parts - layers;
@@ -55,7 +66,8 @@ static int32_t layers_before(int32_t layers, int32_t parts, int32_t part) {
 /* The beginnings of parts of equal numbers of layers: cuts[p] is the first instruction of part p, and the
  * last one the end of the entry. The first and the last part may be the tables alone. AM_ERROR_INFEASIBLE:
  * there are too few layers, or no cut between two of them. */
-static AmStatus strategy_cuts(int32_t *cuts, const PlanContext *whole, int32_t parts, AmError *error) {
+static AmStatus strategy_cuts(int32_t *cuts, const PlanContext *whole, int32_t parts, bool counts_tables,
+                              AmError *error) {
     Arena scratch = {0};
     PipelineWork work;
     LayerSpan *layers;
@@ -71,7 +83,9 @@ static AmStatus strategy_cuts(int32_t *cuts, const PlanContext *whole, int32_t p
     cuts[0] = 0;
     cuts[parts] = work.count;
     for (int32_t p = 1; p < parts; p++) {
-        int32_t layer = layers_before(count, parts, p), best = -1;
+        int32_t layer =
+            counts_tables ? layers_before_with_tables(count, parts, p) : layers_before(count, parts, p);
+        int32_t best = -1;
         int32_t first = layer > 0 ? layers[layer - 1].last + 1 : 1;
         int32_t last = layer < count ? layers[layer].first : work.count - 1;
         for (int32_t i = first > cuts[p - 1] ? first : cuts[p - 1] + 1; i <= last; i++)
@@ -89,6 +103,38 @@ fail:
 }
 
 /* ---- the plan ---- */
+
+static bool has_last(const IrShape *shape, int64_t size) {
+    return shape->type != DTYPE_TUPLE && shape->rank > 2 && shape->dimensions[shape->rank - 1] == size;
+}
+
+/* Returns whether an instruction but a product makes or reads a value with a last dimension of this size. */
+static bool touches(const IrModule *module, const IrInstruction *instruction, int64_t size) {
+    if (instruction->opcode == IR_DOT) return false;
+    bool found = has_last(&instruction->shape, size);
+    for (int32_t k = 0; k < instruction->operand_count; k++)
+        found |= has_last(&module->instructions[instruction->operands[k]].shape, size);
+    return found;
+}
+
+/* Adds overrides that keep such instructions from splitting anything over the axis. */
+static AmStatus keep_whole(PlanStage *stage, Arena *arena, const PlanContext *context, int64_t size,
+                           int32_t axis, AmError *error) {
+    const IrModule *module = context->canonical;
+    int32_t capacity = stage->override_count;
+    for (int32_t i = 0; i < module->instruction_count; i++) {
+        if (!touches(module, &module->instructions[i], size) || !context->split_options->live[i] ||
+            context->rules->rules[i].factor_count == 0 ||
+            plan_instruction_of(context, plan_number_of(context, i)) != i)
+            continue;
+        ARENA_RESERVE(arena, stage->overrides, stage->override_count, capacity);
+        if (!stage->overrides) return am_fail_memory(error, capacity);
+        PlanOverride *override = &stage->overrides[stage->override_count++];
+        *override = (PlanOverride){.instruction = i, .has_factors = true};
+        for (int32_t k = 0; k < MESH_MAX_AXES; k++) override->factors[k] = k == axis ? -1 : PLAN_NO_OVERRIDE;
+    }
+    return AM_OK;
+}
 
 /* The lists of a mesh data x context x tensor of devices 0, 1, ... */
 static AmStatus make_stage(PlanStage *stage, Arena *arena, const PlanContext *context, const Cluster *cluster,
@@ -133,6 +179,10 @@ static AmStatus make_stage(PlanStage *stage, Arena *arena, const PlanContext *co
     if (strategy->data > 1) lists.storage[0] = (uint8_t)strategy->zero;
     problem_stage(problem, &lists, arena, stage);
     stage->rounds_parts = strategy->rounds_parts;
+    stage->reduces_whole = strategy->reduces_whole;
+    stage->reduces_wide = strategy->reduces_wide;
+    if (strategy->gathered_size > 0 && strategy->tensor > 1)
+        TRY_OR_FAIL(keep_whole(stage, arena, context, strategy->gathered_size, model, error));
     if (arena->failed) status = am_fail_memory(error, count);
 fail:
     problem_free(problem);
@@ -141,6 +191,7 @@ fail:
 
 MicroBatching strategy_batching(const Strategy *strategy) {
     return (MicroBatching){.micro_batches = strategy->micro_batches,
+                           .relaxations = strategy->rounds_sums ? 1u << RELAXATION_ROUNDED_SUMS : 0,
                            .separate_backward = strategy->stages > 1};
 }
 
@@ -159,7 +210,7 @@ static AmStatus make_plan(Plan *plan, Arena *arena, const PlanContext *context, 
     plan->stages = inside;
     plan->stage_count = strategy->stages;
     if (strategy->stages == 1) return AM_OK;
-    TRY(strategy_cuts(cuts, plan_context_whole(context), parts, error));
+    TRY(strategy_cuts(cuts, plan_context_whole(context), parts, strategy->counts_tables, error));
     inside->range_count = strategy->chunks;
     plan->schedule = schedule_kind_name(strategy->schedule);
     return even_pipeline_stages(&plan->stages, arena, inside, cuts, strategy->stages, error);

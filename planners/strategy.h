@@ -1,9 +1,11 @@
 /* A given strategy as a plan, without a search.
  *
  * Stages have equal numbers of layers, as in Megatron-LM: where the layers do not divide, the first and the
- * last parts have one less. Each stage is a mesh data x context x tensor with the tensor axis innermost. The
- * batch is split over the first axis, Megatron-LM's classes (baseline.h) over the second, and the sequence
- * over the second where activations are split by it. ZeRO's level applies to the first axis.
+ * last parts have one less. With counts_tables, the table in front of the layers, the norm and the table
+ * behind them count as layers, and the first parts have one more. Each stage is a mesh data x context x
+ * tensor with the tensor axis innermost. The batch is split over the first axis, Megatron-LM's classes
+ * (baseline.h) over the second, and the sequence over the second where activations are split by it. ZeRO's
+ * level applies to the first axis.
  */
 #ifndef PLANNERS_STRATEGY_H
 #define PLANNERS_STRATEGY_H
@@ -22,6 +24,13 @@ typedef struct Strategy {
     int32_t zero;          /* 0 to 3 */
     bool splits_sequence;
     bool rounds_parts; /* sums over devices are in the type of products */
+    bool rounds_sums;  /* and those over micro-batches */
+    bool
+        reduces_whole; /* gradients, by an all_reduce, also where the optimizer's state is stored in shards */
+    bool reduces_wide; /* and in f32 */
+    int64_t gathered_size; /* > 0: values with a last dimension of this size, the logits, are whole on the
+                              tensor axis behind their product */
+    bool counts_tables;    /* cuts count tables, the last norm and the loss as layers */
 } Strategy;
 
 /* The rewriting of the module that the strategy needs. */

@@ -15,6 +15,12 @@ typedef enum Option {
     FIRST_FLASH,
     DROPOUT,
     WIDE_GRADIENTS,
+    WIDE_REDUCTIONS,
+    REDUCES_WHOLE,
+    COUNTS_TABLES,
+    GATHERS_LOGITS,
+    JOINS_LOSS,
+    JOINS_PRODUCTS,
     OVERLAP,
     OPTIONS
 } Option;
@@ -41,11 +47,17 @@ static const Saying phrases[] = {
     {"no overlap of gradient", OVERLAP, false},
 };
 
-/* The Scaling framework of Aleph Alpha runs PyTorch's operators one by one. llm-foundry's published runs used
- * the Triton kernels of the first FlashAttention. */
+/* The Scaling framework of Aleph Alpha runs PyTorch's operators one by one. Its gradients are added in 16
+ * bits. Behind the backward pass, an all-reduce in f32 sums them, also with ZeRO 1
+ * (github.com/Aleph-Alpha/scaling, core/optimizer/allreduce.py). Its stages have equal numbers of modules,
+ * tables and the last norm among them (core/nn/parallel_module/pipeline_partitioning.py), and each device has
+ * all logits (transformer/model/layers/lm_head.py). llm-foundry's published runs used the Triton kernels of
+ * the first FlashAttention, and its kernels of the cross-entropy. */
 static const Saying sources[] = {
-    {"AlephAlpha", EAGER, true},
-    {"AlephAlpha", OVERLAP, false},
+    {"AlephAlpha", EAGER, true},           {"AlephAlpha", OVERLAP, false},
+    {"AlephAlpha", WIDE_GRADIENTS, false}, {"AlephAlpha", WIDE_REDUCTIONS, true},
+    {"AlephAlpha", REDUCES_WHOLE, true},   {"AlephAlpha", COUNTS_TABLES, true},
+    {"AlephAlpha", GATHERS_LOGITS, true},  {"llm-foundry", JOINS_LOSS, true},
     {"llm-foundry", FIRST_FLASH, true},
 };
 
@@ -64,6 +76,9 @@ static void take_defaults(bool *values, const PublishedRun *run) {
     values[FLASH] = is_flash;
     values[DROPOUT] = !is_flash && !is_llama;
     values[WIDE_GRADIENTS] = strcmp(run->type, "f16") != 0;
+    values[WIDE_REDUCTIONS] = values[REDUCES_WHOLE] = values[COUNTS_TABLES] = false;
+    values[GATHERS_LOGITS] = values[JOINS_LOSS] = false;
+    values[JOINS_PRODUCTS] = true;
     values[OVERLAP] = is_flash || run->zero >= 2;
 }
 
@@ -87,6 +102,12 @@ AmStatus published_conventions(PublishedConventions *conventions, const Publishe
         {"eager", run->eager, EAGER, "yes", "no"},
         {"dropout", run->dropout, DROPOUT, "yes", "no"},
         {"gradients", run->gradients, WIDE_GRADIENTS, "f32", narrow},
+        {"reductions", run->reductions, WIDE_REDUCTIONS, "f32", narrow},
+        {"gradient_sum", run->gradient_sum, REDUCES_WHOLE, "all_reduce", "reduce_scatter"},
+        {"cuts", run->cuts, COUNTS_TABLES, "modules", "layers"},
+        {"logits", run->logits, GATHERS_LOGITS, "gathered", "split"},
+        {"loss", run->loss, JOINS_LOSS, "fused", "unfused"},
+        {"qkv", run->qkv, JOINS_PRODUCTS, "joined", "separate"},
         {"overlap", run->overlap, OVERLAP, "yes", "no"},
     };
     bool values[OPTIONS];
@@ -105,6 +126,12 @@ AmStatus published_conventions(PublishedConventions *conventions, const Publishe
                                           .is_first_flash = values[FLASH] && values[FIRST_FLASH],
                                           .has_dropout = values[DROPOUT],
                                           .has_wide_gradients = values[WIDE_GRADIENTS],
+                                          .has_wide_reductions = values[WIDE_REDUCTIONS],
+                                          .reduces_whole = values[REDUCES_WHOLE],
+                                          .counts_tables = values[COUNTS_TABLES],
+                                          .gathers_logits = values[GATHERS_LOGITS],
+                                          .joins_loss = values[JOINS_LOSS],
+                                          .joins_products = values[JOINS_PRODUCTS],
                                           .overlaps = values[OVERLAP]};
     return AM_OK;
 }

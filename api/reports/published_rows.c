@@ -49,6 +49,8 @@ static AmStatus read_conventions(TransformerShape *shape, const PublishedRun *ru
     shape->has_plain_norms = !conventions.fuses_norms;
     shape->is_eager = conventions.is_eager;
     shape->has_dropout = conventions.has_dropout;
+    shape->joins_loss = conventions.joins_loss;
+    shape->joins_products = conventions.joins_products;
     shape->recomputes_all = shape->recompute == TRANSFORMER_RECOMPUTE_FULL;
     shape->has_masters = shape->type != DTYPE_F32 && run->zero < 3;
     if (!conventions.has_wide_gradients) shape->gradient_type = shape->type;
@@ -96,12 +98,19 @@ static AmStatus read_schedule(ScheduleKind *kind, const PublishedRun *run, AmErr
 
 /* All of the strategy but micro-batches, and chunks that are not given, which stay 0. */
 static AmStatus read_strategy(Strategy *strategy, const PublishedRun *run, AmError *error) {
+    PublishedConventions conventions;
+    TRY(published_conventions(&conventions, run, error));
     *strategy = (Strategy){.data = (int32_t)run->data,
                            .tensor = (int32_t)run->tensor,
                            .stages = (int32_t)run->pipeline,
                            .zero = run->zero > 0 ? (int32_t)run->zero : 0,
                            .splits_sequence = run->splits_sequence == 1,
-                           .rounds_parts = true};
+                           .rounds_parts = true,
+                           .rounds_sums = !conventions.has_wide_gradients && run->zero < 3,
+                           .reduces_whole = conventions.reduces_whole,
+                           .reduces_wide = conventions.has_wide_reductions,
+                           .counts_tables = conventions.counts_tables,
+                           .gathered_size = conventions.gathers_logits ? run->vocabulary : 0};
     int64_t context = run->context > 1 ? run->context : 1;
     if (run->expert > 1) return REFUSE(error, "the models have no experts to split (expected expert 1)");
     strategy->context = (int32_t)context;

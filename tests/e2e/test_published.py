@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
-from program import MODELS, automap
+from program import MODELS, automap, module
 
 WORK = pathlib.Path(tempfile.mkdtemp())
 
@@ -23,7 +23,7 @@ COMMON = dict(source="paper", group="g", model="gpt", layers=4, hidden=64, heads
               attention="unfused", outcome="ok", step_seconds=0.01)  # fmt: skip
 
 OPTIONS = ["chunks", "context", "expert", "network_gbit_per_device", "row", "norms", "eager", "dropout", "gradients",
-           "overlap", "note", "optimizer"]  # fmt: skip
+           "overlap", "reductions", "gradient_sum", "cuts", "logits", "loss", "qkv", "note", "optimizer"]  # fmt: skip
 
 PLANNED = [
     dict(),
@@ -44,6 +44,9 @@ PLANNED = [
     dict(data=2, pipeline=4, schedule="interleaved_1f1b", chunks="", micro_batch="", eager="yes", norms="unfused"),
     dict(data=4, tensor=2, gradients="f32", overlap="yes", dropout="no", note="kernel torch", recompute="full"),
     dict(data=4, tensor=2, attention="flash1", model="llama", eager="yes"),
+    dict(data=2, tensor=2, pipeline=2, schedule="1f1b", zero=1, gradients="f16", reductions="f32",
+         gradient_sum="all_reduce", cuts="modules", logits="gathered", eager="yes"),
+    dict(data=4, tensor=2, zero=1, gradients="f16", gradient_sum="all_reduce", loss="fused", qkv="separate"),
     dict(per_server="", kv_heads="", ffn="", zero="", recompute="", attention="", schedule="", chunks=""),
 ]
 REFUSED = [
@@ -140,9 +143,9 @@ def check_losses():
     """The modules train as the zoo's from the same values, whatever is recomputed."""
     tiny = dict(layers=2, hidden=32, heads=8, kv_heads=8, ffn=64, vocab=128, sequence=16, dtype="f32", devices=1, data=1,
                 global_batch=16, micro_batch=16, dropout="no")  # fmt: skip
-    plain = dict(norms="unfused", eager="yes")
+    plain = dict(norms="unfused", eager="yes", qkv="separate")
     rows = [dict(tiny, model=model, recompute=kind, **options) for model in ("gpt", "bert")
-            for kind, options in (("none", {}), ("selective", {}), ("full", {}), ("full", plain))]  # fmt: skip
+            for kind, options in (("none", {}), ("selective", dict(loss="fused")), ("full", {}), ("full", plain))]  # fmt: skip
     path, module = write_runs("tiny.csv", rows), WORK / "tiny.hlo.pb"
     for k, row in enumerate(rows):
         folder = MODELS / {"gpt": "gpt2_tiny", "bert": "bert_tiny"}[row["model"]]
@@ -154,6 +157,28 @@ def check_losses():
         assert len(losses) == 4
         for loss, want in zip(losses, expected):
             assert abs(loss - want) < 2e-5 * want, (row, losses, expected)
+
+
+def check_sums():
+    """A stage with reduces_whole has no reduce_scatter; with reduces_wide 16-bit gradients are f32 meanwhile; the
+    losses stay."""
+    model, first, second = module("gpt2_bf16_tiny"), WORK / "zero2.json", WORK / "whole.json"
+    succeed("search", model, "--cluster", "nominal:4", "--baseline", "zero2", "-o", first)
+    plan = json.loads(first.read_text())
+    del plan["parameters"], plan["decisions"]
+    losses, kinds = [], []
+    for flags in ({}, {"rounds_parts": True, "reduces_whole": True},
+                  {"rounds_parts": True, "reduces_whole": True, "reduces_wide": True}):  # fmt: skip
+        plan["stages"][0].update(flags)
+        second.write_text(json.dumps(plan))
+        output = succeed("run", model, "--plan", second, "--state", "random", "--steps", 3, "--seed", 3, "--json")
+        losses.append([json.loads(line)["loss"] for line in output.splitlines() if '"loss"' in line][:3])
+        sums = [line.split(" over data")[0] for line in succeed("lower", model, "--plan", second).splitlines()
+                if ("reduce_scatter(" in line or "all_reduce(" in line) and "[]" not in line]  # fmt: skip
+        kinds.append((any("reduce_scatter" in line for line in sums), any("bf16" in line for line in sums)))
+    assert kinds == [(True, True), (False, True), (False, False)], kinds
+    for found in losses[1:]:
+        assert all(abs(a - b) < 2e-3 * a for a, b in zip(losses[0], found, strict=True)), losses
 
 
 def check_messages(path):
@@ -193,5 +218,6 @@ check_text(runs)
 check_empty(runs)
 check_search()
 check_losses()
+check_sums()
 check_messages(runs)
 print(f"{len(rows)} rows")

@@ -19,6 +19,12 @@ static PublishedRun make_run(const char *source, const char *attention, const ch
                           .eager = "",
                           .dropout = "",
                           .gradients = "",
+                          .reductions = "",
+                          .gradient_sum = "",
+                          .cuts = "",
+                          .logits = "",
+                          .loss = "",
+                          .qkv = "",
                           .overlap = "",
                           .note = note};
 }
@@ -61,6 +67,30 @@ static void test_notes_and_columns(void **state) {
     assert_false(told.fuses_norms);
 }
 
+/* Sums of gradients, stages and the loss of two frameworks. */
+static void test_sources(void **state) {
+    (void)state;
+    PublishedRun run = make_run("AlephAlpha", "flash", "");
+    run.type = "bf16";
+    PublishedConventions told = conventions_of(&run);
+    assert_true(told.reduces_whole && told.has_wide_reductions && told.counts_tables && told.gathers_logits);
+    assert_false(told.has_wide_gradients || told.joins_loss);
+    run.gradients = "f32";
+    run.reductions = "bf16";
+    run.gradient_sum = "reduce_scatter";
+    run.cuts = "layers";
+    run.logits = "split";
+    run.qkv = "separate";
+    told = conventions_of(&run);
+    assert_true(told.has_wide_gradients);
+    assert_false(told.reduces_whole || told.has_wide_reductions || told.counts_tables);
+    assert_false(told.gathers_logits || told.joins_products);
+    run = make_run("llm-foundry", "flash", "");
+    assert_true(conventions_of(&run).joins_loss && conventions_of(&run).joins_products);
+    run.loss = "unfused";
+    assert_false(conventions_of(&run).joins_loss);
+}
+
 static void test_unknown_value(void **state) {
     (void)state;
     PublishedConventions conventions;
@@ -75,6 +105,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_notes_and_columns),
+        cmocka_unit_test(test_sources),
         cmocka_unit_test(test_unknown_value),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
